@@ -1,0 +1,281 @@
+//! What exists: roles and databases of the node ([`node`]), and inside one
+//! database its schemas, tables and views.
+//!
+//! A database's catalogue is an immutable [`CatalogState`] behind an atomic
+//! pointer. A statement loads it once and sees one state throughout; a DDL
+//! statement copies the state (cheap: entries are shared), changes the copy
+//! and swaps it in under the DDL lock, which also advances the epoch that
+//! cached plans are checked against.
+
+pub mod node;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use aerostat_storage::Table;
+use aerostat_types::{Column, ErrorKind, SqlError};
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
+
+/// The schema that unqualified names go to.
+pub const PUBLIC: &str = "public";
+/// The schema of PostgreSQL's system catalogue.
+pub const PG_CATALOG: &str = "pg_catalog";
+/// The schema of the standard's information views.
+pub const INFORMATION_SCHEMA: &str = "information_schema";
+/// The schema of Aerostat's own system views.
+pub const AEROSTAT: &str = "aerostat";
+
+/// The OID of `pg_catalog`, as in PostgreSQL.
+pub const PG_CATALOG_OID: u32 = 11;
+/// The OID of `public`, as in PostgreSQL 15.
+pub const PUBLIC_OID: u32 = 2200;
+/// The OID given to `information_schema`.
+pub const INFORMATION_SCHEMA_OID: u32 = 13_000;
+/// The OID given to `aerostat`.
+pub const AEROSTAT_OID: u32 = 13_001;
+/// The first OID of objects that users make, as in PostgreSQL.
+pub const FIRST_USER_OID: u32 = 16_384;
+
+/// Longest identifier in bytes, as in PostgreSQL (NAMEDATALEN − 1).
+pub const NAME_BYTES_MAX: usize = 63;
+
+/// Everything in one database, at one moment.
+#[derive(Clone)]
+pub struct CatalogState {
+    /// Counts DDL statements; a plan made under another epoch is stale.
+    pub epoch: u64,
+    /// User schemas by name; `public` is there from the start.
+    pub schemas: BTreeMap<String, Arc<SchemaEntry>>,
+    /// The next OID to give out.
+    pub next_oid: u32,
+}
+
+/// A schema and what is in it.
+#[derive(Clone)]
+pub struct SchemaEntry {
+    /// Its OID.
+    pub oid: u32,
+    /// Its name.
+    pub name: String,
+    /// The role that owns it.
+    pub owner: String,
+    /// Tables and views by name.
+    pub relations: BTreeMap<String, Relation>,
+    /// Its COMMENT.
+    pub comment: Option<String>,
+}
+
+/// A table or view.
+#[derive(Clone)]
+pub enum Relation {
+    /// A table with rows.
+    Table(Arc<TableEntry>),
+    /// A named query.
+    View(Arc<ViewEntry>),
+}
+
+impl Relation {
+    /// Its OID.
+    pub fn oid(&self) -> u32 {
+        match self {
+            Relation::Table(table) => table.oid,
+            Relation::View(view) => view.oid,
+        }
+    }
+
+    /// The role that owns it.
+    pub fn owner(&self) -> &str {
+        match self {
+            Relation::Table(table) => &table.owner,
+            Relation::View(view) => &view.owner,
+        }
+    }
+
+    /// Its columns in order.
+    pub fn columns(&self) -> &[Column] {
+        match self {
+            Relation::Table(table) => &table.table.schema().columns,
+            Relation::View(view) => &view.columns,
+        }
+    }
+
+    /// The name of its kind, as messages use it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Relation::Table(_) => "table",
+            Relation::View(_) => "view",
+        }
+    }
+
+    /// Who may do what with it beyond its owner.
+    pub fn grants(&self) -> &[Grant] {
+        match self {
+            Relation::Table(table) => &table.grants,
+            Relation::View(view) => &view.grants,
+        }
+    }
+}
+
+/// A table in the catalogue.
+#[derive(Clone)]
+pub struct TableEntry {
+    /// Its OID, also its [`aerostat_types::TableId`] in storage.
+    pub oid: u32,
+    /// The OID of its primary-key index, 0 for none.
+    pub key_oid: u32,
+    /// Its name.
+    pub name: String,
+    /// The role that owns it.
+    pub owner: String,
+    /// Its schema, layout and rows.
+    pub table: Arc<Table>,
+    /// Its COMMENT.
+    pub comment: Option<String>,
+    /// COMMENTs of its columns, by column name.
+    pub column_comments: BTreeMap<String, String>,
+    /// Who may do what with it beyond its owner.
+    pub grants: Vec<Grant>,
+}
+
+/// A view in the catalogue.
+#[derive(Clone)]
+pub struct ViewEntry {
+    /// Its OID.
+    pub oid: u32,
+    /// Its name.
+    pub name: String,
+    /// The role that owns it.
+    pub owner: String,
+    /// The text of its query, names already qualified by schema.
+    pub query: String,
+    /// Its columns, named and typed when it was made.
+    pub columns: Vec<Column>,
+    /// Its COMMENT.
+    pub comment: Option<String>,
+    /// Who may do what with it beyond its owner.
+    pub grants: Vec<Grant>,
+}
+
+/// One privilege that a role holds on a relation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The role, or `public` for everyone.
+    pub role: String,
+    /// What it may do.
+    pub privilege: Privilege,
+}
+
+/// What one may do with a relation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Privilege {
+    /// Read rows.
+    Select,
+    /// Add rows.
+    Insert,
+    /// Change rows.
+    Update,
+    /// Remove rows.
+    Delete,
+    /// Remove all rows at once.
+    Truncate,
+}
+
+/// A database's catalogue: the current state and the DDL lock.
+pub struct Catalog {
+    state: ArcSwap<CatalogState>,
+    ddl: Mutex<()>,
+}
+
+impl Catalog {
+    /// A catalogue with an empty schema `public` of this owner.
+    pub fn new(owner: &str) -> Self {
+        let public = SchemaEntry {
+            oid: PUBLIC_OID,
+            name: PUBLIC.to_owned(),
+            owner: owner.to_owned(),
+            relations: BTreeMap::new(),
+            comment: Some("standard public schema".to_owned()),
+        };
+        let state = CatalogState {
+            epoch: 1,
+            schemas: BTreeMap::from([(PUBLIC.to_owned(), Arc::new(public))]),
+            next_oid: FIRST_USER_OID,
+        };
+        Self { state: ArcSwap::from_pointee(state), ddl: Mutex::new(()) }
+    }
+
+    /// The state now.
+    pub fn load(&self) -> Arc<CatalogState> {
+        self.state.load_full()
+    }
+
+    /// Starts a change. Others' changes wait; readers do not.
+    pub fn change(&self) -> CatalogChange<'_> {
+        let guard = self.ddl.lock();
+        let mut state = CatalogState::clone(&self.state.load());
+        state.epoch += 1;
+        CatalogChange { catalog: self, state, _guard: guard }
+    }
+}
+
+/// A change under way. Nothing is seen before [`CatalogChange::publish`]; dropping it undoes it.
+pub struct CatalogChange<'a> {
+    catalog: &'a Catalog,
+    /// The state to come.
+    pub state: CatalogState,
+    _guard: MutexGuard<'a, ()>,
+}
+
+impl CatalogChange<'_> {
+    /// Makes the change visible.
+    pub fn publish(self) {
+        self.catalog.state.store(Arc::new(self.state));
+    }
+}
+
+impl CatalogState {
+    /// The relation with this name, if there.
+    pub fn relation(&self, schema: &str, name: &str) -> Option<&Relation> {
+        self.schemas.get(schema)?.relations.get(name)
+    }
+
+    /// The schema's entry, to be changed.
+    ///
+    /// # Errors
+    /// There is no such schema.
+    pub fn schema_mut(&mut self, name: &str) -> Result<&mut SchemaEntry, SqlError> {
+        self.schemas
+            .get_mut(name)
+            .map(Arc::make_mut)
+            .ok_or_else(|| undefined_schema(name))
+    }
+
+    /// A new OID.
+    ///
+    /// # Errors
+    /// All four billion are used up.
+    pub fn allocate_oid(&mut self) -> Result<u32, SqlError> {
+        let oid = self.next_oid;
+        self.next_oid = oid
+            .checked_add(1)
+            .ok_or_else(|| SqlError::new(ErrorKind::ProgramLimitExceeded, "this database has used up its object numbers"))?;
+        Ok(oid)
+    }
+
+    /// Every relation with its schema, in order of names.
+    pub fn relations(&self) -> impl Iterator<Item = (&SchemaEntry, &Relation, &str)> {
+        self.schemas
+            .values()
+            .flat_map(|schema| schema.relations.iter().map(move |(name, relation)| (&**schema, relation, name.as_str())))
+    }
+}
+
+/// The error for a schema that is not there.
+pub fn undefined_schema(name: &str) -> SqlError {
+    SqlError::new(ErrorKind::InvalidSchemaName, format!("schema \"{name}\" does not exist"))
+}
+
+/// The error for a relation that is not there.
+pub fn undefined_relation(name: &str) -> SqlError {
+    SqlError::new(ErrorKind::UndefinedTable, format!("relation \"{name}\" does not exist"))
+}

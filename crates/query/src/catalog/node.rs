@@ -1,0 +1,98 @@
+//! Roles and databases of the node, kept across restarts in the data folder.
+//!
+//! A database is a tenant: it has its own catalogue, commit order and memory
+//! budget, and nothing in it is reachable from another.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use aerostat_storage::TenantStore;
+use aerostat_types::{ByteSize, TenantId};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+
+use super::Catalog;
+
+/// What the node keeps about roles and databases; the document in the data folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Roles by name.
+    pub roles: BTreeMap<String, RoleRecord>,
+    /// Databases by name.
+    pub databases: BTreeMap<String, DatabaseRecord>,
+    /// The next OID of a role or database.
+    pub next_oid: u32,
+}
+
+/// A role.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoleRecord {
+    /// Its OID.
+    pub oid: u32,
+    /// May do everything.
+    pub superuser: bool,
+    /// May connect.
+    pub login: bool,
+    /// May create databases.
+    pub create_database: bool,
+    /// May create roles.
+    pub create_role: bool,
+    /// At most this many connections; −1 for no limit.
+    pub connection_limit: i32,
+    /// `SCRAM-SHA-256$<iterations>:<salt>$<StoredKey>:<ServerKey>`, as PostgreSQL stores it.
+    pub verifier: Option<String>,
+}
+
+/// A database's record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatabaseRecord {
+    /// Its OID, also its tenant number.
+    pub oid: u32,
+    /// The role that owns it.
+    pub owner: String,
+    /// Its memory ceiling; `None` for the node's.
+    pub memory_max: Option<ByteSize>,
+    /// At most this many connections; −1 for no limit.
+    pub connection_limit: i32,
+    /// Roles with CONNECT beyond the owner; `public` stands for everyone.
+    pub connect: Vec<String>,
+    /// Its COMMENT.
+    pub comment: Option<String>,
+}
+
+/// A database that is open.
+pub struct Database {
+    /// Its tenant number, also its OID.
+    pub id: TenantId,
+    /// Its name when it was opened; renaming makes a new value.
+    pub name: RwLock<String>,
+    /// Its schemas and relations.
+    pub catalog: Catalog,
+    /// Its rows, commit order and memory budget.
+    pub store: Arc<TenantStore>,
+    /// Sessions connected now.
+    pub connections: AtomicI64,
+}
+
+impl Database {
+    /// A database without relations.
+    pub fn new(id: TenantId, name: &str, owner: &str, store: Arc<TenantStore>) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            name: RwLock::new(name.to_owned()),
+            catalog: Catalog::new(owner),
+            store,
+            connections: AtomicI64::new(0),
+        })
+    }
+
+    /// Sessions connected now.
+    pub fn connection_count(&self) -> i64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,23 @@
+//! The vocabulary every other crate speaks: typed ids, byte quantities, SQL
+//! types and their physical form, schemas, layouts, and the kinds of error a
+//! user can meet.
+//!
+//! Nothing here does I/O, allocates memory for data, or knows how anything is
+//! stored. One concept has one word; `docs/glossary.md` lists them.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod bytes;
+mod error;
+mod id;
+mod layout;
+mod schema;
+mod sql_type;
+pub mod text;
+
+pub use bytes::{ByteSize, ParseByteSizeError};
+pub use error::{ErrorKind, SqlError};
+pub use id::{CommitTs, SegmentNo, TableId, TenantId, TxnId};
+pub use layout::{Layout, LayoutError};
+pub use schema::{CheckConstraint, Column, TableSchema};
+pub use sql_type::{NUMERIC_DEFAULT, Physical, SQL_TYPE_KEY, SqlType, VALUE_BYTES_MAX};

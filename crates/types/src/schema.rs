@@ -1,0 +1,58 @@
+//! What a table is made of: columns, keys and constraints.
+
+use std::sync::Arc;
+
+use arrow_schema::Schema;
+use serde::{Deserialize, Serialize};
+
+use crate::SqlType;
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    /// Its name, as folded by the parser.
+    pub name: String,
+    /// Its type.
+    pub ty: SqlType,
+    /// Whether it takes NULL. Primary-key columns never do.
+    pub nullable: bool,
+    /// The SQL text of its DEFAULT expression.
+    pub default: Option<String>,
+}
+
+/// A CHECK constraint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckConstraint {
+    /// Its name, given or made as PostgreSQL makes it.
+    pub name: String,
+    /// The SQL text of the condition.
+    pub expression: String,
+}
+
+/// The description of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableSchema {
+    /// The table's name, for messages; the catalog holds the binding one.
+    pub name: String,
+    /// The columns in order.
+    pub columns: Vec<Column>,
+    /// Positions of the primary-key columns, in key order; empty for none.
+    pub primary_key: Vec<usize>,
+    /// The name of the primary-key constraint.
+    pub primary_key_name: String,
+    /// The CHECK constraints.
+    pub checks: Vec<CheckConstraint>,
+}
+
+impl TableSchema {
+    /// The Arrow schema of the table's rows; each field remembers its SQL type.
+    pub fn arrow(&self) -> Arc<Schema> {
+        let fields: Vec<_> = self.columns.iter().map(|c| c.ty.field(&c.name, c.nullable)).collect();
+        Arc::new(Schema::new(fields))
+    }
+
+    /// The position of the column with this name.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+}

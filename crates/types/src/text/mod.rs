@@ -1,0 +1,1 @@
+//! PostgreSQL's text forms of values.
