@@ -1,1 +1,47 @@
-//! stub
+//! SQL on Aerostat's storage: the only crate that knows DataFusion.
+//!
+//! ```text
+//!  text ─► statement ─► session ─┬─ query ─► plan ─► DataFusion ─► scan ─► storage
+//!                                ├─ DML ───► dml (a query and a sink) ───► storage
+//!                                ├─ DDL ───► ddl ─► catalog
+//!                                └─ node ──► admin ─► catalog::node
+//! ```
+//!
+//! [`Engine`] is one per process, [`Session`] one per client. A session's
+//! statements run on the engine's query runtime; rows come back through
+//! bounded channels as Arrow batches ([`api`]). Nothing of DataFusion shows in
+//! the public interface, nothing of the wire protocol is known here.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+pub mod admin;
+pub mod api;
+pub mod catalog;
+pub mod ddl;
+mod dml;
+mod engine;
+mod error;
+mod functions;
+mod memory_pool;
+pub mod pgcatalog;
+mod plan;
+mod scan;
+mod semantics;
+mod session;
+mod statement;
+pub mod utility;
+
+pub use engine::{DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord};
+pub use session::{CancelHandle, Prepared, Session};
+pub use statement::Statement;
+
+/// The PostgreSQL version whose behaviour is followed, as clients are told it.
+pub const SERVER_VERSION: &str = concat!("15.8 (Aerostat ", env!("CARGO_PKG_VERSION"), ")");
+
+/// [`SERVER_VERSION`] as a number.
+pub const SERVER_VERSION_NUM: &str = "150008";
+
+/// Stack of a query thread, in bytes. Planning recurses over the statement; at
+/// the depth that [`Statement::split`] allows, planning and optimising the
+/// deepest statements of the tests touches less than a quarter of it.
+pub const QUERY_STACK_BYTES: usize = 32 << 20;

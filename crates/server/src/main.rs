@@ -1,2 +1,76 @@
-//! stub
-fn main() {}
+//! `aerostat`: one binary for the node and for its clients.
+//!
+//! ```text
+//!   serve         config ─► logs ─► runtimes ─► engine ─► gateway + HTTP ─► stop
+//!   config check  config ─► print
+//!   load, bench, demo       clients over the wire; they know nothing of the engine
+//! ```
+//!
+//! This crate wires; whatever can be decided without wiring lives below it.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod cli;
+mod client;
+mod config;
+mod http;
+mod logs;
+mod metrics;
+mod process;
+mod serve;
+mod tls;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command, ConfigCommand};
+
+// Arrow buffers, plans and network frames come and go in many sizes on many
+// threads; mimalloc returns their memory and scales where glibc's arenas do not.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Exit code for a command line or configuration that does not stand, as clap has it.
+const EXIT_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Serve(arguments) => match arguments.config() {
+            Ok((_, config)) => serve::run(config),
+            Err(errors) => return refuse(&errors),
+        },
+        Command::Config { command: ConfigCommand::Check(arguments) } => match arguments.config() {
+            Ok((values, _)) => print(&config::render(&values)),
+            Err(errors) => return refuse(&errors),
+        },
+        Command::Load { what } => client::load::run(what),
+        Command::Bench { what } => client::bench::run(what),
+        Command::Demo(arguments) => client::demo::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("aerostat: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn refuse(errors: &[config::ConfigError]) -> ExitCode {
+    for error in errors {
+        eprintln!("aerostat: {error}");
+    }
+    ExitCode::from(EXIT_USAGE)
+}
+
+/// Writes a line to standard output; a closed pipe is the reader's choice, no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}

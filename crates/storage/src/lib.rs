@@ -1,1 +1,55 @@
-//! stub
+//! Tables in main memory: segments in key order, versions, changes, scans.
+//!
+//! ```text
+//!  TenantStore ── transactions, budget
+//!   └ Table ── Directory (ordered, replaced as a whole)
+//!               └ Entry ── Segment (versions, key index, zones)
+//!  TableView = Table + Snapshot + the Directory of that moment ──► Scan
+//! ```
+//!
+//! * **Writing.** [`Table::insert`] routes rows by key to segments and checks
+//!   uniqueness under the segment's latch; [`TableView::delete`] and
+//!   [`TableView::update`] end the versions a view found. Rows carry the
+//!   transaction's stamp until it ends; what was written is enlisted with the
+//!   transaction, which stamps it for good or undoes it.
+//! * **Reading.** A [`TableView`] pins the directory; readers take no latch.
+//! * **Structure.** Full segments are rewritten or followed by new ones, mostly
+//!   dead ones are rewritten without their garbage. Old segments say where rows
+//!   went and live while views pin them.
+//! * **Memory.** Every arena's bytes in use are charged to the tenant's budget
+//!   before they are touched.
+//!
+//! The crate knows neither SQL nor DataFusion. [`MetaFile`] keeps the node's
+//! catalogue, whose contents are the caller's.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod arena;
+mod describe;
+mod directory;
+mod error;
+mod incoming;
+mod insert;
+mod meta;
+mod modify;
+mod room;
+mod row_id;
+mod scan;
+mod statistics;
+mod table;
+mod tenant;
+mod view;
+mod writes;
+
+#[cfg(test)]
+mod tests;
+
+pub use aerostat_segment::{CompareOp, Key, KeyRef, Literal, Predicate};
+pub use error::{COLUMNS_MAX, StorageError};
+pub use meta::{MetaError, MetaFile};
+pub use row_id::{ROW_ID_COLUMN, RowId};
+pub use scan::{Scan, ScanSpec};
+pub use statistics::TableStatistics;
+pub use table::Table;
+pub use tenant::TenantStore;
+pub use view::TableView;

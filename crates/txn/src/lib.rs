@@ -1,1 +1,44 @@
-//! stub
+//! Who sees what, and who waits for whom.
+//!
+//! Every row version carries two *stamps*: who began it and who ended it. A
+//! stamp is a commit timestamp, or the id of a transaction that has not ended.
+//!
+//! ```text
+//!   begin T7 ──► rows stamped "T7" ──► commit: state[T7] := Committed(42), last := 42
+//!                                        │        one atomic step; from here new
+//!                                        │        snapshots see all of T7
+//!                                        ├─► participants overwrite "T7" by 42 (lazily)
+//!                                        └─► T7 leaves the state table; waiters wake
+//! ```
+//!
+//! * A [`Snapshot`] is a point in the commit order. A version is visible when it
+//!   was begun at or before that point and not ended at or before it. Stamps of
+//!   transactions are resolved through the state table.
+//! * A transaction is in the state table from its begin until all its stamps have
+//!   been overwritten. A reader that finds a stamp whose transaction has left the
+//!   table therefore reads the stamp again and finds a final one
+//!   ([`Visibility::Reread`]).
+//! * What a snapshot decides about a transaction never changes: a transaction
+//!   that is unfinished while the snapshot is registered commits after it.
+//!
+//! The crate knows neither rows nor latches: storage stamps rows as a
+//! [`Participant`], and calls [`TxnManager::wait_for`] holding no latch.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod cancel;
+mod snapshot;
+mod stamp;
+mod transaction;
+mod txns;
+mod wait;
+
+#[cfg(test)]
+mod tests;
+
+pub use cancel::CancelToken;
+pub use snapshot::{LiveSnapshots, Snapshot, Visibility};
+pub use stamp::{ABORTED, END_NONE, Stamp, TXN_BIT};
+pub use transaction::{CommitError, Outcome, Participant, Transaction};
+pub use txns::TxnManager;
+pub use wait::WaitError;

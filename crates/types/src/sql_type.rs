@@ -195,10 +195,14 @@ impl SqlType {
         })
     }
 
-    /// An Arrow field of this type that remembers it.
+    /// An Arrow field of this type. Where the Arrow type alone would not tell
+    /// (`char(n)` and `varchar(n)` look like `text`), its metadata does.
     pub fn field(self, name: &str, nullable: bool) -> Field {
-        Field::new(name, self.arrow(), nullable)
-            .with_metadata([(SQL_TYPE_KEY.to_owned(), self.to_string())].into())
+        let field = Field::new(name, self.arrow(), nullable);
+        if SqlType::of_arrow(field.data_type()) == Some(self) {
+            return field;
+        }
+        field.with_metadata([(SQL_TYPE_KEY.to_owned(), self.to_string())].into())
     }
 
     /// PostgreSQL's number for the type.

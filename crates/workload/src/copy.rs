@@ -120,9 +120,8 @@ fn write_escaped(out: &mut Vec<u8>, value: &[u8]) {
 
 fn write_quoted(out: &mut Vec<u8>, value: &[u8]) {
     // `\.` alone on a line ends CSV input in servers older than PostgreSQL 18.
-    let plain = !value.is_empty()
-        && value != b"\\."
-        && !value.iter().any(|byte| b",\"\n\r".contains(byte));
+    let plain =
+        !value.is_empty() && value != b"\\." && !value.iter().any(|byte| b",\"\n\r".contains(byte));
     if plain {
         out.extend_from_slice(value);
         return;

@@ -63,6 +63,8 @@ pub struct SchemaEntry {
     pub relations: BTreeMap<String, Relation>,
     /// Its COMMENT.
     pub comment: Option<String>,
+    /// Who may do what with it beyond its owner.
+    pub grants: Vec<SchemaGrant>,
 }
 
 /// A table or view.
@@ -180,6 +182,24 @@ pub enum Privilege {
     Truncate,
 }
 
+/// One privilege that a role holds on a schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaGrant {
+    /// The role, or `public` for everyone.
+    pub role: String,
+    /// What it may do.
+    pub privilege: SchemaPrivilege,
+}
+
+/// What one may do with a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchemaPrivilege {
+    /// Reach the relations in it.
+    Usage,
+    /// Make relations in it.
+    Create,
+}
+
 /// A database's catalogue: the current state and the DDL lock.
 pub struct Catalog {
     state: ArcSwap<CatalogState>,
@@ -195,6 +215,7 @@ impl Catalog {
             owner: owner.to_owned(),
             relations: BTreeMap::new(),
             comment: Some("standard public schema".to_owned()),
+            grants: vec![SchemaGrant { role: PUBLIC.to_owned(), privilege: SchemaPrivilege::Usage }],
         };
         let state = CatalogState {
             epoch: 1,

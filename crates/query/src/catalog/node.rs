@@ -46,6 +46,9 @@ pub struct RoleRecord {
     pub connection_limit: i32,
     /// `SCRAM-SHA-256$<iterations>:<salt>$<StoredKey>:<ServerKey>`, as PostgreSQL stores it.
     pub verifier: Option<String>,
+    /// Its COMMENT.
+    #[serde(default)]
+    pub comment: Option<String>,
 }
 
 /// A database's record.
@@ -61,6 +64,9 @@ pub struct DatabaseRecord {
     pub connection_limit: i32,
     /// Roles with CONNECT beyond the owner; `public` stands for everyone.
     pub connect: Vec<String>,
+    /// Roles that may make schemas in it, beyond the owner; `public` stands for everyone.
+    #[serde(default)]
+    pub create: Vec<String>,
     /// Its COMMENT.
     pub comment: Option<String>,
 }

@@ -128,8 +128,9 @@ mod tests {
         assert!(plain.starts_with("CREATE TABLE supplier (\n    s_suppkey integer NOT NULL,"));
         assert!(plain.ends_with("PRIMARY KEY (s_suppkey)\n)"));
         let laid_out = create_table(Table::Lineorder, Some("it's"));
-        assert!(laid_out.ends_with(
-            "PRIMARY KEY (lo_orderkey, lo_linenumber)\n) WITH (layout = 'it''s')"
-        ));
+        assert!(
+            laid_out
+                .ends_with("PRIMARY KEY (lo_orderkey, lo_linenumber)\n) WITH (layout = 'it''s')")
+        );
     }
 }

@@ -89,7 +89,7 @@ pub const CONTAINER_SYLLABLES: ([&str; 5], [&str; 8]) = (
 /// Number of containers, 40.
 pub const CONTAINERS: usize = 5 * 8;
 
-/// The colours parts are named by.
+/// The colours parts are named by: the 92 of TPC-H (SSB says 94, and lists none).
 #[rustfmt::skip]
 pub const COLORS: [&str; 92] = [
     "almond", "antique", "aquamarine", "azure", "beige", "bisque", "black", "blanched", "blue",

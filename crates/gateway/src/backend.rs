@@ -1,0 +1,80 @@
+//! What the gateway asks of an engine. `engine.rs` answers it with
+//! `aerostat_query`; tests answer it with a double.
+
+use std::{future::Future, sync::Arc};
+
+use aerostat_types::{SqlError, SqlType};
+use arrow::array::ArrayRef;
+use chrono_tz::Tz;
+
+use crate::api::{ColumnDescription, Notice, Outcome, RoleInfo, TransactionStatus};
+
+/// Cancels what a session is running; does nothing when it runs nothing. Called from other tasks.
+pub type Canceller = Arc<dyn Fn() + Send + Sync>;
+
+/// An engine: roles and sessions.
+pub trait Backend: Send + Sync + 'static {
+    /// Its sessions.
+    type Session: BackendSession;
+
+    /// The role with this name.
+    fn role(&self, name: &str) -> Option<RoleInfo>;
+
+    /// A session of a role that has proved who it is. `settings` are the startup packet's.
+    ///
+    /// # Errors
+    /// Why the role may not use the database now.
+    fn connect(&self, role: &str, database: &str, settings: &[(String, String)]) -> Result<Self::Session, SqlError>;
+}
+
+/// One client's session. Dropping it ends its transaction.
+pub trait BackendSession: Send + 'static {
+    /// A statement of the simple protocol.
+    type Statement: Send + Sync + 'static;
+    /// A prepared statement.
+    type Prepared: Send + Sync + 'static;
+
+    /// How to cancel what runs.
+    fn canceller(&self) -> Canceller;
+
+    /// The statements in a query string.
+    ///
+    /// # Errors
+    /// A syntax error.
+    fn split(&mut self, sql: &str) -> Result<Vec<Self::Statement>, SqlError>;
+
+    /// Parses and analyses one statement. `parameter_oids` are the client's wishes, 0 for none.
+    fn prepare(
+        &mut self,
+        sql: &str,
+        parameter_oids: &[u32],
+    ) -> impl Future<Output = Result<Self::Prepared, SqlError>> + Send;
+
+    /// The types of a statement's parameters.
+    fn parameters(prepared: &Self::Prepared) -> &[SqlType];
+
+    /// The columns a statement gives; `None` when it gives no rows.
+    fn columns(prepared: &Self::Prepared) -> Option<Arc<[ColumnDescription]>>;
+
+    /// Runs a statement.
+    fn execute(&mut self, statement: &Self::Statement) -> impl Future<Output = Result<Outcome, SqlError>> + Send;
+
+    /// Runs a prepared statement with arrays of one row, of the types `parameters[i].arrow()`.
+    fn execute_prepared(
+        &mut self,
+        prepared: &Self::Prepared,
+        parameters: Vec<ArrayRef>,
+    ) -> impl Future<Output = Result<Outcome, SqlError>> + Send;
+
+    /// Where the session stands.
+    fn status(&self) -> TransactionStatus;
+
+    /// The notices since the last call.
+    fn take_notices(&mut self) -> Vec<Notice>;
+
+    /// The settings a client is told of that have changed since the last call.
+    fn parameter_changes(&mut self) -> Vec<(String, String)>;
+
+    /// The zone in which the session sees `timestamptz`.
+    fn time_zone(&self) -> Tz;
+}

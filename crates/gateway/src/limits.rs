@@ -1,0 +1,61 @@
+//! Every limit of a connection, in one place.
+
+use std::time::Duration;
+
+/// The longest query, Parse or Bind message. A bytea of the greatest length
+/// ([`aerostat_types::VALUE_BYTES_MAX`]) in hex form takes 32 MiB, and a statement
+/// may hold other values beside it.
+pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// The longest message of the other types, which hold names and passwords alone; PostgreSQL's too.
+pub const SMALL_MESSAGE_BYTES_MAX: usize = 10_000;
+
+/// The longest startup packet; PostgreSQL's `MAX_STARTUP_PACKET_LENGTH`.
+pub const STARTUP_BYTES_MAX: usize = 10_000;
+
+/// The longest single value a client may send; a segment's slot counts lengths in 24 bits.
+pub const VALUE_BYTES_MAX: usize = aerostat_types::VALUE_BYTES_MAX;
+
+/// The longest line or tuple of COPY data that is gathered before it is decoded.
+pub const COPY_ROW_BYTES_MAX: usize = 64 << 20;
+
+/// Rows of one batch that COPY FROM hands to the engine.
+pub const COPY_BATCH_ROWS: usize = 8192;
+
+/// Bytes of values after which a batch is handed over before it has all its rows.
+pub const COPY_BATCH_BYTES: usize = 1 << 20;
+
+/// Bytes taken from a socket at once, and of COPY data decoded at once.
+pub(crate) const READ_BYTES: usize = 64 << 10;
+
+/// Bytes that are read ahead while a statement runs, to notice that the client has gone.
+/// A client that pipelines more waits, as TCP makes it.
+pub(crate) const READ_AHEAD_BYTES_MAX: usize = 256 << 10;
+
+/// Output that is gathered before it is written to the socket.
+pub(crate) const FLUSH_BYTES: usize = 64 << 10;
+
+/// Output buffers that grew beyond this for one row are given back.
+pub(crate) const OUTPUT_KEEP_BYTES: usize = 1 << 20;
+
+/// The longest row we send; a client reads lengths as 31 bits, libpq allocates below 1 GiB.
+pub(crate) const ROW_BYTES_MAX: usize = (1 << 30) - 1;
+
+/// Named prepared statements of one connection.
+pub const STATEMENTS_MAX: usize = 10_000;
+
+/// Portals of one connection.
+pub const PORTALS_MAX: usize = 1_000;
+
+/// How long an engine may take to come back after its client has gone or must go.
+pub(crate) const ABANDON_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a client may take to read our last words.
+pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long discarding the rest of an over-long message may take.
+pub(crate) const DISCARD_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Connections beyond `connections_max` that may be in startup, so that cancel
+/// requests still get through and the others are told why they cannot stay.
+pub(crate) const STARTUP_CONNECTIONS_EXTRA: usize = 64;

@@ -1,0 +1,177 @@
+//! From kinds of error to SQLSTATE, and to the fields of an `ErrorResponse`.
+
+use aerostat_types::{ErrorKind, SqlError, text::TextError};
+
+/// The SQLSTATE of a kind of error (PostgreSQL 15, appendix A).
+pub const fn sqlstate(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::SyntaxError => "42601",
+        ErrorKind::FeatureNotSupported => "0A000",
+        ErrorKind::UndefinedTable => "42P01",
+        ErrorKind::UndefinedColumn => "42703",
+        ErrorKind::UndefinedFunction => "42883",
+        ErrorKind::UndefinedObject => "42704",
+        ErrorKind::UndefinedParameter => "42P02",
+        ErrorKind::InvalidStatementName => "26000",
+        ErrorKind::InvalidCursorName => "34000",
+        ErrorKind::InvalidCatalogName => "3D000",
+        ErrorKind::InvalidSchemaName => "3F000",
+        ErrorKind::AmbiguousColumn => "42702",
+        ErrorKind::DuplicateTable => "42P07",
+        ErrorKind::DuplicateColumn => "42701",
+        ErrorKind::DuplicateAlias => "42712",
+        ErrorKind::DuplicateDatabase => "42P04",
+        ErrorKind::DuplicateSchema => "42P06",
+        ErrorKind::DuplicateObject => "42710",
+        ErrorKind::DuplicatePreparedStatement => "42P05",
+        ErrorKind::DependentObjectsStillExist => "2BP01",
+        ErrorKind::GroupingError => "42803",
+        ErrorKind::WindowingError => "42P20",
+        ErrorKind::DatatypeMismatch => "42804",
+        ErrorKind::CannotCoerce => "42846",
+        ErrorKind::IndeterminateDatatype => "42P18",
+        ErrorKind::WrongObjectType => "42809",
+        ErrorKind::InvalidColumnReference => "42P10",
+        ErrorKind::InvalidTableDefinition => "42P16",
+        ErrorKind::ReservedName => "42939",
+        ErrorKind::InvalidName => "42602",
+        ErrorKind::InvalidTextRepresentation => "22P02",
+        ErrorKind::InvalidBinaryRepresentation => "22P03",
+        ErrorKind::BadCopyFileFormat => "22P04",
+        ErrorKind::CharacterNotInRepertoire => "22021",
+        ErrorKind::StringDataRightTruncation => "22001",
+        ErrorKind::NumericValueOutOfRange => "22003",
+        ErrorKind::DatetimeFieldOverflow => "22008",
+        ErrorKind::InvalidDatetimeFormat => "22007",
+        ErrorKind::DivisionByZero => "22012",
+        ErrorKind::CardinalityViolation => "21000",
+        ErrorKind::InvalidParameterValue => "22023",
+        ErrorKind::InvalidRegularExpression => "2201B",
+        ErrorKind::InvalidRowCountInLimit => "2201W",
+        ErrorKind::DataException => "22000",
+        ErrorKind::NotNullViolation => "23502",
+        ErrorKind::UniqueViolation => "23505",
+        ErrorKind::CheckViolation => "23514",
+        ErrorKind::SerializationFailure => "40001",
+        ErrorKind::DeadlockDetected => "40P01",
+        ErrorKind::LockNotAvailable => "55P03",
+        ErrorKind::InFailedTransaction => "25P02",
+        ErrorKind::NoActiveTransaction => "25P01",
+        ErrorKind::ActiveTransaction => "25001",
+        ErrorKind::ReadOnlyTransaction => "25006",
+        ErrorKind::InsufficientPrivilege => "42501",
+        ErrorKind::InvalidPassword => "28P01",
+        ErrorKind::InvalidAuthorization => "28000",
+        ErrorKind::OutOfMemory => "53200",
+        ErrorKind::TooManyConnections => "53300",
+        ErrorKind::DiskFull => "53100",
+        ErrorKind::ProgramLimitExceeded => "54000",
+        ErrorKind::TooManyColumns => "54011",
+        ErrorKind::StatementTooComplex => "54001",
+        ErrorKind::ObjectInUse => "55006",
+        ErrorKind::ObjectNotInPrerequisiteState => "55000",
+        ErrorKind::QueryCanceled => "57014",
+        ErrorKind::AdminShutdown => "57P01",
+        ErrorKind::CannotConnectNow => "57P03",
+        ErrorKind::ProtocolViolation => "08P01",
+        ErrorKind::IoError => "58030",
+        ErrorKind::Internal => "XX000",
+    }
+}
+
+/// An error on its way to a client: the engine's, and where in the data it happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WireError {
+    /// What happened.
+    pub error: Box<SqlError>,
+    /// Where, as PostgreSQL's CONTEXT line says it: `COPY t, line 3, column a: "x"`.
+    pub context: Option<String>,
+}
+
+impl WireError {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { error: Box::new(SqlError::new(kind, message)), context: None }
+    }
+
+    /// A broken rule of the protocol.
+    pub(crate) fn protocol(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::ProtocolViolation, message)
+    }
+
+    #[must_use]
+    pub(crate) fn with_context(mut self, context: impl Into<String>) -> Self {
+        self.context = Some(context.into());
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        self.error.detail = Some(detail.into());
+        self
+    }
+
+    /// The SQLSTATE.
+    pub fn code(&self) -> &'static str {
+        sqlstate(self.error.kind)
+    }
+}
+
+impl From<SqlError> for WireError {
+    fn from(error: SqlError) -> Self {
+        Self { error: Box::new(error), context: None }
+    }
+}
+
+impl From<TextError> for WireError {
+    fn from(error: TextError) -> Self {
+        SqlError::from(error).into()
+    }
+}
+
+/// What went wrong on a connection, by what it does to the connection.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The statement failed; the connection goes on.
+    Sql(WireError),
+    /// The client is told, then the connection ends.
+    Fatal(WireError),
+    /// The client is gone.
+    Gone,
+}
+
+impl Fault {
+    pub(crate) fn protocol(message: impl Into<String>) -> Self {
+        Fault::Fatal(WireError::protocol(message))
+    }
+}
+
+impl From<WireError> for Fault {
+    fn from(error: WireError) -> Self {
+        Fault::Sql(error)
+    }
+}
+
+impl From<SqlError> for Fault {
+    fn from(error: SqlError) -> Self {
+        Fault::Sql(error.into())
+    }
+}
+
+impl From<std::io::Error> for Fault {
+    fn from(_: std::io::Error) -> Self {
+        Fault::Gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_five_characters_and_conversions_keep_the_parts() {
+        assert_eq!(sqlstate(ErrorKind::UniqueViolation), "23505");
+        assert_eq!(sqlstate(ErrorKind::QueryCanceled), "57014");
+        let error: WireError = SqlError::new(ErrorKind::DivisionByZero, "division by zero").with_hint("h").into();
+        assert_eq!((error.code(), error.error.hint.as_deref()), ("22012", Some("h")));
+    }
+}

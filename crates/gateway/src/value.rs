@@ -1,0 +1,25 @@
+//! Values on the wire: from Arrow columns to text and binary forms
+//! ([`Column`]), and back ([`Builder`]). Text forms are
+//! [`aerostat_types::text`]'s; binary forms are PostgreSQL's `*send`/`*recv`.
+
+mod array;
+mod builder;
+mod column;
+mod numeric;
+mod oid;
+mod row;
+mod zone;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub(crate) use builder::Builder;
+pub(crate) use array::put_value;
+pub(crate) use column::Column;
+pub(crate) use row::RowEncoder;
+pub(crate) use zone::Zone;
+
+/// Days from 1970-01-01 to 2000-01-01, where PostgreSQL's binary dates begin.
+const EPOCH_SHIFT_DAYS: i32 = 10_957;
+
+/// The same in microseconds.
+const EPOCH_SHIFT_MICROS: i64 = EPOCH_SHIFT_DAYS as i64 * 86_400_000_000;

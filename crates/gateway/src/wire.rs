@@ -1,0 +1,13 @@
+//! The protocol's messages as bytes: reading a client's, writing ours.
+//!
+//! pgwire's own decoders reserve by the counts a client claims and index past
+//! the end of a short body; these read through a cursor that cannot. Writing is
+//! straight into the connection's output buffer and cannot fail.
+
+mod cursor;
+mod frontend;
+mod output;
+
+pub(crate) use cursor::{Cursor, utf8};
+pub(crate) use frontend::{Bind, Describe, Execute, Parse, Target, message_limit};
+pub(crate) use output::{Format, Output};

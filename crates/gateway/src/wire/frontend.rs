@@ -1,0 +1,120 @@
+//! The client's messages of the extended protocol, and how long each may be.
+
+use crate::{
+    limits::{MESSAGE_BYTES_MAX, SMALL_MESSAGE_BYTES_MAX},
+    sqlstate::Fault,
+    wire::{Cursor, Format},
+};
+
+/// The longest body of a message of this type; `None` for types a client never sends.
+/// COPY data have no limit here: they are taken in pieces.
+pub(crate) const fn message_limit(kind: u8) -> Option<usize> {
+    match kind {
+        b'Q' | b'P' | b'B' | b'F' => Some(MESSAGE_BYTES_MAX),
+        b'd' => Some(usize::MAX),
+        b'C' | b'D' | b'E' | b'H' | b'S' | b'X' | b'c' | b'f' | b'p' => Some(SMALL_MESSAGE_BYTES_MAX),
+        _ => None,
+    }
+}
+
+/// What Describe and Close are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Statement,
+    Portal,
+}
+
+/// Parse: a statement gets a name.
+#[derive(Debug)]
+pub(crate) struct Parse<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) query: &'a str,
+    pub(crate) parameter_oids: Vec<u32>,
+}
+
+impl<'a> Parse<'a> {
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self, Fault> {
+        let mut cursor = Cursor::new(body);
+        let name = cursor.text()?;
+        let query = cursor.text()?;
+        let count = cursor.u16()?;
+        let parameter_oids = (0..count).map(|_| cursor.u32()).collect::<Result<_, _>>()?;
+        cursor.end()?;
+        Ok(Self { name, query, parameter_oids })
+    }
+}
+
+/// Bind: a statement and parameters become a portal.
+#[derive(Debug)]
+pub(crate) struct Bind<'a> {
+    pub(crate) portal: &'a str,
+    pub(crate) statement: &'a str,
+    pub(crate) parameter_formats: Vec<Format>,
+    pub(crate) parameters: Vec<Option<&'a [u8]>>,
+    pub(crate) result_formats: Vec<Format>,
+}
+
+fn formats(cursor: &mut Cursor<'_>) -> Result<Vec<Format>, Fault> {
+    let count = cursor.u16()?;
+    (0..count).map(|_| Format::from_code(cursor.u16()?)).collect()
+}
+
+impl<'a> Bind<'a> {
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self, Fault> {
+        let mut cursor = Cursor::new(body);
+        let portal = cursor.text()?;
+        let statement = cursor.text()?;
+        let parameter_formats = formats(&mut cursor)?;
+        let count = cursor.u16()?;
+        let parameter = |cursor: &mut Cursor<'a>| match cursor.i32()? {
+            -1 => Ok(None),
+            length => {
+                let length = usize::try_from(length).map_err(|_| Fault::protocol("invalid parameter length"))?;
+                cursor.bytes(length).map(Some)
+            }
+        };
+        let parameters = (0..count).map(|_| parameter(&mut cursor)).collect::<Result<_, _>>()?;
+        let result_formats = formats(&mut cursor)?;
+        cursor.end()?;
+        Ok(Self { portal, statement, parameter_formats, parameters, result_formats })
+    }
+}
+
+/// Describe or Close.
+#[derive(Debug)]
+pub(crate) struct Describe<'a> {
+    pub(crate) target: Target,
+    pub(crate) name: &'a str,
+}
+
+impl<'a> Describe<'a> {
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self, Fault> {
+        let mut cursor = Cursor::new(body);
+        let target = match cursor.u8()? {
+            b'S' => Target::Statement,
+            b'P' => Target::Portal,
+            other => return Err(Fault::protocol(format!("invalid DESCRIBE or CLOSE message subtype {other}"))),
+        };
+        let name = cursor.text()?;
+        cursor.end()?;
+        Ok(Self { target, name })
+    }
+}
+
+/// Execute: run a portal, for at most so many rows.
+#[derive(Debug)]
+pub(crate) struct Execute<'a> {
+    pub(crate) portal: &'a str,
+    /// `None` for all.
+    pub(crate) rows_max: Option<u64>,
+}
+
+impl<'a> Execute<'a> {
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self, Fault> {
+        let mut cursor = Cursor::new(body);
+        let portal = cursor.text()?;
+        let rows = cursor.i32()?;
+        cursor.end()?;
+        Ok(Self { portal, rows_max: u64::try_from(rows).ok().filter(|&rows| rows > 0) })
+    }
+}

@@ -1,0 +1,211 @@
+//! Our messages, written into one output buffer.
+
+use crate::api::{ColumnDescription, Notice, NoticeSeverity, TransactionStatus};
+
+use crate::{
+    sqlstate::{Fault, WireError, sqlstate},
+};
+
+/// How a value stands on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Format {
+    #[default]
+    Text,
+    Binary,
+}
+
+impl Format {
+    pub(crate) fn from_code(code: u16) -> Result<Self, Fault> {
+        match code {
+            0 => Ok(Format::Text),
+            1 => Ok(Format::Binary),
+            other => Err(Fault::Sql(WireError::new(
+                aerostat_types::ErrorKind::InvalidParameterValue,
+                format!("unsupported format code: {other}"),
+            ))),
+        }
+    }
+
+    pub(crate) const fn code(self) -> i16 {
+        match self {
+            Format::Text => 0,
+            Format::Binary => 1,
+        }
+    }
+}
+
+/// Bytes on their way to the client.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    pub(crate) bytes: Vec<u8>,
+}
+
+fn put_text(bytes: &mut Vec<u8>, text: &str) {
+    // A NUL would end the field early; nothing we send may hold one.
+    bytes.extend(text.bytes().filter(|&b| b != 0));
+    bytes.push(0);
+}
+
+impl Output {
+    /// One message; its length is filled in after `body` has written.
+    pub(crate) fn message(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.begin(kind);
+        body(&mut self.bytes);
+        self.end(start);
+    }
+
+    /// Begins a message; [`Output::end`] takes what this gives.
+    pub(crate) fn begin(&mut self, kind: u8) -> usize {
+        self.bytes.push(kind);
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 4]);
+        start
+    }
+
+    pub(crate) fn end(&mut self, start: usize) {
+        let length = (self.bytes.len() - start) as u32;
+        self.bytes[start..start + 4].copy_from_slice(&length.to_be_bytes());
+    }
+
+    pub(crate) fn authentication(&mut self, code: u32, data: &[u8]) {
+        self.message(b'R', |body| {
+            body.extend_from_slice(&code.to_be_bytes());
+            body.extend_from_slice(data);
+        });
+    }
+
+    pub(crate) fn parameter_status(&mut self, name: &str, value: &str) {
+        self.message(b'S', |body| {
+            put_text(body, name);
+            put_text(body, value);
+        });
+    }
+
+    pub(crate) fn backend_key(&mut self, pid: i32, secret: i32) {
+        self.message(b'K', |body| {
+            body.extend_from_slice(&pid.to_be_bytes());
+            body.extend_from_slice(&secret.to_be_bytes());
+        });
+    }
+
+    pub(crate) fn negotiate_version(&mut self, unsupported: &[&str]) {
+        self.message(b'v', |body| {
+            body.extend_from_slice(&(3u32 << 16).to_be_bytes());
+            body.extend_from_slice(&(unsupported.len() as u32).to_be_bytes());
+            unsupported.iter().for_each(|name| put_text(body, name));
+        });
+    }
+
+    pub(crate) fn ready(&mut self, status: TransactionStatus) {
+        let letter = match status {
+            TransactionStatus::Idle => b'I',
+            TransactionStatus::InTransaction => b'T',
+            TransactionStatus::Failed => b'E',
+        };
+        self.message(b'Z', |body| body.push(letter));
+    }
+
+    pub(crate) fn command_complete(&mut self, tag: &str) {
+        self.message(b'C', |body| put_text(body, tag));
+    }
+
+    /// A message without a body: `1`, `2`, `3`, `n`, `s`, `I`, `c`.
+    pub(crate) fn bare(&mut self, kind: u8) {
+        self.message(kind, |_| ());
+    }
+
+    pub(crate) fn parameter_description(&mut self, oids: &[u32]) {
+        self.message(b't', |body| {
+            body.extend_from_slice(&(oids.len() as u16).to_be_bytes());
+            oids.iter().for_each(|oid| body.extend_from_slice(&oid.to_be_bytes()));
+        });
+    }
+
+    /// `formats` has one entry for each column.
+    pub(crate) fn row_description(&mut self, columns: &[ColumnDescription], formats: &[Format]) {
+        self.message(b'T', |body| {
+            body.extend_from_slice(&(columns.len() as u16).to_be_bytes());
+            for (column, format) in columns.iter().zip(formats) {
+                put_text(body, &column.name);
+                body.extend_from_slice(&column.table_oid.to_be_bytes());
+                body.extend_from_slice(&column.attnum.to_be_bytes());
+                body.extend_from_slice(&column.oid.to_be_bytes());
+                body.extend_from_slice(&column.typlen.to_be_bytes());
+                body.extend_from_slice(&column.typmod.to_be_bytes());
+                body.extend_from_slice(&format.code().to_be_bytes());
+            }
+        });
+    }
+
+    /// `G` (in) or `H` (out).
+    pub(crate) fn copy_response(&mut self, kind: u8, columns: usize, format: Format) {
+        self.message(kind, |body| {
+            body.push(format.code() as u8);
+            body.extend_from_slice(&(columns as u16).to_be_bytes());
+            (0..columns).for_each(|_| body.extend_from_slice(&format.code().to_be_bytes()));
+        });
+    }
+
+    pub(crate) fn error(&mut self, error: &WireError, fatal: bool) {
+        let sql = &error.error;
+        let severity = if fatal { "FATAL" } else { "ERROR" };
+        self.message(b'E', |body| {
+            let mut field = |kind: u8, text: &str| {
+                body.push(kind);
+                put_text(body, text);
+            };
+            field(b'S', severity);
+            field(b'V', severity);
+            field(b'C', error.code());
+            field(b'M', &sql.message);
+            let position = sql.position.map(|at| at.to_string());
+            let (schema, table, column) = match sql.object.as_deref() {
+                Some((schema, table, column)) => (Some(schema.as_str()), Some(table.as_str()), column.as_deref()),
+                None => (None, None, None),
+            };
+            let optional = [
+                (b'D', sql.detail.as_deref()),
+                (b'H', sql.hint.as_deref()),
+                (b'P', position.as_deref()),
+                (b'W', error.context.as_deref()),
+                (b's', schema),
+                (b't', table),
+                (b'c', column),
+                (b'n', sql.constraint.as_deref()),
+            ];
+            for (kind, text) in optional {
+                if let Some(text) = text.filter(|text| !text.is_empty()) {
+                    field(kind, text);
+                }
+            }
+            body.push(0);
+        });
+    }
+
+    pub(crate) fn notice(&mut self, notice: &Notice) {
+        let (severity, code) = match notice.severity {
+            NoticeSeverity::Debug => ("DEBUG", "00000"),
+            NoticeSeverity::Log => ("LOG", "00000"),
+            NoticeSeverity::Info => ("INFO", "00000"),
+            NoticeSeverity::Notice => ("NOTICE", "00000"),
+            NoticeSeverity::Warning => ("WARNING", "01000"),
+        };
+        self.message(b'N', |body| {
+            let fields = [
+                (b'S', Some(severity)),
+                (b'V', Some(severity)),
+                (b'C', Some(notice.kind.map_or(code, sqlstate))),
+                (b'M', Some(notice.message.as_str())),
+                (b'D', notice.detail.as_deref()),
+                (b'H', notice.hint.as_deref()),
+            ];
+            for (kind, text) in fields {
+                if let Some(text) = text {
+                    body.push(kind);
+                    put_text(body, text);
+                }
+            }
+            body.push(0);
+        });
+    }
+}

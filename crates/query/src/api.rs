@@ -1,0 +1,386 @@
+//! What the engine hands to whoever carries it to a client: descriptions of
+//! columns, outcomes of statements, streams of rows, and both directions of
+//! COPY. Plain data and small traits; nothing here knows how a statement is
+//! planned or which protocol the client speaks.
+//!
+//! ```text
+//!  Session::execute ──► Outcome ─┬─ Rows     columns, stream of batches, tag
+//!                                ├─ Command  tag
+//!                                ├─ CopyIn   the client sends batches ──► CopySink
+//!                                ├─ CopyOut  stream of batches to the client
+//!                                └─ Empty
+//! ```
+
+mod scram;
+
+use std::{fmt, pin::Pin, sync::Arc};
+
+use aerostat_types::{ErrorKind, SqlError, SqlType};
+use arrow::record_batch::RecordBatch;
+use async_trait::async_trait;
+use futures::Stream;
+
+pub use scram::{ScramVerifier, ScramVerifierError};
+
+/// Batches of rows, in order. Dropping the stream ends the statement and frees what it holds.
+pub type RowStream = Pin<Box<dyn Stream<Item = Result<RecordBatch, SqlError>> + Send>>;
+
+/// A column of a result, as a client is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnDescription {
+    /// The column's name.
+    pub name: String,
+    /// The SQL type, where the column has one of ours. `None` for arrays, `oid`,
+    /// `name`, `"char"` and the other types that only the catalogue shows.
+    pub ty: Option<SqlType>,
+    /// PostgreSQL's number for the type; decides the form of values on the wire.
+    pub oid: u32,
+    /// PostgreSQL's type modifier, −1 for none.
+    pub typmod: i32,
+    /// PostgreSQL's `typlen`: bytes of a fixed-width value, −1 otherwise.
+    pub typlen: i16,
+    /// The OID of the table the column comes from, 0 for an expression.
+    pub table_oid: u32,
+    /// The column's number in that table from 1, 0 for an expression.
+    pub attnum: i16,
+}
+
+impl ColumnDescription {
+    /// A column of one of our types that comes from no table.
+    pub fn new(name: impl Into<String>, ty: SqlType) -> Self {
+        Self {
+            name: name.into(),
+            ty: Some(ty),
+            oid: ty.oid(),
+            typmod: ty.typmod(),
+            typlen: ty.typlen(),
+            table_oid: 0,
+            attnum: 0,
+        }
+    }
+
+    /// A column of another PostgreSQL type, such as `name[]`.
+    pub fn of_oid(name: impl Into<String>, oid: u32, typlen: i16) -> Self {
+        Self { name: name.into(), ty: None, oid, typmod: -1, typlen, table_oid: 0, attnum: 0 }
+    }
+}
+
+/// The words that end a statement which returned rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowsTag {
+    /// `SELECT n`; also VALUES and TABLE.
+    Select,
+    /// `INSERT 0 n`, with RETURNING.
+    Insert,
+    /// `UPDATE n`, with RETURNING.
+    Update,
+    /// `DELETE n`, with RETURNING.
+    Delete,
+    /// `FETCH n`.
+    Fetch,
+    /// Words without a number: `SHOW`, `EXPLAIN`.
+    Words(String),
+}
+
+impl RowsTag {
+    /// The tag after `rows` rows.
+    pub fn after(&self, rows: u64) -> String {
+        match self {
+            RowsTag::Select => format!("SELECT {rows}"),
+            RowsTag::Insert => format!("INSERT 0 {rows}"),
+            RowsTag::Update => format!("UPDATE {rows}"),
+            RowsTag::Delete => format!("DELETE {rows}"),
+            RowsTag::Fetch => format!("FETCH {rows}"),
+            RowsTag::Words(words) => words.clone(),
+        }
+    }
+}
+
+/// What a statement came to.
+pub enum Outcome {
+    /// Rows, which come while the statement still runs.
+    Rows {
+        /// The columns, as many as each batch has.
+        columns: Arc<[ColumnDescription]>,
+        /// The rows.
+        batches: RowStream,
+        /// How the statement ends.
+        tag: RowsTag,
+    },
+    /// A statement without rows, done.
+    Command {
+        /// The command tag: `CREATE TABLE`, `INSERT 0 5`.
+        tag: String,
+    },
+    /// COPY FROM STDIN waits for rows.
+    CopyIn(CopyIn),
+    /// COPY TO STDOUT has rows.
+    CopyOut(CopyOut),
+    /// An empty statement.
+    Empty,
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Rows { columns, tag, .. } => {
+                f.debug_struct("Rows").field("columns", columns).field("tag", tag).finish_non_exhaustive()
+            }
+            Outcome::Command { tag } => f.debug_struct("Command").field("tag", tag).finish(),
+            Outcome::CopyIn(copy) => f.debug_struct("CopyIn").field("columns", &copy.columns).finish_non_exhaustive(),
+            Outcome::CopyOut(copy) => f.debug_struct("CopyOut").field("columns", &copy.columns).finish_non_exhaustive(),
+            Outcome::Empty => f.write_str("Empty"),
+        }
+    }
+}
+
+/// The format of COPY data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CopyFormat {
+    /// Backslash escapes, tabs between fields.
+    #[default]
+    Text,
+    /// Comma-separated values as PostgreSQL reads and writes them.
+    Csv,
+    /// PostgreSQL's binary form.
+    Binary,
+}
+
+/// Whether COPY data begin with a line of column names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CopyHeader {
+    /// They do not.
+    #[default]
+    None,
+    /// They do; on input the line is skipped.
+    Present,
+    /// They do, and on input the names must be the columns'.
+    Match,
+}
+
+/// Which columns CSV output quotes even where it need not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ForceQuote {
+    /// None.
+    #[default]
+    None,
+    /// All, except NULL.
+    All,
+    /// Those at these positions of the COPY's column list.
+    Columns(Vec<usize>),
+}
+
+/// The options of COPY. Positions are into the COPY's column list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyOptions {
+    /// The format.
+    pub format: CopyFormat,
+    /// The byte between fields.
+    pub delimiter: u8,
+    /// The text that stands for NULL.
+    pub null: String,
+    /// Whether a header line is there.
+    pub header: CopyHeader,
+    /// CSV: the byte around quoted fields.
+    pub quote: u8,
+    /// CSV: the byte before a quote within quotes.
+    pub escape: u8,
+    /// CSV output: columns always quoted.
+    pub force_quote: ForceQuote,
+    /// CSV input: columns that never match the NULL text.
+    pub force_not_null: Vec<usize>,
+    /// CSV input: columns that match the NULL text even when quoted.
+    pub force_null: Vec<usize>,
+}
+
+impl CopyOptions {
+    /// PostgreSQL's defaults for a format.
+    pub fn new(format: CopyFormat) -> Self {
+        let csv = format == CopyFormat::Csv;
+        Self {
+            format,
+            delimiter: if csv { b',' } else { b'\t' },
+            null: if csv { String::new() } else { "\\N".to_owned() },
+            header: CopyHeader::None,
+            quote: b'"',
+            escape: b'"',
+            force_quote: ForceQuote::None,
+            force_not_null: Vec::new(),
+            force_null: Vec::new(),
+        }
+    }
+
+    /// Refuses options that contradict each other or the format, in PostgreSQL's words.
+    ///
+    /// # Errors
+    /// `FeatureNotSupported`, `InvalidParameterValue` or `SyntaxError`.
+    pub fn check(&self) -> Result<(), SqlError> {
+        let unsupported = |message: &str| Err(SqlError::new(ErrorKind::FeatureNotSupported, message));
+        let invalid = |message: String| Err(SqlError::new(ErrorKind::InvalidParameterValue, message));
+        if self.format == CopyFormat::Binary {
+            return if self.header == CopyHeader::None {
+                Ok(())
+            } else {
+                unsupported("cannot specify HEADER in BINARY mode")
+            };
+        }
+        if matches!(self.delimiter, b'\r' | b'\n') || !self.delimiter.is_ascii() {
+            return invalid("COPY delimiter cannot be newline or carriage return".to_owned());
+        }
+        if self.null.contains(['\r', '\n']) {
+            return invalid("COPY null representation cannot use newline or carriage return".to_owned());
+        }
+        if self.format == CopyFormat::Text
+            && b"\\.abcdefghijklmnopqrstuvwxyz0123456789".contains(&self.delimiter)
+        {
+            return invalid(format!("COPY delimiter cannot be \"{}\"", self.delimiter as char));
+        }
+        if self.null.as_bytes().contains(&self.delimiter) {
+            return unsupported("COPY delimiter must not appear in the NULL specification");
+        }
+        if self.format == CopyFormat::Csv {
+            if self.delimiter == self.quote {
+                return unsupported("COPY delimiter and quote must be different");
+            }
+            if self.null.as_bytes().contains(&self.quote) {
+                return unsupported("CSV quote character must not appear in the NULL specification");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A column that COPY FROM fills.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type; batches carry it as [`SqlType::arrow`].
+    pub ty: SqlType,
+    /// Whether it takes NULL. The engine checks; the reader need not.
+    pub nullable: bool,
+}
+
+/// COPY FROM STDIN under way. Dropping it aborts the statement.
+pub struct CopyIn {
+    /// The table's name, for the context of errors.
+    pub table: String,
+    /// The columns of the batches, in order.
+    pub columns: Vec<CopyColumn>,
+    /// How the data are written.
+    pub options: CopyOptions,
+    sink: Box<dyn CopySink>,
+}
+
+impl CopyIn {
+    /// A COPY into `table` whose rows go to `sink`.
+    pub fn new(table: String, columns: Vec<CopyColumn>, options: CopyOptions, sink: Box<dyn CopySink>) -> Self {
+        Self { table, columns, options, sink }
+    }
+
+    /// Takes rows. Waits while the engine is behind, which is the back-pressure.
+    ///
+    /// # Errors
+    /// What the engine refuses; the statement has failed then.
+    pub async fn write(&mut self, batch: RecordBatch) -> Result<(), SqlError> {
+        self.sink.write(batch).await
+    }
+
+    /// Ends the statement and gives its tag, `COPY n`.
+    ///
+    /// # Errors
+    /// What the engine refuses; nothing was copied then.
+    pub async fn finish(self) -> Result<String, SqlError> {
+        self.sink.finish().await
+    }
+
+    /// Ends the statement without effect.
+    pub async fn abort(self) {
+        self.sink.abort().await;
+    }
+}
+
+/// Where the rows of a COPY FROM go. Dropping it is the same as `abort`.
+#[async_trait]
+pub trait CopySink: Send {
+    /// Takes rows, in the order and types of [`CopyIn::columns`].
+    async fn write(&mut self, batch: RecordBatch) -> Result<(), SqlError>;
+    /// Commits and gives the tag.
+    async fn finish(self: Box<Self>) -> Result<String, SqlError>;
+    /// Undoes.
+    async fn abort(self: Box<Self>);
+}
+
+/// COPY TO STDOUT under way. Its tag is `COPY` and the number of rows.
+pub struct CopyOut {
+    /// The columns of the batches, in order.
+    pub columns: Arc<[ColumnDescription]>,
+    /// How the data are to be written.
+    pub options: CopyOptions,
+    /// The rows.
+    pub batches: RowStream,
+}
+
+/// Where a session stands, for `ReadyForQuery`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransactionStatus {
+    /// No transaction block.
+    #[default]
+    Idle,
+    /// In a transaction block.
+    InTransaction,
+    /// In a transaction block that has failed.
+    Failed,
+}
+
+/// How serious a notice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoticeSeverity {
+    /// For developers.
+    Debug,
+    /// For the log.
+    Log,
+    /// What the user asked to know.
+    Info,
+    /// What may help the user.
+    Notice,
+    /// What the user should look at.
+    Warning,
+}
+
+/// A message beside the result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// How serious.
+    pub severity: NoticeSeverity,
+    /// The condition, where it has a name; else plain success or warning.
+    pub kind: Option<ErrorKind>,
+    /// One sentence without a full stop.
+    pub message: String,
+    /// Which values or objects were concerned.
+    pub detail: Option<String>,
+    /// What the user can do.
+    pub hint: Option<String>,
+}
+
+impl Notice {
+    /// A notice with a message alone.
+    pub fn new(severity: NoticeSeverity, message: impl Into<String>) -> Self {
+        Self { severity, kind: None, message: message.into(), detail: None, hint: None }
+    }
+}
+
+/// What the gateway needs to know of a role before it lets a client in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleInfo {
+    /// The role's name.
+    pub name: String,
+    /// Whether it may connect at all.
+    pub login: bool,
+    /// Whether it is a superuser.
+    pub superuser: bool,
+    /// What proves its password; `None` when it has none.
+    pub scram: Option<ScramVerifier>,
+    /// How many connections it may have at once; `None` for no limit.
+    pub connection_limit: Option<u32>,
+}

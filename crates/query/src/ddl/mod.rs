@@ -1,0 +1,140 @@
+//! Schema statements: they change what exists in one database.
+//!
+//! ```text
+//!  statement ──► checks under the DDL lock ──► changed copy ──► publish
+//!                names, rights, dependants     of the state     (one swap)
+//! ```
+//!
+//! Every statement checks everything before it changes anything, works on a
+//! copy of the [`crate::catalog::CatalogState`], and publishes it once: it
+//! happens as a whole or not at all, however many objects it names. Readers
+//! never wait.
+//!
+//! | call | for |
+//! |---|---|
+//! | [`create_table`] | CREATE TABLE |
+//! | [`create_table_as`] | CREATE TABLE AS: a table to fill, then [`PendingTable::publish`] |
+//! | [`create_view`] | CREATE \[OR REPLACE] VIEW |
+//! | [`execute`] | [`SchemaCommand`]: CREATE SCHEMA, TRUNCATE, DROP, ALTER |
+//! | [`grant`] | GRANT and REVOKE on tables, views and schemas |
+//! | [`comment`] | COMMENT ON table, view, column or schema |
+//! | [`sql_type`] | a type as `sqlparser` reads it |
+//! | [`Actor::resolve`], [`Actor::require`] | names and rights for any other statement |
+//!
+//! TRUNCATE gives a table new, empty rows under its old number. Statements
+//! that read the old rows go on reading them; one that was still writing them
+//! counts as having come before.
+//!
+//! Who may do what: as in PostgreSQL 15, the owner of the database and
+//! superusers may create in `public`, others only with GRANT CREATE ON SCHEMA;
+//! everyone may use `public`. Objects belong to who made them. A superuser may
+//! do everything.
+
+mod alter;
+mod create_table;
+mod create_view;
+mod dependency;
+mod drop;
+pub mod names;
+mod privilege;
+mod schema;
+mod sql_type;
+#[cfg(test)]
+mod tests;
+
+use aerostat_types::{Column, SqlError, TableSchema};
+use datafusion::sql::sqlparser::ast;
+
+use crate::{api::Notice, catalog::node::Database, utility::SchemaCommand};
+
+pub use create_table::{CreatedTable, DefaultLayout, PendingTable, create_table, create_table_as};
+pub use create_view::create_view;
+pub use dependency::{qualify_query, relations_in};
+pub use names::QualifiedName;
+pub use privilege::{comment, grant};
+pub use sql_type::sql_type;
+
+/// What a statement without rows came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandResult {
+    /// The command tag.
+    pub tag: String,
+    /// What the user should know besides.
+    pub notices: Vec<Notice>,
+}
+
+impl CommandResult {
+    /// A tag without notices.
+    pub fn new(tag: impl Into<String>) -> Self {
+        Self { tag: tag.into(), notices: Vec::new() }
+    }
+
+    /// Adds notices.
+    #[must_use]
+    pub fn with_notices(mut self, notices: Vec<Notice>) -> Self {
+        self.notices.extend(notices);
+        self
+    }
+}
+
+/// On whose behalf a statement runs, and where its names go. Made for each
+/// statement by [`crate::admin::Node::actor`], since rights can change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Actor {
+    /// The role.
+    pub role: String,
+    /// Whether it may do everything.
+    pub superuser: bool,
+    /// The database it is connected to.
+    pub database: String,
+    /// Whether it owns the database.
+    pub database_owner: bool,
+    /// Whether it may make schemas in the database.
+    pub create_in_database: bool,
+    /// The setting `search_path`, `"$user"` not yet replaced.
+    pub search_path: Vec<String>,
+}
+
+/// Plans the expressions of a table's definition, so that a wrong one is
+/// refused when the table is made. The planner implements it.
+pub trait ExpressionChecker {
+    /// Whether the text is an expression without columns that gives the column's type.
+    ///
+    /// # Errors
+    /// What is wrong with it, in the planner's words.
+    fn check_default(&self, column: &Column, sql: &str) -> Result<(), SqlError>;
+
+    /// Whether the text is a condition over the table's columns.
+    ///
+    /// # Errors
+    /// What is wrong with it, in the planner's words.
+    fn check_condition(&self, schema: &TableSchema, sql: &str) -> Result<(), SqlError>;
+}
+
+/// Plans a view's query. The planner implements it.
+pub trait PlanColumns {
+    /// The columns that the query gives, named and typed.
+    ///
+    /// # Errors
+    /// What is wrong with the query, in the planner's words.
+    fn plan_columns(&self, query: &ast::Query) -> Result<Vec<Column>, SqlError>;
+}
+
+/// Runs a schema statement.
+///
+/// # Errors
+/// As PostgreSQL: names that are there or not there, rights, dependants.
+pub fn execute(database: &Database, actor: &Actor, command: &SchemaCommand) -> Result<CommandResult, SqlError> {
+    match command {
+        SchemaCommand::CreateSchema { name, owner, if_not_exists } => {
+            schema::create(database, actor, name.as_deref(), owner.as_deref(), *if_not_exists)
+        }
+        SchemaCommand::Truncate { tables } => drop::truncate(database, actor, tables),
+        SchemaCommand::Drop { kind, names, if_exists, cascade } => {
+            drop::execute(database, actor, *kind, names, *if_exists, *cascade)
+        }
+        SchemaCommand::Alter { object, name, if_exists, change } => {
+            alter::execute(database, actor, *object, name, *if_exists, change)
+        }
+    }
+}

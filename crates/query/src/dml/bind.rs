@@ -1,0 +1,342 @@
+//! Binding UPDATE and DELETE, and what all DML shares: defaults, RETURNING, CHECK.
+
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::{
+    common::{DFSchema, Result, TableReference},
+    logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, lit},
+    prelude::Column,
+    scalar::ScalarValue,
+    sql::{
+        planner::PlannerContext,
+        sqlparser::{
+            ast::{
+                self, AssignmentTarget, FromTable, GroupByExpr, SelectFlavor, SelectItem, SelectItemQualifiedWildcardKind,
+                SetExpr, TableFactor, TableWithJoins, UpdateTableFromKind, WildcardAdditionalOptions,
+                helpers::attached_token::AttachedToken,
+            },
+            dialect::PostgreSqlDialect,
+            parser::Parser,
+        },
+    },
+};
+
+use super::{BoundDml, DmlKind};
+use crate::{
+    catalog::Privilege,
+    error::external,
+    functions,
+    plan::{ROW_ID_COLUMN, StatementContext, Target, column_identifiers, output_name},
+    semantics,
+};
+
+/// Binds `UPDATE t SET … [FROM …] [WHERE …] [RETURNING …]`.
+pub(crate) fn bind_update(
+    context: &StatementContext,
+    update: &ast::Update,
+    parameters: &mut PlannerContext,
+) -> Result<BoundDml> {
+    refuse(!update.order_by.is_empty() || update.limit.is_some(), "UPDATE with ORDER BY or LIMIT")?;
+    refuse(update.or.is_some() || update.output.is_some(), "this form of UPDATE")?;
+    let target = target_of(context, &update.table, Privilege::Update)?;
+    let from = match &update.from {
+        Some(UpdateTableFromKind::AfterSet(from) | UpdateTableFromKind::BeforeSet(from)) => from.clone(),
+        None => Vec::new(),
+    };
+    let found = plan_found(context, &target, from, update.selection.clone(), parameters)?;
+    let schema = target.entry.table.schema();
+    let mut assigned: Vec<Option<Expr>> = vec![None; schema.columns.len()];
+    for (name, value) in assignments(&update.assignments)? {
+        let at = target.column(&name).map_err(external)?;
+        if assigned[at].is_some() {
+            return Err(external(SqlError::new(
+                ErrorKind::SyntaxError,
+                format!("multiple assignments to same column \"{name}\""),
+            )));
+        }
+        assigned[at] = Some(if is_default(value) {
+            default_value(context, &target, at)?
+        } else {
+            let expression = context.planner().sql_to_expr(value.clone(), found.schema(), parameters)?;
+            assign(expression, found.schema(), &target, at)?
+        });
+    }
+    let row_id = Expr::Column(Column::new(Some(target.alias.clone()), ROW_ID_COLUMN));
+    let mut outputs = vec![row_id.alias(ROW_ID_COLUMN)];
+    for (column, assigned) in schema.columns.iter().zip(assigned) {
+        let value = assigned
+            .unwrap_or_else(|| Expr::Column(Column::new(Some(target.alias.clone()), column.name.as_str())));
+        outputs.push(value.alias_qualified(Some(target.alias.clone()), column.name.as_str()));
+    }
+    outputs.extend(others(&found, &target));
+    let plan = LogicalPlanBuilder::from(found).project(outputs)?.build()?;
+    finish(context, DmlKind::Update, target, plan, update.returning.as_deref(), parameters)
+}
+
+/// Binds `DELETE FROM t [USING …] [WHERE …] [RETURNING …]`.
+pub(crate) fn bind_delete(
+    context: &StatementContext,
+    delete: &ast::Delete,
+    parameters: &mut PlannerContext,
+) -> Result<BoundDml> {
+    refuse(!delete.order_by.is_empty() || delete.limit.is_some(), "DELETE with ORDER BY or LIMIT")?;
+    refuse(!delete.tables.is_empty() || delete.output.is_some(), "this form of DELETE")?;
+    let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
+    let [table] = &from[..] else {
+        return Err(unsupported("DELETE from several tables"));
+    };
+    let target = target_of(context, table, Privilege::Delete)?;
+    let using = delete.using.clone().unwrap_or_default();
+    let found = plan_found(context, &target, using, delete.selection.clone(), parameters)?;
+    let row_id = Expr::Column(Column::new(Some(target.alias.clone()), ROW_ID_COLUMN));
+    let mut outputs = vec![row_id.alias(ROW_ID_COLUMN)];
+    for column in &target.entry.table.schema().columns {
+        outputs.push(Expr::Column(Column::new(Some(target.alias.clone()), column.name.as_str())));
+    }
+    outputs.extend(others(&found, &target));
+    let plan = LogicalPlanBuilder::from(found).project(outputs)?.build()?;
+    finish(context, DmlKind::Delete, target, plan, delete.returning.as_deref(), parameters)
+}
+
+/// Adds RETURNING and CHECK to a plan of row ids, columns and other relations' columns.
+pub(super) fn finish(
+    context: &StatementContext,
+    kind: DmlKind,
+    target: Target,
+    plan: LogicalPlan,
+    returning: Option<&[SelectItem]>,
+    parameters: &mut PlannerContext,
+) -> Result<BoundDml> {
+    let first = usize::from(kind != DmlKind::Insert);
+    let columns = first..first + target.entry.table.schema().columns.len();
+    let mut outputs: Vec<Expr> = plan.schema().iter().take(columns.end).map(Expr::from).collect();
+    let returned = match returning {
+        Some(items) => returning_expressions(context, &target, items, plan.schema(), parameters)?,
+        None => Vec::new(),
+    };
+    for (at, (name, expression)) in returned.iter().enumerate() {
+        outputs.push(expression.clone().alias(format!("{name}\u{1}r{at}")));
+    }
+    let returning_end = columns.end + returned.len();
+    if kind != DmlKind::Delete {
+        for (at, check) in target.entry.table.schema().checks.iter().enumerate() {
+            let parsed = parse_expression(&check.expression)?;
+            let condition = context.planner().sql_to_expr(parsed, &table_schema(&target, &plan)?, parameters)?;
+            outputs.push(condition.alias(format!("\u{1}c{at}")));
+        }
+    }
+    let checks = returning_end..outputs.len();
+    let source = LogicalPlanBuilder::from(plan).project(outputs)?.build()?;
+    Ok(BoundDml {
+        kind,
+        target,
+        source,
+        columns: columns.clone(),
+        returning: returning.map(|_| columns.end..returning_end),
+        checks,
+    })
+}
+
+/// Only the target's own columns, for CHECK: those of other relations in the statement do not count.
+fn table_schema(target: &Target, plan: &LogicalPlan) -> Result<DFSchema> {
+    let fields = plan
+        .schema()
+        .iter()
+        .filter(|(qualifier, _)| qualifier.is_some_and(|q| q.table() == target.alias))
+        .map(|(qualifier, field)| (qualifier.cloned(), field.clone()))
+        .collect();
+    DFSchema::new_with_metadata(fields, Default::default())
+}
+
+fn returning_expressions(
+    context: &StatementContext,
+    target: &Target,
+    items: &[SelectItem],
+    schema: &DFSchema,
+    parameters: &mut PlannerContext,
+) -> Result<Vec<(String, Expr)>> {
+    let visible = |qualifier: Option<&TableReference>, name: &str| {
+        !(name == ROW_ID_COLUMN && qualifier.is_none_or(|q| q.table() == target.alias))
+    };
+    let mut expressions = Vec::new();
+    for item in items {
+        match item {
+            SelectItem::UnnamedExpr(expression) => expressions.push((
+                output_name(expression),
+                context.planner().sql_to_expr(expression.clone(), schema, parameters)?,
+            )),
+            SelectItem::ExprWithAlias { expr, alias } => expressions.push((
+                crate::plan::folded(alias),
+                context.planner().sql_to_expr(expr.clone(), schema, parameters)?,
+            )),
+            SelectItem::Wildcard(_) => expressions.extend(
+                schema
+                    .iter()
+                    .filter(|(qualifier, field)| visible(*qualifier, field.name()))
+                    .map(|pair| (pair.1.name().clone(), Expr::from(pair))),
+            ),
+            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+                let wanted = name.0.last().and_then(|part| part.as_ident()).map(crate::plan::folded);
+                let before = expressions.len();
+                expressions.extend(
+                    schema
+                        .iter()
+                        .filter(|(qualifier, field)| {
+                            qualifier.map(TableReference::table) == wanted.as_deref()
+                                && visible(*qualifier, field.name())
+                        })
+                        .map(|pair| (pair.1.name().clone(), Expr::from(pair))),
+                );
+                if expressions.len() == before {
+                    return Err(external(SqlError::new(
+                        ErrorKind::UndefinedTable,
+                        format!("missing FROM-clause entry for table \"{name}\""),
+                    )));
+                }
+            }
+            _ => return Err(unsupported("this form of RETURNING")),
+        }
+    }
+    Ok(expressions)
+}
+
+/// The columns of the statement's other relations, which RETURNING may name.
+fn others(found: &LogicalPlan, target: &Target) -> Vec<Expr> {
+    found
+        .schema()
+        .iter()
+        .filter(|(qualifier, _)| qualifier.is_none_or(|q| q.table() != target.alias))
+        .map(Expr::from)
+        .collect()
+}
+
+/// The rows the statement concerns: all columns of the target, with row ids, and of the other relations.
+fn plan_found(
+    context: &StatementContext,
+    target: &Target,
+    others: Vec<TableWithJoins>,
+    selection: Option<ast::Expr>,
+    parameters: &mut PlannerContext,
+) -> Result<LogicalPlan> {
+    let mut from = vec![TableWithJoins { relation: target.factor(), joins: Vec::new() }];
+    from.extend(others);
+    let select = ast::Select {
+        select_token: AttachedToken::empty(),
+        optimizer_hints: Vec::new(),
+        distinct: None,
+        select_modifiers: None,
+        top: None,
+        top_before_distinct: false,
+        projection: vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())],
+        exclude: None,
+        into: None,
+        from,
+        lateral_views: Vec::new(),
+        prewhere: None,
+        selection,
+        connect_by: Vec::new(),
+        group_by: GroupByExpr::Expressions(Vec::new(), Vec::new()),
+        cluster_by: Vec::new(),
+        distribute_by: Vec::new(),
+        sort_by: Vec::new(),
+        having: None,
+        named_window: Vec::new(),
+        qualify: None,
+        window_before_qualify: false,
+        value_table_mode: None,
+        flavor: SelectFlavor::Standard,
+    };
+    context.plan_query(query_of(SetExpr::Select(Box::new(select))), parameters)
+}
+
+/// A query of nothing but this body.
+pub(super) fn query_of(body: SetExpr) -> ast::Query {
+    ast::Query {
+        with: None,
+        body: Box::new(body),
+        order_by: None,
+        limit_clause: None,
+        fetch: None,
+        locks: Vec::new(),
+        for_clause: None,
+        settings: None,
+        format_clause: None,
+        pipe_operators: Vec::new(),
+    }
+}
+
+fn target_of(context: &StatementContext, table: &TableWithJoins, privilege: Privilege) -> Result<Target> {
+    refuse(!table.joins.is_empty(), "joins in the target of UPDATE or DELETE")?;
+    let TableFactor::Table { name, alias, args: None, .. } = &table.relation else {
+        return Err(unsupported("this target of UPDATE or DELETE"));
+    };
+    Target::resolve(context, name, alias.as_ref().map(|alias| &alias.name), privilege).map_err(external)
+}
+
+/// Each assigned column with its expression.
+fn assignments(assignments: &[ast::Assignment]) -> Result<Vec<(String, &ast::Expr)>> {
+    let mut pairs = Vec::new();
+    for assignment in assignments {
+        match (&assignment.target, &assignment.value) {
+            (AssignmentTarget::ColumnName(name), value) => {
+                pairs.push((column_identifiers(std::slice::from_ref(name)).map_err(external)?.remove(0), value));
+            }
+            (AssignmentTarget::Tuple(names), ast::Expr::Tuple(values)) => {
+                if names.len() != values.len() {
+                    return Err(external(SqlError::new(
+                        ErrorKind::SyntaxError,
+                        "number of columns does not match number of values",
+                    )));
+                }
+                pairs.extend(column_identifiers(names).map_err(external)?.into_iter().zip(values));
+            }
+            (AssignmentTarget::Tuple(names), value) if names.len() == 1 => {
+                pairs.push((column_identifiers(names).map_err(external)?.remove(0), value));
+            }
+            _ => return Err(unsupported("assigning a row from a subquery")),
+        }
+    }
+    Ok(pairs)
+}
+
+/// Whether a value in a list is the keyword DEFAULT.
+pub(super) fn is_default(value: &ast::Expr) -> bool {
+    matches!(value, ast::Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
+}
+
+/// The value a column takes when none is given.
+pub(super) fn default_value(context: &StatementContext, target: &Target, at: usize) -> Result<Expr> {
+    let column = &target.entry.table.schema().columns[at];
+    match &column.default {
+        Some(text) => {
+            let expression =
+                context.planner().sql_to_expr(parse_expression(text)?, &DFSchema::empty(), &mut PlannerContext::new())?;
+            assign(expression, &DFSchema::empty(), target, at)
+        }
+        None => Ok(lit(ScalarValue::Null).cast_to(&column.ty.arrow(), &DFSchema::empty())?),
+    }
+}
+
+/// An expression as the column's type, by PostgreSQL's assignment casts.
+pub(super) fn assign(expression: Expr, schema: &DFSchema, target: &Target, at: usize) -> Result<Expr> {
+    let column = &target.entry.table.schema().columns[at];
+    let (_, field) = expression.to_field(schema)?;
+    functions::assign(expression, &field, column.ty, &column.name)
+}
+
+/// The AST of an expression kept as text in the catalogue.
+pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
+    let mut expression = Parser::new(&PostgreSqlDialect {})
+        .try_with_sql(text)
+        .and_then(|mut parser| parser.parse_expr())
+        .map_err(|error| external(SqlError::new(ErrorKind::SyntaxError, error.to_string())))?;
+    semantics::type_literals(&mut expression).map_err(external)?;
+    Ok(expression)
+}
+
+pub(super) fn unsupported(what: &str) -> datafusion::error::DataFusionError {
+    external(SqlError::new(ErrorKind::FeatureNotSupported, format!("{what} is not supported")))
+}
+
+pub(super) fn refuse(condition: bool, what: &str) -> Result<()> {
+    if condition { Err(unsupported(what)) } else { Ok(()) }
+}

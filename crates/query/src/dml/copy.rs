@@ -1,0 +1,127 @@
+//! COPY FROM STDIN: an INSERT whose rows come from the client through a
+//! bounded channel.
+
+use std::{
+    fmt,
+    sync::Arc,
+};
+
+use aerostat_types::SqlError;
+use async_trait::async_trait;
+use datafusion::{
+    arrow::{array::RecordBatch, datatypes::SchemaRef},
+    catalog::{TableProvider, streaming::StreamingTable},
+    common::Result,
+    execution::{SendableRecordBatchStream, TaskContext},
+    physical_plan::{stream::RecordBatchStreamAdapter, streaming::PartitionStream},
+};
+use futures::stream;
+use parking_lot::Mutex;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{api::CopySink, error::canceled};
+
+/// Batches between the client's connection and the insert: enough that decoding
+/// and inserting overlap, few enough that a fast client waits.
+const COPY_BATCHES_MAX: usize = 4;
+
+/// The client's rows as a table of one partition that is read once.
+pub(crate) struct CopyStream {
+    schema: SchemaRef,
+    receiver: Mutex<Option<mpsc::Receiver<RecordBatch>>>,
+}
+
+impl CopyStream {
+    /// A table of this schema and where its rows go in.
+    pub(crate) fn new(schema: SchemaRef) -> Result<(Arc<dyn TableProvider>, mpsc::Sender<RecordBatch>)> {
+        let (sender, receiver) = mpsc::channel(COPY_BATCHES_MAX);
+        let stream = CopyStream { schema: Arc::clone(&schema), receiver: Mutex::new(Some(receiver)) };
+        let table = StreamingTable::try_new(schema, vec![Arc::new(stream)])?;
+        Ok((Arc::new(table), sender))
+    }
+}
+
+impl fmt::Debug for CopyStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CopyStream")
+    }
+}
+
+impl PartitionStream for CopyStream {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let receiver = self.receiver.lock().take();
+        let batches = stream::unfold(receiver, |receiver| async move {
+            let mut receiver = receiver?;
+            let batch = receiver.recv().await?;
+            Some((Ok(batch), Some(receiver)))
+        });
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches))
+    }
+}
+
+/// The client's end of a COPY. Dropped without `finish`, it undoes the COPY.
+pub(crate) struct CopyTask {
+    pub(crate) sender: Option<mpsc::Sender<RecordBatch>>,
+    /// Tells the insert that the end of the rows is the end of the COPY, not of the client.
+    pub(crate) complete: Option<oneshot::Sender<()>>,
+    pub(crate) task: JoinHandle<Result<u64, SqlError>>,
+    pub(crate) cancel: CancellationToken,
+}
+
+impl CopyTask {
+    async fn result(&mut self) -> Result<u64, SqlError> {
+        (&mut self.task).await.unwrap_or_else(|_| Err(canceled()))
+    }
+}
+
+#[async_trait]
+impl CopySink for CopyTask {
+    async fn write(&mut self, batch: RecordBatch) -> Result<(), SqlError> {
+        let sent = match &self.sender {
+            Some(sender) => sender.send(batch).await.is_ok(),
+            None => false,
+        };
+        if sent {
+            return Ok(());
+        }
+        // The insert has stopped taking rows: it has failed, and says why.
+        self.sender = None;
+        match self.result().await {
+            Err(error) => Err(error),
+            Ok(_) => Err(canceled()),
+        }
+    }
+
+    async fn finish(mut self: Box<Self>) -> Result<String, SqlError> {
+        if let Some(complete) = self.complete.take() {
+            // A failed insert has dropped the other end; its result tells.
+            let _ = complete.send(());
+        }
+        self.sender = None;
+        let rows = self.result().await?;
+        Ok(format!("COPY {rows}"))
+    }
+
+    async fn abort(mut self: Box<Self>) {
+        self.cancel.cancel();
+        self.sender = None;
+        // Wait until nothing of the COPY is left.
+        let _ = self.result().await;
+    }
+}
+
+impl Drop for CopyTask {
+    fn drop(&mut self) {
+        if self.complete.is_some() {
+            self.cancel.cancel();
+        }
+    }
+}

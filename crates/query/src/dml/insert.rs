@@ -1,0 +1,269 @@
+//! Binding INSERT, CREATE TABLE AS and COPY FROM.
+
+use std::sync::Arc;
+
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::{
+    catalog::TableProvider,
+    common::{DFSchema, Result},
+    datasource::provider_as_source,
+    logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder},
+    sql::{
+        planner::PlannerContext,
+        sqlparser::ast::{self, SelectItem, SetExpr, TableObject},
+    },
+};
+
+use super::{
+    BoundDml, DmlKind,
+    bind::{assign, default_value, finish, is_default, query_of, refuse, unsupported},
+};
+use crate::{
+    catalog::Privilege,
+    error::external,
+    plan::{StatementContext, Target, column_identifiers},
+};
+
+/// Binds `INSERT INTO t [(…)] VALUES … | SELECT … | DEFAULT VALUES [RETURNING …]`.
+pub(crate) fn bind_insert(
+    context: &StatementContext,
+    insert: &ast::Insert,
+    parameters: &mut PlannerContext,
+) -> Result<BoundDml> {
+    refuse(insert.on.is_some(), "INSERT … ON CONFLICT")?;
+    refuse(
+        insert.or.is_some() || insert.overwrite || insert.partitioned.is_some() || !insert.assignments.is_empty(),
+        "this form of INSERT",
+    )?;
+    let TableObject::TableName(name) = &insert.table else {
+        return Err(unsupported("INSERT into a table function"));
+    };
+    let alias = insert.table_alias.as_ref().map(|alias| &alias.alias);
+    let target = Target::resolve(context, name, alias, Privilege::Insert).map_err(external)?;
+    let listed = listed_columns(&target, &insert.columns)?;
+    let explicit = !insert.columns.is_empty();
+    let plan = match &insert.source {
+        None => default_row(context, &target)?,
+        Some(query) => match plain_values(query) {
+            Some(rows) => plan_values(context, &target, &listed, explicit, rows, parameters)?,
+            None => {
+                let mut query = (**query).clone();
+                expand_defaults(&target, &listed, &mut query.body);
+                let plan = context.plan_query(query, parameters)?;
+                columns_from(context, &target, &listed, explicit, plan)?
+            }
+        },
+    };
+    finish(context, DmlKind::Insert, target, plan, insert.returning.as_deref(), parameters)
+}
+
+/// Binds the filling of a table by a query of the same columns.
+pub(crate) fn bind_create_table_as(context: &StatementContext, target: Target, plan: LogicalPlan) -> Result<BoundDml> {
+    let listed: Vec<usize> = (0..target.entry.table.schema().columns.len()).collect();
+    let plan = columns_from(context, &target, &listed, true, plan)?;
+    finish(context, DmlKind::Insert, target, plan, None, &mut PlannerContext::new())
+}
+
+/// Binds `COPY t (…) FROM STDIN`, whose rows come from `stream` with these columns of the table.
+pub(crate) fn bind_copy(
+    context: &StatementContext,
+    target: Target,
+    listed: &[usize],
+    stream: Arc<dyn TableProvider>,
+) -> Result<BoundDml> {
+    let plan = LogicalPlanBuilder::scan("copy", provider_as_source(stream), None)?.build()?;
+    let plan = columns_from(context, &target, listed, true, plan)?;
+    finish(context, DmlKind::Insert, target, plan, None, &mut PlannerContext::new())
+}
+
+/// The positions of the columns a list names; all of them for an empty list.
+pub(crate) fn listed_columns(target: &Target, names: &[ast::ObjectName]) -> Result<Vec<usize>> {
+    if names.is_empty() {
+        return Ok((0..target.entry.table.schema().columns.len()).collect());
+    }
+    let mut listed = Vec::with_capacity(names.len());
+    for name in column_identifiers(names).map_err(external)? {
+        let at = target.column(&name).map_err(external)?;
+        if listed.contains(&at) {
+            return Err(external(SqlError::new(
+                ErrorKind::DuplicateColumn,
+                format!("column \"{name}\" specified more than once"),
+            )));
+        }
+        listed.push(at);
+    }
+    Ok(listed)
+}
+
+/// The rows of a query that is nothing but VALUES without subqueries.
+fn plain_values(query: &ast::Query) -> Option<&[ast::Parens<Vec<ast::Expr>>]> {
+    let bare = query.with.is_none()
+        && query.order_by.is_none()
+        && query.limit_clause.is_none()
+        && query.fetch.is_none();
+    match &*query.body {
+        SetExpr::Values(values) if bare && !values.rows.iter().flat_map(|row| row.iter()).any(has_subquery) => {
+            Some(&values.rows)
+        }
+        _ => None,
+    }
+}
+
+fn has_subquery(expression: &ast::Expr) -> bool {
+    use std::ops::ControlFlow;
+
+    let found = ast::visit_expressions(expression, |e| match e {
+        ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
+/// Replaces DEFAULT by the column's expression in a VALUES that must be planned as a query.
+fn expand_defaults(target: &Target, listed: &[usize], body: &mut SetExpr) {
+    let SetExpr::Values(values) = body else { return };
+    let rows = std::mem::take(&mut values.rows);
+    let selects = rows.into_iter().map(|row| {
+        let items = row.iter().enumerate().map(|(at, cell)| {
+            let default = || {
+                let column = listed.get(at).map(|&at| &target.entry.table.schema().columns[at]);
+                column
+                    .and_then(|column| column.default.as_deref())
+                    .and_then(|text| super::bind::parse_expression(text).ok())
+                    .unwrap_or(ast::Expr::value(ast::Value::Null))
+            };
+            let value = if is_default(cell) { default() } else { cell.clone() };
+            SelectItem::ExprWithAlias { expr: value, alias: ast::Ident::with_quote('"', format!("column{}", at + 1)) }
+        });
+        select_of(items.collect())
+    });
+    let union = selects.reduce(|left, right| SetExpr::SetOperation {
+        op: ast::SetOperator::Union,
+        set_quantifier: ast::SetQuantifier::All,
+        left: Box::new(left),
+        right: Box::new(right),
+    });
+    if let Some(union) = union {
+        *body = union;
+    }
+}
+
+fn select_of(projection: Vec<SelectItem>) -> SetExpr {
+    let text = "SELECT 1";
+    // The parser knows a SELECT's many defaults better than a list of them here would.
+    let parsed = datafusion::sql::sqlparser::parser::Parser::parse_sql(
+        &datafusion::sql::sqlparser::dialect::PostgreSqlDialect {},
+        text,
+    );
+    if let Ok(mut statements) = parsed
+        && let Some(ast::Statement::Query(query)) = statements.pop()
+        && let SetExpr::Select(mut select) = *query.body
+    {
+        select.projection = projection;
+        return SetExpr::Select(select);
+    }
+    SetExpr::Query(Box::new(query_of(SetExpr::Values(ast::Values {
+        explicit_row: false,
+        value_keyword: false,
+        rows: Vec::new(),
+    }))))
+}
+
+fn default_row(context: &StatementContext, target: &Target) -> Result<LogicalPlan> {
+    let count = target.entry.table.schema().columns.len();
+    let outputs: Vec<Expr> =
+        (0..count).map(|at| Ok(qualified(target, at, default_value(context, target, at)?))).collect::<Result<_>>()?;
+    LogicalPlanBuilder::empty(true).project(outputs)?.build()
+}
+
+/// VALUES, each cell cast on its own, as PostgreSQL does for INSERT.
+fn plan_values(
+    context: &StatementContext,
+    target: &Target,
+    listed: &[usize],
+    explicit: bool,
+    rows: &[ast::Parens<Vec<ast::Expr>>],
+    parameters: &mut PlannerContext,
+) -> Result<LogicalPlan> {
+    let width = rows.first().map_or(0, |row| row.len());
+    if rows.iter().any(|row| row.len() != width) {
+        return Err(external(SqlError::new(ErrorKind::SyntaxError, "VALUES lists must all be the same length")));
+    }
+    check_width(width, listed, explicit)?;
+    let empty = DFSchema::empty();
+    let planner = context.planner();
+    let mut cells = Vec::with_capacity(rows.len());
+    for row in rows {
+        let mut planned = Vec::with_capacity(width);
+        for (cell, &at) in row.iter().zip(listed) {
+            planned.push(if is_default(cell) {
+                default_value(context, target, at)?
+            } else {
+                let expression = planner.sql_to_expr(cell.clone(), &empty, parameters)?;
+                assign(expression, &empty, target, at)?
+            });
+        }
+        cells.push(planned);
+    }
+    let values = LogicalPlanBuilder::values(cells)?.build()?;
+    let given: Vec<Expr> = values.schema().iter().map(Expr::from).collect();
+    project_columns(context, target, listed, width, given, values)
+}
+
+/// A query's outputs as the table's columns.
+fn columns_from(
+    context: &StatementContext,
+    target: &Target,
+    listed: &[usize],
+    explicit: bool,
+    plan: LogicalPlan,
+) -> Result<LogicalPlan> {
+    let width = plan.schema().fields().len();
+    check_width(width, listed, explicit)?;
+    let given = plan
+        .schema()
+        .iter()
+        .zip(listed)
+        .map(|(pair, &at)| assign(Expr::from(pair), plan.schema(), target, at))
+        .collect::<Result<Vec<_>>>()?;
+    project_columns(context, target, listed, width, given, plan)
+}
+
+/// Projects the given columns and the defaults of the others into the table's order.
+fn project_columns(
+    context: &StatementContext,
+    target: &Target,
+    listed: &[usize],
+    width: usize,
+    given: Vec<Expr>,
+    plan: LogicalPlan,
+) -> Result<LogicalPlan> {
+    let mut outputs: Vec<Option<Expr>> = vec![None; target.entry.table.schema().columns.len()];
+    for (&at, expression) in listed[..width].iter().zip(given) {
+        outputs[at] = Some(expression);
+    }
+    let outputs: Vec<Expr> = outputs
+        .into_iter()
+        .enumerate()
+        .map(|(at, given)| {
+            let value = given.map_or_else(|| default_value(context, target, at), Ok)?;
+            Ok(qualified(target, at, value))
+        })
+        .collect::<Result<_>>()?;
+    LogicalPlanBuilder::from(plan).project(outputs)?.build()
+}
+
+fn qualified(target: &Target, at: usize, value: Expr) -> Expr {
+    let name = target.entry.table.schema().columns[at].name.as_str();
+    value.alias_qualified(Some(target.alias.clone()), name)
+}
+
+/// More values than columns never fit; fewer do only without a column list.
+fn check_width(width: usize, listed: &[usize], explicit: bool) -> Result<()> {
+    let message = match width.cmp(&listed.len()) {
+        std::cmp::Ordering::Greater => "INSERT has more expressions than target columns",
+        std::cmp::Ordering::Less if explicit => "INSERT has more target columns than expressions",
+        _ => return Ok(()),
+    };
+    Err(external(SqlError::new(ErrorKind::SyntaxError, message)))
+}

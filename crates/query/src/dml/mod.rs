@@ -1,0 +1,51 @@
+//! INSERT, UPDATE, DELETE and COPY FROM.
+//!
+//! Each is bound by us to a query and a sink. The query computes, for every
+//! row concerned, its row id, its new values, the RETURNING expressions and the
+//! truth of each CHECK; the [`sink`] writes. DataFusion plans and runs the
+//! query like any other and never sees that rows change: its own
+//! `delete_from` and `update` hooks lose predicates (docs/adr/0004).
+//!
+//! ```text
+//!  outputs of the query   [row id][columns of the table …][RETURNING …][CHECK …]
+//!  INSERT                            yes                    yes          yes
+//!  UPDATE                   yes      yes                    yes          yes
+//!  DELETE                   yes      yes (pruned if unused) yes
+//! ```
+
+mod bind;
+pub(crate) mod copy;
+mod insert;
+pub(crate) mod sink;
+
+use std::ops::Range;
+
+use datafusion::logical_expr::LogicalPlan;
+
+pub(crate) use bind::{bind_delete, bind_update, parse_expression};
+pub(crate) use insert::{bind_copy, bind_create_table_as, bind_insert, listed_columns};
+
+use crate::plan::Target;
+
+/// What happens to the rows that the query finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DmlKind {
+    Insert,
+    Update,
+    Delete,
+}
+
+/// A DML statement, bound.
+#[derive(Clone)]
+pub(crate) struct BoundDml {
+    pub(crate) kind: DmlKind,
+    pub(crate) target: Target,
+    /// Computes everything; outputs as drawn above.
+    pub(crate) source: LogicalPlan,
+    /// Where the table's columns are in its outputs.
+    pub(crate) columns: Range<usize>,
+    /// Where the RETURNING expressions are; `None` without RETURNING.
+    pub(crate) returning: Option<Range<usize>>,
+    /// Where the truths of the CHECK constraints are, in the table's order.
+    pub(crate) checks: Range<usize>,
+}

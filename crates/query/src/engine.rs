@@ -1,0 +1,227 @@
+//! The engine: one per process. It owns the node's roles and databases, the
+//! runtime that queries run on, and what all sessions share.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use aerostat_memory::Governor;
+use aerostat_types::{ErrorKind, SqlError, TenantId};
+use datafusion::{
+    common::Result,
+    execution::{
+        SessionState, SessionStateBuilder,
+        disk_manager::{DiskManagerBuilder, DiskManagerMode},
+        runtime_env::{RuntimeEnv, RuntimeEnvBuilder},
+    },
+    prelude::SessionConfig,
+};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use crate::{
+    admin::{Node, NodeError},
+    api::RoleInfo,
+    catalog::node::Database,
+    functions,
+    memory_pool::TenantPool,
+    semantics,
+    session::Session,
+};
+
+/// Rows of a batch between operators, and of a vector in storage.
+const BATCH_ROWS: usize = 8_192;
+
+/// What an engine is made with.
+pub struct EngineOptions {
+    /// The data folder.
+    pub data: PathBuf,
+    /// The node's memory budget.
+    pub governor: Arc<Governor>,
+    /// The runtime that queries run on; its threads should have [`crate::QUERY_STACK_BYTES`] of stack.
+    pub queries: Handle,
+    /// How many threads one query uses at most.
+    pub threads: usize,
+    /// Who is told of every statement.
+    pub observer: Arc<dyn Observer>,
+}
+
+/// Is told of what sessions do, for metrics.
+pub trait Observer: Send + Sync {
+    /// A statement has ended.
+    fn statement(&self, statement: &StatementRecord<'_>);
+}
+
+/// A statement that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct StatementRecord<'a> {
+    /// The database it ran in.
+    pub database: &'a str,
+    /// What kind it was: `select`, `insert`, `update`, `delete`, `copy`, `ddl` or `other`.
+    pub kind: &'static str,
+    /// From its arrival to its last row.
+    pub elapsed: Duration,
+    /// Rows returned or changed.
+    pub rows: u64,
+    /// How it failed.
+    pub error: Option<ErrorKind>,
+}
+
+/// An observer that looks away.
+pub struct NoObserver;
+
+impl Observer for NoObserver {
+    fn statement(&self, _statement: &StatementRecord<'_>) {}
+}
+
+/// What the node knows of one open database, for metrics.
+#[derive(Clone, Debug)]
+pub struct DatabaseStatistics {
+    /// Its name.
+    pub name: String,
+    /// Bytes of its budget in use: rows and running queries.
+    pub memory_used: u64,
+    /// Its ceiling in bytes.
+    pub memory_max: u64,
+    /// Sessions connected.
+    pub connections: i64,
+}
+
+/// The engine.
+pub struct Engine {
+    node: Node,
+    governor: Arc<Governor>,
+    queries: Handle,
+    observer: Arc<dyn Observer>,
+    /// Everything of a session state that no session changes.
+    base: SessionState,
+    spill: PathBuf,
+    runtimes: Mutex<HashMap<TenantId, Arc<RuntimeEnv>>>,
+}
+
+impl Engine {
+    /// Opens the data folder and makes the engine.
+    ///
+    /// # Errors
+    /// The folder is in use, unreadable, or not one of ours.
+    pub fn open(options: EngineOptions) -> Result<Arc<Engine>, NodeError> {
+        let node = Node::open(&options.data, Arc::clone(&options.governor))?;
+        Ok(Arc::new(Engine {
+            node,
+            governor: options.governor,
+            queries: options.queries,
+            observer: options.observer,
+            base: base_state(options.threads),
+            spill: options.data.join("spill"),
+            runtimes: Mutex::default(),
+        }))
+    }
+
+    /// What must be known of a role before it is let in.
+    pub fn role(&self, name: &str) -> Option<RoleInfo> {
+        self.node.role(name)
+    }
+
+    /// Opens a session. The caller has authenticated the role.
+    ///
+    /// # Errors
+    /// The role may not connect, the database is not there, a limit is reached,
+    /// or an option is not a setting.
+    pub fn connect(
+        self: &Arc<Self>,
+        role: &str,
+        database: &str,
+        options: &[(String, String)],
+    ) -> Result<Session, SqlError> {
+        let connection = self.node.connect(role, database)?;
+        Session::new(Arc::clone(self), connection, role, options)
+    }
+
+    /// The node's roles and databases.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The node's memory budget.
+    pub fn governor(&self) -> &Arc<Governor> {
+        &self.governor
+    }
+
+    /// What each database uses now.
+    pub fn databases(&self) -> Vec<DatabaseStatistics> {
+        self.node
+            .open_databases()
+            .iter()
+            .map(|database| DatabaseStatistics {
+                name: database.name.read().clone(),
+                memory_used: database.store.budget().used(),
+                memory_max: database.store.budget().max(),
+                connections: database.connection_count(),
+            })
+            .collect()
+    }
+
+    pub(crate) fn queries(&self) -> &Handle {
+        &self.queries
+    }
+
+    pub(crate) fn observer(&self) -> &Arc<dyn Observer> {
+        &self.observer
+    }
+
+    /// The state that statements of a database are planned and run with.
+    pub(crate) fn state_for(&self, database: &Database) -> Result<SessionState> {
+        Ok(SessionStateBuilder::new_from_existing(self.base.clone())
+            .with_runtime_env(self.runtime_for(database)?)
+            .build())
+    }
+
+    /// Forgets what was kept for a database that is gone.
+    pub(crate) fn forget(&self, database: TenantId) {
+        self.runtimes.lock().remove(&database);
+    }
+
+    fn runtime_for(&self, database: &Database) -> Result<Arc<RuntimeEnv>> {
+        let mut runtimes = self.runtimes.lock();
+        if let Some(runtime) = runtimes.get(&database.id) {
+            return Ok(Arc::clone(runtime));
+        }
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(TenantPool::new(Arc::clone(database.store.budget()))))
+            .with_disk_manager_builder(spill_folder(&self.spill, database.id))
+            .build_arc()?;
+        runtimes.insert(database.id, Arc::clone(&runtime));
+        Ok(runtime)
+    }
+}
+
+fn spill_folder(folder: &Path, database: TenantId) -> DiskManagerBuilder {
+    DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![folder.join(database.to_string())]))
+}
+
+fn base_state(threads: usize) -> SessionState {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(threads.max(1))
+        .with_batch_size(BATCH_ROWS)
+        .with_information_schema(false)
+        .with_collect_statistics(true);
+    let options = config.options_mut();
+    options.sql_parser.parse_float_as_decimal = true;
+    options.sql_parser.map_string_types_to_utf8view = true;
+    options.sql_parser.default_null_ordering = "nulls_max".to_owned();
+    options.sql_parser.collect_spans = true;
+    options.optimizer.filter_null_join_keys = true;
+    let mut builder = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features()
+        .with_analyzer_rules(semantics::analyzer_rules());
+    let mut planners = semantics::expr_planners();
+    planners.append(builder.expr_planners().get_or_insert_default());
+    builder = builder.with_expr_planners(planners).with_type_planner(semantics::type_planner());
+    let mut state = builder.build();
+    functions::register(&mut state);
+    state
+}

@@ -1,0 +1,296 @@
+//! From DataFusion's, Arrow's and storage's errors to the one a user sees.
+//!
+//! Our own code raises [`SqlError`]s, which travel through DataFusion as
+//! external errors and come out here as they went in. What DataFusion itself
+//! finds wrong is recognised by variant where there is one, by wording where
+//! there is none; the tests below hold the wordings.
+
+use std::error::Error;
+
+use aerostat_storage::StorageError;
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::{
+    arrow::error::ArrowError,
+    common::{DataFusionError, SchemaError},
+};
+
+use crate::statement::Source;
+
+/// The user's error for one of DataFusion's, with a position in the statement where one is known.
+pub(crate) fn from_datafusion(error: DataFusionError, source: &Source) -> SqlError {
+    let mut sql_error = convert(&error);
+    if sql_error.position.is_none() {
+        sql_error.position = diagnosed(&error, source).or_else(|| mentioned(&sql_error, source));
+    }
+    sql_error
+}
+
+/// Wraps an error of ours for its way through DataFusion.
+pub(crate) fn external(error: SqlError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+/// The user's error for one of storage's.
+pub(crate) fn from_storage(error: StorageError) -> SqlError {
+    let message = error.to_string();
+    match error {
+        StorageError::NotNull { table, column } => {
+            let mut error = SqlError::new(ErrorKind::NotNullViolation, message);
+            error.object = Some(Box::new((String::new(), table, Some(column))));
+            error
+        }
+        StorageError::UniqueViolation { table, constraint, detail } => {
+            let mut error = SqlError::new(
+                ErrorKind::UniqueViolation,
+                format!("duplicate key value violates unique constraint \"{constraint}\""),
+            )
+            .with_detail(detail)
+            .with_constraint(constraint);
+            error.object = Some(Box::new((String::new(), table, None)));
+            error
+        }
+        StorageError::Conflict => SqlError::new(
+            ErrorKind::SerializationFailure,
+            "could not serialize access due to concurrent update",
+        )
+        .with_hint("Run the statement again."),
+        StorageError::Deadlock => SqlError::new(ErrorKind::DeadlockDetected, "deadlock detected")
+            .with_hint("Run the statement again."),
+        StorageError::Cancelled => canceled(),
+        StorageError::OutOfMemory(cause) => SqlError::new(ErrorKind::OutOfMemory, "out of memory")
+            .with_detail(cause.to_string())
+            .with_hint("Raise the database's memory_max or the server's --memory, or remove data."),
+        StorageError::ValueTooLong { .. } | StorageError::RowTooWide { .. } => {
+            SqlError::new(ErrorKind::ProgramLimitExceeded, message)
+        }
+        StorageError::TooManyColumns { .. } => SqlError::new(ErrorKind::TooManyColumns, message),
+        _ => SqlError::new(ErrorKind::Internal, message),
+    }
+}
+
+/// The error of a statement that the user cancelled.
+pub(crate) fn canceled() -> SqlError {
+    SqlError::new(ErrorKind::QueryCanceled, "canceling statement due to user request")
+}
+
+fn convert(error: &DataFusionError) -> SqlError {
+    if let Some(ours) = find::<SqlError>(error) {
+        return ours.clone();
+    }
+    match error {
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => convert(inner),
+        DataFusionError::Shared(inner) => convert(inner),
+        DataFusionError::Collection(errors) => match errors.first() {
+            Some(first) => convert(first),
+            None => SqlError::new(ErrorKind::Internal, error.to_string()),
+        },
+        DataFusionError::ArrowError(inner, _) => from_arrow(inner),
+        DataFusionError::ResourcesExhausted(detail) => {
+            SqlError::new(ErrorKind::OutOfMemory, "out of memory")
+                .with_detail(first_line(detail))
+                .with_hint("Raise the database's memory_max or the server's --memory, or ask for less at once.")
+        }
+        DataFusionError::NotImplemented(message) => {
+            SqlError::new(ErrorKind::FeatureNotSupported, first_line(message))
+        }
+        DataFusionError::SchemaError(inner, _) => from_schema(inner),
+        DataFusionError::SQL(inner, _) => SqlError::new(ErrorKind::SyntaxError, first_line(&inner.to_string())),
+        DataFusionError::Plan(message) => from_plan(message),
+        DataFusionError::Execution(message) => from_execution(message),
+        DataFusionError::External(inner) => match inner.downcast_ref::<ArrowError>() {
+            Some(arrow) => from_arrow(arrow),
+            None => from_execution(&inner.to_string()),
+        },
+        DataFusionError::IoError(inner) => SqlError::new(ErrorKind::IoError, inner.to_string()),
+        DataFusionError::ExecutionJoin(_) => SqlError::new(ErrorKind::Internal, first_line(&error.to_string())),
+        other => SqlError::new(ErrorKind::Internal, first_line(&other.to_string())),
+    }
+}
+
+/// The error of this type in a chain of sources.
+fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    let mut current = Some(error);
+    while let Some(error) = current {
+        if let Some(found) = error.downcast_ref::<E>() {
+            return Some(found);
+        }
+        // Shared errors hide behind an Arc, external ones behind a Box.
+        current = match error.downcast_ref::<DataFusionError>() {
+            Some(DataFusionError::Shared(inner)) => Some(&**inner),
+            Some(DataFusionError::External(inner)) => Some(&**inner),
+            Some(DataFusionError::ArrowError(inner, _)) => Some(&**inner),
+            Some(DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner)) => Some(&**inner),
+            _ => match error.downcast_ref::<ArrowError>() {
+                Some(ArrowError::ExternalError(inner)) => Some(&**inner),
+                _ => error.source(),
+            },
+        };
+    }
+    None
+}
+
+fn from_arrow(error: &ArrowError) -> SqlError {
+    match error {
+        ArrowError::DivideByZero => SqlError::new(ErrorKind::DivisionByZero, "division by zero"),
+        ArrowError::ArithmeticOverflow(message) => {
+            SqlError::new(ErrorKind::NumericValueOutOfRange, format!("value out of range: {message}"))
+        }
+        ArrowError::CastError(message)
+        | ArrowError::ParseError(message)
+        | ArrowError::ComputeError(message)
+        | ArrowError::InvalidArgumentError(message) => from_execution(message),
+        ArrowError::ExternalError(inner) => from_execution(&inner.to_string()),
+        ArrowError::NotYetImplemented(message) => SqlError::new(ErrorKind::FeatureNotSupported, first_line(message)),
+        ArrowError::MemoryError(message) => SqlError::new(ErrorKind::OutOfMemory, first_line(message)),
+        other => SqlError::new(ErrorKind::DataException, first_line(&other.to_string())),
+    }
+}
+
+fn from_schema(error: &SchemaError) -> SqlError {
+    match error {
+        SchemaError::FieldNotFound { field, .. } => {
+            let name = match &field.relation {
+                Some(relation) => format!("{}.{}", relation.table(), field.name),
+                None => format!("\"{}\"", field.name),
+            };
+            SqlError::new(ErrorKind::UndefinedColumn, format!("column {name} does not exist"))
+        }
+        SchemaError::AmbiguousReference { field } => SqlError::new(
+            ErrorKind::AmbiguousColumn,
+            format!("column reference \"{}\" is ambiguous", field.name),
+        ),
+        SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
+            SqlError::new(ErrorKind::DuplicateAlias, format!("column \"{name}\" specified more than once"))
+        }
+    }
+}
+
+/// DataFusion's planner tells most things by wording alone.
+fn from_plan(message: &str) -> SqlError {
+    let line = first_line(message);
+    let rules: [(&str, ErrorKind); 18] = [
+        ("Invalid function", ErrorKind::UndefinedFunction),
+        ("Failed to coerce arguments", ErrorKind::UndefinedFunction),
+        ("does not support", ErrorKind::UndefinedFunction),
+        ("No function matches", ErrorKind::UndefinedFunction),
+        ("Error during planning: Failed to coerce", ErrorKind::UndefinedFunction),
+        ("must appear in the GROUP BY clause", ErrorKind::GroupingError),
+        ("could not be resolved from available columns", ErrorKind::GroupingError),
+        ("must be an aggregate", ErrorKind::GroupingError),
+        ("table alias", ErrorKind::DuplicateAlias),
+        ("Projections require unique expression names", ErrorKind::DuplicateAlias),
+        ("Cannot coerce", ErrorKind::DatatypeMismatch),
+        ("Cannot infer common argument type", ErrorKind::UndefinedFunction),
+        ("Unsupported CAST", ErrorKind::CannotCoerce),
+        ("Unsupported SQL type", ErrorKind::UndefinedObject),
+        ("must return the same number of columns", ErrorKind::SyntaxError),
+        ("have different number of columns", ErrorKind::SyntaxError),
+        ("should only return one column", ErrorKind::SyntaxError),
+        ("Window function", ErrorKind::WindowingError),
+    ];
+    let kind = rules
+        .iter()
+        .find(|(pattern, _)| line.contains(pattern))
+        .map_or(ErrorKind::SyntaxError, |&(_, kind)| kind);
+    if kind == ErrorKind::UndefinedFunction
+        && let Some((_, rest)) = line.split_once("Invalid function '")
+        && let Some((name, _)) = rest.split_once('\'')
+    {
+        return SqlError::new(kind, format!("function {name} does not exist"))
+            .with_hint("No function of this name is known.");
+    }
+    SqlError::new(kind, line)
+}
+
+fn from_execution(message: &str) -> SqlError {
+    let line = first_line(message);
+    let lower = line.to_ascii_lowercase();
+    let has = |pattern: &str| lower.contains(pattern);
+    let kind = if has("divide by zero") || has("division by zero") {
+        return SqlError::new(ErrorKind::DivisionByZero, "division by zero");
+    } else if has("overflow")
+        || has("out of range")
+        || has("can't cast value")
+        || has("too large to store")
+        || has("is too large")
+    {
+        ErrorKind::NumericValueOutOfRange
+    } else if has("cannot cast string") || has("cannot cast value") {
+        ErrorKind::InvalidTextRepresentation
+    } else if has("error parsing timestamp") || has("error parsing date") || has("error parsing interval") {
+        ErrorKind::InvalidDatetimeFormat
+    } else if has("regular expression") || has("regex") {
+        ErrorKind::InvalidRegularExpression
+    } else if has("scalar subquery") || has("more than one row") {
+        return SqlError::new(
+            ErrorKind::CardinalityViolation,
+            "more than one row returned by a subquery used as an expression",
+        );
+    } else if has("failed to allocate") || has("resources exhausted") {
+        ErrorKind::OutOfMemory
+    } else {
+        ErrorKind::DataException
+    };
+    SqlError::new(kind, line)
+}
+
+/// DataFusion appends backtraces and contexts on further lines.
+fn first_line(message: &str) -> String {
+    let line = message.lines().next().unwrap_or_default().trim();
+    let mut line = line;
+    for prefix in ["Error during planning: ", "Execution error: ", "Arrow error: ", "Schema error: ", "External error: "] {
+        line = line.strip_prefix(prefix).unwrap_or(line);
+    }
+    line.trim_end_matches('.').to_owned()
+}
+
+/// The place DataFusion's diagnostics name.
+fn diagnosed(error: &DataFusionError, source: &Source) -> Option<u32> {
+    let start = error.diagnostic()?.span?.start;
+    let line = usize::try_from(start.line.checked_sub(1)?).ok()?;
+    // The parser counted lines and columns over the whole message of the
+    // client; only in a statement on its first line do they mean this text.
+    let before: usize = source.text.split('\n').take(line).map(|line| line.chars().count() + 1).sum();
+    let column = usize::try_from(start.column.checked_sub(1)?).ok()?;
+    let at = before + column;
+    (source.offset == 0 && at < source.text.chars().count())
+        .then(|| u32::try_from(at + 1).ok())
+        .flatten()
+}
+
+/// The first place in the statement where the name stands that the message quotes.
+fn mentioned(error: &SqlError, source: &Source) -> Option<u32> {
+    if !matches!(
+        error.kind,
+        ErrorKind::UndefinedTable
+            | ErrorKind::UndefinedColumn
+            | ErrorKind::UndefinedFunction
+            | ErrorKind::UndefinedObject
+            | ErrorKind::AmbiguousColumn
+            | ErrorKind::InvalidSchemaName
+            | ErrorKind::InvalidTextRepresentation
+            | ErrorKind::InvalidDatetimeFormat
+            | ErrorKind::DatetimeFieldOverflow
+            | ErrorKind::GroupingError
+    ) {
+        return None;
+    }
+    let quoted = error.message.split('"').nth(1);
+    let name = match (quoted, error.message.split_whitespace().nth(1)) {
+        (Some(quoted), _) => quoted,
+        (None, Some(word)) => word.split('(').next().unwrap_or(word),
+        _ => return None,
+    };
+    if name.is_empty() {
+        return None;
+    }
+    let haystack = source.text.to_ascii_lowercase();
+    let needle = name.to_ascii_lowercase();
+    let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let at = haystack.match_indices(&needle).map(|(at, _)| at).find(|&at| {
+        !is_word(haystack[..at].chars().next_back()) && !is_word(haystack[at + needle.len()..].chars().next())
+    })?;
+    // A literal's position is its opening quote's.
+    let at = if source.text[..at].ends_with('\'') { at - 1 } else { at };
+    u32::try_from(source.text[..at].chars().count()).ok().map(|at| at + 1 + source.offset)
+}

@@ -1,0 +1,309 @@
+//! Number arithmetic that raises where DataFusion's wraps.
+//!
+//! [`Arithmetic`] takes the place of `+ - * / %` between numbers, [`Negate`] of
+//! unary minus. Result types are PostgreSQL's; for numerics, whose scale is
+//! static here and belongs to each value there:
+//!
+//! | | scale of the result |
+//! |---|---|
+//! | `a + b`, `a - b`, `a % b` | the larger scale |
+//! | `a * b` | the sum of the scales, cut to what 38 digits leave but at least the larger scale and 20 |
+//! | `a / b` | the larger scale and at least 16 |
+//!
+//! A result that needs more than 38 digits is an error, not an approximation.
+
+mod decimal;
+mod kernel;
+
+use std::sync::{Arc, LazyLock};
+
+use aerostat_types::ErrorKind;
+use arrow::datatypes::{
+    DataType, Field, FieldRef, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+use crate::semantics::{no_operator_for, raise};
+use kernel::Checked;
+
+/// A checked `+ - * / %` between numbers.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Arithmetic {
+    op: Operator,
+    signature: Signature,
+}
+
+static ADD: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arithmetic::function(Operator::Plus));
+static SUBTRACT: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arithmetic::function(Operator::Minus));
+static MULTIPLY: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arithmetic::function(Operator::Multiply));
+static DIVIDE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arithmetic::function(Operator::Divide));
+static REMAINDER: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arithmetic::function(Operator::Modulo));
+static NEGATE: LazyLock<Arc<ScalarUDF>> =
+    LazyLock::new(|| Arc::new(ScalarUDF::new_from_impl(Negate { signature: Signature::any(1, Volatility::Immutable) })));
+
+impl Arithmetic {
+    fn function(op: Operator) -> Arc<ScalarUDF> {
+        let signature = Signature::user_defined(Volatility::Immutable);
+        Arc::new(ScalarUDF::new_from_impl(Arithmetic { op, signature }))
+    }
+
+    /// The operator this function stands for.
+    pub(crate) fn operator(&self) -> Operator {
+        self.op
+    }
+}
+
+/// `left op right` for numbers, checked. `None` for operators that are no arithmetic.
+pub(crate) fn call(op: Operator, left: Expr, right: Expr) -> Option<Expr> {
+    let function = match op {
+        Operator::Plus => &ADD,
+        Operator::Minus => &SUBTRACT,
+        Operator::Multiply => &MULTIPLY,
+        Operator::Divide => &DIVIDE,
+        Operator::Modulo => &REMAINDER,
+        _ => return None,
+    };
+    Some(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), vec![left, right])))
+}
+
+/// `- operand` for integers, checked.
+pub(crate) fn negate(operand: Expr) -> Expr {
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(&NEGATE), vec![operand]))
+}
+
+/// The functions behind the operators, for a registry.
+pub(crate) fn all() -> Vec<Arc<ScalarUDF>> {
+    [&ADD, &SUBTRACT, &MULTIPLY, &DIVIDE, &REMAINDER, &NEGATE].into_iter().map(|function| Arc::clone(function)).collect()
+}
+
+/// The types the operands are brought to, and the type of the result.
+struct Signed {
+    left: DataType,
+    right: DataType,
+    result: DataType,
+}
+
+/// Integers by width; narrower and unsigned ones go to the next that holds them.
+fn integer(data_type: &DataType) -> Option<DataType> {
+    match data_type {
+        DataType::Int8 | DataType::UInt8 | DataType::Int16 => Some(DataType::Int16),
+        DataType::UInt16 | DataType::Int32 => Some(DataType::Int32),
+        DataType::UInt32 | DataType::Int64 => Some(DataType::Int64),
+        _ => None,
+    }
+}
+
+/// A number as a decimal type.
+fn as_decimal(data_type: &DataType) -> Option<(u8, i8)> {
+    match data_type {
+        DataType::Decimal32(p, s) | DataType::Decimal64(p, s) | DataType::Decimal128(p, s) => Some((*p, *s)),
+        DataType::UInt64 => Some((20, 0)),
+        other => match integer(other)? {
+            DataType::Int16 => Some((5, 0)),
+            DataType::Int32 => Some((10, 0)),
+            _ => Some((19, 0)),
+        },
+    }
+}
+
+fn is_float(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64)
+}
+
+fn is_number(data_type: &DataType) -> bool {
+    is_float(data_type) || as_decimal(data_type).is_some()
+}
+
+/// PostgreSQL's choice of operator for two number types.
+fn resolve(op: Operator, left: &DataType, right: &DataType) -> Result<Signed> {
+    let all = |data_type: DataType| Signed { left: data_type.clone(), right: data_type.clone(), result: data_type };
+    match (left, right) {
+        (DataType::Null, DataType::Null) => return Ok(all(DataType::Int32)),
+        (DataType::Null, other) => return resolve(op, other, other),
+        (other, DataType::Null) => return resolve(op, other, other),
+        _ => {}
+    }
+    if !is_number(left) || !is_number(right) || (op == Operator::Modulo && (is_float(left) || is_float(right))) {
+        return Err(no_operator_for(left, op, right));
+    }
+    if matches!((left, right), (DataType::Float32, DataType::Float32)) {
+        return Ok(all(DataType::Float32));
+    }
+    if is_float(left) || is_float(right) {
+        return Ok(all(DataType::Float64));
+    }
+    if let (Some(l), Some(r)) = (integer(left), integer(right)) {
+        return Ok(all(if l.primitive_width() >= r.primitive_width() { l } else { r }));
+    }
+    match (as_decimal(left), as_decimal(right)) {
+        (Some((p1, s1)), Some((p2, s2))) => {
+            let (p, s) = decimal::result_type(op, (p1, s1), (p2, s2));
+            Ok(Signed {
+                left: DataType::Decimal128(p1, s1),
+                right: DataType::Decimal128(p2, s2),
+                result: DataType::Decimal128(p, s),
+            })
+        }
+        _ => Err(no_operator_for(left, op, right)),
+    }
+}
+
+fn two<'a, T>(args: &'a [T]) -> Result<(&'a T, &'a T)> {
+    match args {
+        [left, right] => Ok((left, right)),
+        _ => Err(raise(ErrorKind::Internal, "an operator takes two operands")),
+    }
+}
+
+/// What went wrong, for a type and a flag of [`kernel`].
+fn failure(data_type: &DataType, flag: u8) -> DataFusionError {
+    if flag & kernel::ZERO != 0 {
+        return raise(ErrorKind::DivisionByZero, "division by zero");
+    }
+    let message = match data_type {
+        DataType::Int16 => "smallint out of range",
+        DataType::Int32 => "integer out of range",
+        DataType::Int64 => "bigint out of range",
+        DataType::Decimal128(..) => "value overflows numeric format",
+        _ if flag & kernel::UNDERFLOW != 0 => "value out of range: underflow",
+        _ => "value out of range: overflow",
+    };
+    raise(ErrorKind::NumericValueOutOfRange, message)
+}
+
+impl ScalarUDFImpl for Arithmetic {
+    fn name(&self) -> &str {
+        match self.op {
+            Operator::Plus => "checked_add",
+            Operator::Minus => "checked_subtract",
+            Operator::Multiply => "checked_multiply",
+            Operator::Divide => "checked_divide",
+            _ => "checked_remainder",
+        }
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        let (left, right) = two(args)?;
+        Ok(format!("{} {} {}", left.schema_name(), self.op, right.schema_name()))
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
+        let (left, right) = two(arg_types)?;
+        let types = resolve(self.op, left, right)?;
+        Ok(vec![types.left, types.right])
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        let (left, right) = two(arg_types)?;
+        Ok(resolve(self.op, left, right)?.result)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let (left, right) = two(args.arg_fields)?;
+        let result = resolve(self.op, left.data_type(), right.data_type())?.result;
+        Ok(Arc::new(Field::new(self.name(), result, left.is_nullable() || right.is_nullable())))
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let (left, right) = two(&args.args)?;
+        let result = args.return_field.data_type();
+        let fail = |flag| failure(result, flag);
+        match result {
+            DataType::Int16 => integers::<Int16Type>(self.op, left, right, &fail),
+            DataType::Int32 => integers::<Int32Type>(self.op, left, right, &fail),
+            DataType::Int64 => integers::<Int64Type>(self.op, left, right, &fail),
+            DataType::Float32 => integers::<Float32Type>(self.op, left, right, &fail),
+            DataType::Float64 => integers::<Float64Type>(self.op, left, right, &fail),
+            DataType::Decimal128(precision, scale) => {
+                decimal::evaluate(self.op, left, right, (*precision, *scale), &fail)
+            }
+            other => Err(no_operator_for(other, self.op, other)),
+        }
+    }
+}
+
+fn integers<T>(
+    op: Operator,
+    left: &ColumnarValue,
+    right: &ColumnarValue,
+    fail: &dyn Fn(u8) -> DataFusionError,
+) -> Result<ColumnarValue>
+where
+    T: arrow::array::ArrowPrimitiveType,
+    T::Native: Checked,
+{
+    match op {
+        Operator::Plus => kernel::apply::<T>(left, right, fail, |a, b| a.plus(b)),
+        Operator::Minus => kernel::apply::<T>(left, right, fail, |a, b| a.minus(b)),
+        Operator::Multiply => kernel::apply::<T>(left, right, fail, |a, b| a.times(b)),
+        Operator::Divide => kernel::apply::<T>(left, right, fail, |a, b| a.over(b)),
+        _ => kernel::apply::<T>(left, right, fail, |a, b| a.modulo(b)),
+    }
+}
+
+/// A checked unary minus on integers.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Negate {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Negate {
+    fn name(&self) -> &str {
+        "checked_negate"
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        Ok(args.first().map_or_else(String::new, |operand| format!("(- {})", operand.schema_name())))
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        Ok(arg_types[0].clone())
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let operand = &args.args[0];
+        let result = args.return_field.data_type();
+        let fail = |flag| failure(result, flag);
+        match result {
+            DataType::Int16 => kernel::apply_one::<Int16Type>(operand, &fail, |v| 0.minus(v)),
+            DataType::Int32 => kernel::apply_one::<Int32Type>(operand, &fail, |v| 0.minus(v)),
+            DataType::Int64 => kernel::apply_one::<Int64Type>(operand, &fail, |v| 0.minus(v)),
+            other => Err(no_operator_for(&DataType::Null, Operator::Minus, other)),
+        }
+    }
+}
+
+/// `abs` of an integer column or value, checked: used by the function of that name.
+pub(crate) fn absolute(operand: &ColumnarValue) -> Result<ColumnarValue> {
+    let data_type = operand.data_type();
+    let fail = |flag| failure(&data_type, flag);
+    match &data_type {
+        DataType::Int16 => kernel::apply_one::<Int16Type>(operand, &fail, |v| if v < 0 { 0.minus(v) } else { (v, 0) }),
+        DataType::Int32 => kernel::apply_one::<Int32Type>(operand, &fail, |v| if v < 0 { 0.minus(v) } else { (v, 0) }),
+        DataType::Int64 => kernel::apply_one::<Int64Type>(operand, &fail, |v| if v < 0 { 0.minus(v) } else { (v, 0) }),
+        other => Err(no_operator_for(&DataType::Null, Operator::Minus, other)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! The session's time zone.
+
+use aerostat_types::text::ZoneOffsets;
+use chrono::offset::LocalResult;
+use chrono::{DateTime, Duration, Offset, TimeZone};
+use chrono_tz::Tz;
+use datafusion::config::ConfigOptions;
+
+/// A time zone with its history of offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zone(Tz);
+
+impl Zone {
+    /// Coordinated Universal Time.
+    pub const UTC: Zone = Zone(Tz::UTC);
+
+    /// The zone that `datafusion.execution.time_zone` names; UTC if it names none.
+    pub fn of(config: &ConfigOptions) -> Zone {
+        match config.execution.time_zone.as_deref() {
+            None => Zone::UTC,
+            Some(name) => Zone::named(name).unwrap_or(Zone::UTC),
+        }
+    }
+
+    /// The zone with an IANA name, in any case.
+    pub fn named(name: &str) -> Option<Zone> {
+        Tz::from_str_insensitive(name.trim()).ok().map(Zone)
+    }
+
+    /// Seconds east of UTC at an instant, in microseconds since 1970-01-01 UTC.
+    pub fn offset_at(&self, utc_micros: i64) -> i32 {
+        if self.0 == Tz::UTC {
+            return 0;
+        }
+        match DateTime::from_timestamp_micros(utc_micros) {
+            Some(instant) => self.0.offset_from_utc_datetime(&instant.naive_utc()).fix().local_minus_utc(),
+            None => 0,
+        }
+    }
+
+    /// Seconds east of UTC at a local time, in microseconds as if it were UTC.
+    /// A time that exists twice is the later one, a time that does not exist
+    /// has the offset from before the gap, as in PostgreSQL.
+    pub fn offset_at_local(&self, local_micros: i64) -> i32 {
+        if self.0 == Tz::UTC {
+            return 0;
+        }
+        let Some(local) = DateTime::from_timestamp_micros(local_micros).map(|at| at.naive_utc()) else { return 0 };
+        let of = |result: LocalResult<_>| match result {
+            LocalResult::Single(offset) => Some(offset),
+            LocalResult::Ambiguous(_, later) => Some(later),
+            LocalResult::None => None,
+        };
+        let offset = of(self.0.offset_from_local_datetime(&local)).or_else(|| {
+            of(self.0.offset_from_local_datetime(&(local - Duration::hours(6))))
+        });
+        offset.map_or(0, |offset| offset.fix().local_minus_utc())
+    }
+}
+
+impl ZoneOffsets for Zone {
+    fn session(&self, local_micros: i64) -> i32 {
+        self.offset_at_local(local_micros)
+    }
+
+    fn named(&self, name: &str, local_micros: i64) -> Option<i32> {
+        Zone::named(name).map(|zone| zone.offset_at_local(local_micros))
+    }
+}

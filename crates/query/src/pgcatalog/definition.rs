@@ -1,0 +1,57 @@
+//! Definitions as SQL text: what `pg_get_constraintdef` and its kin give.
+
+use aerostat_types::{CheckConstraint, TableSchema};
+use datafusion::sql::sqlparser::{dialect::PostgreSqlDialect, tokenizer::{Token, Tokenizer}};
+
+use super::{tables::key_columns, view::{Class, quote_identifier}};
+use crate::catalog::{TableEntry, ViewEntry};
+
+/// `pg_get_indexdef` of a table's key.
+pub(super) fn of_index(index: &Class, table: &TableEntry) -> String {
+    format!(
+        "CREATE UNIQUE INDEX {} ON {}.{} USING btree ({})",
+        quote_identifier(&index.name),
+        quote_identifier(&index.schema),
+        quote_identifier(&table.name),
+        key_list(table),
+    )
+}
+
+/// `pg_get_constraintdef` of a table's key.
+pub(super) fn of_key(table: &TableEntry) -> String {
+    format!("PRIMARY KEY ({})", key_list(table))
+}
+
+/// `pg_get_constraintdef` of a CHECK. The pretty form has one pair of parentheses, the other two.
+pub(super) fn of_check(check: &CheckConstraint, pretty: bool) -> String {
+    let expression = check.expression.trim();
+    if pretty { format!("CHECK ({expression})") } else { format!("CHECK (({expression}))") }
+}
+
+/// `pg_get_viewdef`.
+pub(super) fn of_view(view: &ViewEntry) -> String {
+    format!(" {};", view.query.trim().trim_end_matches(';'))
+}
+
+fn key_list(table: &TableEntry) -> String {
+    key_columns(table).map(|column| quote_identifier(&column.name)).collect::<Vec<_>>().join(", ")
+}
+
+/// The numbers of the columns that a CHECK mentions, `pg_constraint.conkey`.
+pub(super) fn columns_of_check(schema: &TableSchema, check: &CheckConstraint) -> Vec<i32> {
+    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, &check.expression).tokenize() else {
+        return Vec::new();
+    };
+    let mut columns: Vec<i32> = tokens
+        .iter()
+        .filter_map(|token| match token {
+            Token::Word(word) if word.quote_style.is_some() => schema.position(&word.value),
+            Token::Word(word) => schema.position(&word.value.to_lowercase()),
+            _ => None,
+        })
+        .map(|at| at as i32 + 1)
+        .collect();
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}

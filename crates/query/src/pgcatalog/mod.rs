@@ -1,0 +1,71 @@
+//! PostgreSQL's system catalogue: the relations of `pg_catalog` and
+//! `information_schema`, the functions that go with them, and the rewriting that
+//! makes the queries of psql and drivers plannable.
+//!
+//! ```text
+//!  one statement ──► CatalogView ─┬─ table()      a relation, filled when it is scanned
+//!                                 ├─ functions()  pg_get_expr, format_type, …
+//!                                 └─ rewrite()    the statement, before it is planned
+//! ```
+//!
+//! Everything is computed from one [`CatalogView`], so a statement sees one state
+//! of the catalogue however many relations it joins. Nothing here is stored, and
+//! what Aerostat lacks (sequences, triggers, inheritance, …) has a relation with
+//! the right columns and no rows.
+//!
+//! Plans over these relations hold the view: they must not outlive the statement
+//! in a cache; [`concerns`] tells which statements those are.
+
+mod cell;
+mod data;
+mod definition;
+mod functions;
+mod provider;
+mod rewrite;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod types;
+mod view;
+
+use std::sync::Arc;
+
+use datafusion::{
+    catalog::TableProvider,
+    logical_expr::ScalarUDF,
+    sql::sqlparser::ast::Statement,
+};
+
+use aerostat_types::SqlError;
+
+pub use types::{PG_TYPE_KEY, length_of_type, oid_of_field, oid_of_typname};
+pub use view::{
+    CatalogView, ClassIndex, Facts, FunctionDescription, FunctionKind, PreparedDescription, SessionDescription, Setting,
+};
+
+/// A system relation of `pg_catalog`, `information_schema` or `aerostat`, if there is one of this name.
+pub fn table(view: &Arc<CatalogView>, schema: &str, name: &str) -> Option<Arc<dyn TableProvider>> {
+    let relation = data::relation(schema, name)?;
+    Some(Arc::new(provider::SystemTable::new(Arc::clone(view), relation)))
+}
+
+/// The functions that answer from the catalogue, bound to a view of it.
+pub fn functions(view: Arc<CatalogView>) -> Vec<ScalarUDF> {
+    functions::all(&view)
+}
+
+/// Turns what PostgreSQL's clients write into what can be planned. Statements that
+/// neither read system relations nor use PostgreSQL's own names for types,
+/// operators and functions stay as they are.
+///
+/// # Errors
+/// A name cast to `regclass` or its kin that is not there.
+pub fn rewrite(statement: &mut Statement, view: &CatalogView) -> Result<(), SqlError> {
+    rewrite::statement(statement, view)
+}
+
+/// Whether the statement reads system relations or calls functions of this module,
+/// so that its plan belongs to one view of the catalogue.
+pub fn concerns(statement: &Statement) -> bool {
+    rewrite::concerns(statement)
+}

@@ -1,0 +1,69 @@
+//! A system relation as a table that DataFusion can scan. Its rows are made when
+//! it is scanned, from the statement's one view of the catalogue.
+
+use std::{any::Any, fmt, sync::Arc};
+
+use async_trait::async_trait;
+use datafusion::{
+    arrow::{datatypes::{Schema, SchemaRef}, record_batch::RecordBatch},
+    catalog::{Session, TableProvider},
+    common::Result,
+    datasource::{memory::MemorySourceConfig, TableType},
+    logical_expr::Expr,
+    physical_plan::ExecutionPlan,
+};
+
+use super::{CatalogView, cell::Rows, data::SystemRelation, tables, types};
+
+/// A system relation, bound to a view of the catalogue.
+pub(super) struct SystemTable {
+    view: Arc<CatalogView>,
+    relation: &'static SystemRelation,
+    schema: SchemaRef,
+}
+
+impl SystemTable {
+    pub(super) fn new(view: Arc<CatalogView>, relation: &'static SystemRelation) -> Self {
+        let fields: Vec<_> = relation
+            .columns
+            .iter()
+            .map(|column| types::field(column.name, column.typname, column.nullable))
+            .collect();
+        Self { view, relation, schema: Arc::new(Schema::new(fields)) }
+    }
+
+    /// All its rows.
+    pub(super) fn rows(&self) -> Result<RecordBatch> {
+        let mut rows = Rows::new(Arc::clone(&self.schema));
+        tables::fill(&self.view, self.relation, &mut rows);
+        rows.finish()
+    }
+}
+
+impl fmt::Debug for SystemTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SystemTable").field("name", &self.relation.name).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl TableProvider for SystemTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        if self.relation.kind == 'v' { TableType::View } else { TableType::Base }
+    }
+
+    async fn scan(
+        &self,
+        _state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let batch = self.rows()?;
+        Ok(MemorySourceConfig::try_new_exec(&[vec![batch]], Arc::clone(&self.schema), projection.cloned())?)
+    }
+}

@@ -1,0 +1,256 @@
+//! What is the same in every database: types, functions, operators, casts,
+//! access methods, languages, collations.
+
+use super::{super::{cell::{Cell, Rows}, data, functions, types, view::{FunctionDescription, FunctionKind}}, BTREE, Builder, HEAP};
+use crate::{
+    catalog::{PG_CATALOG, PG_CATALOG_OID},
+    pgcatalog::CatalogView,
+};
+
+pub(super) const BUILDERS: [(&str, &str, Builder); 12] = [
+    (PG_CATALOG, "pg_type", pg_types),
+    (PG_CATALOG, "pg_proc", procedures),
+    (PG_CATALOG, "pg_aggregate", aggregates),
+    (PG_CATALOG, "pg_am", access_methods),
+    (PG_CATALOG, "pg_language", languages),
+    (PG_CATALOG, "pg_collation", collations),
+    (PG_CATALOG, "pg_cast", casts),
+    (PG_CATALOG, "pg_operator", operators),
+    (PG_CATALOG, "pg_opclass", operator_classes),
+    (PG_CATALOG, "pg_opfamily", operator_families),
+    (PG_CATALOG, "pg_timezone_names", time_zones),
+    ("aerostat", "integers", integers),
+];
+
+/// The number of the language of built-in functions.
+const INTERNAL: u32 = 12;
+
+/// The first number of functions that have none in PostgreSQL.
+const FIRST_FUNCTION: u32 = 14_000;
+
+/// One less than the most columns a relation has, and more than the longest array in the catalogue.
+const INTEGERS: i64 = 1_664;
+
+fn integer(value: Option<&str>) -> Cell {
+    value.and_then(|text| text.parse::<i64>().ok()).into()
+}
+
+fn truth(value: Option<&str>) -> Cell {
+    (value == Some("t")).into()
+}
+
+fn pg_types(view: &CatalogView, rows: &mut Rows) {
+    let table = data::Table::read(data::PG_TYPE);
+    let owner = view.role_oid(view.system_owner());
+    for row in &table.rows {
+        let get = |column: &str| table.value(row, column);
+        rows.push([
+            ("oid", integer(get("oid"))),
+            ("typname", Cell::text(get("typname"))),
+            ("typnamespace", PG_CATALOG_OID.into()),
+            ("typowner", owner.into()),
+            ("typlen", integer(get("typlen"))),
+            ("typbyval", truth(get("typbyval"))),
+            ("typtype", Cell::text(get("typtype"))),
+            ("typcategory", Cell::text(get("typcategory"))),
+            ("typispreferred", truth(get("typispreferred"))),
+            ("typisdefined", true.into()),
+            ("typdelim", Cell::text(get("typdelim"))),
+            ("typsubscript", integer(get("typsubscript"))),
+            ("typelem", integer(get("typelem"))),
+            ("typarray", integer(get("typarray"))),
+            ("typinput", integer(get("typinput"))),
+            ("typoutput", integer(get("typoutput"))),
+            ("typreceive", integer(get("typreceive"))),
+            ("typsend", integer(get("typsend"))),
+            ("typalign", Cell::text(get("typalign"))),
+            ("typstorage", Cell::text(get("typstorage"))),
+            ("typtypmod", (-1).into()),
+            ("typcollation", integer(get("typcollation"))),
+        ]);
+    }
+}
+
+/// Every function with its number: those `pg_type` refers to, those of this module,
+/// those the engine has beside them.
+pub(crate) fn all_functions(view: &CatalogView) -> Vec<(u32, FunctionDescription)> {
+    let table = data::Table::read(data::PG_PROC);
+    let type_names = |text: Option<&str>| -> Vec<String> {
+        text.unwrap_or_default()
+            .split_whitespace()
+            .map(|oid| types::format_type(oid.parse().unwrap_or(0), None))
+            .collect()
+    };
+    let mut all: Vec<(u32, FunctionDescription)> = table
+        .rows
+        .iter()
+        .filter_map(|row| {
+            let description = FunctionDescription {
+                name: table.value(row, "proname")?.to_owned(),
+                arguments: type_names(table.value(row, "proargtypes")),
+                result: type_names(table.value(row, "prorettype")).into_iter().next().unwrap_or_default(),
+                kind: FunctionKind::Plain,
+            };
+            Some((table.value(row, "oid")?.parse().ok()?, description))
+        })
+        .collect();
+    let ours = functions::descriptions();
+    let others = view.functions.iter().filter(|function| !ours.iter().any(|our| our.name == function.name)).cloned();
+    all.extend((FIRST_FUNCTION..).zip(ours.iter().cloned().chain(others)));
+    all
+}
+
+fn procedures(view: &CatalogView, rows: &mut Rows) {
+    let owner = view.role_oid(view.system_owner());
+    for (oid, function) in all_functions(view) {
+        let arguments: Vec<u32> =
+            function.arguments.iter().map(|ty| types::oid_of_sql_name(ty).unwrap_or(2276)).collect();
+        rows.push([
+            ("oid", oid.into()),
+            ("pronamespace", PG_CATALOG_OID.into()),
+            ("proowner", owner.into()),
+            ("prolang", INTERNAL.into()),
+            ("procost", 1.0.into()),
+            ("prokind", function.kind.prokind().into()),
+            ("provolatile", "s".into()),
+            ("proparallel", "s".into()),
+            ("pronargs", arguments.len().into()),
+            ("prorettype", types::oid_of_sql_name(&function.result).unwrap_or(2276).into()),
+            ("proargtypes", arguments.into()),
+            ("prosrc", (&function.name).into()),
+            ("proname", function.name.into()),
+        ]);
+    }
+}
+
+fn aggregates(view: &CatalogView, rows: &mut Rows) {
+    for (oid, _) in all_functions(view).iter().filter(|(_, function)| function.kind == FunctionKind::Aggregate) {
+        rows.push([("aggfnoid", (*oid).into()), ("aggkind", "n".into()), ("aggfinalmodify", "r".into()), ("aggmfinalmodify", "r".into())]);
+    }
+}
+
+fn access_methods(_: &CatalogView, rows: &mut Rows) {
+    rows.push([("oid", HEAP.into()), ("amname", "heap".into()), ("amtype", "t".into())]);
+    rows.push([("oid", BTREE.into()), ("amname", "btree".into()), ("amtype", "i".into())]);
+}
+
+fn languages(view: &CatalogView, rows: &mut Rows) {
+    rows.push([
+        ("oid", INTERNAL.into()),
+        ("lanname", "internal".into()),
+        ("lanowner", view.role_oid(view.system_owner()).into()),
+    ]);
+}
+
+fn collations(view: &CatalogView, rows: &mut Rows) {
+    let table = data::Table::read(data::PG_COLLATION);
+    for row in &table.rows {
+        let get = |column: &str| table.value(row, column);
+        rows.push([
+            ("oid", integer(get("oid"))),
+            ("collname", Cell::text(get("collname"))),
+            ("collnamespace", PG_CATALOG_OID.into()),
+            ("collowner", view.role_oid(view.system_owner()).into()),
+            ("collprovider", Cell::text(get("collprovider"))),
+            ("collisdeterministic", truth(get("collisdeterministic"))),
+            ("collencoding", integer(get("collencoding"))),
+            ("collcollate", Cell::text(get("collcollate"))),
+            ("collctype", Cell::text(get("collctype"))),
+        ]);
+    }
+}
+
+fn casts(_: &CatalogView, rows: &mut Rows) {
+    let table = data::Table::read(data::PG_CAST);
+    for row in &table.rows {
+        let get = |column: &str| table.value(row, column);
+        rows.push([
+            ("oid", integer(get("oid"))),
+            ("castsource", integer(get("castsource"))),
+            ("casttarget", integer(get("casttarget"))),
+            ("castfunc", integer(get("castfunc"))),
+            ("castcontext", Cell::text(get("castcontext"))),
+            ("castmethod", Cell::text(get("castmethod"))),
+        ]);
+    }
+}
+
+fn operators(view: &CatalogView, rows: &mut Rows) {
+    let table = data::Table::read(data::PG_OPERATOR);
+    for row in &table.rows {
+        let get = |column: &str| table.value(row, column);
+        rows.push([
+            ("oid", integer(get("oid"))),
+            ("oprname", Cell::text(get("oprname"))),
+            ("oprnamespace", PG_CATALOG_OID.into()),
+            ("oprowner", view.role_oid(view.system_owner()).into()),
+            ("oprkind", Cell::text(get("oprkind"))),
+            ("oprcanmerge", truth(get("oprcanmerge"))),
+            ("oprcanhash", truth(get("oprcanhash"))),
+            ("oprleft", integer(get("oprleft"))),
+            ("oprright", integer(get("oprright"))),
+            ("oprresult", integer(get("oprresult"))),
+            ("oprcom", integer(get("oprcom"))),
+            ("oprnegate", integer(get("oprnegate"))),
+            ("oprcode", integer(get("oprcode"))),
+        ]);
+    }
+}
+
+fn operator_classes(view: &CatalogView, rows: &mut Rows) {
+    let table = data::Table::read(data::PG_OPCLASS);
+    for row in &table.rows {
+        let get = |column: &str| table.value(row, column);
+        rows.push([
+            ("oid", integer(get("oid"))),
+            ("opcmethod", integer(get("opcmethod"))),
+            ("opcname", Cell::text(get("opcname"))),
+            ("opcnamespace", PG_CATALOG_OID.into()),
+            ("opcowner", view.role_oid(view.system_owner()).into()),
+            ("opcfamily", integer(get("opcfamily"))),
+            ("opcintype", integer(get("opcintype"))),
+            ("opcdefault", truth(get("opcdefault"))),
+            ("opckeytype", integer(get("opckeytype"))),
+        ]);
+    }
+}
+
+fn operator_families(view: &CatalogView, rows: &mut Rows) {
+    let table = data::Table::read(data::PG_OPFAMILY);
+    for row in &table.rows {
+        let get = |column: &str| table.value(row, column);
+        rows.push([
+            ("oid", integer(get("oid"))),
+            ("opfmethod", integer(get("opfmethod"))),
+            ("opfname", Cell::text(get("opfname"))),
+            ("opfnamespace", PG_CATALOG_OID.into()),
+            ("opfowner", view.role_oid(view.system_owner()).into()),
+        ]);
+    }
+}
+
+fn time_zones(_: &CatalogView, rows: &mut Rows) {
+    use chrono::Offset;
+    use chrono_tz::OffsetName;
+
+    let now = chrono::Utc::now();
+    for zone in chrono_tz::TZ_VARIANTS {
+        let local = now.with_timezone(&zone);
+        let seconds = local.offset().fix().local_minus_utc();
+        let sign = if seconds < 0 { "-" } else { "" };
+        let (hours, minutes) = (seconds.abs() / 3_600, seconds.abs() / 60 % 60);
+        let abbreviation = local.offset().abbreviation().map_or_else(|| zone.name().to_owned(), str::to_owned);
+        rows.push([
+            ("name", zone.name().into()),
+            ("abbrev", abbreviation.into()),
+            ("utc_offset", format!("{sign}{hours:02}:{minutes:02}:00").into()),
+            ("is_dst", (chrono_tz::OffsetComponents::dst_offset(local.offset()).num_seconds() != 0).into()),
+        ]);
+    }
+}
+
+fn integers(_: &CatalogView, rows: &mut Rows) {
+    for n in 0..=INTEGERS {
+        rows.push([("n", n.into())]);
+    }
+}

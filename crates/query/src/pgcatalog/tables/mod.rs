@@ -1,0 +1,72 @@
+//! The rows of the system relations, by subject. A relation that no builder fills
+//! is empty: Aerostat has no objects of its kind.
+
+mod aerostat;
+mod classes;
+mod fixed;
+mod information;
+mod node;
+mod statistics;
+
+pub(super) use classes::{BTREE, HEAP, PG_CLASS, PG_NAMESPACE, PG_TYPE, derived_oid, key_columns};
+
+use super::{
+    CatalogView,
+    cell::Rows,
+    data::SystemRelation,
+};
+use crate::catalog::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};
+
+/// Fills the rows of one relation.
+type Builder = fn(&CatalogView, &mut Rows);
+
+const BUILDERS: [&[(&str, &str, Builder)]; 6] = [
+    &classes::BUILDERS,
+    &fixed::BUILDERS,
+    &node::BUILDERS,
+    &statistics::BUILDERS,
+    &information::BUILDERS,
+    &aerostat::BUILDERS,
+];
+
+/// Adds the relation's rows.
+pub(super) fn fill(view: &CatalogView, relation: &SystemRelation, rows: &mut Rows) {
+    if let Some(builder) = builder(relation) {
+        builder(view, rows);
+    }
+}
+
+/// Whether the relation has no rows, whatever the database holds.
+pub(super) fn is_empty(relation: &SystemRelation) -> bool {
+    builder(relation).is_none()
+}
+
+/// Whether only superusers may read the relation: it holds what proves passwords.
+pub(super) fn is_secret(relation: &SystemRelation) -> bool {
+    relation.schema == PG_CATALOG && matches!(relation.name, "pg_authid" | "pg_shadow")
+}
+
+fn builder(relation: &SystemRelation) -> Option<Builder> {
+    BUILDERS
+        .iter()
+        .flat_map(|group| group.iter())
+        .find(|(schema, name, _)| *schema == relation.schema && *name == relation.name)
+        .map(|(.., builder)| *builder)
+}
+
+/// Whether a schema holds system relations.
+pub(super) fn is_system_schema(schema: &str) -> bool {
+    matches!(schema, PG_CATALOG | INFORMATION_SCHEMA | AEROSTAT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::data, *};
+
+    #[test]
+    fn every_builder_has_its_relation() {
+        for (schema, name, _) in BUILDERS.iter().flat_map(|group| group.iter()) {
+            assert!(data::relation(schema, name).is_some(), "{schema}.{name}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! What one statement sees: one catalogue state, one snapshot, one set of
+//! settings. Names resolve through it, and every scan of a table in the
+//! statement reads the same rows.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
+
+use aerostat_storage::TableView;
+use aerostat_txn::Snapshot;
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::{
+    arrow::datatypes::{DataType, SchemaRef},
+    catalog::{TableFunctionArgs, TableProvider, cte_worktable::CteWorkTable},
+    common::{DFSchema, DataFusionError, Result, TableReference, config::ConfigOptions},
+    datasource::{ViewTable, provider_as_source},
+    execution::SessionState,
+    logical_expr::{
+        AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, ScalarUDF, TableSource, WindowUDF,
+        planner::{ContextProvider, ExprPlanner, RelationPlanner, TypePlanner},
+        simplify::SimplifyContext,
+    },
+    optimizer::simplify_expressions::ExprSimplifier,
+    sql::{
+        planner::{ParserOptions, PlannerContext, SqlToRel},
+        sqlparser::ast,
+    },
+};
+use parking_lot::Mutex;
+
+use crate::{
+    catalog::{
+        AEROSTAT, CatalogState, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation, TableEntry, ViewEntry,
+        node::Database,
+    },
+    ddl::Actor,
+    error::external,
+    pgcatalog::{self, CatalogView},
+    scan::TableScanProvider,
+    statement::{Statement, StatementKind},
+};
+
+/// The schema under which DML names its target, so that only the target, not
+/// other uses of the same table in the statement, has the row-id column.
+pub(crate) const TARGET_SCHEMA: &str = "\u{1}target";
+
+/// The column of row ids that a DML target has beside its own.
+pub(crate) const ROW_ID_COLUMN: &str = aerostat_storage::ROW_ID_COLUMN;
+
+/// How deep views may use views.
+const VIEW_DEPTH_MAX: usize = 32;
+
+/// Everything a statement is planned and run against.
+pub(crate) struct StatementContext {
+    pub(crate) state: Arc<SessionState>,
+    pub(crate) database: Arc<Database>,
+    pub(crate) catalog: Arc<CatalogState>,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) actor: Actor,
+    pub(crate) system: Arc<CatalogView>,
+    /// The DML target's view; made with the context, so that the rows found and the rows changed are of one directory.
+    views: Mutex<HashMap<u32, TableView>>,
+    functions: OnceLock<HashMap<String, Arc<ScalarUDF>>>,
+    view_depth: Mutex<usize>,
+}
+
+impl StatementContext {
+    pub(crate) fn new(
+        state: Arc<SessionState>,
+        database: Arc<Database>,
+        snapshot: Snapshot,
+        actor: Actor,
+        system: Arc<CatalogView>,
+    ) -> Self {
+        Self {
+            catalog: Arc::clone(&system.state),
+            state,
+            database,
+            snapshot,
+            actor,
+            system,
+            views: Mutex::default(),
+            functions: OnceLock::new(),
+            view_depth: Mutex::new(0),
+        }
+    }
+
+    /// The rows of a table as this statement sees them.
+    pub(crate) fn table_view(&self, entry: &TableEntry) -> TableView {
+        self.views
+            .lock()
+            .entry(entry.oid)
+            .or_insert_with(|| entry.table.view(self.snapshot.clone()))
+            .clone()
+    }
+
+    /// A planner of SQL under this context.
+    pub(crate) fn planner(&self) -> SqlToRel<'_, StatementContext> {
+        SqlToRel::new_with_options(self, parser_options())
+    }
+
+    /// The logical plan of a query.
+    pub(crate) fn plan_query(&self, mut query: ast::Query, parameters: &mut PlannerContext) -> Result<LogicalPlan> {
+        crate::plan::name_outputs(&mut query);
+        let mut statement = ast::Statement::Query(Box::new(query));
+        pgcatalog::rewrite(&mut statement, &self.system).map_err(external)?;
+        crate::semantics::type_literals(&mut statement).map_err(external)?;
+        self.planner().sql_statement_to_plan_with_context(statement, parameters)
+    }
+
+    /// A relation by the name a statement gives, through the search path.
+    pub(crate) fn resolve(&self, name: &TableReference) -> Result<(String, &Relation), SqlError> {
+        let missing = || {
+            SqlError::new(ErrorKind::UndefinedTable, format!("relation \"{}\" does not exist", display_name(name)))
+        };
+        match name {
+            TableReference::Bare { table } => self
+                .actor
+                .search_path
+                .iter()
+                .map(|schema| if schema == "$user" { &self.actor.role } else { schema })
+                .find_map(|schema| Some((schema.clone(), self.catalog.relation(schema, table)?)))
+                .ok_or_else(missing),
+            TableReference::Partial { schema, table } => {
+                self.catalog.relation(schema, table).map(|r| (schema.to_string(), r)).ok_or_else(missing)
+            }
+            TableReference::Full { catalog, schema, table } => {
+                if **catalog != *self.database.name.read() {
+                    return Err(SqlError::new(
+                        ErrorKind::FeatureNotSupported,
+                        format!("cross-database references are not implemented: \"{name}\""),
+                    ));
+                }
+                self.catalog.relation(schema, table).map(|r| (schema.to_string(), r)).ok_or_else(missing)
+            }
+        }
+    }
+
+    /// Refuses what the role may not do with a relation.
+    pub(crate) fn require(&self, relation: &Relation, name: &str, privilege: Privilege) -> Result<(), SqlError> {
+        let allowed = self.actor.superuser
+            || relation.owner() == self.actor.role
+            || relation
+                .grants()
+                .iter()
+                .any(|grant| grant.privilege == privilege && (grant.role == self.actor.role || grant.role == "public"));
+        if allowed {
+            return Ok(());
+        }
+        Err(SqlError::new(
+            ErrorKind::InsufficientPrivilege,
+            format!("permission denied for {} {name}", relation.kind()),
+        ))
+    }
+
+    fn source_of(&self, name: &TableReference) -> Result<Arc<dyn TableSource>> {
+        if name.schema() == Some(TARGET_SCHEMA) {
+            let oid: u32 = name.table().parse().map_err(|_| internal("a DML target without a number"))?;
+            let entry = self
+                .catalog
+                .relations()
+                .find_map(|(_, relation, _)| match relation {
+                    Relation::Table(entry) if entry.oid == oid => Some(entry),
+                    _ => None,
+                })
+                .ok_or_else(|| internal("a DML target that is not there"))?;
+            return Ok(provider_as_source(Arc::new(TableScanProvider::with_row_ids(self.table_view(entry), entry.oid))));
+        }
+        if let Some(provider) = self.system_table(name) {
+            return Ok(provider_as_source(provider));
+        }
+        let (_, relation) = self.resolve(name).map_err(external)?;
+        self.require(relation, name.table(), Privilege::Select).map_err(external)?;
+        match relation {
+            Relation::Table(entry) => {
+                Ok(provider_as_source(Arc::new(TableScanProvider::new(self.table_view(entry), entry.oid))))
+            }
+            Relation::View(view) => Ok(provider_as_source(Arc::new(self.expand(view)?))),
+        }
+    }
+
+    /// System relations stand before the search path, as `pg_catalog` does in PostgreSQL.
+    fn system_table(&self, name: &TableReference) -> Option<Arc<dyn TableProvider>> {
+        match name.schema() {
+            Some(schema @ (PG_CATALOG | INFORMATION_SCHEMA | AEROSTAT)) => {
+                pgcatalog::table(&self.system, schema, name.table())
+            }
+            Some(_) => None,
+            None => pgcatalog::table(&self.system, PG_CATALOG, name.table()),
+        }
+    }
+
+    /// A view's query runs with its owner's rights, as in PostgreSQL.
+    fn expand(&self, view: &ViewEntry) -> Result<ViewTable> {
+        let depth = {
+            let mut depth = self.view_depth.lock();
+            *depth += 1;
+            *depth
+        };
+        if depth > VIEW_DEPTH_MAX {
+            return Err(external(SqlError::new(
+                ErrorKind::StatementTooComplex,
+                format!("views use views more than {VIEW_DEPTH_MAX} levels deep"),
+            )));
+        }
+        let owner = Actor {
+            role: view.owner.clone(),
+            superuser: self.system.is_superuser(&view.owner),
+            search_path: self.actor.search_path.clone(),
+        };
+        let nested = StatementContext {
+            actor: owner,
+            views: Mutex::new(self.views.lock().clone()),
+            functions: OnceLock::new(),
+            view_depth: Mutex::new(depth),
+            state: Arc::clone(&self.state),
+            database: Arc::clone(&self.database),
+            catalog: Arc::clone(&self.catalog),
+            snapshot: self.snapshot.clone(),
+            system: Arc::clone(&self.system),
+        };
+        let statement = Statement::single(&view.query).map_err(external)?;
+        let StatementKind::Sql(parsed) = statement.kind else {
+            return Err(internal("a view that is no query"));
+        };
+        let ast::Statement::Query(query) = (*parsed).clone() else {
+            return Err(internal("a view that is no query"));
+        };
+        let plan = nested.plan_query(*query, &mut PlannerContext::new())?;
+        let plan = crate::plan::rename_outputs(plan, view.columns.iter().map(|column| column.name.as_str()))?;
+        *self.view_depth.lock() -= 1;
+        Ok(ViewTable::new(plan, Some(view.query.clone())))
+    }
+
+    fn function(&self, name: &str) -> Option<Arc<ScalarUDF>> {
+        self.functions
+            .get_or_init(|| {
+                pgcatalog::functions(Arc::clone(&self.system))
+                    .into_iter()
+                    .flat_map(|function| {
+                        let function = Arc::new(function);
+                        let names: Vec<String> =
+                            std::iter::once(function.name().to_owned()).chain(function.aliases().iter().cloned()).collect();
+                        names.into_iter().map(move |name| (name, Arc::clone(&function)))
+                    })
+                    .collect()
+            })
+            .get(name)
+            .cloned()
+    }
+}
+
+/// How the planner reads SQL: as PostgreSQL does.
+fn parser_options() -> ParserOptions {
+    ParserOptions::new()
+        .with_parse_float_as_decimal(true)
+        .with_support_varchar_with_length(true)
+        .with_map_string_types_to_utf8view(true)
+        .with_collect_spans(true)
+        .with_default_null_ordering(datafusion::sql::planner::NullOrdering::NullsMax)
+}
+
+fn display_name(name: &TableReference) -> String {
+    match name {
+        TableReference::Bare { table } => table.to_string(),
+        TableReference::Partial { schema, table } => format!("{schema}.{table}"),
+        TableReference::Full { catalog, schema, table } => format!("{catalog}.{schema}.{table}"),
+    }
+}
+
+fn internal(message: &str) -> DataFusionError {
+    DataFusionError::Internal(message.to_owned())
+}
+
+impl ContextProvider for StatementContext {
+    fn get_table_source(&self, name: TableReference) -> Result<Arc<dyn TableSource>> {
+        self.source_of(&name)
+    }
+
+    fn get_table_function_source(&self, name: &str, arguments: Vec<Expr>) -> Result<Arc<dyn TableSource>> {
+        let function = self.state.table_functions().get(name).cloned().ok_or_else(|| {
+            external(SqlError::new(ErrorKind::UndefinedFunction, format!("function {name} does not exist")))
+        })?;
+        let simplify = SimplifyContext::builder()
+            .with_config_options(Arc::clone(self.state.config_options()))
+            .with_query_execution_start_time(self.state.execution_props().query_execution_start_time)
+            .build();
+        let simplifier = ExprSimplifier::new(simplify);
+        let schema = DFSchema::empty();
+        let arguments = arguments
+            .into_iter()
+            .map(|argument| simplifier.coerce(argument, &schema).and_then(|e| simplifier.simplify(e)))
+            .collect::<Result<Vec<_>>>()?;
+        let provider =
+            function.create_table_provider_with_args(TableFunctionArgs::new(&arguments, &*self.state))?;
+        Ok(provider_as_source(provider))
+    }
+
+    fn create_cte_work_table(&self, name: &str, schema: SchemaRef) -> Result<Arc<dyn TableSource>> {
+        Ok(provider_as_source(Arc::new(CteWorkTable::new(name, schema))))
+    }
+
+    fn get_expr_planners(&self) -> &[Arc<dyn ExprPlanner>] {
+        self.state.expr_planners()
+    }
+
+    fn get_relation_planners(&self) -> &[Arc<dyn RelationPlanner>] {
+        self.state.relation_planners()
+    }
+
+    fn get_type_planner(&self) -> Option<Arc<dyn TypePlanner>> {
+        Some(crate::semantics::type_planner())
+    }
+
+    fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {
+        self.function(name).or_else(|| self.state.scalar_functions().get(name).cloned())
+    }
+
+    fn get_higher_order_meta(&self, name: &str) -> Option<Arc<HigherOrderUDF>> {
+        self.state.higher_order_functions().get(name).cloned()
+    }
+
+    fn get_aggregate_meta(&self, name: &str) -> Option<Arc<AggregateUDF>> {
+        self.state.aggregate_functions().get(name).cloned()
+    }
+
+    fn get_window_meta(&self, name: &str) -> Option<Arc<WindowUDF>> {
+        self.state.window_functions().get(name).cloned()
+    }
+
+    fn get_variable_type(&self, _names: &[String]) -> Option<DataType> {
+        None
+    }
+
+    fn options(&self) -> &ConfigOptions {
+        self.state.config_options()
+    }
+
+    fn udf_names(&self) -> Vec<String> {
+        self.state.scalar_functions().keys().cloned().collect()
+    }
+
+    fn higher_order_function_names(&self) -> Vec<String> {
+        self.state.higher_order_functions().keys().cloned().collect()
+    }
+
+    fn udaf_names(&self) -> Vec<String> {
+        self.state.aggregate_functions().keys().cloned().collect()
+    }
+
+    fn udwf_names(&self) -> Vec<String> {
+        self.state.window_functions().keys().cloned().collect()
+    }
+}

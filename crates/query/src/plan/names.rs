@@ -1,0 +1,212 @@
+//! Names of result columns, as PostgreSQL gives them.
+//!
+//! DataFusion names an expression by its text and refuses two of one name.
+//! Before planning, each unnamed expression of a query gets an alias:
+//! PostgreSQL's name, made unique by a suffix that no identifier can hold and
+//! that [`describe`] cuts off again.
+
+use std::{collections::HashSet, sync::Arc};
+
+use aerostat_types::SqlType;
+use datafusion::{
+    arrow::datatypes::{DataType, Field, Schema},
+    common::Result,
+    logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder},
+    sql::sqlparser::ast::{self, Ident, SelectItem, SetExpr},
+};
+
+use super::target::folded;
+use crate::{api::ColumnDescription, pgcatalog};
+
+/// Begins the suffix that tells columns of one name apart.
+const SUFFIX: char = '\u{1}';
+
+/// Gives every unnamed output of the query's SELECTs PostgreSQL's name.
+pub(crate) fn name_outputs(query: &mut ast::Query) {
+    name_body(&mut query.body);
+}
+
+fn name_body(body: &mut SetExpr) {
+    match body {
+        SetExpr::Select(select) => name_items(&mut select.projection),
+        SetExpr::Query(query) => name_body(&mut query.body),
+        SetExpr::SetOperation { left, right, .. } => {
+            name_body(left);
+            name_body(right);
+        }
+        _ => {}
+    }
+}
+
+fn name_items(items: &mut [SelectItem]) {
+    let has_wildcard = items
+        .iter()
+        .any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
+    let mut taken = HashSet::new();
+    for (at, item) in items.iter_mut().enumerate() {
+        match item {
+            SelectItem::UnnamedExpr(expression) => {
+                let name = output_name(expression);
+                let plain = matches!(expression, ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_));
+                let unique = taken.insert(name.clone());
+                if plain && unique && !has_wildcard {
+                    continue;
+                }
+                let alias = if unique && !has_wildcard { name } else { format!("{name}{SUFFIX}{at}") };
+                *item = SelectItem::ExprWithAlias { expr: expression.clone(), alias: Ident::with_quote('"', alias) };
+            }
+            SelectItem::ExprWithAlias { alias, .. } => {
+                let name = folded(alias);
+                if !taken.insert(name.clone()) || has_wildcard {
+                    *alias = Ident::with_quote('"', format!("{name}{SUFFIX}{at}"));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// PostgreSQL's `FigureColname`.
+pub(crate) fn output_name(expression: &ast::Expr) -> String {
+    strong_name(expression).unwrap_or_else(|| "?column?".to_owned())
+}
+
+fn strong_name(expression: &ast::Expr) -> Option<String> {
+    use ast::Expr as E;
+    Some(match expression {
+        E::Identifier(ident) => folded(ident),
+        E::CompoundIdentifier(parts) => folded(parts.last()?),
+        E::Function(function) => folded(function.name.0.last()?.as_ident()?),
+        E::Nested(inner) | E::Collate { expr: inner, .. } => return strong_name(inner),
+        E::Cast { expr, data_type, .. } => match strong_name(expr) {
+            Some(name) if !matches!(**expr, E::Case { .. }) => name,
+            _ => cast_name(data_type),
+        },
+        E::TypedString(typed) => cast_name(&typed.data_type),
+        E::Interval(_) => "interval".to_owned(),
+        E::Case { else_result, .. } => {
+            return else_result
+                .as_deref()
+                .filter(|e| matches!(e, E::Identifier(_) | E::CompoundIdentifier(_)))
+                .and_then(strong_name)
+                .or_else(|| Some("case".to_owned()));
+        }
+        E::Exists { .. } => "exists".to_owned(),
+        E::Array(_) => "array".to_owned(),
+        E::Extract { .. } => "extract".to_owned(),
+        E::Ceil { .. } => "ceil".to_owned(),
+        E::Floor { .. } => "floor".to_owned(),
+        E::Position { .. } => "position".to_owned(),
+        E::Substring { .. } => "substring".to_owned(),
+        E::Trim { trim_where, .. } => match trim_where {
+            Some(ast::TrimWhereField::Leading) => "ltrim".to_owned(),
+            Some(ast::TrimWhereField::Trailing) => "rtrim".to_owned(),
+            _ => "btrim".to_owned(),
+        },
+        E::Overlay { .. } => "overlay".to_owned(),
+        E::AtTimeZone { .. } => "timezone".to_owned(),
+        E::Subquery(query) => {
+            let mut body = &query.body;
+            let select = loop {
+                match &**body {
+                    SetExpr::Select(select) => break select,
+                    SetExpr::Query(inner) => body = &inner.body,
+                    SetExpr::SetOperation { left, .. } => body = left,
+                    _ => return None,
+                }
+            };
+            match select.projection.first()? {
+                SelectItem::UnnamedExpr(inner) => return strong_name(inner),
+                SelectItem::ExprWithAlias { alias, .. } => folded(alias),
+                _ => return None,
+            }
+        }
+        _ => return None,
+    })
+}
+
+/// PostgreSQL names a cast of an unnamed expression by the type's internal name.
+fn cast_name(data_type: &ast::DataType) -> String {
+    let text = data_type.to_string().to_ascii_lowercase();
+    let base = text.split(['(', ' ']).next().unwrap_or_default();
+    match base {
+        "int" | "integer" | "int4" => "int4",
+        "smallint" | "int2" => "int2",
+        "bigint" | "int8" => "int8",
+        "boolean" | "bool" => "bool",
+        "real" | "float4" => "float4",
+        "double" | "float" | "float8" => "float8",
+        "decimal" | "dec" | "numeric" => "numeric",
+        "char" | "character" if text.contains("varying") => "varchar",
+        "char" | "character" => "bpchar",
+        "timestamp" if text.contains("with time zone") => "timestamptz",
+        other => other.rsplit('.').next().unwrap_or(other),
+    }
+    .trim_matches('"')
+    .to_owned()
+}
+
+/// The name a client sees.
+pub(crate) fn visible_name(name: &str) -> &str {
+    name.split(SUFFIX).next().unwrap_or(name)
+}
+
+/// Gives a plan's outputs these names, in order.
+pub(crate) fn rename_outputs<'a>(plan: LogicalPlan, names: impl Iterator<Item = &'a str>) -> Result<LogicalPlan> {
+    let renamed: Vec<Expr> = plan
+        .schema()
+        .iter()
+        .zip(names)
+        .map(|((qualifier, field), name)| Expr::from((qualifier, field)).alias(name))
+        .collect();
+    LogicalPlanBuilder::from(plan).project(renamed)?.build()
+}
+
+/// The columns of a result as a client is told of them.
+pub(crate) fn describe(schema: &Schema) -> Arc<[ColumnDescription]> {
+    schema.fields().iter().map(|field| describe_field(field)).collect()
+}
+
+fn describe_field(field: &Field) -> ColumnDescription {
+    let name = visible_name(field.name());
+    if let Some((oid, typlen)) = pgcatalog::declared_type(field) {
+        return ColumnDescription::of_oid(name, oid, typlen);
+    }
+    match field.data_type() {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            let element = SqlType::of_field(item).unwrap_or(SqlType::Text);
+            ColumnDescription::of_oid(name, pgcatalog::array_oid(element.oid()), -1)
+        }
+        _ => ColumnDescription::new(name, SqlType::of_field(field).unwrap_or(SqlType::Text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statement::{Statement, StatementKind};
+
+    fn names(sql: &str) -> Vec<String> {
+        let StatementKind::Sql(parsed) = Statement::single(sql).unwrap().kind else { panic!("not SQL") };
+        let ast::Statement::Query(mut query) = (*parsed).clone() else { panic!("not a query") };
+        name_outputs(&mut query);
+        let SetExpr::Select(select) = *query.body else { panic!("not a SELECT") };
+        select
+            .projection
+            .iter()
+            .map(|item| match item {
+                SelectItem::UnnamedExpr(e) => output_name(e),
+                SelectItem::ExprWithAlias { alias, .. } => visible_name(&alias.value).to_owned(),
+                other => other.to_string(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn names_are_postgresqls() {
+        assert_eq!(
+            names("select 1, 1, a, a, t.a, count(*), count(b), x::text, '1'::int, case when a then 1 end, (select max(q) from t), a + 1 as B from t"),
+            ["?column?", "?column?", "a", "a", "a", "count", "count", "x", "int4", "case", "max", "b"]
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! Types of `$n` parameters.
+//!
+//! A client may leave a parameter's type open. It then follows from the place
+//! it stands in: the type it is cast to, the column it is inserted into or
+//! assigned to, what DataFusion infers from comparisons; `text` is left for
+//! the rest, as PostgreSQL does.
+
+use std::ops::ControlFlow;
+
+use aerostat_types::{ErrorKind, SqlError, SqlType};
+use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+
+use crate::ddl;
+
+/// The most parameters a statement may have: the wire protocol counts them in 16 bits.
+const PARAMETERS_MAX: usize = 65_535;
+
+/// The number `n` of a placeholder `$n`.
+pub(crate) fn placeholder_number(text: &str) -> Option<usize> {
+    text.strip_prefix('$')?.parse().ok().filter(|n| (1..=PARAMETERS_MAX).contains(n))
+}
+
+/// The bare placeholder an expression is, if it is one.
+pub(crate) fn bare_placeholder(expression: &ast::Expr) -> Option<usize> {
+    match expression {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::Placeholder(text) => placeholder_number(text),
+            _ => None,
+        },
+        ast::Expr::Nested(inner) => bare_placeholder(inner),
+        _ => None,
+    }
+}
+
+/// How many parameters a statement has: its highest `$n`.
+///
+/// # Errors
+/// `UndefinedParameter` for `$0` and numbers beyond the protocol's.
+pub(crate) fn parameter_count(statement: &ast::Statement) -> Result<usize, SqlError> {
+    struct Highest(usize);
+    impl Visitor for Highest {
+        type Break = String;
+        fn pre_visit_value(&mut self, value: &ast::Value) -> ControlFlow<String> {
+            if let ast::Value::Placeholder(text) = value {
+                match placeholder_number(text) {
+                    Some(n) => self.0 = self.0.max(n),
+                    None => return ControlFlow::Break(text.clone()),
+                }
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut highest = Highest(0);
+    match statement.visit(&mut highest) {
+        ControlFlow::Continue(()) => Ok(highest.0),
+        ControlFlow::Break(text) => {
+            Err(SqlError::new(ErrorKind::UndefinedParameter, format!("there is no parameter {text}")))
+        }
+    }
+}
+
+/// The types that casts `$n::type` give, by position; grows `types` as needed.
+pub(crate) fn declared_parameters(statement: &ast::Statement, types: &mut Vec<Option<SqlType>>) {
+    struct Casts<'a>(&'a mut Vec<Option<SqlType>>);
+    impl Visitor for Casts<'_> {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
+            if let ast::Expr::Cast { expr, data_type, .. } = expression
+                && let Some(n) = bare_placeholder(expr)
+                && let Ok(ty) = ddl::sql_type(data_type)
+            {
+                declare(self.0, n, ty);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = statement.visit(&mut Casts(types));
+}
+
+/// Notes that `$n` has this type, unless one is known already.
+pub(crate) fn declare(types: &mut Vec<Option<SqlType>>, n: usize, ty: SqlType) {
+    if types.len() < n {
+        types.resize(n, None);
+    }
+    types[n - 1].get_or_insert(ty);
+}

@@ -1,0 +1,128 @@
+//! The table that a DML statement changes, and how the statement names it.
+
+use std::sync::Arc;
+
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::{
+    common::TableReference,
+    sql::sqlparser::ast::{self, Ident, ObjectName, ObjectNamePart, TableAlias, TableFactor},
+};
+
+use super::{StatementContext, TARGET_SCHEMA};
+use crate::catalog::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation, TableEntry};
+
+/// A DML target, resolved and permitted.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) entry: Arc<TableEntry>,
+    /// The schema it is in.
+    pub(crate) schema: String,
+    /// What the statement calls it.
+    pub(crate) alias: String,
+}
+
+impl Target {
+    /// Resolves the target of a statement that needs this privilege.
+    pub(crate) fn resolve(
+        context: &StatementContext,
+        name: &ObjectName,
+        alias: Option<&Ident>,
+        privilege: Privilege,
+    ) -> Result<Target, SqlError> {
+        let reference = table_reference(name)?;
+        if let Some(schema @ (PG_CATALOG | INFORMATION_SCHEMA | AEROSTAT)) = reference.schema() {
+            return Err(SqlError::new(
+                ErrorKind::InsufficientPrivilege,
+                format!("permission denied: \"{schema}.{}\" is a system catalog", reference.table()),
+            ));
+        }
+        let (schema, relation) = context.resolve(&reference)?;
+        let Relation::Table(entry) = relation else {
+            return Err(SqlError::new(
+                ErrorKind::ObjectNotInPrerequisiteState,
+                format!("cannot change rows of view \"{}\"", reference.table()),
+            )
+            .with_hint("Change the rows of the table the view reads from."));
+        };
+        context.require(relation, reference.table(), privilege)?;
+        Ok(Target {
+            entry: Arc::clone(entry),
+            schema,
+            alias: alias.map_or_else(|| entry.name.clone(), folded),
+        })
+    }
+
+    /// A table that is being made and that nobody else knows yet.
+    pub(crate) fn unpublished(entry: &Arc<TableEntry>, schema: &str) -> Target {
+        Target { entry: Arc::clone(entry), schema: schema.to_owned(), alias: entry.name.clone() }
+    }
+
+    /// The table factor that scans the target with its row ids, under its alias.
+    pub(crate) fn factor(&self) -> TableFactor {
+        TableFactor::Table {
+            name: ObjectName(vec![
+                ObjectNamePart::Identifier(Ident::with_quote('"', TARGET_SCHEMA)),
+                ObjectNamePart::Identifier(Ident::with_quote('"', self.entry.oid.to_string())),
+            ]),
+            alias: Some(TableAlias {
+                explicit: true,
+                name: Ident::with_quote('"', self.alias.clone()),
+                columns: Vec::new(),
+                at: None,
+            }),
+            args: None,
+            with_hints: Vec::new(),
+            version: None,
+            with_ordinality: false,
+            partitions: Vec::new(),
+            json_path: None,
+            sample: None,
+            index_hints: Vec::new(),
+        }
+    }
+
+    /// The position of a column that the statement assigns or inserts into.
+    pub(crate) fn column(&self, name: &str) -> Result<usize, SqlError> {
+        self.entry.table.schema().position(name).ok_or_else(|| {
+            SqlError::new(
+                ErrorKind::UndefinedColumn,
+                format!("column \"{name}\" of relation \"{}\" does not exist", self.entry.name),
+            )
+        })
+    }
+}
+
+/// A name as PostgreSQL folds it.
+pub(crate) fn folded(ident: &Ident) -> String {
+    match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_lowercase(),
+    }
+}
+
+/// The column names of an INSERT's or COPY's list.
+pub(crate) fn column_identifiers(names: &[ObjectName]) -> Result<Vec<String>, SqlError> {
+    names
+        .iter()
+        .map(|name| match &name.0[..] {
+            [ObjectNamePart::Identifier(ident)] => Ok(folded(ident)),
+            _ => Err(SqlError::new(ErrorKind::SyntaxError, format!("\"{name}\" is not the name of a column"))),
+        })
+        .collect()
+}
+
+/// A possibly qualified name as a reference.
+pub(crate) fn table_reference(name: &ast::ObjectName) -> Result<TableReference, SqlError> {
+    let parts: Option<Vec<String>> = name.0.iter().map(|part| part.as_ident().map(folded)).collect();
+    match parts.as_deref() {
+        Some([table]) => Ok(TableReference::bare(table.clone())),
+        Some([schema, table]) => Ok(TableReference::partial(schema.clone(), table.clone())),
+        Some([catalog, schema, table]) => {
+            Ok(TableReference::full(catalog.clone(), schema.clone(), table.clone()))
+        }
+        _ => Err(SqlError::new(
+            ErrorKind::SyntaxError,
+            format!("improper relation name (too many dotted names): {name}"),
+        )),
+    }
+}

@@ -1,0 +1,284 @@
+//! Reading a table from DataFusion: a table provider whose scans hand whole
+//! predicates, projections and limits to storage.
+//!
+//! One execution of a scan has one morsel queue in storage, shared by all its
+//! partitions: whichever thread is free takes the next vectors, so a skewed
+//! filter leaves no core idle.
+
+mod predicate;
+
+use std::{any::Any, fmt, sync::Arc};
+
+use aerostat_storage::{Scan, ScanSpec, TableView};
+use async_trait::async_trait;
+use datafusion::{
+    arrow::datatypes::{DataType, Field, Schema, SchemaRef},
+    catalog::{Session, TableProvider},
+    common::{
+        ColumnStatistics, Result, Statistics,
+        config::ConfigOptions,
+        stats::Precision,
+        tree_node::TreeNodeRecursion,
+    },
+    datasource::{
+        TableType,
+        source::{DataSource, DataSourceExec, OpenArgs},
+    },
+    execution::{SendableRecordBatchStream, TaskContext},
+    logical_expr::{Expr, TableProviderFilterPushDown},
+    physical_expr::{EquivalenceProperties, PhysicalExpr, projection::ProjectionExprs},
+    physical_plan::{
+        DisplayFormatType, ExecutionPlan, Partitioning, metrics::{BaselineMetrics, ExecutionPlanMetricsSet},
+        stream::RecordBatchStreamAdapter,
+    },
+};
+use futures::stream;
+
+use crate::error::{external, from_storage};
+
+/// A table as one statement sees it.
+pub(crate) struct TableScanProvider {
+    view: TableView,
+    schema: SchemaRef,
+    row_ids: bool,
+}
+
+impl TableScanProvider {
+    pub(crate) fn new(view: TableView, _oid: u32) -> Self {
+        let schema = Arc::clone(view.table().arrow_schema());
+        Self { view, schema, row_ids: false }
+    }
+
+    /// The table with a further column of row ids, for DML.
+    pub(crate) fn with_row_ids(view: TableView, _oid: u32) -> Self {
+        let mut fields: Vec<_> = view.table().arrow_schema().fields().iter().cloned().collect();
+        fields.push(Arc::new(Field::new(aerostat_storage::ROW_ID_COLUMN, DataType::UInt64, false)));
+        Self { view, schema: Arc::new(Schema::new(fields)), row_ids: true }
+    }
+}
+
+impl fmt::Debug for TableScanProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableScanProvider").field("table", &self.view.table().schema().name).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl TableProvider for TableScanProvider {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        let table = self.view.table().schema();
+        Ok(filters
+            .iter()
+            .map(|filter| match predicate::from_expr(filter, table) {
+                Some(_) => TableProviderFilterPushDown::Exact,
+                None => TableProviderFilterPushDown::Unsupported,
+            })
+            .collect())
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        Some(statistics(&self.view, self.schema.fields().len()))
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let table = self.view.table().schema();
+        let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        let predicates = filters.iter().filter_map(|filter| predicate::from_expr(filter, table)).flatten().collect();
+        let source = TableScan {
+            view: self.view.clone(),
+            schema: Arc::new(self.schema.project(&columns)?),
+            columns,
+            row_id_at: self.row_ids.then(|| self.schema.fields().len() - 1),
+            predicates,
+            shown_filters: filters.iter().map(ToString::to_string).collect::<Vec<_>>().join(" AND "),
+            limit,
+            partitions: state.config().target_partitions(),
+            metrics: ExecutionPlanMetricsSet::new(),
+        };
+        Ok(DataSourceExec::from_data_source(source))
+    }
+}
+
+/// One scan in a physical plan.
+#[derive(Clone)]
+struct TableScan {
+    view: TableView,
+    schema: SchemaRef,
+    /// Positions in the provider's schema.
+    columns: Vec<usize>,
+    /// The position in the provider's schema that stands for the row id.
+    row_id_at: Option<usize>,
+    predicates: Vec<aerostat_segment::Predicate>,
+    shown_filters: String,
+    limit: Option<usize>,
+    partitions: usize,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl fmt::Debug for TableScan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableScan")
+            .field("table", &self.view.table().schema().name)
+            .field("columns", &self.columns)
+            .field("predicates", &self.predicates)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TableScan {
+    fn start(&self, batch_rows: usize) -> Arc<Scan> {
+        let stored = |at: &usize| Some(*at) != self.row_id_at;
+        self.view.scan(ScanSpec {
+            projection: self.columns.iter().copied().filter(stored).collect(),
+            predicates: self.predicates.clone(),
+            row_ids: self.columns.iter().any(|at| !stored(at)),
+            batch_rows,
+            limit: self.limit.map(|limit| limit as u64),
+        })
+    }
+
+    /// Where each output column is in storage's batches, which have the row id last.
+    fn order(&self) -> Option<Vec<usize>> {
+        let row_id = self.columns.iter().position(|&at| Some(at) == self.row_id_at)?;
+        let last = self.columns.len() - 1;
+        let order = (0..self.columns.len()).map(|at| match at.cmp(&row_id) {
+            std::cmp::Ordering::Less => at,
+            std::cmp::Ordering::Equal => last,
+            std::cmp::Ordering::Greater => at - 1,
+        });
+        Some(order.collect())
+    }
+}
+
+impl DataSource for TableScan {
+    fn open(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        self.open_with_args(OpenArgs::new(partition, context))
+    }
+
+    fn open_with_args(&self, args: OpenArgs) -> Result<SendableRecordBatchStream> {
+        let batch_rows = args.context.session_config().batch_size();
+        let scan = args
+            .sibling_state
+            .and_then(|state| state.downcast::<Scan>().ok())
+            .unwrap_or_else(|| self.start(batch_rows));
+        let metrics = BaselineMetrics::new(&self.metrics, args.partition);
+        let order = self.order();
+        let schema = Arc::clone(&self.schema);
+        let batches = stream::iter(std::iter::from_fn(move || {
+            let timer = metrics.elapsed_compute().timer();
+            let batch = scan.next_batch().map_err(|error| external(from_storage(error))).transpose()?;
+            timer.done();
+            Some(batch.and_then(|batch| {
+                metrics.record_output(batch.num_rows());
+                let columns = match &order {
+                    Some(order) => order.iter().map(|&at| Arc::clone(batch.column(at))).collect(),
+                    None => batch.columns().to_vec(),
+                };
+                let options = datafusion::arrow::record_batch::RecordBatchOptions::new()
+                    .with_row_count(Some(batch.num_rows()));
+                Ok(datafusion::arrow::record_batch::RecordBatch::try_new_with_options(
+                    Arc::clone(&schema),
+                    columns,
+                    &options,
+                )?)
+            }))
+        }));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
+    }
+
+    fn create_sibling_state(&self, config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(self.start(config.execution.batch_size))
+    }
+
+    fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
+        write!(f, "table={}, columns=[{}]", self.view.table().schema().name, names.join(", "))?;
+        if !self.shown_filters.is_empty() {
+            write!(f, ", filters=[{}]", self.shown_filters)?;
+        }
+        if let Some(limit) = self.limit {
+            write!(f, ", limit={limit}")?;
+        }
+        Ok(())
+    }
+
+    fn output_partitioning(&self) -> Partitioning {
+        Partitioning::UnknownPartitioning(self.partitions)
+    }
+
+    fn eq_properties(&self) -> EquivalenceProperties {
+        EquivalenceProperties::new(Arc::clone(&self.schema))
+    }
+
+    fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
+        let mut statistics = statistics(&self.view, self.columns.len());
+        if !self.predicates.is_empty() || partition.is_some() {
+            statistics = statistics.to_inexact();
+        }
+        Ok(Arc::new(statistics))
+    }
+
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn DataSource>> {
+        Some(Arc::new(TableScan { limit, ..self.clone() }))
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.limit
+    }
+
+    fn metrics(&self) -> ExecutionPlanMetricsSet {
+        self.metrics.clone()
+    }
+
+    fn try_swapping_with_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn DataSource>>> {
+        // A projection of plain columns under their own names is a narrower scan.
+        let mut columns = Vec::new();
+        for output in projection.iter() {
+            let Some(column) = output.expr.downcast_ref::<datafusion::physical_expr::expressions::Column>() else {
+                return Ok(None);
+            };
+            let at = self.columns[column.index()];
+            if column.name() != output.alias || columns.contains(&at) {
+                return Ok(None);
+            }
+            columns.push(at);
+        }
+        let kept: Vec<usize> = columns
+            .iter()
+            .filter_map(|at| self.columns.iter().position(|column| column == at))
+            .collect();
+        let schema = Arc::new(self.schema.project(&kept)?);
+        Ok(Some(Arc::new(TableScan { columns, schema, ..self.clone() })))
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+}
+
+/// What the planner may assume of a table's size. Inexact: rows come and go while it plans.
+fn statistics(view: &TableView, columns: usize) -> Statistics {
+    let table = view.statistics();
+    Statistics {
+        num_rows: Precision::Inexact(usize::try_from(table.rows_live_estimate).unwrap_or(usize::MAX)),
+        total_byte_size: Precision::Inexact(usize::try_from(table.bytes_used).unwrap_or(usize::MAX)),
+        column_statistics: vec![ColumnStatistics::new_unknown(); columns],
+    }
+}

@@ -1,0 +1,421 @@
+//! What can be said of a statement before any type is known: number literals
+//! get PostgreSQL's types, and forms that DataFusion has no plan for are
+//! written as forms it has.
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `1`, `3000000000`, `2^63` and above | `1::int4`, `3000000000::int8`, `…::numeric(p,0)` |
+//! | `-1` | `(-1)::int4` |
+//! | `interval '90' day` | `'90 day'::interval` |
+//! | `(a, b) = (c, d)`, `(a, b) < (c, d)` | comparisons of the members |
+//! | `(a, b) IN ((1, 2), …)` | `(a, b) = (1, 2) OR …` |
+//! | `t AT TIME ZONE z` | `timezone(z, t)` |
+//! | `x COLLATE "C"` | `x` |
+//! | `x OPERATOR(pg_catalog.~) y` | `x ~ y` |
+//!
+//! A literal stays bare where its position gives it a meaning of its own:
+//! LIMIT, OFFSET, FETCH, window frames, and ordinals in GROUP BY and ORDER BY.
+
+use std::ops::ControlFlow;
+
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Interval, LimitClause, NamedWindowExpr, ObjectName,
+    ObjectNamePart, OrderByKind, Query, Select, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
+    WindowFrameBound, WindowSpec, WindowType,
+};
+
+/// Digits of the widest numeric.
+const DIGITS_MAX: usize = 38;
+
+/// Rewrites a query, DML statement or expression as the module says. Call it
+/// once between parser and planner; a second call changes nothing.
+///
+/// # Errors
+/// `FeatureNotSupported` for integers of more than 38 digits and unknown
+/// collations; `SyntaxError` for row comparisons of unequal width.
+pub fn type_literals<N: VisitMut>(node: &mut N) -> Result<(), SqlError> {
+    match node.visit(&mut Rewriter) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+struct Rewriter;
+
+impl VisitorMut for Rewriter {
+    type Break = SqlError;
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
+        match rewrite(expr) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
+        if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
+            keys.iter_mut().for_each(bare);
+        }
+        for window in &mut select.named_window {
+            if let NamedWindowExpr::WindowSpec(spec) = &mut window.1 {
+                bare_frame(spec);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        if let Some(order_by) = &mut query.order_by
+            && let OrderByKind::Expressions(keys) = &mut order_by.kind
+        {
+            keys.iter_mut().for_each(|key| bare(&mut key.expr));
+        }
+        match &mut query.limit_clause {
+            Some(LimitClause::LimitOffset { limit, offset, .. }) => {
+                limit.iter_mut().for_each(bare);
+                offset.iter_mut().for_each(|offset| bare(&mut offset.value));
+            }
+            Some(LimitClause::OffsetCommaLimit { offset, limit }) => {
+                bare(offset);
+                bare(limit);
+            }
+            None => {}
+        }
+        if let Some(fetch) = &mut query.fetch {
+            fetch.quantity.iter_mut().for_each(bare);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
+    match expr {
+        Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
+            if let Some(data_type) = literal_type(digits)? {
+                wrap(expr, data_type);
+            }
+        }
+        Expr::Cast { expr: inner, data_type: DataType::Int4(None) | DataType::Int8(None), .. } if is_wrapped(inner) => {
+            // A literal that was wrapped before, visited again.
+            let inner = std::mem::replace(inner, Box::new(null()));
+            *expr = *inner;
+        }
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } if is_wrapped(inner) => negate(expr),
+        Expr::Interval(interval) => {
+            if let Some(text) = interval_text(interval) {
+                *expr = cast(text_value(text), DataType::Interval { fields: None, precision: None });
+            }
+        }
+        Expr::Function(function) => {
+            if let Some(WindowType::WindowSpec(spec)) = &mut function.over {
+                bare_frame(spec);
+            }
+        }
+        Expr::Collate { expr: inner, collation } => {
+            check_collation(collation)?;
+            *expr = std::mem::replace(inner, null());
+        }
+        Expr::AtTimeZone { timestamp, time_zone } => {
+            let arguments = vec![std::mem::replace(&mut **time_zone, null()), std::mem::replace(&mut **timestamp, null())];
+            *expr = call("timezone", arguments);
+        }
+        Expr::BinaryOp { left, op, right } => {
+            if let BinaryOperator::PGCustomBinaryOperator(path) = op
+                && let Some(plain) = path.last().and_then(|name| plain_operator(name))
+            {
+                *op = plain;
+            }
+            if let (Some(l), Some(r)) = (members(left), members(right)) {
+                *expr = compare_rows(l, op, r)?;
+            }
+        }
+        Expr::InList { expr: row, list, negated } if members(row).is_some() => {
+            *expr = row_in_list(members(row).unwrap_or_default(), list, *negated)?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The type of a number literal; nothing for one with a point or an exponent,
+/// which DataFusion reads as numeric.
+fn literal_type(digits: &str) -> Result<Option<DataType>, SqlError> {
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(None);
+    }
+    if digits.parse::<i32>().is_ok() {
+        return Ok(Some(DataType::Int4(None)));
+    }
+    if digits.parse::<i64>().is_ok() {
+        return Ok(Some(DataType::Int8(None)));
+    }
+    let significant = digits.trim_start_matches('0').len();
+    if significant > DIGITS_MAX {
+        let message = format!("numeric literal of {significant} digits is not supported");
+        return Err(SqlError::new(ErrorKind::FeatureNotSupported, message).with_hint("The largest precision is 38."));
+    }
+    Ok(Some(DataType::Numeric(ExactNumberInfo::PrecisionAndScale(significant as u64, 0))))
+}
+
+fn null() -> Expr {
+    Expr::Value(Value::Null.into())
+}
+
+fn text_value(text: String) -> Expr {
+    Expr::Value(Value::SingleQuotedString(text).into())
+}
+
+fn cast(expr: Expr, data_type: DataType) -> Expr {
+    Expr::Cast { kind: CastKind::DoubleColon, expr: Box::new(expr), data_type, array: false, format: None }
+}
+
+fn wrap(expr: &mut Expr, data_type: DataType) {
+    let inner = std::mem::replace(expr, null());
+    *expr = cast(inner, data_type);
+}
+
+fn is_number(expr: &Expr) -> bool {
+    match expr {
+        Expr::Value(ValueWithSpan { value: Value::Number(..), .. }) => true,
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => is_number(expr),
+        _ => false,
+    }
+}
+
+/// Whether this is a literal with the cast that [`wrap`] puts around it.
+fn is_wrapped(expr: &Expr) -> bool {
+    matches!(expr, Expr::Cast { kind: CastKind::DoubleColon, expr, data_type, .. }
+        if matches!(data_type, DataType::Int4(None) | DataType::Int8(None) | DataType::Numeric(_)) && is_number(expr))
+}
+
+/// Takes the cast off again.
+fn bare(expr: &mut Expr) {
+    if is_wrapped(expr)
+        && let Expr::Cast { expr: inner, .. } = expr
+    {
+        *expr = std::mem::replace(inner, null());
+    }
+}
+
+fn bare_frame(spec: &mut WindowSpec) {
+    let Some(frame) = &mut spec.window_frame else { return };
+    for bound in std::iter::once(&mut frame.start_bound).chain(frame.end_bound.as_mut()) {
+        if let WindowFrameBound::Preceding(Some(offset)) | WindowFrameBound::Following(Some(offset)) = bound {
+            bare(offset);
+            bare_interval(offset);
+        }
+    }
+}
+
+/// Window frames read an interval themselves, so it becomes a literal again.
+fn bare_interval(expr: &mut Expr) {
+    if let Expr::Cast { expr: inner, data_type: DataType::Interval { .. }, .. } = expr {
+        let value = Box::new(std::mem::replace(&mut **inner, null()));
+        *expr = Expr::Interval(Interval {
+            value,
+            leading_field: None,
+            leading_precision: None,
+            last_field: None,
+            fractional_seconds_precision: None,
+        });
+    }
+}
+
+/// `-(1::int4)` to `(-1)::int4`, so that it stays a literal.
+fn negate(expr: &mut Expr) {
+    let Expr::UnaryOp { expr: wrapped, .. } = expr else { return };
+    let mut wrapped = std::mem::replace(&mut **wrapped, null());
+    if let Expr::Cast { expr: inner, .. } = &mut wrapped {
+        let number = Box::new(std::mem::replace(&mut **inner, null()));
+        **inner = Expr::UnaryOp { op: UnaryOperator::Minus, expr: number };
+    }
+    *expr = wrapped;
+}
+
+/// `interval '90' day` as one text, where it is one.
+fn interval_text(interval: &Interval) -> Option<String> {
+    let value = match &*interval.value {
+        Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => text.clone(),
+        wrapped @ Expr::Cast { expr, .. } if is_wrapped(wrapped) => expr.to_string(),
+        _ => return None,
+    };
+    if interval.last_field.is_some() || interval.leading_precision.is_some() {
+        // `interval '1-2' year to month`: the text alone says it.
+        return Some(value);
+    }
+    let is_bare_number = value.trim().parse::<f64>().is_ok();
+    Some(match &interval.leading_field {
+        Some(field) if is_bare_number => format!("{value} {field}"),
+        _ => value,
+    })
+}
+
+fn check_collation(collation: &ObjectName) -> Result<(), SqlError> {
+    let name = collation.0.last().and_then(|part| part.as_ident()).map(|ident| ident.value.as_str());
+    match name {
+        Some("C" | "POSIX" | "default" | "ucs_basic") => Ok(()),
+        _ => Err(SqlError::new(ErrorKind::UndefinedObject, format!("collation \"{collation}\" for encoding \"UTF8\" does not exist"))),
+    }
+}
+
+fn plain_operator(name: &str) -> Option<BinaryOperator> {
+    Some(match name {
+        "=" => BinaryOperator::Eq,
+        "<>" | "!=" => BinaryOperator::NotEq,
+        "<" => BinaryOperator::Lt,
+        "<=" => BinaryOperator::LtEq,
+        ">" => BinaryOperator::Gt,
+        ">=" => BinaryOperator::GtEq,
+        "~" => BinaryOperator::PGRegexMatch,
+        "~*" => BinaryOperator::PGRegexIMatch,
+        "!~" => BinaryOperator::PGRegexNotMatch,
+        "!~*" => BinaryOperator::PGRegexNotIMatch,
+        "~~" => BinaryOperator::PGLikeMatch,
+        "~~*" => BinaryOperator::PGILikeMatch,
+        "!~~" => BinaryOperator::PGNotLikeMatch,
+        "!~~*" => BinaryOperator::PGNotILikeMatch,
+        "+" => BinaryOperator::Plus,
+        "-" => BinaryOperator::Minus,
+        "*" => BinaryOperator::Multiply,
+        "/" => BinaryOperator::Divide,
+        "%" => BinaryOperator::Modulo,
+        "||" => BinaryOperator::StringConcat,
+        _ => return None,
+    })
+}
+
+fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+    let args = arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))).collect();
+    Expr::Function(Function {
+        name: ObjectName(vec![ObjectNamePart::Identifier(Ident::new(name))]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: vec![] }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: vec![],
+    })
+}
+
+/// The members of a row expression of two or more.
+fn members(expr: &Expr) -> Option<Vec<Expr>> {
+    match expr {
+        Expr::Tuple(members) if members.len() > 1 => Some(members.clone()),
+        Expr::Nested(inner) => members(inner),
+        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => match &function.args {
+            FunctionArguments::List(list) => list
+                .args
+                .iter()
+                .map(|argument| match argument {
+                    FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+                    _ => None,
+                })
+                .collect(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
+}
+
+fn join(mut terms: Vec<Expr>, op: BinaryOperator) -> Expr {
+    let mut joined = terms.pop().unwrap_or_else(null);
+    while let Some(term) = terms.pop() {
+        joined = binary(term, op.clone(), joined);
+    }
+    Expr::Nested(Box::new(joined))
+}
+
+fn compare_rows(left: Vec<Expr>, op: &BinaryOperator, right: Vec<Expr>) -> Result<Expr, SqlError> {
+    if left.len() != right.len() {
+        return Err(SqlError::new(ErrorKind::SyntaxError, "unequal number of entries in row expressions"));
+    }
+    let pairs = left.into_iter().zip(right);
+    match op {
+        BinaryOperator::Eq => Ok(join(pairs.map(|(l, r)| binary(l, op.clone(), r)).collect(), BinaryOperator::And)),
+        BinaryOperator::NotEq => Ok(join(pairs.map(|(l, r)| binary(l, op.clone(), r)).collect(), BinaryOperator::Or)),
+        BinaryOperator::Lt | BinaryOperator::LtEq => Ok(lexicographic(pairs, BinaryOperator::Lt, op)),
+        BinaryOperator::Gt | BinaryOperator::GtEq => Ok(lexicographic(pairs, BinaryOperator::Gt, op)),
+        _ => Err(SqlError::new(ErrorKind::FeatureNotSupported, format!("operator {op} is not supported for rows"))),
+    }
+}
+
+/// `(a, b) < (c, d)` to `a < c OR (a = c AND b < d)`.
+fn lexicographic(
+    pairs: impl DoubleEndedIterator<Item = (Expr, Expr)>,
+    strict: BinaryOperator,
+    last: &BinaryOperator,
+) -> Expr {
+    let mut rest: Option<Expr> = None;
+    for (left, right) in pairs.rev() {
+        rest = Some(match rest {
+            None => binary(left, last.clone(), right),
+            Some(rest) => {
+                let equal = binary(left.clone(), BinaryOperator::Eq, right.clone());
+                let tie = Expr::Nested(Box::new(binary(equal, BinaryOperator::And, rest)));
+                Expr::Nested(Box::new(binary(binary(left, strict.clone(), right), BinaryOperator::Or, tie)))
+            }
+        });
+    }
+    rest.unwrap_or_else(null)
+}
+
+fn row_in_list(row: Vec<Expr>, list: &[Expr], negated: bool) -> Result<Expr, SqlError> {
+    let terms = list
+        .iter()
+        .map(|item| match members(item) {
+            Some(item) => compare_rows(row.clone(), &BinaryOperator::Eq, item),
+            None => Err(SqlError::new(ErrorKind::SyntaxError, "unequal number of entries in row expressions")),
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let any = join(terms, BinaryOperator::Or);
+    Ok(if negated { Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(any) } } else { any })
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    use super::*;
+
+    fn rewritten(sql: &str) -> String {
+        let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
+        type_literals(&mut statements).unwrap();
+        let once = statements[0].to_string();
+        type_literals(&mut statements).unwrap();
+        assert_eq!(once, statements[0].to_string(), "a second call changes nothing");
+        once
+    }
+
+    #[test]
+    fn numbers_get_types_but_not_where_they_count_something() {
+        assert_eq!(
+            rewritten("SELECT 1, -2, 3000000000, 9223372036854775808, 1.5 FROM t GROUP BY 1, a + 1 ORDER BY 2, b + 1 LIMIT 3 OFFSET 4"),
+            "SELECT 1::INT4, -2::INT4, 3000000000::INT8, 9223372036854775808::NUMERIC(19,0), 1.5 FROM t GROUP BY 1, a + 1::INT4 ORDER BY 2, b + 1::INT4 LIMIT 3 OFFSET 4"
+        );
+        assert_eq!(
+            rewritten("SELECT sum(a) OVER (ORDER BY b ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING) FROM t"),
+            "SELECT sum(a) OVER (ORDER BY b ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING) FROM t"
+        );
+    }
+
+    #[test]
+    fn rows_compare_by_members() {
+        assert_eq!(rewritten("SELECT (a, b) = (c, d)"), "SELECT (a = c AND b = d)");
+        assert_eq!(rewritten("SELECT (a, b) <= (c, d)"), "SELECT (a < c OR (a = c AND b <= d))");
+        assert_eq!(rewritten("SELECT (a, b) IN ((c, d), (e, f))"), "SELECT ((a = c AND b = d) OR (a = e AND b = f))");
+    }
+
+    #[test]
+    fn intervals_become_texts() {
+        assert_eq!(rewritten("SELECT interval '90' day"), "SELECT '90 DAY'::INTERVAL");
+        assert_eq!(rewritten("SELECT interval '1 year 2 mons'"), "SELECT '1 year 2 mons'::INTERVAL");
+    }
+}

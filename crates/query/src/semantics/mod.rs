@@ -1,0 +1,128 @@
+//! PostgreSQL's semantics on DataFusion: which types literals have, which
+//! operators exist for which types, what a cast means.
+//!
+//! A statement passes through three places here:
+//!
+//! ```text
+//! sqlparser AST ──type_literals──▶ SqlToRel ──────────▶ analyzer ──────────────▶ optimizer
+//!                 1 → integer      expr_planners():      before_type_coercion()
+//!                 row comparisons  operators by type     TypeCoercion (DataFusion)
+//!                 interval '…'     type_planner()        after_type_coercion()
+//! ```
+//!
+//! * A `Utf8` *literal* is PostgreSQL's `unknown`: it takes the type its
+//!   context wants and is parsed as that type. Texts are `Utf8View`.
+//! * Number arithmetic becomes the checked functions of
+//!   [`crate::functions::arithmetic`], which raise instead of wrapping.
+//!   Comparisons stay DataFusion's operators, so that scans see them.
+//! * Casts that Arrow does as PostgreSQL does stay `Expr::Cast`; the others
+//!   become [`crate::functions::cast`].
+//!
+//! Left to others: names of output columns, catalogue casts (`regclass`), DML.
+
+mod compare;
+mod literals;
+mod operand;
+mod operator;
+mod planner;
+mod rule;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::sync::Arc;
+
+use aerostat_types::{ErrorKind, SqlError, SqlType};
+use arrow::datatypes::DataType;
+use datafusion::common::DataFusionError;
+use datafusion::logical_expr::Operator;
+use datafusion::logical_expr::planner::{ExprPlanner, TypePlanner};
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
+use datafusion::optimizer::{Analyzer, AnalyzerRule};
+
+pub use literals::type_literals;
+pub(crate) use operand::{Operand, literal_as, operand};
+pub(crate) use types::{ANY_NUMERIC, name_of_arrow};
+pub use types::sql_type_of;
+
+/// Rules that stand right before DataFusion's `TypeCoercion`.
+pub fn before_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    vec![Arc::new(rule::PostgresSemantics)]
+}
+
+/// Rules that stand right after DataFusion's `TypeCoercion`.
+pub fn after_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    vec![Arc::new(rule::PostgresCasts)]
+}
+
+/// All analyzer rules in order: DataFusion's own with ours around `TypeCoercion`.
+pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let coercion = TypeCoercion::new();
+    let mut rules = Vec::new();
+    for rule in Analyzer::new().rules {
+        if rule.name() == coercion.name() {
+            rules.extend(before_type_coercion());
+            rules.push(rule);
+            rules.extend(after_type_coercion());
+        } else {
+            rules.push(rule);
+        }
+    }
+    rules
+}
+
+/// SQL type names to Arrow fields.
+pub fn type_planner() -> Arc<dyn TypePlanner> {
+    Arc::new(types::PostgresTypes)
+}
+
+/// Planners that must stand before DataFusion's own.
+pub fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
+    vec![Arc::new(planner::PostgresOperators)]
+}
+
+/// An error of ours on its way through DataFusion.
+pub(crate) fn external(error: impl Into<SqlError>) -> DataFusionError {
+    DataFusionError::External(Box::new(error.into()))
+}
+
+/// An error of ours by kind and message, on its way through DataFusion.
+pub(crate) fn raise(kind: ErrorKind, message: impl Into<String>) -> DataFusionError {
+    external(SqlError::new(kind, message))
+}
+
+/// A type as PostgreSQL's messages name it: without modifiers.
+pub(crate) fn type_name(ty: SqlType) -> &'static str {
+    match ty {
+        SqlType::Boolean => "boolean",
+        SqlType::SmallInt => "smallint",
+        SqlType::Integer => "integer",
+        SqlType::BigInt => "bigint",
+        SqlType::Real => "real",
+        SqlType::Double => "double precision",
+        SqlType::Numeric { .. } => "numeric",
+        SqlType::Char(_) => "character",
+        SqlType::Varchar(_) => "character varying",
+        SqlType::Text => "text",
+        SqlType::Bytea => "bytea",
+        SqlType::Uuid => "uuid",
+        SqlType::Date => "date",
+        SqlType::Time => "time without time zone",
+        SqlType::Timestamp => "timestamp without time zone",
+        SqlType::TimestampTz => "timestamp with time zone",
+        SqlType::Interval => "interval",
+    }
+}
+
+/// PostgreSQL's error for an operator that has no meaning for its operands.
+pub(crate) fn no_operator(left: &str, operator: &str, right: &str) -> DataFusionError {
+    external(
+        SqlError::new(ErrorKind::UndefinedFunction, format!("operator does not exist: {left} {operator} {right}"))
+            .with_hint("No operator matches the given name and argument types. You might need to add explicit type casts."),
+    )
+}
+
+/// [`no_operator`] by Arrow types.
+pub(crate) fn no_operator_for(left: &DataType, operator: Operator, right: &DataType) -> DataFusionError {
+    no_operator(&name_of_arrow(left), &operator.to_string(), &name_of_arrow(right))
+}

@@ -1,0 +1,68 @@
+//! What an operand of an operator is, as PostgreSQL's resolution rules see it.
+
+use aerostat_types::SqlType;
+use arrow::datatypes::DataType;
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable};
+use std::sync::Arc;
+
+use crate::functions::cast::{self, Zone};
+
+/// The type of an operand.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Operand {
+    /// A string literal, NULL or a parameter that nothing has given a type yet.
+    Unknown,
+    /// A value of a column type.
+    Typed(SqlType),
+    /// A list, struct or other type that no column has: DataFusion's business.
+    Foreign,
+}
+
+impl Operand {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Operand::Unknown => "unknown",
+            Operand::Typed(ty) => super::type_name(*ty),
+            Operand::Foreign => "record",
+        }
+    }
+}
+
+/// Classifies an expression over `schema`.
+pub(crate) fn operand(expr: &Expr, schema: &DFSchema) -> Result<Operand> {
+    Ok(match expr {
+        Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Null, _) => Operand::Unknown,
+        Expr::Placeholder(Placeholder { field: None, .. }) => Operand::Unknown,
+        _ => {
+            let (_, field) = expr.to_field(schema)?;
+            match field.data_type() {
+                DataType::Null => Operand::Unknown,
+                _ => SqlType::of_field(&field).map_or(Operand::Foreign, Operand::Typed),
+            }
+        }
+    })
+}
+
+/// Gives an unknown operand the type its context wants: a string literal is
+/// parsed, a parameter declared, NULL typed. Other expressions are left alone.
+pub(crate) fn literal_as(expr: Expr, ty: SqlType, zone: &Zone) -> Result<Expr> {
+    match expr {
+        Expr::Literal(ScalarValue::Null | ScalarValue::Utf8(None), metadata) => {
+            Ok(Expr::Literal(ScalarValue::try_new_null(&ty.arrow())?, metadata))
+        }
+        Expr::Literal(ScalarValue::Utf8(Some(text)), metadata) => {
+            Ok(Expr::Literal(cast::literal(&text, ty, zone)?, metadata))
+        }
+        Expr::Placeholder(Placeholder { id, field: None }) => {
+            Ok(Expr::Placeholder(Placeholder::new_with_field(id, Some(Arc::new(ty.field("", true))))))
+        }
+        other => Ok(other),
+    }
+}
+
+/// A cast by Arrow's rules, where they are PostgreSQL's; nothing when the type is right already.
+pub(crate) fn widen(expr: Expr, from: &DataType, to: DataType) -> Expr {
+    if *from == to { expr } else { Expr::Cast(Cast::new(Box::new(expr), to)) }
+}

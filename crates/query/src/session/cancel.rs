@@ -1,0 +1,75 @@
+//! Stopping a statement: on the user's request, at its timeout, or because
+//! nobody is left to read its rows.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use aerostat_types::{ErrorKind, SqlError};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::canceled;
+
+/// The way to stop a session's running statement from elsewhere.
+#[derive(Clone, Default)]
+pub struct CancelHandle {
+    running: Arc<Mutex<CancellationToken>>,
+}
+
+impl CancelHandle {
+    /// Stops the statement that runs now. Between statements it does nothing.
+    pub fn cancel(&self) {
+        self.running.lock().cancel();
+    }
+
+    /// Begins a statement.
+    pub(crate) fn begin(&self, timeout: Option<Duration>) -> Cancellation {
+        let token = CancellationToken::new();
+        *self.running.lock() = token.clone();
+        Cancellation {
+            token,
+            deadline: timeout.map(|timeout| Instant::now() + timeout),
+            timed_out: Arc::new(AtomicBool::new(false)),
+        }
+    }
+}
+
+/// When one statement must stop.
+#[derive(Clone)]
+pub(crate) struct Cancellation {
+    pub(crate) token: CancellationToken,
+    deadline: Option<Instant>,
+    timed_out: Arc<AtomicBool>,
+}
+
+impl Cancellation {
+    /// Waits until the statement must stop, and gives the error that says why.
+    pub(crate) async fn stopped(&self) -> SqlError {
+        match self.deadline {
+            Some(deadline) => tokio::select! {
+                () = self.token.cancelled() => {}
+                () = tokio::time::sleep_until(deadline) => {
+                    self.timed_out.store(true, Ordering::Relaxed);
+                    self.token.cancel();
+                }
+            },
+            None => self.token.cancelled().await,
+        }
+        self.error()
+    }
+
+    /// Why the statement was stopped.
+    pub(crate) fn error(&self) -> SqlError {
+        if self.timed_out.load(Ordering::Relaxed) {
+            SqlError::new(ErrorKind::QueryCanceled, "canceling statement due to statement timeout")
+        } else {
+            canceled()
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! Utility statements: settings, prepared statements, schema, node and upkeep.
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, LazyLock},
+};
+
+use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableSchema};
+use datafusion::{
+    arrow::array::{ArrayRef, RecordBatch, StringViewArray},
+    common::DFSchema,
+    logical_expr::ExprSchemable,
+    sql::{
+        planner::PlannerContext,
+        sqlparser::ast::{self, VisitMut, VisitorMut},
+    },
+};
+
+use super::{Session, cancel::Cancellation, run, stream::ready};
+use crate::{
+    api::{ColumnDescription, NoticeSeverity, Outcome, RowsTag},
+    catalog::Relation,
+    ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, PlanColumns},
+    dml,
+    error::{external, from_datafusion, from_storage},
+    functions,
+    plan::{StatementContext, Target, describe, visible_name},
+    statement::{Source, Statement, StatementKind},
+    utility::{
+        CommentTarget, DiscardTarget, Fragment, GrantTarget, MaintenanceCommand, PreparedCommand, SettingCommand,
+        SettingScope, SettingValue, TransactionCommand, Utility,
+    },
+};
+
+impl Session {
+    pub(super) async fn run_utility(
+        &mut self,
+        utility: &Arc<Utility>,
+        source: &Source,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        match &**utility {
+            Utility::Transaction(command) => self.run_transaction(command),
+            Utility::Setting(command) => self.run_setting(command),
+            Utility::Prepared(command) => self.run_prepared(command, source, cancellation).await,
+            Utility::Copy(copy) => self.run_copy(copy, source, cancellation).await,
+            Utility::Maintenance(command) => self.run_maintenance(command, cancellation).await,
+            Utility::Schema(_) | Utility::Database(_) | Utility::Role(_) | Utility::Grant(_) | Utility::Comment(_) => {
+                self.run_definition(utility, cancellation).await
+            }
+        }
+    }
+
+    /// Statements that change what exists. They wait for locks and the disk, so they leave the query threads alone.
+    async fn run_definition(
+        &mut self,
+        utility: &Arc<Utility>,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        let actor = self.actor()?;
+        let (engine, database, utility) =
+            (Arc::clone(&self.engine), Arc::clone(self.connection.database()), Arc::clone(utility));
+        let work = move || {
+            let node = engine.node();
+            match &*utility {
+                Utility::Schema(command) => ddl::execute(&database, &actor, command),
+                Utility::Database(command) => node.execute_database(&actor, &database, command),
+                Utility::Role(command) => node.execute_role(&actor, command),
+                Utility::Grant(grant) => match grant.target {
+                    GrantTarget::Database(_) => node.grant(&actor, grant),
+                    _ => ddl::grant(&database, &actor, grant, &|role| node.role(role).is_some()),
+                },
+                Utility::Comment(comment) => match comment.target {
+                    CommentTarget::Database(_) | CommentTarget::Role(_) => node.comment(&actor, comment),
+                    _ => ddl::comment(&database, &actor, comment),
+                },
+                _ => Ok(CommandResult::new(utility.tag())),
+            }
+        };
+        let task = async move {
+            tokio::task::spawn_blocking(work)
+                .await
+                .unwrap_or_else(|error| Err(SqlError::new(ErrorKind::Internal, format!("the statement ended early: {error}"))))
+        };
+        let result = self.on_query_runtime(task, cancellation).await??;
+        Ok(self.command(result))
+    }
+
+    fn command(&mut self, result: CommandResult) -> Outcome {
+        self.notices.extend(result.notices);
+        Outcome::Command { tag: result.tag }
+    }
+
+    fn run_transaction(&mut self, command: &TransactionCommand) -> Result<Outcome, SqlError> {
+        let unsupported = |what: &str| {
+            Err(SqlError::new(ErrorKind::FeatureNotSupported, format!("{what} is not supported"))
+                .with_hint("Each statement is a transaction of its own; drivers call this autocommit."))
+        };
+        match command {
+            TransactionCommand::Begin { .. } => unsupported("a transaction of several statements"),
+            TransactionCommand::Savepoint(_) | TransactionCommand::Release(_) | TransactionCommand::RollbackTo(_) => {
+                unsupported("a savepoint")
+            }
+            TransactionCommand::Commit { chain: true } | TransactionCommand::Rollback { chain: true } => {
+                unsupported("AND CHAIN")
+            }
+            TransactionCommand::Commit { .. } => {
+                self.notice(NoticeSeverity::Warning, "there is no transaction in progress");
+                Ok(Outcome::Command { tag: "COMMIT".to_owned() })
+            }
+            TransactionCommand::Rollback { .. } => {
+                self.notice(NoticeSeverity::Warning, "there is no transaction in progress");
+                Ok(Outcome::Command { tag: "ROLLBACK".to_owned() })
+            }
+            TransactionCommand::SetModes(modes) | TransactionCommand::SetDefaults(modes) => {
+                if let Some(isolation) = modes.isolation {
+                    self.settings.set("default_transaction_isolation", &[isolation.name().to_owned()])?;
+                }
+                if modes.read_only == Some(true) {
+                    return unsupported("a read-only transaction");
+                }
+                Ok(Outcome::Command { tag: "SET".to_owned() })
+            }
+        }
+    }
+
+    fn run_setting(&mut self, command: &SettingCommand) -> Result<Outcome, SqlError> {
+        let done = |tag: &str| Ok(Outcome::Command { tag: tag.to_owned() });
+        match command {
+            SettingCommand::Set { scope, name, value } => {
+                if matches!(name.as_str(), "role" | "session_authorization") {
+                    return self.set_role(name, value);
+                }
+                if *scope == SettingScope::Local {
+                    self.notice(NoticeSeverity::Warning, "SET LOCAL can only be used in transaction blocks");
+                    return done("SET");
+                }
+                match value {
+                    SettingValue::Default => self.settings.reset(name)?,
+                    SettingValue::Values(values) => self.settings.set(name, values)?,
+                }
+                done("SET")
+            }
+            SettingCommand::Reset(name) => {
+                self.settings.reset(name)?;
+                done("RESET")
+            }
+            SettingCommand::ResetAll => {
+                self.settings.reset_all();
+                done("RESET")
+            }
+            SettingCommand::Show(name) => {
+                let shown = match name.to_ascii_lowercase().as_str() {
+                    "role" => "none".to_owned(),
+                    _ => self.settings.get(name)?.to_owned(),
+                };
+                Ok(rows(&[name.as_str()], vec![vec![shown]], "SHOW"))
+            }
+            SettingCommand::ShowAll => {
+                let all = self.settings.all().into_iter().map(|(name, value, text)| vec![name, value, text]).collect();
+                Ok(rows(&["name", "setting", "description"], all, "SHOW"))
+            }
+            SettingCommand::Discard(target) => {
+                if *target == DiscardTarget::All {
+                    self.settings.reset_all();
+                    self.prepared.clear();
+                }
+                done(match target {
+                    DiscardTarget::All => "DISCARD ALL",
+                    DiscardTarget::Plans => "DISCARD PLANS",
+                    DiscardTarget::Sequences => "DISCARD SEQUENCES",
+                    DiscardTarget::Temporary => "DISCARD TEMP",
+                })
+            }
+        }
+    }
+
+    /// SET ROLE back to the session's own role is all there is: roles have no members.
+    fn set_role(&mut self, name: &str, value: &SettingValue) -> Result<Outcome, SqlError> {
+        let own = match value {
+            SettingValue::Default => true,
+            SettingValue::Values(values) => {
+                matches!(&values[..], [role] if *role == self.role || role.eq_ignore_ascii_case("none"))
+            }
+        };
+        if own {
+            return Ok(Outcome::Command { tag: "SET".to_owned() });
+        }
+        Err(SqlError::new(ErrorKind::FeatureNotSupported, format!("SET {} is not supported", name.to_uppercase()))
+            .with_hint("Connect as the other role."))
+    }
+
+    async fn run_prepared(
+        &mut self,
+        command: &PreparedCommand,
+        source: &Source,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        match command {
+            PreparedCommand::Prepare { name, types, statement } => {
+                if self.prepared.contains_key(name) {
+                    return Err(SqlError::new(
+                        ErrorKind::DuplicatePreparedStatement,
+                        format!("prepared statement \"{name}\" already exists"),
+                    ));
+                }
+                let parsed = nested_statement(statement, source)?;
+                let prepared = self.prepare_typed(parsed, types.clone()).await?;
+                self.prepared.insert(name.clone(), Arc::new(prepared));
+                Ok(Outcome::Command { tag: "PREPARE".to_owned() })
+            }
+            PreparedCommand::Execute { name, arguments } => {
+                let prepared = Arc::clone(self.prepared.get(name).ok_or_else(|| missing(name))?);
+                if arguments.len() != prepared.parameters.len() {
+                    return Err(SqlError::new(
+                        ErrorKind::SyntaxError,
+                        format!("wrong number of parameters for prepared statement \"{name}\""),
+                    )
+                    .with_detail(format!(
+                        "Expected {} parameters but got {}.",
+                        prepared.parameters.len(),
+                        arguments.len()
+                    )));
+                }
+                let StatementKind::Sql(parsed) = &prepared.statement.kind else {
+                    return Box::pin(self.dispatch(&prepared.statement, None, cancellation)).await;
+                };
+                let arguments = arguments
+                    .iter()
+                    .zip(&prepared.parameters)
+                    .map(|(argument, ty)| cast_argument(argument, *ty))
+                    .collect::<Result<Vec<_>, _>>()?;
+                let mut filled = (**parsed).clone();
+                // The visitor never breaks.
+                let _ = filled.visit(&mut FillPlaceholders(&arguments));
+                self.run_sql(&Arc::new(filled), &prepared.statement.source.clone(), None, cancellation).await
+            }
+            PreparedCommand::Deallocate(name) => {
+                self.prepared.remove(name).ok_or_else(|| missing(name))?;
+                Ok(Outcome::Command { tag: "DEALLOCATE".to_owned() })
+            }
+            PreparedCommand::DeallocateAll => {
+                self.prepared.clear();
+                Ok(Outcome::Command { tag: "DEALLOCATE ALL".to_owned() })
+            }
+        }
+    }
+
+    async fn run_maintenance(
+        &mut self,
+        command: &MaintenanceCommand,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        let names = match command {
+            MaintenanceCommand::Vacuum { tables } | MaintenanceCommand::Analyze { tables } => tables.clone(),
+            MaintenanceCommand::Reindex(table) => table.iter().cloned().collect(),
+            MaintenanceCommand::Checkpoint => Vec::new(),
+        };
+        let actor = self.actor()?;
+        let state = self.connection.database().catalog.load();
+        let mut tables = Vec::new();
+        for name in &names {
+            let found = actor.resolve(&state, name)?;
+            match found.relation {
+                Relation::Table(entry) => tables.push(Arc::clone(&entry.table)),
+                Relation::View(_) => {
+                    return Err(SqlError::new(ErrorKind::WrongObjectType, format!("\"{name}\" is not a table")));
+                }
+            }
+        }
+        if let MaintenanceCommand::Vacuum { .. } = command {
+            if names.is_empty() {
+                tables.extend(state.relations().filter_map(|(_, relation, _)| match relation {
+                    Relation::Table(entry) => Some(Arc::clone(&entry.table)),
+                    Relation::View(_) => None,
+                }));
+            }
+            let work = async move {
+                tokio::task::spawn_blocking(move || {
+                    tables.iter().try_for_each(|table| table.vacuum().map(drop).map_err(from_storage))
+                })
+                .await
+                .unwrap_or_else(|error| Err(SqlError::new(ErrorKind::Internal, error.to_string())))
+            };
+            self.on_query_runtime(work, cancellation).await??;
+        }
+        Ok(Outcome::Command { tag: Utility::Maintenance(command.clone()).tag().to_owned() })
+    }
+
+    pub(super) async fn run_create_table(
+        &mut self,
+        create: &ast::CreateTable,
+        source: &Source,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        let actor = self.actor()?;
+        let database = Arc::clone(self.connection.database());
+        let layout = DefaultLayout::from_setting(self.settings.get("aerostat.default_layout")?);
+        let transaction = Arc::new(database.store.txns().begin());
+        let context = self.context(transaction.snapshot().clone())?;
+        let Some(query) = create.query.clone() else {
+            let checker = Planner { context: &context, source };
+            let result = ddl::create_table(&database, &actor, create, layout, &checker)?;
+            return Ok(self.command(result));
+        };
+        let (create, source) = (create.clone(), source.clone());
+        let work = async move {
+            let fail = |error| from_datafusion(error, &source);
+            let plan = context.plan_query(*query, &mut PlannerContext::new()).map_err(fail)?;
+            let plan = context
+                .state
+                .analyzer()
+                .execute_and_check(plan, context.state.config_options(), |_, _| {})
+                .map_err(fail)?;
+            let columns = columns_of(plan.schema())?;
+            let created = ddl::create_table_as(&database, &actor, &create, layout, columns)?;
+            let ddl::CreatedTable::Pending(pending) = created else {
+                return Ok(created.into_result());
+            };
+            let target = Target::unpublished(pending.entry(), pending.schema());
+            let bound = dml::bind_create_table_as(&context, target, plan).map_err(fail)?;
+            let physical = dml::sink::plan(&context.state, &bound).await.map_err(fail)?;
+            let written = run::write(&context, &bound, physical, &transaction).await;
+            let written = run::finish(written, transaction, &source).await?.ok_or_else(|| {
+                SqlError::new(ErrorKind::Internal, "a table nobody else knows was changed by somebody else")
+            })?;
+            let mut result = pending.publish()?;
+            result.tag = format!("SELECT {}", written.rows);
+            Ok(result)
+        };
+        let result: CommandResult = self.on_query_runtime(work, cancellation).await??;
+        Ok(self.command(result))
+    }
+
+    pub(super) async fn run_create_view(
+        &mut self,
+        create: &ast::CreateView,
+        source: &Source,
+    ) -> Result<Outcome, SqlError> {
+        let context = self.context(self.connection.database().store.txns().snapshot())?;
+        let actor = self.actor()?;
+        let planner = Planner { context: &context, source };
+        let result = ddl::create_view(self.connection.database(), &actor, create, &planner)?;
+        Ok(self.command(result))
+    }
+}
+
+/// Plans what definitions hold.
+struct Planner<'a> {
+    context: &'a StatementContext,
+    source: &'a Source,
+}
+
+impl ExpressionChecker for Planner<'_> {
+    fn check_default(&self, column: &Column, sql: &str) -> Result<(), SqlError> {
+        let check = || {
+            let parsed = dml::parse_expression(sql)?;
+            let empty = DFSchema::empty();
+            let expression = self.context.planner().sql_to_expr(parsed, &empty, &mut PlannerContext::new())?;
+            let (_, field) = expression.to_field(&empty)?;
+            functions::assign(expression, &field, column.ty, &column.name).map(drop)
+        };
+        check().map_err(|error| from_datafusion(error, self.source))
+    }
+
+    fn check_condition(&self, schema: &TableSchema, sql: &str) -> Result<(), SqlError> {
+        let check = || {
+            let parsed = dml::parse_expression(sql)?;
+            let fields = DFSchema::try_from_qualified_schema(schema.name.as_str(), &schema.arrow())?;
+            let expression = self.context.planner().sql_to_expr(parsed, &fields, &mut PlannerContext::new())?;
+            let data_type = expression.get_type(&fields)?;
+            if SqlType::of_arrow(&data_type) == Some(SqlType::Boolean) {
+                return Ok(());
+            }
+            Err(external(SqlError::new(
+                ErrorKind::DatatypeMismatch,
+                format!("argument of CHECK must be type boolean, not type {}", crate::semantics::name_of_arrow(&data_type)),
+            )))
+        };
+        check().map_err(|error| from_datafusion(error, self.source))
+    }
+}
+
+impl PlanColumns for Planner<'_> {
+    fn plan_columns(&self, query: &ast::Query) -> Result<Vec<Column>, SqlError> {
+        let state = &self.context.state;
+        let plan = self
+            .context
+            .plan_query(query.clone(), &mut PlannerContext::new())
+            .and_then(|plan| state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {}))
+            .map_err(|error| from_datafusion(error, self.source))?;
+        columns_of(plan.schema())
+    }
+}
+
+/// The columns that a query's result would have in a table.
+fn columns_of(schema: &DFSchema) -> Result<Vec<Column>, SqlError> {
+    let described = describe(schema.as_arrow());
+    described
+        .iter()
+        .map(|column| {
+            let ty = column.ty.unwrap_or(SqlType::Text);
+            Ok(Column { name: visible_name(&column.name).to_owned(), ty, nullable: true, default: None })
+        })
+        .collect()
+}
+
+/// A statement inside another, its positions moved to where it stands.
+pub(super) fn nested_statement(fragment: &Fragment, source: &Source) -> Result<Statement, SqlError> {
+    let offset = source.offset + fragment.position.saturating_sub(1);
+    let mut statement = Statement::single(&fragment.text).map_err(|mut error| {
+        error.position = error.position.map(|at| at + offset);
+        error
+    })?;
+    statement.source.offset += offset;
+    Ok(statement)
+}
+
+fn cast_argument(argument: &Fragment, ty: SqlType) -> Result<ast::Expr, SqlError> {
+    dml::parse_expression(&format!("CAST(({}) AS {ty})", argument.text))
+        .map_err(|error| from_datafusion(error, &Source { text: argument.text.as_str().into(), offset: 0 }))
+}
+
+struct FillPlaceholders<'a>(&'a [ast::Expr]);
+
+impl VisitorMut for FillPlaceholders<'_> {
+    type Break = ();
+
+    fn post_visit_expr(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
+        if let Some(n) = crate::plan::bare_placeholder(expression)
+            && let Some(argument) = self.0.get(n - 1)
+        {
+            *expression = argument.clone();
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn missing(name: &str) -> SqlError {
+    SqlError::new(ErrorKind::InvalidStatementName, format!("prepared statement \"{name}\" does not exist"))
+}
+
+static SHOW_ALL_COLUMNS: LazyLock<Arc<[ColumnDescription]>> =
+    LazyLock::new(|| text_columns(&["name", "setting", "description"]));
+
+pub(super) fn show_all_columns() -> Arc<[ColumnDescription]> {
+    Arc::clone(&SHOW_ALL_COLUMNS)
+}
+
+fn text_columns(names: &[&str]) -> Arc<[ColumnDescription]> {
+    names.iter().map(|name| ColumnDescription::new(*name, SqlType::Text)).collect()
+}
+
+/// Rows of texts.
+fn rows(names: &[&str], values: Vec<Vec<String>>, tag: &str) -> Outcome {
+    let arrays = names.iter().enumerate().map(|(at, name)| {
+        let column: StringViewArray = values.iter().map(|row| Some(row[at].as_str())).collect();
+        (*name, Arc::new(column) as ArrayRef)
+    });
+    let batches = RecordBatch::try_from_iter(arrays).map(|batch| vec![batch]).unwrap_or_default();
+    Outcome::Rows { columns: text_columns(names), batches: ready(batches), tag: RowsTag::Words(tag.to_owned()) }
+}

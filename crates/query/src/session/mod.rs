@@ -1,0 +1,233 @@
+//! Sessions: one client's settings, prepared statements and running statement.
+//!
+//! A statement runs on the query runtime; what reaches the client's task is
+//! batches of rows through a bounded channel ([`stream`]). Every statement can
+//! be stopped at any time ([`cancel`]), and a statement that fails or is
+//! stopped leaves no trace: each runs in a transaction of its own.
+
+mod cancel;
+mod command;
+mod copy;
+mod explain;
+mod prepared;
+mod run;
+pub(crate) mod settings;
+mod stream;
+
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
+use aerostat_txn::Snapshot;
+use aerostat_types::SqlError;
+use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser::ast};
+
+pub use cancel::CancelHandle;
+pub use prepared::Prepared;
+
+use crate::{
+    admin::Connection,
+    api::{Notice, NoticeSeverity, Outcome, TransactionStatus},
+    catalog::node::Database,
+    engine::{Engine, StatementRecord},
+    error::{from_datafusion, from_storage},
+    pgcatalog::CatalogView,
+    plan::StatementContext,
+    statement::{Source, Statement, StatementKind},
+    utility::Utility,
+};
+use cancel::Cancellation;
+use settings::Settings;
+
+/// One client's session.
+pub struct Session {
+    engine: Arc<Engine>,
+    connection: Connection,
+    role: String,
+    settings: Settings,
+    prepared: HashMap<String, Arc<Prepared>>,
+    notices: Vec<Notice>,
+    cancel: CancelHandle,
+    state: Arc<SessionState>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        connection: Connection,
+        role: &str,
+        options: &[(String, String)],
+    ) -> Result<Self, SqlError> {
+        let superuser = engine.node().is_superuser(role);
+        let told =
+            [("is_superuser", if superuser { "on" } else { "off" }), ("session_authorization", role)];
+        let settings = Settings::new(&told, options)?;
+        let state = engine.state_for(connection.database()).map_err(|error| plain(error))?;
+        Ok(Self {
+            engine,
+            connection,
+            role: role.to_owned(),
+            settings,
+            prepared: HashMap::new(),
+            notices: Vec::new(),
+            cancel: CancelHandle::default(),
+            state: Arc::new(state),
+        })
+    }
+
+    /// The way to stop this session's running statement from elsewhere.
+    pub fn cancel_handle(&self) -> CancelHandle {
+        self.cancel.clone()
+    }
+
+    /// Cuts a message of the simple protocol into statements.
+    ///
+    /// # Errors
+    /// See [`Statement::split`].
+    pub fn split(&self, message: &str) -> Result<Vec<Statement>, SqlError> {
+        Statement::split(message)
+    }
+
+    /// Runs a statement without parameters.
+    ///
+    /// # Errors
+    /// Anything that can be wrong with a statement. Nothing of it has happened then.
+    pub async fn execute(&mut self, statement: &Statement) -> Result<Outcome, SqlError> {
+        self.run(statement, None).await
+    }
+
+    /// Where the session stands. Always idle: each statement is its own transaction.
+    pub fn status(&self) -> TransactionStatus {
+        TransactionStatus::Idle
+    }
+
+    /// Messages beside the results, since the last call.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Settings the client is told of that have changed since the last call.
+    pub fn parameter_changes(&mut self) -> Vec<(String, String)> {
+        self.settings.take_reported()
+    }
+
+    /// All settings the client is told of when it connects.
+    pub fn reported_parameters(&self) -> Vec<(String, String)> {
+        settings::REPORTED
+            .iter()
+            .filter_map(|(name, shown)| Some(((*shown).to_owned(), self.settings.get(name).ok()?.to_owned())))
+            .collect()
+    }
+
+    /// The time zone that `timestamptz` values are shown in.
+    pub fn time_zone(&self) -> chrono_tz::Tz {
+        self.settings.time_zone()
+    }
+
+    /// The database's name.
+    pub fn database(&self) -> String {
+        self.connection.database().name.read().clone()
+    }
+
+    /// Runs a statement, with its parameters if it has been prepared.
+    async fn run(&mut self, statement: &Statement, bound: Option<&prepared::Bound<'_>>) -> Result<Outcome, SqlError> {
+        let started = Instant::now();
+        let cancellation = self.cancel.begin(self.settings.statement_timeout());
+        let kind = kind_of(&statement.kind);
+        let outcome = self.dispatch(statement, bound, &cancellation).await;
+        let record = |rows: u64, error| StatementRecord {
+            database: &self.database(),
+            kind,
+            elapsed: started.elapsed(),
+            rows,
+            error,
+        };
+        match outcome {
+            Ok(Outcome::Rows { columns, batches, tag }) => {
+                let batches = stream::observed(
+                    batches,
+                    Arc::clone(self.engine.observer()),
+                    self.database(),
+                    kind,
+                    started,
+                );
+                Ok(Outcome::Rows { columns, batches, tag })
+            }
+            Ok(Outcome::Command { tag }) => {
+                let rows = tag.rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
+                self.engine.observer().statement(&record(rows, None));
+                Ok(Outcome::Command { tag })
+            }
+            Ok(other) => {
+                self.engine.observer().statement(&record(0, None));
+                Ok(other)
+            }
+            Err(error) => {
+                self.engine.observer().statement(&record(0, Some(error.kind)));
+                Err(error)
+            }
+        }
+    }
+
+    async fn dispatch(
+        &mut self,
+        statement: &Statement,
+        bound: Option<&prepared::Bound<'_>>,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        match &statement.kind {
+            StatementKind::Empty => Ok(Outcome::Empty),
+            StatementKind::Utility(utility) => {
+                Box::pin(self.run_utility(utility, &statement.source, cancellation)).await
+            }
+            StatementKind::Sql(parsed) => self.run_sql(parsed, &statement.source, bound, cancellation).await,
+        }
+    }
+
+    /// What the next statement, or the next attempt at it, sees.
+    fn context(&self, snapshot: Snapshot) -> Result<Arc<StatementContext>, SqlError> {
+        let actor = self.actor()?;
+        let database = Arc::clone(self.connection.database());
+        let system = Arc::new(CatalogView::new(
+            self.engine.node().record(),
+            Arc::clone(&database),
+            &actor,
+            self.settings.all(),
+            self.settings.time_zone(),
+        ));
+        Ok(Arc::new(StatementContext::new(Arc::clone(&self.state), database, snapshot, actor, system)))
+    }
+
+    fn actor(&self) -> Result<crate::ddl::Actor, SqlError> {
+        self.engine.node().actor(&self.role, self.connection.database(), self.settings.search_path())
+    }
+
+    fn notice(&mut self, severity: NoticeSeverity, message: impl Into<String>) {
+        self.notices.push(Notice::new(severity, message));
+    }
+}
+
+/// The kinds that metrics tell apart.
+fn kind_of(kind: &StatementKind) -> &'static str {
+    match kind {
+        StatementKind::Empty => "other",
+        StatementKind::Utility(utility) => match &**utility {
+            Utility::Copy(_) => "copy",
+            Utility::Schema(_) | Utility::Database(_) | Utility::Role(_) | Utility::Grant(_) | Utility::Comment(_) => {
+                "ddl"
+            }
+            _ => "other",
+        },
+        StatementKind::Sql(parsed) => match &**parsed {
+            ast::Statement::Query(_) => "select",
+            ast::Statement::Insert(_) => "insert",
+            ast::Statement::Update(_) => "update",
+            ast::Statement::Delete(_) => "delete",
+            ast::Statement::CreateTable(_) | ast::Statement::CreateView(_) => "ddl",
+            _ => "other",
+        },
+    }
+}
+
+/// An error without a place in a statement.
+fn plain(error: DataFusionError) -> SqlError {
+    from_datafusion(error, &Source { text: "".into(), offset: 0 })
+}

@@ -1,0 +1,268 @@
+//! Prepared statements, of the protocol and of PREPARE.
+
+use std::sync::Arc;
+
+use aerostat_types::{ErrorKind, SqlError, SqlType};
+use datafusion::{
+    arrow::{array::ArrayRef, datatypes::FieldRef},
+    common::{ParamValues, ScalarValue},
+    sql::sqlparser::ast::{self, AssignmentTarget, SetExpr, TableObject},
+};
+
+use super::{
+    Session,
+    run::{Parameters, at, bind, plan_query},
+};
+use crate::{
+    api::{ColumnDescription, Outcome},
+    plan::{StatementContext, bare_placeholder, column_identifiers, declare, declared_parameters, describe,
+        parameter_count, table_reference},
+    statement::{Statement, StatementKind},
+    utility::{SettingCommand, Utility},
+};
+
+/// A prepared statement.
+#[derive(Clone)]
+pub struct Prepared {
+    pub(crate) statement: Statement,
+    /// The types of its parameters.
+    pub parameters: Vec<SqlType>,
+    /// The columns it returns; `None` if it returns no rows.
+    pub columns: Option<Arc<[ColumnDescription]>>,
+}
+
+impl Prepared {
+    /// The statement's text.
+    pub fn text(&self) -> &str {
+        self.statement.text()
+    }
+}
+
+/// A prepared statement with values for its parameters.
+pub(super) struct Bound<'a> {
+    prepared: &'a Prepared,
+    values: Vec<ScalarValue>,
+}
+
+impl Bound<'_> {
+    pub(super) fn parameters(&self) -> Parameters {
+        Parameters {
+            fields: self.prepared.parameters.iter().map(|ty| Some(parameter_field(*ty))).collect(),
+            values: (!self.values.is_empty()).then(|| ParamValues::from(self.values.clone())),
+        }
+    }
+}
+
+fn parameter_field(ty: SqlType) -> FieldRef {
+    Arc::new(ty.field("", true))
+}
+
+impl Session {
+    /// Prepares a statement: finds out the types of its parameters and columns.
+    /// A parameter whose OID is 0 or missing gets its type from its place.
+    ///
+    /// # Errors
+    /// Anything that can be wrong with a statement before it runs.
+    pub async fn prepare(&mut self, text: &str, parameter_oids: &[u32]) -> Result<Prepared, SqlError> {
+        let statement = Statement::single(text)?;
+        let mut types = Vec::with_capacity(parameter_oids.len());
+        for (at, &oid) in parameter_oids.iter().enumerate() {
+            // 0 is unspecified, 705 is `unknown`.
+            types.push(match oid {
+                0 | 705 => None,
+                _ => Some(SqlType::from_oid(oid).ok_or_else(|| {
+                    SqlError::new(
+                        ErrorKind::FeatureNotSupported,
+                        format!("parameter ${} has a type that is not supported: OID {oid}", at + 1),
+                    )
+                })?),
+            });
+        }
+        self.prepare_typed(statement, types).await
+    }
+
+    pub(super) async fn prepare_typed(
+        &mut self,
+        statement: Statement,
+        mut types: Vec<Option<SqlType>>,
+    ) -> Result<Prepared, SqlError> {
+        let columns = match &statement.kind {
+            StatementKind::Empty => None,
+            StatementKind::Utility(utility) => utility_columns(utility),
+            StatementKind::Sql(parsed) => {
+                let count = parameter_count(parsed)?;
+                if types.len() < count {
+                    types.resize(count, None);
+                }
+                let snapshot = self.connection.database().store.txns().snapshot();
+                let context = self.context(snapshot)?;
+                let (parsed, source) = (Arc::clone(parsed), statement.source.clone());
+                let cancellation = self.cancel.begin(self.settings.statement_timeout());
+                let work = async move {
+                    let columns = infer(&context, &parsed, &mut types).map_err(at(&source));
+                    columns.map(|columns| (columns, types))
+                };
+                let (columns, inferred) = self.on_query_runtime(work, &cancellation).await??;
+                types = inferred;
+                columns
+            }
+        };
+        let parameters = types.into_iter().map(|ty| ty.unwrap_or(SqlType::Text)).collect();
+        Ok(Prepared { statement, parameters, columns })
+    }
+
+    /// Runs a prepared statement with values of its parameters, each an array
+    /// of one element of the parameter's Arrow type.
+    ///
+    /// # Errors
+    /// Anything that can be wrong with a statement. Nothing of it has happened then.
+    pub async fn execute_prepared(
+        &mut self,
+        prepared: &Prepared,
+        parameters: Vec<ArrayRef>,
+    ) -> Result<Outcome, SqlError> {
+        if parameters.len() != prepared.parameters.len() {
+            return Err(SqlError::new(
+                ErrorKind::ProtocolViolation,
+                format!(
+                    "bind message supplies {} parameters, but prepared statement requires {}",
+                    parameters.len(),
+                    prepared.parameters.len()
+                ),
+            ));
+        }
+        let values = parameters
+            .iter()
+            .map(|array| ScalarValue::try_from_array(array, 0))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(super::plain)?;
+        let bound = Bound { prepared, values };
+        self.run(&prepared.statement, Some(&bound)).await
+    }
+}
+
+/// Finds the types that are still open, and the columns of the result.
+fn infer(
+    context: &StatementContext,
+    parsed: &ast::Statement,
+    types: &mut Vec<Option<SqlType>>,
+) -> datafusion::common::Result<Option<Arc<[ColumnDescription]>>> {
+    declared_parameters(parsed, types);
+    declare_by_column(context, parsed, types);
+    // A first plan tells what DataFusion infers; the second has every type.
+    let known = |types: &[Option<SqlType>]| Parameters {
+        fields: types.iter().map(|ty| ty.map(parameter_field)).collect(),
+        values: None,
+    };
+    if types.iter().any(Option::is_none) {
+        let inferred = match plan_any(context, parsed, &known(types))? {
+            Planned::Query(plan) | Planned::Dml(plan, _) => plan.get_parameter_types()?,
+            Planned::Other => Default::default(),
+        };
+        for (name, data_type) in inferred {
+            if let (Some(n), Some(data_type)) = (name.strip_prefix('$').and_then(|n| n.parse::<usize>().ok()), data_type)
+                && let Some(ty) = SqlType::of_arrow(&data_type)
+            {
+                declare(types, n, ty);
+            }
+        }
+        for ty in types.iter_mut() {
+            ty.get_or_insert(SqlType::Text);
+        }
+    }
+    Ok(match plan_any(context, parsed, &known(types))? {
+        Planned::Query(plan) => {
+            let analyzed =
+                context.state.analyzer().execute_and_check(plan, context.state.config_options(), |_, _| {})?;
+            Some(describe(analyzed.schema().as_arrow()))
+        }
+        Planned::Dml(plan, returning) => match returning {
+            Some(range) => {
+                let analyzed =
+                    context.state.analyzer().execute_and_check(plan, context.state.config_options(), |_, _| {})?;
+                let fields = analyzed.schema().fields()[range].to_vec();
+                Some(describe(&datafusion::arrow::datatypes::Schema::new(fields)))
+            }
+            None => None,
+        },
+        Planned::Other if matches!(parsed, ast::Statement::Explain { .. }) => {
+            Some([ColumnDescription::new("QUERY PLAN", SqlType::Text)].into())
+        }
+        Planned::Other => None,
+    })
+}
+
+enum Planned {
+    Query(datafusion::logical_expr::LogicalPlan),
+    Dml(datafusion::logical_expr::LogicalPlan, Option<std::ops::Range<usize>>),
+    Other,
+}
+
+fn plan_any(
+    context: &StatementContext,
+    parsed: &ast::Statement,
+    parameters: &Parameters,
+) -> datafusion::common::Result<Planned> {
+    Ok(match parsed {
+        ast::Statement::Query(_) => Planned::Query(plan_query(context, parsed, parameters)?),
+        ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
+            let bound = bind(context, parsed, &mut parameters.planner())?;
+            Planned::Dml(bound.source, bound.returning)
+        }
+        _ => Planned::Other,
+    })
+}
+
+/// Parameters that stand alone as a column's new value have the column's type.
+fn declare_by_column(context: &StatementContext, parsed: &ast::Statement, types: &mut Vec<Option<SqlType>>) {
+    let column_types = |name: &ast::ObjectName| {
+        let reference = table_reference(name).ok()?;
+        let (_, relation) = context.resolve(&reference).ok()?;
+        Some(relation.columns().to_vec())
+    };
+    match parsed {
+        ast::Statement::Insert(insert) => {
+            let TableObject::TableName(name) = &insert.table else { return };
+            let Some(columns) = column_types(name) else { return };
+            let Ok(listed) = column_identifiers(&insert.columns) else { return };
+            let type_at = |at: usize| match listed.get(at) {
+                Some(name) => columns.iter().find(|column| column.name == *name).map(|column| column.ty),
+                None if listed.is_empty() => columns.get(at).map(|column| column.ty),
+                None => None,
+            };
+            let Some(query) = &insert.source else { return };
+            let SetExpr::Values(values) = &*query.body else { return };
+            for row in &values.rows {
+                for (at, cell) in row.iter().enumerate() {
+                    if let (Some(n), Some(ty)) = (bare_placeholder(cell), type_at(at)) {
+                        declare(types, n, ty);
+                    }
+                }
+            }
+        }
+        ast::Statement::Update(update) => {
+            let ast::TableFactor::Table { name, .. } = &update.table.relation else { return };
+            let Some(columns) = column_types(name) else { return };
+            for assignment in &update.assignments {
+                if let AssignmentTarget::ColumnName(name) = &assignment.target
+                    && let Some(n) = bare_placeholder(&assignment.value)
+                    && let Ok(names) = column_identifiers(std::slice::from_ref(name))
+                    && let Some(column) = columns.iter().find(|column| column.name == names[0])
+                {
+                    declare(types, n, column.ty);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn utility_columns(utility: &Utility) -> Option<Arc<[ColumnDescription]>> {
+    match utility {
+        Utility::Setting(SettingCommand::Show(name)) => {
+            Some([ColumnDescription::new(name.clone(), SqlType::Text)].into())
+        }
+        Utility::Setting(SettingCommand::ShowAll) => Some(super::command::show_all_columns()),
+        _ => None,
+    }
+}

@@ -1,0 +1,320 @@
+//! Queries and DML.
+
+use std::sync::Arc;
+
+use aerostat_txn::Transaction;
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::{
+    arrow::array::RecordBatch,
+    common::{DataFusionError, ParamValues, Result as PlanResult},
+    logical_expr::LogicalPlan,
+    physical_plan::{ExecutionPlan, execute_stream},
+    sql::{planner::PlannerContext, sqlparser::ast},
+};
+use futures::StreamExt;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    Session,
+    cancel::Cancellation,
+    prepared::Bound,
+    stream::{QueryTask, RESULT_BATCHES_MAX, ready, received},
+};
+use crate::{
+    api::{ColumnDescription, Outcome, RowsTag},
+    dml::{self, BoundDml, DmlKind, sink},
+    error::{from_datafusion, from_storage},
+    plan::{StatementContext, describe},
+    statement::Source,
+};
+
+/// How often a statement is run again because rows changed under it. Each
+/// attempt waits for the transaction it met, so this many in a row means the
+/// rows are hotter than statements can be.
+const ATTEMPTS_MAX: usize = 100;
+
+impl Session {
+    pub(super) async fn run_sql(
+        &mut self,
+        parsed: &Arc<ast::Statement>,
+        source: &Source,
+        bound: Option<&Bound<'_>>,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        match &**parsed {
+            ast::Statement::Query(_) => self.run_query(parsed, source, bound, cancellation).await,
+            ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
+                self.run_dml(parsed, source, bound, cancellation).await
+            }
+            ast::Statement::CreateTable(create) => self.run_create_table(create, source, cancellation).await,
+            ast::Statement::CreateView(create) => self.run_create_view(create, source).await,
+            ast::Statement::Explain { .. } => self.run_explain(parsed, source, bound, cancellation).await,
+            other => Err(unsupported(other)),
+        }
+    }
+
+    /// Plans and starts a query; its rows come while it runs.
+    pub(super) async fn run_query(
+        &self,
+        parsed: &Arc<ast::Statement>,
+        source: &Source,
+        bound: Option<&Bound<'_>>,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        let snapshot = self.connection.database().store.txns().snapshot();
+        let context = self.context(snapshot)?;
+        let parameters = Parameters::of(bound);
+        let (parsed, source) = (Arc::clone(parsed), source.clone());
+        let (rows, receiver) = mpsc::channel(RESULT_BATCHES_MAX);
+        let (head, columns) = oneshot::channel();
+        let stopping = cancellation.clone();
+        let task = self.engine.queries().spawn(async move {
+            let produce = produce(context, parsed, parameters, source, head, rows.clone());
+            tokio::select! {
+                biased;
+                _ = stopping.stopped() => {}
+                () = produce => {}
+            }
+        });
+        let abort = task.abort_handle();
+        let stream = received(receiver, abort, cancellation.clone());
+        let columns: Arc<[ColumnDescription]> = tokio::select! {
+            biased;
+            error = cancellation.stopped() => return Err(error),
+            head = columns => match head {
+                Ok(head) => head?,
+                Err(_) => return Err(QueryTask::new(task).result().await.err().unwrap_or_else(|| cancellation.error())),
+            },
+        };
+        Ok(Outcome::Rows { columns, batches: stream, tag: RowsTag::Select })
+    }
+
+    /// Runs DML to its end; on a conflict with another transaction, again on a newer snapshot.
+    pub(super) async fn run_dml(
+        &self,
+        parsed: &Arc<ast::Statement>,
+        source: &Source,
+        bound: Option<&Bound<'_>>,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let transaction = Arc::new(self.connection.database().store.txns().begin());
+            let context = self.context(transaction.snapshot().clone())?;
+            let parameters = Parameters::of(bound);
+            let (parsed, source) = (Arc::clone(parsed), source.clone());
+            let work = async move {
+                let mut planner = parameters.planner();
+                let bound = bind(&context, &parsed, &mut planner).and_then(|bound| parameters.fill_dml(bound));
+                let bound = bound.map_err(|error| from_datafusion(error, &source))?;
+                let plan = sink::plan(&context.state, &bound).await.map_err(|error| from_datafusion(error, &source))?;
+                let written = write(&context, &bound, plan, &transaction).await;
+                finish(written, transaction, &source).await.map(|written| written.map(|written| (bound, written)))
+            };
+            let Some((bound, written)) = self.on_query_runtime(work, cancellation).await?? else {
+                continue;
+            };
+            return Ok(dml_outcome(&bound, written));
+        }
+        Err(from_storage(aerostat_storage::StorageError::Conflict))
+    }
+
+    /// Runs work on the query runtime until it ends or the statement is stopped.
+    pub(super) async fn on_query_runtime<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+        cancellation: &Cancellation,
+    ) -> Result<T, SqlError> {
+        let task = QueryTask::new(self.engine.queries().spawn(work));
+        tokio::select! {
+            biased;
+            error = cancellation.stopped() => Err(error),
+            result = task.result() => result,
+        }
+    }
+}
+
+/// Runs a bound statement under a transaction; dropping the future cancels what waits in storage.
+pub(super) async fn write(
+    context: &StatementContext,
+    bound: &BoundDml,
+    plan: Arc<dyn ExecutionPlan>,
+    transaction: &Arc<Transaction>,
+) -> PlanResult<sink::Written> {
+    let cancel = CancelOnDrop(transaction.cancel_token());
+    let view = context.table_view(&bound.target.entry);
+    let written = sink::run(bound, view, plan, context.state.task_ctx(), transaction).await;
+    std::mem::forget(cancel);
+    written
+}
+
+/// Wakes a write that waits for another transaction when its statement is dropped.
+struct CancelOnDrop(aerostat_txn::CancelToken);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Commits, or rolls back and says why. `None` asks for another attempt.
+pub(super) async fn finish(
+    written: PlanResult<sink::Written>,
+    transaction: Arc<Transaction>,
+    source: &Source,
+) -> Result<Option<sink::Written>, SqlError> {
+    // Writes run on blocking threads that hold the transaction; all have ended here.
+    let transaction = Arc::into_inner(transaction)
+        .ok_or_else(|| SqlError::new(ErrorKind::Internal, "a write outlived its statement"))?;
+    match written {
+        Ok(written) => {
+            let committed = tokio::task::spawn_blocking(move || transaction.commit()).await;
+            match committed {
+                Ok(Ok(_)) => Ok(Some(written)),
+                Ok(Err(error)) => Err(SqlError::new(ErrorKind::SerializationFailure, error.to_string())),
+                Err(error) => Err(SqlError::new(ErrorKind::Internal, format!("the commit ended early: {error}"))),
+            }
+        }
+        Err(error) if sink::is_conflict(&error) => {
+            transaction.rollback();
+            Ok(None)
+        }
+        Err(error) => {
+            transaction.rollback();
+            Err(from_datafusion(error, source))
+        }
+    }
+}
+
+fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
+    let tag = match bound.kind {
+        DmlKind::Insert => RowsTag::Insert,
+        DmlKind::Update => RowsTag::Update,
+        DmlKind::Delete => RowsTag::Delete,
+    };
+    match &bound.returning {
+        None => Outcome::Command { tag: tag.after(written.rows) },
+        Some(returning) => {
+            let schema = bound.source.schema().as_arrow();
+            let fields: Vec<_> = returning.clone().map(|at| Arc::clone(&schema.fields()[at])).collect();
+            let described = describe(&datafusion::arrow::datatypes::Schema::new(fields));
+            Outcome::Rows { columns: described, batches: ready(written.returned), tag }
+        }
+    }
+}
+
+/// Binds INSERT, UPDATE or DELETE.
+pub(super) fn bind(
+    context: &StatementContext,
+    parsed: &ast::Statement,
+    planner: &mut PlannerContext,
+) -> PlanResult<BoundDml> {
+    let mut parsed = parsed.clone();
+    crate::pgcatalog::rewrite(&mut parsed, &context.system).map_err(crate::error::external)?;
+    crate::semantics::type_literals(&mut parsed).map_err(crate::error::external)?;
+    match &parsed {
+        ast::Statement::Insert(insert) => dml::bind_insert(context, insert, planner),
+        ast::Statement::Update(update) => dml::bind_update(context, update, planner),
+        ast::Statement::Delete(delete) => dml::bind_delete(context, delete, planner),
+        other => Err(crate::error::external(unsupported(other))),
+    }
+}
+
+async fn produce(
+    context: Arc<StatementContext>,
+    parsed: Arc<ast::Statement>,
+    parameters: Parameters,
+    source: Source,
+    head: oneshot::Sender<Result<Arc<[ColumnDescription]>, SqlError>>,
+    rows: mpsc::Sender<Result<RecordBatch, SqlError>>,
+) {
+    let started = async {
+        let plan = plan_query(&context, &parsed, &parameters)?;
+        let physical = plan_physical(&context, plan).await?;
+        let columns = describe(&physical.schema());
+        Ok((columns, execute_stream(physical, context.state.task_ctx())?))
+    };
+    let mut stream = match started.await {
+        Ok((columns, stream)) => {
+            if head.send(Ok(columns)).is_err() {
+                return;
+            }
+            stream
+        }
+        Err(error) => {
+            // Nobody waits any more if this fails.
+            let _ = head.send(Err(from_datafusion(error, &source)));
+            return;
+        }
+    };
+    while let Some(batch) = stream.next().await {
+        let batch = batch.map_err(|error| from_datafusion(error, &source));
+        let failed = batch.is_err();
+        if matches!(&batch, Ok(batch) if batch.num_rows() == 0) {
+            continue;
+        }
+        if rows.send(batch).await.is_err() || failed {
+            return;
+        }
+    }
+}
+
+/// The logical plan of a query, its parameters filled in.
+pub(super) fn plan_query(
+    context: &StatementContext,
+    parsed: &ast::Statement,
+    parameters: &Parameters,
+) -> PlanResult<LogicalPlan> {
+    let ast::Statement::Query(query) = parsed else {
+        return Err(crate::error::external(unsupported(parsed)));
+    };
+    let plan = context.plan_query((**query).clone(), &mut parameters.planner())?;
+    parameters.fill(plan)
+}
+
+pub(super) async fn plan_physical(
+    context: &StatementContext,
+    plan: LogicalPlan,
+) -> PlanResult<Arc<dyn ExecutionPlan>> {
+    let optimized = context.state.optimize(&plan)?;
+    context.state.query_planner().create_physical_plan(&optimized, &context.state).await
+}
+
+/// The parameters of a run: their types for planning, their values to fill in.
+#[derive(Clone, Default)]
+pub(super) struct Parameters {
+    pub(super) fields: Vec<Option<datafusion::arrow::datatypes::FieldRef>>,
+    pub(super) values: Option<ParamValues>,
+}
+
+impl Parameters {
+    fn of(bound: Option<&Bound<'_>>) -> Self {
+        bound.map(Bound::parameters).unwrap_or_default()
+    }
+
+    pub(super) fn planner(&self) -> PlannerContext {
+        PlannerContext::new().with_prepare_param_data_types(self.fields.clone())
+    }
+
+    fn fill(&self, plan: LogicalPlan) -> PlanResult<LogicalPlan> {
+        match &self.values {
+            Some(values) => plan.replace_params_with_values(values),
+            None => Ok(plan),
+        }
+    }
+
+    pub(super) fn fill_dml(&self, mut bound: BoundDml) -> PlanResult<BoundDml> {
+        bound.source = self.fill(bound.source)?;
+        Ok(bound)
+    }
+}
+
+pub(super) fn unsupported(statement: &ast::Statement) -> SqlError {
+    let text = statement.to_string();
+    let words: Vec<&str> = text.split_whitespace().take(2).collect();
+    SqlError::new(ErrorKind::FeatureNotSupported, format!("{} is not supported", words.join(" ")))
+}
+
+/// An error of DataFusion's at a place in a statement.
+pub(super) fn at<'a>(source: &'a Source) -> impl Fn(DataFusionError) -> SqlError + 'a {
+    move |error| from_datafusion(error, source)
+}

@@ -1,0 +1,384 @@
+//! Settings of a session: SET, RESET, SHOW.
+//!
+//! Known settings are listed in [`KNOWN`] with their defaults and checks; a
+//! name with a dot that is not ours is kept as it is, as PostgreSQL keeps
+//! placeholders for extensions.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use aerostat_types::{ErrorKind, Layout, SqlError};
+
+/// A setting that Aerostat knows.
+pub(crate) struct KnownSetting {
+    pub(crate) name: &'static str,
+    pub(crate) default: &'static str,
+    pub(crate) description: &'static str,
+    check: Check,
+}
+
+enum Check {
+    /// Any text.
+    Text,
+    /// One of these, compared without case; the first spelling is kept.
+    OneOf(&'static [&'static str]),
+    /// A whole number in this range.
+    Integer(i64, i64),
+    /// Milliseconds, or a number with a unit.
+    Duration,
+    /// A name of the time zone database, or an offset.
+    TimeZone,
+    /// What CREATE TABLE takes as layout, or `pairs`.
+    Layout,
+    /// Told, never set.
+    Constant,
+}
+
+const fn known(
+    name: &'static str,
+    default: &'static str,
+    check: Check,
+    description: &'static str,
+) -> KnownSetting {
+    KnownSetting { name, default, description, check }
+}
+
+const ON_OFF: Check = Check::OneOf(&["on", "off"]);
+
+/// Every known setting, in order of names.
+pub(crate) const KNOWN: &[KnownSetting] = &[
+    known("aerostat.default_layout", "column", Check::Layout, "Layout of tables made without one."),
+    known("application_name", "", Check::Text, "Name of the client program."),
+    known("bytea_output", "hex", Check::OneOf(&["hex"]), "Output form of bytea."),
+    known("client_encoding", "UTF8", Check::OneOf(&["UTF8", "UTF-8", "UNICODE"]), "Encoding of the client's texts."),
+    known(
+        "client_min_messages",
+        "notice",
+        Check::OneOf(&["notice", "debug5", "debug4", "debug3", "debug2", "debug1", "log", "warning", "error", "info"]),
+        "Least severity of messages sent to the client.",
+    ),
+    known("datestyle", "ISO, MDY", Check::OneOf(&["ISO, MDY", "ISO", "MDY", "ISO,MDY"]), "Form of dates."),
+    known(
+        "default_transaction_isolation",
+        "read committed",
+        Check::OneOf(&["read committed", "read uncommitted"]),
+        "Isolation of new transactions.",
+    ),
+    known("default_transaction_read_only", "off", Check::OneOf(&["off"]), "Whether new transactions only read."),
+    known("extra_float_digits", "1", Check::Integer(-15, 3), "Digits of floats; any value prints them exactly."),
+    known("idle_in_transaction_session_timeout", "0", Check::Duration, "Longest idle time inside a transaction."),
+    known("integer_datetimes", "on", Check::Constant, "Dates and times are integers."),
+    known("intervalstyle", "postgres", Check::OneOf(&["postgres"]), "Form of intervals."),
+    known("is_superuser", "off", Check::Constant, "Whether the role is a superuser."),
+    known("lock_timeout", "0", Check::Duration, "Longest wait for a lock."),
+    known("max_identifier_length", "63", Check::Constant, "Longest identifier in bytes."),
+    known("row_security", "on", ON_OFF, "Accepted; there are no row policies."),
+    known("search_path", "\"$user\", public", Check::Text, "Schemas searched for unqualified names."),
+    known("server_encoding", "UTF8", Check::Constant, "Encoding of the database."),
+    known("server_version", crate::SERVER_VERSION, Check::Constant, "PostgreSQL version whose behaviour is followed."),
+    known("server_version_num", crate::SERVER_VERSION_NUM, Check::Constant, "The same as a number."),
+    known("session_authorization", "", Check::Constant, "The role that connected."),
+    known("standard_conforming_strings", "on", Check::OneOf(&["on"]), "Backslashes in plain strings are literal."),
+    known("statement_timeout", "0", Check::Duration, "Longest run time of a statement."),
+    known("synchronous_commit", "on", ON_OFF, "Accepted; durability is a property of the database."),
+    known("timezone", "UTC", Check::TimeZone, "Time zone of timestamps with time zone."),
+    known(
+        "transaction_isolation",
+        "read committed",
+        Check::OneOf(&["read committed", "read uncommitted"]),
+        "Isolation of the current transaction.",
+    ),
+    known("transaction_read_only", "off", Check::OneOf(&["off"]), "Whether the current transaction only reads."),
+    known("work_mem", "4MB", Check::Text, "Accepted; memory is budgeted by database."),
+];
+
+/// Settings whose changes the client is told of at once (`ParameterStatus`), in PostgreSQL's spelling.
+pub(crate) const REPORTED: &[(&str, &str)] = &[
+    ("application_name", "application_name"),
+    ("client_encoding", "client_encoding"),
+    ("datestyle", "DateStyle"),
+    ("integer_datetimes", "integer_datetimes"),
+    ("intervalstyle", "IntervalStyle"),
+    ("is_superuser", "is_superuser"),
+    ("server_encoding", "server_encoding"),
+    ("server_version", "server_version"),
+    ("session_authorization", "session_authorization"),
+    ("standard_conforming_strings", "standard_conforming_strings"),
+    ("timezone", "TimeZone"),
+];
+
+/// The settings of one session.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    /// Values that differ from the defaults.
+    values: BTreeMap<String, String>,
+    /// What RESET goes back to: given at connect, or told by the server.
+    start: BTreeMap<String, String>,
+    changed: Vec<String>,
+}
+
+impl Settings {
+    /// Settings at the start of a session: the server's own, then the client's.
+    pub(crate) fn new(told: &[(&str, &str)], options: &[(String, String)]) -> Result<Self, SqlError> {
+        let mut settings = Settings::default();
+        for (name, value) in told {
+            settings.start.insert((*name).to_owned(), (*value).to_owned());
+        }
+        settings.values = settings.start.clone();
+        for (name, value) in options {
+            settings.set(name, std::slice::from_ref(value))?;
+        }
+        settings.start = settings.values.clone();
+        settings.changed.clear();
+        Ok(settings)
+    }
+
+    /// The value of a setting.
+    ///
+    /// # Errors
+    /// `UndefinedObject` when there is none of this name.
+    pub(crate) fn get(&self, name: &str) -> Result<&str, SqlError> {
+        let name = name.to_ascii_lowercase();
+        if let Some(value) = self.values.get(&name) {
+            return Ok(value);
+        }
+        find(&name).map(|known| known.default).ok_or_else(|| unrecognized(&name))
+    }
+
+    /// SET.
+    ///
+    /// # Errors
+    /// The name or the value is not one.
+    pub(crate) fn set(&mut self, name: &str, values: &[String]) -> Result<(), SqlError> {
+        let name = name.to_ascii_lowercase();
+        let value = match find(&name) {
+            Some(known) => known.accept(values)?,
+            None if name.contains('.') && !name.starts_with("aerostat.") => values.join(", "),
+            None => return Err(unrecognized(&name)),
+        };
+        self.changed.push(name.clone());
+        self.values.insert(name, value);
+        Ok(())
+    }
+
+    /// RESET name, or SET name TO DEFAULT.
+    ///
+    /// # Errors
+    /// There is no setting of this name.
+    pub(crate) fn reset(&mut self, name: &str) -> Result<(), SqlError> {
+        let name = name.to_ascii_lowercase();
+        if find(&name).is_none() && !self.values.contains_key(&name) {
+            return Err(unrecognized(&name));
+        }
+        match self.start.get(&name) {
+            Some(value) => self.values.insert(name.clone(), value.clone()),
+            None => self.values.remove(&name),
+        };
+        self.changed.push(name);
+        Ok(())
+    }
+
+    /// RESET ALL.
+    pub(crate) fn reset_all(&mut self) {
+        self.changed.extend(self.values.keys().cloned());
+        self.values = self.start.clone();
+    }
+
+    /// Every setting with its value and description.
+    pub(crate) fn all(&self) -> Vec<(String, String, String)> {
+        let known = KNOWN.iter().map(|known| {
+            let value = self.values.get(known.name).map_or(known.default, String::as_str);
+            (known.name.to_owned(), value.to_owned(), known.description.to_owned())
+        });
+        let custom = self
+            .values
+            .iter()
+            .filter(|(name, _)| find(name).is_none())
+            .map(|(name, value)| (name.clone(), value.clone(), String::new()));
+        known.chain(custom).collect()
+    }
+
+    /// The changes since the last call that the client is to be told of.
+    pub(crate) fn take_reported(&mut self) -> Vec<(String, String)> {
+        let changed = std::mem::take(&mut self.changed);
+        REPORTED
+            .iter()
+            .filter(|(name, _)| changed.iter().any(|changed| changed == name))
+            .filter_map(|(name, shown)| Some(((*shown).to_owned(), self.get(name).ok()?.to_owned())))
+            .collect()
+    }
+
+    /// Schemas searched for unqualified names, unquoted, `$user` not yet replaced.
+    pub(crate) fn search_path(&self) -> Vec<String> {
+        let text = self.get("search_path").unwrap_or("public");
+        text.split(',').map(|part| unquoted(part.trim())).filter(|part| !part.is_empty()).collect()
+    }
+
+    /// The longest run time of a statement; `None` for no limit.
+    pub(crate) fn statement_timeout(&self) -> Option<Duration> {
+        let timeout = self.get("statement_timeout").ok().and_then(parse_duration)?;
+        (!timeout.is_zero()).then_some(timeout)
+    }
+
+    /// The session's time zone.
+    pub(crate) fn time_zone(&self) -> chrono_tz::Tz {
+        self.get("timezone").ok().and_then(parse_time_zone).unwrap_or(chrono_tz::UTC)
+    }
+}
+
+impl KnownSetting {
+    fn accept(&self, values: &[String]) -> Result<String, SqlError> {
+        let value = match values {
+            [value] => value.clone(),
+            _ if self.name == "search_path" => {
+                values.iter().map(|value| format!("\"{}\"", value.replace('"', ""))).collect::<Vec<_>>().join(", ")
+            }
+            _ if self.name == "datestyle" => values.join(", "),
+            _ => {
+                return Err(SqlError::new(
+                    ErrorKind::InvalidParameterValue,
+                    format!("SET {} takes only one argument", self.name),
+                ));
+            }
+        };
+        let invalid = || {
+            SqlError::new(
+                ErrorKind::InvalidParameterValue,
+                format!("invalid value for parameter \"{}\": \"{value}\"", self.name),
+            )
+        };
+        match &self.check {
+            Check::Text => Ok(value),
+            Check::Constant => Err(SqlError::new(
+                ErrorKind::ObjectNotInPrerequisiteState,
+                format!("parameter \"{}\" cannot be changed", self.name),
+            )),
+            Check::OneOf(allowed) => {
+                let lower = value.to_ascii_lowercase();
+                let boolean = match lower.as_str() {
+                    "true" | "yes" | "1" => "on",
+                    "false" | "no" | "0" => "off",
+                    other => other,
+                };
+                let found = allowed.iter().find(|candidate| {
+                    candidate.eq_ignore_ascii_case(&value) || candidate.eq_ignore_ascii_case(boolean)
+                });
+                match found {
+                    // Spellings of the one value there is.
+                    Some(_) if matches!(self.name, "client_encoding" | "datestyle") => Ok(self.default.to_owned()),
+                    Some(found) => Ok((*found).to_owned()),
+                    None => Err(invalid().with_hint(format!("Available values: {}.", allowed.join(", ")))),
+                }
+            }
+            Check::Integer(low, high) => match value.trim().parse::<i64>() {
+                Ok(number) if (*low..=*high).contains(&number) => Ok(number.to_string()),
+                Ok(number) => Err(SqlError::new(
+                    ErrorKind::InvalidParameterValue,
+                    format!("{number} is outside the valid range for parameter \"{}\" ({low} .. {high})", self.name),
+                )),
+                Err(_) => Err(invalid()),
+            },
+            Check::Duration => parse_duration(&value).map(|_| value.clone()).ok_or_else(invalid),
+            Check::TimeZone => parse_time_zone(&value).map(|zone| zone.name().to_owned()).ok_or_else(invalid),
+            Check::Layout if value == "pairs" => Ok(value),
+            Check::Layout => Layout::parse(&value).map(|_| value.clone()).map_err(|error| {
+                SqlError::new(ErrorKind::InvalidParameterValue, error.to_string())
+            }),
+        }
+    }
+}
+
+fn find(name: &str) -> Option<&'static KnownSetting> {
+    KNOWN.iter().find(|known| known.name == name)
+}
+
+fn unrecognized(name: &str) -> SqlError {
+    SqlError::new(ErrorKind::UndefinedObject, format!("unrecognized configuration parameter \"{name}\""))
+}
+
+fn unquoted(part: &str) -> String {
+    match part.strip_prefix('"').and_then(|part| part.strip_suffix('"')) {
+        Some(inner) => inner.replace("\"\"", "\""),
+        None => part.to_ascii_lowercase(),
+    }
+}
+
+/// Milliseconds, or a number with one of PostgreSQL's units.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let factor_us: u64 = match text[digits..].trim() {
+        "" | "ms" => 1_000,
+        "us" => 1,
+        "s" => 1_000_000,
+        "min" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        _ => return None,
+    };
+    // As in PostgreSQL, a setting of milliseconds is a 32-bit integer.
+    let total = number.checked_mul(factor_us).filter(|&us| us / 1_000 <= i32::MAX as u64)?;
+    Some(Duration::from_micros(total))
+}
+
+fn parse_time_zone(text: &str) -> Option<chrono_tz::Tz> {
+    let text = text.trim().trim_matches('\'');
+    if matches!(text.to_ascii_uppercase().as_str(), "Z" | "UTC" | "GMT" | "LOCAL" | "DEFAULT" | "0" | "+00" | "+00:00") {
+        return Some(chrono_tz::UTC);
+    }
+    chrono_tz::TZ_VARIANTS.iter().find(|zone| zone.name().eq_ignore_ascii_case(text)).copied().or_else(|| {
+        // Whole hours east of Greenwich are the Etc zones, whose names count westwards.
+        let hours: i32 = text.parse().ok()?;
+        format!("Etc/GMT{:+}", -hours).parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(settings: &mut Settings, name: &str, value: &str) -> Result<(), SqlError> {
+        settings.set(name, &[value.to_owned()])
+    }
+
+    #[test]
+    fn values_are_checked_and_reported() {
+        let mut settings = Settings::new(&[("is_superuser", "on")], &[]).unwrap();
+        set(&mut settings, "TimeZone", "europe/berlin").unwrap();
+        assert_eq!(settings.get("timezone").unwrap(), "Europe/Berlin");
+        assert_eq!(settings.take_reported(), [("TimeZone".to_owned(), "Europe/Berlin".to_owned())]);
+        assert!(settings.take_reported().is_empty());
+        set(&mut settings, "statement_timeout", "2s").unwrap();
+        assert_eq!(settings.statement_timeout(), Some(Duration::from_secs(2)));
+        settings.reset_all();
+        assert_eq!(settings.statement_timeout(), None);
+        assert_eq!(settings.get("is_superuser").unwrap(), "on");
+        for (name, value) in [
+            ("timezone", "Mars/Olympus"),
+            ("statement_timeout", "-1"),
+            ("statement_timeout", "99999999999"),
+            ("client_encoding", "LATIN1"),
+            ("is_superuser", "on"),
+            ("aerostat.default_layout", "rows"),
+            ("aerostat.nothing", "1"),
+            ("nothing", "1"),
+        ] {
+            assert!(set(&mut settings, name, value).is_err(), "{name} = {value}");
+        }
+        set(&mut settings, "plugin.anything", "x").unwrap();
+        assert_eq!(settings.get("plugin.anything").unwrap(), "x");
+    }
+
+    #[test]
+    fn the_search_path_is_a_list_of_names() {
+        let mut settings = Settings::new(&[], &[]).unwrap();
+        assert_eq!(settings.search_path(), ["$user", "public"]);
+        settings.set("search_path", &["a b".to_owned(), "c".to_owned()]).unwrap();
+        assert_eq!(settings.search_path(), ["a b", "c"]);
+    }
+
+    #[test]
+    fn known_settings_are_in_order() {
+        assert!(KNOWN.is_sorted_by_key(|known| known.name));
+    }
+}

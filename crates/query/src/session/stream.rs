@@ -1,0 +1,141 @@
+//! Rows on their way from the query runtime to the client.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::arrow::array::RecordBatch;
+use futures::{Stream, StreamExt, stream};
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, JoinHandle},
+};
+
+use super::cancel::Cancellation;
+use crate::{
+    api::RowStream,
+    engine::{Observer, StatementRecord},
+};
+
+/// Batches of a result that wait for a client slower than the query.
+pub(super) const RESULT_BATCHES_MAX: usize = 4;
+
+/// Runs on the query runtime until it ends or its handle is dropped.
+pub(super) struct QueryTask<T> {
+    task: JoinHandle<T>,
+}
+
+impl<T> QueryTask<T> {
+    pub(super) fn new(task: JoinHandle<T>) -> Self {
+        Self { task }
+    }
+
+    /// The result; a task that panicked is a defect of ours, not the end of the process.
+    pub(super) async fn result(mut self) -> Result<T, SqlError> {
+        match (&mut self.task).await {
+            Ok(value) => Ok(value),
+            Err(error) => Err(SqlError::new(ErrorKind::Internal, format!("the statement ended early: {error}"))),
+        }
+    }
+}
+
+impl<T> Drop for QueryTask<T> {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Stops a query when the stream of its rows is dropped.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The rows that a task sends, until it ends, is cancelled, or the stream is dropped.
+pub(super) fn received(
+    receiver: mpsc::Receiver<Result<RecordBatch, SqlError>>,
+    task: AbortHandle,
+    cancellation: Cancellation,
+) -> RowStream {
+    struct State {
+        receiver: mpsc::Receiver<Result<RecordBatch, SqlError>>,
+        guard: AbortOnDrop,
+        cancellation: Cancellation,
+        ended: bool,
+    }
+    let state = State { receiver, guard: AbortOnDrop(task), cancellation, ended: false };
+    Box::pin(stream::unfold(state, |mut state| async move {
+        if state.ended {
+            return None;
+        }
+        let next = tokio::select! {
+            biased;
+            error = state.cancellation.stopped() => {
+                state.guard.0.abort();
+                Some(Err(error))
+            }
+            batch = state.receiver.recv() => batch,
+        };
+        state.ended = !matches!(next, Some(Ok(_)));
+        next.map(|item| (item, state))
+    }))
+}
+
+/// Rows that are there already.
+pub(super) fn ready(batches: Vec<RecordBatch>) -> RowStream {
+    Box::pin(stream::iter(batches.into_iter().map(Ok)))
+}
+
+/// Tells the observer when a stream of rows has ended.
+pub(super) fn observed(
+    batches: RowStream,
+    observer: Arc<dyn Observer>,
+    database: String,
+    kind: &'static str,
+    started: Instant,
+) -> RowStream {
+    Box::pin(Observed { batches, observer, database, kind, started, rows: 0, error: None })
+}
+
+struct Observed {
+    batches: RowStream,
+    observer: Arc<dyn Observer>,
+    database: String,
+    kind: &'static str,
+    started: Instant,
+    rows: u64,
+    error: Option<ErrorKind>,
+}
+
+impl Stream for Observed {
+    type Item = Result<RecordBatch, SqlError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = self.batches.poll_next_unpin(context);
+        match &next {
+            Poll::Ready(Some(Ok(batch))) => self.rows += batch.num_rows() as u64,
+            Poll::Ready(Some(Err(error))) => self.error = Some(error.kind),
+            _ => {}
+        }
+        next
+    }
+}
+
+impl Drop for Observed {
+    fn drop(&mut self) {
+        self.observer.statement(&StatementRecord {
+            database: &self.database,
+            kind: self.kind,
+            elapsed: self.started.elapsed(),
+            rows: self.rows,
+            error: self.error,
+        });
+    }
+}

@@ -1,0 +1,70 @@
+//! COMMENT ON.
+
+use aerostat_types::SqlError;
+
+use super::{tokens::Tokens, unsupported};
+use crate::ddl::QualifiedName;
+
+/// COMMENT ON an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommentStatement {
+    /// What it is about.
+    pub target: CommentTarget,
+    /// The comment; `None` and the empty text remove it.
+    pub text: Option<String>,
+}
+
+/// What a comment is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommentTarget {
+    /// A table.
+    Table(QualifiedName),
+    /// A view.
+    View(QualifiedName),
+    /// A column of a table.
+    Column {
+        /// The table.
+        relation: QualifiedName,
+        /// The column.
+        column: String,
+    },
+    /// A schema.
+    Schema(String),
+    /// A database; for [`crate::admin`].
+    Database(String),
+    /// A role; for [`crate::admin`].
+    Role(String),
+}
+
+pub(super) fn parse(tokens: &mut Tokens<'_>) -> Result<CommentStatement, SqlError> {
+    tokens.expect(&["ON"])?;
+    let object = tokens.next_word();
+    let target = match object.as_str() {
+        "TABLE" => CommentTarget::Table(tokens.qualified_name()?),
+        "VIEW" => CommentTarget::View(tokens.qualified_name()?),
+        "COLUMN" => column(tokens)?,
+        "SCHEMA" => CommentTarget::Schema(tokens.name()?),
+        "DATABASE" => CommentTarget::Database(tokens.name()?),
+        "ROLE" => CommentTarget::Role(tokens.name()?),
+        _ => return Err(unsupported::definition(tokens, "COMMENT ON", &object)),
+    };
+    tokens.expect(&["IS"])?;
+    let text = if tokens.accept(&["NULL"]) { None } else { Some(tokens.string()?) };
+    Ok(CommentStatement { target, text: text.filter(|text| !text.is_empty()) })
+}
+
+fn column(tokens: &mut Tokens<'_>) -> Result<CommentTarget, SqlError> {
+    let mut parts = vec![tokens.name()?];
+    while tokens.accept_token(&datafusion::sql::sqlparser::tokenizer::Token::Period) {
+        parts.push(tokens.label()?);
+    }
+    match parts.pop() {
+        Some(column) if !parts.is_empty() => {
+            Ok(CommentTarget::Column { relation: QualifiedName::from_parts(parts)?, column })
+        }
+        _ => Err(tokens.error_before(
+            aerostat_types::ErrorKind::SyntaxError,
+            "column name must be qualified",
+        )),
+    }
+}

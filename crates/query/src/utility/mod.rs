@@ -1,0 +1,183 @@
+//! Statements that are ours from the first token: what `sqlparser` rejects or
+//! mangles, and everything that works on settings, transactions, objects or
+//! the node rather than on rows.
+//!
+//! ```text
+//!  text ──► first word ours? ──no──► Ok(None), and sqlparser takes it
+//!              │ yes
+//!              ▼
+//!           tokens ──► Utility            a small enum, one variant per subject
+//!                  └─► SyntaxError        PostgreSQL's words, with the position
+//!                  └─► FeatureNotSupported  by the feature's name
+//! ```
+//!
+//! | variant | executed by |
+//! |---|---|
+//! | [`Utility::Transaction`], [`Utility::Setting`], [`Utility::Prepared`], [`Utility::Copy`], [`Utility::Maintenance`] | the session |
+//! | [`Utility::Schema`] | [`crate::ddl::execute`] |
+//! | [`Utility::Database`], [`Utility::Role`] | [`crate::admin::Node`] |
+//! | [`Utility::Grant`], [`Utility::Comment`] | by their target: [`crate::ddl`] or [`crate::admin`] |
+//!
+//! `CREATE TABLE` and `CREATE VIEW` stay with `sqlparser`, for they hold
+//! expressions and queries. Positions count characters of the text given to
+//! [`parse`], from 1. Parsing changes nothing and looks nothing up.
+
+mod comment;
+mod copy;
+mod database;
+mod grant;
+mod maintenance;
+mod prepared;
+mod role;
+mod schema;
+mod setting;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod transaction;
+mod unsupported;
+
+use aerostat_types::SqlError;
+
+pub use comment::{CommentStatement, CommentTarget};
+pub use copy::{CopyDirection, CopyStatement, CopySubject, ForceNames};
+pub use database::{DatabaseChange, DatabaseCommand, DatabaseOptions};
+pub use grant::{DatabasePrivilege, GrantStatement, GrantTarget, Grantee};
+pub use maintenance::MaintenanceCommand;
+pub use prepared::PreparedCommand;
+pub use role::{Password, RoleCommand, RoleOptions};
+pub use schema::{DropKind, RelationChange, SchemaCommand, SchemaObject};
+pub use setting::{DiscardTarget, SettingCommand, SettingScope, SettingValue};
+pub use tokens::Fragment;
+pub use transaction::{Isolation, TransactionCommand, TransactionModes};
+
+use tokens::Tokens;
+
+/// A statement that needs no `sqlparser`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Utility {
+    /// BEGIN, COMMIT, ROLLBACK, savepoints, SET TRANSACTION.
+    Transaction(TransactionCommand),
+    /// SET, RESET, SHOW, DISCARD.
+    Setting(SettingCommand),
+    /// PREPARE, EXECUTE, DEALLOCATE.
+    Prepared(PreparedCommand),
+    /// COPY.
+    Copy(CopyStatement),
+    /// CREATE SCHEMA, TRUNCATE, and DROP or ALTER of tables, views and schemas.
+    Schema(SchemaCommand),
+    /// CREATE, ALTER and DROP DATABASE.
+    Database(DatabaseCommand),
+    /// CREATE, ALTER and DROP ROLE, USER or GROUP.
+    Role(RoleCommand),
+    /// GRANT and REVOKE.
+    Grant(GrantStatement),
+    /// COMMENT ON.
+    Comment(CommentStatement),
+    /// VACUUM, ANALYZE, CHECKPOINT, REINDEX.
+    Maintenance(MaintenanceCommand),
+}
+
+impl Utility {
+    /// The command tag that ends the statement. COPY, SHOW and EXECUTE end with their own.
+    pub fn tag(&self) -> &'static str {
+        match self {
+            Utility::Transaction(command) => command.tag(),
+            Utility::Setting(command) => command.tag(),
+            Utility::Prepared(command) => command.tag(),
+            Utility::Copy(_) => "COPY",
+            Utility::Schema(command) => command.tag(),
+            Utility::Database(command) => command.tag(),
+            Utility::Role(command) => command.tag(),
+            Utility::Grant(statement) => statement.tag(),
+            Utility::Comment(_) => "COMMENT",
+            Utility::Maintenance(command) => command.tag(),
+        }
+    }
+
+    /// Whether PostgreSQL refuses the statement inside a transaction block:
+    /// `{tag} cannot run inside a transaction block` (`ActiveTransaction`).
+    pub fn runs_outside_blocks(&self) -> bool {
+        match self {
+            Utility::Database(_) => true,
+            Utility::Maintenance(command) => matches!(command, MaintenanceCommand::Vacuum { .. }),
+            Utility::Setting(SettingCommand::Discard(target)) => *target == DiscardTarget::All,
+            _ => false,
+        }
+    }
+}
+
+/// Parses one statement, without its semicolon or with it. `None` when its
+/// leading words are not ours, so that `sqlparser` takes it.
+///
+/// # Errors
+/// `SyntaxError` in PostgreSQL's words with a position; `FeatureNotSupported`
+/// by name for statements PostgreSQL has and Aerostat has not;
+/// `InvalidParameterValue` for options that cannot be met.
+pub fn parse(text: &str) -> Result<Option<Utility>, SqlError> {
+    let first = tokens::first_word(text);
+    if !LEADING_WORDS.iter().any(|word| first.eq_ignore_ascii_case(word)) {
+        return Ok(None);
+    }
+    let mut tokens = Tokens::new(text)?;
+    let Some(utility) = statement(&mut tokens)? else {
+        return Ok(None);
+    };
+    tokens.end()?;
+    Ok(Some(utility))
+}
+
+/// Words that may begin a statement of ours. Others cost one comparison each.
+const LEADING_WORDS: [&str; 45] = [
+    "ABORT", "ALTER", "ANALYSE", "ANALYZE", "BEGIN", "CALL", "CHECKPOINT", "CLOSE", "CLUSTER",
+    "COMMENT", "COMMIT", "COPY", "CREATE", "DEALLOCATE", "DECLARE", "DISCARD", "DO", "DROP", "END",
+    "EXECUTE", "FETCH", "GRANT", "IMPORT", "LISTEN", "LOAD", "LOCK", "MERGE", "MOVE", "NOTIFY",
+    "PREPARE", "REASSIGN", "REFRESH", "REINDEX", "RELEASE", "RESET", "REVOKE", "ROLLBACK",
+    "SAVEPOINT", "SECURITY", "SET", "SHOW", "START", "TRUNCATE",
+    "UNLISTEN", "VACUUM",
+];
+
+fn statement(tokens: &mut Tokens<'_>) -> Result<Option<Utility>, SqlError> {
+    let word = tokens.next_word();
+    Ok(Some(match word.as_str() {
+        "ABORT" | "BEGIN" | "COMMIT" | "END" | "RELEASE" | "ROLLBACK" | "SAVEPOINT" | "START" => {
+            Utility::Transaction(transaction::parse(tokens, &word)?)
+        }
+        "SET" => setting::parse_set(tokens)?,
+        "SHOW" => Utility::Setting(setting::parse_show(tokens)?),
+        "RESET" => Utility::Setting(setting::parse_reset(tokens)?),
+        "DISCARD" => Utility::Setting(setting::parse_discard(tokens)?),
+        "PREPARE" | "EXECUTE" | "DEALLOCATE" => Utility::Prepared(prepared::parse(tokens, &word)?),
+        "COPY" => Utility::Copy(copy::parse(tokens)?),
+        "GRANT" => Utility::Grant(grant::parse_grant(tokens)?),
+        "REVOKE" => Utility::Grant(grant::parse_revoke(tokens)?),
+        "COMMENT" => Utility::Comment(comment::parse(tokens)?),
+        "TRUNCATE" => Utility::Schema(schema::parse_truncate(tokens)?),
+        "ANALYSE" | "ANALYZE" | "CHECKPOINT" | "REINDEX" | "VACUUM" => {
+            Utility::Maintenance(maintenance::parse(tokens, &word)?)
+        }
+        "CREATE" | "ALTER" | "DROP" => return definition(tokens, &word),
+        _ => return Err(unsupported::statement(tokens, &word)),
+    }))
+}
+
+/// CREATE, ALTER and DROP, by the kind of object.
+fn definition(tokens: &mut Tokens<'_>, verb: &str) -> Result<Option<Utility>, SqlError> {
+    let object = tokens.next_word();
+    Ok(Some(match (verb, object.as_str()) {
+        ("CREATE", "TABLE" | "VIEW" | "OR" | "TEMP" | "TEMPORARY" | "GLOBAL" | "LOCAL") => {
+            return unsupported::creation(tokens, &object).map_or(Ok(None), Err);
+        }
+        ("CREATE", "DATABASE") => Utility::Database(database::parse_create(tokens)?),
+        ("ALTER", "DATABASE") => Utility::Database(database::parse_alter(tokens)?),
+        ("DROP", "DATABASE") => Utility::Database(database::parse_drop(tokens)?),
+        (_, "ROLE" | "USER" | "GROUP") => match role::parse(tokens, verb, &object)? {
+            Some(command) => Utility::Role(command),
+            None => return Err(unsupported::definition(tokens, verb, "USER")),
+        },
+        ("CREATE", "SCHEMA") => Utility::Schema(schema::parse_create(tokens)?),
+        ("ALTER", "TABLE" | "VIEW" | "SCHEMA") => Utility::Schema(schema::parse_alter(tokens, &object)?),
+        ("DROP", "TABLE" | "VIEW" | "SCHEMA") => Utility::Schema(schema::parse_drop(tokens, &object)?),
+        _ => return Err(unsupported::definition(tokens, verb, &object)),
+    }))
+}

@@ -1,0 +1,239 @@
+//! CREATE SCHEMA, TRUNCATE, and DROP and ALTER of tables, views and schemas.
+
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::tokens::Tokens;
+use crate::ddl::QualifiedName;
+
+/// A command about a database's tables, views and schemas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SchemaCommand {
+    /// CREATE SCHEMA.
+    CreateSchema {
+        /// Its name; that of its owner if not given.
+        name: Option<String>,
+        /// AUTHORIZATION; who makes it if not given.
+        owner: Option<String>,
+        /// IF NOT EXISTS.
+        if_not_exists: bool,
+    },
+    /// TRUNCATE.
+    Truncate {
+        /// The tables.
+        tables: Vec<QualifiedName>,
+    },
+    /// DROP TABLE, VIEW or SCHEMA.
+    Drop {
+        /// What is dropped.
+        kind: DropKind,
+        /// IF EXISTS.
+        if_exists: bool,
+        /// CASCADE rather than RESTRICT.
+        cascade: bool,
+        /// Which; a schema's name is in `name`.
+        names: Vec<QualifiedName>,
+    },
+    /// ALTER TABLE, VIEW or SCHEMA.
+    Alter {
+        /// What is altered.
+        object: SchemaObject,
+        /// IF EXISTS.
+        if_exists: bool,
+        /// Which; a schema's name is in `name`.
+        name: QualifiedName,
+        /// How.
+        change: RelationChange,
+    },
+}
+
+impl SchemaCommand {
+    pub(super) fn tag(&self) -> &'static str {
+        match self {
+            SchemaCommand::CreateSchema { .. } => "CREATE SCHEMA",
+            SchemaCommand::Truncate { .. } => "TRUNCATE TABLE",
+            SchemaCommand::Drop { kind, .. } => match kind {
+                SchemaObject::Table => "DROP TABLE",
+                SchemaObject::View => "DROP VIEW",
+                SchemaObject::Schema => "DROP SCHEMA",
+            },
+            SchemaCommand::Alter { object, .. } => match object {
+                SchemaObject::Table => "ALTER TABLE",
+                SchemaObject::View => "ALTER VIEW",
+                SchemaObject::Schema => "ALTER SCHEMA",
+            },
+        }
+    }
+}
+
+/// A kind of object in a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchemaObject {
+    /// A table.
+    Table,
+    /// A view.
+    View,
+    /// A schema.
+    Schema,
+}
+
+/// What DROP drops.
+pub type DropKind = SchemaObject;
+
+impl SchemaObject {
+    /// The word in messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            SchemaObject::Table => "table",
+            SchemaObject::View => "view",
+            SchemaObject::Schema => "schema",
+        }
+    }
+}
+
+/// How ALTER changes an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RelationChange {
+    /// RENAME TO.
+    Rename(String),
+    /// RENAME COLUMN.
+    RenameColumn {
+        /// Its name now.
+        from: String,
+        /// Its name to come.
+        to: String,
+    },
+    /// OWNER TO.
+    Owner(String),
+    /// SET SCHEMA.
+    SetSchema(String),
+}
+
+pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, SqlError> {
+    let if_not_exists = tokens.accept(&["IF", "NOT", "EXISTS"]);
+    let name = if tokens.peek_word() == "AUTHORIZATION" { None } else { Some(tokens.name()?) };
+    let owner = if tokens.accept(&["AUTHORIZATION"]) {
+        Some(role(tokens)?)
+    } else {
+        None
+    };
+    if name.is_none() && owner.is_none() {
+        return Err(tokens.unexpected());
+    }
+    if matches!(tokens.peek_word().as_str(), "CREATE" | "GRANT") {
+        return Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            "CREATE SCHEMA with schema elements is not supported",
+        )
+        .with_hint("Create the schema first, then its objects."));
+    }
+    Ok(SchemaCommand::CreateSchema { name, owner, if_not_exists })
+}
+
+/// A role's name; CURRENT_USER and its like stay words for whoever executes.
+pub(super) fn role(tokens: &mut Tokens<'_>) -> Result<String, SqlError> {
+    match tokens.accept_one(&["CURRENT_USER", "CURRENT_ROLE", "SESSION_USER"]) {
+        Some(word) => Ok(word.to_owned()),
+        None => tokens.name(),
+    }
+}
+
+pub(super) fn parse_truncate(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, SqlError> {
+    tokens.accept(&["TABLE"]);
+    let tables = tokens.list(|tokens| {
+        tokens.accept(&["ONLY"]);
+        let name = tokens.qualified_name()?;
+        tokens.accept_token(&Token::Mul);
+        Ok(name)
+    })?;
+    if tokens.accept_one(&["RESTART", "CONTINUE"]).is_some() {
+        tokens.expect(&["IDENTITY"])?;
+    }
+    // Nothing refers to a table's rows, so CASCADE and RESTRICT mean the same.
+    tokens.accept_one(&["CASCADE", "RESTRICT"]);
+    Ok(SchemaCommand::Truncate { tables })
+}
+
+fn object(word: &str) -> SchemaObject {
+    match word {
+        "TABLE" => SchemaObject::Table,
+        "VIEW" => SchemaObject::View,
+        _ => SchemaObject::Schema,
+    }
+}
+
+fn object_name(tokens: &mut Tokens<'_>, object: SchemaObject) -> Result<QualifiedName, SqlError> {
+    if object == SchemaObject::Schema {
+        return Ok(QualifiedName { database: None, schema: None, name: tokens.name()? });
+    }
+    tokens.qualified_name()
+}
+
+pub(super) fn parse_drop(tokens: &mut Tokens<'_>, word: &str) -> Result<SchemaCommand, SqlError> {
+    let kind = object(word);
+    let if_exists = tokens.accept(&["IF", "EXISTS"]);
+    let names = tokens.list(|tokens| object_name(tokens, kind))?;
+    let cascade = tokens.accept_one(&["CASCADE", "RESTRICT"]) == Some("CASCADE");
+    Ok(SchemaCommand::Drop { kind, if_exists, cascade, names })
+}
+
+pub(super) fn parse_alter(tokens: &mut Tokens<'_>, word: &str) -> Result<SchemaCommand, SqlError> {
+    let object = object(word);
+    let if_exists = object != SchemaObject::Schema && tokens.accept(&["IF", "EXISTS"]);
+    if object == SchemaObject::Table {
+        tokens.accept(&["ONLY"]);
+        if tokens.accept(&["ALL", "IN"]) {
+            return Err(not_supported(word, "ALL IN TABLESPACE"));
+        }
+    }
+    let name = object_name(tokens, object)?;
+    tokens.accept_token(&Token::Mul);
+    let change = change(tokens, word, object)?;
+    Ok(SchemaCommand::Alter { object, if_exists, name, change })
+}
+
+fn change(tokens: &mut Tokens<'_>, word: &str, object: SchemaObject) -> Result<RelationChange, SqlError> {
+    if tokens.accept(&["OWNER"]) {
+        tokens.expect(&["TO"])?;
+        return Ok(RelationChange::Owner(role(tokens)?));
+    }
+    if tokens.accept(&["RENAME"]) {
+        if tokens.accept(&["TO"]) {
+            return Ok(RelationChange::Rename(tokens.name()?));
+        }
+        if object == SchemaObject::Schema {
+            return Err(tokens.unexpected());
+        }
+        if tokens.accept(&["CONSTRAINT"]) {
+            return Err(not_supported(word, "RENAME CONSTRAINT"));
+        }
+        tokens.accept(&["COLUMN"]);
+        let from = tokens.name()?;
+        tokens.expect(&["TO"])?;
+        return Ok(RelationChange::RenameColumn { from, to: tokens.name()? });
+    }
+    if object != SchemaObject::Schema && tokens.accept(&["SET", "SCHEMA"]) {
+        return Ok(RelationChange::SetSchema(tokens.name()?));
+    }
+    let action = tokens.next_word();
+    let action = match action.as_str() {
+        "ADD" | "DROP" | "ALTER" | "SET" | "RESET" | "ENABLE" | "DISABLE" | "VALIDATE" | "CLUSTER" | "INHERIT"
+        | "NO" | "ATTACH" | "DETACH" | "REPLICA" | "FORCE" | "OF" | "NOT" => action,
+        _ => return Err(tokens.unexpected_before(&action)),
+    };
+    let second = tokens.peek_word();
+    let what = match (action.as_str(), second.as_str()) {
+        ("SET", _) if tokens.peek() == Some(&Token::LParen) => "SET storage parameters".to_owned(),
+        ("ADD" | "DROP" | "ALTER" | "SET" | "NO" | "REPLICA", "COLUMN" | "CONSTRAINT" | "PRIMARY" | "CHECK" | "UNIQUE"
+        | "FOREIGN" | "LOGGED" | "UNLOGGED" | "TABLESPACE" | "INHERIT" | "IDENTITY" | "WITHOUT" | "ACCESS") => {
+            format!("{action} {second}")
+        }
+        ("ADD" | "DROP" | "ALTER", _) => format!("{action} COLUMN"),
+        _ => action,
+    };
+    Err(not_supported(word, &what))
+}
+
+fn not_supported(object: &str, what: &str) -> SqlError {
+    SqlError::new(ErrorKind::FeatureNotSupported, format!("ALTER {object} … {what} is not supported"))
+}

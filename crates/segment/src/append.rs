@@ -1,0 +1,389 @@
+//! The writer's side of a segment: appending rows and stamping them.
+//!
+//! Rows are appended in chunks that never cross a version block (1,024 rows), so
+//! a chunk is in one vector too and fits the L1 cache column by column. Nothing
+//! is visible before `publish` at the very end, so an error, or a full heap,
+//! leaves the segment as it was but for some wasted heap.
+
+use std::{ops::Range, sync::Arc};
+
+use aerostat_types::VALUE_BYTES_MAX;
+use arrow_array::{Array, ArrayRef};
+
+use crate::{
+    ARENA_BYTES_MAX, BLOCK_ROWS, Forwarding, Keys, Segment, SegmentError, SegmentSchema, Selection, VECTOR_ROWS,
+    arena::{Arena, Writer},
+    index,
+    intern::{INLINE_BYTES_MAX, short_slot},
+    nulls::Nulls,
+    order::{Scalar, prefix_key},
+    plan,
+    source::{Source, Strings, Values},
+    stamp::END_NONE,
+    versions::{Side, Versions},
+    zone,
+};
+
+/// What an append did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Number of the first appended row.
+    pub first: u32,
+    /// Appended rows.
+    pub count: u32,
+    /// Rows were left over, because rows or heap ran out.
+    pub full: bool,
+}
+
+/// The one writer of a segment. Holds the latch until dropped.
+pub struct SegmentWriter<'a> {
+    segment: &'a Segment,
+    writer: Writer<'a>,
+}
+
+impl<'a> SegmentWriter<'a> {
+    pub(crate) fn new(segment: &'a Segment, writer: Writer<'a>) -> SegmentWriter<'a> {
+        SegmentWriter { segment, writer }
+    }
+
+    /// The segment.
+    pub fn segment(&self) -> &'a Segment {
+        self.segment
+    }
+
+    /// Appends rows `rows` of `columns`, all stamped `begin`, as far as they fit, and
+    /// publishes them. There is a column for each attribute, of its
+    /// [`aerostat_types::SqlType::arrow`] type; texts and byte strings may come in any of
+    /// Arrow's forms. `keys` are those of *all* rows of the columns. Whether a key is
+    /// there already is the caller's to check.
+    ///
+    /// # Errors
+    /// A column of another type, a NULL where none may be, a value that is too long or out
+    /// of range, a row too wide for any segment. Nothing is appended then.
+    pub fn append(
+        &mut self,
+        columns: &[ArrayRef],
+        rows: Range<usize>,
+        keys: &Keys,
+        begin: u64,
+    ) -> Result<Appended, SegmentError> {
+        let first = self.segment.rows();
+        let appended = self.store(columns, rows.clone(), keys)?;
+        self.stamp_new(first, appended.count, begin, END_NONE);
+        self.writer.publish(first + appended.count);
+        Ok(appended)
+    }
+
+    /// Appends rows of another segment, ascending, with the stamps they have now, as far as
+    /// they fit. That segment has the same attributes and key; groups may differ. The caller
+    /// holds its latch too, so that no stamp changes between copy and retirement.
+    ///
+    /// # Errors
+    /// A row too wide for any segment, which cannot be since it is in one.
+    ///
+    /// # Panics
+    /// When the attributes differ.
+    pub fn append_rows_from(&mut self, other: &Arc<Segment>, rows: &[u32]) -> Result<Appended, SegmentError> {
+        let first = self.segment.rows();
+        let mut count = 0;
+        for part in rows.chunks(VECTOR_ROWS as usize) {
+            let selection = Selection::Rows(part.to_vec());
+            let columns: Vec<ArrayRef> =
+                (0..other.schema().attributes().len()).map(|at| other.gather(at, &selection)).collect();
+            let keys = Keys::encode(self.segment.schema(), &columns)?;
+            let at = self.segment.rows();
+            let appended = self.store(&columns, 0..part.len(), &keys)?;
+            let mut from = 0;
+            let copied = &part[..appended.count as usize];
+            for run in copied.chunk_by(|&a, &b| other.stamps(a) == other.stamps(b)) {
+                let (begin, end) = other.stamps(run[0]);
+                self.stamp_new(at + from, run.len() as u32, begin, end);
+                from += run.len() as u32;
+            }
+            self.writer.publish(at + appended.count);
+            count += appended.count;
+            if appended.full {
+                return Ok(Appended { first, count, full: true });
+            }
+        }
+        Ok(Appended { first, count, full: false })
+    }
+
+    /// Replaces the begin stamp of published rows. Adjacent rows are best stamped in one
+    /// call: a block whose rows get one stamp at once keeps needing no array.
+    pub fn set_begin(&mut self, rows: Range<u32>, stamp: u64) {
+        self.set(Side::Begin, rows, stamp);
+    }
+
+    /// Replaces the end stamp of a published row.
+    pub fn set_end(&mut self, row: u32, stamp: u64) {
+        self.set(Side::End, row..row + 1, stamp);
+    }
+
+    /// Replaces the end stamp of published rows.
+    pub fn set_ends(&mut self, rows: Range<u32>, stamp: u64) {
+        self.set(Side::End, rows, stamp);
+    }
+
+    /// Says where the rows have gone. From now on the segment takes no more rows; readers
+    /// that hold it may finish.
+    ///
+    /// # Panics
+    /// When the segment is retired already.
+    pub fn retire(&mut self, forwarding: Forwarding) {
+        self.writer.forget_interned();
+        self.segment.set_forwarding(forwarding);
+    }
+
+    fn set(&mut self, side: Side, rows: Range<u32>, stamp: u64) {
+        let known = self.segment.rows();
+        assert!(rows.end <= known, "rows {rows:?} of {known} published");
+        Versions::of(self.arena()).assign(side, rows, stamp, known);
+    }
+
+    /// Stamps rows that are not published, and are the next after all that have a stamp.
+    fn stamp_new(&mut self, first: u32, count: u32, begin: u64, end: u64) {
+        let versions = Versions::of(self.arena());
+        versions.assign(Side::Begin, first..first + count, begin, first);
+        versions.assign(Side::End, first..first + count, end, first);
+    }
+
+    fn arena(&self) -> &'a Arena {
+        self.writer.arena()
+    }
+
+    /// Stores values, zones and index entries of as many rows as fit, unpublished.
+    fn store(&mut self, columns: &[ArrayRef], rows: Range<usize>, keys: &Keys) -> Result<Appended, SegmentError> {
+        let schema = self.segment.schema();
+        assert!(!self.segment.is_retired(), "a retired segment takes no rows");
+        assert!(columns.iter().all(|column| rows.end <= column.len()), "rows of the columns");
+        let sources = Source::all(columns, schema.attributes())?;
+        check_nulls(&sources, schema, &rows)?;
+        let first = self.segment.rows();
+        let room = (self.segment.capacity() - first) as usize;
+        let wanted = rows.len().min(room);
+        let mut done = 0;
+        while done < wanted {
+            let row = first + done as u32;
+            let to_block_end = (BLOCK_ROWS - row % BLOCK_ROWS) as usize;
+            let chunk = Chunk { from: rows.start + done, row, len: (wanted - done).min(to_block_end) };
+            let fitted = self.store_chunk(&sources, chunk)?;
+            done += fitted;
+            if fitted < chunk.len {
+                break;
+            }
+        }
+        if done == 0 && !rows.is_empty() && first == 0 {
+            self.refuse_wider_than_any(&sources, rows.start)?;
+        }
+        if !schema.key().is_empty() {
+            let cells = self.arena().index();
+            for nth in 0..done {
+                index::insert(cells, keys.get(rows.start + nth).0, first + nth as u32);
+            }
+        }
+        let full = done < rows.len();
+        if full {
+            self.writer.forget_interned();
+        }
+        Ok(Appended { first, count: done as u32, full })
+    }
+
+    /// An empty segment has no room for the row: would any?
+    fn refuse_wider_than_any(&self, sources: &[Source<'_>], row: usize) -> Result<(), SegmentError> {
+        let heap_bytes = row_heap_bytes(sources, row)?;
+        let bytes = plan::fixed_bytes(self.segment.schema(), 1) + heap_bytes;
+        if bytes > ARENA_BYTES_MAX { Err(SegmentError::RowTooWide { row, bytes }) } else { Ok(()) }
+    }
+
+    /// Gives the rows that fit, fewer than the chunk's when the heap is full.
+    fn store_chunk(&mut self, sources: &[Source<'_>], chunk: Chunk) -> Result<usize, SegmentError> {
+        let mut fit = chunk;
+        // Variable attributes first: they decide how many rows there is heap for.
+        for (attribute, source) in sources.iter().enumerate() {
+            if let Values::Variable(strings) = source.values {
+                fit.len = self.store_variable(attribute, strings, source, fit)?;
+            }
+        }
+        for (attribute, source) in sources.iter().enumerate() {
+            self.store_fixed(attribute, source, fit)?;
+            self.store_nulls(attribute, source, fit);
+        }
+        Ok(fit.len)
+    }
+
+    fn store_nulls(&mut self, attribute: usize, source: &Source<'_>, chunk: Chunk) {
+        let Some(nulls) = Nulls::of(self.arena(), attribute) else { return };
+        match source.nulls {
+            Some(bits) if bits.slice(chunk.from, chunk.len).null_count() > 0 => {
+                nulls.store(chunk.row, chunk.len as u32, |at| bits.is_null(chunk.from + at as usize));
+                zone::widen(self.arena(), chunk.vector(), attribute, None, true);
+            }
+            _ => nulls.clear(chunk.row, chunk.len as u32),
+        }
+    }
+
+    fn store_fixed(&mut self, attribute: usize, source: &Source<'_>, chunk: Chunk) -> Result<(), SegmentError> {
+        let rows = chunk.from..chunk.from + chunk.len;
+        match source.values {
+            Values::I16(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
+            Values::I32(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
+            Values::I64(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
+            Values::I128(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
+            Values::F32(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
+            Values::F64(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
+            Values::Interval(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
+            Values::Bool(array) => {
+                self.store_converted(attribute, source, chunk, |row| Some(u8::from(array.value(row))))?;
+            }
+            Values::Bytes16(array) => {
+                self.store_converted(attribute, source, chunk, |row| <[u8; 16]>::try_from(array.value(row)).ok())?;
+            }
+            Values::Narrow(values) => {
+                self.store_converted(attribute, source, chunk, |row| i64::try_from(values[row]).ok())?;
+            }
+            Values::Variable(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Stores values that need a conversion first, which fails on values out of range.
+    fn store_converted<T: Scalar>(
+        &mut self,
+        attribute: usize,
+        source: &Source<'_>,
+        chunk: Chunk,
+        convert: impl Fn(usize) -> Option<T>,
+    ) -> Result<(), SegmentError> {
+        let mut values = [T::default(); BLOCK_ROWS as usize];
+        let values = &mut values[..chunk.len];
+        for (row, value) in (chunk.from..).zip(values.iter_mut()) {
+            *value = match convert(row) {
+                Some(converted) => converted,
+                // What lies under a NULL is anything.
+                None if source.is_null(row) => T::default(),
+                None => return Err(SegmentError::ValueOutOfRange { attribute }),
+            };
+        }
+        self.store_scalars(attribute, source, chunk, values);
+        Ok(())
+    }
+
+    /// Stores values in the form of their slots, zeros for NULLs.
+    fn store_scalars<T: Scalar>(&mut self, attribute: usize, source: &Source<'_>, chunk: Chunk, values: &[T]) {
+        let bounds = if source.nulls.is_none() {
+            self.writer.store(attribute, chunk.row, values);
+            bounds_of(values.iter().map(|value| value.rank()))
+        } else {
+            let mut cleared = [T::default(); BLOCK_ROWS as usize];
+            let cleared = &mut cleared[..chunk.len];
+            for (nth, value) in cleared.iter_mut().enumerate() {
+                if !source.is_null(chunk.from + nth) {
+                    *value = values[nth];
+                }
+            }
+            self.writer.store(attribute, chunk.row, cleared);
+            let present = (0..chunk.len).filter(|nth| !source.is_null(chunk.from + nth));
+            bounds_of(present.map(|nth| values[nth].rank()))
+        };
+        if let Some((min, max)) = bounds {
+            let bounds = (T::order_key(min), T::order_key(max));
+            zone::widen(self.arena(), chunk.vector(), attribute, Some(bounds), false);
+        }
+    }
+
+    /// Gives the rows that there was heap for.
+    fn store_variable(
+        &mut self,
+        attribute: usize,
+        strings: Strings<'_>,
+        source: &Source<'_>,
+        chunk: Chunk,
+    ) -> Result<usize, SegmentError> {
+        let mut slots = [0u64; BLOCK_ROWS as usize];
+        let mut bounds: Option<(u64, u64)> = None;
+        let mut fitted = chunk.len;
+        for (nth, slot) in slots[..chunk.len].iter_mut().enumerate() {
+            let row = chunk.from + nth;
+            if source.is_null(row) {
+                continue;
+            }
+            let value = strings.get(row);
+            if value.len() <= INLINE_BYTES_MAX {
+                *slot = short_slot(value);
+            } else if value.len() > VALUE_BYTES_MAX {
+                return Err(SegmentError::ValueTooLong { attribute, row, bytes: value.len() });
+            } else if let Some(long) = self.writer.intern(value) {
+                *slot = long;
+            } else {
+                fitted = nth;
+                break;
+            }
+            let key = prefix_key(value);
+            bounds = Some(bounds.map_or((key, key), |(min, max)| (min.min(key), max.max(key))));
+        }
+        self.writer.store(attribute, chunk.row, &slots[..fitted]);
+        zone::widen(self.arena(), chunk.vector(), attribute, bounds, false);
+        Ok(fitted)
+    }
+}
+
+/// Rows of the source columns that go to rows of one version block.
+#[derive(Clone, Copy)]
+struct Chunk {
+    /// First row in the columns.
+    from: usize,
+    /// First row in the segment.
+    row: u32,
+    len: usize,
+}
+
+impl Chunk {
+    fn vector(self) -> u32 {
+        self.row / VECTOR_ROWS
+    }
+}
+
+fn bounds_of<R: Ord + Copy>(mut ranks: impl Iterator<Item = R>) -> Option<(R, R)> {
+    let first = ranks.next()?;
+    Some(ranks.fold((first, first), |(min, max), rank| (min.min(rank), max.max(rank))))
+}
+
+fn check_nulls(sources: &[Source<'_>], schema: &SegmentSchema, rows: &Range<usize>) -> Result<(), SegmentError> {
+    for (attribute, source) in sources.iter().enumerate() {
+        let has_null = || source.nulls.is_some_and(|bits| bits.slice(rows.start, rows.len()).null_count() > 0);
+        if !schema.attributes()[attribute].nullable && has_null() {
+            return Err(SegmentError::NullValue { attribute });
+        }
+    }
+    Ok(())
+}
+
+/// Heap bytes of a row when none of its values is there yet.
+fn row_heap_bytes(sources: &[Source<'_>], row: usize) -> Result<usize, SegmentError> {
+    let mut sum = 0;
+    for (attribute, source) in sources.iter().enumerate() {
+        if let Values::Variable(strings) = source.values
+            && !source.is_null(row)
+        {
+            let bytes = strings.get(row).len();
+            if bytes > VALUE_BYTES_MAX {
+                return Err(SegmentError::ValueTooLong { attribute, row, bytes });
+            }
+            sum += if bytes > INLINE_BYTES_MAX { bytes } else { 0 };
+        }
+    }
+    Ok(sum)
+}
+
+impl SegmentSchema {
+    /// The heap bytes that these rows need at most: the lengths of all values too long for
+    /// their slots. Equal values mostly share, so less may do.
+    ///
+    /// # Errors
+    /// A column of another type, or a value longer than a value may be.
+    pub fn heap_bytes(&self, columns: &[ArrayRef], rows: Range<usize>) -> Result<usize, SegmentError> {
+        let sources = Source::all(columns, self.attributes())?;
+        rows.map(|row| row_heap_bytes(&sources, row)).sum()
+    }
+}

@@ -1,0 +1,132 @@
+//! Arrow buffers and views over published bytes of a segment, without a copy.
+//!
+//! An Arrow buffer is immutable bytes plus an owner that keeps them alive. The
+//! bytes below the arena's watermarks are immutable, and the owner is the
+//! segment itself.
+
+use std::{ptr::NonNull, sync::Arc};
+
+use arrow_array::{
+    BinaryViewArray, StringViewArray,
+    types::{ByteViewType, BinaryViewType, StringViewType},
+    GenericByteViewArray,
+};
+use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer, ScalarBuffer};
+
+use crate::{Segment, arena::Plain};
+
+/// Rows `from..to` of an attribute as an Arrow buffer, when they lie side by side.
+pub(crate) fn column<T: Plain + ArrowNativeType>(
+    segment: &Arc<Segment>,
+    attribute: usize,
+    from: usize,
+    to: usize,
+) -> Option<ScalarBuffer<T>> {
+    let values = segment.arena().slots::<T>(attribute).part(from, to).as_slice()?;
+    let len = size_of_val(values);
+    let owner = Arc::clone(segment);
+    // SAFETY: a slice's address is not null and valid for its size; as_slice gave published
+    // bytes, which do not change, of the arena that `owner` keeps alive.
+    let buffer = unsafe { Buffer::from_custom_allocation(NonNull::from(values).cast(), len, owner) };
+    Some(ScalarBuffer::new(buffer, 0, len / size_of::<T>()))
+}
+
+/// Bytes `from..to` of the published heap as an Arrow buffer.
+fn heap(segment: &Arc<Segment>, from: usize, to: usize) -> Buffer {
+    let bytes = &segment.arena().heap()[from..to];
+    let owner = Arc::clone(segment);
+    // SAFETY: as in `column`.
+    unsafe { Buffer::from_custom_allocation(NonNull::from(bytes).cast(), bytes.len(), owner) }
+}
+
+/// Views over a segment's heap, in the making. Keeps the invariant that every view
+/// was made from a slot of one text attribute (or one bytea attribute) of the segment.
+pub(crate) struct Views<'a> {
+    segment: &'a Arc<Segment>,
+    attribute: usize,
+    views: Vec<u128>,
+    /// The part of the heap that views point to.
+    from: usize,
+    to: usize,
+}
+
+impl<'a> Views<'a> {
+    /// The views of an attribute's values at these rows.
+    pub(crate) fn of(segment: &'a Arc<Segment>, attribute: usize, rows: impl Iterator<Item = u32>) -> Views<'a> {
+        let slots = segment.arena().slots::<u64>(attribute);
+        let heap = segment.arena().heap();
+        let (mut from, mut to) = (usize::MAX, 0);
+        let views = rows
+            .map(|row| {
+                let (view, span) = view_of(slots.get(row as usize), heap);
+                if let Some((start, end)) = span {
+                    (from, to) = (from.min(start), to.max(end));
+                }
+                view
+            })
+            .collect();
+        Views { segment, attribute, views, from: from.min(to), to }
+    }
+
+    /// As a text array.
+    ///
+    /// # Panics
+    /// When the attribute holds no text.
+    pub(crate) fn into_text(self, nulls: Option<NullBuffer>) -> StringViewArray {
+        assert!(self.segment.schema().attributes()[self.attribute].ty.is_text(), "a text attribute");
+        // SAFETY (the UTF-8 part): slots of text attributes are made from Arrow text arrays,
+        // or were checked by attach.
+        unsafe { self.into_array::<StringViewType>(nulls) }
+    }
+
+    /// As an array of bytes.
+    pub(crate) fn into_bytes(self, nulls: Option<NullBuffer>) -> BinaryViewArray {
+        // SAFETY: bytes need no encoding.
+        unsafe { self.into_array::<BinaryViewType>(nulls) }
+    }
+
+    /// # Safety
+    /// The values are valid for `T`: UTF-8 for text.
+    unsafe fn into_array<T: ByteViewType>(mut self, nulls: Option<NullBuffer>) -> GenericByteViewArray<T> {
+        // Only the span in use is handed out, so that whoever accounts for the array's
+        // memory does not see the whole heap.
+        let mut buffers = Vec::new();
+        if self.from < self.to {
+            buffers.push(heap(self.segment, self.from, self.to));
+            for view in &mut self.views {
+                let long = *view as u32 > VIEW_INLINE_BYTES_MAX;
+                *view -= u128::from(long) * ((self.from as u128) << 96);
+            }
+        }
+        assert!(nulls.as_ref().is_none_or(|nulls| nulls.len() == self.views.len()), "a bit per view");
+        // SAFETY: a view of up to 12 bytes is inline and zero-padded; a longer one has its
+        // prefix, buffer 0, and an offset within from..to, rebased to from; the nulls are as
+        // many as the views (asserted); the values are valid for T (caller).
+        unsafe { GenericByteViewArray::new_unchecked(ScalarBuffer::from(self.views), buffers, nulls) }
+    }
+}
+
+/// An Arrow view holds values up to this length itself.
+const VIEW_INLINE_BYTES_MAX: u32 = 12;
+
+/// The Arrow view of a slot, with the heap offset as its offset; and the heap bytes it
+/// points to, if it does.
+fn view_of(slot: u64, heap: &[u8]) -> (u128, Option<(usize, usize)>) {
+    use crate::intern::SlotForm;
+    match SlotForm::of(slot) {
+        SlotForm::Short { len, bytes } => (u128::from(bytes) << 32 | len as u128, None),
+        SlotForm::Long { len, offset } => {
+            let value = &heap[offset..offset + len];
+            let first = value.first_chunk::<8>().map_or(0, |first| u64::from_le_bytes(*first));
+            if len > VIEW_INLINE_BYTES_MAX as usize {
+                let prefix = u128::from(first as u32);
+                ((offset as u128) << 96 | prefix << 32 | len as u128, Some((offset, offset + len)))
+            } else {
+                // The last four bytes overlap the first eight where the value is shorter than 12.
+                let last = value.last_chunk::<4>().map_or(0, |last| u128::from(u32::from_le_bytes(*last)));
+                let bytes = u128::from(first) | last << (8 * (len - 4));
+                (bytes << 32 | len as u128, None)
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Gather: the selected values of an attribute as an Arrow array of
+//! [`aerostat_types::SqlType::arrow`].
+//!
+//! A range over values that lie side by side in their Arrow form is handed out
+//! without a copy. Long texts are never copied: a view points into the heap.
+
+use std::sync::Arc;
+
+use aerostat_types::{Physical, SqlType};
+use arrow_array::{
+    ArrayRef, ArrowPrimitiveType, BooleanArray, FixedSizeBinaryArray, PrimitiveArray,
+    types::{
+        Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+        IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
+    },
+};
+use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
+use arrow_schema::DataType;
+
+use crate::{
+    Segment, Selection,
+    arena::{Plain, Slots},
+    buffer::{self, Views},
+    nulls::Nulls,
+};
+
+/// See [`Segment::gather`].
+pub(crate) fn gather(segment: &Arc<Segment>, attribute: usize, selection: &Selection) -> ArrayRef {
+    let ty = segment.schema().attributes()[attribute].ty;
+    // The slots first: they acquire the row count, which covers the null bits.
+    let source = Source { segment, attribute, selection };
+    match ty {
+        SqlType::Boolean => source.booleans(),
+        SqlType::SmallInt => source.primitive::<Int16Type>(ty),
+        SqlType::Integer => source.primitive::<Int32Type>(ty),
+        SqlType::BigInt => source.primitive::<Int64Type>(ty),
+        SqlType::Real => source.primitive::<Float32Type>(ty),
+        SqlType::Double => source.primitive::<Float64Type>(ty),
+        SqlType::Numeric { .. } if ty.physical() == Physical::I64 => source.narrow_decimals(ty),
+        SqlType::Numeric { .. } => source.primitive::<Decimal128Type>(ty),
+        SqlType::Date => source.primitive::<Date32Type>(ty),
+        SqlType::Time => source.primitive::<Time64MicrosecondType>(ty),
+        SqlType::Timestamp | SqlType::TimestampTz => source.primitive::<TimestampMicrosecondType>(ty),
+        SqlType::Interval => source.primitive::<IntervalMonthDayNanoType>(ty),
+        SqlType::Uuid => source.uuids(),
+        SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text => {
+            Arc::new(Views::of(segment, attribute, selection.iter()).into_text(source.nulls()))
+        }
+        SqlType::Bytea => Arc::new(Views::of(segment, attribute, selection.iter()).into_bytes(source.nulls())),
+    }
+}
+
+struct Source<'a> {
+    segment: &'a Arc<Segment>,
+    attribute: usize,
+    selection: &'a Selection,
+}
+
+impl Source<'_> {
+    fn slots<T: Plain>(&self) -> Slots<'_, T> {
+        self.segment.arena().slots(self.attribute)
+    }
+
+    fn nulls(&self) -> Option<NullBuffer> {
+        Nulls::within(self.segment.arena(), self.attribute, self.selection)?.gather(self.selection)
+    }
+
+    /// The selected values, converted.
+    fn collect<T: Plain, U>(&self, convert: impl Fn(T) -> U) -> Vec<U> {
+        let slots = self.slots::<T>();
+        match self.selection {
+            Selection::Range(rows) => {
+                slots.part(rows.start as usize, rows.end as usize).iter().map(convert).collect()
+            }
+            Selection::Rows(rows) => rows.iter().map(|&row| convert(slots.get(row as usize))).collect(),
+        }
+    }
+
+    /// Values whose slot is their Arrow form.
+    fn primitive<T: ArrowPrimitiveType<Native: Plain>>(&self, ty: SqlType) -> ArrayRef {
+        let values = self.shared().unwrap_or_else(|| ScalarBuffer::from(self.collect(|value: T::Native| value)));
+        self.finish::<T>(values, ty.arrow())
+    }
+
+    /// Decimals that are stored in eight bytes.
+    fn narrow_decimals(&self, ty: SqlType) -> ArrayRef {
+        self.finish::<Decimal128Type>(ScalarBuffer::from(self.collect(|value: i64| i128::from(value))), ty.arrow())
+    }
+
+    fn finish<T: ArrowPrimitiveType>(&self, values: ScalarBuffer<T::Native>, data_type: DataType) -> ArrayRef {
+        Arc::new(PrimitiveArray::<T>::new(values, self.nulls()).with_data_type(data_type))
+    }
+
+    /// The values as they lie, when they can be shared.
+    fn shared<T: Plain + ArrowNativeType>(&self) -> Option<ScalarBuffer<T>> {
+        let Selection::Range(rows) = self.selection else { return None };
+        buffer::column(self.segment, self.attribute, rows.start as usize, rows.end as usize)
+    }
+
+    fn booleans(&self) -> ArrayRef {
+        let slots = self.slots::<u8>();
+        let bits = match self.selection {
+            Selection::Range(rows) => {
+                let part = slots.part(rows.start as usize, rows.end as usize);
+                BooleanBuffer::collect_bool(part.len(), |at| part.get(at) != 0)
+            }
+            Selection::Rows(rows) => BooleanBuffer::collect_bool(rows.len(), |at| slots.get(rows[at] as usize) != 0),
+        };
+        Arc::new(BooleanArray::new(bits, self.nulls()))
+    }
+
+    fn uuids(&self) -> ArrayRef {
+        let values = self.collect(|value: [u8; 16]| value).into_flattened();
+        Arc::new(FixedSizeBinaryArray::new(16, Buffer::from_vec(values), self.nulls()))
+    }
+}

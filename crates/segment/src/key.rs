@@ -1,0 +1,350 @@
+//! Keys: the key attributes of a row as bytes whose order is the SQL order of
+//! the rows (memcomparable), so that a key is compared with `memcmp` whatever
+//! its attributes.
+//!
+//! | attribute | bytes |
+//! |---|---|
+//! | boolean | 0 or 1 |
+//! | integers, dates, times, decimals | big-endian, sign bit flipped |
+//! | floats | 8 bytes: the rank; −0 as 0, NaN the greatest |
+//! | uuid | as it is |
+//! | interval | 16 bytes: nanoseconds in all, so that `1 mon` equals `30 days` |
+//! | text, bytea | bytes, 00 written as 00 FF, ended by 00 00 |
+//!
+//! A key is not in the segment: it is derived from the row's attributes.
+
+use std::{fmt, ops::Deref};
+
+use aerostat_types::Physical;
+use arrow_array::{Array, ArrayRef};
+
+use crate::{
+    Literal, SegmentError, SegmentSchema,
+    arena::Arena,
+    intern::with_value,
+    order::{Scalar, rank_of_f64},
+    source::{Source, Values},
+};
+
+/// A key of its own.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Vec<u8>);
+
+/// A borrowed key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyRef<'a>(pub &'a [u8]);
+
+impl Key {
+    /// A key from its bytes.
+    pub fn from_bytes(bytes: Vec<u8>) -> Key {
+        Key(bytes)
+    }
+
+    /// The borrowed form.
+    pub fn borrow(&self) -> KeyRef<'_> {
+        KeyRef(&self.0)
+    }
+
+    /// The key of these values, one for each key attribute, in key order. `None` when a
+    /// value is not of the attribute's kind or beyond its range: no row has such a key.
+    pub fn encode(schema: &SegmentSchema, values: &[Literal]) -> Option<Key> {
+        if values.len() != schema.key().len() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        for (&attribute, value) in schema.key().iter().zip(values) {
+            put_literal(&mut bytes, schema.physical(attribute), value)?;
+        }
+        Some(Key(bytes))
+    }
+}
+
+impl Deref for Key {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl KeyRef<'_> {
+    /// A copy of its own.
+    pub fn to_key(self) -> Key {
+        Key(self.0.to_vec())
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.borrow().fmt(f)
+    }
+}
+
+impl fmt::Debug for KeyRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(")")
+    }
+}
+
+/// The keys of all rows of a batch.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    len: usize,
+    bytes: Vec<u8>,
+    ends: Ends,
+}
+
+#[derive(Clone, Debug)]
+enum Ends {
+    /// Every key has this many bytes.
+    Fixed(usize),
+    /// The end of each key in `bytes`.
+    Each(Vec<usize>),
+}
+
+impl Keys {
+    /// The keys of all rows of `columns`, the columns of all attributes in order. Of a
+    /// schema without key every row has the empty key.
+    ///
+    /// # Errors
+    /// A column of another type than its attribute, a NULL in a key column, or a decimal
+    /// out of range.
+    pub fn encode(schema: &SegmentSchema, columns: &[ArrayRef]) -> Result<Keys, SegmentError> {
+        let len = columns.first().map_or(0, |column| column.len());
+        let mut sources = Vec::with_capacity(schema.key().len());
+        for &attribute in schema.key() {
+            let source = Source::of(&columns[attribute], attribute, schema.attributes()[attribute])?;
+            if source.nulls.is_some() {
+                return Err(SegmentError::NullValue { attribute });
+            }
+            sources.push((attribute, source.values));
+        }
+        let widths: Option<Vec<usize>> = sources.iter().map(|(_, values)| fixed_width(values)).collect();
+        match widths {
+            Some(widths) => encode_fixed(len, &sources, &widths),
+            None => encode_each(len, &sources),
+        }
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A row's key.
+    pub fn get(&self, row: usize) -> KeyRef<'_> {
+        assert!(row < self.len, "row {row} of {}", self.len);
+        KeyRef(match &self.ends {
+            Ends::Fixed(width) => &self.bytes[row * width..(row + 1) * width],
+            Ends::Each(ends) => &self.bytes[row.checked_sub(1).map_or(0, |before| ends[before])..ends[row]],
+        })
+    }
+
+    /// The keys in order of rows.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = KeyRef<'_>> + '_ {
+        (0..self.len).map(|row| self.get(row))
+    }
+
+    /// Whether each key is greater than the one before, so that none is there twice.
+    pub fn is_strictly_ascending(&self) -> bool {
+        (1..self.len).all(|row| self.get(row - 1) < self.get(row))
+    }
+}
+
+/// Bytes of an attribute in a key, when all values have as many.
+fn fixed_width(values: &Values<'_>) -> Option<usize> {
+    Some(match values {
+        Values::Bool(_) => 1,
+        Values::I16(_) => 2,
+        Values::I32(_) => 4,
+        Values::I64(_) | Values::Narrow(_) | Values::F32(_) | Values::F64(_) => 8,
+        Values::I128(_) | Values::Bytes16(_) | Values::Interval(_) => 16,
+        Values::Variable(_) => return None,
+    })
+}
+
+/// Column by column, each filling its stripe of all keys.
+fn encode_fixed(len: usize, sources: &[(usize, Values<'_>)], widths: &[usize]) -> Result<Keys, SegmentError> {
+    let width: usize = widths.iter().sum();
+    let mut bytes = vec![0; len * width];
+    let mut offset = 0;
+    for (&(attribute, values), own) in sources.iter().zip(widths) {
+        let out = Stripe { bytes: &mut bytes, width, offset };
+        match values {
+            Values::Bool(array) => out.fill((0..len).map(|row| [u8::from(array.value(row))])),
+            Values::I16(values) => out.fill(values.iter().map(|&v| flip_i16(v))),
+            Values::I32(values) => out.fill(values.iter().map(|&v| flip_i32(v))),
+            Values::I64(values) => out.fill(values.iter().map(|&v| flip_i64(v))),
+            Values::Narrow(values) => {
+                if values.iter().any(|&v| i64::try_from(v).is_err()) {
+                    return Err(SegmentError::ValueOutOfRange { attribute });
+                }
+                out.fill(values.iter().map(|&v| flip_i64(v as i64)));
+            }
+            Values::I128(values) => out.fill(values.iter().map(|&v| flip_i128(v))),
+            Values::F32(values) => out.fill(values.iter().map(|&v| v.rank().to_be_bytes())),
+            Values::F64(values) => out.fill(values.iter().map(|&v| v.rank().to_be_bytes())),
+            Values::Bytes16(array) => out.fill((0..len).map(|row| bytes16(array.value(row)))),
+            Values::Interval(values) => out.fill(values.iter().map(|&v| flip_i128(v.rank()))),
+            Values::Variable(_) => unreachable!("variable attributes have no fixed width"),
+        }
+        offset += own;
+    }
+    Ok(Keys { len, bytes, ends: Ends::Fixed(width) })
+}
+
+/// An attribute's part of every key.
+struct Stripe<'a> {
+    bytes: &'a mut [u8],
+    width: usize,
+    offset: usize,
+}
+
+impl Stripe<'_> {
+    fn fill<const N: usize>(self, values: impl Iterator<Item = [u8; N]>) {
+        for (key, value) in self.bytes.chunks_exact_mut(self.width).zip(values) {
+            key[self.offset..self.offset + N].copy_from_slice(&value);
+        }
+    }
+}
+
+/// Row by row, for keys with text.
+fn encode_each(len: usize, sources: &[(usize, Values<'_>)]) -> Result<Keys, SegmentError> {
+    let (mut bytes, mut ends) = (Vec::with_capacity(len * 16), Vec::with_capacity(len));
+    for row in 0..len {
+        for &(attribute, values) in sources {
+            match values {
+                Values::Bool(array) => bytes.push(u8::from(array.value(row))),
+                Values::I16(values) => bytes.extend(flip_i16(values[row])),
+                Values::I32(values) => bytes.extend(flip_i32(values[row])),
+                Values::I64(values) => bytes.extend(flip_i64(values[row])),
+                Values::Narrow(values) => bytes.extend(flip_i64(
+                    i64::try_from(values[row]).map_err(|_| SegmentError::ValueOutOfRange { attribute })?,
+                )),
+                Values::I128(values) => bytes.extend(flip_i128(values[row])),
+                Values::F32(values) => bytes.extend(values[row].rank().to_be_bytes()),
+                Values::F64(values) => bytes.extend(values[row].rank().to_be_bytes()),
+                Values::Bytes16(array) => bytes.extend(bytes16(array.value(row))),
+                Values::Interval(values) => bytes.extend(flip_i128(values[row].rank())),
+                Values::Variable(strings) => put_escaped(&mut bytes, strings.get(row)),
+            }
+        }
+        ends.push(bytes.len());
+    }
+    Ok(Keys { len, bytes, ends: Ends::Each(ends) })
+}
+
+fn put_literal(out: &mut Vec<u8>, physical: Physical, value: &Literal) -> Option<()> {
+    match (physical, value) {
+        (Physical::Bool, Literal::Bool(value)) => out.push(u8::from(*value)),
+        (Physical::I16, Literal::Int(value)) => out.extend(flip_i16(i16::try_from(*value).ok()?)),
+        (Physical::I32, Literal::Int(value)) => out.extend(flip_i32(i32::try_from(*value).ok()?)),
+        (Physical::I64, Literal::Int(value)) => out.extend(flip_i64(i64::try_from(*value).ok()?)),
+        (Physical::I128, Literal::Int(value)) => out.extend(flip_i128(*value)),
+        (Physical::F32 | Physical::F64, Literal::Float(value)) => out.extend(rank_of_f64(*value).to_be_bytes()),
+        (Physical::Bytes16, Literal::Bytes(value)) => out.extend(<[u8; 16]>::try_from(value.as_slice()).ok()?),
+        (Physical::Variable, Literal::Bytes(value)) => put_escaped(out, value),
+        _ => return None,
+    }
+    Some(())
+}
+
+/// What takes the bytes of a key piece by piece: a vector, or a comparison.
+pub(crate) trait Sink {
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Sink for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// Compares a key with one that comes piece by piece, without storing that.
+struct Comparison<'a> {
+    rest: Option<&'a [u8]>,
+}
+
+impl Sink for Comparison<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.rest = self.rest.and_then(|rest| rest.strip_prefix(bytes));
+    }
+}
+
+/// The key of a published row.
+pub(crate) fn of_row(arena: &Arena, row: u32) -> Key {
+    let mut bytes = Vec::new();
+    put_row(arena, row, &mut bytes);
+    Key(bytes)
+}
+
+/// Whether a published row has this key.
+pub(crate) fn row_has(arena: &Arena, row: u32, key: KeyRef<'_>) -> bool {
+    let mut comparison = Comparison { rest: Some(key.0) };
+    put_row(arena, row, &mut comparison);
+    comparison.rest.is_some_and(<[u8]>::is_empty)
+}
+
+fn put_row(arena: &Arena, row: u32, out: &mut impl Sink) {
+    let at = row as usize;
+    for &attribute in arena.schema().key() {
+        match arena.schema().physical(attribute) {
+            Physical::Bool => out.put(&[arena.slots::<u8>(attribute).get(at)]),
+            Physical::I16 => out.put(&flip_i16(arena.slots(attribute).get(at))),
+            Physical::I32 => out.put(&flip_i32(arena.slots(attribute).get(at))),
+            Physical::I64 => out.put(&flip_i64(arena.slots(attribute).get(at))),
+            Physical::I128 => out.put(&flip_i128(arena.slots(attribute).get(at))),
+            Physical::F32 => out.put(&arena.slots::<f32>(attribute).get(at).rank().to_be_bytes()),
+            Physical::F64 => out.put(&arena.slots::<f64>(attribute).get(at).rank().to_be_bytes()),
+            Physical::Bytes16 => out.put(&arena.slots::<[u8; 16]>(attribute).get(at)),
+            Physical::Interval => {
+                let value = arena.slots::<arrow_buffer::IntervalMonthDayNano>(attribute).get(at);
+                out.put(&flip_i128(value.rank()));
+            }
+            Physical::Variable => {
+                let slot = arena.slots::<u64>(attribute).get(at);
+                with_value(slot, arena.heap(), |value| put_escaped(out, value));
+            }
+        }
+    }
+}
+
+/// 00 becomes 00 FF, and 00 00 ends the value: no value's form is a prefix of
+/// another's, and a shorter value is before the longer ones that it begins.
+fn put_escaped(out: &mut impl Sink, value: &[u8]) {
+    let mut pieces = value.split(|&byte| byte == 0);
+    if let Some(first) = pieces.next() {
+        out.put(first);
+    }
+    for piece in pieces {
+        out.put(&[0, 0xFF]);
+        out.put(piece);
+    }
+    out.put(&[0, 0]);
+}
+
+fn flip_i16(value: i16) -> [u8; 2] {
+    (value as u16 ^ 1 << 15).to_be_bytes()
+}
+
+fn flip_i32(value: i32) -> [u8; 4] {
+    (value as u32 ^ 1 << 31).to_be_bytes()
+}
+
+fn flip_i64(value: i64) -> [u8; 8] {
+    (value as u64 ^ 1 << 63).to_be_bytes()
+}
+
+fn flip_i128(value: i128) -> [u8; 16] {
+    (value as u128 ^ 1 << 127).to_be_bytes()
+}
+
+fn bytes16(value: &[u8]) -> [u8; 16] {
+    value.try_into().expect("the column is FixedSizeBinary(16)")
+}

@@ -1,0 +1,163 @@
+//! Selections: which rows of a segment a scan still considers.
+
+use std::ops::Range;
+
+/// Ascending row numbers of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// All rows of a range.
+    Range(Range<u32>),
+    /// These rows, ascending, none twice.
+    Rows(Vec<u32>),
+}
+
+impl Default for Selection {
+    /// No row.
+    fn default() -> Selection {
+        Selection::Range(0..0)
+    }
+}
+
+impl Selection {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        match self {
+            Selection::Range(rows) => rows.len(),
+            Selection::Rows(rows) => rows.len(),
+        }
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The rows in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        (0..self.len()).map(|at| match self {
+            Selection::Range(rows) => rows.start + at as u32,
+            Selection::Rows(rows) => rows[at],
+        })
+    }
+
+    /// The least row.
+    pub fn first(&self) -> Option<u32> {
+        match self {
+            Selection::Range(rows) => (!rows.is_empty()).then_some(rows.start),
+            Selection::Rows(rows) => rows.first().copied(),
+        }
+    }
+
+    /// The greatest row.
+    pub fn last(&self) -> Option<u32> {
+        match self {
+            Selection::Range(rows) => (!rows.is_empty()).then(|| rows.end - 1),
+            Selection::Rows(rows) => rows.last().copied(),
+        }
+    }
+
+    /// Keeps the first `len` rows.
+    pub fn truncate(&mut self, len: usize) {
+        match self {
+            Selection::Range(rows) => {
+                if len < rows.len() {
+                    rows.end = rows.start + len as u32;
+                }
+            }
+            Selection::Rows(rows) => rows.truncate(len),
+        }
+    }
+
+    /// Removes all rows.
+    pub(crate) fn clear(&mut self) {
+        match self {
+            Selection::Range(rows) => *rows = 0..0,
+            Selection::Rows(rows) => rows.clear(),
+        }
+    }
+}
+
+/// Collects ascending rows; stays a range as long as they are one.
+pub(crate) struct Collector {
+    /// Used once the rows are more than one run.
+    rows: Vec<u32>,
+    /// All rows so far, while `rows` is empty.
+    run: Range<u32>,
+}
+
+impl Collector {
+    /// An empty collector that takes over the selection's memory.
+    pub(crate) fn reusing(selection: &mut Selection) -> Collector {
+        let mut rows = match std::mem::take(selection) {
+            Selection::Rows(rows) => rows,
+            Selection::Range(_) => Vec::new(),
+        };
+        rows.clear();
+        Collector { rows, run: 0..0 }
+    }
+
+    /// Adds all rows of a range.
+    pub(crate) fn push_run(&mut self, run: Range<u32>) {
+        if !self.rows.is_empty() {
+            self.rows.extend(run);
+        } else if self.run.is_empty() {
+            self.run = run;
+        } else if self.run.end == run.start {
+            self.run.end = run.end;
+        } else {
+            self.rows.extend(self.run.clone());
+            self.rows.extend(run);
+        }
+    }
+
+    /// Adds row `base + i` for each bit `i`.
+    pub(crate) fn push_mask(&mut self, base: u32, mask: u64) {
+        if mask == 0 {
+            return;
+        }
+        let (first, count) = (mask.trailing_zeros(), mask.count_ones());
+        if (mask >> first).trailing_ones() == count {
+            return self.push_run(base + first..base + first + count);
+        }
+        if self.rows.is_empty() {
+            self.rows.extend(self.run.clone());
+        }
+        let mut rows = [0; 64];
+        let mut rest = mask;
+        for row in &mut rows[..count as usize] {
+            *row = base + rest.trailing_zeros();
+            rest &= rest - 1;
+        }
+        self.rows.extend_from_slice(&rows[..count as usize]);
+    }
+
+    pub(crate) fn finish(self) -> Selection {
+        if self.rows.is_empty() { Selection::Range(self.run) } else { Selection::Rows(self.rows) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_meet_stay_a_range() {
+        let mut collector = Collector::reusing(&mut Selection::default());
+        collector.push_mask(0, 0b1110);
+        collector.push_run(4..70);
+        collector.push_mask(64, 0b1100_0000);
+        assert_eq!(collector.finish(), Selection::Range(1..72));
+    }
+
+    #[test]
+    fn runs_that_do_not_become_rows() {
+        let mut collector = Collector::reusing(&mut Selection::default());
+        collector.push_run(3..5);
+        collector.push_mask(64, 0b101);
+        collector.push_run(70..72);
+        let selection = collector.finish();
+        assert_eq!(selection, Selection::Rows(vec![3, 4, 64, 66, 70, 71]));
+        assert_eq!(selection.iter().collect::<Vec<_>>(), [3, 4, 64, 66, 70, 71]);
+        assert_eq!((selection.first(), selection.last()), (Some(3), Some(71)));
+    }
+}

@@ -1,0 +1,142 @@
+//! Arrow columns as a segment takes them: downcast once, checked against the
+//! attribute, then read by typed loops.
+
+use aerostat_types::{Physical, SqlType};
+use arrow_array::{
+    Array, ArrayRef, ArrowPrimitiveType, BinaryArray, BinaryViewArray, BooleanArray, FixedSizeBinaryArray,
+    LargeBinaryArray, LargeStringArray, PrimitiveArray, StringArray, StringViewArray,
+    cast::AsArray,
+    types::{
+        Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+        IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
+    },
+};
+use arrow_buffer::{IntervalMonthDayNano, NullBuffer};
+use arrow_schema::{DataType, TimeUnit};
+
+use crate::{AttributeSpec, SegmentError};
+
+/// A column, downcast.
+pub(crate) struct Source<'a> {
+    pub(crate) values: Values<'a>,
+    /// Present only when there is a NULL.
+    pub(crate) nulls: Option<&'a NullBuffer>,
+}
+
+/// A column's values by physical type.
+#[derive(Clone, Copy)]
+pub(crate) enum Values<'a> {
+    Bool(&'a BooleanArray),
+    I16(&'a [i16]),
+    I32(&'a [i32]),
+    I64(&'a [i64]),
+    /// Decimals that are stored in eight bytes.
+    Narrow(&'a [i128]),
+    I128(&'a [i128]),
+    F32(&'a [f32]),
+    F64(&'a [f64]),
+    Bytes16(&'a FixedSizeBinaryArray),
+    Interval(&'a [IntervalMonthDayNano]),
+    Variable(Strings<'a>),
+}
+
+/// Texts or byte strings, in any of Arrow's forms.
+#[derive(Clone, Copy)]
+pub(crate) enum Strings<'a> {
+    Utf8(&'a StringArray),
+    LargeUtf8(&'a LargeStringArray),
+    Utf8View(&'a StringViewArray),
+    Binary(&'a BinaryArray),
+    LargeBinary(&'a LargeBinaryArray),
+    BinaryView(&'a BinaryViewArray),
+}
+
+impl<'a> Strings<'a> {
+    /// The bytes of a value. What lies under a NULL is anything.
+    pub(crate) fn get(self, at: usize) -> &'a [u8] {
+        match self {
+            Strings::Utf8(array) => array.value(at).as_bytes(),
+            Strings::LargeUtf8(array) => array.value(at).as_bytes(),
+            Strings::Utf8View(array) => array.value(at).as_bytes(),
+            Strings::Binary(array) => array.value(at),
+            Strings::LargeBinary(array) => array.value(at),
+            Strings::BinaryView(array) => array.value(at),
+        }
+    }
+}
+
+impl<'a> Source<'a> {
+    /// Downcasts the column for an attribute.
+    ///
+    /// # Errors
+    /// [`SegmentError::ColumnType`] when the column is of another type.
+    pub(crate) fn of(column: &'a ArrayRef, attribute: usize, spec: AttributeSpec) -> Result<Source<'a>, SegmentError> {
+        let values = values(column, spec.ty).ok_or_else(|| SegmentError::ColumnType {
+            attribute,
+            expected: spec.ty.arrow(),
+            actual: column.data_type().clone(),
+        })?;
+        Ok(Source { values, nulls: column.nulls().filter(|nulls| nulls.null_count() > 0) })
+    }
+
+    /// Downcasts the columns of all attributes.
+    pub(crate) fn all(
+        columns: &'a [ArrayRef],
+        attributes: &[AttributeSpec],
+    ) -> Result<Vec<Source<'a>>, SegmentError> {
+        assert_eq!(columns.len(), attributes.len(), "a column for each attribute");
+        attributes.iter().enumerate().map(|(at, &spec)| Source::of(&columns[at], at, spec)).collect()
+    }
+
+    pub(crate) fn is_null(&self, row: usize) -> bool {
+        self.nulls.is_some_and(|nulls| nulls.is_null(row))
+    }
+}
+
+fn values(column: &ArrayRef, ty: SqlType) -> Option<Values<'_>> {
+    Some(match (ty.physical(), column.data_type()) {
+        (Physical::Variable, data_type) => Values::Variable(strings(column, data_type, ty.is_text())?),
+        (Physical::Bool, DataType::Boolean) => Values::Bool(column.as_boolean()),
+        (Physical::I16, DataType::Int16) => Values::I16(slice::<Int16Type>(column)),
+        (Physical::I32, DataType::Int32) if ty == SqlType::Integer => Values::I32(slice::<Int32Type>(column)),
+        (Physical::I32, DataType::Date32) if ty == SqlType::Date => Values::I32(slice::<Date32Type>(column)),
+        (Physical::I64, DataType::Int64) if ty == SqlType::BigInt => Values::I64(slice::<Int64Type>(column)),
+        (Physical::I64, DataType::Time64(TimeUnit::Microsecond)) if ty == SqlType::Time => {
+            Values::I64(slice::<Time64MicrosecondType>(column))
+        }
+        // The zone is how to show it; the value counts microseconds in UTC.
+        (Physical::I64, DataType::Timestamp(TimeUnit::Microsecond, zone))
+            if ty == (if zone.is_some() { SqlType::TimestampTz } else { SqlType::Timestamp }) =>
+        {
+            Values::I64(slice::<TimestampMicrosecondType>(column))
+        }
+        (physical, DataType::Decimal128(_, scale)) if matches!(ty, SqlType::Numeric { scale: own, .. } if own == *scale) => {
+            let values = slice::<Decimal128Type>(column);
+            if physical == Physical::I64 { Values::Narrow(values) } else { Values::I128(values) }
+        }
+        (Physical::F32, DataType::Float32) => Values::F32(slice::<Float32Type>(column)),
+        (Physical::F64, DataType::Float64) => Values::F64(slice::<Float64Type>(column)),
+        (Physical::Bytes16, DataType::FixedSizeBinary(16)) => Values::Bytes16(column.as_fixed_size_binary()),
+        (Physical::Interval, DataType::Interval(arrow_schema::IntervalUnit::MonthDayNano)) => {
+            Values::Interval(slice::<IntervalMonthDayNanoType>(column))
+        }
+        _ => return None,
+    })
+}
+
+fn strings<'a>(column: &'a ArrayRef, data_type: &DataType, text: bool) -> Option<Strings<'a>> {
+    Some(match data_type {
+        DataType::Utf8 if text => Strings::Utf8(column.as_string()),
+        DataType::LargeUtf8 if text => Strings::LargeUtf8(column.as_string()),
+        DataType::Utf8View if text => Strings::Utf8View(column.as_string_view()),
+        DataType::Binary if !text => Strings::Binary(column.as_binary()),
+        DataType::LargeBinary if !text => Strings::LargeBinary(column.as_binary()),
+        DataType::BinaryView if !text => Strings::BinaryView(column.as_binary_view()),
+        _ => return None,
+    })
+}
+
+fn slice<T: ArrowPrimitiveType>(column: &ArrayRef) -> &[T::Native] {
+    let array: &PrimitiveArray<T> = column.as_primitive();
+    array.values()
+}

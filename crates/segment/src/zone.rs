@@ -1,0 +1,71 @@
+//! Zone maps: per vector of 8,192 rows and attribute, bounds on the values, so
+//! that a scan skips vectors that cannot match.
+//!
+//! A zone is conservative: it covers every published value, perhaps more. The
+//! writer widens it before it publishes rows. Readers take the words one by one;
+//! since bounds only widen, any mixture of old and new words still covers all
+//! rows that were published before the reader looked at the row count.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{arena::Arena, plan::ZONE_WORDS};
+
+const ANY: u64 = 1;
+const NULLS: u64 = 2;
+
+/// Bounds on the values of an attribute within a vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// The least order key of the values that are not NULL; meaningful when `any`.
+    pub min: u64,
+    /// The greatest order key of the values that are not NULL; meaningful when `any`.
+    pub max: u64,
+    /// There may be NULLs.
+    pub nulls: bool,
+    /// There may be values that are not NULL.
+    pub any: bool,
+    /// Different values have different order keys.
+    pub exact: bool,
+}
+
+/// The words of a zone.
+fn words(arena: &Arena, vector: u32, attribute: usize) -> &[AtomicU64] {
+    let attributes = arena.schema().attributes().len();
+    assert!(attribute < attributes, "an attribute of the schema");
+    let at = (vector as usize * attributes + attribute) * ZONE_WORDS;
+    &arena.zones()[at..at + ZONE_WORDS]
+}
+
+pub(crate) fn read(arena: &Arena, vector: u32, attribute: usize) -> Zone {
+    let words = words(arena, vector, attribute);
+    let flags = words[2].load(Ordering::Acquire);
+    Zone {
+        min: words[0].load(Ordering::Acquire),
+        max: words[1].load(Ordering::Acquire),
+        nulls: flags & NULLS != 0,
+        any: flags & ANY != 0,
+        exact: arena.schema().physical(attribute).width() <= 8
+            && arena.schema().physical(attribute) != aerostat_types::Physical::Variable,
+    }
+}
+
+/// Widens a zone to values between two order keys, and to NULLs. For the holder of the latch only.
+pub(crate) fn widen(arena: &Arena, vector: u32, attribute: usize, bounds: Option<(u64, u64)>, nulls: bool) {
+    let words = words(arena, vector, attribute);
+    let mut flags = words[2].load(Ordering::Relaxed);
+    if let Some((min, max)) = bounds {
+        // The first bounds are stored before the flag that makes them count.
+        let first = flags & ANY == 0;
+        if first || min < words[0].load(Ordering::Relaxed) {
+            words[0].store(min, Ordering::Release);
+        }
+        if first || max > words[1].load(Ordering::Relaxed) {
+            words[1].store(max, Ordering::Release);
+        }
+        flags |= ANY;
+    }
+    if nulls {
+        flags |= NULLS;
+    }
+    words[2].store(flags, Ordering::Release);
+}

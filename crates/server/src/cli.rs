@@ -1,0 +1,140 @@
+//! The command line. The flags of `serve` come from the table of settings, so
+//! that flag, environment and file can never drift apart.
+
+use std::path::PathBuf;
+
+use aerostat_memory::machine_memory_bytes;
+use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
+
+use crate::client::bench::BenchCommand;
+use crate::client::demo::DemoArguments;
+use crate::client::load::LoadCommand;
+use crate::config::{self, Config, ConfigError, Layer, Machine, SETTINGS, Sourced};
+
+/// An elastic, multi-tenant, main-memory SQL database that speaks PostgreSQL's protocol.
+#[derive(Parser)]
+#[command(name = "aerostat", version, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run a node
+    Serve(ServeArguments),
+    /// Look at the configuration
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Load data into a running node
+    Load {
+        #[command(subcommand)]
+        what: LoadCommand,
+    },
+    /// Measure a running node
+    Bench {
+        #[command(subcommand)]
+        what: BenchCommand,
+    },
+    /// Start a node, load four tenants, check every answer, measure
+    Demo(DemoArguments),
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print the effective configuration and where each value comes from
+    Check(ServeArguments),
+}
+
+/// The flags of `serve`, by setting.
+pub(crate) struct ServeArguments {
+    flags: Layer,
+    file: Option<PathBuf>,
+}
+
+impl ServeArguments {
+    /// The configuration these flags, the environment and the file make.
+    ///
+    /// # Errors
+    /// Every mistake in any of them.
+    pub(crate) fn config(&self) -> Result<(Vec<Sourced>, Config), Vec<ConfigError>> {
+        let environment = config::read_environment(std::env::vars_os())?;
+        let file = self.file.as_deref();
+        let layer = file.map(config::read_file).transpose()?;
+        let values = config::resolve(&self.flags, &environment, file.zip(layer.as_ref()));
+        let config = Config::read(&values, machine())?;
+        Ok((values, config))
+    }
+}
+
+fn machine() -> Machine {
+    Machine {
+        memory_bytes: machine_memory_bytes(),
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+impl Args for ServeArguments {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let file = Arg::new("config")
+            .long("config")
+            .env("AEROSTAT_CONFIG")
+            .value_name("FILE")
+            .value_parser(clap::value_parser!(PathBuf))
+            .help("TOML file with settings named as these flags are");
+        SETTINGS.iter().fold(command.arg(file), |command, setting| {
+            let default = match setting.default {
+                "" => String::new(),
+                default => format!(", default {default}"),
+            };
+            let help = format!("{} [env {}{default}]", setting.help, setting.environment());
+            let name = setting.name.replace('-', "_").to_ascii_uppercase();
+            command.arg(Arg::new(setting.name).long(setting.name).value_name(name).help(help))
+        })
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ServeArguments {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let flags = SETTINGS
+            .iter()
+            .filter_map(|setting| Some((setting.name, matches.get_one::<String>(setting.name)?.clone())))
+            .collect();
+        Ok(Self { flags, file: matches.get_one::<PathBuf>("config").cloned() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_setting_is_a_flag() {
+        let mut line = vec!["aerostat".to_owned(), "serve".to_owned()];
+        for setting in SETTINGS {
+            line.push(format!("--{}", setting.name));
+            line.push("x".to_owned());
+        }
+        let Command::Serve(arguments) = Cli::try_parse_from(line).unwrap().command else {
+            panic!("serve was asked for");
+        };
+        assert_eq!(arguments.flags.len(), SETTINGS.len());
+    }
+}

@@ -1,0 +1,114 @@
+//! What the subcommands that talk to a node share: where it is, and how to reach
+//! a tenant's database there.
+
+pub(crate) mod bench;
+pub(crate) mod demo;
+pub(crate) mod load;
+pub(crate) mod table;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use tokio_postgres::{Client, Config};
+
+/// Where the node is.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Target {
+    /// The node, as postgres://role:password@host:port
+    #[arg(long, env = "AEROSTAT_URL", default_value = "postgres://aerostat@127.0.0.1:5433")]
+    pub(crate) url: String,
+}
+
+impl Target {
+    /// How to connect to `database` there.
+    ///
+    /// # Errors
+    /// When the URL is none.
+    pub(crate) fn database(&self, database: &str) -> Result<Config> {
+        let mut config: Config = self.url.parse().with_context(|| format!("{:?} is no postgres URL", self.url))?;
+        config.dbname(database);
+        config.application_name("aerostat");
+        Ok(config)
+    }
+
+    /// How to connect to the database the URL names, or the node's first.
+    ///
+    /// # Errors
+    /// When the URL is none.
+    pub(crate) fn maintenance(&self) -> Result<Config> {
+        let config: Config = self.url.parse().with_context(|| format!("{:?} is no postgres URL", self.url))?;
+        match config.get_dbname() {
+            Some(name) => self.database(&name.to_owned()),
+            None => self.database("aerostat"),
+        }
+    }
+}
+
+/// Connects.
+///
+/// # Errors
+/// When nobody answers or lets us in; the message says where.
+pub(crate) async fn connect(config: &Config) -> Result<Client> {
+    aerostat_workload::load::connect(config).await.with_context(|| {
+        let hosts = config.get_hosts().iter().map(|host| format!("{host:?}")).collect::<Vec<_>>();
+        let database = config.get_dbname().unwrap_or_default();
+        format!("no node at {} port {:?} lets us into {database}", hosts.join(","), config.get_ports())
+    })
+}
+
+/// Creates the database unless it is there; says whether it did.
+///
+/// # Errors
+/// When the node refuses.
+pub(crate) async fn ensure_database(target: &Target, name: &str) -> Result<bool> {
+    let client = connect(&target.maintenance()?).await?;
+    let sql = format!("CREATE DATABASE {}", quote_name(name));
+    match client.batch_execute(&sql).await {
+        Ok(()) => Ok(true),
+        Err(error) if error.code() == Some(&tokio_postgres::error::SqlState::DUPLICATE_DATABASE) => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("cannot create database {name}")),
+    }
+}
+
+/// A name as SQL writes it.
+pub(crate) fn quote_name(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A possibly schema-qualified table name as SQL writes it: dots separate, quotes
+/// keep a dot.
+pub(crate) fn quote_table(name: &str) -> String {
+    if name.contains('"') {
+        return name.to_owned();
+    }
+    name.split('.').map(quote_name).collect::<Vec<_>>().join(".")
+}
+
+/// Runs a client subcommand on a runtime of its own.
+///
+/// # Errors
+/// The subcommand's.
+pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Runtime::new().context("cannot start threads")?.block_on(future)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted_as_sql_wants_them() {
+        assert_eq!(quote_name("a\"b"), "\"a\"\"b\"");
+        assert_eq!(quote_table("s.t"), "\"s\".\"t\"");
+        assert_eq!(quote_table("\"odd.name\""), "\"odd.name\"");
+    }
+
+    #[test]
+    fn the_url_names_the_node_and_we_the_database() {
+        let target = Target { url: "postgres://r@127.0.0.1:1/x".to_owned() };
+        assert_eq!(target.database("t").unwrap().get_dbname(), Some("t"));
+        assert_eq!(target.maintenance().unwrap().get_dbname(), Some("x"));
+        let target = Target { url: "postgres://r@127.0.0.1:1".to_owned() };
+        assert_eq!(target.maintenance().unwrap().get_dbname(), Some("aerostat"));
+        assert!(Target { url: "nonsense".to_owned() }.database("t").is_err());
+    }
+}

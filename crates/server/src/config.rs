@@ -1,0 +1,329 @@
+//! Configuration: flags = environment = TOML file, one name for each setting.
+//!
+//! ```text
+//!   --listen X   >   AEROSTAT_LISTEN=X   >   listen = "X" in --config FILE   >   default
+//! ```
+//!
+//! A [`Layer`] holds the texts of one origin; [`resolve`] lays them over each
+//! other and keeps for each value where it came from, so that an error and
+//! `aerostat config check` can say it. [`Config`] is the typed result. Nothing
+//! here touches the network or the data folder.
+
+mod environment;
+mod file;
+mod setting;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use aerostat_types::ByteSize;
+
+pub(crate) use environment::read as read_environment;
+pub(crate) use file::read as read_file;
+pub(crate) use setting::{SETTINGS, Setting};
+
+/// Where a value came from; the first wins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// `--name`
+    Flag,
+    /// `AEROSTAT_NAME`
+    Environment,
+    /// `name` in this file
+    File(PathBuf),
+    /// Nobody said otherwise.
+    Default,
+}
+
+/// Texts by setting name, from one origin.
+pub(crate) type Layer = BTreeMap<&'static str, String>;
+
+/// A text and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sourced {
+    pub(crate) setting: &'static Setting,
+    pub(crate) text: String,
+    pub(crate) origin: Origin,
+}
+
+impl Sourced {
+    /// The name as the user wrote it at the origin.
+    fn spelled(&self) -> String {
+        match &self.origin {
+            Origin::Flag => format!("--{}", self.setting.name),
+            Origin::Environment => self.setting.environment(),
+            Origin::File(path) => format!("{} in {}", self.setting.name, path.display()),
+            Origin::Default => format!("the default of {}", self.setting.name),
+        }
+    }
+}
+
+/// Why a configuration does not stand.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("cannot read {path}: {reason}")]
+    Unreadable { path: String, reason: String },
+    #[error("{path} is not TOML: {reason}")]
+    NotToml { path: String, reason: String },
+    #[error("{path}: unknown setting `{key}`{hint}")]
+    UnknownKey { path: String, key: String, hint: String },
+    #[error("environment: unknown variable {name}{hint}")]
+    UnknownVariable { name: String, hint: String },
+    #[error("{path}: `{key}` must be a text, a number or true/false")]
+    NotAValue { path: String, key: String },
+    #[error("{place}: {text:?} is not {expected}")]
+    Invalid { place: String, text: String, expected: String },
+    #[error("{0}")]
+    Contradiction(String),
+}
+
+/// Whether TLS is offered, and with which certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tls {
+    Off,
+    /// A certificate of our own making, kept in the data folder.
+    SelfSigned,
+    Files { cert: PathBuf, key: PathBuf },
+}
+
+/// How a client proves who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Auth {
+    /// By its word. Only for loopback.
+    Trust,
+    /// By a SCRAM-SHA-256 password.
+    Scram,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// A configuration that stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) data: PathBuf,
+    pub(crate) listen: SocketAddr,
+    pub(crate) http: SocketAddr,
+    pub(crate) memory: ByteSize,
+    pub(crate) threads: usize,
+    pub(crate) max_connections: usize,
+    pub(crate) auth: Auth,
+    pub(crate) password_file: Option<PathBuf>,
+    pub(crate) tls: Tls,
+    pub(crate) log_format: LogFormat,
+    pub(crate) log_filter: String,
+}
+
+/// What the machine offers, for defaults and shares.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    /// The lesser of RAM and the cgroup's limit.
+    pub(crate) memory_bytes: u64,
+    /// Hardware threads that may be used.
+    pub(crate) threads: usize,
+}
+
+/// Lays the origins over each other. `file` is its path and texts.
+pub(crate) fn resolve(flags: &Layer, environment: &Layer, file: Option<(&Path, &Layer)>) -> Vec<Sourced> {
+    let pick = |setting: &'static Setting| {
+        let name = setting.name;
+        let (text, origin) = if let Some(text) = flags.get(name) {
+            (text.clone(), Origin::Flag)
+        } else if let Some(text) = environment.get(name) {
+            (text.clone(), Origin::Environment)
+        } else if let Some((path, text)) = file.and_then(|(path, layer)| Some((path, layer.get(name)?))) {
+            (text.clone(), Origin::File(path.to_owned()))
+        } else {
+            (setting.default.to_owned(), Origin::Default)
+        };
+        Sourced { setting, text, origin }
+    };
+    SETTINGS.iter().map(pick).collect()
+}
+
+impl Config {
+    /// Reads the texts and checks that they fit together.
+    ///
+    /// # Errors
+    /// Every mistake, so that one run shows all.
+    pub(crate) fn read(values: &[Sourced], machine: Machine) -> Result<Config, Vec<ConfigError>> {
+        let mut reader = Reader { values, errors: Vec::new() };
+        let config = reader.config(machine);
+        let mut errors = reader.errors;
+        if errors.is_empty()
+            && let Err(error) = config.check()
+        {
+            errors.push(error);
+        }
+        if errors.is_empty() { Ok(config) } else { Err(errors) }
+    }
+
+    /// Refuses what would leave the data open to the network.
+    fn check(&self) -> Result<(), ConfigError> {
+        if self.listen.ip().is_loopback() {
+            return Ok(());
+        }
+        let missing = match (self.auth, &self.tls) {
+            (Auth::Scram, Tls::SelfSigned | Tls::Files { .. }) => return Ok(()),
+            (Auth::Trust, Tls::Off) => "--auth scram --tls self-signed (or --tls-cert and --tls-key)",
+            (Auth::Trust, _) => "--auth scram",
+            (Auth::Scram, Tls::Off) => "--tls self-signed (or --tls-cert and --tls-key)",
+        };
+        Err(ConfigError::Contradiction(format!(
+            "listening on {} reaches beyond this machine without passwords and TLS; add {missing}, or listen on 127.0.0.1:{}",
+            self.listen,
+            self.listen.port()
+        )))
+    }
+}
+
+/// Reads texts, collecting what is wrong.
+struct Reader<'a> {
+    values: &'a [Sourced],
+    errors: Vec<ConfigError>,
+}
+
+impl Reader<'_> {
+    fn config(&mut self, machine: Machine) -> Config {
+        Config {
+            data: PathBuf::from(self.text("data")),
+            listen: self.address("listen"),
+            http: self.address("http"),
+            memory: self.memory(machine),
+            threads: self.count("threads").unwrap_or(machine.threads),
+            max_connections: self.count("max-connections").unwrap_or(usize::MAX),
+            auth: self.choice("auth", &[("trust", Auth::Trust), ("scram", Auth::Scram)]),
+            password_file: self.path("password-file"),
+            tls: self.tls(),
+            log_format: self.choice("log-format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
+            log_filter: self.text("log-filter"),
+        }
+    }
+
+    fn value(&self, name: &str) -> &Sourced {
+        let found = self.values.iter().find(|value| value.setting.name == name);
+        found.expect("resolve gives a value for every setting of the table")
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.value(name).text.clone()
+    }
+
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        let text = self.text(name);
+        (!text.is_empty()).then(|| PathBuf::from(text))
+    }
+
+    fn invalid(&mut self, name: &str, expected: impl fmt::Display) {
+        let value = self.value(name);
+        let error = ConfigError::Invalid {
+            place: value.spelled(),
+            text: value.text.clone(),
+            expected: expected.to_string(),
+        };
+        self.errors.push(error);
+    }
+
+    fn address(&mut self, name: &str) -> SocketAddr {
+        let text = self.text(name);
+        let text = text.replace("localhost:", "127.0.0.1:");
+        text.parse().unwrap_or_else(|_| {
+            self.invalid(name, "an address such as 127.0.0.1:5433 or [::1]:5433");
+            SocketAddr::from(([127, 0, 0, 1], 0))
+        })
+    }
+
+    /// A number from 1; `auto` gives `None`.
+    fn count(&mut self, name: &str) -> Option<usize> {
+        let text = self.text(name);
+        if text == "auto" {
+            return None;
+        }
+        match text.parse::<usize>() {
+            Ok(number) if (1..=1_000_000).contains(&number) => Some(number),
+            _ => {
+                self.invalid(name, "a number from 1 to 1000000, or auto");
+                None
+            }
+        }
+    }
+
+    fn memory(&mut self, machine: Machine) -> ByteSize {
+        let text = self.text("memory");
+        let bytes = match text.strip_suffix('%') {
+            Some(percent) => percent
+                .trim()
+                .parse::<f64>()
+                .ok()
+                .filter(|percent| (0.0..=100.0).contains(percent))
+                .map(|percent| (machine.memory_bytes as f64 * percent / 100.0) as u64),
+            None => text.parse::<ByteSize>().ok().map(|size| size.0),
+        };
+        match bytes {
+            Some(bytes) if bytes >= setting::MEMORY_BYTES_MIN => ByteSize(bytes),
+            _ => {
+                let least = ByteSize(setting::MEMORY_BYTES_MIN);
+                self.invalid("memory", format!("a quantity such as 8GB or 60%, and at least {least}"));
+                ByteSize(0)
+            }
+        }
+    }
+
+    fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> T {
+        let text = self.text(name);
+        if let Some((_, value)) = choices.iter().find(|(word, _)| *word == text) {
+            return *value;
+        }
+        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        self.invalid(name, format!("one of {}", words.join(", ")));
+        choices[0].1
+    }
+
+    fn tls(&mut self) -> Tls {
+        let (cert, key) = (self.path("tls-cert"), self.path("tls-key"));
+        let word = self.text("tls");
+        match (word.as_str(), cert, key) {
+            ("off" | "files", Some(cert), Some(key)) => Tls::Files { cert, key },
+            ("off", None, None) => Tls::Off,
+            ("self-signed", None, None) => Tls::SelfSigned,
+            ("self-signed", _, _) => {
+                let message = "tls = self-signed makes its own certificate: leave out tls-cert and tls-key";
+                self.errors.push(ConfigError::Contradiction(message.to_owned()));
+                Tls::Off
+            }
+            ("off" | "files", _, _) => {
+                let message = "tls-cert and tls-key belong together: give both";
+                self.errors.push(ConfigError::Contradiction(message.to_owned()));
+                Tls::Off
+            }
+            _ => {
+                self.invalid("tls", "one of off, self-signed, files");
+                Tls::Off
+            }
+        }
+    }
+}
+
+/// The effective configuration as a TOML file that says each value's origin.
+pub(crate) fn render(values: &[Sourced]) -> String {
+    let mut lines = Vec::new();
+    for value in values {
+        let quoted = toml::Value::String(value.text.clone());
+        let assignment = format!("{} = {quoted}", value.setting.name);
+        let origin = match &value.origin {
+            Origin::Default => "default".to_owned(),
+            _ => value.spelled(),
+        };
+        lines.push(format!("{assignment:<40} # {origin}"));
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests;

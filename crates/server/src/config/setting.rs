@@ -1,0 +1,103 @@
+//! The table of settings. Flags, environment variables, the file and the
+//! documentation all take their names from here.
+
+/// The least memory a node can work with: a few tenants' empty arenas and one query.
+pub(crate) const MEMORY_BYTES_MIN: u64 = 64 << 20;
+
+/// A setting of `aerostat serve`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// The name in the file; with dashes before it, the flag.
+    pub(crate) name: &'static str,
+    /// The value when nobody says otherwise.
+    pub(crate) default: &'static str,
+    /// What it is, for `--help`.
+    pub(crate) help: &'static str,
+}
+
+impl Setting {
+    /// The environment variable: `AEROSTAT_MAX_CONNECTIONS` for `max-connections`.
+    pub(crate) fn environment(&self) -> String {
+        format!("AEROSTAT_{}", self.name.replace('-', "_").to_ascii_uppercase())
+    }
+}
+
+const fn setting(name: &'static str, default: &'static str, help: &'static str) -> Setting {
+    Setting { name, default, help }
+}
+
+/// Every setting, in the order in which it is shown.
+pub(crate) const SETTINGS: &[Setting] = &[
+    setting("data", "./aerostat-data", "Folder for what the node keeps"),
+    setting("listen", "127.0.0.1:5433", "Address for SQL clients"),
+    setting("http", "127.0.0.1:8433", "Address for /healthz and /metrics"),
+    setting("memory", "60%", "Memory for data and queries: 8GB, or a share of what machine and cgroup allow"),
+    setting("threads", "auto", "Threads that run queries"),
+    // One connection costs some tens of kilobytes; a thousand is more than pools open.
+    setting("max-connections", "1000", "Connections at once"),
+    setting("auth", "trust", "How clients prove who they are: trust (loopback only) or scram"),
+    setting("password-file", "", "File whose first line becomes the password of role aerostat"),
+    setting("tls", "off", "TLS: off, self-signed, or files (with tls-cert and tls-key)"),
+    setting("tls-cert", "", "PEM file with the certificate chain"),
+    setting("tls-key", "", "PEM file with the private key"),
+    setting("log-format", "text", "Log lines as text or json"),
+    setting("log-filter", "info", "Which log lines: a level, or a filter such as aerostat_query=debug,info"),
+];
+
+/// The setting of this name.
+pub(crate) fn find(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name)
+}
+
+/// The setting whose name looks most like `name`, if one does.
+pub(crate) fn nearest(name: &str) -> Option<&'static Setting> {
+    let scored = SETTINGS.iter().map(|setting| (distance(name, setting.name), setting));
+    let (edits, setting) = scored.min_by_key(|(edits, _)| *edits)?;
+    // More than a third of the letters wrong is no typing mistake.
+    (edits * 3 <= name.len().max(3)).then_some(setting)
+}
+
+/// Levenshtein's edit distance; `_` and `-` are the same letter.
+fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.replace('_', "-").chars().collect();
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, &from) in a.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, &to) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(from != to);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_misses_find_their_setting() {
+        for (typed, meant) in [("lisen", "listen"), ("max_connections", "max-connections"), ("memry", "memory")] {
+            assert_eq!(nearest(typed).unwrap().name, meant);
+        }
+        assert_eq!(nearest("frobnicate"), None);
+    }
+
+    #[test]
+    fn distance_counts_edits() {
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("same", "same"), 0);
+    }
+
+    #[test]
+    fn names_are_unique_and_become_variables() {
+        let mut names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), SETTINGS.len());
+        assert_eq!(find("max-connections").unwrap().environment(), "AEROSTAT_MAX_CONNECTIONS");
+    }
+}

@@ -1,0 +1,84 @@
+//! `/healthz` and `/metrics` over plain HTTP.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{Metrics, NodeSample};
+
+/// The media type of Prometheus' text format (OpenMetrics 1.0, which Prometheus reads).
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What the handlers share.
+pub(crate) struct Pages<S> {
+    pub(crate) metrics: Arc<Metrics>,
+    /// Asks the engine for its numbers.
+    pub(crate) sample: S,
+    /// Cancelled once the node is stopping.
+    pub(crate) stopping: CancellationToken,
+}
+
+/// Answers until `stop` is cancelled.
+///
+/// # Errors
+/// When the listener fails.
+pub(crate) async fn serve<S>(listener: TcpListener, pages: Pages<S>, stop: CancellationToken) -> std::io::Result<()>
+where
+    S: Fn() -> NodeSample + Send + Sync + 'static,
+{
+    let Pages { metrics, sample, stopping } = pages;
+    let router = Router::new()
+        .route("/healthz", get(async move || health(&stopping)))
+        .route("/metrics", {
+            let sample = Arc::new(sample);
+            get(async move || ([(header::CONTENT_TYPE, METRICS_TYPE)], metrics.render(&sample())))
+        });
+    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+}
+
+fn health(stopping: &CancellationToken) -> impl IntoResponse + use<> {
+    if stopping.is_cancelled() {
+        (StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
+    } else {
+        (StatusCode::OK, "ok\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    async fn ask(address: std::net::SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn health_turns_with_stopping_and_metrics_are_text() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stopping, stop) = (CancellationToken::new(), CancellationToken::new());
+        let sample = || NodeSample { memory_used_bytes: 1, memory_max_bytes: 2, tenants: Vec::new() };
+        let pages = Pages { metrics: Arc::new(Metrics::new()), sample, stopping: stopping.clone() };
+        let server = tokio::spawn(serve(listener, pages, stop.clone()));
+
+        assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+        assert!(ask(address, "/metrics").await.contains("aerostat_memory_max_bytes 2"));
+        assert!(ask(address, "/nothing").await.starts_with("HTTP/1.1 404"));
+        stopping.cancel();
+        assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 503"));
+        stop.cancel();
+        server.await.unwrap().unwrap();
+    }
+}

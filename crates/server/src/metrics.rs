@@ -1,0 +1,308 @@
+//! Metrics in Prometheus' text format.
+//!
+//! Labels are bounded: `tenant` by the number of databases, of which the first
+//! [`TENANTS_LABELLED_MAX`] have their own series and the others share
+//! `tenant="other"`; `kind` and `outcome` are closed sets. docs/metrics.md lists
+//! every series.
+//!
+//! Counters are fed by the gateway's observer as statements end. Gauges that the
+//! engine knows are read when `/metrics` is asked for, never kept in step.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::process;
+
+/// Tenants with series of their own. A thousand tenants make some 30,000 lines of
+/// `/metrics`, about what one scrape of a large program has.
+pub(crate) const TENANTS_LABELLED_MAX: usize = 1000;
+
+/// Upper bounds of the latency histogram, in seconds: five steps per factor of ten
+/// around the goal of 1 s, from a primary-key lookup to a query nobody waits for.
+const LATENCY_BOUNDS_S: [f64; 14] =
+    [0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
+/// What a statement was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Select,
+    Insert,
+    Update,
+    Delete,
+    Copy,
+    Ddl,
+    Other,
+}
+
+impl Kind {
+    /// The kind a command tag stands for, such as `INSERT 0 5`.
+    pub(crate) fn of_tag(tag: &str) -> Kind {
+        match tag.split(' ').next().unwrap_or_default() {
+            "SELECT" | "FETCH" | "SHOW" | "EXPLAIN" => Kind::Select,
+            "INSERT" => Kind::Insert,
+            "UPDATE" => Kind::Update,
+            "DELETE" => Kind::Delete,
+            "COPY" => Kind::Copy,
+            "CREATE" | "DROP" | "ALTER" | "TRUNCATE" => Kind::Ddl,
+            _ => Kind::Other,
+        }
+    }
+
+    const fn label(self) -> &'static str {
+        match self {
+            Kind::Select => "select",
+            Kind::Insert => "insert",
+            Kind::Update => "update",
+            Kind::Delete => "delete",
+            Kind::Copy => "copy",
+            Kind::Ddl => "ddl",
+            Kind::Other => "other",
+        }
+    }
+}
+
+/// How a statement ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Ok,
+    Error,
+    Cancelled,
+}
+
+impl Outcome {
+    const fn label(self) -> &'static str {
+        match self {
+            Outcome::Ok => "ok",
+            Outcome::Error => "error",
+            Outcome::Cancelled => "cancelled",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatementLabels {
+    tenant: String,
+    kind: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TenantLabels {
+    tenant: String,
+}
+
+/// A tenant's numbers at the moment of asking.
+pub(crate) struct TenantSample {
+    pub(crate) name: String,
+    pub(crate) memory_used_bytes: u64,
+    pub(crate) memory_max_bytes: u64,
+    pub(crate) connections: u64,
+}
+
+/// The node's numbers at the moment of asking.
+pub(crate) struct NodeSample {
+    pub(crate) memory_used_bytes: u64,
+    pub(crate) memory_max_bytes: u64,
+    pub(crate) tenants: Vec<TenantSample>,
+}
+
+type FloatGauge = Gauge<f64, AtomicU64>;
+type IntegerGauge = Gauge<i64, AtomicI64>;
+
+/// The process's metrics.
+pub(crate) struct Metrics {
+    started: Instant,
+    registry: Registry,
+    labelled: Mutex<BTreeSet<String>>,
+    statements: Family<StatementLabels, Counter>,
+    latency: Family<TenantLabels, Histogram>,
+    rows: Family<TenantLabels, Counter>,
+    tenant_memory: Family<TenantLabels, IntegerGauge>,
+    tenant_memory_max: Family<TenantLabels, IntegerGauge>,
+    tenant_connections: Family<TenantLabels, IntegerGauge>,
+    memory: IntegerGauge,
+    memory_max: IntegerGauge,
+    resident: IntegerGauge,
+    open_files: IntegerGauge,
+    cpu: FloatGauge,
+    uptime: FloatGauge,
+}
+
+impl Metrics {
+    /// Metrics that start at zero now.
+    pub(crate) fn new() -> Self {
+        let latency = Family::new_with_constructor(|| Histogram::new(LATENCY_BOUNDS_S));
+        let mut metrics = Self {
+            started: Instant::now(),
+            registry: Registry::with_prefix("aerostat"),
+            labelled: Mutex::default(),
+            statements: Family::default(),
+            latency,
+            rows: Family::default(),
+            tenant_memory: Family::default(),
+            tenant_memory_max: Family::default(),
+            tenant_connections: Family::default(),
+            memory: IntegerGauge::default(),
+            memory_max: IntegerGauge::default(),
+            resident: IntegerGauge::default(),
+            open_files: IntegerGauge::default(),
+            cpu: FloatGauge::default(),
+            uptime: FloatGauge::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("statements", "Statements by tenant, kind and outcome", self.statements.clone());
+        let help = "Time from a statement's arrival to the end of its answer, by tenant";
+        registry.register_with_unit("statement_latency", help, Unit::Seconds, self.latency.clone());
+        registry.register("rows", "Rows sent to clients or changed, by tenant", self.rows.clone());
+        let help = "Memory a tenant's data and queries hold";
+        registry.register_with_unit("tenant_memory_used", help, Unit::Bytes, self.tenant_memory.clone());
+        let help = "Memory a tenant may hold";
+        registry.register_with_unit("tenant_memory_max", help, Unit::Bytes, self.tenant_memory_max.clone());
+        registry.register("tenant_connections", "Open connections, by tenant", self.tenant_connections.clone());
+        registry.register_with_unit("memory_used", "Memory data and queries hold", Unit::Bytes, self.memory.clone());
+        let help = "Memory data and queries may hold";
+        registry.register_with_unit("memory_max", help, Unit::Bytes, self.memory_max.clone());
+        let help = "Resident memory of the process";
+        registry.register_with_unit("process_resident_memory", help, Unit::Bytes, self.resident.clone());
+        registry.register("process_open_files", "Open files of the process", self.open_files.clone());
+        let help = "User and system time the process used";
+        registry.register_with_unit("process_cpu", help, Unit::Seconds, self.cpu.clone());
+        registry.register_with_unit("uptime", "Time since the start", Unit::Seconds, self.uptime.clone());
+        let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The build", build);
+    }
+
+    /// A statement ended.
+    pub(crate) fn statement(&self, tenant: &str, kind: Kind, outcome: Outcome, elapsed: Duration, rows: u64) {
+        let tenant = self.label(tenant);
+        self.latency.get_or_create(&TenantLabels { tenant: tenant.clone() }).observe(elapsed.as_secs_f64());
+        self.rows.get_or_create(&TenantLabels { tenant: tenant.clone() }).inc_by(rows);
+        let labels = StatementLabels { tenant, kind: kind.label(), outcome: outcome.label() };
+        self.statements.get_or_create(&labels).inc();
+    }
+
+    /// Everything in Prometheus' text format, with the gauges as `node` has them.
+    pub(crate) fn render(&self, node: &NodeSample) -> String {
+        self.set_gauges(node);
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("a String takes any text");
+        text
+    }
+
+    fn set_gauges(&self, node: &NodeSample) {
+        self.memory.set(gauge(node.memory_used_bytes));
+        self.memory_max.set(gauge(node.memory_max_bytes));
+        self.resident.set(gauge(process::resident_bytes()));
+        self.open_files.set(gauge(process::open_files()));
+        self.cpu.set(process::cpu_seconds());
+        self.uptime.set(self.started.elapsed().as_secs_f64());
+        // Dropped tenants must not stay behind, so each answer starts empty.
+        self.tenant_memory.clear();
+        self.tenant_memory_max.clear();
+        self.tenant_connections.clear();
+        for tenant in &node.tenants {
+            let labels = TenantLabels { tenant: self.label(&tenant.name) };
+            self.tenant_memory.get_or_create(&labels).inc_by(gauge(tenant.memory_used_bytes));
+            self.tenant_memory_max.get_or_create(&labels).inc_by(gauge(tenant.memory_max_bytes));
+            self.tenant_connections.get_or_create(&labels).inc_by(gauge(tenant.connections));
+        }
+    }
+
+    /// The label for a tenant: its name, or `other` once there are too many names.
+    fn label(&self, tenant: &str) -> String {
+        let mut labelled = self.labelled.lock().unwrap_or_else(PoisonError::into_inner);
+        if labelled.contains(tenant) || labelled.len() < TENANTS_LABELLED_MAX {
+            if !labelled.contains(tenant) {
+                labelled.insert(tenant.to_owned());
+            }
+            return tenant.to_owned();
+        }
+        "other".to_owned()
+    }
+}
+
+/// Prometheus' gauges are signed; no quantity of ours comes near the limit.
+fn gauge(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(tenants: Vec<TenantSample>) -> NodeSample {
+        NodeSample { memory_used_bytes: 7, memory_max_bytes: 100, tenants }
+    }
+
+    fn tenant(name: &str) -> TenantSample {
+        TenantSample { name: name.to_owned(), memory_used_bytes: 5, memory_max_bytes: 50, connections: 2 }
+    }
+
+    #[test]
+    fn statements_and_gauges_are_shown() {
+        let metrics = Metrics::new();
+        metrics.statement("a", Kind::Select, Outcome::Ok, Duration::from_millis(3), 10);
+        metrics.statement("a", Kind::of_tag("INSERT 0 5"), Outcome::Error, Duration::from_millis(3), 0);
+        let text = metrics.render(&node(vec![tenant("a")]));
+        for line in [
+            "aerostat_statements_total{tenant=\"a\",kind=\"select\",outcome=\"ok\"} 1",
+            "aerostat_statements_total{tenant=\"a\",kind=\"insert\",outcome=\"error\"} 1",
+            "aerostat_rows_total{tenant=\"a\"} 10",
+            "aerostat_statement_latency_seconds_count{tenant=\"a\"} 2",
+            "aerostat_tenant_memory_used_bytes{tenant=\"a\"} 5",
+            "aerostat_tenant_connections{tenant=\"a\"} 2",
+            "aerostat_memory_used_bytes 7",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn dropped_tenants_leave_the_gauges() {
+        let metrics = Metrics::new();
+        metrics.render(&node(vec![tenant("gone")]));
+        let text = metrics.render(&node(vec![tenant("here")]));
+        assert!(!text.contains("tenant_memory_used_bytes{tenant=\"gone\"}"), "{text}");
+        assert!(text.contains("tenant_memory_used_bytes{tenant=\"here\"}"), "{text}");
+    }
+
+    #[test]
+    fn the_number_of_series_is_bounded() {
+        let metrics = Metrics::new();
+        for at in 0..TENANTS_LABELLED_MAX + 5 {
+            metrics.statement(&format!("t{at}"), Kind::Select, Outcome::Ok, Duration::ZERO, 1);
+        }
+        let text = metrics.render(&node(Vec::new()));
+        assert!(text.contains("aerostat_rows_total{tenant=\"other\"} 5"));
+        assert_eq!(text.matches("aerostat_rows_total{").count(), TENANTS_LABELLED_MAX + 1);
+    }
+
+    #[test]
+    fn tags_have_kinds() {
+        for (tag, kind) in [
+            ("SELECT 5", Kind::Select),
+            ("COPY 5", Kind::Copy),
+            ("CREATE TABLE", Kind::Ddl),
+            ("SET", Kind::Other),
+            ("", Kind::Other),
+        ] {
+            assert_eq!(Kind::of_tag(tag), kind, "{tag}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! `aerostat serve`: wires configuration, engine, gateway and HTTP, and stops them
+//! in order.
+//!
+//! ```text
+//!   I/O runtime: accept, parse, encode, HTTP        CPU runtime: plan and run queries
+//!        │ gateway ── Engine (knows the CPU runtime's handle) ──────┘
+//!
+//!   SIGTERM, Ctrl-C ─► /healthz 503, no new connections, sessions told to end
+//!                      ─► up to STOP_GRACE for open statements ─► exit 0
+//!   second signal, or grace over ─► exit at once
+//! ```
+//!
+//! Two runtimes, because a query that computes for a second would hold up every
+//! connection that shares its thread.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aerostat_gateway::{GatewayOptions, StatementEnd, StatementEvent};
+use aerostat_query::{Engine, EngineOptions};
+use anyhow::{Context, Result};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Auth, Config};
+use crate::http::{self, Pages};
+use crate::logs;
+use crate::metrics::{Kind, Metrics, NodeSample, Outcome, TenantSample};
+use crate::tls;
+
+/// How long open statements get after the first signal. Orchestrators send SIGKILL
+/// after 30 s or 10 s; this is less than both.
+const STOP_GRACE: Duration = Duration::from_secs(8);
+
+/// Threads that carry bytes. Encoding of results is their heaviest work and runs at
+/// gigabytes per second, so two suffice until there are many cores.
+const IO_THREADS: usize = 2;
+
+/// Exit code after a second signal, as a shell reports death by SIGINT.
+const EXIT_FORCED: i32 = 130;
+
+/// The role and database of a fresh data folder.
+const SUPERUSER: &str = "aerostat";
+
+/// Runs a node until it is told to stop.
+///
+/// # Errors
+/// When it cannot start, or a part of it fails.
+pub(crate) fn run(config: Config) -> Result<()> {
+    logs::install(config.log_format, &config.log_filter)?;
+    let io = runtime("aerostat-io", IO_THREADS)?;
+    let cpu = runtime("aerostat-cpu", config.threads)?;
+    let result = io.block_on(node(config, &cpu));
+    // Queries that ignore their cancellation must not hold the process.
+    cpu.shutdown_background();
+    io.shutdown_background();
+    result
+}
+
+fn runtime(name: &str, threads: usize) -> Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name(name)
+        .enable_all()
+        .build()
+        .with_context(|| format!("cannot start the threads of {name}"))
+}
+
+async fn node(config: Config, cpu: &Runtime) -> Result<()> {
+    // Handlers first: a signal during start must stop, not kill.
+    let signals = Signals::new()?;
+    std::fs::create_dir_all(&config.data)
+        .with_context(|| format!("cannot make the data folder {}", config.data.display()))?;
+    let engine = open_engine(&config, cpu)?;
+    let tls = tls::server_config(&config.tls, &config.data)?;
+    let sql = bind("listen", config.listen).await?;
+    let web = bind("http", config.http).await?;
+    let (sql_address, web_address) = (sql.local_addr()?, web.local_addr()?);
+
+    let metrics = Arc::new(Metrics::new());
+    let stopping = CancellationToken::new();
+    let stopped = CancellationToken::new();
+    let options = GatewayOptions {
+        tls,
+        require_password: config.auth == Auth::Scram,
+        max_connections: config.max_connections,
+        observer: Some(observer(Arc::clone(&metrics))),
+    };
+    let gateway = tokio::spawn(aerostat_gateway::serve(sql, Arc::clone(&engine), options, stopping.clone()));
+    let pages = Pages { metrics, sample: move || sample(&engine), stopping: stopping.clone() };
+    let pages = tokio::spawn(http::serve(web, pages, stopped.clone()));
+    if !config.http.ip().is_loopback() {
+        tracing::warn!(address = %web_address, "metrics are readable by whoever reaches this address");
+    }
+    tracing::info!(
+        listen = %sql_address, http = %web_address, data = %config.data.display(),
+        memory = %config.memory, threads = config.threads, "ready"
+    );
+
+    let result = wait(signals, stopping, gateway).await;
+    stopped.cancel();
+    pages.await.context("the HTTP task died")?.context("the HTTP listener failed")?;
+    tracing::info!("stopped");
+    result
+}
+
+fn open_engine(config: &Config, cpu: &Runtime) -> Result<Arc<Engine>> {
+    let options = EngineOptions {
+        data: config.data.clone(),
+        memory: config.memory,
+        threads: config.threads,
+        cpu: cpu.handle().clone(),
+    };
+    let engine = Engine::open(options)
+        .with_context(|| format!("cannot open the data folder {}", config.data.display()))?;
+    if let Some(file) = &config.password_file {
+        let password = read_password(file)?;
+        engine
+            .set_password(SUPERUSER, &password)
+            .with_context(|| format!("cannot set the password of {SUPERUSER}"))?;
+    }
+    if config.auth == Auth::Scram && engine.role(SUPERUSER).is_none_or(|role| role.scram.is_none()) {
+        tracing::warn!("role {SUPERUSER} has no password, so it cannot log in; give one with --password-file");
+    }
+    Ok(engine)
+}
+
+fn read_password(file: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read the password file {}", file.display()))?;
+    let password = text.lines().next().unwrap_or_default();
+    anyhow::ensure!(!password.is_empty(), "the first line of {} is empty", file.display());
+    Ok(password.to_owned())
+}
+
+async fn bind(setting: &str, address: std::net::SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}; choose another with --{setting}"))
+}
+
+/// Waits for a signal, then for the gateway to end its sessions.
+async fn wait(
+    mut signals: Signals,
+    stopping: CancellationToken,
+    mut gateway: tokio::task::JoinHandle<std::io::Result<()>>,
+) -> Result<()> {
+    tokio::select! {
+        ended = &mut gateway => {
+            ended.context("the gateway died")?.context("the SQL listener failed")?;
+            anyhow::bail!("the gateway ended by itself");
+        }
+        name = signals.next() => tracing::info!(signal = name, "stopping"),
+    }
+    stopping.cancel();
+    tokio::select! {
+        ended = &mut gateway => ended.context("the gateway died")?.context("the SQL listener failed"),
+        () = tokio::time::sleep(STOP_GRACE) => {
+            tracing::warn!("statements were still running after {} s; they end now", STOP_GRACE.as_secs());
+            gateway.abort();
+            Ok(())
+        }
+        name = signals.next() => {
+            tracing::warn!(signal = name, "stopping at once");
+            std::process::exit(EXIT_FORCED);
+        }
+    }
+}
+
+/// The signals that stop a node.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+fn observer(metrics: Arc<Metrics>) -> Arc<dyn Fn(&StatementEvent<'_>) + Send + Sync> {
+    Arc::new(move |event| {
+        let outcome = match event.end {
+            StatementEnd::Ok => Outcome::Ok,
+            StatementEnd::Error => Outcome::Error,
+            StatementEnd::Cancelled => Outcome::Cancelled,
+        };
+        metrics.statement(event.database, Kind::of_tag(event.tag), outcome, event.elapsed, event.rows);
+    })
+}
+
+fn sample(engine: &Engine) -> NodeSample {
+    let node = engine.statistics();
+    let tenants = node.tenants.into_iter().map(|tenant| TenantSample {
+        name: tenant.name,
+        memory_used_bytes: tenant.memory_used_bytes,
+        memory_max_bytes: tenant.memory_max_bytes,
+        connections: tenant.connections,
+    });
+    NodeSample {
+        memory_used_bytes: node.memory_used_bytes,
+        memory_max_bytes: node.memory_max_bytes,
+        tenants: tenants.collect(),
+    }
+}

@@ -1,0 +1,297 @@
+//! A table's ordered directory of segments.
+//!
+//! ```text
+//!  Directory (immutable; replaced as a whole)          Place (outlives its segment)
+//!  ┌─────────┬─────────┬─────────┐                    ┌───────────────┐  forward   ┌────────┐
+//!  │ lower ε │ lower k │ lower q │                    │ no 3, retired ├───────────►│ no 7   │
+//!  └────┬────┴────┬────┴────┬────┘                    └───────────────┘        └──►│ no 8   │
+//!     Entry     Entry     Entry ──► segment, reservation, counts                   └────────┘
+//! ```
+//!
+//! * An entry's key range is from its lower bound to the next entry's. All
+//!   versions of a key are in the one segment whose range has the key.
+//! * The directory is replaced under the table's structure mutex, and a range is
+//!   cut only under the latch of the entry that has it. A writer that holds an
+//!   entry's latch and finds its directory still current therefore owns the range.
+//! * A rewrite first publishes the new directory and then, still under the old
+//!   segment's latch, says where the rows went. Whoever follows a forward finds
+//!   rows that every later view finds too.
+//! * Views pin a directory; a retired segment lives as long as one does. Places
+//!   hold segments weakly, so a chain of rewrites pins only the row maps.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+};
+
+use aerostat_memory::{OutOfMemory, Reservation};
+use aerostat_segment::{Key, KeyRef, Segment, SegmentWriter};
+use aerostat_types::{CommitTs, SegmentNo};
+use parking_lot::{Mutex, MutexGuard};
+
+/// The segments of a table at one moment.
+#[derive(Default)]
+pub(crate) struct Directory {
+    ranges: Vec<KeyRange>,
+    by_no: HashMap<SegmentNo, usize>,
+}
+
+/// One entry with its lower bound; the first bound is empty, below every key.
+#[derive(Clone)]
+pub(crate) struct KeyRange {
+    pub(crate) lower: Arc<[u8]>,
+    pub(crate) entry: Arc<Entry>,
+}
+
+impl KeyRange {
+    pub(crate) fn new(lower: &[u8], entry: Arc<Entry>) -> Self {
+        Self { lower: lower.into(), entry }
+    }
+}
+
+impl Directory {
+    fn of(mut ranges: Vec<KeyRange>) -> Self {
+        if let Some(first) = ranges.first_mut() {
+            first.lower = Arc::from([]);
+        }
+        debug_assert!(ranges.is_sorted_by(|a, b| a.lower <= b.lower));
+        let by_no = ranges.iter().enumerate().map(|(at, range)| (range.entry.place.no, at)).collect();
+        Self { ranges, by_no }
+    }
+
+    pub(crate) fn entries(&self) -> impl ExactSizeIterator<Item = &Arc<Entry>> {
+        self.ranges.iter().map(|range| &range.entry)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    pub(crate) fn entry(&self, at: usize) -> &Arc<Entry> {
+        &self.ranges[at].entry
+    }
+
+    /// The position of the entry whose range has the key. Tables without a key
+    /// have only empty bounds and keys, so that this is the last entry.
+    pub(crate) fn route(&self, key: KeyRef<'_>) -> Option<usize> {
+        self.ranges.partition_point(|range| *range.lower <= *key.0).checked_sub(1)
+    }
+
+    /// Where the range of the entry at this position begins.
+    pub(crate) fn lower(&self, at: usize) -> &[u8] {
+        &self.ranges[at].lower
+    }
+
+    /// Where the range of the entry at this position ends; `None` for the last.
+    pub(crate) fn upper(&self, at: usize) -> Option<&[u8]> {
+        self.ranges.get(at + 1).map(|range| &*range.lower)
+    }
+
+    pub(crate) fn by_no(&self, no: SegmentNo) -> Option<&Arc<Entry>> {
+        self.by_no.get(&no).map(|&at| self.entry(at))
+    }
+
+    /// The position of this very entry, if it is still here.
+    pub(crate) fn position(&self, entry: &Arc<Entry>) -> Option<usize> {
+        self.by_no.get(&entry.place.no).copied()
+    }
+
+    /// The directory with `ranges` instead of the entries at `at`.
+    pub(crate) fn replaced(&self, at: std::ops::Range<usize>, ranges: Vec<KeyRange>) -> Self {
+        let mut all = self.ranges.clone();
+        all.splice(at, ranges);
+        Self::of(all)
+    }
+}
+
+/// A segment and what the table keeps beside it.
+pub(crate) struct Entry {
+    pub(crate) place: Arc<Place>,
+    pub(crate) segment: Arc<Segment>,
+    latched: Mutex<Latched>,
+    /// Versions that nobody will see once all snapshots are newer.
+    dead: AtomicU32,
+    /// Bytes of variable-length values as the user counts them, of all versions.
+    variable_bytes: AtomicU64,
+    /// A vacuum pays only once the horizon has passed this point.
+    vacuum_after: AtomicU64,
+}
+
+/// What changes only under the segment's latch.
+pub(crate) struct Latched {
+    /// No key in the segment is greater. `None` while it is empty or has no keys.
+    pub(crate) key_max: Option<Key>,
+    reservation: Reservation,
+}
+
+/// Both locks of an entry: the segment's latch and the mutex of what goes with it.
+pub(crate) struct Latch<'a> {
+    pub(crate) writer: SegmentWriter<'a>,
+    pub(crate) state: MutexGuard<'a, Latched>,
+}
+
+impl Entry {
+    pub(crate) fn new(segment: Segment, reservation: Reservation) -> Arc<Self> {
+        let no = segment.no();
+        Arc::new_cyclic(|entry| Self {
+            place: Arc::new(Place { no, entry: Weak::clone(entry), forward: OnceLock::new() }),
+            segment: Arc::new(segment),
+            latched: Mutex::new(Latched { key_max: None, reservation }),
+            dead: AtomicU32::new(0),
+            variable_bytes: AtomicU64::new(0),
+            vacuum_after: AtomicU64::new(0),
+        })
+    }
+
+    /// Takes the segment's latch.
+    pub(crate) fn latch(&self) -> Latch<'_> {
+        Latch { writer: self.segment.writer(), state: self.latched.lock() }
+    }
+
+    pub(crate) fn dead(&self) -> u32 {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Versions that are not known to be dead.
+    pub(crate) fn live(&self) -> u32 {
+        self.segment.rows().saturating_sub(self.dead())
+    }
+
+    pub(crate) fn add_dead(&self, rows: u32) {
+        self.dead.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    pub(crate) fn variable_bytes(&self) -> u64 {
+        self.variable_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_variable_bytes(&self, bytes: u64) {
+        self.variable_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The part of `variable_bytes` that belongs to `rows` of its versions.
+    pub(crate) fn variable_bytes_of(&self, rows: u32) -> u64 {
+        let all = u128::from(self.segment.rows().max(1));
+        u64::try_from(u128::from(self.variable_bytes()) * u128::from(rows) / all).unwrap_or(u64::MAX)
+    }
+
+    /// Whether most versions are dead and something changed since the last look.
+    pub(crate) fn wants_vacuum(&self, horizon: CommitTs) -> bool {
+        let dead = self.dead();
+        dead > 0 && dead > self.segment.rows() / 2 && horizon.0 > self.vacuum_after.load(Ordering::Relaxed)
+    }
+
+    /// A vacuum at this horizon found too little.
+    pub(crate) fn postpone_vacuum(&self, horizon: CommitTs) {
+        self.vacuum_after.store(horizon.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn bytes_reserved(&self) -> u64 {
+        self.latched.lock().reservation.bytes()
+    }
+}
+
+/// Bytes reserved beyond what is in use, so that not every small append asks the budget.
+const RESERVATION_STEP_BYTES: u64 = 64 << 10;
+
+/// What reserving rounds up for: pages that rows begin in each region.
+const PAGE_BYTES: u64 = 4096;
+
+impl Latch<'_> {
+    /// Reserves what appending this much can touch at most.
+    pub(crate) fn reserve(&mut self, rows: usize, heap_bytes: usize) -> Result<(), OutOfMemory> {
+        let segment = self.writer.segment();
+        let schema = segment.schema();
+        // Key slot and stamps; every attribute may begin a page of slots and of zones.
+        let row_bytes = schema.row_bytes_fixed() as u64 + 24;
+        let pages = 2 * schema.attributes().len() as u64 + 8;
+        let growth = rows as u64 * row_bytes + heap_bytes as u64 + pages * PAGE_BYTES;
+        let needed = (segment.footprint_bytes() + growth).min(segment.arena_bytes() as u64);
+        if needed <= self.state.reservation.bytes() {
+            return Ok(());
+        }
+        self.state.reservation.try_resize(needed)
+    }
+
+    /// Gives back what an append did not touch, beyond a step.
+    pub(crate) fn settle_reservation(&mut self) -> Result<(), OutOfMemory> {
+        let used = self.writer.segment().footprint_bytes();
+        let reserved = self.state.reservation.bytes();
+        if used > reserved || reserved > used + RESERVATION_STEP_BYTES {
+            self.state.reservation.try_resize(used)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn raise_key_max(&mut self, key: KeyRef<'_>) {
+        if self.state.key_max.as_ref().is_none_or(|max| **max < *key.0) {
+            self.state.key_max = Some(key.to_key());
+        }
+    }
+
+    pub(crate) fn above_key_max(&self, key: KeyRef<'_>) -> bool {
+        self.state.key_max.as_ref().is_none_or(|max| **max < *key.0)
+    }
+}
+
+/// The identity of a segment, which outlives it: says where its rows went.
+pub(crate) struct Place {
+    pub(crate) no: SegmentNo,
+    entry: Weak<Entry>,
+    forward: OnceLock<Forward>,
+}
+
+impl Place {
+    /// The segment, unless it was rewritten or truncated and no view pins it.
+    pub(crate) fn entry(&self) -> Option<Arc<Entry>> {
+        self.entry.upgrade()
+    }
+
+    /// Where the rows went, if the segment was rewritten.
+    pub(crate) fn forward(&self) -> Option<&Forward> {
+        self.forward.get()
+    }
+
+    /// Retires the place; the caller holds the segment's latch and has published
+    /// the directory with the targets.
+    pub(crate) fn retire(&self, forward: Forward) {
+        let first = self.forward.set(forward).is_ok();
+        assert!(first, "segment {} retired twice", self.no);
+    }
+}
+
+/// Where the rows of a rewritten segment went: its kept rows, in some order, are
+/// laid end to end over the targets.
+pub(crate) struct Forward {
+    /// For each old row its position in that order, or [`Self::DROPPED`].
+    positions: Vec<u32>,
+    /// Each target with the position of its first row.
+    targets: Vec<(u32, Arc<Place>)>,
+}
+
+impl Forward {
+    const DROPPED: u32 = u32::MAX;
+
+    /// `kept` lists the old rows in the order in which the targets hold them.
+    pub(crate) fn new(old_rows: u32, kept: impl Iterator<Item = u32>, targets: Vec<(u32, Arc<Place>)>) -> Self {
+        let mut positions = vec![Self::DROPPED; old_rows as usize];
+        for (position, old_row) in (0..).zip(kept) {
+            positions[old_row as usize] = position;
+        }
+        Self { positions, targets }
+    }
+
+    /// The new place of an old row; `None` if it was garbage.
+    pub(crate) fn get(&self, old_row: u32) -> Option<(&Arc<Place>, u32)> {
+        let position = self.positions[old_row as usize];
+        if position == Self::DROPPED {
+            return None;
+        }
+        let target = self.targets.partition_point(|(first, _)| *first <= position) - 1;
+        let (first, place) = &self.targets[target];
+        Some((place, position - first))
+    }
+}

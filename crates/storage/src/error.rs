@@ -1,0 +1,93 @@
+//! What can go wrong in a table.
+
+use aerostat_memory::{MemoryError, OutOfMemory};
+use aerostat_segment::SegmentError;
+use aerostat_txn::WaitError;
+use aerostat_types::LayoutError;
+use thiserror::Error;
+
+/// Columns a table may have, as in PostgreSQL.
+pub const COLUMNS_MAX: usize = 1_600;
+
+/// Why a table could not do what it was asked to. The transaction must be rolled
+/// back; its rows so far are marked as its own and vanish with it.
+#[derive(Debug, Error)]
+pub enum StorageError {
+    /// A NULL for a column that takes none.
+    #[error("null value in column {column:?} of relation {table:?} violates not-null constraint")]
+    NotNull {
+        /// The table's name.
+        table: String,
+        /// The column's name.
+        column: String,
+    },
+    /// A key that another live row has, or that a batch has twice.
+    #[error("duplicate key value violates unique constraint {constraint:?}")]
+    UniqueViolation {
+        /// The table's name.
+        table: String,
+        /// The constraint's name.
+        constraint: String,
+        /// `Key (a, b)=(1, x) already exists.`
+        detail: String,
+    },
+    /// A row was changed by a transaction that committed after the snapshot. The
+    /// statement may be run again on a newer one.
+    #[error("could not serialize access due to concurrent update")]
+    Conflict,
+    /// Transactions wait for each other in a circle, and this one gives way.
+    #[error("deadlock detected")]
+    Deadlock,
+    /// The transaction's cancel token was cancelled.
+    #[error("canceling statement due to user request")]
+    Cancelled,
+    /// The tenant's or the node's budget is used up.
+    #[error("out of memory")]
+    OutOfMemory(#[from] OutOfMemory),
+    /// The operating system gave no memory.
+    #[error("out of memory")]
+    Map(#[from] MemoryError),
+    /// A single value is longer than a variable slot can say.
+    #[error("value of {bytes} bytes is too long for column {column:?}")]
+    ValueTooLong {
+        /// The column's name.
+        column: String,
+        /// The value's length.
+        bytes: usize,
+    },
+    /// A row that does not fit twice into an arena, as an update of it must.
+    #[error("row of {bytes} bytes is too wide: the maximum is {bytes_max}")]
+    RowTooWide {
+        /// What the row needs.
+        bytes: usize,
+        /// What it may need.
+        bytes_max: usize,
+    },
+    /// More versions of one key are in use than fit into an arena.
+    #[error("too many versions of one key of relation {table:?} are in use")]
+    KeyCrowded {
+        /// The table's name.
+        table: String,
+    },
+    /// More columns than [`COLUMNS_MAX`].
+    #[error("tables can have at most {COLUMNS_MAX} columns")]
+    TooManyColumns {
+        /// How many there were.
+        columns: usize,
+    },
+    /// The layout does not fit the columns.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The segment refused, for a reason of its own.
+    #[error("segment error")]
+    Segment(#[source] SegmentError),
+}
+
+impl From<WaitError> for StorageError {
+    fn from(error: WaitError) -> Self {
+        match error {
+            WaitError::Deadlock => StorageError::Deadlock,
+            WaitError::Cancelled => StorageError::Cancelled,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! A batch on its way into a table: checked, sorted by key, keys encoded once.
+
+use std::ops::Range;
+
+use aerostat_segment::{KeyRef, Keys};
+use aerostat_types::{Physical, SqlType};
+use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array, cast::AsArray};
+use arrow_schema::DataType;
+use arrow_select::take::take;
+
+use crate::{StorageError, Table, describe};
+
+/// Rows that may be appended in this order.
+pub(crate) struct Incoming {
+    pub(crate) columns: Vec<ArrayRef>,
+    /// Strictly ascending, or all empty for a table without a key.
+    pub(crate) keys: Keys,
+    pub(crate) rows: usize,
+}
+
+impl Incoming {
+    /// Checks columns, NULLs, widths and that no key is there twice.
+    pub(crate) fn prepare(table: &Table, batch: &RecordBatch) -> Result<Self, StorageError> {
+        let schema = table.schema();
+        assert_eq!(batch.num_columns(), schema.columns.len(), "a batch has the table's columns");
+        let attributes = table.segment_schema().attributes();
+        if let Some(column) =
+            (0..attributes.len()).find(|&at| !attributes[at].nullable && batch.column(at).logical_null_count() > 0)
+        {
+            return Err(table.not_null(column));
+        }
+        check_widths(table, batch)?;
+        let encode = |columns: &[ArrayRef]| {
+            Keys::encode(table.segment_schema(), columns).map_err(|error| table.segment_error(error))
+        };
+        let columns = batch.columns().to_vec();
+        let keys = encode(&columns)?;
+        let rows = batch.num_rows();
+        if !table.is_keyed() || keys.is_strictly_ascending() {
+            return Ok(Self { columns, keys, rows });
+        }
+        let mut order: Vec<u32> = (0..rows as u32).collect();
+        order.sort_unstable_by_key(|&row| keys.get(row as usize));
+        if let Some(pair) = order.windows(2).find(|pair| keys.get(pair[0] as usize) == keys.get(pair[1] as usize)) {
+            return Err(unique_violation(table, &columns, pair[1] as usize));
+        }
+        let order = UInt32Array::from(order);
+        let columns: Vec<ArrayRef> = columns
+            .iter()
+            .map(|column| take(column, &order, None).expect("the order is a permutation of the batch's rows"))
+            .collect();
+        let keys = encode(&columns)?;
+        debug_assert!(keys.is_strictly_ascending());
+        Ok(Self { columns, keys, rows })
+    }
+
+    pub(crate) fn key(&self, row: usize) -> KeyRef<'_> {
+        self.keys.get(row)
+    }
+
+    /// The first row from `from` on whose key is not below `upper`.
+    pub(crate) fn run_end(&self, from: usize, upper: Option<&[u8]>) -> usize {
+        let Some(upper) = upper.filter(|upper| !upper.is_empty()) else {
+            return self.rows;
+        };
+        let (mut low, mut high) = (from, self.rows);
+        while low < high {
+            let middle = low.midpoint(high);
+            if *self.key(middle).0 < *upper {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Heap bytes these rows take at most.
+    pub(crate) fn heap_bytes(&self, table: &Table, rows: Range<usize>) -> Result<usize, StorageError> {
+        table.segment_schema().heap_bytes(&self.columns, rows).map_err(|error| table.segment_error(error))
+    }
+
+    /// Bytes of these rows' variable-length values as the user counts them.
+    pub(crate) fn variable_bytes(&self, table: &Table, rows: &Range<usize>) -> u64 {
+        let columns = table.schema().columns.iter().zip(&self.columns);
+        columns
+            .filter(|(column, _)| column.ty.physical() == Physical::Variable)
+            .map(|(column, values)| match column.ty {
+                SqlType::Char(n) => {
+                    u64::from(n) * rows.clone().filter(|&row| values.is_valid(row)).count() as u64
+                }
+                _ => rows.clone().map(|row| value_bytes(values, row)).sum(),
+            })
+            .sum()
+    }
+}
+
+fn check_widths(table: &Table, batch: &RecordBatch) -> Result<(), StorageError> {
+    let schema = table.segment_schema();
+    let width = |rows| {
+        let heap = schema.heap_bytes(batch.columns(), rows).map_err(|error| table.segment_error(error))?;
+        Ok::<_, StorageError>(schema.row_bytes_fixed() + heap)
+    };
+    // Only when all rows together are too wide for one can a single one be.
+    let bytes_max = table.row_bytes_max();
+    if width(0..batch.num_rows())? > bytes_max {
+        for row in 0..batch.num_rows() {
+            let bytes = width(row..row + 1)?;
+            if bytes > bytes_max {
+                return Err(StorageError::RowTooWide { bytes, bytes_max });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The length of a string or byte string; 0 for NULL.
+fn value_bytes(values: &ArrayRef, row: usize) -> u64 {
+    if values.is_null(row) {
+        return 0;
+    }
+    let bytes = match values.data_type() {
+        DataType::Utf8View => values.as_string_view().value(row).len(),
+        DataType::Utf8 => values.as_string::<i32>().value(row).len(),
+        DataType::LargeUtf8 => values.as_string::<i64>().value(row).len(),
+        DataType::BinaryView => values.as_binary_view().value(row).len(),
+        DataType::Binary => values.as_binary::<i32>().value(row).len(),
+        DataType::LargeBinary => values.as_binary::<i64>().value(row).len(),
+        _ => 0,
+    };
+    bytes as u64
+}
+
+pub(crate) fn unique_violation(table: &Table, columns: &[ArrayRef], row: usize) -> StorageError {
+    let schema = table.schema();
+    StorageError::UniqueViolation {
+        table: schema.name.clone(),
+        constraint: schema.primary_key_name.clone(),
+        detail: format!("{} already exists.", describe::key(schema, columns, row)),
+    }
+}

@@ -1,0 +1,202 @@
+//! Appending rows: routing by key, uniqueness, full segments.
+//!
+//! A batch is cut into runs, each for one segment's key range. Under that
+//! segment's latch the run's keys are probed and its rows appended, so between
+//! the probe and the append nobody else can insert them. Where a key is held by
+//! an unfinished transaction, the rows before it are appended, the latch is
+//! dropped, and the rest begins anew once that transaction has settled.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use aerostat_segment::{KeyRef, Segment};
+use aerostat_txn::{ABORTED, END_NONE, Stamp, Transaction};
+use aerostat_types::TxnId;
+use arrow_array::RecordBatch;
+
+use crate::{
+    StorageError, Table,
+    directory::{Entry, Latch},
+    incoming::{Incoming, unique_violation},
+    writes::Writes,
+};
+
+/// How often in a row room may be made for one row. Each time either the row gets
+/// room or others take it; losing this often means that there is none to be had.
+const ROOM_ATTEMPTS_MAX: u32 = 64;
+
+/// What happened to a run.
+enum Step {
+    /// So many rows were appended; the run is done.
+    Appended(usize),
+    /// So many rows were appended; the segment takes no more.
+    Full(usize, Arc<Entry>),
+    /// So many rows were appended; the next one's key is this transaction's to decide.
+    Held(usize, TxnId),
+    /// There is no segment yet.
+    Empty,
+    /// The directory changed before the latch was taken.
+    Stale,
+}
+
+/// Who has a key.
+enum Holder {
+    Nobody,
+    /// A row that is there to stay, or our own.
+    Row,
+    Transaction(TxnId),
+}
+
+impl Table {
+    /// Appends the rows as the transaction's own and returns how many. Columns are
+    /// in table order, of the types `SqlType::arrow()` names; strings may be of any
+    /// Arrow string type.
+    ///
+    /// # Errors
+    /// NULLs, duplicate keys, values and rows that do not fit, lack of memory, a
+    /// deadlock or a cancellation while waiting for another transaction's key. The
+    /// transaction is then rolled back by the caller, which removes what was appended.
+    pub fn insert(&self, txn: &Transaction, batch: &RecordBatch) -> Result<u64, StorageError> {
+        let mut writes = Writes::of(txn);
+        let rows = self.insert_rows(&mut writes, batch)?;
+        self.vacuum_written(&writes);
+        Ok(rows)
+    }
+
+    pub(crate) fn insert_rows(&self, writes: &mut Writes<'_>, batch: &RecordBatch) -> Result<u64, StorageError> {
+        let incoming = Incoming::prepare(self, batch)?;
+        let (mut at, mut attempts) = (0, 0);
+        while at < incoming.rows {
+            writes.check_cancelled()?;
+            let step = self.append_run(writes, &incoming, at)?;
+            if let Step::Appended(rows) | Step::Full(rows, _) | Step::Held(rows, _) = step {
+                at += rows;
+                attempts = if rows > 0 { 0 } else { attempts + 1 };
+            }
+            match step {
+                _ if at == incoming.rows => {}
+                Step::Appended(_) | Step::Stale => {}
+                Step::Full(..) if attempts > ROOM_ATTEMPTS_MAX => {
+                    return Err(StorageError::KeyCrowded { table: self.schema().name.clone() });
+                }
+                Step::Full(_, entry) => self.make_room(&entry, &incoming, at, attempts)?,
+                Step::Empty => self.open_first(&incoming)?,
+                Step::Held(_, holder) => {
+                    // The wait is no failure to find room.
+                    attempts = 0;
+                    writes.wait_for(holder)?;
+                }
+            }
+        }
+        Ok(incoming.rows as u64)
+    }
+
+    /// Appends rows from `from` on, as far as one segment's range and space go.
+    fn append_run(&self, writes: &mut Writes<'_>, incoming: &Incoming, from: usize) -> Result<Step, StorageError> {
+        let directory = self.directory();
+        let Some(position) = directory.route(incoming.key(from)) else {
+            return Ok(Step::Empty);
+        };
+        let entry = directory.entry(position);
+        let mut latch = entry.latch();
+        if !self.is_current(&directory) {
+            return Ok(Step::Stale);
+        }
+        let free = (entry.segment.capacity() - entry.segment.rows()) as usize;
+        let range_end = incoming.run_end(from, directory.upper(position));
+        let mut end = range_end.min(from + free);
+        let mut held = None;
+        if self.is_keyed() {
+            match probe_run(&entry.segment, &latch, incoming, from..end, writes.me()) {
+                Probe::Free => {}
+                Probe::Taken(row) => return Err(unique_violation(self, &incoming.columns, row)),
+                Probe::Held(row, holder) => (end, held) = (row, Some(holder)),
+            }
+        }
+        let count = self.append_latched(writes, incoming, from..end, entry, &mut latch)?;
+        let all = from + count == end;
+        Ok(match held {
+            Some(holder) if all => Step::Held(count, holder),
+            _ if all && end == range_end => Step::Appended(count),
+            _ => Step::Full(count, Arc::clone(entry)),
+        })
+    }
+
+    fn append_latched(
+        &self,
+        writes: &mut Writes<'_>,
+        incoming: &Incoming,
+        rows: std::ops::Range<usize>,
+        entry: &Arc<Entry>,
+        latch: &mut Latch<'_>,
+    ) -> Result<usize, StorageError> {
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        latch.reserve(rows.len(), incoming.heap_bytes(self, rows.clone())?)?;
+        let appended = latch
+            .writer
+            .append(&incoming.columns, rows.clone(), &incoming.keys, writes.stamp())
+            .map_err(|error| self.segment_error(error))?;
+        let count = appended.count as usize;
+        if count > 0 {
+            writes.begun(&entry.place, appended.first..appended.first + appended.count);
+            let done = rows.start..rows.start + count;
+            entry.add_variable_bytes(incoming.variable_bytes(self, &done));
+            if self.is_keyed() {
+                latch.raise_key_max(incoming.key(done.end - 1));
+            }
+        }
+        latch.settle_reservation()?;
+        Ok(count)
+    }
+}
+
+enum Probe {
+    Free,
+    Taken(usize),
+    Held(usize, TxnId),
+}
+
+/// The first row of the run whose key somebody has. Keys ascend, so from the first
+/// key above the segment's greatest on there is nothing to look for.
+fn probe_run(
+    segment: &Segment,
+    latch: &Latch<'_>,
+    incoming: &Incoming,
+    rows: std::ops::Range<usize>,
+    me: TxnId,
+) -> Probe {
+    for row in rows {
+        let key = incoming.key(row);
+        if latch.above_key_max(key) {
+            break;
+        }
+        match holder_of(segment, key, me) {
+            Holder::Nobody => {}
+            Holder::Row => return Probe::Taken(row),
+            Holder::Transaction(holder) => return Probe::Held(row, holder),
+        }
+    }
+    Probe::Free
+}
+
+/// Who has the key, of all versions there are, whatever any snapshot sees. The
+/// caller holds the latch, so no stamp changes meanwhile.
+fn holder_of(segment: &Segment, key: KeyRef<'_>, me: TxnId) -> Holder {
+    let mut holder = Holder::Nobody;
+    segment.find(key, &mut |row| {
+        let (begin, end) = segment.stamps(row);
+        holder = match (Stamp::of(begin), Stamp::of(end)) {
+            _ if begin == ABORTED => Holder::Nobody,
+            // Ended for good, or gone whichever way its only writer ends.
+            (_, Stamp::At(_)) if end != END_NONE => Holder::Nobody,
+            (begun, ended @ Stamp::By(_)) if begun == ended => Holder::Nobody,
+            (_, Stamp::By(by)) if by == me => Holder::Nobody,
+            (Stamp::By(by), _) if by != me => Holder::Transaction(by),
+            (_, Stamp::By(by)) => Holder::Transaction(by),
+            _ => Holder::Row,
+        };
+        if matches!(holder, Holder::Nobody) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    holder
+}

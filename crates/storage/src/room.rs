@@ -1,0 +1,328 @@
+//! Making room: opening segments, and rewriting full or mostly dead ones.
+//!
+//! Keys that arrive in ascending order fill one segment after the other. A key
+//! that belongs into a full segment has it rewritten: garbage is left out, the
+//! rest is copied with its stamps into a larger arena or, at the largest size,
+//! into two, cut between keys. The new row takes part in the cut, so that it has
+//! room afterwards even if it alone needs half an arena.
+
+use std::sync::Arc;
+
+use aerostat_segment::{Key, KeyRef};
+use aerostat_txn::{ABORTED, END_NONE, LiveSnapshots, Stamp};
+use parking_lot::MutexGuard;
+
+use crate::{
+    StorageError, Table,
+    directory::{Directory, Entry, Forward, KeyRange, Latch},
+    incoming::Incoming,
+    writes::Writes,
+};
+
+/// Arenas below this many bytes are not vacuumed before an insert needs their
+/// room: they give nothing back that matters.
+const VACUUM_BYTES_MIN: u64 = 16 << 10;
+
+/// A row that a rewrite places: a version that is kept, or the one that needs room.
+struct Placed {
+    key: Key,
+    /// `None` for the row to come.
+    old_row: Option<u32>,
+}
+
+/// A segment filled by a rewrite, with the first key of its range.
+struct Filled {
+    lower: Key,
+    entry: Arc<Entry>,
+    old_rows: Vec<u32>,
+}
+
+/// What a rewrite knows of the segment it reads.
+struct Source<'a> {
+    entry: &'a Arc<Entry>,
+    /// Average heap bytes of a version.
+    heap_bytes: usize,
+    /// Heap bytes of the row to come.
+    heap_bytes_next: usize,
+}
+
+impl Source<'_> {
+    fn heap_bytes_of(&self, rows: &[Placed]) -> usize {
+        rows.iter().map(|row| if row.old_row.is_some() { self.heap_bytes } else { self.heap_bytes_next }).sum()
+    }
+}
+
+impl Table {
+    /// Opens the first segment, sized for the whole batch.
+    pub(crate) fn open_first(&self, incoming: &Incoming) -> Result<(), StorageError> {
+        let structure = self.structure();
+        let directory = self.directory();
+        if directory.len() > 0 {
+            return Ok(());
+        }
+        let entry = self.open_for(&directory, incoming, 0, None, true)?;
+        self.publish(&structure, directory.replaced(0..0, vec![KeyRange::new(&[], entry)]));
+        Ok(())
+    }
+
+    /// Makes room for the row `at` of the batch, for which `full` had none. Others
+    /// may take it first: the caller tries again.
+    pub(crate) fn make_room(
+        &self,
+        full: &Arc<Entry>,
+        incoming: &Incoming,
+        at: usize,
+        attempts: u32,
+    ) -> Result<(), StorageError> {
+        let structure = self.structure();
+        let directory = self.directory();
+        let Some(position) = directory.position(full) else {
+            return Ok(());
+        };
+        let key = incoming.key(at);
+        let latch = full.latch();
+        let is_last = position + 1 == directory.len();
+        let ascends = !self.is_keyed() || latch.above_key_max(key);
+        let worth_keeping = full.live() > full.dead();
+        if is_last && ascends && worth_keeping {
+            let entry = self.open_for(&directory, incoming, at, Some(full), attempts == 0)?;
+            let range = KeyRange::new(key.0, entry);
+            self.publish(&structure, directory.replaced(position + 1..position + 1, vec![range]));
+            return Ok(());
+        }
+        let heap_bytes = incoming.heap_bytes(self, at..at + 1)?;
+        let kept = self.kept_rows(full, &self.store().txns().live_snapshots());
+        self.rewrite(&structure, &directory, position, latch, kept, Some((key, heap_bytes)))?;
+        Ok(())
+    }
+
+    /// Rewrites segments that are mostly garbage, and returns how many bytes in use
+    /// became free. They go back when the last view of the old segments is dropped.
+    ///
+    /// # Errors
+    /// When there is not even memory for what is kept.
+    pub fn vacuum(&self) -> Result<u64, StorageError> {
+        let structure = self.structure();
+        let entries: Vec<_> = self.directory().entries().cloned().collect();
+        let mut freed = 0;
+        for entry in entries {
+            freed += self.vacuum_entry(&structure, &entry)?;
+        }
+        Ok(freed)
+    }
+
+    /// Vacuums what a call has written to, if that pays and nobody else changes the
+    /// structure just now.
+    pub(crate) fn vacuum_written(&self, writes: &Writes<'_>) {
+        for place in writes.places() {
+            let Some(entry) = place.entry() else { continue };
+            if entry.dead() <= entry.segment.rows() / 2 {
+                continue;
+            }
+            let Some(structure) = self.try_structure() else { return };
+            if let Err(error) = self.vacuum_entry(&structure, &entry) {
+                // The rows stay where they are, which is no failure of the statement.
+                tracing::debug!(table = %self.id(), error = &error as &dyn std::error::Error, "vacuum put off");
+                return;
+            }
+        }
+    }
+
+    fn vacuum_entry(&self, structure: &MutexGuard<'_, ()>, entry: &Arc<Entry>) -> Result<u64, StorageError> {
+        let horizon = self.store().txns().horizon();
+        let used = entry.segment.footprint_bytes();
+        if used < VACUUM_BYTES_MIN || !entry.wants_vacuum(horizon) {
+            return Ok(0);
+        }
+        let directory = self.directory();
+        let Some(position) = directory.position(entry) else {
+            return Ok(0);
+        };
+        let latch = entry.latch();
+        let kept = self.kept_rows(entry, &self.store().txns().live_snapshots());
+        if kept.len() > entry.segment.rows() as usize / 2 {
+            entry.postpone_vacuum(horizon);
+            return Ok(0);
+        }
+        let used_after = self.rewrite(structure, &directory, position, latch, kept, None)?;
+        Ok(used.saturating_sub(used_after))
+    }
+
+    /// The versions that some snapshot may see, in key order.
+    fn kept_rows(&self, entry: &Entry, live: &LiveSnapshots) -> Vec<Placed> {
+        let segment = &entry.segment;
+        let mut kept: Vec<Placed> = (0..segment.rows())
+            .filter(|&row| {
+                let (begin, end) = segment.stamps(row);
+                !live.is_garbage(begin, end)
+            })
+            .map(|row| Placed {
+                key: if self.is_keyed() { segment.key_of(row) } else { Key::from_bytes(Vec::new()) },
+                old_row: Some(row),
+            })
+            .collect();
+        kept.sort_by(|a, b| a.key.cmp(&b.key));
+        kept
+    }
+
+    /// Replaces the entry at `position` by new ones with the kept rows and room for
+    /// the row to come. Returns the bytes the new ones use. On error nothing changed.
+    fn rewrite(
+        &self,
+        structure: &MutexGuard<'_, ()>,
+        directory: &Directory,
+        position: usize,
+        latch: Latch<'_>,
+        mut rows: Vec<Placed>,
+        next: Option<(KeyRef<'_>, usize)>,
+    ) -> Result<u64, StorageError> {
+        let entry = directory.entry(position);
+        let old_rows = entry.segment.rows();
+        let source = Source {
+            entry,
+            heap_bytes: entry.segment.heap_used_bytes().div_ceil(old_rows.max(1) as usize),
+            heap_bytes_next: next.map_or(0, |(_, heap_bytes)| heap_bytes),
+        };
+        if let Some((key, _)) = next {
+            let at = rows.partition_point(|row| *row.key <= *key.0);
+            rows.insert(at, Placed { key: key.to_key(), old_row: None });
+        }
+        let mut filled = Vec::new();
+        if !rows.is_empty() {
+            self.place(&source, &rows, &mut filled)?;
+        }
+        let mut targets = Vec::with_capacity(filled.len());
+        let mut first = 0;
+        for target in &filled {
+            targets.push((first, Arc::clone(&target.entry.place)));
+            first += target.old_rows.len() as u32;
+        }
+        let ranges = filled
+            .iter()
+            .enumerate()
+            .map(|(at, target)| {
+                // The first takes over the whole lower end of the range.
+                let lower = if at == 0 { directory.lower(position) } else { &target.lower };
+                KeyRange::new(lower, Arc::clone(&target.entry))
+            })
+            .collect();
+        self.publish(structure, directory.replaced(position..position + 1, ranges));
+        let kept = filled.iter().flat_map(|target| target.old_rows.iter().copied());
+        entry.place.retire(Forward::new(old_rows, kept, targets));
+        drop(latch);
+        Ok(filled.iter().map(|target| target.entry.segment.footprint_bytes()).sum())
+    }
+
+    /// Copies `rows` into one new segment if they fit well, else cuts them in two.
+    fn place(&self, source: &Source<'_>, rows: &[Placed], filled: &mut Vec<Filled>) -> Result<(), StorageError> {
+        let (schema, sizes) = (self.segment_schema(), self.store().sizes());
+        let heap_bytes = source.heap_bytes_of(rows);
+        let mut size = sizes.roomy(schema, rows.len(), heap_bytes);
+        // The average may be far from these rows' own: then try the next size.
+        while let Some(arena_bytes) = size {
+            if self.fill(source, rows, arena_bytes, heap_bytes.div_ceil(rows.len()), filled)? {
+                return Ok(());
+            }
+            size = sizes.above(arena_bytes);
+        }
+        if let Some(cut) = self.cut(rows) {
+            self.place(source, &rows[..cut], filled)?;
+            return self.place(source, &rows[cut..], filled);
+        }
+        // One key, and less than a third of the largest arena would be free.
+        let tight = self.heap_bytes_left(sizes.largest(), rows.len() + 1);
+        if tight > 0 && self.fill(source, rows, sizes.largest(), tight, filled)? {
+            return Ok(());
+        }
+        Err(StorageError::KeyCrowded { table: self.schema().name.clone() })
+    }
+
+    /// The position nearest to the middle at which the key changes. Tables without
+    /// a key may be cut anywhere.
+    fn cut(&self, rows: &[Placed]) -> Option<usize> {
+        let middle = rows.len() / 2;
+        let may_cut = |&at: &usize| at > 0 && at < rows.len() && (!self.is_keyed() || rows[at - 1].key != rows[at].key);
+        (0..=middle + 1).find_map(|distance| {
+            Some(middle + distance).filter(may_cut).or_else(|| middle.checked_sub(distance).filter(may_cut))
+        })
+    }
+
+    /// The most heap per row with which an arena still has slots for `rows`.
+    fn heap_bytes_left(&self, arena_bytes: usize, rows: usize) -> usize {
+        let (mut low, mut high) = (0, arena_bytes);
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if self.segment_schema().capacity_for(arena_bytes, middle) as usize >= rows {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low
+    }
+
+    /// Copies the rows into a new segment. `false`, and nothing kept, if they do not fit.
+    fn fill(
+        &self,
+        source: &Source<'_>,
+        rows: &[Placed],
+        arena_bytes: usize,
+        heap_bytes_per_row: usize,
+        filled: &mut Vec<Filled>,
+    ) -> Result<bool, StorageError> {
+        let entry = self.open_segment(arena_bytes, heap_bytes_per_row, 0)?;
+        let old_rows: Vec<u32> = rows.iter().filter_map(|row| row.old_row).collect();
+        let old = source.entry;
+        {
+            let mut latch = entry.latch();
+            latch.reserve(old_rows.len(), old_rows.len() * source.heap_bytes)?;
+            let appended =
+                latch.writer.append_rows_from(&old.segment, &old_rows).map_err(|error| self.segment_error(error))?;
+            if appended.count as usize != old_rows.len() {
+                return Ok(false);
+            }
+            latch.settle_reservation()?;
+            if self.is_keyed()
+                && let Some(last) = rows.iter().rev().find(|row| row.old_row.is_some())
+            {
+                latch.raise_key_max(last.key.as_ref());
+            }
+        }
+        entry.add_variable_bytes(old.variable_bytes_of(old_rows.len() as u32));
+        let is_dead = |row: u32| {
+            let (begin, end) = entry.segment.stamps(row);
+            begin == ABORTED || (end != END_NONE && matches!(Stamp::of(end), Stamp::At(_)))
+        };
+        entry.add_dead((0..entry.segment.rows()).filter(|&row| is_dead(row)).count() as u32);
+        filled.push(Filled { lower: rows[0].key.clone(), entry, old_rows });
+        Ok(true)
+    }
+
+    /// A segment for the rows from `from` on, sized by what they need and by how
+    /// large the table is already.
+    fn open_for(
+        &self,
+        directory: &Directory,
+        incoming: &Incoming,
+        from: usize,
+        before: Option<&Arc<Entry>>,
+        trust_average: bool,
+    ) -> Result<Arc<Entry>, StorageError> {
+        let sizes = self.store().sizes();
+        let rows = incoming.rows - from;
+        let heap_bytes = incoming.heap_bytes(self, from..incoming.rows)?;
+        let heap_bytes_first = incoming.heap_bytes(self, from..from + 1)?;
+        let so_far = directory.entries().map(|entry| entry.segment.arena_bytes()).sum();
+        let needed = sizes.fitting(self.segment_schema(), rows, heap_bytes).unwrap_or(sizes.largest());
+        // Rows before these tell what interning saves; the rows themselves are an
+        // upper bound. If trusting them made no room, the row that got none decides.
+        let heap_bytes_per_row = match before.filter(|entry| entry.segment.rows() > 0) {
+            Some(entry) if trust_average => {
+                let average = entry.segment.heap_used_bytes().div_ceil(entry.segment.rows() as usize);
+                average + average / 8
+            }
+            _ => heap_bytes.div_ceil(rows).max(heap_bytes_first),
+        };
+        self.open_segment(sizes.at_least(needed.max(so_far)), heap_bytes_per_row, 0)
+    }
+}

@@ -1,0 +1,200 @@
+//! Scanning a view: a queue of morsels that threads draw from.
+//!
+//! A morsel is a vector of a segment, or a part of one when the caller wants
+//! smaller batches. Whoever claims it prunes it by the zones, selects the visible
+//! rows, filters them, and only then gathers columns.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+use aerostat_segment::{CompareOp, Key, Literal, Predicate, Selection, VECTOR_ROWS};
+use aerostat_txn::Visibility;
+use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+
+use crate::{ROW_ID_COLUMN, RowId, StorageError, TableView, directory::Entry, view::gather};
+
+/// What a scan gives.
+#[derive(Clone, Debug, Default)]
+pub struct ScanSpec {
+    /// Positions of the columns, in the order wanted.
+    pub projection: Vec<usize>,
+    /// All must hold. Each must be one that [`TableView::accepts`].
+    pub predicates: Vec<Predicate>,
+    /// Whether [`ROW_ID_COLUMN`] follows the columns.
+    pub row_ids: bool,
+    /// The most rows of a batch; 0 for a vector's, which is also the most.
+    pub batch_rows: usize,
+    /// How many rows are wanted at most, over all threads.
+    pub limit: Option<u64>,
+}
+
+/// A running scan.
+pub struct Scan {
+    view: TableView,
+    spec: ScanSpec,
+    schema: SchemaRef,
+    /// For each entry of the directory, the number of its first morsel.
+    morsels: Vec<usize>,
+    morsels_total: usize,
+    morsel_rows: u32,
+    next_morsel: AtomicUsize,
+    rows_left: AtomicU64,
+    /// Set when the predicates fix the whole key: then there is one morsel, looked up.
+    point: Option<(Key, usize)>,
+}
+
+impl Scan {
+    pub(crate) fn new(view: TableView, spec: ScanSpec) -> Self {
+        debug_assert!(spec.predicates.iter().all(|predicate| view.accepts(predicate)));
+        let morsel_rows = match u32::try_from(spec.batch_rows) {
+            Ok(rows @ 1..VECTOR_ROWS) => rows,
+            _ => VECTOR_ROWS,
+        };
+        let point = point_key(&view, &spec.predicates)
+            .and_then(|key| view.directory().route(key.as_ref()).map(|position| (key, position)));
+        let mut morsels = Vec::new();
+        let mut morsels_total = 0;
+        if point.is_some() {
+            morsels_total = 1;
+        } else {
+            let per_vector = VECTOR_ROWS.div_ceil(morsel_rows) as usize;
+            for entry in view.directory().entries() {
+                morsels.push(morsels_total);
+                morsels_total += entry.segment.rows().div_ceil(VECTOR_ROWS) as usize * per_vector;
+            }
+        }
+        let mut fields = view.projected(&spec.projection).fields().to_vec();
+        if spec.row_ids {
+            fields.push(Arc::new(Field::new(ROW_ID_COLUMN, DataType::UInt64, false)));
+        }
+        Self {
+            schema: Arc::new(Schema::new(fields)),
+            rows_left: AtomicU64::new(spec.limit.unwrap_or(u64::MAX)),
+            next_morsel: AtomicUsize::new(0),
+            view,
+            spec,
+            morsels,
+            morsels_total,
+            morsel_rows,
+            point,
+        }
+    }
+
+    /// The projected columns, and [`ROW_ID_COLUMN`] last if it was asked for.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Morsels that nobody has claimed yet: an upper bound of the batches to come.
+    pub fn morsels_left(&self) -> usize {
+        self.morsels_total.saturating_sub(self.next_morsel.load(Ordering::Relaxed))
+    }
+
+    /// The next batch, which is never empty; `None` at the end. Any number of
+    /// threads may call; rows come in no particular order.
+    ///
+    /// # Errors
+    /// None at present: frozen and evicted segments, which must be read, will have some.
+    pub fn next_batch(&self) -> Result<Option<RecordBatch>, StorageError> {
+        while self.rows_left.load(Ordering::Relaxed) > 0 {
+            let morsel = self.next_morsel.fetch_add(1, Ordering::Relaxed);
+            if morsel >= self.morsels_total {
+                // Keeps the counter from wrapping, however often it is asked.
+                self.next_morsel.store(self.morsels_total, Ordering::Relaxed);
+                break;
+            }
+            let (entry, mut rows) = match &self.point {
+                Some((key, position)) => self.look_up(*position, key),
+                None => self.select(morsel),
+            };
+            self.filter(entry, &mut rows);
+            rows.truncate(self.take_from_limit(rows.len()));
+            if !rows.is_empty() {
+                return Ok(Some(self.gather(entry, &rows)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn look_up(&self, position: usize, key: &Key) -> (&Arc<Entry>, Selection) {
+        let entry = self.view.directory().entry(position);
+        (entry, Selection::Rows(self.view.find(entry, key.as_ref()).into_iter().collect()))
+    }
+
+    /// The visible rows of a morsel, none if the zones rule them all out.
+    fn select(&self, morsel: usize) -> (&Arc<Entry>, Selection) {
+        let position = self.morsels.partition_point(|first| *first <= morsel) - 1;
+        let entry = self.view.directory().entry(position);
+        let segment = &entry.segment;
+        let per_vector = VECTOR_ROWS.div_ceil(self.morsel_rows);
+        let number = (morsel - self.morsels[position]) as u32;
+        let (vector, part) = (number / per_vector, number % per_vector);
+        let vector_end = segment.rows().min((vector + 1) * VECTOR_ROWS);
+        let first = (vector * VECTOR_ROWS + part * self.morsel_rows).min(vector_end);
+        let end = vector_end.min(first + self.morsel_rows);
+        let pruned = |predicate: &Predicate| !predicate.may_match(segment.zone(vector, predicate.attribute()));
+        let mut rows = Selection::Rows(Vec::new());
+        if first < end && !self.spec.predicates.iter().any(pruned) {
+            let snapshot = self.view.snapshot();
+            let mut visible = |begin, end| match snapshot.sees(begin, end) {
+                Visibility::Visible => Some(true),
+                Visibility::Hidden => Some(false),
+                Visibility::Reread => None,
+            };
+            segment.select_visible(first..end, &mut visible, &mut rows);
+        }
+        (entry, rows)
+    }
+
+    fn filter(&self, entry: &Entry, rows: &mut Selection) {
+        for predicate in &self.spec.predicates {
+            if rows.is_empty() {
+                return;
+            }
+            entry.segment.filter(predicate, rows);
+        }
+    }
+
+    /// How many of `rows` the limit still has room for; they are then taken.
+    fn take_from_limit(&self, rows: usize) -> usize {
+        if self.spec.limit.is_none() {
+            return rows;
+        }
+        let taken = |left: u64| rows.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let before = self
+            .rows_left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left - taken(left) as u64))
+            .expect("the update always gives a value");
+        taken(before)
+    }
+
+    fn gather(&self, entry: &Arc<Entry>, rows: &Selection) -> RecordBatch {
+        let row_ids = self.spec.row_ids.then(|| {
+            let ids = rows.iter().map(|row| RowId::new(entry.place.no, row).0);
+            Arc::new(UInt64Array::from_iter_values(ids)) as ArrayRef
+        });
+        gather(&entry.segment, &self.schema, &self.spec.projection, rows, row_ids)
+    }
+}
+
+/// The one key that satisfies the predicates, if they fix every key column.
+fn point_key(view: &TableView, predicates: &[Predicate]) -> Option<Key> {
+    let table = view.table();
+    let values = table
+        .schema()
+        .primary_key
+        .iter()
+        .map(|&column| {
+            predicates.iter().find_map(|predicate| match predicate {
+                Predicate::Compare { attribute, op: CompareOp::Eq, value } if *attribute == column => {
+                    Some(value.clone())
+                }
+                _ => None,
+            })
+        })
+        .collect::<Option<Vec<Literal>>>()?;
+    table.key(&values)
+}

@@ -1,0 +1,35 @@
+//! Sizes and counts of a table.
+
+use crate::{Table, directory::Directory};
+
+/// Sizes and counts of a table at one moment; with writers about, estimates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableStatistics {
+    /// Row versions that are not known to be dead.
+    pub rows: u64,
+    /// Row versions that a vacuum removes once no snapshot sees them.
+    pub rows_dead: u64,
+    /// Segments in the directory.
+    pub segments: u64,
+    /// Bytes of arenas that are in use, with indexes, versions and dead rows.
+    pub bytes_used: u64,
+    /// Bytes of the live rows' values alone: fixed widths and string bytes, `char(n)` as n.
+    pub bytes_raw: u64,
+    /// Bytes charged to the tenant's budget.
+    pub bytes_reserved: u64,
+}
+
+impl TableStatistics {
+    pub(crate) fn of(table: &Table, directory: &Directory) -> Self {
+        let mut all = Self { segments: directory.len() as u64, ..Self::default() };
+        for entry in directory.entries() {
+            let live = entry.live();
+            all.rows += u64::from(live);
+            all.rows_dead += u64::from(entry.dead());
+            all.bytes_used += entry.segment.footprint_bytes();
+            all.bytes_raw += u64::from(live) * table.raw_bytes_fixed() + entry.variable_bytes_of(live);
+            all.bytes_reserved += entry.bytes_reserved();
+        }
+        all
+    }
+}

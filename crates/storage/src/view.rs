@@ -1,0 +1,133 @@
+//! A table as one snapshot sees it.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use aerostat_segment::{KeyRef, Predicate, Segment, Selection};
+use aerostat_txn::{Snapshot, Visibility};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_schema::{Schema, SchemaRef};
+use arrow_select::concat::concat_batches;
+
+use crate::{
+    RowId, Scan, ScanSpec, StorageError, Table, TableStatistics,
+    directory::{Directory, Entry},
+};
+
+/// A table, a snapshot, and the segments there were when the view was taken.
+///
+/// Everything the snapshot sees is in those segments: what committed by then was
+/// written to a directory no newer than this one. Clones are cheap.
+#[derive(Clone)]
+pub struct TableView {
+    table: Arc<Table>,
+    snapshot: Snapshot,
+    directory: Arc<Directory>,
+}
+
+impl TableView {
+    pub(crate) fn new(table: Arc<Table>, snapshot: Snapshot, directory: Arc<Directory>) -> Self {
+        Self { table, snapshot, directory }
+    }
+
+    /// The table.
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// The snapshot.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Whether a scan takes this predicate. It then keeps exactly the rows for
+    /// which the predicate is true.
+    pub fn accepts(&self, predicate: &Predicate) -> bool {
+        self.table.segment_schema().accepts(predicate)
+    }
+
+    /// Begins a scan. Threads share it, and each gets other rows.
+    pub fn scan(&self, spec: ScanSpec) -> Arc<Scan> {
+        Arc::new(Scan::new(self.clone(), spec))
+    }
+
+    /// The visible row with this key.
+    pub fn lookup(&self, key: KeyRef<'_>) -> Option<RowId> {
+        let entry = self.directory.entry(self.directory.route(key)?);
+        self.find(entry, key).map(|row| RowId::new(entry.place.no, row))
+    }
+
+    /// The columns of these rows, in the order of the list.
+    ///
+    /// # Errors
+    /// None at present: frozen and evicted segments, which must be read, will have some.
+    pub fn fetch(&self, row_ids: &[RowId], projection: &[usize]) -> Result<RecordBatch, StorageError> {
+        let schema = self.projected(projection);
+        let batches: Vec<_> = row_ids
+            .chunk_by(|a, b| a.segment() == b.segment() && a.row() < b.row())
+            .map(|run| {
+                let entry = self.directory.by_no(run[0].segment()).expect("a row id belongs to the view that gave it");
+                let rows = Selection::Rows(run.iter().map(|id| id.row()).collect());
+                gather(&entry.segment, &schema, projection, &rows, None)
+            })
+            .collect();
+        Ok(match <[RecordBatch; 1]>::try_from(batches) {
+            Ok([batch]) => batch,
+            Err(batches) => concat_batches(&schema, &batches).expect("all batches have one schema"),
+        })
+    }
+
+    /// Sizes and counts of the segments the view pins.
+    pub fn statistics(&self) -> TableStatistics {
+        TableStatistics::of(&self.table, &self.directory)
+    }
+
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    pub(crate) fn projected(&self, projection: &[usize]) -> SchemaRef {
+        let schema = self.table.arrow_schema();
+        Arc::new(Schema::new(projection.iter().map(|&at| Arc::clone(&schema.fields()[at])).collect::<Vec<_>>()))
+    }
+
+    /// The visible version with this key in a segment.
+    pub(crate) fn find(&self, entry: &Entry, key: KeyRef<'_>) -> Option<u32> {
+        let mut found = None;
+        entry.segment.find(key, &mut |row| {
+            if self.sees(&entry.segment, row) {
+                found = Some(row);
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        found
+    }
+
+    /// Whether the snapshot sees the version. Reads its stamps again while their
+    /// transaction has just settled, which happens once per stamp.
+    fn sees(&self, segment: &Segment, row: u32) -> bool {
+        loop {
+            let (begin, end) = segment.stamps(row);
+            match self.snapshot.sees(begin, end) {
+                Visibility::Visible => return true,
+                Visibility::Hidden => return false,
+                Visibility::Reread => std::hint::spin_loop(),
+            }
+        }
+    }
+}
+
+/// The selected rows of a segment as a batch; `extra` is the last column.
+pub(crate) fn gather(
+    segment: &Arc<Segment>,
+    schema: &SchemaRef,
+    projection: &[usize],
+    rows: &Selection,
+    extra: Option<ArrayRef>,
+) -> RecordBatch {
+    let mut columns: Vec<ArrayRef> = projection.iter().map(|&attribute| segment.gather(attribute, rows)).collect();
+    columns.extend(extra);
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+        .expect("a segment gives columns of the table's types")
+}

@@ -1,0 +1,155 @@
+//! The rows a transaction wrote in one table, and stamping them when it ends.
+
+use std::{ops::Range, sync::Arc};
+
+use aerostat_segment::stamp;
+use aerostat_txn::{Outcome, Participant, Transaction};
+use aerostat_types::TxnId;
+
+use crate::{StorageError, directory::Place};
+
+// The segment stores what txn means.
+const _: () = assert!(
+    stamp::TXN_BIT == aerostat_txn::TXN_BIT
+        && stamp::END_NONE == aerostat_txn::END_NONE
+        && stamp::ABORTED == aerostat_txn::ABORTED
+);
+
+/// Rows of one segment.
+type Rows = (Arc<Place>, Vec<Range<u32>>);
+
+/// Collects what one call writes, and enlists it with the transaction when the
+/// call returns, also when it fails half-way.
+pub(crate) struct Writes<'t> {
+    txn: &'t Transaction,
+    set: WriteSet,
+}
+
+#[derive(Default)]
+struct WriteSet {
+    begun: Vec<Rows>,
+    ended: Vec<Rows>,
+}
+
+impl<'t> Writes<'t> {
+    pub(crate) fn of(txn: &'t Transaction) -> Self {
+        Self { txn, set: WriteSet::default() }
+    }
+
+    /// The stamp of rows the transaction has begun or ended.
+    pub(crate) fn stamp(&self) -> u64 {
+        stamp::of_txn(self.txn.id().0)
+    }
+
+    pub(crate) fn me(&self) -> TxnId {
+        self.txn.id()
+    }
+
+    pub(crate) fn check_cancelled(&self) -> Result<(), StorageError> {
+        if self.txn.cancel_token().is_cancelled() { Err(StorageError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Waits until another transaction has settled. The caller holds no latch.
+    pub(crate) fn wait_for(&self, holder: TxnId) -> Result<(), StorageError> {
+        Ok(self.txn.txns().wait_for(self.me(), holder, &self.txn.cancel_token())?)
+    }
+
+    /// The segments written to, some perhaps more than once.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Arc<Place>> {
+        self.set.begun.iter().chain(&self.set.ended).map(|(place, _)| place)
+    }
+
+    /// Rows appended with the transaction's stamp.
+    pub(crate) fn begun(&mut self, place: &Arc<Place>, rows: Range<u32>) {
+        push(&mut self.set.begun, place, rows);
+    }
+
+    /// A row marked as ended by the transaction.
+    pub(crate) fn ended(&mut self, place: &Arc<Place>, row: u32) {
+        push(&mut self.set.ended, place, row..row + 1);
+    }
+}
+
+impl Drop for Writes<'_> {
+    fn drop(&mut self) {
+        let set = std::mem::take(&mut self.set);
+        if !(set.begun.is_empty() && set.ended.is_empty()) {
+            self.txn.enlist(Box::new(set));
+        }
+    }
+}
+
+fn push(all: &mut Vec<Rows>, place: &Arc<Place>, rows: Range<u32>) {
+    match all.last_mut() {
+        Some((last, ranges)) if Arc::ptr_eq(last, place) => push_range(ranges, rows),
+        _ => all.push((Arc::clone(place), vec![rows])),
+    }
+}
+
+fn push_range(ranges: &mut Vec<Range<u32>>, rows: Range<u32>) {
+    match ranges.last_mut() {
+        Some(last) if last.end == rows.start => last.end = rows.end,
+        _ => ranges.push(rows),
+    }
+}
+
+/// Which of a version's two stamps is meant.
+#[derive(Clone, Copy)]
+enum Side {
+    Begin,
+    End,
+}
+
+impl Participant for WriteSet {
+    fn finish(self: Box<Self>, outcome: Outcome) {
+        let (begin, end) = match outcome {
+            Outcome::Committed(ts) => (ts.0, ts.0),
+            Outcome::Aborted => (stamp::ABORTED, stamp::END_NONE),
+        };
+        for rows in self.begun {
+            settle(rows, Side::Begin, begin);
+        }
+        for rows in self.ended {
+            settle(rows, Side::End, end);
+        }
+    }
+}
+
+/// Overwrites the rows' stamps where they were written and everywhere they were
+/// copied to since: views may still read the retired segments.
+fn settle(rows: Rows, side: Side, value: u64) {
+    let dies = match side {
+        Side::Begin => value == stamp::ABORTED,
+        Side::End => value != stamp::END_NONE,
+    };
+    let mut pending = vec![rows];
+    while let Some((place, ranges)) = pending.pop() {
+        if let Some(entry) = place.entry() {
+            let mut latch = entry.latch();
+            for range in &ranges {
+                match side {
+                    Side::Begin => latch.writer.set_begin(range.clone(), value),
+                    Side::End => range.clone().for_each(|row| latch.writer.set_end(row, value)),
+                }
+            }
+            // Asked under the latch: a rewrite that comes later copies final stamps
+            // and counts the dead itself, and the copies may be marked by others.
+            if place.forward().is_none() {
+                if dies {
+                    entry.add_dead(ranges.iter().map(|range| range.end - range.start).sum());
+                }
+                continue;
+            }
+        }
+        if let Some(forward) = place.forward() {
+            let mut moved: Vec<(&Arc<Place>, u32)> =
+                ranges.into_iter().flatten().filter_map(|row| forward.get(row)).collect();
+            moved.sort_unstable_by_key(|(place, row)| (place.no, *row));
+            let mut next = Vec::new();
+            for (place, row) in moved {
+                push(&mut next, place, row..row + 1);
+            }
+            pending.append(&mut next);
+        }
+    }
+}

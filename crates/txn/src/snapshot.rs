@@ -1,0 +1,112 @@
+//! Snapshots, and which row versions they see.
+
+use std::{fmt, sync::Arc};
+
+use aerostat_types::CommitTs;
+
+use crate::{
+    stamp::{ABORTED, Stamp},
+    txns::{TxnManager, TxnState},
+};
+
+/// A point in the commit order, registered so that no version it sees is
+/// collected until the last clone is dropped.
+#[derive(Clone)]
+pub struct Snapshot(Arc<Registration>);
+
+struct Registration {
+    txns: Arc<TxnManager>,
+    at: CommitTs,
+}
+
+/// What a snapshot says of a row version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    /// The snapshot contains the version.
+    Visible,
+    /// It does not.
+    Hidden,
+    /// A stamp's transaction has just ended and its stamps are final by now: read
+    /// the version's stamps again and ask again.
+    Reread,
+}
+
+impl Snapshot {
+    pub(crate) fn register(txns: Arc<TxnManager>, at: CommitTs) -> Self {
+        Self(Arc::new(Registration { txns, at }))
+    }
+
+    /// The last commit the snapshot sees.
+    pub fn at(&self) -> CommitTs {
+        self.0.at
+    }
+
+    /// Whether the version with these stamps is in the snapshot.
+    pub fn sees(&self, begin: u64, end: u64) -> Visibility {
+        match self.includes(begin) {
+            Visibility::Visible => match self.includes(end) {
+                Visibility::Visible => Visibility::Hidden,
+                Visibility::Hidden => Visibility::Visible,
+                Visibility::Reread => Visibility::Reread,
+            },
+            other => other,
+        }
+    }
+
+    /// Whether what was stamped so had happened by the snapshot.
+    fn includes(&self, raw: u64) -> Visibility {
+        let ts = match Stamp::of(raw) {
+            Stamp::At(ts) => ts,
+            Stamp::By(id) => match self.0.txns.state(id) {
+                Some(TxnState::Committed(ts)) => ts,
+                Some(TxnState::Active | TxnState::Aborted) => return Visibility::Hidden,
+                None => return Visibility::Reread,
+            },
+        };
+        if ts <= self.0.at { Visibility::Visible } else { Visibility::Hidden }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.txns.unregister(self.at);
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Snapshot").field(&self.0.at).finish()
+    }
+}
+
+/// The snapshots registered at one moment: decides which versions are garbage.
+///
+/// A version that no registered snapshot sees is garbage even when older
+/// snapshots are registered, so a key that changes often keeps one version per
+/// snapshot rather than all since the oldest.
+#[derive(Clone, Debug)]
+pub struct LiveSnapshots {
+    /// Ascending.
+    at: Vec<CommitTs>,
+    last_commit: CommitTs,
+}
+
+impl LiveSnapshots {
+    pub(crate) fn new(at: Vec<CommitTs>, last_commit: CommitTs) -> Self {
+        debug_assert!(at.is_sorted());
+        Self { at, last_commit }
+    }
+
+    /// Whether no snapshot, registered or to come, sees the version. Versions
+    /// stamped by transactions are kept: somebody will still stamp them.
+    pub fn is_garbage(&self, begin: u64, end: u64) -> bool {
+        if begin == ABORTED {
+            return true;
+        }
+        let (Stamp::At(begin), Stamp::At(end)) = (Stamp::of(begin), Stamp::of(end)) else {
+            return false;
+        };
+        let first_after = self.at.partition_point(|at| *at < begin);
+        end <= self.last_commit && self.at.get(first_after).is_none_or(|at| *at >= end)
+    }
+}

@@ -1,0 +1,114 @@
+//! Waiting for another transaction to end, and finding circles of waits.
+//!
+//! The wait-for graph has one edge per waiting thread, waiter → holder. A circle
+//! can only close with the newest edge, so the newcomer searches from its holder
+//! for itself before it waits, and gives up if it finds a way: the others go on.
+
+use std::{collections::HashMap, sync::Arc};
+
+use aerostat_types::TxnId;
+use parking_lot::{Condvar, Mutex};
+use thiserror::Error;
+
+/// Why a wait ended without the holder's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum WaitError {
+    /// The holder waits, directly or through others, for the waiter.
+    #[error("deadlock detected")]
+    Deadlock,
+    /// The waiter's token was cancelled.
+    #[error("canceled while waiting for another transaction")]
+    Cancelled,
+}
+
+/// Where one thread sleeps.
+#[derive(Default)]
+pub(crate) struct Signal {
+    result: Mutex<Option<Result<(), WaitError>>>,
+    changed: Condvar,
+}
+
+impl Signal {
+    /// The holder has ended.
+    pub(crate) fn complete(&self) {
+        self.set(Ok(()));
+    }
+
+    /// The waiter was cancelled.
+    pub(crate) fn interrupt(&self) {
+        self.set(Err(WaitError::Cancelled));
+    }
+
+    /// The first result stands.
+    fn set(&self, result: Result<(), WaitError>) {
+        self.result.lock().get_or_insert(result);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn sleep(&self) -> Result<(), WaitError> {
+        let mut result = self.result.lock();
+        loop {
+            if let Some(result) = *result {
+                return result;
+            }
+            self.changed.wait(&mut result);
+        }
+    }
+}
+
+/// The wait-for graph, guarded by the transactions' mutex.
+#[derive(Default)]
+pub(crate) struct WaitGraph {
+    edges: HashMap<TxnId, Vec<Edge>>,
+}
+
+struct Edge {
+    holder: TxnId,
+    signal: Arc<Signal>,
+}
+
+impl WaitGraph {
+    /// Adds the edge `waiter → holder`, unless it would close a circle.
+    pub(crate) fn add(&mut self, waiter: TxnId, holder: TxnId) -> Result<Arc<Signal>, WaitError> {
+        if self.reaches(holder, waiter) {
+            return Err(WaitError::Deadlock);
+        }
+        let signal = Arc::new(Signal::default());
+        self.edges.entry(waiter).or_default().push(Edge { holder, signal: Arc::clone(&signal) });
+        Ok(signal)
+    }
+
+    pub(crate) fn remove(&mut self, waiter: TxnId, signal: &Arc<Signal>) {
+        if let Some(edges) = self.edges.get_mut(&waiter) {
+            edges.retain(|edge| !Arc::ptr_eq(&edge.signal, signal));
+            if edges.is_empty() {
+                self.edges.remove(&waiter);
+            }
+        }
+    }
+
+    /// Wakes everyone who waits for `holder`. They remove their own edges.
+    pub(crate) fn wake(&self, holder: TxnId) {
+        for edge in self.edges.values().flatten() {
+            if edge.holder == holder {
+                edge.signal.complete();
+            }
+        }
+    }
+
+    /// Whether `to` can be reached from `from`.
+    fn reaches(&self, from: TxnId, to: TxnId) -> bool {
+        let mut pending = vec![from];
+        let mut seen = Vec::new();
+        while let Some(at) = pending.pop() {
+            if at == to {
+                return true;
+            }
+            if !seen.contains(&at) {
+                seen.push(at);
+                pending.extend(self.edges.get(&at).into_iter().flatten().map(|edge| edge.holder));
+            }
+        }
+        false
+    }
+}
