@@ -4,7 +4,10 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicI32, Ordering},
+    },
     time::Duration,
 };
 
@@ -29,7 +32,8 @@ use crate::{
     functions,
     memory_pool::TenantPool,
     semantics,
-    session::Session,
+    pgcatalog::{FunctionDescription, FunctionKind, SessionDescription},
+    session::{Session, facts::Sessions},
 };
 
 /// Rows of a batch between operators, and of a vector in storage.
@@ -100,6 +104,10 @@ pub struct Engine {
     base: SessionState,
     spill: PathBuf,
     runtimes: Mutex<HashMap<TenantId, Arc<RuntimeEnv>>>,
+    sessions: Sessions,
+    session_next: AtomicI32,
+    started_at_us: i64,
+    functions: Arc<[FunctionDescription]>,
 }
 
 impl Engine {
@@ -109,14 +117,19 @@ impl Engine {
     /// The folder is in use, unreadable, or not one of ours.
     pub fn open(options: EngineOptions) -> Result<Arc<Engine>, NodeError> {
         let node = Node::open(&options.data, Arc::clone(&options.governor))?;
+        let base = base_state(options.threads);
         Ok(Arc::new(Engine {
             node,
             governor: options.governor,
             queries: options.queries,
             observer: options.observer,
-            base: base_state(options.threads),
+            functions: describe_functions(&base),
+            base,
             spill: options.data.join("spill"),
             runtimes: Mutex::default(),
+            sessions: Sessions::default(),
+            session_next: AtomicI32::new(1),
+            started_at_us: chrono::Utc::now().timestamp_micros(),
         }))
     }
 
@@ -179,6 +192,35 @@ impl Engine {
             .build())
     }
 
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    pub(crate) fn register_session(&self, mut description: SessionDescription) -> i32 {
+        let number = self.session_next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+        description.pid = number;
+        self.sessions.lock().insert(number, description);
+        number
+    }
+
+    pub(crate) fn update_session(&self, number: i32, change: impl FnOnce(&mut SessionDescription)) {
+        if let Some(description) = self.sessions.lock().get_mut(&number) {
+            change(description);
+        }
+    }
+
+    pub(crate) fn forget_session(&self, number: i32) {
+        self.sessions.lock().remove(&number);
+    }
+
+    pub(crate) fn started_at_us(&self) -> i64 {
+        self.started_at_us
+    }
+
+    pub(crate) fn function_descriptions(&self) -> Arc<[FunctionDescription]> {
+        Arc::clone(&self.functions)
+    }
+
     /// Forgets what was kept for a database that is gone.
     pub(crate) fn forget(&self, database: TenantId) {
         self.runtimes.lock().remove(&database);
@@ -224,4 +266,22 @@ fn base_state(threads: usize) -> SessionState {
     let mut state = builder.build();
     functions::register(&mut state);
     state
+}
+
+/// The functions that SQL can call, for `pg_proc`. DataFusion knows argument
+/// types only call by call, so none are told.
+fn describe_functions(state: &SessionState) -> Arc<[FunctionDescription]> {
+    let describe = |name: &String, kind| FunctionDescription {
+        name: name.clone(),
+        arguments: Vec::new(),
+        result: "any".to_owned(),
+        kind,
+    };
+    let mut all: Vec<FunctionDescription> = Vec::new();
+    all.extend(state.scalar_functions().keys().map(|name| describe(name, FunctionKind::Plain)));
+    all.extend(state.aggregate_functions().keys().map(|name| describe(name, FunctionKind::Aggregate)));
+    all.extend(state.window_functions().keys().map(|name| describe(name, FunctionKind::Window)));
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all.dedup_by(|a, b| a.name == b.name);
+    all.into()
 }

@@ -90,8 +90,7 @@ impl Args for ServeArguments {
                 default => format!(", default {default}"),
             };
             let help = format!("{} [env {}{default}]", setting.help, setting.environment());
-            let name = setting.name.replace('-', "_").to_ascii_uppercase();
-            command.arg(Arg::new(setting.name).long(setting.name).value_name(name).help(help))
+            command.arg(Arg::new(setting.name).long(setting.name).value_name("VALUE").help(help))
         })
     }
 

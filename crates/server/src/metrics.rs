@@ -5,7 +5,7 @@
 //! `tenant="other"`; `kind` and `outcome` are closed sets. docs/metrics.md lists
 //! every series.
 //!
-//! Counters are fed by the gateway's observer as statements end. Gauges that the
+//! Counters are fed by the engine's observer as statements end. Gauges that the
 //! engine knows are read when `/metrics` is asked for, never kept in step.
 
 use std::collections::BTreeSet;
@@ -32,45 +32,6 @@ pub(crate) const TENANTS_LABELLED_MAX: usize = 1000;
 /// around the goal of 1 s, from a primary-key lookup to a query nobody waits for.
 const LATENCY_BOUNDS_S: [f64; 14] =
     [0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
-
-/// What a statement was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Select,
-    Insert,
-    Update,
-    Delete,
-    Copy,
-    Ddl,
-    Other,
-}
-
-impl Kind {
-    /// The kind a command tag stands for, such as `INSERT 0 5`.
-    pub(crate) fn of_tag(tag: &str) -> Kind {
-        match tag.split(' ').next().unwrap_or_default() {
-            "SELECT" | "FETCH" | "SHOW" | "EXPLAIN" => Kind::Select,
-            "INSERT" => Kind::Insert,
-            "UPDATE" => Kind::Update,
-            "DELETE" => Kind::Delete,
-            "COPY" => Kind::Copy,
-            "CREATE" | "DROP" | "ALTER" | "TRUNCATE" => Kind::Ddl,
-            _ => Kind::Other,
-        }
-    }
-
-    const fn label(self) -> &'static str {
-        match self {
-            Kind::Select => "select",
-            Kind::Insert => "insert",
-            Kind::Update => "update",
-            Kind::Delete => "delete",
-            Kind::Copy => "copy",
-            Kind::Ddl => "ddl",
-            Kind::Other => "other",
-        }
-    }
-}
 
 /// How a statement ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,13 +103,12 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Metrics that start at zero now.
     pub(crate) fn new() -> Self {
-        let latency = Family::new_with_constructor(|| Histogram::new(LATENCY_BOUNDS_S));
         let mut metrics = Self {
             started: Instant::now(),
             registry: Registry::with_prefix("aerostat"),
             labelled: Mutex::default(),
             statements: Family::default(),
-            latency,
+            latency: Family::new_with_constructor(|| Histogram::new(LATENCY_BOUNDS_S)),
             rows: Family::default(),
             tenant_memory: Family::default(),
             tenant_memory_max: Family::default(),
@@ -189,11 +149,11 @@ impl Metrics {
     }
 
     /// A statement ended.
-    pub(crate) fn statement(&self, tenant: &str, kind: Kind, outcome: Outcome, elapsed: Duration, rows: u64) {
+    pub(crate) fn count(&self, tenant: &str, kind: &'static str, outcome: Outcome, elapsed: Duration, rows: u64) {
         let tenant = self.label(tenant);
         self.latency.get_or_create(&TenantLabels { tenant: tenant.clone() }).observe(elapsed.as_secs_f64());
         self.rows.get_or_create(&TenantLabels { tenant: tenant.clone() }).inc_by(rows);
-        let labels = StatementLabels { tenant, kind: kind.label(), outcome: outcome.label() };
+        let labels = StatementLabels { tenant, kind, outcome: outcome.label() };
         self.statements.get_or_create(&labels).inc();
     }
 
@@ -257,8 +217,8 @@ mod tests {
     #[test]
     fn statements_and_gauges_are_shown() {
         let metrics = Metrics::new();
-        metrics.statement("a", Kind::Select, Outcome::Ok, Duration::from_millis(3), 10);
-        metrics.statement("a", Kind::of_tag("INSERT 0 5"), Outcome::Error, Duration::from_millis(3), 0);
+        metrics.count("a", "select", Outcome::Ok, Duration::from_millis(3), 10);
+        metrics.count("a", "insert", Outcome::Error, Duration::from_millis(3), 0);
         let text = metrics.render(&node(vec![tenant("a")]));
         for line in [
             "aerostat_statements_total{tenant=\"a\",kind=\"select\",outcome=\"ok\"} 1",
@@ -286,23 +246,10 @@ mod tests {
     fn the_number_of_series_is_bounded() {
         let metrics = Metrics::new();
         for at in 0..TENANTS_LABELLED_MAX + 5 {
-            metrics.statement(&format!("t{at}"), Kind::Select, Outcome::Ok, Duration::ZERO, 1);
+            metrics.count(&format!("t{at}"), "select", Outcome::Ok, Duration::ZERO, 1);
         }
         let text = metrics.render(&node(Vec::new()));
         assert!(text.contains("aerostat_rows_total{tenant=\"other\"} 5"));
         assert_eq!(text.matches("aerostat_rows_total{").count(), TENANTS_LABELLED_MAX + 1);
-    }
-
-    #[test]
-    fn tags_have_kinds() {
-        for (tag, kind) in [
-            ("SELECT 5", Kind::Select),
-            ("COPY 5", Kind::Copy),
-            ("CREATE TABLE", Kind::Ddl),
-            ("SET", Kind::Other),
-            ("", Kind::Other),
-        ] {
-            assert_eq!(Kind::of_tag(tag), kind, "{tag}");
-        }
     }
 }

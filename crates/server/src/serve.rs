@@ -17,8 +17,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aerostat_gateway::{GatewayOptions, StatementEnd, StatementEvent};
-use aerostat_query::{Engine, EngineOptions};
+use aerostat_gateway::GatewayOptions;
+use aerostat_memory::Governor;
+use aerostat_query::{Engine, EngineOptions, Observer, QUERY_STACK_BYTES, StatementRecord};
+use aerostat_types::ErrorKind;
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -28,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Auth, Config};
 use crate::http::{self, Pages};
 use crate::logs;
-use crate::metrics::{Kind, Metrics, NodeSample, Outcome, TenantSample};
+use crate::metrics::{Metrics, NodeSample, Outcome, TenantSample};
 use crate::tls;
 
 /// How long open statements get after the first signal. Orchestrators send SIGKILL
@@ -38,6 +40,9 @@ const STOP_GRACE: Duration = Duration::from_secs(8);
 /// Threads that carry bytes. Encoding of results is their heaviest work and runs at
 /// gigabytes per second, so two suffice until there are many cores.
 const IO_THREADS: usize = 2;
+
+/// Stack of an I/O thread: tokio's own default. Nothing recursive runs there.
+const IO_STACK_BYTES: usize = 2 << 20;
 
 /// Exit code after a second signal, as a shell reports death by SIGINT.
 const EXIT_FORCED: i32 = 130;
@@ -51,8 +56,8 @@ const SUPERUSER: &str = "aerostat";
 /// When it cannot start, or a part of it fails.
 pub(crate) fn run(config: Config) -> Result<()> {
     logs::install(config.log_format, &config.log_filter)?;
-    let io = runtime("aerostat-io", IO_THREADS)?;
-    let cpu = runtime("aerostat-cpu", config.threads)?;
+    let io = runtime("aerostat-io", IO_THREADS, IO_STACK_BYTES)?;
+    let cpu = runtime("aerostat-cpu", config.threads, QUERY_STACK_BYTES)?;
     let result = io.block_on(node(config, &cpu));
     // Queries that ignore their cancellation must not hold the process.
     cpu.shutdown_background();
@@ -60,9 +65,10 @@ pub(crate) fn run(config: Config) -> Result<()> {
     result
 }
 
-fn runtime(name: &str, threads: usize) -> Result<Runtime> {
+fn runtime(name: &str, threads: usize, stack_bytes: usize) -> Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(threads)
+        .thread_stack_size(stack_bytes)
         .thread_name(name)
         .enable_all()
         .build()
@@ -74,20 +80,19 @@ async fn node(config: Config, cpu: &Runtime) -> Result<()> {
     let signals = Signals::new()?;
     std::fs::create_dir_all(&config.data)
         .with_context(|| format!("cannot make the data folder {}", config.data.display()))?;
-    let engine = open_engine(&config, cpu)?;
+    let metrics = Arc::new(Metrics::new());
+    let engine = open_engine(&config, cpu, Arc::clone(&metrics)).await?;
     let tls = tls::server_config(&config.tls, &config.data)?;
     let sql = bind("listen", config.listen).await?;
     let web = bind("http", config.http).await?;
     let (sql_address, web_address) = (sql.local_addr()?, web.local_addr()?);
 
-    let metrics = Arc::new(Metrics::new());
     let stopping = CancellationToken::new();
     let stopped = CancellationToken::new();
     let options = GatewayOptions {
         tls,
         require_password: config.auth == Auth::Scram,
         max_connections: config.max_connections,
-        observer: Some(observer(Arc::clone(&metrics))),
     };
     let gateway = tokio::spawn(aerostat_gateway::serve(sql, Arc::clone(&engine), options, stopping.clone()));
     let pages = Pages { metrics, sample: move || sample(&engine), stopping: stopping.clone() };
@@ -107,25 +112,35 @@ async fn node(config: Config, cpu: &Runtime) -> Result<()> {
     result
 }
 
-fn open_engine(config: &Config, cpu: &Runtime) -> Result<Arc<Engine>> {
+async fn open_engine(config: &Config, cpu: &Runtime, metrics: Arc<Metrics>) -> Result<Arc<Engine>> {
     let options = EngineOptions {
         data: config.data.clone(),
-        memory: config.memory,
+        governor: Governor::new(config.memory),
+        queries: cpu.handle().clone(),
         threads: config.threads,
-        cpu: cpu.handle().clone(),
+        observer: metrics,
     };
     let engine = Engine::open(options)
         .with_context(|| format!("cannot open the data folder {}", config.data.display()))?;
     if let Some(file) = &config.password_file {
-        let password = read_password(file)?;
-        engine
-            .set_password(SUPERUSER, &password)
+        set_password(&engine, &read_password(file)?)
+            .await
             .with_context(|| format!("cannot set the password of {SUPERUSER}"))?;
     }
     if config.auth == Auth::Scram && engine.role(SUPERUSER).is_none_or(|role| role.scram.is_none()) {
         tracing::warn!("role {SUPERUSER} has no password, so it cannot log in; give one with --password-file");
     }
     Ok(engine)
+}
+
+/// Sets the superuser's password the way a user would.
+async fn set_password(engine: &Arc<Engine>, password: &str) -> Result<()> {
+    let mut session = engine.connect(SUPERUSER, SUPERUSER, &[])?;
+    let sql = format!("ALTER ROLE {SUPERUSER} PASSWORD '{}'", password.replace('\'', "''"));
+    for statement in session.split(&sql)? {
+        session.execute(&statement).await?;
+    }
+    Ok(())
 }
 
 fn read_password(file: &Path) -> Result<String> {
@@ -190,28 +205,27 @@ impl Signals {
     }
 }
 
-fn observer(metrics: Arc<Metrics>) -> Arc<dyn Fn(&StatementEvent<'_>) + Send + Sync> {
-    Arc::new(move |event| {
-        let outcome = match event.end {
-            StatementEnd::Ok => Outcome::Ok,
-            StatementEnd::Error => Outcome::Error,
-            StatementEnd::Cancelled => Outcome::Cancelled,
+impl Observer for Metrics {
+    fn statement(&self, record: &StatementRecord<'_>) {
+        let outcome = match record.error {
+            None => Outcome::Ok,
+            Some(ErrorKind::QueryCanceled) => Outcome::Cancelled,
+            Some(_) => Outcome::Error,
         };
-        metrics.statement(event.database, Kind::of_tag(event.tag), outcome, event.elapsed, event.rows);
-    })
+        self.count(record.database, record.kind, outcome, record.elapsed, record.rows);
+    }
 }
 
 fn sample(engine: &Engine) -> NodeSample {
-    let node = engine.statistics();
-    let tenants = node.tenants.into_iter().map(|tenant| TenantSample {
-        name: tenant.name,
-        memory_used_bytes: tenant.memory_used_bytes,
-        memory_max_bytes: tenant.memory_max_bytes,
-        connections: tenant.connections,
+    let tenants = engine.databases().into_iter().map(|database| TenantSample {
+        name: database.name,
+        memory_used_bytes: database.memory_used,
+        memory_max_bytes: database.memory_max,
+        connections: u64::try_from(database.connections).unwrap_or(0),
     });
     NodeSample {
-        memory_used_bytes: node.memory_used_bytes,
-        memory_max_bytes: node.memory_max_bytes,
+        memory_used_bytes: engine.governor().used(),
+        memory_max_bytes: engine.governor().limit(),
         tenants: tenants.collect(),
     }
 }

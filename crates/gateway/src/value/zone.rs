@@ -12,12 +12,12 @@ fn naive(local_micros: i64) -> Option<NaiveDateTime> {
     DateTime::from_timestamp_micros(local_micros).map(|utc| utc.naive_utc())
 }
 
-/// Seconds east of UTC at a local time. In a gap and in an overlap the offset before the
-/// change holds, as in PostgreSQL.
+/// Seconds east of UTC at a local time. As in PostgreSQL the offset before the change holds
+/// in a gap, and the one after it in an overlap: standard time both ways.
 fn offset_of_local(zone: Tz, local_micros: i64) -> i32 {
     let Some(local) = naive(local_micros) else { return 0 };
     match zone.offset_from_local_datetime(&local) {
-        LocalResult::Single(offset) | LocalResult::Ambiguous(offset, _) => offset.fix().local_minus_utc(),
+        LocalResult::Single(offset) | LocalResult::Ambiguous(_, offset) => offset.fix().local_minus_utc(),
         LocalResult::None => {
             let before = local - chrono::Duration::hours(3);
             zone.offset_from_utc_datetime(&before).fix().local_minus_utc()
@@ -44,7 +44,10 @@ impl ZoneOffsets for Zone {
         if let Some(hours) = abbreviation(name) {
             return Some(hours * 3600);
         }
-        Tz::from_str_insensitive(name).ok().map(|zone| offset_of_local(zone, local_micros))
+        let zone = name.parse::<Tz>().ok().or_else(|| {
+            chrono_tz::TZ_VARIANTS.iter().copied().find(|zone| zone.name().eq_ignore_ascii_case(name))
+        });
+        zone.map(|zone| offset_of_local(zone, local_micros))
     }
 }
 

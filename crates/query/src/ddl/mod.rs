@@ -45,7 +45,7 @@ mod tests;
 use aerostat_types::{Column, SqlError, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
-use crate::{api::Notice, catalog::node::Database, utility::SchemaCommand};
+use crate::{api::Notice, catalog::node::{Database, NodeRecord}, utility::SchemaCommand};
 
 pub use create_table::{CreatedTable, DefaultLayout, PendingTable, create_table, create_table_as};
 pub use create_view::create_view;
@@ -120,21 +120,26 @@ pub trait PlanColumns {
     fn plan_columns(&self, query: &ast::Query) -> Result<Vec<Column>, SqlError>;
 }
 
-/// Runs a schema statement.
+/// Runs a schema statement. `node` is asked whether roles exist.
 ///
 /// # Errors
 /// As PostgreSQL: names that are there or not there, rights, dependants.
-pub fn execute(database: &Database, actor: &Actor, command: &SchemaCommand) -> Result<CommandResult, SqlError> {
+pub fn execute(
+    database: &Database,
+    actor: &Actor,
+    node: &NodeRecord,
+    command: &SchemaCommand,
+) -> Result<CommandResult, SqlError> {
     match command {
         SchemaCommand::CreateSchema { name, owner, if_not_exists } => {
-            schema::create(database, actor, name.as_deref(), owner.as_deref(), *if_not_exists)
+            schema::create(database, actor, node, name.as_deref(), owner.as_deref(), *if_not_exists)
         }
         SchemaCommand::Truncate { tables } => drop::truncate(database, actor, tables),
         SchemaCommand::Drop { kind, names, if_exists, cascade } => {
             drop::execute(database, actor, *kind, names, *if_exists, *cascade)
         }
         SchemaCommand::Alter { object, name, if_exists, change } => {
-            alter::execute(database, actor, *object, name, *if_exists, change)
+            alter::execute(database, actor, node, *object, name, *if_exists, change)
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use aerostat_types::SqlType;
 use datafusion::{
-    arrow::datatypes::{DataType, Field, Schema},
+    arrow::datatypes::{Field, Schema},
     common::Result,
     logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder},
     sql::sqlparser::ast::{self, Ident, SelectItem, SetExpr},
@@ -169,15 +169,10 @@ pub(crate) fn describe(schema: &Schema) -> Arc<[ColumnDescription]> {
 
 fn describe_field(field: &Field) -> ColumnDescription {
     let name = visible_name(field.name());
-    if let Some((oid, typlen)) = pgcatalog::declared_type(field) {
-        return ColumnDescription::of_oid(name, oid, typlen);
-    }
-    match field.data_type() {
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-            let element = SqlType::of_field(item).unwrap_or(SqlType::Text);
-            ColumnDescription::of_oid(name, pgcatalog::array_oid(element.oid()), -1)
-        }
-        _ => ColumnDescription::new(name, SqlType::of_field(field).unwrap_or(SqlType::Text)),
+    let oid = pgcatalog::oid_of_field(field);
+    match SqlType::of_field(field) {
+        Some(ty) if ty.oid() == oid => ColumnDescription::new(name, ty),
+        _ => ColumnDescription::of_oid(name, oid, pgcatalog::length_of_type(oid)),
     }
 }
 

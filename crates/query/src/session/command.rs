@@ -114,7 +114,7 @@ impl Session {
             }
             TransactionCommand::SetModes(modes) | TransactionCommand::SetDefaults(modes) => {
                 if let Some(isolation) = modes.isolation {
-                    self.settings.set("default_transaction_isolation", &[isolation.name().to_owned()])?;
+                    self.settings.lock().set("default_transaction_isolation", &[isolation.name().to_owned()])?;
                 }
                 if modes.read_only == Some(true) {
                     return unsupported("a read-only transaction");
@@ -136,33 +136,34 @@ impl Session {
                     return done("SET");
                 }
                 match value {
-                    SettingValue::Default => self.settings.reset(name)?,
-                    SettingValue::Values(values) => self.settings.set(name, values)?,
+                    SettingValue::Default => self.settings.lock().reset(name)?,
+                    SettingValue::Values(values) => self.settings.lock().set(name, values)?,
                 }
                 done("SET")
             }
             SettingCommand::Reset(name) => {
-                self.settings.reset(name)?;
+                self.settings.lock().reset(name)?;
                 done("RESET")
             }
             SettingCommand::ResetAll => {
-                self.settings.reset_all();
+                self.settings.lock().reset_all();
                 done("RESET")
             }
             SettingCommand::Show(name) => {
                 let shown = match name.to_ascii_lowercase().as_str() {
                     "role" => "none".to_owned(),
-                    _ => self.settings.get(name)?.to_owned(),
+                    _ => self.settings.lock().get(name)?.to_owned(),
                 };
                 Ok(rows(&[name.as_str()], vec![vec![shown]], "SHOW"))
             }
             SettingCommand::ShowAll => {
-                let all = self.settings.all().into_iter().map(|(name, value, text)| vec![name, value, text]).collect();
+                let all = self.settings.lock().all();
+                let all = all.into_iter().map(|(name, value, known)| vec![name, value, known.description.to_owned()]).collect();
                 Ok(rows(&["name", "setting", "description"], all, "SHOW"))
             }
             SettingCommand::Discard(target) => {
                 if *target == DiscardTarget::All {
-                    self.settings.reset_all();
+                    self.settings.lock().reset_all();
                     self.prepared.clear();
                 }
                 done(match target {
@@ -295,7 +296,7 @@ impl Session {
     ) -> Result<Outcome, SqlError> {
         let actor = self.actor()?;
         let database = Arc::clone(self.connection.database());
-        let layout = DefaultLayout::from_setting(self.settings.get("aerostat.default_layout")?);
+        let layout = DefaultLayout::from_setting(self.settings.lock().get("aerostat.default_layout")?);
         let transaction = Arc::new(database.store.txns().begin());
         let context = self.context(transaction.snapshot().clone())?;
         let Some(query) = create.query.clone() else {

@@ -9,12 +9,17 @@ mod cancel;
 mod command;
 mod copy;
 mod explain;
+pub(crate) mod facts;
 mod prepared;
 mod run;
 pub(crate) mod settings;
 mod stream;
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use aerostat_txn::Snapshot;
 use aerostat_types::SqlError;
@@ -28,21 +33,28 @@ use crate::{
     api::{Notice, NoticeSeverity, Outcome, TransactionStatus},
     catalog::node::Database,
     engine::{Engine, StatementRecord},
-    error::{from_datafusion, from_storage},
-    pgcatalog::CatalogView,
+    error::from_datafusion,
+    pgcatalog::{CatalogView, PreparedDescription, SessionDescription},
     plan::StatementContext,
     statement::{Source, Statement, StatementKind},
     utility::Utility,
 };
 use cancel::Cancellation;
+use facts::SessionFacts;
+use parking_lot::Mutex;
 use settings::Settings;
+
+/// How much of a statement `pg_stat_activity` shows, as in PostgreSQL.
+const ACTIVITY_CHARS_MAX: usize = 1_024;
 
 /// One client's session.
 pub struct Session {
     engine: Arc<Engine>,
     connection: Connection,
     role: String,
-    settings: Settings,
+    /// Shared with the functions of a running statement, since `set_config` is one.
+    settings: Arc<Mutex<Settings>>,
+    number: i32,
     prepared: HashMap<String, Arc<Prepared>>,
     notices: Vec<Notice>,
     cancel: CancelHandle,
@@ -61,11 +73,20 @@ impl Session {
             [("is_superuser", if superuser { "on" } else { "off" }), ("session_authorization", role)];
         let settings = Settings::new(&told, options)?;
         let state = engine.state_for(connection.database()).map_err(|error| plain(error))?;
+        let number = engine.register_session(SessionDescription {
+            database: connection.database().name.read().clone(),
+            role: role.to_owned(),
+            application: settings.get("application_name").unwrap_or_default().to_owned(),
+            connected_at_us: chrono::Utc::now().timestamp_micros(),
+            state: "idle",
+            ..SessionDescription::default()
+        });
         Ok(Self {
             engine,
             connection,
             role: role.to_owned(),
-            settings,
+            settings: Arc::new(Mutex::new(settings)),
+            number,
             prepared: HashMap::new(),
             notices: Vec::new(),
             cancel: CancelHandle::default(),
@@ -106,20 +127,30 @@ impl Session {
 
     /// Settings the client is told of that have changed since the last call.
     pub fn parameter_changes(&mut self) -> Vec<(String, String)> {
-        self.settings.take_reported()
+        self.settings.lock().take_reported()
     }
 
     /// All settings the client is told of when it connects.
     pub fn reported_parameters(&self) -> Vec<(String, String)> {
+        let settings = self.settings.lock();
         settings::REPORTED
             .iter()
-            .filter_map(|(name, shown)| Some(((*shown).to_owned(), self.settings.get(name).ok()?.to_owned())))
+            .filter_map(|(name, shown)| Some(((*shown).to_owned(), settings.get(name).ok()?.to_owned())))
             .collect()
     }
 
     /// The time zone that `timestamptz` values are shown in.
     pub fn time_zone(&self) -> chrono_tz::Tz {
-        self.settings.time_zone()
+        self.settings.lock().time_zone()
+    }
+
+    /// The number that identifies the session to `pg_stat_activity`.
+    pub fn number(&self) -> i32 {
+        self.number
+    }
+
+    fn statement_timeout(&self) -> Option<Duration> {
+        self.settings.lock().statement_timeout()
     }
 
     /// The database's name.
@@ -130,9 +161,11 @@ impl Session {
     /// Runs a statement, with its parameters if it has been prepared.
     async fn run(&mut self, statement: &Statement, bound: Option<&prepared::Bound<'_>>) -> Result<Outcome, SqlError> {
         let started = Instant::now();
-        let cancellation = self.cancel.begin(self.settings.statement_timeout());
+        let cancellation = self.cancel.begin(self.statement_timeout());
         let kind = kind_of(&statement.kind);
+        self.note_activity(Some(statement.text()));
         let outcome = self.dispatch(statement, bound, &cancellation).await;
+        self.note_activity(None);
         let record = |rows: u64, error| StatementRecord {
             database: &self.database(),
             kind,
@@ -186,22 +219,70 @@ impl Session {
     fn context(&self, snapshot: Snapshot) -> Result<Arc<StatementContext>, SqlError> {
         let actor = self.actor()?;
         let database = Arc::clone(self.connection.database());
-        let system = Arc::new(CatalogView::new(
-            self.engine.node().record(),
-            Arc::clone(&database),
-            &actor,
-            self.settings.all(),
-            self.settings.time_zone(),
-        ));
+        let system = Arc::new(CatalogView {
+            node: self.engine.node().record(),
+            database: database.name.read().clone(),
+            state: database.catalog.load(),
+            role: actor.role.clone(),
+            session_role: self.role.clone(),
+            superuser: actor.superuser,
+            search_path: actor
+                .search_path
+                .iter()
+                .map(|schema| if schema == "$user" { actor.role.clone() } else { schema.clone() })
+                .collect(),
+            backend_pid: self.number,
+            facts: Arc::new(SessionFacts {
+                engine: Arc::clone(&self.engine),
+                settings: Arc::clone(&self.settings),
+                prepared: self.prepared_descriptions(),
+            }),
+            functions: self.engine.function_descriptions(),
+            index: Arc::default(),
+        });
         Ok(Arc::new(StatementContext::new(Arc::clone(&self.state), database, snapshot, actor, system)))
     }
 
     fn actor(&self) -> Result<crate::ddl::Actor, SqlError> {
-        self.engine.node().actor(&self.role, self.connection.database(), self.settings.search_path())
+        self.engine.node().actor(&self.role, self.connection.database(), self.settings.lock().search_path())
+    }
+
+    fn prepared_descriptions(&self) -> Vec<PreparedDescription> {
+        self.prepared
+            .iter()
+            .map(|(name, prepared)| PreparedDescription {
+                name: name.clone(),
+                statement: prepared.text().to_owned(),
+                prepared_at_us: 0,
+                parameters: prepared.parameters.iter().map(|ty| ty.oid()).collect(),
+            })
+            .collect()
+    }
+
+    /// Notes in `pg_stat_activity` what the session does.
+    fn note_activity(&self, query: Option<&str>) {
+        let now = chrono::Utc::now().timestamp_micros();
+        self.engine.update_session(self.number, |description| {
+            description.state_at_us = Some(now);
+            match query {
+                Some(query) => {
+                    description.state = "active";
+                    description.query_at_us = Some(now);
+                    description.query = query.chars().take(ACTIVITY_CHARS_MAX).collect();
+                }
+                None => description.state = "idle",
+            }
+        });
     }
 
     fn notice(&mut self, severity: NoticeSeverity, message: impl Into<String>) {
         self.notices.push(Notice::new(severity, message));
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.engine.forget_session(self.number);
     }
 }
 

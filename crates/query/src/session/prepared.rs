@@ -97,7 +97,7 @@ impl Session {
                 let snapshot = self.connection.database().store.txns().snapshot();
                 let context = self.context(snapshot)?;
                 let (parsed, source) = (Arc::clone(parsed), statement.source.clone());
-                let cancellation = self.cancel.begin(self.settings.statement_timeout());
+                let cancellation = self.cancel.begin(self.statement_timeout());
                 let work = async move {
                     let columns = infer(&context, &parsed, &mut types).map_err(at(&source));
                     columns.map(|columns| (columns, types))

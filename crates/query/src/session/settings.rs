@@ -91,6 +91,9 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
     known("work_mem", "4MB", Check::Text, "Accepted; memory is budgeted by database."),
 ];
 
+/// What is known of a setting that a client has made up.
+static CUSTOM: KnownSetting = known("", "", Check::Text, "");
+
 /// Settings whose changes the client is told of at once (`ParameterStatus`), in PostgreSQL's spelling.
 pub(crate) const REPORTED: &[(&str, &str)] = &[
     ("application_name", "application_name"),
@@ -183,17 +186,17 @@ impl Settings {
         self.values = self.start.clone();
     }
 
-    /// Every setting with its value and description.
-    pub(crate) fn all(&self) -> Vec<(String, String, String)> {
+    /// Every setting with its value and what is known of it.
+    pub(crate) fn all(&self) -> Vec<(String, String, &'static KnownSetting)> {
         let known = KNOWN.iter().map(|known| {
             let value = self.values.get(known.name).map_or(known.default, String::as_str);
-            (known.name.to_owned(), value.to_owned(), known.description.to_owned())
+            (known.name.to_owned(), value.to_owned(), known)
         });
         let custom = self
             .values
             .iter()
             .filter(|(name, _)| find(name).is_none())
-            .map(|(name, value)| (name.clone(), value.clone(), String::new()));
+            .map(|(name, value)| (name.clone(), value.clone(), &CUSTOM));
         known.chain(custom).collect()
     }
 
@@ -226,6 +229,34 @@ impl Settings {
 }
 
 impl KnownSetting {
+    /// The column `vartype` of `pg_settings`.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.check {
+            Check::Integer(..) | Check::Duration => "integer",
+            Check::OneOf(["on", "off"]) => "bool",
+            Check::OneOf(_) => "enum",
+            Check::Text | Check::TimeZone | Check::Layout | Check::Constant => "string",
+        }
+    }
+
+    /// The column `context` of `pg_settings`.
+    pub(crate) fn context(&self) -> &'static str {
+        match self.check {
+            Check::Constant => "internal",
+            _ => "user",
+        }
+    }
+
+    /// The column `category` of `pg_settings`.
+    pub(crate) fn category(&self) -> &'static str {
+        match self.name.split_once('.') {
+            Some(("aerostat", _)) => "Aerostat",
+            Some(_) => "Customized Options",
+            None if self.name.is_empty() => "Customized Options",
+            None => "Client Connection Defaults",
+        }
+    }
+
     fn accept(&self, values: &[String]) -> Result<String, SqlError> {
         let value = match values {
             [value] => value.clone(),

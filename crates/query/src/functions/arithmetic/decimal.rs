@@ -96,9 +96,9 @@ pub(super) fn evaluate(
             let sign = if op == Operator::Plus { 1 } else { -1 };
             if s1 == s2 && p1 < 38 && p2 < 38 {
                 // The sum of two numbers of 37 digits has at most 38.
-                kernel::apply::<D>(left, right, fail, |a, b| (a + sign * b, 0))
+                kernel::apply::<D>(left, right, fail, |a, b| (a.wrapping_add(b.wrapping_mul(sign)), 0))
             } else {
-                kernel::apply::<D>(left, right, fail, |a, b| add_scaled(a, up1, sign * b, up2))
+                kernel::apply::<D>(left, right, fail, |a, b| add_scaled(a, up1, b.wrapping_mul(sign), up2))
             }
         }
         Operator::Multiply if scale == s1 + s2 && p1 <= 18 && p2 <= 18 => {

@@ -9,6 +9,8 @@ mod node;
 mod statistics;
 
 pub(super) use classes::{BTREE, HEAP, PG_CLASS, PG_NAMESPACE, PG_TYPE, derived_oid, key_columns};
+pub(super) use fixed::all_functions;
+pub(super) use node::PG_DATABASE;
 
 use super::{
     CatalogView,

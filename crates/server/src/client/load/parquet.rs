@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use aerostat_workload::load::copy_bytes;
 use anyhow::{Context, Result};
-use arrow::array::{Array, AsArray};
+use arrow::array::Array;
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::record_batch::RecordBatch;

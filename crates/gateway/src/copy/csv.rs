@@ -1,0 +1,167 @@
+//! The CSV format, as PostgreSQL reads it: quotes may begin inside a field, and
+//! a quoted field may hold line ends.
+
+use super::decoder::{Step, Target};
+use crate::{api::CopyOptions, sqlstate::WireError};
+
+/// Reads CSV records.
+#[derive(Debug)]
+pub(super) struct CsvReader {
+    delimiter: u8,
+    quote: u8,
+    escape: u8,
+    null: Vec<u8>,
+    /// Per column: never NULL; NULL even when quoted.
+    force: Vec<(bool, bool)>,
+    /// Where the search for the record's end goes on, and whether within quotes there.
+    searched: usize,
+    quoted: bool,
+    crlf: Option<bool>,
+    /// Line ends within quotes of the record at hand.
+    inner_lines: u64,
+    scratch: Vec<u8>,
+}
+
+/// A field's value is in the scratch buffer; this is the rest.
+struct Field<'a> {
+    quoted: bool,
+    rest: Option<&'a [u8]>,
+}
+
+impl CsvReader {
+    pub(super) fn new(options: &CopyOptions, width: usize) -> Self {
+        let force = (0..width)
+            .map(|at| (options.force_not_null.contains(&at), options.force_null.contains(&at)))
+            .collect();
+        Self {
+            delimiter: options.delimiter,
+            quote: options.quote,
+            escape: options.escape,
+            null: options.null.as_bytes().to_vec(),
+            force,
+            searched: 0,
+            quoted: false,
+            crlf: None,
+            inner_lines: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The length of the first record without its end, and with it.
+    fn record(&mut self, data: &[u8], ended: bool) -> Option<(usize, usize)> {
+        let mut at = self.searched;
+        while let Some(&byte) = data.get(at) {
+            if self.quoted {
+                if byte == self.escape && byte != self.quote {
+                    match data.get(at + 1) {
+                        None if !ended => break,
+                        Some(&next) if next == self.quote || next == self.escape => at += 1,
+                        _ => {}
+                    }
+                } else if byte == self.quote {
+                    // A doubled quote closes and opens again, which comes to the same here.
+                    self.quoted = false;
+                } else if byte == b'\n' {
+                    self.inner_lines += 1;
+                }
+            } else if byte == self.quote {
+                self.quoted = true;
+            } else if byte == b'\n' {
+                self.searched = 0;
+                let carriage = at > 0 && data[at - 1] == b'\r';
+                let crlf = *self.crlf.get_or_insert(carriage);
+                return Some((at - usize::from(carriage && crlf), at + 1));
+            }
+            at += 1;
+        }
+        self.searched = at;
+        if ended && !data.is_empty() {
+            self.searched = 0;
+            return Some((data.len(), data.len()));
+        }
+        None
+    }
+
+    pub(super) fn header(&mut self, data: &[u8], ended: bool) -> Option<(usize, Vec<Vec<u8>>)> {
+        let (record, taken) = self.record(data, ended)?;
+        self.inner_lines = 0;
+        let mut names = Vec::new();
+        let mut rest = Some(&data[..record]);
+        while let Some(from) = rest {
+            match self.field(from) {
+                Some(field) => rest = field.rest,
+                None => rest = None,
+            }
+            names.push(std::mem::take(&mut self.scratch));
+        }
+        Some((taken, names))
+    }
+
+    pub(super) fn step(&mut self, data: &[u8], ended: bool, target: &mut Target) -> Result<Step, WireError> {
+        let Some((record, taken)) = self.record(data, ended) else { return Ok(Step::More) };
+        target.line += 1;
+        let record = &data[..record];
+        if std::mem::take(&mut self.quoted) {
+            return Err(target.bad_record("unterminated CSV quoted field", Some(record)));
+        }
+        if record == b"\\." {
+            return Ok(Step::End);
+        }
+        if target.width() == 0 && record.is_empty() {
+            return Ok(Step::Row(taken));
+        }
+        let mut rest = Some(record);
+        for column in 0..target.width() {
+            let Some(from) = rest else {
+                let message = format!("missing data for column \"{}\"", target.name(column));
+                return Err(target.bad_record(message, Some(record)));
+            };
+            let Some(field) = self.field(from) else {
+                return Err(target.bad_record("unterminated CSV quoted field", Some(record)));
+            };
+            rest = field.rest;
+            let (never_null, null_when_quoted) = self.force[column];
+            let may_be_null = if field.quoted { null_when_quoted } else { !never_null };
+            if may_be_null && self.scratch == self.null {
+                target.put_null(column);
+            } else if !field.quoted && self.scratch.contains(&b'\r') {
+                return Err(target.bad_record("unquoted carriage return found in data", Some(record)));
+            } else {
+                target.put_text(column, &self.scratch)?;
+            }
+        }
+        target.line += std::mem::take(&mut self.inner_lines);
+        match rest {
+            None => Ok(Step::Row(taken)),
+            Some(_) => Err(target.bad_record("extra data after last expected column", Some(record))),
+        }
+    }
+
+    /// Takes the first field into the scratch buffer; `None` when its quotes do not close.
+    fn field<'a>(&mut self, record: &'a [u8]) -> Option<Field<'a>> {
+        self.scratch.clear();
+        let (mut quoted, mut inside) = (false, false);
+        let mut at = 0;
+        while let Some(&byte) = record.get(at) {
+            at += 1;
+            if inside {
+                let next = record.get(at).copied();
+                if byte == self.escape && next.is_some_and(|n| n == self.quote || n == self.escape) {
+                    self.scratch.extend(next);
+                    at += 1;
+                } else if byte == self.quote {
+                    inside = false;
+                } else {
+                    self.scratch.push(byte);
+                }
+            } else if byte == self.delimiter {
+                return Some(Field { quoted, rest: Some(&record[at..]) });
+            } else if byte == self.quote {
+                (quoted, inside) = (true, true);
+            } else {
+                self.scratch.push(byte);
+            }
+        }
+        (!inside).then_some(Field { quoted, rest: None })
+    }
+}

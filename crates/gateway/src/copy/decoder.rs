@@ -1,0 +1,251 @@
+//! COPY FROM: bytes in pieces to batches of rows.
+
+use std::sync::Arc;
+
+use aerostat_types::ErrorKind;
+use arrow::{
+    datatypes::{Schema, SchemaRef},
+    record_batch::{RecordBatch, RecordBatchOptions},
+};
+
+use super::{
+    binary::BinaryReader,
+    csv::CsvReader,
+    text::TextReader,
+};
+use crate::{
+    api::{CopyColumn, CopyFormat, CopyHeader, CopyOptions},
+    limits::{COPY_BATCH_BYTES, COPY_BATCH_ROWS, COPY_ROW_BYTES_MAX},
+    sqlstate::WireError,
+    value::{Builder, Zone},
+    wire::utf8,
+};
+
+/// Decodes the data of one COPY FROM.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    reader: Reader,
+    target: Target,
+    /// Bytes received and not yet decoded, from `start`.
+    pending: Vec<u8>,
+    start: usize,
+    /// No more bytes will come.
+    ended: bool,
+    header: CopyHeader,
+}
+
+#[derive(Debug)]
+enum Reader {
+    Text(TextReader),
+    Csv(CsvReader),
+    Binary(BinaryReader),
+}
+
+/// What a reader found at the front of the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A row took so many bytes.
+    Row(usize),
+    /// So many bytes held no row.
+    Skip(usize),
+    /// The record goes on beyond the bytes there are.
+    More,
+    /// The end-of-data mark.
+    End,
+}
+
+/// The columns a row goes to, and where in the data it stands.
+#[derive(Debug)]
+pub(super) struct Target {
+    table: String,
+    columns: Vec<CopyColumn>,
+    builders: Vec<Builder>,
+    schema: SchemaRef,
+    rows: usize,
+    /// The number of the current line or tuple, from 1.
+    pub(super) line: u64,
+}
+
+impl Target {
+    pub(super) fn width(&self) -> usize {
+        self.columns.len()
+    }
+
+    pub(super) fn name(&self, column: usize) -> &str {
+        &self.columns[column].name
+    }
+
+    /// A bad record as a whole.
+    pub(super) fn bad_record(&self, message: impl Into<String>, record: Option<&[u8]>) -> WireError {
+        let mut context = format!("COPY {}, line {}", self.table, self.line);
+        if let Some(record) = record {
+            context.push_str(": \"");
+            context.push_str(&shown(record));
+            context.push('"');
+        }
+        WireError::new(ErrorKind::BadCopyFileFormat, message).with_context(context)
+    }
+
+    fn in_column(&self, error: WireError, column: usize, value: Option<&[u8]>) -> WireError {
+        let mut context = format!("COPY {}, line {}, column {}", self.table, self.line, self.columns[column].name);
+        if let Some(value) = value {
+            context.push_str(": \"");
+            context.push_str(&shown(value));
+            context.push('"');
+        }
+        error.with_context(context)
+    }
+
+    pub(super) fn put_text(&mut self, column: usize, value: &[u8]) -> Result<(), WireError> {
+        let put = utf8(value).and_then(|text| self.builders[column].push_text(text));
+        put.map_err(|error| self.in_column(error, column, Some(value)))
+    }
+
+    pub(super) fn put_binary(&mut self, column: usize, value: &[u8]) -> Result<(), WireError> {
+        let put = self.builders[column].push(value, crate::wire::Format::Binary);
+        put.map_err(|error| self.in_column(error, column, None))
+    }
+
+    pub(super) fn put_null(&mut self, column: usize) {
+        self.builders[column].push_null();
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows >= COPY_BATCH_ROWS || self.builders.iter().map(Builder::bytes).sum::<usize>() >= COPY_BATCH_BYTES
+    }
+
+    fn batch(&mut self) -> Result<RecordBatch, WireError> {
+        let columns = self.builders.iter_mut().map(Builder::finish).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(std::mem::take(&mut self.rows)));
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
+            .map_err(|error| WireError::new(ErrorKind::Internal, format!("COPY built a bad batch: {error}")))
+    }
+}
+
+/// Bytes of a value that a context repeats; PostgreSQL's MAX_COPY_DATA_DISPLAY.
+const SHOWN_BYTES_MAX: usize = 100;
+
+fn shown(value: &[u8]) -> String {
+    let cut = &value[..value.len().min(SHOWN_BYTES_MAX)];
+    let mut text = String::from_utf8_lossy(cut).into_owned();
+    if cut.len() < value.len() {
+        text.push_str("...");
+    }
+    text
+}
+
+impl Decoder {
+    /// A decoder for rows of `columns` written as `options` say.
+    pub(crate) fn new(table: &str, columns: &[CopyColumn], options: &CopyOptions, zone: Zone) -> Self {
+        let fields: Vec<_> = columns.iter().map(|c| c.ty.field(&c.name, true)).collect();
+        let target = Target {
+            table: table.to_owned(),
+            columns: columns.to_vec(),
+            builders: columns.iter().map(|c| Builder::new(c.ty, zone, COPY_BATCH_ROWS)).collect(),
+            schema: Arc::new(Schema::new(fields)),
+            rows: 0,
+            line: 0,
+        };
+        let reader = match options.format {
+            CopyFormat::Text => Reader::Text(TextReader::new(options)),
+            CopyFormat::Csv => Reader::Csv(CsvReader::new(options, columns.len())),
+            CopyFormat::Binary => Reader::Binary(BinaryReader::default()),
+        };
+        Self { reader, target, pending: Vec::new(), start: 0, ended: false, header: options.header }
+    }
+
+    /// Takes a piece of the data. Decode all of it with [`Decoder::next_batch`] before the next.
+    pub(crate) fn push(&mut self, piece: &[u8]) {
+        self.pending.drain(..std::mem::take(&mut self.start));
+        self.pending.extend_from_slice(piece);
+    }
+
+    /// Says that the data are complete.
+    pub(crate) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// A full batch, or after [`Decoder::end`] the rest. `None` when more bytes are needed.
+    ///
+    /// # Errors
+    /// What is wrong with the data, with line and column as context.
+    pub(crate) fn next_batch(&mut self) -> Result<Option<RecordBatch>, WireError> {
+        while !self.target.is_full() {
+            match self.step()? {
+                Step::Row(bytes) => {
+                    self.start += bytes;
+                    self.target.rows += 1;
+                }
+                Step::Skip(bytes) => self.start += bytes,
+                Step::End => {
+                    // Whatever follows the mark is not looked at.
+                    self.start = self.pending.len();
+                    break;
+                }
+                Step::More => {
+                    self.check_pending()?;
+                    break;
+                }
+            }
+        }
+        let ready = self.target.is_full() || self.ended && self.target.rows > 0;
+        if ready { self.target.batch().map(Some) } else { Ok(None) }
+    }
+
+    fn step(&mut self) -> Result<Step, WireError> {
+        let data = &self.pending[self.start..];
+        if self.header != CopyHeader::None {
+            return self.skip_header();
+        }
+        match &mut self.reader {
+            Reader::Text(reader) => reader.step(data, self.ended, &mut self.target),
+            Reader::Csv(reader) => reader.step(data, self.ended, &mut self.target),
+            Reader::Binary(reader) => reader.step(data, self.ended, &mut self.target),
+        }
+    }
+
+    fn skip_header(&mut self) -> Result<Step, WireError> {
+        let data = &self.pending[self.start..];
+        let found = match &mut self.reader {
+            Reader::Text(reader) => reader.header(data, self.ended),
+            Reader::Csv(reader) => reader.header(data, self.ended),
+            Reader::Binary(_) => None,
+        };
+        let Some((bytes, names)) = found else { return Ok(Step::More) };
+        self.target.line = 1;
+        if std::mem::take(&mut self.header) == CopyHeader::Match {
+            self.check_header(&names)?;
+        }
+        Ok(Step::Skip(bytes))
+    }
+
+    fn check_header(&self, names: &[Vec<u8>]) -> Result<(), WireError> {
+        let target = &self.target;
+        if names.len() != target.width() {
+            let message =
+                format!("wrong number of fields in header line: got {}, expected {}", names.len(), target.width());
+            return Err(target.bad_record(message, None));
+        }
+        for (at, name) in names.iter().enumerate() {
+            if name != target.name(at).as_bytes() {
+                let message = format!(
+                    "column name mismatch in header line field {}: got \"{}\", expected \"{}\"",
+                    at + 1,
+                    shown(name),
+                    target.name(at)
+                );
+                return Err(target.bad_record(message, None));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_pending(&self) -> Result<(), WireError> {
+        if self.pending.len() - self.start <= COPY_ROW_BYTES_MAX {
+            return Ok(());
+        }
+        let context = format!("COPY {}, line {}", self.target.table, self.target.line + 1);
+        let message = format!("a row of COPY data is longer than {COPY_ROW_BYTES_MAX} bytes");
+        Err(WireError::new(ErrorKind::ProgramLimitExceeded, message).with_context(context))
+    }
+}

@@ -1,0 +1,158 @@
+//! The text format: lines of fields with backslash escapes.
+
+use super::decoder::{Step, Target};
+use crate::{api::CopyOptions, sqlstate::WireError};
+
+/// Reads text records.
+#[derive(Debug)]
+pub(super) struct TextReader {
+    delimiter: u8,
+    null: Vec<u8>,
+    /// Where the search for the record's end goes on; everything before is known.
+    searched: usize,
+    /// The first line ended with a carriage return too, so the others must.
+    crlf: Option<bool>,
+    scratch: Vec<u8>,
+}
+
+impl TextReader {
+    pub(super) fn new(options: &CopyOptions) -> Self {
+        Self {
+            delimiter: options.delimiter,
+            null: options.null.as_bytes().to_vec(),
+            searched: 0,
+            crlf: None,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The length of the first line without its end, and with it.
+    fn line(&mut self, data: &[u8], ended: bool) -> Option<(usize, usize)> {
+        let mut at = self.searched;
+        while let Some(&byte) = data.get(at) {
+            match byte {
+                b'\n' => {
+                    self.searched = 0;
+                    let carriage = at > 0 && data[at - 1] == b'\r';
+                    let crlf = *self.crlf.get_or_insert(carriage);
+                    return Some((at - usize::from(carriage && crlf), at + 1));
+                }
+                // A backslash takes the next byte with it, even a line end.
+                b'\\' if at + 1 < data.len() => at += 2,
+                b'\\' => break,
+                _ => at += 1,
+            }
+        }
+        self.searched = at;
+        if ended && !data.is_empty() {
+            self.searched = 0;
+            return Some((data.len(), data.len()));
+        }
+        None
+    }
+
+    pub(super) fn header(&mut self, data: &[u8], ended: bool) -> Option<(usize, Vec<Vec<u8>>)> {
+        let (line, taken) = self.line(data, ended)?;
+        let mut names = Vec::new();
+        let mut rest = Some(&data[..line]);
+        while let Some(from) = rest {
+            let (raw, _, after) = field(from, self.delimiter);
+            let mut name = Vec::new();
+            unescape(raw, &mut name);
+            names.push(name);
+            rest = after;
+        }
+        Some((taken, names))
+    }
+
+    pub(super) fn step(&mut self, data: &[u8], ended: bool, target: &mut Target) -> Result<Step, WireError> {
+        let Some((line, taken)) = self.line(data, ended) else { return Ok(Step::More) };
+        target.line += 1;
+        let record = &data[..line];
+        if record == b"\\." {
+            return Ok(Step::End);
+        }
+        if target.width() == 0 && record.is_empty() {
+            return Ok(Step::Row(taken));
+        }
+        let mut rest = Some(record);
+        for column in 0..target.width() {
+            let Some(from) = rest else {
+                let message = format!("missing data for column \"{}\"", target.name(column));
+                return Err(target.bad_record(message, Some(record)));
+            };
+            let (raw, escaped, after) = field(from, self.delimiter);
+            rest = after;
+            if raw == self.null {
+                target.put_null(column);
+            } else if escaped {
+                self.scratch.clear();
+                unescape(raw, &mut self.scratch);
+                target.put_text(column, &self.scratch)?;
+            } else if raw.contains(&b'\r') {
+                return Err(target.bad_record("literal carriage return found in data", Some(record)));
+            } else {
+                target.put_text(column, raw)?;
+            }
+        }
+        match rest {
+            None => Ok(Step::Row(taken)),
+            Some(_) => Err(target.bad_record("extra data after last expected column", Some(record))),
+        }
+    }
+}
+
+/// The first field as written, whether it has backslashes, and what follows its delimiter.
+fn field(record: &[u8], delimiter: u8) -> (&[u8], bool, Option<&[u8]>) {
+    let mut escaped = false;
+    let mut at = 0;
+    while let Some(&byte) = record.get(at) {
+        if byte == delimiter {
+            return (&record[..at], escaped, Some(&record[at + 1..]));
+        }
+        if byte == b'\\' {
+            escaped = true;
+            at += 1;
+        }
+        at += 1;
+    }
+    (record, escaped, None)
+}
+
+fn unescape(raw: &[u8], out: &mut Vec<u8>) {
+    let mut rest = raw;
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = tail;
+        if first != b'\\' {
+            out.push(first);
+            continue;
+        }
+        let Some((&escape, tail)) = rest.split_first() else {
+            out.push(b'\\');
+            return;
+        };
+        rest = tail;
+        match escape {
+            b'b' => out.push(8),
+            b'f' => out.push(12),
+            b'n' => out.push(b'\n'),
+            b'r' => out.push(b'\r'),
+            b't' => out.push(b'\t'),
+            b'v' => out.push(11),
+            b'0'..=b'7' => {
+                let mut value = u32::from(escape - b'0');
+                let digits = rest.iter().take(2).take_while(|b| matches!(b, b'0'..=b'7')).count();
+                rest[..digits].iter().for_each(|b| value = value * 8 + u32::from(b - b'0'));
+                rest = &rest[digits..];
+                out.push(value as u8);
+            }
+            b'x' if rest.first().is_some_and(u8::is_ascii_hexdigit) => {
+                let digits = rest.iter().take(2).take_while(|b| b.is_ascii_hexdigit()).count();
+                let value = rest[..digits].iter().fold(0, |sum, &b| sum * 16 + (b as char).to_digit(16).unwrap_or(0));
+                rest = &rest[digits..];
+                out.push(value as u8);
+            }
+            other => out.push(other),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Arenas from the operating system: anonymous private mappings.
+//!
+//! A mapping is zeroed, costs no memory until touched, and goes back as a whole
+//! when dropped, at the speed of `munmap`. A mapping of the size of a full arena
+//! is aligned to its size, so that its huge pages are whole.
+
+use std::{io, ops::Range, ptr::NonNull};
+
+use aerostat_segment::{ARENA_BYTES_MAX, Region};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use thiserror::Error;
+
+use crate::page_bytes;
+
+/// What the operating system refused.
+#[derive(Debug, Error)]
+pub enum MemoryError {
+    /// To map memory.
+    #[error("the operating system gives no {bytes} bytes of memory")]
+    Map {
+        /// Bytes asked for.
+        bytes: usize,
+        /// Its reason.
+        #[source]
+        source: io::Error,
+    },
+    /// To use huge pages.
+    #[error("the operating system gives no huge pages")]
+    Advise {
+        /// Its reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Where arenas come from.
+#[derive(Clone, Copy, Debug)]
+pub struct ArenaSource;
+
+impl ArenaSource {
+    /// Maps `bytes` bytes, rounded up to whole pages; zeroed, and aligned to their size when
+    /// that is [`ARENA_BYTES_MAX`]. The caller has reserved them from a budget.
+    ///
+    /// # Errors
+    /// [`MemoryError::Map`] when the operating system refuses.
+    pub fn allocate(bytes: usize) -> Result<Mapping, MemoryError> {
+        let refused = |source: io::Error| MemoryError::Map { bytes, source };
+        let rounded = bytes
+            .max(1)
+            .checked_next_multiple_of(page_bytes())
+            .filter(|&rounded| rounded <= isize::MAX as usize / 2)
+            .ok_or_else(|| refused(io::ErrorKind::OutOfMemory.into()))?;
+        let align = if rounded == ARENA_BYTES_MAX { ARENA_BYTES_MAX } else { page_bytes() };
+        let mapping = Mapping::aligned(rounded, align).map_err(refused)?;
+        // Where the system gives huge pages unasked, a first touch would cost 2 MiB and an
+        // untouched area would not be free. Refused where there are no huge pages: fine too.
+        let _ = mapping.advise(0..rounded, Advice::LinuxNoHugepage);
+        Ok(mapping)
+    }
+}
+
+/// A mapping; unmapped when dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Mapping {
+    fn aligned(bytes: usize, align: usize) -> io::Result<Mapping> {
+        // Enough to find an aligned piece inside; what is before and after it is unmapped.
+        let excess = align - page_bytes();
+        let whole = Mapping::anywhere(bytes + excess)?;
+        if excess == 0 {
+            return Ok(whole);
+        }
+        let before = whole.base.as_ptr().align_offset(align);
+        Ok(whole.trim(before, bytes))
+    }
+
+    fn anywhere(bytes: usize) -> io::Result<Mapping> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice (no FIXED)
+        // touches no memory that anyone has.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Mapping { base, bytes })
+    }
+
+    /// Keeps `bytes` bytes from `before` on, both multiples of the page size, and unmaps the rest.
+    fn trim(self, before: usize, bytes: usize) -> Mapping {
+        assert!(before + bytes <= self.bytes, "a piece of the mapping");
+        let whole = std::mem::ManuallyDrop::new(self);
+        // SAFETY: before ≤ whole.bytes (asserted), within one mapping.
+        let base = unsafe { whole.base.add(before) };
+        // SAFETY: before + bytes ≤ whole.bytes (asserted), within one mapping.
+        let end = unsafe { base.add(bytes) };
+        unmap(whole.base, before);
+        unmap(end, whole.bytes - before - bytes);
+        Mapping { base, bytes }
+    }
+
+    /// Asks for huge pages in a range that will be written as a whole. A hint: part of the
+    /// range may stay in small pages.
+    ///
+    /// # Errors
+    /// [`MemoryError::Advise`] when the system has no huge pages.
+    ///
+    /// # Panics
+    /// When the range is not within the mapping.
+    pub fn advise_huge(&self, range: Range<usize>) -> Result<(), MemoryError> {
+        self.advise(range, Advice::LinuxHugepage).map_err(|source| MemoryError::Advise { source })
+    }
+
+    fn advise(&self, range: Range<usize>, advice: Advice) -> io::Result<()> {
+        assert!(range.start <= range.end && range.end <= self.bytes, "{range:?} of {} bytes", self.bytes);
+        let start = range.start / page_bytes() * page_bytes();
+        // SAFETY: start ≤ bytes (asserted), within the mapping.
+        let first = unsafe { self.base.add(start) };
+        // SAFETY: the range is within this mapping, and the advice is about page sizes: it
+        // changes no contents.
+        unsafe { madvise(first.as_ptr().cast(), range.end - start, advice) }?;
+        Ok(())
+    }
+}
+
+/// Unmaps a piece of a mapping that nobody refers to any more.
+fn unmap(base: NonNull<u8>, bytes: usize) {
+    if bytes > 0 {
+        // SAFETY: callers own the piece, which is page-aligned and mapped as a whole, and
+        // give up every reference to it.
+        let result = unsafe { munmap(base.as_ptr().cast(), bytes) };
+        debug_assert!(result.is_ok(), "munmap fails only on bad arguments");
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        unmap(self.base, self.bytes);
+    }
+}
+
+// SAFETY: the mapping belongs to this value alone; memory has no thread.
+unsafe impl Send for Mapping {}
+// SAFETY: a shared Mapping gives away its address, whose use needs unsafe code of its own, and
+// hints on page sizes, which the kernel serialises.
+unsafe impl Sync for Mapping {}
+
+// SAFETY: base and bytes never change; the kernel maps zeroed, readable, writable, page-aligned
+// bytes that stay until drop, and gives the address to nobody else.
+unsafe impl Region for Mapping {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use aerostat_segment::{AttributeSpec, Segment, SegmentSchema};
+    use aerostat_types::{SegmentNo, SqlType, TableId};
+
+    use super::*;
+
+    #[test]
+    fn a_full_arena_is_aligned_to_its_size() {
+        let arenas: Vec<_> = (0..3).map(|_| ArenaSource::allocate(ARENA_BYTES_MAX).unwrap()).collect();
+        for arena in &arenas {
+            assert_eq!(arena.bytes(), ARENA_BYTES_MAX);
+            assert!(arena.base().addr().get().is_multiple_of(ARENA_BYTES_MAX));
+        }
+    }
+
+    #[test]
+    fn sizes_are_whole_pages() {
+        assert_eq!(ArenaSource::allocate(0).unwrap().bytes(), page_bytes());
+        assert_eq!(ArenaSource::allocate(page_bytes() + 1).unwrap().bytes(), 2 * page_bytes());
+        assert!(matches!(ArenaSource::allocate(usize::MAX), Err(MemoryError::Map { .. })));
+        assert!(matches!(ArenaSource::allocate(1 << 60), Err(MemoryError::Map { .. })));
+    }
+
+    #[test]
+    fn huge_pages_are_a_hint() {
+        let arena = ArenaSource::allocate(4 << 20).unwrap();
+        match arena.advise_huge(4096..4 << 20) {
+            Ok(()) => {}
+            Err(error) => eprintln!("skipped: {error}, no transparent huge pages here"),
+        }
+    }
+
+    #[test]
+    fn a_segment_lives_in_a_mapping() {
+        let attributes = vec![AttributeSpec { ty: SqlType::Integer, nullable: false }];
+        let schema = Arc::new(SegmentSchema::new(attributes, vec![vec![0]], vec![0]).unwrap());
+        let region = Box::new(ArenaSource::allocate(ARENA_BYTES_MAX).unwrap());
+        let segment = Segment::create(region, schema, TableId(1), SegmentNo(0), 0).unwrap();
+        assert!(segment.capacity() > 1_000_000);
+        assert!(segment.footprint_bytes() <= 8192, "an empty segment has touched its header only");
+    }
+}

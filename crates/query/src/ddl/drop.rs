@@ -1,0 +1,228 @@
+//! DROP TABLE, VIEW and SCHEMA, and TRUNCATE.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use aerostat_types::{ErrorKind, SqlError, TableId};
+
+use super::{
+    Actor, CommandResult,
+    dependency::Dependencies,
+    names::{Place, QualifiedName, is_system_schema},
+    privilege::relation_mut,
+};
+use crate::{
+    api::{Notice, NoticeSeverity},
+    catalog::{
+        CatalogState, Privilege, Relation, TableEntry, node::Database, undefined_schema,
+    },
+    utility::SchemaObject,
+};
+
+/// How many dependants a message names, as in PostgreSQL.
+const DEPENDANTS_SHOWN_MAX: usize = 100;
+
+pub(super) fn execute(
+    database: &Database,
+    actor: &Actor,
+    kind: SchemaObject,
+    names: &[QualifiedName],
+    if_exists: bool,
+    cascade: bool,
+) -> Result<CommandResult, SqlError> {
+    let mut change = database.catalog.change();
+    let mut notices = Vec::new();
+    let mut targets = Targets::default();
+    for name in names {
+        let found = match kind {
+            SchemaObject::Schema => targets.add_schema(&change.state, actor, &name.name),
+            _ => targets.add_relation(&change.state, actor, kind, name),
+        };
+        match found {
+            Ok(()) => {}
+            Err(error) if if_exists && is_missing(&error) => notices.push(Notice {
+                kind: Some(error.kind),
+                ..Notice::new(NoticeSeverity::Notice, format!("{}, skipping", error.message))
+            }),
+            Err(error) => return Err(error),
+        }
+    }
+    notices.extend(targets.drop_dependants(&change.state, actor, cascade)?);
+    targets.apply(&mut change.state);
+    change.publish();
+    let tag = format!("DROP {}", kind.word().to_uppercase());
+    Ok(CommandResult::new(tag).with_notices(notices))
+}
+
+fn is_missing(error: &SqlError) -> bool {
+    matches!(error.kind, ErrorKind::UndefinedTable | ErrorKind::InvalidSchemaName)
+}
+
+/// What is to go.
+#[derive(Default)]
+struct Targets {
+    schemas: BTreeSet<String>,
+    relations: BTreeSet<Place>,
+    dependants: BTreeSet<Place>,
+}
+
+impl Targets {
+    fn add_schema(&mut self, state: &CatalogState, actor: &Actor, name: &str) -> Result<(), SqlError> {
+        if is_system_schema(name) {
+            return Err(SqlError::new(
+                ErrorKind::DependentObjectsStillExist,
+                format!("cannot drop schema {name} because it is required by the database system"),
+            ));
+        }
+        let schema = state.schemas.get(name).ok_or_else(|| undefined_schema(name))?;
+        actor.require_schema_ownership(schema)?;
+        self.schemas.insert(name.to_owned());
+        Ok(())
+    }
+
+    fn add_relation(
+        &mut self,
+        state: &CatalogState,
+        actor: &Actor,
+        kind: SchemaObject,
+        name: &QualifiedName,
+    ) -> Result<(), SqlError> {
+        let word = kind.word();
+        let (place, relation) = actor.find(state, name)?.ok_or_else(|| {
+            SqlError::new(ErrorKind::UndefinedTable, format!("{word} \"{name}\" does not exist"))
+        })?;
+        if relation.kind() != word {
+            let (other, article) = (relation.kind(), "a");
+            return Err(SqlError::new(
+                ErrorKind::WrongObjectType,
+                format!("\"{}\" is not {article} {word}", name.name),
+            )
+            .with_hint(format!("Use DROP {} to remove a {other}.", other.to_uppercase())));
+        }
+        let owns_schema = state.schemas.get(&place.schema).is_some_and(|schema| actor.owns_schema(schema));
+        if !owns_schema {
+            actor.require_ownership(relation)?;
+        }
+        self.relations.insert(place);
+        Ok(())
+    }
+
+    /// Adds what cannot stay without the targets, or refuses.
+    fn drop_dependants(
+        &mut self,
+        state: &CatalogState,
+        actor: &Actor,
+        cascade: bool,
+    ) -> Result<Option<Notice>, SqlError> {
+        let mut lines = Vec::new();
+        let mut gone = self.relations.clone();
+        for schema in &self.schemas {
+            for (name, relation) in state.schemas.get(schema).into_iter().flat_map(|entry| &entry.relations) {
+                let place = Place { schema: schema.clone(), name: name.clone() };
+                if gone.insert(place.clone()) {
+                    let object = format!("{} {}", relation.kind(), shown(state, actor, &place));
+                    lines.push((object, format!("schema {schema}")));
+                    self.dependants.insert(place);
+                }
+            }
+        }
+        for (view, needed) in Dependencies::of(state)?.dependants(&gone) {
+            let kind = state.relation(&needed.schema, &needed.name).map_or("table", Relation::kind);
+            lines.push((
+                format!("view {}", shown(state, actor, &view)),
+                format!("{kind} {}", shown(state, actor, &needed)),
+            ));
+            self.dependants.insert(view);
+        }
+        match (lines.is_empty(), cascade) {
+            (true, _) => Ok(None),
+            (false, true) => Ok(Some(cascade_notice(&lines))),
+            (false, false) => Err(self.still_needed(state, actor, &lines)),
+        }
+    }
+
+    fn still_needed(&self, state: &CatalogState, actor: &Actor, lines: &[(String, String)]) -> SqlError {
+        let mut targets = self
+            .schemas
+            .iter()
+            .map(|schema| format!("schema {schema}"))
+            .chain(self.relations.iter().map(|place| {
+                let kind = state.relation(&place.schema, &place.name).map_or("table", Relation::kind);
+                format!("{kind} {}", shown(state, actor, place))
+            }));
+        let message = match (targets.next(), targets.next()) {
+            (Some(only), None) => format!("cannot drop {only} because other objects depend on it"),
+            _ => "cannot drop desired object(s) because other objects depend on them".to_owned(),
+        };
+        let detail = listed(lines.iter().map(|(object, needed)| format!("{object} depends on {needed}")));
+        SqlError::new(ErrorKind::DependentObjectsStillExist, message)
+            .with_detail(detail)
+            .with_hint("Use DROP ... CASCADE to drop the dependent objects too.")
+    }
+
+    fn apply(&self, state: &mut CatalogState) {
+        for schema in &self.schemas {
+            state.schemas.remove(schema);
+        }
+        for place in self.relations.iter().chain(&self.dependants) {
+            if let Ok(schema) = state.schema_mut(&place.schema) {
+                schema.relations.remove(&place.name);
+            }
+        }
+    }
+}
+
+fn cascade_notice(lines: &[(String, String)]) -> Notice {
+    if let [(object, _)] = lines {
+        return Notice::new(NoticeSeverity::Notice, format!("drop cascades to {object}"));
+    }
+    let message = format!("drop cascades to {} other objects", lines.len());
+    let detail = listed(lines.iter().map(|(object, _)| format!("drop cascades to {object}")));
+    Notice { detail: Some(detail), ..Notice::new(NoticeSeverity::Notice, message) }
+}
+
+fn listed(lines: impl ExactSizeIterator<Item = String>) -> String {
+    let more = lines.len().saturating_sub(DEPENDANTS_SHOWN_MAX);
+    let mut shown: Vec<String> = lines.take(DEPENDANTS_SHOWN_MAX).collect();
+    if more > 0 {
+        shown.push(format!("and {more} other objects"));
+    }
+    shown.join("\n")
+}
+
+/// A relation's name as a message shows it: with its schema unless the search path finds it without.
+pub(super) fn shown(state: &CatalogState, actor: &Actor, place: &Place) -> String {
+    let bare = QualifiedName { database: None, schema: None, name: place.name.clone() };
+    match actor.find(state, &bare) {
+        Ok(Some((found, _))) if found == *place => place.name.clone(),
+        _ => format!("{}.{}", place.schema, place.name),
+    }
+}
+
+pub(super) fn truncate(
+    database: &Database,
+    actor: &Actor,
+    names: &[QualifiedName],
+) -> Result<CommandResult, SqlError> {
+    let mut change = database.catalog.change();
+    let mut emptied = Vec::with_capacity(names.len());
+    for name in names {
+        let (place, relation) = actor.resolve(&change.state, name)?;
+        let Relation::Table(entry) = relation else {
+            return Err(SqlError::new(
+                ErrorKind::WrongObjectType,
+                format!("\"{}\" is not a table", name.name),
+            ));
+        };
+        actor.require(relation, Privilege::Truncate)?;
+        let table = database
+            .store
+            .create_table(TableId(entry.oid), Arc::clone(entry.table.schema()), entry.table.layout())
+            .map_err(crate::error::from_storage)?;
+        emptied.push((place, TableEntry { table, ..TableEntry::clone(entry) }));
+    }
+    for (place, entry) in emptied {
+        *relation_mut(&mut change.state, &place)? = Relation::Table(Arc::new(entry));
+    }
+    change.publish();
+    Ok(CommandResult::new("TRUNCATE TABLE"))
+}

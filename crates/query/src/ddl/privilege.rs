@@ -1,0 +1,383 @@
+//! Who may do what with schemas and relations; GRANT, REVOKE and COMMENT.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use aerostat_types::{ErrorKind, SqlError};
+
+use super::{
+    Actor, CommandResult,
+    names::{Place, QualifiedName, is_system_schema},
+};
+use crate::{
+    catalog::{
+        CatalogState, Grant, PUBLIC, Privilege, Relation, SchemaEntry, SchemaGrant, SchemaPrivilege,
+        node::{Database, NodeRecord},
+        undefined_schema,
+    },
+    utility::{CommentStatement, CommentTarget, GrantStatement, GrantTarget, Grantee},
+};
+
+/// The role that stands for everyone in grants; no role can have this name.
+const EVERYONE: &str = PUBLIC;
+
+impl Actor {
+    /// Whether it may do this with the relation.
+    pub fn may(&self, relation: &Relation, privilege: Privilege) -> bool {
+        let granted = |grant: &Grant| grant.privilege == privilege && self.is(&grant.role);
+        self.owns(relation.owner()) || relation.grants().iter().any(granted)
+    }
+
+    /// # Errors
+    /// It may not do this with the relation: `permission denied for table t`.
+    pub fn require(&self, relation: &Relation, privilege: Privilege) -> Result<(), SqlError> {
+        if self.may(relation, privilege) {
+            return Ok(());
+        }
+        Err(denied(relation.kind(), relation.name()))
+    }
+
+    /// Whether it has the owner's rights over what this role owns.
+    pub fn owns(&self, owner: &str) -> bool {
+        self.superuser || self.role == owner
+    }
+
+    /// Whether it may use the relations of the schema.
+    pub fn may_use(&self, schema: &SchemaEntry) -> bool {
+        self.has(schema, SchemaPrivilege::Usage)
+    }
+
+    /// # Errors
+    /// It may not use the relations of the schema: `permission denied for schema s`.
+    pub fn require_usage(&self, schema: &SchemaEntry) -> Result<(), SqlError> {
+        if self.may_use(schema) { Ok(()) } else { Err(denied("schema", &schema.name)) }
+    }
+
+    /// # Errors
+    /// It may not make relations in the schema: `permission denied for schema s`.
+    pub fn require_creation(&self, schema: &SchemaEntry) -> Result<(), SqlError> {
+        if self.has(schema, SchemaPrivilege::Create) { Ok(()) } else { Err(denied("schema", &schema.name)) }
+    }
+
+    /// Whether it has the owner's rights over the schema. `public` belongs to the database's owner.
+    pub(super) fn owns_schema(&self, schema: &SchemaEntry) -> bool {
+        self.owns(&schema.owner) || (schema.name == PUBLIC && self.database_owner)
+    }
+
+    fn has(&self, schema: &SchemaEntry, privilege: SchemaPrivilege) -> bool {
+        let granted = |grant: &SchemaGrant| grant.privilege == privilege && self.is(&grant.role);
+        self.owns_schema(schema) || schema.grants.iter().any(granted)
+    }
+
+    fn is(&self, grantee: &str) -> bool {
+        grantee == EVERYONE || grantee == self.role
+    }
+
+    /// # Errors
+    /// Neither the relation nor its schema belongs to it: `must be owner of table t`.
+    pub(super) fn require_ownership(&self, relation: &Relation) -> Result<(), SqlError> {
+        if self.owns(relation.owner()) { Ok(()) } else { Err(not_owner(relation.kind(), relation.name())) }
+    }
+
+    /// # Errors
+    /// The schema does not belong to it: `must be owner of schema s`.
+    pub(super) fn require_schema_ownership(&self, schema: &SchemaEntry) -> Result<(), SqlError> {
+        if self.owns_schema(schema) { Ok(()) } else { Err(not_owner("schema", &schema.name)) }
+    }
+
+    /// The role that a word in OWNER TO or AUTHORIZATION names, which the actor may give things to.
+    pub(super) fn new_owner(&self, node: &NodeRecord, word: &str) -> Result<String, SqlError> {
+        let owner = if matches!(word, "CURRENT_USER" | "CURRENT_ROLE" | "SESSION_USER") { &self.role } else { word };
+        require_role(node, owner)?;
+        if self.owns(owner) {
+            return Ok(owner.to_owned());
+        }
+        Err(SqlError::new(
+            ErrorKind::InsufficientPrivilege,
+            format!("must be able to SET ROLE \"{owner}\""),
+        ))
+    }
+}
+
+/// The error for doing what was not granted.
+pub(crate) fn denied(kind: &str, name: &str) -> SqlError {
+    SqlError::new(ErrorKind::InsufficientPrivilege, format!("permission denied for {kind} {name}"))
+}
+
+/// The error for changing what belongs to someone else.
+pub(crate) fn not_owner(kind: &str, name: &str) -> SqlError {
+    SqlError::new(ErrorKind::InsufficientPrivilege, format!("must be owner of {kind} {name}"))
+}
+
+/// # Errors
+/// The node has no such role: `role "r" does not exist`.
+pub(crate) fn require_role(node: &NodeRecord, name: &str) -> Result<(), SqlError> {
+    if node.roles.contains_key(name) {
+        return Ok(());
+    }
+    Err(SqlError::new(ErrorKind::UndefinedObject, format!("role \"{name}\" does not exist")))
+}
+
+/// The roles that grants are for; [`EVERYONE`] for PUBLIC.
+///
+/// # Errors
+/// There is no such role.
+pub(crate) fn grantee_names(node: &NodeRecord, role: &str, grantees: &[Grantee]) -> Result<Vec<String>, SqlError> {
+    let name = |grantee: &Grantee| match grantee {
+        Grantee::Public => Ok(EVERYONE.to_owned()),
+        Grantee::CurrentUser => Ok(role.to_owned()),
+        Grantee::Role(name) => require_role(node, name).map(|()| name.clone()),
+    };
+    grantees.iter().map(name).collect()
+}
+
+/// GRANT and REVOKE on tables, views and schemas. On databases it is [`crate::admin::Node::grant`].
+///
+/// # Errors
+/// What is named is not there, or belongs to someone else.
+pub fn grant(
+    database: &Database,
+    actor: &Actor,
+    node: &NodeRecord,
+    statement: &GrantStatement,
+) -> Result<CommandResult, SqlError> {
+    let grantees = grantee_names(node, &actor.role, &statement.grantees)?;
+    let mut change = database.catalog.change();
+    let state = &mut change.state;
+    match &statement.target {
+        GrantTarget::Relations { privileges, names } => {
+            let places = names
+                .iter()
+                .map(|name| actor.resolve(state, name).map(|(place, _)| place))
+                .collect::<Result<Vec<_>, _>>()?;
+            grant_relations(state, actor, statement.grant, &places, privileges, &grantees)?;
+        }
+        GrantTarget::AllRelations { privileges, schemas } => {
+            let mut places = Vec::new();
+            for name in schemas {
+                let schema = state.schemas.get(name).ok_or_else(|| undefined_schema(name))?;
+                let place = |relation: &String| Place { schema: name.clone(), name: relation.clone() };
+                places.extend(schema.relations.keys().map(place));
+            }
+            grant_relations(state, actor, statement.grant, &places, privileges, &grantees)?;
+        }
+        GrantTarget::Schemas { privileges, names } => {
+            for name in names {
+                grant_schema(state, actor, statement.grant, name, privileges, &grantees)?;
+            }
+        }
+        GrantTarget::Databases { .. } => {
+            return Err(SqlError::new(ErrorKind::Internal, "privileges on databases are the node's"));
+        }
+    }
+    change.publish();
+    Ok(CommandResult::new(if statement.grant { "GRANT" } else { "REVOKE" }))
+}
+
+fn grant_relations(
+    state: &mut CatalogState,
+    actor: &Actor,
+    grant: bool,
+    places: &[Place],
+    privileges: &[Privilege],
+    grantees: &[String],
+) -> Result<(), SqlError> {
+    for place in places {
+        let relation = relation_mut(state, place)?;
+        if !actor.owns(relation.owner()) {
+            return Err(denied(relation.kind(), relation.name()));
+        }
+        let grants = relation.grants_mut();
+        for role in grantees {
+            for &privilege in privileges {
+                toggle(grants, Grant { role: role.clone(), privilege }, grant);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn grant_schema(
+    state: &mut CatalogState,
+    actor: &Actor,
+    grant: bool,
+    name: &str,
+    privileges: &[SchemaPrivilege],
+    grantees: &[String],
+) -> Result<(), SqlError> {
+    if is_system_schema(name) {
+        return Err(denied("schema", name));
+    }
+    let schema = state.schema_mut(name)?;
+    if !actor.owns_schema(schema) {
+        return Err(denied("schema", name));
+    }
+    for role in grantees {
+        for &privilege in privileges {
+            toggle(&mut schema.grants, SchemaGrant { role: role.clone(), privilege }, grant);
+        }
+    }
+    Ok(())
+}
+
+/// Puts an item in, once, or takes it out.
+pub(crate) fn toggle<T: PartialEq>(items: &mut Vec<T>, item: T, present: bool) {
+    items.retain(|other| *other != item);
+    if present {
+        items.push(item);
+    }
+}
+
+/// The relation at a place that was looked up before, to be changed.
+pub(super) fn relation_mut<'s>(state: &'s mut CatalogState, place: &Place) -> Result<&'s mut Relation, SqlError> {
+    state
+        .schema_mut(&place.schema)?
+        .relations
+        .get_mut(&place.name)
+        .ok_or_else(|| crate::catalog::undefined_relation(&place.name))
+}
+
+impl Relation {
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Relation::Table(table) => &table.name,
+            Relation::View(view) => &view.name,
+        }
+    }
+
+    pub(super) fn grants_mut(&mut self) -> &mut Vec<Grant> {
+        match self {
+            Relation::Table(table) => &mut Arc::make_mut(table).grants,
+            Relation::View(view) => &mut Arc::make_mut(view).grants,
+        }
+    }
+
+    pub(crate) fn set_owner(&mut self, owner: &str) {
+        match self {
+            Relation::Table(table) => Arc::make_mut(table).owner = owner.to_owned(),
+            Relation::View(view) => Arc::make_mut(view).owner = owner.to_owned(),
+        }
+    }
+
+    fn set_comment(&mut self, comment: Option<String>) {
+        match self {
+            Relation::Table(table) => Arc::make_mut(table).comment = comment,
+            Relation::View(view) => Arc::make_mut(view).comment = comment,
+        }
+    }
+}
+
+/// A role's name changed: what it owns and was granted follows.
+pub(crate) fn rename_role(database: &Database, from: &str, to: &str) {
+    let mut change = database.catalog.change();
+    for schema in change.state.schemas.values_mut().map(Arc::make_mut) {
+        let renamed = |role: &mut String| {
+            if role == from {
+                to.clone_into(role);
+            }
+        };
+        renamed(&mut schema.owner);
+        schema.grants.iter_mut().for_each(|grant| renamed(&mut grant.role));
+        for relation in schema.relations.values_mut() {
+            if relation.owner() == from {
+                relation.set_owner(to);
+            }
+            if relation.grants().iter().any(|grant| grant.role == from) {
+                relation.grants_mut().iter_mut().for_each(|grant| renamed(&mut grant.role));
+            }
+        }
+    }
+    change.publish();
+}
+
+/// What a role owns and was granted in a database, in words for an error's detail.
+pub(crate) fn belongings(state: &CatalogState, role: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for schema in state.schemas.values() {
+        // `public` goes with its database, which is told of there.
+        if schema.owner == role && schema.name != PUBLIC {
+            found.push(format!("owner of schema {}", schema.name));
+        }
+        if schema.grants.iter().any(|grant| grant.role == role) {
+            found.push(format!("privileges for schema {}", schema.name));
+        }
+    }
+    for (_, relation, name) in state.relations() {
+        if relation.owner() == role {
+            found.push(format!("owner of {} {name}", relation.kind()));
+        }
+        if relation.grants().iter().any(|grant| grant.role == role) {
+            found.push(format!("privileges for {} {name}", relation.kind()));
+        }
+    }
+    found
+}
+
+/// COMMENT ON a table, view, column or schema. On databases and roles it is [`crate::admin::Node::comment`].
+///
+/// # Errors
+/// What is named is not there, is something else, or belongs to someone else.
+pub fn comment(database: &Database, actor: &Actor, statement: &CommentStatement) -> Result<CommandResult, SqlError> {
+    let mut change = database.catalog.change();
+    let state = &mut change.state;
+    let text = statement.text.clone();
+    match &statement.target {
+        CommentTarget::Table(name) => owned(state, actor, name, Some("table"))?.set_comment(text),
+        CommentTarget::View(name) => owned(state, actor, name, Some("view"))?.set_comment(text),
+        CommentTarget::Column { relation, column } => {
+            let relation = owned(state, actor, relation, None)?;
+            if !relation.columns().iter().any(|candidate| candidate.name == *column) {
+                return Err(SqlError::new(
+                    ErrorKind::UndefinedColumn,
+                    format!("column \"{column}\" of relation \"{}\" does not exist", relation.name()),
+                ));
+            }
+            comment_on_column(relation, column, text)?;
+        }
+        CommentTarget::Schema(name) => {
+            if is_system_schema(name) {
+                return Err(not_owner("schema", name));
+            }
+            let schema = state.schema_mut(name)?;
+            actor.require_schema_ownership(schema)?;
+            schema.comment = text;
+        }
+        CommentTarget::Database(_) | CommentTarget::Role(_) => {
+            return Err(SqlError::new(ErrorKind::Internal, "comments on databases and roles are the node's"));
+        }
+    }
+    change.publish();
+    Ok(CommandResult::new("COMMENT"))
+}
+
+fn owned<'s>(
+    state: &'s mut CatalogState,
+    actor: &Actor,
+    name: &QualifiedName,
+    kind: Option<&str>,
+) -> Result<&'s mut Relation, SqlError> {
+    let (place, relation) = actor.resolve(state, name)?;
+    if let Some(kind) = kind.filter(|kind| *kind != relation.kind()) {
+        return Err(SqlError::new(
+            ErrorKind::WrongObjectType,
+            format!("\"{}\" is not a {kind}", name.name),
+        ));
+    }
+    actor.require_ownership(relation)?;
+    relation_mut(state, &place)
+}
+
+fn comment_on_column(relation: &mut Relation, column: &str, text: Option<String>) -> Result<(), SqlError> {
+    let Relation::Table(table) = relation else {
+        return Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            "comments on the columns of a view are not supported",
+        ));
+    };
+    let comments: &mut BTreeMap<String, String> = &mut Arc::make_mut(table).column_comments;
+    match text {
+        Some(text) => comments.insert(column.to_owned(), text),
+        None => comments.remove(column),
+    };
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Arrays as the catalogue uses them, and quoting.
+
+use aerostat_types::{ErrorKind, SqlError};
+
+use super::{
+    super::{cell::Cell, view::quote_identifier},
+    Call, Definition, ELEMENT, SAME, function,
+};
+
+pub(super) fn definitions() -> Vec<Definition> {
+    let optional = |definition: Definition| Definition { takes_null: true, ..definition };
+    vec![
+        optional(function("array_to_string", &["anyarray", "text", "text?"], "text", array_to_string)),
+        function("array_upper", &["anyarray", "int4"], "int4", |call| Ok(dimension(call))),
+        function("array_length", &["anyarray", "int4"], "int4", |call| Ok(dimension(call))),
+        function("array_lower", &["anyarray", "int4"], "int4", |call| {
+            Ok(if dimension(call) == Cell::Null { Cell::Null } else { 1.into() })
+        }),
+        optional(function("array_remove", &["anyarray", "anyelement"], SAME, |call| {
+            Ok(match call.at(0) {
+                Cell::List(items) => Cell::List(items.iter().filter(|item| !same(item, call.at(1))).cloned().collect()),
+                other => other.clone(),
+            })
+        })),
+        function("quote_ident", &["text"], "text", |call| Ok(quote_identifier(call.text(0)).into())),
+        function("quote_literal", &["text"], "text", |call| Ok(call.at(0).shown().map(|text| quote(&text)).into())),
+        optional(function("quote_nullable", &["text"], "text", |call| {
+            Ok(call.at(0).shown().map_or_else(|| "NULL".to_owned(), |text| quote(&text)).into())
+        })),
+        optional(function("format", &["text", "any*"], "text", format)),
+        optional(function(ANY, &["any", "anyarray"], "bool", any)),
+        optional(function(OR_EMPTY, &["anyarray"], SAME, |call| {
+            Ok(if *call.at(0) == Cell::Null { Cell::List(Vec::new()) } else { call.at(0).clone() })
+        })),
+        function(EMPTY, &[], "_text", |_| Ok(Cell::List(Vec::new()))),
+        function(ITEM, &["anyarray", "int4"], ELEMENT, |call| {
+            let at = call.int(1).and_then(|at| usize::try_from(at).ok()).and_then(|at| at.checked_sub(1));
+            Ok(match (call.at(0), at) {
+                (Cell::List(items), Some(at)) => items.get(at).cloned().unwrap_or(Cell::Null),
+                _ => Cell::Null,
+            })
+        }),
+        function(SUBSCRIPTS, &["anyarray", "int4?"], "_int4", |call| {
+            Ok(match call.at(0) {
+                Cell::List(items) => (1..=items.len()).collect::<Vec<_>>().into(),
+                _ => Cell::Null,
+            })
+        }),
+    ]
+}
+
+/// `x = ANY (array)`.
+pub(crate) const ANY: &str = "aerostat_any";
+/// An array, empty for NULL.
+pub(crate) const OR_EMPTY: &str = "aerostat_or_empty";
+/// The empty array of texts.
+pub(crate) const EMPTY: &str = "aerostat_empty";
+/// The item of an array at a place counted from 1, NULL outside it.
+pub(crate) const ITEM: &str = "aerostat_item";
+/// The places of an array's items.
+pub(crate) const SUBSCRIPTS: &str = "aerostat_subscripts";
+
+fn dimension(call: &Call<'_>) -> Cell {
+    match call.at(0) {
+        Cell::List(items) if call.int(1) == Some(1) && !items.is_empty() => items.len().into(),
+        _ => Cell::Null,
+    }
+}
+
+/// Whether two values are equal, texts of numbers being numbers.
+fn same(a: &Cell, b: &Cell) -> bool {
+    match (a, b) {
+        (Cell::Int(_), Cell::Text(_)) | (Cell::Text(_), Cell::Int(_)) => a.int().is_some() && a.int() == b.int(),
+        _ => a == b,
+    }
+}
+
+/// SQL's three-valued `= ANY`.
+fn any(call: &Call<'_>) -> Result<Cell, SqlError> {
+    let items: Vec<Cell> = match call.at(1) {
+        Cell::List(items) => items.clone(),
+        Cell::Text(text) => parse_array(text),
+        _ => return Ok(Cell::Null),
+    };
+    if items.is_empty() {
+        return Ok(false.into());
+    }
+    if *call.at(0) == Cell::Null {
+        return Ok(Cell::Null);
+    }
+    if items.iter().any(|item| same(item, call.at(0))) {
+        return Ok(true.into());
+    }
+    Ok(if items.contains(&Cell::Null) { Cell::Null } else { false.into() })
+}
+
+/// Reads `{a,b}`; quoted items may hold anything.
+fn parse_array(text: &str) -> Vec<Cell> {
+    let Some(inner) = text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
+        return vec![Cell::Text(text.to_owned().into())];
+    };
+    let mut items = Vec::new();
+    let mut chars = inner.chars().peekable();
+    while chars.peek().is_some() {
+        let mut item = String::new();
+        let quoted = chars.next_if_eq(&'"').is_some();
+        while let Some(c) = chars.next() {
+            match c {
+                '\\' => item.extend(chars.next()),
+                '"' if quoted => {
+                    chars.next_if_eq(&',');
+                    break;
+                }
+                ',' if !quoted => break,
+                c => item.push(c),
+            }
+        }
+        let null = !quoted && item.eq_ignore_ascii_case("null");
+        items.push(if null { Cell::Null } else { Cell::Text(item.into()) });
+    }
+    items
+}
+
+fn array_to_string(call: &Call<'_>) -> Result<Cell, SqlError> {
+    let (Cell::List(items), Some(separator)) = (call.at(0), call.at(1).str()) else {
+        return Ok(Cell::Null);
+    };
+    let null = call.at(2).str();
+    let shown: Vec<String> =
+        items.iter().filter_map(|item| item.shown().or_else(|| null.map(str::to_owned))).collect();
+    Ok(shown.join(separator).into())
+}
+
+fn quote(text: &str) -> String {
+    let doubled = text.replace('\'', "''");
+    if text.contains('\\') { format!("E'{}'", doubled.replace('\\', "\\\\")) } else { format!("'{doubled}'") }
+}
+
+/// PostgreSQL's `format` with `%s`, `%I`, `%L` and `%%`, also by position (`%1$s`).
+fn format(call: &Call<'_>) -> Result<Cell, SqlError> {
+    let Some(template) = call.at(0).str() else { return Ok(Cell::Null) };
+    let invalid = |message: String| SqlError::new(ErrorKind::InvalidParameterValue, message);
+    let mut out = String::with_capacity(template.len());
+    let mut chars = template.chars().peekable();
+    let mut next = 1;
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        if chars.next_if_eq(&'%').is_some() {
+            out.push('%');
+            continue;
+        }
+        let mut digits = String::new();
+        while let Some(digit) = chars.next_if(char::is_ascii_digit) {
+            digits.push(digit);
+        }
+        let at = match digits.parse::<usize>() {
+            Ok(at) if chars.next_if_eq(&'$').is_some() => at,
+            _ => next,
+        };
+        next = at + 1;
+        let Some(kind) = chars.next() else {
+            return Err(invalid("unterminated format() type specifier".to_owned()));
+        };
+        let Some(argument) = call.arguments.get(at) else {
+            return Err(invalid("too few arguments for format()".to_owned()));
+        };
+        match (kind, argument.shown()) {
+            ('s', shown) => out.push_str(&shown.unwrap_or_default()),
+            ('I', Some(shown)) => out.push_str(&quote_identifier(&shown)),
+            ('I', None) => {
+                return Err(SqlError::new(
+                    ErrorKind::DataException,
+                    "null values cannot be formatted as an SQL identifier",
+                ));
+            }
+            ('L', shown) => out.push_str(&shown.map_or_else(|| "NULL".to_owned(), |shown| quote(&shown))),
+            (other, _) => return Err(invalid(format!("unrecognized format() type specifier \"{other}\""))),
+        }
+    }
+    Ok(out.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_are_read_as_postgresql_writes_them() {
+        let texts = |text: &str| parse_array(text).iter().map(|cell| cell.shown().unwrap_or("∅".into())).collect::<Vec<_>>();
+        assert_eq!(texts("{0}"), ["0"]);
+        assert_eq!(texts("{}"), Vec::<String>::new());
+        assert_eq!(texts(r#"{a,"b,\"c",NULL,"NULL"}"#), ["a", "b,\"c", "∅", "NULL"]);
+    }
+}

@@ -1,0 +1,208 @@
+//! Definitions and descriptions of catalogue entries.
+
+use aerostat_types::SqlError;
+
+use super::{
+    super::{
+        cell::Cell,
+        definition,
+        data,
+        tables::{PG_CLASS, PG_DATABASE, PG_NAMESPACE, PG_TYPE, derived_oid, key_columns},
+        types,
+        view::ClassKind,
+    },
+    Call, Definition, Reg, function, names::function_of,
+};
+
+pub(super) fn definitions() -> Vec<Definition> {
+    let mut all = vec![
+        // Expressions are kept as SQL text, so there is nothing to deparse.
+        function("pg_get_expr", &["pg_node_tree", "oid", "bool?"], "text", |call| Ok(call.at(0).clone())),
+        function("pg_get_constraintdef", &["oid", "bool?"], "text", constraint),
+        function("pg_get_indexdef", &["oid", "int4?", "bool?"], "text", index),
+        function("pg_get_viewdef", &["oid", "bool?"], "text", view),
+        function("pg_get_function_result", &["oid"], "text", |call| Ok(of_function(call, |f| f.result))),
+        function("pg_get_function_arguments", &["oid"], "text", |call| Ok(of_function(call, |f| f.arguments.join(", ")))),
+        function("pg_get_function_identity_arguments", &["oid"], "text", |call| {
+            Ok(of_function(call, |f| f.arguments.join(", ")))
+        }),
+        function("pg_get_functiondef", &["oid"], "text", |call| {
+            Ok(of_function(call, |f| {
+                format!(
+                    "CREATE OR REPLACE FUNCTION pg_catalog.{}({})\n RETURNS {}\n LANGUAGE internal\n STABLE\nAS $function${}$function$\n",
+                    f.name,
+                    f.arguments.join(", "),
+                    f.result,
+                    f.name,
+                )
+            }))
+        }),
+        Definition { takes_null: true, ..function("format_type", &["oid", "int4"], "text", |call| {
+            let Some(oid) = call.int(0) else { return Ok(Cell::Null) };
+            let typmod = call.int(1).and_then(|typmod| i32::try_from(typmod).ok());
+            Ok(types::format_type(u32::try_from(oid).unwrap_or(u32::MAX), typmod).into())
+        }) },
+        function("obj_description", &["oid", "name?"], "text", describe),
+        function("shobj_description", &["oid", "name"], "text", |call| {
+            let database = call.view.node.databases.values().find(|database| Some(i64::from(database.oid)) == call.int(0));
+            Ok(database.filter(|_| call.text(1) == "pg_database").and_then(|database| database.comment.clone()).into())
+        }),
+        function("col_description", &["oid", "int4"], "text", |call| {
+            let class = call.view.class(call.oid(0, Reg::Class)?);
+            let comment = class.and_then(|class| {
+                let at = usize::try_from(call.int(1)?).ok()?.checked_sub(1)?;
+                class.table()?.column_comments.get(&class.columns().get(at)?.name)
+            });
+            Ok(comment.into())
+        }),
+        function("pg_relation_is_publishable", &["regclass"], "bool", |_| Ok(false.into())),
+        function("pg_relation_is_updatable", &["regclass", "bool"], "int4", |call| {
+            // Bits 2 to 4: UPDATE, INSERT, DELETE.
+            let class = call.view.class(call.oid(0, Reg::Class)?);
+            Ok(class.map_or(0, |class| if class.table().is_some() { 28 } else { 0 }).into())
+        }),
+        function("pg_column_is_updatable", &["regclass", "int2", "bool"], "bool", |call| {
+            Ok(call.view.class(call.oid(0, Reg::Class)?).is_some_and(|class| class.table().is_some()).into())
+        }),
+        function("pg_relation_filenode", &["regclass"], "oid", |call| {
+            Ok(call.view.class(call.oid(0, Reg::Class)?).map(|class| class.oid).into())
+        }),
+        function("pg_tablespace_location", &["oid"], "text", |_| Ok("".into())),
+        function("pg_index_column_has_property", &["regclass", "int4", "text"], "bool", index_column_property),
+        function("pg_index_has_property", &["regclass", "text"], "bool", |_| Ok(false.into())),
+        function("pg_indexam_has_property", &["oid", "text"], "bool", |call| {
+            Ok((matches!(call.text(1), "can_unique" | "can_multi_col" | "can_order")).into())
+        }),
+        function("pg_describe_object", &["oid", "oid", "int4"], "text", |call| {
+            let class = call.int(1).and_then(|oid| call.view.class(oid));
+            Ok(class
+                .filter(|_| call.int(0) == Some(PG_CLASS.into()))
+                .map(|class| {
+                    let kind = match class.relkind() {
+                        "v" => "view",
+                        "i" => "index",
+                        _ => "table",
+                    };
+                    format!("{kind} {}", class.name)
+                })
+                .into())
+        }),
+    ];
+    // What Aerostat has none of has no definition either.
+    all.extend(
+        [
+            "pg_get_ruledef",
+            "pg_get_triggerdef",
+            "pg_get_statisticsobjdef",
+            "pg_get_statisticsobjdef_columns",
+            "pg_get_partkeydef",
+            "pg_get_partition_constraintdef",
+            "pg_get_function_sqlbody",
+        ]
+        .map(|name| function(name, &["oid", "bool?"], "text", |_| Ok(Cell::Null))),
+    );
+    all.extend([
+        function("pg_get_serial_sequence", &["text", "text"], "text", |_| Ok(Cell::Null)),
+        function("pg_get_function_arg_default", &["oid", "int4"], "text", |_| Ok(Cell::Null)),
+    ]);
+    all
+}
+
+fn constraint(call: &Call<'_>) -> Result<Cell, SqlError> {
+    let Some(oid) = call.int(0) else { return Ok(Cell::Null) };
+    if let Some(class) = call.view.class(oid) {
+        return Ok(match &class.kind {
+            ClassKind::Index(table) => definition::of_key(table).into(),
+            _ => Cell::Null,
+        });
+    }
+    for class in call.view.classes() {
+        let Some(table) = class.table() else { continue };
+        for (at, check) in table.table.schema().checks.iter().enumerate() {
+            if i64::from(derived_oid(class.oid, at)) == oid {
+                return Ok(definition::of_check(check, call.truth(1)).into());
+            }
+        }
+    }
+    Ok(Cell::Null)
+}
+
+fn index(call: &Call<'_>) -> Result<Cell, SqlError> {
+    let class = call.view.class(call.oid(0, Reg::Class)?);
+    let Some((class, ClassKind::Index(table))) = class.map(|class| (class, &class.kind)) else {
+        return Ok(Cell::Null);
+    };
+    Ok(match call.int(1) {
+        None | Some(0) => definition::of_index(class, table).into(),
+        Some(column) => usize::try_from(column - 1)
+            .ok()
+            .and_then(|at| key_columns(table).nth(at))
+            .map(|column| super::super::view::quote_identifier(&column.name))
+            .into(),
+    })
+}
+
+fn view(call: &Call<'_>) -> Result<Cell, SqlError> {
+    Ok(match call.view.class(call.oid(0, Reg::Class)?).map(|class| &class.kind) {
+        Some(ClassKind::View(view)) => definition::of_view(view).into(),
+        _ => Cell::Null,
+    })
+}
+
+fn of_function(call: &Call<'_>, of: impl Fn(super::FunctionDescription) -> String) -> Cell {
+    call.int(0).and_then(|oid| function_of(call.view, oid)).map(of).into()
+}
+
+fn describe(call: &Call<'_>) -> Result<Cell, SqlError> {
+    let Some(oid) = call.int(0).or_else(|| call.oid(0, Reg::Class).ok()) else { return Ok(Cell::Null) };
+    let catalog = match call.at(1) {
+        Cell::Null => None,
+        _ => Some(call.text(1)),
+    };
+    let is = |name: &str| catalog.is_none_or(|catalog| catalog == name);
+    if is("pg_class")
+        && let Some(class) = call.view.class(oid)
+    {
+        return Ok(match &class.kind {
+            ClassKind::Table(table) => table.comment.clone().into(),
+            ClassKind::View(view) => view.comment.clone().into(),
+            ClassKind::Index(_) | ClassKind::System(_) => Cell::Null,
+        });
+    }
+    if is("pg_namespace")
+        && let Some((.., comment)) = call.view.schemas().into_iter().find(|(number, ..)| i64::from(*number) == oid)
+    {
+        return Ok(comment.map(str::to_owned).into());
+    }
+    if is("pg_type") {
+        let table = data::Table::read(data::PG_TYPE);
+        let number = oid.to_string();
+        let row = table.rows.iter().find(|row| table.value(row, "oid") == Some(number.as_str()));
+        return Ok(Cell::text(row.and_then(|row| table.value(row, "description"))));
+    }
+    Ok(Cell::Null)
+}
+
+fn index_column_property(call: &Call<'_>) -> Result<Cell, SqlError> {
+    Ok(match call.text(2) {
+        "asc" | "nulls_last" | "orderable" | "returnable" | "search_nulls" => Some(true),
+        "desc" | "nulls_first" | "distance_orderable" | "search_array" => Some(false),
+        _ => None,
+    }
+    .into())
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn catalogues_have_postgresqls_numbers() {
+        for (name, oid) in
+            [("pg_class", PG_CLASS), ("pg_namespace", PG_NAMESPACE), ("pg_type", PG_TYPE), ("pg_database", PG_DATABASE)]
+        {
+            assert_eq!(data::relation("pg_catalog", name).unwrap().oid, oid);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Who may do what.
+
+use aerostat_types::{ErrorKind, SqlError};
+
+use super::{
+    super::{cell::Cell, view::{Class, PRIVILEGES}},
+    Call, Definition, Reg, function,
+};
+use crate::catalog::PUBLIC;
+
+pub(super) fn definitions() -> Vec<Definition> {
+    let mut all = vec![
+        function("has_table_privilege", &["any", "any", "text?"], "bool", |call| relation(call, 2)),
+        function("has_any_column_privilege", &["any", "any", "text?"], "bool", |call| relation(call, 2)),
+        // Rights are on whole relations: a column's are its relation's.
+        function("has_column_privilege", &["any", "any", "any", "text?"], "bool", |call| relation(call, 3)),
+        function("has_database_privilege", &["any", "any", "text?"], "bool", database),
+        function("has_schema_privilege", &["any", "any", "text?"], "bool", schema),
+        function("pg_has_role", &["any", "any", "text?"], "bool", |call| {
+            let (role, rest) = role_and_rest(call, 2)?;
+            let target = match rest[0].int() {
+                Some(oid) => call.view.role_name(oid).unwrap_or_default().to_owned(),
+                None => rest[0].str().unwrap_or_default().to_owned(),
+            };
+            Ok((role == target || call.view.is_superuser(&role)).into())
+        }),
+        function("row_security_active", &["any"], "bool", |_| Ok(false.into())),
+    ];
+    // Functions, types and languages are everyone's; there are no sequences or servers.
+    all.extend(
+        [
+            "has_function_privilege",
+            "has_type_privilege",
+            "has_language_privilege",
+            "has_sequence_privilege",
+            "has_server_privilege",
+            "has_foreign_data_wrapper_privilege",
+            "has_tablespace_privilege",
+            "has_parameter_privilege",
+        ]
+        .map(|name| function(name, &["any", "any", "text?"], "bool", |_| Ok(true.into()))),
+    );
+    all
+}
+
+/// The role asked about, the session's when it is not named, and the arguments after it.
+/// `most` is the number of arguments without the role.
+fn role_and_rest<'a>(call: &Call<'a>, most: usize) -> Result<(String, &'a [Cell]), SqlError> {
+    if call.arguments.len() <= most {
+        return Ok((call.view.role.clone(), call.arguments));
+    }
+    let named = match call.at(0).int() {
+        Some(oid) => call.view.role_name(oid).unwrap_or_default().to_owned(),
+        None => call.text(0).to_owned(),
+    };
+    if named != PUBLIC && !call.view.node.roles.contains_key(&named) {
+        return Err(SqlError::new(ErrorKind::UndefinedObject, format!("role \"{named}\" does not exist")));
+    }
+    Ok((named, &call.arguments[1..]))
+}
+
+/// The privileges in a list such as `SELECT, UPDATE WITH GRANT OPTION`.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    text.split(',').map(|word| word.trim().to_ascii_uppercase())
+}
+
+fn unknown(word: &str) -> SqlError {
+    SqlError::new(ErrorKind::InvalidParameterValue, format!("unrecognized privilege type: \"{word}\""))
+}
+
+fn relation(call: &Call<'_>, arguments: usize) -> Result<Cell, SqlError> {
+    let (role, rest) = role_and_rest(call, arguments)?;
+    let oid = super::names::oid_of(call.view, Reg::Class, &rest[0])?;
+    let Some(class) = call.view.class(oid) else { return Ok(Cell::Null) };
+    let list = rest[arguments - 1].str().unwrap_or_default();
+    for word in words(list) {
+        if relation_word(call, &role, class, &word)? {
+            return Ok(true.into());
+        }
+    }
+    Ok(false.into())
+}
+
+fn relation_word(call: &Call<'_>, role: &str, class: &Class, word: &str) -> Result<bool, SqlError> {
+    let (word, grantable) = match word.strip_suffix(" WITH GRANT OPTION") {
+        Some(word) => (word, true),
+        None => (word, false),
+    };
+    let owns = call.view.is_superuser(role) || class.owner() == Some(role);
+    if grantable {
+        return Ok(owns);
+    }
+    match PRIVILEGES.iter().find(|(.., name)| *name == word) {
+        Some(&(privilege, ..)) => Ok(call.view.may(role, class, privilege)),
+        None if matches!(word, "REFERENCES" | "TRIGGER" | "RULE" | "MAINTAIN") => Ok(owns),
+        None => Err(unknown(word)),
+    }
+}
+
+fn database(call: &Call<'_>) -> Result<Cell, SqlError> {
+    let (role, rest) = role_and_rest(call, 2)?;
+    let databases = &call.view.node.databases;
+    let name = match &rest[0] {
+        Cell::Text(name) if name.parse::<u32>().is_err() => name.to_string(),
+        other => match databases.iter().find(|(_, database)| Some(i64::from(database.oid)) == other.int()) {
+            Some((name, _)) => name.clone(),
+            None => return Ok(Cell::Null),
+        },
+    };
+    let Some(record) = databases.get(&name) else {
+        return Err(SqlError::new(ErrorKind::InvalidCatalogName, format!("database \"{name}\" does not exist")));
+    };
+    let owns = call.view.is_superuser(&role) || record.owner == role;
+    let mut allowed = false;
+    for word in words(rest[1].str().unwrap_or_default()) {
+        allowed |= match word.as_str() {
+            "CONNECT" => call.view.may_connect(&role, &name).unwrap_or(false),
+            "CREATE" => owns,
+            // There are no temporary tables yet.
+            "TEMP" | "TEMPORARY" => false,
+            _ if word.ends_with(" WITH GRANT OPTION") => owns,
+            _ => return Err(unknown(&word)),
+        };
+    }
+    Ok(allowed.into())
+}
+
+fn schema(call: &Call<'_>) -> Result<Cell, SqlError> {
+    let (role, rest) = role_and_rest(call, 2)?;
+    let oid = super::names::oid_of(call.view, Reg::Namespace, &rest[0])?;
+    let Some((_, _, owner, _)) = call.view.schemas().into_iter().find(|(number, ..)| i64::from(*number) == oid) else {
+        return Ok(Cell::Null);
+    };
+    let owns = call.view.is_superuser(&role) || owner == role;
+    let mut allowed = false;
+    for word in words(rest[1].str().unwrap_or_default()) {
+        allowed |= match word.as_str() {
+            "USAGE" => true,
+            "CREATE" => owns,
+            _ if word.ends_with(" WITH GRANT OPTION") => owns,
+            _ => return Err(unknown(&word)),
+        };
+    }
+    Ok(allowed.into())
+}

@@ -1,0 +1,238 @@
+//! Which function an operator means for the types of its operands.
+
+use aerostat_types::{ErrorKind, SqlType};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator};
+
+use super::{Operand, compare, literal_as, no_operator, operand};
+use crate::functions::cast::{self, Zone};
+use crate::functions::temporal::Temporal;
+use crate::functions::{arithmetic, temporal};
+
+/// The expression for `left op right`, with PostgreSQL's meaning.
+///
+/// # Errors
+/// `UndefinedFunction` where PostgreSQL has no such operator; errors of string
+/// literals that are not values of the type the operator wants.
+pub(super) fn resolve(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
+    if compare::is_comparison(op) {
+        let (left, right) = compare::pair(op, left, right, schema, zone)?;
+        return Ok(binary(left, op, right));
+    }
+    match op {
+        Operator::Plus | Operator::Minus | Operator::Multiply | Operator::Divide | Operator::Modulo => {
+            arithmetic(op, left, right, schema, zone)
+        }
+        Operator::And | Operator::Or => {
+            Ok(binary(condition(left, op, schema, zone)?, op, condition(right, op, schema, zone)?))
+        }
+        Operator::StringConcat => concatenate(left, right, schema, zone),
+        Operator::LikeMatch
+        | Operator::ILikeMatch
+        | Operator::NotLikeMatch
+        | Operator::NotILikeMatch
+        | Operator::RegexMatch
+        | Operator::RegexIMatch
+        | Operator::RegexNotMatch
+        | Operator::RegexNotIMatch => {
+            let name = op.to_string();
+            Ok(binary(text(left, &name, schema, zone)?, op, text(right, &name, schema, zone)?))
+        }
+        _ => Ok(binary(left, op, right)),
+    }
+}
+
+fn binary(left: Expr, op: Operator, right: Expr) -> Expr {
+    Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
+}
+
+/// An operand of AND and OR.
+fn condition(expr: Expr, op: Operator, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
+    match operand(&expr, schema)? {
+        Operand::Unknown => literal_as(expr, SqlType::Boolean, zone),
+        Operand::Typed(SqlType::Boolean) | Operand::Foreign => Ok(expr),
+        Operand::Typed(ty) => Err(super::raise(
+            ErrorKind::DatatypeMismatch,
+            format!("argument of {op} must be type boolean, not type {}", super::type_name(ty)),
+        )),
+    }
+}
+
+/// An operand of LIKE and the regular expression operators.
+pub(super) fn text(expr: Expr, operator: &str, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
+    match operand(&expr, schema)? {
+        Operand::Unknown => literal_as(expr, SqlType::Text, zone),
+        Operand::Typed(ty) if !ty.is_text() => Err(no_operator(super::type_name(ty), operator, "unknown")),
+        _ => Ok(expr),
+    }
+}
+
+fn concatenate(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
+    let (l, r) = (operand(&left, schema)?, operand(&right, schema)?);
+    let is_text = |side: &Operand| matches!(side, Operand::Unknown) || matches!(side, Operand::Typed(ty) if ty.is_text());
+    match (&l, &r) {
+        (Operand::Foreign, _) | (_, Operand::Foreign) => return Ok(binary(left, Operator::StringConcat, right)),
+        (Operand::Typed(SqlType::Bytea), Operand::Typed(SqlType::Bytea)) => {
+            return Ok(binary(left, Operator::StringConcat, right));
+        }
+        _ if !is_text(&l) && !is_text(&r) => return Err(no_operator(l.name(), "||", r.name())),
+        _ => {}
+    }
+    let as_text = |expr: Expr, side: &Operand| match side {
+        Operand::Unknown => literal_as(expr, SqlType::Text, zone),
+        Operand::Typed(ty) if !ty.is_text() => {
+            let field = std::sync::Arc::new(SqlType::Text.field("", true));
+            Ok(Expr::Cast(Cast::new_from_field(Box::new(expr), field)))
+        }
+        _ => Ok(expr),
+    };
+    Ok(binary(as_text(left, &l)?, Operator::StringConcat, as_text(right, &r)?))
+}
+
+fn arithmetic(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
+    let (l, r) = (operand(&left, schema)?, operand(&right, schema)?);
+    let (left, l, right, r) = match (&l, &r) {
+        (Operand::Unknown, Operand::Unknown) if is_null(&left) || is_null(&right) => {
+            let typed = |expr| literal_as(expr, SqlType::Integer, zone);
+            (typed(left)?, Operand::Typed(SqlType::Integer), typed(right)?, Operand::Typed(SqlType::Integer))
+        }
+        (Operand::Unknown, Operand::Unknown) => {
+            return Err(super::raise(ErrorKind::UndefinedFunction, format!("operator is not unique: unknown {op} unknown")));
+        }
+        (Operand::Unknown, Operand::Typed(ty)) => {
+            let wanted = counterpart(op, *ty, &left, true);
+            (literal_as(left, wanted, zone)?, Operand::Typed(wanted), right, r)
+        }
+        (Operand::Typed(ty), Operand::Unknown) => {
+            let wanted = counterpart(op, *ty, &right, false);
+            (left, l, literal_as(right, wanted, zone)?, Operand::Typed(wanted))
+        }
+        _ => (left, l, right, r),
+    };
+    let (Operand::Typed(l), Operand::Typed(r)) = (&l, &r) else {
+        return Ok(binary(left, op, right));
+    };
+    if cast::is_number(*l) && cast::is_number(*r) {
+        let call = arithmetic::call(op, left.clone(), right.clone());
+        return Ok(call.unwrap_or_else(|| binary(left, op, right)));
+    }
+    match temporal_operator(op, *l, *r) {
+        Some((operator, swapped)) => {
+            let operands = if swapped { vec![(right, *r), (left, *l)] } else { vec![(left, *l), (right, *r)] };
+            temporal_call(operator, operands, zone)
+        }
+        None => Err(no_operator(super::type_name(*l), &op.to_string(), super::type_name(*r))),
+    }
+}
+
+fn is_null(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(value, _) if value.is_null())
+}
+
+/// What an unknown operand beside one of type `ty` is taken for.
+fn counterpart(op: Operator, ty: SqlType, unknown: &Expr, unknown_is_left: bool) -> SqlType {
+    match (ty, op) {
+        (SqlType::Timestamp | SqlType::TimestampTz | SqlType::Time, Operator::Plus) => SqlType::Interval,
+        (SqlType::Date, Operator::Plus) => match unknown {
+            Expr::Literal(ScalarValue::Utf8(Some(text)), _) if text.trim().parse::<i32>().is_err() => SqlType::Interval,
+            _ => SqlType::Integer,
+        },
+        (SqlType::Interval, Operator::Multiply | Operator::Divide) if !unknown_is_left => SqlType::Double,
+        (SqlType::Interval, Operator::Multiply) => SqlType::Double,
+        (SqlType::Numeric { .. }, _) => aerostat_types::NUMERIC_DEFAULT,
+        (other, _) => other,
+    }
+}
+
+/// The function for an operator on dates, times and intervals, and whether its operands change places.
+fn temporal_operator(op: Operator, left: SqlType, right: SqlType) -> Option<(Temporal, bool)> {
+    use SqlType::{BigInt, Date, Integer, Interval, SmallInt, Time, Timestamp, TimestampTz};
+    let found = |operator| Some((operator, false));
+    let swapped = |operator| Some((operator, true));
+    match (op, left, right) {
+        (Operator::Plus, Date, SmallInt | Integer | BigInt) => found(Temporal::DatePlusDays),
+        (Operator::Plus, SmallInt | Integer | BigInt, Date) => swapped(Temporal::DatePlusDays),
+        (Operator::Minus, Date, SmallInt | Integer | BigInt) => found(Temporal::DateMinusDays),
+        (Operator::Minus, Date, Date) => found(Temporal::DateMinusDate),
+        (Operator::Plus, Date, Time) => found(Temporal::DatePlusTime),
+        (Operator::Plus, Time, Date) => swapped(Temporal::DatePlusTime),
+        (Operator::Plus, Date | Timestamp, Interval) => found(Temporal::TimestampPlusInterval),
+        (Operator::Plus, Interval, Date | Timestamp) => swapped(Temporal::TimestampPlusInterval),
+        (Operator::Minus, Date | Timestamp, Interval) => found(Temporal::TimestampMinusInterval),
+        (Operator::Plus, TimestampTz, Interval) => found(Temporal::TimestampTzPlusInterval),
+        (Operator::Plus, Interval, TimestampTz) => swapped(Temporal::TimestampTzPlusInterval),
+        (Operator::Minus, TimestampTz, Interval) => found(Temporal::TimestampTzMinusInterval),
+        (Operator::Minus, Timestamp | TimestampTz | Date, Timestamp | TimestampTz | Date) => {
+            found(Temporal::TimestampMinusTimestamp)
+        }
+        (Operator::Plus, Time, Interval) => found(Temporal::TimePlusInterval),
+        (Operator::Plus, Interval, Time) => swapped(Temporal::TimePlusInterval),
+        (Operator::Minus, Time, Interval) => found(Temporal::TimeMinusInterval),
+        (Operator::Minus, Time, Time) => found(Temporal::TimeMinusTime),
+        (Operator::Plus, Interval, Interval) => found(Temporal::IntervalPlusInterval),
+        (Operator::Minus, Interval, Interval) => found(Temporal::IntervalMinusInterval),
+        (Operator::Multiply, Interval, number) if cast::is_number(number) => found(Temporal::IntervalTimesNumber),
+        (Operator::Multiply, number, Interval) if cast::is_number(number) => swapped(Temporal::IntervalTimesNumber),
+        (Operator::Divide, Interval, number) if cast::is_number(number) => found(Temporal::IntervalOverNumber),
+        _ => None,
+    }
+}
+
+/// The call, evaluated at once over literals, so that `date '…' - interval '…'` is a constant for the scan.
+fn temporal_call(operator: Temporal, operands: Vec<(Expr, SqlType)>, zone: &Zone) -> Result<Expr> {
+    let wanted = operator.operands();
+    let mut args = Vec::with_capacity(operands.len());
+    for ((expr, ty), wanted) in operands.into_iter().zip(wanted) {
+        let from = ty.field("", true);
+        let target = std::sync::Arc::new(wanted.field("", true));
+        args.push(if ty.arrow() == wanted.arrow() { expr } else { cast::resolve(expr, &from, &target, zone)? });
+    }
+    Ok(fold(operator, &args, zone).unwrap_or_else(|| operator.call(args)))
+}
+
+fn fold(operator: Temporal, args: &[Expr], zone: &Zone) -> Option<Expr> {
+    if operator.operands().contains(&SqlType::TimestampTz) {
+        return None;
+    }
+    let arrays = args
+        .iter()
+        .map(|arg| match arg {
+            Expr::Literal(value, _) if !value.is_null() => value.to_array().ok(),
+            _ => None,
+        })
+        .collect::<Option<Vec<_>>>()?;
+    let types_fit = arrays.iter().zip(operator.operands()).all(|(array, ty)| *array.data_type() == ty.arrow());
+    if !types_fit {
+        return None;
+    }
+    let result = temporal::evaluate(operator, &arrays, zone).ok()?;
+    Some(Expr::Literal(ScalarValue::try_from_array(&result, 0).ok()?, None))
+}
+
+/// `- operand`.
+pub(super) fn negate(expr: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
+    if let Expr::Literal(value, metadata) = &expr
+        && let Some(negated) = negate_literal(value)
+    {
+        return Ok(Expr::Literal(negated, metadata.clone()));
+    }
+    match operand(&expr, schema)? {
+        Operand::Unknown => Ok(Expr::Negative(Box::new(literal_as(expr, SqlType::Double, zone)?))),
+        Operand::Typed(SqlType::SmallInt | SqlType::Integer | SqlType::BigInt) => Ok(arithmetic::negate(expr)),
+        Operand::Typed(ty) if !cast::is_number(ty) && ty != SqlType::Interval => {
+            Err(super::raise(ErrorKind::UndefinedFunction, format!("operator does not exist: - {}", super::type_name(ty))))
+        }
+        _ => Ok(Expr::Negative(Box::new(expr))),
+    }
+}
+
+fn negate_literal(value: &ScalarValue) -> Option<ScalarValue> {
+    match value {
+        ScalarValue::Int16(Some(v)) => v.checked_neg().map(ScalarValue::from),
+        ScalarValue::Int32(Some(v)) => v.checked_neg().map(ScalarValue::from),
+        ScalarValue::Int64(Some(v)) => v.checked_neg().map(ScalarValue::from),
+        ScalarValue::Decimal128(Some(v), p, s) => Some(ScalarValue::Decimal128(Some(-v), *p, *s)),
+        ScalarValue::Float64(Some(v)) => Some(ScalarValue::from(-v)),
+        _ => None,
+    }
+}

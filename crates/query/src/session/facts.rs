@@ -1,0 +1,74 @@
+//! What the system catalogue asks of the running node and this session.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use aerostat_types::SqlError;
+use parking_lot::Mutex;
+
+use super::settings::Settings;
+use crate::{
+    engine::Engine,
+    pgcatalog::{Facts, PreparedDescription, SessionDescription, Setting},
+};
+
+/// Every session's line in `pg_stat_activity`, by its number.
+pub(crate) type Sessions = Mutex<BTreeMap<i32, SessionDescription>>;
+
+/// One statement's access to its session and the node.
+pub(super) struct SessionFacts {
+    pub(super) engine: Arc<Engine>,
+    pub(super) settings: Arc<Mutex<Settings>>,
+    pub(super) prepared: Vec<PreparedDescription>,
+}
+
+impl Facts for SessionFacts {
+    fn version(&self) -> String {
+        format!("PostgreSQL {}", crate::SERVER_VERSION)
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let all = self.settings.lock().all();
+        all.into_iter()
+            .map(|(name, value, description)| Setting {
+                boot_value: description.default.to_owned(),
+                name,
+                value,
+                unit: None,
+                category: description.category(),
+                description: description.description,
+                context: description.context(),
+                kind: description.kind(),
+            })
+            .collect()
+    }
+
+    fn set(&self, name: &str, value: &str, _is_local: bool) -> Result<String, SqlError> {
+        let mut settings = self.settings.lock();
+        settings.set(name, &[value.to_owned()])?;
+        Ok(settings.get(name)?.to_owned())
+    }
+
+    fn sessions(&self) -> Vec<SessionDescription> {
+        self.engine.sessions().lock().values().cloned().collect()
+    }
+
+    fn prepared_statements(&self) -> Vec<PreparedDescription> {
+        self.prepared.clone()
+    }
+
+    fn database_bytes(&self, database: &str) -> Option<u64> {
+        self.engine.databases().into_iter().find(|known| known.name == database).map(|known| known.memory_used)
+    }
+
+    fn started_at_us(&self) -> i64 {
+        self.engine.started_at_us()
+    }
+
+    fn server_address(&self) -> Option<(String, u16)> {
+        None
+    }
+
+    fn client_address(&self) -> Option<(String, u16)> {
+        None
+    }
+}
