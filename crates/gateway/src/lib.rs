@@ -1,11 +1,52 @@
-//! stub
+//! The PostgreSQL wire protocol: connections, authentication, value formats, COPY.
+//!
+//! ```text
+//!  socket ─► startup: TLS, startup packet, SCRAM ─► connection: simple, extended, COPY
+//!                                                       │ Backend (engine.rs: aerostat_query)
+//!                                                       ▼
+//!                         value, copy: Arrow ◄─► text and binary forms
+//! ```
+//!
+//! The only crate that knows the wire and SQLSTATE. It speaks through its own
+//! connection loop and message codec; of pgwire it uses the SCRAM-SHA-256
+//! exchange. pgwire's handler traits have no place from which to watch the
+//! socket while a statement runs, and its decoders index by lengths a client
+//! claims, so a truncated message would end in a panic.
+//!
+//! Invariants: a message is decoded only when its length is within a named
+//! limit ([`limits`]) and its bytes are there; nothing a client sends makes
+//! memory grow before it has arrived; one connection's fault ends at most that
+//! connection; the client gets whole messages or none.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
-pub(crate) use aerostat_query::api;
 mod backend;
+mod connection;
 mod copy;
-mod limits;
+mod engine;
+pub mod limits;
+mod options;
+mod registry;
+mod scram;
+mod serve;
 mod sqlstate;
+mod startup;
+mod stream;
+#[cfg(test)]
+mod tests;
 mod value;
 mod wire;
+
+pub(crate) use aerostat_query::api;
+
+pub use backend::{Backend, BackendSession, Canceller};
+pub use options::{GatewayOptions, TlsOptions};
+pub use scram::scram_verifier;
+pub use serve::serve_backend;
+pub use sqlstate::{WireError, sqlstate};
+
+/// One of every kind of type, for tests.
+#[cfg(test)]
+fn tests_types() -> Vec<aerostat_types::SqlType> {
+    tests::fake_types().to_vec()
+}

@@ -6,8 +6,10 @@
 
 mod cursor;
 mod frontend;
+mod input;
 mod output;
 
 pub(crate) use cursor::{Cursor, utf8};
 pub(crate) use frontend::{Bind, Describe, Execute, Parse, Target, message_limit};
+pub(crate) use input::{Input, startup_length};
 pub(crate) use output::{Format, Output};

@@ -50,7 +50,11 @@ impl ArenaSource {
             .checked_next_multiple_of(page_bytes())
             .filter(|&rounded| rounded <= isize::MAX as usize / 2)
             .ok_or_else(|| refused(io::ErrorKind::OutOfMemory.into()))?;
-        let align = if rounded == ARENA_BYTES_MAX { ARENA_BYTES_MAX } else { page_bytes() };
+        let align = if rounded == ARENA_BYTES_MAX {
+            ARENA_BYTES_MAX
+        } else {
+            page_bytes()
+        };
         let mapping = Mapping::aligned(rounded, align).map_err(refused)?;
         // Where the system gives huge pages unasked, a first touch would cost 2 MiB and an
         // untouched area would not be free. Refused where there are no huge pages: fine too.
@@ -82,7 +86,14 @@ impl Mapping {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice (no FIXED)
         // touches no memory that anyone has.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+        let base = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
+        }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Mapping { base, bytes })
     }
@@ -109,11 +120,16 @@ impl Mapping {
     /// # Panics
     /// When the range is not within the mapping.
     pub fn advise_huge(&self, range: Range<usize>) -> Result<(), MemoryError> {
-        self.advise(range, Advice::LinuxHugepage).map_err(|source| MemoryError::Advise { source })
+        self.advise(range, Advice::LinuxHugepage)
+            .map_err(|source| MemoryError::Advise { source })
     }
 
     fn advise(&self, range: Range<usize>, advice: Advice) -> io::Result<()> {
-        assert!(range.start <= range.end && range.end <= self.bytes, "{range:?} of {} bytes", self.bytes);
+        assert!(
+            range.start <= range.end && range.end <= self.bytes,
+            "{range:?} of {} bytes",
+            self.bytes
+        );
         let start = range.start / page_bytes() * page_bytes();
         // SAFETY: start ≤ bytes (asserted), within the mapping.
         let first = unsafe { self.base.add(start) };
@@ -169,7 +185,9 @@ mod tests {
 
     #[test]
     fn a_full_arena_is_aligned_to_its_size() {
-        let arenas: Vec<_> = (0..3).map(|_| ArenaSource::allocate(ARENA_BYTES_MAX).unwrap()).collect();
+        let arenas: Vec<_> = (0..3)
+            .map(|_| ArenaSource::allocate(ARENA_BYTES_MAX).unwrap())
+            .collect();
         for arena in &arenas {
             assert_eq!(arena.bytes(), ARENA_BYTES_MAX);
             assert!(arena.base().addr().get().is_multiple_of(ARENA_BYTES_MAX));
@@ -179,9 +197,18 @@ mod tests {
     #[test]
     fn sizes_are_whole_pages() {
         assert_eq!(ArenaSource::allocate(0).unwrap().bytes(), page_bytes());
-        assert_eq!(ArenaSource::allocate(page_bytes() + 1).unwrap().bytes(), 2 * page_bytes());
-        assert!(matches!(ArenaSource::allocate(usize::MAX), Err(MemoryError::Map { .. })));
-        assert!(matches!(ArenaSource::allocate(1 << 60), Err(MemoryError::Map { .. })));
+        assert_eq!(
+            ArenaSource::allocate(page_bytes() + 1).unwrap().bytes(),
+            2 * page_bytes()
+        );
+        assert!(matches!(
+            ArenaSource::allocate(usize::MAX),
+            Err(MemoryError::Map { .. })
+        ));
+        assert!(matches!(
+            ArenaSource::allocate(1 << 60),
+            Err(MemoryError::Map { .. })
+        ));
     }
 
     #[test]
@@ -195,11 +222,17 @@ mod tests {
 
     #[test]
     fn a_segment_lives_in_a_mapping() {
-        let attributes = vec![AttributeSpec { ty: SqlType::Integer, nullable: false }];
+        let attributes = vec![AttributeSpec {
+            ty: SqlType::Integer,
+            nullable: false,
+        }];
         let schema = Arc::new(SegmentSchema::new(attributes, vec![vec![0]], vec![0]).unwrap());
         let region = Box::new(ArenaSource::allocate(ARENA_BYTES_MAX).unwrap());
         let segment = Segment::create(region, schema, TableId(1), SegmentNo(0), 0).unwrap();
         assert!(segment.capacity() > 1_000_000);
-        assert!(segment.footprint_bytes() <= 8192, "an empty segment has touched its header only");
+        assert!(
+            segment.footprint_bytes() <= 8192,
+            "an empty segment has touched its header only"
+        );
     }
 }

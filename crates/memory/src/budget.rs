@@ -7,10 +7,9 @@
 //! ```
 //!
 //! A byte is charged to a budget and to the root, or to neither. Counting is
-//! atomic and takes no lock; a budget never counts beyond its maximum, not even
-//! for a moment, so two racing reservations cannot both fail for lack of bytes
-//! that only the other one holds in passing, except against the root, where a
-//! tenant's bytes are charged first and given back if the node refuses.
+//! atomic and takes no lock, and no counter is ever above its maximum (unless
+//! that was lowered since). A tenant's counter is raised first and lowered again
+//! when the node refuses; for that moment it counts bytes nobody has.
 
 use std::sync::{
     Arc,
@@ -22,7 +21,9 @@ use thiserror::Error;
 
 /// More memory than a budget may have.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{budget}: {requested} bytes more would exceed its memory limit of {limit} bytes, of which {used} are used")]
+#[error(
+    "{budget}: {requested} bytes more would exceed its memory limit of {limit} bytes, of which {used} are used"
+)]
 pub struct OutOfMemory {
     /// The budget that refuses: the tenant's or the node's.
     pub budget: String,
@@ -46,7 +47,9 @@ pub struct Governor {
 impl Governor {
     /// A governor over `limit` bytes.
     pub fn new(limit: ByteSize) -> Arc<Governor> {
-        Arc::new(Governor { root: Arc::new(Budget::with("node".to_owned(), limit.0, None)) })
+        Arc::new(Governor {
+            root: Arc::new(Budget::with("node".to_owned(), limit.0, None)),
+        })
     }
 
     /// A budget below the node's, with a maximum of its own or none. It lives as long as it
@@ -84,7 +87,13 @@ pub struct Budget {
 
 impl Budget {
     fn with(name: String, max: u64, parent: Option<Arc<Budget>>) -> Budget {
-        Budget { name, max: max.into(), used: 0.into(), peak: 0.into(), parent }
+        Budget {
+            name,
+            max: max.into(),
+            used: 0.into(),
+            peak: 0.into(),
+            parent,
+        }
     }
 
     /// Its name, for messages and metrics.
@@ -98,7 +107,10 @@ impl Budget {
     /// When this budget or the node's has not that much left.
     pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation, OutOfMemory> {
         self.try_grow_raw(bytes)?;
-        Ok(Reservation { budget: Arc::clone(self), bytes })
+        Ok(Reservation {
+            budget: Arc::clone(self),
+            bytes,
+        })
     }
 
     /// Bytes in use.
@@ -120,13 +132,16 @@ impl Budget {
     /// Changes the maximum. Below what is in use, nothing is taken away, but nothing more
     /// is given until enough has come back.
     pub fn set_max(&self, max: Option<ByteSize>) {
-        self.max.store(max.map_or(UNLIMITED, |max| max.0), Ordering::Relaxed);
+        self.max
+            .store(max.map_or(UNLIMITED, |max| max.0), Ordering::Relaxed);
     }
 
     /// Bytes that could be reserved now, if nobody else does first.
     pub fn available(&self) -> u64 {
         let own = self.max.load(Ordering::Relaxed).saturating_sub(self.used());
-        self.parent.as_ref().map_or(own, |parent| own.min(parent.available()))
+        self.parent
+            .as_ref()
+            .map_or(own, |parent| own.min(parent.available()))
     }
 
     /// Takes bytes without a [`Reservation`], for callers with an accounting of their own;
@@ -136,9 +151,12 @@ impl Budget {
     /// When this budget or the node's has not that much left.
     pub fn try_grow_raw(&self, bytes: u64) -> Result<(), OutOfMemory> {
         let limit = self.max.load(Ordering::Relaxed);
-        let grown = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            used.checked_add(bytes).filter(|&grown| grown <= limit || bytes == 0)
-        });
+        let grown = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(bytes)
+                    .filter(|&grown| grown <= limit || bytes == 0)
+            });
         let before = grown.map_err(|used| OutOfMemory {
             budget: self.name.clone(),
             requested: bytes,
@@ -158,7 +176,11 @@ impl Budget {
     /// Gives back bytes taken with [`Budget::try_grow_raw`].
     pub fn shrink_raw(&self, bytes: u64) {
         let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
-        assert!(before >= bytes, "{}: {bytes} bytes given back, {before} were taken", self.name);
+        assert!(
+            before >= bytes,
+            "{}: {bytes} bytes given back, {before} were taken",
+            self.name
+        );
         if let Some(parent) = &self.parent {
             parent.shrink_raw(bytes);
         }
@@ -196,7 +218,11 @@ impl Reservation {
 
     /// Gives back a part, or all.
     pub fn shrink(&mut self, bytes: u64) {
-        assert!(bytes <= self.bytes, "{bytes} of {} bytes given back", self.bytes);
+        assert!(
+            bytes <= self.bytes,
+            "{bytes} of {} bytes given back",
+            self.bytes
+        );
         self.bytes -= bytes;
         self.budget.shrink_raw(bytes);
     }
@@ -227,17 +253,30 @@ mod tests {
     #[test]
     fn a_byte_counts_for_the_tenant_and_for_the_node() {
         let governor = Governor::new(ByteSize(1000));
-        let (a, b) = (governor.budget("a", Some(ByteSize(600))), governor.budget("b", None));
+        let (a, b) = (
+            governor.budget("a", Some(ByteSize(600))),
+            governor.budget("b", None),
+        );
         let mut first = a.reserve(500).unwrap();
         let second = b.reserve(400).unwrap();
         assert_eq!((a.used(), b.used(), governor.used()), (500, 400, 900));
         assert_eq!((a.available(), b.available()), (100, 100));
 
         let over_own = a.reserve(101).unwrap_err();
-        assert_eq!((over_own.budget.as_str(), over_own.used, over_own.limit), ("a", 500, 600));
+        assert_eq!(
+            (over_own.budget.as_str(), over_own.used, over_own.limit),
+            ("a", 500, 600)
+        );
         let over_node = b.reserve(101).unwrap_err();
-        assert_eq!((over_node.budget.as_str(), over_node.used, over_node.limit), ("node", 900, 1000));
-        assert_eq!((a.used(), b.used(), governor.used()), (500, 400, 900), "a refusal leaves no trace");
+        assert_eq!(
+            (over_node.budget.as_str(), over_node.used, over_node.limit),
+            ("node", 900, 1000)
+        );
+        assert_eq!(
+            (a.used(), b.used(), governor.used()),
+            (500, 400, 900),
+            "a refusal leaves no trace"
+        );
 
         first.try_resize(200).unwrap();
         assert!(first.try_resize(601).is_err());
@@ -263,7 +302,9 @@ mod tests {
     #[test]
     fn racing_reservations_never_exceed_the_limit() {
         let governor = Governor::new(ByteSize(100));
-        let budgets: Vec<_> = (0..4).map(|n| governor.budget(&n.to_string(), Some(ByteSize(60)))).collect();
+        let budgets: Vec<_> = (0..4)
+            .map(|n| governor.budget(&n.to_string(), Some(ByteSize(60))))
+            .collect();
         std::thread::scope(|scope| {
             for budget in &budgets {
                 scope.spawn(|| {

@@ -14,6 +14,6 @@ mod arena;
 mod budget;
 mod machine;
 
-pub use arena::{ArenaSource, MemoryError, Mapping};
+pub use arena::{ArenaSource, Mapping, MemoryError};
 pub use budget::{Budget, Governor, OutOfMemory, Reservation};
 pub use machine::{PageFacts, machine_memory_bytes, page_bytes};

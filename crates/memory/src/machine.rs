@@ -33,7 +33,8 @@ impl PageFacts {
         let directory = Path::new("/sys/kernel/mm/transparent_hugepage");
         PageFacts {
             page_bytes: page_bytes(),
-            huge_page_bytes: read_number(&directory.join("hpage_pmd_size")).and_then(|bytes| bytes.try_into().ok()),
+            huge_page_bytes: read_number(&directory.join("hpage_pmd_size"))
+                .and_then(|bytes| bytes.try_into().ok()),
             transparent_huge_pages: fs::read_to_string(directory.join("enabled"))
                 .ok()
                 .and_then(|text| Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())),
@@ -48,7 +49,9 @@ pub fn page_bytes() -> usize {
     static PAGE_BYTES: OnceLock<usize> = OnceLock::new();
     *PAGE_BYTES.get_or_init(|| {
         let auxv = fs::read("/proc/self/auxv").unwrap_or_default();
-        page_bytes_of_auxv(&auxv).filter(|bytes| bytes.is_power_of_two()).unwrap_or(USUAL)
+        page_bytes_of_auxv(&auxv)
+            .filter(|bytes| bytes.is_power_of_two())
+            .unwrap_or(USUAL)
     })
 }
 
@@ -64,7 +67,10 @@ fn page_bytes_of_auxv(auxv: &[u8]) -> Option<usize> {
 
 /// As [`machine_memory_bytes`], with the file system of a machine below `root`.
 fn memory_bytes_below(root: &Path) -> u64 {
-    let total = fs::read_to_string(root.join("proc/meminfo")).ok().as_deref().and_then(memory_total);
+    let total = fs::read_to_string(root.join("proc/meminfo"))
+        .ok()
+        .as_deref()
+        .and_then(memory_total);
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let limits = groups.lines().filter_map(|line| group_limit(root, line));
     // Without /proc there is nothing to go by; 1 GiB is what any machine has.
@@ -73,8 +79,15 @@ fn memory_bytes_below(root: &Path) -> u64 {
 
 /// `MemTotal:       24576000 kB`
 fn memory_total(meminfo: &str) -> Option<u64> {
-    let rest = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    let rest = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    rest.trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
 }
 
 /// The least limit on the way from a group to its root. The line is
@@ -84,15 +97,21 @@ fn group_limit(root: &Path, line: &str) -> Option<u64> {
     let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
     let (mount, file) = match controllers {
         "" => (root.join("sys/fs/cgroup"), "memory.max"),
-        _ if controllers.split(',').any(|controller| controller == "memory") => {
+        _ if controllers
+            .split(',')
+            .any(|controller| controller == "memory") =>
+        {
             (root.join("sys/fs/cgroup/memory"), "memory.limit_in_bytes")
         }
         _ => return None,
     };
     // In a cgroup namespace the path may not be visible below the mount; its parents are.
     let group = mount.join(path.trim_start_matches('/'));
-    let ways: Vec<PathBuf> =
-        group.ancestors().take_while(|way| way.starts_with(&mount)).map(|way| way.join(file)).collect();
+    let ways: Vec<PathBuf> = group
+        .ancestors()
+        .take_while(|way| way.starts_with(&mount))
+        .map(|way| way.join(file))
+        .collect();
     ways.iter().filter_map(|file| read_number(file)).min()
 }
 
@@ -121,7 +140,11 @@ mod tests {
     fn without_a_limit_the_machine_counts() {
         assert_eq!(machine(&[MEMINFO]), 8192 * 1024);
         assert_eq!(
-            machine(&[MEMINFO, ("proc/self/cgroup", "0::/a\n"), ("sys/fs/cgroup/a/memory.max", "max\n")]),
+            machine(&[
+                MEMINFO,
+                ("proc/self/cgroup", "0::/a\n"),
+                ("sys/fs/cgroup/a/memory.max", "max\n")
+            ]),
             8192 * 1024
         );
         assert_eq!(machine(&[]), 1 << 30);
@@ -142,7 +165,10 @@ mod tests {
     fn version_1_has_its_own_mount() {
         let limit = machine(&[
             MEMINFO,
-            ("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n"),
+            (
+                "proc/self/cgroup",
+                "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n",
+            ),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "4096\n"),
         ]);
         assert_eq!(limit, 4096, "the path is that of another namespace");
@@ -153,7 +179,11 @@ mod tests {
         assert!(machine_memory_bytes() > 1 << 20);
         let facts = PageFacts::read();
         assert!(facts.page_bytes >= 4096 && facts.page_bytes.is_power_of_two());
-        assert!(facts.huge_page_bytes.is_none_or(|huge| huge > facts.page_bytes));
+        assert!(
+            facts
+                .huge_page_bytes
+                .is_none_or(|huge| huge > facts.page_bytes)
+        );
         assert_eq!(page_bytes_of_auxv(&[]), None);
     }
 }

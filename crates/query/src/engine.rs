@@ -171,7 +171,7 @@ impl Engine {
             .map(|database| DatabaseStatistics {
                 name: database.name.read().clone(),
                 memory_used: database.store.budget().used(),
-                memory_max: database.store.budget().max(),
+                memory_max: database.store.budget().max().map_or(self.governor.limit(), |max| max.0),
                 connections: database.connection_count(),
             })
             .collect()

@@ -1,7 +1,13 @@
 //! DataFusion's memory pool over a tenant's budget: what queries use counts
 //! against the same ceiling as the tenant's rows.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use aerostat_memory::Budget;
 use datafusion::{
@@ -13,12 +19,14 @@ use datafusion::{
 /// grow spills, or fails with the budget's own words.
 pub(crate) struct TenantPool {
     budget: Arc<Budget>,
-    used: std::sync::atomic::AtomicUsize,
+    used: AtomicUsize,
+    /// Of what is used, the bytes that the budget had no room for.
+    overdrawn: AtomicUsize,
 }
 
 impl TenantPool {
     pub(crate) fn new(budget: Arc<Budget>) -> Self {
-        Self { budget, used: std::sync::atomic::AtomicUsize::new(0) }
+        Self { budget, used: AtomicUsize::new(0), overdrawn: AtomicUsize::new(0) }
     }
 }
 
@@ -42,29 +50,41 @@ impl MemoryPool for TenantPool {
     fn register(&self, _consumer: &MemoryConsumer) {}
 
     fn grow(&self, _reservation: &MemoryReservation, additional: usize) {
-        // DataFusion grows without asking only by what it has allocated already; it must be counted.
-        self.budget.grow_unchecked(additional as u64);
-        self.used.fetch_add(additional, std::sync::atomic::Ordering::Relaxed);
+        // DataFusion grows without asking only by what it has allocated already:
+        // little, and it must be counted even beyond the ceiling.
+        if self.budget.try_grow_raw(additional as u64).is_err() {
+            self.overdrawn.fetch_add(additional, Ordering::Relaxed);
+        }
+        self.used.fetch_add(additional, Ordering::Relaxed);
     }
 
     fn shrink(&self, _reservation: &MemoryReservation, shrink: usize) {
-        self.budget.shrink_raw(shrink as u64);
-        self.used.fetch_sub(shrink, std::sync::atomic::Ordering::Relaxed);
+        let mut repaid = 0;
+        // The closure always gives a value, so the update cannot fail.
+        let _ = self.overdrawn.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |overdrawn| {
+            repaid = overdrawn.min(shrink);
+            Some(overdrawn - repaid)
+        });
+        self.budget.shrink_raw((shrink - repaid) as u64);
+        self.used.fetch_sub(shrink, Ordering::Relaxed);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         self.budget.try_grow_raw(additional as u64).map_err(|error| {
             DataFusionError::ResourcesExhausted(format!("{}: {error}", reservation.consumer().name()))
         })?;
-        self.used.fetch_add(additional, std::sync::atomic::Ordering::Relaxed);
+        self.used.fetch_add(additional, Ordering::Relaxed);
         Ok(())
     }
 
     fn reserved(&self) -> usize {
-        self.used.load(std::sync::atomic::Ordering::Relaxed)
+        self.used.load(Ordering::Relaxed)
     }
 
     fn memory_limit(&self) -> MemoryLimit {
-        MemoryLimit::Finite(usize::try_from(self.budget.max()).unwrap_or(usize::MAX))
+        match self.budget.max() {
+            Some(max) => MemoryLimit::Finite(usize::try_from(max.0).unwrap_or(usize::MAX)),
+            None => MemoryLimit::Unknown,
+        }
     }
 }

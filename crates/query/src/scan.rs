@@ -201,7 +201,7 @@ impl DataSource for TableScan {
     }
 
     fn create_sibling_state(&self, config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
-        Some(self.start(config.execution.batch_size))
+        Some(self.start(config.execution.batch_size.into()))
     }
 
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -277,7 +277,7 @@ impl DataSource for TableScan {
 fn statistics(view: &TableView, columns: usize) -> Statistics {
     let table = view.statistics();
     Statistics {
-        num_rows: Precision::Inexact(usize::try_from(table.rows_live_estimate).unwrap_or(usize::MAX)),
+        num_rows: Precision::Inexact(usize::try_from(table.rows).unwrap_or(usize::MAX)),
         total_byte_size: Precision::Inexact(usize::try_from(table.bytes_used).unwrap_or(usize::MAX)),
         column_statistics: vec![ColumnStatistics::new_unknown(); columns],
     }

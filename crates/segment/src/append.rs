@@ -2,8 +2,8 @@
 //!
 //! Rows are appended in chunks that never cross a version block (1,024 rows), so
 //! a chunk is in one vector too and fits the L1 cache column by column. Nothing
-//! is visible before `publish` at the very end, so an error, or a full heap,
-//! leaves the segment as it was but for some wasted heap.
+//! is visible before `publish` at the very end, so an error leaves the segment
+//! as it was but for some wasted heap, and a full heap wastes at most one row's.
 
 use std::{ops::Range, sync::Arc};
 
@@ -11,7 +11,8 @@ use aerostat_types::VALUE_BYTES_MAX;
 use arrow_array::{Array, ArrayRef};
 
 use crate::{
-    ARENA_BYTES_MAX, BLOCK_ROWS, Forwarding, Keys, Segment, SegmentError, SegmentSchema, Selection, VECTOR_ROWS,
+    ARENA_BYTES_MAX, BLOCK_ROWS, Forwarding, Keys, Segment, SegmentError, SegmentSchema, Selection,
+    VECTOR_ROWS,
     arena::{Arena, Writer},
     index,
     intern::{INLINE_BYTES_MAX, short_slot},
@@ -60,6 +61,10 @@ impl<'a> SegmentWriter<'a> {
     /// # Errors
     /// A column of another type, a NULL where none may be, a value that is too long or out
     /// of range, a row too wide for any segment. Nothing is appended then.
+    ///
+    /// # Panics
+    /// When the segment is retired (ask under this latch), or the columns are not as many as
+    /// the attributes or shorter than `rows`.
     pub fn append(
         &mut self,
         columns: &[ArrayRef],
@@ -83,13 +88,18 @@ impl<'a> SegmentWriter<'a> {
     ///
     /// # Panics
     /// When the attributes differ.
-    pub fn append_rows_from(&mut self, other: &Arc<Segment>, rows: &[u32]) -> Result<Appended, SegmentError> {
+    pub fn append_rows_from(
+        &mut self,
+        other: &Arc<Segment>,
+        rows: &[u32],
+    ) -> Result<Appended, SegmentError> {
         let first = self.segment.rows();
         let mut count = 0;
         for part in rows.chunks(VECTOR_ROWS as usize) {
             let selection = Selection::Rows(part.to_vec());
-            let columns: Vec<ArrayRef> =
-                (0..other.schema().attributes().len()).map(|at| other.gather(at, &selection)).collect();
+            let columns: Vec<ArrayRef> = (0..other.schema().attributes().len())
+                .map(|at| other.gather(at, &selection))
+                .collect();
             let keys = Keys::encode(self.segment.schema(), &columns)?;
             let at = self.segment.rows();
             let appended = self.store(&columns, 0..part.len(), &keys)?;
@@ -103,10 +113,18 @@ impl<'a> SegmentWriter<'a> {
             self.writer.publish(at + appended.count);
             count += appended.count;
             if appended.full {
-                return Ok(Appended { first, count, full: true });
+                return Ok(Appended {
+                    first,
+                    count,
+                    full: true,
+                });
             }
         }
-        Ok(Appended { first, count, full: false })
+        Ok(Appended {
+            first,
+            count,
+            full: false,
+        })
     }
 
     /// Replaces the begin stamp of published rows. Adjacent rows are best stamped in one
@@ -153,10 +171,21 @@ impl<'a> SegmentWriter<'a> {
     }
 
     /// Stores values, zones and index entries of as many rows as fit, unpublished.
-    fn store(&mut self, columns: &[ArrayRef], rows: Range<usize>, keys: &Keys) -> Result<Appended, SegmentError> {
+    fn store(
+        &mut self,
+        columns: &[ArrayRef],
+        rows: Range<usize>,
+        keys: &Keys,
+    ) -> Result<Appended, SegmentError> {
         let schema = self.segment.schema();
-        assert!(!self.segment.is_retired(), "a retired segment takes no rows");
-        assert!(columns.iter().all(|column| rows.end <= column.len()), "rows of the columns");
+        assert!(
+            !self.segment.is_retired(),
+            "a retired segment takes no rows"
+        );
+        assert!(
+            columns.iter().all(|column| rows.end <= column.len()),
+            "rows of the columns"
+        );
         let sources = Source::all(columns, schema.attributes())?;
         check_nulls(&sources, schema, &rows)?;
         let first = self.segment.rows();
@@ -166,7 +195,12 @@ impl<'a> SegmentWriter<'a> {
         while done < wanted {
             let row = first + done as u32;
             let to_block_end = (BLOCK_ROWS - row % BLOCK_ROWS) as usize;
-            let chunk = Chunk { from: rows.start + done, row, len: (wanted - done).min(to_block_end) };
+            let mut chunk = Chunk {
+                from: rows.start + done,
+                row,
+                len: (wanted - done).min(to_block_end),
+            };
+            chunk.len = self.rows_with_heap(&sources, chunk)?;
             let fitted = self.store_chunk(&sources, chunk)?;
             done += fitted;
             if fitted < chunk.len {
@@ -186,14 +220,53 @@ impl<'a> SegmentWriter<'a> {
         if full {
             self.writer.forget_interned();
         }
-        Ok(Appended { first, count: done as u32, full })
+        Ok(Appended {
+            first,
+            count: done as u32,
+            full,
+        })
+    }
+
+    /// How many of the chunk's rows surely have room in the heap, all long values being
+    /// new; at least one, which may have room if its values are not. So a heap that runs
+    /// out is not spent on the first attribute of rows whose others then lack room.
+    fn rows_with_heap(&self, sources: &[Source<'_>], chunk: Chunk) -> Result<usize, SegmentError> {
+        let room = self.segment.heap_bytes() - self.segment.heap_used_bytes();
+        let rows = chunk.from..chunk.from + chunk.len;
+        let needed: usize = sources
+            .iter()
+            .map(|source| match source.values {
+                Values::Variable(strings) => strings.long_bytes(rows.clone()),
+                _ => 0,
+            })
+            .sum();
+        if needed <= room {
+            return Ok(chunk.len);
+        }
+        let (mut fit, mut needed) = (0, 0);
+        for row in rows {
+            needed += row_heap_bytes(sources, row)?;
+            if needed > room {
+                break;
+            }
+            fit += 1;
+        }
+        Ok(fit.max(1))
     }
 
     /// An empty segment has no room for the row: would any?
-    fn refuse_wider_than_any(&self, sources: &[Source<'_>], row: usize) -> Result<(), SegmentError> {
+    fn refuse_wider_than_any(
+        &self,
+        sources: &[Source<'_>],
+        row: usize,
+    ) -> Result<(), SegmentError> {
         let heap_bytes = row_heap_bytes(sources, row)?;
         let bytes = plan::fixed_bytes(self.segment.schema(), 1) + heap_bytes;
-        if bytes > ARENA_BYTES_MAX { Err(SegmentError::RowTooWide { row, bytes }) } else { Ok(()) }
+        if bytes > ARENA_BYTES_MAX {
+            Err(SegmentError::RowTooWide { row, bytes })
+        } else {
+            Ok(())
+        }
     }
 
     /// Gives the rows that fit, fewer than the chunk's when the heap is full.
@@ -213,17 +286,26 @@ impl<'a> SegmentWriter<'a> {
     }
 
     fn store_nulls(&mut self, attribute: usize, source: &Source<'_>, chunk: Chunk) {
-        let Some(nulls) = Nulls::of(self.arena(), attribute) else { return };
+        let Some(nulls) = Nulls::of(self.arena(), attribute) else {
+            return;
+        };
         match source.nulls {
             Some(bits) if bits.slice(chunk.from, chunk.len).null_count() > 0 => {
-                nulls.store(chunk.row, chunk.len as u32, |at| bits.is_null(chunk.from + at as usize));
+                nulls.store(chunk.row, chunk.len as u32, |at| {
+                    bits.is_null(chunk.from + at as usize)
+                });
                 zone::widen(self.arena(), chunk.vector(), attribute, None, true);
             }
             _ => nulls.clear(chunk.row, chunk.len as u32),
         }
     }
 
-    fn store_fixed(&mut self, attribute: usize, source: &Source<'_>, chunk: Chunk) -> Result<(), SegmentError> {
+    fn store_fixed(
+        &mut self,
+        attribute: usize,
+        source: &Source<'_>,
+        chunk: Chunk,
+    ) -> Result<(), SegmentError> {
         let rows = chunk.from..chunk.from + chunk.len;
         match source.values {
             Values::I16(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
@@ -234,13 +316,19 @@ impl<'a> SegmentWriter<'a> {
             Values::F64(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
             Values::Interval(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
             Values::Bool(array) => {
-                self.store_converted(attribute, source, chunk, |row| Some(u8::from(array.value(row))))?;
+                self.store_converted(attribute, source, chunk, |row| {
+                    Some(u8::from(array.value(row)))
+                })?;
             }
             Values::Bytes16(array) => {
-                self.store_converted(attribute, source, chunk, |row| <[u8; 16]>::try_from(array.value(row)).ok())?;
+                self.store_converted(attribute, source, chunk, |row| {
+                    <[u8; 16]>::try_from(array.value(row)).ok()
+                })?;
             }
             Values::Narrow(values) => {
-                self.store_converted(attribute, source, chunk, |row| i64::try_from(values[row]).ok())?;
+                self.store_converted(attribute, source, chunk, |row| {
+                    i64::try_from(values[row]).ok()
+                })?;
             }
             Values::Variable(_) => {}
         }
@@ -270,7 +358,13 @@ impl<'a> SegmentWriter<'a> {
     }
 
     /// Stores values in the form of their slots, zeros for NULLs.
-    fn store_scalars<T: Scalar>(&mut self, attribute: usize, source: &Source<'_>, chunk: Chunk, values: &[T]) {
+    fn store_scalars<T: Scalar>(
+        &mut self,
+        attribute: usize,
+        source: &Source<'_>,
+        chunk: Chunk,
+        values: &[T],
+    ) {
         let bounds = if source.nulls.is_none() {
             self.writer.store(attribute, chunk.row, values);
             bounds_of(values.iter().map(|value| value.rank()))
@@ -312,7 +406,11 @@ impl<'a> SegmentWriter<'a> {
             if value.len() <= INLINE_BYTES_MAX {
                 *slot = short_slot(value);
             } else if value.len() > VALUE_BYTES_MAX {
-                return Err(SegmentError::ValueTooLong { attribute, row, bytes: value.len() });
+                return Err(SegmentError::ValueTooLong {
+                    attribute,
+                    row,
+                    bytes: value.len(),
+                });
             } else if let Some(long) = self.writer.intern(value) {
                 *slot = long;
             } else {
@@ -346,12 +444,22 @@ impl Chunk {
 
 fn bounds_of<R: Ord + Copy>(mut ranks: impl Iterator<Item = R>) -> Option<(R, R)> {
     let first = ranks.next()?;
-    Some(ranks.fold((first, first), |(min, max), rank| (min.min(rank), max.max(rank))))
+    Some(ranks.fold((first, first), |(min, max), rank| {
+        (min.min(rank), max.max(rank))
+    }))
 }
 
-fn check_nulls(sources: &[Source<'_>], schema: &SegmentSchema, rows: &Range<usize>) -> Result<(), SegmentError> {
+fn check_nulls(
+    sources: &[Source<'_>],
+    schema: &SegmentSchema,
+    rows: &Range<usize>,
+) -> Result<(), SegmentError> {
     for (attribute, source) in sources.iter().enumerate() {
-        let has_null = || source.nulls.is_some_and(|bits| bits.slice(rows.start, rows.len()).null_count() > 0);
+        let has_null = || {
+            source
+                .nulls
+                .is_some_and(|bits| bits.slice(rows.start, rows.len()).null_count() > 0)
+        };
         if !schema.attributes()[attribute].nullable && has_null() {
             return Err(SegmentError::NullValue { attribute });
         }
@@ -368,7 +476,11 @@ fn row_heap_bytes(sources: &[Source<'_>], row: usize) -> Result<usize, SegmentEr
         {
             let bytes = strings.get(row).len();
             if bytes > VALUE_BYTES_MAX {
-                return Err(SegmentError::ValueTooLong { attribute, row, bytes });
+                return Err(SegmentError::ValueTooLong {
+                    attribute,
+                    row,
+                    bytes,
+                });
             }
             sum += if bytes > INLINE_BYTES_MAX { bytes } else { 0 };
         }
@@ -382,7 +494,11 @@ impl SegmentSchema {
     ///
     /// # Errors
     /// A column of another type, or a value longer than a value may be.
-    pub fn heap_bytes(&self, columns: &[ArrayRef], rows: Range<usize>) -> Result<usize, SegmentError> {
+    pub fn heap_bytes(
+        &self,
+        columns: &[ArrayRef],
+        rows: Range<usize>,
+    ) -> Result<usize, SegmentError> {
         let sources = Source::all(columns, self.attributes())?;
         rows.map(|row| row_heap_bytes(&sources, row)).sum()
     }

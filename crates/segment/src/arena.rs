@@ -76,7 +76,10 @@ const _: () = assert!(size_of::<IntervalMonthDayNano>() == 16);
 
 /// The first words of a region's header, before there is an arena.
 pub(crate) fn facts(region: &dyn Region, plan: &Plan) -> [u64; HEADER_WORDS] {
-    assert!(plan.arena_bytes() <= region.bytes(), "the plan was made for this region");
+    assert!(
+        plan.arena_bytes() <= region.bytes(),
+        "the plan was made for this region"
+    );
     // SAFETY: a plan's header has at least HEADER_WORDS words and is within the region
     // (asserted), whose bytes are initialised; the caller has the region to itself, since
     // no arena owns it yet.
@@ -107,16 +110,34 @@ impl Arena {
     ///
     /// # Panics
     /// When the region is smaller than the plan, or not aligned.
-    pub(crate) fn new(region: Box<dyn Region>, plan: Plan, schema: Arc<SegmentSchema>) -> Result<Arena, SegmentError> {
+    pub(crate) fn new(
+        region: Box<dyn Region>,
+        plan: Plan,
+        schema: Arc<SegmentSchema>,
+    ) -> Result<Arena, SegmentError> {
         let base = region.base();
-        assert!(plan.arena_bytes() <= region.bytes(), "the plan was made for this region");
-        assert!(base.addr().get().is_multiple_of(REGION_ALIGN), "a region is aligned");
+        assert!(
+            plan.arena_bytes() <= region.bytes(),
+            "the plan was made for this region"
+        );
+        assert!(
+            base.addr().get().is_multiple_of(REGION_ALIGN),
+            "a region is aligned"
+        );
         let latch = Mutex::new(Interned::new(plan.heap().bytes()));
-        let arena = Arena { base, plan, schema, latch, _region: region };
+        let arena = Arena {
+            base,
+            plan,
+            schema,
+            latch,
+            _region: region,
+        };
         let rows = arena.header()[header::ROWS].load(Ordering::Acquire);
         let heap_used = arena.header()[header::HEAP_USED].load(Ordering::Acquire);
         if rows > u64::from(arena.plan.capacity()) || heap_used > arena.plan.heap().bytes() as u64 {
-            return Err(SegmentError::Corrupt("more rows or heap than there is room for"));
+            return Err(SegmentError::Corrupt(
+                "more rows or heap than there is room for",
+            ));
         }
         Ok(arena)
     }
@@ -180,7 +201,10 @@ impl Arena {
     /// The published heap.
     pub(crate) fn heap(&self) -> &[u8] {
         let used = self.heap_used();
-        assert!(used <= self.plan.heap().bytes(), "the watermark stays within the heap");
+        assert!(
+            used <= self.plan.heap().bytes(),
+            "the watermark stays within the heap"
+        );
         // SAFETY: used is within the heap area (asserted), which is in bounds (Plan); bytes
         // below the watermark were written before its Release store that heap_used() acquired,
         // and are never written again.
@@ -204,17 +228,29 @@ impl Arena {
     pub(crate) fn slots<T: Plain>(&self, attribute: usize) -> Slots<'_, T> {
         let place = self.schema.place(attribute);
         let stride = self.schema.strides()[place.group];
-        assert_eq!(size_of::<T>(), self.schema.physical(attribute).width(), "the slot's own type");
+        assert_eq!(
+            size_of::<T>(),
+            self.schema.physical(attribute).width(),
+            "the slot's own type"
+        );
         let tuples = self.tuples(place.group);
         let len = tuples.len() / stride;
         // An offset within the tuple; wrapping because there may be no tuple at all.
         let first = tuples.as_ptr().wrapping_add(place.offset);
-        Slots { first, stride, len, bytes: PhantomData }
+        Slots {
+            first,
+            stride,
+            len,
+            bytes: PhantomData,
+        }
     }
 
     /// Takes the latch.
     pub(crate) fn writer(&self) -> Writer<'_> {
-        Writer { arena: self, interned: self.latch.lock() }
+        Writer {
+            arena: self,
+            interned: self.latch.lock(),
+        }
     }
 
     /// The address at an offset of an area of the plan.
@@ -252,13 +288,26 @@ impl<'a, T: Plain> Slots<'a, T> {
         // SAFETY: Arena::slots made first point to a slot of the width of T within a tuple of
         // `stride` bytes, with `len` tuples in immutable bytes that live for 'a; any alignment
         // is fine for read_unaligned, any bit pattern for Plain.
-        unsafe { self.first.add(at * self.stride).cast::<T>().read_unaligned() }
+        unsafe {
+            self.first
+                .add(at * self.stride)
+                .cast::<T>()
+                .read_unaligned()
+        }
     }
 
     /// A part of the run.
     pub(crate) fn part(&self, from: usize, to: usize) -> Slots<'a, T> {
-        assert!(from <= to && to <= self.len, "rows {from}..{to} of {} published", self.len);
-        Slots { first: self.first.wrapping_add(from * self.stride), len: to - from, ..*self }
+        assert!(
+            from <= to && to <= self.len,
+            "rows {from}..{to} of {} published",
+            self.len
+        );
+        Slots {
+            first: self.first.wrapping_add(from * self.stride),
+            len: to - from,
+            ..*self
+        }
     }
 
     /// The values as a slice, when they lie side by side and aligned.
@@ -312,18 +361,34 @@ impl<'a> Writer<'a> {
         let schema = &self.arena.schema;
         let place = schema.place(attribute);
         let stride = schema.strides()[place.group];
-        assert_eq!(size_of::<T>(), schema.physical(attribute).width(), "the slot's own type");
+        assert_eq!(
+            size_of::<T>(),
+            schema.physical(attribute).width(),
+            "the slot's own type"
+        );
         assert!(first >= self.arena.rows(), "published rows do not change");
-        assert!(first as usize + values.len() <= self.arena.plan.capacity() as usize, "rows within the capacity");
+        assert!(
+            first as usize + values.len() <= self.arena.plan.capacity() as usize,
+            "rows within the capacity"
+        );
         let area = self.arena.plan.group(place.group);
         debug_assert!((first as usize + values.len()) * stride <= area.bytes());
-        let start = self.arena.at(area.offset() + first as usize * stride + place.offset).as_ptr();
+        let start = self
+            .arena
+            .at(area.offset() + first as usize * stride + place.offset)
+            .as_ptr();
         if stride == size_of::<T>() {
             // SAFETY: the slots first..first+len lie side by side within the group's area (rows
             // within the capacity, asserted; the area has capacity × stride bytes, Plan); rows
             // above the watermark are the writer's alone (rule 2, &mut self holds the latch);
             // `values` is not in them, because no slice to unpublished bytes is ever made.
-            unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), start, size_of_val(values)) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    values.as_ptr().cast::<u8>(),
+                    start,
+                    size_of_val(values),
+                )
+            };
             return;
         }
         for (nth, &value) in values.iter().enumerate() {
@@ -347,7 +412,8 @@ impl<'a> Writer<'a> {
         // SAFETY: used..used+len is within the heap's area (checked above) and above the
         // watermark, so the writer's alone; `value` is not there, as no slice to it is ever made.
         unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), start, value.len()) };
-        self.arena.header()[header::HEAP_USED].store((used + value.len()) as u64, Ordering::Release);
+        self.arena.header()[header::HEAP_USED]
+            .store((used + value.len()) as u64, Ordering::Release);
         Some(self.interned.put(value, used))
     }
 
@@ -358,7 +424,10 @@ impl<'a> Writer<'a> {
 
     /// Raises the watermark: readers may see the first `rows` rows from now on.
     pub(crate) fn publish(&mut self, rows: u32) {
-        assert!(rows >= self.arena.rows() && rows <= self.arena.plan.capacity(), "the watermark only rises");
+        assert!(
+            rows >= self.arena.rows() && rows <= self.arena.plan.capacity(),
+            "the watermark only rises"
+        );
         self.arena.header()[header::ROWS].store(rows.into(), Ordering::Release);
     }
 }
@@ -371,7 +440,13 @@ mod tests {
     use crate::{AttributeSpec, HeapRegion};
 
     fn arena(types: &[SqlType], groups: Vec<Vec<usize>>) -> Arena {
-        let attributes = types.iter().map(|&ty| AttributeSpec { ty, nullable: false }).collect();
+        let attributes = types
+            .iter()
+            .map(|&ty| AttributeSpec {
+                ty,
+                nullable: false,
+            })
+            .collect();
         let schema = Arc::new(SegmentSchema::new(attributes, groups, vec![]).unwrap());
         let plan = Plan::fit(&schema, 16 << 10, 16).unwrap();
         Arena::new(Box::new(HeapRegion::new(16 << 10)), plan, schema).unwrap()

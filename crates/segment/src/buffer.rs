@@ -7,9 +7,8 @@
 use std::{ptr::NonNull, sync::Arc};
 
 use arrow_array::{
-    BinaryViewArray, StringViewArray,
-    types::{ByteViewType, BinaryViewType, StringViewType},
-    GenericByteViewArray,
+    BinaryViewArray, GenericByteViewArray, StringViewArray,
+    types::{BinaryViewType, ByteViewType, StringViewType},
 };
 use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer, ScalarBuffer};
 
@@ -22,12 +21,17 @@ pub(crate) fn column<T: Plain + ArrowNativeType>(
     from: usize,
     to: usize,
 ) -> Option<ScalarBuffer<T>> {
-    let values = segment.arena().slots::<T>(attribute).part(from, to).as_slice()?;
+    let values = segment
+        .arena()
+        .slots::<T>(attribute)
+        .part(from, to)
+        .as_slice()?;
     let len = size_of_val(values);
     let owner = Arc::clone(segment);
     // SAFETY: a slice's address is not null and valid for its size; as_slice gave published
     // bytes, which do not change, of the arena that `owner` keeps alive.
-    let buffer = unsafe { Buffer::from_custom_allocation(NonNull::from(values).cast(), len, owner) };
+    let buffer =
+        unsafe { Buffer::from_custom_allocation(NonNull::from(values).cast(), len, owner) };
     Some(ScalarBuffer::new(buffer, 0, len / size_of::<T>()))
 }
 
@@ -52,7 +56,11 @@ pub(crate) struct Views<'a> {
 
 impl<'a> Views<'a> {
     /// The views of an attribute's values at these rows.
-    pub(crate) fn of(segment: &'a Arc<Segment>, attribute: usize, rows: impl Iterator<Item = u32>) -> Views<'a> {
+    pub(crate) fn of(
+        segment: &'a Arc<Segment>,
+        attribute: usize,
+        rows: impl Iterator<Item = u32>,
+    ) -> Views<'a> {
         let slots = segment.arena().slots::<u64>(attribute);
         let heap = segment.arena().heap();
         let (mut from, mut to) = (usize::MAX, 0);
@@ -65,7 +73,13 @@ impl<'a> Views<'a> {
                 view
             })
             .collect();
-        Views { segment, attribute, views, from: from.min(to), to }
+        Views {
+            segment,
+            attribute,
+            views,
+            from: from.min(to),
+            to,
+        }
     }
 
     /// As a text array.
@@ -73,9 +87,14 @@ impl<'a> Views<'a> {
     /// # Panics
     /// When the attribute holds no text.
     pub(crate) fn into_text(self, nulls: Option<NullBuffer>) -> StringViewArray {
-        assert!(self.segment.schema().attributes()[self.attribute].ty.is_text(), "a text attribute");
-        // SAFETY (the UTF-8 part): slots of text attributes are made from Arrow text arrays,
-        // or were checked by attach.
+        assert!(
+            self.segment.schema().attributes()[self.attribute]
+                .ty
+                .is_text(),
+            "a text attribute"
+        );
+        // SAFETY: it is a text attribute (asserted), and slots of text attributes are made from
+        // Arrow text arrays, or were found to be UTF-8 by attach.
         unsafe { self.into_array::<StringViewType>(nulls) }
     }
 
@@ -87,7 +106,10 @@ impl<'a> Views<'a> {
 
     /// # Safety
     /// The values are valid for `T`: UTF-8 for text.
-    unsafe fn into_array<T: ByteViewType>(mut self, nulls: Option<NullBuffer>) -> GenericByteViewArray<T> {
+    unsafe fn into_array<T: ByteViewType>(
+        mut self,
+        nulls: Option<NullBuffer>,
+    ) -> GenericByteViewArray<T> {
         // Only the span in use is handed out, so that whoever accounts for the array's
         // memory does not see the whole heap.
         let mut buffers = Vec::new();
@@ -98,11 +120,18 @@ impl<'a> Views<'a> {
                 *view -= u128::from(long) * ((self.from as u128) << 96);
             }
         }
-        assert!(nulls.as_ref().is_none_or(|nulls| nulls.len() == self.views.len()), "a bit per view");
+        assert!(
+            nulls
+                .as_ref()
+                .is_none_or(|nulls| nulls.len() == self.views.len()),
+            "a bit per view"
+        );
         // SAFETY: a view of up to 12 bytes is inline and zero-padded; a longer one has its
         // prefix, buffer 0, and an offset within from..to, rebased to from; the nulls are as
         // many as the views (asserted); the values are valid for T (caller).
-        unsafe { GenericByteViewArray::new_unchecked(ScalarBuffer::from(self.views), buffers, nulls) }
+        unsafe {
+            GenericByteViewArray::new_unchecked(ScalarBuffer::from(self.views), buffers, nulls)
+        }
     }
 }
 
@@ -117,13 +146,20 @@ fn view_of(slot: u64, heap: &[u8]) -> (u128, Option<(usize, usize)>) {
         SlotForm::Short { len, bytes } => (u128::from(bytes) << 32 | len as u128, None),
         SlotForm::Long { len, offset } => {
             let value = &heap[offset..offset + len];
-            let first = value.first_chunk::<8>().map_or(0, |first| u64::from_le_bytes(*first));
+            let first = value
+                .first_chunk::<8>()
+                .map_or(0, |first| u64::from_le_bytes(*first));
             if len > VIEW_INLINE_BYTES_MAX as usize {
                 let prefix = u128::from(first as u32);
-                ((offset as u128) << 96 | prefix << 32 | len as u128, Some((offset, offset + len)))
+                (
+                    (offset as u128) << 96 | prefix << 32 | len as u128,
+                    Some((offset, offset + len)),
+                )
             } else {
                 // The last four bytes overlap the first eight where the value is shorter than 12.
-                let last = value.last_chunk::<4>().map_or(0, |last| u128::from(u32::from_le_bytes(*last)));
+                let last = value
+                    .last_chunk::<4>()
+                    .map_or(0, |last| u128::from(u32::from_le_bytes(*last)));
                 let bytes = u128::from(first) | last << (8 * (len - 4));
                 (bytes << 32 | len as u128, None)
             }

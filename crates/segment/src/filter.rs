@@ -20,23 +20,55 @@ use crate::{
 
 /// See [`crate::Segment::filter`].
 pub(crate) fn filter(arena: &Arena, predicate: &Predicate, selection: &mut Selection) {
-    assert!(arena.schema().accepts(predicate), "the caller checks with SegmentSchema::accepts");
-    assert!(selection.last().is_none_or(|last| last < arena.rows()), "selected rows are published");
+    assert!(
+        arena.schema().accepts(predicate),
+        "the caller checks with SegmentSchema::accepts"
+    );
+    assert!(
+        selection.last().is_none_or(|last| last < arena.rows()),
+        "selected rows are published"
+    );
     match predicate {
         Predicate::IsNull { attribute } => match Nulls::within(arena, *attribute, selection) {
             None => selection.clear(),
-            Some(nulls) => retain(selection, |row, _| nulls.word(row), |row| nulls.is_null(row)),
+            Some(nulls) => retain(
+                selection,
+                |row, _| nulls.word(row),
+                |row| nulls.is_null(row),
+            ),
         },
         Predicate::IsNotNull { attribute } => {
             if let Some(nulls) = Nulls::within(arena, *attribute, selection) {
-                retain(selection, |row, _| !nulls.word(row), |row| !nulls.is_null(row));
+                retain(
+                    selection,
+                    |row, _| !nulls.word(row),
+                    |row| !nulls.is_null(row),
+                );
             }
         }
-        Predicate::Compare { attribute, op, value } => {
-            Column { arena, attribute: *attribute, selection }.compare(*op, value);
+        Predicate::Compare {
+            attribute,
+            op,
+            value,
+        } => {
+            Column {
+                arena,
+                attribute: *attribute,
+                selection,
+            }
+            .compare(*op, value);
         }
-        Predicate::InList { attribute, values, negated } => {
-            Column { arena, attribute: *attribute, selection }.in_list(values, *negated);
+        Predicate::InList {
+            attribute,
+            values,
+            negated,
+        } => {
+            Column {
+                arena,
+                attribute: *attribute,
+                selection,
+            }
+            .in_list(values, *negated);
         }
     }
 }
@@ -51,13 +83,19 @@ struct Column<'a> {
 impl Column<'_> {
     fn compare(self, op: CompareOp, value: &Literal) {
         match (self.arena.schema().physical(self.attribute), value) {
-            (Physical::Bool, Literal::Bool(value)) => self.compare_ranks::<u8>(op, u8::from(*value)),
+            (Physical::Bool, Literal::Bool(value)) => {
+                self.compare_ranks::<u8>(op, u8::from(*value))
+            }
             (Physical::I16, Literal::Int(value)) => self.compare_int::<i16>(op, *value),
             (Physical::I32, Literal::Int(value)) => self.compare_int::<i32>(op, *value),
             (Physical::I64, Literal::Int(value)) => self.compare_int::<i64>(op, *value),
             (Physical::I128, Literal::Int(value)) => self.compare_ranks::<i128>(op, *value),
-            (Physical::F32, Literal::Float(value)) => self.compare_ranks::<f32>(op, rank_of_f64(*value)),
-            (Physical::F64, Literal::Float(value)) => self.compare_ranks::<f64>(op, rank_of_f64(*value)),
+            (Physical::F32, Literal::Float(value)) => {
+                self.compare_ranks::<f32>(op, rank_of_f64(*value))
+            }
+            (Physical::F64, Literal::Float(value)) => {
+                self.compare_ranks::<f64>(op, rank_of_f64(*value))
+            }
             (Physical::Bytes16, Literal::Bytes(value)) => self.compare_bytes16(op, value),
             (Physical::Variable, Literal::Bytes(value)) => self.compare_variable(op, value),
             (physical, value) => unreachable!("accepts() refuses {value:?} for {physical:?}"),
@@ -115,7 +153,10 @@ impl Column<'_> {
                 let prefix = prefix_key(with);
                 self.keep(|value: u64| {
                     with_value(value, heap, |bytes| {
-                        holds(op, prefix_key(bytes).cmp(&prefix).then_with(|| bytes.cmp(with)))
+                        holds(
+                            op,
+                            prefix_key(bytes).cmp(&prefix).then_with(|| bytes.cmp(with)),
+                        )
                     })
                 });
             }
@@ -124,7 +165,10 @@ impl Column<'_> {
 
     fn in_list(self, values: &[Literal], negated: bool) {
         match self.arena.schema().physical(self.attribute) {
-            Physical::Bool => self.in_ranks::<u8>(values.iter().filter_map(|v| bool_of(v).map(u8::from)), negated),
+            Physical::Bool => self.in_ranks::<u8>(
+                values.iter().filter_map(|v| bool_of(v).map(u8::from)),
+                negated,
+            ),
             Physical::I16 => self.in_ranks::<i16>(values.iter().filter_map(int_of), negated),
             Physical::I32 => self.in_ranks::<i32>(values.iter().filter_map(int_of), negated),
             Physical::I64 => self.in_ranks::<i64>(values.iter().filter_map(int_of), negated),
@@ -132,7 +176,9 @@ impl Column<'_> {
             Physical::F32 => self.in_ranks::<f32>(values.iter().filter_map(float_rank_of), negated),
             Physical::F64 => self.in_ranks::<f64>(values.iter().filter_map(float_rank_of), negated),
             Physical::Bytes16 => {
-                let ranks = values.iter().filter_map(|v| Some(<[u8; 16]>::try_from(bytes_of(v)?).ok()?.rank()));
+                let ranks = values
+                    .iter()
+                    .filter_map(|v| Some(<[u8; 16]>::try_from(bytes_of(v)?).ok()?.rank()));
                 self.in_ranks::<[u8; 16]>(ranks, negated);
             }
             Physical::Variable => self.in_variable(values, negated),
@@ -150,7 +196,9 @@ impl Column<'_> {
         if list.len() <= SCAN_MAX {
             self.keep(|value: T| {
                 let rank = value.rank();
-                list.iter().fold(false, |found, item| found | (*item == rank)) != negated
+                list.iter()
+                    .fold(false, |found, item| found | (*item == rank))
+                    != negated
             });
         } else {
             self.keep(|value: T| list.binary_search(&value.rank()).is_ok() != negated);
@@ -159,15 +207,19 @@ impl Column<'_> {
 
     fn in_variable(self, values: &[Literal], negated: bool) {
         let heap = self.arena.heap();
-        let (short, mut long): (Vec<&[u8]>, Vec<&[u8]>) =
-            values.iter().filter_map(bytes_of).partition(|bytes| bytes.len() <= INLINE_BYTES_MAX);
+        let (short, mut long): (Vec<&[u8]>, Vec<&[u8]>) = values
+            .iter()
+            .filter_map(bytes_of)
+            .partition(|bytes| bytes.len() <= INLINE_BYTES_MAX);
         let mut short: Vec<u64> = short.into_iter().map(short_slot).collect();
         short.sort_unstable();
         long.sort_unstable();
         self.keep(|value: u64| {
             let found = match SlotForm::of(value) {
                 SlotForm::Short { .. } => short.binary_search(&value).is_ok(),
-                SlotForm::Long { len, offset } => long.binary_search(&&heap[offset..offset + len]).is_ok(),
+                SlotForm::Long { len, offset } => {
+                    long.binary_search(&&heap[offset..offset + len]).is_ok()
+                }
             };
             found != negated
         });
@@ -228,7 +280,10 @@ fn retain(
 /// Bit i is the test's answer for value i; at most 64 values.
 fn mask_of<T: Copy>(values: &[T], test: impl Fn(T) -> bool) -> u64 {
     let Ok(values) = <&[T; 64]>::try_from(values) else {
-        return values.iter().enumerate().fold(0, |mask, (at, &value)| mask | u64::from(test(value)) << at);
+        return values
+            .iter()
+            .enumerate()
+            .fold(0, |mask, (at, &value)| mask | u64::from(test(value)) << at);
     };
     let mut hits = [0u8; 64];
     for (hit, &value) in hits.iter_mut().zip(values) {
@@ -290,7 +345,10 @@ mod tests {
         for pattern in [0, 1, u64::MAX, 0x8000_0000_0000_0001, 0xDEAD_BEEF_0123_4567] {
             let values: Vec<u64> = (0..64).map(|at| pattern >> at & 1).collect();
             assert_eq!(mask_of(&values, |bit| bit == 1), pattern);
-            assert_eq!(mask_of(&values[..40], |bit| bit == 1), pattern & ((1 << 40) - 1));
+            assert_eq!(
+                mask_of(&values[..40], |bit| bit == 1),
+                pattern & ((1 << 40) - 1)
+            );
         }
     }
 }

@@ -28,13 +28,22 @@ impl Forwarding {
     /// For a segment of `rows` rows that is rewritten to these segments; until
     /// [set](Forwarding::set) otherwise, a row is dropped.
     pub fn new(rows: u32, targets: Vec<Arc<Segment>>) -> Forwarding {
-        assert!(targets.len() <= TARGETS_MAX, "a segment is rewritten to a few others");
-        Forwarding { targets, places: vec![DROPPED; rows as usize] }
+        assert!(
+            targets.len() <= TARGETS_MAX,
+            "a segment is rewritten to a few others"
+        );
+        Forwarding {
+            targets,
+            places: vec![DROPPED; rows as usize],
+        }
     }
 
     /// Old row `row` is now `new_row` of target number `target`.
     pub fn set(&mut self, row: u32, target: usize, new_row: u32) {
-        assert!(target < self.targets.len() && new_row < ROWS_MAX, "a row of a target");
+        assert!(
+            target < self.targets.len() && new_row < ROWS_MAX,
+            "a row of a target"
+        );
         self.places[row as usize] = (target as u32) << ROW_BITS | new_row;
     }
 
@@ -42,7 +51,12 @@ impl Forwarding {
     /// retired since.
     pub fn get(&self, row: u32) -> Option<(&Arc<Segment>, u32)> {
         let place = self.places[row as usize];
-        (place != DROPPED).then(|| (&self.targets[(place >> ROW_BITS) as usize], place & ((1 << ROW_BITS) - 1)))
+        (place != DROPPED).then(|| {
+            (
+                &self.targets[(place >> ROW_BITS) as usize],
+                place & ((1 << ROW_BITS) - 1),
+            )
+        })
     }
 
     /// The segments that took the rows.

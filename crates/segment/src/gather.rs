@@ -28,7 +28,11 @@ use crate::{
 pub(crate) fn gather(segment: &Arc<Segment>, attribute: usize, selection: &Selection) -> ArrayRef {
     let ty = segment.schema().attributes()[attribute].ty;
     // The slots first: they acquire the row count, which covers the null bits.
-    let source = Source { segment, attribute, selection };
+    let source = Source {
+        segment,
+        attribute,
+        selection,
+    };
     match ty {
         SqlType::Boolean => source.booleans(),
         SqlType::SmallInt => source.primitive::<Int16Type>(ty),
@@ -40,13 +44,17 @@ pub(crate) fn gather(segment: &Arc<Segment>, attribute: usize, selection: &Selec
         SqlType::Numeric { .. } => source.primitive::<Decimal128Type>(ty),
         SqlType::Date => source.primitive::<Date32Type>(ty),
         SqlType::Time => source.primitive::<Time64MicrosecondType>(ty),
-        SqlType::Timestamp | SqlType::TimestampTz => source.primitive::<TimestampMicrosecondType>(ty),
+        SqlType::Timestamp | SqlType::TimestampTz => {
+            source.primitive::<TimestampMicrosecondType>(ty)
+        }
         SqlType::Interval => source.primitive::<IntervalMonthDayNanoType>(ty),
         SqlType::Uuid => source.uuids(),
         SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text => {
             Arc::new(Views::of(segment, attribute, selection.iter()).into_text(source.nulls()))
         }
-        SqlType::Bytea => Arc::new(Views::of(segment, attribute, selection.iter()).into_bytes(source.nulls())),
+        SqlType::Bytea => {
+            Arc::new(Views::of(segment, attribute, selection.iter()).into_bytes(source.nulls()))
+        }
     }
 }
 
@@ -69,32 +77,53 @@ impl Source<'_> {
     fn collect<T: Plain, U>(&self, convert: impl Fn(T) -> U) -> Vec<U> {
         let slots = self.slots::<T>();
         match self.selection {
-            Selection::Range(rows) => {
-                slots.part(rows.start as usize, rows.end as usize).iter().map(convert).collect()
-            }
-            Selection::Rows(rows) => rows.iter().map(|&row| convert(slots.get(row as usize))).collect(),
+            Selection::Range(rows) => slots
+                .part(rows.start as usize, rows.end as usize)
+                .iter()
+                .map(convert)
+                .collect(),
+            Selection::Rows(rows) => rows
+                .iter()
+                .map(|&row| convert(slots.get(row as usize)))
+                .collect(),
         }
     }
 
     /// Values whose slot is their Arrow form.
     fn primitive<T: ArrowPrimitiveType<Native: Plain>>(&self, ty: SqlType) -> ArrayRef {
-        let values = self.shared().unwrap_or_else(|| ScalarBuffer::from(self.collect(|value: T::Native| value)));
+        let values = self
+            .shared()
+            .unwrap_or_else(|| ScalarBuffer::from(self.collect(|value: T::Native| value)));
         self.finish::<T>(values, ty.arrow())
     }
 
     /// Decimals that are stored in eight bytes.
     fn narrow_decimals(&self, ty: SqlType) -> ArrayRef {
-        self.finish::<Decimal128Type>(ScalarBuffer::from(self.collect(|value: i64| i128::from(value))), ty.arrow())
+        self.finish::<Decimal128Type>(
+            ScalarBuffer::from(self.collect(|value: i64| i128::from(value))),
+            ty.arrow(),
+        )
     }
 
-    fn finish<T: ArrowPrimitiveType>(&self, values: ScalarBuffer<T::Native>, data_type: DataType) -> ArrayRef {
+    fn finish<T: ArrowPrimitiveType>(
+        &self,
+        values: ScalarBuffer<T::Native>,
+        data_type: DataType,
+    ) -> ArrayRef {
         Arc::new(PrimitiveArray::<T>::new(values, self.nulls()).with_data_type(data_type))
     }
 
     /// The values as they lie, when they can be shared.
     fn shared<T: Plain + ArrowNativeType>(&self) -> Option<ScalarBuffer<T>> {
-        let Selection::Range(rows) = self.selection else { return None };
-        buffer::column(self.segment, self.attribute, rows.start as usize, rows.end as usize)
+        let Selection::Range(rows) = self.selection else {
+            return None;
+        };
+        buffer::column(
+            self.segment,
+            self.attribute,
+            rows.start as usize,
+            rows.end as usize,
+        )
     }
 
     fn booleans(&self) -> ArrayRef {
@@ -104,13 +133,19 @@ impl Source<'_> {
                 let part = slots.part(rows.start as usize, rows.end as usize);
                 BooleanBuffer::collect_bool(part.len(), |at| part.get(at) != 0)
             }
-            Selection::Rows(rows) => BooleanBuffer::collect_bool(rows.len(), |at| slots.get(rows[at] as usize) != 0),
+            Selection::Rows(rows) => {
+                BooleanBuffer::collect_bool(rows.len(), |at| slots.get(rows[at] as usize) != 0)
+            }
         };
         Arc::new(BooleanArray::new(bits, self.nulls()))
     }
 
     fn uuids(&self) -> ArrayRef {
         let values = self.collect(|value: [u8; 16]| value).into_flattened();
-        Arc::new(FixedSizeBinaryArray::new(16, Buffer::from_vec(values), self.nulls()))
+        Arc::new(FixedSizeBinaryArray::new(
+            16,
+            Buffer::from_vec(values),
+            self.nulls(),
+        ))
     }
 }

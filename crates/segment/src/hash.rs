@@ -36,7 +36,9 @@ pub(crate) fn load_short(bytes: &[u8]) -> u64 {
         [a, b, c] => u64::from(u32::from_le_bytes([a, b, c, 0])),
         [a, b, c, d, ..] => {
             let low = u64::from(u32::from_le_bytes([a, b, c, d]));
-            let last = bytes.last_chunk::<4>().map_or(0, |last| u64::from(u32::from_le_bytes(*last)));
+            let last = bytes
+                .last_chunk::<4>()
+                .map_or(0, |last| u64::from(u32::from_le_bytes(*last)));
             low | last << (8 * (bytes.len() - 4))
         }
     }
@@ -63,6 +65,9 @@ mod tests {
         for key in 0..64_000u64 {
             buckets[(hash_bytes(&key.to_be_bytes()) >> 58) as usize] += 1;
         }
-        assert!(buckets.iter().all(|&n| (840..1160).contains(&n)), "{buckets:?}");
+        assert!(
+            buckets.iter().all(|&n| (840..1160).contains(&n)),
+            "{buckets:?}"
+        );
     }
 }

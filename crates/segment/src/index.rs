@@ -28,7 +28,7 @@ const _: () = assert!(ROWS_MAX < 1 << ROW_BITS);
 /// of a division, so that the number of cells need not be a power of two), and the tag
 /// from its lower half.
 fn start(hash: u64, cells: usize) -> (usize, u32) {
-    let first = ((hash >> 32) * cells as u64 >> 32) as usize;
+    let first = (((hash >> 32) * cells as u64) >> 32) as usize;
     (first, (hash as u32) << ROW_BITS)
 }
 

@@ -29,7 +29,9 @@ pub(crate) fn short_slot(value: &[u8]) -> u64 {
 }
 
 fn long_slot(bytes: usize, offset: usize) -> u64 {
-    debug_assert!((INLINE_BYTES_MAX + 1..=VALUE_BYTES_MAX).contains(&bytes) && offset <= u32::MAX as usize);
+    debug_assert!(
+        (INLINE_BYTES_MAX + 1..=VALUE_BYTES_MAX).contains(&bytes) && offset <= u32::MAX as usize
+    );
     (offset as u64) << 32 | (bytes as u64) << 8 | TAG_LONG
 }
 
@@ -46,9 +48,15 @@ impl SlotForm {
     /// Takes any number apart; whether it is a valid slot is for [`is_valid`] to say.
     pub(crate) fn of(slot: u64) -> SlotForm {
         if slot & 0xFF == TAG_LONG {
-            SlotForm::Long { len: (slot as u32 >> 8) as usize, offset: (slot >> 32) as usize }
+            SlotForm::Long {
+                len: (slot as u32 >> 8) as usize,
+                offset: (slot >> 32) as usize,
+            }
         } else {
-            SlotForm::Short { len: (slot & 0x7) as usize, bytes: slot >> 8 }
+            SlotForm::Short {
+                len: (slot & 0x7) as usize,
+                bytes: slot >> 8,
+            }
         }
     }
 }
@@ -57,7 +65,9 @@ impl SlotForm {
 pub(crate) fn is_valid(slot: u64, heap_bytes: usize) -> bool {
     match SlotForm::of(slot) {
         SlotForm::Long { len, offset } => len > INLINE_BYTES_MAX && offset + len <= heap_bytes,
-        SlotForm::Short { len, bytes } => slot & 0xFF <= INLINE_BYTES_MAX as u64 && bytes >> (8 * len) == 0,
+        SlotForm::Short { len, bytes } => {
+            slot & 0xFF <= INLINE_BYTES_MAX as u64 && bytes >> (8 * len) == 0
+        }
     }
 }
 
@@ -86,12 +96,17 @@ impl Interned {
     /// A cache for a heap of this size: one entry for 64 bytes of heap, so that a small
     /// table's cache is small.
     pub(crate) fn new(heap_bytes: usize) -> Interned {
-        Interned { slots: Vec::new(), entries: (heap_bytes / 64).next_power_of_two().clamp(16, ENTRIES_MAX) }
+        Interned {
+            slots: Vec::new(),
+            entries: (heap_bytes / 64).next_power_of_two().clamp(16, ENTRIES_MAX),
+        }
     }
 
     pub(crate) fn get(&self, value: &[u8], heap: &[u8]) -> Option<u64> {
         let slot = *self.slots.get(self.position(value))?;
-        let SlotForm::Long { len, offset } = SlotForm::of(slot) else { return None };
+        let SlotForm::Long { len, offset } = SlotForm::of(slot) else {
+            return None;
+        };
         (len == value.len() && heap.get(offset..offset + len)? == value).then_some(slot)
     }
 
@@ -136,7 +151,12 @@ mod tests {
     #[test]
     fn foreign_slots_are_refused() {
         // Length 8 to 254 in byte 0; padding that is not zero; a long value that would be short.
-        for slot in [0x08, 0xFE, short_slot(b"a") | 1 << 16, long_slot(8, 0) - (1 << 8)] {
+        for slot in [
+            0x08,
+            0xFE,
+            short_slot(b"a") | 1 << 16,
+            long_slot(8, 0) - (1 << 8),
+        ] {
             assert!(!is_valid(slot, 1 << 20), "{slot:#x}");
         }
     }

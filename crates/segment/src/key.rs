@@ -114,13 +114,20 @@ impl Keys {
         let len = columns.first().map_or(0, |column| column.len());
         let mut sources = Vec::with_capacity(schema.key().len());
         for &attribute in schema.key() {
-            let source = Source::of(&columns[attribute], attribute, schema.attributes()[attribute])?;
+            let source = Source::of(
+                &columns[attribute],
+                attribute,
+                schema.attributes()[attribute],
+            )?;
             if source.nulls.is_some() {
                 return Err(SegmentError::NullValue { attribute });
             }
             sources.push((attribute, source.values));
         }
-        let widths: Option<Vec<usize>> = sources.iter().map(|(_, values)| fixed_width(values)).collect();
+        let widths: Option<Vec<usize>> = sources
+            .iter()
+            .map(|(_, values)| fixed_width(values))
+            .collect();
         match widths {
             Some(widths) => encode_fixed(len, &sources, &widths),
             None => encode_each(len, &sources),
@@ -142,7 +149,9 @@ impl Keys {
         assert!(row < self.len, "row {row} of {}", self.len);
         KeyRef(match &self.ends {
             Ends::Fixed(width) => &self.bytes[row * width..(row + 1) * width],
-            Ends::Each(ends) => &self.bytes[row.checked_sub(1).map_or(0, |before| ends[before])..ends[row]],
+            Ends::Each(ends) => {
+                &self.bytes[row.checked_sub(1).map_or(0, |before| ends[before])..ends[row]]
+            }
         })
     }
 
@@ -170,12 +179,20 @@ fn fixed_width(values: &Values<'_>) -> Option<usize> {
 }
 
 /// Column by column, each filling its stripe of all keys.
-fn encode_fixed(len: usize, sources: &[(usize, Values<'_>)], widths: &[usize]) -> Result<Keys, SegmentError> {
+fn encode_fixed(
+    len: usize,
+    sources: &[(usize, Values<'_>)],
+    widths: &[usize],
+) -> Result<Keys, SegmentError> {
     let width: usize = widths.iter().sum();
     let mut bytes = vec![0; len * width];
     let mut offset = 0;
     for (&(attribute, values), own) in sources.iter().zip(widths) {
-        let out = Stripe { bytes: &mut bytes, width, offset };
+        let out = Stripe {
+            bytes: &mut bytes,
+            width,
+            offset,
+        };
         match values {
             Values::Bool(array) => out.fill((0..len).map(|row| [u8::from(array.value(row))])),
             Values::I16(values) => out.fill(values.iter().map(|&v| flip_i16(v))),
@@ -196,7 +213,11 @@ fn encode_fixed(len: usize, sources: &[(usize, Values<'_>)], widths: &[usize]) -
         }
         offset += own;
     }
-    Ok(Keys { len, bytes, ends: Ends::Fixed(width) })
+    Ok(Keys {
+        len,
+        bytes,
+        ends: Ends::Fixed(width),
+    })
 }
 
 /// An attribute's part of every key.
@@ -225,7 +246,8 @@ fn encode_each(len: usize, sources: &[(usize, Values<'_>)]) -> Result<Keys, Segm
                 Values::I32(values) => bytes.extend(flip_i32(values[row])),
                 Values::I64(values) => bytes.extend(flip_i64(values[row])),
                 Values::Narrow(values) => bytes.extend(flip_i64(
-                    i64::try_from(values[row]).map_err(|_| SegmentError::ValueOutOfRange { attribute })?,
+                    i64::try_from(values[row])
+                        .map_err(|_| SegmentError::ValueOutOfRange { attribute })?,
                 )),
                 Values::I128(values) => bytes.extend(flip_i128(values[row])),
                 Values::F32(values) => bytes.extend(values[row].rank().to_be_bytes()),
@@ -237,7 +259,11 @@ fn encode_each(len: usize, sources: &[(usize, Values<'_>)]) -> Result<Keys, Segm
         }
         ends.push(bytes.len());
     }
-    Ok(Keys { len, bytes, ends: Ends::Each(ends) })
+    Ok(Keys {
+        len,
+        bytes,
+        ends: Ends::Each(ends),
+    })
 }
 
 fn put_literal(out: &mut Vec<u8>, physical: Physical, value: &Literal) -> Option<()> {
@@ -247,8 +273,12 @@ fn put_literal(out: &mut Vec<u8>, physical: Physical, value: &Literal) -> Option
         (Physical::I32, Literal::Int(value)) => out.extend(flip_i32(i32::try_from(*value).ok()?)),
         (Physical::I64, Literal::Int(value)) => out.extend(flip_i64(i64::try_from(*value).ok()?)),
         (Physical::I128, Literal::Int(value)) => out.extend(flip_i128(*value)),
-        (Physical::F32 | Physical::F64, Literal::Float(value)) => out.extend(rank_of_f64(*value).to_be_bytes()),
-        (Physical::Bytes16, Literal::Bytes(value)) => out.extend(<[u8; 16]>::try_from(value.as_slice()).ok()?),
+        (Physical::F32 | Physical::F64, Literal::Float(value)) => {
+            out.extend(rank_of_f64(*value).to_be_bytes())
+        }
+        (Physical::Bytes16, Literal::Bytes(value)) => {
+            out.extend(<[u8; 16]>::try_from(value.as_slice()).ok()?)
+        }
         (Physical::Variable, Literal::Bytes(value)) => put_escaped(out, value),
         _ => return None,
     }
@@ -304,7 +334,9 @@ fn put_row(arena: &Arena, row: u32, out: &mut impl Sink) {
             Physical::F64 => out.put(&arena.slots::<f64>(attribute).get(at).rank().to_be_bytes()),
             Physical::Bytes16 => out.put(&arena.slots::<[u8; 16]>(attribute).get(at)),
             Physical::Interval => {
-                let value = arena.slots::<arrow_buffer::IntervalMonthDayNano>(attribute).get(at);
+                let value = arena
+                    .slots::<arrow_buffer::IntervalMonthDayNano>(attribute)
+                    .get(at);
                 out.put(&flip_i128(value.rank()));
             }
             Physical::Variable => {

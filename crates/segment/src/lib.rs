@@ -34,6 +34,12 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+#[cfg(test)]
+extern crate self as aerostat_segment;
+#[cfg(test)]
+#[path = "../tests/model/mod.rs"]
+mod model;
+
 mod append;
 mod arena;
 mod buffer;

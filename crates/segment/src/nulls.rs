@@ -21,11 +21,17 @@ impl<'a> Nulls<'a> {
     pub(crate) fn of(arena: &'a Arena, attribute: usize) -> Option<Nulls<'a>> {
         let nth = arena.schema().place(attribute).nulls?;
         let len = null_words(arena.plan().capacity());
-        Some(Nulls { words: &arena.nulls()[nth * len..(nth + 1) * len] })
+        Some(Nulls {
+            words: &arena.nulls()[nth * len..(nth + 1) * len],
+        })
     }
 
     /// The bitmap, if there may be a NULL in a vector that the selection touches.
-    pub(crate) fn within(arena: &'a Arena, attribute: usize, selection: &Selection) -> Option<Nulls<'a>> {
+    pub(crate) fn within(
+        arena: &'a Arena,
+        attribute: usize,
+        selection: &Selection,
+    ) -> Option<Nulls<'a>> {
         let nulls = Nulls::of(arena, attribute)?;
         let (first, last) = (selection.first()?, selection.last()?);
         (first / VECTOR_ROWS..=last / VECTOR_ROWS)
@@ -58,7 +64,11 @@ impl<'a> Nulls<'a> {
         let len = selection.len();
         let bits = match selection {
             Selection::Range(rows) => {
-                let words: Vec<u64> = rows.clone().step_by(64).map(|row| !self.word_from(row)).collect();
+                let words: Vec<u64> = rows
+                    .clone()
+                    .step_by(64)
+                    .map(|row| !self.word_from(row))
+                    .collect();
                 BooleanBuffer::new(Buffer::from_vec(words), 0, len)
             }
             Selection::Rows(rows) => BooleanBuffer::collect_bool(len, |at| !self.is_null(rows[at])),
@@ -74,7 +84,9 @@ impl<'a> Nulls<'a> {
             let row = first + done;
             let shift = row % 64;
             let count = (64 - shift).min(len - done);
-            let bits = (0..count).fold(0u64, |bits, at| bits | u64::from(is_null(done + at)) << (shift + at));
+            let bits = (0..count).fold(0u64, |bits, at| {
+                bits | u64::from(is_null(done + at)) << (shift + at)
+            });
             self.store_bits(row, count, bits);
             done += count;
         }

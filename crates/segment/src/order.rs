@@ -104,7 +104,8 @@ pub(crate) fn rank_of_f64(value: f64) -> u64 {
 /// PostgreSQL compares intervals as if a month had 30 days and a day 24 hours.
 pub(crate) fn rank_of_interval(value: IntervalMonthDayNano) -> i128 {
     const DAY_NS: i128 = 24 * 3_600 * 1_000_000_000;
-    (i128::from(value.months) * 30 + i128::from(value.days)) * DAY_NS + i128::from(value.nanoseconds)
+    (i128::from(value.months) * 30 + i128::from(value.days)) * DAY_NS
+        + i128::from(value.nanoseconds)
 }
 
 /// The first eight bytes, zero-padded, big-endian.
@@ -121,9 +122,22 @@ mod tests {
 
     #[test]
     fn floats_rank_as_in_postgresql() {
-        let ascending = [f64::NEG_INFINITY, -1.5, -f64::MIN_POSITIVE, 0.0, 1e-300, 1.0, f64::INFINITY, f64::NAN];
+        let ascending = [
+            f64::NEG_INFINITY,
+            -1.5,
+            -f64::MIN_POSITIVE,
+            0.0,
+            1e-300,
+            1.0,
+            f64::INFINITY,
+            f64::NAN,
+        ];
         assert!(ascending.is_sorted_by_key(|&f| rank_of_f64(f)));
-        assert!(ascending.windows(2).all(|w| rank_of_f64(w[0]) != rank_of_f64(w[1])));
+        assert!(
+            ascending
+                .windows(2)
+                .all(|w| rank_of_f64(w[0]) != rank_of_f64(w[1]))
+        );
         assert_eq!(rank_of_f64(-0.0), rank_of_f64(0.0));
         assert_eq!(rank_of_f64(-f64::NAN), rank_of_f64(f64::NAN));
     }
@@ -137,7 +151,10 @@ mod tests {
     #[test]
     fn a_month_is_thirty_days() {
         let month = IntervalMonthDayNano::new(1, 0, 0);
-        assert_eq!(rank_of_interval(month), rank_of_interval(IntervalMonthDayNano::new(0, 30, 0)));
+        assert_eq!(
+            rank_of_interval(month),
+            rank_of_interval(IntervalMonthDayNano::new(0, 30, 0))
+        );
         assert!(rank_of_interval(month) < rank_of_interval(IntervalMonthDayNano::new(0, 30, 1)));
     }
 }

@@ -44,7 +44,9 @@ impl Literal {
     fn suits(&self, ty: SqlType) -> bool {
         match ty.physical() {
             Physical::Bool => matches!(self, Literal::Bool(_)),
-            Physical::I16 | Physical::I32 | Physical::I64 | Physical::I128 => matches!(self, Literal::Int(_)),
+            Physical::I16 | Physical::I32 | Physical::I64 | Physical::I128 => {
+                matches!(self, Literal::Int(_))
+            }
             Physical::F32 | Physical::F64 => matches!(self, Literal::Float(_)),
             Physical::Bytes16 | Physical::Variable => matches!(self, Literal::Bytes(_)),
             Physical::Interval => false,
@@ -112,12 +114,26 @@ impl Predicate {
             Predicate::IsNull { .. } => zone.nulls,
             Predicate::IsNotNull { .. } => zone.any,
             Predicate::Compare { op, value, .. } => zone.any && may_compare(*op, value, zone),
-            Predicate::InList { values, negated: false, .. } => {
-                zone.any && values.iter().any(|value| may_compare(CompareOp::Eq, value, zone))
+            Predicate::InList {
+                values,
+                negated: false,
+                ..
+            } => {
+                zone.any
+                    && values
+                        .iter()
+                        .any(|value| may_compare(CompareOp::Eq, value, zone))
             }
             // A list rules out a vector only if that holds one value alone.
-            Predicate::InList { values, negated: true, .. } => {
-                zone.any && values.iter().all(|value| may_compare(CompareOp::Ne, value, zone))
+            Predicate::InList {
+                values,
+                negated: true,
+                ..
+            } => {
+                zone.any
+                    && values
+                        .iter()
+                        .all(|value| may_compare(CompareOp::Ne, value, zone))
             }
         }
     }
@@ -141,11 +157,14 @@ impl SegmentSchema {
     /// Whether [`crate::Segment::filter`] takes this predicate: the attribute exists,
     /// its type has comparisons here (`interval` has not), and the literals are of its kind.
     pub fn accepts(&self, predicate: &Predicate) -> bool {
-        let Some(attribute) = self.attributes().get(predicate.attribute()) else { return false };
+        let Some(attribute) = self.attributes().get(predicate.attribute()) else {
+            return false;
+        };
         match predicate {
             Predicate::Compare { value, .. } => value.suits(attribute.ty),
             Predicate::InList { values, .. } => {
-                attribute.ty.physical() != Physical::Interval && values.iter().all(|value| value.suits(attribute.ty))
+                attribute.ty.physical() != Physical::Interval
+                    && values.iter().all(|value| value.suits(attribute.ty))
             }
             Predicate::IsNull { .. } | Predicate::IsNotNull { .. } => true,
         }
@@ -157,13 +176,23 @@ mod tests {
     use super::*;
 
     fn compare(op: CompareOp, value: Literal) -> Predicate {
-        Predicate::Compare { attribute: 0, op, value }
+        Predicate::Compare {
+            attribute: 0,
+            op,
+            value,
+        }
     }
 
     #[test]
     fn literals_beyond_the_type_do_not_fool_a_zone() {
         let max = key_of_i128(i64::MAX.into());
-        let zone = Zone { min: max, max, nulls: false, any: true, exact: true };
+        let zone = Zone {
+            min: max,
+            max,
+            nulls: false,
+            any: true,
+            exact: true,
+        };
         assert!(compare(CompareOp::Lt, Literal::Int(1 << 70)).may_match(zone));
         assert!(!compare(CompareOp::Lt, Literal::Int(i64::MAX.into())).may_match(zone));
         assert!(compare(CompareOp::Ne, Literal::Int(1 << 70)).may_match(zone));
@@ -172,16 +201,38 @@ mod tests {
     #[test]
     fn prefixes_leave_ties_open() {
         let key = prefix_key(b"AAAAAAAAzz");
-        let zone = Zone { min: key, max: key, nulls: false, any: true, exact: false };
-        for op in [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge] {
-            assert!(compare(op, Literal::Bytes(b"AAAAAAAAaa".to_vec())).may_match(zone), "{op:?}");
+        let zone = Zone {
+            min: key,
+            max: key,
+            nulls: false,
+            any: true,
+            exact: false,
+        };
+        for op in [
+            CompareOp::Eq,
+            CompareOp::Ne,
+            CompareOp::Lt,
+            CompareOp::Le,
+            CompareOp::Gt,
+            CompareOp::Ge,
+        ] {
+            assert!(
+                compare(op, Literal::Bytes(b"AAAAAAAAaa".to_vec())).may_match(zone),
+                "{op:?}"
+            );
         }
         assert!(!compare(CompareOp::Gt, Literal::Bytes(b"B".to_vec())).may_match(zone));
     }
 
     #[test]
     fn a_vector_of_nulls_matches_is_null_only() {
-        let zone = Zone { min: 0, max: 0, nulls: true, any: false, exact: true };
+        let zone = Zone {
+            min: 0,
+            max: 0,
+            nulls: true,
+            any: false,
+            exact: true,
+        };
         assert!(Predicate::IsNull { attribute: 0 }.may_match(zone));
         assert!(!Predicate::IsNotNull { attribute: 0 }.may_match(zone));
         assert!(!compare(CompareOp::Ne, Literal::Int(1)).may_match(zone));

@@ -36,11 +36,13 @@ pub struct HeapRegion {
 impl HeapRegion {
     /// A zeroed region of `bytes` bytes, at least one.
     pub fn new(bytes: usize) -> HeapRegion {
-        let layout =
-            Layout::from_size_align(bytes.max(1), REGION_ALIGN).expect("a region is far smaller than the address space");
+        let layout = Layout::from_size_align(bytes.max(1), REGION_ALIGN)
+            .expect("a region is far smaller than the address space");
         // SAFETY: the layout's size is not zero.
         let base = unsafe { alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        let Some(base) = NonNull::new(base) else {
+            handle_alloc_error(layout)
+        };
         HeapRegion { base, layout }
     }
 

@@ -55,14 +55,20 @@ impl SegmentSchema {
             .map(|attribute| {
                 let nulls = attribute.nullable.then_some(nullable);
                 nullable += usize::from(attribute.nullable);
-                Place { group: usize::MAX, offset: 0, nulls }
+                Place {
+                    group: usize::MAX,
+                    offset: 0,
+                    nulls,
+                }
             })
             .collect();
         let mut strides = Vec::with_capacity(groups.len());
         for (number, group) in groups.iter().enumerate() {
             let mut stride = 0;
             for &at in group {
-                let place = places.get_mut(at).ok_or(SegmentError::Schema("a group names an unknown attribute"))?;
+                let place = places
+                    .get_mut(at)
+                    .ok_or(SegmentError::Schema("a group names an unknown attribute"))?;
                 if place.group != usize::MAX {
                     return Err(SegmentError::Schema("an attribute is in two groups"));
                 }
@@ -75,7 +81,9 @@ impl SegmentSchema {
             return Err(SegmentError::Schema("an attribute is in no group"));
         }
         for (nth, &at) in key.iter().enumerate() {
-            let attribute = attributes.get(at).ok_or(SegmentError::Schema("the key names an unknown attribute"))?;
+            let attribute = attributes
+                .get(at)
+                .ok_or(SegmentError::Schema("the key names an unknown attribute"))?;
             if attribute.nullable {
                 return Err(SegmentError::Schema("a key attribute takes NULL"));
             }
@@ -84,7 +92,15 @@ impl SegmentSchema {
             }
         }
         let fingerprint = fingerprint(&attributes, &groups, &key);
-        Ok(SegmentSchema { attributes, groups, key, places, strides, nullable, fingerprint })
+        Ok(SegmentSchema {
+            attributes,
+            groups,
+            key,
+            places,
+            strides,
+            nullable,
+            fingerprint,
+        })
     }
 
     /// The attributes in order.
@@ -146,7 +162,8 @@ fn fingerprint(attributes: &[AttributeSpec], groups: &[Vec<usize>], key: &[usize
     use std::fmt::Write;
     let mut text = String::new();
     for AttributeSpec { ty, nullable } in attributes {
-        write!(text, "{ty}{};", if *nullable { "?" } else { "" }).expect("writing to a String does not fail");
+        write!(text, "{ty}{};", if *nullable { "?" } else { "" })
+            .expect("writing to a String does not fail");
     }
     write!(text, "{groups:?}{key:?}").expect("writing to a String does not fail");
     hash_bytes(text.as_bytes())
@@ -168,11 +185,15 @@ mod tests {
             spec(SqlType::Text, true),
             spec(SqlType::Uuid, false),
         ];
-        let schema = SegmentSchema::new(attributes.clone(), vec![vec![2, 0], vec![1, 3]], vec![1]).unwrap();
+        let schema =
+            SegmentSchema::new(attributes.clone(), vec![vec![2, 0], vec![1, 3]], vec![1]).unwrap();
         assert_eq!(schema.strides(), [9, 20]);
         assert_eq!(schema.row_bytes_fixed(), 29);
         assert_eq!((schema.place(0).offset, schema.place(3).offset), (8, 4));
-        assert_eq!((schema.place(2).nulls, schema.place(3).nulls), (Some(1), None));
+        assert_eq!(
+            (schema.place(2).nulls, schema.place(3).nulls),
+            (Some(1), None)
+        );
         let other = SegmentSchema::new(attributes, vec![vec![0, 2], vec![1, 3]], vec![1]).unwrap();
         assert_ne!(schema.fingerprint(), other.fingerprint());
     }
@@ -188,7 +209,10 @@ mod tests {
             (vec![vec![0, 1]], vec![2]),
             (vec![vec![0, 1]], vec![0, 0]),
         ] {
-            assert!(SegmentSchema::new(attributes(), groups.clone(), key.clone()).is_err(), "{groups:?} {key:?}");
+            assert!(
+                SegmentSchema::new(attributes(), groups.clone(), key.clone()).is_err(),
+                "{groups:?} {key:?}"
+            );
         }
     }
 }

@@ -72,14 +72,19 @@ pub(crate) fn break_seal(writer: &Writer<'_>) {
 ///
 /// # Errors
 /// [`SegmentError::Corrupt`] when it does not.
-pub(crate) fn open(region: Box<dyn Region>, schema: Arc<SegmentSchema>) -> Result<Arena, SegmentError> {
+pub(crate) fn open(
+    region: Box<dyn Region>,
+    schema: Arc<SegmentSchema>,
+) -> Result<Arena, SegmentError> {
     let corrupt = SegmentError::Corrupt;
     let plan = plan_of(region.as_ref(), &schema)?;
     let arena = Arena::new(region, plan, schema)?;
     let words = arena.header();
     for (word, area) in words[HEADER_WORDS..].iter().zip(arena.plan().areas()) {
         if word.load(Ordering::Relaxed) != area.entry() {
-            return Err(corrupt("the directory is not that of its schema and capacity"));
+            return Err(corrupt(
+                "the directory is not that of its schema and capacity",
+            ));
         }
     }
     if words[header::CHECKSUM].load(Ordering::Relaxed) != checksum(&arena) {
@@ -116,7 +121,8 @@ fn plan_of(region: &dyn Region, schema: &SegmentSchema) -> Result<Plan, SegmentE
         .ok()
         .filter(|&bytes| bytes <= region.bytes())
         .ok_or(corrupt("bytes are missing at the end"))?;
-    Plan::new(schema, arena_bytes, capacity).map_err(|_| corrupt("the capacity does not fit the arena"))
+    Plan::new(schema, arena_bytes, capacity)
+        .map_err(|_| corrupt("the capacity does not fit the arena"))
 }
 
 /// CRC-32 of all that counts. Areas that are atomics are read as such.
@@ -135,11 +141,24 @@ fn checksum(arena: &Arena) -> u64 {
     }
     add_cells(&mut hasher, arena.index());
     let vectors = rows.div_ceil(VECTOR_ROWS) as usize;
-    add_words(&mut hasher, &arena.zones()[..vectors * arena.schema().attributes().len() * ZONE_WORDS]);
-    add_words(&mut hasher, &arena.versions()[..rows.div_ceil(BLOCK_ROWS) as usize * VERSION_WORDS]);
+    add_words(
+        &mut hasher,
+        &arena.zones()[..vectors * arena.schema().attributes().len() * ZONE_WORDS],
+    );
+    add_words(
+        &mut hasher,
+        &arena.versions()[..rows.div_ceil(BLOCK_ROWS) as usize * VERSION_WORDS],
+    );
     for (side, block) in varying_blocks(arena) {
-        let stamps = if side == Side::Begin { arena.begins() } else { arena.ends() };
-        add_words(&mut hasher, &stamps[block.start as usize..block.end as usize]);
+        let stamps = if side == Side::Begin {
+            arena.begins()
+        } else {
+            arena.ends()
+        };
+        add_words(
+            &mut hasher,
+            &stamps[block.start as usize..block.end as usize],
+        );
     }
     hasher.update(arena.heap());
     hasher.finalize().into()
@@ -194,7 +213,9 @@ fn check_values(arena: &Arena) -> Result<(), SegmentError> {
             if !is_valid(slot, heap.len()) {
                 return Err(SegmentError::Corrupt("a slot that points outside the heap"));
             }
-            if spec.ty.is_text() && with_value(slot, heap, |value| std::str::from_utf8(value).is_err()) {
+            if spec.ty.is_text()
+                && with_value(slot, heap, |value| std::str::from_utf8(value).is_err())
+            {
                 return Err(SegmentError::Corrupt("a text that is not UTF-8"));
             }
             last = slot;
@@ -220,19 +241,37 @@ pub(crate) fn footprint_bytes(arena: &Arena) -> u64 {
     }
     for (attribute, nth) in nullable(arena.schema()) {
         let start = plan.nulls().offset() + nth * null_words(plan.capacity()) * 8;
-        for vector in (0..rows.div_ceil(VECTOR_ROWS)).filter(|&vector| zone::read(arena, vector, attribute).nulls) {
+        for vector in (0..rows.div_ceil(VECTOR_ROWS))
+            .filter(|&vector| zone::read(arena, vector, attribute).nulls)
+        {
             let vector_rows = VECTOR_ROWS.min(rows - vector * VECTOR_ROWS);
-            touch(start + (vector * VECTOR_ROWS / 8) as usize, null_words(vector_rows) * 8);
+            touch(
+                start + (vector * VECTOR_ROWS / 8) as usize,
+                null_words(vector_rows) * 8,
+            );
         }
     }
     // Entries scatter: the whole index is touched as soon as there are some rows per page.
     let index_pages = plan.index().bytes().div_ceil(PAGE_BYTES).min(rows as usize);
-    touch(plan.index().offset(), plan.index().bytes().min(index_pages * PAGE_BYTES));
+    touch(
+        plan.index().offset(),
+        plan.index().bytes().min(index_pages * PAGE_BYTES),
+    );
     let vectors = rows.div_ceil(VECTOR_ROWS) as usize;
-    touch(plan.zones().offset(), vectors * arena.schema().attributes().len() * ZONE_WORDS * 8);
-    touch(plan.versions().offset(), rows.div_ceil(BLOCK_ROWS) as usize * VERSION_WORDS * 8);
+    touch(
+        plan.zones().offset(),
+        vectors * arena.schema().attributes().len() * ZONE_WORDS * 8,
+    );
+    touch(
+        plan.versions().offset(),
+        rows.div_ceil(BLOCK_ROWS) as usize * VERSION_WORDS * 8,
+    );
     for (side, block) in varying_blocks(arena) {
-        let area = if side == Side::Begin { plan.begins() } else { plan.ends() };
+        let area = if side == Side::Begin {
+            plan.begins()
+        } else {
+            plan.ends()
+        };
         touch(area.offset() + block.start as usize * 8, block.len() * 8);
     }
     touch(plan.heap().offset(), arena.heap_used());
@@ -251,5 +290,9 @@ pub(crate) fn footprint_bytes(arena: &Arena) -> u64 {
 
 /// The nullable attributes with their position among them.
 fn nullable(schema: &SegmentSchema) -> impl Iterator<Item = (usize, usize)> + '_ {
-    (0..schema.attributes().len()).filter_map(|attribute| Some((attribute, schema.place(attribute).nulls?)))
+    (0..schema.attributes().len())
+        .filter_map(|attribute| Some((attribute, schema.place(attribute).nulls?)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,8 +11,8 @@ use aerostat_types::{SegmentNo, TableId};
 use arrow_array::ArrayRef;
 
 use crate::{
-    Forwarding, Key, KeyRef, Predicate, Region, SegmentError, SegmentSchema, SegmentWriter, Selection, VECTOR_ROWS,
-    Zone,
+    Forwarding, Key, KeyRef, Predicate, Region, SegmentError, SegmentSchema, SegmentWriter,
+    Selection, VECTOR_ROWS, Zone,
     arena::{Arena, header},
     filter, gather, index, key,
     plan::Plan,
@@ -47,7 +47,10 @@ impl Segment {
         let arena = Arena::new(region, plan, schema)?;
         assert_eq!(arena.rows(), 0, "a new region is zeroed");
         seal::initialise(&arena, u64::from(table.0) << 32 | u64::from(no.0));
-        Ok(Segment { arena, forwarding: OnceLock::new() })
+        Ok(Segment {
+            arena,
+            forwarding: OnceLock::new(),
+        })
     }
 
     /// The segment in a region that holds the bytes of a sealed one, from a file or
@@ -55,8 +58,14 @@ impl Segment {
     ///
     /// # Errors
     /// [`SegmentError::Corrupt`] when the bytes are not a sealed segment of this schema.
-    pub fn attach(region: Box<dyn Region>, schema: Arc<SegmentSchema>) -> Result<Segment, SegmentError> {
-        Ok(Segment { arena: seal::open(region, schema)?, forwarding: OnceLock::new() })
+    pub fn attach(
+        region: Box<dyn Region>,
+        schema: Arc<SegmentSchema>,
+    ) -> Result<Segment, SegmentError> {
+        Ok(Segment {
+            arena: seal::open(region, schema)?,
+            forwarding: OnceLock::new(),
+        })
     }
 
     /// Computes the checksum, so that the bytes can be attached elsewhere. The next
@@ -105,6 +114,11 @@ impl Segment {
     /// Bytes of address space.
     pub fn arena_bytes(&self) -> usize {
         self.arena.plan().arena_bytes()
+    }
+
+    /// Bytes of the heap, used or not.
+    pub fn heap_bytes(&self) -> usize {
+        self.arena.plan().heap().bytes()
     }
 
     /// Bytes of the heap in use. With the rows, what to expect of the next segment's.
@@ -162,7 +176,11 @@ impl Segment {
     pub fn find(&self, key: KeyRef<'_>, f: &mut dyn FnMut(u32) -> ControlFlow<()>) {
         let rows = self.rows();
         let _ = index::candidates(self.arena.index(), key.0, rows, &mut |row| {
-            if key::row_has(&self.arena, row, key) { f(row) } else { ControlFlow::Continue(()) }
+            if key::row_has(&self.arena, row, key) {
+                f(row)
+            } else {
+                ControlFlow::Continue(())
+            }
         });
     }
 
@@ -186,7 +204,10 @@ impl Segment {
     }
 
     pub(crate) fn set_forwarding(&self, forwarding: Forwarding) {
-        assert!(self.forwarding.set(forwarding).is_ok(), "a segment is retired once");
+        assert!(
+            self.forwarding.set(forwarding).is_ok(),
+            "a segment is retired once"
+        );
     }
 
     fn identity(&self) -> u64 {

@@ -132,7 +132,11 @@ impl Collector {
     }
 
     pub(crate) fn finish(self) -> Selection {
-        if self.rows.is_empty() { Selection::Range(self.run) } else { Selection::Rows(self.rows) }
+        if self.rows.is_empty() {
+            Selection::Range(self.run)
+        } else {
+            Selection::Rows(self.rows)
+        }
     }
 }
 

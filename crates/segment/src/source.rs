@@ -1,10 +1,13 @@
 //! Arrow columns as a segment takes them: downcast once, checked against the
 //! attribute, then read by typed loops.
 
+use std::ops::Range;
+
 use aerostat_types::{Physical, SqlType};
 use arrow_array::{
-    Array, ArrayRef, ArrowPrimitiveType, BinaryArray, BinaryViewArray, BooleanArray, FixedSizeBinaryArray,
-    LargeBinaryArray, LargeStringArray, PrimitiveArray, StringArray, StringViewArray,
+    Array, ArrayRef, ArrowPrimitiveType, BinaryArray, BinaryViewArray, BooleanArray,
+    FixedSizeBinaryArray, LargeBinaryArray, LargeStringArray, PrimitiveArray, StringArray,
+    StringViewArray,
     cast::AsArray,
     types::{
         Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
@@ -14,7 +17,7 @@ use arrow_array::{
 use arrow_buffer::{IntervalMonthDayNano, NullBuffer};
 use arrow_schema::{DataType, TimeUnit};
 
-use crate::{AttributeSpec, SegmentError};
+use crate::{AttributeSpec, SegmentError, intern::INLINE_BYTES_MAX};
 
 /// A column, downcast.
 pub(crate) struct Source<'a> {
@@ -65,18 +68,42 @@ impl<'a> Strings<'a> {
     }
 }
 
+impl Strings<'_> {
+    /// The sum of the lengths of values too long for a slot; values under a NULL count too.
+    pub(crate) fn long_bytes(self, rows: Range<usize>) -> usize {
+        fn sum(rows: Range<usize>, len: impl Fn(usize) -> usize) -> usize {
+            rows.map(len).filter(|&len| len > INLINE_BYTES_MAX).sum()
+        }
+        match self {
+            Strings::Utf8(array) => sum(rows, |row| array.value_length(row) as usize),
+            Strings::LargeUtf8(array) => sum(rows, |row| array.value_length(row) as usize),
+            Strings::Utf8View(array) => sum(rows, |row| array.views()[row] as u32 as usize),
+            Strings::Binary(array) => sum(rows, |row| array.value_length(row) as usize),
+            Strings::LargeBinary(array) => sum(rows, |row| array.value_length(row) as usize),
+            Strings::BinaryView(array) => sum(rows, |row| array.views()[row] as u32 as usize),
+        }
+    }
+}
+
 impl<'a> Source<'a> {
     /// Downcasts the column for an attribute.
     ///
     /// # Errors
     /// [`SegmentError::ColumnType`] when the column is of another type.
-    pub(crate) fn of(column: &'a ArrayRef, attribute: usize, spec: AttributeSpec) -> Result<Source<'a>, SegmentError> {
+    pub(crate) fn of(
+        column: &'a ArrayRef,
+        attribute: usize,
+        spec: AttributeSpec,
+    ) -> Result<Source<'a>, SegmentError> {
         let values = values(column, spec.ty).ok_or_else(|| SegmentError::ColumnType {
             attribute,
             expected: spec.ty.arrow(),
             actual: column.data_type().clone(),
         })?;
-        Ok(Source { values, nulls: column.nulls().filter(|nulls| nulls.null_count() > 0) })
+        Ok(Source {
+            values,
+            nulls: column.nulls().filter(|nulls| nulls.null_count() > 0),
+        })
     }
 
     /// Downcasts the columns of all attributes.
@@ -84,8 +111,16 @@ impl<'a> Source<'a> {
         columns: &'a [ArrayRef],
         attributes: &[AttributeSpec],
     ) -> Result<Vec<Source<'a>>, SegmentError> {
-        assert_eq!(columns.len(), attributes.len(), "a column for each attribute");
-        attributes.iter().enumerate().map(|(at, &spec)| Source::of(&columns[at], at, spec)).collect()
+        assert_eq!(
+            columns.len(),
+            attributes.len(),
+            "a column for each attribute"
+        );
+        attributes
+            .iter()
+            .enumerate()
+            .map(|(at, &spec)| Source::of(&columns[at], at, spec))
+            .collect()
     }
 
     pub(crate) fn is_null(&self, row: usize) -> bool {
@@ -95,28 +130,48 @@ impl<'a> Source<'a> {
 
 fn values(column: &ArrayRef, ty: SqlType) -> Option<Values<'_>> {
     Some(match (ty.physical(), column.data_type()) {
-        (Physical::Variable, data_type) => Values::Variable(strings(column, data_type, ty.is_text())?),
+        (Physical::Variable, data_type) => {
+            Values::Variable(strings(column, data_type, ty.is_text())?)
+        }
         (Physical::Bool, DataType::Boolean) => Values::Bool(column.as_boolean()),
         (Physical::I16, DataType::Int16) => Values::I16(slice::<Int16Type>(column)),
-        (Physical::I32, DataType::Int32) if ty == SqlType::Integer => Values::I32(slice::<Int32Type>(column)),
-        (Physical::I32, DataType::Date32) if ty == SqlType::Date => Values::I32(slice::<Date32Type>(column)),
-        (Physical::I64, DataType::Int64) if ty == SqlType::BigInt => Values::I64(slice::<Int64Type>(column)),
+        (Physical::I32, DataType::Int32) if ty == SqlType::Integer => {
+            Values::I32(slice::<Int32Type>(column))
+        }
+        (Physical::I32, DataType::Date32) if ty == SqlType::Date => {
+            Values::I32(slice::<Date32Type>(column))
+        }
+        (Physical::I64, DataType::Int64) if ty == SqlType::BigInt => {
+            Values::I64(slice::<Int64Type>(column))
+        }
         (Physical::I64, DataType::Time64(TimeUnit::Microsecond)) if ty == SqlType::Time => {
             Values::I64(slice::<Time64MicrosecondType>(column))
         }
         // The zone is how to show it; the value counts microseconds in UTC.
         (Physical::I64, DataType::Timestamp(TimeUnit::Microsecond, zone))
-            if ty == (if zone.is_some() { SqlType::TimestampTz } else { SqlType::Timestamp }) =>
+            if ty
+                == (if zone.is_some() {
+                    SqlType::TimestampTz
+                } else {
+                    SqlType::Timestamp
+                }) =>
         {
             Values::I64(slice::<TimestampMicrosecondType>(column))
         }
-        (physical, DataType::Decimal128(_, scale)) if matches!(ty, SqlType::Numeric { scale: own, .. } if own == *scale) => {
+        (physical, DataType::Decimal128(_, scale)) if matches!(ty, SqlType::Numeric { scale: own, .. } if own == *scale) =>
+        {
             let values = slice::<Decimal128Type>(column);
-            if physical == Physical::I64 { Values::Narrow(values) } else { Values::I128(values) }
+            if physical == Physical::I64 {
+                Values::Narrow(values)
+            } else {
+                Values::I128(values)
+            }
         }
         (Physical::F32, DataType::Float32) => Values::F32(slice::<Float32Type>(column)),
         (Physical::F64, DataType::Float64) => Values::F64(slice::<Float64Type>(column)),
-        (Physical::Bytes16, DataType::FixedSizeBinary(16)) => Values::Bytes16(column.as_fixed_size_binary()),
+        (Physical::Bytes16, DataType::FixedSizeBinary(16)) => {
+            Values::Bytes16(column.as_fixed_size_binary())
+        }
         (Physical::Interval, DataType::Interval(arrow_schema::IntervalUnit::MonthDayNano)) => {
             Values::Interval(slice::<IntervalMonthDayNanoType>(column))
         }

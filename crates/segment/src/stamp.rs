@@ -29,7 +29,11 @@ pub const fn of_txn(id: u64) -> u64 {
 
 /// The transaction that a stamp names; `None` when it is a commit timestamp or a constant.
 pub const fn txn(stamp: u64) -> Option<u64> {
-    if stamp & TXN_BIT != 0 { Some(stamp & !TXN_BIT) } else { None }
+    if stamp & TXN_BIT != 0 {
+        Some(stamp & !TXN_BIT)
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]

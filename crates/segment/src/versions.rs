@@ -22,11 +22,7 @@ use std::{
 };
 
 use crate::{
-    BLOCK_ROWS, Selection,
-    arena::Arena,
-    plan::VERSION_WORDS,
-    selection::Collector,
-    stamp::VARIES,
+    BLOCK_ROWS, Selection, arena::Arena, plan::VERSION_WORDS, selection::Collector, stamp::VARIES,
 };
 
 /// Which of a row's two stamps.
@@ -46,7 +42,11 @@ pub(crate) struct Versions<'a> {
 
 impl<'a> Versions<'a> {
     pub(crate) fn of(arena: &'a Arena) -> Versions<'a> {
-        Versions { headers: arena.versions(), begins: arena.begins(), ends: arena.ends() }
+        Versions {
+            headers: arena.versions(),
+            begins: arena.begins(),
+            ends: arena.ends(),
+        }
     }
 
     /// A row's stamp.

@@ -50,7 +50,13 @@ pub(crate) fn read(arena: &Arena, vector: u32, attribute: usize) -> Zone {
 }
 
 /// Widens a zone to values between two order keys, and to NULLs. For the holder of the latch only.
-pub(crate) fn widen(arena: &Arena, vector: u32, attribute: usize, bounds: Option<(u64, u64)>, nulls: bool) {
+pub(crate) fn widen(
+    arena: &Arena,
+    vector: u32,
+    attribute: usize,
+    bounds: Option<(u64, u64)>,
+    nulls: bool,
+) {
     let words = words(arena, vector, attribute);
     let mut flags = words[2].load(Ordering::Relaxed);
     if let Some((min, max)) = bounds {

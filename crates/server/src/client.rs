@@ -37,7 +37,7 @@ impl Target {
     pub(crate) fn maintenance(&self) -> Result<Config> {
         let config: Config = self.url.parse().with_context(|| format!("{:?} is no postgres URL", self.url))?;
         match config.get_dbname() {
-            Some(name) => self.database(&name.to_owned()),
+            Some(name) => self.database(name),
             None => self.database("aerostat"),
         }
     }

@@ -40,17 +40,31 @@ impl ArenaSizes {
 
     /// The smallest size of at least `bytes`, else the largest.
     pub(crate) fn at_least(&self, bytes: usize) -> usize {
-        self.0.iter().copied().find(|size| *size >= bytes).unwrap_or(self.largest())
+        self.0
+            .iter()
+            .copied()
+            .find(|size| *size >= bytes)
+            .unwrap_or(self.largest())
     }
 
     /// The smallest size that holds these rows with a third of it free. `None` if none does.
-    pub(crate) fn roomy(&self, schema: &SegmentSchema, rows: usize, heap_bytes: usize) -> Option<usize> {
+    pub(crate) fn roomy(
+        &self,
+        schema: &SegmentSchema,
+        rows: usize,
+        heap_bytes: usize,
+    ) -> Option<usize> {
         let widen = |n: usize| n + n / (FREE_SHARE - 1);
         self.fitting(schema, widen(rows) + 1, widen(heap_bytes))
     }
 
     /// The smallest size that holds these rows. `None` if none does.
-    pub(crate) fn fitting(&self, schema: &SegmentSchema, rows: usize, heap_bytes: usize) -> Option<usize> {
+    pub(crate) fn fitting(
+        &self,
+        schema: &SegmentSchema,
+        rows: usize,
+        heap_bytes: usize,
+    ) -> Option<usize> {
         let needed = schema.arena_bytes_for(u32::try_from(rows).ok()?, heap_bytes)?;
         self.0.iter().copied().find(|size| *size >= needed)
     }

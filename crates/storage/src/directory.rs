@@ -28,7 +28,7 @@ use std::{
 };
 
 use aerostat_memory::{OutOfMemory, Reservation};
-use aerostat_segment::{Key, KeyRef, Segment, SegmentWriter};
+use aerostat_segment::{BLOCK_ROWS, Key, KeyRef, Segment, SegmentWriter};
 use aerostat_types::{CommitTs, SegmentNo};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -48,7 +48,10 @@ pub(crate) struct KeyRange {
 
 impl KeyRange {
     pub(crate) fn new(lower: &[u8], entry: Arc<Entry>) -> Self {
-        Self { lower: lower.into(), entry }
+        Self {
+            lower: lower.into(),
+            entry,
+        }
     }
 }
 
@@ -58,7 +61,11 @@ impl Directory {
             first.lower = Arc::from([]);
         }
         debug_assert!(ranges.is_sorted_by(|a, b| a.lower <= b.lower));
-        let by_no = ranges.iter().enumerate().map(|(at, range)| (range.entry.place.no, at)).collect();
+        let by_no = ranges
+            .iter()
+            .enumerate()
+            .map(|(at, range)| (range.entry.place.no, at))
+            .collect();
         Self { ranges, by_no }
     }
 
@@ -77,7 +84,9 @@ impl Directory {
     /// The position of the entry whose range has the key. Tables without a key
     /// have only empty bounds and keys, so that this is the last entry.
     pub(crate) fn route(&self, key: KeyRef<'_>) -> Option<usize> {
-        self.ranges.partition_point(|range| *range.lower <= *key.0).checked_sub(1)
+        self.ranges
+            .partition_point(|range| *range.lower <= *key.0)
+            .checked_sub(1)
     }
 
     /// Where the range of the entry at this position begins.
@@ -116,8 +125,8 @@ pub(crate) struct Entry {
     dead: AtomicU32,
     /// Bytes of variable-length values as the user counts them, of all versions.
     variable_bytes: AtomicU64,
-    /// A vacuum pays only once the horizon has passed this point.
-    vacuum_after: AtomicU64,
+    /// A vacuum pays only once the horizon has reached this point.
+    vacuum_from: AtomicU64,
 }
 
 /// What changes only under the segment's latch.
@@ -137,18 +146,28 @@ impl Entry {
     pub(crate) fn new(segment: Segment, reservation: Reservation) -> Arc<Self> {
         let no = segment.no();
         Arc::new_cyclic(|entry| Self {
-            place: Arc::new(Place { no, entry: Weak::clone(entry), forward: OnceLock::new() }),
+            place: Arc::new(Place {
+                no,
+                entry: Weak::clone(entry),
+                forward: OnceLock::new(),
+            }),
             segment: Arc::new(segment),
-            latched: Mutex::new(Latched { key_max: None, reservation }),
+            latched: Mutex::new(Latched {
+                key_max: None,
+                reservation,
+            }),
             dead: AtomicU32::new(0),
             variable_bytes: AtomicU64::new(0),
-            vacuum_after: AtomicU64::new(0),
+            vacuum_from: AtomicU64::new(0),
         })
     }
 
     /// Takes the segment's latch.
     pub(crate) fn latch(&self) -> Latch<'_> {
-        Latch { writer: self.segment.writer(), state: self.latched.lock() }
+        Latch {
+            writer: self.segment.writer(),
+            state: self.latched.lock(),
+        }
     }
 
     pub(crate) fn dead(&self) -> u32 {
@@ -164,6 +183,12 @@ impl Entry {
         self.dead.fetch_add(rows, Ordering::Relaxed);
     }
 
+    /// Rows of a rollback are garbage at any horizon.
+    pub(crate) fn add_aborted(&self, rows: u32) {
+        self.add_dead(rows);
+        self.vacuum_from.store(0, Ordering::Relaxed);
+    }
+
     pub(crate) fn variable_bytes(&self) -> u64 {
         self.variable_bytes.load(Ordering::Relaxed)
     }
@@ -175,18 +200,21 @@ impl Entry {
     /// The part of `variable_bytes` that belongs to `rows` of its versions.
     pub(crate) fn variable_bytes_of(&self, rows: u32) -> u64 {
         let all = u128::from(self.segment.rows().max(1));
-        u64::try_from(u128::from(self.variable_bytes()) * u128::from(rows) / all).unwrap_or(u64::MAX)
+        u64::try_from(u128::from(self.variable_bytes()) * u128::from(rows) / all)
+            .unwrap_or(u64::MAX)
     }
 
     /// Whether most versions are dead and something changed since the last look.
     pub(crate) fn wants_vacuum(&self, horizon: CommitTs) -> bool {
         let dead = self.dead();
-        dead > 0 && dead > self.segment.rows() / 2 && horizon.0 > self.vacuum_after.load(Ordering::Relaxed)
+        dead > 0
+            && dead > self.segment.rows() / 2
+            && horizon.0 >= self.vacuum_from.load(Ordering::Relaxed)
     }
 
     /// A vacuum at this horizon found too little.
     pub(crate) fn postpone_vacuum(&self, horizon: CommitTs) {
-        self.vacuum_after.store(horizon.0, Ordering::Relaxed);
+        self.vacuum_from.store(horizon.0 + 1, Ordering::Relaxed);
     }
 
     pub(crate) fn bytes_reserved(&self) -> u64 {
@@ -203,12 +231,21 @@ const PAGE_BYTES: u64 = 4096;
 impl Latch<'_> {
     /// Reserves what appending this much can touch at most.
     pub(crate) fn reserve(&mut self, rows: usize, heap_bytes: usize) -> Result<(), OutOfMemory> {
-        let segment = self.writer.segment();
-        let schema = segment.schema();
+        let schema = self.writer.segment().schema();
         // Key slot and stamps; every attribute may begin a page of slots and of zones.
         let row_bytes = schema.row_bytes_fixed() as u64 + 24;
         let pages = 2 * schema.attributes().len() as u64 + 8;
-        let growth = rows as u64 * row_bytes + heap_bytes as u64 + pages * PAGE_BYTES;
+        self.reserve_bytes(rows as u64 * row_bytes + heap_bytes as u64 + pages * PAGE_BYTES)
+    }
+
+    /// Reserves what stamping single rows of so many version blocks can touch at most.
+    pub(crate) fn reserve_stamps(&mut self, blocks: usize) -> Result<(), OutOfMemory> {
+        // The stamps of a block that begins to vary are all written.
+        self.reserve_bytes(blocks as u64 * (u64::from(BLOCK_ROWS) * 8 + PAGE_BYTES))
+    }
+
+    fn reserve_bytes(&mut self, growth: u64) -> Result<(), OutOfMemory> {
+        let segment = self.writer.segment();
         let needed = (segment.footprint_bytes() + growth).min(segment.arena_bytes() as u64);
         if needed <= self.state.reservation.bytes() {
             return Ok(());
@@ -216,7 +253,7 @@ impl Latch<'_> {
         self.state.reservation.try_resize(needed)
     }
 
-    /// Gives back what an append did not touch, beyond a step.
+    /// Makes the reservation what is in use, give or take a step.
     pub(crate) fn settle_reservation(&mut self) -> Result<(), OutOfMemory> {
         let used = self.writer.segment().footprint_bytes();
         let reserved = self.state.reservation.bytes();
@@ -276,7 +313,11 @@ impl Forward {
     const DROPPED: u32 = u32::MAX;
 
     /// `kept` lists the old rows in the order in which the targets hold them.
-    pub(crate) fn new(old_rows: u32, kept: impl Iterator<Item = u32>, targets: Vec<(u32, Arc<Place>)>) -> Self {
+    pub(crate) fn new(
+        old_rows: u32,
+        kept: impl Iterator<Item = u32>,
+        targets: Vec<(u32, Arc<Place>)>,
+    ) -> Self {
         let mut positions = vec![Self::DROPPED; old_rows as usize];
         for (position, old_row) in (0..).zip(kept) {
             positions[old_row as usize] = position;
@@ -290,7 +331,10 @@ impl Forward {
         if position == Self::DROPPED {
             return None;
         }
-        let target = self.targets.partition_point(|(first, _)| *first <= position) - 1;
+        let target = self
+            .targets
+            .partition_point(|(first, _)| *first <= position)
+            - 1;
         let (first, place) = &self.targets[target];
         Some((place, position - first))
     }

@@ -22,36 +22,54 @@ impl Incoming {
     /// Checks columns, NULLs, widths and that no key is there twice.
     pub(crate) fn prepare(table: &Table, batch: &RecordBatch) -> Result<Self, StorageError> {
         let schema = table.schema();
-        assert_eq!(batch.num_columns(), schema.columns.len(), "a batch has the table's columns");
+        assert_eq!(
+            batch.num_columns(),
+            schema.columns.len(),
+            "a batch has the table's columns"
+        );
         let attributes = table.segment_schema().attributes();
-        if let Some(column) =
-            (0..attributes.len()).find(|&at| !attributes[at].nullable && batch.column(at).logical_null_count() > 0)
+        if let Some(column) = (0..attributes.len())
+            .find(|&at| !attributes[at].nullable && batch.column(at).logical_null_count() > 0)
         {
             return Err(table.not_null(column));
         }
         check_widths(table, batch)?;
         let encode = |columns: &[ArrayRef]| {
-            Keys::encode(table.segment_schema(), columns).map_err(|error| table.segment_error(error))
+            Keys::encode(table.segment_schema(), columns)
+                .map_err(|error| table.segment_error(error))
         };
         let columns = batch.columns().to_vec();
         let keys = encode(&columns)?;
         let rows = batch.num_rows();
         if !table.is_keyed() || keys.is_strictly_ascending() {
-            return Ok(Self { columns, keys, rows });
+            return Ok(Self {
+                columns,
+                keys,
+                rows,
+            });
         }
         let mut order: Vec<u32> = (0..rows as u32).collect();
         order.sort_unstable_by_key(|&row| keys.get(row as usize));
-        if let Some(pair) = order.windows(2).find(|pair| keys.get(pair[0] as usize) == keys.get(pair[1] as usize)) {
+        if let Some(pair) = order
+            .windows(2)
+            .find(|pair| keys.get(pair[0] as usize) == keys.get(pair[1] as usize))
+        {
             return Err(unique_violation(table, &columns, pair[1] as usize));
         }
         let order = UInt32Array::from(order);
         let columns: Vec<ArrayRef> = columns
             .iter()
-            .map(|column| take(column, &order, None).expect("the order is a permutation of the batch's rows"))
+            .map(|column| {
+                take(column, &order, None).expect("the order is a permutation of the batch's rows")
+            })
             .collect();
         let keys = encode(&columns)?;
         debug_assert!(keys.is_strictly_ascending());
-        Ok(Self { columns, keys, rows })
+        Ok(Self {
+            columns,
+            keys,
+            rows,
+        })
     }
 
     pub(crate) fn key(&self, row: usize) -> KeyRef<'_> {
@@ -76,8 +94,15 @@ impl Incoming {
     }
 
     /// Heap bytes these rows take at most.
-    pub(crate) fn heap_bytes(&self, table: &Table, rows: Range<usize>) -> Result<usize, StorageError> {
-        table.segment_schema().heap_bytes(&self.columns, rows).map_err(|error| table.segment_error(error))
+    pub(crate) fn heap_bytes(
+        &self,
+        table: &Table,
+        rows: Range<usize>,
+    ) -> Result<usize, StorageError> {
+        table
+            .segment_schema()
+            .heap_bytes(&self.columns, rows)
+            .map_err(|error| table.segment_error(error))
     }
 
     /// Bytes of these rows' variable-length values as the user counts them.
@@ -98,7 +123,9 @@ impl Incoming {
 fn check_widths(table: &Table, batch: &RecordBatch) -> Result<(), StorageError> {
     let schema = table.segment_schema();
     let width = |rows| {
-        let heap = schema.heap_bytes(batch.columns(), rows).map_err(|error| table.segment_error(error))?;
+        let heap = schema
+            .heap_bytes(batch.columns(), rows)
+            .map_err(|error| table.segment_error(error))?;
         Ok::<_, StorageError>(schema.row_bytes_fixed() + heap)
     };
     // Only when all rows together are too wide for one can a single one be.

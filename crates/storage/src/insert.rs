@@ -56,13 +56,17 @@ impl Table {
     /// deadlock or a cancellation while waiting for another transaction's key. The
     /// transaction is then rolled back by the caller, which removes what was appended.
     pub fn insert(&self, txn: &Transaction, batch: &RecordBatch) -> Result<u64, StorageError> {
-        let mut writes = Writes::of(txn);
+        let mut writes = Writes::of(txn, self);
         let rows = self.insert_rows(&mut writes, batch)?;
         self.vacuum_written(&writes);
         Ok(rows)
     }
 
-    pub(crate) fn insert_rows(&self, writes: &mut Writes<'_>, batch: &RecordBatch) -> Result<u64, StorageError> {
+    pub(crate) fn insert_rows(
+        &self,
+        writes: &mut Writes<'_>,
+        batch: &RecordBatch,
+    ) -> Result<u64, StorageError> {
         let incoming = Incoming::prepare(self, batch)?;
         let (mut at, mut attempts) = (0, 0);
         while at < incoming.rows {
@@ -76,7 +80,9 @@ impl Table {
                 _ if at == incoming.rows => {}
                 Step::Appended(_) | Step::Stale => {}
                 Step::Full(..) if attempts > ROOM_ATTEMPTS_MAX => {
-                    return Err(StorageError::KeyCrowded { table: self.schema().name.clone() });
+                    return Err(StorageError::KeyCrowded {
+                        table: self.schema().name.clone(),
+                    });
                 }
                 Step::Full(_, entry) => self.make_room(&entry, &incoming, at, attempts)?,
                 Step::Empty => self.open_first(&incoming)?,
@@ -91,7 +97,12 @@ impl Table {
     }
 
     /// Appends rows from `from` on, as far as one segment's range and space go.
-    fn append_run(&self, writes: &mut Writes<'_>, incoming: &Incoming, from: usize) -> Result<Step, StorageError> {
+    fn append_run(
+        &self,
+        writes: &mut Writes<'_>,
+        incoming: &Incoming,
+        from: usize,
+    ) -> Result<Step, StorageError> {
         let directory = self.directory();
         let Some(position) = directory.route(incoming.key(from)) else {
             return Ok(Step::Empty);
@@ -135,11 +146,19 @@ impl Table {
         latch.reserve(rows.len(), incoming.heap_bytes(self, rows.clone())?)?;
         let appended = latch
             .writer
-            .append(&incoming.columns, rows.clone(), &incoming.keys, writes.stamp())
+            .append(
+                &incoming.columns,
+                rows.clone(),
+                &incoming.keys,
+                writes.stamp(),
+            )
             .map_err(|error| self.segment_error(error))?;
         let count = appended.count as usize;
         if count > 0 {
-            writes.begun(&entry.place, appended.first..appended.first + appended.count);
+            writes.begun(
+                &entry.place,
+                appended.first..appended.first + appended.count,
+            );
             let done = rows.start..rows.start + count;
             entry.add_variable_bytes(incoming.variable_bytes(self, &done));
             if self.is_keyed() {
@@ -196,7 +215,11 @@ fn holder_of(segment: &Segment, key: KeyRef<'_>, me: TxnId) -> Holder {
             (_, Stamp::By(by)) => Holder::Transaction(by),
             _ => Holder::Row,
         };
-        if matches!(holder, Holder::Nobody) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if matches!(holder, Holder::Nobody) {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
     });
     holder
 }

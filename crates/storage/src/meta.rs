@@ -68,15 +68,27 @@ impl MetaFile {
     /// # Errors
     /// [`MetaError::Locked`] if another process has it, else [`MetaError::Io`].
     pub fn open(folder: &Path) -> Result<Self, MetaError> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(at(folder))?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(at(folder))?;
         let path = folder.join(LOCK);
         let lock = private().truncate(false).open(&path).map_err(at(&path))?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(MetaError::Locked { path: folder.to_owned() }),
+            Err(TryLockError::WouldBlock) => {
+                return Err(MetaError::Locked {
+                    path: folder.to_owned(),
+                });
+            }
             Err(TryLockError::Error(error)) => return Err(at(&path)(error)),
         }
-        Ok(Self { folder: folder.to_owned(), replacing: Mutex::new(()), _lock: lock })
+        Ok(Self {
+            folder: folder.to_owned(),
+            replacing: Mutex::new(()),
+            _lock: lock,
+        })
     }
 
     /// The data folder.
@@ -95,7 +107,9 @@ impl MetaFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(at(&path)(error)),
         };
-        serde_json::from_slice(&bytes).map(Some).map_err(|source| MetaError::Parse { path, source })
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|source| MetaError::Parse { path, source })
     }
 
     /// Replaces the document. When this returns, the new one survives a crash.
@@ -107,10 +121,19 @@ impl MetaFile {
         let bytes = serde_json::to_vec_pretty(document).map_err(MetaError::Encode)?;
         let _replacing = self.replacing.lock();
         let path = self.folder.join(REPLACEMENT);
-        let mut file = private().truncate(true).open(&path).map_err(at(&path))?;
-        file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(at(&path))?;
+        // What a crash left behind is no replacement, and may have other permissions.
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&path)(error)),
+            _ => {}
+        }
+        let mut file = private().create_new(true).open(&path).map_err(at(&path))?;
+        file.write_all(&bytes)
+            .and_then(|()| file.sync_all())
+            .map_err(at(&path))?;
         fs::rename(&path, self.folder.join(DOCUMENT)).map_err(at(&path))?;
-        File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(at(&self.folder))
+        File::open(&self.folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(at(&self.folder))
     }
 }
 
@@ -145,7 +168,10 @@ mod tests {
         assert_eq!(meta.load::<Vec<u32>>().unwrap(), Some(vec![1, 2]));
         meta.store(&vec![9]).unwrap();
         assert_eq!(meta.load::<Vec<u32>>().unwrap(), Some(vec![9]));
-        let mode = fs::metadata(folder.join(DOCUMENT)).unwrap().permissions().mode();
+        let mode = fs::metadata(folder.join(DOCUMENT))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 
@@ -153,7 +179,10 @@ mod tests {
     fn a_folder_has_one_owner_and_a_broken_document_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let meta = MetaFile::open(folder.path()).unwrap();
-        assert!(matches!(MetaFile::open(folder.path()), Err(MetaError::Locked { .. })));
+        assert!(matches!(
+            MetaFile::open(folder.path()),
+            Err(MetaError::Locked { .. })
+        ));
         fs::write(folder.path().join(DOCUMENT), b"{").unwrap();
         assert!(matches!(meta.load::<u32>(), Err(MetaError::Parse { .. })));
     }

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use aerostat_segment::BLOCK_ROWS;
 use aerostat_txn::{END_NONE, Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::{BooleanArray, RecordBatch};
@@ -41,7 +42,7 @@ impl TableView {
     /// [`StorageError::Cancelled`] while waiting for an unfinished one. The caller
     /// rolls back.
     pub fn delete(&self, txn: &Transaction, row_ids: &[RowId]) -> Result<u64, StorageError> {
-        let mut writes = Writes::of(txn);
+        let mut writes = Writes::of(txn, self.table());
         let ended = self.end_rows(&mut writes, row_ids)?;
         self.table().vacuum_written(&writes);
         Ok(ended.iter().filter(|ended| **ended).count() as u64)
@@ -59,8 +60,12 @@ impl TableView {
         row_ids: &[RowId],
         new_rows: &RecordBatch,
     ) -> Result<u64, StorageError> {
-        assert_eq!(row_ids.len(), new_rows.num_rows(), "an update has one new row for each old one");
-        let mut writes = Writes::of(txn);
+        assert_eq!(
+            row_ids.len(),
+            new_rows.num_rows(),
+            "an update has one new row for each old one"
+        );
+        let mut writes = Writes::of(txn, self.table());
         let ended = self.end_rows(&mut writes, row_ids)?;
         let rows = if ended.iter().all(|ended| *ended) {
             self.table().insert_rows(&mut writes, new_rows)?
@@ -74,18 +79,27 @@ impl TableView {
     }
 
     /// Marks the rows; says of each whether this call did.
-    fn end_rows(&self, writes: &mut Writes<'_>, row_ids: &[RowId]) -> Result<Vec<bool>, StorageError> {
+    fn end_rows(
+        &self,
+        writes: &mut Writes<'_>,
+        row_ids: &[RowId],
+    ) -> Result<Vec<bool>, StorageError> {
         // One order for all: transactions that end the same rows meet at the first.
         let mut order: Vec<usize> = (0..row_ids.len()).collect();
         order.sort_by_key(|&index| row_ids[index]);
-        let mut targets =
-            order.into_iter().map(|index| self.locate(index, row_ids[index])).collect::<Result<Vec<_>, _>>()?;
+        let mut targets = order
+            .into_iter()
+            .map(|index| self.locate(index, row_ids[index]))
+            .collect::<Result<Vec<_>, _>>()?;
         let mut ended = vec![false; row_ids.len()];
         let mut at = 0;
         while at < targets.len() {
             writes.check_cancelled()?;
             let place = &targets[at].place;
-            let run = targets[at..].iter().take_while(|target| Arc::ptr_eq(&target.place, place)).count();
+            let run = targets[at..]
+                .iter()
+                .take_while(|target| Arc::ptr_eq(&target.place, place))
+                .count();
             match mark(writes, &targets[at..at + run], &mut ended)? {
                 Marked::All => at += run,
                 Marked::Held(done, holder) => {
@@ -103,7 +117,10 @@ impl TableView {
     }
 
     fn locate(&self, index: usize, row_id: RowId) -> Result<Target, StorageError> {
-        let entry = self.directory().by_no(row_id.segment()).expect("a row id belongs to the view that gave it");
+        let entry = self
+            .directory()
+            .by_no(row_id.segment())
+            .expect("a row id belongs to the view that gave it");
         let (mut place, mut row) = (Arc::clone(&entry.place), row_id.row());
         follow(&mut place, &mut row)?;
         Ok(Target { index, place, row })
@@ -120,16 +137,28 @@ fn follow(place: &mut Arc<Place>, row: &mut u32) -> Result<(), StorageError> {
     Ok(())
 }
 
-fn mark(writes: &mut Writes<'_>, run: &[Target], ended: &mut [bool]) -> Result<Marked, StorageError> {
+fn mark(
+    writes: &mut Writes<'_>,
+    run: &[Target],
+    ended: &mut [bool],
+) -> Result<Marked, StorageError> {
     let place = &run[0].place;
     let Some(entry) = place.entry() else {
         // Rewritten just now; or truncated, and then the row is gone.
-        return if place.forward().is_some() { Ok(Marked::Moved) } else { Err(StorageError::Conflict) };
+        return if place.forward().is_some() {
+            Ok(Marked::Moved)
+        } else {
+            Err(StorageError::Conflict)
+        };
     };
     let mut latch = entry.latch();
     if place.forward().is_some() {
         return Ok(Marked::Moved);
     }
+    let blocks = run
+        .chunk_by(|a, b| a.row / BLOCK_ROWS == b.row / BLOCK_ROWS)
+        .count();
+    latch.reserve_stamps(blocks)?;
     for (done, target) in run.iter().enumerate() {
         let (_, end) = entry.segment.stamps(target.row);
         match Stamp::of(end) {

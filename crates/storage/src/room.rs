@@ -48,7 +48,15 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn heap_bytes_of(&self, rows: &[Placed]) -> usize {
-        rows.iter().map(|row| if row.old_row.is_some() { self.heap_bytes } else { self.heap_bytes_next }).sum()
+        rows.iter()
+            .map(|row| {
+                if row.old_row.is_some() {
+                    self.heap_bytes
+                } else {
+                    self.heap_bytes_next
+                }
+            })
+            .sum()
     }
 }
 
@@ -61,7 +69,10 @@ impl Table {
             return Ok(());
         }
         let entry = self.open_for(&directory, incoming, 0, None, true)?;
-        self.publish(&structure, directory.replaced(0..0, vec![KeyRange::new(&[], entry)]));
+        self.publish(
+            &structure,
+            directory.replaced(0..0, vec![KeyRange::new(&[], entry)]),
+        );
         Ok(())
     }
 
@@ -87,12 +98,22 @@ impl Table {
         if is_last && ascends && worth_keeping {
             let entry = self.open_for(&directory, incoming, at, Some(full), attempts == 0)?;
             let range = KeyRange::new(key.0, entry);
-            self.publish(&structure, directory.replaced(position + 1..position + 1, vec![range]));
+            self.publish(
+                &structure,
+                directory.replaced(position + 1..position + 1, vec![range]),
+            );
             return Ok(());
         }
         let heap_bytes = incoming.heap_bytes(self, at..at + 1)?;
         let kept = self.kept_rows(full, &self.store().txns().live_snapshots());
-        self.rewrite(&structure, &directory, position, latch, kept, Some((key, heap_bytes)))?;
+        self.rewrite(
+            &structure,
+            &directory,
+            position,
+            latch,
+            kept,
+            Some((key, heap_bytes)),
+        )?;
         Ok(())
     }
 
@@ -102,13 +123,32 @@ impl Table {
     /// # Errors
     /// When there is not even memory for what is kept.
     pub fn vacuum(&self) -> Result<u64, StorageError> {
-        let structure = self.structure();
-        let entries: Vec<_> = self.directory().entries().cloned().collect();
-        let mut freed = 0;
-        for entry in entries {
-            freed += self.vacuum_entry(&structure, &entry)?;
+        self.vacuum_all(&self.structure())
+    }
+
+    /// Vacuums what a rollback left dead, unless somebody changes the structure just now.
+    pub(crate) fn vacuum_aborted(&self) {
+        if let Some(structure) = self.try_structure()
+            && let Err(error) = self.vacuum_all(&structure)
+        {
+            put_off(self, &error);
         }
-        Ok(freed)
+    }
+
+    /// The emptiest segments first, for what they give back may be what the others'
+    /// copies need. Only when none could be rewritten is lack of memory an error.
+    fn vacuum_all(&self, structure: &MutexGuard<'_, ()>) -> Result<u64, StorageError> {
+        let mut entries: Vec<_> = self.directory().entries().cloned().collect();
+        entries.sort_by_key(|entry| entry.live());
+        let mut freed = 0;
+        let mut failure = None;
+        for entry in entries {
+            match self.vacuum_entry(structure, &entry) {
+                Ok(bytes) => freed += bytes,
+                Err(error) => failure = Some(error),
+            }
+        }
+        failure.filter(|_| freed == 0).map_or(Ok(freed), Err)
     }
 
     /// Vacuums what a call has written to, if that pays and nobody else changes the
@@ -119,16 +159,20 @@ impl Table {
             if entry.dead() <= entry.segment.rows() / 2 {
                 continue;
             }
-            let Some(structure) = self.try_structure() else { return };
-            if let Err(error) = self.vacuum_entry(&structure, &entry) {
-                // The rows stay where they are, which is no failure of the statement.
-                tracing::debug!(table = %self.id(), error = &error as &dyn std::error::Error, "vacuum put off");
+            let Some(structure) = self.try_structure() else {
                 return;
+            };
+            if let Err(error) = self.vacuum_entry(&structure, &entry) {
+                return put_off(self, &error);
             }
         }
     }
 
-    fn vacuum_entry(&self, structure: &MutexGuard<'_, ()>, entry: &Arc<Entry>) -> Result<u64, StorageError> {
+    fn vacuum_entry(
+        &self,
+        structure: &MutexGuard<'_, ()>,
+        entry: &Arc<Entry>,
+    ) -> Result<u64, StorageError> {
         let horizon = self.store().txns().horizon();
         let used = entry.segment.footprint_bytes();
         if used < VACUUM_BYTES_MIN || !entry.wants_vacuum(horizon) {
@@ -157,7 +201,11 @@ impl Table {
                 !live.is_garbage(begin, end)
             })
             .map(|row| Placed {
-                key: if self.is_keyed() { segment.key_of(row) } else { Key::from_bytes(Vec::new()) },
+                key: if self.is_keyed() {
+                    segment.key_of(row)
+                } else {
+                    Key::from_bytes(Vec::new())
+                },
                 old_row: Some(row),
             })
             .collect();
@@ -180,12 +228,21 @@ impl Table {
         let old_rows = entry.segment.rows();
         let source = Source {
             entry,
-            heap_bytes: entry.segment.heap_used_bytes().div_ceil(old_rows.max(1) as usize),
+            heap_bytes: entry
+                .segment
+                .heap_used_bytes()
+                .div_ceil(old_rows.max(1) as usize),
             heap_bytes_next: next.map_or(0, |(_, heap_bytes)| heap_bytes),
         };
         if let Some((key, _)) = next {
             let at = rows.partition_point(|row| *row.key <= *key.0);
-            rows.insert(at, Placed { key: key.to_key(), old_row: None });
+            rows.insert(
+                at,
+                Placed {
+                    key: key.to_key(),
+                    old_row: None,
+                },
+            );
         }
         let mut filled = Vec::new();
         if !rows.is_empty() {
@@ -202,25 +259,48 @@ impl Table {
             .enumerate()
             .map(|(at, target)| {
                 // The first takes over the whole lower end of the range.
-                let lower = if at == 0 { directory.lower(position) } else { &target.lower };
+                let lower = if at == 0 {
+                    directory.lower(position)
+                } else {
+                    &target.lower
+                };
                 KeyRange::new(lower, Arc::clone(&target.entry))
             })
             .collect();
-        self.publish(structure, directory.replaced(position..position + 1, ranges));
-        let kept = filled.iter().flat_map(|target| target.old_rows.iter().copied());
+        self.publish(
+            structure,
+            directory.replaced(position..position + 1, ranges),
+        );
+        let kept = filled
+            .iter()
+            .flat_map(|target| target.old_rows.iter().copied());
         entry.place.retire(Forward::new(old_rows, kept, targets));
         drop(latch);
-        Ok(filled.iter().map(|target| target.entry.segment.footprint_bytes()).sum())
+        Ok(filled
+            .iter()
+            .map(|target| target.entry.segment.footprint_bytes())
+            .sum())
     }
 
     /// Copies `rows` into one new segment if they fit well, else cuts them in two.
-    fn place(&self, source: &Source<'_>, rows: &[Placed], filled: &mut Vec<Filled>) -> Result<(), StorageError> {
+    fn place(
+        &self,
+        source: &Source<'_>,
+        rows: &[Placed],
+        filled: &mut Vec<Filled>,
+    ) -> Result<(), StorageError> {
         let (schema, sizes) = (self.segment_schema(), self.store().sizes());
         let heap_bytes = source.heap_bytes_of(rows);
         let mut size = sizes.roomy(schema, rows.len(), heap_bytes);
         // The average may be far from these rows' own: then try the next size.
         while let Some(arena_bytes) = size {
-            if self.fill(source, rows, arena_bytes, heap_bytes.div_ceil(rows.len()), filled)? {
+            if self.fill(
+                source,
+                rows,
+                arena_bytes,
+                heap_bytes.div_ceil(rows.len()),
+                filled,
+            )? {
                 return Ok(());
             }
             size = sizes.above(arena_bytes);
@@ -234,16 +314,22 @@ impl Table {
         if tight > 0 && self.fill(source, rows, sizes.largest(), tight, filled)? {
             return Ok(());
         }
-        Err(StorageError::KeyCrowded { table: self.schema().name.clone() })
+        Err(StorageError::KeyCrowded {
+            table: self.schema().name.clone(),
+        })
     }
 
     /// The position nearest to the middle at which the key changes. Tables without
     /// a key may be cut anywhere.
     fn cut(&self, rows: &[Placed]) -> Option<usize> {
         let middle = rows.len() / 2;
-        let may_cut = |&at: &usize| at > 0 && at < rows.len() && (!self.is_keyed() || rows[at - 1].key != rows[at].key);
+        let may_cut = |&at: &usize| {
+            at > 0 && at < rows.len() && (!self.is_keyed() || rows[at - 1].key != rows[at].key)
+        };
         (0..=middle + 1).find_map(|distance| {
-            Some(middle + distance).filter(may_cut).or_else(|| middle.checked_sub(distance).filter(may_cut))
+            Some(middle + distance)
+                .filter(may_cut)
+                .or_else(|| middle.checked_sub(distance).filter(may_cut))
         })
     }
 
@@ -276,8 +362,10 @@ impl Table {
         {
             let mut latch = entry.latch();
             latch.reserve(old_rows.len(), old_rows.len() * source.heap_bytes)?;
-            let appended =
-                latch.writer.append_rows_from(&old.segment, &old_rows).map_err(|error| self.segment_error(error))?;
+            let appended = latch
+                .writer
+                .append_rows_from(&old.segment, &old_rows)
+                .map_err(|error| self.segment_error(error))?;
             if appended.count as usize != old_rows.len() {
                 return Ok(false);
             }
@@ -285,7 +373,7 @@ impl Table {
             if self.is_keyed()
                 && let Some(last) = rows.iter().rev().find(|row| row.old_row.is_some())
             {
-                latch.raise_key_max(last.key.as_ref());
+                latch.raise_key_max(KeyRef(&last.key));
             }
         }
         entry.add_variable_bytes(old.variable_bytes_of(old_rows.len() as u32));
@@ -293,8 +381,16 @@ impl Table {
             let (begin, end) = entry.segment.stamps(row);
             begin == ABORTED || (end != END_NONE && matches!(Stamp::of(end), Stamp::At(_)))
         };
-        entry.add_dead((0..entry.segment.rows()).filter(|&row| is_dead(row)).count() as u32);
-        filled.push(Filled { lower: rows[0].key.clone(), entry, old_rows });
+        entry.add_dead(
+            (0..entry.segment.rows())
+                .filter(|&row| is_dead(row))
+                .count() as u32,
+        );
+        filled.push(Filled {
+            lower: rows[0].key.clone(),
+            entry,
+            old_rows,
+        });
         Ok(true)
     }
 
@@ -312,17 +408,30 @@ impl Table {
         let rows = incoming.rows - from;
         let heap_bytes = incoming.heap_bytes(self, from..incoming.rows)?;
         let heap_bytes_first = incoming.heap_bytes(self, from..from + 1)?;
-        let so_far = directory.entries().map(|entry| entry.segment.arena_bytes()).sum();
-        let needed = sizes.fitting(self.segment_schema(), rows, heap_bytes).unwrap_or(sizes.largest());
+        let so_far = directory
+            .entries()
+            .map(|entry| entry.segment.arena_bytes())
+            .sum();
+        let needed = sizes
+            .fitting(self.segment_schema(), rows, heap_bytes)
+            .unwrap_or(sizes.largest());
         // Rows before these tell what interning saves; the rows themselves are an
         // upper bound. If trusting them made no room, the row that got none decides.
         let heap_bytes_per_row = match before.filter(|entry| entry.segment.rows() > 0) {
             Some(entry) if trust_average => {
-                let average = entry.segment.heap_used_bytes().div_ceil(entry.segment.rows() as usize);
+                let average = entry
+                    .segment
+                    .heap_used_bytes()
+                    .div_ceil(entry.segment.rows() as usize);
                 average + average / 8
             }
             _ => heap_bytes.div_ceil(rows).max(heap_bytes_first),
         };
         self.open_segment(sizes.at_least(needed.max(so_far)), heap_bytes_per_row, 0)
     }
+}
+
+/// The rows stay where they are, which is no failure of the statement.
+fn put_off(table: &Table, error: &StorageError) {
+    tracing::debug!(table = %table.id(), error = error as &dyn std::error::Error, "vacuum put off");
 }

@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use aerostat_segment::{CompareOp, Key, Literal, Predicate, Selection, VECTOR_ROWS};
+use aerostat_segment::{CompareOp, Key, KeyRef, Literal, Predicate, Selection, VECTOR_ROWS};
 use aerostat_txn::Visibility;
 use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
@@ -48,13 +48,20 @@ pub struct Scan {
 
 impl Scan {
     pub(crate) fn new(view: TableView, spec: ScanSpec) -> Self {
-        debug_assert!(spec.predicates.iter().all(|predicate| view.accepts(predicate)));
+        debug_assert!(
+            spec.predicates
+                .iter()
+                .all(|predicate| view.accepts(predicate))
+        );
         let morsel_rows = match u32::try_from(spec.batch_rows) {
             Ok(rows @ 1..VECTOR_ROWS) => rows,
             _ => VECTOR_ROWS,
         };
-        let point = point_key(&view, &spec.predicates)
-            .and_then(|key| view.directory().route(key.as_ref()).map(|position| (key, position)));
+        let point = point_key(&view, &spec.predicates).and_then(|key| {
+            view.directory()
+                .route(KeyRef(&key))
+                .map(|position| (key, position))
+        });
         let mut morsels = Vec::new();
         let mut morsels_total = 0;
         if point.is_some() {
@@ -90,7 +97,8 @@ impl Scan {
 
     /// Morsels that nobody has claimed yet: an upper bound of the batches to come.
     pub fn morsels_left(&self) -> usize {
-        self.morsels_total.saturating_sub(self.next_morsel.load(Ordering::Relaxed))
+        self.morsels_total
+            .saturating_sub(self.next_morsel.load(Ordering::Relaxed))
     }
 
     /// The next batch, which is never empty; `None` at the end. Any number of
@@ -103,7 +111,8 @@ impl Scan {
             let morsel = self.next_morsel.fetch_add(1, Ordering::Relaxed);
             if morsel >= self.morsels_total {
                 // Keeps the counter from wrapping, however often it is asked.
-                self.next_morsel.store(self.morsels_total, Ordering::Relaxed);
+                self.next_morsel
+                    .store(self.morsels_total, Ordering::Relaxed);
                 break;
             }
             let (entry, mut rows) = match &self.point {
@@ -121,7 +130,10 @@ impl Scan {
 
     fn look_up(&self, position: usize, key: &Key) -> (&Arc<Entry>, Selection) {
         let entry = self.view.directory().entry(position);
-        (entry, Selection::Rows(self.view.find(entry, key.as_ref()).into_iter().collect()))
+        (
+            entry,
+            Selection::Rows(self.view.find(entry, KeyRef(key)).into_iter().collect()),
+        )
     }
 
     /// The visible rows of a morsel, none if the zones rule them all out.
@@ -135,7 +147,9 @@ impl Scan {
         let vector_end = segment.rows().min((vector + 1) * VECTOR_ROWS);
         let first = (vector * VECTOR_ROWS + part * self.morsel_rows).min(vector_end);
         let end = vector_end.min(first + self.morsel_rows);
-        let pruned = |predicate: &Predicate| !predicate.may_match(segment.zone(vector, predicate.attribute()));
+        let pruned = |predicate: &Predicate| {
+            !predicate.may_match(segment.zone(vector, predicate.attribute()))
+        };
         let mut rows = Selection::Rows(Vec::new());
         if first < end && !self.spec.predicates.iter().any(pruned) {
             let snapshot = self.view.snapshot();
@@ -166,7 +180,9 @@ impl Scan {
         let taken = |left: u64| rows.min(usize::try_from(left).unwrap_or(usize::MAX));
         let before = self
             .rows_left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left - taken(left) as u64))
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                Some(left - taken(left) as u64)
+            })
             .expect("the update always gives a value");
         taken(before)
     }
@@ -176,7 +192,13 @@ impl Scan {
             let ids = rows.iter().map(|row| RowId::new(entry.place.no, row).0);
             Arc::new(UInt64Array::from_iter_values(ids)) as ArrayRef
         });
-        gather(&entry.segment, &self.schema, &self.spec.projection, rows, row_ids)
+        gather(
+            &entry.segment,
+            &self.schema,
+            &self.spec.projection,
+            rows,
+            row_ids,
+        )
     }
 }
 
@@ -189,9 +211,11 @@ fn point_key(view: &TableView, predicates: &[Predicate]) -> Option<Key> {
         .iter()
         .map(|&column| {
             predicates.iter().find_map(|predicate| match predicate {
-                Predicate::Compare { attribute, op: CompareOp::Eq, value } if *attribute == column => {
-                    Some(value.clone())
-                }
+                Predicate::Compare {
+                    attribute,
+                    op: CompareOp::Eq,
+                    value,
+                } if *attribute == column => Some(value.clone()),
                 _ => None,
             })
         })

@@ -21,13 +21,17 @@ pub struct TableStatistics {
 
 impl TableStatistics {
     pub(crate) fn of(table: &Table, directory: &Directory) -> Self {
-        let mut all = Self { segments: directory.len() as u64, ..Self::default() };
+        let mut all = Self {
+            segments: directory.len() as u64,
+            ..Self::default()
+        };
         for entry in directory.entries() {
             let live = entry.live();
             all.rows += u64::from(live);
             all.rows_dead += u64::from(entry.dead());
             all.bytes_used += entry.segment.footprint_bytes();
-            all.bytes_raw += u64::from(live) * table.raw_bytes_fixed() + entry.variable_bytes_of(live);
+            all.bytes_raw +=
+                u64::from(live) * table.raw_bytes_fixed() + entry.variable_bytes_of(live);
             all.bytes_reserved += entry.bytes_reserved();
         }
         all

@@ -1,7 +1,7 @@
 //! A table: its schema, its directory, and the way in for rows.
 
 use std::sync::{
-    Arc,
+    Arc, Weak,
     atomic::{AtomicU32, Ordering},
 };
 
@@ -24,6 +24,7 @@ use crate::{
 /// during a rewrite, whose targets nobody else knows yet). No latch is held while
 /// waiting for a transaction.
 pub struct Table {
+    this: Weak<Table>,
     store: Arc<TenantStore>,
     id: TableId,
     schema: Arc<TableSchema>,
@@ -63,12 +64,18 @@ impl Table {
         let segment_schema = SegmentSchema::new(attributes, groups, schema.primary_key.clone())
             .map_err(StorageError::Segment)?;
         let largest = store.sizes().largest();
-        let overhead = segment_schema.arena_bytes_for(2, 0).filter(|bytes| *bytes < largest);
+        let overhead = segment_schema
+            .arena_bytes_for(2, 0)
+            .filter(|bytes| *bytes < largest);
         let row_bytes_fixed = segment_schema.row_bytes_fixed();
         let Some(overhead) = overhead else {
-            return Err(StorageError::RowTooWide { bytes: row_bytes_fixed, bytes_max: largest / 2 });
+            return Err(StorageError::RowTooWide {
+                bytes: row_bytes_fixed,
+                bytes_max: largest / 2,
+            });
         };
-        Ok(Arc::new(Self {
+        Ok(Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
             arrow_schema: schema.arrow(),
             row_bytes_max: row_bytes_fixed + (largest - overhead) / 2,
             segment_schema: Arc::new(segment_schema),
@@ -110,7 +117,11 @@ impl Table {
     /// The key that these values of the key columns make, given in key order.
     /// `None` if there are too many or too few, or one is not of its column's kind.
     pub fn key(&self, values: &[Literal]) -> Option<Key> {
-        if self.is_keyed() { Key::encode(&self.segment_schema, values) } else { None }
+        if self.is_keyed() {
+            Key::encode(&self.segment_schema, values)
+        } else {
+            None
+        }
     }
 
     /// The table as the snapshot sees it.
@@ -128,6 +139,10 @@ impl Table {
     /// Sizes and counts of now.
     pub fn statistics(&self) -> TableStatistics {
         TableStatistics::of(self, &self.directory.load())
+    }
+
+    pub(crate) fn weak(&self) -> Weak<Table> {
+        Weak::clone(&self.this)
     }
 
     pub(crate) fn segment_schema(&self) -> &Arc<SegmentSchema> {
@@ -173,7 +188,10 @@ impl Table {
         heap_bytes_per_row: usize,
         bytes_expected: u64,
     ) -> Result<Arc<Entry>, StorageError> {
-        let mut reservation = self.store.budget().reserve(bytes_expected.min(arena_bytes as u64))?;
+        let mut reservation = self
+            .store
+            .budget()
+            .reserve(bytes_expected.min(arena_bytes as u64))?;
         let no = SegmentNo(self.next_no.fetch_add(1, Ordering::Relaxed));
         let mapping = ArenaSource::allocate(arena_bytes)?;
         let schema = Arc::clone(&self.segment_schema);
@@ -187,12 +205,16 @@ impl Table {
     pub(crate) fn segment_error(&self, error: SegmentError) -> StorageError {
         match error {
             SegmentError::NullValue { attribute } => self.not_null(attribute),
-            SegmentError::ValueTooLong { attribute, bytes, .. } => {
-                StorageError::ValueTooLong { column: self.schema.columns[attribute].name.clone(), bytes }
-            }
-            SegmentError::RowTooWide { bytes, .. } => {
-                StorageError::RowTooWide { bytes, bytes_max: self.row_bytes_max }
-            }
+            SegmentError::ValueTooLong {
+                attribute, bytes, ..
+            } => StorageError::ValueTooLong {
+                column: self.schema.columns[attribute].name.clone(),
+                bytes,
+            },
+            SegmentError::RowTooWide { bytes, .. } => StorageError::RowTooWide {
+                bytes,
+                bytes_max: self.row_bytes_max,
+            },
             other => StorageError::Segment(other),
         }
     }
@@ -207,10 +229,14 @@ impl Table {
     /// Bytes of the fixed-width attributes as the user counts them: without slots
     /// of variable-length values, null bitmaps and versions.
     pub(crate) fn raw_bytes_fixed(&self) -> u64 {
-        let widths = self.schema.columns.iter().map(|column| match column.ty.physical() {
-            Physical::Variable => 0,
-            fixed => fixed.width() as u64,
-        });
+        let widths = self
+            .schema
+            .columns
+            .iter()
+            .map(|column| match column.ty.physical() {
+                Physical::Variable => 0,
+                fixed => fixed.width() as u64,
+            });
         widths.sum()
     }
 }

@@ -22,8 +22,17 @@ impl TenantStore {
         Self::with_arena_sizes(id, budget, ArenaSizes::default())
     }
 
-    pub(crate) fn with_arena_sizes(id: TenantId, budget: Arc<Budget>, sizes: ArenaSizes) -> Arc<Self> {
-        Arc::new(Self { id, txns: TxnManager::new(), budget, sizes })
+    pub(crate) fn with_arena_sizes(
+        id: TenantId,
+        budget: Arc<Budget>,
+        sizes: ArenaSizes,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            txns: TxnManager::new(),
+            budget,
+            sizes,
+        })
     }
 
     /// Which tenant.

@@ -26,7 +26,11 @@ pub struct TableView {
 
 impl TableView {
     pub(crate) fn new(table: Arc<Table>, snapshot: Snapshot, directory: Arc<Directory>) -> Self {
-        Self { table, snapshot, directory }
+        Self {
+            table,
+            snapshot,
+            directory,
+        }
     }
 
     /// The table.
@@ -53,19 +57,27 @@ impl TableView {
     /// The visible row with this key.
     pub fn lookup(&self, key: KeyRef<'_>) -> Option<RowId> {
         let entry = self.directory.entry(self.directory.route(key)?);
-        self.find(entry, key).map(|row| RowId::new(entry.place.no, row))
+        self.find(entry, key)
+            .map(|row| RowId::new(entry.place.no, row))
     }
 
     /// The columns of these rows, in the order of the list.
     ///
     /// # Errors
     /// None at present: frozen and evicted segments, which must be read, will have some.
-    pub fn fetch(&self, row_ids: &[RowId], projection: &[usize]) -> Result<RecordBatch, StorageError> {
+    pub fn fetch(
+        &self,
+        row_ids: &[RowId],
+        projection: &[usize],
+    ) -> Result<RecordBatch, StorageError> {
         let schema = self.projected(projection);
         let batches: Vec<_> = row_ids
             .chunk_by(|a, b| a.segment() == b.segment() && a.row() < b.row())
             .map(|run| {
-                let entry = self.directory.by_no(run[0].segment()).expect("a row id belongs to the view that gave it");
+                let entry = self
+                    .directory
+                    .by_no(run[0].segment())
+                    .expect("a row id belongs to the view that gave it");
                 let rows = Selection::Rows(run.iter().map(|id| id.row()).collect());
                 gather(&entry.segment, &schema, projection, &rows, None)
             })
@@ -87,7 +99,12 @@ impl TableView {
 
     pub(crate) fn projected(&self, projection: &[usize]) -> SchemaRef {
         let schema = self.table.arrow_schema();
-        Arc::new(Schema::new(projection.iter().map(|&at| Arc::clone(&schema.fields()[at])).collect::<Vec<_>>()))
+        Arc::new(Schema::new(
+            projection
+                .iter()
+                .map(|&at| Arc::clone(&schema.fields()[at]))
+                .collect::<Vec<_>>(),
+        ))
     }
 
     /// The visible version with this key in a segment.
@@ -125,7 +142,10 @@ pub(crate) fn gather(
     rows: &Selection,
     extra: Option<ArrayRef>,
 ) -> RecordBatch {
-    let mut columns: Vec<ArrayRef> = projection.iter().map(|&attribute| segment.gather(attribute, rows)).collect();
+    let mut columns: Vec<ArrayRef> = projection
+        .iter()
+        .map(|&attribute| segment.gather(attribute, rows))
+        .collect();
     columns.extend(extra);
     let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
     RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)

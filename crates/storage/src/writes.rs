@@ -1,12 +1,15 @@
 //! The rows a transaction wrote in one table, and stamping them when it ends.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, Weak},
+};
 
 use aerostat_segment::stamp;
 use aerostat_txn::{Outcome, Participant, Transaction};
 use aerostat_types::TxnId;
 
-use crate::{StorageError, directory::Place};
+use crate::{StorageError, Table, directory::Place};
 
 // The segment stores what txn means.
 const _: () = assert!(
@@ -25,15 +28,23 @@ pub(crate) struct Writes<'t> {
     set: WriteSet,
 }
 
-#[derive(Default)]
 struct WriteSet {
+    /// A dropped table has nothing left to stamp.
+    table: Weak<Table>,
     begun: Vec<Rows>,
     ended: Vec<Rows>,
 }
 
 impl<'t> Writes<'t> {
-    pub(crate) fn of(txn: &'t Transaction) -> Self {
-        Self { txn, set: WriteSet::default() }
+    pub(crate) fn of(txn: &'t Transaction, table: &Table) -> Self {
+        Self {
+            txn,
+            set: WriteSet {
+                table: table.weak(),
+                begun: Vec::new(),
+                ended: Vec::new(),
+            },
+        }
     }
 
     /// The stamp of rows the transaction has begun or ended.
@@ -46,17 +57,28 @@ impl<'t> Writes<'t> {
     }
 
     pub(crate) fn check_cancelled(&self) -> Result<(), StorageError> {
-        if self.txn.cancel_token().is_cancelled() { Err(StorageError::Cancelled) } else { Ok(()) }
+        if self.txn.cancel_token().is_cancelled() {
+            Err(StorageError::Cancelled)
+        } else {
+            Ok(())
+        }
     }
 
     /// Waits until another transaction has settled. The caller holds no latch.
     pub(crate) fn wait_for(&self, holder: TxnId) -> Result<(), StorageError> {
-        Ok(self.txn.txns().wait_for(self.me(), holder, &self.txn.cancel_token())?)
+        Ok(self
+            .txn
+            .txns()
+            .wait_for(self.me(), holder, &self.txn.cancel_token())?)
     }
 
     /// The segments written to, some perhaps more than once.
     pub(crate) fn places(&self) -> impl Iterator<Item = &Arc<Place>> {
-        self.set.begun.iter().chain(&self.set.ended).map(|(place, _)| place)
+        self.set
+            .begun
+            .iter()
+            .chain(&self.set.ended)
+            .map(|(place, _)| place)
     }
 
     /// Rows appended with the transaction's stamp.
@@ -72,9 +94,18 @@ impl<'t> Writes<'t> {
 
 impl Drop for Writes<'_> {
     fn drop(&mut self) {
-        let set = std::mem::take(&mut self.set);
-        if !(set.begun.is_empty() && set.ended.is_empty()) {
-            self.txn.enlist(Box::new(set));
+        let WriteSet {
+            table,
+            begun,
+            ended,
+        } = &mut self.set;
+        if !(begun.is_empty() && ended.is_empty()) {
+            let (begun, ended) = (std::mem::take(begun), std::mem::take(ended));
+            self.txn.enlist(Box::new(WriteSet {
+                table: Weak::clone(table),
+                begun,
+                ended,
+            }));
         }
     }
 }
@@ -112,16 +143,18 @@ impl Participant for WriteSet {
         for rows in self.ended {
             settle(rows, Side::End, end);
         }
+        // Rows of a rollback are garbage at once: nobody saw them.
+        if outcome == Outcome::Aborted
+            && let Some(table) = self.table.upgrade()
+        {
+            table.vacuum_aborted();
+        }
     }
 }
 
 /// Overwrites the rows' stamps where they were written and everywhere they were
 /// copied to since: views may still read the retired segments.
 fn settle(rows: Rows, side: Side, value: u64) {
-    let dies = match side {
-        Side::Begin => value == stamp::ABORTED,
-        Side::End => value != stamp::END_NONE,
-    };
     let mut pending = vec![rows];
     while let Some((place, ranges)) = pending.pop() {
         if let Some(entry) = place.entry() {
@@ -129,21 +162,32 @@ fn settle(rows: Rows, side: Side, value: u64) {
             for range in &ranges {
                 match side {
                     Side::Begin => latch.writer.set_begin(range.clone(), value),
-                    Side::End => range.clone().for_each(|row| latch.writer.set_end(row, value)),
+                    Side::End => range
+                        .clone()
+                        .for_each(|row| latch.writer.set_end(row, value)),
                 }
             }
+            // Stamping touches a little memory; that it is in use is a fact by now, so a
+            // budget without room for it learns of it with the next append.
+            let _ = latch.settle_reservation();
             // Asked under the latch: a rewrite that comes later copies final stamps
             // and counts the dead itself, and the copies may be marked by others.
             if place.forward().is_none() {
-                if dies {
-                    entry.add_dead(ranges.iter().map(|range| range.end - range.start).sum());
+                let count = ranges.iter().map(|range| range.end - range.start).sum();
+                match side {
+                    Side::Begin if value == stamp::ABORTED => entry.add_aborted(count),
+                    Side::End if value != stamp::END_NONE => entry.add_dead(count),
+                    _ => {}
                 }
                 continue;
             }
         }
         if let Some(forward) = place.forward() {
-            let mut moved: Vec<(&Arc<Place>, u32)> =
-                ranges.into_iter().flatten().filter_map(|row| forward.get(row)).collect();
+            let mut moved: Vec<(&Arc<Place>, u32)> = ranges
+                .into_iter()
+                .flatten()
+                .filter_map(|row| forward.get(row))
+                .collect();
             moved.sort_unstable_by_key(|(place, row)| (place.no, *row));
             let mut next = Vec::new();
             for (place, row) in moved {

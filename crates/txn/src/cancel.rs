@@ -54,12 +54,17 @@ impl CancelToken {
     }
 
     pub(crate) fn detach(&self, signal: &Arc<Signal>) {
-        self.0.waits.lock().retain(|other| !Arc::ptr_eq(other, signal));
+        self.0
+            .waits
+            .lock()
+            .retain(|other| !Arc::ptr_eq(other, signal));
     }
 }
 
 impl fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CancelToken").field(&self.is_cancelled()).finish()
+        f.debug_tuple("CancelToken")
+            .field(&self.is_cancelled())
+            .finish()
     }
 }

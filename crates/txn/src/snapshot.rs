@@ -63,7 +63,11 @@ impl Snapshot {
                 None => return Visibility::Reread,
             },
         };
-        if ts <= self.0.at { Visibility::Visible } else { Visibility::Hidden }
+        if ts <= self.0.at {
+            Visibility::Visible
+        } else {
+            Visibility::Hidden
+        }
     }
 }
 

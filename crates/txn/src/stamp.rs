@@ -28,7 +28,11 @@ pub enum Stamp {
 impl Stamp {
     /// Takes a raw stamp apart.
     pub const fn of(raw: u64) -> Stamp {
-        if raw & TXN_BIT == 0 { Stamp::At(CommitTs(raw)) } else { Stamp::By(TxnId(raw & !TXN_BIT)) }
+        if raw & TXN_BIT == 0 {
+            Stamp::At(CommitTs(raw))
+        } else {
+            Stamp::By(TxnId(raw & !TXN_BIT))
+        }
     }
 
     /// The raw form.

@@ -7,7 +7,6 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
-    time::Duration,
 };
 
 use aerostat_types::CommitTs;
@@ -41,8 +40,16 @@ impl Participant for Stamper {
         };
         for version in &self.versions {
             (self.pause)();
-            let _ = version.begin.compare_exchange(self.txn, begin, Ordering::AcqRel, Ordering::Relaxed);
-            let _ = version.end.compare_exchange(self.txn, end, Ordering::AcqRel, Ordering::Relaxed);
+            let _ = version.begin.compare_exchange(
+                self.txn,
+                begin,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            let _ =
+                version
+                    .end
+                    .compare_exchange(self.txn, end, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 }
@@ -54,13 +61,23 @@ impl Store {
 
     fn read(&self, snapshot: &Snapshot, key: usize) -> Option<u64> {
         let versions = self.0[key].lock().clone();
-        let seen: Vec<u64> = versions.iter().filter(|version| sees(snapshot, version)).map(|v| v.value).collect();
+        let seen: Vec<u64> = versions
+            .iter()
+            .filter(|version| sees(snapshot, version))
+            .map(|v| v.value)
+            .collect();
         assert!(seen.len() <= 1, "{snapshot:?} sees {seen:?} of key {key}");
         seen.first().copied()
     }
 
     /// Replaces the key's value; says who is in the way if somebody is.
-    fn write(&self, txn: &Transaction, key: usize, value: u64, touched: &mut Vec<Arc<Version>>) -> Result<(), Option<u64>> {
+    fn write(
+        &self,
+        txn: &Transaction,
+        key: usize,
+        value: u64,
+        touched: &mut Vec<Arc<Version>>,
+    ) -> Result<(), Option<u64>> {
         let mut versions = self.0[key].lock();
         let mine = Stamp::By(txn.id()).raw();
         if let Some(current) = versions.iter().find(|v| {
@@ -69,10 +86,15 @@ impl Store {
                 end == END_NONE || matches!(Stamp::of(end), Stamp::By(by) if by != txn.id())
             }
         }) {
-            for stamp in [current.begin.load(Ordering::Acquire), current.end.load(Ordering::Acquire)] {
+            for stamp in [
+                current.begin.load(Ordering::Acquire),
+                current.end.load(Ordering::Acquire),
+            ] {
                 match Stamp::of(stamp) {
                     Stamp::By(by) if by != txn.id() => return Err(Some(by.0)),
-                    Stamp::At(ts) if stamp < ABORTED && ts > txn.snapshot().at() => return Err(None),
+                    Stamp::At(ts) if stamp < ABORTED && ts > txn.snapshot().at() => {
+                        return Err(None);
+                    }
                     _ => {}
                 }
             }
@@ -84,7 +106,11 @@ impl Store {
         }) {
             return Err(None);
         }
-        let version = Arc::new(Version { value, begin: AtomicU64::new(mine), end: AtomicU64::new(END_NONE) });
+        let version = Arc::new(Version {
+            value,
+            begin: AtomicU64::new(mine),
+            end: AtomicU64::new(END_NONE),
+        });
         touched.push(Arc::clone(&version));
         versions.push(version);
         Ok(())
@@ -93,7 +119,10 @@ impl Store {
 
 fn sees(snapshot: &Snapshot, version: &Version) -> bool {
     loop {
-        let (begin, end) = (version.begin.load(Ordering::Acquire), version.end.load(Ordering::Acquire));
+        let (begin, end) = (
+            version.begin.load(Ordering::Acquire),
+            version.end.load(Ordering::Acquire),
+        );
         match snapshot.sees(begin, end) {
             Visibility::Visible => return true,
             Visibility::Hidden => return false,
@@ -103,18 +132,29 @@ fn sees(snapshot: &Snapshot, version: &Version) -> bool {
 }
 
 fn enlist(txn: &Transaction, versions: Vec<Arc<Version>>, pause: impl FnMut() + Send + 'static) {
-    let stamper = Stamper { txn: Stamp::By(txn.id()).raw(), versions, pause: Box::new(pause) };
+    let stamper = Stamper {
+        txn: Stamp::By(txn.id()).raw(),
+        versions,
+        pause: Box::new(pause),
+    };
     txn.enlist(Box::new(stamper));
 }
 
 const KEYS: usize = 4;
+
+/// An unfinished transaction, the versions it stamped, and what it wrote.
+type Open = (Transaction, Vec<Arc<Version>>, BTreeMap<usize, u64>);
 
 /// Checks every registered snapshot against the state the model has for it.
 fn check(store: &Store, snapshots: &[Snapshot], states: &[BTreeMap<usize, u64>], context: &str) {
     for snapshot in snapshots {
         let expected = &states[usize::try_from(snapshot.at().0).unwrap()];
         for key in 0..KEYS {
-            assert_eq!(store.read(snapshot, key), expected.get(&key).copied(), "{context}: {snapshot:?}, key {key}");
+            assert_eq!(
+                store.read(snapshot, key),
+                expected.get(&key).copied(),
+                "{context}: {snapshot:?}, key {key}"
+            );
         }
     }
 }
@@ -129,7 +169,7 @@ fn every_snapshot_reads_one_state_of_the_serial_model() {
         let txns = TxnManager::new();
         let store = Store::new(KEYS);
         let mut states = vec![BTreeMap::new()];
-        let mut open: Vec<(Transaction, Vec<Arc<Version>>, BTreeMap<usize, u64>)> = Vec::new();
+        let mut open: Vec<Open> = Vec::new();
         let mut snapshots: Vec<Snapshot> = Vec::new();
         for step in 0..80 {
             let context = format!("seed {seed}, step {step}");
@@ -148,7 +188,8 @@ fn every_snapshot_reads_one_state_of_the_serial_model() {
                     }
                 }
                 _ if !open.is_empty() => {
-                    let (txn, touched, changes) = open.swap_remove(random.random_range(0..open.len()));
+                    let (txn, touched, changes) =
+                        open.swap_remove(random.random_range(0..open.len()));
                     let commits = random.random_bool(0.7);
                     let mut after = states.last().unwrap().clone();
                     after.extend(changes);
@@ -156,7 +197,8 @@ fn every_snapshot_reads_one_state_of_the_serial_model() {
                     if commits {
                         expected.push(after.clone());
                     }
-                    let (held, inner, manager) = (snapshots.clone(), Arc::clone(&store), Arc::clone(&txns));
+                    let (held, inner, manager) =
+                        (snapshots.clone(), Arc::clone(&store), Arc::clone(&txns));
                     let wrote = !touched.is_empty();
                     if wrote {
                         enlist(&txn, touched, move || {
@@ -177,10 +219,27 @@ fn every_snapshot_reads_one_state_of_the_serial_model() {
                 }
                 _ => {}
             }
-            assert_eq!(txns.last_commit().0 as usize, states.len() - 1, "seed {seed}, step {step}");
-            check(&store, &snapshots, &states, &format!("seed {seed}, step {step}"));
-            let oldest = snapshots.iter().chain(open.iter().map(|(txn, ..)| txn.snapshot())).map(Snapshot::at).min();
-            assert_eq!(txns.horizon(), oldest.unwrap_or(txns.last_commit()), "seed {seed}, step {step}");
+            assert_eq!(
+                txns.last_commit().0 as usize,
+                states.len() - 1,
+                "seed {seed}, step {step}"
+            );
+            check(
+                &store,
+                &snapshots,
+                &states,
+                &format!("seed {seed}, step {step}"),
+            );
+            let oldest = snapshots
+                .iter()
+                .chain(open.iter().map(|(txn, ..)| txn.snapshot()))
+                .map(Snapshot::at)
+                .min();
+            assert_eq!(
+                txns.horizon(),
+                oldest.unwrap_or(txns.last_commit()),
+                "seed {seed}, step {step}"
+            );
             check_garbage(&txns, &store, &snapshots);
         }
     }
@@ -191,9 +250,17 @@ fn check_garbage(txns: &Arc<TxnManager>, store: &Store, snapshots: &[Snapshot]) 
     let live = txns.live_snapshots();
     let newest = txns.snapshot();
     for version in store.0.iter().flat_map(|versions| versions.lock().clone()) {
-        let (begin, end) = (version.begin.load(Ordering::Acquire), version.end.load(Ordering::Acquire));
+        let (begin, end) = (
+            version.begin.load(Ordering::Acquire),
+            version.end.load(Ordering::Acquire),
+        );
         if live.is_garbage(begin, end) {
-            assert!(!snapshots.iter().chain([&newest]).any(|snapshot| sees(snapshot, &version)));
+            assert!(
+                !snapshots
+                    .iter()
+                    .chain([&newest])
+                    .any(|snapshot| sees(snapshot, &version))
+            );
         }
     }
 }
@@ -226,7 +293,10 @@ fn a_reader_never_sees_half_a_commit() {
                     let mut touched = Vec::new();
                     let mut wrote = true;
                     for (key, sign) in [(pair[0], 1), (pair[1], -1)] {
-                        let value = store.read(txn.snapshot(), key).unwrap().wrapping_add_signed(sign * amount);
+                        let value = store
+                            .read(txn.snapshot(), key)
+                            .unwrap()
+                            .wrapping_add_signed(sign * amount);
                         wrote &= store.write(&txn, key, value, &mut touched).is_ok();
                     }
                     enlist(&txn, touched, thread::yield_now);
@@ -241,7 +311,9 @@ fn a_reader_never_sees_half_a_commit() {
             scope.spawn(|| {
                 while !stop.load(Ordering::Acquire) {
                     let snapshot = txns.snapshot();
-                    let sum = (0..KEYS).map(|key| store.read(&snapshot, key).unwrap()).fold(0, u64::wrapping_add);
+                    let sum = (0..KEYS)
+                        .map(|key| store.read(&snapshot, key).unwrap())
+                        .fold(0, u64::wrapping_add);
                     assert_eq!(sum, TOTAL * KEYS as u64, "at {snapshot:?}");
                 }
             });
@@ -259,20 +331,14 @@ fn a_circle_of_waits_ends_with_the_newcomer_giving_way() {
     thread::scope(|scope| {
         let first = scope.spawn(|| txns.wait_for(ids[0], ids[1], &never));
         let second = scope.spawn(|| txns.wait_for(ids[1], ids[2], &never));
-        // Whenever the two edges stand, the third closes the circle; before that it
-        // would wait, so a watchdog ends a wait that is no deadlock yet.
-        loop {
-            let soon = CancelToken::new();
-            let watchdog = soon.clone();
-            scope.spawn(move || {
-                thread::sleep(Duration::from_millis(20));
-                watchdog.cancel();
-            });
-            match txns.wait_for(ids[2], ids[0], &soon) {
-                Err(WaitError::Deadlock) => break,
-                other => assert_eq!(other, Err(WaitError::Cancelled)),
-            }
+        while txns.waiting() < 2 {
+            thread::yield_now();
         }
+        assert_eq!(
+            txns.wait_for(ids[2], ids[0], &never),
+            Err(WaitError::Deadlock)
+        );
+        assert_eq!(txns.waiting(), 2, "the others go on waiting");
         three.rollback();
         assert_eq!(second.join().unwrap(), Ok(()));
         two.commit().unwrap();
@@ -289,12 +355,17 @@ fn a_cancelled_transaction_neither_waits_nor_commits() {
     let token = waiter.cancel_token();
     let result = thread::scope(|scope| {
         let wait = scope.spawn(|| txns.wait_for(waiter.id(), holder.id(), &token));
-        thread::sleep(Duration::from_millis(5));
+        while txns.waiting() < 1 {
+            thread::yield_now();
+        }
         token.clone().cancel();
         wait.join().unwrap()
     });
     assert_eq!(result, Err(WaitError::Cancelled));
-    assert_eq!(txns.wait_for(waiter.id(), holder.id(), &token), Err(WaitError::Cancelled));
+    assert_eq!(
+        txns.wait_for(waiter.id(), holder.id(), &token),
+        Err(WaitError::Cancelled)
+    );
     let outcome = Arc::new(Mutex::new(None));
     struct Record(Arc<Mutex<Option<Outcome>>>);
     impl Participant for Record {

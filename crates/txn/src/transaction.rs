@@ -124,6 +124,9 @@ impl Drop for Transaction {
 
 impl fmt::Debug for Transaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transaction").field("id", &self.id).field("snapshot", &self.snapshot).finish_non_exhaustive()
+        f.debug_struct("Transaction")
+            .field("id", &self.id)
+            .field("snapshot", &self.snapshot)
+            .finish_non_exhaustive()
     }
 }

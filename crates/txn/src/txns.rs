@@ -74,7 +74,10 @@ impl TxnManager {
     /// versions ended at or before it are garbage.
     pub fn horizon(&self) -> CommitTs {
         let order = self.order.lock();
-        order.snapshots.first_key_value().map_or(order.last_commit, |(at, _)| *at)
+        order
+            .snapshots
+            .first_key_value()
+            .map_or(order.last_commit, |(at, _)| *at)
     }
 
     /// All registered snapshots, for a finer decision than [`Self::horizon`].
@@ -94,7 +97,12 @@ impl TxnManager {
     /// # Errors
     /// [`WaitError::Deadlock`] if `holder` waits for `me`, [`WaitError::Cancelled`]
     /// if the token is cancelled before or meanwhile.
-    pub fn wait_for(&self, me: TxnId, holder: TxnId, cancel: &CancelToken) -> Result<(), WaitError> {
+    pub fn wait_for(
+        &self,
+        me: TxnId,
+        holder: TxnId,
+        cancel: &CancelToken,
+    ) -> Result<(), WaitError> {
         assert_ne!(me, holder, "a transaction waits for itself");
         let signal = {
             let mut order = self.order.lock();
@@ -108,6 +116,12 @@ impl TxnManager {
         cancel.detach(&signal);
         self.order.lock().waits.remove(me, &signal);
         result
+    }
+
+    /// How many threads wait.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.order.lock().waits.len()
     }
 
     pub(crate) fn state(&self, id: TxnId) -> Option<TxnState> {
@@ -138,7 +152,10 @@ impl TxnManager {
 
     pub(crate) fn unregister(&self, at: CommitTs) {
         let mut order = self.order.lock();
-        let count = order.snapshots.get_mut(&at).expect("a snapshot is registered until its last clone is dropped");
+        let count = order
+            .snapshots
+            .get_mut(&at)
+            .expect("a snapshot is registered until its last clone is dropped");
         *count -= 1;
         if *count == 0 {
             order.snapshots.remove(&at);
@@ -152,6 +169,10 @@ impl TxnManager {
 
     fn set_state(&self, id: TxnId, state: TxnState) {
         let before = self.states.write().insert(id, state);
-        assert_eq!(before, Some(TxnState::Active), "transaction {id} ended twice");
+        assert_eq!(
+            before,
+            Some(TxnState::Active),
+            "transaction {id} ended twice"
+        );
     }
 }

@@ -74,7 +74,10 @@ impl WaitGraph {
             return Err(WaitError::Deadlock);
         }
         let signal = Arc::new(Signal::default());
-        self.edges.entry(waiter).or_default().push(Edge { holder, signal: Arc::clone(&signal) });
+        self.edges.entry(waiter).or_default().push(Edge {
+            holder,
+            signal: Arc::clone(&signal),
+        });
         Ok(signal)
     }
 
@@ -96,6 +99,11 @@ impl WaitGraph {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.edges.values().map(Vec::len).sum()
+    }
+
     /// Whether `to` can be reached from `from`.
     fn reaches(&self, from: TxnId, to: TxnId) -> bool {
         let mut pending = vec![from];
@@ -106,7 +114,13 @@ impl WaitGraph {
             }
             if !seen.contains(&at) {
                 seen.push(at);
-                pending.extend(self.edges.get(&at).into_iter().flatten().map(|edge| edge.holder));
+                pending.extend(
+                    self.edges
+                        .get(&at)
+                        .into_iter()
+                        .flatten()
+                        .map(|edge| edge.holder),
+                );
             }
         }
         false

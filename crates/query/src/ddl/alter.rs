@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
-    Actor, CommandResult,
+    Actor, CommandResult, Found, RoleExists,
     dependency::Dependencies,
     drop::shown,
     names::{Place, QualifiedName, is_system_schema},
@@ -19,7 +19,7 @@ use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
         CatalogState, Relation,
-        node::{Database, NodeRecord},
+        node::Database,
         undefined_schema,
     },
     utility::{RelationChange, SchemaObject},
@@ -28,19 +28,19 @@ use crate::{
 pub(super) fn execute(
     database: &Database,
     actor: &Actor,
-    node: &NodeRecord,
     object: SchemaObject,
     name: &QualifiedName,
     if_exists: bool,
     change: &RelationChange,
+    role_exists: RoleExists<'_>,
 ) -> Result<CommandResult, SqlError> {
     let mut catalog = database.catalog.change();
     let state = &mut catalog.state;
     let done = CommandResult::new(format!("ALTER {}", object.word().to_uppercase()));
     if object == SchemaObject::Schema {
-        alter_schema(state, actor, node, &name.name, change)?;
+        alter_schema(state, actor, &name.name, change, role_exists)?;
     } else {
-        let Some((place, relation)) = actor.find(state, name)? else {
+        let Some(Found { place, relation }) = actor.find(state, name)? else {
             let error = crate::catalog::undefined_relation(&name.to_string());
             if !if_exists {
                 return Err(error);
@@ -56,7 +56,7 @@ pub(super) fn execute(
             return Err(SqlError::new(ErrorKind::WrongObjectType, format!("\"{}\" is not a view", name.name)));
         }
         actor.require_ownership(relation)?;
-        alter_relation(state, actor, node, &place, change)?;
+        alter_relation(state, actor, &place, change, role_exists)?;
     }
     catalog.publish();
     Ok(done)
@@ -65,13 +65,13 @@ pub(super) fn execute(
 fn alter_relation(
     state: &mut CatalogState,
     actor: &Actor,
-    node: &NodeRecord,
     place: &Place,
     change: &RelationChange,
+    role_exists: RoleExists<'_>,
 ) -> Result<(), SqlError> {
     match change {
-        RelationChange::Owner(word) => {
-            let owner = actor.new_owner(node, word)?;
+        RelationChange::Owner(owner) => {
+            let owner = actor.new_owner(owner, role_exists)?;
             relation_mut(state, place)?.set_owner(&owner);
             Ok(())
         }
@@ -185,17 +185,17 @@ fn rename_column(
 fn alter_schema(
     state: &mut CatalogState,
     actor: &Actor,
-    node: &NodeRecord,
     name: &str,
     change: &RelationChange,
+    role_exists: RoleExists<'_>,
 ) -> Result<(), SqlError> {
     if is_system_schema(name) {
         return Err(not_owner("schema", name));
     }
     actor.require_schema_ownership(state.schema_mut(name)?)?;
     match change {
-        RelationChange::Owner(word) => {
-            state.schema_mut(name)?.owner = actor.new_owner(node, word)?;
+        RelationChange::Owner(owner) => {
+            state.schema_mut(name)?.owner = actor.new_owner(owner, role_exists)?;
             Ok(())
         }
         RelationChange::Rename(to) => rename_schema(state, actor, name, to),

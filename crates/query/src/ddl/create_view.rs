@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{self, CreateTableOptions};
 use super::{
     Actor, CommandResult, PlanColumns,
     alter::check_free,
-    create_table::check_columns,
+    definition::check_columns,
     dependency::{Dependencies, qualify_query},
     names::{self, Place, QualifiedName},
 };

@@ -11,7 +11,7 @@ use std::{
 
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
-    ast::{Ident, ObjectName, ObjectNamePart, Query, Statement, VisitMut, VisitorMut},
+    ast::{Ident, ObjectName, ObjectNamePart, Query, Statement, VisitMut, VisitorMut, With},
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
@@ -32,7 +32,7 @@ const NESTING_MAX: usize = 256;
 /// # Errors
 /// A qualified name's schema is not there or may not be used.
 pub fn qualify_query(state: &CatalogState, actor: &Actor, query: &mut Query) -> Result<BTreeSet<Place>, SqlError> {
-    let mut visitor = Qualifier { state, actor: Some(actor), ctes: Vec::new(), found: BTreeSet::new() };
+    let mut visitor = Qualifier { state, actor: Some(actor), ctes: Vec::new(), withs: Vec::new(), found: BTreeSet::new() };
     match query.visit(&mut visitor) {
         ControlFlow::Continue(()) => Ok(visitor.found),
         ControlFlow::Break(error) => Err(*error),
@@ -53,7 +53,7 @@ pub fn relations_in(state: &CatalogState, query: &str) -> Result<BTreeSet<Place>
     let Statement::Query(mut query) = statement else {
         return Err(defect("it is no query".to_owned()));
     };
-    let mut visitor = Qualifier { state, actor: None, ctes: Vec::new(), found: BTreeSet::new() };
+    let mut visitor = Qualifier { state, actor: None, ctes: Vec::new(), withs: Vec::new(), found: BTreeSet::new() };
     match query.visit(&mut visitor) {
         ControlFlow::Continue(()) => Ok(visitor.found),
         ControlFlow::Break(error) => Err(*error),
@@ -66,6 +66,8 @@ struct Qualifier<'a> {
     actor: Option<&'a Actor>,
     /// Names of common table expressions in scope.
     ctes: Vec<String>,
+    /// WITH clauses of the queries being visited, taken out until they are left.
+    withs: Vec<Option<With>>,
     found: BTreeSet<Place>,
 }
 
@@ -80,7 +82,7 @@ impl Qualifier<'_> {
         }
         let place = match (self.actor, &name.schema) {
             (_, Some(schema)) if names::is_system_schema(schema) => None,
-            (Some(actor), _) => actor.find(self.state, &name)?.map(|(place, _)| place),
+            (Some(actor), _) => actor.find(self.state, &name)?.map(|found| found.place),
             (None, Some(schema)) => Some(Place { schema: schema.clone(), name: name.name.clone() }),
             (None, None) => None,
         };
@@ -103,23 +105,29 @@ fn object_name(place: &Place) -> ObjectName {
 impl VisitorMut for Qualifier<'_> {
     type Break = Box<SqlError>;
 
+    /// Takes the common table expressions out and visits them here, each with
+    /// those before it in scope, and those of a recursive WITH with all.
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
-        let Some(with) = &mut query.with else {
-            return ControlFlow::Continue(());
-        };
-        for cte in &mut with.cte_tables {
-            // The name of a common table expression that is not recursive is
-            // not in scope within it. It is visited again as part of the query,
-            // and then holds qualified names alone.
-            if !with.recursive {
-                cte.visit(self)?;
+        let mut with = query.with.take();
+        if let Some(with) = &mut with {
+            let names: Vec<_> =
+                with.cte_tables.iter().map(|cte| names::fold(&cte.alias.name, &mut Vec::new())).collect();
+            if with.recursive {
+                self.ctes.extend(names.iter().cloned());
             }
-            self.ctes.push(names::fold(&cte.alias.name, &mut Vec::new()));
+            for (cte, name) in with.cte_tables.iter_mut().zip(names) {
+                cte.visit(self)?;
+                if !with.recursive {
+                    self.ctes.push(name);
+                }
+            }
         }
+        self.withs.push(with);
         ControlFlow::Continue(())
     }
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
+        query.with = self.withs.pop().flatten();
         let count = query.with.as_ref().map_or(0, |with| with.cte_tables.len());
         self.ctes.truncate(self.ctes.len().saturating_sub(count));
         ControlFlow::Continue(())

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use aerostat_types::{ErrorKind, SqlError, TableId};
 
 use super::{
-    Actor, CommandResult,
+    Actor, CommandResult, Found,
     dependency::Dependencies,
     names::{Place, QualifiedName, is_system_schema},
     privilege::relation_mut,
@@ -87,7 +87,7 @@ impl Targets {
         name: &QualifiedName,
     ) -> Result<(), SqlError> {
         let word = kind.word();
-        let (place, relation) = actor.find(state, name)?.ok_or_else(|| {
+        let Found { place, relation } = actor.find(state, name)?.ok_or_else(|| {
             SqlError::new(ErrorKind::UndefinedTable, format!("{word} \"{name}\" does not exist"))
         })?;
         if relation.kind() != word {
@@ -193,7 +193,7 @@ fn listed(lines: impl ExactSizeIterator<Item = String>) -> String {
 pub(super) fn shown(state: &CatalogState, actor: &Actor, place: &Place) -> String {
     let bare = QualifiedName { database: None, schema: None, name: place.name.clone() };
     match actor.find(state, &bare) {
-        Ok(Some((found, _))) if found == *place => place.name.clone(),
+        Ok(Some(found)) if found.place == *place => place.name.clone(),
         _ => format!("{}.{}", place.schema, place.name),
     }
 }
@@ -206,7 +206,7 @@ pub(super) fn truncate(
     let mut change = database.catalog.change();
     let mut emptied = Vec::with_capacity(names.len());
     for name in names {
-        let (place, relation) = actor.resolve(&change.state, name)?;
+        let Found { place, relation } = actor.resolve(&change.state, name)?;
         let Relation::Table(entry) = relation else {
             return Err(SqlError::new(
                 ErrorKind::WrongObjectType,

@@ -33,6 +33,7 @@
 mod alter;
 mod create_table;
 mod create_view;
+mod definition;
 mod dependency;
 mod drop;
 pub mod names;
@@ -45,13 +46,14 @@ mod tests;
 use aerostat_types::{Column, SqlError, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
-use crate::{api::Notice, catalog::node::{Database, NodeRecord}, utility::SchemaCommand};
+use crate::{api::Notice, catalog::node::Database, utility::SchemaCommand};
 
 pub use create_table::{CreatedTable, DefaultLayout, PendingTable, create_table, create_table_as};
 pub use create_view::create_view;
 pub use dependency::{qualify_query, relations_in};
-pub use names::QualifiedName;
+pub use names::{Found, Place, QualifiedName};
 pub use privilege::{comment, grant};
+pub(crate) use privilege::{belongings, denied, grantee_names, rename_role, toggle};
 pub use sql_type::sql_type;
 
 /// What a statement without rows came to.
@@ -120,26 +122,29 @@ pub trait PlanColumns {
     fn plan_columns(&self, query: &ast::Query) -> Result<Vec<Column>, SqlError>;
 }
 
-/// Runs a schema statement. `node` is asked whether roles exist.
+/// Whether the node has a role of this name. [`crate::admin::Node::has_role`] knows.
+pub type RoleExists<'a> = &'a dyn Fn(&str) -> bool;
+
+/// Runs a schema statement.
 ///
 /// # Errors
 /// As PostgreSQL: names that are there or not there, rights, dependants.
 pub fn execute(
     database: &Database,
     actor: &Actor,
-    node: &NodeRecord,
     command: &SchemaCommand,
+    role_exists: RoleExists<'_>,
 ) -> Result<CommandResult, SqlError> {
     match command {
         SchemaCommand::CreateSchema { name, owner, if_not_exists } => {
-            schema::create(database, actor, node, name.as_deref(), owner.as_deref(), *if_not_exists)
+            schema::create(database, actor, name.as_deref(), owner.as_ref(), *if_not_exists, role_exists)
         }
         SchemaCommand::Truncate { tables } => drop::truncate(database, actor, tables),
         SchemaCommand::Drop { kind, names, if_exists, cascade } => {
             drop::execute(database, actor, *kind, names, *if_exists, *cascade)
         }
         SchemaCommand::Alter { object, name, if_exists, change } => {
-            alter::execute(database, actor, node, *object, name, *if_exists, change)
+            alter::execute(database, actor, *object, name, *if_exists, change, role_exists)
         }
     }
 }

@@ -146,6 +146,15 @@ pub fn is_system_schema(name: &str) -> bool {
     matches!(name, PG_CATALOG | INFORMATION_SCHEMA | AEROSTAT)
 }
 
+/// A relation that a name led to.
+#[derive(Clone)]
+pub struct Found<'s> {
+    /// Where it stands.
+    pub place: Place,
+    /// The relation.
+    pub relation: &'s Relation,
+}
+
 /// Where a relation stands: the names of its schema and of itself in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
@@ -171,7 +180,7 @@ impl Actor {
         &self,
         state: &'s CatalogState,
         name: &QualifiedName,
-    ) -> Result<(Place, &'s Relation), SqlError> {
+    ) -> Result<Found<'s>, SqlError> {
         match self.find(state, name)? {
             Some(found) => Ok(found),
             None => Err(undefined_relation(&name.to_string())),
@@ -186,7 +195,7 @@ impl Actor {
         &self,
         state: &'s CatalogState,
         name: &QualifiedName,
-    ) -> Result<Option<(Place, &'s Relation)>, SqlError> {
+    ) -> Result<Option<Found<'s>>, SqlError> {
         self.require_this_database(name)?;
         if let Some(schema) = &name.schema {
             if is_system_schema(schema) {
@@ -246,9 +255,9 @@ impl Actor {
     }
 }
 
-fn found_in<'s>(entry: &'s SchemaEntry, name: &str) -> Option<(Place, &'s Relation)> {
+fn found_in<'s>(entry: &'s SchemaEntry, name: &str) -> Option<Found<'s>> {
     let relation = entry.relations.get(name)?;
-    Some((Place { schema: entry.name.clone(), name: name.to_owned() }, relation))
+    Some(Found { place: Place { schema: entry.name.clone(), name: name.to_owned() }, relation })
 }
 
 #[cfg(test)]

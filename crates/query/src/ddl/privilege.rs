@@ -5,16 +5,16 @@ use std::{collections::BTreeMap, sync::Arc};
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
-    Actor, CommandResult,
+    Actor, CommandResult, Found, RoleExists,
     names::{Place, QualifiedName, is_system_schema},
 };
 use crate::{
     catalog::{
         CatalogState, Grant, PUBLIC, Privilege, Relation, SchemaEntry, SchemaGrant, SchemaPrivilege,
-        node::{Database, NodeRecord},
+        node::Database,
         undefined_schema,
     },
-    utility::{CommentStatement, CommentTarget, GrantStatement, GrantTarget, Grantee},
+    utility::{CommentStatement, CommentTarget, GrantStatement, GrantTarget, Grantee, RoleName},
 };
 
 /// The role that stands for everyone in grants; no role can have this name.
@@ -84,10 +84,10 @@ impl Actor {
         if self.owns_schema(schema) { Ok(()) } else { Err(not_owner("schema", &schema.name)) }
     }
 
-    /// The role that a word in OWNER TO or AUTHORIZATION names, which the actor may give things to.
-    pub(super) fn new_owner(&self, node: &NodeRecord, word: &str) -> Result<String, SqlError> {
-        let owner = if matches!(word, "CURRENT_USER" | "CURRENT_ROLE" | "SESSION_USER") { &self.role } else { word };
-        require_role(node, owner)?;
+    /// The role that OWNER TO or AUTHORIZATION names, which the actor may give things to.
+    pub(crate) fn new_owner(&self, owner: &RoleName, role_exists: RoleExists<'_>) -> Result<String, SqlError> {
+        let owner = owner.of(&self.role);
+        require_role(owner, role_exists)?;
         if self.owns(owner) {
             return Ok(owner.to_owned());
         }
@@ -110,8 +110,8 @@ pub(crate) fn not_owner(kind: &str, name: &str) -> SqlError {
 
 /// # Errors
 /// The node has no such role: `role "r" does not exist`.
-pub(crate) fn require_role(node: &NodeRecord, name: &str) -> Result<(), SqlError> {
-    if node.roles.contains_key(name) {
+pub(crate) fn require_role(name: &str, role_exists: RoleExists<'_>) -> Result<(), SqlError> {
+    if role_exists(name) {
         return Ok(());
     }
     Err(SqlError::new(ErrorKind::UndefinedObject, format!("role \"{name}\" does not exist")))
@@ -121,11 +121,17 @@ pub(crate) fn require_role(node: &NodeRecord, name: &str) -> Result<(), SqlError
 ///
 /// # Errors
 /// There is no such role.
-pub(crate) fn grantee_names(node: &NodeRecord, role: &str, grantees: &[Grantee]) -> Result<Vec<String>, SqlError> {
+pub(crate) fn grantee_names(
+    role: &str,
+    grantees: &[Grantee],
+    role_exists: RoleExists<'_>,
+) -> Result<Vec<String>, SqlError> {
     let name = |grantee: &Grantee| match grantee {
         Grantee::Public => Ok(EVERYONE.to_owned()),
-        Grantee::CurrentUser => Ok(role.to_owned()),
-        Grantee::Role(name) => require_role(node, name).map(|()| name.clone()),
+        Grantee::Role(name) => {
+            let name = name.of(role);
+            require_role(name, role_exists).map(|()| name.to_owned())
+        }
     };
     grantees.iter().map(name).collect()
 }
@@ -137,17 +143,17 @@ pub(crate) fn grantee_names(node: &NodeRecord, role: &str, grantees: &[Grantee])
 pub fn grant(
     database: &Database,
     actor: &Actor,
-    node: &NodeRecord,
     statement: &GrantStatement,
+    role_exists: RoleExists<'_>,
 ) -> Result<CommandResult, SqlError> {
-    let grantees = grantee_names(node, &actor.role, &statement.grantees)?;
+    let grantees = grantee_names(&actor.role, &statement.grantees, role_exists)?;
     let mut change = database.catalog.change();
     let state = &mut change.state;
     match &statement.target {
         GrantTarget::Relations { privileges, names } => {
             let places = names
                 .iter()
-                .map(|name| actor.resolve(state, name).map(|(place, _)| place))
+                .map(|name| actor.resolve(state, name).map(|found| found.place))
                 .collect::<Result<Vec<_>, _>>()?;
             grant_relations(state, actor, statement.grant, &places, privileges, &grantees)?;
         }
@@ -356,7 +362,7 @@ fn owned<'s>(
     name: &QualifiedName,
     kind: Option<&str>,
 ) -> Result<&'s mut Relation, SqlError> {
-    let (place, relation) = actor.resolve(state, name)?;
+    let Found { place, relation } = actor.resolve(state, name)?;
     if let Some(kind) = kind.filter(|kind| *kind != relation.kind()) {
         return Err(SqlError::new(
             ErrorKind::WrongObjectType,

@@ -4,25 +4,23 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{Actor, CommandResult, names::is_system_schema, privilege::denied};
+use super::{Actor, CommandResult, RoleExists, names::is_system_schema, privilege::denied};
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{
-        SchemaEntry,
-        node::{Database, NodeRecord},
-    },
+    catalog::{SchemaEntry, node::Database},
+    utility::RoleName,
 };
 
 pub(super) fn create(
     database: &Database,
     actor: &Actor,
-    node: &NodeRecord,
     name: Option<&str>,
-    owner: Option<&str>,
+    owner: Option<&RoleName>,
     if_not_exists: bool,
+    role_exists: RoleExists<'_>,
 ) -> Result<CommandResult, SqlError> {
     let owner = match owner {
-        Some(word) => actor.new_owner(node, word)?,
+        Some(owner) => actor.new_owner(owner, role_exists)?,
         None => actor.role.clone(),
     };
     let name = name.unwrap_or(&owner);

@@ -24,7 +24,7 @@ use arrow::datatypes::{
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    BinaryExpr, ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 use crate::semantics::{no_operator_for, raise};
@@ -51,23 +51,19 @@ impl Arithmetic {
         Arc::new(ScalarUDF::new_from_impl(Arithmetic { op, signature }))
     }
 
-    /// The operator this function stands for.
-    pub(crate) fn operator(&self) -> Operator {
-        self.op
-    }
 }
 
-/// `left op right` for numbers, checked. `None` for operators that are no arithmetic.
-pub(crate) fn call(op: Operator, left: Expr, right: Expr) -> Option<Expr> {
+/// `left op right` for numbers, checked. Other operators stay as they are.
+pub(crate) fn call(op: Operator, left: Expr, right: Expr) -> Expr {
     let function = match op {
         Operator::Plus => &ADD,
         Operator::Minus => &SUBTRACT,
         Operator::Multiply => &MULTIPLY,
         Operator::Divide => &DIVIDE,
         Operator::Modulo => &REMAINDER,
-        _ => return None,
+        _ => return Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right))),
     };
-    Some(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), vec![left, right])))
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), vec![left, right]))
 }
 
 /// `- operand` for integers, checked.
@@ -157,6 +153,24 @@ fn two<'a, T>(args: &'a [T]) -> Result<(&'a T, &'a T)> {
         [left, right] => Ok((left, right)),
         _ => Err(raise(ErrorKind::Internal, "an operator takes two operands")),
     }
+}
+
+/// The type of `left op right`, for types that have it; the left type otherwise.
+pub(crate) fn result_type(op: Operator, left: &DataType, right: &DataType) -> DataType {
+    resolve(op, left, right).map_or_else(|_| left.clone(), |types| types.result)
+}
+
+/// Evaluates `left op right` for operands of types that need no conversion.
+pub(crate) fn evaluate(op: Operator, left: ColumnarValue, right: ColumnarValue, rows: usize) -> Result<ColumnarValue> {
+    let result = resolve(op, &left.data_type(), &right.data_type())?.result;
+    let field = |data_type| Arc::new(Field::new("", data_type, true));
+    Arithmetic { op, signature: Signature::user_defined(Volatility::Immutable) }.invoke_with_args(ScalarFunctionArgs {
+        arg_fields: vec![field(left.data_type()), field(right.data_type())],
+        args: vec![left, right],
+        number_rows: rows,
+        return_field: field(result),
+        config_options: Arc::default(),
+    })
 }
 
 /// What went wrong, for a type and a flag of [`kernel`].

@@ -104,6 +104,12 @@ impl ScalarUDFImpl for PostgresCast {
     }
 }
 
+/// The type that a function made here casts to; nothing for other functions.
+pub(crate) fn target_of(function: &ScalarUDF) -> Option<SqlType> {
+    let cast = function.inner().downcast_ref::<PostgresCast>()?;
+    (cast.coercion == Coercion::Explicit).then_some(cast.to)
+}
+
 /// Converts an array of `from` values, in whatever Arrow form, to `to`.
 ///
 /// # Errors
@@ -243,13 +249,13 @@ pub(crate) fn resolve(expr: Expr, from: &Field, target: &FieldRef, zone: &Zone) 
         return Ok(Expr::Cast(Cast::new_from_field(Box::new(expr), Arc::clone(target))));
     };
     if let Expr::Literal(value, metadata) = &expr {
-        return Ok(match fold(value, from_type, to, target, zone)? {
-            Folded::Value(value) => {
-                let field_metadata = to.field("", true).metadata().clone();
-                let keep = matches!(to, SqlType::Char(_) | SqlType::Varchar(_));
-                Expr::Literal(value, if keep { Some(field_metadata.into()) } else { metadata.clone() })
-            }
-        });
+        if zone.is_unsettled() && (to == SqlType::TimestampTz || from_type == SqlType::TimestampTz) {
+            return Ok(Expr::Cast(Cast::new_from_field(Box::new(expr), Arc::clone(target))));
+        }
+        let value = fold(value, from_type, to, target, zone)?;
+        // Texts of a length look like texts, so the literal says what it is.
+        let named = matches!(to, SqlType::Char(_) | SqlType::Varchar(_)).then(|| to.field("", true).metadata().clone().into());
+        return Ok(Expr::Literal(value, named.or_else(|| metadata.clone())));
     }
     if !matches!(from.data_type(), DataType::Null) && class(from_type, to) == CastClass::Missing {
         return Err(cannot_cast(from_type, to));
@@ -264,26 +270,22 @@ pub(crate) fn resolve(expr: Expr, from: &Field, target: &FieldRef, zone: &Zone) 
     Ok(PostgresCast::call(to, Coercion::Explicit, expr))
 }
 
-enum Folded {
-    Value(ScalarValue),
-}
-
 /// A literal's value after a cast. Literals are cast when the statement is
 /// planned, as in PostgreSQL, so that a bad one is an error even over no rows.
-fn fold(value: &ScalarValue, from: SqlType, to: SqlType, target: &Field, zone: &Zone) -> Result<Folded> {
+fn fold(value: &ScalarValue, from: SqlType, to: SqlType, target: &Field, zone: &Zone) -> Result<ScalarValue> {
     if value.is_null() {
-        return Ok(Folded::Value(ScalarValue::try_new_null(&to.arrow())?));
+        return ScalarValue::try_new_null(&to.arrow());
     }
     if let (ScalarValue::Utf8(Some(text)), Some(ANY_NUMERIC)) =
         (value, target.metadata().get(SQL_TYPE_KEY).map(String::as_str))
     {
-        return Ok(Folded::Value(number::literal(text)?));
+        return number::literal(text);
     }
     if class(from, to) == CastClass::Missing {
         return Err(cannot_cast(from, to));
     }
     let array = convert(&value.to_array()?, from, to, Coercion::Explicit, zone)?;
-    Ok(Folded::Value(ScalarValue::try_from_array(&array, 0)?))
+    ScalarValue::try_from_array(&array, 0)
 }
 
 /// The expression for PostgreSQL's assignment cast of `expr`, a value of `from`,
@@ -315,7 +317,10 @@ pub(crate) fn assignment(expr: Expr, from: &Field, to: SqlType, column: &str, zo
     if !unknown && class(from_type, to) != CastClass::Assignment {
         return Err(mismatch(type_name(from_type)));
     }
-    if let Expr::Literal(value, _) = &expr {
+    let waits = zone.is_unsettled() && (to == SqlType::TimestampTz || from_type == SqlType::TimestampTz);
+    if let Expr::Literal(value, _) = &expr
+        && !waits
+    {
         let array = convert(&value.to_array()?, from_type, to, Coercion::Assignment, zone)?;
         return Ok(Expr::Literal(ScalarValue::try_from_array(&array, 0)?, None));
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use aerostat_types::text::{civil_from_days, days_from_civil};
 use aerostat_types::{ErrorKind, SqlType};
-use arrow::array::{Array, ArrayRef, AsArray, ArrowPrimitiveType, PrimitiveArray};
+use arrow::array::{ArrayRef, AsArray, ArrowPrimitiveType, PrimitiveArray};
 use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Float64Type, Int32Type, IntervalMonthDayNano, IntervalMonthDayNanoType,
     Time64MicrosecondType, TimestampMicrosecondType,
@@ -80,6 +80,11 @@ static FUNCTIONS: LazyLock<Vec<Arc<ScalarUDF>>> = LazyLock::new(|| {
 /// The functions behind the operators, for a registry.
 pub(crate) fn all() -> Vec<Arc<ScalarUDF>> {
     FUNCTIONS.clone()
+}
+
+/// The operator that a function made here stands for; nothing for other functions.
+pub(crate) fn operator_of(function: &ScalarUDF) -> Option<Temporal> {
+    function.inner().downcast_ref::<TemporalFunction>().map(|function| function.op)
 }
 
 impl Temporal {

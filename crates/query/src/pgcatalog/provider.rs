@@ -1,7 +1,7 @@
 //! A system relation as a table that DataFusion can scan. Its rows are made when
 //! it is scanned, from the statement's one view of the catalogue.
 
-use std::{any::Any, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use datafusion::{

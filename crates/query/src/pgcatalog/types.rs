@@ -107,7 +107,7 @@ pub(super) fn types() -> &'static [PgType] {
     static TYPES: OnceLock<Vec<PgType>> = OnceLock::new();
     TYPES.get_or_init(|| {
         let table = data::Table::read(data::PG_TYPE);
-        let number = |row: &[Option<&str>], column: &str| -> i64 {
+        let number = |row: &[Option<&'static str>], column: &str| -> i64 {
             table.value(row, column).and_then(|text| text.parse().ok()).unwrap_or(0)
         };
         table

@@ -34,7 +34,7 @@ use crate::{
         AEROSTAT, CatalogState, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation, TableEntry, ViewEntry,
         node::Database,
     },
-    ddl::Actor,
+    ddl::{Actor, QualifiedName},
     error::external,
     pgcatalog::{self, CatalogView},
     scan::TableScanProvider,
@@ -111,47 +111,13 @@ impl StatementContext {
 
     /// A relation by the name a statement gives, through the search path.
     pub(crate) fn resolve(&self, name: &TableReference) -> Result<(String, &Relation), SqlError> {
-        let missing = || {
-            SqlError::new(ErrorKind::UndefinedTable, format!("relation \"{}\" does not exist", display_name(name)))
+        let name = QualifiedName {
+            database: name.catalog().map(str::to_owned),
+            schema: name.schema().map(str::to_owned),
+            name: name.table().to_owned(),
         };
-        match name {
-            TableReference::Bare { table } => self
-                .actor
-                .search_path
-                .iter()
-                .map(|schema| if schema == "$user" { &self.actor.role } else { schema })
-                .find_map(|schema| Some((schema.clone(), self.catalog.relation(schema, table)?)))
-                .ok_or_else(missing),
-            TableReference::Partial { schema, table } => {
-                self.catalog.relation(schema, table).map(|r| (schema.to_string(), r)).ok_or_else(missing)
-            }
-            TableReference::Full { catalog, schema, table } => {
-                if **catalog != *self.database.name.read() {
-                    return Err(SqlError::new(
-                        ErrorKind::FeatureNotSupported,
-                        format!("cross-database references are not implemented: \"{name}\""),
-                    ));
-                }
-                self.catalog.relation(schema, table).map(|r| (schema.to_string(), r)).ok_or_else(missing)
-            }
-        }
-    }
-
-    /// Refuses what the role may not do with a relation.
-    pub(crate) fn require(&self, relation: &Relation, name: &str, privilege: Privilege) -> Result<(), SqlError> {
-        let allowed = self.actor.superuser
-            || relation.owner() == self.actor.role
-            || relation
-                .grants()
-                .iter()
-                .any(|grant| grant.privilege == privilege && (grant.role == self.actor.role || grant.role == "public"));
-        if allowed {
-            return Ok(());
-        }
-        Err(SqlError::new(
-            ErrorKind::InsufficientPrivilege,
-            format!("permission denied for {} {name}", relation.kind()),
-        ))
+        let found = self.actor.resolve(&self.catalog, &name)?;
+        Ok((found.place.schema, found.relation))
     }
 
     fn source_of(&self, name: &TableReference) -> Result<Arc<dyn TableSource>> {
@@ -171,7 +137,7 @@ impl StatementContext {
             return Ok(provider_as_source(provider));
         }
         let (_, relation) = self.resolve(name).map_err(external)?;
-        self.require(relation, name.table(), Privilege::Select).map_err(external)?;
+        self.actor.require(relation, Privilege::Select).map_err(external)?;
         match relation {
             Relation::Table(entry) => {
                 Ok(provider_as_source(Arc::new(TableScanProvider::new(self.table_view(entry), entry.oid))))
@@ -207,7 +173,7 @@ impl StatementContext {
         let owner = Actor {
             role: view.owner.clone(),
             superuser: self.system.is_superuser(&view.owner),
-            search_path: self.actor.search_path.clone(),
+            ..self.actor.clone()
         };
         let nested = StatementContext {
             actor: owner,
@@ -259,14 +225,6 @@ fn parser_options() -> ParserOptions {
         .with_map_string_types_to_utf8view(true)
         .with_collect_spans(true)
         .with_default_null_ordering(datafusion::sql::planner::NullOrdering::NullsMax)
-}
-
-fn display_name(name: &TableReference) -> String {
-    match name {
-        TableReference::Bare { table } => table.to_string(),
-        TableReference::Partial { schema, table } => format!("{schema}.{table}"),
-        TableReference::Full { catalog, schema, table } => format!("{catalog}.{schema}.{table}"),
-    }
 }
 
 fn internal(message: &str) -> DataFusionError {

@@ -40,8 +40,8 @@ pub(crate) fn parameter_count(statement: &ast::Statement) -> Result<usize, SqlEr
     struct Highest(usize);
     impl Visitor for Highest {
         type Break = String;
-        fn pre_visit_value(&mut self, value: &ast::Value) -> ControlFlow<String> {
-            if let ast::Value::Placeholder(text) = value {
+        fn pre_visit_value(&mut self, value: &ast::ValueWithSpan) -> ControlFlow<String> {
+            if let ast::Value::Placeholder(text) = &value.value {
                 match placeholder_number(text) {
                     Some(n) => self.0 = self.0.max(n),
                     None => return ControlFlow::Break(text.clone()),

@@ -44,7 +44,7 @@ impl Target {
             )
             .with_hint("Change the rows of the table the view reads from."));
         };
-        context.require(relation, reference.table(), privilege)?;
+        context.actor.require(relation, privilege)?;
         Ok(Target {
             entry: Arc::clone(entry),
             schema,

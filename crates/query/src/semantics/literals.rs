@@ -93,7 +93,7 @@ impl VisitorMut for Rewriter {
 fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
     match expr {
         Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
-            if let Some(data_type) = literal_type(digits)? {
+            if let Some(data_type) = literal_type("", digits)? {
                 wrap(expr, data_type);
             }
         }
@@ -102,7 +102,7 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             let inner = std::mem::replace(inner, Box::new(null()));
             *expr = *inner;
         }
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } if is_wrapped(inner) => negate(expr),
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } if is_wrapped(inner) => negate(expr)?,
         Expr::Interval(interval) => {
             if let Some(text) = interval_text(interval) {
                 *expr = cast(text_value(text), DataType::Interval { fields: None, precision: None });
@@ -141,14 +141,15 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
 
 /// The type of a number literal; nothing for one with a point or an exponent,
 /// which DataFusion reads as numeric.
-fn literal_type(digits: &str) -> Result<Option<DataType>, SqlError> {
+fn literal_type(sign: &str, digits: &str) -> Result<Option<DataType>, SqlError> {
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(None);
     }
-    if digits.parse::<i32>().is_ok() {
+    let signed = format!("{sign}{digits}");
+    if signed.parse::<i32>().is_ok() {
         return Ok(Some(DataType::Int4(None)));
     }
-    if digits.parse::<i64>().is_ok() {
+    if signed.parse::<i64>().is_ok() {
         return Ok(Some(DataType::Int8(None)));
     }
     let significant = digits.trim_start_matches('0').len();
@@ -223,15 +224,21 @@ fn bare_interval(expr: &mut Expr) {
     }
 }
 
-/// `-(1::int4)` to `(-1)::int4`, so that it stays a literal.
-fn negate(expr: &mut Expr) {
-    let Expr::UnaryOp { expr: wrapped, .. } = expr else { return };
+/// `-(1::int4)` to `(-1)::int4`: one literal, whose type follows from its sign too.
+fn negate(expr: &mut Expr) -> Result<(), SqlError> {
+    let Expr::UnaryOp { expr: wrapped, .. } = expr else { return Ok(()) };
     let mut wrapped = std::mem::replace(&mut **wrapped, null());
-    if let Expr::Cast { expr: inner, .. } = &mut wrapped {
+    if let Expr::Cast { expr: inner, data_type, .. } = &mut wrapped {
+        if let Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) = &**inner
+            && let Some(signed) = literal_type("-", digits)?
+        {
+            *data_type = signed;
+        }
         let number = Box::new(std::mem::replace(&mut **inner, null()));
         **inner = Expr::UnaryOp { op: UnaryOperator::Minus, expr: number };
     }
     *expr = wrapped;
+    Ok(())
 }
 
 /// `interval '90' day` as one text, where it is one.

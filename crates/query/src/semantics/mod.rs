@@ -24,6 +24,7 @@ mod compare;
 mod literals;
 mod operand;
 mod operator;
+mod pattern;
 mod planner;
 mod rule;
 #[cfg(test)]

@@ -4,7 +4,7 @@ use aerostat_types::SqlType;
 use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::Placeholder;
-use datafusion::logical_expr::{Cast, Expr, ExprSchemable};
+use datafusion::logical_expr::{Expr, ExprSchemable};
 use std::sync::Arc;
 
 use crate::functions::cast::{self, Zone};
@@ -52,6 +52,7 @@ pub(crate) fn literal_as(expr: Expr, ty: SqlType, zone: &Zone) -> Result<Expr> {
         Expr::Literal(ScalarValue::Null | ScalarValue::Utf8(None), metadata) => {
             Ok(Expr::Literal(ScalarValue::try_new_null(&ty.arrow())?, metadata))
         }
+        Expr::Literal(ScalarValue::Utf8(Some(_)), _) if ty == SqlType::TimestampTz && zone.is_unsettled() => Ok(expr),
         Expr::Literal(ScalarValue::Utf8(Some(text)), metadata) => {
             Ok(Expr::Literal(cast::literal(&text, ty, zone)?, metadata))
         }
@@ -60,9 +61,4 @@ pub(crate) fn literal_as(expr: Expr, ty: SqlType, zone: &Zone) -> Result<Expr> {
         }
         other => Ok(other),
     }
-}
-
-/// A cast by Arrow's rules, where they are PostgreSQL's; nothing when the type is right already.
-pub(crate) fn widen(expr: Expr, from: &DataType, to: DataType) -> Expr {
-    if *from == to { expr } else { Expr::Cast(Cast::new(Box::new(expr), to)) }
 }

@@ -113,8 +113,7 @@ fn arithmetic(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Z
         return Ok(binary(left, op, right));
     };
     if cast::is_number(*l) && cast::is_number(*r) {
-        let call = arithmetic::call(op, left.clone(), right.clone());
-        return Ok(call.unwrap_or_else(|| binary(left, op, right)));
+        return Ok(arithmetic::call(op, left, right));
     }
     match temporal_operator(op, *l, *r) {
         Some((operator, swapped)) => {
@@ -190,7 +189,8 @@ fn temporal_call(operator: Temporal, operands: Vec<(Expr, SqlType)>, zone: &Zone
     Ok(fold(operator, &args, zone).unwrap_or_else(|| operator.call(args)))
 }
 
-fn fold(operator: Temporal, args: &[Expr], zone: &Zone) -> Option<Expr> {
+/// The value of an operator over literals that do not depend on the zone.
+pub(super) fn fold(operator: Temporal, args: &[Expr], zone: &Zone) -> Option<Expr> {
     if operator.operands().contains(&SqlType::TimestampTz) {
         return None;
     }

@@ -63,11 +63,13 @@ impl Session {
         let work = move || {
             let node = engine.node();
             match &*utility {
-                Utility::Schema(command) => ddl::execute(&database, &actor, command),
+                Utility::Schema(command) => {
+                    ddl::execute(&database, &actor, command, &|role| node.role(role).is_some())
+                }
                 Utility::Database(command) => node.execute_database(&actor, &database, command),
                 Utility::Role(command) => node.execute_role(&actor, command),
                 Utility::Grant(grant) => match grant.target {
-                    GrantTarget::Database(_) => node.grant(&actor, grant),
+                    GrantTarget::Databases { .. } => node.grant(&actor, grant),
                     _ => ddl::grant(&database, &actor, grant, &|role| node.role(role).is_some()),
                 },
                 Utility::Comment(comment) => match comment.target {
@@ -316,7 +318,7 @@ impl Session {
             let columns = columns_of(plan.schema())?;
             let created = ddl::create_table_as(&database, &actor, &create, layout, columns)?;
             let ddl::CreatedTable::Pending(pending) = created else {
-                return Ok(created.into_result());
+                return Ok::<CommandResult, SqlError>(created.into_result());
             };
             let target = Target::unpublished(pending.entry(), pending.schema());
             let bound = dml::bind_create_table_as(&context, target, plan).map_err(fail)?;

@@ -67,7 +67,7 @@ impl Session {
             };
             if !options.analyze {
                 append(&mut text, indent, &DisplayableExecutionPlan::new(plan.as_ref()).indent(options.verbose).to_string());
-                return Ok(text);
+                return Ok::<String, SqlError>(text);
             }
             let started = Instant::now();
             let rows = match &dml {

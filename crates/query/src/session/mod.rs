@@ -166,8 +166,9 @@ impl Session {
         self.note_activity(Some(statement.text()));
         let outcome = self.dispatch(statement, bound, &cancellation).await;
         self.note_activity(None);
+        let database = self.database();
         let record = |rows: u64, error| StatementRecord {
-            database: &self.database(),
+            database: &database,
             kind,
             elapsed: started.elapsed(),
             rows,

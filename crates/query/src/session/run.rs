@@ -276,7 +276,7 @@ pub(super) async fn plan_physical(
     plan: LogicalPlan,
 ) -> PlanResult<Arc<dyn ExecutionPlan>> {
     let optimized = context.state.optimize(&plan)?;
-    context.state.query_planner().create_physical_plan(&optimized, &context.state).await
+    context.state.query_planner().create_physical_plan(&optimized, context.state.as_ref()).await
 }
 
 /// The parameters of a run: their types for planning, their values to fill in.

@@ -1,8 +1,9 @@
 //! COMMENT ON.
 
-use aerostat_types::SqlError;
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{tokens::Tokens, unsupported};
+use super::{role::RoleName, tokens::Tokens, unsupported};
 use crate::ddl::QualifiedName;
 
 /// COMMENT ON an object.
@@ -33,7 +34,7 @@ pub enum CommentTarget {
     /// A database; for [`crate::admin`].
     Database(String),
     /// A role; for [`crate::admin`].
-    Role(String),
+    Role(RoleName),
 }
 
 pub(super) fn parse(tokens: &mut Tokens<'_>) -> Result<CommentStatement, SqlError> {
@@ -45,7 +46,7 @@ pub(super) fn parse(tokens: &mut Tokens<'_>) -> Result<CommentStatement, SqlErro
         "COLUMN" => column(tokens)?,
         "SCHEMA" => CommentTarget::Schema(tokens.name()?),
         "DATABASE" => CommentTarget::Database(tokens.name()?),
-        "ROLE" => CommentTarget::Role(tokens.name()?),
+        "ROLE" => CommentTarget::Role(RoleName::parse(tokens)?),
         _ => return Err(unsupported::definition(tokens, "COMMENT ON", &object)),
     };
     tokens.expect(&["IS"])?;
@@ -55,7 +56,7 @@ pub(super) fn parse(tokens: &mut Tokens<'_>) -> Result<CommentStatement, SqlErro
 
 fn column(tokens: &mut Tokens<'_>) -> Result<CommentTarget, SqlError> {
     let mut parts = vec![tokens.name()?];
-    while tokens.accept_token(&datafusion::sql::sqlparser::tokenizer::Token::Period) {
+    while tokens.accept_token(&Token::Period) {
         parts.push(tokens.label()?);
     }
     match parts.pop() {
@@ -63,7 +64,7 @@ fn column(tokens: &mut Tokens<'_>) -> Result<CommentTarget, SqlError> {
             Ok(CommentTarget::Column { relation: QualifiedName::from_parts(parts)?, column })
         }
         _ => Err(tokens.error_before(
-            aerostat_types::ErrorKind::SyntaxError,
+            ErrorKind::SyntaxError,
             "column name must be qualified",
         )),
     }

@@ -3,7 +3,7 @@
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{schema::role, tokens::Tokens};
+use super::{role::RoleName, tokens::Tokens};
 
 /// A command about databases.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum DatabaseCommand {
         /// Its name.
         name: String,
         /// OWNER; who makes it if not given.
-        owner: Option<String>,
+        owner: Option<RoleName>,
         /// Its limits.
         options: DatabaseOptions,
     },
@@ -36,7 +36,7 @@ pub enum DatabaseCommand {
 }
 
 impl DatabaseCommand {
-    pub(super) fn tag(&self) -> &'static str {
+    pub(crate) fn tag(&self) -> &'static str {
         match self {
             DatabaseCommand::Create { .. } => "CREATE DATABASE",
             DatabaseCommand::Alter { .. } => "ALTER DATABASE",
@@ -51,7 +51,7 @@ pub enum DatabaseChange {
     /// RENAME TO.
     Rename(String),
     /// OWNER TO.
-    Owner(String),
+    Owner(RoleName),
     /// Limits, those that were given.
     Options(DatabaseOptions),
 }
@@ -86,7 +86,7 @@ pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, S
 /// One of PostgreSQL's options. What cannot differ here must be what Aerostat does.
 fn option(
     tokens: &mut Tokens<'_>,
-    owner: &mut Option<String>,
+    owner: &mut Option<RoleName>,
     options: &mut DatabaseOptions,
 ) -> Result<(), SqlError> {
     if tokens.accept(&["CONNECTION", "LIMIT"]) {
@@ -100,7 +100,7 @@ fn option(
     }
     tokens.accept_token(&Token::Eq);
     if word == "OWNER" {
-        *owner = if tokens.accept(&["DEFAULT"]) { None } else { Some(role(tokens)?) };
+        *owner = if tokens.accept(&["DEFAULT"]) { None } else { Some(RoleName::parse(tokens)?) };
         return Ok(());
     }
     let fixed: fn(&str) -> bool = match word.as_str() {
@@ -196,7 +196,7 @@ pub(super) fn parse_alter(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, Sq
         DatabaseChange::Rename(tokens.name()?)
     } else if tokens.accept(&["OWNER"]) {
         tokens.expect(&["TO"])?;
-        DatabaseChange::Owner(role(tokens)?)
+        DatabaseChange::Owner(RoleName::parse(tokens)?)
     } else {
         DatabaseChange::Options(changed_options(tokens)?)
     };

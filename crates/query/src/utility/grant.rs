@@ -3,7 +3,7 @@
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{schema::role, tokens::Tokens};
+use super::{role::RoleName, tokens::Tokens};
 use crate::{
     catalog::{Privilege, SchemaPrivilege},
     ddl::QualifiedName,
@@ -69,14 +69,12 @@ pub enum DatabasePrivilege {
 pub enum Grantee {
     /// Everyone.
     Public,
-    /// Who runs the statement.
-    CurrentUser,
     /// A role.
-    Role(String),
+    Role(RoleName),
 }
 
 impl GrantStatement {
-    pub(super) fn tag(&self) -> &'static str {
+    pub(crate) fn tag(&self) -> &'static str {
         if self.grant { "GRANT" } else { "REVOKE" }
     }
 }
@@ -265,10 +263,7 @@ fn grantee(tokens: &mut Tokens<'_>) -> Result<Grantee, SqlError> {
     if tokens.accept(&["PUBLIC"]) {
         return Ok(Grantee::Public);
     }
-    if tokens.accept_one(&["CURRENT_USER", "CURRENT_ROLE", "SESSION_USER"]).is_some() {
-        return Ok(Grantee::CurrentUser);
-    }
-    role(tokens).map(Grantee::Role)
+    RoleName::parse(tokens).map(Grantee::Role)
 }
 
 fn not_supported(message: impl Into<String>) -> SqlError {

@@ -45,7 +45,7 @@ pub use database::{DatabaseChange, DatabaseCommand, DatabaseOptions};
 pub use grant::{DatabasePrivilege, GrantStatement, GrantTarget, Grantee};
 pub use maintenance::MaintenanceCommand;
 pub use prepared::PreparedCommand;
-pub use role::{Password, RoleCommand, RoleOptions};
+pub use role::{Password, RoleCommand, RoleName, RoleOptions};
 pub use schema::{DropKind, RelationChange, SchemaCommand, SchemaObject};
 pub use setting::{DiscardTarget, SettingCommand, SettingScope, SettingValue};
 pub use tokens::Fragment;

@@ -2,11 +2,33 @@
 
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{
-    database::connection_limit,
-    schema::role,
-    tokens::Tokens,
-};
+use super::{database::connection_limit, tokens::Tokens};
+
+/// A role as a statement names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RoleName {
+    /// CURRENT_USER, CURRENT_ROLE or SESSION_USER, which are one here.
+    Current,
+    /// By its name.
+    Named(String),
+}
+
+impl RoleName {
+    pub(super) fn parse(tokens: &mut Tokens<'_>) -> Result<Self, SqlError> {
+        match tokens.accept_one(&["CURRENT_USER", "CURRENT_ROLE", "SESSION_USER"]) {
+            Some(_) => Ok(RoleName::Current),
+            None => tokens.name().map(RoleName::Named),
+        }
+    }
+
+    /// The name, where `current` is the role that runs the statement.
+    pub fn of<'a>(&'a self, current: &'a str) -> &'a str {
+        match self {
+            RoleName::Current => current,
+            RoleName::Named(name) => name,
+        }
+    }
+}
 
 /// A command about roles.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,29 +42,29 @@ pub enum RoleCommand {
     },
     /// ALTER ROLE with options.
     Alter {
-        /// Its name.
-        name: String,
+        /// Which.
+        role: RoleName,
         /// What changes.
         options: RoleOptions,
     },
     /// ALTER ROLE … RENAME TO.
     Rename {
-        /// Its name now.
-        name: String,
+        /// Which.
+        role: RoleName,
         /// Its name to come.
         to: String,
     },
     /// DROP ROLE.
     Drop {
-        /// Their names.
-        names: Vec<String>,
+        /// Which.
+        roles: Vec<RoleName>,
         /// IF EXISTS.
         if_exists: bool,
     },
 }
 
 impl RoleCommand {
-    pub(super) fn tag(&self) -> &'static str {
+    pub(crate) fn tag(&self) -> &'static str {
         match self {
             RoleCommand::Create { .. } => "CREATE ROLE",
             RoleCommand::Alter { .. } | RoleCommand::Rename { .. } => "ALTER ROLE",
@@ -97,7 +119,7 @@ pub(super) fn parse(tokens: &mut Tokens<'_>, verb: &str, object: &str) -> Result
         "ALTER" => alter(tokens, object),
         _ => {
             let if_exists = tokens.accept(&["IF", "EXISTS"]);
-            Ok(RoleCommand::Drop { names: tokens.list(role)?, if_exists })
+            Ok(RoleCommand::Drop { roles: tokens.list(RoleName::parse)?, if_exists })
         }
     }
     .map(Some)
@@ -117,10 +139,10 @@ fn alter(tokens: &mut Tokens<'_>, object: &str) -> Result<RoleCommand, SqlError>
     if tokens.accept(&["ALL"]) {
         return Err(settings());
     }
-    let name = role(tokens)?;
+    let role = RoleName::parse(tokens)?;
     if tokens.accept(&["RENAME"]) {
         tokens.expect(&["TO"])?;
-        return Ok(RoleCommand::Rename { name, to: tokens.name()? });
+        return Ok(RoleCommand::Rename { role, to: tokens.name()? });
     }
     if matches!(tokens.peek_word().as_str(), "SET" | "RESET" | "IN") {
         return Err(settings());
@@ -129,7 +151,7 @@ fn alter(tokens: &mut Tokens<'_>, object: &str) -> Result<RoleCommand, SqlError>
         return Err(membership());
     }
     tokens.accept(&["WITH"]);
-    Ok(RoleCommand::Alter { name, options: options(tokens)? })
+    Ok(RoleCommand::Alter { role, options: options(tokens)? })
 }
 
 fn options(tokens: &mut Tokens<'_>) -> Result<RoleOptions, SqlError> {

@@ -3,7 +3,7 @@
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::tokens::Tokens;
+use super::{role::RoleName, tokens::Tokens};
 use crate::ddl::QualifiedName;
 
 /// A command about a database's tables, views and schemas.
@@ -14,7 +14,7 @@ pub enum SchemaCommand {
         /// Its name; that of its owner if not given.
         name: Option<String>,
         /// AUTHORIZATION; who makes it if not given.
-        owner: Option<String>,
+        owner: Option<RoleName>,
         /// IF NOT EXISTS.
         if_not_exists: bool,
     },
@@ -48,7 +48,7 @@ pub enum SchemaCommand {
 }
 
 impl SchemaCommand {
-    pub(super) fn tag(&self) -> &'static str {
+    pub(crate) fn tag(&self) -> &'static str {
         match self {
             SchemaCommand::CreateSchema { .. } => "CREATE SCHEMA",
             SchemaCommand::Truncate { .. } => "TRUNCATE TABLE",
@@ -104,7 +104,7 @@ pub enum RelationChange {
         to: String,
     },
     /// OWNER TO.
-    Owner(String),
+    Owner(RoleName),
     /// SET SCHEMA.
     SetSchema(String),
 }
@@ -113,7 +113,7 @@ pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, Sql
     let if_not_exists = tokens.accept(&["IF", "NOT", "EXISTS"]);
     let name = if tokens.peek_word() == "AUTHORIZATION" { None } else { Some(tokens.name()?) };
     let owner = if tokens.accept(&["AUTHORIZATION"]) {
-        Some(role(tokens)?)
+        Some(RoleName::parse(tokens)?)
     } else {
         None
     };
@@ -128,14 +128,6 @@ pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, Sql
         .with_hint("Create the schema first, then its objects."));
     }
     Ok(SchemaCommand::CreateSchema { name, owner, if_not_exists })
-}
-
-/// A role's name; CURRENT_USER and its like stay words for whoever executes.
-pub(super) fn role(tokens: &mut Tokens<'_>) -> Result<String, SqlError> {
-    match tokens.accept_one(&["CURRENT_USER", "CURRENT_ROLE", "SESSION_USER"]) {
-        Some(word) => Ok(word.to_owned()),
-        None => tokens.name(),
-    }
 }
 
 pub(super) fn parse_truncate(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, SqlError> {
@@ -195,7 +187,7 @@ pub(super) fn parse_alter(tokens: &mut Tokens<'_>, word: &str) -> Result<SchemaC
 fn change(tokens: &mut Tokens<'_>, word: &str, object: SchemaObject) -> Result<RelationChange, SqlError> {
     if tokens.accept(&["OWNER"]) {
         tokens.expect(&["TO"])?;
-        return Ok(RelationChange::Owner(role(tokens)?));
+        return Ok(RelationChange::Owner(RoleName::parse(tokens)?));
     }
     if tokens.accept(&["RENAME"]) {
         if tokens.accept(&["TO"]) {

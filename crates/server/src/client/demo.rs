@@ -79,6 +79,7 @@ pub(crate) struct DemoArguments {
 pub(crate) fn run(arguments: &DemoArguments) -> Result<()> {
     let scale = Scale::new(arguments.scale)?;
     let mut node = Node::start(arguments.data.as_deref(), arguments.port)?;
+    block_on(node.wait_until_ready())?;
     let shown = block_on(demonstrate(&node, arguments, scale))?;
     crate::print(&shown)?;
     if arguments.keep {
@@ -93,7 +94,6 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<()> {
 }
 
 async fn demonstrate(node: &Node, arguments: &DemoArguments, scale: Scale) -> Result<String> {
-    node.wait_until_ready().await?;
     let target = node.target();
     for tenant in &TENANTS {
         create_and_load(&target, tenant, scale).await?;

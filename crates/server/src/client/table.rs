@@ -1,11 +1,14 @@
 //! Tables on the terminal.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 
 /// A table with a heading; every column but the first is right-aligned.
 pub(crate) fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    for line in [TableComponent::HeaderLines, TableComponent::MiddleHeaderIntersections] {
+        table.set_style(line, '─');
+    }
     table.set_header(headings);
     for row in rows {
         table.add_row(row);

@@ -1,6 +1,6 @@
 //! Arithmetic on numerics of static precision and scale.
 
-use arrow::array::{Array, AsArray};
+use arrow::array::AsArray;
 use arrow::datatypes::{DataType, Decimal128Type, i256};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{ColumnarValue, Operator};

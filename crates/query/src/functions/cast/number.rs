@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aerostat_types::text::{format_numeric, parse_numeric};
 use aerostat_types::{ErrorKind, SqlError, SqlType};
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray};
+use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray};
 use arrow::datatypes::{Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 

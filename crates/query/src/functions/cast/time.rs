@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlType};
-use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
+use arrow::array::{ArrayRef, AsArray, PrimitiveArray};
 use arrow::datatypes::{
     Date32Type, IntervalMonthDayNano, IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };

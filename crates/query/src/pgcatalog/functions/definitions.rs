@@ -7,7 +7,7 @@ use super::{
         cell::Cell,
         definition,
         data,
-        tables::{PG_CLASS, PG_DATABASE, PG_NAMESPACE, PG_TYPE, derived_oid, key_columns},
+        tables::{PG_CLASS, derived_oid, key_columns},
         types,
         view::ClassKind,
     },
@@ -195,7 +195,7 @@ fn index_column_property(call: &Call<'_>) -> Result<Cell, SqlError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::super::{data, tables::{PG_CLASS, PG_DATABASE, PG_NAMESPACE, PG_TYPE}};
 
     #[test]
     fn catalogues_have_postgresqls_numbers() {

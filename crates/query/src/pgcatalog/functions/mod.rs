@@ -30,7 +30,8 @@ use datafusion::{
     },
 };
 
-pub(super) use names::{Reg, SHOWN, READ, resolve};
+pub(super) use arrays::{ANY, EMPTY, ITEM, OR_EMPTY, SUBSCRIPTS};
+pub(super) use names::{Reg, resolve};
 
 use super::{
     CatalogView,

@@ -8,8 +8,11 @@ mod information;
 mod node;
 mod statistics;
 
-pub(super) use classes::{BTREE, HEAP, PG_CLASS, PG_NAMESPACE, PG_TYPE, derived_oid, key_columns};
+pub(super) use classes::{BTREE, HEAP, PG_CLASS, derived_oid, key_columns};
+#[cfg(test)]
+pub(super) use classes::{PG_NAMESPACE, PG_TYPE};
 pub(super) use fixed::all_functions;
+#[cfg(test)]
 pub(super) use node::PG_DATABASE;
 
 use super::{

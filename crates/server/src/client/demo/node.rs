@@ -60,9 +60,14 @@ impl Node {
     ///
     /// # Errors
     /// When it does not within [`START_MAX`]; the message has the end of its log.
-    pub(super) async fn wait_until_ready(&self) -> Result<()> {
+    pub(super) async fn wait_until_ready(&mut self) -> Result<()> {
         let started = Instant::now();
         while started.elapsed() < START_MAX {
+            if let Some(child) = &mut self.child
+                && child.try_wait()?.is_some()
+            {
+                break;
+            }
             if self.ask("/healthz").await.is_ok_and(|answer| answer.contains(" 200 ")) {
                 return Ok(());
             }

@@ -57,18 +57,26 @@ pub(super) fn of_texts(names: &[String], rows: &[Vec<String>], null: &str) -> Ve
     let column = |(at, name): (usize, &String)| {
         let texts: Vec<&str> =
             rows.iter().filter_map(|row| row.get(at)).map(String::as_str).filter(|text| *text != null).collect();
-        let candidates: [(&str, fn(&str) -> bool); 5] = [
-            ("bigint", |text| text.parse::<i64>().is_ok() && !has_leading_zero(text)),
-            ("double precision", |text| text.parse::<f64>().is_ok() && !has_leading_zero(text)),
-            ("boolean", |text| matches!(text, "t" | "f" | "true" | "false")),
-            ("date", |text| is_date(text)),
-            ("timestamp", |text| text.split_once([' ', 'T']).is_some_and(|(date, time)| is_date(date) && is_time(time))),
-        ];
-        let fitting = candidates.iter().find(|(_, fits)| !texts.is_empty() && texts.iter().all(|text| fits(text)));
-        Column { name: name.clone(), sql_type: fitting.map_or("text", |(name, _)| name).to_owned() }
+        Column { name: name.clone(), sql_type: narrowest(&texts).to_owned() }
     };
     names.iter().enumerate().map(column).collect()
 }
+
+/// The first type whose every value the texts could be; text where there is none.
+fn narrowest(texts: &[&str]) -> &'static str {
+    let candidates: [(&str, Test); 5] = [
+        ("bigint", |text| text.parse::<i64>().is_ok() && !has_leading_zero(text)),
+        ("double precision", |text| text.parse::<f64>().is_ok() && !has_leading_zero(text)),
+        ("boolean", |text| matches!(text, "t" | "f" | "true" | "false")),
+        ("date", is_date),
+        ("timestamp", |text| text.split_once([' ', 'T']).is_some_and(|(date, time)| is_date(date) && is_time(time))),
+    ];
+    let fits = |test: Test| !texts.is_empty() && texts.iter().all(|text| test(text));
+    candidates.iter().find(|(_, test)| fits(*test)).map_or("text", |(name, _)| name)
+}
+
+/// Whether a text is a value of some type.
+type Test = fn(&str) -> bool;
 
 /// `007` is an identifier, not the number 7.
 fn has_leading_zero(text: &str) -> bool {

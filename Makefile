@@ -1,0 +1,31 @@
+# One command for each thing; `make help` lists them. Recipes live in scripts/.
+
+.PHONY: help demo test bench clean fmt lint slt setup
+
+help: ## List the commands
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: ## Four tenants, SSB, every answer checked, 20 s of load (KEEP=1 leaves the node running)
+	@scripts/demo
+
+test: ## Everything CI checks: format, lints, unit, SQL and end-to-end tests
+	@scripts/test
+
+bench: ## Load SSB and measure; SCALE=1 USERS=2 DURATION=30; compares answers with DuckDB's
+	@scripts/bench
+
+slt: ## SQL tests alone; SLT=joins runs one file
+	@cargo test --release -p aerostat-server --test e2e -- slt
+
+lint: ## Format check, crate arrows, clippy
+	@scripts/test lint
+
+fmt: ## Format the code
+	@cargo fmt --all
+
+setup: ## Install what the other commands need
+	@scripts/setup
+
+clean: ## Remove what was built
+	@cargo clean
+	@rm -rf .demo .venv

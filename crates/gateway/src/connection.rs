@@ -1,0 +1,288 @@
+//! One client's connection after it has been let in: messages in, results out.
+//!
+//! ```text
+//!             ┌──────────── Input: bytes read ahead, ≤ 256 KiB while a statement runs
+//!  socket ────┤
+//!             └──────────── Output: bytes gathered, written from 64 KiB on
+//!
+//!  idle ──Query──► running ──► ReadyForQuery ──► idle
+//!  idle ──Parse/Bind/Describe/Execute/Close──► … ──Sync──► ReadyForQuery ──► idle
+//!                          └─ error: skip until Sync
+//! ```
+//!
+//! Whatever waits (the engine, a write, COPY data) waits together with three
+//! other things: the client's disconnect, a cancel request, and the node's
+//! shutdown. So a statement ends in time also while its rows are being sent.
+
+mod copy;
+mod extended;
+mod lifecycle;
+mod portal;
+mod simple;
+
+use std::{collections::HashMap, future::Future, sync::Arc};
+
+use aerostat_types::ErrorKind;
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncWriteExt, ReadHalf, WriteHalf},
+    sync::OwnedSemaphorePermit,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    backend::{BackendSession, Canceller},
+    limits::{ABANDON_TIMEOUT, DISCARD_TIMEOUT, FLUSH_BYTES, OUTPUT_KEEP_BYTES},
+    registry::RunState,
+    serve::Shared,
+    sqlstate::{Fault, WireError},
+    stream::Stream,
+    value::Zone,
+    wire::{Input, Output, message_limit},
+};
+use portal::{Portal, Statement};
+
+/// What a connection listens to while it works.
+pub(crate) struct Signals {
+    pub(crate) input: Input<ReadHalf<Stream>>,
+    pub(crate) run: RunState,
+    /// The node stops: finish what runs.
+    pub(crate) shutdown: CancellationToken,
+    /// The node has waited long enough.
+    pub(crate) kill: CancellationToken,
+    pub(crate) cancel_engine: Canceller,
+}
+
+/// Why waiting ended early.
+#[derive(Debug)]
+enum Early {
+    Gone,
+    Cancelled,
+    Killed,
+}
+
+impl Signals {
+    /// Waits for a disconnect, a cancel request or the end of the shutdown's grace.
+    async fn early(&mut self) -> Early {
+        tokio::select! {
+            () = self.input.gone() => Early::Gone,
+            () = self.run.cancelled() => Early::Cancelled,
+            () = self.kill.cancelled() => Early::Killed,
+        }
+    }
+
+    fn fault(&self, early: &Early) -> Fault {
+        match early {
+            Early::Gone => Fault::Gone,
+            Early::Cancelled => Fault::Sql(cancelled()),
+            Early::Killed => Fault::Fatal(shutting_down()),
+        }
+    }
+
+    /// Runs work that can be dropped at any point; a cancel request drops it.
+    async fn droppable<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Fault> {
+        let early = tokio::select! {
+            biased;
+            early = self.early() => early,
+            done = work => return Ok(done),
+        };
+        if !matches!(early, Early::Cancelled) {
+            (self.cancel_engine)();
+        }
+        Err(self.fault(&early))
+    }
+
+    /// Runs the engine's work, which ends by itself soon after it is cancelled and is not
+    /// dropped before.
+    async fn engine<T>(&mut self, work: impl Future<Output = Result<T, aerostat_types::SqlError>>) -> Result<T, Fault> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            let early = tokio::select! {
+                biased;
+                done = &mut work => return Ok(done?),
+                early = self.early() => early,
+            };
+            match early {
+                // The registry has told the engine; its error says that it was cancelled.
+                Early::Cancelled => return Ok(work.await?),
+                Early::Gone | Early::Killed => {
+                    (self.cancel_engine)();
+                    let _ = timeout(ABANDON_TIMEOUT, work).await;
+                    return Err(self.fault(&early));
+                }
+            }
+        }
+    }
+}
+
+fn cancelled() -> WireError {
+    WireError::new(ErrorKind::QueryCanceled, "canceling statement due to user request")
+}
+
+pub(crate) fn shutting_down() -> WireError {
+    WireError::new(ErrorKind::AdminShutdown, "terminating connection due to administrator command")
+}
+
+/// A connection that has been let in.
+pub(crate) struct Connection<S: BackendSession> {
+    session: S,
+    signals: Signals,
+    socket: WriteHalf<Stream>,
+    output: Output,
+    statements: HashMap<String, Arc<Statement<S>>>,
+    portals: HashMap<String, Portal<S>>,
+    /// An extended-protocol error was reported: nothing is done until Sync.
+    skipping: bool,
+    shared: Arc<Shared>,
+}
+
+/// A message with what it holds of the budget for large ones.
+struct Message {
+    kind: u8,
+    body: Bytes,
+    _budget: Option<OwnedSemaphorePermit>,
+}
+
+impl<S: BackendSession> Connection<S> {
+    fn zone(&self) -> Zone {
+        Zone(self.session.time_zone())
+    }
+
+    /// Writes what has been gathered. Cancelling does not stop it: the client must get whole messages.
+    async fn flush(&mut self) -> Result<(), Fault> {
+        self.write_out(false).await
+    }
+
+    /// Writes once enough has been gathered, and lets a cancel request through.
+    async fn flush_when_full(&mut self) -> Result<(), Fault> {
+        if self.output.bytes.len() < FLUSH_BYTES { Ok(()) } else { self.write_out(true).await }
+    }
+
+    async fn write_out(&mut self, cancellable: bool) -> Result<(), Fault> {
+        let mut sent = 0;
+        while sent < self.output.bytes.len() {
+            let signals = &mut self.signals;
+            let early = tokio::select! {
+                biased;
+                written = self.socket.write(&self.output.bytes[sent..]) => {
+                    match written {
+                        Ok(count @ 1..) => {
+                            sent += count;
+                            continue;
+                        }
+                        Ok(0) | Err(_) => Early::Gone,
+                    }
+                }
+                () = signals.kill.cancelled() => Early::Killed,
+                () = signals.input.gone() => Early::Gone,
+                () = signals.run.cancelled(), if cancellable => Early::Cancelled,
+            };
+            if !matches!(early, Early::Cancelled) {
+                (signals.cancel_engine)();
+            }
+            // What was not sent yet stays, so that messages stay whole.
+            self.output.bytes.drain(..sent);
+            return Err(self.signals.fault(&early));
+        }
+        self.output.bytes.clear();
+        if self.output.bytes.capacity() > OUTPUT_KEEP_BYTES {
+            self.output.bytes = Vec::new();
+        }
+        self.socket.flush().await?;
+        Ok(())
+    }
+
+    /// The next message. Over-long ones are thrown away and answered with an error.
+    async fn receive(&mut self) -> Result<Message, Fault> {
+        let (kind, length) = self.signals.input.header().await?;
+        let Some(limit) = message_limit(kind) else {
+            return Err(Fault::protocol(format!("invalid frontend message type {kind}")));
+        };
+        self.signals.input.take_header();
+        if length > limit {
+            return self.refuse_message(kind, length, format!("a message of {length} bytes is too long")).await;
+        }
+        if kind == b'd' {
+            // COPY data outside COPY: a COPY has failed and its client has not noticed yet.
+            self.signals.input.discard(length).await?;
+            return Ok(Message { kind, body: Bytes::new(), _budget: None });
+        }
+        let budget = match self.shared.message_budget(length) {
+            Ok(budget) => budget,
+            Err(()) => {
+                let message = format!("no memory for a message of {length} bytes");
+                return self.refuse_message(kind, length, message).await;
+            }
+        };
+        let body = self.signals.input.body(length).await?;
+        Ok(Message { kind, body, _budget: budget })
+    }
+
+    async fn refuse_message(&mut self, kind: u8, length: usize, message: String) -> Result<Message, Fault> {
+        let discarded = timeout(DISCARD_TIMEOUT, self.signals.input.discard(length)).await;
+        discarded.map_err(|_| Fault::protocol("a message is too long and was not sent in time"))??;
+        let error = WireError::new(ErrorKind::ProgramLimitExceeded, message);
+        if !self.skipping {
+            self.report(&error);
+            // The sender of a Query waits for ReadyForQuery, the sender of others for its Sync.
+            if matches!(kind, b'Q' | b'F') {
+                self.ready();
+            } else {
+                self.skipping = true;
+            }
+            self.flush().await?;
+        }
+        Ok(Message { kind: 0, body: Bytes::new(), _budget: None })
+    }
+
+    /// Gathers an error, after the notices that came before it.
+    fn report(&mut self, error: &WireError) {
+        self.notices();
+        tracing::debug!(code = error.code(), message = %error.error.message, "statement failed");
+        self.output.error(error, false);
+    }
+
+    fn notices(&mut self) {
+        for notice in self.session.take_notices() {
+            self.output.notice(&notice);
+        }
+    }
+
+    /// Gathers ReadyForQuery, with what the client must know before it.
+    fn ready(&mut self) {
+        self.notices();
+        for (name, value) in self.session.parameter_changes() {
+            self.output.parameter_status(&name, &value);
+        }
+        let status = self.session.status();
+        if status == crate::api::TransactionStatus::Idle {
+            // Portals end with their transaction.
+            self.portals.clear();
+        }
+        self.output.ready(status);
+    }
+}
+
+/// Puts together a connection whose client has been let in.
+pub(crate) fn connection<S: BackendSession>(
+    session: S,
+    input: Input<ReadHalf<Stream>>,
+    socket: WriteHalf<Stream>,
+    run: RunState,
+    output: Output,
+    shared: Arc<Shared>,
+) -> Connection<S> {
+    let cancel_engine = session.canceller();
+    let (shutdown, kill) = (shared.shutdown.clone(), shared.kill.clone());
+    Connection {
+        session,
+        signals: Signals { input, run, shutdown, kill, cancel_engine },
+        socket,
+        output,
+        statements: HashMap::new(),
+        portals: HashMap::new(),
+        skipping: false,
+        shared,
+    }
+}

@@ -1,0 +1,139 @@
+//! COPY in both directions.
+
+use aerostat_types::ErrorKind;
+
+use super::{Connection, cancelled};
+use crate::{
+    api::{CopyFormat, CopyIn, CopyOut},
+    backend::BackendSession,
+    copy::{Decoder, Encoder},
+    limits::SMALL_MESSAGE_BYTES_MAX,
+    sqlstate::{Fault, WireError},
+    wire::Format,
+};
+
+impl<S: BackendSession> Connection<S> {
+    /// COPY FROM STDIN. Whatever goes wrong, the engine's side is aborted.
+    pub(super) async fn copy_in(&mut self, mut copy: CopyIn) -> Result<(), Fault> {
+        let format = if copy.options.format == CopyFormat::Binary { Format::Binary } else { Format::Text };
+        self.output.copy_response(b'G', copy.columns.len(), format);
+        self.flush().await?;
+        let mut decoder = Decoder::new(&copy.table, &copy.columns, &copy.options, self.zone());
+        match self.receive_copy(&mut copy, &mut decoder).await {
+            Ok(()) => {
+                let tag = self.signals.engine(copy.finish()).await?;
+                self.notices();
+                self.output.command_complete(&tag);
+                Ok(())
+            }
+            Err(fault) => {
+                copy.abort().await;
+                Err(fault)
+            }
+        }
+    }
+
+    async fn receive_copy(&mut self, copy: &mut CopyIn, decoder: &mut Decoder) -> Result<(), Fault> {
+        loop {
+            let (kind, length) = self.signals.header_of_copy().await?;
+            if kind == b'd' {
+                self.signals.input.take_header();
+                self.receive_data(length, copy, decoder).await?;
+                continue;
+            }
+            match kind {
+                // A client may have sent Sync or Flush with the Execute that began the COPY.
+                b'c' | b'f' | b'H' | b'S' if length <= SMALL_MESSAGE_BYTES_MAX => {}
+                b'c' | b'f' | b'H' | b'S' => return Err(Fault::protocol("invalid message length")),
+                b'X' => return Err(Fault::Gone),
+                _ => {
+                    let message = format!("unexpected message type 0x{kind:02X} during COPY from stdin");
+                    return Err(Fault::protocol(message));
+                }
+            }
+            self.signals.input.take_header();
+            let body = self.signals.input.body(length).await?;
+            match kind {
+                b'c' => {
+                    decoder.end();
+                    return self.decode(copy, decoder).await;
+                }
+                b'f' => {
+                    let reason = String::from_utf8_lossy(body.strip_suffix(&[0]).unwrap_or(&body)).into_owned();
+                    let message = format!("COPY from stdin failed: {reason}");
+                    let context = format!("COPY {}", copy.table);
+                    return Err(WireError::new(ErrorKind::QueryCanceled, message).with_context(context).into());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A CopyData message of any length, decoded piece by piece.
+    async fn receive_data(&mut self, length: usize, copy: &mut CopyIn, decoder: &mut Decoder) -> Result<(), Fault> {
+        let mut left = length;
+        while left > 0 {
+            let piece = tokio::select! {
+                piece = self.signals.input.piece(&mut left) => piece?,
+                () = self.signals.kill.cancelled() => return Err(Fault::Fatal(super::shutting_down())),
+            };
+            decoder.push(&piece);
+            if let Err(fault) = self.decode(copy, decoder).await {
+                if matches!(fault, Fault::Sql(_)) {
+                    // The rest of the message is not the next message.
+                    self.signals.input.discard(left).await?;
+                }
+                return Err(fault);
+            }
+            tokio::task::consume_budget().await;
+        }
+        Ok(())
+    }
+
+    async fn decode(&mut self, copy: &mut CopyIn, decoder: &mut Decoder) -> Result<(), Fault> {
+        while let Some(batch) = decoder.next_batch()? {
+            self.signals.engine(copy.write(batch)).await?;
+            if self.signals.run.is_cancelled() {
+                return Err(Fault::Sql(cancelled()));
+            }
+        }
+        Ok(())
+    }
+
+    /// COPY TO STDOUT.
+    pub(super) async fn copy_out(&mut self, copy: CopyOut) -> Result<(), Fault> {
+        let mut encoder = Encoder::new(copy.columns.clone(), copy.options, self.zone());
+        self.output.copy_response(b'H', copy.columns.len(), encoder.format());
+        encoder.put_header(&mut self.output);
+        let mut batches = copy.batches;
+        let mut rows = 0;
+        while let Some(batch) = self.next_batch(&mut batches).await? {
+            let columns = encoder.prepare(&batch)?;
+            for row in 0..batch.num_rows() {
+                encoder.put_row(&columns, row, &mut self.output)?;
+                self.flush_when_full().await?;
+            }
+            rows += batch.num_rows();
+            if self.signals.run.is_cancelled() {
+                return Err(Fault::Sql(cancelled()));
+            }
+            tokio::task::yield_now().await;
+        }
+        encoder.put_end(&mut self.output);
+        self.output.bare(b'c');
+        self.notices();
+        self.output.command_complete(&format!("COPY {rows}"));
+        Ok(())
+    }
+}
+
+impl super::Signals {
+    /// The header of the next message while the client sends COPY data.
+    async fn header_of_copy(&mut self) -> Result<(u8, usize), Fault> {
+        tokio::select! {
+            header = self.input.header() => header,
+            () = self.run.cancelled() => Err(Fault::Sql(cancelled())),
+            () = self.kill.cancelled() => Err(Fault::Fatal(super::shutting_down())),
+        }
+    }
+}

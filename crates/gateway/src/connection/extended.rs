@@ -1,0 +1,265 @@
+//! The extended protocol: Parse, Bind, Describe, Execute, Close.
+
+use std::sync::Arc;
+
+use aerostat_types::{ErrorKind, SqlType};
+use arrow::array::ArrayRef;
+
+use super::{
+    Connection, cancelled,
+    portal::{OpenRows, Portal, Progress, Statement, spread},
+};
+use crate::{
+    api::Outcome,
+    backend::BackendSession,
+    limits::{PORTALS_MAX, STATEMENTS_MAX},
+    sqlstate::{Fault, WireError},
+    value::{Builder, RowEncoder, Zone},
+    wire::{Bind, Describe, Execute, Format, Parse, Target},
+};
+
+fn no_statement(name: &str) -> WireError {
+    let message = if name.is_empty() {
+        "unnamed prepared statement does not exist".to_owned()
+    } else {
+        format!("prepared statement \"{name}\" does not exist")
+    };
+    WireError::new(ErrorKind::InvalidStatementName, message)
+}
+
+fn no_portal(name: &str) -> WireError {
+    WireError::new(ErrorKind::InvalidCursorName, format!("portal \"{name}\" does not exist"))
+}
+
+fn too_many(what: &str, limit: usize) -> WireError {
+    WireError::new(ErrorKind::ProgramLimitExceeded, format!("too many {what} in one session"))
+        .with_detail(format!("At most {limit} are allowed."))
+}
+
+impl<S: BackendSession> Connection<S> {
+    pub(super) async fn parse(&mut self, body: &[u8]) -> Result<(), Fault> {
+        let parse = Parse::read(body)?;
+        if !parse.name.is_empty() {
+            if self.statements.contains_key(parse.name) {
+                let message = format!("prepared statement \"{}\" already exists", parse.name);
+                return Err(WireError::new(ErrorKind::DuplicatePreparedStatement, message).into());
+            }
+            if self.statements.len() >= STATEMENTS_MAX {
+                return Err(too_many("prepared statements", STATEMENTS_MAX).into());
+            }
+        }
+        // An unnamed statement is gone even if its successor fails.
+        self.statements.remove("");
+        let preparing = self.session.prepare(parse.query, &parse.parameter_oids);
+        let prepared = self.signals.engine(preparing).await?;
+        let chosen = S::parameters(&prepared).iter().enumerate();
+        let parameter_oids = chosen
+            .map(|(at, ty)| match parse.parameter_oids.get(at) {
+                // 705 is "unknown".
+                Some(&wish) if wish != 0 && wish != 705 => wish,
+                _ => ty.oid(),
+            })
+            .collect();
+        let statement = Arc::new(Statement { prepared, parameter_oids });
+        self.statements.insert(parse.name.to_owned(), statement);
+        self.output.bare(b'1');
+        Ok(())
+    }
+
+    pub(super) fn bind(&mut self, body: &[u8]) -> Result<(), Fault> {
+        let bind = Bind::read(body)?;
+        let statement = self.statements.get(bind.statement).ok_or_else(|| no_statement(bind.statement))?.clone();
+        let types = S::parameters(&statement.prepared);
+        if bind.parameters.len() != types.len() {
+            return Err(Fault::Sql(WireError::protocol(format!(
+                "bind message supplies {} parameters, but prepared statement \"{}\" requires {}",
+                bind.parameters.len(),
+                bind.statement,
+                types.len()
+            ))));
+        }
+        let formats = spread(&bind.parameter_formats, types.len()).ok_or_else(|| {
+            WireError::protocol(format!(
+                "bind message has {} parameter formats but {} parameters",
+                bind.parameter_formats.len(),
+                types.len()
+            ))
+        })?;
+        if !bind.portal.is_empty() {
+            if self.portals.contains_key(bind.portal) {
+                let message = format!("cursor \"{}\" already exists", bind.portal);
+                return Err(WireError::new(ErrorKind::DuplicateObject, message).into());
+            }
+            if self.portals.len() >= PORTALS_MAX {
+                return Err(too_many("portals", PORTALS_MAX).into());
+            }
+        }
+        let zone = self.zone();
+        let parameters = bind.parameters.iter().zip(types).zip(&formats).enumerate();
+        let parameters = parameters
+            .map(|(at, ((bytes, ty), format))| parameter(*bytes, *ty, *format, zone, at))
+            .collect::<Result<_, _>>()?;
+        let portal = Portal { statement, formats: bind.result_formats, progress: Progress::Bound(parameters) };
+        if let Some(columns) = portal.columns() {
+            check_formats(&portal.formats, columns.len())?;
+        }
+        self.portals.insert(bind.portal.to_owned(), portal);
+        self.output.bare(b'2');
+        Ok(())
+    }
+
+    pub(super) fn describe(&mut self, body: &[u8]) -> Result<(), Fault> {
+        let describe = Describe::read(body)?;
+        let (columns, formats) = match describe.target {
+            Target::Statement => {
+                let statement = self.statements.get(describe.name).ok_or_else(|| no_statement(describe.name))?;
+                self.output.parameter_description(&statement.parameter_oids);
+                (S::columns(&statement.prepared), Vec::new())
+            }
+            Target::Portal => {
+                let portal = self.portals.get(describe.name).ok_or_else(|| no_portal(describe.name))?;
+                (portal.columns(), portal.formats.clone())
+            }
+        };
+        match columns {
+            Some(columns) => {
+                let formats = check_formats(&formats, columns.len())?;
+                self.output.row_description(&columns, &formats);
+            }
+            None => self.output.bare(b'n'),
+        }
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, body: &[u8]) -> Result<(), Fault> {
+        let close = Describe::read(body)?;
+        match close.target {
+            Target::Statement => drop(self.statements.remove(close.name)),
+            Target::Portal => drop(self.portals.remove(close.name)),
+        }
+        self.output.bare(b'3');
+        Ok(())
+    }
+
+    pub(super) async fn execute(&mut self, body: &[u8]) -> Result<(), Fault> {
+        let execute = Execute::read(body)?;
+        // The portal is out of the map while it runs: one that fails is gone.
+        let mut portal = self.portals.remove(execute.portal).ok_or_else(|| no_portal(execute.portal))?;
+        let result = self.execute_portal(&mut portal, execute.portal, execute.rows_max).await;
+        if result.is_ok() {
+            self.portals.insert(execute.portal.to_owned(), portal);
+        }
+        result
+    }
+
+    async fn execute_portal(&mut self, portal: &mut Portal<S>, name: &str, rows_max: Option<u64>) -> Result<(), Fault> {
+        match std::mem::replace(&mut portal.progress, Progress::Done) {
+            Progress::Bound(parameters) => self.start(portal, parameters, rows_max).await,
+            Progress::Open(open) => self.go_on(portal, open, rows_max).await,
+            Progress::Exhausted(tag) => {
+                self.output.command_complete(&tag.after(0));
+                portal.progress = Progress::Exhausted(tag);
+                Ok(())
+            }
+            Progress::Done => {
+                let message = format!("portal \"{name}\" cannot be run");
+                Err(WireError::new(ErrorKind::ObjectNotInPrerequisiteState, message).into())
+            }
+        }
+    }
+
+    async fn start(
+        &mut self,
+        portal: &mut Portal<S>,
+        parameters: Vec<ArrayRef>,
+        rows_max: Option<u64>,
+    ) -> Result<(), Fault> {
+        let statement = portal.statement.clone();
+        let executing = self.session.execute_prepared(&statement.prepared, parameters);
+        let outcome = self.signals.engine(executing).await?;
+        self.notices();
+        if self.signals.run.is_cancelled() && matches!(outcome, Outcome::Rows { .. } | Outcome::CopyOut(_)) {
+            return Err(Fault::Sql(cancelled()));
+        }
+        match outcome {
+            Outcome::Rows { columns, batches, tag } => {
+                let formats = check_formats(&portal.formats, columns.len())?;
+                let encoder = RowEncoder::new(columns, formats, self.zone());
+                let open = Box::new(OpenRows { batches, encoder, tag, current: None });
+                return self.go_on(portal, open, rows_max).await;
+            }
+            Outcome::Command { tag } => self.output.command_complete(&tag),
+            Outcome::CopyIn(copy) => self.copy_in(copy).await?,
+            Outcome::CopyOut(copy) => self.copy_out(copy).await?,
+            Outcome::Empty => self.output.bare(b'I'),
+        }
+        Ok(())
+    }
+
+    /// Sends up to `rows_max` rows, then says that the portal is suspended or complete.
+    async fn go_on(
+        &mut self,
+        portal: &mut Portal<S>,
+        mut open: Box<OpenRows>,
+        rows_max: Option<u64>,
+    ) -> Result<(), Fault> {
+        let mut sent = 0u64;
+        loop {
+            if open.current.is_none() {
+                match self.next_batch(&mut open.batches).await? {
+                    Some(batch) => {
+                        let columns = open.encoder.prepare(&batch)?;
+                        open.current = Some((batch, columns, 0));
+                    }
+                    None => break,
+                }
+            }
+            if let Some((batch, columns, from)) = &mut open.current {
+                let left = batch.num_rows() - *from;
+                let take = rows_max.map_or(left, |max| left.min(usize::try_from(max - sent).unwrap_or(left)));
+                self.send_rows(&open.encoder, columns, *from, *from + take).await?;
+                sent += take as u64;
+                *from += take;
+                if *from == batch.num_rows() {
+                    open.current = None;
+                }
+            }
+            if rows_max == Some(sent) {
+                // As PostgreSQL, without looking whether more rows come.
+                self.output.bare(b's');
+                portal.progress = Progress::Open(open);
+                return Ok(());
+            }
+        }
+        self.notices();
+        self.output.command_complete(&open.tag.after(sent));
+        portal.progress = Progress::Exhausted(open.tag);
+        Ok(())
+    }
+}
+
+fn check_formats(formats: &[Format], columns: usize) -> Result<Vec<Format>, WireError> {
+    spread(formats, columns).ok_or_else(|| {
+        let given = formats.len();
+        WireError::protocol(format!("bind message has {given} result formats but query has {columns} columns"))
+    })
+}
+
+fn parameter(
+    bytes: Option<&[u8]>,
+    ty: SqlType,
+    format: Format,
+    zone: Zone,
+    at: usize,
+) -> Result<ArrayRef, WireError> {
+    // A parameter of type varchar(n) or char(n) takes any length: the column it goes to decides.
+    let ty = if ty.is_text() { SqlType::Text } else { ty };
+    let mut builder = Builder::new(ty, zone, 1);
+    match bytes {
+        None => builder.push_null(),
+        Some(bytes) => builder
+            .push(bytes, format)
+            .map_err(|error| error.with_context(format!("unnamed portal parameter ${}", at + 1)))?,
+    }
+    Ok(builder.finish())
+}

@@ -1,0 +1,120 @@
+//! The main loop: one message after another until the client leaves.
+
+use tokio::{io::AsyncWriteExt, time::timeout};
+
+use super::{Connection, Message, shutting_down};
+use crate::{
+    backend::BackendSession,
+    limits::FAREWELL_TIMEOUT,
+    sqlstate::{Fault, WireError},
+    wire::utf8,
+};
+
+impl<S: BackendSession> Connection<S> {
+    /// Serves the client until it leaves, breaks the protocol, or the node stops.
+    pub(crate) async fn serve(mut self) {
+        self.ready();
+        if let Err(Fault::Fatal(error)) = self.run().await {
+            self.farewell(&error).await;
+        }
+        let _ = timeout(FAREWELL_TIMEOUT, self.socket.shutdown()).await;
+    }
+
+    async fn run(&mut self) -> Result<(), Fault> {
+        self.flush().await?;
+        loop {
+            // Outside the extended protocol nothing waits unsent here.
+            tokio::select! {
+                header = self.signals.input.header() => { header?; }
+                () = self.signals.shutdown.cancelled() => return Err(Fault::Fatal(shutting_down())),
+            }
+            let kill = self.signals.kill.clone();
+            let message = tokio::select! {
+                message = self.receive() => message?,
+                () = kill.cancelled() => return Err(Fault::Fatal(shutting_down())),
+            };
+            if message.kind == b'X' {
+                return Ok(());
+            }
+            self.signals.run.begin();
+            let handled = self.handle(message).await;
+            self.signals.run.end();
+            handled?;
+        }
+    }
+
+    async fn handle(&mut self, message: Message) -> Result<(), Fault> {
+        let Message { kind, body, _budget } = message;
+        if self.skipping && kind != b'S' {
+            return Ok(());
+        }
+        let handled = match kind {
+            b'Q' => return self.handle_query(&body).await,
+            b'P' => self.parse(&body).await,
+            b'B' => self.bind(&body),
+            b'D' => self.describe(&body),
+            b'E' => self.execute(&body).await,
+            b'C' => self.close(&body),
+            b'H' => return self.flush().await,
+            b'S' => {
+                self.skipping = false;
+                self.ready();
+                return self.flush().await;
+            }
+            b'F' => {
+                let error = WireError::new(
+                    aerostat_types::ErrorKind::FeatureNotSupported,
+                    "the function call protocol is not supported",
+                );
+                self.report(&error);
+                self.ready();
+                return self.flush().await;
+            }
+            b'p' => return Err(Fault::protocol("a password message outside authentication")),
+            // COPY data after a failed COPY, and messages that were refused already.
+            _ => return Ok(()),
+        };
+        match handled {
+            Err(Fault::Sql(error)) => {
+                self.report(&error);
+                self.skipping = true;
+                self.flush().await
+            }
+            other => {
+                other?;
+                self.flush_when_full().await.or_else(|fault| match fault {
+                    // The statement whose rows these are has ended already.
+                    Fault::Sql(_) => Ok(()),
+                    fault => Err(fault),
+                })
+            }
+        }
+    }
+
+    async fn handle_query(&mut self, body: &[u8]) -> Result<(), Fault> {
+        let Some((&0, text)) = body.split_last().map(|(last, rest)| (last, rest)) else {
+            return Err(Fault::protocol("invalid string in message"));
+        };
+        let result = match utf8(text) {
+            Ok(text) => self.query(text).await,
+            Err(error) => Err(Fault::Sql(error)),
+        };
+        match result {
+            Err(Fault::Sql(error)) => self.report(&error),
+            other => other?,
+        }
+        self.ready();
+        self.flush().await
+    }
+
+    /// Says why the connection ends, if the client still listens.
+    async fn farewell(&mut self, error: &WireError) {
+        self.output.error(error, true);
+        let Self { socket, output, .. } = self;
+        let _ = timeout(FAREWELL_TIMEOUT, async {
+            socket.write_all(&output.bytes).await?;
+            socket.flush().await
+        })
+        .await;
+    }
+}

@@ -1,0 +1,97 @@
+//! The simple protocol: a string of statements, one after another, results in text.
+
+use std::sync::Arc;
+
+use arrow::record_batch::RecordBatch;
+use futures::StreamExt;
+
+use super::{Connection, cancelled};
+use crate::{
+    api::{ColumnDescription, Outcome, RowStream, RowsTag},
+    backend::BackendSession,
+    sqlstate::{Fault, WireError},
+    value::{Column, RowEncoder},
+    wire::Format,
+};
+
+/// Rows that are encoded before the task looks whether it must flush or yield.
+const SLICE_ROWS: usize = 256;
+
+impl<S: BackendSession> Connection<S> {
+    pub(super) async fn query(&mut self, text: &str) -> Result<(), Fault> {
+        let statements = self.session.split(text)?;
+        if statements.is_empty() {
+            self.output.bare(b'I');
+        }
+        for statement in &statements {
+            let outcome = self.signals.engine(self.session.execute(statement)).await?;
+            self.notices();
+            if self.signals.run.is_cancelled() && matches!(outcome, Outcome::Rows { .. } | Outcome::CopyOut(_)) {
+                return Err(Fault::Sql(cancelled()));
+            }
+            match outcome {
+                Outcome::Rows { columns, batches, tag } => self.send_all(columns, batches, &tag).await?,
+                Outcome::Command { tag } => self.output.command_complete(&tag),
+                Outcome::CopyIn(copy) => self.copy_in(copy).await?,
+                Outcome::CopyOut(copy) => self.copy_out(copy).await?,
+                Outcome::Empty => self.output.bare(b'I'),
+            }
+            self.flush_when_full().await?;
+        }
+        Ok(())
+    }
+
+    async fn send_all(
+        &mut self,
+        columns: Arc<[ColumnDescription]>,
+        mut batches: RowStream,
+        tag: &RowsTag,
+    ) -> Result<(), Fault> {
+        let formats = vec![Format::Text; columns.len()];
+        self.output.row_description(&columns, &formats);
+        let encoder = RowEncoder::new(columns, formats, self.zone());
+        let mut rows = 0;
+        while let Some(batch) = self.next_batch(&mut batches).await? {
+            rows += batch.num_rows() as u64;
+            let columns = encoder.prepare(&batch)?;
+            self.send_rows(&encoder, &columns, 0, batch.num_rows()).await?;
+        }
+        self.notices();
+        self.output.command_complete(&tag.after(rows));
+        Ok(())
+    }
+
+    /// The next rows of a running statement. A cancel request drops the wait.
+    pub(super) async fn next_batch(&mut self, batches: &mut RowStream) -> Result<Option<RecordBatch>, Fault> {
+        match self.signals.droppable(batches.next()).await? {
+            None => Ok(None),
+            Some(batch) => Ok(Some(batch.map_err(WireError::from)?)),
+        }
+    }
+
+    /// Sends rows `from..to` of a batch, in slices.
+    pub(super) async fn send_rows(
+        &mut self,
+        encoder: &RowEncoder,
+        columns: &[Column],
+        from: usize,
+        to: usize,
+    ) -> Result<(), Fault> {
+        let mut row = from;
+        while row < to {
+            let end = to.min(row + SLICE_ROWS);
+            for row in row..end {
+                encoder.put_row(columns, row, &mut self.output)?;
+                if self.output.bytes.len() >= crate::limits::FLUSH_BYTES {
+                    self.flush_when_full().await?;
+                }
+            }
+            row = end;
+            if self.signals.run.is_cancelled() {
+                return Err(Fault::Sql(cancelled()));
+            }
+            tokio::task::consume_budget().await;
+        }
+        Ok(())
+    }
+}

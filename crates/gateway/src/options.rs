@@ -1,0 +1,58 @@
+//! What a node's configuration says about its gateway.
+
+use std::{sync::Arc, time::Duration};
+
+use rustls::ServerConfig;
+
+/// TLS for clients that ask for it.
+#[derive(Clone)]
+pub struct TlsOptions {
+    /// The server's side of TLS, with its certificate.
+    pub config: Arc<ServerConfig>,
+    /// The certificate in PEM; with it SCRAM-SHA-256-PLUS (channel binding) is offered.
+    pub certificate_pem: Option<Vec<u8>>,
+    /// Whether clients without TLS are refused.
+    pub required: bool,
+}
+
+impl std::fmt::Debug for TlsOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TlsOptions").field("required", &self.required).finish_non_exhaustive()
+    }
+}
+
+/// How the gateway treats clients.
+#[derive(Clone, Debug)]
+pub struct GatewayOptions {
+    /// TLS; `None` answers SSLRequest with no.
+    pub tls: Option<TlsOptions>,
+    /// Whether a role without a password may come in over the loopback interface.
+    pub trust_loopback: bool,
+    /// Sessions at once.
+    pub connections_max: usize,
+    /// How long a client may take from connecting to being let in.
+    pub authentication_timeout: Duration,
+    /// How long running statements may go on after a shutdown began.
+    pub shutdown_grace: Duration,
+    /// Bytes that all messages longer than [`GatewayOptions::large_message_bytes`] may hold at once.
+    pub message_budget_bytes: usize,
+    /// Messages from this length on count against the budget.
+    pub large_message_bytes: usize,
+    /// What `server_version` says; drivers read the number before the blank.
+    pub server_version: String,
+}
+
+impl Default for GatewayOptions {
+    fn default() -> Self {
+        Self {
+            tls: None,
+            trust_loopback: true,
+            connections_max: 1000,
+            authentication_timeout: Duration::from_secs(60),
+            shutdown_grace: Duration::from_secs(10),
+            message_budget_bytes: 512 << 20,
+            large_message_bytes: 1 << 20,
+            server_version: concat!("15.8 (Aerostat ", env!("CARGO_PKG_VERSION"), ")").to_owned(),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Who is connected: cancel keys, the places there are, and how a running
+//! statement hears that it must end.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI32, Ordering},
+    },
+};
+
+use tokio::sync::watch;
+
+use crate::backend::Canceller;
+
+/// Whether a connection runs a statement, and whether that was cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Run {
+    Idle,
+    Running,
+    Cancelled,
+}
+
+/// The connection's end of a cancel request.
+#[derive(Debug)]
+pub(crate) struct RunState {
+    sender: Arc<watch::Sender<Run>>,
+    receiver: watch::Receiver<Run>,
+}
+
+impl RunState {
+    fn new() -> Self {
+        let (sender, receiver) = watch::channel(Run::Idle);
+        Self { sender: Arc::new(sender), receiver }
+    }
+
+    /// A statement begins; cancel requests count from now on.
+    pub(crate) fn begin(&self) {
+        self.sender.send_replace(Run::Running);
+    }
+
+    /// It has ended; a late cancel request does nothing.
+    pub(crate) fn end(&self) {
+        self.sender.send_replace(Run::Idle);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        *self.receiver.borrow() == Run::Cancelled
+    }
+
+    /// Comes back when the running statement is cancelled.
+    pub(crate) async fn cancelled(&mut self) {
+        if self.receiver.wait_for(|run| *run == Run::Cancelled).await.is_err() {
+            // The sender lives as long as this does.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+struct Entry {
+    secret: i32,
+    run: Arc<watch::Sender<Run>>,
+    cancel: Canceller,
+    role: String,
+}
+
+/// All sessions of a gateway.
+#[derive(Default)]
+pub(crate) struct Registry {
+    entries: Mutex<HashMap<i32, Entry>>,
+    last_pid: AtomicI32,
+}
+
+/// A session's place in the registry, given up when dropped.
+pub(crate) struct Place {
+    pub(crate) pid: i32,
+    pub(crate) secret: i32,
+    run: RunState,
+    entered: Entered,
+}
+
+/// What gives the place up when dropped.
+pub(crate) struct Entered {
+    registry: Arc<Registry>,
+    pid: i32,
+}
+
+impl Place {
+    /// The connection's end of cancel requests, and the place itself.
+    pub(crate) fn split(self) -> (RunState, Entered) {
+        (self.run, self.entered)
+    }
+}
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, HashMap<i32, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place; `None` when the role has as many connections as it may.
+    pub(crate) fn enter(self: &Arc<Self>, role: &str, role_limit: Option<u32>, cancel: Canceller) -> Option<Place> {
+        let mut entries = self.lock();
+        let of_role = entries.values().filter(|entry| entry.role == role).count();
+        if role_limit.is_some_and(|limit| of_role >= limit as usize) {
+            return None;
+        }
+        let pid = loop {
+            let next = self.last_pid.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX;
+            if next != 0 && !entries.contains_key(&next) {
+                break next;
+            }
+        };
+        let run = RunState::new();
+        let secret = rand::random();
+        let entry = Entry { secret, run: run.sender.clone(), cancel, role: role.to_owned() };
+        entries.insert(pid, entry);
+        drop(entries);
+        Some(Place { pid, secret, run, entered: Entered { registry: self.clone(), pid } })
+    }
+
+    /// Cancels what a session runs, if the key is right and it runs anything.
+    pub(crate) fn cancel(&self, pid: i32, secret: i32) {
+        let entries = self.lock();
+        let Some(entry) = entries.get(&pid).filter(|entry| entry.secret == secret) else { return };
+        let was_running = entry.run.send_if_modified(|run| {
+            let running = *run == Run::Running;
+            if running {
+                *run = Run::Cancelled;
+            }
+            running
+        });
+        let cancel = was_running.then(|| entry.cancel.clone());
+        drop(entries);
+        if let Some(cancel) = cancel {
+            cancel();
+        }
+    }
+
+    /// How many sessions there are.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.registry.lock().remove(&self.pid);
+    }
+}

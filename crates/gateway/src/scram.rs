@@ -1,0 +1,64 @@
+//! SCRAM-SHA-256: verifiers from passwords, and the server's side of the exchange.
+//! The cryptography is pgwire's (ring).
+
+use pgwire::api::auth::sasl::scram::{SCRAM_ITERATIONS, ScramSecret, ScramServerAuth, gen_salted_password};
+
+use crate::api::ScramVerifier;
+
+/// Bytes of salt in a verifier of ours.
+const SALT_BYTES: usize = 16;
+
+fn of_secret(secret: &ScramSecret) -> Option<ScramVerifier> {
+    match secret {
+        ScramSecret::Verifier { salt, iterations, stored_key, server_key } => Some(ScramVerifier {
+            iterations: u32::try_from(*iterations).ok()?,
+            salt: salt.clone(),
+            stored_key: stored_key.as_slice().try_into().ok()?,
+            server_key: server_key.as_slice().try_into().ok()?,
+        }),
+        ScramSecret::SaltedPassword { .. } => None,
+    }
+}
+
+/// The verifier to store for a password, with fresh salt. The password itself is kept nowhere.
+pub fn scram_verifier(password: &str) -> ScramVerifier {
+    let salt: [u8; SALT_BYTES] = rand::random();
+    let salted = gen_salted_password(password, &salt, SCRAM_ITERATIONS);
+    let secret = ScramSecret::verifier_from_salted_password(salt.to_vec(), salted, SCRAM_ITERATIONS);
+    of_secret(&secret).expect("a verifier made of SHA-256 digests has their lengths")
+}
+
+/// What stands in for a role that is not there or has no password, so that the exchange
+/// fails at its end as with a wrong password.
+pub(crate) fn impossible_verifier() -> ScramVerifier {
+    ScramVerifier {
+        iterations: SCRAM_ITERATIONS as u32,
+        salt: rand::random::<[u8; SALT_BYTES]>().to_vec(),
+        stored_key: rand::random(),
+        server_key: rand::random(),
+    }
+}
+
+/// The verifier in pgwire's form.
+pub(crate) fn secret(verifier: &ScramVerifier) -> ScramSecret {
+    ScramSecret::Verifier {
+        salt: verifier.salt.clone(),
+        iterations: verifier.iterations as usize,
+        stored_key: verifier.stored_key.to_vec(),
+        server_key: verifier.server_key.to_vec(),
+    }
+}
+
+/// The server's side, with channel binding where `certificate_pem` is given.
+pub(crate) fn server(certificate_pem: Option<&[u8]>) -> (ScramServerAuth, bool) {
+    let mut server = ScramServerAuth::new();
+    let bound = match certificate_pem.map(|pem| server.configure_certificate(pem)) {
+        Some(Ok(())) => true,
+        Some(Err(error)) => {
+            tracing::warn!(%error, "the TLS certificate does not serve for channel binding");
+            false
+        }
+        None => false,
+    };
+    (server, bound)
+}

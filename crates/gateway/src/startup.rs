@@ -1,0 +1,244 @@
+//! From an accepted socket to a session: TLS, the startup packet,
+//! authentication, and the first words to a client that is let in.
+
+mod authenticate;
+mod packet;
+
+use std::{net::SocketAddr, sync::Arc};
+
+use aerostat_types::ErrorKind;
+use tokio::{
+    io::{AsyncWriteExt, ReadHalf, WriteHalf},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    api::RoleInfo,
+    backend::{Backend, BackendSession},
+    connection::{Connection, connection, shutting_down},
+    limits::{FAREWELL_TIMEOUT, STARTUP_BYTES_MAX},
+    registry::{Entered, Place},
+    serve::Shared,
+    sqlstate::{Fault, WireError},
+    stream::Stream,
+    wire::{Cursor, Input, Output, startup_length},
+};
+use packet::{Request, Startup};
+
+/// A client that has not been let in yet.
+pub(crate) struct Newcomer {
+    pub(crate) input: Input<ReadHalf<Stream>>,
+    pub(crate) socket: WriteHalf<Stream>,
+    pub(crate) output: Output,
+    encrypted: bool,
+    peer: SocketAddr,
+}
+
+/// A client that has been let in, with what it holds while it stays.
+pub(crate) struct Guest<S: BackendSession> {
+    pub(crate) connection: Connection<S>,
+    pub(crate) place: PlaceHeld,
+}
+
+/// The session's entry in the registry and its share of `connections_max`.
+pub(crate) struct PlaceHeld {
+    _pid: Entered,
+    _session: tokio::sync::OwnedSemaphorePermit,
+}
+
+/// Serves one socket from its first byte to its last.
+pub(crate) async fn serve_socket<B: Backend>(socket: TcpStream, peer: SocketAddr, backend: Arc<B>, shared: Arc<Shared>) {
+    // Small answers must not wait for the client's acknowledgement.
+    let _ = socket.set_nodelay(true);
+    let limit = shared.options.authentication_timeout;
+    let shutdown = shared.shutdown.clone();
+    let admitted = tokio::select! {
+        admitted = timeout(limit, admit(socket, peer, backend.as_ref(), &shared)) => admitted,
+        () = shutdown.cancelled() => return,
+    };
+    match admitted {
+        Ok(Some(guest)) => {
+            let Guest { connection, place } = guest;
+            connection.serve().await;
+            drop(place);
+        }
+        Ok(None) => {}
+        Err(_) => tracing::info!(%peer, "a client took too long to log in"),
+    }
+}
+
+async fn admit<B: Backend>(
+    socket: TcpStream,
+    peer: SocketAddr,
+    backend: &B,
+    shared: &Arc<Shared>,
+) -> Option<Guest<B::Session>> {
+    let (read, write) = tokio::io::split(Stream::Plain(socket));
+    let newcomer =
+        Newcomer { input: Input::new(read), socket: write, output: Output::default(), encrypted: false, peer };
+    let (mut newcomer, startup) = newcomer.negotiate(shared).await?;
+    match newcomer.enter(&startup, backend, shared).await {
+        Ok((session, place, permit)) => {
+            let Newcomer { input, socket, output, .. } = newcomer;
+            let (run, entered) = place.split();
+            let connection = connection(session, input, socket, run, output, shared.clone());
+            Some(Guest { connection, place: PlaceHeld { _pid: entered, _session: permit } })
+        }
+        Err(fault) => {
+            newcomer.refuse(fault).await;
+            None
+        }
+    }
+}
+
+impl Newcomer {
+    async fn flush(&mut self) -> Result<(), Fault> {
+        self.socket.write_all(&self.output.bytes).await?;
+        self.socket.flush().await?;
+        self.output.bytes.clear();
+        Ok(())
+    }
+
+    /// Says why the client cannot come in, and closes.
+    async fn refuse(&mut self, fault: Fault) {
+        if let Fault::Fatal(error) | Fault::Sql(error) = fault {
+            tracing::info!(peer = %self.peer, code = error.code(), message = %error.error.message, "client refused");
+            self.output.error(&error, true);
+            let _ = timeout(FAREWELL_TIMEOUT, self.flush()).await;
+        }
+        let _ = timeout(FAREWELL_TIMEOUT, self.socket.shutdown()).await;
+    }
+
+    /// Answers requests for encryption until a startup packet comes. `None` when the
+    /// connection ends here.
+    async fn negotiate(mut self, shared: &Shared) -> Option<(Self, Startup)> {
+        // At most one request for TLS and one for GSSAPI.
+        for _ in 0..3 {
+            let request = self.request().await;
+            match request {
+                Ok(Request::Startup(startup)) => return Some((self, startup)),
+                Ok(Request::Cancel { pid, secret }) => {
+                    shared.registry.cancel(pid, secret);
+                    return None;
+                }
+                Ok(Request::Gss) => self.socket.write_all(b"N").await.ok()?,
+                Ok(Request::Tls) if self.encrypted || shared.options.tls.is_none() => {
+                    self.socket.write_all(b"N").await.ok()?;
+                }
+                Ok(Request::Tls) => self = self.encrypt(shared).await?,
+                Err(fault) => {
+                    self.refuse(fault).await;
+                    return None;
+                }
+            }
+        }
+        self.refuse(Fault::protocol("too many encryption requests")).await;
+        None
+    }
+
+    async fn request(&mut self) -> Result<Request, Fault> {
+        let length = self.input.startup_length().await?;
+        if !(4..=STARTUP_BYTES_MAX).contains(&length) {
+            return Err(startup_length());
+        }
+        let body = self.input.body(length).await?;
+        packet::read(Cursor::new(&body))
+    }
+
+    async fn encrypt(mut self, shared: &Shared) -> Option<Self> {
+        let tls = shared.options.tls.as_ref()?;
+        // Bytes sent before the handshake could have been put there by someone in between.
+        if self.input.has_bytes() {
+            self.refuse(Fault::protocol("received unencrypted data after SSL request")).await;
+            return None;
+        }
+        self.socket.write_all(b"S").await.ok()?;
+        self.socket.flush().await.ok()?;
+        let stream = self.input.into_socket().unsplit(self.socket);
+        let Stream::Plain(plain) = stream else { return None };
+        match TlsAcceptor::from(tls.config.clone()).accept(plain).await {
+            Ok(stream) => {
+                let (read, write) = tokio::io::split(Stream::Tls(Box::new(stream)));
+                let (output, peer) = (self.output, self.peer);
+                Some(Self { input: Input::new(read), socket: write, output, encrypted: true, peer })
+            }
+            Err(error) => {
+                tracing::info!(peer = %self.peer, %error, "TLS handshake failed");
+                None
+            }
+        }
+    }
+
+    /// Authenticates the client, opens its session and says hello.
+    async fn enter<B: Backend>(
+        &mut self,
+        startup: &Startup,
+        backend: &B,
+        shared: &Arc<Shared>,
+    ) -> Result<(B::Session, Place, tokio::sync::OwnedSemaphorePermit), Fault> {
+        let fatal = |kind, message: String| Fault::Fatal(WireError::new(kind, message));
+        if shared.shutdown.is_cancelled() {
+            return Err(Fault::Fatal(shutting_down()));
+        }
+        let user = startup.user().ok_or_else(|| {
+            fatal(ErrorKind::InvalidAuthorization, "no PostgreSQL user name specified in startup packet".to_owned())
+        })?;
+        startup.check_encoding()?;
+        if startup.minor > 0 || !startup.unsupported().is_empty() {
+            self.output.negotiate_version(&startup.unsupported());
+        }
+        let required = shared.options.tls.as_ref().is_some_and(|tls| tls.required);
+        if required && !self.encrypted {
+            return Err(fatal(ErrorKind::InvalidAuthorization, "connections without TLS are refused".to_owned()));
+        }
+        let role = self.authenticate(user, backend.role(user), shared).await?;
+        let permit = shared.sessions.clone().try_acquire_owned().map_err(|_| {
+            fatal(ErrorKind::TooManyConnections, "sorry, too many clients already".to_owned())
+        })?;
+        let mut session = backend
+            .connect(user, startup.database(), &startup.settings())
+            .map_err(|error| Fault::Fatal(error.into()))?;
+        let place = shared.registry.enter(user, role.connection_limit, session.canceller()).ok_or_else(|| {
+            fatal(ErrorKind::TooManyConnections, format!("too many connections for role \"{user}\""))
+        })?;
+        self.greet(startup, &role, &mut session, &place, shared);
+        Ok((session, place, permit))
+    }
+
+    fn greet<S: BackendSession>(
+        &mut self,
+        startup: &Startup,
+        role: &RoleInfo,
+        session: &mut S,
+        place: &Place,
+        shared: &Shared,
+    ) {
+        self.output.authentication(0, &[]);
+        let zone = session.time_zone();
+        let mut parameters = vec![
+            ("server_version", shared.options.server_version.clone()),
+            ("server_encoding", "UTF8".to_owned()),
+            ("client_encoding", "UTF8".to_owned()),
+            ("application_name", startup.get("application_name").unwrap_or("").to_owned()),
+            ("default_transaction_read_only", "off".to_owned()),
+            ("in_hot_standby", "off".to_owned()),
+            ("is_superuser", if role.superuser { "on" } else { "off" }.to_owned()),
+            ("session_authorization", role.name.clone()),
+            ("DateStyle", "ISO, MDY".to_owned()),
+            ("IntervalStyle", "postgres".to_owned()),
+            ("TimeZone", zone.name().to_owned()),
+            ("integer_datetimes", "on".to_owned()),
+            ("standard_conforming_strings", "on".to_owned()),
+        ];
+        let changes = session.parameter_changes();
+        for (name, value) in &mut parameters {
+            if let Some((_, changed)) = changes.iter().find(|(changed, _)| changed.eq_ignore_ascii_case(name)) {
+                value.clone_from(changed);
+            }
+            self.output.parameter_status(name, value);
+        }
+        self.output.backend_key(place.pid, place.secret);
+    }
+}

@@ -1,0 +1,111 @@
+//! The client's bytes, cut into messages. Memory grows with what has arrived,
+//! never with what a length field claims.
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::{
+    limits::{READ_AHEAD_BYTES_MAX, READ_BYTES},
+    sqlstate::Fault,
+};
+
+/// Reads from a socket.
+#[derive(Debug)]
+pub(crate) struct Input<R> {
+    socket: R,
+    buffer: BytesMut,
+}
+
+impl<R: AsyncRead + Unpin> Input<R> {
+    pub(crate) fn new(socket: R) -> Self {
+        Self { socket, buffer: BytesMut::new() }
+    }
+
+    /// Whether bytes are there that no message has taken.
+    pub(crate) fn has_bytes(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
+    pub(crate) fn into_socket(self) -> R {
+        self.socket
+    }
+
+    /// Takes what the socket has. Safe to drop while it waits.
+    async fn fill(&mut self) -> Result<(), Fault> {
+        self.buffer.reserve(READ_BYTES);
+        match self.socket.read_buf(&mut self.buffer).await {
+            Ok(0) | Err(_) => Err(Fault::Gone),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    async fn need(&mut self, bytes: usize) -> Result<(), Fault> {
+        while self.buffer.len() < bytes {
+            self.fill().await?;
+        }
+        Ok(())
+    }
+
+    /// The next message's type and the length of its body, which stay until taken. Safe to
+    /// drop while it waits.
+    ///
+    /// A length that cannot be ends the connection: what follows has no boundaries.
+    pub(crate) async fn header(&mut self) -> Result<(u8, usize), Fault> {
+        self.need(5).await?;
+        let kind = self.buffer[0];
+        let length = i32::from_be_bytes([self.buffer[1], self.buffer[2], self.buffer[3], self.buffer[4]]);
+        let body = length.checked_sub(4).and_then(|body| usize::try_from(body).ok());
+        let body = body.ok_or_else(|| Fault::protocol("invalid message length"))?;
+        Ok((kind, body))
+    }
+
+    pub(crate) fn take_header(&mut self) {
+        self.buffer.advance(5);
+    }
+
+    /// The length of an untyped startup packet's body.
+    pub(crate) async fn startup_length(&mut self) -> Result<usize, Fault> {
+        self.need(4).await?;
+        let length = self.buffer.get_i32();
+        length.checked_sub(4).and_then(|body| usize::try_from(body).ok()).ok_or_else(startup_length)
+    }
+
+    /// The whole body.
+    pub(crate) async fn body(&mut self, bytes: usize) -> Result<Bytes, Fault> {
+        self.need(bytes).await?;
+        Ok(self.buffer.split_to(bytes).freeze())
+    }
+
+    /// A piece of a body of which `left` bytes are to come.
+    pub(crate) async fn piece(&mut self, left: &mut usize) -> Result<Bytes, Fault> {
+        if self.buffer.is_empty() {
+            self.fill().await?;
+        }
+        let taken = self.buffer.len().min(*left).min(READ_BYTES);
+        *left -= taken;
+        Ok(self.buffer.split_to(taken).freeze())
+    }
+
+    /// Throws a body away.
+    pub(crate) async fn discard(&mut self, mut left: usize) -> Result<(), Fault> {
+        while left > 0 {
+            self.piece(&mut left).await?;
+        }
+        Ok(())
+    }
+
+    /// Comes back when the client has gone. Reads ahead up to a limit; beyond it nothing is
+    /// noticed until the buffer is taken. Safe to drop while it waits.
+    pub(crate) async fn gone(&mut self) {
+        while self.buffer.len() < READ_AHEAD_BYTES_MAX {
+            if self.fill().await.is_err() {
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+pub(crate) fn startup_length() -> Fault {
+    Fault::protocol("invalid length of startup packet")
+}

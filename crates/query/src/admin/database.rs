@@ -1,0 +1,232 @@
+//! CREATE, ALTER and DROP DATABASE.
+
+use std::sync::Arc;
+
+use aerostat_types::{ErrorKind, SqlError};
+
+use super::node::{Node, allocate_oid, role_in, undefined_database};
+use crate::{
+    api::{Notice, NoticeSeverity},
+    catalog::{
+        PUBLIC,
+        node::{Database, DatabaseRecord, NodeRecord},
+    },
+    ddl::{Actor, CommandResult},
+    utility::{DatabaseChange, DatabaseCommand, DatabaseOptions, RoleName},
+};
+
+impl Node {
+    /// Runs CREATE, ALTER or DROP DATABASE for a session of the database `current`.
+    ///
+    /// # Errors
+    /// As PostgreSQL: names, rights, sessions that are connected; `IoError` when it cannot be stored.
+    pub fn execute_database(
+        &self,
+        actor: &Actor,
+        current: &Database,
+        command: &DatabaseCommand,
+    ) -> Result<CommandResult, SqlError> {
+        let done = CommandResult::new(command.tag());
+        match command {
+            DatabaseCommand::Create { name, owner, options } => {
+                self.create_database(actor, name, owner.as_ref(), options)?;
+            }
+            DatabaseCommand::Alter { name, change: DatabaseChange::Rename(to) } => {
+                self.rename_database(actor, current, name, to)?;
+            }
+            DatabaseCommand::Alter { name, change: DatabaseChange::Owner(to) } => {
+                self.give_database(actor, name, to)?;
+            }
+            DatabaseCommand::Alter { name, change: DatabaseChange::Options(options) } => {
+                self.limit_database(actor, name, options)?;
+            }
+            DatabaseCommand::Drop { name, if_exists, force } => {
+                match self.drop_database(actor, current, name, *force) {
+                    Err(error) if *if_exists && error.kind == ErrorKind::InvalidCatalogName => {
+                        let message = format!("{}, skipping", error.message);
+                        return Ok(done.with_notices(vec![Notice::new(NoticeSeverity::Notice, message)]));
+                    }
+                    result => result?,
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    fn create_database(
+        &self,
+        actor: &Actor,
+        name: &str,
+        owner: Option<&RoleName>,
+        options: &DatabaseOptions,
+    ) -> Result<(), SqlError> {
+        self.change_databases(
+            |record, _| {
+                let rights = role_in(record, &actor.role)?;
+                if !rights.superuser && !rights.create_database {
+                    return Err(denied("permission denied to create database"));
+                }
+                let owner = new_owner(record, actor, owner.unwrap_or(&RoleName::Current))?;
+                if record.databases.contains_key(name) {
+                    return Err(duplicate(name));
+                }
+                let entry = DatabaseRecord {
+                    oid: allocate_oid(record)?,
+                    owner,
+                    memory_max: options.memory_max.flatten(),
+                    connection_limit: options.connection_limit.unwrap_or(-1),
+                    connect: Vec::new(),
+                    create: Vec::new(),
+                    comment: None,
+                };
+                let database = self.opened(name, &entry);
+                record.databases.insert(name.to_owned(), entry);
+                Ok(database)
+            },
+            |mut databases, database| {
+                databases.insert(name.to_owned(), database);
+            },
+        )
+    }
+
+    fn drop_database(&self, actor: &Actor, current: &Database, name: &str, force: bool) -> Result<(), SqlError> {
+        let dropped = self.change_databases(
+            |record, databases| {
+                let entry = record.databases.get(name).ok_or_else(|| undefined_database(name))?;
+                require_owner(actor, name, entry)?;
+                let database = databases.get(name).ok_or_else(|| undefined_database(name))?;
+                if database.id == current.id {
+                    return Err(in_use("cannot drop the currently open database"));
+                }
+                require_unconnected(database, name).map_err(|error| {
+                    if force { error.with_hint("WITH (FORCE) does not end sessions; end them first.") } else { error }
+                })?;
+                record.databases.remove(name);
+                Ok(())
+            },
+            |mut databases, ()| databases.remove(name),
+        )?;
+        // The last reference, so its rows go here, after the locks.
+        drop(dropped);
+        Ok(())
+    }
+
+    fn rename_database(&self, actor: &Actor, current: &Database, name: &str, to: &str) -> Result<(), SqlError> {
+        self.change_databases(
+            |record, databases| {
+                let entry = record.databases.get(name).ok_or_else(|| undefined_database(name))?;
+                require_owner(actor, name, entry)?;
+                let rights = role_in(record, &actor.role)?;
+                if !rights.superuser && !rights.create_database {
+                    return Err(denied("permission denied to rename database"));
+                }
+                if record.databases.contains_key(to) {
+                    return Err(duplicate(to));
+                }
+                let database = databases.get(name).ok_or_else(|| undefined_database(name))?;
+                if database.id == current.id {
+                    return Err(SqlError::new(ErrorKind::FeatureNotSupported, "current database cannot be renamed"));
+                }
+                require_unconnected(database, name)?;
+                if let Some(entry) = record.databases.remove(name) {
+                    record.databases.insert(to.to_owned(), entry);
+                }
+                Ok(())
+            },
+            |mut databases, ()| {
+                if let Some(database) = databases.remove(name) {
+                    to.clone_into(&mut database.name.write());
+                    databases.insert(to.to_owned(), database);
+                }
+            },
+        )
+    }
+
+    fn give_database(&self, actor: &Actor, name: &str, to: &RoleName) -> Result<(), SqlError> {
+        self.change_databases(
+            |record, _| {
+                let owner = new_owner(record, actor, to)?;
+                let entry = record.databases.get_mut(name).ok_or_else(|| undefined_database(name))?;
+                require_owner(actor, name, entry)?;
+                Ok(std::mem::replace(&mut entry.owner, owner.clone()))
+                    .map(|before| (before, owner))
+            },
+            |databases, (before, owner)| {
+                if let Some(database) = databases.get(name) {
+                    give_public(database, &before, &owner);
+                }
+            },
+        )
+    }
+
+    fn limit_database(&self, actor: &Actor, name: &str, options: &DatabaseOptions) -> Result<(), SqlError> {
+        self.change_databases(
+            |record, _| {
+                let may_set_memory =
+                    role_in(record, &actor.role).map(|rights| rights.superuser || rights.create_database)?;
+                let entry = record.databases.get_mut(name).ok_or_else(|| undefined_database(name))?;
+                require_owner(actor, name, entry)?;
+                if let Some(memory_max) = options.memory_max {
+                    // A tenant's owner must not give itself the node's memory.
+                    if !may_set_memory {
+                        return Err(denied("permission denied to change memory_max")
+                            .with_detail("Only superusers and owners with CREATEDB may change a database's memory_max."));
+                    }
+                    entry.memory_max = memory_max;
+                }
+                if let Some(limit) = options.connection_limit {
+                    entry.connection_limit = limit;
+                }
+                Ok(entry.memory_max)
+            },
+            |databases, memory_max| {
+                if let Some(database) = databases.get(name) {
+                    database.store.budget().set_max(memory_max);
+                }
+            },
+        )
+    }
+}
+
+/// The schema `public` belongs to the database's owner.
+fn give_public(database: &Database, before: &str, owner: &str) {
+    let mut change = database.catalog.change();
+    if let Ok(public) = change.state.schema_mut(PUBLIC)
+        && public.owner == before
+    {
+        owner.clone_into(&mut public.owner);
+        change.publish();
+    }
+}
+
+fn new_owner(record: &NodeRecord, actor: &Actor, owner: &RoleName) -> Result<String, SqlError> {
+    actor.new_owner(owner, &|name| record.roles.contains_key(name))
+}
+
+pub(super) fn require_owner(actor: &Actor, name: &str, entry: &DatabaseRecord) -> Result<(), SqlError> {
+    if actor.owns(&entry.owner) {
+        return Ok(());
+    }
+    Err(denied(&format!("must be owner of database {name}")))
+}
+
+fn require_unconnected(database: &Arc<Database>, name: &str) -> Result<(), SqlError> {
+    let detail = match database.connection_count() {
+        ..=0 => return Ok(()),
+        1 => "There is 1 other session using the database.".to_owned(),
+        count => format!("There are {count} other sessions using the database."),
+    };
+    Err(in_use(&format!("database \"{name}\" is being accessed by other users")).with_detail(detail))
+}
+
+fn duplicate(name: &str) -> SqlError {
+    SqlError::new(ErrorKind::DuplicateDatabase, format!("database \"{name}\" already exists"))
+}
+
+fn in_use(message: &str) -> SqlError {
+    SqlError::new(ErrorKind::ObjectInUse, message)
+}
+
+fn denied(message: &str) -> SqlError {
+    SqlError::new(ErrorKind::InsufficientPrivilege, message)
+}

@@ -1,0 +1,255 @@
+//! The node's record and its open databases, and how a change is made to both.
+
+use std::{collections::HashMap, path::Path, sync::Arc};
+
+use aerostat_memory::Governor;
+use aerostat_storage::{MetaError, MetaFile, TenantStore};
+use aerostat_types::{ErrorKind, SqlError, TenantId};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use thiserror::Error;
+
+use super::connection::Counts;
+use crate::{
+    api::RoleInfo,
+    catalog::{
+        FIRST_USER_OID, PUBLIC,
+        node::{Database, DatabaseRecord, NodeRecord, RoleRecord},
+    },
+    ddl::Actor,
+};
+
+/// The superuser and the database that a new node begins with.
+pub const BOOTSTRAP: &str = "aerostat";
+
+/// The OID of the superuser that a new node begins with, as in PostgreSQL.
+pub(super) const BOOTSTRAP_OID: u32 = 10;
+
+/// Why a node cannot be opened.
+#[derive(Debug, Error)]
+pub enum NodeError {
+    /// The data folder cannot be used.
+    #[error("cannot open the data folder")]
+    Meta(#[from] MetaError),
+}
+
+/// Databases by name.
+pub(super) type Databases = HashMap<String, Arc<Database>>;
+
+/// The node's roles and databases. Locks are taken in the order of the fields.
+pub struct Node {
+    /// Held while a change is made, stored and shown.
+    changing: Mutex<()>,
+    databases: RwLock<Databases>,
+    record: RwLock<Arc<NodeRecord>>,
+    pub(super) counts: Arc<Counts>,
+    meta: MetaFile,
+    governor: Arc<Governor>,
+}
+
+impl Node {
+    /// Opens the node of a data folder; makes superuser and database
+    /// [`BOOTSTRAP`] in a new one. Databases begin without rows.
+    ///
+    /// # Errors
+    /// Another process has the folder, or it cannot be read or written.
+    pub fn open(data: &Path, governor: Arc<Governor>) -> Result<Self, NodeError> {
+        let meta = MetaFile::open(data)?;
+        let record = match meta.load::<NodeRecord>()? {
+            Some(record) => record,
+            None => {
+                let record = first_record();
+                meta.store(&record)?;
+                record
+            }
+        };
+        let databases =
+            record.databases.iter().map(|(name, entry)| (name.clone(), opened(&governor, name, entry))).collect();
+        Ok(Self {
+            changing: Mutex::new(()),
+            databases: RwLock::new(databases),
+            record: RwLock::new(Arc::new(record)),
+            counts: Arc::default(),
+            meta,
+            governor,
+        })
+    }
+
+    /// The roles and databases as they are now.
+    pub fn record(&self) -> Arc<NodeRecord> {
+        Arc::clone(&self.record.read())
+    }
+
+    /// Every database, in order of names.
+    pub fn open_databases(&self) -> Vec<Arc<Database>> {
+        let mut open: Vec<(String, Arc<Database>)> =
+            self.databases.read().iter().map(|(name, database)| (name.clone(), Arc::clone(database))).collect();
+        open.sort_by(|a, b| a.0.cmp(&b.0));
+        open.into_iter().map(|(_, database)| database).collect()
+    }
+
+    /// The database of this name.
+    pub fn database(&self, name: &str) -> Option<Arc<Database>> {
+        self.databases.read().get(name).cloned()
+    }
+
+    /// Whether there is a role of this name.
+    pub fn has_role(&self, name: &str) -> bool {
+        self.record.read().roles.contains_key(name)
+    }
+
+    /// Whether the role is there and may do everything.
+    pub fn is_superuser(&self, name: &str) -> bool {
+        self.record.read().roles.get(name).is_some_and(|role| role.superuser)
+    }
+
+    /// What must be known of a role before it is let in.
+    pub fn role(&self, name: &str) -> Option<RoleInfo> {
+        let record = self.record();
+        let role = record.roles.get(name)?;
+        Some(RoleInfo {
+            name: name.to_owned(),
+            login: role.login,
+            superuser: role.superuser,
+            scram: role.verifier.as_deref().and_then(|verifier| verifier.parse().ok()),
+            connection_limit: u32::try_from(role.connection_limit).ok(),
+        })
+    }
+
+    /// The role's rights in the database as they are now.
+    ///
+    /// # Errors
+    /// The role or the database has been dropped since the session began.
+    pub fn actor(&self, role: &str, database: &Database, search_path: Vec<String>) -> Result<Actor, SqlError> {
+        let record = self.record();
+        let name = database.name.read().clone();
+        let rights = role_in(&record, role)?;
+        let entry = record.databases.get(&name).ok_or_else(|| undefined_database(&name))?;
+        let everyone = |grantee: &String| grantee == role || grantee == PUBLIC;
+        Ok(Actor {
+            role: role.to_owned(),
+            superuser: rights.superuser,
+            database_owner: entry.owner == role,
+            create_in_database: entry.create.iter().any(everyone),
+            database: name,
+            search_path,
+        })
+    }
+
+    /// Looks at the open databases and the record that belongs to them.
+    pub(super) fn with_databases<T>(&self, look: impl FnOnce(&Databases, &NodeRecord) -> T) -> T {
+        let databases = self.databases.read();
+        let record = self.record();
+        look(&databases, &record)
+    }
+
+    /// Changes the record: on a copy, which is stored and then shown. With an
+    /// error from `change` or from storing, nothing has changed.
+    pub(super) fn change<T>(
+        &self,
+        change: impl FnOnce(&mut NodeRecord) -> Result<T, SqlError>,
+    ) -> Result<T, SqlError> {
+        self.change_databases(|record, _| change(record), |_, done| done)
+    }
+
+    /// Changes the record and the open databases: `change` the copy of the
+    /// record, and `show` the databases once it is stored. Nobody connects meanwhile.
+    pub(super) fn change_databases<T, D>(
+        &self,
+        change: impl FnOnce(&mut NodeRecord, &Databases) -> Result<D, SqlError>,
+        show: impl FnOnce(RwLockWriteGuard<'_, Databases>, D) -> T,
+    ) -> Result<T, SqlError> {
+        let _changing = self.changing.lock();
+        let databases = self.databases.write();
+        let before = self.record();
+        let mut record = NodeRecord::clone(&before);
+        let done = change(&mut record, &databases)?;
+        if record != *before {
+            self.persist(&record, &before)?;
+            *self.record.write() = Arc::new(record);
+        }
+        Ok(show(databases, done))
+    }
+
+    fn persist(&self, record: &NodeRecord, before: &NodeRecord) -> Result<(), SqlError> {
+        let Err(error) = self.meta.store(record) else {
+            return Ok(());
+        };
+        // The new document may be in place with only its durability in doubt, so the old one is put back.
+        if let Err(again) = self.meta.store(before) {
+            tracing::error!(error = %chain(&again), "the node's catalogue could not be put back");
+        }
+        Err(SqlError::new(ErrorKind::IoError, "could not write the node's catalogue").with_detail(chain(&error)))
+    }
+
+    /// A database's place in memory, for a record that is about to be stored.
+    pub(super) fn opened(&self, name: &str, entry: &DatabaseRecord) -> Arc<Database> {
+        opened(&self.governor, name, entry)
+    }
+}
+
+fn opened(governor: &Arc<Governor>, name: &str, entry: &DatabaseRecord) -> Arc<Database> {
+    let id = TenantId(entry.oid);
+    let store = TenantStore::new(id, governor.budget(name, entry.memory_max));
+    Database::new(id, name, &entry.owner, store)
+}
+
+fn first_record() -> NodeRecord {
+    let role = RoleRecord {
+        oid: BOOTSTRAP_OID,
+        superuser: true,
+        login: true,
+        create_database: true,
+        create_role: true,
+        connection_limit: -1,
+        verifier: None,
+        comment: None,
+    };
+    let database = DatabaseRecord {
+        oid: FIRST_USER_OID,
+        owner: BOOTSTRAP.to_owned(),
+        memory_max: None,
+        connection_limit: -1,
+        connect: Vec::new(),
+        create: Vec::new(),
+        comment: None,
+    };
+    NodeRecord {
+        roles: [(BOOTSTRAP.to_owned(), role)].into(),
+        databases: [(BOOTSTRAP.to_owned(), database)].into(),
+        next_oid: FIRST_USER_OID + 1,
+    }
+}
+
+/// An error with those that caused it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// The role, which a session or a statement names.
+pub(super) fn role_in<'r>(record: &'r NodeRecord, name: &str) -> Result<&'r RoleRecord, SqlError> {
+    record.roles.get(name).ok_or_else(|| undefined_role(name))
+}
+
+pub(super) fn undefined_role(name: &str) -> SqlError {
+    SqlError::new(ErrorKind::UndefinedObject, format!("role \"{name}\" does not exist"))
+}
+
+pub(super) fn undefined_database(name: &str) -> SqlError {
+    SqlError::new(ErrorKind::InvalidCatalogName, format!("database \"{name}\" does not exist"))
+}
+
+/// A new OID of a role or database.
+pub(super) fn allocate_oid(record: &mut NodeRecord) -> Result<u32, SqlError> {
+    let oid = record.next_oid;
+    record.next_oid = oid.checked_add(1).ok_or_else(|| {
+        SqlError::new(ErrorKind::ProgramLimitExceeded, "the node has used up its object numbers")
+    })?;
+    Ok(oid)
+}

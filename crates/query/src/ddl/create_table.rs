@@ -1,0 +1,387 @@
+//! CREATE TABLE, with columns or AS a query.
+
+use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
+
+use aerostat_types::{Column, ErrorKind, Layout, LayoutError, SqlError, TableId, TableSchema};
+use datafusion::sql::sqlparser::ast::{
+    self, CreateTableLikeKind, CreateTableOptions, DataType, Expr, SqlOption, Value,
+    helpers::stmt_create_table::CreateTableBuilder,
+};
+
+use super::{
+    Actor, CommandResult, ExpressionChecker, Found,
+    alter::{check_free, is_taken},
+    definition::Definition,
+    names::{self, Place, QualifiedName},
+};
+use crate::{
+    api::{Notice, NoticeSeverity},
+    catalog::{Privilege, Relation, TableEntry, node::Database},
+};
+
+/// The layout of tables that say none; the setting `aerostat.default_layout`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DefaultLayout {
+    /// All columns together.
+    Row,
+    /// Each column by itself.
+    #[default]
+    Column,
+    /// Columns two by two, in their order: a hybrid for any table, which tests run on.
+    Pairs,
+}
+
+impl DefaultLayout {
+    /// From a setting's value that [`DefaultLayout::from_str`] has accepted; the default for any other.
+    pub fn from_setting(text: &str) -> Self {
+        text.parse().unwrap_or_default()
+    }
+
+    fn of(self, columns: &[Column]) -> Layout {
+        match self {
+            DefaultLayout::Row => Layout::Row,
+            DefaultLayout::Column => Layout::Column,
+            DefaultLayout::Pairs => Layout::Groups(
+                columns
+                    .chunks(2)
+                    .map(|pair| pair.iter().map(|column| column.name.clone()).collect())
+                    .collect(),
+            ),
+        }
+    }
+}
+
+impl fmt::Display for DefaultLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DefaultLayout::Row => "row",
+            DefaultLayout::Column => "column",
+            DefaultLayout::Pairs => "pairs",
+        })
+    }
+}
+
+impl FromStr for DefaultLayout {
+    type Err = SqlError;
+
+    fn from_str(text: &str) -> Result<Self, SqlError> {
+        match text.to_ascii_lowercase().as_str() {
+            "row" => Ok(DefaultLayout::Row),
+            "column" => Ok(DefaultLayout::Column),
+            "pairs" => Ok(DefaultLayout::Pairs),
+            _ => Err(SqlError::new(
+                ErrorKind::InvalidParameterValue,
+                format!("invalid value for parameter \"aerostat.default_layout\": \"{text}\""),
+            )
+            .with_hint("Available values: row, column, pairs.")),
+        }
+    }
+}
+
+/// What [`create_table_as`] came to.
+pub enum CreatedTable {
+    /// IF NOT EXISTS, and it does; nothing is to be done.
+    Exists(CommandResult),
+    /// A table that nobody sees yet.
+    Pending(PendingTable),
+}
+
+impl CreatedTable {
+    /// What the statement comes to when the table is not filled.
+    pub fn into_result(self) -> CommandResult {
+        match self {
+            CreatedTable::Exists(result) => result,
+            CreatedTable::Pending(table) => CommandResult::new("CREATE TABLE AS").with_notices(table.notices),
+        }
+    }
+}
+
+/// A new table, empty, that nobody sees before [`PendingTable::publish`].
+/// Dropping it instead leaves no trace but a used number.
+pub struct PendingTable {
+    database: Arc<Database>,
+    place: Place,
+    entry: Arc<TableEntry>,
+    notices: Vec<Notice>,
+}
+
+impl PendingTable {
+    /// The table as the catalogue will have it, to be filled.
+    pub fn entry(&self) -> &Arc<TableEntry> {
+        &self.entry
+    }
+
+    /// The schema it goes to.
+    pub fn schema(&self) -> &str {
+        &self.place.schema
+    }
+
+    /// Makes the table visible.
+    ///
+    /// # Errors
+    /// Meanwhile its name was taken or its schema dropped.
+    pub fn publish(self) -> Result<CommandResult, SqlError> {
+        let mut change = self.database.catalog.change();
+        check_free(&change.state, &self.place)?;
+        let relations = &mut change.state.schema_mut(&self.place.schema)?.relations;
+        relations.insert(self.place.name, Relation::Table(self.entry));
+        change.publish();
+        Ok(CommandResult::new("CREATE TABLE").with_notices(self.notices))
+    }
+}
+
+/// CREATE TABLE with columns.
+///
+/// # Errors
+/// As PostgreSQL: the name, rights, the definition, what `checker` says of its
+/// expressions, and memory.
+pub fn create_table(
+    database: &Arc<Database>,
+    actor: &Actor,
+    statement: &ast::CreateTable,
+    default_layout: DefaultLayout,
+    checker: &dyn ExpressionChecker,
+) -> Result<CommandResult, SqlError> {
+    match create(database, actor, statement, default_layout, None, checker)? {
+        CreatedTable::Exists(result) => Ok(result),
+        CreatedTable::Pending(table) => table.publish(),
+    }
+}
+
+/// CREATE TABLE AS: the columns are those the query gives. The caller fills
+/// the table, publishes it, and ends with the tag `SELECT n`.
+///
+/// # Errors
+/// As [`create_table`].
+pub fn create_table_as(
+    database: &Arc<Database>,
+    actor: &Actor,
+    statement: &ast::CreateTable,
+    default_layout: DefaultLayout,
+    columns: Vec<Column>,
+) -> Result<CreatedTable, SqlError> {
+    if !statement.constraints.is_empty() {
+        return Err(SqlError::new(ErrorKind::SyntaxError, "CREATE TABLE AS takes no constraints"));
+    }
+    create(database, actor, statement, default_layout, Some(columns), &NoExpressions)
+}
+
+/// A table that is made from a query has neither defaults nor checks.
+struct NoExpressions;
+
+impl ExpressionChecker for NoExpressions {
+    fn check_default(&self, _column: &Column, _sql: &str) -> Result<(), SqlError> {
+        Ok(())
+    }
+
+    fn check_condition(&self, _schema: &TableSchema, _sql: &str) -> Result<(), SqlError> {
+        Ok(())
+    }
+}
+
+fn create(
+    database: &Arc<Database>,
+    actor: &Actor,
+    statement: &ast::CreateTable,
+    default_layout: DefaultLayout,
+    query_columns: Option<Vec<Column>>,
+    checker: &dyn ExpressionChecker,
+) -> Result<CreatedTable, SqlError> {
+    refuse_other_forms(statement)?;
+    let mut notices = Vec::new();
+    let name = QualifiedName::from_object_name(&statement.name, &mut notices)?;
+    let state = database.catalog.load();
+    let place = Place {
+        schema: actor.creation_schema(&state, &name)?.name.clone(),
+        name: name.name.clone(),
+    };
+    if let Err(error) = check_free(&state, &place) {
+        if !statement.if_not_exists {
+            return Err(error);
+        }
+        notices.push(Notice {
+            kind: Some(error.kind),
+            ..Notice::new(NoticeSeverity::Notice, format!("{}, skipping", error.message))
+        });
+        return Ok(CreatedTable::Exists(CommandResult::new("CREATE TABLE").with_notices(notices)));
+    }
+    let mut definition = Definition::new(&place.name, &mut notices);
+    match (query_columns, &statement.like) {
+        (Some(columns), _) => add_query_columns(&mut definition, columns, &statement.columns)?,
+        (None, Some(CreateTableLikeKind::Parenthesized(like) | CreateTableLikeKind::Plain(like))) => {
+            let source = QualifiedName::from_object_name(&like.name, &mut Vec::new())?;
+            let Found { relation, .. } = actor.resolve(&state, &source)?;
+            actor.require(relation, Privilege::Select)?;
+            let defaults = like.defaults == Some(ast::CreateTableLikeDefaults::Including);
+            for column in relation.columns() {
+                let default = column.default.clone().filter(|_| defaults);
+                definition.add_column(Column { default, ..column.clone() });
+            }
+        }
+        (None, None) => {
+            for column in &statement.columns {
+                definition.read_column(column)?;
+            }
+        }
+    }
+    for constraint in &statement.constraints {
+        definition.read_constraint(constraint)?;
+    }
+    let taken = |name: &str| is_taken(&state, &Place { schema: place.schema.clone(), name: name.to_owned() });
+    let schema = definition.finish(&taken)?;
+    let layout = layout(statement, &schema, default_layout, &mut notices)?;
+    check_expressions(&schema, checker)?;
+    let entry = build(database, actor, schema, &layout)?;
+    Ok(CreatedTable::Pending(PendingTable { database: Arc::clone(database), place, entry, notices }))
+}
+
+fn build(database: &Database, actor: &Actor, schema: TableSchema, layout: &Layout) -> Result<Arc<TableEntry>, SqlError> {
+    let mut change = database.catalog.change();
+    let oid = change.state.allocate_oid()?;
+    let key_oid = if schema.primary_key.is_empty() { 0 } else { change.state.allocate_oid()? };
+    change.publish();
+    let name = schema.name.clone();
+    let table = database
+        .store
+        .create_table(TableId(oid), Arc::new(schema), layout)
+        .map_err(crate::error::from_storage)?;
+    Ok(Arc::new(TableEntry {
+        oid,
+        key_oid,
+        name,
+        owner: actor.role.clone(),
+        table,
+        comment: None,
+        column_comments: BTreeMap::new(),
+        grants: Vec::new(),
+    }))
+}
+
+/// Everything that neither PostgreSQL nor Aerostat makes of a CREATE TABLE.
+fn refuse_other_forms(statement: &ast::CreateTable) -> Result<(), SqlError> {
+    let unsupported = |what: &str| Err(SqlError::new(ErrorKind::FeatureNotSupported, format!("{what} not supported")));
+    if statement.temporary {
+        return unsupported("temporary tables are");
+    }
+    if statement.inherits.is_some() {
+        return unsupported("inheritance is");
+    }
+    if statement.partition_by.is_some() || statement.partition_of.is_some() {
+        return unsupported("partitioned tables are");
+    }
+    if statement.on_commit.is_some() {
+        return unsupported("ON COMMIT is");
+    }
+    let understood = CreateTableBuilder::new(statement.name.clone())
+        .if_not_exists(statement.if_not_exists)
+        .columns(statement.columns.clone())
+        .constraints(statement.constraints.clone())
+        .hive_distribution(statement.hive_distribution.clone())
+        .hive_formats(statement.hive_formats.clone())
+        .table_options(statement.table_options.clone())
+        .query(statement.query.clone())
+        .like(statement.like.clone())
+        .build();
+    if understood != *statement {
+        return Err(SqlError::new(ErrorKind::SyntaxError, "syntax error in CREATE TABLE")
+            .with_hint("A clause of another database system is not understood."));
+    }
+    if statement.columns.is_empty() && statement.query.is_none() && statement.like.is_none() {
+        return unsupported("tables without columns are");
+    }
+    Ok(())
+}
+
+/// The query's columns under the names that the statement gives the first of them.
+fn add_query_columns(
+    definition: &mut Definition<'_>,
+    mut columns: Vec<Column>,
+    given: &[ast::ColumnDef],
+) -> Result<(), SqlError> {
+    if given.len() > columns.len() {
+        return Err(SqlError::new(ErrorKind::SyntaxError, "too many column names were specified"));
+    }
+    for (column, given) in columns.iter_mut().zip(given) {
+        if given.data_type != DataType::Unspecified || !given.options.is_empty() {
+            return Err(SqlError::new(ErrorKind::SyntaxError, "CREATE TABLE AS takes names of columns, not types"));
+        }
+        column.name = names::fold(&given.name, &mut Vec::new());
+    }
+    for column in columns {
+        definition.add_column(column);
+    }
+    Ok(())
+}
+
+fn layout(
+    statement: &ast::CreateTable,
+    schema: &TableSchema,
+    default: DefaultLayout,
+    notices: &mut Vec<Notice>,
+) -> Result<Layout, SqlError> {
+    let options = match &statement.table_options {
+        CreateTableOptions::None => return Ok(default.of(&schema.columns)),
+        CreateTableOptions::With(options) => options,
+        _ => return Err(SqlError::new(ErrorKind::SyntaxError, "syntax error in the options of CREATE TABLE")),
+    };
+    let mut layout = None;
+    for option in options {
+        let SqlOption::KeyValue { key, value } = option else {
+            return Err(unrecognized(&option.to_string()));
+        };
+        match key.value.to_ascii_lowercase().as_str() {
+            "layout" if layout.is_some() => {
+                return Err(SqlError::new(
+                    ErrorKind::InvalidParameterValue,
+                    "parameter \"layout\" specified more than once",
+                ));
+            }
+            "layout" => {
+                let text = option_text(value).ok_or_else(|| invalid_layout(&LayoutError::Syntax(value.to_string())))?;
+                layout = Some(Layout::parse(&text).map_err(|error| invalid_layout(&error))?);
+            }
+            "fillfactor" => notices.push(Notice::new(
+                NoticeSeverity::Notice,
+                "storage parameter \"fillfactor\" has no effect",
+            )),
+            other => return Err(unrecognized(other)),
+        }
+    }
+    let layout = layout.unwrap_or_else(|| default.of(&schema.columns));
+    let names: Vec<&str> = schema.columns.iter().map(|column| column.name.as_str()).collect();
+    layout.resolve(&names).map_err(|error| invalid_layout(&error))?;
+    Ok(layout)
+}
+
+fn option_text(value: &Expr) -> Option<String> {
+    match value {
+        Expr::Identifier(ident) => Some(names::fold(ident, &mut Vec::new())),
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => Some(text.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn invalid_layout(error: &LayoutError) -> SqlError {
+    SqlError::new(ErrorKind::InvalidParameterValue, error.to_string())
+        .with_hint("A layout is 'row', 'column', or groups of columns such as '(a,b),(c)'.")
+}
+
+fn unrecognized(name: &str) -> SqlError {
+    SqlError::new(ErrorKind::InvalidParameterValue, format!("unrecognized parameter \"{name}\""))
+        .with_hint("A table has the parameter layout.")
+}
+
+fn check_expressions(schema: &TableSchema, checker: &dyn ExpressionChecker) -> Result<(), SqlError> {
+    for column in &schema.columns {
+        if let Some(default) = &column.default {
+            checker.check_default(column, default)?;
+        }
+    }
+    for check in &schema.checks {
+        checker.check_condition(schema, &check.expression)?;
+    }
+    Ok(())
+}

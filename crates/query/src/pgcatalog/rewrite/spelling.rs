@@ -1,0 +1,355 @@
+//! PostgreSQL's own spellings of names, types and operators.
+
+use aerostat_types::SqlError;
+use datafusion::sql::sqlparser::ast::{
+    ArrayElemTypeDef, BinaryOperator, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, LambdaFunction, LambdaFunctionParameter,
+    LambdaSyntax, ObjectName, OneOrManyWithParens, Query, Select, SelectItem, SetExpr, TableFactor, TimezoneInfo,
+    Array, OrderByKind,
+};
+
+use super::{
+    super::{CatalogView, functions::{self, EMPTY, OR_EMPTY, Reg, SUBSCRIPTS}},
+    build::{arguments, bare_name, call, folded, literal_text, number, truth, unnested},
+    scope,
+};
+
+/// The schemas that qualify the names of built-in functions and types.
+const SCHEMAS: [&str; 2] = ["pg_catalog", "information_schema"];
+
+/// What must be done while the context of an operand is still known: a name cast to
+/// `regclass` is a number where it is compared, and a name again where it is shown.
+pub(super) fn before_children(expression: &mut Expr, view: &CatalogView) -> Result<(), SqlError> {
+    match expression {
+        Expr::BinaryOp { left, op, right } => {
+            custom_operator(op);
+            if is_comparison(op) {
+                read_as_number(left, view)?;
+                read_as_number(right, view)?;
+            }
+        }
+        Expr::IsDistinctFrom(left, right) | Expr::IsNotDistinctFrom(left, right) => {
+            read_as_number(left, view)?;
+            read_as_number(right, view)?;
+        }
+        Expr::InList { expr, list, .. } => {
+            read_as_number(expr, view)?;
+            for item in list {
+                read_as_number(item, view)?;
+            }
+        }
+        Expr::InSubquery { expr, .. } => read_as_number(expr, view)?,
+        Expr::AnyOp { left, right, .. } | Expr::AllOp { left, right, .. } => {
+            read_as_number(left, view)?;
+            if let Expr::Array(array) = &mut **right {
+                for item in &mut array.elem {
+                    read_as_number(item, view)?;
+                }
+            }
+        }
+        Expr::Cast { expr, data_type, .. } if is_number(data_type) => read_as_number(expr, view)?,
+        Expr::Function(function) => {
+            let ours = bare_name(&function.name).is_some_and(|name| functions::is_function(&name) && name != "format");
+            if let FunctionArguments::List(list) = &mut function.args
+                && ours
+            {
+                for argument in &mut list.args {
+                    if let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument {
+                        read_as_number(argument, view)?;
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Everything that needs no context.
+pub(super) fn after_children(expression: &mut Expr, view: &CatalogView) -> Result<(), SqlError> {
+    match expression {
+        Expr::Function(function) => {
+            unqualify(&mut function.name);
+            if let FunctionArguments::Subquery(query) = &mut function.args
+                && bare_name(&function.name).as_deref() == Some("array")
+            {
+                *expression = array_of_query(query);
+            } else if let Some(replacement) = special_function(function) {
+                *expression = replacement;
+            }
+        }
+        Expr::Collate { expr, collation } => {
+            let name = collation.0.last().and_then(|part| part.as_ident()).map(folded).unwrap_or_default();
+            // Texts compare by bytes under all of these.
+            if matches!(name.to_ascii_lowercase().as_str(), "default" | "c" | "posix" | "ucs_basic") {
+                *expression = (**expr).clone();
+            }
+        }
+        Expr::Cast { expr, data_type, .. } => {
+            if let Some(kind) = reg_type(data_type) {
+                let read = literal_number(expr, kind, view)?.unwrap_or_else(|| (**expr).clone());
+                *expression = call(kind.shower(), vec![read]);
+            } else if let Some(array) = literal_array(expr, data_type) {
+                *expr = Box::new(array);
+                plain_type(data_type);
+            } else if is_vector(data_type) {
+                *expression = (**expr).clone();
+            } else {
+                plain_type(data_type);
+            }
+        }
+        Expr::Exists { subquery, negated } if scope::is_empty_query(subquery) => *expression = truth(*negated),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The kind of catalogue entry that values of the type are.
+pub(super) fn reg_type(data_type: &DataType) -> Option<Reg> {
+    match data_type {
+        DataType::Regclass => Some(Reg::Class),
+        DataType::Custom(name, _) => Reg::of_typname(&type_name(name)?),
+        _ => None,
+    }
+}
+
+fn type_name(name: &ObjectName) -> Option<String> {
+    let parts: Vec<String> = name.0.iter().map(|part| part.as_ident().map(folded)).collect::<Option<_>>()?;
+    match &parts[..] {
+        [name] => Some(name.clone()),
+        [schema, name] if SCHEMAS.contains(&schema.as_str()) => Some(name.clone()),
+        _ => None,
+    }
+}
+
+/// Turns `x::regclass` into the number it stands for.
+fn read_as_number(expression: &mut Expr, view: &CatalogView) -> Result<(), SqlError> {
+    let mut operand = &mut *expression;
+    while let Expr::Nested(inner) = operand {
+        operand = inner;
+    }
+    if let Expr::Cast { expr, data_type, .. } = operand
+        && let Some(kind) = reg_type(data_type)
+    {
+        let read = match literal_number(expr, kind, view)? {
+            Some(number) => number,
+            None => call(kind.reader(), vec![(**expr).clone()]),
+        };
+        *expression = read;
+    }
+    Ok(())
+}
+
+fn literal_number(expression: &Expr, kind: Reg, view: &CatalogView) -> Result<Option<Expr>, SqlError> {
+    literal_text(expression).map(|text| functions::resolve(view, kind, text).map(number)).transpose()
+}
+
+fn is_comparison(op: &BinaryOperator) -> bool {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
+}
+
+fn custom_operator(op: &mut BinaryOperator) {
+    let BinaryOperator::PGCustomBinaryOperator(parts) = &*op else { return };
+    let symbol = match &parts[..] {
+        [symbol] => symbol,
+        [schema, symbol] if schema.eq_ignore_ascii_case("pg_catalog") => symbol,
+        _ => return,
+    };
+    *op = match symbol.as_str() {
+        "~" => BinaryOperator::PGRegexMatch,
+        "~*" => BinaryOperator::PGRegexIMatch,
+        "!~" => BinaryOperator::PGRegexNotMatch,
+        "!~*" => BinaryOperator::PGRegexNotIMatch,
+        "~~" => BinaryOperator::PGLikeMatch,
+        "~~*" => BinaryOperator::PGILikeMatch,
+        "!~~" => BinaryOperator::PGNotLikeMatch,
+        "!~~*" => BinaryOperator::PGNotILikeMatch,
+        "=" => BinaryOperator::Eq,
+        "<>" | "!=" => BinaryOperator::NotEq,
+        "<" => BinaryOperator::Lt,
+        "<=" => BinaryOperator::LtEq,
+        ">" => BinaryOperator::Gt,
+        ">=" => BinaryOperator::GtEq,
+        "+" => BinaryOperator::Plus,
+        "-" => BinaryOperator::Minus,
+        "*" => BinaryOperator::Multiply,
+        "/" => BinaryOperator::Divide,
+        "%" => BinaryOperator::Modulo,
+        "||" => BinaryOperator::StringConcat,
+        _ => return,
+    };
+}
+
+/// Drops `pg_catalog.` from a function's name.
+pub(super) fn unqualify(name: &mut ObjectName) {
+    let schema = name.0.first().and_then(|part| part.as_ident()).map(folded);
+    if name.0.len() == 2 && schema.is_some_and(|schema| SCHEMAS.contains(&schema.as_str())) {
+        name.0.remove(0);
+    }
+}
+
+fn special_function(function: &Function) -> Option<Expr> {
+    if function.name.0.len() != 1 || function.over.is_some() {
+        return None;
+    }
+    let given = arguments(function)?;
+    match (bare_name(&function.name)?.as_str(), &given[..]) {
+        ("generate_subscripts", [array, ..]) => {
+            Some(call("unnest", vec![call(SUBSCRIPTS, vec![(*array).clone()])]))
+        }
+        // A name without parentheses is called with none.
+        ("current_user" | "session_user" | "user" | "current_catalog" | "current_role" | "current_schema", [])
+            if matches!(function.args, FunctionArguments::None) =>
+        {
+            Some(call(&bare_name(&function.name)?, Vec::new()))
+        }
+        _ => None,
+    }
+}
+
+/// Whether the type is one of numbers, as those of catalogue entries are.
+fn is_number(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Custom(name, _) => {
+            matches!(type_name(name).as_deref(), Some("oid" | "int4" | "int8" | "xid"))
+        }
+        DataType::Int(_) | DataType::Integer(_) | DataType::BigInt(_) | DataType::Int4(_) | DataType::Int8(_) => true,
+        _ => false,
+    }
+}
+
+fn is_vector(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Custom(name, _) if matches!(type_name(name).as_deref(), Some("int2vector" | "oidvector")))
+}
+
+/// Replaces PostgreSQL's names for types by what the planner knows.
+fn plain_type(data_type: &mut DataType) {
+    if let DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) = data_type {
+        plain_type(element);
+        return;
+    }
+    let DataType::Custom(name, modifiers) = &*data_type else { return };
+    let qualified = name.0.len() > 1;
+    let Some(name) = type_name(name) else { return };
+    let length = || modifiers.first().and_then(|text| text.parse().ok());
+    *data_type = match name.as_str() {
+        "text" | "name" | "char" | "cstring" | "unknown" | "bpchar" | "aclitem" | "pg_node_tree" | "sql_identifier"
+        | "character_data" | "yes_or_no" | "inet" | "refcursor" | "pg_lsn" | "xml" => DataType::Text,
+        "oid" | "xid" | "cid" | "xid8" => DataType::BigInt(None),
+        "cardinal_number" => DataType::Integer(None),
+        _ if !qualified => return,
+        "varchar" => DataType::Varchar(length().map(|length| {
+            datafusion::sql::sqlparser::ast::CharacterLength::IntegerLength { length, unit: None }
+        })),
+        "int2" => DataType::SmallInt(None),
+        "int4" => DataType::Integer(None),
+        "int8" => DataType::BigInt(None),
+        "float4" => DataType::Real,
+        "float8" => DataType::DoublePrecision,
+        "bool" => DataType::Boolean,
+        "numeric" => DataType::Numeric(ExactNumberInfo::None),
+        "bytea" => DataType::Bytea,
+        "uuid" => DataType::Uuid,
+        "date" => DataType::Date,
+        "time" => DataType::Time(None, TimezoneInfo::None),
+        "timestamp" | "time_stamp" => DataType::Timestamp(None, TimezoneInfo::None),
+        "timestamptz" => DataType::Timestamp(None, TimezoneInfo::Tz),
+        "interval" => DataType::Interval { fields: None, precision: None },
+        _ => return,
+    };
+}
+
+/// `'{a,b}'::text[]` as an array.
+fn literal_array(expression: &Expr, data_type: &DataType) -> Option<Expr> {
+    let DataType::Array(ArrayElemTypeDef::SquareBracket(..)) = data_type else { return None };
+    let items = literal_text(expression)?.trim().strip_prefix('{')?.strip_suffix('}')?;
+    if items.is_empty() {
+        return Some(call(EMPTY, Vec::new()));
+    }
+    // Quoted items may hold commas; they are rare enough in casts to be left to the planner's error.
+    if items.contains(['"', '{', '\\']) {
+        return None;
+    }
+    let elem = items.split(',').map(|item| super::build::text(item.trim())).collect();
+    Some(Expr::Array(Array { elem, named: true }))
+}
+
+/// `ARRAY(SELECT …)`.
+fn array_of_query(query: &mut Query) -> Expr {
+    if scope::is_empty_query(query) {
+        return call(EMPTY, Vec::new());
+    }
+    let order_by = query.order_by.take();
+    let SetExpr::Select(select) = &mut *query.body else {
+        query.order_by = order_by;
+        return Expr::Subquery(Box::new(query.clone()));
+    };
+    if order_by.is_none()
+        && let Some(mapped) = mapped_array(select)
+    {
+        return mapped;
+    }
+    let Some((SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }, [])) =
+        select.projection.split_first_mut()
+    else {
+        query.order_by = order_by;
+        return Expr::Subquery(Box::new(query.clone()));
+    };
+    let mut clauses = Vec::new();
+    if let Some(order_by) = order_by
+        && let OrderByKind::Expressions(mut keys) = order_by.kind
+    {
+        for key in &mut keys {
+            // A position means the only column.
+            if matches!(key.expr, Expr::Value(_)) {
+                key.expr = item.clone();
+            }
+        }
+        clauses.push(FunctionArgumentClause::OrderBy(keys));
+    }
+    let Expr::Function(mut aggregate) = call("array_agg", vec![item.clone()]) else { return item.clone() };
+    if let FunctionArguments::List(FunctionArgumentList { clauses: own, duplicate_treatment, .. }) = &mut aggregate.args {
+        *own = clauses;
+        if select.distinct.take().is_some() {
+            *duplicate_treatment = Some(datafusion::sql::sqlparser::ast::DuplicateTreatment::Distinct);
+        }
+    }
+    *item = Expr::Function(aggregate);
+    call(OR_EMPTY, vec![Expr::Subquery(Box::new(query.clone()))])
+}
+
+/// `ARRAY(SELECT f(x) FROM unnest(a) AS x)` as a map over the array.
+fn mapped_array(select: &Select) -> Option<Expr> {
+    let [table] = &select.from[..] else { return None };
+    if !table.joins.is_empty() || select.selection.is_some() || select.distinct.is_some() || super::select::aggregates(select) {
+        return None;
+    }
+    let (array, alias) = match &table.relation {
+        TableFactor::UNNEST { alias: Some(alias), array_exprs, with_ordinality: false, with_offset: false, .. } => {
+            let [array] = &array_exprs[..] else { return None };
+            (array, alias)
+        }
+        TableFactor::Table { name, alias: Some(alias), args: Some(given), with_ordinality: false, .. } => {
+            let [FunctionArg::Unnamed(FunctionArgExpr::Expr(array))] = &given.args[..] else { return None };
+            if bare_name(name).as_deref() != Some("unnest") {
+                return None;
+            }
+            (array, alias)
+        }
+        _ => return None,
+    };
+    let [SelectItem::UnnamedExpr(body) | SelectItem::ExprWithAlias { expr: body, .. }] = &select.projection[..] else {
+        return None;
+    };
+    let item = alias.columns.first().map_or(&alias.name, |column| &column.name);
+    if matches!(unnested(body), Expr::Identifier(ident) if folded(ident) == folded(item)) {
+        return Some(array.clone());
+    }
+    let lambda = Expr::Lambda(LambdaFunction {
+        params: OneOrManyWithParens::One(LambdaFunctionParameter { name: Ident::new(folded(item)), data_type: None }),
+        body: Box::new(body.clone()),
+        syntax: LambdaSyntax::Arrow,
+    });
+    Some(call("array_transform", vec![array.clone(), lambda]))
+}

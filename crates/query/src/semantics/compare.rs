@@ -1,0 +1,241 @@
+//! Comparisons: which types may meet, and what each side becomes.
+//!
+//! A comparison stays DataFusion's operator, with the column bare on its side
+//! wherever that is exact, since only then can a scan use it: the constant is
+//! brought to the column's type, not the column to the constant's.
+
+use std::sync::Arc;
+
+use aerostat_types::{ErrorKind, SqlType};
+use arrow::datatypes::DataType;
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::{Cast, Expr, Operator};
+
+use super::{Operand, literal_as, no_operator, operand, raise, type_name};
+use crate::functions::cast::{self, POWERS_OF_TEN, Zone, rescale};
+use crate::functions::temporal::{DAY_MICROS, Temporal};
+
+pub(super) fn is_comparison(op: Operator) -> bool {
+    matches!(
+        op,
+        Operator::Eq
+            | Operator::NotEq
+            | Operator::Lt
+            | Operator::LtEq
+            | Operator::Gt
+            | Operator::GtEq
+            | Operator::IsDistinctFrom
+            | Operator::IsNotDistinctFrom
+    )
+}
+
+/// The two sides as they are compared.
+///
+/// # Errors
+/// `UndefinedFunction` for types that do not compare; errors of string literals
+/// that are not values of the other side's type.
+pub(super) fn pair(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<(Expr, Expr)> {
+    let (l, r) = (operand(&left, schema)?, operand(&right, schema)?);
+    match (l, r) {
+        (Operand::Unknown, Operand::Unknown) => Ok((as_text_parameter(left, zone)?, as_text_parameter(right, zone)?)),
+        (Operand::Unknown, Operand::Typed(ty)) => typed(op, literal_as(left, ty, zone)?, right, schema, zone),
+        (Operand::Typed(ty), Operand::Unknown) => typed(op, left, literal_as(right, ty, zone)?, schema, zone),
+        (Operand::Typed(_), Operand::Typed(_)) => typed(op, left, right, schema, zone),
+        _ => Ok((left, right)),
+    }
+}
+
+fn as_text_parameter(expr: Expr, zone: &Zone) -> Result<Expr> {
+    match expr {
+        Expr::Placeholder(_) => literal_as(expr, SqlType::Text, zone),
+        other => Ok(other),
+    }
+}
+
+fn typed(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<(Expr, Expr)> {
+    let (l, r) = match (operand(&left, schema)?, operand(&right, schema)?) {
+        (Operand::Typed(l), Operand::Typed(r)) => (l, r),
+        _ => return Ok((left, right)),
+    };
+    if l == SqlType::Interval && r == SqlType::Interval {
+        // An interval orders by its length with months of 30 days, not field by field.
+        let key = |side: Expr| if is_null(&side) { side } else { Temporal::IntervalOrder.call(vec![side]) };
+        return Ok((key(left), key(right)));
+    }
+    if l.is_text() && r.is_text() || l.oid() == r.oid() && !matches!(l, SqlType::Numeric { .. }) {
+        return Ok((left, right));
+    }
+    if cast::is_number(l) && cast::is_number(r) {
+        return Ok(numbers(left, l, right, r));
+    }
+    match common_time(l, r) {
+        Some(common) => times((left, l), (right, r), common, zone),
+        None => Err(no_operator(type_name(l), &op.to_string(), type_name(r))),
+    }
+}
+
+fn is_null(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(value, _) if value.is_null())
+}
+
+fn numbers(left: Expr, l: SqlType, right: Expr, r: SqlType) -> (Expr, Expr) {
+    if let Expr::Literal(value, _) = &right
+        && let Some(exact) = exact_literal(value, l)
+    {
+        return (left, Expr::Literal(exact, None));
+    }
+    if let Expr::Literal(value, _) = &left
+        && let Some(exact) = exact_literal(value, r)
+    {
+        return (Expr::Literal(exact, None), right);
+    }
+    let is_float = |ty| matches!(ty, SqlType::Real | SqlType::Double);
+    if is_float(l) || is_float(r) {
+        let double = |expr: Expr, ty| match ty {
+            SqlType::Double => expr,
+            _ => Expr::Cast(Cast::new(Box::new(expr), DataType::Float64)),
+        };
+        return (double(left, l), double(right, r));
+    }
+    // Integers and numerics: DataFusion widens as PostgreSQL does.
+    (left, right)
+}
+
+/// A number literal as a value of `ty`, if it is one.
+fn exact_literal(value: &ScalarValue, ty: SqlType) -> Option<ScalarValue> {
+    let (digits, scale) = match value {
+        ScalarValue::Int16(Some(v)) => (i128::from(*v), 0),
+        ScalarValue::Int32(Some(v)) => (i128::from(*v), 0),
+        ScalarValue::Int64(Some(v)) => (i128::from(*v), 0),
+        ScalarValue::Decimal128(Some(v), _, scale) => (*v, *scale),
+        _ => return None,
+    };
+    match ty {
+        SqlType::SmallInt => whole(digits, scale).and_then(|v| i16::try_from(v).ok()).map(ScalarValue::from),
+        SqlType::Integer => whole(digits, scale).and_then(|v| i32::try_from(v).ok()).map(ScalarValue::from),
+        SqlType::BigInt => whole(digits, scale).and_then(|v| i64::try_from(v).ok()).map(ScalarValue::from),
+        SqlType::Double => Some(ScalarValue::Float64(Some(cast::decimal_to_f64(digits, scale)))),
+        SqlType::Numeric { precision, scale: to } => {
+            let moved = rescale(digits, scale, precision, to)?;
+            let back = rescale(moved, to, 38, scale)?;
+            (back == digits).then_some(ScalarValue::Decimal128(Some(moved), precision, to))
+        }
+        _ => None,
+    }
+}
+
+fn whole(digits: i128, scale: i8) -> Option<i128> {
+    let power = POWERS_OF_TEN.get(usize::try_from(scale).ok()?)?;
+    (digits % power == 0).then_some(digits / power)
+}
+
+/// The type in which two different times compare.
+fn common_time(left: SqlType, right: SqlType) -> Option<SqlType> {
+    use SqlType::{Date, Timestamp, TimestampTz};
+    match (left, right) {
+        (Date | Timestamp | TimestampTz, TimestampTz) | (TimestampTz, Date | Timestamp) => Some(TimestampTz),
+        (Date | Timestamp, Date | Timestamp) => Some(Timestamp),
+        _ => None,
+    }
+}
+
+fn times(
+    (left, l): (Expr, SqlType),
+    (right, r): (Expr, SqlType),
+    common: SqlType,
+    zone: &Zone,
+) -> Result<(Expr, Expr)> {
+    if l == SqlType::Date
+        && let Some(date) = midnight(&right)
+    {
+        return Ok((left, date));
+    }
+    if r == SqlType::Date
+        && let Some(date) = midnight(&left)
+    {
+        return Ok((date, right));
+    }
+    let bring = |expr: Expr, ty: SqlType| -> Result<Expr> {
+        if ty == common {
+            return Ok(expr);
+        }
+        cast::resolve(expr, &ty.field("", true), &Arc::new(common.field("", true)), zone)
+    };
+    Ok((bring(left, l)?, bring(right, r)?))
+}
+
+/// A timestamp constant without time of day as a date, so that a date column
+/// beside it stays bare. Exact for every comparison.
+fn midnight(expr: &Expr) -> Option<Expr> {
+    match expr {
+        Expr::Literal(ScalarValue::TimestampMicrosecond(Some(micros), None), _) if micros % DAY_MICROS == 0 => {
+            let day = i32::try_from(micros / DAY_MICROS).ok()?;
+            Some(Expr::Literal(ScalarValue::Date32(Some(day)), None))
+        }
+        _ => None,
+    }
+}
+
+/// Brings the alternatives of CASE, COALESCE, GREATEST and their like to one
+/// type, as far as string literals need it; DataFusion widens the numbers.
+///
+/// # Errors
+/// `DatatypeMismatch` where types of different kinds meet.
+pub(super) fn unify(construct: &str, alternatives: Vec<Expr>, schema: &DFSchema, zone: &Zone) -> Result<Vec<Expr>> {
+    let mut common: Option<SqlType> = None;
+    for alternative in &alternatives {
+        match (operand(alternative, schema)?, common) {
+            (Operand::Foreign, _) => return Ok(alternatives),
+            (Operand::Unknown, _) => {}
+            (Operand::Typed(ty), None) => common = Some(ty),
+            (Operand::Typed(ty), Some(so_far)) => {
+                common = Some(common_type(so_far, ty).ok_or_else(|| {
+                    let message =
+                        format!("{construct} types {} and {} cannot be matched", type_name(so_far), type_name(ty));
+                    raise(ErrorKind::DatatypeMismatch, message)
+                })?);
+            }
+        }
+    }
+    let common = common.unwrap_or(SqlType::Text);
+    let wanted = match common {
+        SqlType::Numeric { .. } => aerostat_types::NUMERIC_DEFAULT,
+        other => other,
+    };
+    alternatives
+        .into_iter()
+        .map(|alternative| match operand(&alternative, schema)? {
+            Operand::Unknown if is_null(&alternative) => Ok(alternative),
+            Operand::Unknown => literal_as(alternative, wanted, zone),
+            Operand::Typed(ty) if common_time(ty, common).is_some() && ty != common => {
+                cast::resolve(alternative, &ty.field("", true), &Arc::new(common.field("", true)), zone)
+            }
+            _ => Ok(alternative),
+        })
+        .collect()
+}
+
+/// PostgreSQL's `select_common_type` for two types.
+fn common_type(a: SqlType, b: SqlType) -> Option<SqlType> {
+    if a == b {
+        return Some(a);
+    }
+    if a.is_text() && b.is_text() {
+        return Some(if a.oid() == b.oid() && matches!(a, SqlType::Char(_)) { a } else { SqlType::Text });
+    }
+    if cast::is_number(a) && cast::is_number(b) {
+        return Some(if rank(a) >= rank(b) { a } else { b });
+    }
+    if a.oid() == b.oid() { Some(a) } else { common_time(a, b) }
+}
+
+fn rank(ty: SqlType) -> u8 {
+    match ty {
+        SqlType::SmallInt => 0,
+        SqlType::Integer => 1,
+        SqlType::BigInt => 2,
+        SqlType::Numeric { .. } => 3,
+        SqlType::Real => 4,
+        _ => 5,
+    }
+}

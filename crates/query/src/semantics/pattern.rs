@@ -1,0 +1,106 @@
+//! LIKE with an escape character, and SIMILAR TO.
+
+use aerostat_types::ErrorKind;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::expr::Like;
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+
+use super::raise;
+
+/// The text of a pattern that is a constant; `Ok(None)` for NULL.
+fn constant(pattern: &Expr, construct: &str) -> Result<Option<String>> {
+    match pattern {
+        Expr::Literal(ScalarValue::Null, _) => Ok(None),
+        Expr::Literal(
+            ScalarValue::Utf8(text) | ScalarValue::Utf8View(text) | ScalarValue::LargeUtf8(text),
+            _,
+        ) => Ok(text.clone()),
+        _ => Err(raise(ErrorKind::FeatureNotSupported, format!("{construct} with a pattern that is no constant is not supported"))),
+    }
+}
+
+fn text(value: String) -> Box<Expr> {
+    Box::new(Expr::Literal(ScalarValue::Utf8View(Some(value)), None))
+}
+
+/// LIKE with another escape character becomes LIKE with the usual one.
+pub(super) fn like(mut like: Like) -> Result<Expr> {
+    let Some(escape) = like.escape_char.take() else { return Ok(Expr::Like(like)) };
+    if escape == '\\' {
+        return Ok(Expr::Like(like));
+    }
+    let Some(pattern) = constant(&like.pattern, "LIKE with ESCAPE")? else { return Ok(Expr::Like(like)) };
+    let mut rewritten = String::with_capacity(pattern.len());
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        if character == escape {
+            let next = characters.next().ok_or_else(|| {
+                raise(ErrorKind::DataException, "LIKE pattern must not end with escape character")
+            })?;
+            if matches!(next, '%' | '_' | '\\') {
+                rewritten.push('\\');
+            }
+            rewritten.push(next);
+        } else {
+            if character == '\\' {
+                rewritten.push('\\');
+            }
+            rewritten.push(character);
+        }
+    }
+    like.pattern = text(rewritten);
+    Ok(Expr::Like(like))
+}
+
+/// SIMILAR TO becomes a regular expression match.
+pub(super) fn similar_to(like: Like) -> Result<Expr> {
+    let Like { negated, expr, pattern, escape_char, .. } = like;
+    let pattern = match constant(&pattern, "SIMILAR TO")? {
+        Some(pattern) => text(regex_of(&pattern, escape_char.unwrap_or('\\'))),
+        None => Box::new(Expr::Literal(ScalarValue::Utf8View(None), None)),
+    };
+    let op = if negated { Operator::RegexNotMatch } else { Operator::RegexMatch };
+    Ok(Expr::BinaryExpr(BinaryExpr::new(expr, op, pattern)))
+}
+
+fn regex_of(pattern: &str, escape: char) -> String {
+    let mut regex = String::from("^(?s:");
+    let mut in_class = false;
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        if character == escape {
+            if let Some(next) = characters.next() {
+                regex.push_str(&regex::escape(&next.to_string()));
+            }
+            continue;
+        }
+        match character {
+            ']' => in_class = false,
+            '[' => in_class = true,
+            _ => {}
+        }
+        match character {
+            '%' if !in_class => regex.push_str(".*"),
+            '_' if !in_class => regex.push('.'),
+            '.' | '^' | '$' if !in_class => {
+                regex.push('\\');
+                regex.push(character);
+            }
+            '\\' => regex.push_str("\\\\"),
+            other => regex.push(other),
+        }
+    }
+    regex.push_str(")$");
+    regex
+}
+
+#[cfg(test)]
+mod tests {
+    use super::regex_of;
+
+    #[test]
+    fn similar_to_is_anchored_and_knows_its_wildcards() {
+        assert_eq!(regex_of("a%(b|c)_", '\\'), "^(?s:a.*(b|c).)$");
+        assert_eq!(regex_of("a\\%.[%_]", '\\'), "^(?s:a%\\.[%_])$");
+    }
+}

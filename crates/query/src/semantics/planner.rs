@@ -1,0 +1,66 @@
+//! Operators while SQL becomes a plan.
+//!
+//! DataFusion types every expression as it builds a plan, so operators that it
+//! types otherwise, or refuses, are resolved here already; the analyzer
+//! resolves them again once string literals and casts have settled.
+
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{Expr, Operator};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+
+use super::operator;
+use crate::functions::cast::Zone;
+use crate::functions::{datetime, math};
+
+/// Resolves operators by PostgreSQL's rules.
+#[derive(Debug)]
+pub(super) struct PostgresOperators;
+
+impl ExprPlanner for PostgresOperators {
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let RawBinaryExpr { op, left, right } = expr;
+        if op == BinaryOperator::PGExp {
+            let power = ScalarFunction::new_udf(math::power(), vec![left, right]);
+            return Ok(PlannerResult::Planned(Expr::ScalarFunction(power)));
+        }
+        let Some(known) = operator_of(&op) else {
+            return Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }));
+        };
+        // Literals of timestamptz wait for the session's zone.
+        Ok(PlannerResult::Planned(operator::resolve(known, left, right, schema, &Zone::UNSETTLED)?))
+    }
+
+    fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction::new_udf(datetime::extract(), args))))
+    }
+}
+
+fn operator_of(op: &BinaryOperator) -> Option<Operator> {
+    Some(match op {
+        BinaryOperator::Plus => Operator::Plus,
+        BinaryOperator::Minus => Operator::Minus,
+        BinaryOperator::Multiply => Operator::Multiply,
+        BinaryOperator::Divide => Operator::Divide,
+        BinaryOperator::Modulo => Operator::Modulo,
+        BinaryOperator::Eq => Operator::Eq,
+        BinaryOperator::NotEq => Operator::NotEq,
+        BinaryOperator::Lt => Operator::Lt,
+        BinaryOperator::LtEq => Operator::LtEq,
+        BinaryOperator::Gt => Operator::Gt,
+        BinaryOperator::GtEq => Operator::GtEq,
+        BinaryOperator::And => Operator::And,
+        BinaryOperator::Or => Operator::Or,
+        BinaryOperator::StringConcat => Operator::StringConcat,
+        BinaryOperator::PGRegexMatch => Operator::RegexMatch,
+        BinaryOperator::PGRegexIMatch => Operator::RegexIMatch,
+        BinaryOperator::PGRegexNotMatch => Operator::RegexNotMatch,
+        BinaryOperator::PGRegexNotIMatch => Operator::RegexNotIMatch,
+        BinaryOperator::PGLikeMatch => Operator::LikeMatch,
+        BinaryOperator::PGILikeMatch => Operator::ILikeMatch,
+        BinaryOperator::PGNotLikeMatch => Operator::NotLikeMatch,
+        BinaryOperator::PGNotILikeMatch => Operator::NotILikeMatch,
+        _ => return None,
+    })
+}

@@ -1,0 +1,307 @@
+//! The analyzer rules.
+//!
+//! [`PostgresSemantics`] stands before `TypeCoercion` and gives every
+//! expression PostgreSQL's meaning; [`PostgresCasts`] stands after it and turns
+//! the casts that coercion put between texts and other types into PostgreSQL's.
+
+use std::sync::Arc;
+
+use aerostat_types::{ErrorKind, SqlType};
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr::{AggregateFunction, Between, Case, InList, Like, ScalarFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, TryCast, not};
+use datafusion::optimizer::AnalyzerRule;
+
+use super::{Operand, compare, operand, operator, pattern, raise};
+use crate::functions::cast::{self, Zone};
+use crate::functions::{aggregate, temporal};
+
+/// Resolves literals, operators and casts as PostgreSQL does.
+#[derive(Debug)]
+pub(super) struct PostgresSemantics;
+
+impl AnalyzerRule for PostgresSemantics {
+    fn name(&self) -> &str {
+        "postgres_semantics"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        let zone = Zone::of(config);
+        Ok(plan.transform_up_with_subqueries(|plan| rewrite_plan(plan, &zone, Stage::Resolve))?.data)
+    }
+}
+
+/// Replaces casts that `TypeCoercion` added.
+#[derive(Debug)]
+pub(super) struct PostgresCasts;
+
+impl AnalyzerRule for PostgresCasts {
+    fn name(&self) -> &str {
+        "postgres_casts"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        let zone = Zone::of(config);
+        Ok(plan.transform_up_with_subqueries(|plan| rewrite_plan(plan, &zone, Stage::Casts))?.data)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Resolve,
+    Casts,
+}
+
+fn rewrite_plan(plan: LogicalPlan, zone: &Zone, stage: Stage) -> Result<Transformed<LogicalPlan>> {
+    let mut schema = merge_schema(&plan.inputs());
+    if let LogicalPlan::TableScan(scan) = &plan {
+        let source = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?;
+        schema.merge(&source);
+    }
+    let names = NamePreserver::new(&plan);
+    let two_phase = stage == Stage::Resolve && matches!(&plan, LogicalPlan::Aggregate(node) if node.aggr_expr.iter().any(is_distinct));
+    let rewritten = plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let rewritten = match stage {
+            Stage::Resolve => expr.rewrite(&mut Resolver { schema: &schema, zone, two_phase })?,
+            Stage::Casts => expr.rewrite(&mut Casts { schema: &schema, zone })?,
+        };
+        Ok(rewritten.update_data(|expr| name.restore(expr)))
+    })?;
+    if !rewritten.transformed {
+        return rewritten.map_data(LogicalPlan::recompute_schema);
+    }
+    rewritten.map_data(values_schema)?.map_data(LogicalPlan::recompute_schema)
+}
+
+fn is_distinct(expr: &Expr) -> bool {
+    match expr {
+        Expr::Alias(alias) => is_distinct(&alias.expr),
+        Expr::AggregateFunction(call) => call.params.distinct,
+        _ => false,
+    }
+}
+
+/// VALUES keeps the schema it was built with, so it is built anew.
+fn values_schema(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let LogicalPlan::Values(mut values) = plan else { return Ok(plan) };
+    let empty = DFSchema::empty();
+    let mut fields = Vec::with_capacity(values.schema.fields().len());
+    for (column, (qualifier, field)) in values.schema.iter().enumerate() {
+        let mut data_type = field.data_type().clone();
+        let mut types = values.values.iter().map(|row| row[column].get_type(&empty));
+        let first = types.find(|ty| !matches!(ty, Ok(DataType::Null))).transpose()?;
+        if let Some(first) = first
+            && types.all(|ty| ty.is_ok_and(|ty| ty == first || ty.is_null()))
+        {
+            data_type = first;
+        }
+        fields.push((qualifier.cloned(), Arc::new(Field::new(field.name(), data_type, field.is_nullable()))));
+    }
+    for row in &mut values.values {
+        for (expr, (_, field)) in row.iter_mut().zip(&fields) {
+            if expr.get_type(&empty)? != *field.data_type() {
+                *expr = Expr::Cast(Cast::new(Box::new(expr.clone()), field.data_type().clone()));
+            }
+        }
+    }
+    values.schema = Arc::new(DFSchema::new_with_metadata(fields, values.schema.metadata().clone())?);
+    Ok(LogicalPlan::Values(values))
+}
+
+struct Resolver<'a> {
+    schema: &'a DFSchema,
+    zone: &'a Zone,
+    /// Whether this is an aggregation that DataFusion may split in two for a DISTINCT.
+    two_phase: bool,
+}
+
+impl TreeNodeRewriter for Resolver<'_> {
+    type Node = Expr;
+
+    fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        match expr {
+            Expr::Cast(Cast { expr, field }) => Ok(Transformed::yes(self.cast(*expr, &field)?)),
+            Expr::TryCast(TryCast { expr, field }) => Ok(Transformed::no(Expr::TryCast(TryCast { expr, field }))),
+            Expr::Negative(inner) => Ok(Transformed::yes(operator::negate(*inner, self.schema, self.zone)?)),
+            Expr::Not(inner) => Ok(Transformed::yes(Expr::Not(Box::new(self.condition(*inner)?)))),
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+                Ok(Transformed::yes(operator::resolve(op, *left, *right, self.schema, self.zone)?))
+            }
+            Expr::Between(between) => Ok(Transformed::yes(self.between(between)?)),
+            Expr::InList(list) => Ok(Transformed::yes(self.in_list(list)?)),
+            Expr::Like(like) => Ok(Transformed::yes(self.like(like)?)),
+            Expr::SimilarTo(like) => Ok(Transformed::yes(pattern::similar_to(like)?)),
+            Expr::Case(case) => Ok(Transformed::yes(self.case(case)?)),
+            Expr::ScalarFunction(call) => Ok(Transformed::yes(self.function(call)?)),
+            Expr::AggregateFunction(call) => Ok(Transformed::yes(self.aggregate(call))),
+            other => Ok(Transformed::no(other)),
+        }
+    }
+}
+
+impl Resolver<'_> {
+    fn cast(&self, expr: Expr, target: &Arc<Field>) -> Result<Expr> {
+        if let Expr::Placeholder(placeholder) = &expr
+            && placeholder.field.is_none()
+            && let Some(ty) = SqlType::of_field(target)
+        {
+            return super::literal_as(expr, ty, self.zone);
+        }
+        if cast::is_catalogue_type(target) {
+            return Ok(Expr::Cast(Cast::new_from_field(Box::new(expr), Arc::clone(target))));
+        }
+        let (_, from) = expr.to_field(self.schema)?;
+        cast::resolve(expr, &from, target, self.zone)
+    }
+
+    fn condition(&self, expr: Expr) -> Result<Expr> {
+        match operand(&expr, self.schema)? {
+            Operand::Unknown => super::literal_as(expr, SqlType::Boolean, self.zone),
+            _ => Ok(expr),
+        }
+    }
+
+    fn pair(&self, op: Operator, left: Expr, right: Expr) -> Result<(Expr, Expr)> {
+        compare::pair(op, left, right, self.schema, self.zone)
+    }
+
+    fn between(&self, between: Between) -> Result<Expr> {
+        let Between { expr, negated, low, high } = between;
+        let (for_low, low) = self.pair(Operator::GtEq, (*expr).clone(), *low)?;
+        let (for_high, high) = self.pair(Operator::LtEq, (*expr).clone(), *high)?;
+        if for_low == for_high {
+            return Ok(Expr::Between(Between::new(Box::new(for_low), negated, Box::new(low), Box::new(high))));
+        }
+        let both = for_low.gt_eq(low).and(for_high.lt_eq(high));
+        Ok(if negated { not(both) } else { both })
+    }
+
+    fn in_list(&self, list: InList) -> Result<Expr> {
+        let InList { expr, list, negated } = list;
+        let mut pairs = Vec::with_capacity(list.len());
+        for item in list {
+            pairs.push(self.pair(Operator::Eq, (*expr).clone(), item)?);
+        }
+        let same = pairs.windows(2).all(|two| two[0].0 == two[1].0);
+        match pairs.first().map(|(left, _)| left.clone()) {
+            Some(left) if same => {
+                let items = pairs.into_iter().map(|(_, item)| item).collect();
+                Ok(Expr::InList(InList::new(Box::new(left), items, negated)))
+            }
+            _ => {
+                let any = pairs.into_iter().map(|(left, item)| left.eq(item)).reduce(Expr::or);
+                let any = any.unwrap_or_else(|| Expr::Literal(ScalarValue::Boolean(Some(false)), None));
+                Ok(if negated { not(any) } else { any })
+            }
+        }
+    }
+
+    fn like(&self, like: Like) -> Result<Expr> {
+        let Like { negated, expr, pattern, escape_char, case_insensitive } = like;
+        let name = match (negated, case_insensitive) {
+            (false, false) => "~~",
+            (true, false) => "!~~",
+            (false, true) => "~~*",
+            (true, true) => "!~~*",
+        };
+        let expr = operator::text(*expr, name, self.schema, self.zone)?;
+        let pattern = operator::text(*pattern, name, self.schema, self.zone)?;
+        pattern::like(Like::new(negated, Box::new(expr), Box::new(pattern), escape_char, case_insensitive))
+    }
+
+    fn case(&self, case: Case) -> Result<Expr> {
+        let Case { expr, when_then_expr, else_expr } = case;
+        let (mut whens, thens): (Vec<Expr>, Vec<Expr>) =
+            when_then_expr.into_iter().map(|(when, then)| (*when, *then)).unzip();
+        let mut alternatives = thens;
+        let has_else = else_expr.is_some();
+        alternatives.extend(else_expr.map(|expr| *expr));
+        let mut alternatives = compare::unify("CASE", alternatives, self.schema, self.zone)?;
+        let else_expr = if has_else { alternatives.pop().map(Box::new) } else { None };
+        let mut subject = expr;
+        if let Some(operand) = &subject {
+            let pairs = whens
+                .iter()
+                .map(|when| self.pair(Operator::Eq, (**operand).clone(), when.clone()))
+                .collect::<Result<Vec<_>>>()?;
+            let bare = pairs.iter().all(|(left, _)| left == &**operand);
+            whens = pairs.into_iter().map(|(left, when)| if bare { when } else { left.eq(when) }).collect();
+            if !bare {
+                subject = None;
+            }
+        }
+        let branches = whens.into_iter().zip(alternatives).map(|(w, t)| (Box::new(w), Box::new(t))).collect();
+        Ok(Expr::Case(Case::new(subject, branches, else_expr)))
+    }
+
+    fn function(&self, call: ScalarFunction) -> Result<Expr> {
+        let ScalarFunction { func, args } = call;
+        let args = match func.name() {
+            "coalesce" => compare::unify("COALESCE", args, self.schema, self.zone)?,
+            "greatest" => compare::unify("GREATEST", args, self.schema, self.zone)?,
+            "least" => compare::unify("LEAST", args, self.schema, self.zone)?,
+            "nullif" if args.len() == 2 => {
+                let mut args = args;
+                let (right, left) = (args.remove(1), args.remove(0));
+                let (left, right) = self.pair(Operator::Eq, left, right)?;
+                vec![left, right]
+            }
+            _ => args,
+        };
+        let call = ScalarFunction::new_udf(func, args);
+        if let Some(operator) = temporal::operator_of(&call.func)
+            && let Some(constant) = operator::fold(operator, &call.args, self.zone)
+        {
+            return Ok(constant);
+        }
+        if let (Some(target), [argument @ Expr::Literal(..)]) = (cast::target_of(&call.func), call.args.as_slice()) {
+            let (_, from) = argument.to_field(self.schema)?;
+            return cast::resolve(argument.clone(), &from, &Arc::new(target.field("", true)), self.zone);
+        }
+        Ok(Expr::ScalarFunction(call))
+    }
+
+    fn aggregate(&self, mut call: AggregateFunction) -> Expr {
+        if self.two_phase && !call.params.distinct && call.func.name() == aggregate::SUM {
+            call.func = aggregate::sum_in_one_phase();
+        }
+        Expr::AggregateFunction(call)
+    }
+}
+
+struct Casts<'a> {
+    schema: &'a DFSchema,
+    zone: &'a Zone,
+}
+
+impl TreeNodeRewriter for Casts<'_> {
+    type Node = Expr;
+
+    fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        let Expr::Cast(Cast { expr, field }) = expr else { return Ok(Transformed::no(expr)) };
+        let (_, from) = expr.to_field(self.schema)?;
+        let crosses = match (SqlType::of_arrow(from.data_type()), SqlType::of_arrow(field.data_type())) {
+            (Some(from), Some(to)) => from.is_text() != to.is_text() && cast::class(from, to) != cast::CastClass::Missing,
+            _ => false,
+        };
+        if !crosses || from.data_type().is_null() || cast::is_catalogue_type(&field) {
+            return Ok(Transformed::no(Expr::Cast(Cast::new_from_field(expr, field))));
+        }
+        let ty = SqlType::of_arrow(field.data_type())
+            .ok_or_else(|| raise(ErrorKind::Internal, "a type lost its name between two lines"))?;
+        let cast = cast::resolve(*expr, &from, &Arc::new(ty.field("", true)), self.zone)?;
+        // Functions of DataFusion may want another Arrow form of the same type.
+        let cast = if ty.arrow() == *field.data_type() {
+            cast
+        } else {
+            Expr::Cast(Cast::new(Box::new(cast), field.data_type().clone()))
+        };
+        Ok(Transformed::yes(cast))
+    }
+}

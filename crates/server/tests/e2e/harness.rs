@@ -1,0 +1,224 @@
+//! A node to test against: started, waited for, and ended by its own process id.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tokio_postgres::{Client, Config, NoTls};
+
+/// The binary under test.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_aerostat");
+
+/// How long anything may take before a test calls it a hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running node; dropping it kills it.
+pub(crate) struct Aerostat {
+    child: Child,
+    pub(crate) sql: SocketAddr,
+    pub(crate) http: SocketAddr,
+    data: Option<TempDir>,
+}
+
+/// A command of the binary, without the settings of whoever runs the tests.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new(BINARY);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("AEROSTAT_") || text.starts_with("PG") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+/// A loopback address nobody uses now.
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+impl Aerostat {
+    /// Starts a node with defaults.
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a node with these flags besides.
+    pub(crate) fn start_with(flags: &[&str]) -> Self {
+        Self::start_on(tempfile::tempdir().unwrap(), flags)
+    }
+
+    /// Starts a node on a data folder that may be used already.
+    pub(crate) fn start_on(data: TempDir, flags: &[&str]) -> Self {
+        let (sql, http) = (free_address(), free_address());
+        let log = File::options().create(true).append(true).open(data.path().join("node.log")).unwrap();
+        let child = command()
+            .arg("serve")
+            .args(["--listen", &sql.to_string(), "--http", &http.to_string(), "--memory", "2GB"])
+            .arg("--data")
+            .arg(data.path())
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut node = Self { child, sql, http, data: Some(data) };
+        node.wait_until_ready();
+        node
+    }
+
+    fn wait_until_ready(&mut self) {
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the node ended at its start with {status}:\n{}", self.log());
+            }
+            if self.try_ask("/healthz").is_some_and(|(status, _)| status == 200) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("the node is not ready after {PATIENCE:?}:\n{}", self.log());
+    }
+
+    /// The data folder.
+    pub(crate) fn data(&self) -> &Path {
+        self.data.as_ref().unwrap().path()
+    }
+
+    /// What the node has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.data().join("node.log")).unwrap_or_default()
+    }
+
+    /// How to connect to a database as the superuser.
+    pub(crate) fn config(&self, database: &str) -> Config {
+        let mut config = Config::new();
+        config
+            .host(self.sql.ip().to_string())
+            .port(self.sql.port())
+            .user("aerostat")
+            .dbname(database)
+            .connect_timeout(PATIENCE);
+        config
+    }
+
+    /// A connection to a database.
+    pub(crate) async fn connect(&self, database: &str) -> Client {
+        let (client, connection) = self.config(database).connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+
+    /// Creates a database and connects to it.
+    pub(crate) async fn create(&self, database: &str) -> Client {
+        let sql = format!("CREATE DATABASE {database}");
+        self.connect("aerostat").await.batch_execute(&sql).await.unwrap();
+        self.connect(database).await
+    }
+
+    /// Status and body of an HTTP page.
+    pub(crate) fn ask(&self, path: &str) -> (u16, String) {
+        self.try_ask(path).unwrap_or_else(|| panic!("{path} does not answer:\n{}", self.log()))
+    }
+
+    fn try_ask(&self, path: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(self.http).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let status = answer.split(' ').nth(1)?.parse().ok()?;
+        Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
+    }
+
+    /// The value of a series in `/metrics`, 0 where there is none.
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let (_, text) = self.ask("/metrics");
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.map_or(0.0, |value| value.trim().parse().unwrap())
+    }
+
+    /// Waits until the series has the value.
+    pub(crate) fn wait_for_metric(&self, series: &str, value: f64) {
+        let started = Instant::now();
+        while self.metric(series) != value {
+            assert!(started.elapsed() < PATIENCE, "{series} is {}, not {value}", self.metric(series));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The process's number.
+    pub(crate) fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal, such as `TERM`.
+    pub(crate) fn signal(&self, name: &str) {
+        send_signal(self.child.id(), name);
+    }
+
+    /// Waits for the process to end by itself.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        wait_for(&mut self.child)
+    }
+
+    /// Stops the node by SIGTERM and gives its data folder back.
+    pub(crate) fn stop(mut self) -> TempDir {
+        self.signal("TERM");
+        let status = self.wait();
+        assert!(status.success(), "the node ended with {status}:\n{}", self.log());
+        self.data.take().unwrap()
+    }
+}
+
+impl Drop for Aerostat {
+    fn drop(&mut self) {
+        if std::thread::panicking() && self.data.is_some() {
+            eprintln!("the node's log:\n{}", self.log());
+        }
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Sends a signal to one process.
+pub(crate) fn send_signal(process: u32, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// Waits for a child, but not for ever.
+pub(crate) fn wait_for(child: &mut Child) -> ExitStatus {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(started.elapsed() < PATIENCE, "process {} does not end", child.id());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The SQLSTATE of a statement that must fail.
+pub(crate) async fn sqlstate(client: &Client, sql: &str) -> String {
+    match client.simple_query(sql).await {
+        Ok(_) => panic!("this must fail: {sql}"),
+        Err(error) => error.code().unwrap_or_else(|| panic!("no SQLSTATE: {error:?}")).code().to_owned(),
+    }
+}
+
+/// The first value of a query's only row.
+pub(crate) async fn value(client: &Client, sql: &str) -> String {
+    let messages = client.simple_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    let row = messages.iter().find_map(|message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    row.unwrap_or_else(|| panic!("no row: {sql}")).get(0).unwrap_or("NULL").to_owned()
+}

@@ -1,0 +1,16 @@
+//! End-to-end tests: the real binary as a process of its own, on free loopback
+//! ports with a private data folder, spoken to over real sockets.
+//!
+//! Nothing here links the server: what passes, passes for a user.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod clients;
+mod concurrency;
+mod harness;
+mod hostile;
+mod operations;
+mod protocol;
+mod psql;
+mod raw;
+mod slt;

@@ -1,0 +1,137 @@
+//! A client that speaks the wire protocol byte by byte, to say what no library would.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::harness::PATIENCE;
+
+/// A connection that sends whatever it is told.
+pub(crate) struct Raw {
+    stream: TcpStream,
+}
+
+/// A message from the server: its type and body.
+pub(crate) type Message = (u8, Vec<u8>);
+
+impl Raw {
+    /// A TCP connection, nothing sent.
+    pub(crate) fn open(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream }
+    }
+
+    /// A session in a database, ready for queries.
+    pub(crate) fn session(address: SocketAddr, database: &str) -> Self {
+        let mut raw = Self::open(address);
+        raw.send_startup(&[("user", "aerostat"), ("database", database)]).unwrap();
+        let messages = raw.read_until_ready().unwrap();
+        assert!(errors(&messages).is_empty(), "{messages:?}");
+        raw
+    }
+
+    /// Bytes as they are.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// A typed message with its length.
+    pub(crate) fn send(&mut self, kind: u8, body: &[u8]) -> io::Result<()> {
+        let mut message = vec![kind];
+        message.extend(u32::try_from(body.len() + 4).unwrap().to_be_bytes());
+        message.extend(body);
+        self.stream.write_all(&message)
+    }
+
+    /// A startup message of protocol 3.0.
+    pub(crate) fn send_startup(&mut self, parameters: &[(&str, &str)]) -> io::Result<()> {
+        let mut body = 196_608u32.to_be_bytes().to_vec();
+        for (name, value) in parameters {
+            body.extend(name.bytes().chain([0]).chain(value.bytes()).chain([0]));
+        }
+        body.push(0);
+        let length = u32::try_from(body.len() + 4).unwrap();
+        self.stream.write_all(&length.to_be_bytes())?;
+        self.stream.write_all(&body)
+    }
+
+    /// A simple query of arbitrary bytes.
+    pub(crate) fn send_query(&mut self, sql: &[u8]) -> io::Result<()> {
+        let mut body = sql.to_vec();
+        body.push(0);
+        self.send(b'Q', &body)
+    }
+
+    /// The next message.
+    pub(crate) fn read(&mut self) -> io::Result<Message> {
+        let mut head = [0; 5];
+        self.stream.read_exact(&mut head)?;
+        let length = u32::from_be_bytes(head[1..].try_into().unwrap()) as usize;
+        let mut body = vec![0; length.saturating_sub(4)];
+        self.stream.read_exact(&mut body)?;
+        Ok((head[0], body))
+    }
+
+    /// Messages up to ReadyForQuery, answering a COPY's wish for data with `data`.
+    pub(crate) fn answer(&mut self, data: &[u8]) -> io::Result<Vec<Message>> {
+        let mut messages = Vec::new();
+        loop {
+            let message = self.read()?;
+            match message.0 {
+                b'G' => {
+                    if !data.is_empty() {
+                        self.send(b'd', data)?;
+                    }
+                    self.send(b'c', &[])?;
+                }
+                b'Z' => return Ok(messages),
+                _ => {}
+            }
+            messages.push(message);
+        }
+    }
+
+    /// Messages up to ReadyForQuery.
+    pub(crate) fn read_until_ready(&mut self) -> io::Result<Vec<Message>> {
+        self.answer(&[])
+    }
+
+    /// Runs a query and gives the first column of its rows.
+    pub(crate) fn query(&mut self, sql: &str) -> io::Result<Vec<String>> {
+        self.send_query(sql.as_bytes())?;
+        let messages = self.read_until_ready()?;
+        let failed = errors(&messages);
+        if let Some(error) = failed.first() {
+            return Err(io::Error::other(format!("{error:?}")));
+        }
+        Ok(messages.iter().filter(|message| message.0 == b'D').map(|message| first_field(&message.1)).collect())
+    }
+
+    /// Everything until the server closes the connection.
+    pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        // A reset is as good a close as any.
+        self.stream.read_to_end(&mut bytes).ok();
+        bytes
+    }
+}
+
+fn first_field(body: &[u8]) -> String {
+    let length = i32::from_be_bytes(body[2..6].try_into().unwrap());
+    let end = 6 + usize::try_from(length).unwrap_or(0);
+    String::from_utf8_lossy(&body[6..end]).into_owned()
+}
+
+/// The fields of each ErrorResponse: `C` is the SQLSTATE, `M` the message.
+pub(crate) fn errors(messages: &[Message]) -> Vec<BTreeMap<char, String>> {
+    let failed = messages.iter().filter(|message| message.0 == b'E');
+    failed.map(|message| fields(&message.1)).collect()
+}
+
+fn fields(body: &[u8]) -> BTreeMap<char, String> {
+    let parts = body.split(|&byte| byte == 0).filter(|part| !part.is_empty());
+    parts.map(|part| (part[0] as char, String::from_utf8_lossy(&part[1..]).into_owned())).collect()
+}
