@@ -24,7 +24,12 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// Why the role may not use the database now.
-    fn connect(&self, role: &str, database: &str, settings: &[(String, String)]) -> Result<Self::Session, SqlError>;
+    fn connect(
+        &self,
+        role: &str,
+        database: &str,
+        settings: &[(String, String)],
+    ) -> Result<Self::Session, SqlError>;
 }
 
 /// One client's session. Dropping it ends its transaction.
@@ -57,7 +62,10 @@ pub trait BackendSession: Send + 'static {
     fn columns(prepared: &Self::Prepared) -> Option<Arc<[ColumnDescription]>>;
 
     /// Runs a statement.
-    fn execute(&mut self, statement: &Self::Statement) -> impl Future<Output = Result<Outcome, SqlError>> + Send;
+    fn execute(
+        &mut self,
+        statement: &Self::Statement,
+    ) -> impl Future<Output = Result<Outcome, SqlError>> + Send;
 
     /// Runs a prepared statement with arrays of one row, of the types `parameters[i].arrow()`.
     fn execute_prepared(
@@ -74,6 +82,10 @@ pub trait BackendSession: Send + 'static {
 
     /// The settings a client is told of that have changed since the last call.
     fn parameter_changes(&mut self) -> Vec<(String, String)>;
+
+    /// The settings a client is told of when it comes in, where the session knows better than
+    /// the gateway.
+    fn reported_parameters(&self) -> Vec<(String, String)>;
 
     /// The zone in which the session sees `timestamptz`.
     fn time_zone(&self) -> Tz;

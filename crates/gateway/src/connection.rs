@@ -95,33 +95,56 @@ impl Signals {
 
     /// Runs the engine's work, which ends by itself soon after it is cancelled and is not
     /// dropped before.
-    async fn engine<T>(&mut self, work: impl Future<Output = Result<T, aerostat_types::SqlError>>) -> Result<T, Fault> {
+    async fn engine<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, aerostat_types::SqlError>>,
+    ) -> Result<T, Fault> {
         let mut work = std::pin::pin!(work);
-        loop {
-            let early = tokio::select! {
-                biased;
-                done = &mut work => return Ok(done?),
-                early = self.early() => early,
-            };
-            match early {
-                // The registry has told the engine; its error says that it was cancelled.
-                Early::Cancelled => return Ok(work.await?),
-                Early::Gone | Early::Killed => {
-                    (self.cancel_engine)();
-                    let _ = timeout(ABANDON_TIMEOUT, work).await;
-                    return Err(self.fault(&early));
-                }
-            }
+        let early = tokio::select! {
+            biased;
+            done = &mut work => return Ok(done?),
+            early = self.early() => early,
+        };
+        // The registry has told the engine of a cancel request, but perhaps before this work
+        // began: the work has been polled by now, so telling it again cannot be too early.
+        (self.cancel_engine)();
+        if matches!(early, Early::Cancelled) {
+            return self.must_end(work.as_mut()).await;
         }
+        let _ = timeout(ABANDON_TIMEOUT, work).await;
+        Err(self.fault(&early))
+    }
+}
+
+impl Signals {
+    /// Waits for cancelled work to end. The client or the node may still go meanwhile.
+    async fn must_end<T>(
+        &mut self,
+        mut work: std::pin::Pin<&mut impl Future<Output = Result<T, aerostat_types::SqlError>>>,
+    ) -> Result<T, Fault> {
+        let early = tokio::select! {
+            biased;
+            done = &mut work => return Ok(done?),
+            () = self.input.gone() => Early::Gone,
+            () = self.kill.cancelled() => Early::Killed,
+        };
+        let _ = timeout(ABANDON_TIMEOUT, work).await;
+        Err(self.fault(&early))
     }
 }
 
 fn cancelled() -> WireError {
-    WireError::new(ErrorKind::QueryCanceled, "canceling statement due to user request")
+    WireError::new(
+        ErrorKind::QueryCanceled,
+        "canceling statement due to user request",
+    )
 }
 
 pub(crate) fn shutting_down() -> WireError {
-    WireError::new(ErrorKind::AdminShutdown, "terminating connection due to administrator command")
+    WireError::new(
+        ErrorKind::AdminShutdown,
+        "terminating connection due to administrator command",
+    )
 }
 
 /// A connection that has been let in.
@@ -156,7 +179,11 @@ impl<S: BackendSession> Connection<S> {
 
     /// Writes once enough has been gathered, and lets a cancel request through.
     async fn flush_when_full(&mut self) -> Result<(), Fault> {
-        if self.output.bytes.len() < FLUSH_BYTES { Ok(()) } else { self.write_out(true).await }
+        if self.output.bytes.len() < FLUSH_BYTES {
+            Ok(())
+        } else {
+            self.write_out(true).await
+        }
     }
 
     async fn write_out(&mut self, cancellable: bool) -> Result<(), Fault> {
@@ -197,16 +224,28 @@ impl<S: BackendSession> Connection<S> {
     async fn receive(&mut self) -> Result<Message, Fault> {
         let (kind, length) = self.signals.input.header().await?;
         let Some(limit) = message_limit(kind) else {
-            return Err(Fault::protocol(format!("invalid frontend message type {kind}")));
+            return Err(Fault::protocol(format!(
+                "invalid frontend message type {kind}"
+            )));
         };
         self.signals.input.take_header();
         if length > limit {
-            return self.refuse_message(kind, length, format!("a message of {length} bytes is too long")).await;
+            return self
+                .refuse_message(
+                    kind,
+                    length,
+                    format!("a message of {length} bytes is too long"),
+                )
+                .await;
         }
         if kind == b'd' {
             // COPY data outside COPY: a COPY has failed and its client has not noticed yet.
             self.signals.input.discard(length).await?;
-            return Ok(Message { kind, body: Bytes::new(), _budget: None });
+            return Ok(Message {
+                kind,
+                body: Bytes::new(),
+                _budget: None,
+            });
         }
         let budget = match self.shared.message_budget(length) {
             Ok(budget) => budget,
@@ -216,12 +255,22 @@ impl<S: BackendSession> Connection<S> {
             }
         };
         let body = self.signals.input.body(length).await?;
-        Ok(Message { kind, body, _budget: budget })
+        Ok(Message {
+            kind,
+            body,
+            _budget: budget,
+        })
     }
 
-    async fn refuse_message(&mut self, kind: u8, length: usize, message: String) -> Result<Message, Fault> {
+    async fn refuse_message(
+        &mut self,
+        kind: u8,
+        length: usize,
+        message: String,
+    ) -> Result<Message, Fault> {
         let discarded = timeout(DISCARD_TIMEOUT, self.signals.input.discard(length)).await;
-        discarded.map_err(|_| Fault::protocol("a message is too long and was not sent in time"))??;
+        discarded
+            .map_err(|_| Fault::protocol("a message is too long and was not sent in time"))??;
         let error = WireError::new(ErrorKind::ProgramLimitExceeded, message);
         if !self.skipping {
             self.report(&error);
@@ -233,7 +282,11 @@ impl<S: BackendSession> Connection<S> {
             }
             self.flush().await?;
         }
-        Ok(Message { kind: 0, body: Bytes::new(), _budget: None })
+        Ok(Message {
+            kind: 0,
+            body: Bytes::new(),
+            _budget: None,
+        })
     }
 
     /// Gathers an error, after the notices that came before it.
@@ -277,7 +330,13 @@ pub(crate) fn connection<S: BackendSession>(
     let (shutdown, kill) = (shared.shutdown.clone(), shared.kill.clone());
     Connection {
         session,
-        signals: Signals { input, run, shutdown, kill, cancel_engine },
+        signals: Signals {
+            input,
+            run,
+            shutdown,
+            kill,
+            cancel_engine,
+        },
         socket,
         output,
         statements: HashMap::new(),

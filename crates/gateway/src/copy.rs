@@ -12,9 +12,9 @@ mod binary;
 mod csv;
 mod decoder;
 mod encoder;
-mod text;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub(crate) use decoder::Decoder;
 pub(crate) use encoder::Encoder;

@@ -1,1 +1,116 @@
+//! [`aerostat_query`] as the gateway's engine. The only module that knows it
+//! beyond its plain data types.
 
+use std::{future::Future, io, sync::Arc};
+
+use aerostat_query::{Engine, Prepared, Session, Statement};
+use aerostat_types::{SqlError, SqlType};
+use arrow::array::ArrayRef;
+use chrono_tz::Tz;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::{ColumnDescription, Notice, Outcome, RoleInfo, TransactionStatus},
+    backend::{Backend, BackendSession, Canceller},
+    options::GatewayOptions,
+    serve::serve_backend,
+};
+
+struct EngineBackend(Arc<Engine>);
+
+/// Serves clients of `engine` until `shutdown` is cancelled and the last client has gone; see
+/// [`serve_backend`].
+///
+/// # Errors
+/// As [`serve_backend`].
+pub async fn serve(
+    listener: TcpListener,
+    engine: Arc<Engine>,
+    options: GatewayOptions,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    serve_backend(listener, Arc::new(EngineBackend(engine)), options, shutdown).await
+}
+
+impl Backend for EngineBackend {
+    type Session = Session;
+
+    fn role(&self, name: &str) -> Option<RoleInfo> {
+        self.0.role(name)
+    }
+
+    fn connect(
+        &self,
+        role: &str,
+        database: &str,
+        settings: &[(String, String)],
+    ) -> Result<Session, SqlError> {
+        self.0.connect(role, database, settings)
+    }
+}
+
+impl BackendSession for Session {
+    type Statement = Statement;
+    type Prepared = Prepared;
+
+    fn canceller(&self) -> Canceller {
+        let handle = self.cancel_handle();
+        Arc::new(move || handle.cancel())
+    }
+
+    fn split(&mut self, sql: &str) -> Result<Vec<Statement>, SqlError> {
+        Session::split(self, sql)
+    }
+
+    fn prepare(
+        &mut self,
+        sql: &str,
+        parameter_oids: &[u32],
+    ) -> impl Future<Output = Result<Prepared, SqlError>> + Send {
+        Session::prepare(self, sql, parameter_oids)
+    }
+
+    fn parameters(prepared: &Prepared) -> &[SqlType] {
+        &prepared.parameters
+    }
+
+    fn columns(prepared: &Prepared) -> Option<Arc<[ColumnDescription]>> {
+        prepared.columns.clone()
+    }
+
+    fn execute(
+        &mut self,
+        statement: &Statement,
+    ) -> impl Future<Output = Result<Outcome, SqlError>> + Send {
+        Session::execute(self, statement)
+    }
+
+    fn execute_prepared(
+        &mut self,
+        prepared: &Prepared,
+        parameters: Vec<ArrayRef>,
+    ) -> impl Future<Output = Result<Outcome, SqlError>> + Send {
+        Session::execute_prepared(self, prepared, parameters)
+    }
+
+    fn status(&self) -> TransactionStatus {
+        Session::status(self)
+    }
+
+    fn take_notices(&mut self) -> Vec<Notice> {
+        Session::take_notices(self)
+    }
+
+    fn parameter_changes(&mut self) -> Vec<(String, String)> {
+        Session::parameter_changes(self)
+    }
+
+    fn reported_parameters(&self) -> Vec<(String, String)> {
+        Session::reported_parameters(self)
+    }
+
+    fn time_zone(&self) -> Tz {
+        Session::time_zone(self)
+    }
+}

@@ -40,6 +40,7 @@ mod wire;
 pub(crate) use aerostat_query::api;
 
 pub use backend::{Backend, BackendSession, Canceller};
+pub use engine::serve;
 pub use options::{GatewayOptions, TlsOptions};
 pub use scram::scram_verifier;
 pub use serve::serve_backend;

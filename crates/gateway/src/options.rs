@@ -17,7 +17,9 @@ pub struct TlsOptions {
 
 impl std::fmt::Debug for TlsOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TlsOptions").field("required", &self.required).finish_non_exhaustive()
+        f.debug_struct("TlsOptions")
+            .field("required", &self.required)
+            .finish_non_exhaustive()
     }
 }
 

@@ -31,7 +31,10 @@ pub(crate) struct RunState {
 impl RunState {
     fn new() -> Self {
         let (sender, receiver) = watch::channel(Run::Idle);
-        Self { sender: Arc::new(sender), receiver }
+        Self {
+            sender: Arc::new(sender),
+            receiver,
+        }
     }
 
     /// A statement begins; cancel requests count from now on.
@@ -50,7 +53,12 @@ impl RunState {
 
     /// Comes back when the running statement is cancelled.
     pub(crate) async fn cancelled(&mut self) {
-        if self.receiver.wait_for(|run| *run == Run::Cancelled).await.is_err() {
+        if self
+            .receiver
+            .wait_for(|run| *run == Run::Cancelled)
+            .await
+            .is_err()
+        {
             // The sender lives as long as this does.
             std::future::pending::<()>().await;
         }
@@ -98,30 +106,54 @@ impl Registry {
     }
 
     /// Takes a place; `None` when the role has as many connections as it may.
-    pub(crate) fn enter(self: &Arc<Self>, role: &str, role_limit: Option<u32>, cancel: Canceller) -> Option<Place> {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        role: &str,
+        role_limit: Option<u32>,
+        cancel: Canceller,
+    ) -> Option<Place> {
         let mut entries = self.lock();
         let of_role = entries.values().filter(|entry| entry.role == role).count();
         if role_limit.is_some_and(|limit| of_role >= limit as usize) {
             return None;
         }
         let pid = loop {
-            let next = self.last_pid.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX;
+            let next = self
+                .last_pid
+                .fetch_add(1, Ordering::Relaxed)
+                .wrapping_add(1)
+                & i32::MAX;
             if next != 0 && !entries.contains_key(&next) {
                 break next;
             }
         };
         let run = RunState::new();
         let secret = rand::random();
-        let entry = Entry { secret, run: run.sender.clone(), cancel, role: role.to_owned() };
+        let entry = Entry {
+            secret,
+            run: run.sender.clone(),
+            cancel,
+            role: role.to_owned(),
+        };
         entries.insert(pid, entry);
         drop(entries);
-        Some(Place { pid, secret, run, entered: Entered { registry: self.clone(), pid } })
+        Some(Place {
+            pid,
+            secret,
+            run,
+            entered: Entered {
+                registry: self.clone(),
+                pid,
+            },
+        })
     }
 
     /// Cancels what a session runs, if the key is right and it runs anything.
     pub(crate) fn cancel(&self, pid: i32, secret: i32) {
         let entries = self.lock();
-        let Some(entry) = entries.get(&pid).filter(|entry| entry.secret == secret) else { return };
+        let Some(entry) = entries.get(&pid).filter(|entry| entry.secret == secret) else {
+            return;
+        };
         let was_running = entry.run.send_if_modified(|run| {
             let running = *run == Run::Running;
             if running {

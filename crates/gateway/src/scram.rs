@@ -1,7 +1,9 @@
 //! SCRAM-SHA-256: verifiers from passwords, and the server's side of the exchange.
 //! The cryptography is pgwire's (ring).
 
-use pgwire::api::auth::sasl::scram::{SCRAM_ITERATIONS, ScramSecret, ScramServerAuth, gen_salted_password};
+use pgwire::api::auth::sasl::scram::{
+    SCRAM_ITERATIONS, ScramSecret, ScramServerAuth, gen_salted_password,
+};
 
 use crate::api::ScramVerifier;
 
@@ -10,7 +12,12 @@ const SALT_BYTES: usize = 16;
 
 fn of_secret(secret: &ScramSecret) -> Option<ScramVerifier> {
     match secret {
-        ScramSecret::Verifier { salt, iterations, stored_key, server_key } => Some(ScramVerifier {
+        ScramSecret::Verifier {
+            salt,
+            iterations,
+            stored_key,
+            server_key,
+        } => Some(ScramVerifier {
             iterations: u32::try_from(*iterations).ok()?,
             salt: salt.clone(),
             stored_key: stored_key.as_slice().try_into().ok()?,
@@ -24,7 +31,8 @@ fn of_secret(secret: &ScramSecret) -> Option<ScramVerifier> {
 pub fn scram_verifier(password: &str) -> ScramVerifier {
     let salt: [u8; SALT_BYTES] = rand::random();
     let salted = gen_salted_password(password, &salt, SCRAM_ITERATIONS);
-    let secret = ScramSecret::verifier_from_salted_password(salt.to_vec(), salted, SCRAM_ITERATIONS);
+    let secret =
+        ScramSecret::verifier_from_salted_password(salt.to_vec(), salted, SCRAM_ITERATIONS);
     of_secret(&secret).expect("a verifier made of SHA-256 digests has their lengths")
 }
 

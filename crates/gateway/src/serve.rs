@@ -10,8 +10,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::Backend, limits::STARTUP_CONNECTIONS_EXTRA, options::GatewayOptions, registry::Registry,
-    startup::serve_socket,
+    backend::Backend, limits::STARTUP_CONNECTIONS_EXTRA, options::GatewayOptions,
+    registry::Registry, startup::serve_socket,
 };
 
 /// Pause after `accept` failed, typically for want of file descriptors.
@@ -35,8 +35,12 @@ impl Shared {
     fn new(options: GatewayOptions, shutdown: CancellationToken) -> Self {
         Self {
             registry: Arc::new(Registry::default()),
-            sessions: Arc::new(Semaphore::new(options.connections_max.min(Semaphore::MAX_PERMITS))),
-            messages: Arc::new(Semaphore::new((options.message_budget_bytes >> 10).min(Semaphore::MAX_PERMITS))),
+            sessions: Arc::new(Semaphore::new(
+                options.connections_max.min(Semaphore::MAX_PERMITS),
+            )),
+            messages: Arc::new(Semaphore::new(
+                (options.message_budget_bytes >> 10).min(Semaphore::MAX_PERMITS),
+            )),
             shutdown,
             kill: CancellationToken::new(),
             options,
@@ -49,7 +53,11 @@ impl Shared {
             return Ok(None);
         }
         let permits = u32::try_from(bytes.div_ceil(1024)).map_err(|_| ())?;
-        self.messages.clone().try_acquire_many_owned(permits).map(Some).map_err(|_| ())
+        self.messages
+            .clone()
+            .try_acquire_many_owned(permits)
+            .map(Some)
+            .map_err(|_| ())
     }
 }
 
@@ -64,7 +72,10 @@ pub async fn serve_backend<B: Backend>(
     options: GatewayOptions,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let sockets = options.connections_max.saturating_add(STARTUP_CONNECTIONS_EXTRA).min(Semaphore::MAX_PERMITS);
+    let sockets = options
+        .connections_max
+        .saturating_add(STARTUP_CONNECTIONS_EXTRA)
+        .min(Semaphore::MAX_PERMITS);
     let sockets = Arc::new(Semaphore::new(sockets));
     let shared = Arc::new(Shared::new(options, shutdown.clone()));
     let mut connections = JoinSet::new();
@@ -82,7 +93,9 @@ pub async fn serve_backend<B: Backend>(
         match accepted {
             Ok((socket, peer)) => {
                 // Beyond the reserve for startups a socket is closed unheard.
-                let Ok(permit) = sockets.clone().try_acquire_owned() else { continue };
+                let Ok(permit) = sockets.clone().try_acquire_owned() else {
+                    continue;
+                };
                 let (backend, shared) = (backend.clone(), shared.clone());
                 connections.spawn(async move {
                     serve_socket(socket, peer, backend, shared).await;
@@ -98,7 +111,10 @@ pub async fn serve_backend<B: Backend>(
     drop(listener);
     tracing::info!(sessions = shared.registry.len(), "gateway stops");
     let all_gone = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(shared.options.shutdown_grace, all_gone).await.is_err() {
+    if tokio::time::timeout(shared.options.shutdown_grace, all_gone)
+        .await
+        .is_err()
+    {
         shared.kill.cancel();
         while connections.join_next().await.is_some() {}
     }

@@ -90,7 +90,10 @@ pub struct WireError {
 
 impl WireError {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { error: Box::new(SqlError::new(kind, message)), context: None }
+        Self {
+            error: Box::new(SqlError::new(kind, message)),
+            context: None,
+        }
     }
 
     /// A broken rule of the protocol.
@@ -118,7 +121,10 @@ impl WireError {
 
 impl From<SqlError> for WireError {
     fn from(error: SqlError) -> Self {
-        Self { error: Box::new(error), context: None }
+        Self {
+            error: Box::new(error),
+            context: None,
+        }
     }
 }
 
@@ -171,7 +177,12 @@ mod tests {
     fn codes_are_five_characters_and_conversions_keep_the_parts() {
         assert_eq!(sqlstate(ErrorKind::UniqueViolation), "23505");
         assert_eq!(sqlstate(ErrorKind::QueryCanceled), "57014");
-        let error: WireError = SqlError::new(ErrorKind::DivisionByZero, "division by zero").with_hint("h").into();
-        assert_eq!((error.code(), error.error.hint.as_deref()), ("22012", Some("h")));
+        let error: WireError = SqlError::new(ErrorKind::DivisionByZero, "division by zero")
+            .with_hint("h")
+            .into();
+        assert_eq!(
+            (error.code(), error.error.hint.as_deref()),
+            ("22012", Some("h"))
+        );
     }
 }

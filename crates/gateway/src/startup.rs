@@ -49,7 +49,12 @@ pub(crate) struct PlaceHeld {
 }
 
 /// Serves one socket from its first byte to its last.
-pub(crate) async fn serve_socket<B: Backend>(socket: TcpStream, peer: SocketAddr, backend: Arc<B>, shared: Arc<Shared>) {
+pub(crate) async fn serve_socket<B: Backend>(
+    socket: TcpStream,
+    peer: SocketAddr,
+    backend: Arc<B>,
+    shared: Arc<Shared>,
+) {
     // Small answers must not wait for the client's acknowledgement.
     let _ = socket.set_nodelay(true);
     let limit = shared.options.authentication_timeout;
@@ -76,15 +81,31 @@ async fn admit<B: Backend>(
     shared: &Arc<Shared>,
 ) -> Option<Guest<B::Session>> {
     let (read, write) = tokio::io::split(Stream::Plain(socket));
-    let newcomer =
-        Newcomer { input: Input::new(read), socket: write, output: Output::default(), encrypted: false, peer };
+    let newcomer = Newcomer {
+        input: Input::new(read),
+        socket: write,
+        output: Output::default(),
+        encrypted: false,
+        peer,
+    };
     let (mut newcomer, startup) = newcomer.negotiate(shared).await?;
     match newcomer.enter(&startup, backend, shared).await {
         Ok((session, place, permit)) => {
-            let Newcomer { input, socket, output, .. } = newcomer;
+            let Newcomer {
+                input,
+                socket,
+                output,
+                ..
+            } = newcomer;
             let (run, entered) = place.split();
             let connection = connection(session, input, socket, run, output, shared.clone());
-            Some(Guest { connection, place: PlaceHeld { _pid: entered, _session: permit } })
+            Some(Guest {
+                connection,
+                place: PlaceHeld {
+                    _pid: entered,
+                    _session: permit,
+                },
+            })
         }
         Err(fault) => {
             newcomer.refuse(fault).await;
@@ -134,7 +155,8 @@ impl Newcomer {
                 }
             }
         }
-        self.refuse(Fault::protocol("too many encryption requests")).await;
+        self.refuse(Fault::protocol("too many encryption requests"))
+            .await;
         None
     }
 
@@ -151,18 +173,29 @@ impl Newcomer {
         let tls = shared.options.tls.as_ref()?;
         // Bytes sent before the handshake could have been put there by someone in between.
         if self.input.has_bytes() {
-            self.refuse(Fault::protocol("received unencrypted data after SSL request")).await;
+            self.refuse(Fault::protocol(
+                "received unencrypted data after SSL request",
+            ))
+            .await;
             return None;
         }
         self.socket.write_all(b"S").await.ok()?;
         self.socket.flush().await.ok()?;
         let stream = self.input.into_socket().unsplit(self.socket);
-        let Stream::Plain(plain) = stream else { return None };
+        let Stream::Plain(plain) = stream else {
+            return None;
+        };
         match TlsAcceptor::from(tls.config.clone()).accept(plain).await {
             Ok(stream) => {
                 let (read, write) = tokio::io::split(Stream::Tls(Box::new(stream)));
                 let (output, peer) = (self.output, self.peer);
-                Some(Self { input: Input::new(read), socket: write, output, encrypted: true, peer })
+                Some(Self {
+                    input: Input::new(read),
+                    socket: write,
+                    output,
+                    encrypted: true,
+                    peer,
+                })
             }
             Err(error) => {
                 tracing::info!(peer = %self.peer, %error, "TLS handshake failed");
@@ -183,7 +216,10 @@ impl Newcomer {
             return Err(Fault::Fatal(shutting_down()));
         }
         let user = startup.user().ok_or_else(|| {
-            fatal(ErrorKind::InvalidAuthorization, "no PostgreSQL user name specified in startup packet".to_owned())
+            fatal(
+                ErrorKind::InvalidAuthorization,
+                "no PostgreSQL user name specified in startup packet".to_owned(),
+            )
         })?;
         startup.check_encoding()?;
         if startup.minor > 0 || !startup.unsupported().is_empty() {
@@ -191,18 +227,30 @@ impl Newcomer {
         }
         let required = shared.options.tls.as_ref().is_some_and(|tls| tls.required);
         if required && !self.encrypted {
-            return Err(fatal(ErrorKind::InvalidAuthorization, "connections without TLS are refused".to_owned()));
+            return Err(fatal(
+                ErrorKind::InvalidAuthorization,
+                "connections without TLS are refused".to_owned(),
+            ));
         }
         let role = self.authenticate(user, backend.role(user), shared).await?;
         let permit = shared.sessions.clone().try_acquire_owned().map_err(|_| {
-            fatal(ErrorKind::TooManyConnections, "sorry, too many clients already".to_owned())
+            fatal(
+                ErrorKind::TooManyConnections,
+                "sorry, too many clients already".to_owned(),
+            )
         })?;
         let mut session = backend
             .connect(user, startup.database(), &startup.settings())
             .map_err(|error| Fault::Fatal(error.into()))?;
-        let place = shared.registry.enter(user, role.connection_limit, session.canceller()).ok_or_else(|| {
-            fatal(ErrorKind::TooManyConnections, format!("too many connections for role \"{user}\""))
-        })?;
+        let place = shared
+            .registry
+            .enter(user, role.connection_limit, session.canceller())
+            .ok_or_else(|| {
+                fatal(
+                    ErrorKind::TooManyConnections,
+                    format!("too many connections for role \"{user}\""),
+                )
+            })?;
         self.greet(startup, &role, &mut session, &place, shared);
         Ok((session, place, permit))
     }
@@ -221,10 +269,16 @@ impl Newcomer {
             ("server_version", shared.options.server_version.clone()),
             ("server_encoding", "UTF8".to_owned()),
             ("client_encoding", "UTF8".to_owned()),
-            ("application_name", startup.get("application_name").unwrap_or("").to_owned()),
+            (
+                "application_name",
+                startup.get("application_name").unwrap_or("").to_owned(),
+            ),
             ("default_transaction_read_only", "off".to_owned()),
             ("in_hot_standby", "off".to_owned()),
-            ("is_superuser", if role.superuser { "on" } else { "off" }.to_owned()),
+            (
+                "is_superuser",
+                if role.superuser { "on" } else { "off" }.to_owned(),
+            ),
             ("session_authorization", role.name.clone()),
             ("DateStyle", "ISO, MDY".to_owned()),
             ("IntervalStyle", "postgres".to_owned()),
@@ -232,11 +286,21 @@ impl Newcomer {
             ("integer_datetimes", "on".to_owned()),
             ("standard_conforming_strings", "on".to_owned()),
         ];
-        let changes = session.parameter_changes();
-        for (name, value) in &mut parameters {
-            if let Some((_, changed)) = changes.iter().find(|(changed, _)| changed.eq_ignore_ascii_case(name)) {
-                value.clone_from(changed);
-            }
+        // The session's word counts; what has changed since it began is in it.
+        drop(session.parameter_changes());
+        let reported = session.reported_parameters();
+        let is_reported = |name: &str| {
+            reported
+                .iter()
+                .any(|(other, _)| other.eq_ignore_ascii_case(name))
+        };
+        parameters.retain(|(name, _)| !is_reported(name));
+        let reported = reported.iter().map(|(name, value)| (name.as_str(), value));
+        for (name, value) in parameters
+            .iter()
+            .map(|(name, value)| (*name, value))
+            .chain(reported)
+        {
             self.output.parameter_status(name, value);
         }
         self.output.backend_key(place.pid, place.secret);

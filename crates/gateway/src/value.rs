@@ -8,12 +8,12 @@ mod column;
 mod numeric;
 mod oid;
 mod row;
-mod zone;
 #[cfg(test)]
 pub(crate) mod tests;
+mod zone;
 
-pub(crate) use builder::Builder;
 pub(crate) use array::put_value;
+pub(crate) use builder::Builder;
 pub(crate) use column::Column;
 pub(crate) use row::RowEncoder;
 pub(crate) use zone::Zone;

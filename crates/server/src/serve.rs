@@ -37,6 +37,9 @@ use crate::tls;
 /// after 30 s or 10 s; this is less than both.
 const STOP_GRACE: Duration = Duration::from_secs(8);
 
+/// What the gateway may take beyond the grace to tell its sessions.
+const STOP_MARGIN: Duration = Duration::from_secs(1);
+
 /// Threads that carry bytes. Encoding of results is their heaviest work and runs at
 /// gigabytes per second, so two suffice until there are many cores.
 const IO_THREADS: usize = 2;
@@ -82,7 +85,8 @@ async fn node(config: Config, cpu: &Runtime) -> Result<()> {
         .with_context(|| format!("cannot make the data folder {}", config.data.display()))?;
     let metrics = Arc::new(Metrics::new());
     let engine = open_engine(&config, cpu, Arc::clone(&metrics)).await?;
-    let tls = tls::server_config(&config.tls, &config.data)?;
+    // Beyond loopback nobody comes in without it.
+    let tls = tls::options(&config.tls, &config.data, !config.listen.ip().is_loopback())?;
     let sql = bind("listen", config.listen).await?;
     let web = bind("http", config.http).await?;
     let (sql_address, web_address) = (sql.local_addr()?, web.local_addr()?);
@@ -91,8 +95,11 @@ async fn node(config: Config, cpu: &Runtime) -> Result<()> {
     let stopped = CancellationToken::new();
     let options = GatewayOptions {
         tls,
-        require_password: config.auth == Auth::Scram,
-        max_connections: config.max_connections,
+        trust_loopback: config.auth == Auth::Trust,
+        connections_max: config.max_connections,
+        shutdown_grace: STOP_GRACE,
+        server_version: aerostat_query::SERVER_VERSION.to_owned(),
+        ..GatewayOptions::default()
     };
     let gateway = tokio::spawn(aerostat_gateway::serve(sql, Arc::clone(&engine), options, stopping.clone()));
     let pages = Pages { metrics, sample: move || sample(&engine), stopping: stopping.clone() };
@@ -173,8 +180,8 @@ async fn wait(
     stopping.cancel();
     tokio::select! {
         ended = &mut gateway => ended.context("the gateway died")?.context("the SQL listener failed"),
-        () = tokio::time::sleep(STOP_GRACE) => {
-            tracing::warn!("statements were still running after {} s; they end now", STOP_GRACE.as_secs());
+        () = tokio::time::sleep(STOP_GRACE + STOP_MARGIN) => {
+            tracing::warn!("sessions were still open after {} s; they end now", STOP_GRACE.as_secs());
             gateway.abort();
             Ok(())
         }

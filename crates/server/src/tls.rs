@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use aerostat_gateway::TlsOptions;
 use anyhow::{Context, Result};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -23,20 +24,24 @@ const KEY_FILE: &str = "tls-key.pem";
 /// Names a self-signed certificate is good for.
 const SELF_SIGNED_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// The TLS configuration to offer, if any.
+/// The TLS to offer, if any; `required` refuses clients without it.
 ///
 /// # Errors
 /// Files that cannot be read or written, or hold no certificate and key.
-pub(crate) fn server_config(tls: &Tls, data: &Path) -> Result<Option<Arc<ServerConfig>>> {
+pub(crate) fn options(tls: &Tls, data: &Path, required: bool) -> Result<Option<TlsOptions>> {
+    let read = |cert: &Path, key: &Path| -> Result<Option<TlsOptions>> {
+        let certificate_pem = fs::read(cert).with_context(|| format!("cannot read {}", cert.display()))?;
+        Ok(Some(TlsOptions { config: read(cert, key)?, certificate_pem: Some(certificate_pem), required }))
+    };
     match tls {
         Tls::Off => Ok(None),
-        Tls::Files { cert, key } => read(cert, key).map(Some),
+        Tls::Files { cert, key } => read(cert, key),
         Tls::SelfSigned => {
             let (cert, key) = (data.join(CERT_FILE), data.join(KEY_FILE));
             if !(cert.exists() && key.exists()) {
                 make(&cert, &key)?;
             }
-            read(&cert, &key).map(Some)
+            read(&cert, &key)
         }
     }
 }
@@ -88,11 +93,11 @@ mod tests {
     #[test]
     fn a_self_signed_certificate_is_made_once_and_kept_private() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(server_config(&Tls::SelfSigned, folder.path()).unwrap().is_some());
+        assert!(options(&Tls::SelfSigned, folder.path(), false).unwrap().is_some());
         let key = folder.path().join(KEY_FILE);
         assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
         let before = fs::read(&key).unwrap();
-        assert!(server_config(&Tls::SelfSigned, folder.path()).unwrap().is_some());
+        assert!(options(&Tls::SelfSigned, folder.path(), false).unwrap().is_some());
         assert_eq!(fs::read(&key).unwrap(), before);
     }
 
@@ -102,7 +107,7 @@ mod tests {
         let cert = folder.path().join("c.pem");
         fs::write(&cert, "nothing").unwrap();
         let files = Tls::Files { cert: cert.clone(), key: cert };
-        assert!(server_config(&files, folder.path()).is_err());
-        assert!(server_config(&Tls::Off, folder.path()).unwrap().is_none());
+        assert!(options(&files, folder.path(), false).is_err());
+        assert!(options(&Tls::Off, folder.path(), false).unwrap().is_none());
     }
 }

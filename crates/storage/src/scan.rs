@@ -14,7 +14,11 @@ use aerostat_txn::Visibility;
 use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
-use crate::{ROW_ID_COLUMN, RowId, StorageError, TableView, directory::Entry, view::gather};
+use crate::{
+    ROW_ID_COLUMN, RowId, StorageError, TableView,
+    directory::Entry,
+    view::{REREADS_MAX, gather},
+};
 
 /// What a scan gives.
 #[derive(Clone, Debug, Default)]
@@ -153,10 +157,18 @@ impl Scan {
         let mut rows = Selection::Rows(Vec::new());
         if first < end && !self.spec.predicates.iter().any(pruned) {
             let snapshot = self.view.snapshot();
+            let mut rereads = 0;
             let mut visible = |begin, end| match snapshot.sees(begin, end) {
                 Visibility::Visible => Some(true),
                 Visibility::Hidden => Some(false),
-                Visibility::Reread => None,
+                Visibility::Reread => {
+                    rereads += 1;
+                    assert!(
+                        rereads < REREADS_MAX,
+                        "a transaction has settled and its stamp stands"
+                    );
+                    None
+                }
             };
             segment.select_visible(first..end, &mut visible, &mut rows);
         }

@@ -13,6 +13,11 @@ use crate::{
     directory::{Directory, Entry},
 };
 
+/// How often stamps are read again before it is certain that nobody will overwrite
+/// them. Once is enough for a row, but a segment may have read a morsel's stamps
+/// ahead, so the bound is far above a morsel's rows.
+pub(crate) const REREADS_MAX: u32 = 1 << 20;
+
 /// A table, a snapshot, and the segments there were when the view was taken.
 ///
 /// Everything the snapshot sees is in those segments: what committed by then was
@@ -123,7 +128,7 @@ impl TableView {
     /// Whether the snapshot sees the version. Reads its stamps again while their
     /// transaction has just settled, which happens once per stamp.
     fn sees(&self, segment: &Segment, row: u32) -> bool {
-        loop {
+        for _ in 0..REREADS_MAX {
             let (begin, end) = segment.stamps(row);
             match self.snapshot.sees(begin, end) {
                 Visibility::Visible => return true,
@@ -131,6 +136,7 @@ impl TableView {
                 Visibility::Reread => std::hint::spin_loop(),
             }
         }
+        unreachable!("a transaction has settled and its stamp stands")
     }
 }
 

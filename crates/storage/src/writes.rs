@@ -26,6 +26,8 @@ type Rows = (Arc<Place>, Vec<Range<u32>>);
 pub(crate) struct Writes<'t> {
     txn: &'t Transaction,
     set: WriteSet,
+    /// Who was waited for last, and so has no stamp left.
+    waited: Option<TxnId>,
 }
 
 struct WriteSet {
@@ -44,6 +46,7 @@ impl<'t> Writes<'t> {
                 begun: Vec::new(),
                 ended: Vec::new(),
             },
+            waited: None,
         }
     }
 
@@ -65,7 +68,13 @@ impl<'t> Writes<'t> {
     }
 
     /// Waits until another transaction has settled. The caller holds no latch.
-    pub(crate) fn wait_for(&self, holder: TxnId) -> Result<(), StorageError> {
+    pub(crate) fn wait_for(&mut self, holder: TxnId) -> Result<(), StorageError> {
+        assert_ne!(
+            self.waited,
+            Some(holder),
+            "a transaction has settled and its stamp stands"
+        );
+        self.waited = Some(holder);
         Ok(self
             .txn
             .txns()

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A number of bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(try_from = "ByteSizeText", into = "u64")]
 pub struct ByteSize(pub u64);
 
@@ -44,7 +46,10 @@ impl FromStr for ByteSize {
                 .iter()
                 .find(|(name, _)| {
                     let name = name.to_ascii_lowercase();
-                    name == unit || name.strip_suffix('b').is_some_and(|short| !short.is_empty() && short == unit)
+                    name == unit
+                        || name
+                            .strip_suffix('b')
+                            .is_some_and(|short| !short.is_empty() && short == unit)
                 })
                 .map(|&(_, factor)| factor)
                 .ok_or_else(error)?

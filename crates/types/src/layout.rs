@@ -144,7 +144,9 @@ impl fmt::Display for Layout {
                 if at > 0 {
                     f.write_str(",")?;
                 }
-                let plain = name.chars().all(|c| c.is_lowercase() || c.is_ascii_digit() || c == '_');
+                let plain = name
+                    .chars()
+                    .all(|c| c.is_lowercase() || c.is_ascii_digit() || c == '_');
                 if plain {
                     f.write_str(name)?;
                 } else {
@@ -164,20 +166,37 @@ mod tests {
     #[test]
     fn groups_resolve_and_print_back() {
         let layout = Layout::parse(" (a, B),(\"X y\") ").unwrap();
-        assert_eq!(layout.resolve(&["a", "c", "b", "X y"]).unwrap(), [vec![0, 2], vec![3], vec![1]]);
+        assert_eq!(
+            layout.resolve(&["a", "c", "b", "X y"]).unwrap(),
+            [vec![0, 2], vec![3], vec![1]]
+        );
         assert_eq!(Layout::parse(&layout.to_string()).unwrap(), layout);
         assert_eq!(Layout::Row.resolve(&["a", "b"]).unwrap(), [vec![0, 1]]);
-        assert_eq!(Layout::Column.resolve(&["a", "b"]).unwrap(), [vec![0], vec![1]]);
+        assert_eq!(
+            Layout::Column.resolve(&["a", "b"]).unwrap(),
+            [vec![0], vec![1]]
+        );
     }
 
     #[test]
     fn what_does_not_fit_is_named() {
-        for text in ["", "(", "(a", "(a,)", "()", "(a)(b)", "(a),", "rows", "(a b)", "(\"a)"] {
-            assert!(matches!(Layout::parse(text), Err(LayoutError::Syntax(_))), "{text}");
+        for text in [
+            "", "(", "(a", "(a,)", "()", "(a)(b)", "(a),", "rows", "(a b)", "(\"a)",
+        ] {
+            assert!(
+                matches!(Layout::parse(text), Err(LayoutError::Syntax(_))),
+                "{text}"
+            );
         }
         let twice = Layout::parse("(a),(a)").unwrap();
-        assert_eq!(twice.resolve(&["a"]), Err(LayoutError::RepeatedColumn("a".into())));
+        assert_eq!(
+            twice.resolve(&["a"]),
+            Err(LayoutError::RepeatedColumn("a".into()))
+        );
         let unknown = Layout::parse("(z)").unwrap();
-        assert_eq!(unknown.resolve(&["a"]), Err(LayoutError::UnknownColumn("z".into())));
+        assert_eq!(
+            unknown.resolve(&["a"]),
+            Err(LayoutError::UnknownColumn("z".into()))
+        );
     }
 }

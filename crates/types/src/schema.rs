@@ -47,7 +47,11 @@ pub struct TableSchema {
 impl TableSchema {
     /// The Arrow schema of the table's rows; each field remembers its SQL type.
     pub fn arrow(&self) -> Arc<Schema> {
-        let fields: Vec<_> = self.columns.iter().map(|c| c.ty.field(&c.name, c.nullable)).collect();
+        let fields: Vec<_> = self
+            .columns
+            .iter()
+            .map(|c| c.ty.field(&c.name, c.nullable))
+            .collect();
         Arc::new(Schema::new(fields))
     }
 

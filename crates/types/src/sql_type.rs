@@ -32,7 +32,10 @@ pub const VALUE_BYTES_MAX: usize = (1 << 24) - 1;
 
 /// What `numeric` without precision means: Arrow's widest decimal, with room for
 /// 28 digits before the point.
-pub const NUMERIC_DEFAULT: SqlType = SqlType::Numeric { precision: 38, scale: 10 };
+pub const NUMERIC_DEFAULT: SqlType = SqlType::Numeric {
+    precision: 38,
+    scale: 10,
+};
 
 /// A column type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -124,12 +127,16 @@ impl SqlType {
             SqlType::Boolean => Physical::Bool,
             SqlType::SmallInt => Physical::I16,
             SqlType::Integer | SqlType::Date => Physical::I32,
-            SqlType::BigInt | SqlType::Time | SqlType::Timestamp | SqlType::TimestampTz => Physical::I64,
+            SqlType::BigInt | SqlType::Time | SqlType::Timestamp | SqlType::TimestampTz => {
+                Physical::I64
+            }
             SqlType::Real => Physical::F32,
             SqlType::Double => Physical::F64,
             SqlType::Numeric { precision, .. } if precision <= 18 => Physical::I64,
             SqlType::Numeric { .. } => Physical::I128,
-            SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text | SqlType::Bytea => Physical::Variable,
+            SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text | SqlType::Bytea => {
+                Physical::Variable
+            }
             SqlType::Uuid => Physical::Bytes16,
             SqlType::Interval => Physical::Interval,
         }
@@ -176,13 +183,21 @@ impl SqlType {
             DataType::Int8 | DataType::UInt8 | DataType::Int16 => SqlType::SmallInt,
             DataType::UInt16 | DataType::Int32 => SqlType::Integer,
             DataType::UInt32 | DataType::Int64 => SqlType::BigInt,
-            DataType::UInt64 => SqlType::Numeric { precision: 20, scale: 0 },
+            DataType::UInt64 => SqlType::Numeric {
+                precision: 20,
+                scale: 0,
+            },
             DataType::Float16 | DataType::Float32 => SqlType::Real,
             DataType::Float64 => SqlType::Double,
             DataType::Decimal32(p, s) | DataType::Decimal64(p, s) | DataType::Decimal128(p, s) => {
-                SqlType::Numeric { precision: *p, scale: *s }
+                SqlType::Numeric {
+                    precision: *p,
+                    scale: *s,
+                }
             }
-            DataType::Null | DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => SqlType::Text,
+            DataType::Null | DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+                SqlType::Text
+            }
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView => SqlType::Bytea,
             DataType::FixedSizeBinary(16) => SqlType::Uuid,
             DataType::Date32 | DataType::Date64 => SqlType::Date,
@@ -232,7 +247,9 @@ impl SqlType {
     pub const fn typmod(self) -> i32 {
         match self {
             SqlType::Char(n) | SqlType::Varchar(Some(n)) => n as i32 + 4,
-            SqlType::Numeric { precision, scale } => ((precision as i32) << 16 | (scale as i32 & 0x7ff)) + 4,
+            SqlType::Numeric { precision, scale } => {
+                ((precision as i32) << 16 | (scale as i32 & 0x7ff)) + 4
+            }
             _ => -1,
         }
     }
@@ -243,7 +260,11 @@ impl SqlType {
             SqlType::Boolean => 1,
             SqlType::SmallInt => 2,
             SqlType::Integer | SqlType::Real | SqlType::Date => 4,
-            SqlType::BigInt | SqlType::Double | SqlType::Time | SqlType::Timestamp | SqlType::TimestampTz => 8,
+            SqlType::BigInt
+            | SqlType::Double
+            | SqlType::Time
+            | SqlType::Timestamp
+            | SqlType::TimestampTz => 8,
             SqlType::Uuid | SqlType::Interval => 16,
             _ => -1,
         }
@@ -319,7 +340,12 @@ impl std::str::FromStr for SqlType {
             .filter(|part| !part.is_empty())
             .map(|part| part.trim().parse().map_err(|_| ()))
             .collect::<Result<_, ()>>()?;
-        let length = || numbers.first().map(|&n| u32::try_from(n).map_err(|_| ())).transpose();
+        let length = || {
+            numbers
+                .first()
+                .map(|&n| u32::try_from(n).map_err(|_| ()))
+                .transpose()
+        };
         Ok(match name.trim() {
             "boolean" | "bool" => SqlType::Boolean,
             "smallint" | "int2" => SqlType::SmallInt,
@@ -329,7 +355,10 @@ impl std::str::FromStr for SqlType {
             "double precision" | "float8" => SqlType::Double,
             "numeric" | "decimal" => match numbers[..] {
                 [] => NUMERIC_DEFAULT,
-                [p] => SqlType::Numeric { precision: u8::try_from(p).map_err(|_| ())?, scale: 0 },
+                [p] => SqlType::Numeric {
+                    precision: u8::try_from(p).map_err(|_| ())?,
+                    scale: 0,
+                },
                 [p, s, ..] => SqlType::Numeric {
                     precision: u8::try_from(p).map_err(|_| ())?,
                     scale: i8::try_from(s).map_err(|_| ())?,
@@ -358,7 +387,10 @@ mod tests {
     fn display_parses_back_and_fields_remember() {
         for ty in [
             SqlType::Boolean,
-            SqlType::Numeric { precision: 12, scale: 2 },
+            SqlType::Numeric {
+                precision: 12,
+                scale: 2,
+            },
             SqlType::Char(3),
             SqlType::Varchar(Some(10)),
             SqlType::Varchar(None),
@@ -373,7 +405,14 @@ mod tests {
 
     #[test]
     fn typmods_are_postgresqls() {
-        assert_eq!(SqlType::Numeric { precision: 10, scale: 2 }.typmod(), 655_366);
+        assert_eq!(
+            SqlType::Numeric {
+                precision: 10,
+                scale: 2
+            }
+            .typmod(),
+            655_366
+        );
         assert_eq!(SqlType::Varchar(Some(25)).typmod(), 29);
         assert_eq!(SqlType::Text.typmod(), -1);
     }

@@ -15,7 +15,11 @@ use crate::{
 impl<S: BackendSession> Connection<S> {
     /// COPY FROM STDIN. Whatever goes wrong, the engine's side is aborted.
     pub(super) async fn copy_in(&mut self, mut copy: CopyIn) -> Result<(), Fault> {
-        let format = if copy.options.format == CopyFormat::Binary { Format::Binary } else { Format::Text };
+        let format = if copy.options.format == CopyFormat::Binary {
+            Format::Binary
+        } else {
+            Format::Text
+        };
         self.output.copy_response(b'G', copy.columns.len(), format);
         self.flush().await?;
         let mut decoder = Decoder::new(&copy.table, &copy.columns, &copy.options, self.zone());
@@ -33,7 +37,11 @@ impl<S: BackendSession> Connection<S> {
         }
     }
 
-    async fn receive_copy(&mut self, copy: &mut CopyIn, decoder: &mut Decoder) -> Result<(), Fault> {
+    async fn receive_copy(
+        &mut self,
+        copy: &mut CopyIn,
+        decoder: &mut Decoder,
+    ) -> Result<(), Fault> {
         loop {
             let (kind, length) = self.signals.header_of_copy().await?;
             if kind == b'd' {
@@ -47,7 +55,8 @@ impl<S: BackendSession> Connection<S> {
                 b'c' | b'f' | b'H' | b'S' => return Err(Fault::protocol("invalid message length")),
                 b'X' => return Err(Fault::Gone),
                 _ => {
-                    let message = format!("unexpected message type 0x{kind:02X} during COPY from stdin");
+                    let message =
+                        format!("unexpected message type 0x{kind:02X} during COPY from stdin");
                     return Err(Fault::protocol(message));
                 }
             }
@@ -59,10 +68,13 @@ impl<S: BackendSession> Connection<S> {
                     return self.decode(copy, decoder).await;
                 }
                 b'f' => {
-                    let reason = String::from_utf8_lossy(body.strip_suffix(&[0]).unwrap_or(&body)).into_owned();
+                    let reason = String::from_utf8_lossy(body.strip_suffix(&[0]).unwrap_or(&body))
+                        .into_owned();
                     let message = format!("COPY from stdin failed: {reason}");
                     let context = format!("COPY {}", copy.table);
-                    return Err(WireError::new(ErrorKind::QueryCanceled, message).with_context(context).into());
+                    return Err(WireError::new(ErrorKind::QueryCanceled, message)
+                        .with_context(context)
+                        .into());
                 }
                 _ => {}
             }
@@ -70,7 +82,12 @@ impl<S: BackendSession> Connection<S> {
     }
 
     /// A CopyData message of any length, decoded piece by piece.
-    async fn receive_data(&mut self, length: usize, copy: &mut CopyIn, decoder: &mut Decoder) -> Result<(), Fault> {
+    async fn receive_data(
+        &mut self,
+        length: usize,
+        copy: &mut CopyIn,
+        decoder: &mut Decoder,
+    ) -> Result<(), Fault> {
         let mut left = length;
         while left > 0 {
             let piece = tokio::select! {
@@ -103,7 +120,8 @@ impl<S: BackendSession> Connection<S> {
     /// COPY TO STDOUT.
     pub(super) async fn copy_out(&mut self, copy: CopyOut) -> Result<(), Fault> {
         let mut encoder = Encoder::new(copy.columns.clone(), copy.options, self.zone());
-        self.output.copy_response(b'H', copy.columns.len(), encoder.format());
+        self.output
+            .copy_response(b'H', copy.columns.len(), encoder.format());
         encoder.put_header(&mut self.output);
         let mut batches = copy.batches;
         let mut rows = 0;

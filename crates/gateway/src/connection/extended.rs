@@ -28,12 +28,18 @@ fn no_statement(name: &str) -> WireError {
 }
 
 fn no_portal(name: &str) -> WireError {
-    WireError::new(ErrorKind::InvalidCursorName, format!("portal \"{name}\" does not exist"))
+    WireError::new(
+        ErrorKind::InvalidCursorName,
+        format!("portal \"{name}\" does not exist"),
+    )
 }
 
 fn too_many(what: &str, limit: usize) -> WireError {
-    WireError::new(ErrorKind::ProgramLimitExceeded, format!("too many {what} in one session"))
-        .with_detail(format!("At most {limit} are allowed."))
+    WireError::new(
+        ErrorKind::ProgramLimitExceeded,
+        format!("too many {what} in one session"),
+    )
+    .with_detail(format!("At most {limit} are allowed."))
 }
 
 impl<S: BackendSession> Connection<S> {
@@ -60,7 +66,10 @@ impl<S: BackendSession> Connection<S> {
                 _ => ty.oid(),
             })
             .collect();
-        let statement = Arc::new(Statement { prepared, parameter_oids });
+        let statement = Arc::new(Statement {
+            prepared,
+            parameter_oids,
+        });
         self.statements.insert(parse.name.to_owned(), statement);
         self.output.bare(b'1');
         Ok(())
@@ -68,7 +77,11 @@ impl<S: BackendSession> Connection<S> {
 
     pub(super) fn bind(&mut self, body: &[u8]) -> Result<(), Fault> {
         let bind = Bind::read(body)?;
-        let statement = self.statements.get(bind.statement).ok_or_else(|| no_statement(bind.statement))?.clone();
+        let statement = self
+            .statements
+            .get(bind.statement)
+            .ok_or_else(|| no_statement(bind.statement))?
+            .clone();
         let types = S::parameters(&statement.prepared);
         if bind.parameters.len() != types.len() {
             return Err(Fault::Sql(WireError::protocol(format!(
@@ -99,7 +112,11 @@ impl<S: BackendSession> Connection<S> {
         let parameters = parameters
             .map(|(at, ((bytes, ty), format))| parameter(*bytes, *ty, *format, zone, at))
             .collect::<Result<_, _>>()?;
-        let portal = Portal { statement, formats: bind.result_formats, progress: Progress::Bound(parameters) };
+        let portal = Portal {
+            statement,
+            formats: bind.result_formats,
+            progress: Progress::Bound(parameters),
+        };
         if let Some(columns) = portal.columns() {
             check_formats(&portal.formats, columns.len())?;
         }
@@ -112,12 +129,18 @@ impl<S: BackendSession> Connection<S> {
         let describe = Describe::read(body)?;
         let (columns, formats) = match describe.target {
             Target::Statement => {
-                let statement = self.statements.get(describe.name).ok_or_else(|| no_statement(describe.name))?;
+                let statement = self
+                    .statements
+                    .get(describe.name)
+                    .ok_or_else(|| no_statement(describe.name))?;
                 self.output.parameter_description(&statement.parameter_oids);
                 (S::columns(&statement.prepared), Vec::new())
             }
             Target::Portal => {
-                let portal = self.portals.get(describe.name).ok_or_else(|| no_portal(describe.name))?;
+                let portal = self
+                    .portals
+                    .get(describe.name)
+                    .ok_or_else(|| no_portal(describe.name))?;
                 (portal.columns(), portal.formats.clone())
             }
         };
@@ -144,15 +167,25 @@ impl<S: BackendSession> Connection<S> {
     pub(super) async fn execute(&mut self, body: &[u8]) -> Result<(), Fault> {
         let execute = Execute::read(body)?;
         // The portal is out of the map while it runs: one that fails is gone.
-        let mut portal = self.portals.remove(execute.portal).ok_or_else(|| no_portal(execute.portal))?;
-        let result = self.execute_portal(&mut portal, execute.portal, execute.rows_max).await;
+        let mut portal = self
+            .portals
+            .remove(execute.portal)
+            .ok_or_else(|| no_portal(execute.portal))?;
+        let result = self
+            .execute_portal(&mut portal, execute.portal, execute.rows_max)
+            .await;
         if result.is_ok() {
             self.portals.insert(execute.portal.to_owned(), portal);
         }
         result
     }
 
-    async fn execute_portal(&mut self, portal: &mut Portal<S>, name: &str, rows_max: Option<u64>) -> Result<(), Fault> {
+    async fn execute_portal(
+        &mut self,
+        portal: &mut Portal<S>,
+        name: &str,
+        rows_max: Option<u64>,
+    ) -> Result<(), Fault> {
         match std::mem::replace(&mut portal.progress, Progress::Done) {
             Progress::Bound(parameters) => self.start(portal, parameters, rows_max).await,
             Progress::Open(open) => self.go_on(portal, open, rows_max).await,
@@ -175,17 +208,30 @@ impl<S: BackendSession> Connection<S> {
         rows_max: Option<u64>,
     ) -> Result<(), Fault> {
         let statement = portal.statement.clone();
-        let executing = self.session.execute_prepared(&statement.prepared, parameters);
+        let executing = self
+            .session
+            .execute_prepared(&statement.prepared, parameters);
         let outcome = self.signals.engine(executing).await?;
         self.notices();
-        if self.signals.run.is_cancelled() && matches!(outcome, Outcome::Rows { .. } | Outcome::CopyOut(_)) {
+        if self.signals.run.is_cancelled()
+            && matches!(outcome, Outcome::Rows { .. } | Outcome::CopyOut(_))
+        {
             return Err(Fault::Sql(cancelled()));
         }
         match outcome {
-            Outcome::Rows { columns, batches, tag } => {
+            Outcome::Rows {
+                columns,
+                batches,
+                tag,
+            } => {
                 let formats = check_formats(&portal.formats, columns.len())?;
                 let encoder = RowEncoder::new(columns, formats, self.zone());
-                let open = Box::new(OpenRows { batches, encoder, tag, current: None });
+                let open = Box::new(OpenRows {
+                    batches,
+                    encoder,
+                    tag,
+                    current: None,
+                });
                 return self.go_on(portal, open, rows_max).await;
             }
             Outcome::Command { tag } => self.output.command_complete(&tag),
@@ -216,8 +262,11 @@ impl<S: BackendSession> Connection<S> {
             }
             if let Some((batch, columns, from)) = &mut open.current {
                 let left = batch.num_rows() - *from;
-                let take = rows_max.map_or(left, |max| left.min(usize::try_from(max - sent).unwrap_or(left)));
-                self.send_rows(&open.encoder, columns, *from, *from + take).await?;
+                let take = rows_max.map_or(left, |max| {
+                    left.min(usize::try_from(max - sent).unwrap_or(left))
+                });
+                self.send_rows(&open.encoder, columns, *from, *from + take)
+                    .await?;
                 sent += take as u64;
                 *from += take;
                 if *from == batch.num_rows() {
@@ -241,7 +290,9 @@ impl<S: BackendSession> Connection<S> {
 fn check_formats(formats: &[Format], columns: usize) -> Result<Vec<Format>, WireError> {
     spread(formats, columns).ok_or_else(|| {
         let given = formats.len();
-        WireError::protocol(format!("bind message has {given} result formats but query has {columns} columns"))
+        WireError::protocol(format!(
+            "bind message has {given} result formats but query has {columns} columns"
+        ))
     })
 }
 

@@ -44,7 +44,11 @@ impl<S: BackendSession> Connection<S> {
     }
 
     async fn handle(&mut self, message: Message) -> Result<(), Fault> {
-        let Message { kind, body, _budget } = message;
+        let Message {
+            kind,
+            body,
+            _budget,
+        } = message;
         if self.skipping && kind != b'S' {
             return Ok(());
         }
@@ -92,7 +96,7 @@ impl<S: BackendSession> Connection<S> {
     }
 
     async fn handle_query(&mut self, body: &[u8]) -> Result<(), Fault> {
-        let Some((&0, text)) = body.split_last().map(|(last, rest)| (last, rest)) else {
+        let Some((&0, text)) = body.split_last() else {
             return Err(Fault::protocol("invalid string in message"));
         };
         let result = match utf8(text) {

@@ -24,13 +24,22 @@ impl<S: BackendSession> Connection<S> {
             self.output.bare(b'I');
         }
         for statement in &statements {
+            if self.signals.run.is_cancelled() {
+                return Err(Fault::Sql(cancelled()));
+            }
             let outcome = self.signals.engine(self.session.execute(statement)).await?;
             self.notices();
-            if self.signals.run.is_cancelled() && matches!(outcome, Outcome::Rows { .. } | Outcome::CopyOut(_)) {
+            if self.signals.run.is_cancelled()
+                && matches!(outcome, Outcome::Rows { .. } | Outcome::CopyOut(_))
+            {
                 return Err(Fault::Sql(cancelled()));
             }
             match outcome {
-                Outcome::Rows { columns, batches, tag } => self.send_all(columns, batches, &tag).await?,
+                Outcome::Rows {
+                    columns,
+                    batches,
+                    tag,
+                } => self.send_all(columns, batches, &tag).await?,
                 Outcome::Command { tag } => self.output.command_complete(&tag),
                 Outcome::CopyIn(copy) => self.copy_in(copy).await?,
                 Outcome::CopyOut(copy) => self.copy_out(copy).await?,
@@ -54,7 +63,8 @@ impl<S: BackendSession> Connection<S> {
         while let Some(batch) = self.next_batch(&mut batches).await? {
             rows += batch.num_rows() as u64;
             let columns = encoder.prepare(&batch)?;
-            self.send_rows(&encoder, &columns, 0, batch.num_rows()).await?;
+            self.send_rows(&encoder, &columns, 0, batch.num_rows())
+                .await?;
         }
         self.notices();
         self.output.command_complete(&tag.after(rows));
@@ -62,7 +72,10 @@ impl<S: BackendSession> Connection<S> {
     }
 
     /// The next rows of a running statement. A cancel request drops the wait.
-    pub(super) async fn next_batch(&mut self, batches: &mut RowStream) -> Result<Option<RecordBatch>, Fault> {
+    pub(super) async fn next_batch(
+        &mut self,
+        batches: &mut RowStream,
+    ) -> Result<Option<RecordBatch>, Fault> {
         match self.signals.droppable(batches.next()).await? {
             None => Ok(None),
             Some(batch) => Ok(Some(batch.map_err(WireError::from)?)),

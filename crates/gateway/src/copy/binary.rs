@@ -9,10 +9,7 @@
 use aerostat_types::ErrorKind;
 
 use super::decoder::{Step, Target};
-use crate::{
-    limits::VALUE_BYTES_MAX,
-    sqlstate::WireError,
-};
+use crate::{limits::VALUE_BYTES_MAX, sqlstate::WireError};
 
 /// What a file begins with.
 pub(super) const SIGNATURE: &[u8; 11] = b"PGCOPY\n\xff\r\n\0";
@@ -31,15 +28,25 @@ pub(super) struct BinaryReader {
 }
 
 fn word(data: &[u8], at: usize) -> Option<i32> {
-    data.get(at..at + 4).map(|b| i32::from_be_bytes([b[0], b[1], b[2], b[3]]))
+    data.get(at..at + 4)
+        .map(|b| i32::from_be_bytes([b[0], b[1], b[2], b[3]]))
 }
 
 impl BinaryReader {
-    pub(super) fn step(&mut self, data: &[u8], ended: bool, target: &mut Target) -> Result<Step, WireError> {
+    pub(super) fn step(
+        &mut self,
+        data: &[u8],
+        ended: bool,
+        target: &mut Target,
+    ) -> Result<Step, WireError> {
         if self.ended {
             return Ok(Step::End);
         }
-        let step = if self.header_read { self.tuple(data, target)? } else { self.header(data, target)? };
+        let step = if self.header_read {
+            self.tuple(data, target)?
+        } else {
+            self.header(data, target)?
+        };
         if step == Step::More && ended {
             return Err(target.bad_record("unexpected EOF in COPY data", None));
         }
@@ -52,11 +59,15 @@ impl BinaryReader {
         if data[..seen] != SIGNATURE[..seen] {
             return Err(target.bad_record("COPY file signature not recognized", None));
         }
-        let (Some(flags), Some(extension)) = (word(data, 11), word(data, 15)) else { return Ok(Step::More) };
+        let (Some(flags), Some(extension)) = (word(data, 11), word(data, 15)) else {
+            return Ok(Step::More);
+        };
         if flags as u32 & CRITICAL_FLAGS != 0 {
             return Err(target.bad_record("unrecognized critical flags in COPY file header", None));
         }
-        let extension = usize::try_from(extension).ok().filter(|&bytes| bytes <= EXTENSION_BYTES_MAX);
+        let extension = usize::try_from(extension)
+            .ok()
+            .filter(|&bytes| bytes <= EXTENSION_BYTES_MAX);
         let Some(extension) = extension else {
             return Err(target.bad_record("invalid COPY file header (wrong length)", None));
         };
@@ -69,7 +80,9 @@ impl BinaryReader {
 
     /// Looks over the whole tuple before it puts any value, so that a tuple cut by a piece's end is read again whole.
     fn tuple(&mut self, data: &[u8], target: &mut Target) -> Result<Step, WireError> {
-        let Some(&[high, low]) = data.first_chunk::<2>() else { return Ok(Step::More) };
+        let Some(&[high, low]) = data.first_chunk::<2>() else {
+            return Ok(Step::More);
+        };
         let count = i16::from_be_bytes([high, low]);
         if count == -1 {
             return Ok(Step::End);
@@ -89,7 +102,9 @@ impl BinaryReader {
         }
         let mut at = 2;
         for _ in 0..count {
-            let Some(length) = word(data, at) else { return Ok(Step::More) };
+            let Some(length) = word(data, at) else {
+                return Ok(Step::More);
+            };
             at += 4;
             match usize::try_from(length) {
                 Ok(bytes) if bytes > VALUE_BYTES_MAX => {

@@ -31,7 +31,12 @@ struct Field<'a> {
 impl CsvReader {
     pub(super) fn new(options: &CopyOptions, width: usize) -> Self {
         let force = (0..width)
-            .map(|at| (options.force_not_null.contains(&at), options.force_null.contains(&at)))
+            .map(|at| {
+                (
+                    options.force_not_null.contains(&at),
+                    options.force_null.contains(&at),
+                )
+            })
             .collect();
         Self {
             delimiter: options.delimiter,
@@ -97,8 +102,15 @@ impl CsvReader {
         Some((taken, names))
     }
 
-    pub(super) fn step(&mut self, data: &[u8], ended: bool, target: &mut Target) -> Result<Step, WireError> {
-        let Some((record, taken)) = self.record(data, ended) else { return Ok(Step::More) };
+    pub(super) fn step(
+        &mut self,
+        data: &[u8],
+        ended: bool,
+        target: &mut Target,
+    ) -> Result<Step, WireError> {
+        let Some((record, taken)) = self.record(data, ended) else {
+            return Ok(Step::More);
+        };
         target.line += 1;
         let record = &data[..record];
         if std::mem::take(&mut self.quoted) {
@@ -121,11 +133,17 @@ impl CsvReader {
             };
             rest = field.rest;
             let (never_null, null_when_quoted) = self.force[column];
-            let may_be_null = if field.quoted { null_when_quoted } else { !never_null };
+            let may_be_null = if field.quoted {
+                null_when_quoted
+            } else {
+                !never_null
+            };
             if may_be_null && self.scratch == self.null {
                 target.put_null(column);
             } else if !field.quoted && self.scratch.contains(&b'\r') {
-                return Err(target.bad_record("unquoted carriage return found in data", Some(record)));
+                return Err(
+                    target.bad_record("unquoted carriage return found in data", Some(record))
+                );
             } else {
                 target.put_text(column, &self.scratch)?;
             }
@@ -133,7 +151,9 @@ impl CsvReader {
         target.line += std::mem::take(&mut self.inner_lines);
         match rest {
             None => Ok(Step::Row(taken)),
-            Some(_) => Err(target.bad_record("extra data after last expected column", Some(record))),
+            Some(_) => {
+                Err(target.bad_record("extra data after last expected column", Some(record)))
+            }
         }
     }
 
@@ -146,7 +166,8 @@ impl CsvReader {
             at += 1;
             if inside {
                 let next = record.get(at).copied();
-                if byte == self.escape && next.is_some_and(|n| n == self.quote || n == self.escape) {
+                if byte == self.escape && next.is_some_and(|n| n == self.quote || n == self.escape)
+                {
                     self.scratch.extend(next);
                     at += 1;
                 } else if byte == self.quote {
@@ -155,7 +176,10 @@ impl CsvReader {
                     self.scratch.push(byte);
                 }
             } else if byte == self.delimiter {
-                return Some(Field { quoted, rest: Some(&record[at..]) });
+                return Some(Field {
+                    quoted,
+                    rest: Some(&record[at..]),
+                });
             } else if byte == self.quote {
                 (quoted, inside) = (true, true);
             } else {

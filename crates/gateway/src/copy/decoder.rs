@@ -8,11 +8,7 @@ use arrow::{
     record_batch::{RecordBatch, RecordBatchOptions},
 };
 
-use super::{
-    binary::BinaryReader,
-    csv::CsvReader,
-    text::TextReader,
-};
+use super::{binary::BinaryReader, csv::CsvReader, text::TextReader};
 use crate::{
     api::{CopyColumn, CopyFormat, CopyHeader, CopyOptions},
     limits::{COPY_BATCH_BYTES, COPY_BATCH_ROWS, COPY_ROW_BYTES_MAX},
@@ -31,6 +27,8 @@ pub(crate) struct Decoder {
     start: usize,
     /// No more bytes will come.
     ended: bool,
+    /// The end-of-data mark was read: what follows is not looked at, in whatever piece it comes.
+    marked: bool,
     header: CopyHeader,
 }
 
@@ -76,7 +74,11 @@ impl Target {
     }
 
     /// A bad record as a whole.
-    pub(super) fn bad_record(&self, message: impl Into<String>, record: Option<&[u8]>) -> WireError {
+    pub(super) fn bad_record(
+        &self,
+        message: impl Into<String>,
+        record: Option<&[u8]>,
+    ) -> WireError {
         let mut context = format!("COPY {}, line {}", self.table, self.line);
         if let Some(record) = record {
             context.push_str(": \"");
@@ -87,7 +89,10 @@ impl Target {
     }
 
     fn in_column(&self, error: WireError, column: usize, value: Option<&[u8]>) -> WireError {
-        let mut context = format!("COPY {}, line {}, column {}", self.table, self.line, self.columns[column].name);
+        let mut context = format!(
+            "COPY {}, line {}, column {}",
+            self.table, self.line, self.columns[column].name
+        );
         if let Some(value) = value {
             context.push_str(": \"");
             context.push_str(&shown(value));
@@ -111,14 +116,20 @@ impl Target {
     }
 
     fn is_full(&self) -> bool {
-        self.rows >= COPY_BATCH_ROWS || self.builders.iter().map(Builder::bytes).sum::<usize>() >= COPY_BATCH_BYTES
+        self.rows >= COPY_BATCH_ROWS
+            || self.builders.iter().map(Builder::bytes).sum::<usize>() >= COPY_BATCH_BYTES
     }
 
     fn batch(&mut self) -> Result<RecordBatch, WireError> {
         let columns = self.builders.iter_mut().map(Builder::finish).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(std::mem::take(&mut self.rows)));
-        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
-            .map_err(|error| WireError::new(ErrorKind::Internal, format!("COPY built a bad batch: {error}")))
+        let options =
+            RecordBatchOptions::new().with_row_count(Some(std::mem::take(&mut self.rows)));
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(|error| {
+            WireError::new(
+                ErrorKind::Internal,
+                format!("COPY built a bad batch: {error}"),
+            )
+        })
     }
 }
 
@@ -136,12 +147,20 @@ fn shown(value: &[u8]) -> String {
 
 impl Decoder {
     /// A decoder for rows of `columns` written as `options` say.
-    pub(crate) fn new(table: &str, columns: &[CopyColumn], options: &CopyOptions, zone: Zone) -> Self {
+    pub(crate) fn new(
+        table: &str,
+        columns: &[CopyColumn],
+        options: &CopyOptions,
+        zone: Zone,
+    ) -> Self {
         let fields: Vec<_> = columns.iter().map(|c| c.ty.field(&c.name, true)).collect();
         let target = Target {
             table: table.to_owned(),
             columns: columns.to_vec(),
-            builders: columns.iter().map(|c| Builder::new(c.ty, zone, COPY_BATCH_ROWS)).collect(),
+            builders: columns
+                .iter()
+                .map(|c| Builder::new(c.ty, zone, COPY_BATCH_ROWS))
+                .collect(),
             schema: Arc::new(Schema::new(fields)),
             rows: 0,
             line: 0,
@@ -151,13 +170,23 @@ impl Decoder {
             CopyFormat::Csv => Reader::Csv(CsvReader::new(options, columns.len())),
             CopyFormat::Binary => Reader::Binary(BinaryReader::default()),
         };
-        Self { reader, target, pending: Vec::new(), start: 0, ended: false, header: options.header }
+        Self {
+            reader,
+            target,
+            pending: Vec::new(),
+            start: 0,
+            ended: false,
+            marked: false,
+            header: options.header,
+        }
     }
 
     /// Takes a piece of the data. Decode all of it with [`Decoder::next_batch`] before the next.
     pub(crate) fn push(&mut self, piece: &[u8]) {
         self.pending.drain(..std::mem::take(&mut self.start));
-        self.pending.extend_from_slice(piece);
+        if !self.marked {
+            self.pending.extend_from_slice(piece);
+        }
     }
 
     /// Says that the data are complete.
@@ -170,7 +199,7 @@ impl Decoder {
     /// # Errors
     /// What is wrong with the data, with line and column as context.
     pub(crate) fn next_batch(&mut self) -> Result<Option<RecordBatch>, WireError> {
-        while !self.target.is_full() {
+        while !self.marked && !self.target.is_full() {
             match self.step()? {
                 Step::Row(bytes) => {
                     self.start += bytes;
@@ -178,7 +207,7 @@ impl Decoder {
                 }
                 Step::Skip(bytes) => self.start += bytes,
                 Step::End => {
-                    // Whatever follows the mark is not looked at.
+                    self.marked = true;
                     self.start = self.pending.len();
                     break;
                 }
@@ -189,7 +218,11 @@ impl Decoder {
             }
         }
         let ready = self.target.is_full() || self.ended && self.target.rows > 0;
-        if ready { self.target.batch().map(Some) } else { Ok(None) }
+        if ready {
+            self.target.batch().map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     fn step(&mut self) -> Result<Step, WireError> {
@@ -211,7 +244,9 @@ impl Decoder {
             Reader::Csv(reader) => reader.header(data, self.ended),
             Reader::Binary(_) => None,
         };
-        let Some((bytes, names)) = found else { return Ok(Step::More) };
+        let Some((bytes, names)) = found else {
+            return Ok(Step::More);
+        };
         self.target.line = 1;
         if std::mem::take(&mut self.header) == CopyHeader::Match {
             self.check_header(&names)?;
@@ -222,8 +257,11 @@ impl Decoder {
     fn check_header(&self, names: &[Vec<u8>]) -> Result<(), WireError> {
         let target = &self.target;
         if names.len() != target.width() {
-            let message =
-                format!("wrong number of fields in header line: got {}, expected {}", names.len(), target.width());
+            let message = format!(
+                "wrong number of fields in header line: got {}, expected {}",
+                names.len(),
+                target.width()
+            );
             return Err(target.bad_record(message, None));
         }
         for (at, name) in names.iter().enumerate() {

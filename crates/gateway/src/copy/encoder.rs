@@ -35,7 +35,14 @@ impl Encoder {
                 ForceQuote::Columns(columns) => columns.contains(&at),
             })
             .collect();
-        Self { columns, options, zone, quote_always, scratch: Vec::new(), begun: false }
+        Self {
+            columns,
+            options,
+            zone,
+            quote_always,
+            scratch: Vec::new(),
+            begun: false,
+        }
     }
 
     /// The format of the whole, for `CopyOutResponse`.
@@ -49,10 +56,15 @@ impl Encoder {
     /// Makes a batch ready.
     pub(crate) fn prepare(&self, batch: &RecordBatch) -> Result<Vec<Column>, WireError> {
         if batch.num_columns() != self.columns.len() {
-            return Err(WireError::new(ErrorKind::Internal, "a batch has another number of columns than its COPY"));
+            return Err(WireError::new(
+                ErrorKind::Internal,
+                "a batch has another number of columns than its COPY",
+            ));
         }
         let columns = batch.columns().iter().zip(self.columns.iter());
-        columns.map(|(array, declared)| Column::new(array, declared, self.zone)).collect()
+        columns
+            .map(|(array, declared)| Column::new(array, declared, self.zone))
+            .collect()
     }
 
     /// The header line, if one was asked for.
@@ -76,7 +88,12 @@ impl Encoder {
     }
 
     /// One row.
-    pub(crate) fn put_row(&mut self, columns: &[Column], row: usize, output: &mut Output) -> Result<(), WireError> {
+    pub(crate) fn put_row(
+        &mut self,
+        columns: &[Column],
+        row: usize,
+        output: &mut Output,
+    ) -> Result<(), WireError> {
         let start = output.begin(b'd');
         let put = match self.options.format {
             CopyFormat::Binary => self.put_tuple(columns, row, &mut output.bytes),
@@ -107,13 +124,25 @@ impl Encoder {
         }
     }
 
-    fn put_tuple(&mut self, columns: &[Column], row: usize, out: &mut Vec<u8>) -> Result<(), WireError> {
+    fn put_tuple(
+        &mut self,
+        columns: &[Column],
+        row: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), WireError> {
         self.put_signature(out);
         out.extend_from_slice(&(columns.len() as u16).to_be_bytes());
-        columns.iter().try_for_each(|column| put_value(column, row, Format::Binary, out))
+        columns
+            .iter()
+            .try_for_each(|column| put_value(column, row, Format::Binary, out))
     }
 
-    fn put_line(&mut self, columns: &[Column], row: usize, out: &mut Vec<u8>) -> Result<(), WireError> {
+    fn put_line(
+        &mut self,
+        columns: &[Column],
+        row: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), WireError> {
         let csv = self.options.format == CopyFormat::Csv;
         for (at, column) in columns.iter().enumerate() {
             if at > 0 {
@@ -142,7 +171,11 @@ impl Encoder {
     }
 
     fn put_csv(&self, value: &[u8], force: bool, out: &mut Vec<u8>) {
-        let (delimiter, quote, escape) = (self.options.delimiter, self.options.quote, self.options.escape);
+        let (delimiter, quote, escape) = (
+            self.options.delimiter,
+            self.options.quote,
+            self.options.escape,
+        );
         let special = |b: &u8| *b == delimiter || *b == quote || matches!(b, b'\n' | b'\r');
         if !force && value != self.options.null.as_bytes() && !value.iter().any(special) {
             out.extend_from_slice(value);

@@ -65,8 +65,15 @@ impl TextReader {
         Some((taken, names))
     }
 
-    pub(super) fn step(&mut self, data: &[u8], ended: bool, target: &mut Target) -> Result<Step, WireError> {
-        let Some((line, taken)) = self.line(data, ended) else { return Ok(Step::More) };
+    pub(super) fn step(
+        &mut self,
+        data: &[u8],
+        ended: bool,
+        target: &mut Target,
+    ) -> Result<Step, WireError> {
+        let Some((line, taken)) = self.line(data, ended) else {
+            return Ok(Step::More);
+        };
         target.line += 1;
         let record = &data[..line];
         if record == b"\\." {
@@ -90,14 +97,18 @@ impl TextReader {
                 unescape(raw, &mut self.scratch);
                 target.put_text(column, &self.scratch)?;
             } else if raw.contains(&b'\r') {
-                return Err(target.bad_record("literal carriage return found in data", Some(record)));
+                return Err(
+                    target.bad_record("literal carriage return found in data", Some(record))
+                );
             } else {
                 target.put_text(column, raw)?;
             }
         }
         match rest {
             None => Ok(Step::Row(taken)),
-            Some(_) => Err(target.bad_record("extra data after last expected column", Some(record))),
+            Some(_) => {
+                Err(target.bad_record("extra data after last expected column", Some(record)))
+            }
         }
     }
 }
@@ -141,14 +152,26 @@ fn unescape(raw: &[u8], out: &mut Vec<u8>) {
             b'v' => out.push(11),
             b'0'..=b'7' => {
                 let mut value = u32::from(escape - b'0');
-                let digits = rest.iter().take(2).take_while(|b| matches!(b, b'0'..=b'7')).count();
-                rest[..digits].iter().for_each(|b| value = value * 8 + u32::from(b - b'0'));
+                let digits = rest
+                    .iter()
+                    .take(2)
+                    .take_while(|b| matches!(b, b'0'..=b'7'))
+                    .count();
+                rest[..digits]
+                    .iter()
+                    .for_each(|b| value = value * 8 + u32::from(b - b'0'));
                 rest = &rest[digits..];
                 out.push(value as u8);
             }
             b'x' if rest.first().is_some_and(u8::is_ascii_hexdigit) => {
-                let digits = rest.iter().take(2).take_while(|b| b.is_ascii_hexdigit()).count();
-                let value = rest[..digits].iter().fold(0, |sum, &b| sum * 16 + (b as char).to_digit(16).unwrap_or(0));
+                let digits = rest
+                    .iter()
+                    .take(2)
+                    .take_while(|b| b.is_ascii_hexdigit())
+                    .count();
+                let value = rest[..digits].iter().fold(0, |sum, &b| {
+                    sum * 16 + (b as char).to_digit(16).unwrap_or(0)
+                });
                 rest = &rest[digits..];
                 out.push(value as u8);
             }

@@ -23,7 +23,10 @@ fn fatal(kind: ErrorKind, message: String) -> Fault {
 }
 
 fn wrong_password(user: &str) -> Fault {
-    fatal(ErrorKind::InvalidPassword, format!("password authentication failed for user \"{user}\""))
+    fatal(
+        ErrorKind::InvalidPassword,
+        format!("password authentication failed for user \"{user}\""),
+    )
 }
 
 fn bad_exchange(error: &PgWireError, user: &str) -> Fault {
@@ -49,10 +52,15 @@ impl Newcomer {
         if verifier.is_some() || !trusted {
             let known = verifier.is_some();
             let verifier = verifier.unwrap_or_else(scram::impossible_verifier);
-            self.scram(user, scram::secret(&verifier), known, shared).await?;
+            self.scram(user, scram::secret(&verifier), known, shared)
+                .await?;
         }
-        let role = role
-            .ok_or_else(|| fatal(ErrorKind::InvalidAuthorization, format!("role \"{user}\" does not exist")))?;
+        let role = role.ok_or_else(|| {
+            fatal(
+                ErrorKind::InvalidAuthorization,
+                format!("role \"{user}\" does not exist"),
+            )
+        })?;
         if !role.login {
             let message = format!("role \"{user}\" is not permitted to log in");
             return Err(fatal(ErrorKind::InvalidAuthorization, message));
@@ -67,10 +75,17 @@ impl Newcomer {
         known: bool,
         shared: &Shared,
     ) -> Result<(), Fault> {
-        let certificate = shared.options.tls.as_ref().and_then(|tls| tls.certificate_pem.as_deref());
+        let certificate = shared
+            .options
+            .tls
+            .as_ref()
+            .and_then(|tls| tls.certificate_pem.as_deref());
         let (server, bound) = scram::server(certificate.filter(|_| self.encrypted));
-        let mechanisms: &[u8] =
-            if bound { b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0" } else { b"SCRAM-SHA-256\0\0" };
+        let mechanisms: &[u8] = if bound {
+            b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0"
+        } else {
+            b"SCRAM-SHA-256\0\0"
+        };
         self.output.authentication(SASL, mechanisms);
         self.flush().await?;
 
@@ -79,33 +94,44 @@ impl Newcomer {
         let mechanism = cursor.text()?;
         let plus = mechanism == "SCRAM-SHA-256-PLUS";
         if mechanism != "SCRAM-SHA-256" && !(plus && bound) {
-            return Err(Fault::protocol("client selected an invalid SASL authentication mechanism"));
+            return Err(Fault::protocol(
+                "client selected an invalid SASL authentication mechanism",
+            ));
         }
-        let length = usize::try_from(cursor.i32()?).map_err(|_| Fault::protocol("empty SCRAM message"))?;
+        let length =
+            usize::try_from(cursor.i32()?).map_err(|_| Fault::protocol("empty SCRAM message"))?;
         let client_first = cursor.bytes(length)?;
         cursor.end()?;
         if plus != client_first.starts_with(b"p=") {
-            return Err(Fault::protocol("the SASL mechanism and the channel binding do not agree"));
+            return Err(Fault::protocol(
+                "the SASL mechanism and the channel binding do not agree",
+            ));
         }
         let (server_first, waiting) = server
             .on_client_first_message_with_secret(client_first, secret)
             .map_err(|error| bad_exchange(&error, user))?;
-        self.output.authentication(SASL_CONTINUE, server_first.as_bytes());
+        self.output
+            .authentication(SASL_CONTINUE, server_first.as_bytes());
         self.flush().await?;
 
         let client_final = self.password_message().await?;
-        let server_final = waiting.on_client_final_message(&client_final).map_err(|error| bad_exchange(&error, user))?;
+        let server_final = waiting
+            .on_client_final_message(&client_final)
+            .map_err(|error| bad_exchange(&error, user))?;
         if !known {
             return Err(wrong_password(user));
         }
-        self.output.authentication(SASL_FINAL, server_final.as_bytes());
+        self.output
+            .authentication(SASL_FINAL, server_final.as_bytes());
         Ok(())
     }
 
     async fn password_message(&mut self) -> Result<Bytes, Fault> {
         let (kind, length) = self.input.header().await?;
         if kind != b'p' {
-            return Err(Fault::protocol(format!("expected SASL response, got message type {kind}")));
+            return Err(Fault::protocol(format!(
+                "expected SASL response, got message type {kind}"
+            )));
         }
         if length > SMALL_MESSAGE_BYTES_MAX {
             return Err(Fault::protocol("invalid message length"));

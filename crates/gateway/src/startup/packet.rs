@@ -37,7 +37,10 @@ pub(super) fn read(mut cursor: Cursor<'_>) -> Result<Request, Fault> {
     match code {
         TLS_CODE => Ok(Request::Tls),
         GSS_CODE => Ok(Request::Gss),
-        CANCEL_CODE => Ok(Request::Cancel { pid: cursor.i32()?, secret: cursor.i32()? }),
+        CANCEL_CODE => Ok(Request::Cancel {
+            pid: cursor.i32()?,
+            secret: cursor.i32()?,
+        }),
         _ if code >> 16 == MAJOR => {
             let mut parameters = BTreeMap::new();
             loop {
@@ -50,11 +53,18 @@ pub(super) fn read(mut cursor: Cursor<'_>) -> Result<Request, Fault> {
             cursor.end().map_err(|_| {
                 Fault::protocol("invalid startup packet layout: expected terminator as last byte")
             })?;
-            Ok(Request::Startup(Startup { minor: code & 0xffff, parameters }))
+            Ok(Request::Startup(Startup {
+                minor: code & 0xffff,
+                parameters,
+            }))
         }
         _ => Err(Fault::Fatal(WireError::new(
             ErrorKind::FeatureNotSupported,
-            format!("unsupported frontend protocol {}.{}: server supports 3.0 to 3.0", code >> 16, code & 0xffff),
+            format!(
+                "unsupported frontend protocol {}.{}: server supports 3.0 to 3.0",
+                code >> 16,
+                code & 0xffff
+            ),
         ))),
     }
 }
@@ -70,31 +80,59 @@ impl Startup {
 
     /// The database; a client that names none means the one called as it is.
     pub(super) fn database(&self) -> &str {
-        self.get("database").filter(|name| !name.is_empty()).or(self.user()).unwrap_or("")
+        self.get("database")
+            .filter(|name| !name.is_empty())
+            .or(self.user())
+            .unwrap_or("")
     }
 
     /// Protocol extensions, of which we know none.
     pub(super) fn unsupported(&self) -> Vec<&str> {
-        self.parameters.keys().filter(|name| name.starts_with("_pq_.")).map(String::as_str).collect()
+        self.parameters
+            .keys()
+            .filter(|name| name.starts_with("_pq_."))
+            .map(String::as_str)
+            .collect()
     }
 
     /// Refuses encodings other than UTF-8, and replication.
     pub(super) fn check_encoding(&self) -> Result<(), Fault> {
         let refuse = |kind, message: String| Err(Fault::Fatal(WireError::new(kind, message)));
-        if self.get("replication").is_some_and(|value| !matches!(value, "0" | "off" | "false" | "no")) {
-            return refuse(ErrorKind::FeatureNotSupported, "replication connections are not supported".to_owned());
+        if self
+            .get("replication")
+            .is_some_and(|value| !matches!(value, "0" | "off" | "false" | "no"))
+        {
+            return refuse(
+                ErrorKind::FeatureNotSupported,
+                "replication connections are not supported".to_owned(),
+            );
         }
         let encoding = self.get("client_encoding").unwrap_or("UTF8");
-        let plain: String = encoding.chars().filter(char::is_ascii_alphanumeric).collect();
-        if ["utf8", "unicode", "sqlascii"].iter().any(|known| plain.eq_ignore_ascii_case(known)) {
+        let plain: String = encoding
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .collect();
+        if ["utf8", "unicode", "sqlascii"]
+            .iter()
+            .any(|known| plain.eq_ignore_ascii_case(known))
+        {
             return Ok(());
         }
-        refuse(ErrorKind::FeatureNotSupported, format!("client encoding \"{encoding}\" is not supported, only UTF8 is"))
+        refuse(
+            ErrorKind::FeatureNotSupported,
+            format!("client encoding \"{encoding}\" is not supported, only UTF8 is"),
+        )
     }
 
     /// The settings for the session: parameters that are no connection data, and those in `options`.
     pub(super) fn settings(&self) -> Vec<(String, String)> {
-        let connection_data = ["user", "database", "options", "replication", "client_encoding"];
+        let connection_data = [
+            "user",
+            "database",
+            "options",
+            "replication",
+            "client_encoding",
+        ];
         let mut settings = self.get("options").map(parse_options).unwrap_or_default();
         let named = self.parameters.iter().filter(|(name, _)| {
             !connection_data.contains(&name.as_str()) && !name.starts_with("_pq_.")
@@ -122,9 +160,15 @@ fn parse_options(options: &str) -> Vec<(String, String)> {
     while let Some(word) = words.next() {
         let setting = match word.as_str() {
             "-c" => words.next(),
-            other => other.strip_prefix("--").or(other.strip_prefix("-c")).map(str::to_owned),
+            other => other
+                .strip_prefix("--")
+                .or(other.strip_prefix("-c"))
+                .map(str::to_owned),
         };
-        if let Some((name, value)) = setting.as_deref().and_then(|setting| setting.split_once('=')) {
+        if let Some((name, value)) = setting
+            .as_deref()
+            .and_then(|setting| setting.split_once('='))
+        {
             settings.push((name.replace('-', "_"), value.to_owned()));
         }
     }
@@ -137,8 +181,13 @@ mod tests {
 
     #[test]
     fn options_are_read_as_postgresql_reads_them() {
-        let pairs = parse_options(r"-c statement_timeout=5s --search-path=a\ b  -cTimeZone=UTC junk");
-        let expected = [("statement_timeout", "5s"), ("search_path", "a b"), ("TimeZone", "UTC")];
+        let pairs =
+            parse_options(r"-c statement_timeout=5s --search-path=a\ b  -cTimeZone=UTC junk");
+        let expected = [
+            ("statement_timeout", "5s"),
+            ("search_path", "a b"),
+            ("TimeZone", "UTC"),
+        ];
         assert_eq!(pairs, expected.map(|(n, v)| (n.to_owned(), v.to_owned())));
     }
 }

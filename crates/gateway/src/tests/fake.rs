@@ -20,8 +20,8 @@ use tokio::sync::watch;
 
 use crate::{
     api::{
-        ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink, Notice, NoticeSeverity,
-        Outcome, RoleInfo, RowsTag, ScramVerifier, TransactionStatus,
+        ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink, Notice,
+        NoticeSeverity, Outcome, RoleInfo, RowsTag, ScramVerifier, TransactionStatus,
     },
     backend::{Backend, BackendSession, Canceller},
 };
@@ -65,7 +65,10 @@ pub(super) const ALL_TYPES: [SqlType; 17] = [
     SqlType::BigInt,
     SqlType::Real,
     SqlType::Double,
-    SqlType::Numeric { precision: 20, scale: 4 },
+    SqlType::Numeric {
+        precision: 20,
+        scale: 4,
+    },
     SqlType::Char(5),
     SqlType::Varchar(Some(40)),
     SqlType::Text,
@@ -92,11 +95,22 @@ impl Backend for Fake {
         })
     }
 
-    fn connect(&self, _: &str, database: &str, settings: &[(String, String)]) -> Result<FakeSession, SqlError> {
+    fn connect(
+        &self,
+        _: &str,
+        database: &str,
+        settings: &[(String, String)],
+    ) -> Result<FakeSession, SqlError> {
         if database == "missing" {
-            return Err(SqlError::new(ErrorKind::InvalidCatalogName, "database \"missing\" does not exist"));
+            return Err(SqlError::new(
+                ErrorKind::InvalidCatalogName,
+                "database \"missing\" does not exist",
+            ));
         }
-        let zone = settings.iter().find(|(name, _)| name == "TimeZone").and_then(|(_, zone)| zone.parse().ok());
+        let zone = settings
+            .iter()
+            .find(|(name, _)| name == "TimeZone")
+            .and_then(|(_, zone)| zone.parse().ok());
         Ok(FakeSession {
             seen: self.seen.clone(),
             cancel: watch::channel(0).0,
@@ -109,7 +123,10 @@ impl Backend for Fake {
 }
 
 fn cancelled() -> SqlError {
-    SqlError::new(ErrorKind::QueryCanceled, "canceling statement due to user request")
+    SqlError::new(
+        ErrorKind::QueryCanceled,
+        "canceling statement due to user request",
+    )
 }
 
 pub(super) fn numbers(range: std::ops::Range<i32>) -> RecordBatch {
@@ -172,13 +189,21 @@ impl FakeSession {
             let _ = &guard;
             seen.batches_streamed.fetch_add(1, Ordering::SeqCst);
         });
-        Outcome::Rows { columns: columns.into(), batches: Box::pin(stream), tag: RowsTag::Select }
+        Outcome::Rows {
+            columns: columns.into(),
+            batches: Box::pin(stream),
+            tag: RowsTag::Select,
+        }
     }
 
     async fn run(&mut self, sql: &str, parameters: Vec<ArrayRef>) -> Result<Outcome, SqlError> {
         let words: Vec<&str> = sql.split_whitespace().collect();
         let n = || vec![ColumnDescription::new("n", SqlType::Integer)];
-        let command = |tag: &str| Ok(Outcome::Command { tag: tag.to_owned() });
+        let command = |tag: &str| {
+            Ok(Outcome::Command {
+                tag: tag.to_owned(),
+            })
+        };
         match words[..] {
             [] => Ok(Outcome::Empty),
             ["begin"] => {
@@ -190,7 +215,8 @@ impl FakeSession {
                 command("COMMIT")
             }
             ["notice"] => {
-                self.notices.push(Notice::new(NoticeSeverity::Warning, "look out"));
+                self.notices
+                    .push(Notice::new(NoticeSeverity::Warning, "look out"));
                 command("NOTICE")
             }
             ["zone", zone] => {
@@ -199,16 +225,26 @@ impl FakeSession {
                 command("SET")
             }
             ["error"] => Err(SqlError {
-                object: Some(Box::new(("public".to_owned(), "t".to_owned(), Some("a".to_owned())))),
-                ..SqlError::new(ErrorKind::UniqueViolation, "duplicate key value violates unique constraint \"t_pkey\"")
-                    .with_detail("Key (a)=(1) already exists.")
-                    .with_hint("Choose another.")
-                    .with_position(7)
-                    .with_constraint("t_pkey")
+                object: Some(Box::new((
+                    "public".to_owned(),
+                    "t".to_owned(),
+                    Some("a".to_owned()),
+                ))),
+                ..SqlError::new(
+                    ErrorKind::UniqueViolation,
+                    "duplicate key value violates unique constraint \"t_pkey\"",
+                )
+                .with_detail("Key (a)=(1) already exists.")
+                .with_hint("Choose another.")
+                .with_position(7)
+                .with_constraint("t_pkey")
             }),
             ["count", count] => {
                 let count: i32 = count.parse().unwrap();
-                let batches = (0..count).step_by(100).map(|from| numbers(from..count.min(from + 100))).collect();
+                let batches = (0..count)
+                    .step_by(100)
+                    .map(|from| numbers(from..count.min(from + 100)))
+                    .collect();
                 Ok(self.rows(batches, n()))
             }
             ["sleep"] => {
@@ -224,37 +260,82 @@ impl FakeSession {
                     let _ = &guard;
                     Ok(numbers(0..8192))
                 });
-                Ok(Outcome::Rows { columns: n().into(), batches: Box::pin(stream), tag: RowsTag::Select })
+                Ok(Outcome::Rows {
+                    columns: n().into(),
+                    batches: Box::pin(stream),
+                    tag: RowsTag::Select,
+                })
             }
             ["stall"] => {
                 let guard = CountDrop(self.seen.clone());
-                let stream = stream::iter([Ok(numbers(0..3))]).chain(stream::pending()).inspect(move |_| {
-                    let _ = &guard;
-                });
-                Ok(Outcome::Rows { columns: n().into(), batches: Box::pin(stream), tag: RowsTag::Select })
+                let stream = stream::iter([Ok(numbers(0..3))])
+                    .chain(stream::pending())
+                    .inspect(move |_| {
+                        let _ = &guard;
+                    });
+                Ok(Outcome::Rows {
+                    columns: n().into(),
+                    batches: Box::pin(stream),
+                    tag: RowsTag::Select,
+                })
             }
             ["fail-late"] => {
-                let failing = stream::iter([Ok(numbers(0..3)), Err(SqlError::new(ErrorKind::DivisionByZero, "division by zero"))]);
-                Ok(Outcome::Rows { columns: n().into(), batches: Box::pin(failing), tag: RowsTag::Select })
+                let failing = stream::iter([
+                    Ok(numbers(0..3)),
+                    Err(SqlError::new(ErrorKind::DivisionByZero, "division by zero")),
+                ]);
+                Ok(Outcome::Rows {
+                    columns: n().into(),
+                    batches: Box::pin(failing),
+                    tag: RowsTag::Select,
+                })
             }
             ["echo", ..] => {
                 let types: Vec<SqlType> = ALL_TYPES[..parameters.len()].to_vec();
                 let fields: Vec<_> = types.iter().map(|ty| ty.field("v", true)).collect();
-                let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), parameters).unwrap();
-                Ok(self.rows(vec![batch], types.iter().map(|ty| ColumnDescription::new("v", *ty)).collect()))
+                let batch =
+                    RecordBatch::try_new(Arc::new(Schema::new(fields)), parameters).unwrap();
+                Ok(self.rows(
+                    vec![batch],
+                    types
+                        .iter()
+                        .map(|ty| ColumnDescription::new("v", *ty))
+                        .collect(),
+                ))
             }
             ["copy", "in", format] => {
                 let columns = vec![
-                    CopyColumn { name: "a".to_owned(), ty: SqlType::Integer, nullable: true },
-                    CopyColumn { name: "b".to_owned(), ty: SqlType::Text, nullable: true },
+                    CopyColumn {
+                        name: "a".to_owned(),
+                        ty: SqlType::Integer,
+                        nullable: true,
+                    },
+                    CopyColumn {
+                        name: "b".to_owned(),
+                        ty: SqlType::Text,
+                        nullable: true,
+                    },
                 ];
-                let sink = Sink { seen: self.seen.clone(), rows: 0, done: false };
-                Ok(Outcome::CopyIn(CopyIn::new("t".to_owned(), columns, copy_format(format), Box::new(sink))))
+                let sink = Sink {
+                    seen: self.seen.clone(),
+                    rows: 0,
+                    done: false,
+                };
+                Ok(Outcome::CopyIn(CopyIn::new(
+                    "t".to_owned(),
+                    columns,
+                    copy_format(format),
+                    Box::new(sink),
+                )))
             }
             ["copy", "out", format] => {
-                let schema = Schema::new(vec![SqlType::Integer.field("a", true), SqlType::Text.field("b", true)]);
+                let schema = Schema::new(vec![
+                    SqlType::Integer.field("a", true),
+                    SqlType::Text.field("b", true),
+                ]);
                 let texts = StringViewArray::from(vec![Some("x\ty"), None, Some("a,\"b\"\nc")]);
-                let columns: Vec<ArrayRef> = vec![Arc::new(Int32Array::from(vec![1, 2, 3])), Arc::new(texts)];
+                let columns: Vec<ArrayRef> =
+                    vec![Arc::new(Int32Array::from(vec![1, 2, 3])), Arc::new(texts)];
                 let batch = RecordBatch::try_new(Arc::new(schema), columns).unwrap();
                 let columns = vec![
                     ColumnDescription::new("a", SqlType::Integer),
@@ -266,7 +347,10 @@ impl FakeSession {
                     batches: Box::pin(stream::iter([Ok(batch)])),
                 }))
             }
-            _ => Err(SqlError::new(ErrorKind::SyntaxError, format!("syntax error at or near \"{sql}\""))),
+            _ => Err(SqlError::new(
+                ErrorKind::SyntaxError,
+                format!("syntax error at or near \"{sql}\""),
+            )),
         }
     }
 }
@@ -284,22 +368,41 @@ impl BackendSession for FakeSession {
     }
 
     fn split(&mut self, sql: &str) -> Result<Vec<String>, SqlError> {
-        Ok(sql.split(';').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect())
+        Ok(sql
+            .split(';')
+            .map(|part| part.trim().to_owned())
+            .filter(|part| !part.is_empty())
+            .collect())
     }
 
     async fn prepare(&mut self, sql: &str, _: &[u32]) -> Result<FakePrepared, SqlError> {
         let words: Vec<&str> = sql.split_whitespace().collect();
-        let count = if words.first() == Some(&"echo") { words[1].parse().unwrap() } else { 0 };
+        let count = if words.first() == Some(&"echo") {
+            words[1].parse().unwrap()
+        } else {
+            0
+        };
         let parameters = ALL_TYPES[..count].to_vec();
         let columns = match words.first() {
-            Some(&"echo") => Some(parameters.iter().map(|ty| ColumnDescription::new("v", *ty)).collect()),
+            Some(&"echo") => Some(
+                parameters
+                    .iter()
+                    .map(|ty| ColumnDescription::new("v", *ty))
+                    .collect(),
+            ),
             Some(&"count" | &"forever" | &"stall" | &"fail-late") => {
                 Some(vec![ColumnDescription::new("n", SqlType::Integer)])
             }
-            Some(&"nonsense") => return Err(SqlError::new(ErrorKind::SyntaxError, "syntax error").with_position(1)),
+            Some(&"nonsense") => {
+                return Err(SqlError::new(ErrorKind::SyntaxError, "syntax error").with_position(1));
+            }
             _ => None,
         };
-        Ok(FakePrepared { sql: sql.to_owned(), parameters, columns: columns.map(Into::into) })
+        Ok(FakePrepared {
+            sql: sql.to_owned(),
+            parameters,
+            columns: columns.map(Into::into),
+        })
     }
 
     fn parameters(prepared: &FakePrepared) -> &[SqlType] {
@@ -314,7 +417,11 @@ impl BackendSession for FakeSession {
         self.run(statement, Vec::new()).await
     }
 
-    async fn execute_prepared(&mut self, prepared: &FakePrepared, parameters: Vec<ArrayRef>) -> Result<Outcome, SqlError> {
+    async fn execute_prepared(
+        &mut self,
+        prepared: &FakePrepared,
+        parameters: Vec<ArrayRef>,
+    ) -> Result<Outcome, SqlError> {
         self.run(&prepared.sql, parameters).await
     }
 
@@ -328,6 +435,10 @@ impl BackendSession for FakeSession {
 
     fn parameter_changes(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.changes)
+    }
+
+    fn reported_parameters(&self) -> Vec<(String, String)> {
+        vec![("search_path".to_owned(), "public".to_owned())]
     }
 
     fn time_zone(&self) -> Tz {

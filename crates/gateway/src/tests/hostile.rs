@@ -27,8 +27,14 @@ async fn broken_messages_end_their_connection_with_08p01() {
         ("empty query body", message(b'Q', b"")),
         ("parse cut short", message(b'P', b"\0count 1\0\0\x05\0\0")),
         ("parse with rest", message(b'P', b"\0count 1\0\0\0junk")),
-        ("bind that claims 65535 parameters", message(b'B', b"\0\0\0\0\xff\xff")),
-        ("bind with a value beyond the end", message(b'B', b"\0\0\0\0\0\x01\x7f\xff\xff\xffx\0\0")),
+        (
+            "bind that claims 65535 parameters",
+            message(b'B', b"\0\0\0\0\xff\xff"),
+        ),
+        (
+            "bind with a value beyond the end",
+            message(b'B', b"\0\0\0\0\0\x01\x7f\xff\xff\xffx\0\0"),
+        ),
         ("describe of nothing", message(b'D', b"Xname\0")),
         ("execute without rows", message(b'E', b"\0\0")),
         ("password now", message(b'p', b"secret\0")),
@@ -37,7 +43,9 @@ async fn broken_messages_end_their_connection_with_08p01() {
         let (mut raw, _) = Raw::login(node.address).await;
         raw.send(&bytes).await;
         let replies = raw.until_closed().await;
-        let error = replies.last().unwrap_or_else(|| panic!("{what}: no answer"));
+        let error = replies
+            .last()
+            .unwrap_or_else(|| panic!("{what}: no answer"));
         let fields = (error.field(b'S').unwrap(), error.field(b'C').unwrap());
         assert_eq!(fields, ("FATAL".to_owned(), "08P01".to_owned()), "{what}");
     }
@@ -47,7 +55,13 @@ async fn broken_messages_end_their_connection_with_08p01() {
 #[tokio::test]
 async fn a_message_cut_by_the_end_of_the_connection_ends_nothing_else() {
     let node = node().await;
-    let whole = [parse("s", "count 1"), bind("", "s"), query("count 2"), message(b'd', b"abc")].concat();
+    let whole = [
+        parse("s", "count 1"),
+        bind("", "s"),
+        query("count 2"),
+        message(b'd', b"abc"),
+    ]
+    .concat();
     for cut in 0..whole.len() {
         let (mut raw, _) = Raw::login(node.address).await;
         raw.send(&whole[..cut]).await;
@@ -99,13 +113,20 @@ async fn messages_beyond_the_limit_are_refused_and_the_connection_goes_on() {
     let (mut raw, _) = Raw::login(node.address).await;
     send_huge(&mut raw, b'Q', MESSAGE_BYTES_MAX + 1).await;
     let replies = raw.until_ready().await;
-    assert_eq!((kinds(&replies).as_str(), replies[0].field(b'C').as_deref()), ("EZ", Some("54000")));
+    assert_eq!(
+        (kinds(&replies).as_str(), replies[0].field(b'C').as_deref()),
+        ("EZ", Some("54000"))
+    );
     send_huge(&mut raw, b'P', 1 << 28).await;
     let replies = raw.ask(&[bind("", ""), sync()].concat()).await;
-    assert_eq!((kinds(&replies).as_str(), replies[0].field(b'C').as_deref()), ("EZ", Some("54000")));
+    assert_eq!(
+        (kinds(&replies).as_str(), replies[0].field(b'C').as_deref()),
+        ("EZ", Some("54000"))
+    );
     assert_eq!(kinds(&raw.ask(&query("count 1")).await), "TDCZ");
     // The header alone makes nobody reserve a gibibyte; and who never sends the rest is let go.
-    raw.send(&[&b"B"[..], &0x3fff_ffffu32.to_be_bytes(), b"few"].concat()).await;
+    raw.send(&[&b"B"[..], &0x3fff_ffffu32.to_be_bytes(), b"few"].concat())
+        .await;
     drop(raw);
     still_serves(&node).await;
 }
@@ -120,8 +141,13 @@ async fn values_beyond_the_limit_are_refused() {
     body.extend_from_slice(&(VALUE_BYTES_MAX as u32 + 1).to_be_bytes());
     body.resize(body.len() + VALUE_BYTES_MAX + 1, b'x');
     body.extend_from_slice(b"\0\0");
-    let replies = raw.ask(&[parse("", "echo 10"), message(b'B', &body), sync()].concat()).await;
-    assert_eq!((kinds(&replies).as_str(), replies[1].field(b'C').as_deref()), ("1EZ", Some("54000")));
+    let replies = raw
+        .ask(&[parse("", "echo 10"), message(b'B', &body), sync()].concat())
+        .await;
+    assert_eq!(
+        (kinds(&replies).as_str(), replies[1].field(b'C').as_deref()),
+        ("1EZ", Some("54000"))
+    );
 
     // COPY data have no limit as a message, but a row has one.
     raw.send(&query("copy in text")).await;
@@ -146,33 +172,62 @@ fn noise() -> impl Strategy<Value = Vec<u8>> {
         bytes
     });
     let whole = prop::sample::select(vec![
-        query("count 3"), query("copy in text"), query("copy in binary"), query("copy in csv"), parse("", "count 5"),
-        bind("", ""), sync(), super::raw::execute("", 2), query("copy out binary"),
+        query("count 3"),
+        query("copy in text"),
+        query("copy in binary"),
+        query("copy in csv"),
+        parse("", "count 5"),
+        bind("", ""),
+        sync(),
+        super::raw::execute("", 2),
+        query("copy out binary"),
     ]);
-    prop::collection::vec(prop_oneof![2 => typed, 3 => whole, 1 => prop::collection::vec(any::<u8>(), 0..60)], 1..12)
-        .prop_map(|parts| parts.concat())
+    prop::collection::vec(
+        prop_oneof![2 => typed, 3 => whole, 1 => prop::collection::vec(any::<u8>(), 0..60)],
+        1..12,
+    )
+    .prop_map(|parts| parts.concat())
 }
 
 #[test]
 fn random_bytes_never_stop_the_gateway() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let node = runtime.block_on(node());
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) });
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(300)
+    });
     runner
         .run(&(noise(), any::<bool>()), |(bytes, before_login)| {
             runtime.block_on(async {
-                let mut raw = if before_login { Raw::open(node.address).await } else { Raw::login(node.address).await.0 };
+                let mut raw = if before_login {
+                    Raw::open(node.address).await
+                } else {
+                    Raw::login(node.address).await.0
+                };
                 let _ = raw.socket.write_all(&bytes).await;
                 let _ = raw.socket.shutdown().await;
                 let mut rest = Vec::new();
                 let end = timeout(PATIENCE, raw.socket.read_to_end(&mut rest)).await;
-                assert!(end.is_ok(), "the gateway neither answers nor closes: {bytes:?}");
+                assert!(
+                    end.is_ok(),
+                    "the gateway neither answers nor closes: {bytes:?}"
+                );
             });
             Ok(())
         })
         .unwrap();
     runtime.block_on(still_serves(&node));
     node.shutdown.cancel();
-    let ended = runtime.block_on(async { timeout(Duration::from_secs(20), node.task).await }).unwrap();
-    assert!(ended.unwrap().is_ok(), "no connection's task may have failed");
+    let ended = runtime
+        .block_on(async { timeout(Duration::from_secs(20), node.task).await })
+        .unwrap();
+    assert!(
+        ended.unwrap().is_ok(),
+        "no connection's task may have failed"
+    );
 }

@@ -28,8 +28,18 @@ pub(super) async fn node_with(fake: Fake, options: GatewayOptions) -> Node {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (seen, shutdown) = (fake.seen.clone(), CancellationToken::new());
-    let task = tokio::spawn(serve_backend(listener, Arc::new(fake), options, shutdown.clone()));
-    Node { address, seen, shutdown, task }
+    let task = tokio::spawn(serve_backend(
+        listener,
+        Arc::new(fake),
+        options,
+        shutdown.clone(),
+    ));
+    Node {
+        address,
+        seen,
+        shutdown,
+        task,
+    }
 }
 
 pub(super) async fn node() -> Node {
@@ -49,7 +59,12 @@ pub(super) struct Reply {
 
 impl std::fmt::Debug for Reply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.kind as char, String::from_utf8_lossy(&self.body))
+        write!(
+            f,
+            "{}:{}",
+            self.kind as char,
+            String::from_utf8_lossy(&self.body)
+        )
     }
 }
 
@@ -57,11 +72,15 @@ impl Reply {
     /// A field of an error or notice.
     pub(super) fn field(&self, kind: u8) -> Option<String> {
         let mut parts = self.body.split(|&b| b == 0);
-        parts.find(|part| part.first() == Some(&kind)).map(|part| String::from_utf8_lossy(&part[1..]).into_owned())
+        parts
+            .find(|part| part.first() == Some(&kind))
+            .map(|part| String::from_utf8_lossy(&part[1..]).into_owned())
     }
 
     pub(super) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).trim_end_matches('\0').to_owned()
+        String::from_utf8_lossy(&self.body)
+            .trim_end_matches('\0')
+            .to_owned()
     }
 
     /// The values of a DataRow.
@@ -107,16 +126,31 @@ pub(super) fn query(text: &str) -> Vec<u8> {
 }
 
 pub(super) fn parse(name: &str, sql: &str) -> Vec<u8> {
-    message(b'P', &[name.as_bytes(), b"\0", sql.as_bytes(), b"\0\0\0"].concat())
+    message(
+        b'P',
+        &[name.as_bytes(), b"\0", sql.as_bytes(), b"\0\0\0"].concat(),
+    )
 }
 
 /// Bind without parameters, results in text.
 pub(super) fn bind(portal: &str, statement: &str) -> Vec<u8> {
-    message(b'B', &[portal.as_bytes(), b"\0", statement.as_bytes(), b"\0\0\0\0\0\0\0"].concat())
+    message(
+        b'B',
+        &[
+            portal.as_bytes(),
+            b"\0",
+            statement.as_bytes(),
+            b"\0\0\0\0\0\0\0",
+        ]
+        .concat(),
+    )
 }
 
 pub(super) fn execute(portal: &str, rows: i32) -> Vec<u8> {
-    message(b'E', &[portal.as_bytes(), b"\0", &rows.to_be_bytes()].concat())
+    message(
+        b'E',
+        &[portal.as_bytes(), b"\0", &rows.to_be_bytes()].concat(),
+    )
 }
 
 pub(super) fn describe(target: u8, name: &str) -> Vec<u8> {
@@ -129,13 +163,16 @@ pub(super) fn sync() -> Vec<u8> {
 
 impl Raw {
     pub(super) async fn open(address: SocketAddr) -> Self {
-        Self { socket: TcpStream::connect(address).await.unwrap() }
+        Self {
+            socket: TcpStream::connect(address).await.unwrap(),
+        }
     }
 
     /// Connects and logs in as ann; gives the messages up to ReadyForQuery too.
     pub(super) async fn login(address: SocketAddr) -> (Self, Vec<Reply>) {
         let mut raw = Self::open(address).await;
-        raw.send(&startup(&[("user", "ann"), ("database", "d")])).await;
+        raw.send(&startup(&[("user", "ann"), ("database", "d")]))
+            .await;
         let replies = raw.until_ready().await;
         (raw, replies)
     }
@@ -150,12 +187,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
     /// The next message; `None` when the server has closed.
     pub(super) async fn reply(&mut self) -> Option<Reply> {
         let mut header = [0; 5];
-        let read = timeout(PATIENCE, self.socket.read_exact(&mut header)).await.expect("the server answers");
+        let read = timeout(PATIENCE, self.socket.read_exact(&mut header))
+            .await
+            .expect("the server answers");
         read.ok()?;
         let length = u32::from_be_bytes(header[1..].try_into().unwrap()) as usize - 4;
         let mut body = vec![0; length];
-        timeout(PATIENCE, self.socket.read_exact(&mut body)).await.expect("the server answers").ok()?;
-        Some(Reply { kind: header[0], body })
+        timeout(PATIENCE, self.socket.read_exact(&mut body))
+            .await
+            .expect("the server answers")
+            .ok()?;
+        Some(Reply {
+            kind: header[0],
+            body,
+        })
     }
 
     pub(super) async fn until_ready(&mut self) -> Vec<Reply> {

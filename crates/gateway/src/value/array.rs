@@ -29,26 +29,41 @@ pub(crate) struct ListColumn {
 }
 
 impl ListColumn {
-    pub(super) fn new(array: &ArrayRef, element_oid: u32, vector: bool, zone: Zone) -> Result<Self, WireError> {
+    pub(super) fn new(
+        array: &ArrayRef,
+        element_oid: u32,
+        vector: bool,
+        zone: Zone,
+    ) -> Result<Self, WireError> {
         let internal = |error: &dyn std::fmt::Display| {
-            WireError::new(ErrorKind::Internal, format!("cannot encode an array: {error}"))
+            WireError::new(
+                ErrorKind::Internal,
+                format!("cannot encode an array: {error}"),
+            )
         };
         let item = match array.data_type() {
-            DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
-                field.data_type().clone()
-            }
+            DataType::List(field)
+            | DataType::LargeList(field)
+            | DataType::FixedSizeList(field, _) => field.data_type().clone(),
             other => return Err(internal(&format!("{other} is no list"))),
         };
         let target = DataType::List(Field::new_list_field(item, true).into());
-        let lists = if array.data_type().is_nested() && matches!(array.data_type(), DataType::List(_)) {
-            array.clone()
-        } else {
-            cast(array, &target).map_err(|error| internal(&error))?
-        };
+        let lists =
+            if array.data_type().is_nested() && matches!(array.data_type(), DataType::List(_)) {
+                array.clone()
+            } else {
+                cast(array, &target).map_err(|error| internal(&error))?
+            };
         let list = lists.as_list::<i32>();
         let values = Column::of_type(list.values(), element_oid, -1, zone)?;
         let offsets = list.value_offsets().to_vec();
-        Ok(Self { offsets, values, element_oid, vector, lists })
+        Ok(Self {
+            offsets,
+            values,
+            element_oid,
+            vector,
+            lists,
+        })
     }
 
     pub(super) fn is_null(&self, row: usize) -> bool {
@@ -61,8 +76,11 @@ impl ListColumn {
 
     pub(super) fn put_text(&self, row: usize, out: &mut Vec<u8>) -> Result<(), WireError> {
         let mut scratch = Vec::new();
-        let (open, between, close): (&[u8], u8, &[u8]) =
-            if self.vector { (b"", b' ', b"") } else { (b"{", b',', b"}") };
+        let (open, between, close): (&[u8], u8, &[u8]) = if self.vector {
+            (b"", b' ', b"")
+        } else {
+            (b"{", b',', b"}")
+        };
         out.extend_from_slice(open);
         for (at, element) in self.elements(row).enumerate() {
             if at > 0 {
@@ -106,7 +124,12 @@ impl ListColumn {
 }
 
 /// A value with its length before it; −1 for NULL.
-pub(crate) fn put_value(column: &Column, row: usize, format: Format, out: &mut Vec<u8>) -> Result<(), WireError> {
+pub(crate) fn put_value(
+    column: &Column,
+    row: usize,
+    format: Format,
+    out: &mut Vec<u8>,
+) -> Result<(), WireError> {
     if column.is_null(row) {
         out.extend_from_slice(&(-1i32).to_be_bytes());
         return Ok(());
@@ -121,7 +144,12 @@ pub(crate) fn put_value(column: &Column, row: usize, format: Format, out: &mut V
 
 /// An element's text, quoted where PostgreSQL's `array_out` quotes.
 fn put_element(text: &[u8], out: &mut Vec<u8>) {
-    let special = |b: &u8| matches!(b, b'{' | b'}' | b'"' | b'\\' | b',' | b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c);
+    let special = |b: &u8| {
+        matches!(
+            b,
+            b'{' | b'}' | b'"' | b'\\' | b',' | b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c
+        )
+    };
     if !text.is_empty() && !text.iter().any(special) && !text.eq_ignore_ascii_case(b"null") {
         out.extend_from_slice(text);
         return;

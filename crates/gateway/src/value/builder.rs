@@ -5,9 +5,10 @@ use std::sync::Arc;
 use aerostat_types::{ErrorKind, SqlType, text};
 use arrow::{
     array::{
-        ArrayRef, BinaryViewBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, FixedSizeBinaryBuilder,
-        Float32Builder, Float64Builder, Int16Builder, Int32Builder, Int64Builder,
-        IntervalMonthDayNanoBuilder, StringViewBuilder, Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
+        ArrayRef, BinaryViewBuilder, BooleanBuilder, Date32Builder, Decimal128Builder,
+        FixedSizeBinaryBuilder, Float32Builder, Float64Builder, Int16Builder, Int32Builder,
+        Int64Builder, IntervalMonthDayNanoBuilder, StringViewBuilder, Time64MicrosecondBuilder,
+        TimestampMicrosecondBuilder,
     },
     datatypes::IntervalMonthDayNano,
 };
@@ -55,11 +56,19 @@ enum Values {
 }
 
 fn invalid_binary(what: impl std::fmt::Display) -> WireError {
-    WireError::new(ErrorKind::InvalidBinaryRepresentation, format!("incorrect binary data format: {what}"))
+    WireError::new(
+        ErrorKind::InvalidBinaryRepresentation,
+        format!("incorrect binary data format: {what}"),
+    )
 }
 
 fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N], WireError> {
-    bytes.try_into().map_err(|_| invalid_binary(format_args!("{} bytes where {N} were expected", bytes.len())))
+    bytes.try_into().map_err(|_| {
+        invalid_binary(format_args!(
+            "{} bytes where {N} were expected",
+            bytes.len()
+        ))
+    })
 }
 
 /// An integer of two, four or eight bytes, whichever the client chose.
@@ -73,14 +82,21 @@ fn integer(bytes: &[u8]) -> Result<i64, WireError> {
 
 fn narrow<T: TryFrom<i64>>(value: i64, type_name: &str) -> Result<T, WireError> {
     T::try_from(value).map_err(|_| {
-        WireError::new(ErrorKind::NumericValueOutOfRange, format!("value \"{value}\" is out of range for type {type_name}"))
+        WireError::new(
+            ErrorKind::NumericValueOutOfRange,
+            format!("value \"{value}\" is out of range for type {type_name}"),
+        )
     })
 }
 
 fn nanos(interval: text::Interval) -> Result<IntervalMonthDayNano, WireError> {
     let overflow = || WireError::new(ErrorKind::DatetimeFieldOverflow, "interval out of range");
     let nanoseconds = interval.nanos().ok_or_else(overflow)?;
-    Ok(IntervalMonthDayNano { months: interval.months, days: interval.days, nanoseconds })
+    Ok(IntervalMonthDayNano {
+        months: interval.months,
+        days: interval.days,
+        nanoseconds,
+    })
 }
 
 impl Builder {
@@ -104,12 +120,18 @@ impl Builder {
             SqlType::Uuid => Values::Uuid(FixedSizeBinaryBuilder::with_capacity(rows, 16)),
             SqlType::Date => Values::Date(Date32Builder::with_capacity(rows)),
             SqlType::Time => Values::Time(Time64MicrosecondBuilder::with_capacity(rows)),
-            SqlType::Timestamp | SqlType::TimestampTz => {
-                Values::Timestamp(TimestampMicrosecondBuilder::with_capacity(rows).with_data_type(ty.arrow()))
-            }
+            SqlType::Timestamp | SqlType::TimestampTz => Values::Timestamp(
+                TimestampMicrosecondBuilder::with_capacity(rows).with_data_type(ty.arrow()),
+            ),
             SqlType::Interval => Values::Interval(IntervalMonthDayNanoBuilder::with_capacity(rows)),
         };
-        Self { ty, zone, values, bytes: 0, scratch: Vec::new() }
+        Self {
+            ty,
+            zone,
+            values,
+            bytes: 0,
+            scratch: Vec::new(),
+        }
     }
 
     /// Bytes of variable-length values gathered since the last [`Builder::finish`].
@@ -154,7 +176,9 @@ impl Builder {
             Values::Int8(b) => b.append_value(text::parse_i64(value)?),
             Values::Float4(b) => b.append_value(text::parse_f32(value)?),
             Values::Float8(b) => b.append_value(text::parse_f64(value)?),
-            Values::Numeric(b, precision, scale) => b.append_value(text::parse_numeric(value, *precision, *scale)?),
+            Values::Numeric(b, precision, scale) => {
+                b.append_value(text::parse_numeric(value, *precision, *scale)?)
+            }
             Values::Text(_) => return self.push_string(value),
             Values::Bytea(b) => {
                 self.scratch.clear();
@@ -163,7 +187,9 @@ impl Builder {
                 self.bytes += self.scratch.len();
                 b.try_append_value(&self.scratch).map_err(too_many_bytes)?;
             }
-            Values::Uuid(b) => b.append_value(text::parse_uuid(value)?).map_err(invalid_binary)?,
+            Values::Uuid(b) => b
+                .append_value(text::parse_uuid(value)?)
+                .map_err(invalid_binary)?,
             Values::Date(b) => b.append_value(text::parse_date(value)?),
             Values::Time(b) => b.append_value(text::parse_time(value)?),
             Values::Timestamp(b) if self.ty == SqlType::TimestampTz => {
@@ -196,10 +222,16 @@ impl Builder {
             Values::Int4(b) => b.append_value(narrow(integer(bytes)?, "integer")?),
             Values::Int8(b) => b.append_value(integer(bytes)?),
             Values::Float4(b) => b.append_value(f32::from_be_bytes(fixed(bytes)?)),
-            Values::Float8(b) if bytes.len() == 4 => b.append_value(f64::from(f32::from_be_bytes(fixed(bytes)?))),
+            Values::Float8(b) if bytes.len() == 4 => {
+                b.append_value(f64::from(f32::from_be_bytes(fixed(bytes)?)))
+            }
             Values::Float8(b) => b.append_value(f64::from_be_bytes(fixed(bytes)?)),
             Values::Numeric(b, precision, scale) => {
-                b.append_value(text::parse_numeric(&numeric::text_of(bytes)?, *precision, *scale)?);
+                b.append_value(text::parse_numeric(
+                    &numeric::text_of(bytes)?,
+                    *precision,
+                    *scale,
+                )?);
             }
             Values::Text(_) => return self.push_string(utf8(bytes)?),
             Values::Bytea(b) => {
@@ -207,10 +239,14 @@ impl Builder {
                 self.bytes += bytes.len();
                 b.try_append_value(bytes).map_err(too_many_bytes)?;
             }
-            Values::Uuid(b) => b.append_value(fixed::<16>(bytes)?).map_err(invalid_binary)?,
+            Values::Uuid(b) => b
+                .append_value(fixed::<16>(bytes)?)
+                .map_err(invalid_binary)?,
             Values::Date(b) => {
                 let days = i32::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_SHIFT_DAYS);
-                let days = days.filter(|days| DATE_DAYS.contains(days)).ok_or_else(|| out_of_range("date"))?;
+                let days = days
+                    .filter(|days| DATE_DAYS.contains(days))
+                    .ok_or_else(|| out_of_range("date"))?;
                 b.append_value(days);
             }
             Values::Time(b) => {
@@ -222,11 +258,19 @@ impl Builder {
             }
             Values::Timestamp(b) => {
                 let micros = i64::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_SHIFT_MICROS);
-                b.append_value(micros.filter(|&m| m >= TIMESTAMP_MIN).ok_or_else(|| out_of_range("timestamp"))?);
+                b.append_value(
+                    micros
+                        .filter(|&m| m >= TIMESTAMP_MIN)
+                        .ok_or_else(|| out_of_range("timestamp"))?,
+                );
             }
             Values::Interval(b) => {
-                let (micros, rest) = bytes.split_at_checked(8).ok_or_else(|| invalid_binary("interval"))?;
-                let (days, months) = rest.split_at_checked(4).ok_or_else(|| invalid_binary("interval"))?;
+                let (micros, rest) = bytes
+                    .split_at_checked(8)
+                    .ok_or_else(|| invalid_binary("interval"))?;
+                let (days, months) = rest
+                    .split_at_checked(4)
+                    .ok_or_else(|| invalid_binary("interval"))?;
                 b.append_value(nanos(text::Interval {
                     micros: i64::from_be_bytes(fixed(micros)?),
                     days: i32::from_be_bytes(fixed(days)?),
@@ -260,7 +304,10 @@ impl Builder {
 }
 
 fn out_of_range(type_name: &str) -> WireError {
-    WireError::new(ErrorKind::DatetimeFieldOverflow, format!("{type_name} out of range"))
+    WireError::new(
+        ErrorKind::DatetimeFieldOverflow,
+        format!("{type_name} out of range"),
+    )
 }
 
 fn too_many_bytes(error: impl std::fmt::Display) -> WireError {

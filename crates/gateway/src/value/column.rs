@@ -6,10 +6,10 @@
 use aerostat_types::{ErrorKind, SqlType, text};
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array,
-        FixedSizeBinaryArray, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array,
-        IntervalMonthDayNanoArray, StringArray, StringViewArray, Time64MicrosecondArray,
-        TimestampMicrosecondArray,
+        Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, BooleanArray, Date32Array,
+        Decimal128Array, FixedSizeBinaryArray, Float32Array, Float64Array, Int16Array, Int32Array,
+        Int64Array, IntervalMonthDayNanoArray, StringArray, StringViewArray,
+        Time64MicrosecondArray, TimestampMicrosecondArray,
     },
     compute::{CastOptions, cast_with_options},
     datatypes::{DataType, IntervalUnit, TimeUnit},
@@ -51,20 +51,30 @@ pub(crate) enum Column {
 }
 
 fn internal(error: impl std::fmt::Display) -> WireError {
-    WireError::new(ErrorKind::Internal, format!("cannot encode a column: {error}"))
+    WireError::new(
+        ErrorKind::Internal,
+        format!("cannot encode a column: {error}"),
+    )
 }
 
 fn cast_to(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, WireError> {
     if array.data_type() == to {
         return Ok(array.clone());
     }
-    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let options = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
     cast_with_options(array, to, &options).map_err(internal)
 }
 
 impl Column {
     /// Takes an array as a column of the declared type.
-    pub(crate) fn new(array: &ArrayRef, declared: &ColumnDescription, zone: Zone) -> Result<Self, WireError> {
+    pub(crate) fn new(
+        array: &ArrayRef,
+        declared: &ColumnDescription,
+        zone: Zone,
+    ) -> Result<Self, WireError> {
         let oid = match (shape(declared.oid), declared.ty) {
             (Shape::Other, Some(ty)) => ty.oid(),
             _ => declared.oid,
@@ -73,14 +83,27 @@ impl Column {
     }
 
     /// Takes an array as values of the type with this number.
-    pub(super) fn of_type(array: &ArrayRef, oid: u32, typmod: i32, zone: Zone) -> Result<Self, WireError> {
+    pub(super) fn of_type(
+        array: &ArrayRef,
+        oid: u32,
+        typmod: i32,
+        zone: Zone,
+    ) -> Result<Self, WireError> {
         if *array.data_type() == DataType::Null {
             return Ok(Column::Null);
         }
-        let is_text = matches!(array.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+        let is_text = matches!(
+            array.data_type(),
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+        );
         let shape = shape(oid);
         // A catalogue's view may give a regclass or an array as its text.
-        if is_text && matches!(shape, Shape::Oid | Shape::Array(_) | Shape::Vector(_) | Shape::Other) {
+        if is_text
+            && matches!(
+                shape,
+                Shape::Oid | Shape::Array(_) | Shape::Vector(_) | Shape::Other
+            )
+        {
             return Self::text(array);
         }
         let as_type = |to: DataType| cast_to(array, &to);
@@ -105,18 +128,34 @@ impl Column {
                 DataType::Binary => Column::Bytea(array.as_binary().clone()),
                 _ => Column::ByteaView(as_type(DataType::BinaryView)?.as_binary_view().clone()),
             },
-            Shape::Uuid => Column::Uuid(as_type(DataType::FixedSizeBinary(16))?.as_fixed_size_binary().clone()),
+            Shape::Uuid => Column::Uuid(
+                as_type(DataType::FixedSizeBinary(16))?
+                    .as_fixed_size_binary()
+                    .clone(),
+            ),
             Shape::Date => Column::Date(as_type(DataType::Date32)?.as_primitive().clone()),
-            Shape::Time => Column::Time(as_type(DataType::Time64(TimeUnit::Microsecond))?.as_primitive().clone()),
+            Shape::Time => Column::Time(
+                as_type(DataType::Time64(TimeUnit::Microsecond))?
+                    .as_primitive()
+                    .clone(),
+            ),
             Shape::Timestamp => Column::Timestamp(Self::timestamps(array)?),
             Shape::TimestampTz => Column::TimestampTz(Self::timestamps(array)?, zone),
-            Shape::Interval => {
-                Column::Interval(as_type(DataType::Interval(IntervalUnit::MonthDayNano))?.as_primitive().clone())
+            Shape::Interval => Column::Interval(
+                as_type(DataType::Interval(IntervalUnit::MonthDayNano))?
+                    .as_primitive()
+                    .clone(),
+            ),
+            Shape::Array(element) => {
+                Column::List(Box::new(ListColumn::new(array, element, false, zone)?))
             }
-            Shape::Array(element) => Column::List(Box::new(ListColumn::new(array, element, false, zone)?)),
-            Shape::Vector(element) => Column::List(Box::new(ListColumn::new(array, element, true, zone)?)),
+            Shape::Vector(element) => {
+                Column::List(Box::new(ListColumn::new(array, element, true, zone)?))
+            }
             Shape::Other => match array.data_type() {
-                DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
+                DataType::List(field)
+                | DataType::LargeList(field)
+                | DataType::FixedSizeList(field, _) => {
                     let element = SqlType::of_arrow(field.data_type()).map_or(25, SqlType::oid);
                     Column::List(Box::new(ListColumn::new(array, element, false, zone)?))
                 }
@@ -132,7 +171,11 @@ impl Column {
         Ok(match array.data_type() {
             DataType::Utf8 => Column::Text(array.as_string().clone()),
             DataType::Utf8View => Column::TextView(array.as_string_view().clone()),
-            _ => Column::TextView(cast_to(array, &DataType::Utf8View)?.as_string_view().clone()),
+            _ => Column::TextView(
+                cast_to(array, &DataType::Utf8View)?
+                    .as_string_view()
+                    .clone(),
+            ),
         })
     }
 
@@ -147,7 +190,10 @@ impl Column {
         let DataType::Decimal128(_, scale) = target else {
             return Err(internal("numeric"));
         };
-        Ok(Column::Numeric(cast_to(array, &target)?.as_primitive().clone(), scale))
+        Ok(Column::Numeric(
+            cast_to(array, &target)?.as_primitive().clone(),
+            scale,
+        ))
     }
 
     /// Microseconds, in UTC where the array has a zone.
@@ -156,7 +202,11 @@ impl Column {
             DataType::Timestamp(_, zone) => zone.clone(),
             _ => None,
         };
-        Ok(cast_to(array, &DataType::Timestamp(TimeUnit::Microsecond, zone))?.as_primitive().clone())
+        Ok(
+            cast_to(array, &DataType::Timestamp(TimeUnit::Microsecond, zone))?
+                .as_primitive()
+                .clone(),
+        )
     }
 
     pub(crate) fn is_null(&self, row: usize) -> bool {
@@ -200,7 +250,12 @@ impl Column {
     }
 
     /// Appends a value that is not NULL.
-    pub(crate) fn put(&self, row: usize, format: Format, out: &mut Vec<u8>) -> Result<(), WireError> {
+    pub(crate) fn put(
+        &self,
+        row: usize,
+        format: Format,
+        out: &mut Vec<u8>,
+    ) -> Result<(), WireError> {
         match format {
             Format::Text => self.put_text(row, out),
             Format::Binary => self.put_binary(row, out),
@@ -255,7 +310,9 @@ impl Column {
             Column::Bytea(a) => out.extend_from_slice(a.value(row)),
             Column::ByteaView(a) => out.extend_from_slice(a.value(row)),
             Column::Uuid(a) => out.extend_from_slice(&uuid(a, row)?),
-            Column::Date(a) => out.extend_from_slice(&a.value(row).saturating_sub(EPOCH_SHIFT_DAYS).to_be_bytes()),
+            Column::Date(a) => {
+                out.extend_from_slice(&a.value(row).saturating_sub(EPOCH_SHIFT_DAYS).to_be_bytes())
+            }
             Column::Time(a) => out.extend_from_slice(&a.value(row).to_be_bytes()),
             Column::Timestamp(a) | Column::TimestampTz(a, _) => {
                 out.extend_from_slice(&shifted(a.value(row))?.to_be_bytes());
@@ -268,7 +325,9 @@ impl Column {
             }
             Column::List(list) => return list.put_binary(row, out),
             // The binary form of a text is the text.
-            Column::Text(_) | Column::TextView(_) | Column::Char(..) => return self.put_text(row, out),
+            Column::Text(_) | Column::TextView(_) | Column::Char(..) => {
+                return self.put_text(row, out);
+            }
         }
         Ok(())
     }
@@ -281,5 +340,9 @@ fn uuid(array: &FixedSizeBinaryArray, row: usize) -> Result<[u8; 16], WireError>
 /// Arrow counts nanoseconds, PostgreSQL microseconds.
 fn interval(array: &IntervalMonthDayNanoArray, row: usize) -> text::Interval {
     let value = array.value(row);
-    text::Interval { months: value.months, days: value.days, micros: value.nanoseconds / 1000 }
+    text::Interval {
+        months: value.months,
+        days: value.days,
+        micros: value.nanoseconds / 1000,
+    }
 }

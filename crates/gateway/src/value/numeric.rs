@@ -36,22 +36,44 @@ pub(super) fn put(value: i128, scale: i8, out: &mut Vec<u8>) {
     text.splice(0..0, std::iter::repeat_n(b'0', before));
     text.resize(text.len() + (4 - places % 4) % 4, b'0');
     let weight = ((whole + before) / 4) as i16 - 1;
-    let groups: Vec<i16> =
-        text.chunks(4).map(|group| group.iter().fold(0, |sum, b| sum * 10 + i16::from(b - b'0'))).collect();
-    let first = groups.iter().position(|&group| group != 0).unwrap_or(groups.len());
-    let last = groups.iter().rposition(|&group| group != 0).map_or(first, |at| at + 1);
+    let groups: Vec<i16> = text
+        .chunks(4)
+        .map(|group| {
+            group
+                .iter()
+                .fold(0, |sum, b| sum * 10 + i16::from(b - b'0'))
+        })
+        .collect();
+    let first = groups
+        .iter()
+        .position(|&group| group != 0)
+        .unwrap_or(groups.len());
+    let last = groups
+        .iter()
+        .rposition(|&group| group != 0)
+        .map_or(first, |at| at + 1);
     let kept = &groups[first..last];
-    let weight = if kept.is_empty() { 0 } else { weight - first as i16 };
+    let weight = if kept.is_empty() {
+        0
+    } else {
+        weight - first as i16
+    };
     let sign = if value < 0 { NEGATIVE } else { 0 };
     for field in [kept.len() as u16, weight as u16, sign, places as u16] {
         out.extend_from_slice(&field.to_be_bytes());
     }
-    kept.iter().for_each(|group| out.extend_from_slice(&group.to_be_bytes()));
+    kept.iter()
+        .for_each(|group| out.extend_from_slice(&group.to_be_bytes()));
 }
 
 /// Reads the binary form as decimal text, for [`aerostat_types::text::parse_numeric`] to round and check.
 pub(super) fn text_of(bytes: &[u8]) -> Result<String, WireError> {
-    let invalid = |what: &str| WireError::new(ErrorKind::InvalidBinaryRepresentation, format!("invalid {what} in external \"numeric\" value"));
+    let invalid = |what: &str| {
+        WireError::new(
+            ErrorKind::InvalidBinaryRepresentation,
+            format!("invalid {what} in external \"numeric\" value"),
+        )
+    };
     let (header, digits) = bytes.split_at_checked(8).ok_or_else(|| invalid("length"))?;
     let field = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     let (count, weight, sign) = (usize::from(field(0)), field(2) as i16, field(4));
@@ -59,7 +81,10 @@ pub(super) fn text_of(bytes: &[u8]) -> Result<String, WireError> {
         return Err(invalid("length"));
     }
     if sign == 0xC000 || sign == 0xD000 || sign == 0xF000 {
-        return Err(WireError::new(ErrorKind::FeatureNotSupported, "numeric NaN and infinity are not supported"));
+        return Err(WireError::new(
+            ErrorKind::FeatureNotSupported,
+            "numeric NaN and infinity are not supported",
+        ));
     }
     if sign != 0 && sign != NEGATIVE {
         return Err(invalid("sign"));

@@ -23,22 +23,40 @@ pub(crate) fn any_text(ty: SqlType) -> BoxedStrategy<Option<String>> {
         SqlType::SmallInt => any::<i16>().prop_map(|v| v.to_string()).boxed(),
         SqlType::Integer => any::<i32>().prop_map(|v| v.to_string()).boxed(),
         SqlType::BigInt => any::<i64>().prop_map(|v| v.to_string()).boxed(),
-        SqlType::Real => any::<f32>().prop_filter("no NaN", |v| !v.is_nan()).prop_map(|v| format!("{v:e}")).boxed(),
-        SqlType::Double => any::<f64>().prop_filter("no NaN", |v| !v.is_nan()).prop_map(|v| format!("{v:e}")).boxed(),
+        SqlType::Real => any::<f32>()
+            .prop_filter("no NaN", |v| !v.is_nan())
+            .prop_map(|v| format!("{v:e}"))
+            .boxed(),
+        SqlType::Double => any::<f64>()
+            .prop_filter("no NaN", |v| !v.is_nan())
+            .prop_map(|v| format!("{v:e}"))
+            .boxed(),
         SqlType::Numeric { precision, scale } => {
             let limit = 10i128.pow(u32::from(precision));
-            (-limit + 1..limit).prop_map(move |v| format!("{v}e-{scale}")).boxed()
+            (-limit + 1..limit)
+                .prop_map(move |v| format!("{v}e-{scale}"))
+                .boxed()
         }
         SqlType::Char(_) => "[a-zé\"\\\\,\t]{0,4}[a-z]".boxed(),
-        SqlType::Varchar(_) | SqlType::Text => "(\\PC|[\"\\\\,\t\n\r{}.N]){0,20}".prop_filter("no NUL", |t| !t.contains('\0')).boxed(),
-        SqlType::Bytea => any::<Vec<u8>>().prop_map(|bytes| {
-            bytes.iter().fold("\\x".to_owned(), |text, b| text + &format!("{b:02x}"))
-        }).boxed(),
+        SqlType::Varchar(_) | SqlType::Text => "(\\PC|[\"\\\\,\t\n\r{}.N]){0,20}"
+            .prop_filter("no NUL", |t| !t.contains('\0'))
+            .boxed(),
+        SqlType::Bytea => any::<Vec<u8>>()
+            .prop_map(|bytes| {
+                bytes
+                    .iter()
+                    .fold("\\x".to_owned(), |text, b| text + &format!("{b:02x}"))
+            })
+            .boxed(),
         SqlType::Uuid => "[0-9a-f]{32}".boxed(),
         SqlType::Date => "[1-3][0-9]{3}-0[1-9]-[12][0-8]( BC)?".boxed(),
         SqlType::Time => "[01][0-9]:[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?".boxed(),
-        SqlType::Timestamp => "[1-9][0-9]{3}-0[1-9]-[12][0-8] [01][0-9]:[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?".boxed(),
-        SqlType::TimestampTz => "[1-9][0-9]{3}-0[1-9]-[12][0-8] [01][0-9]:[0-5][0-9]:[0-5][0-9]\\+0[0-9]".boxed(),
+        SqlType::Timestamp => {
+            "[1-9][0-9]{3}-0[1-9]-[12][0-8] [01][0-9]:[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?".boxed()
+        }
+        SqlType::TimestampTz => {
+            "[1-9][0-9]{3}-0[1-9]-[12][0-8] [01][0-9]:[0-5][0-9]:[0-5][0-9]\\+0[0-9]".boxed()
+        }
         SqlType::Interval => (-9999i32..9999, -9999i32..9999, -(1i64 << 52)..(1i64 << 52))
             .prop_map(|(months, days, micros)| format!("{months} mons {days} days {micros} us"))
             .boxed(),
@@ -51,14 +69,17 @@ pub(crate) fn build(ty: SqlType, texts: &[Option<String>]) -> ArrayRef {
     for text in texts {
         match text {
             None => builder.push_null(),
-            Some(text) => builder.push_text(text).unwrap_or_else(|e| panic!("{ty} {text:?}: {e:?}")),
+            Some(text) => builder
+                .push_text(text)
+                .unwrap_or_else(|e| panic!("{ty} {text:?}: {e:?}")),
         }
     }
     builder.finish()
 }
 
 fn any_column() -> impl Strategy<Value = (SqlType, Vec<Option<String>>)> {
-    prop::sample::select(crate::tests_types()).prop_flat_map(|ty| (Just(ty), prop::collection::vec(any_text(ty), 0..12)))
+    prop::sample::select(crate::tests_types())
+        .prop_flat_map(|ty| (Just(ty), prop::collection::vec(any_text(ty), 0..12)))
 }
 
 proptest! {
@@ -105,9 +126,15 @@ proptest! {
 }
 
 fn shown(array: ArrayRef, oid: u32, typmod: i32, format: Format) -> Vec<u8> {
-    let declared = ColumnDescription { typmod, ..ColumnDescription::of_oid("c", oid, -1) };
+    let declared = ColumnDescription {
+        typmod,
+        ..ColumnDescription::of_oid("c", oid, -1)
+    };
     let mut out = Vec::new();
-    Column::new(&array, &declared, ZONE).unwrap().put(0, format, &mut out).unwrap();
+    Column::new(&array, &declared, ZONE)
+        .unwrap()
+        .put(0, format, &mut out)
+        .unwrap();
     out
 }
 
@@ -115,40 +142,102 @@ fn shown(array: ArrayRef, oid: u32, typmod: i32, format: Format) -> Vec<u8> {
 fn binary_forms_are_postgresqls() {
     // As `encode(numeric_send(…), 'hex')` and its like show them in PostgreSQL 15.
     let golden: [(SqlType, &str, &str); 12] = [
-        (SqlType::Numeric { precision: 20, scale: 4 }, "12345.6789", "0003000100000004000109291a85"),
-        (SqlType::Numeric { precision: 20, scale: 4 }, "-0.0001", "0001ffff400000040001"),
-        (SqlType::Numeric { precision: 20, scale: 4 }, "0", "0000000000000004"),
-        (SqlType::Numeric { precision: 20, scale: 4 }, "10000", "00010001000000040001"),
+        (
+            SqlType::Numeric {
+                precision: 20,
+                scale: 4,
+            },
+            "12345.6789",
+            "0003000100000004000109291a85",
+        ),
+        (
+            SqlType::Numeric {
+                precision: 20,
+                scale: 4,
+            },
+            "-0.0001",
+            "0001ffff400000040001",
+        ),
+        (
+            SqlType::Numeric {
+                precision: 20,
+                scale: 4,
+            },
+            "0",
+            "0000000000000004",
+        ),
+        (
+            SqlType::Numeric {
+                precision: 20,
+                scale: 4,
+            },
+            "10000",
+            "00010001000000040001",
+        ),
         (SqlType::Date, "2000-01-02", "00000001"),
         (SqlType::Date, "1999-12-31", "ffffffff"),
         (SqlType::Time, "00:00:01", "00000000000f4240"),
-        (SqlType::Timestamp, "2000-01-01 00:00:01", "00000000000f4240"),
-        (SqlType::TimestampTz, "2000-01-01 00:00:00+01", "ffffffff296c5c00"),
-        (SqlType::Interval, "1 mon 2 days 3 us", "00000000000000030000000200000001"),
+        (
+            SqlType::Timestamp,
+            "2000-01-01 00:00:01",
+            "00000000000f4240",
+        ),
+        (
+            SqlType::TimestampTz,
+            "2000-01-01 00:00:00+01",
+            "ffffffff296c5c00",
+        ),
+        (
+            SqlType::Interval,
+            "1 mon 2 days 3 us",
+            "00000000000000030000000200000001",
+        ),
         (SqlType::Boolean, "t", "01"),
         (SqlType::Real, "1.5", "3fc00000"),
     ];
     for (ty, text, hex) in golden {
         let array = build(ty, &[Some(text.to_owned())]);
-        let got: String = shown(array, ty.oid(), -1, Format::Binary).iter().map(|b| format!("{b:02x}")).collect();
+        let got: String = shown(array, ty.oid(), -1, Format::Binary)
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
         assert_eq!(got, hex, "{ty} {text}");
     }
 }
 
 #[test]
 fn arrays_vectors_and_other_types_have_their_forms() {
-    let texts = StringArray::from(vec![Some("plain"), None, Some("a b"), Some("NULL"), Some(""), Some("q\"\\")]);
+    let texts = StringArray::from(vec![
+        Some("plain"),
+        None,
+        Some("a b"),
+        Some("NULL"),
+        Some(""),
+        Some("q\"\\"),
+    ]);
     let offsets = OffsetBuffer::from_lengths([texts.len()]);
     let list: ArrayRef = Arc::new(ListArray::new(
-        Arc::new(Field::new_list_field(DataType::Utf8, true)), offsets, Arc::new(texts), None,
+        Arc::new(Field::new_list_field(DataType::Utf8, true)),
+        offsets,
+        Arc::new(texts),
+        None,
     ));
-    assert_eq!(shown(list.clone(), 1009, -1, Format::Text), br#"{plain,NULL,"a b","NULL","","q\"\\"}"#);
+    assert_eq!(
+        shown(list.clone(), 1009, -1, Format::Text),
+        br#"{plain,NULL,"a b","NULL","","q\"\\"}"#
+    );
     let binary = shown(list, 1003, -1, Format::Binary);
-    assert_eq!(&binary[..20], &[0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 19, 0, 0, 0, 6, 0, 0, 0, 1]);
+    assert_eq!(
+        &binary[..20],
+        &[0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 19, 0, 0, 0, 6, 0, 0, 0, 1]
+    );
 
     let numbers: ArrayRef = Arc::new(Int32Array::from(vec![1, 3]));
     let list: ArrayRef = Arc::new(ListArray::new(
-        Arc::new(Field::new_list_field(DataType::Int32, true)), OffsetBuffer::from_lengths([2]), numbers, None,
+        Arc::new(Field::new_list_field(DataType::Int32, true)),
+        OffsetBuffer::from_lengths([2]),
+        numbers,
+        None,
     ));
     assert_eq!(shown(list.clone(), 22, -1, Format::Text), b"1 3");
     assert_eq!(shown(list, 1007, -1, Format::Text), b"{1,3}");

@@ -49,7 +49,11 @@ impl<'a> Cursor<'a> {
 
     /// Bytes up to a NUL, which is skipped.
     pub(crate) fn c_bytes(&mut self) -> Result<&'a [u8], Fault> {
-        let end = self.rest.iter().position(|&b| b == 0).ok_or_else(|| Fault::protocol("invalid string in message"))?;
+        let end = self
+            .rest
+            .iter()
+            .position(|&b| b == 0)
+            .ok_or_else(|| Fault::protocol("invalid string in message"))?;
         let (text, rest) = self.rest.split_at(end);
         self.rest = &rest[1..];
         Ok(text)
@@ -62,15 +66,25 @@ impl<'a> Cursor<'a> {
 
     /// Refuses bytes after the message's last field.
     pub(crate) fn end(self) -> Result<(), Fault> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Fault::protocol("invalid message format")) }
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Fault::protocol("invalid message format"))
+        }
     }
 }
 
 /// `bytes` as text without NUL, or PostgreSQL's error 22021.
 pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, WireError> {
     let bad = |at: usize, count: usize| {
-        let shown: Vec<String> = bytes[at..bytes.len().min(at + count)].iter().map(|b| format!("0x{b:02x}")).collect();
-        let message = format!("invalid byte sequence for encoding \"UTF8\": {}", shown.join(" "));
+        let shown: Vec<String> = bytes[at..bytes.len().min(at + count)]
+            .iter()
+            .map(|b| format!("0x{b:02x}"))
+            .collect();
+        let message = format!(
+            "invalid byte sequence for encoding \"UTF8\": {}",
+            shown.join(" ")
+        );
         WireError::new(ErrorKind::CharacterNotInRepertoire, message)
     };
     match std::str::from_utf8(bytes) {

@@ -12,7 +12,9 @@ pub(crate) const fn message_limit(kind: u8) -> Option<usize> {
     match kind {
         b'Q' | b'P' | b'B' | b'F' => Some(MESSAGE_BYTES_MAX),
         b'd' => Some(usize::MAX),
-        b'C' | b'D' | b'E' | b'H' | b'S' | b'X' | b'c' | b'f' | b'p' => Some(SMALL_MESSAGE_BYTES_MAX),
+        b'C' | b'D' | b'E' | b'H' | b'S' | b'X' | b'c' | b'f' | b'p' => {
+            Some(SMALL_MESSAGE_BYTES_MAX)
+        }
         _ => None,
     }
 }
@@ -40,7 +42,11 @@ impl<'a> Parse<'a> {
         let count = cursor.u16()?;
         let parameter_oids = (0..count).map(|_| cursor.u32()).collect::<Result<_, _>>()?;
         cursor.end()?;
-        Ok(Self { name, query, parameter_oids })
+        Ok(Self {
+            name,
+            query,
+            parameter_oids,
+        })
     }
 }
 
@@ -56,7 +62,9 @@ pub(crate) struct Bind<'a> {
 
 fn formats(cursor: &mut Cursor<'_>) -> Result<Vec<Format>, Fault> {
     let count = cursor.u16()?;
-    (0..count).map(|_| Format::from_code(cursor.u16()?)).collect()
+    (0..count)
+        .map(|_| Format::from_code(cursor.u16()?))
+        .collect()
 }
 
 impl<'a> Bind<'a> {
@@ -69,14 +77,23 @@ impl<'a> Bind<'a> {
         let parameter = |cursor: &mut Cursor<'a>| match cursor.i32()? {
             -1 => Ok(None),
             length => {
-                let length = usize::try_from(length).map_err(|_| Fault::protocol("invalid parameter length"))?;
+                let length = usize::try_from(length)
+                    .map_err(|_| Fault::protocol("invalid parameter length"))?;
                 cursor.bytes(length).map(Some)
             }
         };
-        let parameters = (0..count).map(|_| parameter(&mut cursor)).collect::<Result<_, _>>()?;
+        let parameters = (0..count)
+            .map(|_| parameter(&mut cursor))
+            .collect::<Result<_, _>>()?;
         let result_formats = formats(&mut cursor)?;
         cursor.end()?;
-        Ok(Self { portal, statement, parameter_formats, parameters, result_formats })
+        Ok(Self {
+            portal,
+            statement,
+            parameter_formats,
+            parameters,
+            result_formats,
+        })
     }
 }
 
@@ -93,7 +110,11 @@ impl<'a> Describe<'a> {
         let target = match cursor.u8()? {
             b'S' => Target::Statement,
             b'P' => Target::Portal,
-            other => return Err(Fault::protocol(format!("invalid DESCRIBE or CLOSE message subtype {other}"))),
+            other => {
+                return Err(Fault::protocol(format!(
+                    "invalid DESCRIBE or CLOSE message subtype {other}"
+                )));
+            }
         };
         let name = cursor.text()?;
         cursor.end()?;
@@ -115,6 +136,9 @@ impl<'a> Execute<'a> {
         let portal = cursor.text()?;
         let rows = cursor.i32()?;
         cursor.end()?;
-        Ok(Self { portal, rows_max: u64::try_from(rows).ok().filter(|&rows| rows > 0) })
+        Ok(Self {
+            portal,
+            rows_max: u64::try_from(rows).ok().filter(|&rows| rows > 0),
+        })
     }
 }

@@ -18,7 +18,10 @@ pub(crate) struct Input<R> {
 
 impl<R: AsyncRead + Unpin> Input<R> {
     pub(crate) fn new(socket: R) -> Self {
-        Self { socket, buffer: BytesMut::new() }
+        Self {
+            socket,
+            buffer: BytesMut::new(),
+        }
     }
 
     /// Whether bytes are there that no message has taken.
@@ -53,8 +56,15 @@ impl<R: AsyncRead + Unpin> Input<R> {
     pub(crate) async fn header(&mut self) -> Result<(u8, usize), Fault> {
         self.need(5).await?;
         let kind = self.buffer[0];
-        let length = i32::from_be_bytes([self.buffer[1], self.buffer[2], self.buffer[3], self.buffer[4]]);
-        let body = length.checked_sub(4).and_then(|body| usize::try_from(body).ok());
+        let length = i32::from_be_bytes([
+            self.buffer[1],
+            self.buffer[2],
+            self.buffer[3],
+            self.buffer[4],
+        ]);
+        let body = length
+            .checked_sub(4)
+            .and_then(|body| usize::try_from(body).ok());
         let body = body.ok_or_else(|| Fault::protocol("invalid message length"))?;
         Ok((kind, body))
     }
@@ -67,7 +77,10 @@ impl<R: AsyncRead + Unpin> Input<R> {
     pub(crate) async fn startup_length(&mut self) -> Result<usize, Fault> {
         self.need(4).await?;
         let length = self.buffer.get_i32();
-        length.checked_sub(4).and_then(|body| usize::try_from(body).ok()).ok_or_else(startup_length)
+        length
+            .checked_sub(4)
+            .and_then(|body| usize::try_from(body).ok())
+            .ok_or_else(startup_length)
     }
 
     /// The whole body.

@@ -2,9 +2,7 @@
 
 use crate::api::{ColumnDescription, Notice, NoticeSeverity, TransactionStatus};
 
-use crate::{
-    sqlstate::{Fault, WireError, sqlstate},
-};
+use crate::sqlstate::{Fault, WireError, sqlstate};
 
 /// How a value stands on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,7 +115,8 @@ impl Output {
     pub(crate) fn parameter_description(&mut self, oids: &[u32]) {
         self.message(b't', |body| {
             body.extend_from_slice(&(oids.len() as u16).to_be_bytes());
-            oids.iter().for_each(|oid| body.extend_from_slice(&oid.to_be_bytes()));
+            oids.iter()
+                .for_each(|oid| body.extend_from_slice(&oid.to_be_bytes()));
         });
     }
 
@@ -160,7 +159,11 @@ impl Output {
             field(b'M', &sql.message);
             let position = sql.position.map(|at| at.to_string());
             let (schema, table, column) = match sql.object.as_deref() {
-                Some((schema, table, column)) => (Some(schema.as_str()), Some(table.as_str()), column.as_deref()),
+                Some((schema, table, column)) => (
+                    Some(schema.as_str()),
+                    Some(table.as_str()),
+                    column.as_deref(),
+                ),
                 None => (None, None, None),
             };
             let optional = [

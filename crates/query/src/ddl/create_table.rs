@@ -203,7 +203,8 @@ fn create(
             kind: Some(error.kind),
             ..Notice::new(NoticeSeverity::Notice, format!("{}, skipping", error.message))
         });
-        return Ok(CreatedTable::Exists(CommandResult::new("CREATE TABLE").with_notices(notices)));
+        let tag = if query_columns.is_some() { "CREATE TABLE AS" } else { "CREATE TABLE" };
+        return Ok(CreatedTable::Exists(CommandResult::new(tag).with_notices(notices)));
     }
     let mut definition = Definition::new(&place.name, &mut notices);
     match (query_columns, &statement.like) {

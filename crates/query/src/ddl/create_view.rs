@@ -42,7 +42,7 @@ pub fn create_view(
         ));
     }
     for (column, given) in columns.iter_mut().zip(&statement.columns) {
-        column.name = names::fold(&given.name, &mut notices);
+        column.name = names::declared(&given.name, &mut notices)?;
     }
     check_columns(&columns)?;
     let mut change = database.catalog.change();

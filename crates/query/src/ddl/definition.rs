@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{
-    names::{self, SYSTEM_COLUMNS, fold, make_object_name},
+    names::{self, SYSTEM_COLUMNS, declared, fold, make_object_name},
     sql_type,
 };
 use crate::api::Notice;
@@ -48,7 +48,7 @@ impl<'n> Definition<'n> {
 
     /// Reads a column's definition.
     pub(super) fn read_column(&mut self, definition: &ColumnDef) -> Result<(), SqlError> {
-        let name = fold(&definition.name, self.notices);
+        let name = declared(&definition.name, self.notices)?;
         if definition.data_type == DataType::Unspecified {
             return Err(SqlError::new(ErrorKind::SyntaxError, format!("column \"{name}\" needs a type")));
         }
@@ -109,7 +109,7 @@ impl<'n> Definition<'n> {
     }
 
     fn set_key(&mut self, name: Option<&Ident>, columns: Vec<String>) -> Result<(), SqlError> {
-        let name = name.map(|name| fold(name, self.notices));
+        let name = name.map(|name| declared(name, self.notices)).transpose()?;
         if self.key.replace((name, columns)).is_some() {
             return Err(SqlError::new(
                 ErrorKind::InvalidTableDefinition,
@@ -128,7 +128,7 @@ impl<'n> Definition<'n> {
         if check.enforced == Some(false) {
             return Err(not_supported("CHECK constraints that are not enforced are"));
         }
-        let name = name.or(check.name.as_ref()).map(|name| fold(name, self.notices));
+        let name = name.or(check.name.as_ref()).map(|name| declared(name, self.notices)).transpose()?;
         let column = column.map(str::to_owned);
         self.checks.push((name, column, check.expr.to_string()));
         Ok(())

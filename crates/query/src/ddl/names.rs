@@ -52,7 +52,7 @@ impl QualifiedName {
             let ident = part.as_ident().ok_or_else(|| {
                 SqlError::new(ErrorKind::SyntaxError, format!("\"{name}\" is not a name"))
             })?;
-            parts.push(fold(ident, notices));
+            parts.push(declared(ident, notices)?);
         }
         Self::from_parts(parts)
     }
@@ -84,6 +84,23 @@ pub fn fold(ident: &Ident, notices: &mut Vec<Notice>) -> String {
         return short.to_owned();
     }
     folded
+}
+
+/// The name of something new, which is no reserved word unless it is quoted.
+///
+/// # Errors
+/// It is one, as `sqlparser` lets it be.
+pub(super) fn declared(ident: &Ident, notices: &mut Vec<Notice>) -> Result<String, SqlError> {
+    if ident.quote_style.is_none() && is_reserved(&ident.value) {
+        return Err(SqlError::new(
+            ErrorKind::SyntaxError,
+            format!("syntax error at or near \"{}\"", ident.value),
+        ));
+    }
+    if ident.value.is_empty() {
+        return Err(SqlError::new(ErrorKind::SyntaxError, "zero-length delimited identifier"));
+    }
+    Ok(fold(ident, notices))
 }
 
 /// The longest beginning of a name that PostgreSQL keeps: 63 bytes, whole characters.

@@ -82,6 +82,19 @@ impl Total {
         Arc::new(AggregateUDF::new_from_impl(Total { name, shown, finish, signature, intervals }))
     }
 
+    /// The types the arguments are brought to.
+    fn arguments(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
+        let [argument] = arg_types else {
+            let names: Vec<String> = arg_types.iter().map(name_of_arrow).collect();
+            let message = format!("function {}({}) does not exist", self.shown, names.join(", "));
+            return Err(raise(ErrorKind::UndefinedFunction, message));
+        };
+        match argument_type(argument) {
+            Some(ty) if self.finish == Finish::Sum || !is_interval(&ty) => Ok(vec![ty]),
+            _ => Err(self.unknown(argument)),
+        }
+    }
+
     fn unknown(&self, argument: &DataType) -> datafusion::common::DataFusionError {
         let message = format!("function {}({}) does not exist", self.shown, name_of_arrow(argument));
         raise(ErrorKind::UndefinedFunction, message)
@@ -167,20 +180,12 @@ impl AggregateUDFImpl for Total {
     }
 
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
-        let [argument] = arg_types else {
-            let names: Vec<String> = arg_types.iter().map(name_of_arrow).collect();
-            let message = format!("function {}({}) does not exist", self.shown, names.join(", "));
-            return Err(raise(ErrorKind::UndefinedFunction, message));
-        };
-        match argument_type(argument) {
-            Some(ty) if self.finish == Finish::Sum || !is_interval(&ty) => Ok(vec![ty]),
-            _ => Err(self.unknown(argument)),
-        }
+        // An error here would lose its kind on the way; the return type raises it again.
+        Ok(self.arguments(arg_types).unwrap_or_else(|_| arg_types.to_vec()))
     }
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
-        let argument = self.coerce_types(arg_types)?;
-        Ok(result_type(self.finish, &argument[0]))
+        Ok(result_type(self.finish, &self.arguments(arg_types)?[0]))
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {

@@ -71,6 +71,12 @@ pub(crate) fn negate(operand: Expr) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(&NEGATE), vec![operand]))
 }
 
+/// Whether a function is division or remainder.
+pub(crate) fn is_division(function: &ScalarUDF) -> bool {
+    let operator = function.inner().downcast_ref::<Arithmetic>().map(|function| function.op);
+    matches!(operator, Some(Operator::Divide | Operator::Modulo))
+}
+
 /// The functions behind the operators, for a registry.
 pub(crate) fn all() -> Vec<Arc<ScalarUDF>> {
     [&ADD, &SUBTRACT, &MULTIPLY, &DIVIDE, &REMAINDER, &NEGATE].into_iter().map(|function| Arc::clone(function)).collect()
@@ -211,8 +217,11 @@ impl ScalarUDFImpl for Arithmetic {
 
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         let (left, right) = two(arg_types)?;
-        let types = resolve(self.op, left, right)?;
-        Ok(vec![types.left, types.right])
+        // An error here would lose its kind on the way; the return type raises it again.
+        match resolve(self.op, left, right) {
+            Ok(types) => Ok(vec![types.left, types.right]),
+            Err(_) => Ok(arg_types.to_vec()),
+        }
     }
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {

@@ -24,7 +24,7 @@ use datafusion::logical_expr::{
 
 use crate::semantics::{ANY_NUMERIC, raise, type_name};
 
-pub(crate) use number::{POWERS_OF_TEN, decimal_digits, decimal_to_f64, float_to_numeric, rescale};
+pub(crate) use number::{POWERS_OF_TEN, decimal_to_f64, rescale};
 pub use zone::Zone;
 
 /// How a cast came about, which decides what may be lost.

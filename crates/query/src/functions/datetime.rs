@@ -1,6 +1,7 @@
 //! Functions on dates, times and intervals.
 
 mod fields;
+mod now;
 
 use std::sync::{Arc, LazyLock};
 
@@ -43,7 +44,12 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
         function("justify_hours", &[], Volatility::Immutable, JUSTIFY_HOURS),
         function("justify_days", &[], Volatility::Immutable, JUSTIFY_DAYS),
         function("justify_interval", &[], Volatility::Immutable, JUSTIFY_INTERVAL),
-        function("clock_timestamp", &["timeofday_timestamp"], Volatility::Volatile, CLOCK_TIMESTAMP),
+        function("clock_timestamp", &[], Volatility::Volatile, CLOCK_TIMESTAMP),
+        stable("to_timestamp", &[], TO_TIMESTAMP),
+        Arc::new(ScalarUDF::new_from_impl(now::Now::new("now", &["current_timestamp", "transaction_timestamp", "statement_timestamp"], SqlType::TimestampTz))),
+        Arc::new(ScalarUDF::new_from_impl(now::Now::new("localtimestamp", &[], SqlType::Timestamp))),
+        Arc::new(ScalarUDF::new_from_impl(now::Now::new("current_date", &["today"], SqlType::Date))),
+        Arc::new(ScalarUDF::new_from_impl(now::Now::new("localtime", &["current_time"], SqlType::Time))),
     ]
 }
 
@@ -58,6 +64,7 @@ fn by_unit<A: ArrowPrimitiveType, O: ArrowPrimitiveType>(
     f: impl Fn(&str, Unit, A::Native) -> Result<Option<O::Native>>,
 ) -> Result<PrimitiveArray<O>> {
     let values = call.args[1].as_primitive::<A>();
+    let type_name = crate::semantics::name_of_arrow(call.args[1].data_type());
     let mut last: Option<(String, Unit)> = None;
     let mut results = Vec::with_capacity(values.len());
     for row in 0..values.len() {
@@ -67,7 +74,7 @@ fn by_unit<A: ArrowPrimitiveType, O: ArrowPrimitiveType>(
         };
         let unit = match &last {
             Some((known, unit)) if *known == name => *unit,
-            _ => Unit::parse(&name)?,
+            _ => Unit::parse(&name, &type_name)?,
         };
         results.push(if values.is_null(row) { None } else { f(&name, unit, values.value(row))? });
         last = Some((name, unit));
@@ -126,7 +133,7 @@ fn date_part_body(call: &Call) -> Result<ArrayRef> {
 /// milliseconds three, the others none.
 fn extract_type(_: &[DataType], constants: &[Option<&ScalarValue>]) -> DataType {
     let unit = match constants.first() {
-        Some(Some(value)) => value.try_as_str().flatten().and_then(|name| Unit::parse(name).ok()),
+        Some(Some(value)) => value.try_as_str().flatten().and_then(|name| Unit::parse(name, "").ok()),
         _ => None,
     };
     DataType::Decimal128(38, unit.map_or(EXTRACT_SCALE, Unit::scale))
@@ -321,6 +328,46 @@ fn justify_days(value: IntervalMonthDayNano) -> IntervalMonthDayNano {
     IntervalMonthDayNano::new(months, days, value.nanoseconds)
 }
 
+fn justify_interval(value: IntervalMonthDayNano) -> IntervalMonthDayNano {
+    let (mut days, mut nanos) = (value.days + (value.nanoseconds / DAY_NANOS) as i32, value.nanoseconds % DAY_NANOS);
+    let mut months = value.months + days / 30;
+    days %= 30;
+    if months > 0 && (days < 0 || days == 0 && nanos < 0) {
+        (months, days) = (months - 1, days + 30);
+    } else if months < 0 && (days > 0 || days == 0 && nanos > 0) {
+        (months, days) = (months + 1, days - 30);
+    }
+    if days > 0 && nanos < 0 {
+        (days, nanos) = (days - 1, nanos + DAY_NANOS);
+    } else if days < 0 && nanos > 0 {
+        (days, nanos) = (days + 1, nanos - DAY_NANOS);
+    }
+    IntervalMonthDayNano::new(months, days, nanos)
+}
+
+const TO_TIMESTAMP: &[Overload] = &[
+    Overload {
+        parameters: &[SqlType::Double],
+        returns: Returns::Type(SqlType::TimestampTz),
+        body: |call| {
+            let seconds = call.args[0].as_primitive::<Float64Type>();
+            let micros: PrimitiveArray<Ts> = seconds.try_unary(|seconds| {
+                let micros = (seconds * 1e6).round_ties_even();
+                if micros.abs() < 9.2e18 {
+                    return Ok(micros as i64);
+                }
+                Err(raise(ErrorKind::DatetimeFieldOverflow, format!("timestamp out of range: \"{seconds}\"")))
+            })?;
+            Ok(Arc::new(micros.with_timezone("UTC")))
+        },
+    },
+    Overload {
+        parameters: &[SqlType::Text, SqlType::Text],
+        returns: Returns::Type(SqlType::TimestampTz),
+        body: |call| super::format::to_timestamp(call),
+    },
+];
+
 const INTERVAL: Returns = Returns::Type(SqlType::Interval);
 const JUSTIFY_HOURS: &[Overload] =
     &[Overload { parameters: &[SqlType::Interval], returns: INTERVAL, body: |call| intervals(call, justify_hours) }];
@@ -329,5 +376,5 @@ const JUSTIFY_DAYS: &[Overload] =
 const JUSTIFY_INTERVAL: &[Overload] = &[Overload {
     parameters: &[SqlType::Interval],
     returns: INTERVAL,
-    body: |call| intervals(call, |value| justify_hours(justify_days(justify_hours(value)))),
+    body: |call| intervals(call, justify_interval),
 }];

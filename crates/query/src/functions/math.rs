@@ -6,8 +6,8 @@
 use std::sync::{Arc, LazyLock};
 
 use aerostat_types::{ErrorKind, SqlType};
-use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
-use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int32Type};
+use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
+use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int16Type, Int32Type, Int64Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{ColumnarValue, Operator, ScalarUDF, Volatility};
 
@@ -49,6 +49,7 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
         immutable("floor", &[], FLOOR),
         immutable("mod", &[], MOD),
         immutable("div", &[], DIV),
+        immutable("bitwise_not", &[], BITWISE_NOT),
     ]
 }
 
@@ -279,6 +280,20 @@ fn operator(call: &Call, op: Operator) -> Result<ArrayRef> {
 fn remainder_type(args: &[DataType], _: &[Option<&ScalarValue>]) -> DataType {
     arithmetic::result_type(Operator::Modulo, &args[0], &args[1])
 }
+
+fn bits<T>(call: &Call) -> Result<ArrayRef>
+where
+    T: ArrowPrimitiveType,
+    T::Native: std::ops::Not<Output = T::Native>,
+{
+    Ok(Arc::new(call.args[0].as_primitive::<T>().unary::<_, T>(|v| !v)))
+}
+
+const BITWISE_NOT: &[Overload] = &[
+    Overload { parameters: &[INTEGERS[0]], returns: Returns::Computed(same), body: bits::<Int16Type> },
+    Overload { parameters: &[INTEGERS[1]], returns: Returns::Computed(same), body: bits::<Int32Type> },
+    Overload { parameters: &[INTEGERS[2]], returns: Returns::Computed(same), body: bits::<Int64Type> },
+];
 
 const MOD: &[Overload] = &[
     Overload { parameters: &[INTEGERS[0], INTEGERS[0]], returns: Returns::Computed(same), body: |call| operator(call, Operator::Modulo) },

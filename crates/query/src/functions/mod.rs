@@ -12,7 +12,8 @@ pub(crate) mod datetime;
 mod format;
 pub(crate) mod math;
 mod overload;
-mod strings;
+mod series;
+pub(crate) mod strings;
 pub(crate) mod temporal;
 #[cfg(test)]
 mod tests;
@@ -23,15 +24,22 @@ use aerostat_types::SqlType;
 use arrow::datatypes::Field;
 use datafusion::common::Result;
 use datafusion::execution::FunctionRegistry;
+use datafusion::execution::session_state::SessionState;
+use datafusion::functions_table::generate_series::GenerateSeriesFunc;
 use datafusion::logical_expr::{AggregateUDF, Expr};
 
 use cast::Zone;
 
 /// Registers every function of this module, over DataFusion's of the same name.
-///
-/// # Errors
-/// None that DataFusion's own registries give.
-pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
+pub fn register(state: &mut SessionState) {
+    state.register_udtf(series::NAME, Arc::new(series::Series(GenerateSeriesFunc {})));
+    if let Err(error) = register_all(state) {
+        // A session's own registry takes every function.
+        tracing::error!(%error, "a function could not be registered");
+    }
+}
+
+fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for function in arithmetic::all().into_iter().chain(temporal::all()) {
         registry.register_udf(function)?;
     }

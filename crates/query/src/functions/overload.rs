@@ -143,8 +143,12 @@ fn widening(from: SqlType, to: SqlType) -> Option<u32> {
     if family != other || low > high {
         return None;
     }
-    let prefers_double = to == SqlType::Double && low < 4;
-    Some(if prefers_double { 4 } else { 2 * (high - low) })
+    // double precision and timestamptz are the preferred types of their kinds.
+    Some(match to {
+        SqlType::Double if low < 4 => 4,
+        SqlType::TimestampTz if high > low => 1,
+        _ => 2 * (high - low),
+    })
 }
 
 impl Function {
@@ -185,7 +189,8 @@ impl ScalarUDFImpl for Function {
     }
 
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
-        Ok(self.pick(arg_types)?.1)
+        // An error here would lose its kind on the way; the return type raises it again.
+        Ok(self.pick(arg_types).map_or_else(|_| arg_types.to_vec(), |(_, types)| types))
     }
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {

@@ -1,10 +1,314 @@
-//! Functions on texts.
+//! Functions on texts that DataFusion lacks or does otherwise.
 
 use std::sync::Arc;
 
-use datafusion::logical_expr::ScalarUDF;
+use aerostat_types::{ErrorKind, SqlType};
+use arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder};
+use arrow::datatypes::{DataType, Int32Type};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+
+use super::cast::{Coercion, Zone, convert};
+use super::overload::{Call, Overload, Returns, function};
+use crate::semantics::raise;
+
+const TEXT: Returns = Returns::Type(SqlType::Text);
+
+/// `substring`, also behind `substring(x from y for z)`.
+pub(crate) fn substring_function() -> Arc<ScalarUDF> {
+    function("substr", &["substring"], Volatility::Immutable, SUBSTRING)
+}
 
 /// The functions of this module.
 pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
-    vec![]
+    let immutable = |name, aliases: &[&str], overloads| function(name, aliases, Volatility::Immutable, overloads);
+    vec![
+        substring_function(),
+        immutable("split_part", &[], SPLIT_PART),
+        immutable("quote_ident", &[], QUOTE_IDENT),
+        immutable("quote_literal", &[], QUOTE_LITERAL),
+        immutable("quote_nullable", &[], QUOTE_NULLABLE),
+        Arc::new(ScalarUDF::new_from_impl(Variadic::new("concat", Kind::Concat))),
+        Arc::new(ScalarUDF::new_from_impl(Variadic::new("concat_ws", Kind::ConcatWs))),
+        Arc::new(ScalarUDF::new_from_impl(Variadic::new("format", Kind::Format))),
+    ]
+}
+
+/// Applies `f` to each row whose arguments are all there.
+fn rows(call: &Call, f: impl Fn(usize) -> Result<Option<String>>) -> Result<ArrayRef> {
+    let mut builder = StringViewBuilder::with_capacity(call.rows);
+    for row in 0..call.rows {
+        let is_null = call.args.iter().any(|arg| arg.is_null(row));
+        builder.append_option(if is_null { None } else { f(row)? });
+    }
+    Ok(Arc::new(builder.finish()))
+}
+
+fn text<'a>(call: &'a Call, at: usize, row: usize) -> &'a str {
+    call.args[at].as_string_view().value(row)
+}
+
+fn number(call: &Call, at: usize, row: usize) -> i64 {
+    i64::from(call.args[at].as_primitive::<Int32Type>().value(row))
+}
+
+/// `length` characters from the 1-based `start`, which may lie before the text.
+fn substring(text: &str, start: i64, length: Option<i64>) -> Result<String> {
+    let end = match length {
+        Some(length) if length < 0 => {
+            return Err(raise(ErrorKind::DataException, "negative substring length not allowed"));
+        }
+        Some(length) => start + length,
+        None => i64::MAX,
+    };
+    let from = start.max(1);
+    let count = usize::try_from(end.saturating_sub(from)).unwrap_or(0);
+    Ok(text.chars().skip((from - 1) as usize).take(count).collect())
+}
+
+const SUBSTRING: &[Overload] = &[
+    Overload {
+        parameters: &[SqlType::Text, SqlType::Integer],
+        returns: TEXT,
+        body: |call| rows(call, |row| substring(text(call, 0, row), number(call, 1, row), None).map(Some)),
+    },
+    Overload {
+        parameters: &[SqlType::Text, SqlType::Integer, SqlType::Integer],
+        returns: TEXT,
+        body: |call| {
+            rows(call, |row| substring(text(call, 0, row), number(call, 1, row), Some(number(call, 2, row))).map(Some))
+        },
+    },
+    Overload {
+        parameters: &[SqlType::Text, SqlType::Text],
+        returns: TEXT,
+        body: |call| {
+            rows(call, |row| {
+                let pattern = text(call, 1, row);
+                let regex = regex::Regex::new(pattern).map_err(|error| {
+                    raise(ErrorKind::InvalidRegularExpression, format!("invalid regular expression: {error}"))
+                })?;
+                // With parentheses the first group, else the whole match.
+                let captures = regex.captures(text(call, 0, row));
+                Ok(captures.and_then(|groups| groups.get(usize::from(groups.len() > 1)).map(|m| m.as_str().to_owned())))
+            })
+        },
+    },
+];
+
+const SPLIT_PART: &[Overload] = &[Overload {
+    parameters: &[SqlType::Text, SqlType::Text, SqlType::Integer],
+    returns: TEXT,
+    body: |call| {
+        rows(call, |row| {
+            let (whole, delimiter, field) = (text(call, 0, row), text(call, 1, row), number(call, 2, row));
+            if field == 0 {
+                return Err(raise(ErrorKind::InvalidParameterValue, "field position must not be zero"));
+            }
+            let at = (field.unsigned_abs() - 1) as usize;
+            let part = match (delimiter.is_empty(), field > 0) {
+                (true, _) => (at == 0).then_some(whole),
+                (false, true) => whole.split(delimiter).nth(at),
+                (false, false) => whole.split(delimiter).collect::<Vec<_>>().into_iter().rev().nth(at),
+            };
+            Ok(Some(part.unwrap_or("").to_owned()))
+        })
+    },
+}];
+
+/// PostgreSQL's reserved words, which an identifier may not be without quotes.
+const RESERVED: &[&str] = &[
+    "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "authorization", "between", "bigint",
+    "binary", "bit", "boolean", "both", "case", "cast", "char", "character", "check", "coalesce", "collate", "collation",
+    "column", "concurrently", "constraint", "create", "cross", "current_catalog", "current_date", "current_role",
+    "current_schema", "current_time", "current_timestamp", "current_user", "dec", "decimal", "default", "deferrable",
+    "desc", "distinct", "do", "else", "end", "except", "exists", "extract", "false", "fetch", "float", "for", "foreign",
+    "freeze", "from", "full", "grant", "greatest", "group", "grouping", "having", "ilike", "in", "initially", "inner",
+    "inout", "int", "integer", "intersect", "interval", "into", "is", "isnull", "join", "lateral", "leading", "least",
+    "left", "like", "limit", "localtime", "localtimestamp", "national", "natural", "nchar", "none", "normalize", "not",
+    "notnull", "null", "nullif", "numeric", "offset", "on", "only", "or", "order", "out", "outer", "overlaps", "overlay",
+    "placing", "position", "precision", "primary", "real", "references", "returning", "right", "row", "select",
+    "session_user", "setof", "similar", "smallint", "some", "substring", "symmetric", "table", "tablesample", "then",
+    "time", "timestamp", "to", "trailing", "treat", "trim", "true", "union", "unique", "user", "using", "values",
+    "varchar", "variadic", "verbose", "when", "where", "window", "with", "xmlattributes",
+];
+
+fn quote_ident(name: &str) -> String {
+    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        && RESERVED.binary_search(&name).is_err();
+    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+fn quote_literal(value: &str) -> String {
+    let quoted = value.replace('\'', "''");
+    if quoted.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
+}
+
+const QUOTE_IDENT: &[Overload] = &[Overload {
+    parameters: &[SqlType::Text],
+    returns: TEXT,
+    body: |call| rows(call, |row| Ok(Some(quote_ident(text(call, 0, row))))),
+}];
+
+const QUOTE_LITERAL: &[Overload] = &[Overload {
+    parameters: &[SqlType::Text],
+    returns: TEXT,
+    body: |call| rows(call, |row| Ok(Some(quote_literal(text(call, 0, row))))),
+}];
+
+const QUOTE_NULLABLE: &[Overload] = &[Overload {
+    parameters: &[SqlType::Text],
+    returns: TEXT,
+    body: |call| {
+        let mut builder = StringViewBuilder::with_capacity(call.rows);
+        for row in 0..call.rows {
+            let value = call.args[0].is_valid(row).then(|| quote_literal(text(call, 0, row)));
+            builder.append_value(value.as_deref().unwrap_or("NULL"));
+        }
+        Ok(Arc::new(builder.finish()))
+    },
+}];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Concat,
+    ConcatWs,
+    Format,
+}
+
+/// A function of any number of arguments of any type, which it sees as texts.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Variadic {
+    name: &'static str,
+    kind: Kind,
+    signature: Signature,
+}
+
+impl Variadic {
+    fn new(name: &'static str, kind: Kind) -> Self {
+        let any = TypeSignature::VariadicAny;
+        Self { name, kind, signature: Signature::new(any, Volatility::Stable) }
+    }
+}
+
+impl ScalarUDFImpl for Variadic {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8View)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let all_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let rows = if all_constant { 1 } else { args.number_rows };
+        let texts = args
+            .args
+            .iter()
+            .zip(&args.arg_fields)
+            .map(|(arg, field)| output_text(&arg.to_array(rows)?, field))
+            .collect::<Result<Vec<_>>>()?;
+        let value = |at: usize, row: usize| -> Option<&str> {
+            let texts = texts.get(at)?.as_string_view();
+            texts.is_valid(row).then(|| texts.value(row))
+        };
+        let mut builder = StringViewBuilder::with_capacity(rows);
+        for row in 0..rows {
+            let cells = |from: usize| (from..texts.len()).map(move |at| value(at, row));
+            match self.kind {
+                Kind::Concat => builder.append_value(cells(0).flatten().collect::<String>()),
+                Kind::ConcatWs => builder.append_option(
+                    value(0, row).map(|separator| cells(1).flatten().collect::<Vec<_>>().join(separator)),
+                ),
+                Kind::Format => builder.append_option(
+                    value(0, row).map(|pattern| format(pattern, &cells(1).collect::<Vec<_>>())).transpose()?,
+                ),
+            }
+        }
+        let result: ArrayRef = Arc::new(builder.finish());
+        if all_constant {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?));
+        }
+        Ok(ColumnarValue::Array(result))
+    }
+}
+
+/// Values as their types' output functions write them: a boolean is `t`, not `true`.
+fn output_text(array: &ArrayRef, field: &arrow::datatypes::Field) -> Result<ArrayRef> {
+    match SqlType::of_field(field) {
+        Some(SqlType::Boolean) if *array.data_type() == DataType::Boolean => {
+            let bits = array.as_boolean();
+            let mut builder = StringViewBuilder::with_capacity(bits.len());
+            for bit in bits {
+                builder.append_option(bit.map(|bit| if bit { "t" } else { "f" }));
+            }
+            Ok(Arc::new(builder.finish()))
+        }
+        Some(from) => convert(array, from, SqlType::Text, Coercion::Explicit, &Zone::UTC),
+        None => Ok(arrow::compute::cast(array, &DataType::Utf8View)?),
+    }
+}
+
+fn bad_format(message: &str) -> DataFusionError {
+    raise(ErrorKind::InvalidParameterValue, message)
+}
+
+/// PostgreSQL's `format`: `%s`, `%I`, `%L`, `%%`, with `n$` positions, `-` and a width.
+fn format(pattern: &str, args: &[Option<&str>]) -> Result<String> {
+    let mut out = String::with_capacity(pattern.len());
+    let mut next = 0;
+    let mut characters = pattern.chars().peekable();
+    while let Some(character) = characters.next() {
+        if character != '%' {
+            out.push(character);
+            continue;
+        }
+        if characters.next_if_eq(&'%').is_some() {
+            out.push('%');
+            continue;
+        }
+        let mut digits = String::new();
+        let mut left = false;
+        let mut at = None;
+        let conversion = loop {
+            match characters.next() {
+                None => return Err(bad_format("unterminated format() type specifier")),
+                Some('$') => {
+                    let position: usize = digits.parse().unwrap_or(0);
+                    if position == 0 {
+                        return Err(bad_format("format specifies argument 0, but arguments are numbered from 1"));
+                    }
+                    at = Some(position - 1);
+                    digits.clear();
+                }
+                Some('-') => left = true,
+                Some(digit @ '0'..='9') => digits.push(digit),
+                Some(other) => break other,
+            }
+        };
+        let at = at.unwrap_or(next);
+        next = at + 1;
+        let arg = *args.get(at).ok_or_else(|| bad_format("too few arguments for format()"))?;
+        let value = match conversion {
+            's' => arg.unwrap_or("").to_owned(),
+            'I' => quote_ident(arg.ok_or_else(|| {
+                raise(ErrorKind::InvalidParameterValue, "null values cannot be formatted as an SQL identifier")
+            })?),
+            'L' => arg.map_or_else(|| "NULL".to_owned(), quote_literal),
+            other => return Err(bad_format(&format!("unrecognized format() type specifier \"{other}\""))),
+        };
+        let width = digits.parse::<usize>().unwrap_or(0).min(aerostat_types::VALUE_BYTES_MAX);
+        let padding = " ".repeat(width.saturating_sub(value.chars().count()));
+        let parts = if left { [value, padding] } else { [padding, value] };
+        out.extend(parts);
+    }
+    Ok(out)
 }

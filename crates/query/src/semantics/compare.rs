@@ -62,6 +62,11 @@ fn typed(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) 
         let key = |side: Expr| if is_null(&side) { side } else { Temporal::IntervalOrder.call(vec![side]) };
         return Ok((key(left), key(right)));
     }
+    match (l, r) {
+        (SqlType::Char(_), SqlType::Varchar(_)) => return Ok((left, without_blanks(right, r, zone)?)),
+        (SqlType::Varchar(_), SqlType::Char(_)) => return Ok((without_blanks(left, l, zone)?, right)),
+        _ => {}
+    }
     if l.is_text() && r.is_text() || l.oid() == r.oid() && !matches!(l, SqlType::Numeric { .. }) {
         return Ok((left, right));
     }
@@ -72,6 +77,11 @@ fn typed(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) 
         Some(common) => times((left, l), (right, r), common, zone),
         None => Err(no_operator(type_name(l), &op.to_string(), type_name(r))),
     }
+}
+
+/// A varchar beside a `char(n)` compares as one: its trailing blanks do not count.
+fn without_blanks(expr: Expr, from: SqlType, zone: &Zone) -> Result<Expr> {
+    cast::resolve(expr, &from.field("", true), &Arc::new(SqlType::Char(u32::MAX).field("", true)), zone)
 }
 
 fn is_null(expr: &Expr) -> bool {

@@ -11,6 +11,8 @@
 //! | `(a, b) IN ((1, 2), …)` | `(a, b) = (1, 2) OR …` |
 //! | `t AT TIME ZONE z` | `timezone(z, t)` |
 //! | `x COLLATE "C"` | `x` |
+//! | `@ x`, `~ x`, `\|/ x`, `\|\|/ x` | `abs(x)`, `bitwise_not(x)`, `sqrt(x)`, `cbrt(x)` |
+//! | `1e308`, which no numeric of 38 digits holds | `'1e308'::float8` |
 //! | `x OPERATOR(pg_catalog.~) y` | `x ~ y` |
 //!
 //! A literal stays bare where its position gives it a meaning of its own:
@@ -93,16 +95,35 @@ impl VisitorMut for Rewriter {
 fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
     match expr {
         Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
-            if let Some(data_type) = literal_type("", digits)? {
+            if !fits_numeric(digits) {
+                let text = text_value(digits.clone());
+                *expr = cast(text, DataType::Float8);
+            } else if let Some(data_type) = literal_type("", digits)? {
                 wrap(expr, data_type);
             }
         }
-        Expr::Cast { expr: inner, data_type: DataType::Int4(None) | DataType::Int8(None), .. } if is_wrapped(inner) => {
+        Expr::Cast { expr: inner, data_type, .. } if is_wrapped(inner) && matches!(&**inner, Expr::Cast { data_type: wrapped, .. } if wrapped == data_type) => {
             // A literal that was wrapped before, visited again.
             let inner = std::mem::replace(inner, Box::new(null()));
             *expr = *inner;
         }
         Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } if is_wrapped(inner) => negate(expr)?,
+        Expr::UnaryOp { op, expr: operand } => {
+            let name = match op {
+                UnaryOperator::Not => {
+                    if let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(_), .. }) = &**operand {
+                        wrap(operand, DataType::Boolean);
+                    }
+                    return Ok(());
+                }
+                UnaryOperator::BitwiseNot => "bitwise_not",
+                UnaryOperator::PGAbs => "abs",
+                UnaryOperator::PGSquareRoot => "sqrt",
+                UnaryOperator::PGCubeRoot => "cbrt",
+                _ => return Ok(()),
+            };
+            *expr = call(name, vec![std::mem::replace(&mut **operand, null())]);
+        }
         Expr::Interval(interval) => {
             if let Some(text) = interval_text(interval) {
                 *expr = cast(text_value(text), DataType::Interval { fields: None, precision: None });
@@ -158,6 +179,21 @@ fn literal_type(sign: &str, digits: &str) -> Result<Option<DataType>, SqlError> 
         return Err(SqlError::new(ErrorKind::FeatureNotSupported, message).with_hint("The largest precision is 38."));
     }
     Ok(Some(DataType::Numeric(ExactNumberInfo::PrecisionAndScale(significant as u64, 0))))
+}
+
+/// Whether a number with a point or an exponent has at most 38 digits.
+fn fits_numeric(digits: &str) -> bool {
+    let (mantissa, exponent) = match digits.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().unwrap_or(i64::MAX)),
+        None => (digits, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    if !digits.contains(['.', 'e', 'E']) {
+        return true;
+    }
+    let before = (whole.trim_start_matches('0').len() as i64).saturating_add(exponent).max(0);
+    let after = (fraction.len() as i64).saturating_sub(exponent).max(0);
+    before.saturating_add(after) <= DIGITS_MAX as i64
 }
 
 fn null() -> Expr {

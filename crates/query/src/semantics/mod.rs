@@ -7,7 +7,7 @@
 //! sqlparser AST ──type_literals──▶ SqlToRel ──────────▶ analyzer ──────────────▶ optimizer
 //!                 1 → integer      expr_planners():      before_type_coercion()
 //!                 row comparisons  operators by type     TypeCoercion (DataFusion)
-//!                 interval '…'     type_planner()        after_type_coercion()
+//!                 interval '…'     type_planner()        after_type_coercion()  optimizer_rules() last
 //! ```
 //!
 //! * A `Utf8` *literal* is PostgreSQL's `unknown`: it takes the type its
@@ -21,6 +21,7 @@
 //! Left to others: names of output columns, catalogue casts (`regclass`), DML.
 
 mod compare;
+mod guard;
 mod literals;
 mod operand;
 mod operator;
@@ -28,7 +29,7 @@ mod pattern;
 mod planner;
 mod rule;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod types;
 
 use std::sync::Arc;
@@ -39,7 +40,7 @@ use datafusion::common::DataFusionError;
 use datafusion::logical_expr::Operator;
 use datafusion::logical_expr::planner::{ExprPlanner, TypePlanner};
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
-use datafusion::optimizer::{Analyzer, AnalyzerRule};
+use datafusion::optimizer::{Analyzer, AnalyzerRule, OptimizerRule};
 
 pub use literals::type_literals;
 pub(crate) use operand::{Operand, literal_as, operand};
@@ -70,6 +71,11 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         }
     }
     rules
+}
+
+/// Rules that stand after all of DataFusion's optimizer rules.
+pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    vec![Arc::new(guard::GuardFallible)]
 }
 
 /// SQL type names to Arrow fields.

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::operator;
 use crate::functions::cast::Zone;
-use crate::functions::{datetime, math};
+use crate::functions::{datetime, math, strings};
 
 /// Resolves operators by PostgreSQL's rules.
 #[derive(Debug)]
@@ -30,6 +30,10 @@ impl ExprPlanner for PostgresOperators {
         };
         // Literals of timestamptz wait for the session's zone.
         Ok(PlannerResult::Planned(operator::resolve(known, left, right, schema, &Zone::UNSETTLED)?))
+    }
+
+    fn plan_substring(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction::new_udf(strings::substring_function(), args))))
     }
 
     fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {

@@ -32,8 +32,9 @@ pub(crate) fn context() -> SessionContext {
         .with_analyzer_rules(super::analyzer_rules())
         .with_expr_planners(planners)
         .with_type_planner(super::type_planner())
+        .with_optimizer_rule(Arc::clone(&super::optimizer_rules()[0]))
         .build();
-    crate::functions::register(&mut state).unwrap();
+    crate::functions::register(&mut state);
     let context = SessionContext::new_with_state(state);
     let columns: Vec<(Field, ArrayRef)> = vec![
         (SqlType::Integer.field("i", true), Arc::new(Int32Array::from(vec![Some(1), Some(2), None, Some(2_000_000_000)]))),

@@ -48,13 +48,22 @@ fn field_of(sql_type: &AstType) -> std::result::Result<FieldRef, SqlError> {
         return Ok(Arc::new(field.with_metadata([(SQL_TYPE_KEY.to_owned(), name)].into())));
     }
     let ty = sql_type_of(sql_type)?;
-    let name = match sql_type {
+    let any = match sql_type {
         AstType::Numeric(ExactNumberInfo::None)
         | AstType::Decimal(ExactNumberInfo::None)
-        | AstType::Dec(ExactNumberInfo::None) => ANY_NUMERIC.to_owned(),
-        _ => ty.to_string(),
+        | AstType::Dec(ExactNumberInfo::None) => true,
+        AstType::Custom(_, modifiers) => matches!(ty, SqlType::Numeric { .. }) && modifiers.is_empty(),
+        _ => false,
     };
-    Ok(Arc::new(Field::new("", ty.arrow(), true).with_metadata([(SQL_TYPE_KEY.to_owned(), name)].into())))
+    let field = Field::new("", ty.arrow(), true);
+    // VALUES wants the same metadata in every row, so it is there only where it
+    // says something. A cast without metadata would keep its argument's, so
+    // texts always say what they are.
+    Ok(Arc::new(match ty {
+        _ if any => field.with_metadata([(SQL_TYPE_KEY.to_owned(), ANY_NUMERIC.to_owned())].into()),
+        _ if ty.is_text() => field.with_metadata([(SQL_TYPE_KEY.to_owned(), ty.to_string())].into()),
+        _ => field,
+    }))
 }
 
 /// The types whose values are catalogue numbers. Their fields are `Int32` and

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aerostat_workload::drive::pg::{PgConnect, Protocol};
 use aerostat_workload::drive::{self, Arrivals, Goal, Mode, Observer, Options, QueryName, Report, Sample, Selection};
-use aerostat_workload::ssb::queries::QUERIES;
+use aerostat_workload::ssb::queries::{QUERIES, Query};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 
@@ -18,6 +18,9 @@ use super::{Target, block_on, connect};
 pub(crate) enum BenchCommand {
     /// The 13 queries of the Star Schema Benchmark, by many tenants' users at once
     Ssb(BenchArguments),
+    /// The texts of SSB's queries as JSON, for other programs to run
+    #[command(hide = true)]
+    Queries,
 }
 
 /// How to measure.
@@ -84,7 +87,11 @@ impl Observer for Unwatched {
 /// # Errors
 /// When the load cannot be driven; queries that fail are part of the report.
 pub(crate) fn run(what: BenchCommand) -> Result<()> {
-    let BenchCommand::Ssb(arguments) = what;
+    let BenchCommand::Ssb(arguments) = what else {
+        let entry = |query: &Query| serde_json::json!({ "id": query.id, "sql": query.sql });
+        let queries: Vec<_> = QUERIES.iter().map(entry).collect();
+        return crate::print(&serde_json::to_string_pretty(&queries)?);
+    };
     let report = block_on(measure_ssb(&arguments))?;
     if let Some(file) = &arguments.json {
         let json = serde_json::to_vec_pretty(&report).context("the report is no JSON")?;

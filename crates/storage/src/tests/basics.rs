@@ -247,3 +247,56 @@ fn a_key_that_changes_often_keeps_one_version_per_snapshot() {
     assert_eq!(table.statistics().segments, 1);
     assert_eq!(table.statistics().rows, 1);
 }
+
+/// All versions of a key stay in one segment; when no more fit, that is an error
+/// until a snapshot is dropped.
+#[test]
+fn versions_of_a_key_stay_together_and_may_crowd() {
+    let table = tiny_table();
+    let text = |n: i64| Some(format!("{n:01000}"));
+    load(
+        &table,
+        &(0..9).map(|key| (key, 0, text(0))).collect::<Vec<_>>(),
+    );
+    let mut pinned = vec![table.store().txns().snapshot()];
+    let mut update = |n: i64| {
+        let txn = table.store().txns().begin();
+        let view = table.view(txn.snapshot().clone());
+        let id = view.lookup(KeyRef(&key(&table, 5))).unwrap();
+        view.update(&txn, &[id], &batch(&table, &[(5, n, text(n))]))?;
+        txn.commit().unwrap();
+        pinned.push(table.store().txns().snapshot());
+        for (n, snapshot) in (0..).zip(&pinned) {
+            let view = table.view(snapshot.clone());
+            let id = view
+                .lookup(KeyRef(&key(&table, 5)))
+                .expect("every snapshot finds its version");
+            assert_eq!(
+                rows_of(&view.fetch(&[id], &[0, 1, 2]).unwrap()),
+                [(5, n, text(n))]
+            );
+        }
+        Ok::<_, StorageError>(())
+    };
+    let crowded = (1..100).find_map(|n| update(n).err().map(|error| (n, error)));
+    let Some((versions, StorageError::KeyCrowded { .. })) = crowded else {
+        panic!("{crowded:?}")
+    };
+    assert!(
+        versions > 30,
+        "{versions} versions of 1 kB in an arena of 48 kB"
+    );
+    assert!(table.statistics().segments > 1);
+    pinned.clear();
+    load(&table, &[(9, 0, text(0))]);
+    let txn = table.store().txns().begin();
+    let view = table.view(txn.snapshot().clone());
+    let id = view.lookup(KeyRef(&key(&table, 5))).unwrap();
+    assert_eq!(
+        view.update(&txn, &[id], &batch(&table, &[(5, -1, None)]))
+            .unwrap(),
+        1
+    );
+    txn.commit().unwrap();
+    assert_eq!(now(&table)[5], (5, -1, None));
+}

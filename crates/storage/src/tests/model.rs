@@ -261,7 +261,7 @@ fn check(view: &TableView, expected: &State) {
 
 proptest! {
     // Failing inputs are shrunk and printed with their seed; nothing is kept on disk.
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_table_is_a_map_of_states(

@@ -128,6 +128,69 @@ fn of_concurrent_inserts_of_a_key_one_wins() {
     assert_eq!(now(&table).len(), keys as usize);
 }
 
+/// Segments fill up and are rewritten while others wait for their latch: no row
+/// goes to a segment that is retired by then.
+#[test]
+fn concurrent_inserts_lose_no_row() {
+    let table = tiny_table();
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let table = &table;
+            scope.spawn(move || {
+                for round in 0..100 {
+                    let rows = |part: i32| -> Vec<Row> {
+                        let keys = (0..20).map(|at| at * 1_000 + round * 8 + part);
+                        keys.map(|key| (key, 0, Some(format!("{key:0100}"))))
+                            .collect()
+                    };
+                    load(table, &rows(thread));
+                    // Rolled back, so that segments which are not full are rewritten too.
+                    let txn = table.store().txns().begin();
+                    table
+                        .insert(&txn, &batch(table, &rows(thread + 4)))
+                        .unwrap();
+                }
+            });
+        }
+    });
+    let found: Vec<i32> = now(&table).into_iter().map(|row| row.0).collect();
+    let expected: Vec<i32> = (0..20_000)
+        .filter(|key| key % 1_000 < 800 && key % 8 < 4)
+        .collect();
+    assert_eq!(found, expected);
+}
+
+/// A key whose row another transaction has ended is that one's to decide.
+#[test]
+fn an_insert_waits_for_an_unfinished_delete() {
+    for commits in [true, false] {
+        let table = tiny_table();
+        load(&table, &[(1, 0, None)]);
+        let deleter = table.store().txns().begin();
+        let view = table.view(deleter.snapshot().clone());
+        let id = view.lookup(KeyRef(&key(&table, 1))).unwrap();
+        assert_eq!(view.delete(&deleter, &[id]).unwrap(), 1);
+        let inserted = thread::scope(|scope| {
+            let insert = scope.spawn(|| {
+                let txn = table.store().txns().begin();
+                let result = table.insert(&txn, &batch(&table, &[(1, 1, None)]));
+                txn.commit().unwrap();
+                result
+            });
+            // Long enough for an insert that does not wait to go wrong.
+            thread::sleep(std::time::Duration::from_millis(20));
+            if commits {
+                deleter.commit().map(drop).unwrap()
+            } else {
+                deleter.rollback()
+            }
+            insert.join().unwrap()
+        });
+        assert_eq!(inserted.is_ok(), commits, "{inserted:?}");
+        assert_eq!(now(&table), [(1, i64::from(commits), None)]);
+    }
+}
+
 /// Two transactions that insert each other's key: one gives way.
 #[test]
 fn keys_held_in_a_circle_are_a_deadlock() {

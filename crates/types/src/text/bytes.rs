@@ -49,7 +49,10 @@ fn hex_digit(hex: &str, at: usize) -> Result<u8, TextError> {
     match (byte as char).to_digit(16) {
         Some(digit) => Ok(digit as u8),
         None => {
-            let character = hex.get(at..).and_then(|rest| rest.chars().next()).unwrap_or('\u{fffd}');
+            let character = hex
+                .get(at..)
+                .and_then(|rest| rest.chars().next())
+                .unwrap_or('\u{fffd}');
             let message = format!("invalid hexadecimal digit: \"{character}\"");
             Err(TextError::new(ErrorKind::InvalidParameterValue, message))
         }
@@ -57,7 +60,12 @@ fn hex_digit(hex: &str, at: usize) -> Result<u8, TextError> {
 }
 
 fn parse_escaped(text: &str, bytes: &mut Vec<u8>) -> Result<(), TextError> {
-    let invalid = || TextError::new(ErrorKind::InvalidTextRepresentation, "invalid input syntax for type bytea");
+    let invalid = || {
+        TextError::new(
+            ErrorKind::InvalidTextRepresentation,
+            "invalid input syntax for type bytea",
+        )
+    };
     let mut rest = text.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
         if first != b'\\' {
@@ -108,7 +116,9 @@ pub fn parse_uuid(text: &str) -> Result<[u8; 16], TextError> {
         let mut rest = inner.as_bytes();
         let mut uuid = [0; 16];
         for (at, byte) in uuid.iter_mut().enumerate() {
-            let [high, low, tail @ ..] = rest else { return None };
+            let [high, low, tail @ ..] = rest else {
+                return None;
+            };
             let digit = |b: u8| (b as char).to_digit(16);
             *byte = (digit(*high)? << 4 | digit(*low)?) as u8;
             rest = tail;

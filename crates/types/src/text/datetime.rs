@@ -9,7 +9,7 @@ use super::{
     format_int, put_ascii, trim,
 };
 use crate::ErrorKind;
-use decode::{Decoded, DecodeError, Goal, Zone, decode};
+use decode::{DecodeError, Decoded, Goal, Zone, decode};
 
 pub(super) const SECOND_MICROS: i64 = 1_000_000;
 pub(super) const MINUTE_MICROS: i64 = 60 * SECOND_MICROS;
@@ -35,15 +35,20 @@ fn refused(error: DecodeError, type_name: &str, text: &str) -> TextError {
     let overflow = |message: String| TextError::new(ErrorKind::DatetimeFieldOverflow, message);
     match error {
         DecodeError::Syntax => {
-            let message = format!("invalid input syntax for type {type_name}: \"{}\"", super::quoted(text));
+            let message = format!(
+                "invalid input syntax for type {type_name}: \"{}\"",
+                super::quoted(text)
+            );
             TextError::new(ErrorKind::InvalidDatetimeFormat, message)
         }
-        DecodeError::Field => {
-            overflow(format!("date/time field value out of range: \"{}\"", super::quoted(text)))
-        }
-        DecodeError::ZoneDisplacement => {
-            overflow(format!("time zone displacement out of range: \"{}\"", super::quoted(text)))
-        }
+        DecodeError::Field => overflow(format!(
+            "date/time field value out of range: \"{}\"",
+            super::quoted(text)
+        )),
+        DecodeError::ZoneDisplacement => overflow(format!(
+            "time zone displacement out of range: \"{}\"",
+            super::quoted(text)
+        )),
         DecodeError::Unsupported => TextError::unsupported(type_name, trim(text)),
     }
 }
@@ -92,7 +97,8 @@ pub fn parse_timestamp(text: &str) -> Result<i64, TextError> {
     {
         return Ok(days * DAY_MICROS + micros);
     }
-    let decoded = decode(text, Goal::Timestamp).map_err(|error| refused(error, "timestamp", text))?;
+    let decoded =
+        decode(text, Goal::Timestamp).map_err(|error| refused(error, "timestamp", text))?;
     local_micros(&decoded).ok_or_else(|| out_of_range("timestamp", text))
 }
 
@@ -103,7 +109,8 @@ pub fn parse_timestamp(text: &str) -> Result<i64, TextError> {
 /// As [`parse_date`]; `InvalidParameterValue` for a zone that is not there.
 pub fn parse_timestamptz(text: &str, zones: &impl ZoneOffsets) -> Result<i64, TextError> {
     let type_name = "timestamp with time zone";
-    let decoded = decode(text, Goal::TimestampTz).map_err(|error| refused(error, type_name, text))?;
+    let decoded =
+        decode(text, Goal::TimestampTz).map_err(|error| refused(error, type_name, text))?;
     let local = local_micros(&decoded).ok_or_else(|| out_of_range("timestamp", text))?;
     let offset_seconds = match decoded.zone {
         None => zones.session(local),
@@ -122,7 +129,10 @@ fn local_micros(decoded: &Decoded<'_>) -> Option<i64> {
     if decoded.days < DATE_MIN_DAYS {
         return None;
     }
-    decoded.days.checked_mul(DAY_MICROS)?.checked_add(decoded.micros)
+    decoded
+        .days
+        .checked_mul(DAY_MICROS)?
+        .checked_add(decoded.micros)
 }
 
 /// Two digits below 100.
@@ -142,7 +152,8 @@ fn fast_date(text: &[u8]) -> Option<(i64, &[u8])> {
     let year = two(&date[..2])? * 100 + two(&date[2..4])?;
     let month = two(&date[5..7])? as u32;
     let day = two(&date[8..])? as u32;
-    let valid = year > 0 && (1..=12).contains(&month) && day > 0 && day <= days_in_month(year, month);
+    let valid =
+        year > 0 && (1..=12).contains(&month) && day > 0 && day <= days_in_month(year, month);
     valid.then(|| (days_from_civil(year, month, day), rest))
 }
 
@@ -162,7 +173,9 @@ fn fast_time(text: &[u8]) -> Option<(i64, &[u8])> {
         if count > 6 {
             return None;
         }
-        let fraction = digits[..count].iter().fold(0, |sum, b| sum * 10 + i64::from(b - b'0'));
+        let fraction = digits[..count]
+            .iter()
+            .fold(0, |sum, b| sum * 10 + i64::from(b - b'0'));
         micros += fraction * 10i64.pow(6 - count as u32);
         rest = &digits[count..];
     }

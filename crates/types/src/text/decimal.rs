@@ -12,7 +12,9 @@ const EXPONENT_MAX: i64 = 1 << 20;
 /// `InvalidTextRepresentation`, `NumericValueOutOfRange`; `FeatureNotSupported` for NaN and infinity.
 pub fn parse_numeric(text: &str, precision: u8, scale: i8) -> Result<i128, TextError> {
     let parsed = scan(text.as_bytes()).ok_or_else(|| not_a_number(text))?;
-    let limit = 10i128.checked_pow(u32::from(precision)).unwrap_or(i128::MAX);
+    let limit = 10i128
+        .checked_pow(u32::from(precision))
+        .unwrap_or(i128::MAX);
     parsed
         .units(i64::from(scale))
         .filter(|units| units.unsigned_abs() < limit.unsigned_abs())
@@ -22,7 +24,10 @@ pub fn parse_numeric(text: &str, precision: u8, scale: i8) -> Result<i128, TextE
 fn not_a_number(text: &str) -> TextError {
     let word = trim(text);
     let unsigned = word.trim_start_matches(['+', '-']);
-    if ["nan", "infinity", "inf"].iter().any(|special| unsigned.eq_ignore_ascii_case(special)) {
+    if ["nan", "infinity", "inf"]
+        .iter()
+        .any(|special| unsigned.eq_ignore_ascii_case(special))
+    {
         return TextError::unsupported("numeric", word);
     }
     TextError::invalid("numeric", text)
@@ -31,7 +36,11 @@ fn not_a_number(text: &str) -> TextError {
 fn overflow(precision: u8, scale: i8) -> TextError {
     let mut error = TextError::new(ErrorKind::NumericValueOutOfRange, "numeric field overflow");
     let digits = i32::from(precision) - i32::from(scale);
-    let bound = if digits == 0 { "1".to_owned() } else { format!("10^{digits}") };
+    let bound = if digits == 0 {
+        "1".to_owned()
+    } else {
+        format!("10^{digits}")
+    };
     error.detail = Some(format!(
         "A field with precision {precision}, scale {scale} must round to an absolute value less than {bound}."
     ));
@@ -79,13 +88,22 @@ fn scan(bytes: &[u8]) -> Option<Numeral<'_>> {
         exponent = if down { -exponent } else { exponent };
         rest = &rest[count..];
     }
-    rest.iter().all(|&b| is_blank(b)).then_some(Numeral { negative, whole, fraction, exponent })
+    rest.iter().all(|&b| is_blank(b)).then_some(Numeral {
+        negative,
+        whole,
+        fraction,
+        exponent,
+    })
 }
 
 impl Numeral<'_> {
     /// The value in units of 10^-scale; `None` when it does not fit 128 bits.
     fn units(&self, scale: i64) -> Option<i128> {
-        let all = self.whole.iter().chain(self.fraction).map(|b| i128::from(b - b'0'));
+        let all = self
+            .whole
+            .iter()
+            .chain(self.fraction)
+            .map(|b| i128::from(b - b'0'));
         let count = (self.whole.len() + self.fraction.len()) as i64;
         // Digits that stay before the point of the scaled value.
         let kept = self.whole.len() as i64 + self.exponent + scale;
@@ -97,7 +115,12 @@ impl Numeral<'_> {
             let zeros = u32::try_from(kept - count).ok()?;
             units = units.checked_mul(10i128.checked_pow(zeros)?)?;
         }
-        if (0..count).contains(&kept) && all.clone().nth(kept as usize).is_some_and(|digit| digit >= 5) {
+        if (0..count).contains(&kept)
+            && all
+                .clone()
+                .nth(kept as usize)
+                .is_some_and(|digit| digit >= 5)
+        {
             units = units.checked_add(1)?;
         }
         Some(if self.negative { -units } else { units })

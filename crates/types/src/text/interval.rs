@@ -52,11 +52,17 @@ pub fn parse_interval(text: &str) -> Result<Interval, TextError> {
     };
     result.map_err(|refused| match refused {
         Syntax => {
-            let message = format!("invalid input syntax for type interval: \"{}\"", super::quoted(text));
+            let message = format!(
+                "invalid input syntax for type interval: \"{}\"",
+                super::quoted(text)
+            );
             TextError::new(ErrorKind::InvalidDatetimeFormat, message)
         }
         Range => {
-            let message = format!("interval field value out of range: \"{}\"", super::quoted(text));
+            let message = format!(
+                "interval field value out of range: \"{}\"",
+                super::quoted(text)
+            );
             TextError::new(ErrorKind::DatetimeFieldOverflow, message)
         }
     })
@@ -70,22 +76,60 @@ enum Unit {
 }
 
 const UNITS: [(&[&str], Unit); 12] = [
-    (&["us", "usec", "usecs", "usecond", "useconds", "microsecond", "microseconds", "microsecon"], Unit::Micros(1)),
-    (&["ms", "msec", "msecs", "msecond", "mseconds", "millisecond", "milliseconds", "millisecon"], Unit::Micros(1000)),
-    (&["s", "sec", "secs", "second", "seconds"], Unit::Micros(SECOND_MICROS)),
-    (&["m", "min", "mins", "minute", "minutes"], Unit::Micros(MINUTE_MICROS)),
-    (&["h", "hr", "hrs", "hour", "hours"], Unit::Micros(HOUR_MICROS)),
+    (
+        &[
+            "us",
+            "usec",
+            "usecs",
+            "usecond",
+            "useconds",
+            "microsecond",
+            "microseconds",
+            "microsecon",
+        ],
+        Unit::Micros(1),
+    ),
+    (
+        &[
+            "ms",
+            "msec",
+            "msecs",
+            "msecond",
+            "mseconds",
+            "millisecond",
+            "milliseconds",
+            "millisecon",
+        ],
+        Unit::Micros(1000),
+    ),
+    (
+        &["s", "sec", "secs", "second", "seconds"],
+        Unit::Micros(SECOND_MICROS),
+    ),
+    (
+        &["m", "min", "mins", "minute", "minutes"],
+        Unit::Micros(MINUTE_MICROS),
+    ),
+    (
+        &["h", "hr", "hrs", "hour", "hours"],
+        Unit::Micros(HOUR_MICROS),
+    ),
     (&["d", "day", "days"], Unit::Days(1)),
     (&["w", "week", "weeks"], Unit::Days(7)),
     (&["mon", "mons", "month", "months"], Unit::Months(1)),
     (&["y", "yr", "yrs", "year", "years"], Unit::Months(12)),
     (&["dec", "decs", "decade", "decades"], Unit::Months(120)),
     (&["c", "cent", "century", "centuries"], Unit::Months(1200)),
-    (&["mil", "mils", "millennium", "millennia"], Unit::Months(12_000)),
+    (
+        &["mil", "mils", "millennium", "millennia"],
+        Unit::Months(12_000),
+    ),
 ];
 
 fn unit(word: &str) -> Option<Unit> {
-    let found = UNITS.iter().find(|(names, _)| names.iter().any(|name| word.eq_ignore_ascii_case(name)));
+    let found = UNITS
+        .iter()
+        .find(|(names, _)| names.iter().any(|name| word.eq_ignore_ascii_case(name)));
     found.map(|&(_, unit)| unit)
 }
 
@@ -94,13 +138,19 @@ fn unit(word: &str) -> Option<Unit> {
 struct Given(u16);
 
 impl Given {
-    const CLOCK: [Unit; 3] =
-        [Unit::Micros(HOUR_MICROS), Unit::Micros(MINUTE_MICROS), Unit::Micros(SECOND_MICROS)];
+    const CLOCK: [Unit; 3] = [
+        Unit::Micros(HOUR_MICROS),
+        Unit::Micros(MINUTE_MICROS),
+        Unit::Micros(SECOND_MICROS),
+    ];
     const YEAR_MONTH: [Unit; 2] = [Unit::Months(12), Unit::Months(1)];
 
     fn add(&mut self, units: &[Unit]) -> Result<(), Refused> {
         for unit in units {
-            let bit = UNITS.iter().position(|(_, known)| known == unit).map_or(0, |at| 1 << at);
+            let bit = UNITS
+                .iter()
+                .position(|(_, known)| known == unit)
+                .map_or(0, |at| 1 << at);
             if self.0 & bit != 0 {
                 return Err(Syntax);
             }
@@ -131,9 +181,21 @@ impl Amount {
         if whole.is_empty() && fraction.is_empty() || !numeric(whole) || !numeric(fraction) {
             return Err(Syntax);
         }
-        let whole = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| Range)? };
-        let fraction = if fraction.is_empty() { 0.0 } else { format!("0.{fraction}").parse().map_err(|_| Syntax)? };
-        Ok(Self { negative, whole, fraction })
+        let whole = if whole.is_empty() {
+            0
+        } else {
+            whole.parse().map_err(|_| Range)?
+        };
+        let fraction = if fraction.is_empty() {
+            0.0
+        } else {
+            format!("0.{fraction}").parse().map_err(|_| Syntax)?
+        };
+        Ok(Self {
+            negative,
+            whole,
+            fraction,
+        })
     }
 
     fn sign(self) -> i64 {
@@ -214,7 +276,9 @@ enum Token<'a> {
 
 fn tokens(text: &str) -> Result<Vec<Token<'_>>, Refused> {
     let bytes = text.as_bytes();
-    let run = |from: usize, accept: &dyn Fn(u8) -> bool| from + bytes[from..].iter().take_while(|&&b| accept(b)).count();
+    let run = |from: usize, accept: &dyn Fn(u8) -> bool| {
+        from + bytes[from..].iter().take_while(|&&b| accept(b)).count()
+    };
     let mut tokens = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
@@ -222,9 +286,12 @@ fn tokens(text: &str) -> Result<Vec<Token<'_>>, Refused> {
         match bytes[at] {
             b if is_blank(b) || matches!(b, b'@' | b',') => at += 1,
             b'0'..=b'9' | b'+' | b'-' | b'.' => {
-                at = run(start + 1, &|b| b.is_ascii_digit() || matches!(b, b'.' | b':'));
+                at = run(start + 1, &|b| {
+                    b.is_ascii_digit() || matches!(b, b'.' | b':')
+                });
                 // "1-2" is years and months; "1 -2" is not.
-                if bytes.get(at) == Some(&b'-') && bytes.get(at + 1).is_some_and(u8::is_ascii_digit) {
+                if bytes.get(at) == Some(&b'-') && bytes.get(at + 1).is_some_and(u8::is_ascii_digit)
+                {
                     at = run(at + 1, &|b| b.is_ascii_digit());
                 }
                 tokens.push(Token::Number(&text[start..at]));
@@ -322,7 +389,10 @@ fn clock(text: &str) -> Result<i64, Refused> {
     let below_hours = minutes * MINUTE_MICROS
         + seconds.whole * SECOND_MICROS
         + (seconds.fraction * SECOND_MICROS as f64).round_ties_even() as i64;
-    let total = hours.checked_mul(HOUR_MICROS).and_then(|h| h.checked_add(below_hours)).ok_or(Range)?;
+    let total = hours
+        .checked_mul(HOUR_MICROS)
+        .and_then(|h| h.checked_add(below_hours))
+        .ok_or(Range)?;
     Ok(if negative { -total } else { total })
 }
 
@@ -334,11 +404,17 @@ fn year_month(text: &str) -> Result<i64, Refused> {
         _ => (false, text),
     };
     let (years, months) = body.split_once('-').ok_or(Syntax)?;
-    let (years, months): (i64, i64) = (years.parse().map_err(|_| Syntax)?, months.parse().map_err(|_| Syntax)?);
+    let (years, months): (i64, i64) = (
+        years.parse().map_err(|_| Syntax)?,
+        months.parse().map_err(|_| Syntax)?,
+    );
     if months > 11 {
         return Err(Range);
     }
-    let total = years.checked_mul(12).and_then(|y| y.checked_add(months)).ok_or(Range)?;
+    let total = years
+        .checked_mul(12)
+        .and_then(|y| y.checked_add(months))
+        .ok_or(Range)?;
     Ok(if negative { -total } else { total })
 }
 
@@ -389,7 +465,11 @@ fn iso_date(date: &str, sum: &mut Sum) -> Result<bool, Refused> {
     Ok(true)
 }
 
-fn designated(mut text: &str, sum: &mut Sum, unit: impl Fn(u8) -> Option<Unit>) -> Result<bool, Refused> {
+fn designated(
+    mut text: &str,
+    sum: &mut Sum,
+    unit: impl Fn(u8) -> Option<Unit>,
+) -> Result<bool, Refused> {
     let any = !text.is_empty();
     while !text.is_empty() {
         let end = text.find(|c: char| c.is_ascii_alphabetic()).ok_or(Syntax)?;
@@ -402,7 +482,10 @@ fn designated(mut text: &str, sum: &mut Sum, unit: impl Fn(u8) -> Option<Unit>) 
 
 /// Writes an interval as `1 year 2 mons 3 days 04:05:06.789`.
 pub fn format_interval(value: Interval, out: &mut impl TextSink) {
-    let mut part = Part { first: true, after_negative: false };
+    let mut part = Part {
+        first: true,
+        after_negative: false,
+    };
     part.put(value.months / 12, "year", out);
     part.put(value.months % 12, "mon", out);
     part.put(value.days, "day", out);
@@ -454,8 +537,19 @@ fn put_clock(micros: u64, out: &mut impl TextSink) {
         out.put("0");
     }
     format_int(hours as i64, out);
-    let [minutes, seconds] = [micros_per(MINUTE_MICROS) % 60, micros_per(SECOND_MICROS) % 60].map(|n| n as u8);
-    let digits = [b':', b'0' + minutes / 10, b'0' + minutes % 10, b':', b'0' + seconds / 10, b'0' + seconds % 10];
+    let [minutes, seconds] = [
+        micros_per(MINUTE_MICROS) % 60,
+        micros_per(SECOND_MICROS) % 60,
+    ]
+    .map(|n| n as u8);
+    let digits = [
+        b':',
+        b'0' + minutes / 10,
+        b'0' + minutes % 10,
+        b':',
+        b'0' + seconds / 10,
+        b'0' + seconds % 10,
+    ];
     put_ascii(out, &digits);
     put_fraction((micros % SECOND_MICROS.unsigned_abs()) as i64, out);
 }

@@ -41,12 +41,14 @@ use crate::{ErrorKind, SqlError};
 pub use bytes::{format_bytea, format_uuid, parse_bytea, parse_bytea_into, parse_uuid};
 pub use civil::{civil_from_days, days_from_civil};
 pub use datetime::{
-    ZoneOffsets, format_date, format_time, format_timestamp, format_timestamptz, parse_date, parse_time,
-    parse_timestamp, parse_timestamptz,
+    ZoneOffsets, format_date, format_time, format_timestamp, format_timestamptz, parse_date,
+    parse_time, parse_timestamp, parse_timestamptz,
 };
 pub use decimal::{format_numeric, parse_numeric};
 pub use interval::{Interval, format_interval, parse_interval};
-pub use number::{format_f32, format_f64, format_int, parse_f32, parse_f64, parse_i16, parse_i32, parse_i64};
+pub use number::{
+    format_f32, format_f64, format_int, parse_f32, parse_f64, parse_i16, parse_i32, parse_i64,
+};
 
 /// Why a text is not a value of a type, in PostgreSQL's words.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -67,16 +69,26 @@ const QUOTED_BYTES_MAX: usize = 256;
 
 impl TextError {
     fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), detail: None }
+        Self {
+            kind,
+            message: message.into(),
+            detail: None,
+        }
     }
 
     fn invalid(type_name: &str, text: &str) -> Self {
-        let message = format!("invalid input syntax for type {type_name}: \"{}\"", quoted(text));
+        let message = format!(
+            "invalid input syntax for type {type_name}: \"{}\"",
+            quoted(text)
+        );
         Self::new(ErrorKind::InvalidTextRepresentation, message)
     }
 
     fn out_of_range(type_name: &str, text: &str) -> Self {
-        let message = format!("value \"{}\" is out of range for type {type_name}", quoted(text));
+        let message = format!(
+            "value \"{}\" is out of range for type {type_name}",
+            quoted(text)
+        );
         Self::new(ErrorKind::NumericValueOutOfRange, message)
     }
 
@@ -91,7 +103,10 @@ fn quoted(text: &str) -> &str {
     if text.len() <= QUOTED_BYTES_MAX {
         return text;
     }
-    let end = (0..=QUOTED_BYTES_MAX).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    let end = (0..=QUOTED_BYTES_MAX)
+        .rev()
+        .find(|&at| text.is_char_boundary(at))
+        .unwrap_or(0);
     &text[..end]
 }
 
@@ -153,7 +168,11 @@ fn trim(text: &str) -> &str {
 /// `InvalidTextRepresentation`.
 pub fn parse_bool(text: &str) -> Result<bool, TextError> {
     let word = trim(text);
-    let is_prefix = |whole: &str| whole.get(..word.len()).is_some_and(|prefix| prefix.eq_ignore_ascii_case(word));
+    let is_prefix = |whole: &str| {
+        whole
+            .get(..word.len())
+            .is_some_and(|prefix| prefix.eq_ignore_ascii_case(word))
+    };
     match word.len() {
         0 => Err(TextError::invalid("boolean", text)),
         _ if word == "1" || is_prefix("true") || is_prefix("yes") => Ok(true),

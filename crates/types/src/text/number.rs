@@ -48,14 +48,20 @@ fn parse_integer(text: &str, type_name: &str) -> Result<i64, TextError> {
     }
     let digit = |b: &u8| i64::from(b - b'0');
     if count <= SAFE_DIGITS {
-        let value = digits[..count].iter().fold(0, |value, b| value * 10 + digit(b));
+        let value = digits[..count]
+            .iter()
+            .fold(0, |value, b| value * 10 + digit(b));
         return Ok(if negative { -value } else { value });
     }
     digits[..count]
         .iter()
         .try_fold(0i64, |value, b| {
             let shifted = value.checked_mul(10)?;
-            if negative { shifted.checked_sub(digit(b)) } else { shifted.checked_add(digit(b)) }
+            if negative {
+                shifted.checked_sub(digit(b))
+            } else {
+                shifted.checked_add(digit(b))
+            }
         })
         .ok_or_else(|| TextError::out_of_range(type_name, text))
 }
@@ -102,7 +108,9 @@ pub fn parse_f64(text: &str) -> Result<f64, TextError> {
     if let Some(value) = special {
         return Ok(value);
     }
-    let value: f64 = number.parse().map_err(|_| TextError::invalid("double precision", text))?;
+    let value: f64 = number
+        .parse()
+        .map_err(|_| TextError::invalid("double precision", text))?;
     if value.is_infinite() || value == 0.0 && has_nonzero_digit(number) {
         return Err(float_range("double precision", number));
     }
@@ -118,7 +126,9 @@ pub fn parse_f32(text: &str) -> Result<f32, TextError> {
     if let Some(value) = special {
         return Ok(value as f32);
     }
-    let value: f32 = number.parse().map_err(|_| TextError::invalid("real", text))?;
+    let value: f32 = number
+        .parse()
+        .map_err(|_| TextError::invalid("real", text))?;
     if value.is_infinite() || value == 0.0 && has_nonzero_digit(number) {
         return Err(float_range("real", number));
     }
@@ -134,7 +144,9 @@ fn float_range(type_name: &str, number: &str) -> TextError {
 /// The trimmed text, and the value if it is NaN or an infinity.
 fn float_text<'a>(text: &'a str, type_name: &str) -> Result<(&'a str, Option<f64>), TextError> {
     let number = trim(text);
-    let is_numeric = number.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
+    let is_numeric = number
+        .bytes()
+        .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
     if is_numeric && !number.is_empty() {
         return Ok((number, None));
     }
@@ -165,8 +177,12 @@ struct FloatText {
 
 impl FloatText {
     fn new(scientific: std::fmt::Arguments<'_>) -> Self {
-        let mut text = FloatText { bytes: [0; 32], len: 0 };
-        text.write_fmt(scientific).expect("the digits of a float fit 32 bytes");
+        let mut text = FloatText {
+            bytes: [0; 32],
+            len: 0,
+        };
+        text.write_fmt(scientific)
+            .expect("the digits of a float fit 32 bytes");
         text
     }
 
@@ -184,7 +200,10 @@ impl FloatText {
 impl std::fmt::Write for FloatText {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         let end = self.len + text.len();
-        self.bytes.get_mut(self.len..end).ok_or(std::fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.bytes
+            .get_mut(self.len..end)
+            .ok_or(std::fmt::Error)?
+            .copy_from_slice(text.as_bytes());
         self.len = end;
         Ok(())
     }
@@ -220,7 +239,12 @@ pub fn format_f32(value: f32, out: &mut impl TextSink) {
     }
     let shortest = FloatText::new(format_args!("{value:e}"));
     let bits = value.to_bits() & (u32::MAX >> 1);
-    let binary = Binary::new(u64::from(bits >> 23), u64::from(bits & ((1 << 23) - 1)), 23, 150);
+    let binary = Binary::new(
+        u64::from(bits >> 23),
+        u64::from(bits & ((1 << 23) - 1)),
+        23,
+        150,
+    );
     let digits = shortest.digits();
     let text = if binary.may_differ(digits, 7, -15) {
         binary.postgresql_digits(digits..=9, shortest, |count| {
@@ -249,8 +273,14 @@ struct Binary {
 impl Binary {
     fn new(biased: u64, fraction: u64, fraction_bits: u32, bias: i32) -> Self {
         match biased {
-            0 => Self { mantissa: fraction, exponent: 1 - bias },
-            _ => Self { mantissa: fraction | 1 << fraction_bits, exponent: biased as i32 - bias },
+            0 => Self {
+                mantissa: fraction,
+                exponent: 1 - bias,
+            },
+            _ => Self {
+                mantissa: fraction | 1 << fraction_bits,
+                exponent: biased as i32 - bias,
+            },
         }
     }
 
@@ -259,7 +289,8 @@ impl Binary {
     /// integer beyond the mantissa's bits.
     fn may_differ(&self, digits: usize, tie_digits: usize, exponent_min: i32) -> bool {
         let odd_exponent = self.exponent + self.mantissa.trailing_zeros() as i32;
-        self.mantissa != 0 && (self.exponent >= 1 || digits >= tie_digits && odd_exponent >= exponent_min)
+        self.mantissa != 0
+            && (self.exponent >= 1 || digits >= tie_digits && odd_exponent >= exponent_min)
     }
 
     /// The fewest digits in `counts` that parse back and are not half-way to a neighbour.
@@ -284,15 +315,23 @@ impl Binary {
 
     /// Whether a text `d.ddde±n` is exactly the middle between this float and a neighbour.
     fn is_half_way(&self, text: &str) -> bool {
-        let (mantissa, exponent) = text.trim_start_matches('-').split_once('e').unwrap_or((text, "0"));
+        let (mantissa, exponent) = text
+            .trim_start_matches('-')
+            .split_once('e')
+            .unwrap_or((text, "0"));
         let mut decimal = 0u128;
         for b in mantissa.bytes().filter(u8::is_ascii_digit) {
             decimal = decimal * 10 + u128::from(b - b'0');
         }
         let point = mantissa.len().saturating_sub(2) as i32;
         let tens = exponent.parse::<i32>().unwrap_or(0) - point;
-        let Ok(tens) = u32::try_from(tens) else { return false };
-        let Some(product) = 5u128.checked_pow(tens).and_then(|fives| fives.checked_mul(decimal)) else {
+        let Ok(tens) = u32::try_from(tens) else {
+            return false;
+        };
+        let Some(product) = 5u128
+            .checked_pow(tens)
+            .and_then(|fives| fives.checked_mul(decimal))
+        else {
             return false;
         };
         if product == 0 {
@@ -315,8 +354,12 @@ fn format_special(nan: bool, negative: bool, out: &mut impl TextSink) {
 
 /// Rewrites `d.ddde-n` as PostgreSQL lays it out.
 fn lay_out(text: &str, plain_exponent_max: i32, out: &mut impl TextSink) {
-    let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
-    let (mantissa, exponent) = text.split_once('e').expect("scientific form has an exponent");
+    let (negative, text) = text
+        .strip_prefix('-')
+        .map_or((false, text), |rest| (true, rest));
+    let (mantissa, exponent) = text
+        .split_once('e')
+        .expect("scientific form has an exponent");
     let exponent: i32 = exponent.parse().expect("an exponent is an integer");
     let (first, rest) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     if negative {

@@ -41,7 +41,11 @@ fn through(type_name: &str, text: &str) -> Result<String, TextError> {
         "timestamptz" => format_timestamptz(parse_timestamptz(text, &Utc)?, 0, &mut out),
         "interval" => format_interval(parse_interval(text)?, &mut out),
         _ => {
-            let arguments = type_name.strip_prefix("numeric(").unwrap().strip_suffix(')').unwrap();
+            let arguments = type_name
+                .strip_prefix("numeric(")
+                .unwrap()
+                .strip_suffix(')')
+                .unwrap();
             let (precision, scale) = arguments.split_once(',').unwrap();
             let (value, scale) = numeric(precision.parse().unwrap(), scale.parse().unwrap())?;
             format_numeric(value, scale, &mut out);
@@ -65,21 +69,33 @@ fn sqlstate(kind: ErrorKind) -> &'static str {
 fn texts_are_read_and_written_as_postgresql_does() {
     let mut wrong = Vec::new();
     for line in include_str!("goldens.tsv").lines() {
-        let [type_name, input, state, expected] = line.splitn(4, '\t').collect::<Vec<_>>()[..] else {
+        let [type_name, input, state, expected] = line.splitn(4, '\t').collect::<Vec<_>>()[..]
+        else {
             panic!("bad golden {line:?}");
         };
         // 22015 and 22009 have no kinds of their own: both are overflows of a field.
-        let state = if matches!(state, "22015" | "22009") { "22008" } else { state };
+        let state = if matches!(state, "22015" | "22009") {
+            "22008"
+        } else {
+            state
+        };
         let got = through(type_name, input);
         let right = match &got {
             Ok(text) => state == "ok" && text == expected,
             Err(error) => state == sqlstate(error.kind) && error.message == expected,
         };
         if !right {
-            wrong.push(format!("{type_name} {input:?}: {got:?}, PostgreSQL {state} {expected:?}"));
+            wrong.push(format!(
+                "{type_name} {input:?}: {got:?}, PostgreSQL {state} {expected:?}"
+            ));
         }
     }
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]
@@ -93,7 +109,11 @@ fn what_has_no_place_here_is_refused_clearly() {
         ("date", "today"),
     ] {
         let error = through(type_name, text).unwrap_err();
-        assert_eq!(error.kind, ErrorKind::FeatureNotSupported, "{type_name} {text}");
+        assert_eq!(
+            error.kind,
+            ErrorKind::FeatureNotSupported,
+            "{type_name} {text}"
+        );
     }
     let unknown = parse_timestamptz("2024-01-01 00:00:00 Mars/Base", &Utc).unwrap_err();
     assert_eq!(unknown.message, "time zone \"Mars/Base\" not recognized");
@@ -108,7 +128,10 @@ fn offsets_are_shown_and_years_bc_end_the_text() {
     };
     assert_eq!(show(0, 7200), "1970-01-01 02:00:00+02");
     assert_eq!(show(0, 19_800), "1970-01-01 05:30:00+05:30");
-    assert_eq!(show(1, -(44 * 60 + 30)), "1969-12-31 23:15:30.000001-00:44:30");
+    assert_eq!(
+        show(1, -(44 * 60 + 30)),
+        "1969-12-31 23:15:30.000001-00:44:30"
+    );
     let bc = parse_timestamptz("0044-03-15 10:00:00 BC", &Utc).unwrap();
     assert_eq!(show(bc, 3600), "0044-03-15 11:00:00+01 BC");
 }
@@ -117,10 +140,16 @@ fn offsets_are_shown_and_years_bc_end_the_text() {
 fn lengths_count_characters() {
     assert_eq!(fit_varchar("äöü", 3).unwrap(), "äöü");
     assert_eq!(fit_varchar("äöü  ", 4).unwrap(), "äöü ");
-    assert_eq!(fit_varchar("abcd", 3).unwrap_err().message, "value too long for type character varying(3)");
+    assert_eq!(
+        fit_varchar("abcd", 3).unwrap_err().message,
+        "value too long for type character varying(3)"
+    );
     assert_eq!(fit_char("ab   ", 2).unwrap(), "ab");
     assert_eq!(fit_char("äö", 2).unwrap(), "äö");
-    assert_eq!(fit_char("abc", 2).unwrap_err().message, "value too long for type character(2)");
+    assert_eq!(
+        fit_char("abc", 2).unwrap_err().message,
+        "value too long for type character(2)"
+    );
     let mut padded = String::new();
     format_char("ä", 3, &mut padded);
     assert_eq!(padded, "ä  ");

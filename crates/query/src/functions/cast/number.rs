@@ -62,7 +62,7 @@ pub(crate) fn rescale(value: i128, from_scale: i8, precision: u8, scale: i8) -> 
 }
 
 /// Decimal digits of a number, at least 1.
-pub(crate) fn decimal_digits(value: i128) -> u8 {
+fn decimal_digits(value: i128) -> u8 {
     POWERS_OF_TEN.partition_point(|power| power.unsigned_abs() <= value.unsigned_abs()).max(1) as u8
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn decimal_to_f64(value: i128, scale: i8) -> f64 {
 }
 
 /// A float as numeric with `digits` significant digits, as PostgreSQL converts: 15 for double, 6 for real.
-pub(crate) fn float_to_numeric(value: f64, digits: usize, precision: u8, scale: i8) -> Result<i128> {
+fn float_to_numeric(value: f64, digits: usize, precision: u8, scale: i8) -> Result<i128> {
     if value.is_infinite() {
         return Err(raise(ErrorKind::FeatureNotSupported, "cannot convert infinity to numeric"));
     }

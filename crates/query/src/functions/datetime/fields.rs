@@ -45,7 +45,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    pub(super) fn parse(name: &str) -> Result<Self> {
+    pub(super) fn parse(name: &str, type_name: &str) -> Result<Self> {
         Ok(match name.trim().to_ascii_lowercase().as_str() {
             "microseconds" | "microsecond" | "us" | "usec" | "usecs" => Self::Microseconds,
             "milliseconds" | "millisecond" | "ms" | "msec" | "msecs" => Self::Milliseconds,
@@ -69,7 +69,10 @@ impl Unit {
             "timezone" => Self::Timezone,
             "timezone_hour" => Self::TimezoneHour,
             "timezone_minute" => Self::TimezoneMinute,
-            _ => return Err(raise(ErrorKind::InvalidParameterValue, format!("unit \"{name}\" not recognized"))),
+            other => {
+                let message = format!("unit \"{other}\" not recognized for type {type_name}");
+                return Err(raise(ErrorKind::InvalidParameterValue, message));
+            }
         })
     }
 
@@ -94,6 +97,7 @@ pub(super) struct Moment {
 }
 
 fn unsupported(name: &str, type_name: &str) -> DataFusionError {
+    let name = name.to_lowercase();
     raise(ErrorKind::FeatureNotSupported, format!("unit \"{name}\" not supported for type {type_name}"))
 }
 

@@ -5,9 +5,8 @@
 //! already filled (`DecodeDateTime`, with `DateStyle` MDY).
 
 use super::{
-    DAY_MICROS, HOUR_MICROS, MINUTE_MICROS, SECOND_MICROS,
-    super::is_blank,
-    days_from_civil, days_in_month,
+    super::is_blank, DAY_MICROS, HOUR_MICROS, MINUTE_MICROS, SECOND_MICROS, days_from_civil,
+    days_in_month,
 };
 
 /// Why a text is refused.
@@ -62,11 +61,29 @@ const TOKENS_MAX: usize = 25;
 const TEXT_BYTES_MAX: usize = 128;
 
 const MONTHS: [&str; 12] = [
-    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
-    "november", "december",
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
 ];
 
-const WEEKDAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
+const WEEKDAYS: [&str; 7] = [
+    "sunday",
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+];
 
 fn named_month(word: &str) -> Option<u32> {
     let at = MONTHS.iter().position(|month| {
@@ -80,9 +97,9 @@ fn is_weekday(word: &str) -> bool {
     WEEKDAYS.iter().any(|day| {
         word.eq_ignore_ascii_case(day)
             || word.eq_ignore_ascii_case(&day[..3])
-            || ["tues", "wednes", "weds", "thur", "thurs"].iter().any(|short| {
-                word.eq_ignore_ascii_case(short) && day.starts_with(&short[..3])
-            })
+            || ["tues", "wednes", "weds", "thur", "thurs"]
+                .iter()
+                .any(|short| word.eq_ignore_ascii_case(short) && day.starts_with(&short[..3]))
     })
 }
 
@@ -145,17 +162,35 @@ type Kind<'a> = fn(&'a str) -> Token<'a>;
 fn number_token(bytes: &[u8], start: usize) -> (usize, Kind<'_>) {
     let at = run(bytes, start, |b| b.is_ascii_digit());
     match bytes.get(at) {
-        Some(b':') => (run(bytes, at, |b| b.is_ascii_digit() || matches!(b, b':' | b'.')), Token::Time),
+        Some(b':') => (
+            run(bytes, at, |b| {
+                b.is_ascii_digit() || matches!(b, b':' | b'.')
+            }),
+            Token::Time,
+        ),
         Some(&delimiter @ (b'-' | b'/' | b'.')) => {
             let next = at + 1;
             if !bytes.get(next).is_some_and(u8::is_ascii_digit) {
-                return (run(bytes, next, |b| b.is_ascii_alphanumeric() || b == delimiter), Token::Date);
+                return (
+                    run(bytes, next, |b| b.is_ascii_alphanumeric() || b == delimiter),
+                    Token::Date,
+                );
             }
             let end = run(bytes, next, |b| b.is_ascii_digit());
             if bytes.get(end) == Some(&delimiter) {
-                return (run(bytes, end, |b| b.is_ascii_digit() || b == delimiter), Token::Date);
+                return (
+                    run(bytes, end, |b| b.is_ascii_digit() || b == delimiter),
+                    Token::Date,
+                );
             }
-            (end, if delimiter == b'.' { Token::Number } else { Token::Date })
+            (
+                end,
+                if delimiter == b'.' {
+                    Token::Number
+                } else {
+                    Token::Date
+                },
+            )
         }
         _ => (at, Token::Number),
     }
@@ -166,12 +201,16 @@ fn word_token(text: &str, start: usize) -> (usize, Kind<'_>) {
     let at = run(bytes, start, |b| b.is_ascii_alphabetic());
     let word = &text[start..at];
     match bytes.get(at) {
-        Some(&delimiter @ (b'-' | b'/' | b'.')) if named_month(word).is_some() => {
-            (run(bytes, at, |b| b.is_ascii_alphanumeric() || b == delimiter), Token::Date)
-        }
+        Some(&delimiter @ (b'-' | b'/' | b'.')) if named_month(word).is_some() => (
+            run(bytes, at, |b| b.is_ascii_alphanumeric() || b == delimiter),
+            Token::Date,
+        ),
         // A zone's name: America/New_York, Etc/GMT+8, EST5EDT.
-        Some(b'/' | b'_' | b'+' | b'-') | Some(b'0'..=b'9') if word.len() > 2 && named_month(word).is_none() => {
-            let accept = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'_' | b'+' | b'-');
+        Some(b'/' | b'_' | b'+' | b'-') | Some(b'0'..=b'9')
+            if word.len() > 2 && named_month(word).is_none() =>
+        {
+            let accept =
+                |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'_' | b'+' | b'-');
             (run(bytes, at, accept), Token::Word)
         }
         _ => (at, Token::Word),
@@ -198,7 +237,10 @@ struct Fields<'a> {
 
 /// Reads `text`; what it must hold is up to `goal`.
 pub(super) fn decode(text: &str, goal: Goal) -> Result<Decoded<'_>, DecodeError> {
-    let mut fields = Fields { time_follows: goal == Goal::Time, ..Fields::default() };
+    let mut fields = Fields {
+        time_follows: goal == Goal::Time,
+        ..Fields::default()
+    };
     let tokens = tokens(text)?;
     for &token in &tokens {
         match token {
@@ -211,20 +253,25 @@ pub(super) fn decode(text: &str, goal: Goal) -> Result<Decoded<'_>, DecodeError>
     }
     let decoded = fields.finish(goal)?;
     match decoded.zone {
-        Some(Zone::Named(name)) if goal != Goal::TimestampTz && !looks_like_zone(name) => Err(Syntax),
+        Some(Zone::Named(name)) if goal != Goal::TimestampTz && !looks_like_zone(name) => {
+            Err(Syntax)
+        }
         _ => Ok(decoded),
     }
 }
 
 /// Zone abbreviations that may stand, without effect, after a value that has no zone.
 const ABBREVIATIONS: [&str; 24] = [
-    "EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT", "AKST", "AKDT", "HST", "AST", "ADT", "WET", "WEST",
-    "CET", "CEST", "EET", "EEST", "BST", "MSK", "JST", "AEST", "NZST",
+    "EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT", "AKST", "AKDT", "HST", "AST", "ADT",
+    "WET", "WEST", "CET", "CEST", "EET", "EEST", "BST", "MSK", "JST", "AEST", "NZST",
 ];
 
 /// Whether a word is a zone for values that ignore it: there is no zone table here.
 fn looks_like_zone(name: &str) -> bool {
-    name.contains('/') || ABBREVIATIONS.iter().any(|known| name.eq_ignore_ascii_case(known))
+    name.contains('/')
+        || ABBREVIATIONS
+            .iter()
+            .any(|known| name.eq_ignore_ascii_case(known))
 }
 
 impl<'a> Fields<'a> {
@@ -266,7 +313,11 @@ impl<'a> Fields<'a> {
     fn run_together_time(&mut self, number: &str) -> Result<(), DecodeError> {
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         let (hour, minute, second) = match whole.len() {
-            6 => (small(&whole[..2])?, small(&whole[2..4])?, small(&whole[4..])?),
+            6 => (
+                small(&whole[..2])?,
+                small(&whole[2..4])?,
+                small(&whole[4..])?,
+            ),
             4 if fraction.is_empty() => (small(&whole[..2])?, small(&whole[2..])?, 0),
             _ => return Err(Syntax),
         };
@@ -277,7 +328,11 @@ impl<'a> Fields<'a> {
     fn number(&mut self, number: &str) -> Result<(), DecodeError> {
         let value = small(number)?;
         let long = number.len() >= 3;
-        match (self.year.is_some(), self.month.is_some(), self.day.is_some()) {
+        match (
+            self.year.is_some(),
+            self.month.is_some(),
+            self.day.is_some(),
+        ) {
             (false, false, false) if long => self.set_year(number),
             (false, false, false) => self.set_month(value),
             (true, false, false) => self.set_month(value),
@@ -319,7 +374,10 @@ impl<'a> Fields<'a> {
         if self.year.is_some() || self.month.is_some() || self.day.is_some() {
             return Err(Syntax);
         }
-        let parts: Vec<&str> = date.split(|c: char| !c.is_ascii_alphanumeric()).filter(|p| !p.is_empty()).collect();
+        let parts: Vec<&str> = date
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .filter(|p| !p.is_empty())
+            .collect();
         if parts.len() > 3 {
             return Err(Syntax);
         }
@@ -332,7 +390,10 @@ impl<'a> Fields<'a> {
                 self.month_named = true;
             }
         }
-        for part in parts.iter().filter(|part| part.as_bytes()[0].is_ascii_digit()) {
+        for part in parts
+            .iter()
+            .filter(|part| part.as_bytes()[0].is_ascii_digit())
+        {
             if self.has_date() || !part.bytes().all(|b| b.is_ascii_digit()) {
                 return Err(Syntax);
             }
@@ -360,7 +421,13 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn set_time(&mut self, hour: i64, minute: i64, second: i64, micros: i64) -> Result<(), DecodeError> {
+    fn set_time(
+        &mut self,
+        hour: i64,
+        minute: i64,
+        second: i64,
+        micros: i64,
+    ) -> Result<(), DecodeError> {
         if self.micros.is_some() {
             return Err(Syntax);
         }
@@ -399,8 +466,18 @@ impl<'a> Fields<'a> {
             () if is(&["t"]) => self.time_follows = true,
             () if is(&["at", "on"]) || is_weekday(word) => {}
             () if is(&["epoch"]) => self.epoch = true,
-            () if is(&["z", "utc", "gmt", "zulu", "ut", "uct"]) => return self.zone(Zone::Offset(0)),
-            () if is(&["infinity", "now", "today", "tomorrow", "yesterday", "allballs"]) => {
+            () if is(&["z", "utc", "gmt", "zulu", "ut", "uct"]) => {
+                return self.zone(Zone::Offset(0));
+            }
+            () if is(&[
+                "infinity",
+                "now",
+                "today",
+                "tomorrow",
+                "yesterday",
+                "allballs",
+            ]) =>
+            {
                 return Err(DecodeError::Unsupported);
             }
             () if word.len() >= 3 && self.zone.is_none() => return self.zone(Zone::Named(word)),
@@ -412,8 +489,16 @@ impl<'a> Fields<'a> {
     fn finish(self, goal: Goal) -> Result<Decoded<'a>, DecodeError> {
         if self.epoch {
             let bare = !self.has_date() && self.micros.is_none();
-            let decoded = Decoded { days: 0, micros: 0, zone: Some(Zone::Offset(0)) };
-            return if bare && goal != Goal::Time { Ok(decoded) } else { Err(Syntax) };
+            let decoded = Decoded {
+                days: 0,
+                micros: 0,
+                zone: Some(Zone::Offset(0)),
+            };
+            return if bare && goal != Goal::Time {
+                Ok(decoded)
+            } else {
+                Err(Syntax)
+            };
         }
         // Only a complete date or time shows that a stray word is a zone.
         if !self.has_date() && self.micros.is_none() {
@@ -421,14 +506,26 @@ impl<'a> Fields<'a> {
         }
         let micros = self.micros_of_day()?;
         if goal == Goal::Time {
-            return Ok(Decoded { days: 0, micros: micros.ok_or(Syntax)?, zone: self.zone });
+            return Ok(Decoded {
+                days: 0,
+                micros: micros.ok_or(Syntax)?,
+                zone: self.zone,
+            });
         }
-        Ok(Decoded { days: self.days()?, micros: micros.unwrap_or(0), zone: self.zone })
+        Ok(Decoded {
+            days: self.days()?,
+            micros: micros.unwrap_or(0),
+            zone: self.zone,
+        })
     }
 
     fn micros_of_day(&self) -> Result<Option<i64>, DecodeError> {
         let (Some(micros), Some(afternoon)) = (self.micros, self.afternoon) else {
-            return if self.afternoon.is_some() { Err(Syntax) } else { Ok(self.micros) };
+            return if self.afternoon.is_some() {
+                Err(Syntax)
+            } else {
+                Ok(self.micros)
+            };
         };
         match self.hour {
             13.. => Err(Field),
@@ -465,7 +562,9 @@ fn small(digits: &str) -> Result<i64, DecodeError> {
     if digits.len() > 9 {
         return Err(Field);
     }
-    Ok(digits.bytes().fold(0, |value, b| value * 10 + i64::from(b - b'0')))
+    Ok(digits
+        .bytes()
+        .fold(0, |value, b| value * 10 + i64::from(b - b'0')))
 }
 
 /// The digits after a point as microseconds, rounded.
@@ -474,7 +573,9 @@ pub(super) fn fraction_micros(digits: &str) -> Result<i64, DecodeError> {
         return Err(Syntax);
     }
     if digits.len() <= 6 {
-        let value = digits.bytes().fold(0, |value, b| value * 10 + i64::from(b - b'0'));
+        let value = digits
+            .bytes()
+            .fold(0, |value, b| value * 10 + i64::from(b - b'0'));
         return Ok(value * 10i64.pow(6 - digits.len() as u32));
     }
     let fraction: f64 = format!("0.{digits}").parse().map_err(|_| Syntax)?;
@@ -491,7 +592,10 @@ fn parse_offset(text: &str) -> Result<i32, DecodeError> {
     let first = parts.next().unwrap_or("");
     let (hours, minutes) = match (first.len(), parts.next()) {
         (_, Some(minutes)) => (small(first)?, small(minutes)?),
-        (3.., None) => (small(&first[..first.len() - 2])?, small(&first[first.len() - 2..])?),
+        (3.., None) => (
+            small(&first[..first.len() - 2])?,
+            small(&first[first.len() - 2..])?,
+        ),
         (_, None) => (small(first)?, 0),
     };
     let seconds = parts.next().map_or(Ok(0), small)?;

@@ -1,0 +1,198 @@
+//! Functions in FROM.
+//!
+//! * A function that PostgreSQL also has as a view, `pg_timezone_names()`, is that view.
+//! * `generate_series(a, b) AS s` and `unnest(a) AS t(x)` with arguments from other
+//!   relations become joins with the relation of small integers, bounded by a
+//!   condition: `… CROSS JOIN integers s WHERE s.n BETWEEN a AND b`.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Select, TableAlias, TableAliasColumnDef, TableFactor,
+    VisitMut, VisitorMut,
+};
+
+use super::{
+    super::functions::ITEM,
+    build::{and, bare_name, call, column, conjunction, folded, number},
+    expr_has, scope,
+    spelling::unqualify,
+};
+use crate::catalog::{AEROSTAT, PG_CATALOG};
+
+/// What needs no context.
+pub(super) fn after_children(factor: &mut TableFactor) {
+    let TableFactor::Table { name, alias, args: Some(given), .. } = factor else { return };
+    let Some(function) = bare_name(name) else { return };
+    unqualify(name);
+    if !given.args.is_empty() {
+        return;
+    }
+    let qualified = ObjectName::from(vec![Ident::new(PG_CATALOG), Ident::new(&function)]);
+    let Some(relation) = scope::system_relation(&qualified) else { return };
+    // The alias of a function with one column names the column too.
+    if let ([_], Some(alias)) = (&relation.columns[..], alias.as_mut())
+        && alias.columns.is_empty()
+    {
+        alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+    }
+    let alias = alias.take();
+    *factor = table(qualified, alias);
+}
+
+fn table(name: ObjectName, alias: Option<TableAlias>) -> TableFactor {
+    TableFactor::Table {
+        name,
+        alias,
+        args: None,
+        with_hints: Vec::new(),
+        version: None,
+        with_ordinality: false,
+        partitions: Vec::new(),
+        json_path: None,
+        sample: None,
+        index_hints: Vec::new(),
+    }
+}
+
+/// A set-returning function in FROM with arguments that are not constant.
+struct Lateral {
+    /// Its name in the SELECT.
+    alias: String,
+    /// The name of its value column.
+    value: String,
+    /// The name of its ordinality column.
+    ordinality: Option<String>,
+    kind: Kind,
+}
+
+enum Kind {
+    /// From the first to the second, both included.
+    Series(Expr, Expr),
+    /// The items of an array.
+    Items(Expr),
+}
+
+/// Replaces set-returning functions over columns in the FROM of a SELECT.
+pub(super) fn expand(select: &mut Select, _derived: &mut usize) {
+    let mut found = Vec::new();
+    for from in &mut select.from {
+        for factor in std::iter::once(&mut from.relation).chain(from.joins.iter_mut().map(|join| &mut join.relation)) {
+            if let Some(lateral) = lateral(factor) {
+                let name = ObjectName::from(vec![Ident::new(AEROSTAT), Ident::new("integers")]);
+                let alias = TableAlias {
+                    explicit: true,
+                    name: Ident::with_quote('"', &lateral.alias),
+                    columns: Vec::new(),
+                    at: None,
+                };
+                *factor = table(name, Some(alias));
+                found.push(lateral);
+            }
+        }
+    }
+    if found.is_empty() {
+        return;
+    }
+    let _ = VisitMut::visit(select, &mut Columns { found: &found });
+    let mut conditions: Vec<Expr> = found.iter().map(bounds).collect();
+    conditions.extend(select.selection.take().map(|condition| Expr::Nested(Box::new(condition))));
+    select.selection = conjunction(conditions);
+}
+
+fn lateral(factor: &TableFactor) -> Option<Lateral> {
+    let (name, alias, arguments, with_ordinality) = match factor {
+        TableFactor::Table { name, alias, args: Some(given), with_ordinality, .. } => {
+            (bare_name(name)?, alias, plain(&given.args)?, *with_ordinality)
+        }
+        TableFactor::Function { name, alias, args, with_ordinality, .. } => {
+            (bare_name(name)?, alias, plain(args)?, *with_ordinality)
+        }
+        TableFactor::UNNEST { alias, array_exprs, with_ordinality, with_offset: false, .. } => {
+            ("unnest".to_owned(), alias, array_exprs.clone(), *with_ordinality)
+        }
+        _ => return None,
+    };
+    let of_columns =
+        |e: &Expr| expr_has(e, |part| matches!(part, Expr::Identifier(_) | Expr::CompoundIdentifier(_)));
+    if !arguments.iter().any(of_columns) {
+        return None;
+    }
+    let kind = match (name.as_str(), &arguments[..]) {
+        ("generate_series", [low, high]) => Kind::Series(low.clone(), high.clone()),
+        ("unnest", [array]) => Kind::Items(array.clone()),
+        _ => return None,
+    };
+    let own = alias.as_ref().map_or(name, |alias| folded(&alias.name));
+    let columns: Vec<String> =
+        alias.iter().flat_map(|alias| &alias.columns).map(|column| folded(&column.name)).collect();
+    Some(Lateral {
+        value: columns.first().cloned().unwrap_or_else(|| own.clone()),
+        ordinality: with_ordinality
+            .then(|| columns.get(1).cloned().unwrap_or_else(|| "ordinality".to_owned())),
+        alias: own,
+        kind,
+    })
+}
+
+fn plain(arguments: &[FunctionArg]) -> Option<Vec<Expr>> {
+    arguments
+        .iter()
+        .map(|argument| match argument {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(expression)) => Some(expression.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn bounds(lateral: &Lateral) -> Expr {
+    let n = column(&lateral.alias, "n");
+    let (low, high) = match &lateral.kind {
+        Kind::Series(low, high) => (low.clone(), high.clone()),
+        Kind::Items(array) => (number(1), call("array_upper", vec![array.clone(), number(1)])),
+    };
+    let at_least = |low: Expr, high: Expr| Expr::BinaryOp {
+        left: Box::new(low),
+        op: datafusion::sql::sqlparser::ast::BinaryOperator::LtEq,
+        right: Box::new(high),
+    };
+    and(at_least(low, n.clone()), at_least(n, high))
+}
+
+/// Replaces references to the columns of the functions.
+struct Columns<'a> {
+    found: &'a [Lateral],
+}
+
+impl VisitorMut for Columns<'_> {
+    type Break = ();
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        let (table, name) = match &*expression {
+            Expr::Identifier(ident) => (None, folded(ident)),
+            Expr::CompoundIdentifier(parts) => match &parts[..] {
+                [table, name] => (Some(folded(table)), folded(name)),
+                _ => return ControlFlow::Continue(()),
+            },
+            _ => return ControlFlow::Continue(()),
+        };
+        for lateral in self.found {
+            if table.as_ref().is_some_and(|table| *table != lateral.alias) {
+                continue;
+            }
+            let n = column(&lateral.alias, "n");
+            if lateral.ordinality.as_ref() == Some(&name) {
+                *expression = n;
+            } else if name == lateral.value {
+                *expression = match &lateral.kind {
+                    Kind::Series(..) => n,
+                    Kind::Items(array) => call(ITEM, vec![array.clone(), n]),
+                };
+            } else {
+                continue;
+            }
+            break;
+        }
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,261 @@
+//! The shape of a SELECT that reads a system relation.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    AccessExpr, Array, BinaryOperator, Expr, Function, GroupByExpr, JoinConstraint, JoinOperator, Query, Select,
+    SelectItem, Subscript, TableWithJoins, Value, VisitMut, VisitorMut,
+};
+
+use super::{
+    super::functions::{ANY, ITEM},
+    build::{bare_name, call, folded, literal_text, null, number, truth, unnested},
+    expr_has, from,
+    scope::{Scope, is_empty_query, is_empty_select},
+    subquery,
+};
+
+/// The aggregate functions that clients' catalogue queries use.
+const AGGREGATES: [&str; 14] = [
+    "count", "sum", "min", "max", "avg", "array_agg", "string_agg", "bool_and", "bool_or", "every", "json_agg",
+    "jsonb_agg", "first_value", "last_value",
+];
+
+/// Whether the SELECT aggregates.
+pub(super) fn aggregates(select: &Select) -> bool {
+    let grouped = match &select.group_by {
+        GroupByExpr::All(_) => true,
+        GroupByExpr::Expressions(keys, _) => !keys.is_empty(),
+    };
+    grouped
+        || select.having.is_some()
+        || select.projection.iter().any(|item| match item {
+            SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. } => is_aggregate(item),
+            _ => false,
+        })
+}
+
+/// Whether an aggregate function is called outside subqueries.
+pub(super) fn is_aggregate(expression: &Expr) -> bool {
+    struct Outside {
+        depth: usize,
+    }
+    impl datafusion::sql::sqlparser::ast::Visitor for Outside {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+            match expression {
+                Expr::Function(Function { name, over: None, .. })
+                    if self.depth == 0 && bare_name(name).is_some_and(|name| AGGREGATES.contains(&name.as_str())) =>
+                {
+                    ControlFlow::Break(())
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    datafusion::sql::sqlparser::ast::Visit::visit(expression, &mut Outside { depth: 0 }).is_break()
+}
+
+/// Rewrites a SELECT whose subqueries are rewritten already.
+pub(super) fn after_children(select: &mut Select, derived: &mut usize) {
+    let scope = Scope::of(&select.from);
+    if !scope.is_system() {
+        return;
+    }
+    if is_empty_select(select) {
+        simplify_empty(select);
+    }
+    from::expand(select, derived);
+    let scope = Scope::of(&select.from);
+    for_each_expression(select, &mut |expression| expressions(expression, &scope));
+    subquery::join_scalars(select, derived);
+}
+
+/// A SELECT without rows needs no subqueries to say so.
+fn simplify_empty(select: &mut Select) {
+    select.selection = Some(truth(false));
+    for item in &mut select.projection {
+        if let SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. } = item
+            && expr_has(item, |part| {
+                matches!(
+                    part,
+                    Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } | Expr::AnyOp { .. }
+                        | Expr::AllOp { .. } | Expr::CompoundFieldAccess { .. } | Expr::Lambda(_)
+                )
+            })
+            && !is_truth(item)
+        {
+            *item = null();
+        }
+    }
+}
+
+/// Whether an expression is plainly a truth value, so that NULL would have the wrong type.
+fn is_truth(expression: &Expr) -> bool {
+    matches!(unnested(expression), Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } if !matches!(**right, Expr::Subquery(_)))
+}
+
+/// Calls `change` with every expression of the SELECT itself: projection, conditions, join conditions, keys.
+fn for_each_expression(select: &mut Select, change: &mut dyn FnMut(&mut Expr)) {
+    for item in &mut select.projection {
+        if let SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. } = item {
+            change(item);
+        }
+    }
+    for table in &mut select.from {
+        join_conditions(table, change);
+    }
+    if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
+        keys.iter_mut().for_each(&mut *change);
+    }
+    select.selection.iter_mut().chain(&mut select.having).for_each(change);
+}
+
+fn join_conditions(table: &mut TableWithJoins, change: &mut dyn FnMut(&mut Expr)) {
+    for join in &mut table.joins {
+        if let JoinOperator::Join(on)
+        | JoinOperator::Inner(on)
+        | JoinOperator::Left(on)
+        | JoinOperator::LeftOuter(on)
+        | JoinOperator::Right(on)
+        | JoinOperator::RightOuter(on)
+        | JoinOperator::FullOuter(on) = &mut join.join_operator
+            && let JoinConstraint::On(condition) = on
+        {
+            change(condition);
+        }
+    }
+}
+
+/// Rewrites the parts of an expression that PostgreSQL reads by the types of system columns.
+fn expressions(expression: &mut Expr, scope: &Scope) {
+    struct Parts<'a> {
+        scope: &'a Scope,
+    }
+    impl VisitorMut for Parts<'_> {
+        type Break = ();
+
+        fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+            part(expression, self.scope);
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = VisitMut::visit(expression, &mut Parts { scope });
+}
+
+fn part(expression: &mut Expr, scope: &Scope) {
+    match expression {
+        Expr::BinaryOp { left, op, right } if is_comparison(op) => {
+            literal_of_type(left, scope.typname(unnested(right)));
+            literal_of_type(right, scope.typname(unnested(left)));
+        }
+        Expr::InList { expr, list, .. } => {
+            let typname = scope.typname(unnested(expr));
+            for item in list {
+                literal_of_type(item, typname);
+            }
+        }
+        Expr::CompoundIdentifier(parts) => {
+            if let [.., table, column] = &parts[..]
+                && folded(column) == "tableoid"
+                && let Some(relation) = scope.relation(&folded(table))
+            {
+                *expression = number(relation.oid.into());
+            }
+        }
+        Expr::Identifier(ident) if folded(ident) == "tableoid" => {
+            if let Some(relation) = scope.single() {
+                *expression = number(relation.oid.into());
+            }
+        }
+        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => {
+            if let Some(replacement) = equals_any(left, right, false) {
+                *expression = replacement;
+            }
+        }
+        Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => {
+            if let Some(replacement) = equals_any(left, right, true) {
+                *expression = replacement;
+            }
+        }
+        Expr::CompoundFieldAccess { root, access_chain } => {
+            if let [AccessExpr::Subscript(Subscript::Index { index })] = &access_chain[..]
+                && let Some(typname) = scope.typname(unnested(root))
+            {
+                // The places of vectors count from 0, those of arrays from 1.
+                let index = if typname.ends_with("vector") { add_one(index) } else { index.clone() };
+                *expression = call(ITEM, vec![(**root).clone(), index]);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_comparison(op: &BinaryOperator) -> bool {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
+}
+
+/// Reads a text literal as a value of the type it is compared with.
+fn literal_of_type(expression: &mut Expr, typname: Option<&str>) {
+    let Some(typname) = typname else { return };
+    let Some(text) = literal_text(expression) else { return };
+    match typname {
+        "oid" | "int2" | "int4" | "int8" | "xid" | "regproc" | "regtype" => {
+            if let Ok(value) = text.trim().parse() {
+                *expression = number(value);
+            }
+        }
+        "bool" => match text.trim().to_ascii_lowercase().as_str() {
+            "t" | "true" | "on" | "yes" | "1" => *expression = truth(true),
+            "f" | "false" | "off" | "no" | "0" => *expression = truth(false),
+            _ => {}
+        },
+        _ => {}
+    }
+}
+
+/// `x = ANY (array)`, or `x <> ALL (array)` when negated.
+fn equals_any(left: &Expr, right: &Expr, negated: bool) -> Option<Expr> {
+    match unnested(right) {
+        Expr::Subquery(query) if is_empty_query(query) => Some(truth(negated)),
+        Expr::Subquery(_) => None,
+        Expr::Array(Array { elem, .. }) if !elem.is_empty() => {
+            Some(Expr::InList { expr: Box::new(left.clone()), list: elem.clone(), negated })
+        }
+        Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => None,
+        array => {
+            let any = call(ANY, vec![left.clone(), array.clone()]);
+            Some(if negated {
+                Expr::UnaryOp { op: datafusion::sql::sqlparser::ast::UnaryOperator::Not, expr: Box::new(any) }
+            } else {
+                any
+            })
+        }
+    }
+}
+
+fn add_one(index: &Expr) -> Expr {
+    if let Expr::Value(value) = index
+        && let Value::Number(text, _) = &value.value
+        && let Ok(value) = text.to_string().parse::<i64>()
+    {
+        return number(value + 1);
+    }
+    Expr::BinaryOp {
+        left: Box::new(Expr::Nested(Box::new(index.clone()))),
+        op: BinaryOperator::Plus,
+        right: Box::new(number(1)),
+    }
+}

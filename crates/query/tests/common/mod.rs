@@ -1,0 +1,120 @@
+//! An engine in a temporary folder, and statements whose results are texts.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
+
+use std::sync::Arc;
+
+use aerostat_memory::Governor;
+use aerostat_query::{
+    Engine, EngineOptions, NoObserver, QUERY_STACK_BYTES, Session,
+    api::{CopyIn, Outcome},
+};
+use aerostat_types::{ByteSize, ErrorKind, SqlError};
+use arrow::{
+    array::{Array, RecordBatch},
+    util::display::{ArrayFormatter, FormatOptions},
+};
+use futures::StreamExt;
+use tempfile::TempDir;
+
+/// An engine, its runtime and its folder.
+pub struct Fixture {
+    pub engine: Arc<Engine>,
+    pub runtime: tokio::runtime::Runtime,
+    _folder: TempDir,
+}
+
+impl Fixture {
+    pub fn new() -> Self {
+        Self::with_memory(1 << 30)
+    }
+
+    pub fn with_memory(bytes: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_stack_size(QUERY_STACK_BYTES)
+            .enable_all()
+            .build()
+            .unwrap();
+        let engine = Engine::open(EngineOptions {
+            data: folder.path().to_owned(),
+            governor: Governor::new(ByteSize(bytes)),
+            queries: runtime.handle().clone(),
+            threads: 2,
+            observer: Arc::new(NoObserver),
+        })
+        .unwrap();
+        Self { engine, runtime, _folder: folder }
+    }
+
+    pub fn session(&self) -> Session {
+        self.engine.connect("aerostat", "aerostat", &[]).unwrap()
+    }
+
+    /// Runs a message; the result of its last statement, rows as `a|b` lines.
+    pub fn run(&self, session: &mut Session, sql: &str) -> Result<Vec<String>, SqlError> {
+        self.runtime.block_on(run(session, sql))
+    }
+
+    /// As [`Fixture::run`], for statements that must succeed.
+    pub fn ok(&self, session: &mut Session, sql: &str) -> Vec<String> {
+        self.run(session, sql).unwrap_or_else(|error| panic!("{sql}\n{error:?}"))
+    }
+
+    /// The error of a statement that must fail.
+    pub fn error(&self, session: &mut Session, sql: &str) -> SqlError {
+        match self.run(session, sql) {
+            Ok(rows) => panic!("{sql}\ngave {rows:?}"),
+            Err(error) => error,
+        }
+    }
+
+    /// As [`Fixture::error`], its kind alone.
+    pub fn kind(&self, session: &mut Session, sql: &str) -> ErrorKind {
+        self.error(session, sql).kind
+    }
+}
+
+pub async fn run(session: &mut Session, sql: &str) -> Result<Vec<String>, SqlError> {
+    let mut last = Vec::new();
+    for statement in session.split(sql)? {
+        last = rows_of(session.execute(&statement).await?).await?;
+    }
+    Ok(last)
+}
+
+pub async fn rows_of(outcome: Outcome) -> Result<Vec<String>, SqlError> {
+    match outcome {
+        Outcome::Rows { mut batches, columns, .. } => {
+            let mut rows = Vec::new();
+            while let Some(batch) = batches.next().await {
+                let batch = batch?;
+                assert_eq!(batch.num_columns(), columns.len());
+                rows.extend(texts(&batch));
+            }
+            Ok(rows)
+        }
+        Outcome::Command { tag } => Ok(vec![tag]),
+        Outcome::Empty => Ok(Vec::new()),
+        Outcome::CopyIn(_) | Outcome::CopyOut(_) => panic!("a COPY"),
+    }
+}
+
+pub async fn copy_in(session: &mut Session, sql: &str) -> Result<CopyIn, SqlError> {
+    let statement = session.split(sql)?.remove(0);
+    match session.execute(&statement).await? {
+        Outcome::CopyIn(copy) => Ok(copy),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The rows of a batch as `a|b`, NULL as nothing.
+pub fn texts(batch: &RecordBatch) -> Vec<String> {
+    let options = FormatOptions::new().with_null("");
+    let formatters: Vec<_> =
+        batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options).unwrap()).collect();
+    (0..batch.num_rows())
+        .map(|row| formatters.iter().map(|f| f.value(row).to_string()).collect::<Vec<_>>().join("|"))
+        .collect()
+}
