@@ -139,7 +139,8 @@ impl Table {
     /// copies need. Only when none could be rewritten is lack of memory an error.
     fn vacuum_all(&self, structure: &MutexGuard<'_, ()>) -> Result<u64, StorageError> {
         let mut entries: Vec<_> = self.directory().entries().cloned().collect();
-        entries.sort_by_key(|entry| entry.live());
+        // Cached, because others change the counts meanwhile.
+        entries.sort_by_cached_key(|entry| entry.live());
         let mut freed = 0;
         let mut failure = None;
         for entry in entries {

@@ -1,0 +1,75 @@
+//! The queries in `testdata`, each with its answer.
+
+use super::{Asker, line, sample::OIDS};
+
+/// A query of a golden file.
+struct Case {
+    name: String,
+    sql: String,
+    expected: Vec<String>,
+}
+
+fn read(text: &str) -> (String, Vec<Case>) {
+    let mut blocks = text.split("\n== ");
+    let header = blocks.next().unwrap_or_default().to_owned();
+    let cases = blocks
+        .map(|block| {
+            let (name, rest) = block.split_once('\n').unwrap();
+            let (sql, expected) = rest.split_once("\n----\n").unwrap();
+            Case {
+                name: name.to_owned(),
+                sql: sql.to_owned(),
+                expected: expected.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect(),
+            }
+        })
+        .collect();
+    (header, cases)
+}
+
+fn with_oids(sql: &str) -> String {
+    OIDS.iter().fold(sql.to_owned(), |sql, (name, oid)| sql.replace(&format!("{{{name}}}"), &oid.to_string()))
+}
+
+/// Long answers are cut: what matters is that they are there and how they begin.
+const LINES_MAX: usize = 40;
+
+async fn check(file: &str, text: &str, role: &str) {
+    let asker = Asker::new(role);
+    let (header, cases) = read(text);
+    let mut failures = Vec::new();
+    let mut renewed = header;
+    for case in &cases {
+        let lines: Vec<String> = match asker.try_ask(&with_oids(&case.sql)).await {
+            Ok(answer) => {
+                let mut lines: Vec<String> = answer.rows.iter().map(|row| line(row)).collect();
+                if lines.len() > LINES_MAX {
+                    let more = lines.len() - LINES_MAX;
+                    lines.truncate(LINES_MAX);
+                    lines.push(format!("… and {more} more"));
+                }
+                if lines.is_empty() { vec!["(no rows)".to_owned()] } else { lines }
+            }
+            Err(error) => vec![format!("ERROR: {}", error.replace('\n', "⏎"))],
+        };
+        if lines != case.expected {
+            failures.push(format!("{}\n{}\nexpected:\n{}\ngot:\n{}\n", case.name, case.sql, case.expected.join("\n"), lines.join("\n")));
+        }
+        renewed.push_str(&format!("\n== {}\n{}\n----\n{}\n", case.name, case.sql, lines.join("\n")));
+    }
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        let path = format!("{}/src/pgcatalog/testdata/{file}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::write(path, renewed).unwrap();
+        return;
+    }
+    assert!(failures.is_empty(), "{} of {} answers differ\n{}", failures.len(), cases.len(), failures.join("\n"));
+}
+
+#[tokio::test]
+async fn psql_commands() {
+    check("psql.txt", include_str!("../testdata/psql.txt"), "alice").await;
+}
+
+#[tokio::test]
+async fn psql_tab_completion() {
+    check("tab_completion.txt", include_str!("../testdata/tab_completion.txt"), "alice").await;
+}

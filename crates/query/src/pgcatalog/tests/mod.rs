@@ -1,0 +1,248 @@
+//! The queries of real clients against a sample catalogue.
+
+mod golden;
+mod sample;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::{
+    arrow::{array::Array, datatypes::SchemaRef, record_batch::RecordBatch},
+    catalog::{CatalogProvider, MemoryCatalogProvider, SchemaProvider, TableProvider},
+    common::{DataFusionError, Result},
+    prelude::{SessionConfig, SessionContext},
+    sql::{
+        parser::Statement,
+        sqlparser::{ast, dialect::PostgreSqlDialect, parser::Parser},
+    },
+};
+
+use super::{CatalogView, cell, oid_of_field};
+
+/// One system schema over a view.
+#[derive(Debug)]
+struct SystemSchema {
+    view: Shared,
+    name: &'static str,
+}
+
+struct Shared(Arc<CatalogView>);
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CatalogView")
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for SystemSchema {
+    fn table_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        Ok(super::table(&self.view.0, self.name, name))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        super::data::relation(self.name, name).is_some()
+    }
+}
+
+/// What planning and running a query needs, as `role`.
+struct Asker {
+    view: Arc<CatalogView>,
+    context: SessionContext,
+}
+
+/// A query's answer.
+struct Answer {
+    schema: SchemaRef,
+    rows: Vec<Vec<Option<String>>>,
+}
+
+impl Asker {
+    fn new(role: &str) -> Self {
+        let view = Arc::new(sample::view(role));
+        let config = SessionConfig::new()
+            .with_default_catalog_and_schema("shop", "pg_catalog")
+            .with_create_default_catalog_and_schema(false)
+            .with_information_schema(false)
+            .with_target_partitions(1);
+        let context = SessionContext::new_with_config(config);
+        let catalog = MemoryCatalogProvider::new();
+        for name in ["pg_catalog", "information_schema", "aerostat"] {
+            let schema = SystemSchema { view: Shared(Arc::clone(&view)), name };
+            catalog.register_schema(name, Arc::new(schema)).unwrap();
+        }
+        context.register_catalog("shop", Arc::new(catalog));
+        for function in super::functions(Arc::clone(&view)) {
+            context.register_udf(function);
+        }
+        Self { view, context }
+    }
+
+    fn statement(sql: &str) -> ast::Statement {
+        Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0)
+    }
+
+    async fn try_ask(&self, sql: &str) -> Result<Answer, String> {
+        let mut statement = Self::statement(sql);
+        if let ast::Statement::Query(query) = &mut statement {
+            crate::plan::name_outputs(query);
+        }
+        super::rewrite(&mut statement, &self.view).map_err(|error| error.to_string())?;
+        let rewritten = statement.to_string();
+        let run = async {
+            let plan = self.context.state().statement_to_plan(Statement::Statement(Box::new(statement))).await?;
+            let frame = self.context.execute_logical_plan(plan).await?;
+            let schema = Arc::clone(frame.schema().inner());
+            let batches = frame.collect().await?;
+            Ok::<_, DataFusionError>(Answer { schema, rows: rows(&batches)? })
+        };
+        run.await.map_err(|error| format!("{error}\nrewritten: {rewritten}"))
+    }
+
+    async fn ask(&self, sql: &str) -> Vec<Vec<Option<String>>> {
+        self.try_ask(sql).await.unwrap_or_else(|error| panic!("{sql}\n{error}")).rows
+    }
+
+    /// Rows as texts, values separated by `|`.
+    async fn lines(&self, sql: &str) -> Vec<String> {
+        self.ask(sql).await.iter().map(|row| line(row)).collect()
+    }
+}
+
+fn line(row: &[Option<String>]) -> String {
+    let values: Vec<String> = row
+        .iter()
+        .map(|value| value.as_ref().map_or("∅".to_owned(), |value| value.replace('\n', "⏎")))
+        .collect();
+    values.join("|")
+}
+
+fn rows(batches: &[RecordBatch]) -> Result<Vec<Vec<Option<String>>>> {
+    let mut all = Vec::new();
+    for batch in batches {
+        let columns = batch.columns().iter().map(cell::cells_of).collect::<Result<Vec<_>>>()?;
+        for row in 0..batch.num_rows() {
+            all.push(columns.iter().map(|column| column[row].shown()).collect());
+        }
+    }
+    Ok(all)
+}
+
+#[tokio::test]
+async fn every_system_relation_can_be_read_whole() {
+    let asker = Asker::new("admin");
+    for relation in super::data::relations() {
+        let answer = asker.try_ask(&format!("SELECT * FROM {}.{}", relation.schema, relation.name)).await.unwrap();
+        assert_eq!(answer.schema.fields().len(), relation.columns.len(), "{}", relation.name);
+    }
+}
+
+#[tokio::test]
+async fn columns_tell_their_postgresql_types() {
+    let asker = Asker::new("admin");
+    let answer = asker
+        .try_ask("SELECT c.oid, c.relname, c.relkind, c.reloptions, i.indkey, c.oid::regclass, c.relnatts FROM pg_class c JOIN pg_index i ON i.indrelid = c.oid")
+        .await
+        .unwrap();
+    let oids: Vec<u32> = answer.schema.fields().iter().map(|field| oid_of_field(field)).collect();
+    assert_eq!(oids, [26, 19, 18, 1009, 22, 2205, 21]);
+}
+
+#[tokio::test]
+async fn names_cast_to_regclass_are_numbers_where_compared_and_names_where_shown() {
+    let asker = Asker::new("alice");
+    assert_eq!(asker.lines("SELECT relname FROM pg_class WHERE oid = 'customer'::regclass").await, ["customer"]);
+    assert_eq!(asker.lines("SELECT 'sales.region'::regclass, 'customer'::regclass::oid").await, ["sales.region|16390"]);
+    assert_eq!(asker.lines("SELECT '\"Odd Name\"'::regclass::text").await, ["\"Odd Name\""]);
+    assert_eq!(asker.lines("SELECT 'int4'::regtype, 'text[]'::regtype::oid, 25::regtype").await, ["integer|1009|text"]);
+    assert_eq!(asker.lines("SELECT to_regclass('nosuch'), to_regclass('customer')").await, ["∅|customer"]);
+    let error = asker.try_ask("SELECT 'nosuch'::regclass").await.err().unwrap();
+    assert_eq!(error, "relation \"nosuch\" does not exist");
+}
+
+#[tokio::test]
+async fn session_functions_answer() {
+    let asker = Asker::new("alice");
+    assert_eq!(
+        asker.lines("SELECT current_database(), current_user, session_user, current_schema(), current_schemas(true), pg_backend_pid()").await,
+        ["shop|alice|alice|public|{pg_catalog,public}|4242"]
+    );
+    assert_eq!(
+        asker.lines("SELECT pg_catalog.current_setting('timezone'), set_config('search_path', 'x', false), current_setting('nosuch', true)").await,
+        ["Europe/Berlin|x|∅"]
+    );
+    assert!(asker.try_ask("SELECT current_setting('nosuch')").await.is_err());
+    assert!(asker.lines("SELECT version()").await[0].starts_with("PostgreSQL 15"));
+}
+
+#[tokio::test]
+async fn privileges_are_the_catalogues() {
+    let alice = Asker::new("alice");
+    assert_eq!(
+        alice
+            .lines("SELECT has_table_privilege('customer', 'SELECT'), has_table_privilege('reader', 'customer', 'SELECT'), has_table_privilege('reader', 'customer', 'UPDATE'), has_database_privilege('other', 'CONNECT'), has_database_privilege('postgres', 'CONNECT'), has_schema_privilege('sales', 'CREATE'), pg_has_role('alice', 'USAGE')")
+            .await,
+        ["t|t|f|f|t|t|t"]
+    );
+    let reader = Asker::new("reader");
+    assert_eq!(
+        reader.lines("SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' ORDER BY 1").await,
+        ["customer", "lineitem"]
+    );
+    let error = reader.try_ask("SELECT * FROM pg_authid").await.err().unwrap();
+    assert!(error.contains("permission denied for table pg_authid"), "{error}");
+    assert_eq!(Asker::new("admin").lines("SELECT count(*) FROM pg_authid").await, ["3"]);
+    assert_eq!(
+        alice.lines("SELECT usename, query FROM pg_stat_activity ORDER BY pid").await,
+        ["alice|SELECT 1", "admin|<insufficient privilege>"]
+    );
+}
+
+#[tokio::test]
+async fn information_schema_describes_columns() {
+    let asker = Asker::new("alice");
+    assert_eq!(
+        asker
+            .lines("SELECT column_name, data_type, character_maximum_length, numeric_precision, numeric_scale, is_nullable, udt_name, column_default FROM information_schema.columns WHERE table_name = 'customer' ORDER BY ordinal_position")
+            .await,
+        [
+            "id|bigint|∅|64|0|NO|int8|∅",
+            "name|character varying|25|∅|∅|NO|varchar|∅",
+            "city|character|10|∅|∅|YES|bpchar|'HPI'::bpchar",
+            "balance|numeric|∅|12|2|NO|numeric|0",
+            "since|timestamp with time zone|∅|∅|∅|YES|timestamptz|CURRENT_TIMESTAMP",
+            "note|text|∅|∅|∅|YES|text|∅",
+        ]
+    );
+    assert_eq!(
+        asker
+            .lines("SELECT k.column_name, k.ordinal_position FROM information_schema.table_constraints t JOIN information_schema.key_column_usage k USING (constraint_name) WHERE t.constraint_type = 'PRIMARY KEY' AND t.table_name = 'lineitem' ORDER BY 2")
+            .await,
+        ["orderkey|1", "line|2"]
+    );
+}
+
+#[test]
+fn statements_that_do_not_concern_the_catalogue_stay_as_they_are() {
+    let view = sample::view("alice");
+    for sql in [
+        "SELECT a, 'x' = ANY (b), c[1], (SELECT max(d) FROM t2 WHERE t2.e = t.e) FROM t WHERE c = '5' AND EXISTS (SELECT 1 FROM u)",
+        "SELECT CAST(a AS BIGINT) FROM t COLLATE",
+        "INSERT INTO t VALUES (1, 'two', NULL)",
+        "UPDATE t SET a = (SELECT b FROM u WHERE u.c = t.c) WHERE d IN (SELECT e FROM v)",
+        "SELECT generate_series FROM generate_series(1, 10)",
+    ] {
+        let before = Asker::statement(sql);
+        let mut after = before.clone();
+        super::rewrite(&mut after, &view).unwrap();
+        assert_eq!(after.to_string(), before.to_string());
+        assert!(!super::concerns(&before), "{sql}");
+    }
+    for sql in ["SELECT * FROM pg_class", "SELECT version()", "SELECT 'x'::regclass", "SELECT (SELECT 1 FROM information_schema.tables)"] {
+        assert!(super::concerns(&Asker::statement(sql)), "{sql}");
+    }
+}
