@@ -169,7 +169,7 @@ SELECT CASE END
 ----
 SELECT CASE WHEN 1=1 END
 ----
-SELECT 1 IN
+SELECT 1 IN (
 ----
 SELECT 1 BETWEEN 2
 ----
@@ -185,7 +185,7 @@ SELECT DATE
 ----
 SELECT extract(FROM now())
 ----
-SELECT FOR UPDATE
+SELECT 1 FOR UPDATE OF
 ----
 SELECT * FROM h JOIN
 ----
@@ -368,7 +368,7 @@ SELECT true + true
 ----
 SELECT 'a' LIKE 1
 ----
-SELECT 'a' LIKE 'a\'
+SELECT 'ab' LIKE 'a\'
 ----
 SELECT 'a' ~ '['
 ----

@@ -27,13 +27,19 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("workload", &["types"]),
     (
         "server",
-        &["types", "segment", "txn", "memory", "storage", "query", "gateway", "workload"],
+        &[
+            "types", "segment", "txn", "memory", "storage", "query", "gateway", "workload",
+        ],
     ),
     ("xtask", &[]),
 ];
 
 /// Foreign crates, by prefix, that belong to one crate of ours alone.
-const ONLY: &[(&str, &str)] = &[("datafusion", "query"), ("sqlparser", "query"), ("pgwire", "gateway")];
+const ONLY: &[(&str, &str)] = &[
+    ("datafusion", "query"),
+    ("sqlparser", "query"),
+    ("pgwire", "gateway"),
+];
 
 /// The only crates that may contain `unsafe`.
 const UNSAFE: &[&str] = &["segment", "memory"];
@@ -47,16 +53,26 @@ pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
     for package in packages(metadata)? {
         let name = short_name(package)?;
         let Some((_, allowed)) = MAY_KNOW.iter().find(|(crate_name, _)| *crate_name == name) else {
-            complaints.push(format!("crate `{name}` is not in xtask's table; add it with what it may know"));
+            complaints.push(format!(
+                "crate `{name}` is not in xtask's table; add it with what it may know"
+            ));
             continue;
         };
-        let dependencies = package["dependencies"].as_array().context("dependencies are no list")?;
+        let dependencies = package["dependencies"]
+            .as_array()
+            .context("dependencies are no list")?;
         for dependency in dependencies {
-            let full = dependency["name"].as_str().context("a dependency has no name")?;
+            let full = dependency["name"]
+                .as_str()
+                .context("a dependency has no name")?;
             let known = short(full);
             let ours = MAY_KNOW.iter().any(|(crate_name, _)| *crate_name == known);
             // `features` is a list of dependencies without code, so anyone may know it.
-            if full.starts_with("aerostat-") && ours && known != "features" && !allowed.contains(&known) {
+            if full.starts_with("aerostat-")
+                && ours
+                && known != "features"
+                && !allowed.contains(&known)
+            {
                 complaints.push(format!("`{name}` may not know `{known}`"));
             }
             for (prefix, owner) in ONLY {
@@ -79,13 +95,22 @@ pub(crate) fn check_unsafe(metadata: &Value) -> Result<Vec<String>> {
     let mut complaints = Vec::new();
     for package in packages(metadata)? {
         let name = short_name(package)?;
-        for target in package["targets"].as_array().context("targets are no list")? {
+        for target in package["targets"]
+            .as_array()
+            .context("targets are no list")?
+        {
             let kinds = target["kind"].as_array().context("a target has no kind")?;
-            if !kinds.iter().any(|kind| matches!(kind.as_str(), Some("lib" | "bin"))) {
+            if !kinds
+                .iter()
+                .any(|kind| matches!(kind.as_str(), Some("lib" | "bin")))
+            {
                 continue;
             }
-            let path = target["src_path"].as_str().context("a target has no path")?;
-            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+            let path = target["src_path"]
+                .as_str()
+                .context("a target has no path")?;
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
             complaints.extend(unsafe_complaint(name, path, &text));
         }
     }
@@ -94,7 +119,11 @@ pub(crate) fn check_unsafe(metadata: &Value) -> Result<Vec<String>> {
 
 fn unsafe_complaint(name: &str, path: &str, text: &str) -> Option<String> {
     let forbids = text.contains("#![forbid(unsafe_code)]");
-    let file = Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let file = Path::new(path)
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     match (UNSAFE.contains(&name), forbids) {
         (false, false) => Some(format!("`{name}`: {file} lacks #![forbid(unsafe_code)]")),
         (true, true) => Some(format!("`{name}` forbids unsafe: take it off xtask's list")),
@@ -103,11 +132,15 @@ fn unsafe_complaint(name: &str, path: &str, text: &str) -> Option<String> {
 }
 
 fn packages(metadata: &Value) -> Result<&Vec<Value>> {
-    metadata["packages"].as_array().context("cargo metadata lists no packages")
+    metadata["packages"]
+        .as_array()
+        .context("cargo metadata lists no packages")
 }
 
 fn short_name(package: &Value) -> Result<&str> {
-    Ok(short(package["name"].as_str().context("a package has no name")?))
+    Ok(short(
+        package["name"].as_str().context("a package has no name")?,
+    ))
 }
 
 fn short(name: &str) -> &str {
@@ -123,8 +156,10 @@ mod tests {
         let packages: Vec<Value> = packages
             .iter()
             .map(|(name, dependencies)| {
-                let dependencies: Vec<Value> =
-                    dependencies.iter().map(|dependency| json!({ "name": dependency })).collect();
+                let dependencies: Vec<Value> = dependencies
+                    .iter()
+                    .map(|dependency| json!({ "name": dependency }))
+                    .collect();
                 json!({ "name": name, "dependencies": dependencies })
             })
             .collect();
@@ -138,7 +173,10 @@ mod tests {
             ("aerostat-storage", &["aerostat-txn", "aerostat-segment"]),
             ("aerostat-query", &["datafusion", "aerostat-storage"]),
             ("aerostat-gateway", &["pgwire", "aerostat-query"]),
-            ("aerostat-server", &["aerostat-gateway", "aerostat-workload", "tokio-postgres"]),
+            (
+                "aerostat-server",
+                &["aerostat-gateway", "aerostat-workload", "tokio-postgres"],
+            ),
         ]);
         assert_eq!(check(&metadata).unwrap(), Vec::<String>::new());
     }
@@ -183,7 +221,10 @@ mod tests {
     fn unknown_crates_fail() {
         let complaints = check(&metadata(&[("aerostat-helper", &[])])).unwrap();
         assert_eq!(complaints.len(), 1);
-        assert!(complaints[0].contains("`helper` is not in xtask's table"), "{complaints:?}");
+        assert!(
+            complaints[0].contains("`helper` is not in xtask's table"),
+            "{complaints:?}"
+        );
     }
 
     #[test]

@@ -9,7 +9,14 @@ use anyhow::{Context, Result};
 const LINES_MAX: usize = 800;
 
 /// Folders that are not ours to check.
-const SKIPPED: &[&str] = &["target", ".git", ".demo", "node_modules", "__pycache__", ".venv"];
+const SKIPPED: &[&str] = &[
+    "target",
+    ".git",
+    ".demo",
+    "node_modules",
+    "__pycache__",
+    ".venv",
+];
 
 /// Files whose text is checked for machine paths, by ending.
 const TEXT: &[&str] = &["rs", "toml", "md", "py", "sh", "slt", "sql", "yml", "json"];
@@ -28,7 +35,11 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         let Ok(text) = std::fs::read_to_string(&file) else {
             continue; // Bytes that are no text have no shape to check.
         };
-        let name = file.strip_prefix(root).unwrap_or(&file).display().to_string();
+        let name = file
+            .strip_prefix(root)
+            .unwrap_or(&file)
+            .display()
+            .to_string();
         if file.extension().is_some_and(|ending| ending == "rs") {
             complaints.extend(check_module(&name, &text));
         }
@@ -53,7 +64,10 @@ fn check_paths(name: &str, text: &str, marks: &[String]) -> Vec<String> {
     let mut complaints = Vec::new();
     for (at, line) in text.lines().enumerate() {
         if let Some(mark) = marks.iter().find(|mark| line.contains(mark.as_str())) {
-            complaints.push(format!("{name}:{}: names a path of this machine, {mark}", at + 1));
+            complaints.push(format!(
+                "{name}:{}: names a path of this machine, {mark}",
+                at + 1
+            ));
         }
     }
     complaints
@@ -70,15 +84,24 @@ fn machine_marks(root: &Path) -> Vec<String> {
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     for entry in entries {
         let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         if path.is_dir() {
             if !SKIPPED.contains(&name.as_str()) {
                 collect(&path, files)?;
             }
-        } else if TEXT.iter().any(|ending| name.ends_with(&format!(".{ending}"))) || !name.contains('.') {
+        } else if TEXT
+            .iter()
+            .any(|ending| name.ends_with(&format!(".{ending}")))
+            || !name.contains('.')
+        {
             files.push(path);
         }
     }
@@ -92,9 +115,15 @@ mod tests {
     #[test]
     fn modules_need_a_header_and_a_bounded_length() {
         assert!(check_module("a.rs", "//! Owns a.\n").is_empty());
-        assert_eq!(check_module("a.rs", "use b;\n"), ["a.rs: does not open with `//!`"]);
+        assert_eq!(
+            check_module("a.rs", "use b;\n"),
+            ["a.rs: does not open with `//!`"]
+        );
         let long = format!("//! Long.\n{}", "// x\n".repeat(LINES_MAX));
-        assert_eq!(check_module("a.rs", &long), ["a.rs: 801 lines, more than 800"]);
+        assert_eq!(
+            check_module("a.rs", &long),
+            ["a.rs: 801 lines, more than 800"]
+        );
     }
 
     #[test]
@@ -102,7 +131,10 @@ mod tests {
         let marks = vec!["/somewhere/clone/".to_owned()];
         assert!(check_paths("a.md", "fine\n", &marks).is_empty());
         let complaints = check_paths("a.md", "fine\nsee /somewhere/clone/x\n", &marks);
-        assert_eq!(complaints, ["a.md:2: names a path of this machine, /somewhere/clone/"]);
+        assert_eq!(
+            complaints,
+            ["a.md:2: names a path of this machine, /somewhere/clone/"]
+        );
     }
 
     #[test]

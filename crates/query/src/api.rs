@@ -61,7 +61,15 @@ impl ColumnDescription {
 
     /// A column of another PostgreSQL type, such as `name[]`.
     pub fn of_oid(name: impl Into<String>, oid: u32, typlen: i16) -> Self {
-        Self { name: name.into(), ty: None, oid, typmod: -1, typlen, table_oid: 0, attnum: 0 }
+        Self {
+            name: name.into(),
+            ty: None,
+            oid,
+            typmod: -1,
+            typlen,
+            table_oid: 0,
+            attnum: 0,
+        }
     }
 }
 
@@ -123,12 +131,20 @@ pub enum Outcome {
 impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Outcome::Rows { columns, tag, .. } => {
-                f.debug_struct("Rows").field("columns", columns).field("tag", tag).finish_non_exhaustive()
-            }
+            Outcome::Rows { columns, tag, .. } => f
+                .debug_struct("Rows")
+                .field("columns", columns)
+                .field("tag", tag)
+                .finish_non_exhaustive(),
             Outcome::Command { tag } => f.debug_struct("Command").field("tag", tag).finish(),
-            Outcome::CopyIn(copy) => f.debug_struct("CopyIn").field("columns", &copy.columns).finish_non_exhaustive(),
-            Outcome::CopyOut(copy) => f.debug_struct("CopyOut").field("columns", &copy.columns).finish_non_exhaustive(),
+            Outcome::CopyIn(copy) => f
+                .debug_struct("CopyIn")
+                .field("columns", &copy.columns)
+                .finish_non_exhaustive(),
+            Outcome::CopyOut(copy) => f
+                .debug_struct("CopyOut")
+                .field("columns", &copy.columns)
+                .finish_non_exhaustive(),
             Outcome::Empty => f.write_str("Empty"),
         }
     }
@@ -215,8 +231,10 @@ impl CopyOptions {
     /// # Errors
     /// `FeatureNotSupported`, `InvalidParameterValue` or `SyntaxError`.
     pub fn check(&self) -> Result<(), SqlError> {
-        let unsupported = |message: &str| Err(SqlError::new(ErrorKind::FeatureNotSupported, message));
-        let invalid = |message: String| Err(SqlError::new(ErrorKind::InvalidParameterValue, message));
+        let unsupported =
+            |message: &str| Err(SqlError::new(ErrorKind::FeatureNotSupported, message));
+        let invalid =
+            |message: String| Err(SqlError::new(ErrorKind::InvalidParameterValue, message));
         if self.format == CopyFormat::Binary {
             return if self.header == CopyHeader::None {
                 Ok(())
@@ -228,12 +246,17 @@ impl CopyOptions {
             return invalid("COPY delimiter cannot be newline or carriage return".to_owned());
         }
         if self.null.contains(['\r', '\n']) {
-            return invalid("COPY null representation cannot use newline or carriage return".to_owned());
+            return invalid(
+                "COPY null representation cannot use newline or carriage return".to_owned(),
+            );
         }
         if self.format == CopyFormat::Text
             && b"\\.abcdefghijklmnopqrstuvwxyz0123456789".contains(&self.delimiter)
         {
-            return invalid(format!("COPY delimiter cannot be \"{}\"", self.delimiter as char));
+            return invalid(format!(
+                "COPY delimiter cannot be \"{}\"",
+                self.delimiter as char
+            ));
         }
         if self.null.as_bytes().contains(&self.delimiter) {
             return unsupported("COPY delimiter must not appear in the NULL specification");
@@ -243,7 +266,9 @@ impl CopyOptions {
                 return unsupported("COPY delimiter and quote must be different");
             }
             if self.null.as_bytes().contains(&self.quote) {
-                return unsupported("CSV quote character must not appear in the NULL specification");
+                return unsupported(
+                    "CSV quote character must not appear in the NULL specification",
+                );
             }
         }
         Ok(())
@@ -274,8 +299,18 @@ pub struct CopyIn {
 
 impl CopyIn {
     /// A COPY into `table` whose rows go to `sink`.
-    pub fn new(table: String, columns: Vec<CopyColumn>, options: CopyOptions, sink: Box<dyn CopySink>) -> Self {
-        Self { table, columns, options, sink }
+    pub fn new(
+        table: String,
+        columns: Vec<CopyColumn>,
+        options: CopyOptions,
+        sink: Box<dyn CopySink>,
+    ) -> Self {
+        Self {
+            table,
+            columns,
+            options,
+            sink,
+        }
     }
 
     /// Takes rows. Waits while the engine is behind, which is the back-pressure.
@@ -366,7 +401,13 @@ pub struct Notice {
 impl Notice {
     /// A notice with a message alone.
     pub fn new(severity: NoticeSeverity, message: impl Into<String>) -> Self {
-        Self { severity, kind: None, message: message.into(), detail: None, hint: None }
+        Self {
+            severity,
+            kind: None,
+            message: message.into(),
+            detail: None,
+            hint: None,
+        }
     }
 }
 

@@ -31,8 +31,8 @@ use crate::{
     catalog::node::Database,
     functions,
     memory_pool::TenantPool,
-    semantics,
     pgcatalog::{FunctionDescription, FunctionKind, SessionDescription},
+    semantics,
     session::{Session, facts::Sessions},
 };
 
@@ -171,7 +171,11 @@ impl Engine {
             .map(|database| DatabaseStatistics {
                 name: database.name.read().clone(),
                 memory_used: database.store.budget().used(),
-                memory_max: database.store.budget().max().map_or(self.governor.limit(), |max| max.0),
+                memory_max: database
+                    .store
+                    .budget()
+                    .max()
+                    .map_or(self.governor.limit(), |max| max.0),
                 connections: database.connection_count(),
             })
             .collect()
@@ -232,7 +236,9 @@ impl Engine {
             return Ok(Arc::clone(runtime));
         }
         let runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(TenantPool::new(Arc::clone(database.store.budget()))))
+            .with_memory_pool(Arc::new(TenantPool::new(Arc::clone(
+                database.store.budget(),
+            ))))
             .with_disk_manager_builder(spill_folder(&self.spill, database.id))
             .build_arc()?;
         runtimes.insert(database.id, Arc::clone(&runtime));
@@ -241,7 +247,9 @@ impl Engine {
 }
 
 fn spill_folder(folder: &Path, database: TenantId) -> DiskManagerBuilder {
-    DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![folder.join(database.to_string())]))
+    DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![
+        folder.join(database.to_string()),
+    ]))
 }
 
 fn base_state(threads: usize) -> SessionState {
@@ -262,7 +270,9 @@ fn base_state(threads: usize) -> SessionState {
         .with_analyzer_rules(semantics::analyzer_rules());
     let mut planners = semantics::expr_planners();
     planners.append(builder.expr_planners().get_or_insert_default());
-    builder = builder.with_expr_planners(planners).with_type_planner(semantics::type_planner());
+    builder = builder
+        .with_expr_planners(planners)
+        .with_type_planner(semantics::type_planner());
     let mut state = builder.build();
     functions::register(&mut state);
     state
@@ -278,9 +288,24 @@ fn describe_functions(state: &SessionState) -> Arc<[FunctionDescription]> {
         kind,
     };
     let mut all: Vec<FunctionDescription> = Vec::new();
-    all.extend(state.scalar_functions().keys().map(|name| describe(name, FunctionKind::Plain)));
-    all.extend(state.aggregate_functions().keys().map(|name| describe(name, FunctionKind::Aggregate)));
-    all.extend(state.window_functions().keys().map(|name| describe(name, FunctionKind::Window)));
+    all.extend(
+        state
+            .scalar_functions()
+            .keys()
+            .map(|name| describe(name, FunctionKind::Plain)),
+    );
+    all.extend(
+        state
+            .aggregate_functions()
+            .keys()
+            .map(|name| describe(name, FunctionKind::Aggregate)),
+    );
+    all.extend(
+        state
+            .window_functions()
+            .keys()
+            .map(|name| describe(name, FunctionKind::Window)),
+    );
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all.dedup_by(|a, b| a.name == b.name);
     all.into()

@@ -39,7 +39,11 @@ pub(crate) fn from_storage(error: StorageError) -> SqlError {
             error.object = Some(Box::new((String::new(), table, Some(column))));
             error
         }
-        StorageError::UniqueViolation { table, constraint, detail } => {
+        StorageError::UniqueViolation {
+            table,
+            constraint,
+            detail,
+        } => {
             let mut error = SqlError::new(
                 ErrorKind::UniqueViolation,
                 format!("duplicate key value violates unique constraint \"{constraint}\""),
@@ -70,7 +74,10 @@ pub(crate) fn from_storage(error: StorageError) -> SqlError {
 
 /// The error of a statement that the user cancelled.
 pub(crate) fn canceled() -> SqlError {
-    SqlError::new(ErrorKind::QueryCanceled, "canceling statement due to user request")
+    SqlError::new(
+        ErrorKind::QueryCanceled,
+        "canceling statement due to user request",
+    )
 }
 
 fn convert(error: &DataFusionError) -> SqlError {
@@ -78,23 +85,30 @@ fn convert(error: &DataFusionError) -> SqlError {
         return ours.clone();
     }
     match error {
-        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => convert(inner),
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
+            convert(inner)
+        }
         DataFusionError::Shared(inner) => convert(inner),
         DataFusionError::Collection(errors) => match errors.first() {
             Some(first) => convert(first),
             None => SqlError::new(ErrorKind::Internal, error.to_string()),
         },
         DataFusionError::ArrowError(inner, _) => from_arrow(inner),
-        DataFusionError::ResourcesExhausted(detail) => {
-            SqlError::new(ErrorKind::OutOfMemory, "out of memory")
-                .with_detail(first_line(detail))
-                .with_hint("Raise the database's memory_max or the server's --memory, or ask for less at once.")
-        }
+        DataFusionError::ResourcesExhausted(detail) => SqlError::new(
+            ErrorKind::OutOfMemory,
+            "out of memory",
+        )
+        .with_detail(first_line(detail))
+        .with_hint(
+            "Raise the database's memory_max or the server's --memory, or ask for less at once.",
+        ),
         DataFusionError::NotImplemented(message) => {
             SqlError::new(ErrorKind::FeatureNotSupported, first_line(message))
         }
         DataFusionError::SchemaError(inner, _) => from_schema(inner),
-        DataFusionError::SQL(inner, _) => SqlError::new(ErrorKind::SyntaxError, first_line(&inner.to_string())),
+        DataFusionError::SQL(inner, _) => {
+            SqlError::new(ErrorKind::SyntaxError, first_line(&inner.to_string()))
+        }
         DataFusionError::Plan(message) => from_plan(message),
         DataFusionError::Execution(message) => from_execution(message),
         DataFusionError::External(inner) => match inner.downcast_ref::<ArrowError>() {
@@ -102,7 +116,9 @@ fn convert(error: &DataFusionError) -> SqlError {
             None => from_execution(&inner.to_string()),
         },
         DataFusionError::IoError(inner) => SqlError::new(ErrorKind::IoError, inner.to_string()),
-        DataFusionError::ExecutionJoin(_) => SqlError::new(ErrorKind::Internal, first_line(&error.to_string())),
+        DataFusionError::ExecutionJoin(_) => {
+            SqlError::new(ErrorKind::Internal, first_line(&error.to_string()))
+        }
         other => SqlError::new(ErrorKind::Internal, first_line(&other.to_string())),
     }
 }
@@ -119,7 +135,9 @@ fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
             Some(DataFusionError::Shared(inner)) => Some(&**inner),
             Some(DataFusionError::External(inner)) => Some(&**inner),
             Some(DataFusionError::ArrowError(inner, _)) => Some(&**inner),
-            Some(DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner)) => Some(&**inner),
+            Some(DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner)) => {
+                Some(&**inner)
+            }
             _ => match error.downcast_ref::<ArrowError>() {
                 Some(ArrowError::ExternalError(inner)) => Some(&**inner),
                 _ => error.source(),
@@ -132,16 +150,21 @@ fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
 fn from_arrow(error: &ArrowError) -> SqlError {
     match error {
         ArrowError::DivideByZero => SqlError::new(ErrorKind::DivisionByZero, "division by zero"),
-        ArrowError::ArithmeticOverflow(message) => {
-            SqlError::new(ErrorKind::NumericValueOutOfRange, format!("value out of range: {message}"))
-        }
+        ArrowError::ArithmeticOverflow(message) => SqlError::new(
+            ErrorKind::NumericValueOutOfRange,
+            format!("value out of range: {message}"),
+        ),
         ArrowError::CastError(message)
         | ArrowError::ParseError(message)
         | ArrowError::ComputeError(message)
         | ArrowError::InvalidArgumentError(message) => from_execution(message),
         ArrowError::ExternalError(inner) => from_execution(&inner.to_string()),
-        ArrowError::NotYetImplemented(message) => SqlError::new(ErrorKind::FeatureNotSupported, first_line(message)),
-        ArrowError::MemoryError(message) => SqlError::new(ErrorKind::OutOfMemory, first_line(message)),
+        ArrowError::NotYetImplemented(message) => {
+            SqlError::new(ErrorKind::FeatureNotSupported, first_line(message))
+        }
+        ArrowError::MemoryError(message) => {
+            SqlError::new(ErrorKind::OutOfMemory, first_line(message))
+        }
         other => SqlError::new(ErrorKind::DataException, first_line(&other.to_string())),
     }
 }
@@ -153,15 +176,20 @@ fn from_schema(error: &SchemaError) -> SqlError {
                 Some(relation) => format!("{}.{}", relation.table(), field.name),
                 None => format!("\"{}\"", field.name),
             };
-            SqlError::new(ErrorKind::UndefinedColumn, format!("column {name} does not exist"))
+            SqlError::new(
+                ErrorKind::UndefinedColumn,
+                format!("column {name} does not exist"),
+            )
         }
         SchemaError::AmbiguousReference { field } => SqlError::new(
             ErrorKind::AmbiguousColumn,
             format!("column reference \"{}\" is ambiguous", field.name),
         ),
-        SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
-            SqlError::new(ErrorKind::DuplicateAlias, format!("column \"{name}\" specified more than once"))
-        }
+        SchemaError::DuplicateQualifiedField { name, .. }
+        | SchemaError::DuplicateUnqualifiedField { name } => SqlError::new(
+            ErrorKind::DuplicateAlias,
+            format!("column \"{name}\" specified more than once"),
+        ),
     }
 }
 
@@ -173,17 +201,35 @@ fn from_plan(message: &str) -> SqlError {
         ("Failed to coerce arguments", ErrorKind::UndefinedFunction),
         ("does not support", ErrorKind::UndefinedFunction),
         ("No function matches", ErrorKind::UndefinedFunction),
-        ("Error during planning: Failed to coerce", ErrorKind::UndefinedFunction),
-        ("must appear in the GROUP BY clause", ErrorKind::GroupingError),
-        ("could not be resolved from available columns", ErrorKind::GroupingError),
+        (
+            "Error during planning: Failed to coerce",
+            ErrorKind::UndefinedFunction,
+        ),
+        (
+            "must appear in the GROUP BY clause",
+            ErrorKind::GroupingError,
+        ),
+        (
+            "could not be resolved from available columns",
+            ErrorKind::GroupingError,
+        ),
         ("must be an aggregate", ErrorKind::GroupingError),
         ("table alias", ErrorKind::DuplicateAlias),
-        ("Projections require unique expression names", ErrorKind::DuplicateAlias),
+        (
+            "Projections require unique expression names",
+            ErrorKind::DuplicateAlias,
+        ),
         ("Cannot coerce", ErrorKind::DatatypeMismatch),
-        ("Cannot infer common argument type", ErrorKind::UndefinedFunction),
+        (
+            "Cannot infer common argument type",
+            ErrorKind::UndefinedFunction,
+        ),
         ("Unsupported CAST", ErrorKind::CannotCoerce),
         ("Unsupported SQL type", ErrorKind::UndefinedObject),
-        ("must return the same number of columns", ErrorKind::SyntaxError),
+        (
+            "must return the same number of columns",
+            ErrorKind::SyntaxError,
+        ),
         ("have different number of columns", ErrorKind::SyntaxError),
         ("should only return one column", ErrorKind::SyntaxError),
         ("Window function", ErrorKind::WindowingError),
@@ -217,7 +263,10 @@ fn from_execution(message: &str) -> SqlError {
         ErrorKind::NumericValueOutOfRange
     } else if has("cannot cast string") || has("cannot cast value") {
         ErrorKind::InvalidTextRepresentation
-    } else if has("error parsing timestamp") || has("error parsing date") || has("error parsing interval") {
+    } else if has("error parsing timestamp")
+        || has("error parsing date")
+        || has("error parsing interval")
+    {
         ErrorKind::InvalidDatetimeFormat
     } else if has("regular expression") || has("regex") {
         ErrorKind::InvalidRegularExpression
@@ -238,7 +287,13 @@ fn from_execution(message: &str) -> SqlError {
 fn first_line(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default().trim();
     let mut line = line;
-    for prefix in ["Error during planning: ", "Execution error: ", "Arrow error: ", "Schema error: ", "External error: "] {
+    for prefix in [
+        "Error during planning: ",
+        "Execution error: ",
+        "Arrow error: ",
+        "Schema error: ",
+        "External error: ",
+    ] {
         line = line.strip_prefix(prefix).unwrap_or(line);
     }
     line.trim_end_matches('.').to_owned()
@@ -250,7 +305,12 @@ fn diagnosed(error: &DataFusionError, source: &Source) -> Option<u32> {
     let line = usize::try_from(start.line.checked_sub(1)?).ok()?;
     // The parser counted lines and columns over the whole message of the
     // client; only in a statement on its first line do they mean this text.
-    let before: usize = source.text.split('\n').take(line).map(|line| line.chars().count() + 1).sum();
+    let before: usize = source
+        .text
+        .split('\n')
+        .take(line)
+        .map(|line| line.chars().count() + 1)
+        .sum();
     let column = usize::try_from(start.column.checked_sub(1)?).ok()?;
     let at = before + column;
     (source.offset == 0 && at < source.text.chars().count())
@@ -287,10 +347,20 @@ fn mentioned(error: &SqlError, source: &Source) -> Option<u32> {
     let haystack = source.text.to_ascii_lowercase();
     let needle = name.to_ascii_lowercase();
     let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    let at = haystack.match_indices(&needle).map(|(at, _)| at).find(|&at| {
-        !is_word(haystack[..at].chars().next_back()) && !is_word(haystack[at + needle.len()..].chars().next())
-    })?;
+    let at = haystack
+        .match_indices(&needle)
+        .map(|(at, _)| at)
+        .find(|&at| {
+            !is_word(haystack[..at].chars().next_back())
+                && !is_word(haystack[at + needle.len()..].chars().next())
+        })?;
     // A literal's position is its opening quote's.
-    let at = if source.text[..at].ends_with('\'') { at - 1 } else { at };
-    u32::try_from(source.text[..at].chars().count()).ok().map(|at| at + 1 + source.offset)
+    let at = if source.text[..at].ends_with('\'') {
+        at - 1
+    } else {
+        at
+    };
+    u32::try_from(source.text[..at].chars().count())
+        .ok()
+        .map(|at| at + 1 + source.offset)
 }

@@ -31,7 +31,9 @@ mod session;
 mod statement;
 pub mod utility;
 
-pub use engine::{DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord};
+pub use engine::{
+    DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord,
+};
 pub use session::{CancelHandle, Prepared, Session};
 pub use statement::Statement;
 

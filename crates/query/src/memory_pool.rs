@@ -26,7 +26,11 @@ pub(crate) struct TenantPool {
 
 impl TenantPool {
     pub(crate) fn new(budget: Arc<Budget>) -> Self {
-        Self { budget, used: AtomicUsize::new(0), overdrawn: AtomicUsize::new(0) }
+        Self {
+            budget,
+            used: AtomicUsize::new(0),
+            overdrawn: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -61,18 +65,25 @@ impl MemoryPool for TenantPool {
     fn shrink(&self, _reservation: &MemoryReservation, shrink: usize) {
         let mut repaid = 0;
         // The closure always gives a value, so the update cannot fail.
-        let _ = self.overdrawn.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |overdrawn| {
-            repaid = overdrawn.min(shrink);
-            Some(overdrawn - repaid)
-        });
+        let _ = self
+            .overdrawn
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |overdrawn| {
+                repaid = overdrawn.min(shrink);
+                Some(overdrawn - repaid)
+            });
         self.budget.shrink_raw((shrink - repaid) as u64);
         self.used.fetch_sub(shrink, Ordering::Relaxed);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        self.budget.try_grow_raw(additional as u64).map_err(|error| {
-            DataFusionError::ResourcesExhausted(format!("{}: {error}", reservation.consumer().name()))
-        })?;
+        self.budget
+            .try_grow_raw(additional as u64)
+            .map_err(|error| {
+                DataFusionError::ResourcesExhausted(format!(
+                    "{}: {error}",
+                    reservation.consumer().name()
+                ))
+            })?;
         self.used.fetch_add(additional, Ordering::Relaxed);
         Ok(())
     }

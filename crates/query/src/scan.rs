@@ -15,9 +15,7 @@ use datafusion::{
     arrow::datatypes::{DataType, Field, Schema, SchemaRef},
     catalog::{Session, TableProvider},
     common::{
-        ColumnStatistics, Result, Statistics,
-        config::ConfigOptions,
-        stats::Precision,
+        ColumnStatistics, Result, Statistics, config::ConfigOptions, stats::Precision,
         tree_node::TreeNodeRecursion,
     },
     datasource::{
@@ -28,7 +26,8 @@ use datafusion::{
     logical_expr::{Expr, TableProviderFilterPushDown},
     physical_expr::{EquivalenceProperties, PhysicalExpr, projection::ProjectionExprs},
     physical_plan::{
-        DisplayFormatType, ExecutionPlan, Partitioning, metrics::{BaselineMetrics, ExecutionPlanMetricsSet},
+        DisplayFormatType, ExecutionPlan, Partitioning,
+        metrics::{BaselineMetrics, ExecutionPlanMetricsSet},
         stream::RecordBatchStreamAdapter,
     },
 };
@@ -46,20 +45,40 @@ pub(crate) struct TableScanProvider {
 impl TableScanProvider {
     pub(crate) fn new(view: TableView, _oid: u32) -> Self {
         let schema = Arc::clone(view.table().arrow_schema());
-        Self { view, schema, row_ids: false }
+        Self {
+            view,
+            schema,
+            row_ids: false,
+        }
     }
 
     /// The table with a further column of row ids, for DML.
     pub(crate) fn with_row_ids(view: TableView, _oid: u32) -> Self {
-        let mut fields: Vec<_> = view.table().arrow_schema().fields().iter().cloned().collect();
-        fields.push(Arc::new(Field::new(aerostat_storage::ROW_ID_COLUMN, DataType::UInt64, false)));
-        Self { view, schema: Arc::new(Schema::new(fields)), row_ids: true }
+        let mut fields: Vec<_> = view
+            .table()
+            .arrow_schema()
+            .fields()
+            .iter()
+            .cloned()
+            .collect();
+        fields.push(Arc::new(Field::new(
+            aerostat_storage::ROW_ID_COLUMN,
+            DataType::UInt64,
+            false,
+        )));
+        Self {
+            view,
+            schema: Arc::new(Schema::new(fields)),
+            row_ids: true,
+        }
     }
 }
 
 impl fmt::Debug for TableScanProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TableScanProvider").field("table", &self.view.table().schema().name).finish_non_exhaustive()
+        f.debug_struct("TableScanProvider")
+            .field("table", &self.view.table().schema().name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -73,7 +92,10 @@ impl TableProvider for TableScanProvider {
         TableType::Base
     }
 
-    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
         let table = self.view.table().schema();
         Ok(filters
             .iter()
@@ -96,15 +118,25 @@ impl TableProvider for TableScanProvider {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let table = self.view.table().schema();
-        let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
-        let predicates = filters.iter().filter_map(|filter| predicate::from_expr(filter, table)).flatten().collect();
+        let columns = projection
+            .cloned()
+            .unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        let predicates = filters
+            .iter()
+            .filter_map(|filter| predicate::from_expr(filter, table))
+            .flatten()
+            .collect();
         let source = TableScan {
             view: self.view.clone(),
             schema: Arc::new(self.schema.project(&columns)?),
             columns,
             row_id_at: self.row_ids.then(|| self.schema.fields().len() - 1),
             predicates,
-            shown_filters: filters.iter().map(ToString::to_string).collect::<Vec<_>>().join(" AND "),
+            shown_filters: filters
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(" AND "),
             limit,
             partitions: state.config().target_partitions(),
             metrics: ExecutionPlanMetricsSet::new(),
@@ -153,7 +185,10 @@ impl TableScan {
 
     /// Where each output column is in storage's batches, which have the row id last.
     fn order(&self) -> Option<Vec<usize>> {
-        let row_id = self.columns.iter().position(|&at| Some(at) == self.row_id_at)?;
+        let row_id = self
+            .columns
+            .iter()
+            .position(|&at| Some(at) == self.row_id_at)?;
         let last = self.columns.len() - 1;
         let order = (0..self.columns.len()).map(|at| match at.cmp(&row_id) {
             std::cmp::Ordering::Less => at,
@@ -165,7 +200,11 @@ impl TableScan {
 }
 
 impl DataSource for TableScan {
-    fn open(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn open(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         self.open_with_args(OpenArgs::new(partition, context))
     }
 
@@ -180,24 +219,35 @@ impl DataSource for TableScan {
         let schema = Arc::clone(&self.schema);
         let batches = stream::iter(std::iter::from_fn(move || {
             let timer = metrics.elapsed_compute().timer();
-            let batch = scan.next_batch().map_err(|error| external(from_storage(error))).transpose()?;
+            let batch = scan
+                .next_batch()
+                .map_err(|error| external(from_storage(error)))
+                .transpose()?;
             timer.done();
             Some(batch.and_then(|batch| {
                 metrics.record_output(batch.num_rows());
                 let columns = match &order {
-                    Some(order) => order.iter().map(|&at| Arc::clone(batch.column(at))).collect(),
+                    Some(order) => order
+                        .iter()
+                        .map(|&at| Arc::clone(batch.column(at)))
+                        .collect(),
                     None => batch.columns().to_vec(),
                 };
                 let options = datafusion::arrow::record_batch::RecordBatchOptions::new()
                     .with_row_count(Some(batch.num_rows()));
-                Ok(datafusion::arrow::record_batch::RecordBatch::try_new_with_options(
-                    Arc::clone(&schema),
-                    columns,
-                    &options,
-                )?)
+                Ok(
+                    datafusion::arrow::record_batch::RecordBatch::try_new_with_options(
+                        Arc::clone(&schema),
+                        columns,
+                        &options,
+                    )?,
+                )
             }))
         }));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(
+            Arc::clone(&self.schema),
+            batches,
+        )))
     }
 
     fn create_sibling_state(&self, config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
@@ -205,8 +255,18 @@ impl DataSource for TableScan {
     }
 
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
-        write!(f, "table={}, columns=[{}]", self.view.table().schema().name, names.join(", "))?;
+        let names: Vec<&str> = self
+            .schema
+            .fields()
+            .iter()
+            .map(|field| field.name().as_str())
+            .collect();
+        write!(
+            f,
+            "table={}, columns=[{}]",
+            self.view.table().schema().name,
+            names.join(", ")
+        )?;
         if !self.shown_filters.is_empty() {
             write!(f, ", filters=[{}]", self.shown_filters)?;
         }
@@ -233,7 +293,10 @@ impl DataSource for TableScan {
     }
 
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn DataSource>> {
-        Some(Arc::new(TableScan { limit, ..self.clone() }))
+        Some(Arc::new(TableScan {
+            limit,
+            ..self.clone()
+        }))
     }
 
     fn fetch(&self) -> Option<usize> {
@@ -244,11 +307,17 @@ impl DataSource for TableScan {
         self.metrics.clone()
     }
 
-    fn try_swapping_with_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn DataSource>>> {
+    fn try_swapping_with_projection(
+        &self,
+        projection: &ProjectionExprs,
+    ) -> Result<Option<Arc<dyn DataSource>>> {
         // A projection of plain columns under their own names is a narrower scan.
         let mut columns = Vec::new();
         for output in projection.iter() {
-            let Some(column) = output.expr.downcast_ref::<datafusion::physical_expr::expressions::Column>() else {
+            let Some(column) = output
+                .expr
+                .downcast_ref::<datafusion::physical_expr::expressions::Column>()
+            else {
                 return Ok(None);
             };
             let at = self.columns[column.index()];
@@ -262,7 +331,11 @@ impl DataSource for TableScan {
             .filter_map(|at| self.columns.iter().position(|column| column == at))
             .collect();
         let schema = Arc::new(self.schema.project(&kept)?);
-        Ok(Some(Arc::new(TableScan { columns, schema, ..self.clone() })))
+        Ok(Some(Arc::new(TableScan {
+            columns,
+            schema,
+            ..self.clone()
+        })))
     }
 
     fn apply_expressions(
@@ -278,7 +351,9 @@ fn statistics(view: &TableView, columns: usize) -> Statistics {
     let table = view.statistics();
     Statistics {
         num_rows: Precision::Inexact(usize::try_from(table.rows).unwrap_or(usize::MAX)),
-        total_byte_size: Precision::Inexact(usize::try_from(table.bytes_used).unwrap_or(usize::MAX)),
+        total_byte_size: Precision::Inexact(
+            usize::try_from(table.bytes_used).unwrap_or(usize::MAX),
+        ),
         column_statistics: vec![ColumnStatistics::new_unknown(); columns],
     }
 }

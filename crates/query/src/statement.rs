@@ -69,10 +69,12 @@ impl Statement {
             })?;
         let mut statements = Vec::new();
         for piece in tokens.split(|token| token.token == Token::SemiColon) {
-            let meaningful = |token: &&TokenWithSpan| !matches!(token.token, Token::Whitespace(_) | Token::EOF);
-            let (Some(first), Some(last)) =
-                (piece.iter().find(meaningful), piece.iter().rev().find(meaningful))
-            else {
+            let meaningful =
+                |token: &&TokenWithSpan| !matches!(token.token, Token::Whitespace(_) | Token::EOF);
+            let (Some(first), Some(last)) = (
+                piece.iter().find(meaningful),
+                piece.iter().rev().find(meaningful),
+            ) else {
                 continue;
             };
             let start = lines.offset(first.span.start);
@@ -97,7 +99,10 @@ impl Statement {
         match statements.len() {
             0 => Ok(Statement {
                 kind: StatementKind::Empty,
-                source: Source { text: "".into(), offset: 0 },
+                source: Source {
+                    text: "".into(),
+                    offset: 0,
+                },
             }),
             1 => Ok(statements.remove(0)),
             _ => Err(SqlError::new(
@@ -108,7 +113,11 @@ impl Statement {
     }
 }
 
-fn parse(piece: &[TokenWithSpan], source: &Source, lines: &LineStarts<'_>) -> Result<StatementKind, SqlError> {
+fn parse(
+    piece: &[TokenWithSpan],
+    source: &Source,
+    lines: &LineStarts<'_>,
+) -> Result<StatementKind, SqlError> {
     let shifted = |mut error: SqlError| {
         error.position = error.position.map(|at| at + source.offset);
         error
@@ -149,7 +158,10 @@ fn syntax_error(message: &str, piece: &[TokenWithSpan], lines: &LineStarts<'_>) 
     let error = |text: String| SqlError::new(ErrorKind::SyntaxError, text);
     match (token.map(|token| &token.token), location) {
         (Some(Token::EOF) | None, _) if message.contains("found: EOF") => {
-            let end = piece.iter().rev().find(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF));
+            let end = piece
+                .iter()
+                .rev()
+                .find(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF));
             let error = error("syntax error at end of input".to_owned());
             match end {
                 Some(end) => error.with_position(lines.position(end.span.end)),
@@ -166,7 +178,10 @@ fn syntax_error(message: &str, piece: &[TokenWithSpan], lines: &LineStarts<'_>) 
 fn location_in(message: &str) -> Option<Location> {
     let (_, rest) = message.rsplit_once(" at Line: ")?;
     let (line, column) = rest.split_once(", Column: ")?;
-    Some(Location { line: line.parse().ok()?, column: column.trim().parse().ok()? })
+    Some(Location {
+        line: line.parse().ok()?,
+        column: column.trim().parse().ok()?,
+    })
 }
 
 fn unterminated(message: &str) -> String {
@@ -198,12 +213,15 @@ fn check_depth(tokens: &[TokenWithSpan]) -> Result<(), SqlError> {
             }
             Token::Comma => reset(&mut operators),
             Token::Whitespace(_) | Token::EOF | Token::SemiColon | Token::Period => {}
-            Token::Word(word) if word.quote_style.is_none() => match word.value.to_ascii_uppercase().as_str() {
-                "AND" | "OR" | "NOT" | "UNION" | "EXCEPT" | "INTERSECT" | "CASE" | "JOIN" | "IS" | "COLLATE" => {
-                    bump(&mut operators)?;
+            Token::Word(word) if word.quote_style.is_none() => {
+                match word.value.to_ascii_uppercase().as_str() {
+                    "AND" | "OR" | "NOT" | "UNION" | "EXCEPT" | "INTERSECT" | "CASE" | "JOIN"
+                    | "IS" | "COLLATE" => {
+                        bump(&mut operators)?;
+                    }
+                    _ => {}
                 }
-                _ => {}
-            },
+            }
             Token::Word(_)
             | Token::Number(..)
             | Token::SingleQuotedString(_)
@@ -255,13 +273,22 @@ impl<'a> LineStarts<'a> {
                 starts.push(count);
             }
         }
-        Self { text, starts, ascii: text.is_ascii() }
+        Self {
+            text,
+            starts,
+            ascii: text.is_ascii(),
+        }
     }
 
     /// Characters before a location.
     fn offset(&self, location: Location) -> u32 {
         let line = usize::try_from(location.line.saturating_sub(1)).unwrap_or(usize::MAX);
-        let start = self.starts.get(line).or(self.starts.last()).copied().unwrap_or(0);
+        let start = self
+            .starts
+            .get(line)
+            .or(self.starts.last())
+            .copied()
+            .unwrap_or(0);
         start + u32::try_from(location.column.saturating_sub(1)).unwrap_or(0)
     }
 
@@ -313,7 +340,10 @@ mod tests {
             format!("select {}true", "not ".repeat(100_000)),
             format!("select 1{}", " union select 1".repeat(10_000)),
         ] {
-            assert_eq!(Statement::split(&text).err().unwrap().kind, ErrorKind::StatementTooComplex);
+            assert_eq!(
+                Statement::split(&text).err().unwrap().kind,
+                ErrorKind::StatementTooComplex
+            );
         }
         let wide = format!("select 1 in ({}1)", "1, ".repeat(20_000));
         assert!(Statement::split(&wide).is_ok());

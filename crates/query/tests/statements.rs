@@ -25,7 +25,13 @@ fn rows_come_back_as_they_went_in() {
             fixture.ok(&mut session, "select a, b, c from t order by a"),
             ["1|one|1.01", "2||1.50", "3|a longer text than a slot|-7.00"]
         );
-        assert_eq!(fixture.ok(&mut session, "select count(*), sum(a), min(b) from t where a >= 2"), ["2|5|a longer text than a slot"]);
+        assert_eq!(
+            fixture.ok(
+                &mut session,
+                "select count(*), sum(a), min(b) from t where a >= 2"
+            ),
+            ["2|5|a longer text than a slot"]
+        );
     }
 }
 
@@ -33,28 +39,102 @@ fn rows_come_back_as_they_went_in() {
 fn dml_touches_the_rows_its_predicate_finds_and_no_others() {
     let fixture = Fixture::new();
     let mut session = fixture.session();
-    fixture.ok(&mut session, "create table t (k int primary key, v int); create table u (k int, w int)");
-    fixture.ok(&mut session, "insert into t select g, g * 10 from generate_series(1, 10) as x(g)");
-    fixture.ok(&mut session, "insert into u values (3, 300), (4, 400), (4, 401)");
+    fixture.ok(
+        &mut session,
+        "create table t (k int primary key, v int); create table u (k int, w int)",
+    );
+    fixture.ok(
+        &mut session,
+        "insert into t select g, g * 10 from generate_series(1, 10) as x(g)",
+    );
+    fixture.ok(
+        &mut session,
+        "insert into u values (3, 300), (4, 400), (4, 401)",
+    );
     // Each of these would delete every row through DataFusion's own hooks.
-    assert_eq!(fixture.ok(&mut session, "delete from t where 1 = 0"), ["DELETE 0"]);
-    assert_eq!(fixture.ok(&mut session, "delete from t where false"), ["DELETE 0"]);
-    assert_eq!(fixture.ok(&mut session, "delete from t where k in (select k from u where w < 0)"), ["DELETE 0"]);
-    assert_eq!(fixture.kind(&mut session, "delete from t limit 1"), ErrorKind::SyntaxError);
+    assert_eq!(
+        fixture.ok(&mut session, "delete from t where 1 = 0"),
+        ["DELETE 0"]
+    );
+    assert_eq!(
+        fixture.ok(&mut session, "delete from t where false"),
+        ["DELETE 0"]
+    );
+    assert_eq!(
+        fixture.ok(
+            &mut session,
+            "delete from t where k in (select k from u where w < 0)"
+        ),
+        ["DELETE 0"]
+    );
+    assert_eq!(
+        fixture.kind(&mut session, "delete from t limit 1"),
+        ErrorKind::SyntaxError
+    );
     assert_eq!(fixture.ok(&mut session, "select count(*) from t"), ["10"]);
-    assert_eq!(fixture.ok(&mut session, "delete from t where k in (select k from u where w = 300) returning k, v"), ["3|30"]);
-    assert_eq!(fixture.ok(&mut session, "delete from t where not exists (select 1 from u where u.k < t.k)"), ["DELETE 2"]);
-    assert_eq!(fixture.ok(&mut session, "select k from t order by k"), ["4", "5", "6", "7", "8", "9", "10"]);
+    assert_eq!(
+        fixture.ok(
+            &mut session,
+            "delete from t where k in (select k from u where w = 300) returning k, v"
+        ),
+        ["3|30"]
+    );
+    assert_eq!(
+        fixture.ok(
+            &mut session,
+            "delete from t where not exists (select 1 from u where u.k < t.k)"
+        ),
+        ["DELETE 2"]
+    );
+    assert_eq!(
+        fixture.ok(&mut session, "select k from t order by k"),
+        ["4", "5", "6", "7", "8", "9", "10"]
+    );
     // A row that two others match is updated once.
-    let updated = fixture.ok(&mut session, "update t set v = u.w from u where t.k = u.k returning t.k, v > 399, w > 399");
+    let updated = fixture.ok(
+        &mut session,
+        "update t set v = u.w from u where t.k = u.k returning t.k, v > 399, w > 399",
+    );
     assert_eq!(updated, ["4|true|true"]);
-    assert_eq!(fixture.ok(&mut session, "delete from t using u where t.k = u.k + 1 returning t.*"), ["5|50"]);
+    assert_eq!(
+        fixture.ok(
+            &mut session,
+            "delete from t using u where t.k = u.k + 1 returning t.*"
+        ),
+        ["5|50"]
+    );
     // Keys change places within one statement.
-    assert_eq!(fixture.ok(&mut session, "update t set k = k + 1"), ["UPDATE 6"]);
-    assert_eq!(fixture.ok(&mut session, "update t set k = 18 - k where k in (7, 11)"), ["UPDATE 2"]);
-    assert_eq!(fixture.ok(&mut session, "select k, v from t order by k").join(" "), "5|401 7|100 8|70 9|80 10|90 11|60".replace("5|401", &fixture.ok(&mut session, "select k, v from t where k = 5")[0]));
-    assert_eq!(fixture.ok(&mut session, "insert into t (v, k) select 1, 100 returning k + 1 as next, v"), ["101|1"]);
-    assert_eq!(fixture.ok(&mut session, "update t set v = default, k = (select max(k) + 1 from t) where k = 100 returning *"), ["101|"]);
+    assert_eq!(
+        fixture.ok(&mut session, "update t set k = k + 1"),
+        ["UPDATE 6"]
+    );
+    assert_eq!(
+        fixture.ok(&mut session, "update t set k = 18 - k where k in (7, 11)"),
+        ["UPDATE 2"]
+    );
+    assert_eq!(
+        fixture
+            .ok(&mut session, "select k, v from t order by k")
+            .join(" "),
+        "5|401 7|100 8|70 9|80 10|90 11|60".replace(
+            "5|401",
+            &fixture.ok(&mut session, "select k, v from t where k = 5")[0]
+        )
+    );
+    assert_eq!(
+        fixture.ok(
+            &mut session,
+            "insert into t (v, k) select 1, 100 returning k + 1 as next, v"
+        ),
+        ["101|1"]
+    );
+    assert_eq!(
+        fixture.ok(
+            &mut session,
+            "update t set v = default, k = (select max(k) + 1 from t) where k = 100 returning *"
+        ),
+        ["101|"]
+    );
 }
 
 #[test]
@@ -67,20 +147,53 @@ fn constraints_hold_and_a_failed_statement_leaves_nothing() {
     );
     fixture.ok(&mut session, "insert into t values (1, 'x', 5)");
     for (sql, kind) in [
-        ("insert into t values (2, 'y', 1), (1, 'z', 2)", ErrorKind::UniqueViolation),
-        ("insert into t values (2, 'y', 1), (2, 'z', 1)", ErrorKind::UniqueViolation),
-        ("insert into t values (2, null, 1)", ErrorKind::NotNullViolation),
+        (
+            "insert into t values (2, 'y', 1), (1, 'z', 2)",
+            ErrorKind::UniqueViolation,
+        ),
+        (
+            "insert into t values (2, 'y', 1), (2, 'z', 1)",
+            ErrorKind::UniqueViolation,
+        ),
+        (
+            "insert into t values (2, null, 1)",
+            ErrorKind::NotNullViolation,
+        ),
         ("insert into t (a) values (2)", ErrorKind::NotNullViolation),
-        ("insert into t values (null, 'y', 1)", ErrorKind::NotNullViolation),
-        ("insert into t values (2, 'y', 0)", ErrorKind::CheckViolation),
-        ("insert into t values (2, 'y', 2)", ErrorKind::CheckViolation),
+        (
+            "insert into t values (null, 'y', 1)",
+            ErrorKind::NotNullViolation,
+        ),
+        (
+            "insert into t values (2, 'y', 0)",
+            ErrorKind::CheckViolation,
+        ),
+        (
+            "insert into t values (2, 'y', 2)",
+            ErrorKind::CheckViolation,
+        ),
         ("update t set c = -c", ErrorKind::CheckViolation),
-        ("insert into t values (2, 'yyyy', 1)", ErrorKind::StringDataRightTruncation),
-        ("insert into t values (99999999999, 'y', 1)", ErrorKind::NumericValueOutOfRange),
-        ("insert into t values ('x', 'y', 1)", ErrorKind::InvalidTextRepresentation),
+        (
+            "insert into t values (2, 'yyyy', 1)",
+            ErrorKind::StringDataRightTruncation,
+        ),
+        (
+            "insert into t values (99999999999, 'y', 1)",
+            ErrorKind::NumericValueOutOfRange,
+        ),
+        (
+            "insert into t values ('x', 'y', 1)",
+            ErrorKind::InvalidTextRepresentation,
+        ),
         ("insert into t values (2, 'y')", ErrorKind::Internal),
-        ("insert into t values (2, 'y', 1, 4)", ErrorKind::SyntaxError),
-        ("insert into t (a, a) values (2, 3)", ErrorKind::DuplicateColumn),
+        (
+            "insert into t values (2, 'y', 1, 4)",
+            ErrorKind::SyntaxError,
+        ),
+        (
+            "insert into t (a, a) values (2, 3)",
+            ErrorKind::DuplicateColumn,
+        ),
         ("insert into t (z) values (2)", ErrorKind::UndefinedColumn),
         ("insert into nowhere values (2)", ErrorKind::UndefinedTable),
     ] {
@@ -91,7 +204,11 @@ fn constraints_hold_and_a_failed_statement_leaves_nothing() {
             continue;
         }
         assert_eq!(fixture.kind(&mut session, sql), kind, "{sql}");
-        assert_eq!(fixture.ok(&mut session, "select a, b, c from t"), ["1|x|5"], "after {sql}");
+        assert_eq!(
+            fixture.ok(&mut session, "select a, b, c from t"),
+            ["1|x|5"],
+            "after {sql}"
+        );
     }
     let error = fixture.error(&mut session, "insert into t values (1, 'y', 9)");
     assert_eq!(error.constraint.as_deref(), Some("t_pkey"));
@@ -102,8 +219,14 @@ fn constraints_hold_and_a_failed_statement_leaves_nothing() {
 fn numbers_never_wrap() {
     let fixture = Fixture::new();
     let mut session = fixture.session();
-    fixture.ok(&mut session, "create table n (i int, b bigint, s smallint, f float8)");
-    fixture.ok(&mut session, "insert into n values (2147483647, 9223372036854775807, 32767, 1e308), (1, 1, 1, 1e308)");
+    fixture.ok(
+        &mut session,
+        "create table n (i int, b bigint, s smallint, f float8)",
+    );
+    fixture.ok(
+        &mut session,
+        "insert into n values (2147483647, 9223372036854775807, 32767, 1e308), (1, 1, 1, 1e308)",
+    );
     for sql in [
         "select i + 1 from n",
         "select b * 2 from n",
@@ -114,12 +237,29 @@ fn numbers_never_wrap() {
         "select f * 10 from n",
         "select cast(b as int) from n",
     ] {
-        assert_eq!(fixture.kind(&mut session, sql), ErrorKind::NumericValueOutOfRange, "{sql}");
+        assert_eq!(
+            fixture.kind(&mut session, sql),
+            ErrorKind::NumericValueOutOfRange,
+            "{sql}"
+        );
     }
-    for sql in ["select 1 / 0", "select i / (i - i) from n", "select f / 0 from n", "select 1 % 0", "select 1.0 / 0"] {
-        assert_eq!(fixture.kind(&mut session, sql), ErrorKind::DivisionByZero, "{sql}");
+    for sql in [
+        "select 1 / 0",
+        "select i / (i - i) from n",
+        "select f / 0 from n",
+        "select 1 % 0",
+        "select 1.0 / 0",
+    ] {
+        assert_eq!(
+            fixture.kind(&mut session, sql),
+            ErrorKind::DivisionByZero,
+            "{sql}"
+        );
     }
-    assert_eq!(fixture.ok(&mut session, "select sum(i), sum(b) from n"), ["2147483648|9223372036854775808"]);
+    assert_eq!(
+        fixture.ok(&mut session, "select sum(i), sum(b) from n"),
+        ["2147483648|9223372036854775808"]
+    );
 }
 
 #[test]
@@ -130,12 +270,20 @@ fn errors_say_where() {
     for (sql, kind, position) in [
         ("select b from t", ErrorKind::UndefinedColumn, Some(8)),
         ("select * from nowhere", ErrorKind::UndefinedTable, Some(15)),
-        ("select nofunc(a) from t", ErrorKind::UndefinedFunction, Some(8)),
+        (
+            "select nofunc(a) from t",
+            ErrorKind::UndefinedFunction,
+            Some(8),
+        ),
         ("selec 1", ErrorKind::SyntaxError, Some(1)),
         ("select a from t where", ErrorKind::SyntaxError, Some(22)),
     ] {
         let error = fixture.error(&mut session, sql);
-        assert_eq!((error.kind, error.position), (kind, position), "{sql}: {error}");
+        assert_eq!(
+            (error.kind, error.position),
+            (kind, position),
+            "{sql}: {error}"
+        );
     }
 }
 
@@ -145,53 +293,89 @@ fn prepared_statements_infer_types() {
     let mut session = fixture.session();
     fixture.ok(&mut session, "create table t (a int primary key, b text)");
     fixture.runtime.block_on(async {
-        let insert = session.prepare("insert into t values ($1, $2)", &[]).await.unwrap();
+        let insert = session
+            .prepare("insert into t values ($1, $2)", &[])
+            .await
+            .unwrap();
         assert_eq!(format!("{:?}", insert.parameters), "[Integer, Text]");
         for (a, b) in [(1, "x"), (2, "y")] {
-            let values: Vec<ArrayRef> =
-                vec![Arc::new(Int32Array::from(vec![a])), Arc::new(StringViewArray::from(vec![b]))];
+            let values: Vec<ArrayRef> = vec![
+                Arc::new(Int32Array::from(vec![a])),
+                Arc::new(StringViewArray::from(vec![b])),
+            ];
             let outcome = session.execute_prepared(&insert, values).await.unwrap();
             assert_eq!(rows_of(outcome).await.unwrap(), ["INSERT 0 1"]);
         }
-        let select = session.prepare("select b from t where a = $1", &[]).await.unwrap();
+        let select = session
+            .prepare("select b from t where a = $1", &[])
+            .await
+            .unwrap();
         assert_eq!(format!("{:?}", select.parameters), "[Integer]");
         assert_eq!(select.columns.as_ref().unwrap()[0].name, "b");
-        let outcome =
-            session.execute_prepared(&select, vec![Arc::new(Int32Array::from(vec![2]))]).await.unwrap();
+        let outcome = session
+            .execute_prepared(&select, vec![Arc::new(Int32Array::from(vec![2]))])
+            .await
+            .unwrap();
         assert_eq!(rows_of(outcome).await.unwrap(), ["y"]);
     });
     assert_eq!(
-        fixture.ok(&mut session, "prepare q (int) as select b from t where a = $1; execute q (1); "),
+        fixture.ok(
+            &mut session,
+            "prepare q (int) as select b from t where a = $1; execute q (1); "
+        ),
         ["x"]
     );
-    assert_eq!(fixture.kind(&mut session, "execute q (1, 2)"), ErrorKind::SyntaxError);
-    assert_eq!(fixture.kind(&mut session, "execute nothing"), ErrorKind::InvalidStatementName);
+    assert_eq!(
+        fixture.kind(&mut session, "execute q (1, 2)"),
+        ErrorKind::SyntaxError
+    );
+    assert_eq!(
+        fixture.kind(&mut session, "execute nothing"),
+        ErrorKind::InvalidStatementName
+    );
 }
 
 #[test]
 fn copy_commits_at_its_end_and_only_then() {
     let fixture = Fixture::new();
     let mut session = fixture.session();
-    fixture.ok(&mut session, "create table t (a int primary key, b text default 'none')");
+    fixture.ok(
+        &mut session,
+        "create table t (a int primary key, b text default 'none')",
+    );
     let batch = |values: Vec<i32>| {
         RecordBatch::try_from_iter([("a", Arc::new(Int32Array::from(values)) as ArrayRef)]).unwrap()
     };
     fixture.runtime.block_on(async {
-        let mut copy = copy_in(&mut session, "copy t (a) from stdin").await.unwrap();
+        let mut copy = copy_in(&mut session, "copy t (a) from stdin")
+            .await
+            .unwrap();
         copy.write(batch(vec![1, 2, 3])).await.unwrap();
         copy.abort().await;
-        let mut copy = copy_in(&mut session, "copy t (a) from stdin").await.unwrap();
+        let mut copy = copy_in(&mut session, "copy t (a) from stdin")
+            .await
+            .unwrap();
         copy.write(batch(vec![1, 2, 3])).await.unwrap();
         // The client goes away.
         drop(copy);
-        let mut copy = copy_in(&mut session, "copy t (a) from stdin").await.unwrap();
+        let mut copy = copy_in(&mut session, "copy t (a) from stdin")
+            .await
+            .unwrap();
         copy.write(batch(vec![7, 8])).await.unwrap();
         assert_eq!(copy.finish().await.unwrap(), "COPY 2");
-        let mut copy = copy_in(&mut session, "copy t (a) from stdin").await.unwrap();
+        let mut copy = copy_in(&mut session, "copy t (a) from stdin")
+            .await
+            .unwrap();
         copy.write(batch(vec![9, 7])).await.unwrap();
-        assert_eq!(copy.finish().await.unwrap_err().kind, ErrorKind::UniqueViolation);
+        assert_eq!(
+            copy.finish().await.unwrap_err().kind,
+            ErrorKind::UniqueViolation
+        );
     });
-    assert_eq!(fixture.ok(&mut session, "select * from t order by a"), ["7|none", "8|none"]);
+    assert_eq!(
+        fixture.ok(&mut session, "select * from t order by a"),
+        ["7|none", "8|none"]
+    );
 }
 
 #[test]
@@ -199,35 +383,68 @@ fn views_schemas_and_ctas_work_together() {
     let fixture = Fixture::new();
     let mut session = fixture.session();
     fixture.ok(&mut session, "create schema s; create table s.t as select 1 as a, 'x'::varchar(3) as b union all select 2, 'y'");
-    fixture.ok(&mut session, "create view v as select a * 2 as double, b from s.t where a > 1");
+    fixture.ok(
+        &mut session,
+        "create view v as select a * 2 as double, b from s.t where a > 1",
+    );
     assert_eq!(fixture.ok(&mut session, "select * from v"), ["4|y"]);
     fixture.ok(&mut session, "set search_path to s");
     assert_eq!(fixture.ok(&mut session, "select count(*) from t"), ["2"]);
-    assert_eq!(fixture.kind(&mut session, "select * from v"), ErrorKind::UndefinedTable);
-    assert_eq!(fixture.kind(&mut session, "drop table t"), ErrorKind::DependentObjectsStillExist);
+    assert_eq!(
+        fixture.kind(&mut session, "select * from v"),
+        ErrorKind::UndefinedTable
+    );
+    assert_eq!(
+        fixture.kind(&mut session, "drop table t"),
+        ErrorKind::DependentObjectsStillExist
+    );
     assert_eq!(fixture.ok(&mut session, "truncate t"), ["TRUNCATE TABLE"]);
-    assert_eq!(fixture.ok(&mut session, "select count(*) from public.v"), ["0"]);
+    assert_eq!(
+        fixture.ok(&mut session, "select count(*) from public.v"),
+        ["0"]
+    );
 }
 
 #[test]
 fn tenants_do_not_see_each_other() {
     let fixture = Fixture::new();
     let mut session = fixture.session();
-    fixture.ok(&mut session, "create database other with (memory_max = '64MB'); create role guest login");
-    fixture.ok(&mut session, "create table t (a int); insert into t values (1)");
+    fixture.ok(
+        &mut session,
+        "create database other with (memory_max = '64MB'); create role guest login",
+    );
+    fixture.ok(
+        &mut session,
+        "create table t (a int); insert into t values (1)",
+    );
     let mut other = fixture.engine.connect("aerostat", "other", &[]).unwrap();
-    assert_eq!(fixture.kind(&mut other, "select * from t"), ErrorKind::UndefinedTable);
-    assert_eq!(fixture.kind(&mut other, "select * from aerostat.public.t"), ErrorKind::FeatureNotSupported);
+    assert_eq!(
+        fixture.kind(&mut other, "select * from t"),
+        ErrorKind::UndefinedTable
+    );
+    assert_eq!(
+        fixture.kind(&mut other, "select * from aerostat.public.t"),
+        ErrorKind::FeatureNotSupported
+    );
     let refused = fixture.engine.connect("guest", "other", &[]).err().unwrap();
     assert_eq!(refused.kind, ErrorKind::InsufficientPrivilege);
     fixture.ok(&mut session, "grant connect on database other to guest");
     let mut guest = fixture.engine.connect("guest", "other", &[]).unwrap();
     fixture.ok(&mut other, "create table secret (a int)");
-    assert_eq!(fixture.kind(&mut guest, "select * from secret"), ErrorKind::InsufficientPrivilege);
+    assert_eq!(
+        fixture.kind(&mut guest, "select * from secret"),
+        ErrorKind::InsufficientPrivilege
+    );
     fixture.ok(&mut other, "grant select on secret to guest");
     assert_eq!(fixture.ok(&mut guest, "select count(*) from secret"), ["0"]);
-    assert_eq!(fixture.kind(&mut guest, "delete from secret"), ErrorKind::InsufficientPrivilege);
-    assert_eq!(fixture.kind(&mut session, "drop database other"), ErrorKind::ObjectInUse);
+    assert_eq!(
+        fixture.kind(&mut guest, "delete from secret"),
+        ErrorKind::InsufficientPrivilege
+    );
+    assert_eq!(
+        fixture.kind(&mut session, "drop database other"),
+        ErrorKind::ObjectInUse
+    );
     drop((other, guest));
     fixture.ok(&mut session, "drop database other");
 }
@@ -236,12 +453,24 @@ fn tenants_do_not_see_each_other() {
 fn memory_is_bounded_by_tenant() {
     let fixture = Fixture::with_memory(256 << 20);
     let mut session = fixture.session();
-    fixture.ok(&mut session, "create database small with (memory_max = '16MB')");
+    fixture.ok(
+        &mut session,
+        "create database small with (memory_max = '16MB')",
+    );
     let mut small = fixture.engine.connect("aerostat", "small", &[]).unwrap();
     fixture.ok(&mut small, "create table t (a int primary key, b text)");
-    fixture.ok(&mut small, "insert into t select g, repeat('x', 100) from generate_series(1, 10000) as x(g)");
-    let kind = fixture.kind(&mut small, "insert into t select g, repeat('x', 100) from generate_series(10001, 1000000) as x(g)");
+    fixture.ok(
+        &mut small,
+        "insert into t select g, repeat('x', 100) from generate_series(1, 10000) as x(g)",
+    );
+    let kind = fixture.kind(
+        &mut small,
+        "insert into t select g, repeat('x', 100) from generate_series(10001, 1000000) as x(g)",
+    );
     assert_eq!(kind, ErrorKind::OutOfMemory);
-    assert_eq!(fixture.ok(&mut small, "select count(*), max(a) from t"), ["10000|10000"]);
+    assert_eq!(
+        fixture.ok(&mut small, "select count(*), max(a) from t"),
+        ["10000|10000"]
+    );
     fixture.ok(&mut small, "insert into t values (10001, 'still alive')");
 }

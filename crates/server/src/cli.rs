@@ -90,7 +90,12 @@ impl Args for ServeArguments {
                 default => format!(", default {default}"),
             };
             let help = format!("{} [env {}{default}]", setting.help, setting.environment());
-            command.arg(Arg::new(setting.name).long(setting.name).value_name("VALUE").help(help))
+            command.arg(
+                Arg::new(setting.name)
+                    .long(setting.name)
+                    .value_name("VALUE")
+                    .help(help),
+            )
         })
     }
 
@@ -103,9 +108,17 @@ impl FromArgMatches for ServeArguments {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let flags = SETTINGS
             .iter()
-            .filter_map(|setting| Some((setting.name, matches.get_one::<String>(setting.name)?.clone())))
+            .filter_map(|setting| {
+                Some((
+                    setting.name,
+                    matches.get_one::<String>(setting.name)?.clone(),
+                ))
+            })
             .collect();
-        Ok(Self { flags, file: matches.get_one::<PathBuf>("config").cloned() })
+        Ok(Self {
+            flags,
+            file: matches.get_one::<PathBuf>("config").cloned(),
+        })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

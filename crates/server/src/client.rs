@@ -14,7 +14,11 @@ use tokio_postgres::{Client, Config};
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Target {
     /// The node, as postgres://role:password@host:port
-    #[arg(long, env = "AEROSTAT_URL", default_value = "postgres://aerostat@127.0.0.1:5433")]
+    #[arg(
+        long,
+        env = "AEROSTAT_URL",
+        default_value = "postgres://aerostat@127.0.0.1:5433"
+    )]
     pub(crate) url: String,
 }
 
@@ -24,7 +28,10 @@ impl Target {
     /// # Errors
     /// When the URL is none.
     pub(crate) fn database(&self, database: &str) -> Result<Config> {
-        let mut config: Config = self.url.parse().with_context(|| format!("{:?} is no postgres URL", self.url))?;
+        let mut config: Config = self
+            .url
+            .parse()
+            .with_context(|| format!("{:?} is no postgres URL", self.url))?;
         config.dbname(database);
         config.application_name("aerostat");
         Ok(config)
@@ -35,7 +42,10 @@ impl Target {
     /// # Errors
     /// When the URL is none.
     pub(crate) fn maintenance(&self) -> Result<Config> {
-        let config: Config = self.url.parse().with_context(|| format!("{:?} is no postgres URL", self.url))?;
+        let config: Config = self
+            .url
+            .parse()
+            .with_context(|| format!("{:?} is no postgres URL", self.url))?;
         match config.get_dbname() {
             Some(name) => self.database(name),
             None => self.database("aerostat"),
@@ -48,11 +58,21 @@ impl Target {
 /// # Errors
 /// When nobody answers or lets us in; the message says where.
 pub(crate) async fn connect(config: &Config) -> Result<Client> {
-    aerostat_workload::load::connect(config).await.with_context(|| {
-        let hosts = config.get_hosts().iter().map(|host| format!("{host:?}")).collect::<Vec<_>>();
-        let database = config.get_dbname().unwrap_or_default();
-        format!("no node at {} port {:?} lets us into {database}", hosts.join(","), config.get_ports())
-    })
+    aerostat_workload::load::connect(config)
+        .await
+        .with_context(|| {
+            let hosts = config
+                .get_hosts()
+                .iter()
+                .map(|host| format!("{host:?}"))
+                .collect::<Vec<_>>();
+            let database = config.get_dbname().unwrap_or_default();
+            format!(
+                "no node at {} port {:?} lets us into {database}",
+                hosts.join(","),
+                config.get_ports()
+            )
+        })
 }
 
 /// Creates the database unless it is there; says whether it did.
@@ -64,7 +84,11 @@ pub(crate) async fn ensure_database(target: &Target, name: &str) -> Result<bool>
     let sql = format!("CREATE DATABASE {}", quote_name(name));
     match client.batch_execute(&sql).await {
         Ok(()) => Ok(true),
-        Err(error) if error.code() == Some(&tokio_postgres::error::SqlState::DUPLICATE_DATABASE) => Ok(false),
+        Err(error)
+            if error.code() == Some(&tokio_postgres::error::SqlState::DUPLICATE_DATABASE) =>
+        {
+            Ok(false)
+        }
         Err(error) => Err(error).with_context(|| format!("cannot create database {name}")),
     }
 }
@@ -80,7 +104,10 @@ pub(crate) fn quote_table(name: &str) -> String {
     if name.contains('"') {
         return name.to_owned();
     }
-    name.split('.').map(quote_name).collect::<Vec<_>>().join(".")
+    name.split('.')
+        .map(quote_name)
+        .collect::<Vec<_>>()
+        .join(".")
 }
 
 /// Runs a client subcommand on a runtime of its own.
@@ -88,7 +115,9 @@ pub(crate) fn quote_table(name: &str) -> String {
 /// # Errors
 /// The subcommand's.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::runtime::Runtime::new().context("cannot start threads")?.block_on(future)
+    tokio::runtime::Runtime::new()
+        .context("cannot start threads")?
+        .block_on(future)
 }
 
 #[cfg(test)]
@@ -104,11 +133,21 @@ mod tests {
 
     #[test]
     fn the_url_names_the_node_and_we_the_database() {
-        let target = Target { url: "postgres://r@127.0.0.1:1/x".to_owned() };
+        let target = Target {
+            url: "postgres://r@127.0.0.1:1/x".to_owned(),
+        };
         assert_eq!(target.database("t").unwrap().get_dbname(), Some("t"));
         assert_eq!(target.maintenance().unwrap().get_dbname(), Some("x"));
-        let target = Target { url: "postgres://r@127.0.0.1:1".to_owned() };
+        let target = Target {
+            url: "postgres://r@127.0.0.1:1".to_owned(),
+        };
         assert_eq!(target.maintenance().unwrap().get_dbname(), Some("aerostat"));
-        assert!(Target { url: "nonsense".to_owned() }.database("t").is_err());
+        assert!(
+            Target {
+                url: "nonsense".to_owned()
+            }
+            .database("t")
+            .is_err()
+        );
     }
 }

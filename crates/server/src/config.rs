@@ -68,13 +68,21 @@ pub(crate) enum ConfigError {
     #[error("{path} is not TOML: {reason}")]
     NotToml { path: String, reason: String },
     #[error("{path}: unknown setting `{key}`{hint}")]
-    UnknownKey { path: String, key: String, hint: String },
+    UnknownKey {
+        path: String,
+        key: String,
+        hint: String,
+    },
     #[error("environment: unknown variable {name}{hint}")]
     UnknownVariable { name: String, hint: String },
     #[error("{path}: `{key}` must be a text, a number or true/false")]
     NotAValue { path: String, key: String },
     #[error("{place}: {text:?} is not {expected}")]
-    Invalid { place: String, text: String, expected: String },
+    Invalid {
+        place: String,
+        text: String,
+        expected: String,
+    },
     #[error("{0}")]
     Contradiction(String),
 }
@@ -85,7 +93,10 @@ pub(crate) enum Tls {
     Off,
     /// A certificate of our own making, kept in the data folder.
     SelfSigned,
-    Files { cert: PathBuf, key: PathBuf },
+    Files {
+        cert: PathBuf,
+        key: PathBuf,
+    },
 }
 
 /// How a client proves who it is.
@@ -130,19 +141,29 @@ pub(crate) struct Machine {
 }
 
 /// Lays the origins over each other. `file` is its path and texts.
-pub(crate) fn resolve(flags: &Layer, environment: &Layer, file: Option<(&Path, &Layer)>) -> Vec<Sourced> {
+pub(crate) fn resolve(
+    flags: &Layer,
+    environment: &Layer,
+    file: Option<(&Path, &Layer)>,
+) -> Vec<Sourced> {
     let pick = |setting: &'static Setting| {
         let name = setting.name;
         let (text, origin) = if let Some(text) = flags.get(name) {
             (text.clone(), Origin::Flag)
         } else if let Some(text) = environment.get(name) {
             (text.clone(), Origin::Environment)
-        } else if let Some((path, text)) = file.and_then(|(path, layer)| Some((path, layer.get(name)?))) {
+        } else if let Some((path, text)) =
+            file.and_then(|(path, layer)| Some((path, layer.get(name)?)))
+        {
             (text.clone(), Origin::File(path.to_owned()))
         } else {
             (setting.default.to_owned(), Origin::Default)
         };
-        Sourced { setting, text, origin }
+        Sourced {
+            setting,
+            text,
+            origin,
+        }
     };
     SETTINGS.iter().map(pick).collect()
 }
@@ -153,7 +174,10 @@ impl Config {
     /// # Errors
     /// Every mistake, so that one run shows all.
     pub(crate) fn read(values: &[Sourced], machine: Machine) -> Result<Config, Vec<ConfigError>> {
-        let mut reader = Reader { values, errors: Vec::new() };
+        let mut reader = Reader {
+            values,
+            errors: Vec::new(),
+        };
         let config = reader.config(machine);
         let mut errors = reader.errors;
         if errors.is_empty()
@@ -161,7 +185,11 @@ impl Config {
         {
             errors.push(error);
         }
-        if errors.is_empty() { Ok(config) } else { Err(errors) }
+        if errors.is_empty() {
+            Ok(config)
+        } else {
+            Err(errors)
+        }
     }
 
     /// Refuses what would leave the data open to the network.
@@ -171,7 +199,9 @@ impl Config {
         }
         let missing = match (self.auth, &self.tls) {
             (Auth::Scram, Tls::SelfSigned | Tls::Files { .. }) => return Ok(()),
-            (Auth::Trust, Tls::Off) => "--auth scram --tls self-signed (or --tls-cert and --tls-key)",
+            (Auth::Trust, Tls::Off) => {
+                "--auth scram --tls self-signed (or --tls-cert and --tls-key)"
+            }
             (Auth::Trust, _) => "--auth scram",
             (Auth::Scram, Tls::Off) => "--tls self-signed (or --tls-cert and --tls-key)",
         };
@@ -201,7 +231,10 @@ impl Reader<'_> {
             auth: self.choice("auth", &[("trust", Auth::Trust), ("scram", Auth::Scram)]),
             password_file: self.path("password-file"),
             tls: self.tls(),
-            log_format: self.choice("log-format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
+            log_format: self.choice(
+                "log-format",
+                &[("text", LogFormat::Text), ("json", LogFormat::Json)],
+            ),
             log_filter: self.text("log-filter"),
         }
     }
@@ -269,7 +302,10 @@ impl Reader<'_> {
             Some(bytes) if bytes >= setting::MEMORY_BYTES_MIN => ByteSize(bytes),
             _ => {
                 let least = ByteSize(setting::MEMORY_BYTES_MIN);
-                self.invalid("memory", format!("a quantity such as 8GB or 60%, and at least {least}"));
+                self.invalid(
+                    "memory",
+                    format!("a quantity such as 8GB or 60%, and at least {least}"),
+                );
                 ByteSize(0)
             }
         }
@@ -293,13 +329,16 @@ impl Reader<'_> {
             ("off", None, None) => Tls::Off,
             ("self-signed", None, None) => Tls::SelfSigned,
             ("self-signed", _, _) => {
-                let message = "tls = self-signed makes its own certificate: leave out tls-cert and tls-key";
-                self.errors.push(ConfigError::Contradiction(message.to_owned()));
+                let message =
+                    "tls = self-signed makes its own certificate: leave out tls-cert and tls-key";
+                self.errors
+                    .push(ConfigError::Contradiction(message.to_owned()));
                 Tls::Off
             }
             ("off" | "files", _, _) => {
                 let message = "tls-cert and tls-key belong together: give both";
-                self.errors.push(ConfigError::Contradiction(message.to_owned()));
+                self.errors
+                    .push(ConfigError::Contradiction(message.to_owned()));
                 Tls::Off
             }
             _ => {

@@ -27,18 +27,33 @@ pub(crate) struct Pages<S> {
 ///
 /// # Errors
 /// When the listener fails.
-pub(crate) async fn serve<S>(listener: TcpListener, pages: Pages<S>, stop: CancellationToken) -> std::io::Result<()>
+pub(crate) async fn serve<S>(
+    listener: TcpListener,
+    pages: Pages<S>,
+    stop: CancellationToken,
+) -> std::io::Result<()>
 where
     S: Fn() -> NodeSample + Send + Sync + 'static,
 {
-    let Pages { metrics, sample, stopping } = pages;
+    let Pages {
+        metrics,
+        sample,
+        stopping,
+    } = pages;
     let router = Router::new()
         .route("/healthz", get(async move || health(&stopping)))
         .route("/metrics", {
             let sample = Arc::new(sample);
-            get(async move || ([(header::CONTENT_TYPE, METRICS_TYPE)], metrics.render(&sample())))
+            get(async move || {
+                (
+                    [(header::CONTENT_TYPE, METRICS_TYPE)],
+                    metrics.render(&sample()),
+                )
+            })
         });
-    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+    axum::serve(listener, router)
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await
 }
 
 fn health(stopping: &CancellationToken) -> impl IntoResponse + use<> {
@@ -69,12 +84,24 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stopping, stop) = (CancellationToken::new(), CancellationToken::new());
-        let sample = || NodeSample { memory_used_bytes: 1, memory_max_bytes: 2, tenants: Vec::new() };
-        let pages = Pages { metrics: Arc::new(Metrics::new()), sample, stopping: stopping.clone() };
+        let sample = || NodeSample {
+            memory_used_bytes: 1,
+            memory_max_bytes: 2,
+            tenants: Vec::new(),
+        };
+        let pages = Pages {
+            metrics: Arc::new(Metrics::new()),
+            sample,
+            stopping: stopping.clone(),
+        };
         let server = tokio::spawn(serve(listener, pages, stop.clone()));
 
         assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 200"));
-        assert!(ask(address, "/metrics").await.contains("aerostat_memory_max_bytes 2"));
+        assert!(
+            ask(address, "/metrics")
+                .await
+                .contains("aerostat_memory_max_bytes 2")
+        );
         assert!(ask(address, "/nothing").await.starts_with("HTTP/1.1 404"));
         stopping.cancel();
         assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 503"));

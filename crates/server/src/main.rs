@@ -43,7 +43,9 @@ fn main() -> ExitCode {
             Ok((_, config)) => serve::run(config),
             Err(errors) => return refuse(&errors),
         },
-        Command::Config { command: ConfigCommand::Check(arguments) } => match arguments.config() {
+        Command::Config {
+            command: ConfigCommand::Check(arguments),
+        } => match arguments.config() {
             Ok((values, _)) => print(&config::render(&values)),
             Err(errors) => return refuse(&errors),
         },

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -30,8 +30,9 @@ pub(crate) const TENANTS_LABELLED_MAX: usize = 1000;
 
 /// Upper bounds of the latency histogram, in seconds: five steps per factor of ten
 /// around the goal of 1 s, from a primary-key lookup to a query nobody waits for.
-const LATENCY_BOUNDS_S: [f64; 14] =
-    [0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+const LATENCY_BOUNDS_S: [f64; 14] = [
+    0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
+];
 
 /// How a statement ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,34 +127,99 @@ impl Metrics {
 
     fn register(&mut self) {
         let registry = &mut self.registry;
-        registry.register("statements", "Statements by tenant, kind and outcome", self.statements.clone());
+        registry.register(
+            "statements",
+            "Statements by tenant, kind and outcome",
+            self.statements.clone(),
+        );
         let help = "Time from a statement's arrival to the end of its answer, by tenant";
-        registry.register_with_unit("statement_latency", help, Unit::Seconds, self.latency.clone());
-        registry.register("rows", "Rows sent to clients or changed, by tenant", self.rows.clone());
+        registry.register_with_unit(
+            "statement_latency",
+            help,
+            Unit::Seconds,
+            self.latency.clone(),
+        );
+        registry.register(
+            "rows",
+            "Rows sent to clients or changed, by tenant",
+            self.rows.clone(),
+        );
         let help = "Memory a tenant's data and queries hold";
-        registry.register_with_unit("tenant_memory_used", help, Unit::Bytes, self.tenant_memory.clone());
+        registry.register_with_unit(
+            "tenant_memory_used",
+            help,
+            Unit::Bytes,
+            self.tenant_memory.clone(),
+        );
         let help = "Memory a tenant may hold";
-        registry.register_with_unit("tenant_memory_max", help, Unit::Bytes, self.tenant_memory_max.clone());
-        registry.register("tenant_connections", "Open connections, by tenant", self.tenant_connections.clone());
-        registry.register_with_unit("memory_used", "Memory data and queries hold", Unit::Bytes, self.memory.clone());
+        registry.register_with_unit(
+            "tenant_memory_max",
+            help,
+            Unit::Bytes,
+            self.tenant_memory_max.clone(),
+        );
+        registry.register(
+            "tenant_connections",
+            "Open connections, by tenant",
+            self.tenant_connections.clone(),
+        );
+        registry.register_with_unit(
+            "memory_used",
+            "Memory data and queries hold",
+            Unit::Bytes,
+            self.memory.clone(),
+        );
         let help = "Memory data and queries may hold";
         registry.register_with_unit("memory_max", help, Unit::Bytes, self.memory_max.clone());
         let help = "Resident memory of the process";
-        registry.register_with_unit("process_resident_memory", help, Unit::Bytes, self.resident.clone());
-        registry.register("process_open_files", "Open files of the process", self.open_files.clone());
+        registry.register_with_unit(
+            "process_resident_memory",
+            help,
+            Unit::Bytes,
+            self.resident.clone(),
+        );
+        registry.register(
+            "process_open_files",
+            "Open files of the process",
+            self.open_files.clone(),
+        );
         let help = "User and system time the process used";
         registry.register_with_unit("process_cpu", help, Unit::Seconds, self.cpu.clone());
-        registry.register_with_unit("uptime", "Time since the start", Unit::Seconds, self.uptime.clone());
+        registry.register_with_unit(
+            "uptime",
+            "Time since the start",
+            Unit::Seconds,
+            self.uptime.clone(),
+        );
         let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The build", build);
     }
 
     /// A statement ended.
-    pub(crate) fn count(&self, tenant: &str, kind: &'static str, outcome: Outcome, elapsed: Duration, rows: u64) {
+    pub(crate) fn count(
+        &self,
+        tenant: &str,
+        kind: &'static str,
+        outcome: Outcome,
+        elapsed: Duration,
+        rows: u64,
+    ) {
         let tenant = self.label(tenant);
-        self.latency.get_or_create(&TenantLabels { tenant: tenant.clone() }).observe(elapsed.as_secs_f64());
-        self.rows.get_or_create(&TenantLabels { tenant: tenant.clone() }).inc_by(rows);
-        let labels = StatementLabels { tenant, kind, outcome: outcome.label() };
+        self.latency
+            .get_or_create(&TenantLabels {
+                tenant: tenant.clone(),
+            })
+            .observe(elapsed.as_secs_f64());
+        self.rows
+            .get_or_create(&TenantLabels {
+                tenant: tenant.clone(),
+            })
+            .inc_by(rows);
+        let labels = StatementLabels {
+            tenant,
+            kind,
+            outcome: outcome.label(),
+        };
         self.statements.get_or_create(&labels).inc();
     }
 
@@ -177,10 +243,18 @@ impl Metrics {
         self.tenant_memory_max.clear();
         self.tenant_connections.clear();
         for tenant in &node.tenants {
-            let labels = TenantLabels { tenant: self.label(&tenant.name) };
-            self.tenant_memory.get_or_create(&labels).inc_by(gauge(tenant.memory_used_bytes));
-            self.tenant_memory_max.get_or_create(&labels).inc_by(gauge(tenant.memory_max_bytes));
-            self.tenant_connections.get_or_create(&labels).inc_by(gauge(tenant.connections));
+            let labels = TenantLabels {
+                tenant: self.label(&tenant.name),
+            };
+            self.tenant_memory
+                .get_or_create(&labels)
+                .inc_by(gauge(tenant.memory_used_bytes));
+            self.tenant_memory_max
+                .get_or_create(&labels)
+                .inc_by(gauge(tenant.memory_max_bytes));
+            self.tenant_connections
+                .get_or_create(&labels)
+                .inc_by(gauge(tenant.connections));
         }
     }
 
@@ -207,11 +281,20 @@ mod tests {
     use super::*;
 
     fn node(tenants: Vec<TenantSample>) -> NodeSample {
-        NodeSample { memory_used_bytes: 7, memory_max_bytes: 100, tenants }
+        NodeSample {
+            memory_used_bytes: 7,
+            memory_max_bytes: 100,
+            tenants,
+        }
     }
 
     fn tenant(name: &str) -> TenantSample {
-        TenantSample { name: name.to_owned(), memory_used_bytes: 5, memory_max_bytes: 50, connections: 2 }
+        TenantSample {
+            name: name.to_owned(),
+            memory_used_bytes: 5,
+            memory_max_bytes: 50,
+            connections: 2,
+        }
     }
 
     #[test]
@@ -238,8 +321,14 @@ mod tests {
         let metrics = Metrics::new();
         metrics.render(&node(vec![tenant("gone")]));
         let text = metrics.render(&node(vec![tenant("here")]));
-        assert!(!text.contains("tenant_memory_used_bytes{tenant=\"gone\"}"), "{text}");
-        assert!(text.contains("tenant_memory_used_bytes{tenant=\"here\"}"), "{text}");
+        assert!(
+            !text.contains("tenant_memory_used_bytes{tenant=\"gone\"}"),
+            "{text}"
+        );
+        assert!(
+            text.contains("tenant_memory_used_bytes{tenant=\"here\"}"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -250,6 +339,9 @@ mod tests {
         }
         let text = metrics.render(&node(Vec::new()));
         assert!(text.contains("aerostat_rows_total{tenant=\"other\"} 5"));
-        assert_eq!(text.matches("aerostat_rows_total{").count(), TENANTS_LABELLED_MAX + 1);
+        assert_eq!(
+            text.matches("aerostat_rows_total{").count(),
+            TENANTS_LABELLED_MAX + 1
+        );
     }
 }

@@ -10,12 +10,20 @@ const TICKS_PER_S: f64 = 100.0;
 
 /// Resident memory, or 0 where `/proc` does not say.
 pub(crate) fn resident_bytes() -> u64 {
-    fs::read_to_string("/proc/self/statm").ok().as_deref().and_then(parse_resident).unwrap_or(0)
+    fs::read_to_string("/proc/self/statm")
+        .ok()
+        .as_deref()
+        .and_then(parse_resident)
+        .unwrap_or(0)
 }
 
 /// User and system time used so far, or 0 where `/proc` does not say.
 pub(crate) fn cpu_seconds() -> f64 {
-    fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(parse_cpu).unwrap_or(0.0)
+    fs::read_to_string("/proc/self/stat")
+        .ok()
+        .as_deref()
+        .and_then(parse_cpu)
+        .unwrap_or(0.0)
 }
 
 /// Open files, or 0 where `/proc` does not say.

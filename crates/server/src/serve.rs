@@ -101,8 +101,17 @@ async fn node(config: Config, cpu: &Runtime) -> Result<()> {
         server_version: aerostat_query::SERVER_VERSION.to_owned(),
         ..GatewayOptions::default()
     };
-    let gateway = tokio::spawn(aerostat_gateway::serve(sql, Arc::clone(&engine), options, stopping.clone()));
-    let pages = Pages { metrics, sample: move || sample(&engine), stopping: stopping.clone() };
+    let gateway = tokio::spawn(aerostat_gateway::serve(
+        sql,
+        Arc::clone(&engine),
+        options,
+        stopping.clone(),
+    ));
+    let pages = Pages {
+        metrics,
+        sample: move || sample(&engine),
+        stopping: stopping.clone(),
+    };
     let pages = tokio::spawn(http::serve(web, pages, stopped.clone()));
     if !config.http.ip().is_loopback() {
         tracing::warn!(address = %web_address, "metrics are readable by whoever reaches this address");
@@ -114,7 +123,10 @@ async fn node(config: Config, cpu: &Runtime) -> Result<()> {
 
     let result = wait(signals, stopping, gateway).await;
     stopped.cancel();
-    pages.await.context("the HTTP task died")?.context("the HTTP listener failed")?;
+    pages
+        .await
+        .context("the HTTP task died")?
+        .context("the HTTP listener failed")?;
     tracing::info!("stopped");
     result
 }
@@ -134,8 +146,14 @@ async fn open_engine(config: &Config, cpu: &Runtime, metrics: Arc<Metrics>) -> R
             .await
             .with_context(|| format!("cannot set the password of {SUPERUSER}"))?;
     }
-    if config.auth == Auth::Scram && engine.role(SUPERUSER).is_none_or(|role| role.scram.is_none()) {
-        tracing::warn!("role {SUPERUSER} has no password, so it cannot log in; give one with --password-file");
+    if config.auth == Auth::Scram
+        && engine
+            .role(SUPERUSER)
+            .is_none_or(|role| role.scram.is_none())
+    {
+        tracing::warn!(
+            "role {SUPERUSER} has no password, so it cannot log in; give one with --password-file"
+        );
     }
     Ok(engine)
 }
@@ -143,7 +161,10 @@ async fn open_engine(config: &Config, cpu: &Runtime, metrics: Arc<Metrics>) -> R
 /// Sets the superuser's password the way a user would.
 async fn set_password(engine: &Arc<Engine>, password: &str) -> Result<()> {
     let mut session = engine.connect(SUPERUSER, SUPERUSER, &[])?;
-    let sql = format!("ALTER ROLE {SUPERUSER} PASSWORD '{}'", password.replace('\'', "''"));
+    let sql = format!(
+        "ALTER ROLE {SUPERUSER} PASSWORD '{}'",
+        password.replace('\'', "''")
+    );
     for statement in session.split(&sql)? {
         session.execute(&statement).await?;
     }
@@ -154,7 +175,11 @@ fn read_password(file: &Path) -> Result<String> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read the password file {}", file.display()))?;
     let password = text.lines().next().unwrap_or_default();
-    anyhow::ensure!(!password.is_empty(), "the first line of {} is empty", file.display());
+    anyhow::ensure!(
+        !password.is_empty(),
+        "the first line of {} is empty",
+        file.display()
+    );
     Ok(password.to_owned())
 }
 
@@ -201,7 +226,10 @@ struct Signals {
 impl Signals {
     fn new() -> Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
     }
 
     async fn next(&mut self) -> &'static str {
@@ -219,7 +247,13 @@ impl Observer for Metrics {
             Some(ErrorKind::QueryCanceled) => Outcome::Cancelled,
             Some(_) => Outcome::Error,
         };
-        self.count(record.database, record.kind, outcome, record.elapsed, record.rows);
+        self.count(
+            record.database,
+            record.kind,
+            outcome,
+            record.elapsed,
+            record.rows,
+        );
     }
 }
 

@@ -30,8 +30,13 @@ const SELF_SIGNED_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 /// Files that cannot be read or written, or hold no certificate and key.
 pub(crate) fn options(tls: &Tls, data: &Path, required: bool) -> Result<Option<TlsOptions>> {
     let read = |cert: &Path, key: &Path| -> Result<Option<TlsOptions>> {
-        let certificate_pem = fs::read(cert).with_context(|| format!("cannot read {}", cert.display()))?;
-        Ok(Some(TlsOptions { config: read(cert, key)?, certificate_pem: Some(certificate_pem), required }))
+        let certificate_pem =
+            fs::read(cert).with_context(|| format!("cannot read {}", cert.display()))?;
+        Ok(Some(TlsOptions {
+            config: read(cert, key)?,
+            certificate_pem: Some(certificate_pem),
+            required,
+        }))
     };
     match tls {
         Tls::Off => Ok(None),
@@ -63,7 +68,11 @@ fn write_private(path: &Path, text: &str) -> Result<()> {
         if path.exists() {
             fs::remove_file(path)?;
         }
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
         file.write_all(text.as_bytes())
     };
     open().with_context(|| format!("cannot write {}", path.display()))
@@ -73,15 +82,21 @@ fn read(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
     let chain = CertificateDer::pem_file_iter(cert)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .with_context(|| format!("no certificates in {}", cert.display()))?;
-    let private =
-        PrivateKeyDer::from_pem_file(key).with_context(|| format!("no private key in {}", key.display()))?;
+    let private = PrivateKeyDer::from_pem_file(key)
+        .with_context(|| format!("no private key in {}", key.display()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .context("no TLS version is on")?
         .with_no_client_auth()
         .with_single_cert(chain, private)
-        .with_context(|| format!("{} and {} do not fit together", cert.display(), key.display()))?;
+        .with_context(|| {
+            format!(
+                "{} and {} do not fit together",
+                cert.display(),
+                key.display()
+            )
+        })?;
     Ok(Arc::new(config))
 }
 
@@ -93,11 +108,22 @@ mod tests {
     #[test]
     fn a_self_signed_certificate_is_made_once_and_kept_private() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(options(&Tls::SelfSigned, folder.path(), false).unwrap().is_some());
+        assert!(
+            options(&Tls::SelfSigned, folder.path(), false)
+                .unwrap()
+                .is_some()
+        );
         let key = folder.path().join(KEY_FILE);
-        assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(&key).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         let before = fs::read(&key).unwrap();
-        assert!(options(&Tls::SelfSigned, folder.path(), false).unwrap().is_some());
+        assert!(
+            options(&Tls::SelfSigned, folder.path(), false)
+                .unwrap()
+                .is_some()
+        );
         assert_eq!(fs::read(&key).unwrap(), before);
     }
 
@@ -106,7 +132,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cert = folder.path().join("c.pem");
         fs::write(&cert, "nothing").unwrap();
-        let files = Tls::Files { cert: cert.clone(), key: cert };
+        let files = Tls::Files {
+            cert: cert.clone(),
+            key: cert,
+        };
         assert!(options(&files, folder.path(), false).is_err());
         assert!(options(&Tls::Off, folder.path(), false).unwrap().is_none());
     }

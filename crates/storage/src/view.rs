@@ -16,7 +16,7 @@ use crate::{
 /// How often stamps are read again before it is certain that nobody will overwrite
 /// them. Once is enough for a row, but a segment may have read a morsel's stamps
 /// ahead, so the bound is far above a morsel's rows.
-pub(crate) const REREADS_MAX: u32 = 1 << 20;
+pub(crate) const REREADS_MAX: u32 = 1 << 16;
 
 /// A table, a snapshot, and the segments there were when the view was taken.
 ///

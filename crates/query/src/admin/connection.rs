@@ -47,7 +47,10 @@ impl Connection {
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("role", &self.role).field("database", &self.database.id).finish()
+        f.debug_struct("Connection")
+            .field("role", &self.role)
+            .field("database", &self.database.id)
+            .finish()
     }
 }
 
@@ -75,12 +78,18 @@ impl Node {
     pub fn connect(&self, role: &str, database: &str) -> Result<Connection, SqlError> {
         self.with_databases(|databases, record| {
             let refused = |message: String| SqlError::new(ErrorKind::InvalidAuthorization, message);
-            let rights =
-                record.roles.get(role).ok_or_else(|| refused(format!("role \"{role}\" does not exist")))?;
+            let rights = record
+                .roles
+                .get(role)
+                .ok_or_else(|| refused(format!("role \"{role}\" does not exist")))?;
             if !rights.login {
-                return Err(refused(format!("role \"{role}\" is not permitted to log in")));
+                return Err(refused(format!(
+                    "role \"{role}\" is not permitted to log in"
+                )));
             }
-            let (Some(open), Some(entry)) = (databases.get(database), record.databases.get(database)) else {
+            let (Some(open), Some(entry)) =
+                (databases.get(database), record.databases.get(database))
+            else {
                 return Err(undefined_database(database));
             };
             if !may_connect(record, role, entry) {
@@ -94,19 +103,30 @@ impl Node {
             let mut roles = self.counts.roles.lock();
             let of_role = roles.get(role).copied().unwrap_or(0);
             if !rights.superuser {
-                check_limit(rights.connection_limit, of_role, || format!("role \"{role}\""))?;
-                check_limit(entry.connection_limit, open.connection_count(), || format!("database \"{database}\""))?;
+                check_limit(rights.connection_limit, of_role, || {
+                    format!("role \"{role}\"")
+                })?;
+                check_limit(entry.connection_limit, open.connection_count(), || {
+                    format!("database \"{database}\"")
+                })?;
             }
             *roles.entry(role.to_owned()).or_default() += 1;
             open.connections.fetch_add(1, Ordering::Relaxed);
-            Ok(Connection { counts: Arc::clone(&self.counts), database: Arc::clone(open), role: role.to_owned() })
+            Ok(Connection {
+                counts: Arc::clone(&self.counts),
+                database: Arc::clone(open),
+                role: role.to_owned(),
+            })
         })
     }
 
     /// Whether the role may connect to the database.
     pub fn may_connect(&self, role: &str, database: &str) -> bool {
         let record = self.record();
-        record.databases.get(database).is_some_and(|entry| may_connect(&record, role, entry))
+        record
+            .databases
+            .get(database)
+            .is_some_and(|entry| may_connect(&record, role, entry))
     }
 }
 
@@ -114,13 +134,19 @@ fn check_limit(limit: i32, count: i64, what: impl FnOnce() -> String) -> Result<
     if limit < 0 || count < i64::from(limit) {
         return Ok(());
     }
-    Err(SqlError::new(ErrorKind::TooManyConnections, format!("too many connections for {}", what())))
+    Err(SqlError::new(
+        ErrorKind::TooManyConnections,
+        format!("too many connections for {}", what()),
+    ))
 }
 
 fn may_connect(record: &NodeRecord, role: &str, database: &DatabaseRecord) -> bool {
     record.roles.get(role).is_some_and(|rights| {
         rights.superuser
             || database.owner == role
-            || database.connect.iter().any(|grantee| grantee == role || grantee == PUBLIC)
+            || database
+                .connect
+                .iter()
+                .any(|grantee| grantee == role || grantee == PUBLIC)
     })
 }

@@ -28,27 +28,44 @@ impl Node {
     ) -> Result<CommandResult, SqlError> {
         let done = CommandResult::new(command.tag());
         match command {
-            DatabaseCommand::Create { name, owner, options } => {
+            DatabaseCommand::Create {
+                name,
+                owner,
+                options,
+            } => {
                 self.create_database(actor, name, owner.as_ref(), options)?;
             }
-            DatabaseCommand::Alter { name, change: DatabaseChange::Rename(to) } => {
+            DatabaseCommand::Alter {
+                name,
+                change: DatabaseChange::Rename(to),
+            } => {
                 self.rename_database(actor, current, name, to)?;
             }
-            DatabaseCommand::Alter { name, change: DatabaseChange::Owner(to) } => {
+            DatabaseCommand::Alter {
+                name,
+                change: DatabaseChange::Owner(to),
+            } => {
                 self.give_database(actor, name, to)?;
             }
-            DatabaseCommand::Alter { name, change: DatabaseChange::Options(options) } => {
+            DatabaseCommand::Alter {
+                name,
+                change: DatabaseChange::Options(options),
+            } => {
                 self.limit_database(actor, name, options)?;
             }
-            DatabaseCommand::Drop { name, if_exists, force } => {
-                match self.drop_database(actor, current, name, *force) {
-                    Err(error) if *if_exists && error.kind == ErrorKind::InvalidCatalogName => {
-                        let message = format!("{}, skipping", error.message);
-                        return Ok(done.with_notices(vec![Notice::new(NoticeSeverity::Notice, message)]));
-                    }
-                    result => result?,
+            DatabaseCommand::Drop {
+                name,
+                if_exists,
+                force,
+            } => match self.drop_database(actor, current, name, *force) {
+                Err(error) if *if_exists && error.kind == ErrorKind::InvalidCatalogName => {
+                    let message = format!("{}, skipping", error.message);
+                    return Ok(
+                        done.with_notices(vec![Notice::new(NoticeSeverity::Notice, message)])
+                    );
                 }
-            }
+                result => result?,
+            },
         }
         Ok(done)
     }
@@ -89,17 +106,32 @@ impl Node {
         )
     }
 
-    fn drop_database(&self, actor: &Actor, current: &Database, name: &str, force: bool) -> Result<(), SqlError> {
+    fn drop_database(
+        &self,
+        actor: &Actor,
+        current: &Database,
+        name: &str,
+        force: bool,
+    ) -> Result<(), SqlError> {
         let dropped = self.change_databases(
             |record, databases| {
-                let entry = record.databases.get(name).ok_or_else(|| undefined_database(name))?;
+                let entry = record
+                    .databases
+                    .get(name)
+                    .ok_or_else(|| undefined_database(name))?;
                 require_owner(actor, name, entry)?;
-                let database = databases.get(name).ok_or_else(|| undefined_database(name))?;
+                let database = databases
+                    .get(name)
+                    .ok_or_else(|| undefined_database(name))?;
                 if database.id == current.id {
                     return Err(in_use("cannot drop the currently open database"));
                 }
                 require_unconnected(database, name).map_err(|error| {
-                    if force { error.with_hint("WITH (FORCE) does not end sessions; end them first.") } else { error }
+                    if force {
+                        error.with_hint("WITH (FORCE) does not end sessions; end them first.")
+                    } else {
+                        error
+                    }
                 })?;
                 record.databases.remove(name);
                 Ok(())
@@ -111,10 +143,19 @@ impl Node {
         Ok(())
     }
 
-    fn rename_database(&self, actor: &Actor, current: &Database, name: &str, to: &str) -> Result<(), SqlError> {
+    fn rename_database(
+        &self,
+        actor: &Actor,
+        current: &Database,
+        name: &str,
+        to: &str,
+    ) -> Result<(), SqlError> {
         self.change_databases(
             |record, databases| {
-                let entry = record.databases.get(name).ok_or_else(|| undefined_database(name))?;
+                let entry = record
+                    .databases
+                    .get(name)
+                    .ok_or_else(|| undefined_database(name))?;
                 require_owner(actor, name, entry)?;
                 let rights = role_in(record, &actor.role)?;
                 if !rights.superuser && !rights.create_database {
@@ -123,9 +164,14 @@ impl Node {
                 if record.databases.contains_key(to) {
                     return Err(duplicate(to));
                 }
-                let database = databases.get(name).ok_or_else(|| undefined_database(name))?;
+                let database = databases
+                    .get(name)
+                    .ok_or_else(|| undefined_database(name))?;
                 if database.id == current.id {
-                    return Err(SqlError::new(ErrorKind::FeatureNotSupported, "current database cannot be renamed"));
+                    return Err(SqlError::new(
+                        ErrorKind::FeatureNotSupported,
+                        "current database cannot be renamed",
+                    ));
                 }
                 require_unconnected(database, name)?;
                 if let Some(entry) = record.databases.remove(name) {
@@ -146,10 +192,12 @@ impl Node {
         self.change_databases(
             |record, _| {
                 let owner = new_owner(record, actor, to)?;
-                let entry = record.databases.get_mut(name).ok_or_else(|| undefined_database(name))?;
+                let entry = record
+                    .databases
+                    .get_mut(name)
+                    .ok_or_else(|| undefined_database(name))?;
                 require_owner(actor, name, entry)?;
-                Ok(std::mem::replace(&mut entry.owner, owner.clone()))
-                    .map(|before| (before, owner))
+                Ok(std::mem::replace(&mut entry.owner, owner.clone())).map(|before| (before, owner))
             },
             |databases, (before, owner)| {
                 if let Some(database) = databases.get(name) {
@@ -159,7 +207,12 @@ impl Node {
         )
     }
 
-    fn limit_database(&self, actor: &Actor, name: &str, options: &DatabaseOptions) -> Result<(), SqlError> {
+    fn limit_database(
+        &self,
+        actor: &Actor,
+        name: &str,
+        options: &DatabaseOptions,
+    ) -> Result<(), SqlError> {
         self.change_databases(
             |record, _| {
                 let may_set_memory =
@@ -203,7 +256,11 @@ fn new_owner(record: &NodeRecord, actor: &Actor, owner: &RoleName) -> Result<Str
     actor.new_owner(owner, &|name| record.roles.contains_key(name))
 }
 
-pub(super) fn require_owner(actor: &Actor, name: &str, entry: &DatabaseRecord) -> Result<(), SqlError> {
+pub(super) fn require_owner(
+    actor: &Actor,
+    name: &str,
+    entry: &DatabaseRecord,
+) -> Result<(), SqlError> {
     if actor.owns(&entry.owner) {
         return Ok(());
     }
@@ -216,11 +273,17 @@ fn require_unconnected(database: &Arc<Database>, name: &str) -> Result<(), SqlEr
         1 => "There is 1 other session using the database.".to_owned(),
         count => format!("There are {count} other sessions using the database."),
     };
-    Err(in_use(&format!("database \"{name}\" is being accessed by other users")).with_detail(detail))
+    Err(in_use(&format!(
+        "database \"{name}\" is being accessed by other users"
+    ))
+    .with_detail(detail))
 }
 
 fn duplicate(name: &str) -> SqlError {
-    SqlError::new(ErrorKind::DuplicateDatabase, format!("database \"{name}\" already exists"))
+    SqlError::new(
+        ErrorKind::DuplicateDatabase,
+        format!("database \"{name}\" already exists"),
+    )
 }
 
 fn in_use(message: &str) -> SqlError {

@@ -62,8 +62,11 @@ impl Node {
                 record
             }
         };
-        let databases =
-            record.databases.iter().map(|(name, entry)| (name.clone(), opened(&governor, name, entry))).collect();
+        let databases = record
+            .databases
+            .iter()
+            .map(|(name, entry)| (name.clone(), opened(&governor, name, entry)))
+            .collect();
         Ok(Self {
             changing: Mutex::new(()),
             databases: RwLock::new(databases),
@@ -81,8 +84,12 @@ impl Node {
 
     /// Every database, in order of names.
     pub fn open_databases(&self) -> Vec<Arc<Database>> {
-        let mut open: Vec<(String, Arc<Database>)> =
-            self.databases.read().iter().map(|(name, database)| (name.clone(), Arc::clone(database))).collect();
+        let mut open: Vec<(String, Arc<Database>)> = self
+            .databases
+            .read()
+            .iter()
+            .map(|(name, database)| (name.clone(), Arc::clone(database)))
+            .collect();
         open.sort_by(|a, b| a.0.cmp(&b.0));
         open.into_iter().map(|(_, database)| database).collect()
     }
@@ -99,7 +106,11 @@ impl Node {
 
     /// Whether the role is there and may do everything.
     pub fn is_superuser(&self, name: &str) -> bool {
-        self.record.read().roles.get(name).is_some_and(|role| role.superuser)
+        self.record
+            .read()
+            .roles
+            .get(name)
+            .is_some_and(|role| role.superuser)
     }
 
     /// What must be known of a role before it is let in.
@@ -110,7 +121,10 @@ impl Node {
             name: name.to_owned(),
             login: role.login,
             superuser: role.superuser,
-            scram: role.verifier.as_deref().and_then(|verifier| verifier.parse().ok()),
+            scram: role
+                .verifier
+                .as_deref()
+                .and_then(|verifier| verifier.parse().ok()),
             connection_limit: u32::try_from(role.connection_limit).ok(),
         })
     }
@@ -119,11 +133,19 @@ impl Node {
     ///
     /// # Errors
     /// The role or the database has been dropped since the session began.
-    pub fn actor(&self, role: &str, database: &Database, search_path: Vec<String>) -> Result<Actor, SqlError> {
+    pub fn actor(
+        &self,
+        role: &str,
+        database: &Database,
+        search_path: Vec<String>,
+    ) -> Result<Actor, SqlError> {
         let record = self.record();
         let name = database.name.read().clone();
         let rights = role_in(&record, role)?;
-        let entry = record.databases.get(&name).ok_or_else(|| undefined_database(&name))?;
+        let entry = record
+            .databases
+            .get(&name)
+            .ok_or_else(|| undefined_database(&name))?;
         let everyone = |grantee: &String| grantee == role || grantee == PUBLIC;
         Ok(Actor {
             role: role.to_owned(),
@@ -178,7 +200,10 @@ impl Node {
         if let Err(again) = self.meta.store(before) {
             tracing::error!(error = %chain(&again), "the node's catalogue could not be put back");
         }
-        Err(SqlError::new(ErrorKind::IoError, "could not write the node's catalogue").with_detail(chain(&error)))
+        Err(
+            SqlError::new(ErrorKind::IoError, "could not write the node's catalogue")
+                .with_detail(chain(&error)),
+        )
     }
 
     /// A database's place in memory, for a record that is about to be stored.
@@ -238,18 +263,27 @@ pub(super) fn role_in<'r>(record: &'r NodeRecord, name: &str) -> Result<&'r Role
 }
 
 pub(super) fn undefined_role(name: &str) -> SqlError {
-    SqlError::new(ErrorKind::UndefinedObject, format!("role \"{name}\" does not exist"))
+    SqlError::new(
+        ErrorKind::UndefinedObject,
+        format!("role \"{name}\" does not exist"),
+    )
 }
 
 pub(super) fn undefined_database(name: &str) -> SqlError {
-    SqlError::new(ErrorKind::InvalidCatalogName, format!("database \"{name}\" does not exist"))
+    SqlError::new(
+        ErrorKind::InvalidCatalogName,
+        format!("database \"{name}\" does not exist"),
+    )
 }
 
 /// A new OID of a role or database.
 pub(super) fn allocate_oid(record: &mut NodeRecord) -> Result<u32, SqlError> {
     let oid = record.next_oid;
     record.next_oid = oid.checked_add(1).ok_or_else(|| {
-        SqlError::new(ErrorKind::ProgramLimitExceeded, "the node has used up its object numbers")
+        SqlError::new(
+            ErrorKind::ProgramLimitExceeded,
+            "the node has used up its object numbers",
+        )
     })?;
     Ok(oid)
 }

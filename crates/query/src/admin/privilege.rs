@@ -16,16 +16,26 @@ impl Node {
     ///
     /// # Errors
     /// A database or role is not there, or belongs to someone else.
-    pub fn grant(&self, actor: &Actor, statement: &GrantStatement) -> Result<CommandResult, SqlError> {
+    pub fn grant(
+        &self,
+        actor: &Actor,
+        statement: &GrantStatement,
+    ) -> Result<CommandResult, SqlError> {
         let GrantTarget::Databases { privileges, names } = &statement.target else {
-            return Err(SqlError::new(ErrorKind::Internal, "privileges in a database are not the node's"));
+            return Err(SqlError::new(
+                ErrorKind::Internal,
+                "privileges in a database are not the node's",
+            ));
         };
         self.change(|record| {
             let grantees = ddl::grantee_names(&actor.role, &statement.grantees, &|name| {
                 record.roles.contains_key(name)
             })?;
             for name in names {
-                let entry = record.databases.get_mut(name).ok_or_else(|| undefined_database(name))?;
+                let entry = record
+                    .databases
+                    .get_mut(name)
+                    .ok_or_else(|| undefined_database(name))?;
                 if !actor.owns(&entry.owner) {
                     return Err(ddl::denied("database", name));
                 }
@@ -48,12 +58,19 @@ impl Node {
     ///
     /// # Errors
     /// It is not there, or the actor may not change it.
-    pub fn comment(&self, actor: &Actor, statement: &CommentStatement) -> Result<CommandResult, SqlError> {
+    pub fn comment(
+        &self,
+        actor: &Actor,
+        statement: &CommentStatement,
+    ) -> Result<CommandResult, SqlError> {
         let text = statement.text.clone();
         self.change(|record| {
             match &statement.target {
                 CommentTarget::Database(name) => {
-                    let entry = record.databases.get_mut(name).ok_or_else(|| undefined_database(name))?;
+                    let entry = record
+                        .databases
+                        .get_mut(name)
+                        .ok_or_else(|| undefined_database(name))?;
                     require_owner(actor, name, entry)?;
                     entry.comment = text;
                 }
@@ -61,7 +78,10 @@ impl Node {
                     let name = name.of(&actor.role);
                     let rights = role_in(record, &actor.role)?;
                     let (superuser, create_role) = (rights.superuser, rights.create_role);
-                    let role = record.roles.get_mut(name).ok_or_else(|| undefined_role(name))?;
+                    let role = record
+                        .roles
+                        .get_mut(name)
+                        .ok_or_else(|| undefined_role(name))?;
                     if !superuser && (role.superuser || !create_role) {
                         return Err(SqlError::new(
                             ErrorKind::InsufficientPrivilege,
@@ -70,7 +90,12 @@ impl Node {
                     }
                     role.comment = text;
                 }
-                _ => return Err(SqlError::new(ErrorKind::Internal, "comments in a database are not the node's")),
+                _ => {
+                    return Err(SqlError::new(
+                        ErrorKind::Internal,
+                        "comments in a database are not the node's",
+                    ));
+                }
             }
             Ok(CommandResult::new("COMMENT"))
         })

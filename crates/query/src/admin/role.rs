@@ -22,10 +22,16 @@ impl Node {
     /// # Errors
     /// As PostgreSQL: names, rights, what belongs to a role that is to go;
     /// `IoError` when it cannot be stored.
-    pub fn execute_role(&self, actor: &Actor, command: &RoleCommand) -> Result<CommandResult, SqlError> {
+    pub fn execute_role(
+        &self,
+        actor: &Actor,
+        command: &RoleCommand,
+    ) -> Result<CommandResult, SqlError> {
         let done = CommandResult::new(command.tag());
         Ok(match command {
-            RoleCommand::Create { name, options } => done.with_notices(self.create_role(actor, name, options)?),
+            RoleCommand::Create { name, options } => {
+                done.with_notices(self.create_role(actor, name, options)?)
+            }
             RoleCommand::Alter { role, options } => {
                 done.with_notices(self.alter_role(actor, role.of(&actor.role), options)?)
             }
@@ -33,11 +39,18 @@ impl Node {
                 self.rename_role(actor, role.of(&actor.role), to)?;
                 done
             }
-            RoleCommand::Drop { roles, if_exists } => done.with_notices(self.drop_roles(actor, roles, *if_exists)?),
+            RoleCommand::Drop { roles, if_exists } => {
+                done.with_notices(self.drop_roles(actor, roles, *if_exists)?)
+            }
         })
     }
 
-    fn create_role(&self, actor: &Actor, name: &str, options: &RoleOptions) -> Result<Vec<Notice>, SqlError> {
+    fn create_role(
+        &self,
+        actor: &Actor,
+        name: &str,
+        options: &RoleOptions,
+    ) -> Result<Vec<Notice>, SqlError> {
         check_name(name)?;
         let (verifier, notices) = verifier(options)?;
         self.change(|record| {
@@ -67,15 +80,28 @@ impl Node {
         })
     }
 
-    fn alter_role(&self, actor: &Actor, name: &str, options: &RoleOptions) -> Result<Vec<Notice>, SqlError> {
+    fn alter_role(
+        &self,
+        actor: &Actor,
+        name: &str,
+        options: &RoleOptions,
+    ) -> Result<Vec<Notice>, SqlError> {
         let (verifier, notices) = verifier(options)?;
         self.change(|record| {
             let rights = role_in(record, &actor.role)?;
             let target = role_in(record, name)?;
-            let password_alone = RoleOptions { password: options.password.clone(), ..RoleOptions::default() };
+            let password_alone = RoleOptions {
+                password: options.password.clone(),
+                ..RoleOptions::default()
+            };
             let own_password = name == actor.role && *options == password_alone;
-            if (target.superuser || options.superuser.is_some()) && !rights.superuser && !own_password {
-                return Err(denied("must be superuser to alter superuser roles or change superuser attribute"));
+            if (target.superuser || options.superuser.is_some())
+                && !rights.superuser
+                && !own_password
+            {
+                return Err(denied(
+                    "must be superuser to alter superuser roles or change superuser attribute",
+                ));
             }
             if !rights.superuser && !rights.create_role && !own_password {
                 return Err(denied("permission denied to alter role"));
@@ -84,7 +110,10 @@ impl Node {
                 return Err(denied("permission denied to alter role")
                     .with_detail("The bootstrap user must have the SUPERUSER attribute."));
             }
-            let target = record.roles.get_mut(name).ok_or_else(|| undefined_role(name))?;
+            let target = record
+                .roles
+                .get_mut(name)
+                .ok_or_else(|| undefined_role(name))?;
             apply(target, options, verifier);
             Ok(notices)
         })
@@ -98,7 +127,10 @@ impl Node {
                 let target = role_in(record, name)?;
                 require_power_over(rights, target, "rename")?;
                 if name == actor.role {
-                    return Err(SqlError::new(ErrorKind::FeatureNotSupported, "session user cannot be renamed"));
+                    return Err(SqlError::new(
+                        ErrorKind::FeatureNotSupported,
+                        "session user cannot be renamed",
+                    ));
                 }
                 self.require_unconnected(name, "renamed")?;
                 if record.roles.contains_key(to) {
@@ -107,11 +139,20 @@ impl Node {
                 rename_in(record, name, to);
                 Ok(())
             },
-            |databases, ()| databases.values().for_each(|database| rename_role(database, name, to)),
+            |databases, ()| {
+                databases
+                    .values()
+                    .for_each(|database| rename_role(database, name, to))
+            },
         )
     }
 
-    fn drop_roles(&self, actor: &Actor, roles: &[RoleName], if_exists: bool) -> Result<Vec<Notice>, SqlError> {
+    fn drop_roles(
+        &self,
+        actor: &Actor,
+        roles: &[RoleName],
+        if_exists: bool,
+    ) -> Result<Vec<Notice>, SqlError> {
         self.change_databases(
             |record, databases| {
                 let mut notices = Vec::new();
@@ -146,7 +187,10 @@ impl Node {
         target: &RoleRecord,
     ) -> Result<(), SqlError> {
         if name == actor.role {
-            return Err(SqlError::new(ErrorKind::ObjectInUse, "current user cannot be dropped"));
+            return Err(SqlError::new(
+                ErrorKind::ObjectInUse,
+                "current user cannot be dropped",
+            ));
         }
         if target.oid == BOOTSTRAP_OID {
             return Err(SqlError::new(
@@ -160,13 +204,22 @@ impl Node {
             if entry.owner == name {
                 lines.push(format!("owner of database {database}"));
             }
-            if entry.connect.iter().chain(&entry.create).any(|grantee| grantee == name) {
+            if entry
+                .connect
+                .iter()
+                .chain(&entry.create)
+                .any(|grantee| grantee == name)
+            {
                 lines.push(format!("privileges for database {database}"));
             }
         }
         for (database, open) in databases {
             let inside = belongings(&open.catalog.load(), name);
-            lines.extend(inside.into_iter().map(|line| format!("{line} in database {database}")));
+            lines.extend(
+                inside
+                    .into_iter()
+                    .map(|line| format!("{line} in database {database}")),
+            );
         }
         if lines.is_empty() {
             return Ok(());
@@ -193,7 +246,10 @@ impl Node {
 
 fn check_name(name: &str) -> Result<(), SqlError> {
     let reserved = |detail: Option<&str>| {
-        let error = SqlError::new(ErrorKind::ReservedName, format!("role name \"{name}\" is reserved"));
+        let error = SqlError::new(
+            ErrorKind::ReservedName,
+            format!("role name \"{name}\" is reserved"),
+        );
         Err(match detail {
             Some(detail) => error.with_detail(detail),
             None => error,
@@ -201,7 +257,9 @@ fn check_name(name: &str) -> Result<(), SqlError> {
     };
     match name {
         PUBLIC | "none" => reserved(None),
-        _ if name.starts_with("pg_") => reserved(Some("Role names starting with \"pg_\" are reserved.")),
+        _ if name.starts_with("pg_") => {
+            reserved(Some("Role names starting with \"pg_\" are reserved."))
+        }
         _ => Ok(()),
     }
 }
@@ -239,7 +297,11 @@ fn apply(role: &mut RoleRecord, options: &RoleOptions, verifier: Option<Option<S
     }
 }
 
-fn require_power_over(rights: &RoleRecord, target: &RoleRecord, what: &str) -> Result<(), SqlError> {
+fn require_power_over(
+    rights: &RoleRecord,
+    target: &RoleRecord,
+    what: &str,
+) -> Result<(), SqlError> {
     if rights.superuser || (rights.create_role && !target.superuser) {
         return Ok(());
     }
@@ -255,13 +317,20 @@ fn rename_in(record: &mut NodeRecord, from: &str, to: &str) {
         record.roles.insert(to.to_owned(), role);
     }
     for entry in record.databases.values_mut() {
-        let names = std::iter::once(&mut entry.owner).chain(&mut entry.connect).chain(&mut entry.create);
-        names.filter(|name| *name == from).for_each(|name| to.clone_into(name));
+        let names = std::iter::once(&mut entry.owner)
+            .chain(&mut entry.connect)
+            .chain(&mut entry.create);
+        names
+            .filter(|name| *name == from)
+            .for_each(|name| to.clone_into(name));
     }
 }
 
 fn duplicate(name: &str) -> SqlError {
-    SqlError::new(ErrorKind::DuplicateObject, format!("role \"{name}\" already exists"))
+    SqlError::new(
+        ErrorKind::DuplicateObject,
+        format!("role \"{name}\" already exists"),
+    )
 }
 
 fn denied(message: impl Into<String>) -> SqlError {

@@ -32,8 +32,11 @@ pub fn hash_password(password: &str) -> Result<Option<String>, SqlError> {
         return Ok(Some(password.to_owned()));
     }
     if is_md5(password) {
-        return Err(SqlError::new(ErrorKind::FeatureNotSupported, "MD5 password hashes are not supported")
-            .with_hint("Give the password itself, or a SCRAM-SHA-256 verifier."));
+        return Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            "MD5 password hashes are not supported",
+        )
+        .with_hint("Give the password itself, or a SCRAM-SHA-256 verifier."));
     }
     let mut salt = vec![0; SALT_BYTES];
     SystemRandom::new()
@@ -53,7 +56,13 @@ fn verifier(password: &str, salt: Vec<u8>, iterations: u32) -> ScramVerifier {
     let prepared = stringprep::saslprep(password).unwrap_or(password.into());
     let rounds = NonZeroU32::new(iterations).unwrap_or(NonZeroU32::MIN);
     let mut salted = [0; digest::SHA256_OUTPUT_LEN];
-    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, &salt, prepared.as_bytes(), &mut salted);
+    pbkdf2::derive(
+        pbkdf2::PBKDF2_HMAC_SHA256,
+        rounds,
+        &salt,
+        prepared.as_bytes(),
+        &mut salted,
+    );
     let key = hmac::Key::new(hmac::HMAC_SHA256, &salted);
     let client_key = hmac::sign(&key, b"Client Key");
     let stored_key = digest::digest(&digest::SHA256, client_key.as_ref());
@@ -61,8 +70,14 @@ fn verifier(password: &str, salt: Vec<u8>, iterations: u32) -> ScramVerifier {
     ScramVerifier {
         iterations: rounds.get(),
         salt,
-        stored_key: stored_key.as_ref().try_into().expect("a SHA-256 digest has 32 bytes"),
-        server_key: server_key.as_ref().try_into().expect("an HMAC-SHA-256 tag has 32 bytes"),
+        stored_key: stored_key
+            .as_ref()
+            .try_into()
+            .expect("a SHA-256 digest has 32 bytes"),
+        server_key: server_key
+            .as_ref()
+            .try_into()
+            .expect("an HMAC-SHA-256 tag has 32 bytes"),
     }
 }
 
@@ -74,7 +89,10 @@ mod tests {
     fn the_verifier_is_rfc_7677s() {
         // RFC 7677, section 3: user "user", password "pencil". Its StoredKey
         // and ServerKey as PostgreSQL stores them.
-        let salt = vec![0x5b, 0x6d, 0x99, 0x68, 0x9d, 0x12, 0x35, 0x8e, 0xec, 0xa0, 0x4b, 0x14, 0x12, 0x36, 0xfa, 0x81];
+        let salt = vec![
+            0x5b, 0x6d, 0x99, 0x68, 0x9d, 0x12, 0x35, 0x8e, 0xec, 0xa0, 0x4b, 0x14, 0x12, 0x36,
+            0xfa, 0x81,
+        ];
         assert_eq!(
             verifier("pencil", salt, 4_096).to_string(),
             "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$\
@@ -90,7 +108,10 @@ mod tests {
         assert_eq!(hash_password(&one).unwrap(), Some(one.clone()));
         assert_eq!(hash_password("").unwrap(), None);
         let md5 = format!("md5{}", "0123456789abcdef".repeat(2));
-        assert_eq!(hash_password(&md5).unwrap_err().kind, ErrorKind::FeatureNotSupported);
+        assert_eq!(
+            hash_password(&md5).unwrap_err().kind,
+            ErrorKind::FeatureNotSupported
+        );
         assert!(hash_password("md5 is not a hash").unwrap().is_some());
     }
 }

@@ -34,7 +34,9 @@ pub struct ScramVerifierError;
 
 impl fmt::Debug for ScramVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScramVerifier").field("iterations", &self.iterations).finish_non_exhaustive()
+        f.debug_struct("ScramVerifier")
+            .field("iterations", &self.iterations)
+            .finish_non_exhaustive()
     }
 }
 
@@ -42,7 +44,11 @@ impl fmt::Display for ScramVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [salt, stored, server] =
             [&self.salt[..], &self.stored_key, &self.server_key].map(encode_base64);
-        write!(f, "SCRAM-SHA-256${}:{salt}${stored}:{server}", self.iterations)
+        write!(
+            f,
+            "SCRAM-SHA-256${}:{salt}${stored}:{server}",
+            self.iterations
+        )
     }
 }
 
@@ -55,7 +61,10 @@ impl FromStr for ScramVerifier {
             let (parameters, keys) = rest.split_once('$')?;
             let (iterations, salt) = parameters.split_once(':')?;
             let (stored, server) = keys.split_once(':')?;
-            let iterations = iterations.parse().ok().filter(|n| (1..=ITERATIONS_MAX).contains(n))?;
+            let iterations = iterations
+                .parse()
+                .ok()
+                .filter(|n| (1..=ITERATIONS_MAX).contains(n))?;
             Some(ScramVerifier {
                 iterations,
                 salt: decode_base64(salt)?,
@@ -72,10 +81,15 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 fn encode_base64(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let word = chunk.iter().fold(0u32, |word, &b| word << 8 | u32::from(b)) << (8 * (3 - chunk.len()));
+        let word =
+            chunk.iter().fold(0u32, |word, &b| word << 8 | u32::from(b)) << (8 * (3 - chunk.len()));
         for at in 0..4 {
             let sextet = (word >> (18 - 6 * at)) as usize & 63;
-            text.push(if at <= chunk.len() { ALPHABET[sextet] as char } else { '=' });
+            text.push(if at <= chunk.len() {
+                ALPHABET[sextet] as char
+            } else {
+                '='
+            });
         }
     }
     text
@@ -117,8 +131,17 @@ mod tests {
 
     #[test]
     fn other_texts_are_refused() {
-        for text in ["", "md5abc", "SCRAM-SHA-256$4096:AA==$AA==:AA==", "SCRAM-SHA-256$0:AAAA$x:y"] {
-            assert_eq!(text.parse::<ScramVerifier>(), Err(ScramVerifierError), "{text}");
+        for text in [
+            "",
+            "md5abc",
+            "SCRAM-SHA-256$4096:AA==$AA==:AA==",
+            "SCRAM-SHA-256$0:AAAA$x:y",
+        ] {
+            assert_eq!(
+                text.parse::<ScramVerifier>(),
+                Err(ScramVerifierError),
+                "{text}"
+            );
         }
     }
 }

@@ -215,14 +215,20 @@ impl Catalog {
             owner: owner.to_owned(),
             relations: BTreeMap::new(),
             comment: Some("standard public schema".to_owned()),
-            grants: vec![SchemaGrant { role: PUBLIC.to_owned(), privilege: SchemaPrivilege::Usage }],
+            grants: vec![SchemaGrant {
+                role: PUBLIC.to_owned(),
+                privilege: SchemaPrivilege::Usage,
+            }],
         };
         let state = CatalogState {
             epoch: 1,
             schemas: BTreeMap::from([(PUBLIC.to_owned(), Arc::new(public))]),
             next_oid: FIRST_USER_OID,
         };
-        Self { state: ArcSwap::from_pointee(state), ddl: Mutex::new(()) }
+        Self {
+            state: ArcSwap::from_pointee(state),
+            ddl: Mutex::new(()),
+        }
     }
 
     /// The state now.
@@ -235,7 +241,11 @@ impl Catalog {
         let guard = self.ddl.lock();
         let mut state = CatalogState::clone(&self.state.load());
         state.epoch += 1;
-        CatalogChange { catalog: self, state, _guard: guard }
+        CatalogChange {
+            catalog: self,
+            state,
+            _guard: guard,
+        }
     }
 }
 
@@ -277,26 +287,38 @@ impl CatalogState {
     /// All four billion are used up.
     pub fn allocate_oid(&mut self) -> Result<u32, SqlError> {
         let oid = self.next_oid;
-        self.next_oid = oid
-            .checked_add(1)
-            .ok_or_else(|| SqlError::new(ErrorKind::ProgramLimitExceeded, "this database has used up its object numbers"))?;
+        self.next_oid = oid.checked_add(1).ok_or_else(|| {
+            SqlError::new(
+                ErrorKind::ProgramLimitExceeded,
+                "this database has used up its object numbers",
+            )
+        })?;
         Ok(oid)
     }
 
     /// Every relation with its schema, in order of names.
     pub fn relations(&self) -> impl Iterator<Item = (&SchemaEntry, &Relation, &str)> {
-        self.schemas
-            .values()
-            .flat_map(|schema| schema.relations.iter().map(move |(name, relation)| (&**schema, relation, name.as_str())))
+        self.schemas.values().flat_map(|schema| {
+            schema
+                .relations
+                .iter()
+                .map(move |(name, relation)| (&**schema, relation, name.as_str()))
+        })
     }
 }
 
 /// The error for a schema that is not there.
 pub fn undefined_schema(name: &str) -> SqlError {
-    SqlError::new(ErrorKind::InvalidSchemaName, format!("schema \"{name}\" does not exist"))
+    SqlError::new(
+        ErrorKind::InvalidSchemaName,
+        format!("schema \"{name}\" does not exist"),
+    )
 }
 
 /// The error for a relation that is not there.
 pub fn undefined_relation(name: &str) -> SqlError {
-    SqlError::new(ErrorKind::UndefinedTable, format!("relation \"{name}\" does not exist"))
+    SqlError::new(
+        ErrorKind::UndefinedTable,
+        format!("relation \"{name}\" does not exist"),
+    )
 }

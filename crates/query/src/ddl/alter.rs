@@ -17,11 +17,7 @@ use super::{
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{
-        CatalogState, Relation,
-        node::Database,
-        undefined_schema,
-    },
+    catalog::{CatalogState, Relation, node::Database, undefined_schema},
     utility::{RelationChange, SchemaObject},
 };
 
@@ -53,7 +49,10 @@ pub(super) fn execute(
         };
         // As in PostgreSQL, ALTER TABLE takes views too.
         if object == SchemaObject::View && relation.kind() != "view" {
-            return Err(SqlError::new(ErrorKind::WrongObjectType, format!("\"{}\" is not a view", name.name)));
+            return Err(SqlError::new(
+                ErrorKind::WrongObjectType,
+                format!("\"{}\" is not a view", name.name),
+            ));
         }
         actor.require_ownership(relation)?;
         alter_relation(state, actor, &place, change, role_exists)?;
@@ -76,38 +75,60 @@ fn alter_relation(
             Ok(())
         }
         RelationChange::Rename(to) => {
-            let target = Place { schema: place.schema.clone(), name: to.clone() };
+            let target = Place {
+                schema: place.schema.clone(),
+                name: to.clone(),
+            };
             move_relation(state, actor, place, target)
         }
         RelationChange::SetSchema(schema) => {
             if *schema == place.schema {
                 return Ok(());
             }
-            let target = Place { schema: schema.clone(), name: place.name.clone() };
+            let target = Place {
+                schema: schema.clone(),
+                name: place.name.clone(),
+            };
             move_relation(state, actor, place, target)
         }
         RelationChange::RenameColumn { from, to } => rename_column(state, actor, place, from, to),
     }
 }
 
-fn move_relation(state: &mut CatalogState, actor: &Actor, from: &Place, to: Place) -> Result<(), SqlError> {
+fn move_relation(
+    state: &mut CatalogState,
+    actor: &Actor,
+    from: &Place,
+    to: Place,
+) -> Result<(), SqlError> {
     if is_system_schema(&to.schema) {
         return Err(SqlError::new(
             ErrorKind::InsufficientPrivilege,
             format!("cannot move objects into schema \"{}\"", to.schema),
         ));
     }
-    let schema = state.schemas.get(&to.schema).ok_or_else(|| undefined_schema(&to.schema))?;
+    let schema = state
+        .schemas
+        .get(&to.schema)
+        .ok_or_else(|| undefined_schema(&to.schema))?;
     actor.require_creation(schema)?;
     check_free(state, &to)?;
-    require_no_dependants(state, actor, &BTreeSet::from([from.clone()]), "renaming or moving")?;
+    require_no_dependants(
+        state,
+        actor,
+        &BTreeSet::from([from.clone()]),
+        "renaming or moving",
+    )?;
     let moved = state.schema_mut(&from.schema)?.relations.remove(&from.name);
     let mut relation = moved.ok_or_else(|| crate::catalog::undefined_relation(&from.name))?;
     match &mut relation {
         Relation::Table(table) => Arc::make_mut(table).name.clone_from(&to.name),
         Relation::View(view) => Arc::make_mut(view).name.clone_from(&to.name),
     }
-    state.schema_mut(&to.schema)?.relations.insert(to.name, relation);
+    state
+        .schema_mut(&to.schema)?
+        .relations
+        .insert(to.name, relation);
     Ok(())
 }
 
@@ -129,7 +150,9 @@ pub(super) fn is_taken(state: &CatalogState, place: &Place) -> bool {
         return false;
     };
     let is_key = |relation: &Relation| match relation {
-        Relation::Table(entry) => entry.key_oid != 0 && entry.table.schema().primary_key_name == place.name,
+        Relation::Table(entry) => {
+            entry.key_oid != 0 && entry.table.schema().primary_key_name == place.name
+        }
         Relation::View(_) => false,
     };
     schema.relations.contains_key(&place.name) || schema.relations.values().any(is_key)
@@ -162,20 +185,38 @@ fn rename_column(
     to: &str,
 ) -> Result<(), SqlError> {
     let relation = relation_mut(state, place)?;
-    let Some(at) = relation.columns().iter().position(|column| column.name == from) else {
-        return Err(SqlError::new(ErrorKind::UndefinedColumn, format!("column \"{from}\" does not exist")));
+    let Some(at) = relation
+        .columns()
+        .iter()
+        .position(|column| column.name == from)
+    else {
+        return Err(SqlError::new(
+            ErrorKind::UndefinedColumn,
+            format!("column \"{from}\" does not exist"),
+        ));
     };
     if relation.columns().iter().any(|column| column.name == to) {
         return Err(SqlError::new(
             ErrorKind::DuplicateColumn,
-            format!("column \"{to}\" of relation \"{}\" already exists", place.name),
+            format!(
+                "column \"{to}\" of relation \"{}\" already exists",
+                place.name
+            ),
         ));
     }
     if !matches!(relation, Relation::View(_)) {
-        return Err(SqlError::new(ErrorKind::FeatureNotSupported, "renaming a table's column is not supported")
-            .with_hint("Create a view with the name you want."));
+        return Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            "renaming a table's column is not supported",
+        )
+        .with_hint("Create a view with the name you want."));
     }
-    require_no_dependants(state, actor, &BTreeSet::from([place.clone()]), "renaming the columns of")?;
+    require_no_dependants(
+        state,
+        actor,
+        &BTreeSet::from([place.clone()]),
+        "renaming the columns of",
+    )?;
     if let Relation::View(view) = relation_mut(state, place)? {
         Arc::make_mut(view).columns[at].name = to.to_owned();
     }
@@ -199,25 +240,47 @@ fn alter_schema(
             Ok(())
         }
         RelationChange::Rename(to) => rename_schema(state, actor, name, to),
-        RelationChange::RenameColumn { .. } | RelationChange::SetSchema(_) => {
-            Err(SqlError::new(ErrorKind::Internal, "a schema has no columns and no schema"))
-        }
+        RelationChange::RenameColumn { .. } | RelationChange::SetSchema(_) => Err(SqlError::new(
+            ErrorKind::Internal,
+            "a schema has no columns and no schema",
+        )),
     }
 }
 
-fn rename_schema(state: &mut CatalogState, actor: &Actor, from: &str, to: &str) -> Result<(), SqlError> {
+fn rename_schema(
+    state: &mut CatalogState,
+    actor: &Actor,
+    from: &str,
+    to: &str,
+) -> Result<(), SqlError> {
     check_schema_name(to)?;
     if is_system_schema(to) || state.schemas.contains_key(to) {
         return Err(duplicate_schema(to));
     }
-    let inside = state.schemas.get(from).into_iter().flat_map(|schema| schema.relations.keys());
-    let inside: BTreeSet<Place> =
-        inside.map(|name| Place { schema: from.to_owned(), name: name.clone() }).collect();
+    let inside = state
+        .schemas
+        .get(from)
+        .into_iter()
+        .flat_map(|schema| schema.relations.keys());
+    let inside: BTreeSet<Place> = inside
+        .map(|name| Place {
+            schema: from.to_owned(),
+            name: name.clone(),
+        })
+        .collect();
     // Views inside name their own schema, too.
     for place in &inside {
-        require_no_dependants(state, actor, &BTreeSet::from([place.clone()]), "renaming the schema of")?;
+        require_no_dependants(
+            state,
+            actor,
+            &BTreeSet::from([place.clone()]),
+            "renaming the schema of",
+        )?;
     }
-    let mut entry = state.schemas.remove(from).ok_or_else(|| undefined_schema(from))?;
+    let mut entry = state
+        .schemas
+        .remove(from)
+        .ok_or_else(|| undefined_schema(from))?;
     Arc::make_mut(&mut entry).name = to.to_owned();
     state.schemas.insert(to.to_owned(), entry);
     Ok(())

@@ -91,7 +91,9 @@ impl CreatedTable {
     pub fn into_result(self) -> CommandResult {
         match self {
             CreatedTable::Exists(result) => result,
-            CreatedTable::Pending(table) => CommandResult::new("CREATE TABLE AS").with_notices(table.notices),
+            CreatedTable::Pending(table) => {
+                CommandResult::new("CREATE TABLE AS").with_notices(table.notices)
+            }
         }
     }
 }
@@ -161,9 +163,19 @@ pub fn create_table_as(
     columns: Vec<Column>,
 ) -> Result<CreatedTable, SqlError> {
     if !statement.constraints.is_empty() {
-        return Err(SqlError::new(ErrorKind::SyntaxError, "CREATE TABLE AS takes no constraints"));
+        return Err(SqlError::new(
+            ErrorKind::SyntaxError,
+            "CREATE TABLE AS takes no constraints",
+        ));
     }
-    create(database, actor, statement, default_layout, Some(columns), &NoExpressions)
+    create(
+        database,
+        actor,
+        statement,
+        default_layout,
+        Some(columns),
+        &NoExpressions,
+    )
 }
 
 /// A table that is made from a query has neither defaults nor checks.
@@ -201,22 +213,37 @@ fn create(
         }
         notices.push(Notice {
             kind: Some(error.kind),
-            ..Notice::new(NoticeSeverity::Notice, format!("{}, skipping", error.message))
+            ..Notice::new(
+                NoticeSeverity::Notice,
+                format!("{}, skipping", error.message),
+            )
         });
-        let tag = if query_columns.is_some() { "CREATE TABLE AS" } else { "CREATE TABLE" };
-        return Ok(CreatedTable::Exists(CommandResult::new(tag).with_notices(notices)));
+        let tag = if query_columns.is_some() {
+            "CREATE TABLE AS"
+        } else {
+            "CREATE TABLE"
+        };
+        return Ok(CreatedTable::Exists(
+            CommandResult::new(tag).with_notices(notices),
+        ));
     }
     let mut definition = Definition::new(&place.name, &mut notices);
     match (query_columns, &statement.like) {
         (Some(columns), _) => add_query_columns(&mut definition, columns, &statement.columns)?,
-        (None, Some(CreateTableLikeKind::Parenthesized(like) | CreateTableLikeKind::Plain(like))) => {
+        (
+            None,
+            Some(CreateTableLikeKind::Parenthesized(like) | CreateTableLikeKind::Plain(like)),
+        ) => {
             let source = QualifiedName::from_object_name(&like.name, &mut Vec::new())?;
             let Found { relation, .. } = actor.resolve(&state, &source)?;
             actor.require(relation, Privilege::Select)?;
             let defaults = like.defaults == Some(ast::CreateTableLikeDefaults::Including);
             for column in relation.columns() {
                 let default = column.default.clone().filter(|_| defaults);
-                definition.add_column(Column { default, ..column.clone() });
+                definition.add_column(Column {
+                    default,
+                    ..column.clone()
+                });
             }
         }
         (None, None) => {
@@ -228,18 +255,40 @@ fn create(
     for constraint in &statement.constraints {
         definition.read_constraint(constraint)?;
     }
-    let taken = |name: &str| is_taken(&state, &Place { schema: place.schema.clone(), name: name.to_owned() });
+    let taken = |name: &str| {
+        is_taken(
+            &state,
+            &Place {
+                schema: place.schema.clone(),
+                name: name.to_owned(),
+            },
+        )
+    };
     let schema = definition.finish(&taken)?;
     let layout = layout(statement, &schema, default_layout, &mut notices)?;
     check_expressions(&schema, checker)?;
     let entry = build(database, actor, schema, &layout)?;
-    Ok(CreatedTable::Pending(PendingTable { database: Arc::clone(database), place, entry, notices }))
+    Ok(CreatedTable::Pending(PendingTable {
+        database: Arc::clone(database),
+        place,
+        entry,
+        notices,
+    }))
 }
 
-fn build(database: &Database, actor: &Actor, schema: TableSchema, layout: &Layout) -> Result<Arc<TableEntry>, SqlError> {
+fn build(
+    database: &Database,
+    actor: &Actor,
+    schema: TableSchema,
+    layout: &Layout,
+) -> Result<Arc<TableEntry>, SqlError> {
     let mut change = database.catalog.change();
     let oid = change.state.allocate_oid()?;
-    let key_oid = if schema.primary_key.is_empty() { 0 } else { change.state.allocate_oid()? };
+    let key_oid = if schema.primary_key.is_empty() {
+        0
+    } else {
+        change.state.allocate_oid()?
+    };
     change.publish();
     let name = schema.name.clone();
     let table = database
@@ -260,7 +309,12 @@ fn build(database: &Database, actor: &Actor, schema: TableSchema, layout: &Layou
 
 /// Everything that neither PostgreSQL nor Aerostat makes of a CREATE TABLE.
 fn refuse_other_forms(statement: &ast::CreateTable) -> Result<(), SqlError> {
-    let unsupported = |what: &str| Err(SqlError::new(ErrorKind::FeatureNotSupported, format!("{what} not supported")));
+    let unsupported = |what: &str| {
+        Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            format!("{what} not supported"),
+        ))
+    };
     if statement.temporary {
         return unsupported("temporary tables are");
     }
@@ -284,8 +338,10 @@ fn refuse_other_forms(statement: &ast::CreateTable) -> Result<(), SqlError> {
         .like(statement.like.clone())
         .build();
     if understood != *statement {
-        return Err(SqlError::new(ErrorKind::SyntaxError, "syntax error in CREATE TABLE")
-            .with_hint("A clause of another database system is not understood."));
+        return Err(
+            SqlError::new(ErrorKind::SyntaxError, "syntax error in CREATE TABLE")
+                .with_hint("A clause of another database system is not understood."),
+        );
     }
     if statement.columns.is_empty() && statement.query.is_none() && statement.like.is_none() {
         return unsupported("tables without columns are");
@@ -300,11 +356,17 @@ fn add_query_columns(
     given: &[ast::ColumnDef],
 ) -> Result<(), SqlError> {
     if given.len() > columns.len() {
-        return Err(SqlError::new(ErrorKind::SyntaxError, "too many column names were specified"));
+        return Err(SqlError::new(
+            ErrorKind::SyntaxError,
+            "too many column names were specified",
+        ));
     }
     for (column, given) in columns.iter_mut().zip(given) {
         if given.data_type != DataType::Unspecified || !given.options.is_empty() {
-            return Err(SqlError::new(ErrorKind::SyntaxError, "CREATE TABLE AS takes names of columns, not types"));
+            return Err(SqlError::new(
+                ErrorKind::SyntaxError,
+                "CREATE TABLE AS takes names of columns, not types",
+            ));
         }
         column.name = names::fold(&given.name, &mut Vec::new());
     }
@@ -323,7 +385,12 @@ fn layout(
     let options = match &statement.table_options {
         CreateTableOptions::None => return Ok(default.of(&schema.columns)),
         CreateTableOptions::With(options) => options,
-        _ => return Err(SqlError::new(ErrorKind::SyntaxError, "syntax error in the options of CREATE TABLE")),
+        _ => {
+            return Err(SqlError::new(
+                ErrorKind::SyntaxError,
+                "syntax error in the options of CREATE TABLE",
+            ));
+        }
     };
     let mut layout = None;
     for option in options {
@@ -338,7 +405,8 @@ fn layout(
                 ));
             }
             "layout" => {
-                let text = option_text(value).ok_or_else(|| invalid_layout(&LayoutError::Syntax(value.to_string())))?;
+                let text = option_text(value)
+                    .ok_or_else(|| invalid_layout(&LayoutError::Syntax(value.to_string())))?;
                 layout = Some(Layout::parse(&text).map_err(|error| invalid_layout(&error))?);
             }
             "fillfactor" => notices.push(Notice::new(
@@ -349,8 +417,14 @@ fn layout(
         }
     }
     let layout = layout.unwrap_or_else(|| default.of(&schema.columns));
-    let names: Vec<&str> = schema.columns.iter().map(|column| column.name.as_str()).collect();
-    layout.resolve(&names).map_err(|error| invalid_layout(&error))?;
+    let names: Vec<&str> = schema
+        .columns
+        .iter()
+        .map(|column| column.name.as_str())
+        .collect();
+    layout
+        .resolve(&names)
+        .map_err(|error| invalid_layout(&error))?;
     Ok(layout)
 }
 
@@ -358,7 +432,9 @@ fn option_text(value: &Expr) -> Option<String> {
     match value {
         Expr::Identifier(ident) => Some(names::fold(ident, &mut Vec::new())),
         Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => Some(text.clone()),
+            Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => {
+                Some(text.clone())
+            }
             _ => None,
         },
         _ => None,
@@ -371,11 +447,17 @@ fn invalid_layout(error: &LayoutError) -> SqlError {
 }
 
 fn unrecognized(name: &str) -> SqlError {
-    SqlError::new(ErrorKind::InvalidParameterValue, format!("unrecognized parameter \"{name}\""))
-        .with_hint("A table has the parameter layout.")
+    SqlError::new(
+        ErrorKind::InvalidParameterValue,
+        format!("unrecognized parameter \"{name}\""),
+    )
+    .with_hint("A table has the parameter layout.")
 }
 
-fn check_expressions(schema: &TableSchema, checker: &dyn ExpressionChecker) -> Result<(), SqlError> {
+fn check_expressions(
+    schema: &TableSchema,
+    checker: &dyn ExpressionChecker,
+) -> Result<(), SqlError> {
     for column in &schema.columns {
         if let Some(default) = &column.default {
             checker.check_default(column, default)?;

@@ -47,10 +47,24 @@ pub fn create_view(
     check_columns(&columns)?;
     let mut change = database.catalog.change();
     let schema = actor.creation_schema(&change.state, &name)?;
-    let place = Place { schema: schema.name.clone(), name: name.name };
-    let existing = replaced(&change.state, actor, &place, statement.or_replace, &columns, &needs)?;
+    let place = Place {
+        schema: schema.name.clone(),
+        name: name.name,
+    };
+    let existing = replaced(
+        &change.state,
+        actor,
+        &place,
+        statement.or_replace,
+        &columns,
+        &needs,
+    )?;
     let entry = match existing {
-        Some(view) => ViewEntry { query: query.to_string(), columns, ..ViewEntry::clone(&view) },
+        Some(view) => ViewEntry {
+            query: query.to_string(),
+            columns,
+            ..ViewEntry::clone(&view)
+        },
         None => ViewEntry {
             oid: change.state.allocate_oid()?,
             name: place.name.clone(),
@@ -68,7 +82,12 @@ pub fn create_view(
 }
 
 fn refuse_other_forms(statement: &ast::CreateView) -> Result<(), SqlError> {
-    let unsupported = |what: &str| Err(SqlError::new(ErrorKind::FeatureNotSupported, format!("{what} not supported")));
+    let unsupported = |what: &str| {
+        Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            format!("{what} not supported"),
+        ))
+    };
     if statement.materialized {
         return unsupported("materialized views are");
     }
@@ -78,7 +97,10 @@ fn refuse_other_forms(statement: &ast::CreateView) -> Result<(), SqlError> {
     if statement.options != CreateTableOptions::None {
         return unsupported("options of views are");
     }
-    let plain_columns = statement.columns.iter().all(|column| column.data_type.is_none() && column.options.is_none());
+    let plain_columns = statement
+        .columns
+        .iter()
+        .all(|column| column.data_type.is_none() && column.options.is_none());
     let other = statement.or_alter
         || statement.secure
         || statement.if_not_exists
@@ -90,8 +112,10 @@ fn refuse_other_forms(statement: &ast::CreateView) -> Result<(), SqlError> {
         || !statement.cluster_by.is_empty()
         || !plain_columns;
     if other {
-        return Err(SqlError::new(ErrorKind::SyntaxError, "syntax error in CREATE VIEW")
-            .with_hint("The form is CREATE [OR REPLACE] VIEW name [(column, …)] AS query."));
+        return Err(
+            SqlError::new(ErrorKind::SyntaxError, "syntax error in CREATE VIEW")
+                .with_hint("The form is CREATE [OR REPLACE] VIEW name [(column, …)] AS query."),
+        );
     }
     Ok(())
 }
@@ -105,12 +129,18 @@ fn replaced(
     columns: &[Column],
     needs: &BTreeSet<Place>,
 ) -> Result<Option<Arc<ViewEntry>>, SqlError> {
-    let Some(relation) = state.relation(&place.schema, &place.name).filter(|_| or_replace) else {
+    let Some(relation) = state
+        .relation(&place.schema, &place.name)
+        .filter(|_| or_replace)
+    else {
         check_free(state, place)?;
         return Ok(None);
     };
     let Relation::View(view) = relation else {
-        return Err(SqlError::new(ErrorKind::WrongObjectType, format!("\"{}\" is not a view", place.name)));
+        return Err(SqlError::new(
+            ErrorKind::WrongObjectType,
+            format!("\"{}\" is not a view", place.name),
+        ));
     };
     actor.require_ownership(relation)?;
     if Dependencies::of(state)?.needs_itself(place, needs) {
@@ -131,7 +161,10 @@ fn check_replacement(old: &[Column], new: &[Column]) -> Result<(), SqlError> {
     }
     for (old, new) in old.iter().zip(new) {
         if old.name != new.name {
-            return error(format!("cannot change name of view column \"{}\" to \"{}\"", old.name, new.name));
+            return error(format!(
+                "cannot change name of view column \"{}\" to \"{}\"",
+                old.name, new.name
+            ));
         }
         if old.ty != new.ty {
             return error(format!(

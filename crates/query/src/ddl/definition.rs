@@ -6,8 +6,8 @@ use std::{collections::BTreeSet, ops::ControlFlow};
 use aerostat_storage::{COLUMNS_MAX, ROW_ID_COLUMN};
 use aerostat_types::{CheckConstraint, Column, ErrorKind, SqlError, TableSchema};
 use datafusion::sql::sqlparser::ast::{
-    self, ColumnDef, ColumnOption, DataType, Expr, Ident, IndexColumn, ObjectName, OrderByOptions, TableConstraint,
-    visit_expressions,
+    self, ColumnDef, ColumnOption, DataType, Expr, Ident, IndexColumn, ObjectName, OrderByOptions,
+    TableConstraint, visit_expressions,
 };
 
 use super::{
@@ -50,10 +50,18 @@ impl<'n> Definition<'n> {
     pub(super) fn read_column(&mut self, definition: &ColumnDef) -> Result<(), SqlError> {
         let name = declared(&definition.name, self.notices)?;
         if definition.data_type == DataType::Unspecified {
-            return Err(SqlError::new(ErrorKind::SyntaxError, format!("column \"{name}\" needs a type")));
+            return Err(SqlError::new(
+                ErrorKind::SyntaxError,
+                format!("column \"{name}\" needs a type"),
+            ));
         }
         let ty = sql_type(&definition.data_type)?;
-        self.columns.push(Column { name: name.clone(), ty, nullable: true, default: None });
+        self.columns.push(Column {
+            name: name.clone(),
+            ty,
+            nullable: true,
+            default: None,
+        });
         self.nullability.push(None);
         for option in &definition.options {
             self.read_option(&name, option.name.as_ref(), &option.option)?;
@@ -61,16 +69,28 @@ impl<'n> Definition<'n> {
         Ok(())
     }
 
-    fn read_option(&mut self, column: &str, name: Option<&Ident>, option: &ColumnOption) -> Result<(), SqlError> {
+    fn read_option(
+        &mut self,
+        column: &str,
+        name: Option<&Ident>,
+        option: &ColumnOption,
+    ) -> Result<(), SqlError> {
         let at = self.columns.len() - 1;
         match option {
             ColumnOption::Null => self.set_nullable(at, true),
             ColumnOption::NotNull => self.set_nullable(at, false),
             ColumnOption::Default(expression) => {
-                if self.columns[at].default.replace(expression.to_string()).is_some() {
+                if self.columns[at]
+                    .default
+                    .replace(expression.to_string())
+                    .is_some()
+                {
                     return Err(SqlError::new(
                         ErrorKind::SyntaxError,
-                        format!("multiple default values specified for column \"{column}\" of table \"{}\"", self.table),
+                        format!(
+                            "multiple default values specified for column \"{column}\" of table \"{}\"",
+                            self.table
+                        ),
                     ));
                 }
                 Ok(())
@@ -87,9 +107,13 @@ impl<'n> Definition<'n> {
             ColumnOption::Unique(_) => Err(unique()),
             ColumnOption::ForeignKey(_) => Err(foreign_key()),
             ColumnOption::Generated { .. } | ColumnOption::Identity(_) => {
-                Err(not_supported("generated and identity columns are").with_hint("Give the values, or use DEFAULT."))
+                Err(not_supported("generated and identity columns are")
+                    .with_hint("Give the values, or use DEFAULT."))
             }
-            other => Err(SqlError::new(ErrorKind::SyntaxError, format!("syntax error at or near \"{other}\""))),
+            other => Err(SqlError::new(
+                ErrorKind::SyntaxError,
+                format!("syntax error at or near \"{other}\""),
+            )),
         }
     }
 
@@ -104,7 +128,9 @@ impl<'n> Definition<'n> {
         let (column, table) = (&self.columns[at].name, &self.table);
         SqlError::new(
             ErrorKind::SyntaxError,
-            format!("conflicting NULL/NOT NULL declarations for column \"{column}\" of table \"{table}\""),
+            format!(
+                "conflicting NULL/NOT NULL declarations for column \"{column}\" of table \"{table}\""
+            ),
         )
     }
 
@@ -113,7 +139,10 @@ impl<'n> Definition<'n> {
         if self.key.replace((name, columns)).is_some() {
             return Err(SqlError::new(
                 ErrorKind::InvalidTableDefinition,
-                format!("multiple primary keys for table \"{}\" are not allowed", self.table),
+                format!(
+                    "multiple primary keys for table \"{}\" are not allowed",
+                    self.table
+                ),
             ));
         }
         Ok(())
@@ -128,7 +157,10 @@ impl<'n> Definition<'n> {
         if check.enforced == Some(false) {
             return Err(not_supported("CHECK constraints that are not enforced are"));
         }
-        let name = name.or(check.name.as_ref()).map(|name| declared(name, self.notices)).transpose()?;
+        let name = name
+            .or(check.name.as_ref())
+            .map(|name| declared(name, self.notices))
+            .transpose()?;
         let column = column.map(str::to_owned);
         self.checks.push((name, column, check.expr.to_string()));
         Ok(())
@@ -144,12 +176,19 @@ impl<'n> Definition<'n> {
                 if key.index_type.is_some() || !key.index_options.is_empty() {
                     return Err(not_supported("options of a primary key's index are"));
                 }
-                let columns =
-                    key.columns.iter().map(|column| self.key_column(column)).collect::<Result<Vec<_>, _>>()?;
+                let columns = key
+                    .columns
+                    .iter()
+                    .map(|column| self.key_column(column))
+                    .collect::<Result<Vec<_>, _>>()?;
                 self.set_key(key.name.as_ref().or(key.index_name.as_ref()), columns)
             }
             TableConstraint::Check(check) => {
-                let names = self.columns.iter().map(|column| column.name.as_str()).collect();
+                let names = self
+                    .columns
+                    .iter()
+                    .map(|column| column.name.as_str())
+                    .collect();
                 let column = single_column(&check.expr, &names);
                 self.add_check(None, check, column.as_deref())
             }
@@ -164,12 +203,17 @@ impl<'n> Definition<'n> {
 
     fn key_column(&mut self, column: &IndexColumn) -> Result<String, SqlError> {
         match &column.column {
-            ast::OrderByExpr { expr: Expr::Identifier(name), options, with_fill: None }
-                if *options == OrderByOptions::default() && column.operator_class.is_none() =>
-            {
+            ast::OrderByExpr {
+                expr: Expr::Identifier(name),
+                options,
+                with_fill: None,
+            } if *options == OrderByOptions::default() && column.operator_class.is_none() => {
                 Ok(fold(name, self.notices))
             }
-            _ => Err(SqlError::new(ErrorKind::SyntaxError, format!("syntax error at or near \"{column}\""))),
+            _ => Err(SqlError::new(
+                ErrorKind::SyntaxError,
+                format!("syntax error at or near \"{column}\""),
+            )),
         }
     }
 
@@ -195,15 +239,25 @@ impl<'n> Definition<'n> {
         Ok(schema)
     }
 
-    fn finish_key(&mut self, taken: &dyn Fn(&str) -> bool) -> Result<(Vec<usize>, String), SqlError> {
+    fn finish_key(
+        &mut self,
+        taken: &dyn Fn(&str) -> bool,
+    ) -> Result<(Vec<usize>, String), SqlError> {
         let Some((name, key)) = self.key.take() else {
             return Ok((Vec::new(), String::new()));
         };
         let mut positions = Vec::with_capacity(key.len());
         for column in &key {
-            let at = self.columns.iter().position(|candidate| candidate.name == *column).ok_or_else(|| {
-                SqlError::new(ErrorKind::UndefinedColumn, format!("column \"{column}\" named in key does not exist"))
-            })?;
+            let at = self
+                .columns
+                .iter()
+                .position(|candidate| candidate.name == *column)
+                .ok_or_else(|| {
+                    SqlError::new(
+                        ErrorKind::UndefinedColumn,
+                        format!("column \"{column}\" named in key does not exist"),
+                    )
+                })?;
             if positions.contains(&at) {
                 return Err(SqlError::new(
                     ErrorKind::DuplicateColumn,
@@ -254,14 +308,19 @@ fn named_checks(
         if !names.insert(name.clone()) {
             return Err(SqlError::new(
                 ErrorKind::DuplicateObject,
-                format!("constraint \"{name}\" for relation \"{}\" already exists", schema.name),
+                format!(
+                    "constraint \"{name}\" for relation \"{}\" already exists",
+                    schema.name
+                ),
             ));
         }
     }
     let mut named = Vec::with_capacity(checks.len());
     for (name, column, expression) in checks {
         let name = name.unwrap_or_else(|| {
-            let made = unused(&schema.name, column.as_deref(), "check", &|name| names.contains(name));
+            let made = unused(&schema.name, column.as_deref(), "check", &|name| {
+                names.contains(name)
+            });
             names.insert(made.clone());
             made
         });
@@ -316,7 +375,11 @@ pub(super) fn check_columns(columns: &[Column]) -> Result<(), SqlError> {
 
 /// Texts compare by their bytes, so only collations that do are taken.
 fn check_collation(name: &ObjectName) -> Result<(), SqlError> {
-    let last = name.0.last().and_then(|part| part.as_ident()).map_or_else(String::new, |ident| ident.value.clone());
+    let last = name
+        .0
+        .last()
+        .and_then(|part| part.as_ident())
+        .map_or_else(String::new, |ident| ident.value.clone());
     if matches!(last.as_str(), "C" | "POSIX" | "ucs_basic" | "default") {
         return Ok(());
     }
@@ -328,11 +391,15 @@ fn check_collation(name: &ObjectName) -> Result<(), SqlError> {
 }
 
 fn not_supported(what: &str) -> SqlError {
-    SqlError::new(ErrorKind::FeatureNotSupported, format!("{what} not supported"))
+    SqlError::new(
+        ErrorKind::FeatureNotSupported,
+        format!("{what} not supported"),
+    )
 }
 
 fn unique() -> SqlError {
-    not_supported("UNIQUE constraints are").with_hint("The primary key is the only unique constraint.")
+    not_supported("UNIQUE constraints are")
+        .with_hint("The primary key is the only unique constraint.")
 }
 
 fn foreign_key() -> SqlError {

@@ -31,8 +31,18 @@ const NESTING_MAX: usize = 256;
 ///
 /// # Errors
 /// A qualified name's schema is not there or may not be used.
-pub fn qualify_query(state: &CatalogState, actor: &Actor, query: &mut Query) -> Result<BTreeSet<Place>, SqlError> {
-    let mut visitor = Qualifier { state, actor: Some(actor), ctes: Vec::new(), withs: Vec::new(), found: BTreeSet::new() };
+pub fn qualify_query(
+    state: &CatalogState,
+    actor: &Actor,
+    query: &mut Query,
+) -> Result<BTreeSet<Place>, SqlError> {
+    let mut visitor = Qualifier {
+        state,
+        actor: Some(actor),
+        ctes: Vec::new(),
+        withs: Vec::new(),
+        found: BTreeSet::new(),
+    };
     match query.visit(&mut visitor) {
         ControlFlow::Continue(()) => Ok(visitor.found),
         ControlFlow::Break(error) => Err(*error),
@@ -44,7 +54,12 @@ pub fn qualify_query(state: &CatalogState, actor: &Actor, query: &mut Query) -> 
 /// # Errors
 /// The text is no query, which is a defect: it was one when it was stored.
 pub fn relations_in(state: &CatalogState, query: &str) -> Result<BTreeSet<Place>, SqlError> {
-    let defect = |what: String| SqlError::new(ErrorKind::Internal, format!("a view's text cannot be read: {what}"));
+    let defect = |what: String| {
+        SqlError::new(
+            ErrorKind::Internal,
+            format!("a view's text cannot be read: {what}"),
+        )
+    };
     let statement = Parser::new(&PostgreSqlDialect {})
         .with_recursion_limit(NESTING_MAX)
         .try_with_sql(query)
@@ -53,7 +68,13 @@ pub fn relations_in(state: &CatalogState, query: &str) -> Result<BTreeSet<Place>
     let Statement::Query(mut query) = statement else {
         return Err(defect("it is no query".to_owned()));
     };
-    let mut visitor = Qualifier { state, actor: None, ctes: Vec::new(), withs: Vec::new(), found: BTreeSet::new() };
+    let mut visitor = Qualifier {
+        state,
+        actor: None,
+        ctes: Vec::new(),
+        withs: Vec::new(),
+        found: BTreeSet::new(),
+    };
     match query.visit(&mut visitor) {
         ControlFlow::Continue(()) => Ok(visitor.found),
         ControlFlow::Break(error) => Err(*error),
@@ -83,7 +104,10 @@ impl Qualifier<'_> {
         let place = match (self.actor, &name.schema) {
             (_, Some(schema)) if names::is_system_schema(schema) => None,
             (Some(actor), _) => actor.find(self.state, &name)?.map(|found| found.place),
-            (None, Some(schema)) => Some(Place { schema: schema.clone(), name: name.name.clone() }),
+            (None, Some(schema)) => Some(Place {
+                schema: schema.clone(),
+                name: name.name.clone(),
+            }),
             (None, None) => None,
         };
         if let Some(place) = place {
@@ -97,7 +121,11 @@ impl Qualifier<'_> {
 fn object_name(place: &Place) -> ObjectName {
     let part = |name: &str| {
         let quoted = names::quote(name) != name;
-        ObjectNamePart::Identifier(if quoted { Ident::with_quote('"', name) } else { Ident::new(name) })
+        ObjectNamePart::Identifier(if quoted {
+            Ident::with_quote('"', name)
+        } else {
+            Ident::new(name)
+        })
     };
     ObjectName(vec![part(&place.schema), part(&place.name)])
 }
@@ -110,8 +138,11 @@ impl VisitorMut for Qualifier<'_> {
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
         let mut with = query.with.take();
         if let Some(with) = &mut with {
-            let names: Vec<_> =
-                with.cte_tables.iter().map(|cte| names::fold(&cte.alias.name, &mut Vec::new())).collect();
+            let names: Vec<_> = with
+                .cte_tables
+                .iter()
+                .map(|cte| names::fold(&cte.alias.name, &mut Vec::new()))
+                .collect();
             if with.recursive {
                 self.ctes.extend(names.iter().cloned());
             }
@@ -153,7 +184,10 @@ impl Dependencies {
         let mut needs = BTreeMap::new();
         for (schema, relation, name) in state.relations() {
             if let Relation::View(view) = relation {
-                let place = Place { schema: schema.name.clone(), name: name.to_owned() };
+                let place = Place {
+                    schema: schema.name.clone(),
+                    name: name.to_owned(),
+                };
                 needs.insert(place, relations_in(state, &view.query)?);
             }
         }
@@ -168,7 +202,11 @@ impl Dependencies {
         loop {
             let before = dependants.len();
             for (view, needs) in &self.needs {
-                if let Some(needed) = needs.intersection(&gone).next().filter(|_| !gone.contains(view)) {
+                if let Some(needed) = needs
+                    .intersection(&gone)
+                    .next()
+                    .filter(|_| !gone.contains(view))
+                {
                     dependants.push((view.clone(), needed.clone()));
                     gone.insert(view.clone());
                 }
@@ -182,6 +220,9 @@ impl Dependencies {
     /// Whether a view would need itself if it needed these.
     pub(super) fn needs_itself(&self, view: &Place, needs: &BTreeSet<Place>) -> bool {
         let dependants = self.dependants(&BTreeSet::from([view.clone()]));
-        needs.contains(view) || dependants.iter().any(|(dependant, _)| needs.contains(dependant))
+        needs.contains(view)
+            || dependants
+                .iter()
+                .any(|(dependant, _)| needs.contains(dependant))
     }
 }

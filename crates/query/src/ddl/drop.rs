@@ -12,9 +12,7 @@ use super::{
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{
-        CatalogState, Privilege, Relation, TableEntry, node::Database, undefined_schema,
-    },
+    catalog::{CatalogState, Privilege, Relation, TableEntry, node::Database, undefined_schema},
     utility::SchemaObject,
 };
 
@@ -41,7 +39,10 @@ pub(super) fn execute(
             Ok(()) => {}
             Err(error) if if_exists && is_missing(&error) => notices.push(Notice {
                 kind: Some(error.kind),
-                ..Notice::new(NoticeSeverity::Notice, format!("{}, skipping", error.message))
+                ..Notice::new(
+                    NoticeSeverity::Notice,
+                    format!("{}, skipping", error.message),
+                )
             }),
             Err(error) => return Err(error),
         }
@@ -54,7 +55,10 @@ pub(super) fn execute(
 }
 
 fn is_missing(error: &SqlError) -> bool {
-    matches!(error.kind, ErrorKind::UndefinedTable | ErrorKind::InvalidSchemaName)
+    matches!(
+        error.kind,
+        ErrorKind::UndefinedTable | ErrorKind::InvalidSchemaName
+    )
 }
 
 /// What is to go.
@@ -66,14 +70,22 @@ struct Targets {
 }
 
 impl Targets {
-    fn add_schema(&mut self, state: &CatalogState, actor: &Actor, name: &str) -> Result<(), SqlError> {
+    fn add_schema(
+        &mut self,
+        state: &CatalogState,
+        actor: &Actor,
+        name: &str,
+    ) -> Result<(), SqlError> {
         if is_system_schema(name) {
             return Err(SqlError::new(
                 ErrorKind::DependentObjectsStillExist,
                 format!("cannot drop schema {name} because it is required by the database system"),
             ));
         }
-        let schema = state.schemas.get(name).ok_or_else(|| undefined_schema(name))?;
+        let schema = state
+            .schemas
+            .get(name)
+            .ok_or_else(|| undefined_schema(name))?;
         actor.require_schema_ownership(schema)?;
         self.schemas.insert(name.to_owned());
         Ok(())
@@ -88,7 +100,10 @@ impl Targets {
     ) -> Result<(), SqlError> {
         let word = kind.word();
         let Found { place, relation } = actor.find(state, name)?.ok_or_else(|| {
-            SqlError::new(ErrorKind::UndefinedTable, format!("{word} \"{name}\" does not exist"))
+            SqlError::new(
+                ErrorKind::UndefinedTable,
+                format!("{word} \"{name}\" does not exist"),
+            )
         })?;
         if relation.kind() != word {
             let (other, article) = (relation.kind(), "a");
@@ -96,9 +111,15 @@ impl Targets {
                 ErrorKind::WrongObjectType,
                 format!("\"{}\" is not {article} {word}", name.name),
             )
-            .with_hint(format!("Use DROP {} to remove a {other}.", other.to_uppercase())));
+            .with_hint(format!(
+                "Use DROP {} to remove a {other}.",
+                other.to_uppercase()
+            )));
         }
-        let owns_schema = state.schemas.get(&place.schema).is_some_and(|schema| actor.owns_schema(schema));
+        let owns_schema = state
+            .schemas
+            .get(&place.schema)
+            .is_some_and(|schema| actor.owns_schema(schema));
         if !owns_schema {
             actor.require_ownership(relation)?;
         }
@@ -116,8 +137,16 @@ impl Targets {
         let mut lines = Vec::new();
         let mut gone = self.relations.clone();
         for schema in &self.schemas {
-            for (name, relation) in state.schemas.get(schema).into_iter().flat_map(|entry| &entry.relations) {
-                let place = Place { schema: schema.clone(), name: name.clone() };
+            for (name, relation) in state
+                .schemas
+                .get(schema)
+                .into_iter()
+                .flat_map(|entry| &entry.relations)
+            {
+                let place = Place {
+                    schema: schema.clone(),
+                    name: name.clone(),
+                };
                 if gone.insert(place.clone()) {
                     let object = format!("{} {}", relation.kind(), shown(state, actor, &place));
                     lines.push((object, format!("schema {schema}")));
@@ -126,7 +155,9 @@ impl Targets {
             }
         }
         for (view, needed) in Dependencies::of(state)?.dependants(&gone) {
-            let kind = state.relation(&needed.schema, &needed.name).map_or("table", Relation::kind);
+            let kind = state
+                .relation(&needed.schema, &needed.name)
+                .map_or("table", Relation::kind);
             lines.push((
                 format!("view {}", shown(state, actor, &view)),
                 format!("{kind} {}", shown(state, actor, &needed)),
@@ -140,20 +171,31 @@ impl Targets {
         }
     }
 
-    fn still_needed(&self, state: &CatalogState, actor: &Actor, lines: &[(String, String)]) -> SqlError {
+    fn still_needed(
+        &self,
+        state: &CatalogState,
+        actor: &Actor,
+        lines: &[(String, String)],
+    ) -> SqlError {
         let mut targets = self
             .schemas
             .iter()
             .map(|schema| format!("schema {schema}"))
             .chain(self.relations.iter().map(|place| {
-                let kind = state.relation(&place.schema, &place.name).map_or("table", Relation::kind);
+                let kind = state
+                    .relation(&place.schema, &place.name)
+                    .map_or("table", Relation::kind);
                 format!("{kind} {}", shown(state, actor, place))
             }));
         let message = match (targets.next(), targets.next()) {
             (Some(only), None) => format!("cannot drop {only} because other objects depend on it"),
             _ => "cannot drop desired object(s) because other objects depend on them".to_owned(),
         };
-        let detail = listed(lines.iter().map(|(object, needed)| format!("{object} depends on {needed}")));
+        let detail = listed(
+            lines
+                .iter()
+                .map(|(object, needed)| format!("{object} depends on {needed}")),
+        );
         SqlError::new(ErrorKind::DependentObjectsStillExist, message)
             .with_detail(detail)
             .with_hint("Use DROP ... CASCADE to drop the dependent objects too.")
@@ -176,8 +218,15 @@ fn cascade_notice(lines: &[(String, String)]) -> Notice {
         return Notice::new(NoticeSeverity::Notice, format!("drop cascades to {object}"));
     }
     let message = format!("drop cascades to {} other objects", lines.len());
-    let detail = listed(lines.iter().map(|(object, _)| format!("drop cascades to {object}")));
-    Notice { detail: Some(detail), ..Notice::new(NoticeSeverity::Notice, message) }
+    let detail = listed(
+        lines
+            .iter()
+            .map(|(object, _)| format!("drop cascades to {object}")),
+    );
+    Notice {
+        detail: Some(detail),
+        ..Notice::new(NoticeSeverity::Notice, message)
+    }
 }
 
 fn listed(lines: impl ExactSizeIterator<Item = String>) -> String {
@@ -191,7 +240,11 @@ fn listed(lines: impl ExactSizeIterator<Item = String>) -> String {
 
 /// A relation's name as a message shows it: with its schema unless the search path finds it without.
 pub(super) fn shown(state: &CatalogState, actor: &Actor, place: &Place) -> String {
-    let bare = QualifiedName { database: None, schema: None, name: place.name.clone() };
+    let bare = QualifiedName {
+        database: None,
+        schema: None,
+        name: place.name.clone(),
+    };
     match actor.find(state, &bare) {
         Ok(Some(found)) if found.place == *place => place.name.clone(),
         _ => format!("{}.{}", place.schema, place.name),
@@ -216,9 +269,19 @@ pub(super) fn truncate(
         actor.require(relation, Privilege::Truncate)?;
         let table = database
             .store
-            .create_table(TableId(entry.oid), Arc::clone(entry.table.schema()), entry.table.layout())
+            .create_table(
+                TableId(entry.oid),
+                Arc::clone(entry.table.schema()),
+                entry.table.layout(),
+            )
             .map_err(crate::error::from_storage)?;
-        emptied.push((place, TableEntry { table, ..TableEntry::clone(entry) }));
+        emptied.push((
+            place,
+            TableEntry {
+                table,
+                ..TableEntry::clone(entry)
+            },
+        ));
     }
     for (place, entry) in emptied {
         *relation_mut(&mut change.state, &place)? = Relation::Table(Arc::new(entry));

@@ -52,8 +52,8 @@ pub use create_table::{CreatedTable, DefaultLayout, PendingTable, create_table, 
 pub use create_view::create_view;
 pub use dependency::{qualify_query, relations_in};
 pub use names::{Found, Place, QualifiedName};
-pub use privilege::{comment, grant};
 pub(crate) use privilege::{belongings, denied, grantee_names, rename_role, toggle};
+pub use privilege::{comment, grant};
 pub use sql_type::sql_type;
 
 /// What a statement without rows came to.
@@ -68,7 +68,10 @@ pub struct CommandResult {
 impl CommandResult {
     /// A tag without notices.
     pub fn new(tag: impl Into<String>) -> Self {
-        Self { tag: tag.into(), notices: Vec::new() }
+        Self {
+            tag: tag.into(),
+            notices: Vec::new(),
+        }
     }
 
     /// Adds notices.
@@ -136,15 +139,38 @@ pub fn execute(
     role_exists: RoleExists<'_>,
 ) -> Result<CommandResult, SqlError> {
     match command {
-        SchemaCommand::CreateSchema { name, owner, if_not_exists } => {
-            schema::create(database, actor, name.as_deref(), owner.as_ref(), *if_not_exists, role_exists)
-        }
+        SchemaCommand::CreateSchema {
+            name,
+            owner,
+            if_not_exists,
+        } => schema::create(
+            database,
+            actor,
+            name.as_deref(),
+            owner.as_ref(),
+            *if_not_exists,
+            role_exists,
+        ),
         SchemaCommand::Truncate { tables } => drop::truncate(database, actor, tables),
-        SchemaCommand::Drop { kind, names, if_exists, cascade } => {
-            drop::execute(database, actor, *kind, names, *if_exists, *cascade)
-        }
-        SchemaCommand::Alter { object, name, if_exists, change } => {
-            alter::execute(database, actor, *object, name, *if_exists, change, role_exists)
-        }
+        SchemaCommand::Drop {
+            kind,
+            names,
+            if_exists,
+            cascade,
+        } => drop::execute(database, actor, *kind, names, *if_exists, *cascade),
+        SchemaCommand::Alter {
+            object,
+            name,
+            if_exists,
+            change,
+        } => alter::execute(
+            database,
+            actor,
+            *object,
+            name,
+            *if_exists,
+            change,
+            role_exists,
+        ),
     }
 }

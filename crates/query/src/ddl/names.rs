@@ -8,8 +8,8 @@ use super::Actor;
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
-        AEROSTAT, CatalogState, INFORMATION_SCHEMA, NAME_BYTES_MAX, PG_CATALOG, Relation, SchemaEntry,
-        undefined_relation, undefined_schema,
+        AEROSTAT, CatalogState, INFORMATION_SCHEMA, NAME_BYTES_MAX, PG_CATALOG, Relation,
+        SchemaEntry, undefined_relation, undefined_schema,
     },
 };
 
@@ -34,7 +34,11 @@ impl QualifiedName {
         let mut parts = parts.into_iter().rev();
         let (name, schema, database) = (parts.next(), parts.next(), parts.next());
         match (name, parts.next()) {
-            (Some(name), None) => Ok(Self { database, schema, name }),
+            (Some(name), None) => Ok(Self {
+                database,
+                schema,
+                name,
+            }),
             _ => Err(SqlError::new(
                 ErrorKind::SyntaxError,
                 format!("improper qualified name (too many dotted names): {written}"),
@@ -46,7 +50,10 @@ impl QualifiedName {
     ///
     /// # Errors
     /// It has parts that are no identifiers, or too many.
-    pub fn from_object_name(name: &ObjectName, notices: &mut Vec<Notice>) -> Result<Self, SqlError> {
+    pub fn from_object_name(
+        name: &ObjectName,
+        notices: &mut Vec<Notice>,
+    ) -> Result<Self, SqlError> {
         let mut parts = Vec::with_capacity(name.0.len());
         for part in &name.0 {
             let ident = part.as_ident().ok_or_else(|| {
@@ -98,7 +105,10 @@ pub(super) fn declared(ident: &Ident, notices: &mut Vec<Notice>) -> Result<Strin
         ));
     }
     if ident.value.is_empty() {
-        return Err(SqlError::new(ErrorKind::SyntaxError, "zero-length delimited identifier"));
+        return Err(SqlError::new(
+            ErrorKind::SyntaxError,
+            "zero-length delimited identifier",
+        ));
     }
     Ok(fold(ident, notices))
 }
@@ -126,33 +136,116 @@ pub fn make_object_name(first: &str, second: Option<&str>, label: &str) -> Strin
     let first = &first[..first.floor_char_boundary(first_bytes)];
     match second {
         None => format!("{first}_{label}"),
-        Some(second) => format!("{first}_{}_{label}", &second[..second.floor_char_boundary(second_bytes)]),
+        Some(second) => format!(
+            "{first}_{}_{label}",
+            &second[..second.floor_char_boundary(second_bytes)]
+        ),
     }
 }
 
 /// A name in double quotes if SQL needs them, as `quote_ident` gives it.
 pub fn quote(name: &str) -> String {
-    let plain = name.chars().next().is_some_and(|c| c.is_ascii_lowercase() || c == '_')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    let plain = name
+        .chars()
+        .next()
+        .is_some_and(|c| c.is_ascii_lowercase() || c == '_')
+        && name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         && !is_reserved(name);
-    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+    if plain {
+        name.to_owned()
+    } else {
+        format!("\"{}\"", name.replace('"', "\"\""))
+    }
 }
 
 /// Whether a word may be a name only in quotes, in any case.
 pub fn is_reserved(word: &str) -> bool {
-    RESERVED.iter().any(|reserved| word.eq_ignore_ascii_case(reserved))
+    RESERVED
+        .iter()
+        .any(|reserved| word.eq_ignore_ascii_case(reserved))
 }
 
 /// PostgreSQL's reserved keywords that cannot name a table or column.
 const RESERVED: [&str; 77] = [
-    "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "both", "case", "cast",
-    "check", "collate", "column", "constraint", "create", "current_catalog", "current_date", "current_role",
-    "current_time", "current_timestamp", "current_user", "default", "deferrable", "desc", "distinct", "do",
-    "else", "end", "except", "false", "fetch", "for", "foreign", "from", "grant", "group", "having", "in",
-    "initially", "intersect", "into", "lateral", "leading", "limit", "localtime", "localtimestamp", "not",
-    "null", "offset", "on", "only", "or", "order", "placing", "primary", "references", "returning", "select",
-    "session_user", "some", "symmetric", "system_user", "table", "then", "to", "trailing", "true", "union",
-    "unique", "user", "using", "variadic", "when", "where", "window",
+    "all",
+    "analyse",
+    "analyze",
+    "and",
+    "any",
+    "array",
+    "as",
+    "asc",
+    "asymmetric",
+    "both",
+    "case",
+    "cast",
+    "check",
+    "collate",
+    "column",
+    "constraint",
+    "create",
+    "current_catalog",
+    "current_date",
+    "current_role",
+    "current_time",
+    "current_timestamp",
+    "current_user",
+    "default",
+    "deferrable",
+    "desc",
+    "distinct",
+    "do",
+    "else",
+    "end",
+    "except",
+    "false",
+    "fetch",
+    "for",
+    "foreign",
+    "from",
+    "grant",
+    "group",
+    "having",
+    "in",
+    "initially",
+    "intersect",
+    "into",
+    "lateral",
+    "leading",
+    "limit",
+    "localtime",
+    "localtimestamp",
+    "not",
+    "null",
+    "offset",
+    "on",
+    "only",
+    "or",
+    "order",
+    "placing",
+    "primary",
+    "references",
+    "returning",
+    "select",
+    "session_user",
+    "some",
+    "symmetric",
+    "system_user",
+    "table",
+    "then",
+    "to",
+    "trailing",
+    "true",
+    "union",
+    "unique",
+    "user",
+    "using",
+    "variadic",
+    "when",
+    "where",
+    "window",
 ];
 
 /// Columns that every PostgreSQL table has unseen; no other may take their names.
@@ -184,9 +277,13 @@ pub struct Place {
 impl Actor {
     /// The schemas that unqualified names are looked up in, in order.
     pub fn path(&self) -> impl Iterator<Item = &str> {
-        self.search_path
-            .iter()
-            .map(|schema| if schema == "$user" { self.role.as_str() } else { schema.as_str() })
+        self.search_path.iter().map(|schema| {
+            if schema == "$user" {
+                self.role.as_str()
+            } else {
+                schema.as_str()
+            }
+        })
     }
 
     /// Finds a relation that users made.
@@ -221,7 +318,10 @@ impl Actor {
                     format!("permission denied: \"{}\" is a system catalog", name.name),
                 ));
             }
-            let entry = state.schemas.get(schema).ok_or_else(|| undefined_schema(schema))?;
+            let entry = state
+                .schemas
+                .get(schema)
+                .ok_or_else(|| undefined_schema(schema))?;
             self.require_usage(entry)?;
             return Ok(found_in(entry, &name.name));
         }
@@ -250,10 +350,19 @@ impl Actor {
                 )
                 .with_detail("System catalog modifications are currently disallowed."));
             }
-            Some(schema) => state.schemas.get(schema).ok_or_else(|| undefined_schema(schema))?,
-            None => self.path().find_map(|schema| state.schemas.get(schema)).ok_or_else(|| {
-                SqlError::new(ErrorKind::InvalidSchemaName, "no schema has been selected to create in")
-            })?,
+            Some(schema) => state
+                .schemas
+                .get(schema)
+                .ok_or_else(|| undefined_schema(schema))?,
+            None => self
+                .path()
+                .find_map(|schema| state.schemas.get(schema))
+                .ok_or_else(|| {
+                    SqlError::new(
+                        ErrorKind::InvalidSchemaName,
+                        "no schema has been selected to create in",
+                    )
+                })?,
         };
         self.require_creation(entry)?;
         Ok(entry)
@@ -274,7 +383,13 @@ impl Actor {
 
 fn found_in<'s>(entry: &'s SchemaEntry, name: &str) -> Option<Found<'s>> {
     let relation = entry.relations.get(name)?;
-    Some(Found { place: Place { schema: entry.name.clone(), name: name.to_owned() }, relation })
+    Some(Found {
+        place: Place {
+            schema: entry.name.clone(),
+            name: name.to_owned(),
+        },
+        relation,
+    })
 }
 
 #[cfg(test)]
@@ -286,7 +401,10 @@ mod tests {
         let long = "ä".repeat(40);
         assert_eq!(cut(&long).len(), 62);
         let mut notices = Vec::new();
-        assert_eq!(fold(&Ident::new("A".repeat(70)), &mut notices), "a".repeat(63));
+        assert_eq!(
+            fold(&Ident::new("A".repeat(70)), &mut notices),
+            "a".repeat(63)
+        );
         assert_eq!(notices.len(), 1);
         assert_eq!(make_object_name("t", Some("a"), "check"), "t_a_check");
         let made = make_object_name(&"t".repeat(60), Some(&"c".repeat(60)), "check");
@@ -296,14 +414,21 @@ mod tests {
 
     #[test]
     fn names_that_need_quotes_get_them() {
-        for (name, quoted) in [("a_1", "a_1"), ("A", "\"A\""), ("1a", "\"1a\""), ("a\"b", "\"a\"\"b\""), ("user", "\"user\"")] {
+        for (name, quoted) in [
+            ("a_1", "a_1"),
+            ("A", "\"A\""),
+            ("1a", "\"1a\""),
+            ("a\"b", "\"a\"\"b\""),
+            ("user", "\"user\""),
+        ] {
             assert_eq!(quote(name), quoted);
         }
     }
 
     #[test]
     fn names_have_at_most_three_parts() {
-        let parts = |text: &str| QualifiedName::from_parts(text.split('.').map(str::to_owned).collect());
+        let parts =
+            |text: &str| QualifiedName::from_parts(text.split('.').map(str::to_owned).collect());
         assert_eq!(parts("d.s.t").unwrap().to_string(), "d.s.t");
         assert_eq!(parts("t").unwrap().schema, None);
         assert_eq!(parts("a.b.c.d").unwrap_err().kind, ErrorKind::SyntaxError);

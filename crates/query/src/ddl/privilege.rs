@@ -10,9 +10,8 @@ use super::{
 };
 use crate::{
     catalog::{
-        CatalogState, Grant, PUBLIC, Privilege, Relation, SchemaEntry, SchemaGrant, SchemaPrivilege,
-        node::Database,
-        undefined_schema,
+        CatalogState, Grant, PUBLIC, Privilege, Relation, SchemaEntry, SchemaGrant,
+        SchemaPrivilege, node::Database, undefined_schema,
     },
     utility::{CommentStatement, CommentTarget, GrantStatement, GrantTarget, Grantee, RoleName},
 };
@@ -49,13 +48,21 @@ impl Actor {
     /// # Errors
     /// It may not use the relations of the schema: `permission denied for schema s`.
     pub fn require_usage(&self, schema: &SchemaEntry) -> Result<(), SqlError> {
-        if self.may_use(schema) { Ok(()) } else { Err(denied("schema", &schema.name)) }
+        if self.may_use(schema) {
+            Ok(())
+        } else {
+            Err(denied("schema", &schema.name))
+        }
     }
 
     /// # Errors
     /// It may not make relations in the schema: `permission denied for schema s`.
     pub fn require_creation(&self, schema: &SchemaEntry) -> Result<(), SqlError> {
-        if self.has(schema, SchemaPrivilege::Create) { Ok(()) } else { Err(denied("schema", &schema.name)) }
+        if self.has(schema, SchemaPrivilege::Create) {
+            Ok(())
+        } else {
+            Err(denied("schema", &schema.name))
+        }
     }
 
     /// Whether it has the owner's rights over the schema. `public` belongs to the database's owner.
@@ -75,17 +82,29 @@ impl Actor {
     /// # Errors
     /// Neither the relation nor its schema belongs to it: `must be owner of table t`.
     pub(super) fn require_ownership(&self, relation: &Relation) -> Result<(), SqlError> {
-        if self.owns(relation.owner()) { Ok(()) } else { Err(not_owner(relation.kind(), relation.name())) }
+        if self.owns(relation.owner()) {
+            Ok(())
+        } else {
+            Err(not_owner(relation.kind(), relation.name()))
+        }
     }
 
     /// # Errors
     /// The schema does not belong to it: `must be owner of schema s`.
     pub(super) fn require_schema_ownership(&self, schema: &SchemaEntry) -> Result<(), SqlError> {
-        if self.owns_schema(schema) { Ok(()) } else { Err(not_owner("schema", &schema.name)) }
+        if self.owns_schema(schema) {
+            Ok(())
+        } else {
+            Err(not_owner("schema", &schema.name))
+        }
     }
 
     /// The role that OWNER TO or AUTHORIZATION names, which the actor may give things to.
-    pub(crate) fn new_owner(&self, owner: &RoleName, role_exists: RoleExists<'_>) -> Result<String, SqlError> {
+    pub(crate) fn new_owner(
+        &self,
+        owner: &RoleName,
+        role_exists: RoleExists<'_>,
+    ) -> Result<String, SqlError> {
         let owner = owner.of(&self.role);
         require_role(owner, role_exists)?;
         if self.owns(owner) {
@@ -100,12 +119,18 @@ impl Actor {
 
 /// The error for doing what was not granted.
 pub(crate) fn denied(kind: &str, name: &str) -> SqlError {
-    SqlError::new(ErrorKind::InsufficientPrivilege, format!("permission denied for {kind} {name}"))
+    SqlError::new(
+        ErrorKind::InsufficientPrivilege,
+        format!("permission denied for {kind} {name}"),
+    )
 }
 
 /// The error for changing what belongs to someone else.
 pub(crate) fn not_owner(kind: &str, name: &str) -> SqlError {
-    SqlError::new(ErrorKind::InsufficientPrivilege, format!("must be owner of {kind} {name}"))
+    SqlError::new(
+        ErrorKind::InsufficientPrivilege,
+        format!("must be owner of {kind} {name}"),
+    )
 }
 
 /// # Errors
@@ -114,7 +139,10 @@ pub(crate) fn require_role(name: &str, role_exists: RoleExists<'_>) -> Result<()
     if role_exists(name) {
         return Ok(());
     }
-    Err(SqlError::new(ErrorKind::UndefinedObject, format!("role \"{name}\" does not exist")))
+    Err(SqlError::new(
+        ErrorKind::UndefinedObject,
+        format!("role \"{name}\" does not exist"),
+    ))
 }
 
 /// The roles that grants are for; [`EVERYONE`] for PUBLIC.
@@ -155,16 +183,39 @@ pub fn grant(
                 .iter()
                 .map(|name| actor.resolve(state, name).map(|found| found.place))
                 .collect::<Result<Vec<_>, _>>()?;
-            grant_relations(state, actor, statement.grant, &places, privileges, &grantees)?;
+            grant_relations(
+                state,
+                actor,
+                statement.grant,
+                &places,
+                privileges,
+                &grantees,
+            )?;
         }
-        GrantTarget::AllRelations { privileges, schemas } => {
+        GrantTarget::AllRelations {
+            privileges,
+            schemas,
+        } => {
             let mut places = Vec::new();
             for name in schemas {
-                let schema = state.schemas.get(name).ok_or_else(|| undefined_schema(name))?;
-                let place = |relation: &String| Place { schema: name.clone(), name: relation.clone() };
+                let schema = state
+                    .schemas
+                    .get(name)
+                    .ok_or_else(|| undefined_schema(name))?;
+                let place = |relation: &String| Place {
+                    schema: name.clone(),
+                    name: relation.clone(),
+                };
                 places.extend(schema.relations.keys().map(place));
             }
-            grant_relations(state, actor, statement.grant, &places, privileges, &grantees)?;
+            grant_relations(
+                state,
+                actor,
+                statement.grant,
+                &places,
+                privileges,
+                &grantees,
+            )?;
         }
         GrantTarget::Schemas { privileges, names } => {
             for name in names {
@@ -172,11 +223,18 @@ pub fn grant(
             }
         }
         GrantTarget::Databases { .. } => {
-            return Err(SqlError::new(ErrorKind::Internal, "privileges on databases are the node's"));
+            return Err(SqlError::new(
+                ErrorKind::Internal,
+                "privileges on databases are the node's",
+            ));
         }
     }
     change.publish();
-    Ok(CommandResult::new(if statement.grant { "GRANT" } else { "REVOKE" }))
+    Ok(CommandResult::new(if statement.grant {
+        "GRANT"
+    } else {
+        "REVOKE"
+    }))
 }
 
 fn grant_relations(
@@ -195,7 +253,14 @@ fn grant_relations(
         let grants = relation.grants_mut();
         for role in grantees {
             for &privilege in privileges {
-                toggle(grants, Grant { role: role.clone(), privilege }, grant);
+                toggle(
+                    grants,
+                    Grant {
+                        role: role.clone(),
+                        privilege,
+                    },
+                    grant,
+                );
             }
         }
     }
@@ -219,7 +284,14 @@ fn grant_schema(
     }
     for role in grantees {
         for &privilege in privileges {
-            toggle(&mut schema.grants, SchemaGrant { role: role.clone(), privilege }, grant);
+            toggle(
+                &mut schema.grants,
+                SchemaGrant {
+                    role: role.clone(),
+                    privilege,
+                },
+                grant,
+            );
         }
     }
     Ok(())
@@ -234,7 +306,10 @@ pub(crate) fn toggle<T: PartialEq>(items: &mut Vec<T>, item: T, present: bool) {
 }
 
 /// The relation at a place that was looked up before, to be changed.
-pub(super) fn relation_mut<'s>(state: &'s mut CatalogState, place: &Place) -> Result<&'s mut Relation, SqlError> {
+pub(super) fn relation_mut<'s>(
+    state: &'s mut CatalogState,
+    place: &Place,
+) -> Result<&'s mut Relation, SqlError> {
     state
         .schema_mut(&place.schema)?
         .relations
@@ -283,13 +358,19 @@ pub(crate) fn rename_role(database: &Database, from: &str, to: &str) {
             }
         };
         renamed(&mut schema.owner);
-        schema.grants.iter_mut().for_each(|grant| renamed(&mut grant.role));
+        schema
+            .grants
+            .iter_mut()
+            .for_each(|grant| renamed(&mut grant.role));
         for relation in schema.relations.values_mut() {
             if relation.owner() == from {
                 relation.set_owner(to);
             }
             if relation.grants().iter().any(|grant| grant.role == from) {
-                relation.grants_mut().iter_mut().for_each(|grant| renamed(&mut grant.role));
+                relation
+                    .grants_mut()
+                    .iter_mut()
+                    .for_each(|grant| renamed(&mut grant.role));
             }
         }
     }
@@ -323,7 +404,11 @@ pub(crate) fn belongings(state: &CatalogState, role: &str) -> Vec<String> {
 ///
 /// # Errors
 /// What is named is not there, is something else, or belongs to someone else.
-pub fn comment(database: &Database, actor: &Actor, statement: &CommentStatement) -> Result<CommandResult, SqlError> {
+pub fn comment(
+    database: &Database,
+    actor: &Actor,
+    statement: &CommentStatement,
+) -> Result<CommandResult, SqlError> {
     let mut change = database.catalog.change();
     let state = &mut change.state;
     let text = statement.text.clone();
@@ -332,10 +417,17 @@ pub fn comment(database: &Database, actor: &Actor, statement: &CommentStatement)
         CommentTarget::View(name) => owned(state, actor, name, Some("view"))?.set_comment(text),
         CommentTarget::Column { relation, column } => {
             let relation = owned(state, actor, relation, None)?;
-            if !relation.columns().iter().any(|candidate| candidate.name == *column) {
+            if !relation
+                .columns()
+                .iter()
+                .any(|candidate| candidate.name == *column)
+            {
                 return Err(SqlError::new(
                     ErrorKind::UndefinedColumn,
-                    format!("column \"{column}\" of relation \"{}\" does not exist", relation.name()),
+                    format!(
+                        "column \"{column}\" of relation \"{}\" does not exist",
+                        relation.name()
+                    ),
                 ));
             }
             comment_on_column(relation, column, text)?;
@@ -349,7 +441,10 @@ pub fn comment(database: &Database, actor: &Actor, statement: &CommentStatement)
             schema.comment = text;
         }
         CommentTarget::Database(_) | CommentTarget::Role(_) => {
-            return Err(SqlError::new(ErrorKind::Internal, "comments on databases and roles are the node's"));
+            return Err(SqlError::new(
+                ErrorKind::Internal,
+                "comments on databases and roles are the node's",
+            ));
         }
     }
     change.publish();
@@ -373,7 +468,11 @@ fn owned<'s>(
     relation_mut(state, &place)
 }
 
-fn comment_on_column(relation: &mut Relation, column: &str, text: Option<String>) -> Result<(), SqlError> {
+fn comment_on_column(
+    relation: &mut Relation,
+    column: &str,
+    text: Option<String>,
+) -> Result<(), SqlError> {
     let Relation::Table(table) = relation else {
         return Err(SqlError::new(
             ErrorKind::FeatureNotSupported,

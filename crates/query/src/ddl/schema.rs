@@ -36,7 +36,10 @@ pub(super) fn create(
         }
         let notice = Notice {
             kind: Some(error.kind),
-            ..Notice::new(NoticeSeverity::Notice, format!("{}, skipping", error.message))
+            ..Notice::new(
+                NoticeSeverity::Notice,
+                format!("{}, skipping", error.message),
+            )
         };
         return Ok(CommandResult::new("CREATE SCHEMA").with_notices(vec![notice]));
     }
@@ -49,7 +52,10 @@ pub(super) fn create(
         comment: None,
         grants: Vec::new(),
     };
-    change.state.schemas.insert(name.to_owned(), Arc::new(entry));
+    change
+        .state
+        .schemas
+        .insert(name.to_owned(), Arc::new(entry));
     change.publish();
     Ok(CommandResult::new("CREATE SCHEMA"))
 }
@@ -60,13 +66,17 @@ pub(super) fn check_schema_name(name: &str) -> Result<(), SqlError> {
     if !name.starts_with("pg_") || is_system_schema(name) {
         return Ok(());
     }
-    Err(
-        SqlError::new(ErrorKind::ReservedName, format!("unacceptable schema name \"{name}\""))
-            .with_detail("The prefix \"pg_\" is reserved for system schemas."),
+    Err(SqlError::new(
+        ErrorKind::ReservedName,
+        format!("unacceptable schema name \"{name}\""),
     )
+    .with_detail("The prefix \"pg_\" is reserved for system schemas."))
 }
 
 /// The error for a schema that is there already.
 pub(super) fn duplicate_schema(name: &str) -> SqlError {
-    SqlError::new(ErrorKind::DuplicateSchema, format!("schema \"{name}\" already exists"))
+    SqlError::new(
+        ErrorKind::DuplicateSchema,
+        format!("schema \"{name}\" already exists"),
+    )
 }

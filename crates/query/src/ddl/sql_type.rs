@@ -21,7 +21,9 @@ const SECOND_DIGITS: u64 = 6;
 pub fn sql_type(data_type: &DataType) -> Result<SqlType, SqlError> {
     Ok(match data_type {
         DataType::Boolean | DataType::Bool => SqlType::Boolean,
-        DataType::SmallInt(modifier) | DataType::Int2(modifier) => plain(SqlType::SmallInt, *modifier)?,
+        DataType::SmallInt(modifier) | DataType::Int2(modifier) => {
+            plain(SqlType::SmallInt, *modifier)?
+        }
         DataType::Int(modifier) | DataType::Integer(modifier) | DataType::Int4(modifier) => {
             plain(SqlType::Integer, *modifier)?
         }
@@ -33,7 +35,9 @@ pub fn sql_type(data_type: &DataType) -> Result<SqlType, SqlError> {
         DataType::Char(length) | DataType::Character(length) => {
             SqlType::Char(characters("char", length.as_ref())?.unwrap_or(1))
         }
-        DataType::Varchar(length) | DataType::CharVarying(length) | DataType::CharacterVarying(length) => {
+        DataType::Varchar(length)
+        | DataType::CharVarying(length)
+        | DataType::CharacterVarying(length) => {
             SqlType::Varchar(characters("varchar", length.as_ref())?)
         }
         DataType::Text => SqlType::Text,
@@ -49,28 +53,43 @@ pub fn sql_type(data_type: &DataType) -> Result<SqlType, SqlError> {
         DataType::Timestamp(digits, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => {
             seconds(SqlType::TimestampTz, *digits)?
         }
-        DataType::Interval { fields: None, precision } => seconds(SqlType::Interval, *precision)?,
+        DataType::Interval {
+            fields: None,
+            precision,
+        } => seconds(SqlType::Interval, *precision)?,
         DataType::Interval { .. } => return Err(lacking("interval with fields")),
         DataType::Time(..) => {
-            return Err(lacking("time with time zone").with_hint("Use timestamp with time zone, or time."));
+            return Err(
+                lacking("time with time zone").with_hint("Use timestamp with time zone, or time.")
+            );
         }
         DataType::Custom(name, modifiers) => custom(name, modifiers)?,
         DataType::JSON | DataType::JSONB => {
-            return Err(lacking(&data_type.to_string().to_lowercase()).with_hint("Store it as text."));
+            return Err(
+                lacking(&data_type.to_string().to_lowercase()).with_hint("Store it as text.")
+            );
         }
         DataType::Array(_) => return Err(lacking("array")),
-        DataType::Bit(_) | DataType::BitVarying(_) | DataType::VarBit(_) => return Err(lacking("bit")),
+        DataType::Bit(_) | DataType::BitVarying(_) | DataType::VarBit(_) => {
+            return Err(lacking("bit"));
+        }
         DataType::Regclass => return Err(lacking("regclass")),
         other => return Err(undefined(&other.to_string().to_lowercase())),
     })
 }
 
 fn lacking(name: &str) -> SqlError {
-    SqlError::new(ErrorKind::FeatureNotSupported, format!("type {name} is not supported"))
+    SqlError::new(
+        ErrorKind::FeatureNotSupported,
+        format!("type {name} is not supported"),
+    )
 }
 
 fn undefined(name: &str) -> SqlError {
-    SqlError::new(ErrorKind::UndefinedObject, format!("type \"{name}\" does not exist"))
+    SqlError::new(
+        ErrorKind::UndefinedObject,
+        format!("type \"{name}\" does not exist"),
+    )
 }
 
 fn invalid(message: String) -> SqlError {
@@ -90,14 +109,14 @@ fn plain(ty: SqlType, modifier: Option<u64>) -> Result<SqlType, SqlError> {
 fn float(info: &ExactNumberInfo) -> Result<SqlType, SqlError> {
     match info {
         ExactNumberInfo::None => Ok(SqlType::Double),
-        ExactNumberInfo::Precision(0) => {
-            Err(invalid("precision for type float must be at least 1 bit".to_owned()))
-        }
+        ExactNumberInfo::Precision(0) => Err(invalid(
+            "precision for type float must be at least 1 bit".to_owned(),
+        )),
         ExactNumberInfo::Precision(1..=24) => Ok(SqlType::Real),
         ExactNumberInfo::Precision(25..=53) => Ok(SqlType::Double),
-        ExactNumberInfo::Precision(_) => {
-            Err(invalid("precision for type float must be less than 54 bits".to_owned()))
-        }
+        ExactNumberInfo::Precision(_) => Err(invalid(
+            "precision for type float must be less than 54 bits".to_owned(),
+        )),
         ExactNumberInfo::PrecisionAndScale(..) => plain(SqlType::Double, Some(0)),
     }
 }
@@ -115,22 +134,25 @@ fn numeric(info: &ExactNumberInfo) -> Result<SqlType, SqlError> {
     }
     let digits = u8::try_from(precision).expect("at most 38");
     match i8::try_from(scale) {
-        Ok(scale) if (0..=digits).contains(&scale.cast_unsigned()) => {
-            Ok(SqlType::Numeric { precision: digits, scale })
-        }
-        _ => Err(invalid(format!("NUMERIC scale {scale} must be between 0 and precision {precision}"))),
+        Ok(scale) if (0..=digits).contains(&scale.cast_unsigned()) => Ok(SqlType::Numeric {
+            precision: digits,
+            scale,
+        }),
+        _ => Err(invalid(format!(
+            "NUMERIC scale {scale} must be between 0 and precision {precision}"
+        ))),
     }
 }
 
 fn characters(name: &str, length: Option<&CharacterLength>) -> Result<Option<u32>, SqlError> {
     match length {
         None => Ok(None),
-        Some(CharacterLength::IntegerLength { length: 0, .. }) => {
-            Err(invalid(format!("length for type {name} must be at least 1")))
-        }
-        Some(CharacterLength::IntegerLength { length, .. }) if *length > LENGTH_MAX => {
-            Err(invalid(format!("length for type {name} cannot exceed {LENGTH_MAX}")))
-        }
+        Some(CharacterLength::IntegerLength { length: 0, .. }) => Err(invalid(format!(
+            "length for type {name} must be at least 1"
+        ))),
+        Some(CharacterLength::IntegerLength { length, .. }) if *length > LENGTH_MAX => Err(
+            invalid(format!("length for type {name} cannot exceed {LENGTH_MAX}")),
+        ),
         Some(CharacterLength::IntegerLength { length, unit: None }) => {
             Ok(Some(u32::try_from(*length).expect("at most LENGTH_MAX")))
         }
@@ -148,7 +170,9 @@ fn seconds(ty: SqlType, digits: Option<u64>) -> Result<SqlType, SqlError> {
             ErrorKind::FeatureNotSupported,
             format!("precision {digits} for type {ty} is not supported"),
         )
-        .with_hint("Leave the precision out, which means microseconds, and round with date_trunc.")),
+        .with_hint(
+            "Leave the precision out, which means microseconds, and round with date_trunc.",
+        )),
         _ => Ok(ty),
     }
 }
@@ -177,18 +201,20 @@ fn custom(name: &ObjectName, modifiers: &[String]) -> Result<SqlType, SqlError> 
         "bytea" => SqlType::Bytea,
         "uuid" => SqlType::Uuid,
         "date" => SqlType::Date,
-        "time" | "timestamp" | "timestamptz" | "interval" | "numeric" | "decimal" | "varchar" | "bpchar" => {
+        "time" | "timestamp" | "timestamptz" | "interval" | "numeric" | "decimal" | "varchar"
+        | "bpchar" => {
             return modified(unqualified, modifiers);
         }
         "serial" | "serial2" | "serial4" | "serial8" | "smallserial" | "bigserial" => {
             return Err(lacking(unqualified)
                 .with_hint("Use integer or bigint and give the values, for example from a counter of the application."));
         }
-        "money" | "json" | "jsonb" | "jsonpath" | "xml" | "inet" | "cidr" | "macaddr" | "macaddr8" | "point" | "line"
-        | "lseg" | "box" | "path" | "polygon" | "circle" | "tsvector" | "tsquery" | "oid" | "name" | "char" | "timetz"
-        | "bit" | "varbit" | "hstore" | "citext" | "regproc" | "regclass" | "regtype" | "regrole" | "regnamespace"
-        | "xid" | "cid" | "tid" | "pg_lsn" | "int4range" | "int8range" | "numrange" | "tsrange" | "tstzrange"
-        | "daterange" | "record" => return Err(lacking(unqualified)),
+        "money" | "json" | "jsonb" | "jsonpath" | "xml" | "inet" | "cidr" | "macaddr"
+        | "macaddr8" | "point" | "line" | "lseg" | "box" | "path" | "polygon" | "circle"
+        | "tsvector" | "tsquery" | "oid" | "name" | "char" | "timetz" | "bit" | "varbit"
+        | "hstore" | "citext" | "regproc" | "regclass" | "regtype" | "regrole" | "regnamespace"
+        | "xid" | "cid" | "tid" | "pg_lsn" | "int4range" | "int8range" | "numrange" | "tsrange"
+        | "tstzrange" | "daterange" | "record" => return Err(lacking(unqualified)),
         _ => return Err(undefined(&parts.join("."))),
     };
     plain(ty, (!modifiers.is_empty()).then_some(0))
@@ -197,7 +223,12 @@ fn custom(name: &ObjectName, modifiers: &[String]) -> Result<SqlType, SqlError> 
 fn modified(name: &str, modifiers: &[String]) -> Result<SqlType, SqlError> {
     let mut numbers = Vec::with_capacity(modifiers.len());
     for modifier in modifiers {
-        numbers.push(modifier.trim().parse::<u64>().map_err(|_| invalid(format!("invalid type modifier \"{modifier}\"")))?);
+        numbers.push(
+            modifier
+                .trim()
+                .parse::<u64>()
+                .map_err(|_| invalid(format!("invalid type modifier \"{modifier}\"")))?,
+        );
     }
     let first = numbers.first().copied();
     let length = first.map(|length| CharacterLength::IntegerLength { length, unit: None });
@@ -205,9 +236,10 @@ fn modified(name: &str, modifiers: &[String]) -> Result<SqlType, SqlError> {
         "numeric" | "decimal" => numeric(&match numbers[..] {
             [] => ExactNumberInfo::None,
             [precision] => ExactNumberInfo::Precision(precision),
-            [precision, scale, ..] => {
-                ExactNumberInfo::PrecisionAndScale(precision, i64::try_from(scale).unwrap_or(i64::MAX))
-            }
+            [precision, scale, ..] => ExactNumberInfo::PrecisionAndScale(
+                precision,
+                i64::try_from(scale).unwrap_or(i64::MAX),
+            ),
         }),
         "varchar" => Ok(SqlType::Varchar(characters("varchar", length.as_ref())?)),
         "bpchar" => match characters("char", length.as_ref())? {
@@ -228,7 +260,9 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<SqlType, SqlError> {
-        let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(text).unwrap();
+        let mut parser = Parser::new(&PostgreSqlDialect {})
+            .try_with_sql(text)
+            .unwrap();
         sql_type(&parser.parse_data_type().unwrap())
     }
 
@@ -242,18 +276,39 @@ mod tests {
             ("real|float4|float(24)", SqlType::Real),
             ("double precision|float8|float|float(25)", SqlType::Double),
             ("numeric|decimal|dec", NUMERIC_DEFAULT),
-            ("numeric(5)|decimal(5,0)", SqlType::Numeric { precision: 5, scale: 0 }),
-            ("numeric(38,38)", SqlType::Numeric { precision: 38, scale: 38 }),
+            (
+                "numeric(5)|decimal(5,0)",
+                SqlType::Numeric {
+                    precision: 5,
+                    scale: 0,
+                },
+            ),
+            (
+                "numeric(38,38)",
+                SqlType::Numeric {
+                    precision: 38,
+                    scale: 38,
+                },
+            ),
             ("char|character|char(1)|character(1)", SqlType::Char(1)),
             ("varchar|character varying", SqlType::Varchar(None)),
-            ("varchar(7)|character varying(7)|char varying(7)", SqlType::Varchar(Some(7))),
+            (
+                "varchar(7)|character varying(7)|char varying(7)",
+                SqlType::Varchar(Some(7)),
+            ),
             ("text", SqlType::Text),
             ("bytea", SqlType::Bytea),
             ("uuid", SqlType::Uuid),
             ("date", SqlType::Date),
             ("time|time without time zone|time(6)", SqlType::Time),
-            ("timestamp|timestamp(6) without time zone", SqlType::Timestamp),
-            ("timestamptz|timestamp with time zone|timestamptz(6)", SqlType::TimestampTz),
+            (
+                "timestamp|timestamp(6) without time zone",
+                SqlType::Timestamp,
+            ),
+            (
+                "timestamptz|timestamp with time zone|timestamptz(6)",
+                SqlType::TimestampTz,
+            ),
             ("interval", SqlType::Interval),
         ] {
             for spelling in spellings.split('|') {

@@ -10,8 +10,9 @@ use datafusion::{
         planner::PlannerContext,
         sqlparser::{
             ast::{
-                self, AssignmentTarget, FromTable, GroupByExpr, SelectFlavor, SelectItem, SelectItemQualifiedWildcardKind,
-                SetExpr, TableFactor, TableWithJoins, UpdateTableFromKind, WildcardAdditionalOptions,
+                self, AssignmentTarget, FromTable, GroupByExpr, SelectFlavor, SelectItem,
+                SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins,
+                UpdateTableFromKind, WildcardAdditionalOptions,
                 helpers::attached_token::AttachedToken,
             },
             dialect::PostgreSqlDialect,
@@ -35,11 +36,19 @@ pub(crate) fn bind_update(
     update: &ast::Update,
     parameters: &mut PlannerContext,
 ) -> Result<BoundDml> {
-    refuse(!update.order_by.is_empty() || update.limit.is_some(), "UPDATE with ORDER BY or LIMIT")?;
-    refuse(update.or.is_some() || update.output.is_some(), "this form of UPDATE")?;
+    refuse(
+        !update.order_by.is_empty() || update.limit.is_some(),
+        "UPDATE with ORDER BY or LIMIT",
+    )?;
+    refuse(
+        update.or.is_some() || update.output.is_some(),
+        "this form of UPDATE",
+    )?;
     let target = target_of(context, &update.table, Privilege::Update)?;
     let from = match &update.from {
-        Some(UpdateTableFromKind::AfterSet(from) | UpdateTableFromKind::BeforeSet(from)) => from.clone(),
+        Some(UpdateTableFromKind::AfterSet(from) | UpdateTableFromKind::BeforeSet(from)) => {
+            from.clone()
+        }
         None => Vec::new(),
     };
     let found = plan_found(context, &target, from, update.selection.clone(), parameters)?;
@@ -56,20 +65,34 @@ pub(crate) fn bind_update(
         assigned[at] = Some(if is_default(value) {
             default_value(context, &target, at)?
         } else {
-            let expression = context.planner().sql_to_expr(value.clone(), found.schema(), parameters)?;
+            let expression =
+                context
+                    .planner()
+                    .sql_to_expr(value.clone(), found.schema(), parameters)?;
             assign(expression, found.schema(), &target, at)?
         });
     }
     let row_id = Expr::Column(Column::new(Some(target.alias.clone()), ROW_ID_COLUMN));
     let mut outputs = vec![row_id.alias(ROW_ID_COLUMN)];
     for (column, assigned) in schema.columns.iter().zip(assigned) {
-        let value = assigned
-            .unwrap_or_else(|| Expr::Column(Column::new(Some(target.alias.clone()), column.name.as_str())));
+        let value = assigned.unwrap_or_else(|| {
+            Expr::Column(Column::new(
+                Some(target.alias.clone()),
+                column.name.as_str(),
+            ))
+        });
         outputs.push(value.alias_qualified(Some(target.alias.clone()), column.name.as_str()));
     }
     outputs.extend(others(&found, &target));
     let plan = LogicalPlanBuilder::from(found).project(outputs)?.build()?;
-    finish(context, DmlKind::Update, target, plan, update.returning.as_deref(), parameters)
+    finish(
+        context,
+        DmlKind::Update,
+        target,
+        plan,
+        update.returning.as_deref(),
+        parameters,
+    )
 }
 
 /// Binds `DELETE FROM t [USING …] [WHERE …] [RETURNING …]`.
@@ -78,23 +101,45 @@ pub(crate) fn bind_delete(
     delete: &ast::Delete,
     parameters: &mut PlannerContext,
 ) -> Result<BoundDml> {
-    refuse(!delete.order_by.is_empty() || delete.limit.is_some(), "DELETE with ORDER BY or LIMIT")?;
-    refuse(!delete.tables.is_empty() || delete.output.is_some(), "this form of DELETE")?;
+    refuse(
+        !delete.order_by.is_empty() || delete.limit.is_some(),
+        "DELETE with ORDER BY or LIMIT",
+    )?;
+    refuse(
+        !delete.tables.is_empty() || delete.output.is_some(),
+        "this form of DELETE",
+    )?;
     let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
     let [table] = &from[..] else {
         return Err(unsupported("DELETE from several tables"));
     };
     let target = target_of(context, table, Privilege::Delete)?;
     let using = delete.using.clone().unwrap_or_default();
-    let found = plan_found(context, &target, using, delete.selection.clone(), parameters)?;
+    let found = plan_found(
+        context,
+        &target,
+        using,
+        delete.selection.clone(),
+        parameters,
+    )?;
     let row_id = Expr::Column(Column::new(Some(target.alias.clone()), ROW_ID_COLUMN));
     let mut outputs = vec![row_id.alias(ROW_ID_COLUMN)];
     for column in &target.entry.table.schema().columns {
-        outputs.push(Expr::Column(Column::new(Some(target.alias.clone()), column.name.as_str())));
+        outputs.push(Expr::Column(Column::new(
+            Some(target.alias.clone()),
+            column.name.as_str(),
+        )));
     }
     outputs.extend(others(&found, &target));
     let plan = LogicalPlanBuilder::from(found).project(outputs)?.build()?;
-    finish(context, DmlKind::Delete, target, plan, delete.returning.as_deref(), parameters)
+    finish(
+        context,
+        DmlKind::Delete,
+        target,
+        plan,
+        delete.returning.as_deref(),
+        parameters,
+    )
 }
 
 /// Adds RETURNING and CHECK to a plan of row ids, columns and other relations' columns.
@@ -108,7 +153,12 @@ pub(super) fn finish(
 ) -> Result<BoundDml> {
     let first = usize::from(kind != DmlKind::Insert);
     let columns = first..first + target.entry.table.schema().columns.len();
-    let mut outputs: Vec<Expr> = plan.schema().iter().take(columns.end).map(Expr::from).collect();
+    let mut outputs: Vec<Expr> = plan
+        .schema()
+        .iter()
+        .take(columns.end)
+        .map(Expr::from)
+        .collect();
     let returned = match returning {
         Some(items) => returning_expressions(context, &target, items, plan.schema(), parameters)?,
         None => Vec::new(),
@@ -120,7 +170,11 @@ pub(super) fn finish(
     if kind != DmlKind::Delete {
         for (at, check) in target.entry.table.schema().checks.iter().enumerate() {
             let parsed = parse_expression(&check.expression)?;
-            let condition = context.planner().sql_to_expr(parsed, &table_schema(&target, &plan)?, parameters)?;
+            let condition = context.planner().sql_to_expr(
+                parsed,
+                &table_schema(&target, &plan)?,
+                parameters,
+            )?;
             outputs.push(condition.alias(format!("\u{1}c{at}")));
         }
     }
@@ -162,11 +216,15 @@ fn returning_expressions(
         match item {
             SelectItem::UnnamedExpr(expression) => expressions.push((
                 output_name(expression),
-                context.planner().sql_to_expr(expression.clone(), schema, parameters)?,
+                context
+                    .planner()
+                    .sql_to_expr(expression.clone(), schema, parameters)?,
             )),
             SelectItem::ExprWithAlias { expr, alias } => expressions.push((
                 crate::plan::folded(alias),
-                context.planner().sql_to_expr(expr.clone(), schema, parameters)?,
+                context
+                    .planner()
+                    .sql_to_expr(expr.clone(), schema, parameters)?,
             )),
             SelectItem::Wildcard(_) => expressions.extend(
                 schema
@@ -175,7 +233,11 @@ fn returning_expressions(
                     .map(|pair| (pair.1.name().clone(), Expr::from(pair))),
             ),
             SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
-                let wanted = name.0.last().and_then(|part| part.as_ident()).map(crate::plan::folded);
+                let wanted = name
+                    .0
+                    .last()
+                    .and_then(|part| part.as_ident())
+                    .map(crate::plan::folded);
                 let before = expressions.len();
                 expressions.extend(
                     schema
@@ -217,7 +279,10 @@ fn plan_found(
     selection: Option<ast::Expr>,
     parameters: &mut PlannerContext,
 ) -> Result<LogicalPlan> {
-    let mut from = vec![TableWithJoins { relation: target.factor(), joins: Vec::new() }];
+    let mut from = vec![TableWithJoins {
+        relation: target.factor(),
+        joins: Vec::new(),
+    }];
     from.extend(others);
     let select = ast::Select {
         select_token: AttachedToken::empty(),
@@ -264,12 +329,31 @@ pub(super) fn query_of(body: SetExpr) -> ast::Query {
     }
 }
 
-fn target_of(context: &StatementContext, table: &TableWithJoins, privilege: Privilege) -> Result<Target> {
-    refuse(!table.joins.is_empty(), "joins in the target of UPDATE or DELETE")?;
-    let TableFactor::Table { name, alias, args: None, .. } = &table.relation else {
+fn target_of(
+    context: &StatementContext,
+    table: &TableWithJoins,
+    privilege: Privilege,
+) -> Result<Target> {
+    refuse(
+        !table.joins.is_empty(),
+        "joins in the target of UPDATE or DELETE",
+    )?;
+    let TableFactor::Table {
+        name,
+        alias,
+        args: None,
+        ..
+    } = &table.relation
+    else {
         return Err(unsupported("this target of UPDATE or DELETE"));
     };
-    Target::resolve(context, name, alias.as_ref().map(|alias| &alias.name), privilege).map_err(external)
+    Target::resolve(
+        context,
+        name,
+        alias.as_ref().map(|alias| &alias.name),
+        privilege,
+    )
+    .map_err(external)
 }
 
 /// Each assigned column with its expression.
@@ -278,7 +362,12 @@ fn assignments(assignments: &[ast::Assignment]) -> Result<Vec<(String, &ast::Exp
     for assignment in assignments {
         match (&assignment.target, &assignment.value) {
             (AssignmentTarget::ColumnName(name), value) => {
-                pairs.push((column_identifiers(std::slice::from_ref(name)).map_err(external)?.remove(0), value));
+                pairs.push((
+                    column_identifiers(std::slice::from_ref(name))
+                        .map_err(external)?
+                        .remove(0),
+                    value,
+                ));
             }
             (AssignmentTarget::Tuple(names), ast::Expr::Tuple(values)) => {
                 if names.len() != values.len() {
@@ -287,10 +376,18 @@ fn assignments(assignments: &[ast::Assignment]) -> Result<Vec<(String, &ast::Exp
                         "number of columns does not match number of values",
                     )));
                 }
-                pairs.extend(column_identifiers(names).map_err(external)?.into_iter().zip(values));
+                pairs.extend(
+                    column_identifiers(names)
+                        .map_err(external)?
+                        .into_iter()
+                        .zip(values),
+                );
             }
             (AssignmentTarget::Tuple(names), value) if names.len() == 1 => {
-                pairs.push((column_identifiers(names).map_err(external)?.remove(0), value));
+                pairs.push((
+                    column_identifiers(names).map_err(external)?.remove(0),
+                    value,
+                ));
             }
             _ => return Err(unsupported("assigning a row from a subquery")),
         }
@@ -304,12 +401,19 @@ pub(super) fn is_default(value: &ast::Expr) -> bool {
 }
 
 /// The value a column takes when none is given.
-pub(super) fn default_value(context: &StatementContext, target: &Target, at: usize) -> Result<Expr> {
+pub(super) fn default_value(
+    context: &StatementContext,
+    target: &Target,
+    at: usize,
+) -> Result<Expr> {
     let column = &target.entry.table.schema().columns[at];
     match &column.default {
         Some(text) => {
-            let expression =
-                context.planner().sql_to_expr(parse_expression(text)?, &DFSchema::empty(), &mut PlannerContext::new())?;
+            let expression = context.planner().sql_to_expr(
+                parse_expression(text)?,
+                &DFSchema::empty(),
+                &mut PlannerContext::new(),
+            )?;
             assign(expression, &DFSchema::empty(), target, at)
         }
         None => Ok(lit(ScalarValue::Null).cast_to(&column.ty.arrow(), &DFSchema::empty())?),
@@ -317,7 +421,12 @@ pub(super) fn default_value(context: &StatementContext, target: &Target, at: usi
 }
 
 /// An expression as the column's type, by PostgreSQL's assignment casts.
-pub(super) fn assign(expression: Expr, schema: &DFSchema, target: &Target, at: usize) -> Result<Expr> {
+pub(super) fn assign(
+    expression: Expr,
+    schema: &DFSchema,
+    target: &Target,
+    at: usize,
+) -> Result<Expr> {
     let column = &target.entry.table.schema().columns[at];
     let (_, field) = expression.to_field(schema)?;
     functions::assign(expression, &field, column.ty, &column.name)
@@ -334,9 +443,16 @@ pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
 }
 
 pub(super) fn unsupported(what: &str) -> datafusion::error::DataFusionError {
-    external(SqlError::new(ErrorKind::FeatureNotSupported, format!("{what} is not supported")))
+    external(SqlError::new(
+        ErrorKind::FeatureNotSupported,
+        format!("{what} is not supported"),
+    ))
 }
 
 pub(super) fn refuse(condition: bool, what: &str) -> Result<()> {
-    if condition { Err(unsupported(what)) } else { Ok(()) }
+    if condition {
+        Err(unsupported(what))
+    } else {
+        Ok(())
+    }
 }

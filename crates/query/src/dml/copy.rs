@@ -1,10 +1,7 @@
 //! COPY FROM STDIN: an INSERT whose rows come from the client through a
 //! bounded channel.
 
-use std::{
-    fmt,
-    sync::Arc,
-};
+use std::{fmt, sync::Arc};
 
 use aerostat_types::SqlError;
 use async_trait::async_trait;
@@ -37,9 +34,14 @@ pub(crate) struct CopyStream {
 
 impl CopyStream {
     /// A table of this schema and where its rows go in.
-    pub(crate) fn new(schema: SchemaRef) -> Result<(Arc<dyn TableProvider>, mpsc::Sender<RecordBatch>)> {
+    pub(crate) fn new(
+        schema: SchemaRef,
+    ) -> Result<(Arc<dyn TableProvider>, mpsc::Sender<RecordBatch>)> {
         let (sender, receiver) = mpsc::channel(COPY_BATCHES_MAX);
-        let stream = CopyStream { schema: Arc::clone(&schema), receiver: Mutex::new(Some(receiver)) };
+        let stream = CopyStream {
+            schema: Arc::clone(&schema),
+            receiver: Mutex::new(Some(receiver)),
+        };
         let table = StreamingTable::try_new(schema, vec![Arc::new(stream)])?;
         Ok((Arc::new(table), sender))
     }
@@ -63,7 +65,10 @@ impl PartitionStream for CopyStream {
             let batch = receiver.recv().await?;
             Some((Ok(batch), Some(receiver)))
         });
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches))
+        Box::pin(RecordBatchStreamAdapter::new(
+            Arc::clone(&self.schema),
+            batches,
+        ))
     }
 }
 

@@ -32,7 +32,10 @@ pub(crate) fn bind_insert(
 ) -> Result<BoundDml> {
     refuse(insert.on.is_some(), "INSERT … ON CONFLICT")?;
     refuse(
-        insert.or.is_some() || insert.overwrite || insert.partitioned.is_some() || !insert.assignments.is_empty(),
+        insert.or.is_some()
+            || insert.overwrite
+            || insert.partitioned.is_some()
+            || !insert.assignments.is_empty(),
         "this form of INSERT",
     )?;
     let TableObject::TableName(name) = &insert.table else {
@@ -54,14 +57,32 @@ pub(crate) fn bind_insert(
             }
         },
     };
-    finish(context, DmlKind::Insert, target, plan, insert.returning.as_deref(), parameters)
+    finish(
+        context,
+        DmlKind::Insert,
+        target,
+        plan,
+        insert.returning.as_deref(),
+        parameters,
+    )
 }
 
 /// Binds the filling of a table by a query of the same columns.
-pub(crate) fn bind_create_table_as(context: &StatementContext, target: Target, plan: LogicalPlan) -> Result<BoundDml> {
+pub(crate) fn bind_create_table_as(
+    context: &StatementContext,
+    target: Target,
+    plan: LogicalPlan,
+) -> Result<BoundDml> {
     let listed: Vec<usize> = (0..target.entry.table.schema().columns.len()).collect();
     let plan = columns_from(context, &target, &listed, true, plan)?;
-    finish(context, DmlKind::Insert, target, plan, None, &mut PlannerContext::new())
+    finish(
+        context,
+        DmlKind::Insert,
+        target,
+        plan,
+        None,
+        &mut PlannerContext::new(),
+    )
 }
 
 /// Binds `COPY t (…) FROM STDIN`, whose rows come from `stream` with these columns of the table.
@@ -73,7 +94,14 @@ pub(crate) fn bind_copy(
 ) -> Result<BoundDml> {
     let plan = LogicalPlanBuilder::scan("copy", provider_as_source(stream), None)?.build()?;
     let plan = columns_from(context, &target, listed, true, plan)?;
-    finish(context, DmlKind::Insert, target, plan, None, &mut PlannerContext::new())
+    finish(
+        context,
+        DmlKind::Insert,
+        target,
+        plan,
+        None,
+        &mut PlannerContext::new(),
+    )
 }
 
 /// The positions of the columns a list names; all of them for an empty list.
@@ -102,7 +130,14 @@ fn plain_values(query: &ast::Query) -> Option<&[ast::Parens<Vec<ast::Expr>>]> {
         && query.limit_clause.is_none()
         && query.fetch.is_none();
     match &*query.body {
-        SetExpr::Values(values) if bare && !values.rows.iter().flat_map(|row| row.iter()).any(has_subquery) => {
+        SetExpr::Values(values)
+            if bare
+                && !values
+                    .rows
+                    .iter()
+                    .flat_map(|row| row.iter())
+                    .any(has_subquery) =>
+        {
             Some(&values.rows)
         }
         _ => None,
@@ -113,7 +148,9 @@ fn has_subquery(expression: &ast::Expr) -> bool {
     use std::ops::ControlFlow;
 
     let found = ast::visit_expressions(expression, |e| match e {
-        ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => ControlFlow::Break(()),
+        ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => {
+            ControlFlow::Break(())
+        }
         _ => ControlFlow::Continue(()),
     });
     found.is_break()
@@ -121,19 +158,30 @@ fn has_subquery(expression: &ast::Expr) -> bool {
 
 /// Replaces DEFAULT by the column's expression in a VALUES that must be planned as a query.
 fn expand_defaults(target: &Target, listed: &[usize], body: &mut SetExpr) {
-    let SetExpr::Values(values) = body else { return };
+    let SetExpr::Values(values) = body else {
+        return;
+    };
     let rows = std::mem::take(&mut values.rows);
     let selects = rows.into_iter().map(|row| {
         let items = row.iter().enumerate().map(|(at, cell)| {
             let default = || {
-                let column = listed.get(at).map(|&at| &target.entry.table.schema().columns[at]);
+                let column = listed
+                    .get(at)
+                    .map(|&at| &target.entry.table.schema().columns[at]);
                 column
                     .and_then(|column| column.default.as_deref())
                     .and_then(|text| super::bind::parse_expression(text).ok())
                     .unwrap_or(ast::Expr::value(ast::Value::Null))
             };
-            let value = if is_default(cell) { default() } else { cell.clone() };
-            SelectItem::ExprWithAlias { expr: value, alias: ast::Ident::with_quote('"', format!("column{}", at + 1)) }
+            let value = if is_default(cell) {
+                default()
+            } else {
+                cell.clone()
+            };
+            SelectItem::ExprWithAlias {
+                expr: value,
+                alias: ast::Ident::with_quote('"', format!("column{}", at + 1)),
+            }
         });
         select_of(items.collect())
     });
@@ -171,8 +219,9 @@ fn select_of(projection: Vec<SelectItem>) -> SetExpr {
 
 fn default_row(context: &StatementContext, target: &Target) -> Result<LogicalPlan> {
     let count = target.entry.table.schema().columns.len();
-    let outputs: Vec<Expr> =
-        (0..count).map(|at| Ok(qualified(target, at, default_value(context, target, at)?))).collect::<Result<_>>()?;
+    let outputs: Vec<Expr> = (0..count)
+        .map(|at| Ok(qualified(target, at, default_value(context, target, at)?)))
+        .collect::<Result<_>>()?;
     LogicalPlanBuilder::empty(true).project(outputs)?.build()
 }
 
@@ -187,7 +236,10 @@ fn plan_values(
 ) -> Result<LogicalPlan> {
     let width = rows.first().map_or(0, |row| row.len());
     if rows.iter().any(|row| row.len() != width) {
-        return Err(external(SqlError::new(ErrorKind::SyntaxError, "VALUES lists must all be the same length")));
+        return Err(external(SqlError::new(
+            ErrorKind::SyntaxError,
+            "VALUES lists must all be the same length",
+        )));
     }
     check_width(width, listed, explicit)?;
     let empty = DFSchema::empty();

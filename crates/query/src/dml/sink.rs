@@ -39,7 +39,10 @@ pub(crate) struct Written {
 /// Plans the query of a bound statement.
 pub(crate) async fn plan(state: &SessionState, bound: &BoundDml) -> Result<Arc<dyn ExecutionPlan>> {
     let optimized = state.optimize(&bound.source)?;
-    state.query_planner().create_physical_plan(&optimized, state).await
+    state
+        .query_planner()
+        .create_physical_plan(&optimized, state)
+        .await
 }
 
 /// Runs a bound statement under a transaction, which the caller commits or rolls back.
@@ -86,11 +89,17 @@ struct Sink<'a> {
 
 impl Sink<'_> {
     async fn take(&mut self, batch: RecordBatch) -> Result<()> {
-        let batch = if self.bound.kind == DmlKind::Insert { batch } else { self.claim(batch)? };
+        let batch = if self.bound.kind == DmlKind::Insert {
+            batch
+        } else {
+            self.claim(batch)?
+        };
         self.check(&batch)?;
         if let Some(returning) = self.bound.returning.clone() {
             let columns: Vec<usize> = returning.collect();
-            self.keep(batch.project(&columns)?, |sink, rows| sink.returned.push(rows))?;
+            self.keep(batch.project(&columns)?, |sink, rows| {
+                sink.returned.push(rows)
+            })?;
         }
         match self.bound.kind {
             DmlKind::Insert => {
@@ -124,15 +133,29 @@ impl Sink<'_> {
                 rows
             }
         };
-        Ok(Written { rows, returned: self.returned })
+        Ok(Written {
+            rows,
+            returned: self.returned,
+        })
     }
 
     /// Notes the row ids and drops rows that were met before.
     fn claim(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
         let ids = batch.column(0).as_primitive::<UInt64Type>();
-        let fresh: Vec<bool> = ids.values().iter().map(|&id| self.seen.insert(id)).collect();
-        self.reservation.try_grow(ids.len() * (size_of::<RowId>() + 2 * size_of::<u64>()))?;
-        self.row_ids.extend(ids.values().iter().zip(&fresh).filter(|&(_, &fresh)| fresh).map(|(&id, _)| RowId(id)));
+        let fresh: Vec<bool> = ids
+            .values()
+            .iter()
+            .map(|&id| self.seen.insert(id))
+            .collect();
+        self.reservation
+            .try_grow(ids.len() * (size_of::<RowId>() + 2 * size_of::<u64>()))?;
+        self.row_ids.extend(
+            ids.values()
+                .iter()
+                .zip(&fresh)
+                .filter(|&(_, &fresh)| fresh)
+                .map(|(&id, _)| RowId(id)),
+        );
         if fresh.iter().all(|&fresh| fresh) {
             return Ok(batch);
         }
@@ -163,9 +186,16 @@ impl Sink<'_> {
             })
             .collect::<Result<Vec<_>>>()?;
         // NOT NULL is storage's to enforce, with PostgreSQL's error.
-        let fields: Vec<_> =
-            table.arrow_schema().fields().iter().map(|f| f.as_ref().clone().with_nullable(true)).collect();
-        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+        let fields: Vec<_> = table
+            .arrow_schema()
+            .fields()
+            .iter()
+            .map(|f| f.as_ref().clone().with_nullable(true))
+            .collect();
+        Ok(RecordBatch::try_new(
+            Arc::new(Schema::new(fields)),
+            columns,
+        )?)
     }
 
     fn check(&self, batch: &RecordBatch) -> Result<()> {
@@ -176,11 +206,21 @@ impl Sink<'_> {
             if let Some(row) = failed {
                 let mut error = SqlError::new(
                     ErrorKind::CheckViolation,
-                    format!("new row for relation \"{}\" violates check constraint \"{}\"", table.name, check.name),
+                    format!(
+                        "new row for relation \"{}\" violates check constraint \"{}\"",
+                        table.name, check.name
+                    ),
                 )
-                .with_detail(format!("Failing row contains ({}).", self.shown(batch, row)))
+                .with_detail(format!(
+                    "Failing row contains ({}).",
+                    self.shown(batch, row)
+                ))
                 .with_constraint(check.name.clone());
-                error.object = Some(Box::new((self.bound.target.schema.clone(), table.name.clone(), None)));
+                error.object = Some(Box::new((
+                    self.bound.target.schema.clone(),
+                    table.name.clone(),
+                    None,
+                )));
                 return Err(external(error));
             }
         }
@@ -190,26 +230,40 @@ impl Sink<'_> {
     fn shown(&self, batch: &RecordBatch, row: usize) -> String {
         let options = FormatOptions::new().with_null("null");
         let value = |at: usize| {
-            ArrayFormatter::try_new(batch.column(at), &options).map_or_else(|_| "?".into(), |f| f.value(row).to_string())
+            ArrayFormatter::try_new(batch.column(at), &options)
+                .map_or_else(|_| "?".into(), |f| f.value(row).to_string())
         };
-        self.bound.columns.clone().map(value).collect::<Vec<_>>().join(", ")
+        self.bound
+            .columns
+            .clone()
+            .map(value)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }
 
 /// Runs a storage write, which may wait for another transaction, off the query threads.
-async fn blocking<T: Send + 'static>(write: impl FnOnce() -> Result<T, StorageError> + Send + 'static) -> Result<T> {
+async fn blocking<T: Send + 'static>(
+    write: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
+) -> Result<T> {
     match tokio::task::spawn_blocking(write).await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(StorageError::Conflict)) => Err(DataFusionError::External(Box::new(StorageError::Conflict))),
+        Ok(Err(StorageError::Conflict)) => {
+            Err(DataFusionError::External(Box::new(StorageError::Conflict)))
+        }
         Ok(Err(error)) => Err(external(from_storage(error))),
-        Err(error) => Err(DataFusionError::Internal(format!("a write ended early: {error}"))),
+        Err(error) => Err(DataFusionError::Internal(format!(
+            "a write ended early: {error}"
+        ))),
     }
 }
 
 /// Whether a statement failed only because rows changed under it, so that running it again helps.
 pub(crate) fn is_conflict(error: &DataFusionError) -> bool {
     match error {
-        DataFusionError::External(inner) => matches!(inner.downcast_ref(), Some(StorageError::Conflict)),
+        DataFusionError::External(inner) => {
+            matches!(inner.downcast_ref(), Some(StorageError::Conflict))
+        }
         DataFusionError::Context(_, inner) => is_conflict(inner),
         DataFusionError::Shared(inner) => is_conflict(inner),
         _ => false,

@@ -24,11 +24,15 @@ use datafusion::logical_expr::expr::AggregateFunctionParams;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::{AggregateOrderSensitivity, format_state_name};
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, Signature, Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, Signature,
+    Volatility,
 };
 
 use crate::semantics::{name_of_arrow, raise};
-use kind::{Float32Sum, Float64Sum, Int16Sum, Int32Sum, Int64Sum, NumericSum};
+use kind::{
+    Float32Sum, Float64Sum, Int16Sum, Int32Sum, Int64Sum, NumericSum, SHORT_DIGITS_MAX,
+    ShortNumericSum,
+};
 
 /// The name of `sum`.
 pub(crate) const SUM: &str = "sum";
@@ -53,9 +57,12 @@ struct Total {
     intervals: DataFusionSum,
 }
 
-static SUM_FUNCTION: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| Total::function(SUM, Finish::Sum));
-static AVG_FUNCTION: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| Total::function("avg", Finish::Average));
-static ONE_PHASE: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| Total::function("sum_in_one_phase", Finish::Sum));
+static SUM_FUNCTION: LazyLock<Arc<AggregateUDF>> =
+    LazyLock::new(|| Total::function(SUM, Finish::Sum));
+static AVG_FUNCTION: LazyLock<Arc<AggregateUDF>> =
+    LazyLock::new(|| Total::function("avg", Finish::Average));
+static ONE_PHASE: LazyLock<Arc<AggregateUDF>> =
+    LazyLock::new(|| Total::function("sum_in_one_phase", Finish::Sum));
 
 /// `sum`.
 pub(crate) fn sum() -> Arc<AggregateUDF> {
@@ -79,14 +86,24 @@ impl Total {
         let shown = if finish == Finish::Sum { SUM } else { name };
         let signature = Signature::user_defined(Volatility::Immutable);
         let intervals = DataFusionSum::new();
-        Arc::new(AggregateUDF::new_from_impl(Total { name, shown, finish, signature, intervals }))
+        Arc::new(AggregateUDF::new_from_impl(Total {
+            name,
+            shown,
+            finish,
+            signature,
+            intervals,
+        }))
     }
 
     /// The types the arguments are brought to.
     fn arguments(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         let [argument] = arg_types else {
             let names: Vec<String> = arg_types.iter().map(name_of_arrow).collect();
-            let message = format!("function {}({}) does not exist", self.shown, names.join(", "));
+            let message = format!(
+                "function {}({}) does not exist",
+                self.shown,
+                names.join(", ")
+            );
             return Err(raise(ErrorKind::UndefinedFunction, message));
         };
         match argument_type(argument) {
@@ -96,7 +113,11 @@ impl Total {
     }
 
     fn unknown(&self, argument: &DataType) -> datafusion::common::DataFusionError {
-        let message = format!("function {}({}) does not exist", self.shown, name_of_arrow(argument));
+        let message = format!(
+            "function {}({}) does not exist",
+            self.shown,
+            name_of_arrow(argument)
+        );
         raise(ErrorKind::UndefinedFunction, message)
     }
 }
@@ -132,8 +153,12 @@ fn result_type(finish: Finish, argument: &DataType) -> DataType {
         (Finish::Sum, DataType::Float32) => DataType::Float32,
         (Finish::Sum, DataType::Interval(unit)) => DataType::Interval(*unit),
         (Finish::Sum, other) => state_type(other),
-        (Finish::Average, DataType::Int16 | DataType::Int32 | DataType::Int64) => DataType::Decimal128(38, AVERAGE_SCALE),
-        (Finish::Average, DataType::Decimal128(_, s)) => DataType::Decimal128(38, (*s).max(AVERAGE_SCALE)),
+        (Finish::Average, DataType::Int16 | DataType::Int32 | DataType::Int64) => {
+            DataType::Decimal128(38, AVERAGE_SCALE)
+        }
+        (Finish::Average, DataType::Decimal128(_, s)) => {
+            DataType::Decimal128(38, (*s).max(AVERAGE_SCALE))
+        }
         (Finish::Average, _) => DataType::Float64,
     }
 }
@@ -147,12 +172,43 @@ macro_rules! dispatch {
         let argument = $args.expr_fields[0].data_type().clone();
         let output = $args.return_field.data_type().clone();
         match argument {
-            DataType::Int16 => Ok($wrap(Box::new($make::<Int16Sum>::new($self.finish, output, 0)))),
-            DataType::Int32 => Ok($wrap(Box::new($make::<Int32Sum>::new($self.finish, output, 0)))),
-            DataType::Int64 => Ok($wrap(Box::new($make::<Int64Sum>::new($self.finish, output, 0)))),
-            DataType::Decimal128(_, s) => Ok($wrap(Box::new($make::<NumericSum>::new($self.finish, output, s)))),
-            DataType::Float32 => Ok($wrap(Box::new($make::<Float32Sum>::new($self.finish, output, 0)))),
-            DataType::Float64 => Ok($wrap(Box::new($make::<Float64Sum>::new($self.finish, output, 0)))),
+            DataType::Int16 => Ok($wrap(Box::new($make::<Int16Sum>::new(
+                $self.finish,
+                output,
+                0,
+            )))),
+            DataType::Int32 => Ok($wrap(Box::new($make::<Int32Sum>::new(
+                $self.finish,
+                output,
+                0,
+            )))),
+            DataType::Int64 => Ok($wrap(Box::new($make::<Int64Sum>::new(
+                $self.finish,
+                output,
+                0,
+            )))),
+            DataType::Decimal128(p, s) if p <= SHORT_DIGITS_MAX => {
+                Ok($wrap(Box::new($make::<ShortNumericSum>::new(
+                    $self.finish,
+                    output,
+                    s,
+                ))))
+            }
+            DataType::Decimal128(_, s) => Ok($wrap(Box::new($make::<NumericSum>::new(
+                $self.finish,
+                output,
+                s,
+            )))),
+            DataType::Float32 => Ok($wrap(Box::new($make::<Float32Sum>::new(
+                $self.finish,
+                output,
+                0,
+            )))),
+            DataType::Float64 => Ok($wrap(Box::new($make::<Float64Sum>::new(
+                $self.finish,
+                output,
+                0,
+            )))),
             other => Err($self.unknown(&other)),
         }
     }};
@@ -168,7 +224,11 @@ impl AggregateUDFImpl for Total {
 
     fn schema_name(&self, params: &AggregateFunctionParams) -> Result<String> {
         // One name for both variants, so that a column keeps its name.
-        let standard = if self.name == self.shown { None } else { Some(sum()) };
+        let standard = if self.name == self.shown {
+            None
+        } else {
+            Some(sum())
+        };
         match standard {
             Some(standard) => standard.schema_name(params),
             None => datafusion::logical_expr::udaf_default_schema_name(self, params),
@@ -181,7 +241,9 @@ impl AggregateUDFImpl for Total {
 
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         // An error here would lose its kind on the way; the return type raises it again.
-        Ok(self.arguments(arg_types).unwrap_or_else(|_| arg_types.to_vec()))
+        Ok(self
+            .arguments(arg_types)
+            .unwrap_or_else(|_| arg_types.to_vec()))
     }
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
@@ -210,9 +272,17 @@ impl AggregateUDFImpl for Total {
         }
         if args.is_distinct {
             let item = Field::new_list_field(argument.clone(), true);
-            return Ok(vec![Arc::new(Field::new_list(format_state_name(args.name, "distinct"), item, false))]);
+            return Ok(vec![Arc::new(Field::new_list(
+                format_state_name(args.name, "distinct"),
+                item,
+                false,
+            ))]);
         }
-        let sum = Field::new(format_state_name(args.name, "sum"), state_type(argument), true);
+        let sum = Field::new(
+            format_state_name(args.name, "sum"),
+            state_type(argument),
+            true,
+        );
         let count = Field::new(format_state_name(args.name, "count"), DataType::Int64, true);
         Ok(match self.finish {
             Finish::Sum => vec![Arc::new(sum)],
@@ -224,7 +294,10 @@ impl AggregateUDFImpl for Total {
         !args.is_distinct && !is_interval(args.expr_fields[0].data_type())
     }
 
-    fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
+    fn create_groups_accumulator(
+        &self,
+        args: AccumulatorArgs,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
         let plain = |inner: Box<dyn GroupsAccumulator>| inner;
         dispatch!(self, args, GroupTotals, plain)
     }

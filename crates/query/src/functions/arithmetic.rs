@@ -24,7 +24,8 @@ use arrow::datatypes::{
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    BinaryExpr, ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
 };
 
 use crate::semantics::{no_operator_for, raise};
@@ -39,18 +40,22 @@ pub(crate) struct Arithmetic {
 
 static ADD: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arithmetic::function(Operator::Plus));
 static SUBTRACT: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arithmetic::function(Operator::Minus));
-static MULTIPLY: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arithmetic::function(Operator::Multiply));
+static MULTIPLY: LazyLock<Arc<ScalarUDF>> =
+    LazyLock::new(|| Arithmetic::function(Operator::Multiply));
 static DIVIDE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arithmetic::function(Operator::Divide));
-static REMAINDER: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arithmetic::function(Operator::Modulo));
-static NEGATE: LazyLock<Arc<ScalarUDF>> =
-    LazyLock::new(|| Arc::new(ScalarUDF::new_from_impl(Negate { signature: Signature::any(1, Volatility::Immutable) })));
+static REMAINDER: LazyLock<Arc<ScalarUDF>> =
+    LazyLock::new(|| Arithmetic::function(Operator::Modulo));
+static NEGATE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+    Arc::new(ScalarUDF::new_from_impl(Negate {
+        signature: Signature::any(1, Volatility::Immutable),
+    }))
+});
 
 impl Arithmetic {
     fn function(op: Operator) -> Arc<ScalarUDF> {
         let signature = Signature::user_defined(Volatility::Immutable);
         Arc::new(ScalarUDF::new_from_impl(Arithmetic { op, signature }))
     }
-
 }
 
 /// `left op right` for numbers, checked. Other operators stay as they are.
@@ -63,7 +68,10 @@ pub(crate) fn call(op: Operator, left: Expr, right: Expr) -> Expr {
         Operator::Modulo => &REMAINDER,
         _ => return Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right))),
     };
-    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), vec![left, right]))
+    Expr::ScalarFunction(ScalarFunction::new_udf(
+        Arc::clone(function),
+        vec![left, right],
+    ))
 }
 
 /// `- operand` for integers, checked.
@@ -73,13 +81,19 @@ pub(crate) fn negate(operand: Expr) -> Expr {
 
 /// Whether a function is division or remainder.
 pub(crate) fn is_division(function: &ScalarUDF) -> bool {
-    let operator = function.inner().downcast_ref::<Arithmetic>().map(|function| function.op);
+    let operator = function
+        .inner()
+        .downcast_ref::<Arithmetic>()
+        .map(|function| function.op);
     matches!(operator, Some(Operator::Divide | Operator::Modulo))
 }
 
 /// The functions behind the operators, for a registry.
 pub(crate) fn all() -> Vec<Arc<ScalarUDF>> {
-    [&ADD, &SUBTRACT, &MULTIPLY, &DIVIDE, &REMAINDER, &NEGATE].into_iter().map(|function| Arc::clone(function)).collect()
+    [&ADD, &SUBTRACT, &MULTIPLY, &DIVIDE, &REMAINDER, &NEGATE]
+        .into_iter()
+        .map(|function| Arc::clone(function))
+        .collect()
 }
 
 /// The types the operands are brought to, and the type of the result.
@@ -102,7 +116,9 @@ fn integer(data_type: &DataType) -> Option<DataType> {
 /// A number as a decimal type.
 fn as_decimal(data_type: &DataType) -> Option<(u8, i8)> {
     match data_type {
-        DataType::Decimal32(p, s) | DataType::Decimal64(p, s) | DataType::Decimal128(p, s) => Some((*p, *s)),
+        DataType::Decimal32(p, s) | DataType::Decimal64(p, s) | DataType::Decimal128(p, s) => {
+            Some((*p, *s))
+        }
         DataType::UInt64 => Some((20, 0)),
         other => match integer(other)? {
             DataType::Int16 => Some((5, 0)),
@@ -113,7 +129,10 @@ fn as_decimal(data_type: &DataType) -> Option<(u8, i8)> {
 }
 
 fn is_float(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64)
+    matches!(
+        data_type,
+        DataType::Float16 | DataType::Float32 | DataType::Float64
+    )
 }
 
 fn is_number(data_type: &DataType) -> bool {
@@ -122,14 +141,21 @@ fn is_number(data_type: &DataType) -> bool {
 
 /// PostgreSQL's choice of operator for two number types.
 fn resolve(op: Operator, left: &DataType, right: &DataType) -> Result<Signed> {
-    let all = |data_type: DataType| Signed { left: data_type.clone(), right: data_type.clone(), result: data_type };
+    let all = |data_type: DataType| Signed {
+        left: data_type.clone(),
+        right: data_type.clone(),
+        result: data_type,
+    };
     match (left, right) {
         (DataType::Null, DataType::Null) => return Ok(all(DataType::Int32)),
         (DataType::Null, other) => return resolve(op, other, other),
         (other, DataType::Null) => return resolve(op, other, other),
         _ => {}
     }
-    if !is_number(left) || !is_number(right) || (op == Operator::Modulo && (is_float(left) || is_float(right))) {
+    if !is_number(left)
+        || !is_number(right)
+        || (op == Operator::Modulo && (is_float(left) || is_float(right)))
+    {
         return Err(no_operator_for(left, op, right));
     }
     if matches!((left, right), (DataType::Float32, DataType::Float32)) {
@@ -139,7 +165,11 @@ fn resolve(op: Operator, left: &DataType, right: &DataType) -> Result<Signed> {
         return Ok(all(DataType::Float64));
     }
     if let (Some(l), Some(r)) = (integer(left), integer(right)) {
-        return Ok(all(if l.primitive_width() >= r.primitive_width() { l } else { r }));
+        return Ok(all(if l.primitive_width() >= r.primitive_width() {
+            l
+        } else {
+            r
+        }));
     }
     match (as_decimal(left), as_decimal(right)) {
         (Some((p1, s1)), Some((p2, s2))) => {
@@ -167,10 +197,19 @@ pub(crate) fn result_type(op: Operator, left: &DataType, right: &DataType) -> Da
 }
 
 /// Evaluates `left op right` for operands of types that need no conversion.
-pub(crate) fn evaluate(op: Operator, left: ColumnarValue, right: ColumnarValue, rows: usize) -> Result<ColumnarValue> {
+pub(crate) fn evaluate(
+    op: Operator,
+    left: ColumnarValue,
+    right: ColumnarValue,
+    rows: usize,
+) -> Result<ColumnarValue> {
     let result = resolve(op, &left.data_type(), &right.data_type())?.result;
     let field = |data_type| Arc::new(Field::new("", data_type, true));
-    Arithmetic { op, signature: Signature::user_defined(Volatility::Immutable) }.invoke_with_args(ScalarFunctionArgs {
+    Arithmetic {
+        op,
+        signature: Signature::user_defined(Volatility::Immutable),
+    }
+    .invoke_with_args(ScalarFunctionArgs {
         arg_fields: vec![field(left.data_type()), field(right.data_type())],
         args: vec![left, right],
         number_rows: rows,
@@ -208,7 +247,12 @@ impl ScalarUDFImpl for Arithmetic {
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         let (left, right) = two(args)?;
-        Ok(format!("{} {} {}", left.schema_name(), self.op, right.schema_name()))
+        Ok(format!(
+            "{} {} {}",
+            left.schema_name(),
+            self.op,
+            right.schema_name()
+        ))
     }
 
     fn signature(&self) -> &Signature {
@@ -232,7 +276,11 @@ impl ScalarUDFImpl for Arithmetic {
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let (left, right) = two(args.arg_fields)?;
         let result = resolve(self.op, left.data_type(), right.data_type())?.result;
-        Ok(Arc::new(Field::new(self.name(), result, left.is_nullable() || right.is_nullable())))
+        Ok(Arc::new(Field::new(
+            self.name(),
+            result,
+            left.is_nullable() || right.is_nullable(),
+        )))
     }
 
     fn is_strict(&self) -> bool {
@@ -268,9 +316,9 @@ where
     T::Native: Checked,
 {
     match op {
-        Operator::Plus => kernel::apply::<T>(left, right, fail, |a, b| a.plus(b)),
-        Operator::Minus => kernel::apply::<T>(left, right, fail, |a, b| a.minus(b)),
-        Operator::Multiply => kernel::apply::<T>(left, right, fail, |a, b| a.times(b)),
+        Operator::Plus => kernel::add::<T>(left, right, fail, false),
+        Operator::Minus => kernel::add::<T>(left, right, fail, true),
+        Operator::Multiply => kernel::multiply::<T>(left, right, fail),
         Operator::Divide => kernel::apply::<T>(left, right, fail, |a, b| a.over(b)),
         _ => kernel::apply::<T>(left, right, fail, |a, b| a.modulo(b)),
     }
@@ -288,7 +336,9 @@ impl ScalarUDFImpl for Negate {
     }
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        Ok(args.first().map_or_else(String::new, |operand| format!("(- {})", operand.schema_name())))
+        Ok(args.first().map_or_else(String::new, |operand| {
+            format!("(- {})", operand.schema_name())
+        }))
     }
 
     fn signature(&self) -> &Signature {
@@ -321,9 +371,27 @@ pub(crate) fn absolute(operand: &ColumnarValue) -> Result<ColumnarValue> {
     let data_type = operand.data_type();
     let fail = |flag| failure(&data_type, flag);
     match &data_type {
-        DataType::Int16 => kernel::apply_one::<Int16Type>(operand, &fail, |v| if v < 0 { 0.minus(v) } else { (v, 0) }),
-        DataType::Int32 => kernel::apply_one::<Int32Type>(operand, &fail, |v| if v < 0 { 0.minus(v) } else { (v, 0) }),
-        DataType::Int64 => kernel::apply_one::<Int64Type>(operand, &fail, |v| if v < 0 { 0.minus(v) } else { (v, 0) }),
+        DataType::Int16 => {
+            kernel::apply_one::<Int16Type>(
+                operand,
+                &fail,
+                |v| if v < 0 { 0.minus(v) } else { (v, 0) },
+            )
+        }
+        DataType::Int32 => {
+            kernel::apply_one::<Int32Type>(
+                operand,
+                &fail,
+                |v| if v < 0 { 0.minus(v) } else { (v, 0) },
+            )
+        }
+        DataType::Int64 => {
+            kernel::apply_one::<Int64Type>(
+                operand,
+                &fail,
+                |v| if v < 0 { 0.minus(v) } else { (v, 0) },
+            )
+        }
         other => Err(no_operator_for(&DataType::Null, Operator::Minus, other)),
     }
 }

@@ -19,13 +19,14 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
-    Cast, ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    Cast, ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
 };
 
 use crate::semantics::{ANY_NUMERIC, raise, type_name};
 
 pub(crate) use number::{POWERS_OF_TEN, decimal_to_f64, rescale};
-pub use zone::Zone;
+pub(crate) use zone::Zone;
 
 /// How a cast came about, which decides what may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,16 +50,27 @@ impl PostgresCast {
     fn call(to: SqlType, coercion: Coercion, argument: Expr) -> Expr {
         // Only what depends on the session's zone may change between executions.
         let volatility = match to {
-            SqlType::TimestampTz | SqlType::Timestamp | SqlType::Date | SqlType::Time | SqlType::Text => Volatility::Stable,
+            SqlType::TimestampTz
+            | SqlType::Timestamp
+            | SqlType::Date
+            | SqlType::Time
+            | SqlType::Text => Volatility::Stable,
             _ => Volatility::Immutable,
         };
         let verb = match coercion {
             Coercion::Explicit => "cast to",
             Coercion::Assignment => "assign to",
         };
-        let function =
-            Self { name: format!("{verb} {to}"), to, coercion, signature: Signature::any(1, volatility) };
-        Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(function)), vec![argument]))
+        let function = Self {
+            name: format!("{verb} {to}"),
+            to,
+            coercion,
+            signature: Signature::any(1, volatility),
+        };
+        Expr::ScalarFunction(ScalarFunction::new_udf(
+            Arc::new(ScalarUDF::new_from_impl(function)),
+            vec![argument],
+        ))
     }
 }
 
@@ -69,7 +81,9 @@ impl ScalarUDFImpl for PostgresCast {
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         // A cast does not show in a column's name, as in DataFusion's own.
-        Ok(args.first().map_or_else(String::new, |argument| argument.schema_name().to_string()))
+        Ok(args
+            .first()
+            .map_or_else(String::new, |argument| argument.schema_name().to_string()))
     }
 
     fn signature(&self) -> &Signature {
@@ -91,14 +105,29 @@ impl ScalarUDFImpl for PostgresCast {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let zone = Zone::of(&args.config_options);
-        let Some(from) = args.arg_fields.first().and_then(|field| SqlType::of_field(field)) else {
-            return Err(raise(ErrorKind::CannotCoerce, format!("cannot cast to type {}", type_name(self.to))));
+        let Some(from) = args
+            .arg_fields
+            .first()
+            .and_then(|field| SqlType::of_field(field))
+        else {
+            return Err(raise(
+                ErrorKind::CannotCoerce,
+                format!("cannot cast to type {}", type_name(self.to)),
+            ));
         };
         match &args.args[0] {
-            ColumnarValue::Array(array) => Ok(ColumnarValue::Array(convert(array, from, self.to, self.coercion, &zone)?)),
+            ColumnarValue::Array(array) => Ok(ColumnarValue::Array(convert(
+                array,
+                from,
+                self.to,
+                self.coercion,
+                &zone,
+            )?)),
             ColumnarValue::Scalar(value) => {
                 let converted = convert(&value.to_array()?, from, self.to, self.coercion, &zone)?;
-                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&converted, 0)?))
+                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
+                    &converted, 0,
+                )?))
             }
         }
     }
@@ -114,7 +143,13 @@ pub(crate) fn target_of(function: &ScalarUDF) -> Option<SqlType> {
 ///
 /// # Errors
 /// As PostgreSQL: `CannotCoerce`, `InvalidTextRepresentation`, `NumericValueOutOfRange` and so on.
-pub(crate) fn convert(array: &ArrayRef, from: SqlType, to: SqlType, coercion: Coercion, zone: &Zone) -> Result<ArrayRef> {
+pub(crate) fn convert(
+    array: &ArrayRef,
+    from: SqlType,
+    to: SqlType,
+    coercion: Coercion,
+    zone: &Zone,
+) -> Result<ArrayRef> {
     let canonical = SqlType::of_arrow(array.data_type()).map_or(from, |plain| match from {
         SqlType::Char(_) | SqlType::Varchar(_) => from,
         _ => plain,
@@ -139,11 +174,18 @@ pub(crate) fn convert(array: &ArrayRef, from: SqlType, to: SqlType, coercion: Co
     if let Some(converted) = time::convert(&array, canonical, to, zone)? {
         return Ok(converted);
     }
-    if canonical == to { Ok(array) } else { Err(cannot_cast(canonical, to)) }
+    if canonical == to {
+        Ok(array)
+    } else {
+        Err(cannot_cast(canonical, to))
+    }
 }
 
 fn cannot_cast(from: SqlType, to: SqlType) -> datafusion::common::DataFusionError {
-    raise(ErrorKind::CannotCoerce, format!("cannot cast type {} to {}", type_name(from), type_name(to)))
+    raise(
+        ErrorKind::CannotCoerce,
+        format!("cannot cast type {} to {}", type_name(from), type_name(to)),
+    )
 }
 
 /// Reads a string literal as `ty` without its modifiers: a number keeps its own
@@ -153,8 +195,14 @@ fn cannot_cast(from: SqlType, to: SqlType) -> datafusion::common::DataFusionErro
 /// `InvalidTextRepresentation` and its like.
 pub(crate) fn literal(text: &str, ty: SqlType, zone: &Zone) -> Result<ScalarValue> {
     let ty = match ty {
-        SqlType::Char(_) => return Ok(ScalarValue::Utf8View(Some(text.trim_end_matches(' ').to_owned()))),
-        SqlType::Varchar(_) | SqlType::Text => return Ok(ScalarValue::Utf8View(Some(text.to_owned()))),
+        SqlType::Char(_) => {
+            return Ok(ScalarValue::Utf8View(Some(
+                text.trim_end_matches(' ').to_owned(),
+            )));
+        }
+        SqlType::Varchar(_) | SqlType::Text => {
+            return Ok(ScalarValue::Utf8View(Some(text.to_owned())));
+        }
         SqlType::Numeric { .. } => return number::literal(text),
         other => other,
     };
@@ -176,7 +224,12 @@ pub(crate) enum CastClass {
 pub(crate) fn is_number(ty: SqlType) -> bool {
     matches!(
         ty,
-        SqlType::SmallInt | SqlType::Integer | SqlType::BigInt | SqlType::Real | SqlType::Double | SqlType::Numeric { .. }
+        SqlType::SmallInt
+            | SqlType::Integer
+            | SqlType::BigInt
+            | SqlType::Real
+            | SqlType::Double
+            | SqlType::Numeric { .. }
     )
 }
 
@@ -188,8 +241,12 @@ pub(crate) fn class(from: SqlType, to: SqlType) -> CastClass {
         _ if to.is_text() => CastClass::Assignment,
         (Char(_) | Varchar(_) | Text, _) => CastClass::Explicit,
         (Integer, Boolean) | (Boolean, Integer) => CastClass::Explicit,
-        (Date, Timestamp | TimestampTz) | (Timestamp, Date | Time | TimestampTz) => CastClass::Assignment,
-        (TimestampTz, Date | Time | Timestamp) | (Time, Interval) | (Interval, Time) => CastClass::Assignment,
+        (Date, Timestamp | TimestampTz) | (Timestamp, Date | Time | TimestampTz) => {
+            CastClass::Assignment
+        }
+        (TimestampTz, Date | Time | Timestamp) | (Time, Interval) | (Interval, Time) => {
+            CastClass::Assignment
+        }
         _ => CastClass::Missing,
     }
 }
@@ -199,8 +256,11 @@ fn arrow_agrees(from: &DataType, to: SqlType) -> bool {
     use DataType::*;
     match (from, to) {
         (Int8 | UInt8, SqlType::SmallInt | SqlType::Integer | SqlType::BigInt) => true,
-        (Int16 | UInt16, SqlType::Integer | SqlType::BigInt) | (Int32 | UInt32, SqlType::BigInt) => true,
-        (Int16 | Int32 | Int64, SqlType::Double) | (Int16, SqlType::Real) | (Float32, SqlType::Double) => true,
+        (Int16 | UInt16, SqlType::Integer | SqlType::BigInt)
+        | (Int32 | UInt32, SqlType::BigInt) => true,
+        (Int16 | Int32 | Int64, SqlType::Double)
+        | (Int16, SqlType::Real)
+        | (Float32, SqlType::Double) => true,
         (Int16, SqlType::Numeric { precision, scale }) => digits_before(precision, scale) >= 5,
         (Int32, SqlType::Numeric { precision, scale }) => digits_before(precision, scale) >= 10,
         (Int64, SqlType::Numeric { precision, scale }) => digits_before(precision, scale) >= 19,
@@ -209,7 +269,8 @@ fn arrow_agrees(from: &DataType, to: SqlType) -> bool {
         }
         (Boolean, SqlType::Integer) => true,
         (Utf8 | LargeUtf8 | Utf8View, SqlType::Text | SqlType::Varchar(None)) => true,
-        (Timestamp(_, None), SqlType::Timestamp) | (Timestamp(_, Some(_)), SqlType::TimestampTz) => true,
+        (Timestamp(_, None), SqlType::Timestamp)
+        | (Timestamp(_, Some(_)), SqlType::TimestampTz) => true,
         (from, to) => *from == to.arrow() && !to.is_text(),
     }
 }
@@ -225,10 +286,15 @@ fn target_type(from: Option<SqlType>, target: &Field) -> Option<SqlType> {
     let to = SqlType::of_field(target)?;
     if asked != Some(ANY_NUMERIC) {
         // A target that names its type in another way belongs to the catalogue.
-        return asked.is_none_or(|name| name.parse::<SqlType>().is_ok()).then_some(to);
+        return asked
+            .is_none_or(|name| name.parse::<SqlType>().is_ok())
+            .then_some(to);
     }
     Some(match from {
-        Some(SqlType::SmallInt | SqlType::Integer | SqlType::BigInt) => SqlType::Numeric { precision: 19, scale: 0 },
+        Some(SqlType::SmallInt | SqlType::Integer | SqlType::BigInt) => SqlType::Numeric {
+            precision: 19,
+            scale: 0,
+        },
         Some(numeric @ SqlType::Numeric { .. }) => numeric,
         _ => to,
     })
@@ -236,7 +302,10 @@ fn target_type(from: Option<SqlType>, target: &Field) -> Option<SqlType> {
 
 /// Whether the metadata of a cast's target names a catalogue type such as `regclass`.
 pub(crate) fn is_catalogue_type(target: &Field) -> bool {
-    target.metadata().get(SQL_TYPE_KEY).is_some_and(|name| name.parse::<SqlType>().is_err())
+    target
+        .metadata()
+        .get(SQL_TYPE_KEY)
+        .is_some_and(|name| name.parse::<SqlType>().is_err())
 }
 
 /// The expression for a cast of `expr`, a value of `from`, to `target`.
@@ -246,15 +315,23 @@ pub(crate) fn is_catalogue_type(target: &Field) -> bool {
 pub(crate) fn resolve(expr: Expr, from: &Field, target: &FieldRef, zone: &Zone) -> Result<Expr> {
     let from_type = SqlType::of_field(from);
     let (Some(from_type), Some(to)) = (from_type, target_type(from_type, target)) else {
-        return Ok(Expr::Cast(Cast::new_from_field(Box::new(expr), Arc::clone(target))));
+        return Ok(Expr::Cast(Cast::new_from_field(
+            Box::new(expr),
+            Arc::clone(target),
+        )));
     };
     if let Expr::Literal(value, metadata) = &expr {
-        if zone.is_unsettled() && (to == SqlType::TimestampTz || from_type == SqlType::TimestampTz) {
-            return Ok(Expr::Cast(Cast::new_from_field(Box::new(expr), Arc::clone(target))));
+        if zone.is_unsettled() && (to == SqlType::TimestampTz || from_type == SqlType::TimestampTz)
+        {
+            return Ok(Expr::Cast(Cast::new_from_field(
+                Box::new(expr),
+                Arc::clone(target),
+            )));
         }
         let value = fold(value, from_type, to, target, zone)?;
         // Texts of a length look like texts, so the literal says what it is.
-        let named = matches!(to, SqlType::Char(_) | SqlType::Varchar(_)).then(|| to.field("", true).metadata().clone().into());
+        let named = matches!(to, SqlType::Char(_) | SqlType::Varchar(_))
+            .then(|| to.field("", true).metadata().clone().into());
         return Ok(Expr::Literal(value, named.or_else(|| metadata.clone())));
     }
     if !matches!(from.data_type(), DataType::Null) && class(from_type, to) == CastClass::Missing {
@@ -272,13 +349,20 @@ pub(crate) fn resolve(expr: Expr, from: &Field, target: &FieldRef, zone: &Zone) 
 
 /// A literal's value after a cast. Literals are cast when the statement is
 /// planned, as in PostgreSQL, so that a bad one is an error even over no rows.
-fn fold(value: &ScalarValue, from: SqlType, to: SqlType, target: &Field, zone: &Zone) -> Result<ScalarValue> {
+fn fold(
+    value: &ScalarValue,
+    from: SqlType,
+    to: SqlType,
+    target: &Field,
+    zone: &Zone,
+) -> Result<ScalarValue> {
     if value.is_null() {
         return ScalarValue::try_new_null(&to.arrow());
     }
-    if let (ScalarValue::Utf8(Some(text)), Some(ANY_NUMERIC)) =
-        (value, target.metadata().get(SQL_TYPE_KEY).map(String::as_str))
-    {
+    if let (ScalarValue::Utf8(Some(text)), Some(ANY_NUMERIC)) = (
+        value,
+        target.metadata().get(SQL_TYPE_KEY).map(String::as_str),
+    ) {
         return number::literal(text);
     }
     if class(from, to) == CastClass::Missing {
@@ -293,8 +377,17 @@ fn fold(value: &ScalarValue, from: SqlType, to: SqlType, target: &Field, zone: &
 ///
 /// # Errors
 /// `DatatypeMismatch` where a value of `from` may not be stored in the column.
-pub(crate) fn assignment(expr: Expr, from: &Field, to: SqlType, column: &str, zone: &Zone) -> Result<Expr> {
-    let unknown = matches!(expr, Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Null, _));
+pub(crate) fn assignment(
+    expr: Expr,
+    from: &Field,
+    to: SqlType,
+    column: &str,
+    zone: &Zone,
+) -> Result<Expr> {
+    let unknown = matches!(
+        expr,
+        Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Null, _)
+    );
     if from.data_type().is_null() || matches!(&expr, Expr::Literal(value, _) if value.is_null()) {
         return Ok(Expr::Literal(ScalarValue::try_new_null(&to.arrow())?, None));
     }
@@ -304,8 +397,10 @@ pub(crate) fn assignment(expr: Expr, from: &Field, to: SqlType, column: &str, zo
         return crate::semantics::literal_as(expr, to, zone);
     }
     let mismatch = |name: &str| {
-        let message =
-            format!("column \"{column}\" is of type {} but expression is of type {name}", type_name(to));
+        let message = format!(
+            "column \"{column}\" is of type {} but expression is of type {name}",
+            type_name(to)
+        );
         crate::semantics::external(
             aerostat_types::SqlError::new(ErrorKind::DatatypeMismatch, message)
                 .with_hint("You will need to rewrite or cast the expression."),
@@ -317,11 +412,18 @@ pub(crate) fn assignment(expr: Expr, from: &Field, to: SqlType, column: &str, zo
     if !unknown && class(from_type, to) != CastClass::Assignment {
         return Err(mismatch(type_name(from_type)));
     }
-    let waits = zone.is_unsettled() && (to == SqlType::TimestampTz || from_type == SqlType::TimestampTz);
+    let waits =
+        zone.is_unsettled() && (to == SqlType::TimestampTz || from_type == SqlType::TimestampTz);
     if let Expr::Literal(value, _) = &expr
         && !waits
     {
-        let array = convert(&value.to_array()?, from_type, to, Coercion::Assignment, zone)?;
+        let array = convert(
+            &value.to_array()?,
+            from_type,
+            to,
+            Coercion::Assignment,
+            zone,
+        )?;
         return Ok(Expr::Literal(ScalarValue::try_from_array(&array, 0)?, None));
     }
     let unchanged = *from.data_type() == to.arrow() && fits(from_type, to);

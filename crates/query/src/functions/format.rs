@@ -8,7 +8,10 @@ use std::sync::Arc;
 use aerostat_types::text::days_from_civil;
 use aerostat_types::{ErrorKind, SqlType};
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, StringViewBuilder};
-use arrow::datatypes::{DataType, Date32Type, Decimal128Type, Float64Type, IntervalMonthDayNanoType, TimestampMicrosecondType};
+use arrow::datatypes::{
+    DataType, Date32Type, Decimal128Type, Float64Type, IntervalMonthDayNanoType,
+    TimestampMicrosecondType,
+};
 use datafusion::common::Result;
 use datafusion::logical_expr::{ScalarUDF, Volatility};
 
@@ -46,7 +49,9 @@ const TO_CHAR: &[Overload] = &[
         returns: TEXT,
         body: |call| {
             let values = call.args[0].as_primitive::<TimestampMicrosecondType>();
-            written(call, |row, pattern| Ok(time::write(values.value(row), None, pattern)))
+            written(call, |row, pattern| {
+                Ok(time::write(values.value(row), None, pattern))
+            })
         },
     },
     Overload {
@@ -56,7 +61,11 @@ const TO_CHAR: &[Overload] = &[
             let values = call.args[0].as_primitive::<TimestampMicrosecondType>();
             written(call, |row, pattern| {
                 let offset = call.zone.offset_at(values.value(row));
-                Ok(time::write(values.value(row) + i64::from(offset) * 1_000_000, Some(offset), pattern))
+                Ok(time::write(
+                    values.value(row) + i64::from(offset) * 1_000_000,
+                    Some(offset),
+                    pattern,
+                ))
             })
         },
     },
@@ -65,7 +74,9 @@ const TO_CHAR: &[Overload] = &[
         returns: TEXT,
         body: |call| {
             let values = call.args[0].as_primitive::<IntervalMonthDayNanoType>();
-            written(call, |row, pattern| Ok(time::write_interval(values.value(row), pattern)))
+            written(call, |row, pattern| {
+                Ok(time::write_interval(values.value(row), pattern))
+            })
         },
     },
     Overload {
@@ -76,7 +87,9 @@ const TO_CHAR: &[Overload] = &[
                 return Err(raise(ErrorKind::Internal, "a numeric without scale"));
             };
             let values = call.args[0].as_primitive::<Decimal128Type>();
-            written(call, |row, pattern| number::write(values.value(row), scale, pattern))
+            written(call, |row, pattern| {
+                number::write(values.value(row), scale, pattern)
+            })
         },
     },
     Overload {
@@ -84,17 +97,22 @@ const TO_CHAR: &[Overload] = &[
         returns: TEXT,
         body: |call| {
             let values = call.args[0].as_primitive::<Float64Type>();
-            written(call, |row, pattern| number::write_double(values.value(row), pattern))
+            written(call, |row, pattern| {
+                number::write_double(values.value(row), pattern)
+            })
         },
     },
 ];
 
 fn read<'a>(call: &'a Call) -> impl Iterator<Item = Result<Option<time::Read>>> + 'a {
     let (texts, patterns) = (call.args[0].as_string_view(), call.args[1].as_string_view());
-    texts.iter().zip(patterns.iter()).map(|(text, pattern)| match text.zip(pattern) {
-        Some((text, pattern)) => time::read(text, pattern).map(Some),
-        None => Ok(None),
-    })
+    texts
+        .iter()
+        .zip(patterns.iter())
+        .map(|(text, pattern)| match text.zip(pattern) {
+            Some((text, pattern)) => time::read(text, pattern).map(Some),
+            None => Ok(None),
+        })
 }
 
 const TO_DATE: &[Overload] = &[Overload {
@@ -102,7 +120,9 @@ const TO_DATE: &[Overload] = &[Overload {
     returns: Returns::Type(SqlType::Date),
     body: |call| {
         let dates = read(call).map(|read| Ok(read?.map(|read| read.days as i32)));
-        Ok(Arc::new(dates.collect::<Result<PrimitiveArray<Date32Type>>>()?))
+        Ok(Arc::new(
+            dates.collect::<Result<PrimitiveArray<Date32Type>>>()?,
+        ))
     },
 }];
 
@@ -112,10 +132,18 @@ pub(super) fn to_timestamp(call: &Call) -> Result<ArrayRef> {
     let instants = read(call).map(|read| {
         Ok(read?.map(|read| {
             let local = read.days * DAY_MICROS + read.micros;
-            local - i64::from(read.offset_seconds.unwrap_or_else(|| zone.offset_at_local(local))) * 1_000_000
+            local
+                - i64::from(
+                    read.offset_seconds
+                        .unwrap_or_else(|| zone.offset_at_local(local)),
+                ) * 1_000_000
         }))
     });
-    Ok(Arc::new(instants.collect::<Result<PrimitiveArray<TimestampMicrosecondType>>>()?.with_timezone("UTC")))
+    Ok(Arc::new(
+        instants
+            .collect::<Result<PrimitiveArray<TimestampMicrosecondType>>>()?
+            .with_timezone("UTC"),
+    ))
 }
 
 const TO_NUMBER: &[Overload] = &[Overload {
@@ -123,13 +151,21 @@ const TO_NUMBER: &[Overload] = &[Overload {
     returns: Returns::Type(NUMERIC),
     body: |call| {
         let (texts, patterns) = (call.args[0].as_string_view(), call.args[1].as_string_view());
-        let numbers = texts.iter().zip(patterns.iter()).map(|(text, pattern)| match text.zip(pattern) {
-            Some((text, pattern)) => number::read(text, pattern).map(Some),
-            None => Ok(None),
-        });
+        let numbers =
+            texts
+                .iter()
+                .zip(patterns.iter())
+                .map(|(text, pattern)| match text.zip(pattern) {
+                    Some((text, pattern)) => number::read(text, pattern).map(Some),
+                    None => Ok(None),
+                });
         let numbers = numbers.collect::<Result<PrimitiveArray<Decimal128Type>>>()?;
-        let SqlType::Numeric { precision, scale } = NUMERIC else { return Ok(Arc::new(numbers)) };
-        Ok(Arc::new(numbers.with_precision_and_scale(precision, scale)?))
+        let SqlType::Numeric { precision, scale } = NUMERIC else {
+            return Ok(Arc::new(numbers));
+        };
+        Ok(Arc::new(
+            numbers.with_precision_and_scale(precision, scale)?,
+        ))
     },
 }];
 
@@ -138,7 +174,11 @@ fn checked_days(year: i64, month: u32, day: u32) -> Option<i64> {
     if !(1..=12).contains(&month) || day == 0 {
         return None;
     }
-    let next = if month == 12 { days_from_civil(year + 1, 1, 1) } else { days_from_civil(year, month + 1, 1) };
+    let next = if month == 12 {
+        days_from_civil(year + 1, 1, 1)
+    } else {
+        days_from_civil(year, month + 1, 1)
+    };
     let days = days_from_civil(year, month, day);
     (days < next).then_some(days)
 }

@@ -19,11 +19,16 @@ use crate::semantics::raise;
 const INTEGERS: [SqlType; 3] = [SqlType::SmallInt, SqlType::Integer, SqlType::BigInt];
 
 static POWER: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
-    function("power", &["pow"], Volatility::Immutable, &[Overload {
-        parameters: &[SqlType::Double, SqlType::Double],
-        returns: Returns::Type(SqlType::Double),
-        body: |call| doubles2(call, power_of),
-    }])
+    function(
+        "power",
+        &["pow"],
+        Volatility::Immutable,
+        &[Overload {
+            parameters: &[SqlType::Double, SqlType::Double],
+            returns: Returns::Type(SqlType::Double),
+            body: |call| doubles2(call, power_of),
+        }],
+    )
 });
 
 /// `power`, also the operator `^`.
@@ -33,7 +38,9 @@ pub(crate) fn power() -> Arc<ScalarUDF> {
 
 /// The functions of this module.
 pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
-    let immutable = |name, aliases: &[&str], overloads| function(name, aliases, Volatility::Immutable, overloads);
+    let immutable = |name, aliases: &[&str], overloads| {
+        function(name, aliases, Volatility::Immutable, overloads)
+    };
     vec![
         power(),
         immutable("sqrt", &[], SQRT),
@@ -54,23 +61,39 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
 }
 
 fn overflow() -> DataFusionError {
-    raise(ErrorKind::NumericValueOutOfRange, "value out of range: overflow")
+    raise(
+        ErrorKind::NumericValueOutOfRange,
+        "value out of range: overflow",
+    )
 }
 
 fn doubles(call: &Call, f: impl Fn(f64) -> Result<f64>) -> Result<ArrayRef> {
     let values = call.args[0].as_primitive::<Float64Type>();
-    Ok(Arc::new(values.try_unary::<_, Float64Type, DataFusionError>(f)?))
+    Ok(Arc::new(
+        values.try_unary::<_, Float64Type, DataFusionError>(f)?,
+    ))
 }
 
 fn doubles2(call: &Call, f: impl Fn(f64, f64) -> Result<f64>) -> Result<ArrayRef> {
-    let (a, b) = (call.args[0].as_primitive::<Float64Type>(), call.args[1].as_primitive::<Float64Type>());
-    let pairs = a.iter().zip(b.iter()).map(|(a, b)| a.zip(b).map(|(a, b)| f(a, b)).transpose());
-    Ok(Arc::new(pairs.collect::<Result<PrimitiveArray<Float64Type>>>()?))
+    let (a, b) = (
+        call.args[0].as_primitive::<Float64Type>(),
+        call.args[1].as_primitive::<Float64Type>(),
+    );
+    let pairs = a
+        .iter()
+        .zip(b.iter())
+        .map(|(a, b)| a.zip(b).map(|(a, b)| f(a, b)).transpose());
+    Ok(Arc::new(
+        pairs.collect::<Result<PrimitiveArray<Float64Type>>>()?,
+    ))
 }
 
 fn power_of(base: f64, exponent: f64) -> Result<f64> {
     if base == 0.0 && exponent < 0.0 {
-        return Err(raise(ErrorKind::InvalidParameterValue, "zero raised to a negative power is undefined"));
+        return Err(raise(
+            ErrorKind::InvalidParameterValue,
+            "zero raised to a negative power is undefined",
+        ));
     }
     if base < 0.0 && exponent.fract() != 0.0 {
         let message = "a negative number raised to a non-integer power yields a complex result";
@@ -85,10 +108,16 @@ fn power_of(base: f64, exponent: f64) -> Result<f64> {
 
 fn logarithm(value: f64, f: impl Fn(f64) -> f64) -> Result<f64> {
     if value == 0.0 {
-        return Err(raise(ErrorKind::InvalidParameterValue, "cannot take logarithm of zero"));
+        return Err(raise(
+            ErrorKind::InvalidParameterValue,
+            "cannot take logarithm of zero",
+        ));
     }
     if value < 0.0 {
-        return Err(raise(ErrorKind::InvalidParameterValue, "cannot take logarithm of a negative number"));
+        return Err(raise(
+            ErrorKind::InvalidParameterValue,
+            "cannot take logarithm of a negative number",
+        ));
     }
     Ok(f(value))
 }
@@ -100,16 +129,20 @@ const SQRT: &[Overload] = &[Overload {
     returns: DOUBLE,
     body: |call| {
         doubles(call, |value| match value {
-            v if v < 0.0 => {
-                Err(raise(ErrorKind::InvalidParameterValue, "cannot take square root of a negative number"))
-            }
+            v if v < 0.0 => Err(raise(
+                ErrorKind::InvalidParameterValue,
+                "cannot take square root of a negative number",
+            )),
             v => Ok(v.sqrt()),
         })
     },
 }];
 
-const CBRT: &[Overload] =
-    &[Overload { parameters: &[SqlType::Double], returns: DOUBLE, body: |call| doubles(call, |v| Ok(v.cbrt())) }];
+const CBRT: &[Overload] = &[Overload {
+    parameters: &[SqlType::Double],
+    returns: DOUBLE,
+    body: |call| doubles(call, |v| Ok(v.cbrt())),
+}];
 
 const EXP: &[Overload] = &[Overload {
     parameters: &[SqlType::Double],
@@ -129,11 +162,19 @@ const LN: &[Overload] = &[Overload {
 }];
 
 const LOG: &[Overload] = &[
-    Overload { parameters: &[SqlType::Double], returns: DOUBLE, body: |call| doubles(call, |v| logarithm(v, f64::log10)) },
+    Overload {
+        parameters: &[SqlType::Double],
+        returns: DOUBLE,
+        body: |call| doubles(call, |v| logarithm(v, f64::log10)),
+    },
     Overload {
         parameters: &[SqlType::Double, SqlType::Double],
         returns: DOUBLE,
-        body: |call| doubles2(call, |base, v| Ok(logarithm(v, f64::ln)? / logarithm(base, f64::ln)?)),
+        body: |call| {
+            doubles2(call, |base, v| {
+                Ok(logarithm(v, f64::ln)? / logarithm(base, f64::ln)?)
+            })
+        },
     },
 ];
 
@@ -147,23 +188,54 @@ fn integer_abs(call: &Call) -> Result<ArrayRef> {
 
 /// A numeric column with each value changed and another scale.
 fn numerics(call: &Call, f: impl Fn(i128, i8) -> Option<i128>) -> Result<ArrayRef> {
-    let DataType::Decimal128(_, from) = *call.args[0].data_type() else { return Err(overflow()) };
-    let DataType::Decimal128(precision, scale) = *call.returns else { return Err(overflow()) };
+    let DataType::Decimal128(_, from) = *call.args[0].data_type() else {
+        return Err(overflow());
+    };
+    let DataType::Decimal128(precision, scale) = *call.returns else {
+        return Err(overflow());
+    };
     let values = call.args[0].as_primitive::<Decimal128Type>();
     let changed: PrimitiveArray<Decimal128Type> = values.try_unary(|value| {
         f(value, from)
             .filter(|result| result.unsigned_abs() < POWERS_OF_TEN[38].unsigned_abs())
-            .ok_or_else(|| raise(ErrorKind::NumericValueOutOfRange, "value overflows numeric format"))
+            .ok_or_else(|| {
+                raise(
+                    ErrorKind::NumericValueOutOfRange,
+                    "value overflows numeric format",
+                )
+            })
     })?;
-    Ok(Arc::new(changed.with_precision_and_scale(precision, scale)?))
+    Ok(Arc::new(
+        changed.with_precision_and_scale(precision, scale)?,
+    ))
 }
 
 const ABS: &[Overload] = &[
-    Overload { parameters: &[INTEGERS[0]], returns: Returns::Computed(same), body: integer_abs },
-    Overload { parameters: &[INTEGERS[1]], returns: Returns::Computed(same), body: integer_abs },
-    Overload { parameters: &[INTEGERS[2]], returns: Returns::Computed(same), body: integer_abs },
-    Overload { parameters: &[NUMERIC], returns: Returns::Computed(same), body: |call| numerics(call, |v, _| Some(v.abs())) },
-    Overload { parameters: &[SqlType::Double], returns: DOUBLE, body: |call| doubles(call, |v| Ok(v.abs())) },
+    Overload {
+        parameters: &[INTEGERS[0]],
+        returns: Returns::Computed(same),
+        body: integer_abs,
+    },
+    Overload {
+        parameters: &[INTEGERS[1]],
+        returns: Returns::Computed(same),
+        body: integer_abs,
+    },
+    Overload {
+        parameters: &[INTEGERS[2]],
+        returns: Returns::Computed(same),
+        body: integer_abs,
+    },
+    Overload {
+        parameters: &[NUMERIC],
+        returns: Returns::Computed(same),
+        body: |call| numerics(call, |v, _| Some(v.abs())),
+    },
+    Overload {
+        parameters: &[SqlType::Double],
+        returns: DOUBLE,
+        body: |call| doubles(call, |v| Ok(v.abs())),
+    },
 ];
 
 const SIGN: &[Overload] = &[
@@ -189,7 +261,9 @@ fn whole(args: &[DataType], _: &[Option<&ScalarValue>]) -> DataType {
 
 /// The scale that a constant asks for, else the argument's own.
 fn to_digits(args: &[DataType], constants: &[Option<&ScalarValue>]) -> DataType {
-    let DataType::Decimal128(p, s) = args[0] else { return DataType::Decimal128(38, 0) };
+    let DataType::Decimal128(p, s) = args[0] else {
+        return DataType::Decimal128(38, 0);
+    };
     let asked = match constants.get(1) {
         Some(Some(ScalarValue::Int32(Some(digits)))) => (*digits).clamp(0, i32::from(s)) as i8,
         Some(Some(ScalarValue::Int64(Some(digits)))) => (*digits).clamp(0, i64::from(s)) as i8,
@@ -200,20 +274,32 @@ fn to_digits(args: &[DataType], constants: &[Option<&ScalarValue>]) -> DataType 
 
 /// Moves numerics to the digits that the second argument names, by `f(value, scale, digits)`.
 fn by_digits(call: &Call, f: impl Fn(i128, i8, i8) -> Option<i128>) -> Result<ArrayRef> {
-    let DataType::Decimal128(_, from) = *call.args[0].data_type() else { return Err(overflow()) };
-    let DataType::Decimal128(precision, scale) = *call.returns else { return Err(overflow()) };
+    let DataType::Decimal128(_, from) = *call.args[0].data_type() else {
+        return Err(overflow());
+    };
+    let DataType::Decimal128(precision, scale) = *call.returns else {
+        return Err(overflow());
+    };
     let values = call.args[0].as_primitive::<Decimal128Type>();
     let digits = call.args[1].as_primitive::<Int32Type>();
-    let moved = values.iter().zip(digits.iter()).map(|(value, digits)| match value.zip(digits) {
-        None => Ok(None),
-        Some((value, digits)) => {
-            let digits = digits.clamp(-38, i32::from(from)) as i8;
-            f(value, from, digits)
-                .and_then(|rounded| rescale(rounded, digits, 38, scale))
-                .map(Some)
-                .ok_or_else(|| raise(ErrorKind::NumericValueOutOfRange, "value overflows numeric format"))
-        }
-    });
+    let moved = values
+        .iter()
+        .zip(digits.iter())
+        .map(|(value, digits)| match value.zip(digits) {
+            None => Ok(None),
+            Some((value, digits)) => {
+                let digits = digits.clamp(-38, i32::from(from)) as i8;
+                f(value, from, digits)
+                    .and_then(|rounded| rescale(rounded, digits, 38, scale))
+                    .map(Some)
+                    .ok_or_else(|| {
+                        raise(
+                            ErrorKind::NumericValueOutOfRange,
+                            "value overflows numeric format",
+                        )
+                    })
+            }
+        });
     let moved = moved.collect::<Result<PrimitiveArray<Decimal128Type>>>()?;
     Ok(Arc::new(moved.with_precision_and_scale(precision, scale)?))
 }
@@ -226,7 +312,11 @@ fn cut(value: i128, from: i8, digits: i8) -> Option<i128> {
 }
 
 const ROUND: &[Overload] = &[
-    Overload { parameters: &[SqlType::Double], returns: DOUBLE, body: |call| doubles(call, |v| Ok(v.round_ties_even())) },
+    Overload {
+        parameters: &[SqlType::Double],
+        returns: DOUBLE,
+        body: |call| doubles(call, |v| Ok(v.round_ties_even())),
+    },
     Overload {
         parameters: &[NUMERIC],
         returns: Returns::Computed(whole),
@@ -240,7 +330,11 @@ const ROUND: &[Overload] = &[
 ];
 
 const TRUNC: &[Overload] = &[
-    Overload { parameters: &[SqlType::Double], returns: DOUBLE, body: |call| doubles(call, |v| Ok(v.trunc())) },
+    Overload {
+        parameters: &[SqlType::Double],
+        returns: DOUBLE,
+        body: |call| doubles(call, |v| Ok(v.trunc())),
+    },
     Overload {
         parameters: &[NUMERIC],
         returns: Returns::Computed(whole),
@@ -254,26 +348,45 @@ const TRUNC: &[Overload] = &[
 ];
 
 const CEIL: &[Overload] = &[
-    Overload { parameters: &[SqlType::Double], returns: DOUBLE, body: |call| doubles(call, |v| Ok(v.ceil())) },
+    Overload {
+        parameters: &[SqlType::Double],
+        returns: DOUBLE,
+        body: |call| doubles(call, |v| Ok(v.ceil())),
+    },
     Overload {
         parameters: &[NUMERIC],
         returns: Returns::Computed(whole),
-        body: |call| numerics(call, |v, scale| Some(-(-v).div_euclid(*POWERS_OF_TEN.get(scale as usize)?))),
+        body: |call| {
+            numerics(call, |v, scale| {
+                Some(-(-v).div_euclid(*POWERS_OF_TEN.get(scale as usize)?))
+            })
+        },
     },
 ];
 
 const FLOOR: &[Overload] = &[
-    Overload { parameters: &[SqlType::Double], returns: DOUBLE, body: |call| doubles(call, |v| Ok(v.floor())) },
+    Overload {
+        parameters: &[SqlType::Double],
+        returns: DOUBLE,
+        body: |call| doubles(call, |v| Ok(v.floor())),
+    },
     Overload {
         parameters: &[NUMERIC],
         returns: Returns::Computed(whole),
-        body: |call| numerics(call, |v, scale| Some(v.div_euclid(*POWERS_OF_TEN.get(scale as usize)?))),
+        body: |call| {
+            numerics(call, |v, scale| {
+                Some(v.div_euclid(*POWERS_OF_TEN.get(scale as usize)?))
+            })
+        },
     },
 ];
 
 /// Evaluates an operator of [`arithmetic`] over the two arguments.
 fn operator(call: &Call, op: Operator) -> Result<ArrayRef> {
-    let (left, right) = (ColumnarValue::Array(Arc::clone(&call.args[0])), ColumnarValue::Array(Arc::clone(&call.args[1])));
+    let (left, right) = (
+        ColumnarValue::Array(Arc::clone(&call.args[0])),
+        ColumnarValue::Array(Arc::clone(&call.args[1])),
+    );
     arithmetic::evaluate(op, left, right, call.rows)?.to_array(call.rows)
 }
 
@@ -286,20 +399,50 @@ where
     T: ArrowPrimitiveType,
     T::Native: std::ops::Not<Output = T::Native>,
 {
-    Ok(Arc::new(call.args[0].as_primitive::<T>().unary::<_, T>(|v| !v)))
+    Ok(Arc::new(
+        call.args[0].as_primitive::<T>().unary::<_, T>(|v| !v),
+    ))
 }
 
 const BITWISE_NOT: &[Overload] = &[
-    Overload { parameters: &[INTEGERS[0]], returns: Returns::Computed(same), body: bits::<Int16Type> },
-    Overload { parameters: &[INTEGERS[1]], returns: Returns::Computed(same), body: bits::<Int32Type> },
-    Overload { parameters: &[INTEGERS[2]], returns: Returns::Computed(same), body: bits::<Int64Type> },
+    Overload {
+        parameters: &[INTEGERS[0]],
+        returns: Returns::Computed(same),
+        body: bits::<Int16Type>,
+    },
+    Overload {
+        parameters: &[INTEGERS[1]],
+        returns: Returns::Computed(same),
+        body: bits::<Int32Type>,
+    },
+    Overload {
+        parameters: &[INTEGERS[2]],
+        returns: Returns::Computed(same),
+        body: bits::<Int64Type>,
+    },
 ];
 
 const MOD: &[Overload] = &[
-    Overload { parameters: &[INTEGERS[0], INTEGERS[0]], returns: Returns::Computed(same), body: |call| operator(call, Operator::Modulo) },
-    Overload { parameters: &[INTEGERS[1], INTEGERS[1]], returns: Returns::Computed(same), body: |call| operator(call, Operator::Modulo) },
-    Overload { parameters: &[INTEGERS[2], INTEGERS[2]], returns: Returns::Computed(same), body: |call| operator(call, Operator::Modulo) },
-    Overload { parameters: &[NUMERIC, NUMERIC], returns: Returns::Computed(remainder_type), body: |call| operator(call, Operator::Modulo) },
+    Overload {
+        parameters: &[INTEGERS[0], INTEGERS[0]],
+        returns: Returns::Computed(same),
+        body: |call| operator(call, Operator::Modulo),
+    },
+    Overload {
+        parameters: &[INTEGERS[1], INTEGERS[1]],
+        returns: Returns::Computed(same),
+        body: |call| operator(call, Operator::Modulo),
+    },
+    Overload {
+        parameters: &[INTEGERS[2], INTEGERS[2]],
+        returns: Returns::Computed(same),
+        body: |call| operator(call, Operator::Modulo),
+    },
+    Overload {
+        parameters: &[NUMERIC, NUMERIC],
+        returns: Returns::Computed(remainder_type),
+        body: |call| operator(call, Operator::Modulo),
+    },
 ];
 
 const DIV: &[Overload] = &[Overload {
@@ -309,11 +452,21 @@ const DIV: &[Overload] = &[Overload {
         // (a - a % b) / b has no digits after the point.
         let remainder = operator(call, Operator::Modulo)?;
         let dividend = ColumnarValue::Array(Arc::clone(&call.args[0]));
-        let whole = arithmetic::evaluate(Operator::Minus, dividend, ColumnarValue::Array(remainder), call.rows)?;
+        let whole = arithmetic::evaluate(
+            Operator::Minus,
+            dividend,
+            ColumnarValue::Array(remainder),
+            call.rows,
+        )?;
         let divisor = ColumnarValue::Array(Arc::clone(&call.args[1]));
-        let quotient = arithmetic::evaluate(Operator::Divide, whole, divisor, call.rows)?.to_array(call.rows)?;
-        let cut_quotient = Call { args: &[quotient], returns: call.returns, zone: call.zone, rows: call.rows };
+        let quotient = arithmetic::evaluate(Operator::Divide, whole, divisor, call.rows)?
+            .to_array(call.rows)?;
+        let cut_quotient = Call {
+            args: &[quotient],
+            returns: call.returns,
+            zone: call.zone,
+            rows: call.rows,
+        };
         numerics(&cut_quotient, |v, scale| cut(v, scale, 0))
     },
 }];
-

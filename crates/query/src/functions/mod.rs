@@ -15,8 +15,7 @@ mod overload;
 mod series;
 pub(crate) mod strings;
 pub(crate) mod temporal;
-#[cfg(test)]
-mod tests;
+mod window;
 
 use std::sync::Arc;
 
@@ -31,8 +30,11 @@ use datafusion::logical_expr::{AggregateUDF, Expr};
 use cast::Zone;
 
 /// Registers every function of this module, over DataFusion's of the same name.
-pub fn register(state: &mut SessionState) {
-    state.register_udtf(series::NAME, Arc::new(series::Series(GenerateSeriesFunc {})));
+pub(crate) fn register(state: &mut SessionState) {
+    state.register_udtf(
+        series::NAME,
+        Arc::new(series::Series(GenerateSeriesFunc {})),
+    );
     if let Err(error) = register_all(state) {
         // A session's own registry takes every function.
         tracing::error!(%error, "a function could not be registered");
@@ -43,14 +45,31 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for function in arithmetic::all().into_iter().chain(temporal::all()) {
         registry.register_udf(function)?;
     }
-    for function in math::all().into_iter().chain(strings::all()).chain(datetime::all()).chain(format::all()) {
+    for function in math::all()
+        .into_iter()
+        .chain(strings::all())
+        .chain(datetime::all())
+        .chain(format::all())
+    {
         registry.register_udf(function)?;
     }
     registry.register_udaf(aggregate::sum())?;
     registry.register_udaf(aggregate::avg())?;
-    for (alias, name) in [("every", "bool_and"), ("variance", "var_samp"), ("var_samp", "var"), ("stddev_samp", "stddev")] {
+    for (alias, name) in [
+        ("every", "bool_and"),
+        ("variance", "var_samp"),
+        ("var_samp", "var"),
+        ("stddev_samp", "stddev"),
+    ] {
         if let Ok(function) = registry.udaf(name) {
-            registry.register_udaf(Arc::new(AggregateUDF::clone(&function).with_aliases([alias])))?;
+            registry.register_udaf(Arc::new(
+                AggregateUDF::clone(&function).with_aliases([alias]),
+            ))?;
+        }
+    }
+    for (name, result) in window::COUNTING {
+        if let Ok(function) = registry.udwf(name) {
+            registry.register_udwf(window::Counting::function(function, result))?;
         }
     }
     Ok(())
@@ -65,6 +84,6 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
 ///
 /// # Errors
 /// `DatatypeMismatch` where the type may not be stored, and errors of literal values.
-pub fn assign(expr: Expr, from: &Field, to: SqlType, column: &str) -> Result<Expr> {
+pub(crate) fn assign(expr: Expr, from: &Field, to: SqlType, column: &str) -> Result<Expr> {
     cast::assignment(expr, from, to, column, &Zone::UNSETTLED)
 }

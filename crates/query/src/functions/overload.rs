@@ -11,7 +11,8 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{
-    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
 
 use super::cast::Zone;
@@ -85,7 +86,9 @@ pub(super) fn function(
     overloads: &'static [Overload],
 ) -> Arc<ScalarUDF> {
     let aliases = aliases.iter().map(|alias| (*alias).to_owned()).collect();
-    let takes_none = overloads.iter().any(|overload| overload.parameters.is_empty());
+    let takes_none = overloads
+        .iter()
+        .any(|overload| overload.parameters.is_empty());
     let signature = if takes_none && overloads.len() == 1 {
         Signature::nullary(volatility)
     } else if takes_none {
@@ -99,7 +102,12 @@ pub(super) fn function(
     } else {
         Signature::user_defined(volatility)
     };
-    Arc::new(ScalarUDF::new_from_impl(Function { name, aliases, overloads, signature }))
+    Arc::new(ScalarUDF::new_from_impl(Function {
+        name,
+        aliases,
+        overloads,
+        signature,
+    }))
 }
 
 /// The type an argument gets for a parameter, and what the conversion costs;
@@ -107,9 +115,10 @@ pub(super) fn function(
 fn accept(argument: &DataType, parameter: SqlType) -> Option<(DataType, u32)> {
     let target = match (argument, parameter) {
         (DataType::Decimal128(..), SqlType::Numeric { .. }) => argument.clone(),
-        (DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64, SqlType::Numeric { .. }) => {
-            DataType::Decimal128(19, 0)
-        }
+        (
+            DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64,
+            SqlType::Numeric { .. },
+        ) => DataType::Decimal128(19, 0),
         _ => parameter.arrow(),
     };
     let cost = match (argument, SqlType::of_arrow(argument)?) {
@@ -154,21 +163,37 @@ fn widening(from: SqlType, to: SqlType) -> Option<u32> {
 impl Function {
     fn pick(&self, args: &[DataType]) -> Result<(&'static Overload, Vec<DataType>)> {
         let mut best: Option<(u32, &'static Overload, Vec<DataType>)> = None;
-        for overload in self.overloads.iter().filter(|overload| overload.parameters.len() == args.len()) {
-            let accepted: Option<Vec<_>> =
-                args.iter().zip(overload.parameters).map(|(arg, parameter)| accept(arg, *parameter)).collect();
+        for overload in self
+            .overloads
+            .iter()
+            .filter(|overload| overload.parameters.len() == args.len())
+        {
+            let accepted: Option<Vec<_>> = args
+                .iter()
+                .zip(overload.parameters)
+                .map(|(arg, parameter)| accept(arg, *parameter))
+                .collect();
             let Some(accepted) = accepted else { continue };
             let cost = accepted.iter().map(|(_, cost)| cost).sum();
             if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-                best = Some((cost, overload, accepted.into_iter().map(|(ty, _)| ty).collect()));
+                best = Some((
+                    cost,
+                    overload,
+                    accepted.into_iter().map(|(ty, _)| ty).collect(),
+                ));
             }
         }
-        best.map(|(_, overload, types)| (overload, types)).ok_or_else(|| self.missing(args))
+        best.map(|(_, overload, types)| (overload, types))
+            .ok_or_else(|| self.missing(args))
     }
 
     fn missing(&self, args: &[DataType]) -> DataFusionError {
         let names: Vec<String> = args.iter().map(name_of_arrow).collect();
-        let message = format!("function {}({}) does not exist", self.name, names.join(", "));
+        let message = format!(
+            "function {}({}) does not exist",
+            self.name,
+            names.join(", ")
+        );
         external(SqlError::new(ErrorKind::UndefinedFunction, message).with_hint(
             "No function matches the given name and argument types. You might need to add explicit type casts.",
         ))
@@ -190,7 +215,9 @@ impl ScalarUDFImpl for Function {
 
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         // An error here would lose its kind on the way; the return type raises it again.
-        Ok(self.pick(arg_types).map_or_else(|_| arg_types.to_vec(), |(_, types)| types))
+        Ok(self
+            .pick(arg_types)
+            .map_or_else(|_| arg_types.to_vec(), |(_, types)| types))
     }
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
@@ -202,7 +229,11 @@ impl ScalarUDFImpl for Function {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        let types: Vec<DataType> = args
+            .arg_fields
+            .iter()
+            .map(|field| field.data_type().clone())
+            .collect();
         let (overload, types) = self.pick(&types)?;
         let data_type = match overload.returns {
             Returns::Type(ty) => ty.arrow(),
@@ -216,14 +247,28 @@ impl ScalarUDFImpl for Function {
         let (overload, _) = self.pick(&types)?;
         let zone = Zone::of(&args.config_options);
         // A volatile function gives each row its own value.
-        let all_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)))
+        let all_constant = args
+            .args
+            .iter()
+            .all(|arg| matches!(arg, ColumnarValue::Scalar(_)))
             && self.signature.volatility != Volatility::Volatile;
         let rows = if all_constant { 1 } else { args.number_rows };
-        let arrays = args.args.iter().map(|arg| arg.to_array(rows)).collect::<Result<Vec<_>>>()?;
-        let call = Call { args: &arrays, returns: args.return_field.data_type(), zone, rows };
+        let arrays = args
+            .args
+            .iter()
+            .map(|arg| arg.to_array(rows))
+            .collect::<Result<Vec<_>>>()?;
+        let call = Call {
+            args: &arrays,
+            returns: args.return_field.data_type(),
+            zone,
+            rows,
+        };
         let result = (overload.body)(&call)?;
         if all_constant {
-            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?));
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
+                &result, 0,
+            )?));
         }
         Ok(ColumnarValue::Array(result))
     }

@@ -22,13 +22,25 @@ pub(super) struct Series(pub(super) GenerateSeriesFunc);
 
 impl TableFunctionImpl for Series {
     fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
-        let values = args.exprs().iter().map(constant).collect::<Result<Vec<_>>>()?;
+        let values = args
+            .exprs()
+            .iter()
+            .map(constant)
+            .collect::<Result<Vec<_>>>()?;
         if !(2..=3).contains(&values.len()) {
-            return Err(raise(ErrorKind::UndefinedFunction, "function generate_series takes two or three arguments"));
+            return Err(raise(
+                ErrorKind::UndefinedFunction,
+                "function generate_series takes two or three arguments",
+            ));
         }
         let result = result_type(&values)?;
-        let inner: Vec<Expr> = values.iter().map(|value| widened(value).map(|v| Expr::Literal(v, None))).collect::<Result<_>>()?;
-        let provider = self.0.call_with_args(TableFunctionArgs::new(&inner, args.session()))?;
+        let inner: Vec<Expr> = values
+            .iter()
+            .map(|value| widened(value).map(|v| Expr::Literal(v, None)))
+            .collect::<Result<_>>()?;
+        let provider = self
+            .0
+            .call_with_args(TableFunctionArgs::new(&inner, args.session()))?;
         let column = provider.schema().field(0).name().clone();
         let plan = LogicalPlanBuilder::scan(NAME, provider_as_source(provider), None)?
             .project([cast(col(column), result).alias(NAME)])?
@@ -41,14 +53,22 @@ fn constant(expr: &Expr) -> Result<ScalarValue> {
     match expr {
         Expr::Literal(value, _) => Ok(value.clone()),
         Expr::Cast(cast) => constant(&cast.expr)?.cast_to(cast.field.data_type()),
-        _ => Err(raise(ErrorKind::FeatureNotSupported, "generate_series with arguments that are no constants is not supported")),
+        _ => Err(raise(
+            ErrorKind::FeatureNotSupported,
+            "generate_series with arguments that are no constants is not supported",
+        )),
     }
 }
 
 fn result_type(values: &[ScalarValue]) -> Result<DataType> {
-    let is_zero = |value: &ScalarValue| !value.is_null() && ScalarValue::new_zero(&value.data_type()).is_ok_and(|z| z == *value);
+    let is_zero = |value: &ScalarValue| {
+        !value.is_null() && ScalarValue::new_zero(&value.data_type()).is_ok_and(|z| z == *value)
+    };
     if values.get(2).is_some_and(is_zero) {
-        return Err(raise(ErrorKind::InvalidParameterValue, "step size cannot equal zero"));
+        return Err(raise(
+            ErrorKind::InvalidParameterValue,
+            "step size cannot equal zero",
+        ));
     }
     let mut types = values.iter().map(ScalarValue::data_type);
     Ok(match types.next() {
@@ -56,11 +76,18 @@ fn result_type(values: &[ScalarValue]) -> Result<DataType> {
         Some(DataType::Date32) => DataType::Timestamp(TimeUnit::Microsecond, None),
         Some(DataType::Int64) => DataType::Int64,
         Some(DataType::Int16 | DataType::Int32 | DataType::Null) => {
-            if types.any(|ty| ty == DataType::Int64) { DataType::Int64 } else { DataType::Int32 }
+            if types.any(|ty| ty == DataType::Int64) {
+                DataType::Int64
+            } else {
+                DataType::Int32
+            }
         }
         Some(other) => {
             let name = crate::semantics::name_of_arrow(&other);
-            return Err(raise(ErrorKind::UndefinedFunction, format!("function generate_series({name}, ...) does not exist")));
+            return Err(raise(
+                ErrorKind::UndefinedFunction,
+                format!("function generate_series({name}, ...) does not exist"),
+            ));
         }
         None => DataType::Int32,
     })
@@ -69,7 +96,9 @@ fn result_type(values: &[ScalarValue]) -> Result<DataType> {
 /// A bound or step as DataFusion's function takes it.
 fn widened(value: &ScalarValue) -> Result<ScalarValue> {
     let nanos = |micros: i64| {
-        micros.checked_mul(1000).ok_or_else(|| raise(ErrorKind::DatetimeFieldOverflow, "timestamp out of range"))
+        micros
+            .checked_mul(1000)
+            .ok_or_else(|| raise(ErrorKind::DatetimeFieldOverflow, "timestamp out of range"))
     };
     Ok(match value {
         ScalarValue::Int16(v) => ScalarValue::Int64(v.map(i64::from)),

@@ -7,7 +7,8 @@ use arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder};
 use arrow::datatypes::{DataType, Int32Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    Volatility,
 };
 
 use super::cast::{Coercion, Zone, convert};
@@ -23,16 +24,27 @@ pub(crate) fn substring_function() -> Arc<ScalarUDF> {
 
 /// The functions of this module.
 pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
-    let immutable = |name, aliases: &[&str], overloads| function(name, aliases, Volatility::Immutable, overloads);
+    let immutable = |name, aliases: &[&str], overloads| {
+        function(name, aliases, Volatility::Immutable, overloads)
+    };
     vec![
         substring_function(),
         immutable("split_part", &[], SPLIT_PART),
         immutable("quote_ident", &[], QUOTE_IDENT),
         immutable("quote_literal", &[], QUOTE_LITERAL),
         immutable("quote_nullable", &[], QUOTE_NULLABLE),
-        Arc::new(ScalarUDF::new_from_impl(Variadic::new("concat", Kind::Concat))),
-        Arc::new(ScalarUDF::new_from_impl(Variadic::new("concat_ws", Kind::ConcatWs))),
-        Arc::new(ScalarUDF::new_from_impl(Variadic::new("format", Kind::Format))),
+        Arc::new(ScalarUDF::new_from_impl(Variadic::new(
+            "concat",
+            Kind::Concat,
+        ))),
+        Arc::new(ScalarUDF::new_from_impl(Variadic::new(
+            "concat_ws",
+            Kind::ConcatWs,
+        ))),
+        Arc::new(ScalarUDF::new_from_impl(Variadic::new(
+            "format",
+            Kind::Format,
+        ))),
     ]
 }
 
@@ -58,7 +70,10 @@ fn number(call: &Call, at: usize, row: usize) -> i64 {
 fn substring(text: &str, start: i64, length: Option<i64>) -> Result<String> {
     let end = match length {
         Some(length) if length < 0 => {
-            return Err(raise(ErrorKind::DataException, "negative substring length not allowed"));
+            return Err(raise(
+                ErrorKind::DataException,
+                "negative substring length not allowed",
+            ));
         }
         Some(length) => start + length,
         None => i64::MAX,
@@ -72,13 +87,24 @@ const SUBSTRING: &[Overload] = &[
     Overload {
         parameters: &[SqlType::Text, SqlType::Integer],
         returns: TEXT,
-        body: |call| rows(call, |row| substring(text(call, 0, row), number(call, 1, row), None).map(Some)),
+        body: |call| {
+            rows(call, |row| {
+                substring(text(call, 0, row), number(call, 1, row), None).map(Some)
+            })
+        },
     },
     Overload {
         parameters: &[SqlType::Text, SqlType::Integer, SqlType::Integer],
         returns: TEXT,
         body: |call| {
-            rows(call, |row| substring(text(call, 0, row), number(call, 1, row), Some(number(call, 2, row))).map(Some))
+            rows(call, |row| {
+                substring(
+                    text(call, 0, row),
+                    number(call, 1, row),
+                    Some(number(call, 2, row)),
+                )
+                .map(Some)
+            })
         },
     },
     Overload {
@@ -88,11 +114,18 @@ const SUBSTRING: &[Overload] = &[
             rows(call, |row| {
                 let pattern = text(call, 1, row);
                 let regex = regex::Regex::new(pattern).map_err(|error| {
-                    raise(ErrorKind::InvalidRegularExpression, format!("invalid regular expression: {error}"))
+                    raise(
+                        ErrorKind::InvalidRegularExpression,
+                        format!("invalid regular expression: {error}"),
+                    )
                 })?;
                 // With parentheses the first group, else the whole match.
                 let captures = regex.captures(text(call, 0, row));
-                Ok(captures.and_then(|groups| groups.get(usize::from(groups.len() > 1)).map(|m| m.as_str().to_owned())))
+                Ok(captures.and_then(|groups| {
+                    groups
+                        .get(usize::from(groups.len() > 1))
+                        .map(|m| m.as_str().to_owned())
+                }))
             })
         },
     },
@@ -103,15 +136,24 @@ const SPLIT_PART: &[Overload] = &[Overload {
     returns: TEXT,
     body: |call| {
         rows(call, |row| {
-            let (whole, delimiter, field) = (text(call, 0, row), text(call, 1, row), number(call, 2, row));
+            let (whole, delimiter, field) =
+                (text(call, 0, row), text(call, 1, row), number(call, 2, row));
             if field == 0 {
-                return Err(raise(ErrorKind::InvalidParameterValue, "field position must not be zero"));
+                return Err(raise(
+                    ErrorKind::InvalidParameterValue,
+                    "field position must not be zero",
+                ));
             }
             let at = (field.unsigned_abs() - 1) as usize;
             let part = match (delimiter.is_empty(), field > 0) {
                 (true, _) => (at == 0).then_some(whole),
                 (false, true) => whole.split(delimiter).nth(at),
-                (false, false) => whole.split(delimiter).collect::<Vec<_>>().into_iter().rev().nth(at),
+                (false, false) => whole
+                    .split(delimiter)
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .rev()
+                    .nth(at),
             };
             Ok(Some(part.unwrap_or("").to_owned()))
         })
@@ -120,31 +162,169 @@ const SPLIT_PART: &[Overload] = &[Overload {
 
 /// PostgreSQL's reserved words, which an identifier may not be without quotes.
 const RESERVED: &[&str] = &[
-    "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "authorization", "between", "bigint",
-    "binary", "bit", "boolean", "both", "case", "cast", "char", "character", "check", "coalesce", "collate", "collation",
-    "column", "concurrently", "constraint", "create", "cross", "current_catalog", "current_date", "current_role",
-    "current_schema", "current_time", "current_timestamp", "current_user", "dec", "decimal", "default", "deferrable",
-    "desc", "distinct", "do", "else", "end", "except", "exists", "extract", "false", "fetch", "float", "for", "foreign",
-    "freeze", "from", "full", "grant", "greatest", "group", "grouping", "having", "ilike", "in", "initially", "inner",
-    "inout", "int", "integer", "intersect", "interval", "into", "is", "isnull", "join", "lateral", "leading", "least",
-    "left", "like", "limit", "localtime", "localtimestamp", "national", "natural", "nchar", "none", "normalize", "not",
-    "notnull", "null", "nullif", "numeric", "offset", "on", "only", "or", "order", "out", "outer", "overlaps", "overlay",
-    "placing", "position", "precision", "primary", "real", "references", "returning", "right", "row", "select",
-    "session_user", "setof", "similar", "smallint", "some", "substring", "symmetric", "table", "tablesample", "then",
-    "time", "timestamp", "to", "trailing", "treat", "trim", "true", "union", "unique", "user", "using", "values",
-    "varchar", "variadic", "verbose", "when", "where", "window", "with", "xmlattributes",
+    "all",
+    "analyse",
+    "analyze",
+    "and",
+    "any",
+    "array",
+    "as",
+    "asc",
+    "asymmetric",
+    "authorization",
+    "between",
+    "bigint",
+    "binary",
+    "bit",
+    "boolean",
+    "both",
+    "case",
+    "cast",
+    "char",
+    "character",
+    "check",
+    "coalesce",
+    "collate",
+    "collation",
+    "column",
+    "concurrently",
+    "constraint",
+    "create",
+    "cross",
+    "current_catalog",
+    "current_date",
+    "current_role",
+    "current_schema",
+    "current_time",
+    "current_timestamp",
+    "current_user",
+    "dec",
+    "decimal",
+    "default",
+    "deferrable",
+    "desc",
+    "distinct",
+    "do",
+    "else",
+    "end",
+    "except",
+    "exists",
+    "extract",
+    "false",
+    "fetch",
+    "float",
+    "for",
+    "foreign",
+    "freeze",
+    "from",
+    "full",
+    "grant",
+    "greatest",
+    "group",
+    "grouping",
+    "having",
+    "ilike",
+    "in",
+    "initially",
+    "inner",
+    "inout",
+    "int",
+    "integer",
+    "intersect",
+    "interval",
+    "into",
+    "is",
+    "isnull",
+    "join",
+    "lateral",
+    "leading",
+    "least",
+    "left",
+    "like",
+    "limit",
+    "localtime",
+    "localtimestamp",
+    "national",
+    "natural",
+    "nchar",
+    "none",
+    "normalize",
+    "not",
+    "notnull",
+    "null",
+    "nullif",
+    "numeric",
+    "offset",
+    "on",
+    "only",
+    "or",
+    "order",
+    "out",
+    "outer",
+    "overlaps",
+    "overlay",
+    "placing",
+    "position",
+    "precision",
+    "primary",
+    "real",
+    "references",
+    "returning",
+    "right",
+    "row",
+    "select",
+    "session_user",
+    "setof",
+    "similar",
+    "smallint",
+    "some",
+    "substring",
+    "symmetric",
+    "table",
+    "tablesample",
+    "then",
+    "time",
+    "timestamp",
+    "to",
+    "trailing",
+    "treat",
+    "trim",
+    "true",
+    "union",
+    "unique",
+    "user",
+    "using",
+    "values",
+    "varchar",
+    "variadic",
+    "verbose",
+    "when",
+    "where",
+    "window",
+    "with",
+    "xmlattributes",
 ];
 
 fn quote_ident(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        && name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         && RESERVED.binary_search(&name).is_err();
-    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+    if plain {
+        name.to_owned()
+    } else {
+        format!("\"{}\"", name.replace('"', "\"\""))
+    }
 }
 
 fn quote_literal(value: &str) -> String {
     let quoted = value.replace('\'', "''");
-    if quoted.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
+    if quoted.contains('\\') {
+        format!("E'{}'", quoted.replace('\\', "\\\\"))
+    } else {
+        format!("'{quoted}'")
+    }
 }
 
 const QUOTE_IDENT: &[Overload] = &[Overload {
@@ -165,7 +345,9 @@ const QUOTE_NULLABLE: &[Overload] = &[Overload {
     body: |call| {
         let mut builder = StringViewBuilder::with_capacity(call.rows);
         for row in 0..call.rows {
-            let value = call.args[0].is_valid(row).then(|| quote_literal(text(call, 0, row)));
+            let value = call.args[0]
+                .is_valid(row)
+                .then(|| quote_literal(text(call, 0, row)));
             builder.append_value(value.as_deref().unwrap_or("NULL"));
         }
         Ok(Arc::new(builder.finish()))
@@ -190,7 +372,11 @@ struct Variadic {
 impl Variadic {
     fn new(name: &'static str, kind: Kind) -> Self {
         let any = TypeSignature::VariadicAny;
-        Self { name, kind, signature: Signature::new(any, Volatility::Stable) }
+        Self {
+            name,
+            kind,
+            signature: Signature::new(any, Volatility::Stable),
+        }
     }
 }
 
@@ -208,7 +394,10 @@ impl ScalarUDFImpl for Variadic {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let all_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let all_constant = args
+            .args
+            .iter()
+            .all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if all_constant { 1 } else { args.number_rows };
         let texts = args
             .args
@@ -226,16 +415,21 @@ impl ScalarUDFImpl for Variadic {
             match self.kind {
                 Kind::Concat => builder.append_value(cells(0).flatten().collect::<String>()),
                 Kind::ConcatWs => builder.append_option(
-                    value(0, row).map(|separator| cells(1).flatten().collect::<Vec<_>>().join(separator)),
+                    value(0, row)
+                        .map(|separator| cells(1).flatten().collect::<Vec<_>>().join(separator)),
                 ),
                 Kind::Format => builder.append_option(
-                    value(0, row).map(|pattern| format(pattern, &cells(1).collect::<Vec<_>>())).transpose()?,
+                    value(0, row)
+                        .map(|pattern| format(pattern, &cells(1).collect::<Vec<_>>()))
+                        .transpose()?,
                 ),
             }
         }
         let result: ArrayRef = Arc::new(builder.finish());
         if all_constant {
-            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?));
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
+                &result, 0,
+            )?));
         }
         Ok(ColumnarValue::Array(result))
     }
@@ -284,7 +478,9 @@ fn format(pattern: &str, args: &[Option<&str>]) -> Result<String> {
                 Some('$') => {
                     let position: usize = digits.parse().unwrap_or(0);
                     if position == 0 {
-                        return Err(bad_format("format specifies argument 0, but arguments are numbered from 1"));
+                        return Err(bad_format(
+                            "format specifies argument 0, but arguments are numbered from 1",
+                        ));
                     }
                     at = Some(position - 1);
                     digits.clear();
@@ -296,18 +492,34 @@ fn format(pattern: &str, args: &[Option<&str>]) -> Result<String> {
         };
         let at = at.unwrap_or(next);
         next = at + 1;
-        let arg = *args.get(at).ok_or_else(|| bad_format("too few arguments for format()"))?;
+        let arg = *args
+            .get(at)
+            .ok_or_else(|| bad_format("too few arguments for format()"))?;
         let value = match conversion {
             's' => arg.unwrap_or("").to_owned(),
             'I' => quote_ident(arg.ok_or_else(|| {
-                raise(ErrorKind::InvalidParameterValue, "null values cannot be formatted as an SQL identifier")
+                raise(
+                    ErrorKind::InvalidParameterValue,
+                    "null values cannot be formatted as an SQL identifier",
+                )
             })?),
             'L' => arg.map_or_else(|| "NULL".to_owned(), quote_literal),
-            other => return Err(bad_format(&format!("unrecognized format() type specifier \"{other}\""))),
+            other => {
+                return Err(bad_format(&format!(
+                    "unrecognized format() type specifier \"{other}\""
+                )));
+            }
         };
-        let width = digits.parse::<usize>().unwrap_or(0).min(aerostat_types::VALUE_BYTES_MAX);
+        let width = digits
+            .parse::<usize>()
+            .unwrap_or(0)
+            .min(aerostat_types::VALUE_BYTES_MAX);
         let padding = " ".repeat(width.saturating_sub(value.chars().count()));
-        let parts = if left { [value, padding] } else { [padding, value] };
+        let parts = if left {
+            [value, padding]
+        } else {
+            [padding, value]
+        };
         out.extend(parts);
     }
     Ok(out)

@@ -10,15 +10,16 @@ use std::sync::{Arc, LazyLock};
 
 use aerostat_types::text::{civil_from_days, days_from_civil};
 use aerostat_types::{ErrorKind, SqlType};
-use arrow::array::{ArrayRef, AsArray, ArrowPrimitiveType, PrimitiveArray};
+use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Float64Type, Int32Type, IntervalMonthDayNano, IntervalMonthDayNanoType,
-    Time64MicrosecondType, TimestampMicrosecondType,
+    DataType, Date32Type, Decimal128Type, Float64Type, Int32Type, IntervalMonthDayNano,
+    IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
 
 use super::cast::Zone;
@@ -74,7 +75,9 @@ const ALL: [Temporal; 17] = [
 ];
 
 static FUNCTIONS: LazyLock<Vec<Arc<ScalarUDF>>> = LazyLock::new(|| {
-    ALL.iter().map(|&op| Arc::new(ScalarUDF::new_from_impl(TemporalFunction::new(op)))).collect()
+    ALL.iter()
+        .map(|&op| Arc::new(ScalarUDF::new_from_impl(TemporalFunction::new(op))))
+        .collect()
 });
 
 /// The functions behind the operators, for a registry.
@@ -84,7 +87,10 @@ pub(crate) fn all() -> Vec<Arc<ScalarUDF>> {
 
 /// The operator that a function made here stands for; nothing for other functions.
 pub(crate) fn operator_of(function: &ScalarUDF) -> Option<Temporal> {
-    function.inner().downcast_ref::<TemporalFunction>().map(|function| function.op)
+    function
+        .inner()
+        .downcast_ref::<TemporalFunction>()
+        .map(|function| function.op)
 }
 
 impl Temporal {
@@ -101,14 +107,28 @@ impl Temporal {
             Self::DatePlusDays | Self::DateMinusDays => (vec![Date, Integer], Date),
             Self::DateMinusDate => (vec![Date, Date], Integer),
             Self::DatePlusTime => (vec![Date, Time], Timestamp),
-            Self::TimestampPlusInterval | Self::TimestampMinusInterval => (vec![Timestamp, Interval], Timestamp),
-            Self::TimestampTzPlusInterval | Self::TimestampTzMinusInterval => (vec![TimestampTz, Interval], TimestampTz),
+            Self::TimestampPlusInterval | Self::TimestampMinusInterval => {
+                (vec![Timestamp, Interval], Timestamp)
+            }
+            Self::TimestampTzPlusInterval | Self::TimestampTzMinusInterval => {
+                (vec![TimestampTz, Interval], TimestampTz)
+            }
             Self::TimestampMinusTimestamp => (vec![Timestamp, Timestamp], Interval),
             Self::TimePlusInterval | Self::TimeMinusInterval => (vec![Time, Interval], Time),
             Self::TimeMinusTime => (vec![Time, Time], Interval),
-            Self::IntervalPlusInterval | Self::IntervalMinusInterval => (vec![Interval, Interval], Interval),
-            Self::IntervalTimesNumber | Self::IntervalOverNumber => (vec![Interval, Double], Interval),
-            Self::IntervalOrder => (vec![Interval], SqlType::Numeric { precision: 38, scale: 0 }),
+            Self::IntervalPlusInterval | Self::IntervalMinusInterval => {
+                (vec![Interval, Interval], Interval)
+            }
+            Self::IntervalTimesNumber | Self::IntervalOverNumber => {
+                (vec![Interval, Double], Interval)
+            }
+            Self::IntervalOrder => (
+                vec![Interval],
+                SqlType::Numeric {
+                    precision: 38,
+                    scale: 0,
+                },
+            ),
         }
     }
 
@@ -164,11 +184,16 @@ struct TemporalFunction {
 impl TemporalFunction {
     fn new(op: Temporal) -> Self {
         let volatility = match op {
-            Temporal::TimestampTzPlusInterval | Temporal::TimestampTzMinusInterval => Volatility::Stable,
+            Temporal::TimestampTzPlusInterval | Temporal::TimestampTzMinusInterval => {
+                Volatility::Stable
+            }
             _ => Volatility::Immutable,
         };
         let types = op.operands().into_iter().map(SqlType::arrow).collect();
-        Self { op, signature: Signature::exact(types, volatility) }
+        Self {
+            op,
+            signature: Signature::exact(types, volatility),
+        }
     }
 }
 
@@ -179,7 +204,9 @@ impl ScalarUDFImpl for TemporalFunction {
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         Ok(match (self.op.symbol(), args) {
-            (Some(symbol), [left, right]) => format!("{} {symbol} {}", left.schema_name(), right.schema_name()),
+            (Some(symbol), [left, right]) => {
+                format!("{} {symbol} {}", left.schema_name(), right.schema_name())
+            }
             (_, [single, ..]) => single.schema_name().to_string(),
             _ => self.name().to_owned(),
         })
@@ -201,15 +228,24 @@ impl ScalarUDFImpl for TemporalFunction {
         let zone = Zone::of(&args.config_options);
         let arrays = ColumnarValue::values_to_arrays(&args.args)?;
         let result = evaluate(self.op, &arrays, &zone)?;
-        if args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_))) {
-            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?));
+        if args
+            .args
+            .iter()
+            .all(|arg| matches!(arg, ColumnarValue::Scalar(_)))
+        {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
+                &result, 0,
+            )?));
         }
         Ok(ColumnarValue::Array(result))
     }
 }
 
 fn overflow(what: &str) -> DataFusionError {
-    raise(ErrorKind::DatetimeFieldOverflow, format!("{what} out of range"))
+    raise(
+        ErrorKind::DatetimeFieldOverflow,
+        format!("{what} out of range"),
+    )
 }
 
 fn binary<A: ArrowPrimitiveType, B: ArrowPrimitiveType, O: ArrowPrimitiveType>(
@@ -218,7 +254,9 @@ fn binary<A: ArrowPrimitiveType, B: ArrowPrimitiveType, O: ArrowPrimitiveType>(
 ) -> Result<PrimitiveArray<O>> {
     let (left, right) = (arrays[0].as_primitive::<A>(), arrays[1].as_primitive::<B>());
     let pairs = left.iter().zip(right.iter());
-    pairs.map(|(a, b)| a.zip(b).map(|(a, b)| f(a, b)).transpose()).collect()
+    pairs
+        .map(|(a, b)| a.zip(b).map(|(a, b)| f(a, b)).transpose())
+        .collect()
 }
 
 /// Evaluates an operator over arrays of its operand types.
@@ -237,37 +275,53 @@ pub(crate) fn evaluate(op: Temporal, arrays: &[ArrayRef], zone: &Zone) -> Result
         Temporal::DateMinusDate => Arc::new(binary::<D, D, Int32Type>(arrays, |a, b| {
             a.checked_sub(b).ok_or_else(|| overflow("date"))
         })?),
-        Temporal::DatePlusTime => Arc::new(binary::<D, T, S>(arrays, |date, time| Ok(i64::from(date) * DAY_MICROS + time))?),
-        Temporal::TimestampPlusInterval => Arc::new(binary::<S, I, S>(arrays, |at, by| shift(at, by, 1))?),
-        Temporal::TimestampMinusInterval => Arc::new(binary::<S, I, S>(arrays, |at, by| shift(at, by, -1))?),
-        Temporal::TimestampTzPlusInterval => {
-            Arc::new(binary::<S, I, S>(arrays, |at, by| shift_in_zone(at, by, 1, zone))?.with_timezone("UTC"))
+        Temporal::DatePlusTime => Arc::new(binary::<D, T, S>(arrays, |date, time| {
+            Ok(i64::from(date) * DAY_MICROS + time)
+        })?),
+        Temporal::TimestampPlusInterval => {
+            Arc::new(binary::<S, I, S>(arrays, |at, by| shift(at, by, 1))?)
         }
-        Temporal::TimestampTzMinusInterval => {
-            Arc::new(binary::<S, I, S>(arrays, |at, by| shift_in_zone(at, by, -1, zone))?.with_timezone("UTC"))
+        Temporal::TimestampMinusInterval => {
+            Arc::new(binary::<S, I, S>(arrays, |at, by| shift(at, by, -1))?)
         }
+        Temporal::TimestampTzPlusInterval => Arc::new(
+            binary::<S, I, S>(arrays, |at, by| shift_in_zone(at, by, 1, zone))?
+                .with_timezone("UTC"),
+        ),
+        Temporal::TimestampTzMinusInterval => Arc::new(
+            binary::<S, I, S>(arrays, |at, by| shift_in_zone(at, by, -1, zone))?
+                .with_timezone("UTC"),
+        ),
         Temporal::TimestampMinusTimestamp => Arc::new(binary::<S, S, I>(arrays, |a, b| {
             let micros = a.checked_sub(b).ok_or_else(|| overflow("interval"))?;
-            interval(0, micros / DAY_MICROS, i128::from(micros % DAY_MICROS) * 1000)
+            interval(
+                0,
+                micros / DAY_MICROS,
+                i128::from(micros % DAY_MICROS) * 1000,
+            )
         })?),
-        Temporal::TimePlusInterval => {
-            Arc::new(binary::<T, I, T>(arrays, |time, by| Ok((time + by.nanoseconds / 1000).rem_euclid(DAY_MICROS)))?)
-        }
-        Temporal::TimeMinusInterval => {
-            Arc::new(binary::<T, I, T>(arrays, |time, by| Ok((time - by.nanoseconds / 1000).rem_euclid(DAY_MICROS)))?)
-        }
-        Temporal::TimeMinusTime => {
-            Arc::new(binary::<T, T, I>(arrays, |a, b| Ok(IntervalMonthDayNano::new(0, 0, (a - b) * 1000)))?)
-        }
+        Temporal::TimePlusInterval => Arc::new(binary::<T, I, T>(arrays, |time, by| {
+            Ok((time + by.nanoseconds / 1000).rem_euclid(DAY_MICROS))
+        })?),
+        Temporal::TimeMinusInterval => Arc::new(binary::<T, I, T>(arrays, |time, by| {
+            Ok((time - by.nanoseconds / 1000).rem_euclid(DAY_MICROS))
+        })?),
+        Temporal::TimeMinusTime => Arc::new(binary::<T, T, I>(arrays, |a, b| {
+            Ok(IntervalMonthDayNano::new(0, 0, (a - b) * 1000))
+        })?),
         Temporal::IntervalPlusInterval => Arc::new(binary::<I, I, I>(arrays, |a, b| add(a, b, 1))?),
-        Temporal::IntervalMinusInterval => Arc::new(binary::<I, I, I>(arrays, |a, b| add(a, b, -1))?),
+        Temporal::IntervalMinusInterval => {
+            Arc::new(binary::<I, I, I>(arrays, |a, b| add(a, b, -1))?)
+        }
         Temporal::IntervalTimesNumber => Arc::new(binary::<I, Float64Type, I>(arrays, scale)?),
-        Temporal::IntervalOverNumber => Arc::new(binary::<I, Float64Type, I>(arrays, |value, by| {
-            if by == 0.0 {
-                return Err(raise(ErrorKind::DivisionByZero, "division by zero"));
-            }
-            scale_by(value, |part| part / by)
-        })?),
+        Temporal::IntervalOverNumber => {
+            Arc::new(binary::<I, Float64Type, I>(arrays, |value, by| {
+                if by == 0.0 {
+                    return Err(raise(ErrorKind::DivisionByZero, "division by zero"));
+                }
+                scale_by(value, |part| part / by)
+            })?)
+        }
         Temporal::IntervalOrder => {
             let values = arrays[0].as_primitive::<I>();
             let keys: PrimitiveArray<Decimal128Type> = values.unary(order);
@@ -277,7 +331,11 @@ pub(crate) fn evaluate(op: Temporal, arrays: &[ArrayRef], zone: &Zone) -> Result
 }
 
 fn interval(months: i64, days: i64, nanos: i128) -> Result<IntervalMonthDayNano> {
-    match (i32::try_from(months), i32::try_from(days), i64::try_from(nanos)) {
+    match (
+        i32::try_from(months),
+        i32::try_from(days),
+        i64::try_from(nanos),
+    ) {
         (Ok(months), Ok(days), Ok(nanos)) => Ok(IntervalMonthDayNano::new(months, days, nanos)),
         _ => Err(overflow("interval")),
     }
@@ -288,7 +346,11 @@ fn order(value: IntervalMonthDayNano) -> i128 {
     i128::from(days) * i128::from(DAY_MICROS) * 1000 + i128::from(value.nanoseconds)
 }
 
-fn add(a: IntervalMonthDayNano, b: IntervalMonthDayNano, sign: i64) -> Result<IntervalMonthDayNano> {
+fn add(
+    a: IntervalMonthDayNano,
+    b: IntervalMonthDayNano,
+    sign: i64,
+) -> Result<IntervalMonthDayNano> {
     interval(
         i64::from(a.months) + sign * i64::from(b.months),
         i64::from(a.days) + sign * i64::from(b.days),
@@ -318,15 +380,24 @@ fn scale_by(value: IntervalMonthDayNano, by: impl Fn(f64) -> f64) -> Result<Inte
         whole_days += (seconds_remainder / 86_400.0) as i64;
         seconds_remainder -= (seconds_remainder / 86_400.0).trunc() * 86_400.0;
     }
-    let micros = (by(value.nanoseconds as f64 / 1000.0) + seconds_remainder * 1e6).round_ties_even();
+    let micros =
+        (by(value.nanoseconds as f64 / 1000.0) + seconds_remainder * 1e6).round_ties_even();
     if !micros.is_finite() || micros.abs() > 9.2e15 {
         return Err(overflow("interval"));
     }
-    interval(months.trunc() as i64, whole_days, i128::from(micros as i64) * 1000)
+    interval(
+        months.trunc() as i64,
+        whole_days,
+        i128::from(micros as i64) * 1000,
+    )
 }
 
 fn month_length(year: i64, month: u32) -> u32 {
-    let next = if month == 12 { days_from_civil(year + 1, 1, 1) } else { days_from_civil(year, month + 1, 1) };
+    let next = if month == 12 {
+        days_from_civil(year + 1, 1, 1)
+    } else {
+        days_from_civil(year, month + 1, 1)
+    };
     (next - days_from_civil(year, month, 1)) as u32
 }
 
@@ -334,7 +405,9 @@ fn month_length(year: i64, month: u32) -> u32 {
 pub(crate) fn shift(at: i64, by: IntervalMonthDayNano, sign: i64) -> Result<i64> {
     let out_of_range = || overflow("timestamp");
     let moved = shift_days(at, by, sign)?;
-    moved.checked_add(sign * (by.nanoseconds / 1000)).ok_or_else(out_of_range)
+    moved
+        .checked_add(sign * (by.nanoseconds / 1000))
+        .ok_or_else(out_of_range)
 }
 
 fn shift_days(at: i64, by: IntervalMonthDayNano, sign: i64) -> Result<i64> {
@@ -347,7 +420,9 @@ fn shift_days(at: i64, by: IntervalMonthDayNano, sign: i64) -> Result<i64> {
         day = days_from_civil(year, month, day_of_month.min(month_length(year, month)));
     }
     day += sign * i64::from(by.days);
-    day.checked_mul(DAY_MICROS).and_then(|start| start.checked_add(time)).ok_or_else(out_of_range)
+    day.checked_mul(DAY_MICROS)
+        .and_then(|start| start.checked_add(time))
+        .ok_or_else(out_of_range)
 }
 
 fn shift_in_zone(at: i64, by: IntervalMonthDayNano, sign: i64, zone: &Zone) -> Result<i64> {
@@ -358,5 +433,6 @@ fn shift_in_zone(at: i64, by: IntervalMonthDayNano, sign: i64, zone: &Zone) -> R
         let moved = shift_days(local, by, sign)?;
         at = moved - i64::from(zone.offset_at_local(moved)) * 1_000_000;
     }
-    at.checked_add(sign * (by.nanoseconds / 1000)).ok_or_else(out_of_range)
+    at.checked_add(sign * (by.nanoseconds / 1000))
+        .ok_or_else(out_of_range)
 }

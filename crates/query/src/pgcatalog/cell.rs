@@ -5,12 +5,17 @@ use std::{borrow::Cow, sync::Arc};
 use datafusion::{
     arrow::{
         array::{
-            Array, ArrayRef, AsArray, BinaryViewBuilder, BooleanBuilder, Decimal128Builder, Float32Builder,
-            Float64Builder, Int16Builder, Int32Builder, Int64Builder, ListBuilder, StringViewBuilder,
+            Array, ArrayBuilder, ArrayRef, AsArray, BinaryViewBuilder, BooleanBuilder,
+            Decimal128Builder, Float32Builder, Float64Builder, Int16Builder, Int32Builder,
+            Int64Builder, ListArray, ListBuilder, StringViewBuilder, StructArray,
             TimestampMicrosecondBuilder, new_null_array,
         },
+        buffer::OffsetBuffer,
         compute::cast,
-        datatypes::{DataType, Float64Type, Int64Type, SchemaRef, TimeUnit, TimestampMicrosecondType},
+        datatypes::{
+            DataType, Field, Fields, Float64Type, Int64Type, SchemaRef, TimeUnit,
+            TimestampMicrosecondType,
+        },
         record_batch::{RecordBatch, RecordBatchOptions},
     },
     common::{Result, internal_err},
@@ -63,8 +68,10 @@ impl Cell {
             Cell::Float(value) => value.to_string(),
             Cell::Text(text) => text.to_string(),
             Cell::List(items) => {
-                let items: Vec<String> =
-                    items.iter().map(|item| item.shown().unwrap_or_else(|| "NULL".to_owned())).collect();
+                let items: Vec<String> = items
+                    .iter()
+                    .map(|item| item.shown().unwrap_or_else(|| "NULL".to_owned()))
+                    .collect();
                 format!("{{{}}}", items.join(","))
             }
         })
@@ -169,7 +176,11 @@ impl Rows {
         for (at, cells) in self.cells.iter_mut().enumerate() {
             if cells.len() == rows {
                 let field = self.schema.field(at);
-                cells.push(if field.is_nullable() { Cell::Null } else { zero(field.data_type()) });
+                cells.push(if field.is_nullable() {
+                    Cell::Null
+                } else {
+                    zero(field.data_type())
+                });
             }
         }
     }
@@ -184,7 +195,11 @@ impl Rows {
             .map(|(cells, field)| array_of(cells, field.data_type()))
             .collect::<Result<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        Ok(RecordBatch::try_new_with_options(self.schema, columns, &options)?)
+        Ok(RecordBatch::try_new_with_options(
+            self.schema,
+            columns,
+            &options,
+        )?)
     }
 }
 
@@ -240,7 +255,8 @@ pub(super) fn array_of(cells: &[Cell], data_type: &DataType) -> Result<ArrayRef>
             Arc::new(builder.finish())
         }
         DataType::Decimal128(precision, scale) => {
-            let mut builder = Decimal128Builder::with_capacity(cells.len()).with_precision_and_scale(*precision, *scale)?;
+            let mut builder = Decimal128Builder::with_capacity(cells.len())
+                .with_precision_and_scale(*precision, *scale)?;
             for cell in cells {
                 builder.append_option(cell.int().map(i128::from));
             }
@@ -264,8 +280,8 @@ pub(super) fn array_of(cells: &[Cell], data_type: &DataType) -> Result<ArrayRef>
             Arc::new(builder.finish())
         }
         DataType::Timestamp(TimeUnit::Microsecond, zone) => {
-            let mut builder =
-                TimestampMicrosecondBuilder::with_capacity(cells.len()).with_timezone_opt(zone.clone());
+            let mut builder = TimestampMicrosecondBuilder::with_capacity(cells.len())
+                .with_timezone_opt(zone.clone());
             for cell in cells {
                 builder.append_option(match cell {
                     Cell::Time(value) => Some(*value),
@@ -275,34 +291,103 @@ pub(super) fn array_of(cells: &[Cell], data_type: &DataType) -> Result<ArrayRef>
             Arc::new(builder.finish())
         }
         DataType::List(element) => match element.data_type() {
-            DataType::Utf8View => lists(cells, ListBuilder::new(StringViewBuilder::new()), |builder, cell| {
-                builder.append_option(cell.shown());
-            }),
-            DataType::Int16 => lists(cells, ListBuilder::new(Int16Builder::new()), |builder, cell| {
-                builder.append_option(cell.int().and_then(|value| i16::try_from(value).ok()));
-            }),
-            DataType::Int32 => lists(cells, ListBuilder::new(Int32Builder::new()), |builder, cell| {
-                builder.append_option(cell.int().and_then(|value| i32::try_from(value).ok()));
-            }),
-            DataType::Int64 => lists(cells, ListBuilder::new(Int64Builder::new()), |builder, cell| {
-                builder.append_option(cell.int());
-            }),
-            DataType::Boolean => lists(cells, ListBuilder::new(BooleanBuilder::new()), |builder, cell| {
-                builder.append_option(match cell {
-                    Cell::Bool(value) => Some(*value),
-                    _ => None,
-                });
-            }),
+            DataType::Utf8View => lists(
+                cells,
+                ListBuilder::new(StringViewBuilder::new()),
+                |builder, cell| {
+                    builder.append_option(cell.shown());
+                },
+            ),
+            DataType::Int16 => lists(
+                cells,
+                ListBuilder::new(Int16Builder::new()),
+                |builder, cell| {
+                    builder.append_option(cell.int().and_then(|value| i16::try_from(value).ok()));
+                },
+            ),
+            DataType::Int32 => lists(
+                cells,
+                ListBuilder::new(Int32Builder::new()),
+                |builder, cell| {
+                    builder.append_option(cell.int().and_then(|value| i32::try_from(value).ok()));
+                },
+            ),
+            DataType::Int64 => lists(
+                cells,
+                ListBuilder::new(Int64Builder::new()),
+                |builder, cell| {
+                    builder.append_option(cell.int());
+                },
+            ),
+            DataType::Boolean => lists(
+                cells,
+                ListBuilder::new(BooleanBuilder::new()),
+                |builder, cell| {
+                    builder.append_option(match cell {
+                        Cell::Bool(value) => Some(*value),
+                        _ => None,
+                    });
+                },
+            ),
             DataType::Float32 | DataType::Float64 => {
-                let doubles = lists(cells, ListBuilder::new(Float64Builder::new()), |builder, cell| {
-                    builder.append_option(float(cell));
-                });
+                let doubles = lists(
+                    cells,
+                    ListBuilder::new(Float64Builder::new()),
+                    |builder, cell| {
+                        builder.append_option(float(cell));
+                    },
+                );
                 cast(&doubles, data_type)?
             }
+            DataType::Struct(fields) => pairs(cells, fields)?,
             other => return internal_err!("a catalogue array of {other}"),
         },
         other => return internal_err!("a catalogue column of {other}"),
     })
+}
+
+/// The type of an array of pairs: an item `x` and its place `n`.
+pub(super) fn pairs_type(item: DataType) -> DataType {
+    let fields = Fields::from(vec![
+        Field::new("x", item, true),
+        Field::new("n", DataType::Int32, true),
+    ]);
+    DataType::List(Arc::new(Field::new_list_field(
+        DataType::Struct(fields),
+        true,
+    )))
+}
+
+/// Arrays whose items get their places.
+fn pairs(cells: &[Cell], fields: &Fields) -> Result<ArrayRef> {
+    let (mut items, mut places, mut lengths, mut valid) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for cell in cells {
+        let list: &[Cell] = match cell {
+            Cell::List(list) => list,
+            _ => &[],
+        };
+        items.extend_from_slice(list);
+        places.extend((1..=list.len()).map(Cell::from));
+        lengths.push(list.len());
+        valid.push(matches!(cell, Cell::List(_)));
+    }
+    let columns = vec![
+        array_of(&items, fields[0].data_type())?,
+        array_of(&places, fields[1].data_type())?,
+    ];
+    let values = StructArray::try_new(fields.clone(), columns, None)?;
+    let field = Arc::new(Field::new_list_field(
+        DataType::Struct(fields.clone()),
+        true,
+    ));
+    let lists = ListArray::try_new(
+        field,
+        OffsetBuffer::from_lengths(lengths),
+        Arc::new(values),
+        Some(valid.into()),
+    )?;
+    Ok(Arc::new(lists))
 }
 
 fn float(cell: &Cell) -> Option<f64> {
@@ -313,7 +398,7 @@ fn float(cell: &Cell) -> Option<f64> {
     }
 }
 
-fn lists<B: datafusion::arrow::array::ArrayBuilder>(
+fn lists<B: ArrayBuilder>(
     cells: &[Cell],
     mut builder: ListBuilder<B>,
     append: impl Fn(&mut B, &Cell),
@@ -335,28 +420,42 @@ fn lists<B: datafusion::arrow::array::ArrayBuilder>(
 /// The cells of an Arrow array of any type a catalogue function may be given.
 pub(super) fn cells_of(array: &ArrayRef) -> Result<Vec<Cell>> {
     let rows = array.len();
-    let at = |row: usize, cell: &dyn Fn(usize) -> Cell| if array.is_null(row) { Cell::Null } else { cell(row) };
+    let at = |row: usize, cell: &dyn Fn(usize) -> Cell| {
+        if array.is_null(row) {
+            Cell::Null
+        } else {
+            cell(row)
+        }
+    };
     Ok(match array.data_type() {
         DataType::Null => vec![Cell::Null; rows],
         DataType::Boolean => {
             let values = array.as_boolean();
-            (0..rows).map(|row| at(row, &|row| Cell::Bool(values.value(row)))).collect()
+            (0..rows)
+                .map(|row| at(row, &|row| Cell::Bool(values.value(row))))
+                .collect()
         }
         DataType::Float16 | DataType::Float32 | DataType::Float64 | DataType::Decimal128(..) => {
             let values = cast(array, &DataType::Float64)?;
             let values = values.as_primitive::<Float64Type>().clone();
-            (0..rows).map(|row| at(row, &|row| Cell::Float(values.value(row)))).collect()
+            (0..rows)
+                .map(|row| at(row, &|row| Cell::Float(values.value(row))))
+                .collect()
         }
         data_type if data_type.is_integer() => {
             let values = cast(array, &DataType::Int64)?;
             let values = values.as_primitive::<Int64Type>().clone();
-            (0..rows).map(|row| at(row, &|row| Cell::Int(values.value(row)))).collect()
+            (0..rows)
+                .map(|row| at(row, &|row| Cell::Int(values.value(row))))
+                .collect()
         }
         DataType::Timestamp(_, Some(_)) => {
             let micros = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
             let values = cast(array, &micros)?;
             let values = values.as_primitive::<TimestampMicrosecondType>().clone();
-            (0..rows).map(|row| at(row, &|row| Cell::Time(values.value(row)))).collect()
+            (0..rows)
+                .map(|row| at(row, &|row| Cell::Time(values.value(row))))
+                .collect()
         }
         DataType::List(_) => {
             let lists = array.as_list::<i32>();
@@ -375,7 +474,9 @@ pub(super) fn cells_of(array: &ArrayRef) -> Result<Vec<Cell>> {
         _ => {
             let values = cast(array, &DataType::Utf8View)?;
             let values = values.as_string_view().clone();
-            (0..rows).map(|row| at(row, &|row| Cell::Text(values.value(row).to_owned().into()))).collect()
+            (0..rows)
+                .map(|row| at(row, &|row| Cell::Text(values.value(row).to_owned().into())))
+                .collect()
         }
     })
 }

@@ -37,7 +37,11 @@ impl Table {
         let mut lines = text.lines();
         let columns = lines.next().unwrap_or_default().split('\t').collect();
         let rows = lines
-            .map(|line| line.split('\t').map(|value| (value != "\\N").then_some(value)).collect())
+            .map(|line| {
+                line.split('\t')
+                    .map(|value| (value != "\\N").then_some(value))
+                    .collect()
+            })
             .collect();
         Self { columns, rows }
     }
@@ -47,6 +51,34 @@ impl Table {
         let at = self.columns.iter().position(|name| *name == column)?;
         row.get(at).copied().flatten()
     }
+}
+
+/// A keyword of PostgreSQL's SQL.
+pub(super) struct Keyword {
+    pub(super) word: &'static str,
+    /// `U` unreserved, `C` not for functions and types, `T` for these only, `R` reserved.
+    pub(super) class: char,
+    /// Whether it can be a column's alias without AS.
+    pub(super) bare_label: bool,
+}
+
+/// All keywords in order.
+pub(super) fn keywords() -> &'static [Keyword] {
+    static ALL: OnceLock<Vec<Keyword>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        include_str!("data/keywords.txt")
+            .lines()
+            .filter_map(|line| {
+                let mut words = line.split(' ');
+                let word = words.next()?;
+                Some(Keyword {
+                    word,
+                    class: words.next()?.chars().next()?,
+                    bare_label: words.next() == Some("t"),
+                })
+            })
+            .collect()
+    })
 }
 
 /// How values of a type lie in a row, in PostgreSQL's letters.
@@ -77,7 +109,11 @@ pub(super) fn physical_of_type(oid: u32) -> Physical {
     })
     .get(&oid)
     .copied()
-    .unwrap_or(Physical { by_value: false, align: "i", storage: "x" })
+    .unwrap_or(Physical {
+        by_value: false,
+        align: "i",
+        storage: "x",
+    })
 }
 
 /// The default btree operator class of the type with this number, 0 for none.
@@ -89,7 +125,8 @@ pub(super) fn operator_class_of_type(oid: u32) -> u32 {
         .rows
         .iter()
         .find(|row| {
-            table.value(row, "opcintype") == Some(input.as_str()) && table.value(row, "opcdefault") == Some("t")
+            table.value(row, "opcintype") == Some(input.as_str())
+                && table.value(row, "opcdefault") == Some("t")
         })
         .and_then(|row| table.value(row, "oid")?.parse().ok())
         .unwrap_or(0)
@@ -118,7 +155,10 @@ pub(super) struct SystemColumn {
 impl SystemRelation {
     /// The column's type name, if there.
     pub(super) fn typname(&self, column: &str) -> Option<&'static str> {
-        self.columns.iter().find(|candidate| candidate.name == column).map(|found| found.typname)
+        self.columns
+            .iter()
+            .find(|candidate| candidate.name == column)
+            .map(|found| found.typname)
     }
 }
 
@@ -126,15 +166,25 @@ impl SystemRelation {
 pub(super) fn relations() -> &'static [SystemRelation] {
     static ALL: OnceLock<Vec<SystemRelation>> = OnceLock::new();
     ALL.get_or_init(|| {
-        RELATIONS.lines().chain(AEROSTAT_RELATIONS.lines()).filter_map(parse).collect()
+        RELATIONS
+            .lines()
+            .chain(AEROSTAT_RELATIONS.lines())
+            .filter_map(parse)
+            .collect()
     })
 }
 
 /// The system relation with this name.
 pub(super) fn relation(schema: &str, name: &str) -> Option<&'static SystemRelation> {
-    static BY_NAME: OnceLock<HashMap<(&'static str, &'static str), &'static SystemRelation>> = OnceLock::new();
+    static BY_NAME: OnceLock<HashMap<(&'static str, &'static str), &'static SystemRelation>> =
+        OnceLock::new();
     BY_NAME
-        .get_or_init(|| relations().iter().map(|relation| ((relation.schema, relation.name), relation)).collect())
+        .get_or_init(|| {
+            relations()
+                .iter()
+                .map(|relation| ((relation.schema, relation.name), relation))
+                .collect()
+        })
         .get(&(schema, name))
         .copied()
 }
@@ -150,9 +200,19 @@ fn parse(line: &'static str) -> Option<SystemRelation> {
     let mut columns = Vec::new();
     while let (Some(column), Some(typname)) = (words.next(), words.next()) {
         let bare = typname.strip_suffix('!');
-        columns.push(SystemColumn { name: column, typname: bare.unwrap_or(typname), nullable: bare.is_none() });
+        columns.push(SystemColumn {
+            name: column,
+            typname: bare.unwrap_or(typname),
+            nullable: bare.is_none(),
+        });
     }
-    Some(SystemRelation { oid, kind, schema, name, columns })
+    Some(SystemRelation {
+        oid,
+        kind,
+        schema,
+        name,
+        columns,
+    })
 }
 
 #[cfg(test)]
@@ -163,10 +223,30 @@ mod tests {
 
     #[test]
     fn every_line_is_a_relation_with_its_own_number() {
-        let lines = RELATIONS.lines().chain(AEROSTAT_RELATIONS.lines()).filter(|line| !line.starts_with('#')).count();
+        let lines = RELATIONS
+            .lines()
+            .chain(AEROSTAT_RELATIONS.lines())
+            .filter(|line| !line.starts_with('#'))
+            .count();
         assert_eq!(relations().len(), lines);
-        assert_eq!(relations().iter().map(|relation| relation.oid).collect::<HashSet<_>>().len(), lines);
-        assert!(relations().iter().all(|relation| !relation.columns.is_empty()));
-        assert_eq!(relation("pg_catalog", "pg_class").unwrap().typname("relname"), Some("name"));
+        assert_eq!(
+            relations()
+                .iter()
+                .map(|relation| relation.oid)
+                .collect::<HashSet<_>>()
+                .len(),
+            lines
+        );
+        assert!(
+            relations()
+                .iter()
+                .all(|relation| !relation.columns.is_empty())
+        );
+        assert_eq!(
+            relation("pg_catalog", "pg_class")
+                .unwrap()
+                .typname("relname"),
+            Some("name")
+        );
     }
 }

@@ -1,17 +1,27 @@
 //! Definitions as SQL text: what `pg_get_constraintdef` and its kin give.
 
 use aerostat_types::{CheckConstraint, TableSchema};
-use datafusion::sql::sqlparser::{dialect::PostgreSqlDialect, tokenizer::{Token, Tokenizer}};
+use datafusion::sql::sqlparser::{
+    dialect::PostgreSqlDialect,
+    tokenizer::{Token, Tokenizer},
+};
 
-use super::{tables::key_columns, view::{Class, quote_identifier}};
+use super::{
+    tables::key_columns,
+    view::{Class, quote_identifier},
+};
 use crate::catalog::{TableEntry, ViewEntry};
 
-/// `pg_get_indexdef` of a table's key.
-pub(super) fn of_index(index: &Class, table: &TableEntry) -> String {
+/// `pg_get_indexdef` of a table's key, the table's name with its schema or without.
+pub(super) fn of_index(index: &Class, table: &TableEntry, qualified: bool) -> String {
+    let schema = if qualified {
+        format!("{}.", quote_identifier(&index.schema))
+    } else {
+        String::new()
+    };
     format!(
-        "CREATE UNIQUE INDEX {} ON {}.{} USING btree ({})",
+        "CREATE UNIQUE INDEX {} ON {schema}{} USING btree ({})",
         quote_identifier(&index.name),
-        quote_identifier(&index.schema),
         quote_identifier(&table.name),
         key_list(table),
     )
@@ -25,7 +35,11 @@ pub(super) fn of_key(table: &TableEntry) -> String {
 /// `pg_get_constraintdef` of a CHECK. The pretty form has one pair of parentheses, the other two.
 pub(super) fn of_check(check: &CheckConstraint, pretty: bool) -> String {
     let expression = check.expression.trim();
-    if pretty { format!("CHECK ({expression})") } else { format!("CHECK (({expression}))") }
+    if pretty {
+        format!("CHECK ({expression})")
+    } else {
+        format!("CHECK (({expression}))")
+    }
 }
 
 /// `pg_get_viewdef`.
@@ -34,7 +48,10 @@ pub(super) fn of_view(view: &ViewEntry) -> String {
 }
 
 fn key_list(table: &TableEntry) -> String {
-    key_columns(table).map(|column| quote_identifier(&column.name)).collect::<Vec<_>>().join(", ")
+    key_columns(table)
+        .map(|column| quote_identifier(&column.name))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// The numbers of the columns that a CHECK mentions, `pg_constraint.conkey`.

@@ -30,23 +30,23 @@ mod view;
 
 use std::sync::Arc;
 
-use datafusion::{
-    catalog::TableProvider,
-    logical_expr::ScalarUDF,
-    sql::sqlparser::ast::Statement,
-};
+use datafusion::{catalog::TableProvider, logical_expr::ScalarUDF, sql::sqlparser::ast::Statement};
 
 use aerostat_types::SqlError;
 
 pub use types::{PG_TYPE_KEY, length_of_type, oid_of_field, oid_of_typname};
 pub use view::{
-    CatalogView, ClassIndex, Facts, FunctionDescription, FunctionKind, PreparedDescription, SessionDescription, Setting,
+    CatalogView, ClassIndex, Facts, FunctionDescription, FunctionKind, PreparedDescription,
+    SessionDescription, Setting,
 };
 
 /// A system relation of `pg_catalog`, `information_schema` or `aerostat`, if there is one of this name.
 pub fn table(view: &Arc<CatalogView>, schema: &str, name: &str) -> Option<Arc<dyn TableProvider>> {
     let relation = data::relation(schema, name)?;
-    Some(Arc::new(provider::SystemTable::new(Arc::clone(view), relation)))
+    Some(Arc::new(provider::SystemTable::new(
+        Arc::clone(view),
+        relation,
+    )))
 }
 
 /// The functions that answer from the catalogue, bound to a view of it.

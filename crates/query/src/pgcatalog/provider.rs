@@ -3,12 +3,16 @@
 
 use std::{fmt, sync::Arc};
 
+use aerostat_types::{ErrorKind, SqlError};
 use async_trait::async_trait;
 use datafusion::{
-    arrow::{datatypes::{Schema, SchemaRef}, record_batch::RecordBatch},
+    arrow::{
+        datatypes::{Schema, SchemaRef},
+        record_batch::RecordBatch,
+    },
     catalog::{Session, TableProvider},
-    common::Result,
-    datasource::{memory::MemorySourceConfig, TableType},
+    common::{DataFusionError, Result},
+    datasource::{TableType, memory::MemorySourceConfig},
     logical_expr::Expr,
     physical_plan::ExecutionPlan,
 };
@@ -29,11 +33,15 @@ impl SystemTable {
             .iter()
             .map(|column| types::field(column.name, column.typname, column.nullable))
             .collect();
-        Self { view, relation, schema: Arc::new(Schema::new(fields)) }
+        Self {
+            view,
+            relation,
+            schema: Arc::new(Schema::new(fields)),
+        }
     }
 
     /// All its rows.
-    pub(super) fn rows(&self) -> Result<RecordBatch> {
+    fn rows(&self) -> Result<RecordBatch> {
         let mut rows = Rows::new(Arc::clone(&self.schema));
         tables::fill(&self.view, self.relation, &mut rows);
         rows.finish()
@@ -42,7 +50,9 @@ impl SystemTable {
 
 impl fmt::Debug for SystemTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SystemTable").field("name", &self.relation.name).finish_non_exhaustive()
+        f.debug_struct("SystemTable")
+            .field("name", &self.relation.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -53,7 +63,11 @@ impl TableProvider for SystemTable {
     }
 
     fn table_type(&self) -> TableType {
-        if self.relation.kind == 'v' { TableType::View } else { TableType::Base }
+        if self.relation.kind == 'v' {
+            TableType::View
+        } else {
+            TableType::Base
+        }
     }
 
     async fn scan(
@@ -63,7 +77,17 @@ impl TableProvider for SystemTable {
         _filters: &[Expr],
         _limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        if tables::is_secret(self.relation) && !self.view.superuser {
+            return Err(DataFusionError::External(Box::new(SqlError::new(
+                ErrorKind::InsufficientPrivilege,
+                format!("permission denied for table {}", self.relation.name),
+            ))));
+        }
         let batch = self.rows()?;
-        Ok(MemorySourceConfig::try_new_exec(&[vec![batch]], Arc::clone(&self.schema), projection.cloned())?)
+        Ok(MemorySourceConfig::try_new_exec(
+            &[vec![batch]],
+            Arc::clone(&self.schema),
+            projection.cloned(),
+        )?)
     }
 }

@@ -24,8 +24,19 @@ pub const PG_TYPE_KEY: &str = "aerostat.pgtype";
 
 /// The types that are numbers of catalogue entries.
 const OID_LIKE: [&str; 13] = [
-    "oid", "xid", "cid", "regproc", "regprocedure", "regoper", "regoperator", "regclass", "regtype", "regrole",
-    "regnamespace", "regcollation", "tid",
+    "oid",
+    "xid",
+    "cid",
+    "regproc",
+    "regprocedure",
+    "regoper",
+    "regoperator",
+    "regclass",
+    "regtype",
+    "regrole",
+    "regnamespace",
+    "regcollation",
+    "tid",
 ];
 
 /// The Arrow type of a PostgreSQL type, by its `typname`.
@@ -59,7 +70,16 @@ pub(super) fn field(name: &str, typname: &str, nullable: bool) -> Field {
     let field = Field::new(name, arrow_type(typname), nullable);
     let plain = matches!(
         typname,
-        "bool" | "int2" | "int4" | "int8" | "float4" | "float8" | "bytea" | "text" | "timestamptz" | "numeric"
+        "bool"
+            | "int2"
+            | "int4"
+            | "int8"
+            | "float4"
+            | "float8"
+            | "bytea"
+            | "text"
+            | "timestamptz"
+            | "numeric"
     );
     if plain {
         return field;
@@ -84,9 +104,14 @@ pub fn oid_of_field(field: &Field) -> u32 {
         return oid;
     }
     match field.data_type() {
-        DataType::List(element) | DataType::LargeList(element) | DataType::FixedSizeList(element, _) => {
+        DataType::List(element)
+        | DataType::LargeList(element)
+        | DataType::FixedSizeList(element, _) => {
             let element = oid_of_field(element);
-            types().iter().find(|ty| ty.oid == element).map_or(1009, |ty| ty.array)
+            types()
+                .iter()
+                .find(|ty| ty.oid == element)
+                .map_or(1009, |ty| ty.array)
         }
         _ => SqlType::of_field(field).map_or(25, SqlType::oid),
     }
@@ -108,7 +133,10 @@ pub(super) fn types() -> &'static [PgType] {
     TYPES.get_or_init(|| {
         let table = data::Table::read(data::PG_TYPE);
         let number = |row: &[Option<&'static str>], column: &str| -> i64 {
-            table.value(row, column).and_then(|text| text.parse().ok()).unwrap_or(0)
+            table
+                .value(row, column)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0)
         };
         table
             .rows
@@ -119,7 +147,10 @@ pub(super) fn types() -> &'static [PgType] {
                 length: number(row, "typlen") as i16,
                 element: number(row, "typelem") as u32,
                 array: number(row, "typarray") as u32,
-                category: table.value(row, "typcategory").and_then(|text| text.chars().next()).unwrap_or('X'),
+                category: table
+                    .value(row, "typcategory")
+                    .and_then(|text| text.chars().next())
+                    .unwrap_or('X'),
             })
             .collect()
     })
@@ -132,7 +163,10 @@ pub fn oid_of_typname(name: &str) -> Option<u32> {
 
 /// `pg_type.typlen` of the type with this number; −1 for one that is not there.
 pub fn length_of_type(oid: u32) -> i16 {
-    types().iter().find(|ty| ty.oid == oid).map_or(-1, |ty| ty.length)
+    types()
+        .iter()
+        .find(|ty| ty.oid == oid)
+        .map_or(-1, |ty| ty.length)
 }
 
 /// The number of a type by any name SQL has for it: `int4`, `integer`, `_text`,
@@ -143,7 +177,11 @@ pub(super) fn oid_of_sql_name(text: &str) -> Option<u32> {
     let bare = bare.trim_matches('"');
     if let Some(element) = bare.strip_suffix("[]") {
         let element = oid_of_sql_name(element)?;
-        return types().iter().find(|ty| ty.oid == element).map(|ty| ty.array).filter(|&oid| oid != 0);
+        return types()
+            .iter()
+            .find(|ty| ty.oid == element)
+            .map(|ty| ty.array)
+            .filter(|&oid| oid != 0);
     }
     // `char` as typname is the one-byte type; in SQL it is character(1).
     if bare != "char" || trimmed != bare {
@@ -151,13 +189,20 @@ pub(super) fn oid_of_sql_name(text: &str) -> Option<u32> {
             return Some(oid);
         }
     }
-    bare.to_ascii_lowercase().parse::<SqlType>().ok().map(SqlType::oid)
+    bare.to_ascii_lowercase()
+        .parse::<SqlType>()
+        .ok()
+        .map(SqlType::oid)
 }
 
 /// PostgreSQL's `format_type`.
 pub(super) fn format_type(oid: u32, typmod: Option<i32>) -> String {
     let Some(ty) = types().iter().find(|ty| ty.oid == oid) else {
-        return if oid == 0 { "-".to_owned() } else { "???".to_owned() };
+        return if oid == 0 {
+            "-".to_owned()
+        } else {
+            "???".to_owned()
+        };
     };
     if ty.category == 'A' && ty.element != 0 && ty.length == -1 && ty.name.starts_with('_') {
         return format!("{}[]", format_type(ty.element, typmod));
@@ -185,7 +230,11 @@ pub(super) fn format_type(oid: u32, typmod: Option<i32>) -> String {
         "timestamptz" => "timestamp with time zone".to_owned(),
         "numeric" => match modifier {
             Some(typmod) if typmod >= 4 => {
-                format!("numeric({},{})", ((typmod - 4) >> 16) & 0xffff, (((typmod - 4) & 0x7ff) ^ 1024) - 1024)
+                format!(
+                    "numeric({},{})",
+                    ((typmod - 4) >> 16) & 0xffff,
+                    (((typmod - 4) & 0x7ff) ^ 1024) - 1024
+                )
             }
             _ => "numeric".to_owned(),
         },
@@ -213,8 +262,23 @@ mod tests {
     #[test]
     fn every_sql_type_and_its_array_are_there() {
         for name in [
-            "boolean", "smallint", "integer", "bigint", "real", "double precision", "numeric", "character", "varchar",
-            "text", "bytea", "uuid", "date", "time", "timestamp", "timestamptz", "interval",
+            "boolean",
+            "smallint",
+            "integer",
+            "bigint",
+            "real",
+            "double precision",
+            "numeric",
+            "character",
+            "varchar",
+            "text",
+            "bytea",
+            "uuid",
+            "date",
+            "time",
+            "timestamp",
+            "timestamptz",
+            "interval",
         ] {
             let oid = oid_of_sql_name(name).unwrap();
             assert!(oid_of_sql_name(&format!("{name}[]")).is_some(), "{name}");
@@ -225,6 +289,9 @@ mod tests {
         assert_eq!(oid_of_field(&field("x", "_text", true)), 1009);
         assert_eq!(oid_of_field(&field("x", "oid", true)), 26);
         assert_eq!(oid_of_field(&field("x", "int2vector", true)), 22);
-        assert_eq!(oid_of_field(&Field::new("x", arrow_type("_int2"), true)), 1005);
+        assert_eq!(
+            oid_of_field(&Field::new("x", arrow_type("_int2"), true)),
+            1005
+        );
     }
 }

@@ -11,8 +11,9 @@ use aerostat_types::{Column, SqlError};
 
 use super::data::{self, SystemRelation};
 use crate::catalog::{
-    AEROSTAT, AEROSTAT_OID, CatalogState, Grant, INFORMATION_SCHEMA, INFORMATION_SCHEMA_OID, PG_CATALOG,
-    PG_CATALOG_OID, Privilege, Relation, TableEntry, ViewEntry, node::NodeRecord,
+    AEROSTAT, AEROSTAT_OID, CatalogState, Grant, INFORMATION_SCHEMA, INFORMATION_SCHEMA_OID,
+    PG_CATALOG, PG_CATALOG_OID, Privilege, Relation, SchemaPrivilege, TableEntry, ViewEntry,
+    node::NodeRecord,
 };
 
 /// The name that stands for every role in grants.
@@ -242,7 +243,10 @@ impl Class {
 impl CatalogView {
     /// Whether the role is a superuser.
     pub fn is_superuser(&self, role: &str) -> bool {
-        self.node.roles.get(role).is_some_and(|record| record.superuser)
+        self.node
+            .roles
+            .get(role)
+            .is_some_and(|record| record.superuser)
     }
 
     /// The number of a role, 0 if there is none.
@@ -252,7 +256,11 @@ impl CatalogView {
 
     /// The role with this number.
     pub(super) fn role_name(&self, oid: i64) -> Option<&str> {
-        self.node.roles.iter().find(|(_, role)| i64::from(role.oid) == oid).map(|(name, _)| name.as_str())
+        self.node
+            .roles
+            .iter()
+            .find(|(_, role)| i64::from(role.oid) == oid)
+            .map(|(name, _)| name.as_str())
     }
 
     /// The role that owns what nobody made: the superuser that was there first.
@@ -269,16 +277,28 @@ impl CatalogView {
     pub(super) fn schemas(&self) -> Vec<(u32, &str, &str, Option<&str>)> {
         let system = self.system_owner();
         let mut all = vec![
-            (PG_CATALOG_OID, PG_CATALOG, system, Some("system catalog schema")),
+            (
+                PG_CATALOG_OID,
+                PG_CATALOG,
+                system,
+                Some("system catalog schema"),
+            ),
             (INFORMATION_SCHEMA_OID, INFORMATION_SCHEMA, system, None),
-            (AEROSTAT_OID, AEROSTAT, system, Some("system views of Aerostat")),
+            (
+                AEROSTAT_OID,
+                AEROSTAT,
+                system,
+                Some("system views of Aerostat"),
+            ),
         ];
-        all.extend(
-            self.state
-                .schemas
-                .values()
-                .map(|schema| (schema.oid, schema.name.as_str(), schema.owner.as_str(), schema.comment.as_deref())),
-        );
+        all.extend(self.state.schemas.values().map(|schema| {
+            (
+                schema.oid,
+                schema.name.as_str(),
+                schema.owner.as_str(),
+                schema.comment.as_deref(),
+            )
+        }));
         all
     }
 
@@ -319,13 +339,23 @@ impl CatalogView {
                         classes.push(class(table.oid, name, ClassKind::Table(Arc::clone(table))));
                         if table.key_oid != 0 {
                             let key = &table.table.schema().primary_key_name;
-                            classes.push(class(table.key_oid, key, ClassKind::Index(Arc::clone(table))));
+                            classes.push(class(
+                                table.key_oid,
+                                key,
+                                ClassKind::Index(Arc::clone(table)),
+                            ));
                         }
                     }
-                    Relation::View(view) => classes.push(class(view.oid, name, ClassKind::View(Arc::clone(view)))),
+                    Relation::View(view) => {
+                        classes.push(class(view.oid, name, ClassKind::View(Arc::clone(view))))
+                    }
                 }
             }
-            let by_oid = classes.iter().enumerate().map(|(at, class)| (class.oid, at)).collect();
+            let by_oid = classes
+                .iter()
+                .enumerate()
+                .map(|(at, class)| (class.oid, at))
+                .collect();
             (classes, by_oid)
         })
     }
@@ -346,7 +376,11 @@ impl CatalogView {
 
     /// The relation or index that a name means, through the search path when it has no schema.
     pub(super) fn class_named(&self, schema: Option<&str>, name: &str) -> Option<&Class> {
-        let find = |schema: &str| self.classes().iter().find(|class| class.schema == schema && class.name == name);
+        let find = |schema: &str| {
+            self.classes()
+                .iter()
+                .find(|class| class.schema == schema && class.name == name)
+        };
         match schema {
             Some(schema) => find(schema),
             None => self.effective_path().into_iter().find_map(find),
@@ -361,7 +395,12 @@ impl CatalogView {
         }
         path.iter()
             .take_while(|schema| **schema != class.schema)
-            .all(|schema| !self.classes().iter().any(|other| other.schema == *schema && other.name == class.name))
+            .all(|schema| {
+                !self
+                    .classes()
+                    .iter()
+                    .any(|other| other.schema == *schema && other.name == class.name)
+            })
     }
 
     /// Whether a role may do something with a relation.
@@ -373,15 +412,16 @@ impl CatalogView {
             return privilege == Privilege::Select && !super::tables::is_secret(relation);
         }
         class.owner() == Some(role)
-            || class
-                .grants()
-                .iter()
-                .any(|grant| grant.privilege == privilege && (grant.role == role || grant.role == EVERYONE))
+            || class.grants().iter().any(|grant| {
+                grant.privilege == privilege && (grant.role == role || grant.role == EVERYONE)
+            })
     }
 
     /// Whether a role may do anything at all with a relation.
     pub(super) fn may_anything(&self, role: &str, class: &Class) -> bool {
-        PRIVILEGES.iter().any(|&(privilege, ..)| self.may(role, class, privilege))
+        PRIVILEGES
+            .iter()
+            .any(|&(privilege, ..)| self.may(role, class, privilege))
     }
 
     /// `pg_class.relacl`: NULL while nothing was granted, as in PostgreSQL.
@@ -392,11 +432,19 @@ impl CatalogView {
         }
         let all: String = PRIVILEGES.iter().map(|&(_, letter, _)| letter).collect();
         let mut acl = vec![acl_item(owner, &all, owner)];
-        let roles: BTreeSet<&str> = grants.iter().map(|grant| grant.role.as_str()).filter(|role| *role != owner).collect();
+        let roles: BTreeSet<&str> = grants
+            .iter()
+            .map(|grant| grant.role.as_str())
+            .filter(|role| *role != owner)
+            .collect();
         for role in roles {
             let letters: String = PRIVILEGES
                 .iter()
-                .filter(|(privilege, ..)| grants.iter().any(|grant| grant.role == role && grant.privilege == *privilege))
+                .filter(|(privilege, ..)| {
+                    grants
+                        .iter()
+                        .any(|grant| grant.role == role && grant.privilege == *privilege)
+                })
                 .map(|&(_, letter, _)| letter)
                 .collect();
             acl.push(acl_item(role, &letters, owner));
@@ -408,23 +456,95 @@ impl CatalogView {
     pub(super) fn database_acl(&self, name: &str) -> Option<Vec<String>> {
         let database = self.node.databases.get(name)?;
         let owner = &database.owner;
-        let others = database.connect.iter().filter(|role| *role != owner);
-        Some(
-            std::iter::once(acl_item(owner, "Cc", owner))
-                .chain(others.map(|role| acl_item(role, "c", owner)))
-                .collect(),
-        )
+        let mut acl = vec![acl_item(owner, "Cc", owner)];
+        let others: BTreeSet<&String> = database
+            .connect
+            .iter()
+            .chain(&database.create)
+            .filter(|role| *role != owner)
+            .collect();
+        for role in others {
+            let create = if database.create.contains(role) {
+                "C"
+            } else {
+                ""
+            };
+            let connect = if database.connect.contains(role) {
+                "c"
+            } else {
+                ""
+            };
+            acl.push(acl_item(role, &format!("{create}{connect}"), owner));
+        }
+        Some(acl)
     }
 
-    /// Whether a role may connect to a database.
-    pub(super) fn may_connect(&self, role: &str, database: &str) -> Option<bool> {
-        let record = self.node.databases.get(database)?;
-        Some(
-            self.is_superuser(role)
-                || record.owner == role
-                || record.connect.iter().any(|grantee| grantee == role || grantee == EVERYONE),
-        )
+    /// `pg_namespace.nspacl`: NULL while nothing was granted, as in PostgreSQL.
+    pub(super) fn schema_acl(&self, name: &str) -> Option<Vec<String>> {
+        let Some(schema) = self.state.schemas.get(name) else {
+            let owner = self.system_owner();
+            return Some(vec![
+                acl_item(owner, "UC", owner),
+                acl_item(EVERYONE, "U", owner),
+            ]);
+        };
+        if schema.grants.is_empty() {
+            return None;
+        }
+        let owner = &schema.owner;
+        let mut acl = vec![acl_item(owner, "UC", owner)];
+        let roles: BTreeSet<&String> = schema
+            .grants
+            .iter()
+            .map(|grant| &grant.role)
+            .filter(|role| *role != owner)
+            .collect();
+        for role in roles {
+            let letters: String = [
+                (SchemaPrivilege::Usage, 'U'),
+                (SchemaPrivilege::Create, 'C'),
+            ]
+            .iter()
+            .filter(|(privilege, _)| {
+                schema
+                    .grants
+                    .iter()
+                    .any(|grant| grant.role == *role && grant.privilege == *privilege)
+            })
+            .map(|&(_, letter)| letter)
+            .collect();
+            acl.push(acl_item(role, &letters, owner));
+        }
+        Some(acl)
     }
+
+    /// Whether a role may do something with a schema; `None` for one that is not there.
+    pub(super) fn may_with_schema(
+        &self,
+        role: &str,
+        schema: &str,
+        privilege: SchemaPrivilege,
+    ) -> Option<bool> {
+        let granted = match self.state.schemas.get(schema) {
+            Some(entry) => {
+                entry.owner == role
+                    || entry.grants.iter().any(|grant| {
+                        grant.privilege == privilege
+                            && (grant.role == role || grant.role == EVERYONE)
+                    })
+            }
+            None if super::tables::is_system_schema(schema) => privilege == SchemaPrivilege::Usage,
+            None => return None,
+        };
+        Some(granted || self.is_superuser(role))
+    }
+}
+
+/// Whether one of the grantees is the role or everyone.
+pub(super) fn is_granted(grantees: &[String], role: &str) -> bool {
+    grantees
+        .iter()
+        .any(|grantee| grantee == role || grantee == EVERYONE)
 }
 
 /// Privileges in the order of PostgreSQL's ACL letters.
@@ -438,28 +558,12 @@ pub(super) const PRIVILEGES: [(Privilege, char, &str); 5] = [
 
 fn acl_item(role: &str, letters: &str, grantor: &str) -> String {
     let role = if role == EVERYONE { "" } else { role };
-    format!("{}={letters}/{}", quote_identifier(role), quote_identifier(grantor))
+    format!(
+        "{}={letters}/{}",
+        quote_identifier(role),
+        quote_identifier(grantor)
+    )
 }
-
-/// The words that PostgreSQL 15 does not take as a name everywhere, in order.
-const KEYWORDS: [&str; 151] = [
-    "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "authorization", "between",
-    "bigint", "binary", "bit", "boolean", "both", "case", "cast", "char", "character", "check", "coalesce",
-    "collate", "collation", "column", "concurrently", "constraint", "create", "cross", "current_catalog",
-    "current_date", "current_role", "current_schema", "current_time", "current_timestamp", "current_user",
-    "dec", "decimal", "default", "deferrable", "desc", "distinct", "do", "else", "end", "except", "exists",
-    "extract", "false", "fetch", "float", "for", "foreign", "freeze", "from", "full", "grant", "greatest",
-    "group", "grouping", "having", "ilike", "in", "initially", "inner", "inout", "int", "integer",
-    "intersect", "interval", "into", "is", "isnull", "join", "lateral", "leading", "least", "left", "like",
-    "limit", "localtime", "localtimestamp", "national", "natural", "nchar", "none", "normalize", "not",
-    "notnull", "null", "nullif", "numeric", "offset", "on", "only", "or", "order", "out", "outer", "overlaps",
-    "overlay", "placing", "position", "precision", "primary", "real", "references", "returning", "right",
-    "row", "select", "session_user", "setof", "similar", "smallint", "some", "substring", "symmetric",
-    "table", "tablesample", "then", "time", "timestamp", "to", "trailing", "treat", "trim", "true", "union",
-    "unique", "user", "using", "values", "varchar", "variadic", "verbose", "when", "where", "window", "with",
-    "xmlattributes", "xmlconcat", "xmlelement", "xmlexists", "xmlforest", "xmlnamespaces", "xmlparse",
-    "xmlpi", "xmlroot", "xmlserialize", "xmltable",
-];
 
 /// The number of a system schema.
 pub(super) fn system_schema_oid(schema: &str) -> u32 {
@@ -472,10 +576,21 @@ pub(super) fn system_schema_oid(schema: &str) -> u32 {
 
 /// PostgreSQL's `quote_ident`.
 pub(super) fn quote_identifier(name: &str) -> String {
-    let plain = name.chars().next().is_none_or(|c| c.is_ascii_lowercase() || c == '_')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-        && KEYWORDS.binary_search(&name).is_err();
-    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+    let plain = name
+        .chars()
+        .next()
+        .is_none_or(|c| c.is_ascii_lowercase() || c == '_')
+        && name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        && data::keywords()
+            .binary_search_by(|keyword| keyword.word.cmp(name))
+            .map_or(true, |at| data::keywords()[at].class == 'U');
+    if plain {
+        name.to_owned()
+    } else {
+        format!("\"{}\"", name.replace('"', "\"\""))
+    }
 }
 
 /// Splits a possibly qualified, possibly quoted name as SQL would read it.
@@ -515,7 +630,10 @@ mod tests {
 
     #[test]
     fn names_split_as_sql_reads_them() {
-        assert_eq!(split_name("Public.\"Odd \"\"Name\"").unwrap(), ["public", "Odd \"Name"]);
+        assert_eq!(
+            split_name("Public.\"Odd \"\"Name\"").unwrap(),
+            ["public", "Odd \"Name"]
+        );
         assert_eq!(split_name("t").unwrap(), ["t"]);
         for bad in ["", ".", "a.", "\"a", "\"a\"b"] {
             assert!(split_name(bad).is_none(), "{bad}");
@@ -523,7 +641,8 @@ mod tests {
         assert_eq!(quote_identifier("Odd \"Name"), "\"Odd \"\"Name\"");
         assert_eq!(quote_identifier("plain_1"), "plain_1");
         assert_eq!(quote_identifier("order"), "\"order\"");
-        assert!(KEYWORDS.is_sorted());
+        assert!(data::keywords().is_sorted_by_key(|keyword| keyword.word));
+        assert_eq!(quote_identifier("abort"), "abort");
         assert_eq!(quote_identifier("1st"), "\"1st\"");
     }
 }

@@ -31,8 +31,8 @@ use parking_lot::Mutex;
 
 use crate::{
     catalog::{
-        AEROSTAT, CatalogState, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation, TableEntry, ViewEntry,
-        node::Database,
+        AEROSTAT, CatalogState, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation, TableEntry,
+        ViewEntry, node::Database,
     },
     ddl::{Actor, QualifiedName},
     error::external,
@@ -101,12 +101,17 @@ impl StatementContext {
     }
 
     /// The logical plan of a query.
-    pub(crate) fn plan_query(&self, mut query: ast::Query, parameters: &mut PlannerContext) -> Result<LogicalPlan> {
+    pub(crate) fn plan_query(
+        &self,
+        mut query: ast::Query,
+        parameters: &mut PlannerContext,
+    ) -> Result<LogicalPlan> {
         crate::plan::name_outputs(&mut query);
         let mut statement = ast::Statement::Query(Box::new(query));
         pgcatalog::rewrite(&mut statement, &self.system).map_err(external)?;
         crate::semantics::type_literals(&mut statement).map_err(external)?;
-        self.planner().sql_statement_to_plan_with_context(statement, parameters)
+        self.planner()
+            .sql_statement_to_plan_with_context(statement, parameters)
     }
 
     /// A relation by the name a statement gives, through the search path.
@@ -122,7 +127,10 @@ impl StatementContext {
 
     fn source_of(&self, name: &TableReference) -> Result<Arc<dyn TableSource>> {
         if name.schema() == Some(TARGET_SCHEMA) {
-            let oid: u32 = name.table().parse().map_err(|_| internal("a DML target without a number"))?;
+            let oid: u32 = name
+                .table()
+                .parse()
+                .map_err(|_| internal("a DML target without a number"))?;
             let entry = self
                 .catalog
                 .relations()
@@ -131,17 +139,22 @@ impl StatementContext {
                     _ => None,
                 })
                 .ok_or_else(|| internal("a DML target that is not there"))?;
-            return Ok(provider_as_source(Arc::new(TableScanProvider::with_row_ids(self.table_view(entry), entry.oid))));
+            return Ok(provider_as_source(Arc::new(
+                TableScanProvider::with_row_ids(self.table_view(entry), entry.oid),
+            )));
         }
         if let Some(provider) = self.system_table(name) {
             return Ok(provider_as_source(provider));
         }
         let (_, relation) = self.resolve(name).map_err(external)?;
-        self.actor.require(relation, Privilege::Select).map_err(external)?;
+        self.actor
+            .require(relation, Privilege::Select)
+            .map_err(external)?;
         match relation {
-            Relation::Table(entry) => {
-                Ok(provider_as_source(Arc::new(TableScanProvider::new(self.table_view(entry), entry.oid))))
-            }
+            Relation::Table(entry) => Ok(provider_as_source(Arc::new(TableScanProvider::new(
+                self.table_view(entry),
+                entry.oid,
+            )))),
             Relation::View(view) => Ok(provider_as_source(Arc::new(self.expand(view)?))),
         }
     }
@@ -194,7 +207,10 @@ impl StatementContext {
             return Err(internal("a view that is no query"));
         };
         let plan = nested.plan_query(*query, &mut PlannerContext::new())?;
-        let plan = crate::plan::rename_outputs(plan, view.columns.iter().map(|column| column.name.as_str()))?;
+        let plan = crate::plan::rename_outputs(
+            plan,
+            view.columns.iter().map(|column| column.name.as_str()),
+        )?;
         *self.view_depth.lock() -= 1;
         Ok(ViewTable::new(plan, Some(view.query.clone())))
     }
@@ -206,9 +222,12 @@ impl StatementContext {
                     .into_iter()
                     .flat_map(|function| {
                         let function = Arc::new(function);
-                        let names: Vec<String> =
-                            std::iter::once(function.name().to_owned()).chain(function.aliases().iter().cloned()).collect();
-                        names.into_iter().map(move |name| (name, Arc::clone(&function)))
+                        let names: Vec<String> = std::iter::once(function.name().to_owned())
+                            .chain(function.aliases().iter().cloned())
+                            .collect();
+                        names
+                            .into_iter()
+                            .map(move |name| (name, Arc::clone(&function)))
                     })
                     .collect()
             })
@@ -236,27 +255,47 @@ impl ContextProvider for StatementContext {
         self.source_of(&name)
     }
 
-    fn get_table_function_source(&self, name: &str, arguments: Vec<Expr>) -> Result<Arc<dyn TableSource>> {
-        let function = self.state.table_functions().get(name).cloned().ok_or_else(|| {
-            external(SqlError::new(ErrorKind::UndefinedFunction, format!("function {name} does not exist")))
-        })?;
+    fn get_table_function_source(
+        &self,
+        name: &str,
+        arguments: Vec<Expr>,
+    ) -> Result<Arc<dyn TableSource>> {
+        let function = self
+            .state
+            .table_functions()
+            .get(name)
+            .cloned()
+            .ok_or_else(|| {
+                external(SqlError::new(
+                    ErrorKind::UndefinedFunction,
+                    format!("function {name} does not exist"),
+                ))
+            })?;
         let simplify = SimplifyContext::builder()
             .with_config_options(Arc::clone(self.state.config_options()))
-            .with_query_execution_start_time(self.state.execution_props().query_execution_start_time)
+            .with_query_execution_start_time(
+                self.state.execution_props().query_execution_start_time,
+            )
             .build();
         let simplifier = ExprSimplifier::new(simplify);
         let schema = DFSchema::empty();
         let arguments = arguments
             .into_iter()
-            .map(|argument| simplifier.coerce(argument, &schema).and_then(|e| simplifier.simplify(e)))
+            .map(|argument| {
+                simplifier
+                    .coerce(argument, &schema)
+                    .and_then(|e| simplifier.simplify(e))
+            })
             .collect::<Result<Vec<_>>>()?;
-        let provider =
-            function.create_table_provider_with_args(TableFunctionArgs::new(&arguments, &*self.state))?;
+        let provider = function
+            .create_table_provider_with_args(TableFunctionArgs::new(&arguments, &*self.state))?;
         Ok(provider_as_source(provider))
     }
 
     fn create_cte_work_table(&self, name: &str, schema: SchemaRef) -> Result<Arc<dyn TableSource>> {
-        Ok(provider_as_source(Arc::new(CteWorkTable::new(name, schema))))
+        Ok(provider_as_source(Arc::new(CteWorkTable::new(
+            name, schema,
+        ))))
     }
 
     fn get_expr_planners(&self) -> &[Arc<dyn ExprPlanner>] {
@@ -272,7 +311,8 @@ impl ContextProvider for StatementContext {
     }
 
     fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {
-        self.function(name).or_else(|| self.state.scalar_functions().get(name).cloned())
+        self.function(name)
+            .or_else(|| self.state.scalar_functions().get(name).cloned())
     }
 
     fn get_higher_order_meta(&self, name: &str) -> Option<Arc<HigherOrderUDF>> {
@@ -300,7 +340,11 @@ impl ContextProvider for StatementContext {
     }
 
     fn higher_order_function_names(&self) -> Vec<String> {
-        self.state.higher_order_functions().keys().cloned().collect()
+        self.state
+            .higher_order_functions()
+            .keys()
+            .cloned()
+            .collect()
     }
 
     fn udaf_names(&self) -> Vec<String> {

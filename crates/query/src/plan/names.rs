@@ -39,21 +39,34 @@ fn name_body(body: &mut SetExpr) {
 }
 
 fn name_items(items: &mut [SelectItem]) {
-    let has_wildcard = items
-        .iter()
-        .any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
+    let has_wildcard = items.iter().any(|item| {
+        matches!(
+            item,
+            SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)
+        )
+    });
     let mut taken = HashSet::new();
     for (at, item) in items.iter_mut().enumerate() {
         match item {
             SelectItem::UnnamedExpr(expression) => {
                 let name = output_name(expression);
-                let plain = matches!(expression, ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_));
+                let plain = matches!(
+                    expression,
+                    ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_)
+                );
                 let unique = taken.insert(name.clone());
                 if plain && unique && !has_wildcard {
                     continue;
                 }
-                let alias = if unique && !has_wildcard { name } else { format!("{name}{SUFFIX}{at}") };
-                *item = SelectItem::ExprWithAlias { expr: expression.clone(), alias: Ident::with_quote('"', alias) };
+                let alias = if unique && !has_wildcard {
+                    name
+                } else {
+                    format!("{name}{SUFFIX}{at}")
+                };
+                *item = SelectItem::ExprWithAlias {
+                    expr: expression.clone(),
+                    alias: Ident::with_quote('"', alias),
+                };
             }
             SelectItem::ExprWithAlias { alias, .. } => {
                 let name = folded(alias);
@@ -78,7 +91,9 @@ fn strong_name(expression: &ast::Expr) -> Option<String> {
         E::CompoundIdentifier(parts) => folded(parts.last()?),
         E::Function(function) => folded(function.name.0.last()?.as_ident()?),
         E::Nested(inner) | E::Collate { expr: inner, .. } => return strong_name(inner),
-        E::Cast { expr, data_type, .. } => match strong_name(expr) {
+        E::Cast {
+            expr, data_type, ..
+        } => match strong_name(expr) {
             Some(name) if !matches!(**expr, E::Case { .. }) => name,
             _ => cast_name(data_type),
         },
@@ -152,7 +167,10 @@ pub(crate) fn visible_name(name: &str) -> &str {
 }
 
 /// Gives a plan's outputs these names, in order.
-pub(crate) fn rename_outputs<'a>(plan: LogicalPlan, names: impl Iterator<Item = &'a str>) -> Result<LogicalPlan> {
+pub(crate) fn rename_outputs<'a>(
+    plan: LogicalPlan,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<LogicalPlan> {
     let renamed: Vec<Expr> = plan
         .schema()
         .iter()
@@ -164,7 +182,11 @@ pub(crate) fn rename_outputs<'a>(plan: LogicalPlan, names: impl Iterator<Item = 
 
 /// The columns of a result as a client is told of them.
 pub(crate) fn describe(schema: &Schema) -> Arc<[ColumnDescription]> {
-    schema.fields().iter().map(|field| describe_field(field)).collect()
+    schema
+        .fields()
+        .iter()
+        .map(|field| describe_field(field))
+        .collect()
 }
 
 fn describe_field(field: &Field) -> ColumnDescription {
@@ -182,10 +204,16 @@ mod tests {
     use crate::statement::{Statement, StatementKind};
 
     fn names(sql: &str) -> Vec<String> {
-        let StatementKind::Sql(parsed) = Statement::single(sql).unwrap().kind else { panic!("not SQL") };
-        let ast::Statement::Query(mut query) = (*parsed).clone() else { panic!("not a query") };
+        let StatementKind::Sql(parsed) = Statement::single(sql).unwrap().kind else {
+            panic!("not SQL")
+        };
+        let ast::Statement::Query(mut query) = (*parsed).clone() else {
+            panic!("not a query")
+        };
         name_outputs(&mut query);
-        let SetExpr::Select(select) = *query.body else { panic!("not a SELECT") };
+        let SetExpr::Select(select) = *query.body else {
+            panic!("not a SELECT")
+        };
         select
             .projection
             .iter()
@@ -200,8 +228,13 @@ mod tests {
     #[test]
     fn names_are_postgresqls() {
         assert_eq!(
-            names("select 1, 1, a, a, t.a, count(*), count(b), x::text, '1'::int, case when a then 1 end, (select max(q) from t), a + 1 as B from t"),
-            ["?column?", "?column?", "a", "a", "a", "count", "count", "x", "int4", "case", "max", "b"]
+            names(
+                "select 1, 1, a, a, t.a, count(*), count(b), x::text, '1'::int, case when a then 1 end, (select max(q) from t), a + 1 as B from t"
+            ),
+            [
+                "?column?", "?column?", "a", "a", "a", "count", "count", "x", "int4", "case",
+                "max", "b"
+            ]
         );
     }
 }

@@ -17,7 +17,10 @@ const PARAMETERS_MAX: usize = 65_535;
 
 /// The number `n` of a placeholder `$n`.
 pub(crate) fn placeholder_number(text: &str) -> Option<usize> {
-    text.strip_prefix('$')?.parse().ok().filter(|n| (1..=PARAMETERS_MAX).contains(n))
+    text.strip_prefix('$')?
+        .parse()
+        .ok()
+        .filter(|n| (1..=PARAMETERS_MAX).contains(n))
 }
 
 /// The bare placeholder an expression is, if it is one.
@@ -53,9 +56,10 @@ pub(crate) fn parameter_count(statement: &ast::Statement) -> Result<usize, SqlEr
     let mut highest = Highest(0);
     match statement.visit(&mut highest) {
         ControlFlow::Continue(()) => Ok(highest.0),
-        ControlFlow::Break(text) => {
-            Err(SqlError::new(ErrorKind::UndefinedParameter, format!("there is no parameter {text}")))
-        }
+        ControlFlow::Break(text) => Err(SqlError::new(
+            ErrorKind::UndefinedParameter,
+            format!("there is no parameter {text}"),
+        )),
     }
 }
 
@@ -65,7 +69,9 @@ pub(crate) fn declared_parameters(statement: &ast::Statement, types: &mut Vec<Op
     impl Visitor for Casts<'_> {
         type Break = ();
         fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
-            if let ast::Expr::Cast { expr, data_type, .. } = expression
+            if let ast::Expr::Cast {
+                expr, data_type, ..
+            } = expression
                 && let Some(n) = bare_placeholder(expr)
                 && let Ok(ty) = ddl::sql_type(data_type)
             {

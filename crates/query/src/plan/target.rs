@@ -33,7 +33,10 @@ impl Target {
         if let Some(schema @ (PG_CATALOG | INFORMATION_SCHEMA | AEROSTAT)) = reference.schema() {
             return Err(SqlError::new(
                 ErrorKind::InsufficientPrivilege,
-                format!("permission denied: \"{schema}.{}\" is a system catalog", reference.table()),
+                format!(
+                    "permission denied: \"{schema}.{}\" is a system catalog",
+                    reference.table()
+                ),
             ));
         }
         let (schema, relation) = context.resolve(&reference)?;
@@ -54,7 +57,11 @@ impl Target {
 
     /// A table that is being made and that nobody else knows yet.
     pub(crate) fn unpublished(entry: &Arc<TableEntry>, schema: &str) -> Target {
-        Target { entry: Arc::clone(entry), schema: schema.to_owned(), alias: entry.name.clone() }
+        Target {
+            entry: Arc::clone(entry),
+            schema: schema.to_owned(),
+            alias: entry.name.clone(),
+        }
     }
 
     /// The table factor that scans the target with its row ids, under its alias.
@@ -86,7 +93,10 @@ impl Target {
         self.entry.table.schema().position(name).ok_or_else(|| {
             SqlError::new(
                 ErrorKind::UndefinedColumn,
-                format!("column \"{name}\" of relation \"{}\" does not exist", self.entry.name),
+                format!(
+                    "column \"{name}\" of relation \"{}\" does not exist",
+                    self.entry.name
+                ),
             )
         })
     }
@@ -106,20 +116,29 @@ pub(crate) fn column_identifiers(names: &[ObjectName]) -> Result<Vec<String>, Sq
         .iter()
         .map(|name| match &name.0[..] {
             [ObjectNamePart::Identifier(ident)] => Ok(folded(ident)),
-            _ => Err(SqlError::new(ErrorKind::SyntaxError, format!("\"{name}\" is not the name of a column"))),
+            _ => Err(SqlError::new(
+                ErrorKind::SyntaxError,
+                format!("\"{name}\" is not the name of a column"),
+            )),
         })
         .collect()
 }
 
 /// A possibly qualified name as a reference.
 pub(crate) fn table_reference(name: &ast::ObjectName) -> Result<TableReference, SqlError> {
-    let parts: Option<Vec<String>> = name.0.iter().map(|part| part.as_ident().map(folded)).collect();
+    let parts: Option<Vec<String>> = name
+        .0
+        .iter()
+        .map(|part| part.as_ident().map(folded))
+        .collect();
     match parts.as_deref() {
         Some([table]) => Ok(TableReference::bare(table.clone())),
         Some([schema, table]) => Ok(TableReference::partial(schema.clone(), table.clone())),
-        Some([catalog, schema, table]) => {
-            Ok(TableReference::full(catalog.clone(), schema.clone(), table.clone()))
-        }
+        Some([catalog, schema, table]) => Ok(TableReference::full(
+            catalog.clone(),
+            schema.clone(),
+            table.clone(),
+        )),
         _ => Err(SqlError::new(
             ErrorKind::SyntaxError,
             format!("improper relation name (too many dotted names): {name}"),

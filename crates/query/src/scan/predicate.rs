@@ -17,7 +17,11 @@ const IN_LIST_MAX: usize = 32;
 /// The conjuncts storage evaluates in place of this filter; `None` if it cannot do so exactly.
 pub(super) fn from_expr(filter: &Expr, table: &TableSchema) -> Option<Vec<Predicate>> {
     match filter {
-        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: Operator::And,
+            right,
+        }) => {
             let mut both = from_expr(left, table)?;
             both.extend(from_expr(right, table)?);
             Some(both)
@@ -30,19 +34,39 @@ pub(super) fn from_expr(filter: &Expr, table: &TableSchema) -> Option<Vec<Predic
             let (attribute, ty) = column(right, table)?;
             compare(attribute, ty, mirrored(op), left)
         }
-        Expr::Between(Between { expr, negated: false, low, high }) => {
+        Expr::Between(Between {
+            expr,
+            negated: false,
+            low,
+            high,
+        }) => {
             let (attribute, ty) = column(expr, table)?;
             let mut both = compare(attribute, ty, CompareOp::Ge, low)?;
             both.extend(compare(attribute, ty, CompareOp::Le, high)?);
             Some(both)
         }
-        Expr::InList(InList { expr, list, negated }) if list.len() <= IN_LIST_MAX => {
+        Expr::InList(InList {
+            expr,
+            list,
+            negated,
+        }) if list.len() <= IN_LIST_MAX => {
             let (attribute, ty) = column(expr, table)?;
-            let values = list.iter().map(|value| literal(value, ty)).collect::<Option<Vec<_>>>()?;
-            Some(vec![Predicate::InList { attribute, values, negated: *negated }])
+            let values = list
+                .iter()
+                .map(|value| literal(value, ty))
+                .collect::<Option<Vec<_>>>()?;
+            Some(vec![Predicate::InList {
+                attribute,
+                values,
+                negated: *negated,
+            }])
         }
-        Expr::IsNull(expr) => Some(vec![Predicate::IsNull { attribute: column(expr, table)?.0 }]),
-        Expr::IsNotNull(expr) => Some(vec![Predicate::IsNotNull { attribute: column(expr, table)?.0 }]),
+        Expr::IsNull(expr) => Some(vec![Predicate::IsNull {
+            attribute: column(expr, table)?.0,
+        }]),
+        Expr::IsNotNull(expr) => Some(vec![Predicate::IsNotNull {
+            attribute: column(expr, table)?.0,
+        }]),
         Expr::Column(_) => {
             let (attribute, ty) = column(filter, table)?;
             (ty == SqlType::Boolean).then(|| vec![is(attribute, true)])
@@ -56,15 +80,25 @@ pub(super) fn from_expr(filter: &Expr, table: &TableSchema) -> Option<Vec<Predic
 }
 
 fn is(attribute: usize, value: bool) -> Predicate {
-    Predicate::Compare { attribute, op: CompareOp::Eq, value: Literal::Bool(value) }
+    Predicate::Compare {
+        attribute,
+        op: CompareOp::Eq,
+        value: Literal::Bool(value),
+    }
 }
 
 fn compare(attribute: usize, ty: SqlType, op: CompareOp, value: &Expr) -> Option<Vec<Predicate>> {
-    Some(vec![Predicate::Compare { attribute, op, value: literal(value, ty)? }])
+    Some(vec![Predicate::Compare {
+        attribute,
+        op,
+        value: literal(value, ty)?,
+    }])
 }
 
 fn column(expr: &Expr, table: &TableSchema) -> Option<(usize, SqlType)> {
-    let Expr::Column(column) = expr else { return None };
+    let Expr::Column(column) = expr else {
+        return None;
+    };
     let at = table.position(&column.name)?;
     let ty = table.columns[at].ty;
     // Intervals compare by their normalised length, which storage does not know.
@@ -96,23 +130,31 @@ fn mirrored(op: CompareOp) -> CompareOp {
 /// A constant in the column's own type. `None` for NULL: comparing with it is
 /// never true, which DataFusion folds away.
 fn literal(expr: &Expr, ty: SqlType) -> Option<Literal> {
-    let Expr::Literal(value, _) = expr else { return None };
+    let Expr::Literal(value, _) = expr else {
+        return None;
+    };
     let arrow = ty.arrow();
     Some(match value {
         ScalarValue::Boolean(Some(v)) if ty == SqlType::Boolean => Literal::Bool(*v),
         ScalarValue::Float32(Some(v)) if ty == SqlType::Real => Literal::Float(f64::from(*v)),
         ScalarValue::Float64(Some(v)) if ty == SqlType::Double => Literal::Float(*v),
-        ScalarValue::Utf8(Some(v)) | ScalarValue::LargeUtf8(Some(v)) | ScalarValue::Utf8View(Some(v))
+        ScalarValue::Utf8(Some(v))
+        | ScalarValue::LargeUtf8(Some(v))
+        | ScalarValue::Utf8View(Some(v))
             if ty.is_text() =>
         {
             Literal::Bytes(v.as_bytes().to_vec())
         }
-        ScalarValue::Binary(Some(v)) | ScalarValue::LargeBinary(Some(v)) | ScalarValue::BinaryView(Some(v))
+        ScalarValue::Binary(Some(v))
+        | ScalarValue::LargeBinary(Some(v))
+        | ScalarValue::BinaryView(Some(v))
             if ty == SqlType::Bytea =>
         {
             Literal::Bytes(v.clone())
         }
-        ScalarValue::FixedSizeBinary(16, Some(v)) if ty == SqlType::Uuid => Literal::Bytes(v.clone()),
+        ScalarValue::FixedSizeBinary(16, Some(v)) if ty == SqlType::Uuid => {
+            Literal::Bytes(v.clone())
+        }
         _ if value.data_type() != arrow => return None,
         ScalarValue::Int16(Some(v)) => Literal::Int(i128::from(*v)),
         ScalarValue::Int32(Some(v)) | ScalarValue::Date32(Some(v)) => Literal::Int(i128::from(*v)),

@@ -34,12 +34,25 @@ pub(super) fn is_comparison(op: Operator) -> bool {
 /// # Errors
 /// `UndefinedFunction` for types that do not compare; errors of string literals
 /// that are not values of the other side's type.
-pub(super) fn pair(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<(Expr, Expr)> {
+pub(super) fn pair(
+    op: Operator,
+    left: Expr,
+    right: Expr,
+    schema: &DFSchema,
+    zone: &Zone,
+) -> Result<(Expr, Expr)> {
     let (l, r) = (operand(&left, schema)?, operand(&right, schema)?);
     match (l, r) {
-        (Operand::Unknown, Operand::Unknown) => Ok((as_text_parameter(left, zone)?, as_text_parameter(right, zone)?)),
-        (Operand::Unknown, Operand::Typed(ty)) => typed(op, literal_as(left, ty, zone)?, right, schema, zone),
-        (Operand::Typed(ty), Operand::Unknown) => typed(op, left, literal_as(right, ty, zone)?, schema, zone),
+        (Operand::Unknown, Operand::Unknown) => Ok((
+            as_text_parameter(left, zone)?,
+            as_text_parameter(right, zone)?,
+        )),
+        (Operand::Unknown, Operand::Typed(ty)) => {
+            typed(op, literal_as(left, ty, zone)?, right, schema, zone)
+        }
+        (Operand::Typed(ty), Operand::Unknown) => {
+            typed(op, left, literal_as(right, ty, zone)?, schema, zone)
+        }
         (Operand::Typed(_), Operand::Typed(_)) => typed(op, left, right, schema, zone),
         _ => Ok((left, right)),
     }
@@ -52,19 +65,35 @@ fn as_text_parameter(expr: Expr, zone: &Zone) -> Result<Expr> {
     }
 }
 
-fn typed(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<(Expr, Expr)> {
+fn typed(
+    op: Operator,
+    left: Expr,
+    right: Expr,
+    schema: &DFSchema,
+    zone: &Zone,
+) -> Result<(Expr, Expr)> {
     let (l, r) = match (operand(&left, schema)?, operand(&right, schema)?) {
         (Operand::Typed(l), Operand::Typed(r)) => (l, r),
         _ => return Ok((left, right)),
     };
     if l == SqlType::Interval && r == SqlType::Interval {
         // An interval orders by its length with months of 30 days, not field by field.
-        let key = |side: Expr| if is_null(&side) { side } else { Temporal::IntervalOrder.call(vec![side]) };
+        let key = |side: Expr| {
+            if is_null(&side) {
+                side
+            } else {
+                Temporal::IntervalOrder.call(vec![side])
+            }
+        };
         return Ok((key(left), key(right)));
     }
     match (l, r) {
-        (SqlType::Char(_), SqlType::Varchar(_)) => return Ok((left, without_blanks(right, r, zone)?)),
-        (SqlType::Varchar(_), SqlType::Char(_)) => return Ok((without_blanks(left, l, zone)?, right)),
+        (SqlType::Char(_), SqlType::Varchar(_)) => {
+            return Ok((left, without_blanks(right, r, zone)?));
+        }
+        (SqlType::Varchar(_), SqlType::Char(_)) => {
+            return Ok((without_blanks(left, l, zone)?, right));
+        }
         _ => {}
     }
     if l.is_text() && r.is_text() || l.oid() == r.oid() && !matches!(l, SqlType::Numeric { .. }) {
@@ -81,7 +110,12 @@ fn typed(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) 
 
 /// A varchar beside a `char(n)` compares as one: its trailing blanks do not count.
 fn without_blanks(expr: Expr, from: SqlType, zone: &Zone) -> Result<Expr> {
-    cast::resolve(expr, &from.field("", true), &Arc::new(SqlType::Char(u32::MAX).field("", true)), zone)
+    cast::resolve(
+        expr,
+        &from.field("", true),
+        &Arc::new(SqlType::Char(u32::MAX).field("", true)),
+        zone,
+    )
 }
 
 fn is_null(expr: &Expr) -> bool {
@@ -121,11 +155,22 @@ fn exact_literal(value: &ScalarValue, ty: SqlType) -> Option<ScalarValue> {
         _ => return None,
     };
     match ty {
-        SqlType::SmallInt => whole(digits, scale).and_then(|v| i16::try_from(v).ok()).map(ScalarValue::from),
-        SqlType::Integer => whole(digits, scale).and_then(|v| i32::try_from(v).ok()).map(ScalarValue::from),
-        SqlType::BigInt => whole(digits, scale).and_then(|v| i64::try_from(v).ok()).map(ScalarValue::from),
-        SqlType::Double => Some(ScalarValue::Float64(Some(cast::decimal_to_f64(digits, scale)))),
-        SqlType::Numeric { precision, scale: to } => {
+        SqlType::SmallInt => whole(digits, scale)
+            .and_then(|v| i16::try_from(v).ok())
+            .map(ScalarValue::from),
+        SqlType::Integer => whole(digits, scale)
+            .and_then(|v| i32::try_from(v).ok())
+            .map(ScalarValue::from),
+        SqlType::BigInt => whole(digits, scale)
+            .and_then(|v| i64::try_from(v).ok())
+            .map(ScalarValue::from),
+        SqlType::Double => Some(ScalarValue::Float64(Some(cast::decimal_to_f64(
+            digits, scale,
+        )))),
+        SqlType::Numeric {
+            precision,
+            scale: to,
+        } => {
             let moved = rescale(digits, scale, precision, to)?;
             let back = rescale(moved, to, 38, scale)?;
             (back == digits).then_some(ScalarValue::Decimal128(Some(moved), precision, to))
@@ -143,7 +188,9 @@ fn whole(digits: i128, scale: i8) -> Option<i128> {
 fn common_time(left: SqlType, right: SqlType) -> Option<SqlType> {
     use SqlType::{Date, Timestamp, TimestampTz};
     match (left, right) {
-        (Date | Timestamp | TimestampTz, TimestampTz) | (TimestampTz, Date | Timestamp) => Some(TimestampTz),
+        (Date | Timestamp | TimestampTz, TimestampTz) | (TimestampTz, Date | Timestamp) => {
+            Some(TimestampTz)
+        }
         (Date | Timestamp, Date | Timestamp) => Some(Timestamp),
         _ => None,
     }
@@ -169,7 +216,12 @@ fn times(
         if ty == common {
             return Ok(expr);
         }
-        cast::resolve(expr, &ty.field("", true), &Arc::new(common.field("", true)), zone)
+        cast::resolve(
+            expr,
+            &ty.field("", true),
+            &Arc::new(common.field("", true)),
+            zone,
+        )
     };
     Ok((bring(left, l)?, bring(right, r)?))
 }
@@ -178,7 +230,9 @@ fn times(
 /// beside it stays bare. Exact for every comparison.
 fn midnight(expr: &Expr) -> Option<Expr> {
     match expr {
-        Expr::Literal(ScalarValue::TimestampMicrosecond(Some(micros), None), _) if micros % DAY_MICROS == 0 => {
+        Expr::Literal(ScalarValue::TimestampMicrosecond(Some(micros), None), _)
+            if micros % DAY_MICROS == 0 =>
+        {
             let day = i32::try_from(micros / DAY_MICROS).ok()?;
             Some(Expr::Literal(ScalarValue::Date32(Some(day)), None))
         }
@@ -191,7 +245,12 @@ fn midnight(expr: &Expr) -> Option<Expr> {
 ///
 /// # Errors
 /// `DatatypeMismatch` where types of different kinds meet.
-pub(super) fn unify(construct: &str, alternatives: Vec<Expr>, schema: &DFSchema, zone: &Zone) -> Result<Vec<Expr>> {
+pub(super) fn unify(
+    construct: &str,
+    alternatives: Vec<Expr>,
+    schema: &DFSchema,
+    zone: &Zone,
+) -> Result<Vec<Expr>> {
     let mut common: Option<SqlType> = None;
     for alternative in &alternatives {
         match (operand(alternative, schema)?, common) {
@@ -200,8 +259,11 @@ pub(super) fn unify(construct: &str, alternatives: Vec<Expr>, schema: &DFSchema,
             (Operand::Typed(ty), None) => common = Some(ty),
             (Operand::Typed(ty), Some(so_far)) => {
                 common = Some(common_type(so_far, ty).ok_or_else(|| {
-                    let message =
-                        format!("{construct} types {} and {} cannot be matched", type_name(so_far), type_name(ty));
+                    let message = format!(
+                        "{construct} types {} and {} cannot be matched",
+                        type_name(so_far),
+                        type_name(ty)
+                    );
                     raise(ErrorKind::DatatypeMismatch, message)
                 })?);
             }
@@ -218,11 +280,21 @@ pub(super) fn unify(construct: &str, alternatives: Vec<Expr>, schema: &DFSchema,
             Operand::Unknown if is_null(&alternative) => Ok(alternative),
             Operand::Unknown => literal_as(alternative, wanted, zone),
             Operand::Typed(ty) if common_time(ty, common).is_some() && ty != common => {
-                cast::resolve(alternative, &ty.field("", true), &Arc::new(common.field("", true)), zone)
+                cast::resolve(
+                    alternative,
+                    &ty.field("", true),
+                    &Arc::new(common.field("", true)),
+                    zone,
+                )
             }
             _ => Ok(alternative),
         })
         .collect()
+}
+
+/// Whether two types have a common one.
+pub(super) fn matches(a: SqlType, b: SqlType) -> bool {
+    common_type(a, b).is_some()
 }
 
 /// PostgreSQL's `select_common_type` for two types.
@@ -231,12 +303,20 @@ fn common_type(a: SqlType, b: SqlType) -> Option<SqlType> {
         return Some(a);
     }
     if a.is_text() && b.is_text() {
-        return Some(if a.oid() == b.oid() && matches!(a, SqlType::Char(_)) { a } else { SqlType::Text });
+        return Some(if a.oid() == b.oid() && matches!(a, SqlType::Char(_)) {
+            a
+        } else {
+            SqlType::Text
+        });
     }
     if cast::is_number(a) && cast::is_number(b) {
         return Some(if rank(a) >= rank(b) { a } else { b });
     }
-    if a.oid() == b.oid() { Some(a) } else { common_time(a, b) }
+    if a.oid() == b.oid() {
+        Some(a)
+    } else {
+        common_time(a, b)
+    }
 }
 
 fn rank(ty: SqlType) -> u8 {

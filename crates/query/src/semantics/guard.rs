@@ -41,7 +41,11 @@ impl OptimizerRule for GuardFallible {
         true
     }
 
-    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
         // A scan evaluates only what it understands, none of which can fail.
         if matches!(plan, LogicalPlan::TableScan(_)) {
             return Ok(Transformed::no(plan));
@@ -59,13 +63,18 @@ impl OptimizerRule for GuardFallible {
 
 /// Whether a call can raise an error that a condition before it is likely to prevent.
 fn can_fail(expr: &Expr) -> bool {
-    let Expr::ScalarFunction(call) = expr else { return false };
+    let Expr::ScalarFunction(call) = expr else {
+        return false;
+    };
     if arithmetic::is_division(&call.func) {
         let constant = |arg: &Expr| matches!(arg, Expr::Literal(value, _) if !is_zero(value));
         return !call.args.get(1).is_some_and(constant);
     }
     cast::target_of(&call.func).is_some_and(|to| !to.is_text())
-        || matches!(call.func.name(), "sqrt" | "ln" | "log" | "power" | "mod" | "div")
+        || matches!(
+            call.func.name(),
+            "sqrt" | "ln" | "log" | "power" | "mod" | "div"
+        )
 }
 
 fn is_zero(value: &ScalarValue) -> bool {
@@ -80,14 +89,21 @@ fn has_exposed(expr: &Expr) -> Result<bool> {
             return Ok(TreeNodeRecursion::Jump);
         }
         found = found || can_fail(node);
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        Ok(if found {
+            TreeNodeRecursion::Stop
+        } else {
+            TreeNodeRecursion::Continue
+        })
     })?;
     Ok(found)
 }
 
 fn guard(expr: Expr) -> Result<Transformed<Expr>> {
     match expr {
-        Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) => {
+        Expr::BinaryExpr(BinaryExpr {
+            op: op @ (Operator::And | Operator::Or),
+            ..
+        }) => {
             let mut terms = Vec::new();
             flatten(expr, op, &mut terms);
             ordered(terms, op)
@@ -100,7 +116,11 @@ fn guard(expr: Expr) -> Result<Transformed<Expr>> {
 
 fn flatten(expr: Expr, op: Operator, terms: &mut Vec<Expr>) {
     match expr {
-        Expr::BinaryExpr(BinaryExpr { left, op: inner, right }) if inner == op => {
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: inner,
+            right,
+        }) if inner == op => {
             flatten(*left, op, terms);
             flatten(*right, op, terms);
         }
@@ -109,8 +129,15 @@ fn flatten(expr: Expr, op: Operator, terms: &mut Vec<Expr>) {
 }
 
 fn join(terms: Vec<Expr>, op: Operator) -> Expr {
-    let joined = if op == Operator::And { conjunction(terms) } else { disjunction(terms) };
-    joined.unwrap_or(Expr::Literal(ScalarValue::Boolean(Some(op == Operator::And)), None))
+    let joined = if op == Operator::And {
+        conjunction(terms)
+    } else {
+        disjunction(terms)
+    };
+    joined.unwrap_or(Expr::Literal(
+        ScalarValue::Boolean(Some(op == Operator::And)),
+        None,
+    ))
 }
 
 /// Terms that cannot fail first, the others behind guards.
@@ -119,11 +146,19 @@ fn ordered(terms: Vec<Expr>, op: Operator) -> Result<Transformed<Expr>> {
     let mut risky = Vec::new();
     for term in terms {
         let term = guard(term)?.data;
-        if has_exposed(&term)? { risky.push(term) } else { before.push(term) }
+        if has_exposed(&term)? {
+            risky.push(term)
+        } else {
+            before.push(term)
+        }
     }
     for term in risky {
         let settled = join(before.clone(), op);
-        let term = if before.is_empty() || settled.is_volatile() { term } else { protect(term, &settled, op)? };
+        let term = if before.is_empty() || settled.is_volatile() {
+            term
+        } else {
+            protect(term, &settled, op)?
+        };
         before.push(term);
     }
     Ok(Transformed::yes(join(before, op)))
@@ -133,7 +168,11 @@ fn ordered(terms: Vec<Expr>, op: Operator) -> Result<Transformed<Expr>> {
 fn protect(term: Expr, settled: &Expr, op: Operator) -> Result<Expr> {
     let open = || {
         let settled = Box::new(settled.clone());
-        if op == Operator::And { Expr::IsNotFalse(settled) } else { Expr::IsNotTrue(settled) }
+        if op == Operator::And {
+            Expr::IsNotFalse(settled)
+        } else {
+            Expr::IsNotTrue(settled)
+        }
     };
     let wrapped = term.transform_down(|node| {
         if matches!(node, Expr::Case(_)) {
@@ -142,7 +181,11 @@ fn protect(term: Expr, settled: &Expr, op: Operator) -> Result<Expr> {
         if !can_fail(&node) {
             return Ok(Transformed::no(node));
         }
-        let case = Expr::Case(Case::new(None, vec![(Box::new(open()), Box::new(node))], None));
+        let case = Expr::Case(Case::new(
+            None,
+            vec![(Box::new(open()), Box::new(node))],
+            None,
+        ));
         Ok(Transformed::new(case, true, TreeNodeRecursion::Jump))
     })?;
     Ok(wrapped.data)

@@ -11,6 +11,7 @@
 //! | `(a, b) IN ((1, 2), …)` | `(a, b) = (1, 2) OR …` |
 //! | `t AT TIME ZONE z` | `timezone(z, t)` |
 //! | `x COLLATE "C"` | `x` |
+//! | `FETCH FIRST 2 ROWS ONLY` | `LIMIT 2` |
 //! | `@ x`, `~ x`, `\|/ x`, `\|\|/ x` | `abs(x)`, `bitwise_not(x)`, `sqrt(x)`, `cbrt(x)` |
 //! | `1e308`, which no numeric of 38 digits holds | `'1e308'::float8` |
 //! | `x OPERATOR(pg_catalog.~) y` | `x ~ y` |
@@ -22,9 +23,10 @@ use std::ops::ControlFlow;
 
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Interval, LimitClause, NamedWindowExpr, ObjectName,
-    ObjectNamePart, OrderByKind, Query, Select, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
+    BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Interval,
+    LimitClause, NamedWindowExpr, ObjectName, ObjectNamePart, OrderByKind, Parens, Query, Select,
+    SetExpr, Statement, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
     WindowFrameBound, WindowSpec, WindowType,
 };
 
@@ -37,17 +39,33 @@ const DIGITS_MAX: usize = 38;
 /// # Errors
 /// `FeatureNotSupported` for integers of more than 38 digits and unknown
 /// collations; `SyntaxError` for row comparisons of unequal width.
-pub fn type_literals<N: VisitMut>(node: &mut N) -> Result<(), SqlError> {
-    match node.visit(&mut Rewriter) {
+pub(crate) fn type_literals<N: VisitMut>(node: &mut N) -> Result<(), SqlError> {
+    match node.visit(&mut Rewriter::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
 }
 
-struct Rewriter;
+#[derive(Default)]
+struct Rewriter {
+    /// Queries that the visitor is in.
+    depth: usize,
+    /// Whether the statement's own VALUES go into a table, whose columns say their types.
+    inserts: bool,
+}
 
 impl VisitorMut for Rewriter {
     type Break = SqlError;
+
+    fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<SqlError> {
+        self.inserts = matches!(statement, Statement::Insert(_));
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<SqlError> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
         match rewrite(expr) {
@@ -88,13 +106,77 @@ impl VisitorMut for Rewriter {
         if let Some(fetch) = &mut query.fetch {
             fetch.quantity.iter_mut().for_each(bare);
         }
+        limit_for_fetch(query);
+        self.depth -= 1;
+        if let SetExpr::Values(values) = &mut *query.body
+            && !(self.inserts && self.depth == 0)
+        {
+            type_columns(&mut values.rows);
+        }
         ControlFlow::Continue(())
+    }
+}
+
+/// FETCH FIRST is LIMIT by another name, unless it counts ties or per cent.
+fn limit_for_fetch(query: &mut Query) {
+    if query
+        .fetch
+        .as_ref()
+        .is_none_or(|fetch| fetch.with_ties || fetch.percent)
+    {
+        return;
+    }
+    let one = || Expr::Value(Value::Number("1".to_owned(), false).into());
+    let quantity = query
+        .fetch
+        .take()
+        .map(|fetch| fetch.quantity.unwrap_or_else(one));
+    match &mut query.limit_clause {
+        Some(LimitClause::LimitOffset { limit, .. }) => *limit = quantity,
+        Some(LimitClause::OffsetCommaLimit { .. }) => {}
+        none => {
+            *none = Some(LimitClause::LimitOffset {
+                limit: quantity,
+                offset: None,
+                limit_by: vec![],
+            })
+        }
+    }
+}
+
+/// In VALUES, a string literal or NULL takes the type that another row's cast names.
+fn type_columns(rows: &mut [Parens<Vec<Expr>>]) {
+    let width = rows.first().map_or(0, |row| row.content.len());
+    for column in 0..width {
+        let named = rows.iter().find_map(|row| match row.content.get(column) {
+            Some(Expr::Cast { data_type, .. }) => Some(data_type.clone()),
+            Some(Expr::TypedString(typed)) => Some(typed.data_type.clone()),
+            _ => None,
+        });
+        let Some(named) = named else { continue };
+        for cell in rows
+            .iter_mut()
+            .filter_map(|row| row.content.get_mut(column))
+        {
+            if matches!(
+                cell,
+                Expr::Value(ValueWithSpan {
+                    value: Value::SingleQuotedString(_) | Value::Null,
+                    ..
+                })
+            ) {
+                wrap(cell, named.clone());
+            }
+        }
     }
 }
 
 fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
     match expr {
-        Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
+        Expr::Value(ValueWithSpan {
+            value: Value::Number(digits, _),
+            ..
+        }) => {
             if !fits_numeric(digits) {
                 let text = text_value(digits.clone());
                 *expr = cast(text, DataType::Float8);
@@ -102,16 +184,29 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
                 wrap(expr, data_type);
             }
         }
-        Expr::Cast { expr: inner, data_type, .. } if is_wrapped(inner) && matches!(&**inner, Expr::Cast { data_type: wrapped, .. } if wrapped == data_type) => {
+        Expr::Cast {
+            expr: inner,
+            data_type,
+            ..
+        } if is_wrapped(inner)
+            && matches!(&**inner, Expr::Cast { data_type: wrapped, .. } if wrapped == data_type) =>
+        {
             // A literal that was wrapped before, visited again.
             let inner = std::mem::replace(inner, Box::new(null()));
             *expr = *inner;
         }
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } if is_wrapped(inner) => negate(expr)?,
+        Expr::UnaryOp {
+            op: UnaryOperator::Minus,
+            expr: inner,
+        } if is_wrapped(inner) => negate(expr)?,
         Expr::UnaryOp { op, expr: operand } => {
             let name = match op {
                 UnaryOperator::Not => {
-                    if let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(_), .. }) = &**operand {
+                    if let Expr::Value(ValueWithSpan {
+                        value: Value::SingleQuotedString(_),
+                        ..
+                    }) = &**operand
+                    {
                         wrap(operand, DataType::Boolean);
                     }
                     return Ok(());
@@ -126,7 +221,13 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
         }
         Expr::Interval(interval) => {
             if let Some(text) = interval_text(interval) {
-                *expr = cast(text_value(text), DataType::Interval { fields: None, precision: None });
+                *expr = cast(
+                    text_value(text),
+                    DataType::Interval {
+                        fields: None,
+                        precision: None,
+                    },
+                );
             }
         }
         Expr::Function(function) => {
@@ -134,12 +235,21 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
                 bare_frame(spec);
             }
         }
-        Expr::Collate { expr: inner, collation } => {
+        Expr::Collate {
+            expr: inner,
+            collation,
+        } => {
             check_collation(collation)?;
             *expr = std::mem::replace(inner, null());
         }
-        Expr::AtTimeZone { timestamp, time_zone } => {
-            let arguments = vec![std::mem::replace(&mut **time_zone, null()), std::mem::replace(&mut **timestamp, null())];
+        Expr::AtTimeZone {
+            timestamp,
+            time_zone,
+        } => {
+            let arguments = vec![
+                std::mem::replace(&mut **time_zone, null()),
+                std::mem::replace(&mut **timestamp, null()),
+            ];
             *expr = call("timezone", arguments);
         }
         Expr::BinaryOp { left, op, right } => {
@@ -152,7 +262,11 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
                 *expr = compare_rows(l, op, r)?;
             }
         }
-        Expr::InList { expr: row, list, negated } if members(row).is_some() => {
+        Expr::InList {
+            expr: row,
+            list,
+            negated,
+        } if members(row).is_some() => {
             *expr = row_in_list(members(row).unwrap_or_default(), list, *negated)?;
         }
         _ => {}
@@ -176,9 +290,13 @@ fn literal_type(sign: &str, digits: &str) -> Result<Option<DataType>, SqlError> 
     let significant = digits.trim_start_matches('0').len();
     if significant > DIGITS_MAX {
         let message = format!("numeric literal of {significant} digits is not supported");
-        return Err(SqlError::new(ErrorKind::FeatureNotSupported, message).with_hint("The largest precision is 38."));
+        return Err(SqlError::new(ErrorKind::FeatureNotSupported, message)
+            .with_hint("The largest precision is 38."));
     }
-    Ok(Some(DataType::Numeric(ExactNumberInfo::PrecisionAndScale(significant as u64, 0))))
+    Ok(Some(DataType::Numeric(ExactNumberInfo::PrecisionAndScale(
+        significant as u64,
+        0,
+    ))))
 }
 
 /// Whether a number with a point or an exponent has at most 38 digits.
@@ -191,7 +309,9 @@ fn fits_numeric(digits: &str) -> bool {
     if !digits.contains(['.', 'e', 'E']) {
         return true;
     }
-    let before = (whole.trim_start_matches('0').len() as i64).saturating_add(exponent).max(0);
+    let before = (whole.trim_start_matches('0').len() as i64)
+        .saturating_add(exponent)
+        .max(0);
     let after = (fraction.len() as i64).saturating_sub(exponent).max(0);
     before.saturating_add(after) <= DIGITS_MAX as i64
 }
@@ -205,7 +325,13 @@ fn text_value(text: String) -> Expr {
 }
 
 fn cast(expr: Expr, data_type: DataType) -> Expr {
-    Expr::Cast { kind: CastKind::DoubleColon, expr: Box::new(expr), data_type, array: false, format: None }
+    Expr::Cast {
+        kind: CastKind::DoubleColon,
+        expr: Box::new(expr),
+        data_type,
+        array: false,
+        format: None,
+    }
 }
 
 fn wrap(expr: &mut Expr, data_type: DataType) {
@@ -215,8 +341,14 @@ fn wrap(expr: &mut Expr, data_type: DataType) {
 
 fn is_number(expr: &Expr) -> bool {
     match expr {
-        Expr::Value(ValueWithSpan { value: Value::Number(..), .. }) => true,
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => is_number(expr),
+        Expr::Value(ValueWithSpan {
+            value: Value::Number(..),
+            ..
+        }) => true,
+        Expr::UnaryOp {
+            op: UnaryOperator::Minus,
+            expr,
+        } => is_number(expr),
         _ => false,
     }
 }
@@ -237,9 +369,13 @@ fn bare(expr: &mut Expr) {
 }
 
 fn bare_frame(spec: &mut WindowSpec) {
-    let Some(frame) = &mut spec.window_frame else { return };
+    let Some(frame) = &mut spec.window_frame else {
+        return;
+    };
     for bound in std::iter::once(&mut frame.start_bound).chain(frame.end_bound.as_mut()) {
-        if let WindowFrameBound::Preceding(Some(offset)) | WindowFrameBound::Following(Some(offset)) = bound {
+        if let WindowFrameBound::Preceding(Some(offset))
+        | WindowFrameBound::Following(Some(offset)) = bound
+        {
             bare(offset);
             bare_interval(offset);
         }
@@ -248,7 +384,12 @@ fn bare_frame(spec: &mut WindowSpec) {
 
 /// Window frames read an interval themselves, so it becomes a literal again.
 fn bare_interval(expr: &mut Expr) {
-    if let Expr::Cast { expr: inner, data_type: DataType::Interval { .. }, .. } = expr {
+    if let Expr::Cast {
+        expr: inner,
+        data_type: DataType::Interval { .. },
+        ..
+    } = expr
+    {
         let value = Box::new(std::mem::replace(&mut **inner, null()));
         *expr = Expr::Interval(Interval {
             value,
@@ -262,16 +403,29 @@ fn bare_interval(expr: &mut Expr) {
 
 /// `-(1::int4)` to `(-1)::int4`: one literal, whose type follows from its sign too.
 fn negate(expr: &mut Expr) -> Result<(), SqlError> {
-    let Expr::UnaryOp { expr: wrapped, .. } = expr else { return Ok(()) };
+    let Expr::UnaryOp { expr: wrapped, .. } = expr else {
+        return Ok(());
+    };
     let mut wrapped = std::mem::replace(&mut **wrapped, null());
-    if let Expr::Cast { expr: inner, data_type, .. } = &mut wrapped {
-        if let Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) = &**inner
+    if let Expr::Cast {
+        expr: inner,
+        data_type,
+        ..
+    } = &mut wrapped
+    {
+        if let Expr::Value(ValueWithSpan {
+            value: Value::Number(digits, _),
+            ..
+        }) = &**inner
             && let Some(signed) = literal_type("-", digits)?
         {
             *data_type = signed;
         }
         let number = Box::new(std::mem::replace(&mut **inner, null()));
-        **inner = Expr::UnaryOp { op: UnaryOperator::Minus, expr: number };
+        **inner = Expr::UnaryOp {
+            op: UnaryOperator::Minus,
+            expr: number,
+        };
     }
     *expr = wrapped;
     Ok(())
@@ -280,7 +434,10 @@ fn negate(expr: &mut Expr) -> Result<(), SqlError> {
 /// `interval '90' day` as one text, where it is one.
 fn interval_text(interval: &Interval) -> Option<String> {
     let value = match &*interval.value {
-        Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => text.clone(),
+        Expr::Value(ValueWithSpan {
+            value: Value::SingleQuotedString(text),
+            ..
+        }) => text.clone(),
         wrapped @ Expr::Cast { expr, .. } if is_wrapped(wrapped) => expr.to_string(),
         _ => return None,
     };
@@ -296,10 +453,17 @@ fn interval_text(interval: &Interval) -> Option<String> {
 }
 
 fn check_collation(collation: &ObjectName) -> Result<(), SqlError> {
-    let name = collation.0.last().and_then(|part| part.as_ident()).map(|ident| ident.value.as_str());
+    let name = collation
+        .0
+        .last()
+        .and_then(|part| part.as_ident())
+        .map(|ident| ident.value.as_str());
     match name {
         Some("C" | "POSIX" | "default" | "ucs_basic") => Ok(()),
-        _ => Err(SqlError::new(ErrorKind::UndefinedObject, format!("collation \"{collation}\" for encoding \"UTF8\" does not exist"))),
+        _ => Err(SqlError::new(
+            ErrorKind::UndefinedObject,
+            format!("collation \"{collation}\" for encoding \"UTF8\" does not exist"),
+        )),
     }
 }
 
@@ -330,12 +494,19 @@ fn plain_operator(name: &str) -> Option<BinaryOperator> {
 }
 
 fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    let args = arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))).collect();
+    let args = arguments
+        .into_iter()
+        .map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)))
+        .collect();
     Expr::Function(Function {
         name: ObjectName(vec![ObjectNamePart::Identifier(Ident::new(name))]),
         uses_odbc_syntax: false,
         parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: vec![] }),
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args,
+            clauses: vec![],
+        }),
         filter: None,
         null_treatment: None,
         over: None,
@@ -348,23 +519,29 @@ fn members(expr: &Expr) -> Option<Vec<Expr>> {
     match expr {
         Expr::Tuple(members) if members.len() > 1 => Some(members.clone()),
         Expr::Nested(inner) => members(inner),
-        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => match &function.args {
-            FunctionArguments::List(list) => list
-                .args
-                .iter()
-                .map(|argument| match argument {
-                    FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
-                    _ => None,
-                })
-                .collect(),
-            _ => None,
-        },
+        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {
+            match &function.args {
+                FunctionArguments::List(list) => list
+                    .args
+                    .iter()
+                    .map(|argument| match argument {
+                        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+                        _ => None,
+                    })
+                    .collect(),
+                _ => None,
+            }
+        }
         _ => None,
     }
 }
 
 fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
-    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
+    Expr::BinaryOp {
+        left: Box::new(left),
+        op,
+        right: Box::new(right),
+    }
 }
 
 fn join(mut terms: Vec<Expr>, op: BinaryOperator) -> Expr {
@@ -377,15 +554,31 @@ fn join(mut terms: Vec<Expr>, op: BinaryOperator) -> Expr {
 
 fn compare_rows(left: Vec<Expr>, op: &BinaryOperator, right: Vec<Expr>) -> Result<Expr, SqlError> {
     if left.len() != right.len() {
-        return Err(SqlError::new(ErrorKind::SyntaxError, "unequal number of entries in row expressions"));
+        return Err(SqlError::new(
+            ErrorKind::SyntaxError,
+            "unequal number of entries in row expressions",
+        ));
     }
     let pairs = left.into_iter().zip(right);
     match op {
-        BinaryOperator::Eq => Ok(join(pairs.map(|(l, r)| binary(l, op.clone(), r)).collect(), BinaryOperator::And)),
-        BinaryOperator::NotEq => Ok(join(pairs.map(|(l, r)| binary(l, op.clone(), r)).collect(), BinaryOperator::Or)),
-        BinaryOperator::Lt | BinaryOperator::LtEq => Ok(lexicographic(pairs, BinaryOperator::Lt, op)),
-        BinaryOperator::Gt | BinaryOperator::GtEq => Ok(lexicographic(pairs, BinaryOperator::Gt, op)),
-        _ => Err(SqlError::new(ErrorKind::FeatureNotSupported, format!("operator {op} is not supported for rows"))),
+        BinaryOperator::Eq => Ok(join(
+            pairs.map(|(l, r)| binary(l, op.clone(), r)).collect(),
+            BinaryOperator::And,
+        )),
+        BinaryOperator::NotEq => Ok(join(
+            pairs.map(|(l, r)| binary(l, op.clone(), r)).collect(),
+            BinaryOperator::Or,
+        )),
+        BinaryOperator::Lt | BinaryOperator::LtEq => {
+            Ok(lexicographic(pairs, BinaryOperator::Lt, op))
+        }
+        BinaryOperator::Gt | BinaryOperator::GtEq => {
+            Ok(lexicographic(pairs, BinaryOperator::Gt, op))
+        }
+        _ => Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            format!("operator {op} is not supported for rows"),
+        )),
     }
 }
 
@@ -402,7 +595,11 @@ fn lexicographic(
             Some(rest) => {
                 let equal = binary(left.clone(), BinaryOperator::Eq, right.clone());
                 let tie = Expr::Nested(Box::new(binary(equal, BinaryOperator::And, rest)));
-                Expr::Nested(Box::new(binary(binary(left, strict.clone(), right), BinaryOperator::Or, tie)))
+                Expr::Nested(Box::new(binary(
+                    binary(left, strict.clone(), right),
+                    BinaryOperator::Or,
+                    tie,
+                )))
             }
         });
     }
@@ -414,11 +611,21 @@ fn row_in_list(row: Vec<Expr>, list: &[Expr], negated: bool) -> Result<Expr, Sql
         .iter()
         .map(|item| match members(item) {
             Some(item) => compare_rows(row.clone(), &BinaryOperator::Eq, item),
-            None => Err(SqlError::new(ErrorKind::SyntaxError, "unequal number of entries in row expressions")),
+            None => Err(SqlError::new(
+                ErrorKind::SyntaxError,
+                "unequal number of entries in row expressions",
+            )),
         })
         .collect::<Result<Vec<_>, _>>()?;
     let any = join(terms, BinaryOperator::Or);
-    Ok(if negated { Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(any) } } else { any })
+    Ok(if negated {
+        Expr::UnaryOp {
+            op: UnaryOperator::Not,
+            expr: Box::new(any),
+        }
+    } else {
+        any
+    })
 }
 
 #[cfg(test)]
@@ -433,32 +640,55 @@ mod tests {
         type_literals(&mut statements).unwrap();
         let once = statements[0].to_string();
         type_literals(&mut statements).unwrap();
-        assert_eq!(once, statements[0].to_string(), "a second call changes nothing");
+        assert_eq!(
+            once,
+            statements[0].to_string(),
+            "a second call changes nothing"
+        );
         once
     }
 
     #[test]
     fn numbers_get_types_but_not_where_they_count_something() {
         assert_eq!(
-            rewritten("SELECT 1, -2, 3000000000, 9223372036854775808, 1.5 FROM t GROUP BY 1, a + 1 ORDER BY 2, b + 1 LIMIT 3 OFFSET 4"),
+            rewritten(
+                "SELECT 1, -2, 3000000000, 9223372036854775808, 1.5 FROM t GROUP BY 1, a + 1 ORDER BY 2, b + 1 LIMIT 3 OFFSET 4"
+            ),
             "SELECT 1::INT4, -2::INT4, 3000000000::INT8, 9223372036854775808::NUMERIC(19,0), 1.5 FROM t GROUP BY 1, a + 1::INT4 ORDER BY 2, b + 1::INT4 LIMIT 3 OFFSET 4"
         );
         assert_eq!(
-            rewritten("SELECT sum(a) OVER (ORDER BY b ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING) FROM t"),
+            rewritten(
+                "SELECT sum(a) OVER (ORDER BY b ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING) FROM t"
+            ),
             "SELECT sum(a) OVER (ORDER BY b ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING) FROM t"
         );
     }
 
     #[test]
     fn rows_compare_by_members() {
-        assert_eq!(rewritten("SELECT (a, b) = (c, d)"), "SELECT (a = c AND b = d)");
-        assert_eq!(rewritten("SELECT (a, b) <= (c, d)"), "SELECT (a < c OR (a = c AND b <= d))");
-        assert_eq!(rewritten("SELECT (a, b) IN ((c, d), (e, f))"), "SELECT ((a = c AND b = d) OR (a = e AND b = f))");
+        assert_eq!(
+            rewritten("SELECT (a, b) = (c, d)"),
+            "SELECT (a = c AND b = d)"
+        );
+        assert_eq!(
+            rewritten("SELECT (a, b) <= (c, d)"),
+            "SELECT (a < c OR (a = c AND b <= d))"
+        );
+        assert_eq!(
+            rewritten("SELECT (a, b) IN ((c, d), (e, f))"),
+            "SELECT ((a = c AND b = d) OR (a = e AND b = f))"
+        );
     }
 
     #[test]
     fn intervals_become_texts() {
-        assert_eq!(rewritten("SELECT interval '90' day"), "SELECT '90 DAY'::INTERVAL");
-        assert_eq!(rewritten("SELECT interval '1 year 2 mons'"), "SELECT '1 year 2 mons'::INTERVAL");
+        assert_eq!(
+            rewritten("SELECT interval '90' day"),
+            "SELECT '90 DAY'::INTERVAL"
+        );
+        assert_eq!(
+            rewritten("SELECT interval '1 year 2 mons'"),
+            "SELECT '1 year 2 mons'::INTERVAL"
+        );
     }
 }

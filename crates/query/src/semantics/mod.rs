@@ -42,23 +42,22 @@ use datafusion::logical_expr::planner::{ExprPlanner, TypePlanner};
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, OptimizerRule};
 
-pub use literals::type_literals;
+pub(crate) use literals::type_literals;
 pub(crate) use operand::{Operand, literal_as, operand};
 pub(crate) use types::{ANY_NUMERIC, name_of_arrow};
-pub use types::sql_type_of;
 
 /// Rules that stand right before DataFusion's `TypeCoercion`.
-pub fn before_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+pub(crate) fn before_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     vec![Arc::new(rule::PostgresSemantics)]
 }
 
 /// Rules that stand right after DataFusion's `TypeCoercion`.
-pub fn after_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+pub(crate) fn after_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     vec![Arc::new(rule::PostgresCasts)]
 }
 
 /// All analyzer rules in order: DataFusion's own with ours around `TypeCoercion`.
-pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let coercion = TypeCoercion::new();
     let mut rules = Vec::new();
     for rule in Analyzer::new().rules {
@@ -74,17 +73,17 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 }
 
 /// Rules that stand after all of DataFusion's optimizer rules.
-pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     vec![Arc::new(guard::GuardFallible)]
 }
 
 /// SQL type names to Arrow fields.
-pub fn type_planner() -> Arc<dyn TypePlanner> {
+pub(crate) fn type_planner() -> Arc<dyn TypePlanner> {
     Arc::new(types::PostgresTypes)
 }
 
 /// Planners that must stand before DataFusion's own.
-pub fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
+pub(crate) fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
     vec![Arc::new(planner::PostgresOperators)]
 }
 
@@ -125,11 +124,21 @@ pub(crate) fn type_name(ty: SqlType) -> &'static str {
 pub(crate) fn no_operator(left: &str, operator: &str, right: &str) -> DataFusionError {
     external(
         SqlError::new(ErrorKind::UndefinedFunction, format!("operator does not exist: {left} {operator} {right}"))
-            .with_hint("No operator matches the given name and argument types. You might need to add explicit type casts."),
+            .with_hint(
+                "No operator matches the given name and argument types. You might need to add explicit type casts.",
+            ),
     )
 }
 
 /// [`no_operator`] by Arrow types.
-pub(crate) fn no_operator_for(left: &DataType, operator: Operator, right: &DataType) -> DataFusionError {
-    no_operator(&name_of_arrow(left), &operator.to_string(), &name_of_arrow(right))
+pub(crate) fn no_operator_for(
+    left: &DataType,
+    operator: Operator,
+    right: &DataType,
+) -> DataFusionError {
+    no_operator(
+        &name_of_arrow(left),
+        &operator.to_string(),
+        &name_of_arrow(right),
+    )
 }

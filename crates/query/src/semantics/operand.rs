@@ -49,16 +49,21 @@ pub(crate) fn operand(expr: &Expr, schema: &DFSchema) -> Result<Operand> {
 /// parsed, a parameter declared, NULL typed. Other expressions are left alone.
 pub(crate) fn literal_as(expr: Expr, ty: SqlType, zone: &Zone) -> Result<Expr> {
     match expr {
-        Expr::Literal(ScalarValue::Null | ScalarValue::Utf8(None), metadata) => {
-            Ok(Expr::Literal(ScalarValue::try_new_null(&ty.arrow())?, metadata))
+        Expr::Literal(ScalarValue::Null | ScalarValue::Utf8(None), metadata) => Ok(Expr::Literal(
+            ScalarValue::try_new_null(&ty.arrow())?,
+            metadata,
+        )),
+        Expr::Literal(ScalarValue::Utf8(Some(_)), _)
+            if ty == SqlType::TimestampTz && zone.is_unsettled() =>
+        {
+            Ok(expr)
         }
-        Expr::Literal(ScalarValue::Utf8(Some(_)), _) if ty == SqlType::TimestampTz && zone.is_unsettled() => Ok(expr),
         Expr::Literal(ScalarValue::Utf8(Some(text)), metadata) => {
             Ok(Expr::Literal(cast::literal(&text, ty, zone)?, metadata))
         }
-        Expr::Placeholder(Placeholder { id, field: None }) => {
-            Ok(Expr::Placeholder(Placeholder::new_with_field(id, Some(Arc::new(ty.field("", true))))))
-        }
+        Expr::Placeholder(Placeholder { id, field: None }) => Ok(Expr::Placeholder(
+            Placeholder::new_with_field(id, Some(Arc::new(ty.field("", true)))),
+        )),
         other => Ok(other),
     }
 }

@@ -14,18 +14,28 @@ use crate::functions::{arithmetic, temporal};
 /// # Errors
 /// `UndefinedFunction` where PostgreSQL has no such operator; errors of string
 /// literals that are not values of the type the operator wants.
-pub(super) fn resolve(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
+pub(super) fn resolve(
+    op: Operator,
+    left: Expr,
+    right: Expr,
+    schema: &DFSchema,
+    zone: &Zone,
+) -> Result<Expr> {
     if compare::is_comparison(op) {
         let (left, right) = compare::pair(op, left, right, schema, zone)?;
         return Ok(binary(left, op, right));
     }
     match op {
-        Operator::Plus | Operator::Minus | Operator::Multiply | Operator::Divide | Operator::Modulo => {
-            arithmetic(op, left, right, schema, zone)
-        }
-        Operator::And | Operator::Or => {
-            Ok(binary(condition(left, op, schema, zone)?, op, condition(right, op, schema, zone)?))
-        }
+        Operator::Plus
+        | Operator::Minus
+        | Operator::Multiply
+        | Operator::Divide
+        | Operator::Modulo => arithmetic(op, left, right, schema, zone),
+        Operator::And | Operator::Or => Ok(binary(
+            condition(left, op, schema, zone)?,
+            op,
+            condition(right, op, schema, zone)?,
+        )),
         Operator::StringConcat => concatenate(left, right, schema, zone),
         Operator::LikeMatch
         | Operator::ILikeMatch
@@ -36,7 +46,11 @@ pub(super) fn resolve(op: Operator, left: Expr, right: Expr, schema: &DFSchema, 
         | Operator::RegexNotMatch
         | Operator::RegexNotIMatch => {
             let name = op.to_string();
-            Ok(binary(text(left, &name, schema, zone)?, op, text(right, &name, schema, zone)?))
+            Ok(binary(
+                text(left, &name, schema, zone)?,
+                op,
+                text(right, &name, schema, zone)?,
+            ))
         }
         _ => Ok(binary(left, op, right)),
     }
@@ -53,7 +67,10 @@ fn condition(expr: Expr, op: Operator, schema: &DFSchema, zone: &Zone) -> Result
         Operand::Typed(SqlType::Boolean) | Operand::Foreign => Ok(expr),
         Operand::Typed(ty) => Err(super::raise(
             ErrorKind::DatatypeMismatch,
-            format!("argument of {op} must be type boolean, not type {}", super::type_name(ty)),
+            format!(
+                "argument of {op} must be type boolean, not type {}",
+                super::type_name(ty)
+            ),
         )),
     }
 }
@@ -62,16 +79,22 @@ fn condition(expr: Expr, op: Operator, schema: &DFSchema, zone: &Zone) -> Result
 pub(super) fn text(expr: Expr, operator: &str, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
     match operand(&expr, schema)? {
         Operand::Unknown => literal_as(expr, SqlType::Text, zone),
-        Operand::Typed(ty) if !ty.is_text() => Err(no_operator(super::type_name(ty), operator, "unknown")),
+        Operand::Typed(ty) if !ty.is_text() => {
+            Err(no_operator(super::type_name(ty), operator, "unknown"))
+        }
         _ => Ok(expr),
     }
 }
 
 fn concatenate(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
     let (l, r) = (operand(&left, schema)?, operand(&right, schema)?);
-    let is_text = |side: &Operand| matches!(side, Operand::Unknown) || matches!(side, Operand::Typed(ty) if ty.is_text());
+    let is_text = |side: &Operand| {
+        matches!(side, Operand::Unknown) || matches!(side, Operand::Typed(ty) if ty.is_text())
+    };
     match (&l, &r) {
-        (Operand::Foreign, _) | (_, Operand::Foreign) => return Ok(binary(left, Operator::StringConcat, right)),
+        (Operand::Foreign, _) | (_, Operand::Foreign) => {
+            return Ok(binary(left, Operator::StringConcat, right));
+        }
         (Operand::Typed(SqlType::Bytea), Operand::Typed(SqlType::Bytea)) => {
             return Ok(binary(left, Operator::StringConcat, right));
         }
@@ -86,26 +109,54 @@ fn concatenate(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Resul
         }
         _ => Ok(expr),
     };
-    Ok(binary(as_text(left, &l)?, Operator::StringConcat, as_text(right, &r)?))
+    Ok(binary(
+        as_text(left, &l)?,
+        Operator::StringConcat,
+        as_text(right, &r)?,
+    ))
 }
 
-fn arithmetic(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
+fn arithmetic(
+    op: Operator,
+    left: Expr,
+    right: Expr,
+    schema: &DFSchema,
+    zone: &Zone,
+) -> Result<Expr> {
     let (l, r) = (operand(&left, schema)?, operand(&right, schema)?);
     let (left, l, right, r) = match (&l, &r) {
         (Operand::Unknown, Operand::Unknown) if is_null(&left) || is_null(&right) => {
             let typed = |expr| literal_as(expr, SqlType::Integer, zone);
-            (typed(left)?, Operand::Typed(SqlType::Integer), typed(right)?, Operand::Typed(SqlType::Integer))
+            (
+                typed(left)?,
+                Operand::Typed(SqlType::Integer),
+                typed(right)?,
+                Operand::Typed(SqlType::Integer),
+            )
         }
         (Operand::Unknown, Operand::Unknown) => {
-            return Err(super::raise(ErrorKind::UndefinedFunction, format!("operator is not unique: unknown {op} unknown")));
+            return Err(super::raise(
+                ErrorKind::UndefinedFunction,
+                format!("operator is not unique: unknown {op} unknown"),
+            ));
         }
         (Operand::Unknown, Operand::Typed(ty)) => {
             let wanted = counterpart(op, *ty, &left, true);
-            (literal_as(left, wanted, zone)?, Operand::Typed(wanted), right, r)
+            (
+                literal_as(left, wanted, zone)?,
+                Operand::Typed(wanted),
+                right,
+                r,
+            )
         }
         (Operand::Typed(ty), Operand::Unknown) => {
             let wanted = counterpart(op, *ty, &right, false);
-            (left, l, literal_as(right, wanted, zone)?, Operand::Typed(wanted))
+            (
+                left,
+                l,
+                literal_as(right, wanted, zone)?,
+                Operand::Typed(wanted),
+            )
         }
         _ => (left, l, right, r),
     };
@@ -117,10 +168,18 @@ fn arithmetic(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Z
     }
     match temporal_operator(op, *l, *r) {
         Some((operator, swapped)) => {
-            let operands = if swapped { vec![(right, *r), (left, *l)] } else { vec![(left, *l), (right, *r)] };
+            let operands = if swapped {
+                vec![(right, *r), (left, *l)]
+            } else {
+                vec![(left, *l), (right, *r)]
+            };
             temporal_call(operator, operands, zone)
         }
-        None => Err(no_operator(super::type_name(*l), &op.to_string(), super::type_name(*r))),
+        None => Err(no_operator(
+            super::type_name(*l),
+            &op.to_string(),
+            super::type_name(*r),
+        )),
     }
 }
 
@@ -131,12 +190,20 @@ fn is_null(expr: &Expr) -> bool {
 /// What an unknown operand beside one of type `ty` is taken for.
 fn counterpart(op: Operator, ty: SqlType, unknown: &Expr, unknown_is_left: bool) -> SqlType {
     match (ty, op) {
-        (SqlType::Timestamp | SqlType::TimestampTz | SqlType::Time, Operator::Plus) => SqlType::Interval,
+        (SqlType::Timestamp | SqlType::TimestampTz | SqlType::Time, Operator::Plus) => {
+            SqlType::Interval
+        }
         (SqlType::Date, Operator::Plus) => match unknown {
-            Expr::Literal(ScalarValue::Utf8(Some(text)), _) if text.trim().parse::<i32>().is_err() => SqlType::Interval,
+            Expr::Literal(ScalarValue::Utf8(Some(text)), _)
+                if text.trim().parse::<i32>().is_err() =>
+            {
+                SqlType::Interval
+            }
             _ => SqlType::Integer,
         },
-        (SqlType::Interval, Operator::Multiply | Operator::Divide) if !unknown_is_left => SqlType::Double,
+        (SqlType::Interval, Operator::Multiply | Operator::Divide) if !unknown_is_left => {
+            SqlType::Double
+        }
         (SqlType::Interval, Operator::Multiply) => SqlType::Double,
         (SqlType::Numeric { .. }, _) => aerostat_types::NUMERIC_DEFAULT,
         (other, _) => other,
@@ -170,9 +237,15 @@ fn temporal_operator(op: Operator, left: SqlType, right: SqlType) -> Option<(Tem
         (Operator::Minus, Time, Time) => found(Temporal::TimeMinusTime),
         (Operator::Plus, Interval, Interval) => found(Temporal::IntervalPlusInterval),
         (Operator::Minus, Interval, Interval) => found(Temporal::IntervalMinusInterval),
-        (Operator::Multiply, Interval, number) if cast::is_number(number) => found(Temporal::IntervalTimesNumber),
-        (Operator::Multiply, number, Interval) if cast::is_number(number) => swapped(Temporal::IntervalTimesNumber),
-        (Operator::Divide, Interval, number) if cast::is_number(number) => found(Temporal::IntervalOverNumber),
+        (Operator::Multiply, Interval, number) if cast::is_number(number) => {
+            found(Temporal::IntervalTimesNumber)
+        }
+        (Operator::Multiply, number, Interval) if cast::is_number(number) => {
+            swapped(Temporal::IntervalTimesNumber)
+        }
+        (Operator::Divide, Interval, number) if cast::is_number(number) => {
+            found(Temporal::IntervalOverNumber)
+        }
         _ => None,
     }
 }
@@ -184,7 +257,11 @@ fn temporal_call(operator: Temporal, operands: Vec<(Expr, SqlType)>, zone: &Zone
     for ((expr, ty), wanted) in operands.into_iter().zip(wanted) {
         let from = ty.field("", true);
         let target = std::sync::Arc::new(wanted.field("", true));
-        args.push(if ty.arrow() == wanted.arrow() { expr } else { cast::resolve(expr, &from, &target, zone)? });
+        args.push(if ty.arrow() == wanted.arrow() {
+            expr
+        } else {
+            cast::resolve(expr, &from, &target, zone)?
+        });
     }
     Ok(fold(operator, &args, zone).unwrap_or_else(|| operator.call(args)))
 }
@@ -201,12 +278,18 @@ pub(super) fn fold(operator: Temporal, args: &[Expr], zone: &Zone) -> Option<Exp
             _ => None,
         })
         .collect::<Option<Vec<_>>>()?;
-    let types_fit = arrays.iter().zip(operator.operands()).all(|(array, ty)| *array.data_type() == ty.arrow());
+    let types_fit = arrays
+        .iter()
+        .zip(operator.operands())
+        .all(|(array, ty)| *array.data_type() == ty.arrow());
     if !types_fit {
         return None;
     }
     let result = temporal::evaluate(operator, &arrays, zone).ok()?;
-    Some(Expr::Literal(ScalarValue::try_from_array(&result, 0).ok()?, None))
+    Some(Expr::Literal(
+        ScalarValue::try_from_array(&result, 0).ok()?,
+        None,
+    ))
 }
 
 /// `- operand`.
@@ -217,11 +300,18 @@ pub(super) fn negate(expr: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr>
         return Ok(Expr::Literal(negated, metadata.clone()));
     }
     match operand(&expr, schema)? {
-        Operand::Unknown => Ok(Expr::Negative(Box::new(literal_as(expr, SqlType::Double, zone)?))),
-        Operand::Typed(SqlType::SmallInt | SqlType::Integer | SqlType::BigInt) => Ok(arithmetic::negate(expr)),
-        Operand::Typed(ty) if !cast::is_number(ty) && ty != SqlType::Interval => {
-            Err(super::raise(ErrorKind::UndefinedFunction, format!("operator does not exist: - {}", super::type_name(ty))))
+        Operand::Unknown => Ok(Expr::Negative(Box::new(literal_as(
+            expr,
+            SqlType::Double,
+            zone,
+        )?))),
+        Operand::Typed(SqlType::SmallInt | SqlType::Integer | SqlType::BigInt) => {
+            Ok(arithmetic::negate(expr))
         }
+        Operand::Typed(ty) if !cast::is_number(ty) && ty != SqlType::Interval => Err(super::raise(
+            ErrorKind::UndefinedFunction,
+            format!("operator does not exist: - {}", super::type_name(ty)),
+        )),
         _ => Ok(Expr::Negative(Box::new(expr))),
     }
 }

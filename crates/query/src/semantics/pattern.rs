@@ -15,7 +15,10 @@ fn constant(pattern: &Expr, construct: &str) -> Result<Option<String>> {
             ScalarValue::Utf8(text) | ScalarValue::Utf8View(text) | ScalarValue::LargeUtf8(text),
             _,
         ) => Ok(text.clone()),
-        _ => Err(raise(ErrorKind::FeatureNotSupported, format!("{construct} with a pattern that is no constant is not supported"))),
+        _ => Err(raise(
+            ErrorKind::FeatureNotSupported,
+            format!("{construct} with a pattern that is no constant is not supported"),
+        )),
     }
 }
 
@@ -25,17 +28,24 @@ fn text(value: String) -> Box<Expr> {
 
 /// LIKE with another escape character becomes LIKE with the usual one.
 pub(super) fn like(mut like: Like) -> Result<Expr> {
-    let Some(escape) = like.escape_char.take() else { return Ok(Expr::Like(like)) };
+    let Some(escape) = like.escape_char.take() else {
+        return Ok(Expr::Like(like));
+    };
     if escape == '\\' {
         return Ok(Expr::Like(like));
     }
-    let Some(pattern) = constant(&like.pattern, "LIKE with ESCAPE")? else { return Ok(Expr::Like(like)) };
+    let Some(pattern) = constant(&like.pattern, "LIKE with ESCAPE")? else {
+        return Ok(Expr::Like(like));
+    };
     let mut rewritten = String::with_capacity(pattern.len());
     let mut characters = pattern.chars();
     while let Some(character) = characters.next() {
         if character == escape {
             let next = characters.next().ok_or_else(|| {
-                raise(ErrorKind::DataException, "LIKE pattern must not end with escape character")
+                raise(
+                    ErrorKind::DataException,
+                    "LIKE pattern must not end with escape character",
+                )
             })?;
             if matches!(next, '%' | '_' | '\\') {
                 rewritten.push('\\');
@@ -54,12 +64,22 @@ pub(super) fn like(mut like: Like) -> Result<Expr> {
 
 /// SIMILAR TO becomes a regular expression match.
 pub(super) fn similar_to(like: Like) -> Result<Expr> {
-    let Like { negated, expr, pattern, escape_char, .. } = like;
+    let Like {
+        negated,
+        expr,
+        pattern,
+        escape_char,
+        ..
+    } = like;
     let pattern = match constant(&pattern, "SIMILAR TO")? {
         Some(pattern) => text(regex_of(&pattern, escape_char.unwrap_or('\\'))),
         None => Box::new(Expr::Literal(ScalarValue::Utf8View(None), None)),
     };
-    let op = if negated { Operator::RegexNotMatch } else { Operator::RegexMatch };
+    let op = if negated {
+        Operator::RegexNotMatch
+    } else {
+        Operator::RegexMatch
+    };
     Ok(Expr::BinaryExpr(BinaryExpr::new(expr, op, pattern)))
 }
 

@@ -19,7 +19,11 @@ use crate::functions::{datetime, math, strings};
 pub(super) struct PostgresOperators;
 
 impl ExprPlanner for PostgresOperators {
-    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+    fn plan_binary_op(
+        &self,
+        expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
         let RawBinaryExpr { op, left, right } = expr;
         if op == BinaryOperator::PGExp {
             let power = ScalarFunction::new_udf(math::power(), vec![left, right]);
@@ -29,15 +33,25 @@ impl ExprPlanner for PostgresOperators {
             return Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }));
         };
         // Literals of timestamptz wait for the session's zone.
-        Ok(PlannerResult::Planned(operator::resolve(known, left, right, schema, &Zone::UNSETTLED)?))
+        Ok(PlannerResult::Planned(operator::resolve(
+            known,
+            left,
+            right,
+            schema,
+            &Zone::UNSETTLED,
+        )?))
     }
 
     fn plan_substring(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
-        Ok(PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction::new_udf(strings::substring_function(), args))))
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(
+            ScalarFunction::new_udf(strings::substring_function(), args),
+        )))
     }
 
     fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
-        Ok(PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction::new_udf(datetime::extract(), args))))
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(
+            ScalarFunction::new_udf(datetime::extract(), args),
+        )))
     }
 }
 

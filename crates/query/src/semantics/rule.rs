@@ -11,10 +11,14 @@ use arrow::datatypes::{DataType, Field};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::logical_expr::expr::{AggregateFunction, Between, Case, InList, Like, ScalarFunction};
+use datafusion::logical_expr::expr::{
+    AggregateFunction, Between, Case, InList, Like, ScalarFunction,
+};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, TryCast, not};
+use datafusion::logical_expr::{
+    BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, Projection, TryCast, Union, not,
+};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::{Operand, compare, operand, operator, pattern, raise};
@@ -32,7 +36,9 @@ impl AnalyzerRule for PostgresSemantics {
 
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
         let zone = Zone::of(config);
-        Ok(plan.transform_up_with_subqueries(|plan| rewrite_plan(plan, &zone, Stage::Resolve))?.data)
+        Ok(plan
+            .transform_up_with_subqueries(|plan| rewrite_plan(plan, &zone, Stage::Resolve))?
+            .data)
     }
 }
 
@@ -47,7 +53,9 @@ impl AnalyzerRule for PostgresCasts {
 
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
         let zone = Zone::of(config);
-        Ok(plan.transform_up_with_subqueries(|plan| rewrite_plan(plan, &zone, Stage::Casts))?.data)
+        Ok(plan
+            .transform_up_with_subqueries(|plan| rewrite_plan(plan, &zone, Stage::Casts))?
+            .data)
     }
 }
 
@@ -60,23 +68,119 @@ enum Stage {
 fn rewrite_plan(plan: LogicalPlan, zone: &Zone, stage: Stage) -> Result<Transformed<LogicalPlan>> {
     let mut schema = merge_schema(&plan.inputs());
     if let LogicalPlan::TableScan(scan) = &plan {
-        let source = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?;
+        let source =
+            DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?;
         schema.merge(&source);
     }
     let names = NamePreserver::new(&plan);
-    let two_phase = stage == Stage::Resolve && matches!(&plan, LogicalPlan::Aggregate(node) if node.aggr_expr.iter().any(is_distinct));
+    let two_phase = stage == Stage::Resolve
+        && matches!(&plan, LogicalPlan::Aggregate(node) if node.aggr_expr.iter().any(is_distinct));
     let rewritten = plan.map_expressions(|expr| {
         let name = names.save(&expr);
         let rewritten = match stage {
-            Stage::Resolve => expr.rewrite(&mut Resolver { schema: &schema, zone, two_phase })?,
-            Stage::Casts => expr.rewrite(&mut Casts { schema: &schema, zone })?,
+            Stage::Resolve => expr.rewrite(&mut Resolver {
+                schema: &schema,
+                zone,
+                two_phase,
+            })?,
+            Stage::Casts => expr.rewrite(&mut Casts {
+                schema: &schema,
+                zone,
+            })?,
         };
         Ok(rewritten.update_data(|expr| name.restore(expr)))
     })?;
+    let rewritten = match (stage, rewritten.data) {
+        (Stage::Resolve, LogicalPlan::Union(union)) => {
+            Transformed::yes(LogicalPlan::Union(union_types(union, zone)?))
+        }
+        (_, data) => Transformed { data, ..rewritten },
+    };
     if !rewritten.transformed {
         return rewritten.map_data(LogicalPlan::recompute_schema);
     }
-    rewritten.map_data(values_schema)?.map_data(LogicalPlan::recompute_schema)
+    rewritten
+        .map_data(values_schema)?
+        .map_data(LogicalPlan::recompute_schema)
+}
+
+/// String literals that an input of a UNION selects take the type of the other inputs.
+fn union_types(mut union: Union, zone: &Zone) -> Result<Union> {
+    let mut changed = false;
+    for column in 0..union.schema.fields().len() {
+        let mut common: Option<SqlType> = None;
+        let mut literals = false;
+        for input in &union.inputs {
+            let Some(field) = input.schema().fields().get(column) else {
+                return Ok(union);
+            };
+            if unknown_column(input, column) {
+                literals = true;
+            } else if let Some(ty) = SqlType::of_field(field)
+                && !field.data_type().is_null()
+            {
+                if common.is_some_and(|common| !compare::matches(common, ty)) {
+                    let (left, right) = (common.map_or("", super::type_name), super::type_name(ty));
+                    let message = format!("UNION types {left} and {right} cannot be matched");
+                    return Err(raise(ErrorKind::DatatypeMismatch, message));
+                }
+                common = common.or(Some(ty));
+            }
+        }
+        let Some(common) = common.filter(|common| literals && !common.is_text()) else {
+            continue;
+        };
+        for input in &mut union.inputs {
+            if unknown_column(input, column) {
+                *input = Arc::new(type_column(
+                    Arc::unwrap_or_clone(Arc::clone(input)),
+                    column,
+                    common,
+                    zone,
+                )?);
+                changed = true;
+            }
+        }
+    }
+    if changed {
+        Union::try_new_with_loose_types(union.inputs)
+    } else {
+        Ok(union)
+    }
+}
+
+fn unaliased(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Alias(alias) => unaliased(&alias.expr),
+        other => other,
+    }
+}
+
+fn unknown_column(input: &LogicalPlan, column: usize) -> bool {
+    match input {
+        LogicalPlan::Projection(projection) => {
+            matches!(
+                projection.expr.get(column).map(unaliased),
+                Some(Expr::Literal(ScalarValue::Utf8(_), _))
+            )
+        }
+        _ => false,
+    }
+}
+
+fn type_column(input: LogicalPlan, column: usize, ty: SqlType, zone: &Zone) -> Result<LogicalPlan> {
+    let LogicalPlan::Projection(mut projection) = input else {
+        return Ok(input);
+    };
+    let names = NamePreserver::new_for_projection();
+    if let Some(expr) = projection.expr.get_mut(column) {
+        let name = names.save(expr);
+        *expr = name.restore(super::literal_as(unaliased(expr).clone(), ty, zone)?);
+    }
+    Ok(LogicalPlan::Projection(Projection::try_new(
+        projection.expr,
+        projection.input,
+    )?))
 }
 
 fn is_distinct(expr: &Expr) -> bool {
@@ -89,19 +193,26 @@ fn is_distinct(expr: &Expr) -> bool {
 
 /// VALUES keeps the schema it was built with, so it is built anew.
 fn values_schema(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let LogicalPlan::Values(mut values) = plan else { return Ok(plan) };
+    let LogicalPlan::Values(mut values) = plan else {
+        return Ok(plan);
+    };
     let empty = DFSchema::empty();
     let mut fields = Vec::with_capacity(values.schema.fields().len());
     for (column, (qualifier, field)) in values.schema.iter().enumerate() {
         let mut data_type = field.data_type().clone();
         let mut types = values.values.iter().map(|row| row[column].get_type(&empty));
-        let first = types.find(|ty| !matches!(ty, Ok(DataType::Null))).transpose()?;
+        let first = types
+            .find(|ty| !matches!(ty, Ok(DataType::Null)))
+            .transpose()?;
         if let Some(first) = first
             && types.all(|ty| ty.is_ok_and(|ty| ty == first || ty.is_null()))
         {
             data_type = first;
         }
-        fields.push((qualifier.cloned(), Arc::new(Field::new(field.name(), data_type, field.is_nullable()))));
+        fields.push((
+            qualifier.cloned(),
+            Arc::new(Field::new(field.name(), data_type, field.is_nullable())),
+        ));
     }
     for row in &mut values.values {
         for (expr, (_, field)) in row.iter_mut().zip(&fields) {
@@ -110,7 +221,10 @@ fn values_schema(plan: LogicalPlan) -> Result<LogicalPlan> {
             }
         }
     }
-    values.schema = Arc::new(DFSchema::new_with_metadata(fields, values.schema.metadata().clone())?);
+    values.schema = Arc::new(DFSchema::new_with_metadata(
+        fields,
+        values.schema.metadata().clone(),
+    )?);
     Ok(LogicalPlan::Values(values))
 }
 
@@ -127,12 +241,20 @@ impl TreeNodeRewriter for Resolver<'_> {
     fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
         match expr {
             Expr::Cast(Cast { expr, field }) => Ok(Transformed::yes(self.cast(*expr, &field)?)),
-            Expr::TryCast(TryCast { expr, field }) => Ok(Transformed::no(Expr::TryCast(TryCast { expr, field }))),
-            Expr::Negative(inner) => Ok(Transformed::yes(operator::negate(*inner, self.schema, self.zone)?)),
-            Expr::Not(inner) => Ok(Transformed::yes(Expr::Not(Box::new(self.condition(*inner)?)))),
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-                Ok(Transformed::yes(operator::resolve(op, *left, *right, self.schema, self.zone)?))
+            Expr::TryCast(TryCast { expr, field }) => {
+                Ok(Transformed::no(Expr::TryCast(TryCast { expr, field })))
             }
+            Expr::Negative(inner) => Ok(Transformed::yes(operator::negate(
+                *inner,
+                self.schema,
+                self.zone,
+            )?)),
+            Expr::Not(inner) => Ok(Transformed::yes(Expr::Not(Box::new(
+                self.condition(*inner, "NOT")?,
+            )))),
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => Ok(Transformed::yes(
+                operator::resolve(op, *left, *right, self.schema, self.zone)?,
+            )),
             Expr::Between(between) => Ok(Transformed::yes(self.between(between)?)),
             Expr::InList(list) => Ok(Transformed::yes(self.in_list(list)?)),
             Expr::Like(like) => Ok(Transformed::yes(self.like(like)?)),
@@ -154,15 +276,25 @@ impl Resolver<'_> {
             return super::literal_as(expr, ty, self.zone);
         }
         if cast::is_catalogue_type(target) {
-            return Ok(Expr::Cast(Cast::new_from_field(Box::new(expr), Arc::clone(target))));
+            return Ok(Expr::Cast(Cast::new_from_field(
+                Box::new(expr),
+                Arc::clone(target),
+            )));
         }
         let (_, from) = expr.to_field(self.schema)?;
         cast::resolve(expr, &from, target, self.zone)
     }
 
-    fn condition(&self, expr: Expr) -> Result<Expr> {
+    fn condition(&self, expr: Expr, construct: &str) -> Result<Expr> {
         match operand(&expr, self.schema)? {
             Operand::Unknown => super::literal_as(expr, SqlType::Boolean, self.zone),
+            Operand::Typed(ty) if ty != SqlType::Boolean => {
+                let message = format!(
+                    "argument of {construct} must be type boolean, not type {}",
+                    super::type_name(ty)
+                );
+                Err(raise(ErrorKind::DatatypeMismatch, message))
+            }
             _ => Ok(expr),
         }
     }
@@ -172,18 +304,32 @@ impl Resolver<'_> {
     }
 
     fn between(&self, between: Between) -> Result<Expr> {
-        let Between { expr, negated, low, high } = between;
+        let Between {
+            expr,
+            negated,
+            low,
+            high,
+        } = between;
         let (for_low, low) = self.pair(Operator::GtEq, (*expr).clone(), *low)?;
         let (for_high, high) = self.pair(Operator::LtEq, (*expr).clone(), *high)?;
         if for_low == for_high {
-            return Ok(Expr::Between(Between::new(Box::new(for_low), negated, Box::new(low), Box::new(high))));
+            return Ok(Expr::Between(Between::new(
+                Box::new(for_low),
+                negated,
+                Box::new(low),
+                Box::new(high),
+            )));
         }
         let both = for_low.gt_eq(low).and(for_high.lt_eq(high));
         Ok(if negated { not(both) } else { both })
     }
 
     fn in_list(&self, list: InList) -> Result<Expr> {
-        let InList { expr, list, negated } = list;
+        let InList {
+            expr,
+            list,
+            negated,
+        } = list;
         let mut pairs = Vec::with_capacity(list.len());
         for item in list {
             pairs.push(self.pair(Operator::Eq, (*expr).clone(), item)?);
@@ -195,15 +341,25 @@ impl Resolver<'_> {
                 Ok(Expr::InList(InList::new(Box::new(left), items, negated)))
             }
             _ => {
-                let any = pairs.into_iter().map(|(left, item)| left.eq(item)).reduce(Expr::or);
-                let any = any.unwrap_or_else(|| Expr::Literal(ScalarValue::Boolean(Some(false)), None));
+                let any = pairs
+                    .into_iter()
+                    .map(|(left, item)| left.eq(item))
+                    .reduce(Expr::or);
+                let any =
+                    any.unwrap_or_else(|| Expr::Literal(ScalarValue::Boolean(Some(false)), None));
                 Ok(if negated { not(any) } else { any })
             }
         }
     }
 
     fn like(&self, like: Like) -> Result<Expr> {
-        let Like { negated, expr, pattern, escape_char, case_insensitive } = like;
+        let Like {
+            negated,
+            expr,
+            pattern,
+            escape_char,
+            case_insensitive,
+        } = like;
         let name = match (negated, case_insensitive) {
             (false, false) => "~~",
             (true, false) => "!~~",
@@ -212,31 +368,60 @@ impl Resolver<'_> {
         };
         let expr = operator::text(*expr, name, self.schema, self.zone)?;
         let pattern = operator::text(*pattern, name, self.schema, self.zone)?;
-        pattern::like(Like::new(negated, Box::new(expr), Box::new(pattern), escape_char, case_insensitive))
+        pattern::like(Like::new(
+            negated,
+            Box::new(expr),
+            Box::new(pattern),
+            escape_char,
+            case_insensitive,
+        ))
     }
 
     fn case(&self, case: Case) -> Result<Expr> {
-        let Case { expr, when_then_expr, else_expr } = case;
-        let (mut whens, thens): (Vec<Expr>, Vec<Expr>) =
-            when_then_expr.into_iter().map(|(when, then)| (*when, *then)).unzip();
+        let Case {
+            expr,
+            when_then_expr,
+            else_expr,
+        } = case;
+        let (mut whens, thens): (Vec<Expr>, Vec<Expr>) = when_then_expr
+            .into_iter()
+            .map(|(when, then)| (*when, *then))
+            .unzip();
         let mut alternatives = thens;
         let has_else = else_expr.is_some();
         alternatives.extend(else_expr.map(|expr| *expr));
         let mut alternatives = compare::unify("CASE", alternatives, self.schema, self.zone)?;
-        let else_expr = if has_else { alternatives.pop().map(Box::new) } else { None };
+        let else_expr = if has_else {
+            alternatives.pop().map(Box::new)
+        } else {
+            None
+        };
         let mut subject = expr;
+        if subject.is_none() {
+            whens = whens
+                .into_iter()
+                .map(|when| self.condition(when, "CASE/WHEN"))
+                .collect::<Result<_>>()?;
+        }
         if let Some(operand) = &subject {
             let pairs = whens
                 .iter()
                 .map(|when| self.pair(Operator::Eq, (**operand).clone(), when.clone()))
                 .collect::<Result<Vec<_>>>()?;
             let bare = pairs.iter().all(|(left, _)| left == &**operand);
-            whens = pairs.into_iter().map(|(left, when)| if bare { when } else { left.eq(when) }).collect();
+            whens = pairs
+                .into_iter()
+                .map(|(left, when)| if bare { when } else { left.eq(when) })
+                .collect();
             if !bare {
                 subject = None;
             }
         }
-        let branches = whens.into_iter().zip(alternatives).map(|(w, t)| (Box::new(w), Box::new(t))).collect();
+        let branches = whens
+            .into_iter()
+            .zip(alternatives)
+            .map(|(w, t)| (Box::new(w), Box::new(t)))
+            .collect();
         Ok(Expr::Case(Case::new(subject, branches, else_expr)))
     }
 
@@ -260,9 +445,16 @@ impl Resolver<'_> {
         {
             return Ok(constant);
         }
-        if let (Some(target), [argument @ Expr::Literal(..)]) = (cast::target_of(&call.func), call.args.as_slice()) {
+        if let (Some(target), [argument @ Expr::Literal(..)]) =
+            (cast::target_of(&call.func), call.args.as_slice())
+        {
             let (_, from) = argument.to_field(self.schema)?;
-            return cast::resolve(argument.clone(), &from, &Arc::new(target.field("", true)), self.zone);
+            return cast::resolve(
+                argument.clone(),
+                &from,
+                &Arc::new(target.field("", true)),
+                self.zone,
+            );
         }
         Ok(Expr::ScalarFunction(call))
     }
@@ -284,17 +476,30 @@ impl TreeNodeRewriter for Casts<'_> {
     type Node = Expr;
 
     fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
-        let Expr::Cast(Cast { expr, field }) = expr else { return Ok(Transformed::no(expr)) };
+        let Expr::Cast(Cast { expr, field }) = expr else {
+            return Ok(Transformed::no(expr));
+        };
         let (_, from) = expr.to_field(self.schema)?;
-        let crosses = match (SqlType::of_arrow(from.data_type()), SqlType::of_arrow(field.data_type())) {
-            (Some(from), Some(to)) => from.is_text() != to.is_text() && cast::class(from, to) != cast::CastClass::Missing,
+        let crosses = match (
+            SqlType::of_arrow(from.data_type()),
+            SqlType::of_arrow(field.data_type()),
+        ) {
+            (Some(from), Some(to)) => {
+                from.is_text() != to.is_text() && cast::class(from, to) != cast::CastClass::Missing
+            }
             _ => false,
         };
         if !crosses || from.data_type().is_null() || cast::is_catalogue_type(&field) {
-            return Ok(Transformed::no(Expr::Cast(Cast::new_from_field(expr, field))));
+            return Ok(Transformed::no(Expr::Cast(Cast::new_from_field(
+                expr, field,
+            ))));
         }
-        let ty = SqlType::of_arrow(field.data_type())
-            .ok_or_else(|| raise(ErrorKind::Internal, "a type lost its name between two lines"))?;
+        let ty = SqlType::of_arrow(field.data_type()).ok_or_else(|| {
+            raise(
+                ErrorKind::Internal,
+                "a type lost its name between two lines",
+            )
+        })?;
         let cast = cast::resolve(*expr, &from, &Arc::new(ty.field("", true)), self.zone)?;
         // Functions of DataFusion may want another Arrow form of the same type.
         let cast = if ty.arrow() == *field.data_type() {

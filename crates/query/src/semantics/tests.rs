@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::array::{
-    ArrayRef, Date32Array, Decimal128Array, Float64Array, Int16Array, Int32Array, Int64Array, RecordBatch,
-    StringViewArray, TimestampMicrosecondArray,
+    ArrayRef, Date32Array, Decimal128Array, Float64Array, Int16Array, Int32Array, Int64Array,
+    RecordBatch, StringViewArray, TimestampMicrosecondArray,
 };
 use arrow::datatypes::{Field, Schema};
 use datafusion::common::DataFusionError;
@@ -37,20 +37,79 @@ pub(crate) fn context() -> SessionContext {
     crate::functions::register(&mut state);
     let context = SessionContext::new_with_state(state);
     let columns: Vec<(Field, ArrayRef)> = vec![
-        (SqlType::Integer.field("i", true), Arc::new(Int32Array::from(vec![Some(1), Some(2), None, Some(2_000_000_000)]))),
-        (SqlType::SmallInt.field("s", true), Arc::new(Int16Array::from(vec![Some(1), Some(-2), Some(3), None]))),
-        (SqlType::BigInt.field("b", true), Arc::new(Int64Array::from(vec![Some(10), None, Some(0), Some(i64::MAX)]))),
         (
-            SqlType::Numeric { precision: 12, scale: 2 }.field("n", true),
-            Arc::new(Decimal128Array::from(vec![Some(150), Some(-250), None, Some(1)]).with_precision_and_scale(12, 2).unwrap()),
+            SqlType::Integer.field("i", true),
+            Arc::new(Int32Array::from(vec![
+                Some(1),
+                Some(2),
+                None,
+                Some(2_000_000_000),
+            ])),
         ),
-        (SqlType::Double.field("d", true), Arc::new(Float64Array::from(vec![1.5, -2.5, 0.0, 1e300]))),
-        (SqlType::Char(5).field("c", true), Arc::new(StringViewArray::from(vec![Some("a"), Some("b"), None, Some("abc")]))),
-        (SqlType::Text.field("x", true), Arc::new(StringViewArray::from(vec![Some("a"), Some("1"), Some(""), None]))),
-        (SqlType::Date.field("day", true), Arc::new(Date32Array::from(vec![Some(18_262), Some(18_293), None, Some(0)]))),
+        (
+            SqlType::SmallInt.field("s", true),
+            Arc::new(Int16Array::from(vec![Some(1), Some(-2), Some(3), None])),
+        ),
+        (
+            SqlType::BigInt.field("b", true),
+            Arc::new(Int64Array::from(vec![
+                Some(10),
+                None,
+                Some(0),
+                Some(i64::MAX),
+            ])),
+        ),
+        (
+            SqlType::Numeric {
+                precision: 12,
+                scale: 2,
+            }
+            .field("n", true),
+            Arc::new(
+                Decimal128Array::from(vec![Some(150), Some(-250), None, Some(1)])
+                    .with_precision_and_scale(12, 2)
+                    .unwrap(),
+            ),
+        ),
+        (
+            SqlType::Double.field("d", true),
+            Arc::new(Float64Array::from(vec![1.5, -2.5, 0.0, 1e300])),
+        ),
+        (
+            SqlType::Char(5).field("c", true),
+            Arc::new(StringViewArray::from(vec![
+                Some("a"),
+                Some("b"),
+                None,
+                Some("abc"),
+            ])),
+        ),
+        (
+            SqlType::Text.field("x", true),
+            Arc::new(StringViewArray::from(vec![
+                Some("a"),
+                Some("1"),
+                Some(""),
+                None,
+            ])),
+        ),
+        (
+            SqlType::Date.field("day", true),
+            Arc::new(Date32Array::from(vec![
+                Some(18_262),
+                Some(18_293),
+                None,
+                Some(0),
+            ])),
+        ),
         (
             SqlType::Timestamp.field("at", true),
-            Arc::new(TimestampMicrosecondArray::from(vec![Some(0), Some(1_500_000), None, Some(86_400_000_000)])),
+            Arc::new(TimestampMicrosecondArray::from(vec![
+                Some(0),
+                Some(1_500_000),
+                None,
+                Some(86_400_000_000),
+            ])),
         ),
     ];
     let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = columns.into_iter().unzip();
@@ -58,7 +117,12 @@ pub(crate) fn context() -> SessionContext {
     let batch = RecordBatch::try_new(Arc::clone(&schema), arrays).unwrap();
     let table = MemTable::try_new(Arc::clone(&schema), vec![vec![batch]]).unwrap();
     context.register_table("t", Arc::new(table)).unwrap();
-    context.register_table("empty", Arc::new(MemTable::try_new(schema, vec![vec![]]).unwrap())).unwrap();
+    context
+        .register_table(
+            "empty",
+            Arc::new(MemTable::try_new(schema, vec![vec![]]).unwrap()),
+        )
+        .unwrap();
     context
 }
 
@@ -81,31 +145,51 @@ fn sql_error(error: &DataFusionError) -> SqlError {
     SqlError::new(ErrorKind::Internal, format!("not ours: {error}"))
 }
 
-pub(crate) async fn plan(context: &SessionContext, sql: &str) -> Result<LogicalPlan, DataFusionError> {
+pub(crate) async fn plan(
+    context: &SessionContext,
+    sql: &str,
+) -> Result<LogicalPlan, DataFusionError> {
     let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql)
         .map_err(|error| super::raise(ErrorKind::SyntaxError, error.to_string()))?;
     let mut statement = statements.remove(0);
     super::type_literals(&mut statement).map_err(super::external)?;
-    context.state().statement_to_plan(DfStatement::Statement(Box::new(statement))).await
+    context
+        .state()
+        .statement_to_plan(DfStatement::Statement(Box::new(statement)))
+        .await
 }
 
 /// Types and text of all rows.
-pub(crate) async fn query(context: &SessionContext, sql: &str) -> Result<(Vec<SqlType>, Vec<Vec<Option<String>>>), SqlError> {
+pub(crate) async fn query(
+    context: &SessionContext,
+    sql: &str,
+) -> Result<(Vec<SqlType>, Vec<Vec<Option<String>>>), SqlError> {
     let run = async {
         let plan = plan(context, sql).await?;
         let frame = context.execute_logical_plan(plan).await?;
-        frame.collect().await
+        let task = frame.task_ctx();
+        let physical = frame.create_physical_plan().await?;
+        let schema = physical.schema();
+        Ok::<_, DataFusionError>((
+            schema,
+            datafusion::physical_plan::collect(physical, Arc::new(task)).await?,
+        ))
     };
-    let batches = run.await.map_err(|error| sql_error(&error))?;
-    let schema = batches[0].schema();
-    let types: Vec<SqlType> = schema.fields().iter().map(|field| SqlType::of_field(field).unwrap()).collect();
+    let (schema, batches) = run.await.map_err(|error| sql_error(&error))?;
+    let types: Vec<SqlType> = schema
+        .fields()
+        .iter()
+        .map(|field| SqlType::of_field(field).unwrap())
+        .collect();
     let mut rows = Vec::new();
     for batch in &batches {
         let texts: Vec<ArrayRef> = batch
             .columns()
             .iter()
             .zip(&types)
-            .map(|(column, ty)| convert(column, *ty, SqlType::Text, Coercion::Explicit, &Zone::UTC).unwrap())
+            .map(|(column, ty)| {
+                convert(column, *ty, SqlType::Text, Coercion::Explicit, &Zone::UTC).unwrap()
+            })
             .collect();
         for row in 0..batch.num_rows() {
             let row = texts.iter().map(|column| {
@@ -118,7 +202,10 @@ pub(crate) async fn query(context: &SessionContext, sql: &str) -> Result<(Vec<Sq
     Ok((types, rows))
 }
 
-async fn one(context: &SessionContext, expression: &str) -> Result<(String, Option<String>), SqlError> {
+async fn one(
+    context: &SessionContext,
+    expression: &str,
+) -> Result<(String, Option<String>), SqlError> {
     let (types, rows) = query(context, &format!("SELECT {expression} AS x")).await?;
     Ok((super::type_name(types[0]).to_owned(), rows[0][0].clone()))
 }
@@ -147,14 +234,22 @@ fn close(ty: &str, expected: &str, got: &str) -> bool {
 async fn expressions_are_postgresqls() {
     let context = context();
     let mut wrong = Vec::new();
-    for line in include_str!("goldens.tsv").lines().filter(|line| !line.starts_with("-- ")) {
+    for line in include_str!("goldens.tsv")
+        .lines()
+        .filter(|line| !line.starts_with("-- "))
+    {
         let mut parts = line.splitn(3, '\t');
-        let (expression, ty, value) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+        let (expression, ty, value) = (
+            parts.next().unwrap(),
+            parts.next().unwrap(),
+            parts.next().unwrap(),
+        );
         let got = one(&context, expression).await;
         let same = match &got {
             Ok((got_type, got_value)) => {
                 let got_value = got_value.as_deref().unwrap_or("∅");
-                got_type == ty && (normal(ty, got_value) == normal(ty, value) || close(ty, value, got_value))
+                got_type == ty
+                    && (normal(ty, got_value) == normal(ty, value) || close(ty, value, got_value))
             }
             Err(error) => ty == "ERROR" && error.message == value,
         };
@@ -166,14 +261,24 @@ async fn expressions_are_postgresqls() {
             wrong.push(format!("{line}\n    got: {got}"));
         }
     }
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// Rows of a query as text: values joined by `|`, rows by newlines.
 async fn rows(context: &SessionContext, sql: &str) -> String {
     match query(context, sql).await {
         Ok((_, rows)) => {
-            let line = |row: Vec<Option<String>>| row.into_iter().map(|v| v.unwrap_or("∅".to_owned())).collect::<Vec<_>>().join("|");
+            let line = |row: Vec<Option<String>>| {
+                row.into_iter()
+                    .map(|v| v.unwrap_or("∅".to_owned()))
+                    .collect::<Vec<_>>()
+                    .join("|")
+            };
             rows.into_iter().map(line).collect::<Vec<_>>().join("\n")
         }
         Err(error) => format!("{:?}: {}", error.kind, error.message),

@@ -10,7 +10,8 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::Result;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, CharacterLength, DataType as AstType, ExactNumberInfo, ObjectName, TimezoneInfo,
+    ArrayElemTypeDef, CharacterLength, DataType as AstType, ExactNumberInfo, ObjectName,
+    TimezoneInfo,
 };
 
 use super::{external, type_name};
@@ -37,22 +38,31 @@ impl TypePlanner for PostgresTypes {
 
 /// The Arrow field for a type name in a cast: nameless and nullable.
 fn field_of(sql_type: &AstType) -> std::result::Result<FieldRef, SqlError> {
-    if let AstType::Array(ArrayElemTypeDef::SquareBracket(element, _) | ArrayElemTypeDef::AngleBracket(element)) =
-        sql_type
+    if let AstType::Array(
+        ArrayElemTypeDef::SquareBracket(element, _) | ArrayElemTypeDef::AngleBracket(element),
+    ) = sql_type
     {
         let item = field_of(element)?.as_ref().clone().with_name("item");
-        return Ok(Arc::new(Field::new("", DataType::List(Arc::new(item)), true)));
+        return Ok(Arc::new(Field::new(
+            "",
+            DataType::List(Arc::new(item)),
+            true,
+        )));
     }
     if let Some(name) = object_identifier(sql_type) {
         let field = Field::new("", DataType::Int32, true);
-        return Ok(Arc::new(field.with_metadata([(SQL_TYPE_KEY.to_owned(), name)].into())));
+        return Ok(Arc::new(
+            field.with_metadata([(SQL_TYPE_KEY.to_owned(), name)].into()),
+        ));
     }
     let ty = sql_type_of(sql_type)?;
     let any = match sql_type {
         AstType::Numeric(ExactNumberInfo::None)
         | AstType::Decimal(ExactNumberInfo::None)
         | AstType::Dec(ExactNumberInfo::None) => true,
-        AstType::Custom(_, modifiers) => matches!(ty, SqlType::Numeric { .. }) && modifiers.is_empty(),
+        AstType::Custom(_, modifiers) => {
+            matches!(ty, SqlType::Numeric { .. }) && modifiers.is_empty()
+        }
         _ => false,
     };
     let field = Field::new("", ty.arrow(), true);
@@ -61,7 +71,9 @@ fn field_of(sql_type: &AstType) -> std::result::Result<FieldRef, SqlError> {
     // texts always say what they are.
     Ok(Arc::new(match ty {
         _ if any => field.with_metadata([(SQL_TYPE_KEY.to_owned(), ANY_NUMERIC.to_owned())].into()),
-        _ if ty.is_text() => field.with_metadata([(SQL_TYPE_KEY.to_owned(), ty.to_string())].into()),
+        _ if ty.is_text() => {
+            field.with_metadata([(SQL_TYPE_KEY.to_owned(), ty.to_string())].into())
+        }
         _ => field,
     }))
 }
@@ -75,7 +87,15 @@ fn object_identifier(sql_type: &AstType) -> Option<String> {
             let name = last_part(name);
             matches!(
                 name.as_str(),
-                "oid" | "regclass" | "regtype" | "regproc" | "regprocedure" | "regnamespace" | "regrole" | "xid" | "cid"
+                "oid"
+                    | "regclass"
+                    | "regtype"
+                    | "regproc"
+                    | "regprocedure"
+                    | "regnamespace"
+                    | "regrole"
+                    | "xid"
+                    | "cid"
             )
             .then_some(name)
         }
@@ -96,7 +116,7 @@ fn last_part(name: &ObjectName) -> String {
 /// # Errors
 /// `FeatureNotSupported` for types Aerostat lacks, `UndefinedObject` for names
 /// that are no types, `InvalidParameterValue` for modifiers out of range.
-pub fn sql_type_of(sql_type: &AstType) -> std::result::Result<SqlType, SqlError> {
+fn sql_type_of(sql_type: &AstType) -> std::result::Result<SqlType, SqlError> {
     Ok(match sql_type {
         AstType::Bool | AstType::Boolean => SqlType::Boolean,
         AstType::SmallInt(_) | AstType::Int2(_) => SqlType::SmallInt,
@@ -106,16 +126,20 @@ pub fn sql_type_of(sql_type: &AstType) -> std::result::Result<SqlType, SqlError>
         AstType::Double(_) | AstType::DoublePrecision | AstType::Float8 => SqlType::Double,
         AstType::Float(info) => float(info)?,
         AstType::Numeric(info) | AstType::Decimal(info) | AstType::Dec(info) => numeric(info)?,
-        AstType::Char(length) | AstType::Character(length) => SqlType::Char(character_length("char", length)?.unwrap_or(1)),
-        AstType::Varchar(length) | AstType::CharacterVarying(length) | AstType::CharVarying(length) => {
-            SqlType::Varchar(character_length("varchar", length)?)
+        AstType::Char(length) | AstType::Character(length) => {
+            SqlType::Char(character_length("char", length)?.unwrap_or(1))
         }
+        AstType::Varchar(length)
+        | AstType::CharacterVarying(length)
+        | AstType::CharVarying(length) => SqlType::Varchar(character_length("varchar", length)?),
         AstType::Text => SqlType::Text,
         AstType::Bytea => SqlType::Bytea,
         AstType::Uuid => SqlType::Uuid,
         AstType::Date => SqlType::Date,
         AstType::Time(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => SqlType::Time,
-        AstType::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => SqlType::Timestamp,
+        AstType::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
+            SqlType::Timestamp
+        }
         AstType::Timestamp(_, _) => SqlType::TimestampTz,
         AstType::Interval { .. } => SqlType::Interval,
         AstType::Custom(name, modifiers) => custom(name, modifiers)?,
@@ -128,7 +152,9 @@ fn float(info: &ExactNumberInfo) -> std::result::Result<SqlType, SqlError> {
         ExactNumberInfo::None => Ok(SqlType::Double),
         ExactNumberInfo::Precision(1..=24) => Ok(SqlType::Real),
         ExactNumberInfo::Precision(25..=53) => Ok(SqlType::Double),
-        _ => Err(invalid("precision for type float must be between 1 and 53 bits")),
+        _ => Err(invalid(
+            "precision for type float must be between 1 and 53 bits",
+        )),
     }
 }
 
@@ -139,18 +165,27 @@ fn numeric(info: &ExactNumberInfo) -> std::result::Result<SqlType, SqlError> {
         ExactNumberInfo::PrecisionAndScale(precision, scale) => (precision, scale),
     };
     if !(1..=1000).contains(&precision) {
-        return Err(invalid(format!("NUMERIC precision {precision} must be between 1 and 1000")));
+        return Err(invalid(format!(
+            "NUMERIC precision {precision} must be between 1 and 1000"
+        )));
     }
     if precision > PRECISION_MAX {
-        return Err(SqlError::new(ErrorKind::FeatureNotSupported, format!("numeric precision {precision} is not supported"))
-            .with_hint("The largest precision is 38."));
+        return Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            format!("numeric precision {precision} is not supported"),
+        )
+        .with_hint("The largest precision is 38."));
     }
     match i8::try_from(scale) {
-        Ok(small) if (0..=precision as i64).contains(&scale) => {
-            Ok(SqlType::Numeric { precision: precision as u8, scale: small })
-        }
-        _ => Err(SqlError::new(ErrorKind::FeatureNotSupported, format!("numeric scale {scale} is not supported"))
-            .with_hint("The scale must be between 0 and the precision.")),
+        Ok(small) if (0..=precision as i64).contains(&scale) => Ok(SqlType::Numeric {
+            precision: precision as u8,
+            scale: small,
+        }),
+        _ => Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            format!("numeric scale {scale} is not supported"),
+        )
+        .with_hint("The scale must be between 0 and the precision.")),
     }
 }
 
@@ -160,11 +195,15 @@ fn character_length(
 ) -> std::result::Result<Option<u32>, SqlError> {
     match length {
         None => Ok(None),
-        Some(CharacterLength::IntegerLength { length: 0, .. }) => {
-            Err(invalid(format!("length for type {name} must be at least 1")))
+        Some(CharacterLength::IntegerLength { length: 0, .. }) => Err(invalid(format!(
+            "length for type {name} must be at least 1"
+        ))),
+        Some(CharacterLength::IntegerLength { length, .. }) if *length <= LENGTH_MAX => {
+            Ok(Some(*length as u32))
         }
-        Some(CharacterLength::IntegerLength { length, .. }) if *length <= LENGTH_MAX => Ok(Some(*length as u32)),
-        Some(_) => Err(invalid(format!("length for type {name} cannot exceed {LENGTH_MAX}"))),
+        Some(_) => Err(invalid(format!(
+            "length for type {name} cannot exceed {LENGTH_MAX}"
+        ))),
     }
 }
 
@@ -173,7 +212,9 @@ fn custom(name: &ObjectName, modifiers: &[String]) -> std::result::Result<SqlTyp
     let length = || match modifiers.first().map(|text| text.parse::<u64>()) {
         None => Ok(None),
         Some(Ok(length @ 1..=LENGTH_MAX)) => Ok(Some(length as u32)),
-        Some(_) => Err(invalid(format!("length for type {last} must be between 1 and {LENGTH_MAX}"))),
+        Some(_) => Err(invalid(format!(
+            "length for type {last} must be between 1 and {LENGTH_MAX}"
+        ))),
     };
     match last.as_str() {
         "timestamptz" => Ok(SqlType::TimestampTz),
@@ -196,15 +237,23 @@ fn custom(name: &ObjectName, modifiers: &[String]) -> std::result::Result<SqlTyp
         "bytea" => Ok(SqlType::Bytea),
         "uuid" => Ok(SqlType::Uuid),
         "name" | "char" | "text" | "cstring" | "unknown" | "pg_node_tree" => Ok(SqlType::Text),
-        "money" | "inet" | "cidr" | "macaddr" | "point" | "box" | "circle" | "line" | "path" | "polygon" | "xml"
-        | "json" | "jsonb" | "tsvector" | "tsquery" | "timetz" | "int4range" | "int8range" | "numrange"
-        | "daterange" | "tsrange" | "tstzrange" => Err(unsupported(&last)),
-        _ => Err(SqlError::new(ErrorKind::UndefinedObject, format!("type \"{last}\" does not exist"))),
+        "money" | "inet" | "cidr" | "macaddr" | "point" | "box" | "circle" | "line" | "path"
+        | "polygon" | "xml" | "json" | "jsonb" | "tsvector" | "tsquery" | "timetz"
+        | "int4range" | "int8range" | "numrange" | "daterange" | "tsrange" | "tstzrange" => {
+            Err(unsupported(&last))
+        }
+        _ => Err(SqlError::new(
+            ErrorKind::UndefinedObject,
+            format!("type \"{last}\" does not exist"),
+        )),
     }
 }
 
 fn unsupported(name: &str) -> SqlError {
-    SqlError::new(ErrorKind::FeatureNotSupported, format!("type {name} is not supported"))
+    SqlError::new(
+        ErrorKind::FeatureNotSupported,
+        format!("type {name} is not supported"),
+    )
 }
 
 fn invalid(message: impl Into<String>) -> SqlError {
@@ -216,7 +265,9 @@ pub(crate) fn name_of_arrow(data_type: &DataType) -> String {
     match (data_type, SqlType::of_arrow(data_type)) {
         (DataType::Null, _) => "unknown".to_owned(),
         (_, Some(ty)) => type_name(ty).to_owned(),
-        (DataType::List(item) | DataType::LargeList(item), None) => format!("{}[]", name_of_arrow(item.data_type())),
+        (DataType::List(item) | DataType::LargeList(item), None) => {
+            format!("{}[]", name_of_arrow(item.data_type()))
+        }
         (_, None) => data_type.to_string(),
     }
 }

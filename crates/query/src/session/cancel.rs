@@ -67,7 +67,10 @@ impl Cancellation {
     /// Why the statement was stopped.
     pub(crate) fn error(&self) -> SqlError {
         if self.timed_out.load(Ordering::Relaxed) {
-            SqlError::new(ErrorKind::QueryCanceled, "canceling statement due to statement timeout")
+            SqlError::new(
+                ErrorKind::QueryCanceled,
+                "canceling statement due to statement timeout",
+            )
         } else {
             canceled()
         }

@@ -27,8 +27,8 @@ use crate::{
     plan::{StatementContext, Target, describe, visible_name},
     statement::{Source, Statement, StatementKind},
     utility::{
-        CommentTarget, DiscardTarget, Fragment, GrantTarget, MaintenanceCommand, PreparedCommand, SettingCommand,
-        SettingScope, SettingValue, TransactionCommand, Utility,
+        CommentTarget, DiscardTarget, Fragment, GrantTarget, MaintenanceCommand, PreparedCommand,
+        SettingCommand, SettingScope, SettingValue, TransactionCommand, Utility,
     },
 };
 
@@ -45,9 +45,11 @@ impl Session {
             Utility::Prepared(command) => self.run_prepared(command, source, cancellation).await,
             Utility::Copy(copy) => self.run_copy(copy, source, cancellation).await,
             Utility::Maintenance(command) => self.run_maintenance(command, cancellation).await,
-            Utility::Schema(_) | Utility::Database(_) | Utility::Role(_) | Utility::Grant(_) | Utility::Comment(_) => {
-                self.run_definition(utility, cancellation).await
-            }
+            Utility::Schema(_)
+            | Utility::Database(_)
+            | Utility::Role(_)
+            | Utility::Grant(_)
+            | Utility::Comment(_) => self.run_definition(utility, cancellation).await,
         }
     }
 
@@ -58,14 +60,17 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let actor = self.actor()?;
-        let (engine, database, utility) =
-            (Arc::clone(&self.engine), Arc::clone(self.connection.database()), Arc::clone(utility));
+        let (engine, database, utility) = (
+            Arc::clone(&self.engine),
+            Arc::clone(self.connection.database()),
+            Arc::clone(utility),
+        );
         let work = move || {
             let node = engine.node();
             match &*utility {
-                Utility::Schema(command) => {
-                    ddl::execute(&database, &actor, command, &|role| node.role(role).is_some())
-                }
+                Utility::Schema(command) => ddl::execute(&database, &actor, command, &|role| {
+                    node.role(role).is_some()
+                }),
                 Utility::Database(command) => node.execute_database(&actor, &database, command),
                 Utility::Role(command) => node.execute_role(&actor, command),
                 Utility::Grant(grant) => match grant.target {
@@ -73,7 +78,9 @@ impl Session {
                     _ => ddl::grant(&database, &actor, grant, &|role| node.role(role).is_some()),
                 },
                 Utility::Comment(comment) => match comment.target {
-                    CommentTarget::Database(_) | CommentTarget::Role(_) => node.comment(&actor, comment),
+                    CommentTarget::Database(_) | CommentTarget::Role(_) => {
+                        node.comment(&actor, comment)
+                    }
                     _ => ddl::comment(&database, &actor, comment),
                 },
                 _ => Ok(CommandResult::new(utility.tag())),
@@ -82,7 +89,12 @@ impl Session {
         let task = async move {
             tokio::task::spawn_blocking(work)
                 .await
-                .unwrap_or_else(|error| Err(SqlError::new(ErrorKind::Internal, format!("the statement ended early: {error}"))))
+                .unwrap_or_else(|error| {
+                    Err(SqlError::new(
+                        ErrorKind::Internal,
+                        format!("the statement ended early: {error}"),
+                    ))
+                })
         };
         let result = self.on_query_runtime(task, cancellation).await??;
         Ok(self.command(result))
@@ -95,46 +107,70 @@ impl Session {
 
     fn run_transaction(&mut self, command: &TransactionCommand) -> Result<Outcome, SqlError> {
         let unsupported = |what: &str| {
-            Err(SqlError::new(ErrorKind::FeatureNotSupported, format!("{what} is not supported"))
-                .with_hint("Each statement is a transaction of its own; drivers call this autocommit."))
+            Err(SqlError::new(
+                ErrorKind::FeatureNotSupported,
+                format!("{what} is not supported"),
+            )
+            .with_hint("Each statement is a transaction of its own; drivers call this autocommit."))
         };
         match command {
             TransactionCommand::Begin { .. } => unsupported("a transaction of several statements"),
-            TransactionCommand::Savepoint(_) | TransactionCommand::Release(_) | TransactionCommand::RollbackTo(_) => {
-                unsupported("a savepoint")
-            }
-            TransactionCommand::Commit { chain: true } | TransactionCommand::Rollback { chain: true } => {
-                unsupported("AND CHAIN")
-            }
+            TransactionCommand::Savepoint(_)
+            | TransactionCommand::Release(_)
+            | TransactionCommand::RollbackTo(_) => unsupported("a savepoint"),
+            TransactionCommand::Commit { chain: true }
+            | TransactionCommand::Rollback { chain: true } => unsupported("AND CHAIN"),
             TransactionCommand::Commit { .. } => {
-                self.notice(NoticeSeverity::Warning, "there is no transaction in progress");
-                Ok(Outcome::Command { tag: "COMMIT".to_owned() })
+                self.notice(
+                    NoticeSeverity::Warning,
+                    "there is no transaction in progress",
+                );
+                Ok(Outcome::Command {
+                    tag: "COMMIT".to_owned(),
+                })
             }
             TransactionCommand::Rollback { .. } => {
-                self.notice(NoticeSeverity::Warning, "there is no transaction in progress");
-                Ok(Outcome::Command { tag: "ROLLBACK".to_owned() })
+                self.notice(
+                    NoticeSeverity::Warning,
+                    "there is no transaction in progress",
+                );
+                Ok(Outcome::Command {
+                    tag: "ROLLBACK".to_owned(),
+                })
             }
             TransactionCommand::SetModes(modes) | TransactionCommand::SetDefaults(modes) => {
                 if let Some(isolation) = modes.isolation {
-                    self.settings.lock().set("default_transaction_isolation", &[isolation.name().to_owned()])?;
+                    self.settings.lock().set(
+                        "default_transaction_isolation",
+                        &[isolation.name().to_owned()],
+                    )?;
                 }
                 if modes.read_only == Some(true) {
                     return unsupported("a read-only transaction");
                 }
-                Ok(Outcome::Command { tag: "SET".to_owned() })
+                Ok(Outcome::Command {
+                    tag: "SET".to_owned(),
+                })
             }
         }
     }
 
     fn run_setting(&mut self, command: &SettingCommand) -> Result<Outcome, SqlError> {
-        let done = |tag: &str| Ok(Outcome::Command { tag: tag.to_owned() });
+        let done = |tag: &str| {
+            Ok(Outcome::Command {
+                tag: tag.to_owned(),
+            })
+        };
         match command {
             SettingCommand::Set { scope, name, value } => {
                 if matches!(name.as_str(), "role" | "session_authorization") {
                     return self.set_role(name, value);
                 }
                 if *scope == SettingScope::Local {
-                    self.notice(NoticeSeverity::Warning, "SET LOCAL can only be used in transaction blocks");
+                    self.notice(
+                        NoticeSeverity::Warning,
+                        "SET LOCAL can only be used in transaction blocks",
+                    );
                     return done("SET");
                 }
                 match value {
@@ -160,7 +196,10 @@ impl Session {
             }
             SettingCommand::ShowAll => {
                 let all = self.settings.lock().all();
-                let all = all.into_iter().map(|(name, value, known)| vec![name, value, known.description.to_owned()]).collect();
+                let all = all
+                    .into_iter()
+                    .map(|(name, value, known)| vec![name, value, known.description.to_owned()])
+                    .collect();
                 Ok(rows(&["name", "setting", "description"], all, "SHOW"))
             }
             SettingCommand::Discard(target) => {
@@ -187,10 +226,15 @@ impl Session {
             }
         };
         if own {
-            return Ok(Outcome::Command { tag: "SET".to_owned() });
+            return Ok(Outcome::Command {
+                tag: "SET".to_owned(),
+            });
         }
-        Err(SqlError::new(ErrorKind::FeatureNotSupported, format!("SET {} is not supported", name.to_uppercase()))
-            .with_hint("Connect as the other role."))
+        Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            format!("SET {} is not supported", name.to_uppercase()),
+        )
+        .with_hint("Connect as the other role."))
     }
 
     async fn run_prepared(
@@ -200,7 +244,11 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         match command {
-            PreparedCommand::Prepare { name, types, statement } => {
+            PreparedCommand::Prepare {
+                name,
+                types,
+                statement,
+            } => {
                 if self.prepared.contains_key(name) {
                     return Err(SqlError::new(
                         ErrorKind::DuplicatePreparedStatement,
@@ -210,7 +258,9 @@ impl Session {
                 let parsed = nested_statement(statement, source)?;
                 let prepared = self.prepare_typed(parsed, types.clone()).await?;
                 self.prepared.insert(name.clone(), Arc::new(prepared));
-                Ok(Outcome::Command { tag: "PREPARE".to_owned() })
+                Ok(Outcome::Command {
+                    tag: "PREPARE".to_owned(),
+                })
             }
             PreparedCommand::Execute { name, arguments } => {
                 let prepared = Arc::clone(self.prepared.get(name).ok_or_else(|| missing(name))?);
@@ -236,15 +286,25 @@ impl Session {
                 let mut filled = (**parsed).clone();
                 // The visitor never breaks.
                 let _ = filled.visit(&mut FillPlaceholders(&arguments));
-                self.run_sql(&Arc::new(filled), &prepared.statement.source.clone(), None, cancellation).await
+                self.run_sql(
+                    &Arc::new(filled),
+                    &prepared.statement.source.clone(),
+                    None,
+                    cancellation,
+                )
+                .await
             }
             PreparedCommand::Deallocate(name) => {
                 self.prepared.remove(name).ok_or_else(|| missing(name))?;
-                Ok(Outcome::Command { tag: "DEALLOCATE".to_owned() })
+                Ok(Outcome::Command {
+                    tag: "DEALLOCATE".to_owned(),
+                })
             }
             PreparedCommand::DeallocateAll => {
                 self.prepared.clear();
-                Ok(Outcome::Command { tag: "DEALLOCATE ALL".to_owned() })
+                Ok(Outcome::Command {
+                    tag: "DEALLOCATE ALL".to_owned(),
+                })
             }
         }
     }
@@ -255,7 +315,9 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let names = match command {
-            MaintenanceCommand::Vacuum { tables } | MaintenanceCommand::Analyze { tables } => tables.clone(),
+            MaintenanceCommand::Vacuum { tables } | MaintenanceCommand::Analyze { tables } => {
+                tables.clone()
+            }
             MaintenanceCommand::Reindex(table) => table.iter().cloned().collect(),
             MaintenanceCommand::Checkpoint => Vec::new(),
         };
@@ -267,27 +329,38 @@ impl Session {
             match found.relation {
                 Relation::Table(entry) => tables.push(Arc::clone(&entry.table)),
                 Relation::View(_) => {
-                    return Err(SqlError::new(ErrorKind::WrongObjectType, format!("\"{name}\" is not a table")));
+                    return Err(SqlError::new(
+                        ErrorKind::WrongObjectType,
+                        format!("\"{name}\" is not a table"),
+                    ));
                 }
             }
         }
         if let MaintenanceCommand::Vacuum { .. } = command {
             if names.is_empty() {
-                tables.extend(state.relations().filter_map(|(_, relation, _)| match relation {
-                    Relation::Table(entry) => Some(Arc::clone(&entry.table)),
-                    Relation::View(_) => None,
-                }));
+                tables.extend(
+                    state
+                        .relations()
+                        .filter_map(|(_, relation, _)| match relation {
+                            Relation::Table(entry) => Some(Arc::clone(&entry.table)),
+                            Relation::View(_) => None,
+                        }),
+                );
             }
             let work = async move {
                 tokio::task::spawn_blocking(move || {
-                    tables.iter().try_for_each(|table| table.vacuum().map(drop).map_err(from_storage))
+                    tables
+                        .iter()
+                        .try_for_each(|table| table.vacuum().map(drop).map_err(from_storage))
                 })
                 .await
                 .unwrap_or_else(|error| Err(SqlError::new(ErrorKind::Internal, error.to_string())))
             };
             self.on_query_runtime(work, cancellation).await??;
         }
-        Ok(Outcome::Command { tag: Utility::Maintenance(command.clone()).tag().to_owned() })
+        Ok(Outcome::Command {
+            tag: Utility::Maintenance(command.clone()).tag().to_owned(),
+        })
     }
 
     pub(super) async fn run_create_table(
@@ -298,18 +371,24 @@ impl Session {
     ) -> Result<Outcome, SqlError> {
         let actor = self.actor()?;
         let database = Arc::clone(self.connection.database());
-        let layout = DefaultLayout::from_setting(self.settings.lock().get("aerostat.default_layout")?);
+        let layout =
+            DefaultLayout::from_setting(self.settings.lock().get("aerostat.default_layout")?);
         let transaction = Arc::new(database.store.txns().begin());
         let context = self.context(transaction.snapshot().clone())?;
         let Some(query) = create.query.clone() else {
-            let checker = Planner { context: &context, source };
+            let checker = Planner {
+                context: &context,
+                source,
+            };
             let result = ddl::create_table(&database, &actor, create, layout, &checker)?;
             return Ok(self.command(result));
         };
         let (create, source) = (create.clone(), source.clone());
         let work = async move {
             let fail = |error| from_datafusion(error, &source);
-            let plan = context.plan_query(*query, &mut PlannerContext::new()).map_err(fail)?;
+            let plan = context
+                .plan_query(*query, &mut PlannerContext::new())
+                .map_err(fail)?;
             let plan = context
                 .state
                 .analyzer()
@@ -322,11 +401,18 @@ impl Session {
             };
             let target = Target::unpublished(pending.entry(), pending.schema());
             let bound = dml::bind_create_table_as(&context, target, plan).map_err(fail)?;
-            let physical = dml::sink::plan(&context.state, &bound).await.map_err(fail)?;
+            let physical = dml::sink::plan(&context.state, &bound)
+                .await
+                .map_err(fail)?;
             let written = run::write(&context, &bound, physical, &transaction).await;
-            let written = run::finish(written, transaction, &source).await?.ok_or_else(|| {
-                SqlError::new(ErrorKind::Internal, "a table nobody else knows was changed by somebody else")
-            })?;
+            let written = run::finish(written, transaction, &source)
+                .await?
+                .ok_or_else(|| {
+                    SqlError::new(
+                        ErrorKind::Internal,
+                        "a table nobody else knows was changed by somebody else",
+                    )
+                })?;
             let mut result = pending.publish()?;
             result.tag = format!("SELECT {}", written.rows);
             Ok(result)
@@ -342,7 +428,10 @@ impl Session {
     ) -> Result<Outcome, SqlError> {
         let context = self.context(self.connection.database().store.txns().snapshot())?;
         let actor = self.actor()?;
-        let planner = Planner { context: &context, source };
+        let planner = Planner {
+            context: &context,
+            source,
+        };
         let result = ddl::create_view(self.connection.database(), &actor, create, &planner)?;
         Ok(self.command(result))
     }
@@ -359,7 +448,10 @@ impl ExpressionChecker for Planner<'_> {
         let check = || {
             let parsed = dml::parse_expression(sql)?;
             let empty = DFSchema::empty();
-            let expression = self.context.planner().sql_to_expr(parsed, &empty, &mut PlannerContext::new())?;
+            let expression =
+                self.context
+                    .planner()
+                    .sql_to_expr(parsed, &empty, &mut PlannerContext::new())?;
             let (_, field) = expression.to_field(&empty)?;
             functions::assign(expression, &field, column.ty, &column.name).map(drop)
         };
@@ -369,15 +461,22 @@ impl ExpressionChecker for Planner<'_> {
     fn check_condition(&self, schema: &TableSchema, sql: &str) -> Result<(), SqlError> {
         let check = || {
             let parsed = dml::parse_expression(sql)?;
-            let fields = DFSchema::try_from_qualified_schema(schema.name.as_str(), &schema.arrow())?;
-            let expression = self.context.planner().sql_to_expr(parsed, &fields, &mut PlannerContext::new())?;
+            let fields =
+                DFSchema::try_from_qualified_schema(schema.name.as_str(), &schema.arrow())?;
+            let expression =
+                self.context
+                    .planner()
+                    .sql_to_expr(parsed, &fields, &mut PlannerContext::new())?;
             let data_type = expression.get_type(&fields)?;
             if SqlType::of_arrow(&data_type) == Some(SqlType::Boolean) {
                 return Ok(());
             }
             Err(external(SqlError::new(
                 ErrorKind::DatatypeMismatch,
-                format!("argument of CHECK must be type boolean, not type {}", crate::semantics::name_of_arrow(&data_type)),
+                format!(
+                    "argument of CHECK must be type boolean, not type {}",
+                    crate::semantics::name_of_arrow(&data_type)
+                ),
             )))
         };
         check().map_err(|error| from_datafusion(error, self.source))
@@ -390,7 +489,11 @@ impl PlanColumns for Planner<'_> {
         let plan = self
             .context
             .plan_query(query.clone(), &mut PlannerContext::new())
-            .and_then(|plan| state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {}))
+            .and_then(|plan| {
+                state
+                    .analyzer()
+                    .execute_and_check(plan, state.config_options(), |_, _| {})
+            })
             .map_err(|error| from_datafusion(error, self.source))?;
         columns_of(plan.schema())
     }
@@ -403,13 +506,21 @@ fn columns_of(schema: &DFSchema) -> Result<Vec<Column>, SqlError> {
         .iter()
         .map(|column| {
             let ty = column.ty.unwrap_or(SqlType::Text);
-            Ok(Column { name: visible_name(&column.name).to_owned(), ty, nullable: true, default: None })
+            Ok(Column {
+                name: visible_name(&column.name).to_owned(),
+                ty,
+                nullable: true,
+                default: None,
+            })
         })
         .collect()
 }
 
 /// A statement inside another, its positions moved to where it stands.
-pub(super) fn nested_statement(fragment: &Fragment, source: &Source) -> Result<Statement, SqlError> {
+pub(super) fn nested_statement(
+    fragment: &Fragment,
+    source: &Source,
+) -> Result<Statement, SqlError> {
     let offset = source.offset + fragment.position.saturating_sub(1);
     let mut statement = Statement::single(&fragment.text).map_err(|mut error| {
         error.position = error.position.map(|at| at + offset);
@@ -420,8 +531,15 @@ pub(super) fn nested_statement(fragment: &Fragment, source: &Source) -> Result<S
 }
 
 fn cast_argument(argument: &Fragment, ty: SqlType) -> Result<ast::Expr, SqlError> {
-    dml::parse_expression(&format!("CAST(({}) AS {ty})", argument.text))
-        .map_err(|error| from_datafusion(error, &Source { text: argument.text.as_str().into(), offset: 0 }))
+    dml::parse_expression(&format!("CAST(({}) AS {ty})", argument.text)).map_err(|error| {
+        from_datafusion(
+            error,
+            &Source {
+                text: argument.text.as_str().into(),
+                offset: 0,
+            },
+        )
+    })
 }
 
 struct FillPlaceholders<'a>(&'a [ast::Expr]);
@@ -440,7 +558,10 @@ impl VisitorMut for FillPlaceholders<'_> {
 }
 
 fn missing(name: &str) -> SqlError {
-    SqlError::new(ErrorKind::InvalidStatementName, format!("prepared statement \"{name}\" does not exist"))
+    SqlError::new(
+        ErrorKind::InvalidStatementName,
+        format!("prepared statement \"{name}\" does not exist"),
+    )
 }
 
 static SHOW_ALL_COLUMNS: LazyLock<Arc<[ColumnDescription]>> =
@@ -451,7 +572,10 @@ pub(super) fn show_all_columns() -> Arc<[ColumnDescription]> {
 }
 
 fn text_columns(names: &[&str]) -> Arc<[ColumnDescription]> {
-    names.iter().map(|name| ColumnDescription::new(*name, SqlType::Text)).collect()
+    names
+        .iter()
+        .map(|name| ColumnDescription::new(*name, SqlType::Text))
+        .collect()
 }
 
 /// Rows of texts.
@@ -460,6 +584,12 @@ fn rows(names: &[&str], values: Vec<Vec<String>>, tag: &str) -> Outcome {
         let column: StringViewArray = values.iter().map(|row| Some(row[at].as_str())).collect();
         (*name, Arc::new(column) as ArrayRef)
     });
-    let batches = RecordBatch::try_from_iter(arrays).map(|batch| vec![batch]).unwrap_or_default();
-    Outcome::Rows { columns: text_columns(names), batches: ready(batches), tag: RowsTag::Words(tag.to_owned()) }
+    let batches = RecordBatch::try_from_iter(arrays)
+        .map(|batch| vec![batch])
+        .unwrap_or_default();
+    Outcome::Rows {
+        columns: text_columns(names),
+        batches: ready(batches),
+        tag: RowsTag::Words(tag.to_owned()),
+    }
 }

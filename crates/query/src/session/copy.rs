@@ -14,7 +14,11 @@ use crate::{
     api::{CopyColumn, CopyIn, CopyOut, Outcome},
     catalog::Privilege,
     ddl::QualifiedName,
-    dml::{self, copy::{CopyStream, CopyTask}, listed_columns},
+    dml::{
+        self,
+        copy::{CopyStream, CopyTask},
+        listed_columns,
+    },
     error::from_datafusion,
     plan::Target,
     statement::{Source, Statement, StatementKind},
@@ -40,9 +44,10 @@ impl Session {
                 let statement = nested_statement(fragment, source)?;
                 self.copy_out(copy, statement, cancellation).await
             }
-            (CopySubject::Query(_), CopyDirection::In) => {
-                Err(SqlError::new(ErrorKind::SyntaxError, "COPY FROM takes a table, not a query"))
-            }
+            (CopySubject::Query(_), CopyDirection::In) => Err(SqlError::new(
+                ErrorKind::SyntaxError,
+                "COPY FROM takes a table, not a query",
+            )),
         }
     }
 
@@ -53,21 +58,38 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let StatementKind::Sql(parsed) = &statement.kind else {
-            return Err(SqlError::new(ErrorKind::FeatureNotSupported, "COPY takes a query that returns rows"));
+            return Err(SqlError::new(
+                ErrorKind::FeatureNotSupported,
+                "COPY takes a query that returns rows",
+            ));
         };
         let outcome = match &**parsed {
-            ast::Statement::Query(_) => self.run_query(parsed, &statement.source, None, cancellation).await?,
+            ast::Statement::Query(_) => {
+                self.run_query(parsed, &statement.source, None, cancellation)
+                    .await?
+            }
             ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
-                self.run_dml(parsed, &statement.source, None, cancellation).await?
+                self.run_dml(parsed, &statement.source, None, cancellation)
+                    .await?
             }
             other => return Err(run::unsupported(other)),
         };
-        let Outcome::Rows { columns, batches, .. } = outcome else {
-            return Err(SqlError::new(ErrorKind::FeatureNotSupported, "COPY query must have a RETURNING clause"));
+        let Outcome::Rows {
+            columns, batches, ..
+        } = outcome
+        else {
+            return Err(SqlError::new(
+                ErrorKind::FeatureNotSupported,
+                "COPY query must have a RETURNING clause",
+            ));
         };
         let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
         let options = copy.options_for(&names)?;
-        Ok(Outcome::CopyOut(CopyOut { columns, options, batches }))
+        Ok(Outcome::CopyOut(CopyOut {
+            columns,
+            options,
+            batches,
+        }))
     }
 
     fn copy_in(
@@ -81,8 +103,10 @@ impl Session {
         let transaction = Arc::new(self.connection.database().store.txns().begin());
         let context = self.context(transaction.snapshot().clone())?;
         let target = Target::resolve(&context, &object_name(name), None, Privilege::Insert)?;
-        let listed_names: Vec<ast::ObjectName> =
-            columns.iter().map(|column| ast::ObjectName::from(vec![Ident::with_quote('"', column.clone())])).collect();
+        let listed_names: Vec<ast::ObjectName> = columns
+            .iter()
+            .map(|column| ast::ObjectName::from(vec![Ident::with_quote('"', column.clone())]))
+            .collect();
         let fail = |error| from_datafusion(error, source);
         let listed = listed_columns(&target, &listed_names).map_err(fail)?;
         let table = target.entry.table.schema();
@@ -90,19 +114,28 @@ impl Session {
             .iter()
             .map(|&at| {
                 let column = &table.columns[at];
-                CopyColumn { name: column.name.clone(), ty: column.ty, nullable: column.nullable }
+                CopyColumn {
+                    name: column.name.clone(),
+                    ty: column.ty,
+                    nullable: column.nullable,
+                }
             })
             .collect();
         let names: Vec<&str> = copied.iter().map(|column| column.name.as_str()).collect();
         let options = copy.options_for(&names)?;
-        let fields: Vec<_> = copied.iter().map(|column| incoming(column.ty).field(&column.name, true)).collect();
+        let fields: Vec<_> = copied
+            .iter()
+            .map(|column| incoming(column.ty).field(&column.name, true))
+            .collect();
         let (stream, sender) = CopyStream::new(Arc::new(Schema::new(fields))).map_err(fail)?;
         let bound = dml::bind_copy(&context, target, &listed, stream).map_err(fail)?;
         let (complete, completed) = oneshot::channel();
         let (source, stopping) = (source.clone(), cancellation.clone());
         let task = self.engine.queries().spawn(async move {
             let work = async {
-                let plan = dml::sink::plan(&context.state, &bound).await.map_err(|e| from_datafusion(e, &source))?;
+                let plan = dml::sink::plan(&context.state, &bound)
+                    .await
+                    .map_err(|e| from_datafusion(e, &source))?;
                 let written = run::write(&context, &bound, plan, &transaction).await;
                 if written.is_ok() && completed.await.is_err() {
                     // The client went away, or gave up: nothing of the COPY stays.
@@ -129,7 +162,12 @@ impl Session {
             task,
             cancel: cancellation.token.clone(),
         };
-        Ok(Outcome::CopyIn(CopyIn::new(name.name.clone(), copied, options, Box::new(sink))))
+        Ok(Outcome::CopyIn(CopyIn::new(
+            name.name.clone(),
+            copied,
+            options,
+            Box::new(sink),
+        )))
     }
 }
 
@@ -142,8 +180,15 @@ fn incoming(ty: SqlType) -> SqlType {
 }
 
 fn object_name(name: &QualifiedName) -> ast::ObjectName {
-    let parts = [&name.database, &name.schema].into_iter().flatten().chain(std::iter::once(&name.name));
-    ast::ObjectName::from(parts.map(|part| Ident::with_quote('"', part.clone())).collect::<Vec<_>>())
+    let parts = [&name.database, &name.schema]
+        .into_iter()
+        .flatten()
+        .chain(std::iter::once(&name.name));
+    ast::ObjectName::from(
+        parts
+            .map(|part| Ident::with_quote('"', part.clone()))
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn select_text(name: &QualifiedName, columns: &[String]) -> String {
@@ -151,7 +196,11 @@ fn select_text(name: &QualifiedName, columns: &[String]) -> String {
     let list = if columns.is_empty() {
         "*".to_owned()
     } else {
-        columns.iter().map(|column| quoted(column)).collect::<Vec<_>>().join(", ")
+        columns
+            .iter()
+            .map(|column| quoted(column))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     format!("SELECT {list} FROM {}", object_name(name))
 }

@@ -49,7 +49,9 @@ impl Session {
         let (statement, source) = (Arc::new((**statement).clone()), source.clone());
         let work = async move {
             let started = Instant::now();
-            let (plan, dml) = plan(&context, &statement, &parameters).await.map_err(at(&source))?;
+            let (plan, dml) = plan(&context, &statement, &parameters)
+                .await
+                .map_err(at(&source))?;
             let planned = started.elapsed();
             let mut text = String::new();
             let indent = match &dml {
@@ -66,28 +68,44 @@ impl Session {
                 None => "",
             };
             if !options.analyze {
-                append(&mut text, indent, &DisplayableExecutionPlan::new(plan.as_ref()).indent(options.verbose).to_string());
+                append(
+                    &mut text,
+                    indent,
+                    &DisplayableExecutionPlan::new(plan.as_ref())
+                        .indent(options.verbose)
+                        .to_string(),
+                );
                 return Ok::<String, SqlError>(text);
             }
             let started = Instant::now();
             let rows = match &dml {
                 Some(bound) => {
-                    let written = run::write(&context, bound, Arc::clone(&plan), &transaction).await;
-                    run::finish(written, transaction, &source).await?.map(|written| written.rows).ok_or_else(|| {
-                        SqlError::new(
-                            ErrorKind::SerializationFailure,
-                            "could not serialize access due to concurrent update",
-                        )
-                    })?
+                    let written =
+                        run::write(&context, bound, Arc::clone(&plan), &transaction).await;
+                    run::finish(written, transaction, &source)
+                        .await?
+                        .map(|written| written.rows)
+                        .ok_or_else(|| {
+                            SqlError::new(
+                                ErrorKind::SerializationFailure,
+                                "could not serialize access due to concurrent update",
+                            )
+                        })?
                 }
                 None => drain(&context, &plan).await.map_err(at(&source))?,
             };
             let executed = started.elapsed();
-            let shown = DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(options.verbose).to_string();
+            let shown = DisplayableExecutionPlan::with_metrics(plan.as_ref())
+                .indent(options.verbose)
+                .to_string();
             append(&mut text, indent, &shown);
             let _ = writeln!(text, "Rows: {rows}");
             let _ = writeln!(text, "Planning Time: {:.3} ms", planned.as_secs_f64() * 1e3);
-            let _ = writeln!(text, "Execution Time: {:.3} ms", executed.as_secs_f64() * 1e3);
+            let _ = writeln!(
+                text,
+                "Execution Time: {:.3} ms",
+                executed.as_secs_f64() * 1e3
+            );
             Ok(text)
         };
         let text: String = self.on_query_runtime(work, cancellation).await??;
@@ -103,7 +121,10 @@ fn append(text: &mut String, indent: &str, lines: &str) {
     }
 }
 
-async fn drain(context: &StatementContext, plan: &Arc<dyn ExecutionPlan>) -> datafusion::common::Result<u64> {
+async fn drain(
+    context: &StatementContext,
+    plan: &Arc<dyn ExecutionPlan>,
+) -> datafusion::common::Result<u64> {
     let mut stream = execute_stream(Arc::clone(plan), context.state.task_ctx())?;
     let mut rows = 0;
     while let Some(batch) = stream.next().await {
@@ -132,13 +153,26 @@ async fn plan(
 }
 
 fn options_of(parsed: &ast::Statement) -> Result<Options, SqlError> {
-    let ast::Statement::Explain { analyze, verbose, format, options, .. } = parsed else {
+    let ast::Statement::Explain {
+        analyze,
+        verbose,
+        format,
+        options,
+        ..
+    } = parsed
+    else {
         return Ok(Options::default());
     };
-    let mut chosen = Options { analyze: *analyze, verbose: *verbose };
+    let mut chosen = Options {
+        analyze: *analyze,
+        verbose: *verbose,
+    };
     let unknown_format = |format: &str| {
-        Err(SqlError::new(ErrorKind::FeatureNotSupported, format!("EXPLAIN format \"{format}\" is not supported"))
-            .with_hint("Use the format TEXT."))
+        Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            format!("EXPLAIN format \"{format}\" is not supported"),
+        )
+        .with_hint("Use the format TEXT."))
     };
     if let Some(format) = format {
         let format = format.to_string();
@@ -147,7 +181,10 @@ fn options_of(parsed: &ast::Statement) -> Result<Options, SqlError> {
         }
     }
     for option in options.iter().flatten() {
-        let value = option.arg.as_ref().map(|value| value.to_string().to_ascii_lowercase());
+        let value = option
+            .arg
+            .as_ref()
+            .map(|value| value.to_string().to_ascii_lowercase());
         let on = !matches!(value.as_deref(), Some("false" | "off" | "0"));
         match option.name.value.to_ascii_lowercase().as_str() {
             "analyze" => chosen.analyze = on,
@@ -171,7 +208,14 @@ fn options_of(parsed: &ast::Statement) -> Result<Options, SqlError> {
 
 fn lines(text: &str) -> Outcome {
     let array: ArrayRef = Arc::new(text.lines().map(Some).collect::<StringViewArray>());
-    let columns: Arc<[ColumnDescription]> = [ColumnDescription::new("QUERY PLAN", SqlType::Text)].into();
-    let batches = RecordBatch::try_from_iter([("QUERY PLAN", array)]).map(|batch| vec![batch]).unwrap_or_default();
-    Outcome::Rows { columns, batches: ready(batches), tag: RowsTag::Words("EXPLAIN".to_owned()) }
+    let columns: Arc<[ColumnDescription]> =
+        [ColumnDescription::new("QUERY PLAN", SqlType::Text)].into();
+    let batches = RecordBatch::try_from_iter([("QUERY PLAN", array)])
+        .map(|batch| vec![batch])
+        .unwrap_or_default();
+    Outcome::Rows {
+        columns,
+        batches: ready(batches),
+        tag: RowsTag::Words("EXPLAIN".to_owned()),
+    }
 }

@@ -57,7 +57,11 @@ impl Facts for SessionFacts {
     }
 
     fn database_bytes(&self, database: &str) -> Option<u64> {
-        self.engine.databases().into_iter().find(|known| known.name == database).map(|known| known.memory_used)
+        self.engine
+            .databases()
+            .into_iter()
+            .find(|known| known.name == database)
+            .map(|known| known.memory_used)
     }
 
     fn started_at_us(&self) -> i64 {

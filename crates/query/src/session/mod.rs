@@ -69,14 +69,21 @@ impl Session {
         options: &[(String, String)],
     ) -> Result<Self, SqlError> {
         let superuser = engine.node().is_superuser(role);
-        let told =
-            [("is_superuser", if superuser { "on" } else { "off" }), ("session_authorization", role)];
+        let told = [
+            ("is_superuser", if superuser { "on" } else { "off" }),
+            ("session_authorization", role),
+        ];
         let settings = Settings::new(&told, options)?;
-        let state = engine.state_for(connection.database()).map_err(|error| plain(error))?;
+        let state = engine
+            .state_for(connection.database())
+            .map_err(|error| plain(error))?;
         let number = engine.register_session(SessionDescription {
             database: connection.database().name.read().clone(),
             role: role.to_owned(),
-            application: settings.get("application_name").unwrap_or_default().to_owned(),
+            application: settings
+                .get("application_name")
+                .unwrap_or_default()
+                .to_owned(),
             connected_at_us: chrono::Utc::now().timestamp_micros(),
             state: "idle",
             ..SessionDescription::default()
@@ -135,7 +142,9 @@ impl Session {
         let settings = self.settings.lock();
         settings::REPORTED
             .iter()
-            .filter_map(|(name, shown)| Some(((*shown).to_owned(), settings.get(name).ok()?.to_owned())))
+            .filter_map(|(name, shown)| {
+                Some(((*shown).to_owned(), settings.get(name).ok()?.to_owned()))
+            })
             .collect()
     }
 
@@ -159,7 +168,11 @@ impl Session {
     }
 
     /// Runs a statement, with its parameters if it has been prepared.
-    async fn run(&mut self, statement: &Statement, bound: Option<&prepared::Bound<'_>>) -> Result<Outcome, SqlError> {
+    async fn run(
+        &mut self,
+        statement: &Statement,
+        bound: Option<&prepared::Bound<'_>>,
+    ) -> Result<Outcome, SqlError> {
         let started = Instant::now();
         let cancellation = self.cancel.begin(self.statement_timeout());
         let kind = kind_of(&statement.kind);
@@ -175,7 +188,11 @@ impl Session {
             error,
         };
         match outcome {
-            Ok(Outcome::Rows { columns, batches, tag }) => {
+            Ok(Outcome::Rows {
+                columns,
+                batches,
+                tag,
+            }) => {
                 let batches = stream::observed(
                     batches,
                     Arc::clone(self.engine.observer()),
@@ -183,10 +200,18 @@ impl Session {
                     kind,
                     started,
                 );
-                Ok(Outcome::Rows { columns, batches, tag })
+                Ok(Outcome::Rows {
+                    columns,
+                    batches,
+                    tag,
+                })
             }
             Ok(Outcome::Command { tag }) => {
-                let rows = tag.rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
+                let rows = tag
+                    .rsplit(' ')
+                    .next()
+                    .and_then(|word| word.parse().ok())
+                    .unwrap_or(0);
                 self.engine.observer().statement(&record(rows, None));
                 Ok(Outcome::Command { tag })
             }
@@ -195,7 +220,9 @@ impl Session {
                 Ok(other)
             }
             Err(error) => {
-                self.engine.observer().statement(&record(0, Some(error.kind)));
+                self.engine
+                    .observer()
+                    .statement(&record(0, Some(error.kind)));
                 Err(error)
             }
         }
@@ -212,7 +239,10 @@ impl Session {
             StatementKind::Utility(utility) => {
                 Box::pin(self.run_utility(utility, &statement.source, cancellation)).await
             }
-            StatementKind::Sql(parsed) => self.run_sql(parsed, &statement.source, bound, cancellation).await,
+            StatementKind::Sql(parsed) => {
+                self.run_sql(parsed, &statement.source, bound, cancellation)
+                    .await
+            }
         }
     }
 
@@ -230,7 +260,13 @@ impl Session {
             search_path: actor
                 .search_path
                 .iter()
-                .map(|schema| if schema == "$user" { actor.role.clone() } else { schema.clone() })
+                .map(|schema| {
+                    if schema == "$user" {
+                        actor.role.clone()
+                    } else {
+                        schema.clone()
+                    }
+                })
                 .collect(),
             backend_pid: self.number,
             facts: Arc::new(SessionFacts {
@@ -241,11 +277,21 @@ impl Session {
             functions: self.engine.function_descriptions(),
             index: Arc::default(),
         });
-        Ok(Arc::new(StatementContext::new(Arc::clone(&self.state), database, snapshot, actor, system)))
+        Ok(Arc::new(StatementContext::new(
+            Arc::clone(&self.state),
+            database,
+            snapshot,
+            actor,
+            system,
+        )))
     }
 
     fn actor(&self) -> Result<crate::ddl::Actor, SqlError> {
-        self.engine.node().actor(&self.role, self.connection.database(), self.settings.lock().search_path())
+        self.engine.node().actor(
+            &self.role,
+            self.connection.database(),
+            self.settings.lock().search_path(),
+        )
     }
 
     fn prepared_descriptions(&self) -> Vec<PreparedDescription> {
@@ -293,9 +339,11 @@ fn kind_of(kind: &StatementKind) -> &'static str {
         StatementKind::Empty => "other",
         StatementKind::Utility(utility) => match &**utility {
             Utility::Copy(_) => "copy",
-            Utility::Schema(_) | Utility::Database(_) | Utility::Role(_) | Utility::Grant(_) | Utility::Comment(_) => {
-                "ddl"
-            }
+            Utility::Schema(_)
+            | Utility::Database(_)
+            | Utility::Role(_)
+            | Utility::Grant(_)
+            | Utility::Comment(_) => "ddl",
             _ => "other",
         },
         StatementKind::Sql(parsed) => match &**parsed {
@@ -311,5 +359,11 @@ fn kind_of(kind: &StatementKind) -> &'static str {
 
 /// An error without a place in a statement.
 fn plain(error: DataFusionError) -> SqlError {
-    from_datafusion(error, &Source { text: "".into(), offset: 0 })
+    from_datafusion(
+        error,
+        &Source {
+            text: "".into(),
+            offset: 0,
+        },
+    )
 }

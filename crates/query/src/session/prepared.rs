@@ -15,8 +15,10 @@ use super::{
 };
 use crate::{
     api::{ColumnDescription, Outcome},
-    plan::{StatementContext, bare_placeholder, column_identifiers, declare, declared_parameters, describe,
-        parameter_count, table_reference},
+    plan::{
+        StatementContext, bare_placeholder, column_identifiers, declare, declared_parameters,
+        describe, parameter_count, table_reference,
+    },
     statement::{Statement, StatementKind},
     utility::{SettingCommand, Utility},
 };
@@ -47,7 +49,12 @@ pub(super) struct Bound<'a> {
 impl Bound<'_> {
     pub(super) fn parameters(&self) -> Parameters {
         Parameters {
-            fields: self.prepared.parameters.iter().map(|ty| Some(parameter_field(*ty))).collect(),
+            fields: self
+                .prepared
+                .parameters
+                .iter()
+                .map(|ty| Some(parameter_field(*ty)))
+                .collect(),
             values: (!self.values.is_empty()).then(|| ParamValues::from(self.values.clone())),
         }
     }
@@ -63,7 +70,11 @@ impl Session {
     ///
     /// # Errors
     /// Anything that can be wrong with a statement before it runs.
-    pub async fn prepare(&mut self, text: &str, parameter_oids: &[u32]) -> Result<Prepared, SqlError> {
+    pub async fn prepare(
+        &mut self,
+        text: &str,
+        parameter_oids: &[u32],
+    ) -> Result<Prepared, SqlError> {
         let statement = Statement::single(text)?;
         let mut types = Vec::with_capacity(parameter_oids.len());
         for (at, &oid) in parameter_oids.iter().enumerate() {
@@ -73,7 +84,10 @@ impl Session {
                 _ => Some(SqlType::from_oid(oid).ok_or_else(|| {
                     SqlError::new(
                         ErrorKind::FeatureNotSupported,
-                        format!("parameter ${} has a type that is not supported: OID {oid}", at + 1),
+                        format!(
+                            "parameter ${} has a type that is not supported: OID {oid}",
+                            at + 1
+                        ),
                     )
                 })?),
             });
@@ -107,8 +121,15 @@ impl Session {
                 columns
             }
         };
-        let parameters = types.into_iter().map(|ty| ty.unwrap_or(SqlType::Text)).collect();
-        Ok(Prepared { statement, parameters, columns })
+        let parameters = types
+            .into_iter()
+            .map(|ty| ty.unwrap_or(SqlType::Text))
+            .collect();
+        Ok(Prepared {
+            statement,
+            parameters,
+            columns,
+        })
     }
 
     /// Runs a prepared statement with values of its parameters, each an array
@@ -160,8 +181,10 @@ fn infer(
             Planned::Other => Default::default(),
         };
         for (name, data_type) in inferred {
-            if let (Some(n), Some(data_type)) = (name.strip_prefix('$').and_then(|n| n.parse::<usize>().ok()), data_type)
-                && let Some(ty) = SqlType::of_arrow(&data_type)
+            if let (Some(n), Some(data_type)) = (
+                name.strip_prefix('$').and_then(|n| n.parse::<usize>().ok()),
+                data_type,
+            ) && let Some(ty) = SqlType::of_arrow(&data_type)
             {
                 declare(types, n, ty);
             }
@@ -172,14 +195,20 @@ fn infer(
     }
     Ok(match plan_any(context, parsed, &known(types))? {
         Planned::Query(plan) => {
-            let analyzed =
-                context.state.analyzer().execute_and_check(plan, context.state.config_options(), |_, _| {})?;
+            let analyzed = context.state.analyzer().execute_and_check(
+                plan,
+                context.state.config_options(),
+                |_, _| {},
+            )?;
             Some(describe(analyzed.schema().as_arrow()))
         }
         Planned::Dml(plan, returning) => match returning {
             Some(range) => {
-                let analyzed =
-                    context.state.analyzer().execute_and_check(plan, context.state.config_options(), |_, _| {})?;
+                let analyzed = context.state.analyzer().execute_and_check(
+                    plan,
+                    context.state.config_options(),
+                    |_, _| {},
+                )?;
                 let fields = analyzed.schema().fields()[range].to_vec();
                 Some(describe(&datafusion::arrow::datatypes::Schema::new(fields)))
             }
@@ -194,7 +223,10 @@ fn infer(
 
 enum Planned {
     Query(datafusion::logical_expr::LogicalPlan),
-    Dml(datafusion::logical_expr::LogicalPlan, Option<std::ops::Range<usize>>),
+    Dml(
+        datafusion::logical_expr::LogicalPlan,
+        Option<std::ops::Range<usize>>,
+    ),
     Other,
 }
 
@@ -214,7 +246,11 @@ fn plan_any(
 }
 
 /// Parameters that stand alone as a column's new value have the column's type.
-fn declare_by_column(context: &StatementContext, parsed: &ast::Statement, types: &mut Vec<Option<SqlType>>) {
+fn declare_by_column(
+    context: &StatementContext,
+    parsed: &ast::Statement,
+    types: &mut Vec<Option<SqlType>>,
+) {
     let column_types = |name: &ast::ObjectName| {
         let reference = table_reference(name).ok()?;
         let (_, relation) = context.resolve(&reference).ok()?;
@@ -222,16 +258,27 @@ fn declare_by_column(context: &StatementContext, parsed: &ast::Statement, types:
     };
     match parsed {
         ast::Statement::Insert(insert) => {
-            let TableObject::TableName(name) = &insert.table else { return };
-            let Some(columns) = column_types(name) else { return };
-            let Ok(listed) = column_identifiers(&insert.columns) else { return };
+            let TableObject::TableName(name) = &insert.table else {
+                return;
+            };
+            let Some(columns) = column_types(name) else {
+                return;
+            };
+            let Ok(listed) = column_identifiers(&insert.columns) else {
+                return;
+            };
             let type_at = |at: usize| match listed.get(at) {
-                Some(name) => columns.iter().find(|column| column.name == *name).map(|column| column.ty),
+                Some(name) => columns
+                    .iter()
+                    .find(|column| column.name == *name)
+                    .map(|column| column.ty),
                 None if listed.is_empty() => columns.get(at).map(|column| column.ty),
                 None => None,
             };
             let Some(query) = &insert.source else { return };
-            let SetExpr::Values(values) = &*query.body else { return };
+            let SetExpr::Values(values) = &*query.body else {
+                return;
+            };
             for row in &values.rows {
                 for (at, cell) in row.iter().enumerate() {
                     if let (Some(n), Some(ty)) = (bare_placeholder(cell), type_at(at)) {
@@ -241,8 +288,12 @@ fn declare_by_column(context: &StatementContext, parsed: &ast::Statement, types:
             }
         }
         ast::Statement::Update(update) => {
-            let ast::TableFactor::Table { name, .. } = &update.table.relation else { return };
-            let Some(columns) = column_types(name) else { return };
+            let ast::TableFactor::Table { name, .. } = &update.table.relation else {
+                return;
+            };
+            let Some(columns) = column_types(name) else {
+                return;
+            };
             for assignment in &update.assignments {
                 if let AssignmentTarget::ColumnName(name) = &assignment.target
                     && let Some(n) = bare_placeholder(&assignment.value)

@@ -46,9 +46,13 @@ impl Session {
             ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
                 self.run_dml(parsed, source, bound, cancellation).await
             }
-            ast::Statement::CreateTable(create) => self.run_create_table(create, source, cancellation).await,
+            ast::Statement::CreateTable(create) => {
+                self.run_create_table(create, source, cancellation).await
+            }
             ast::Statement::CreateView(create) => self.run_create_view(create, source).await,
-            ast::Statement::Explain { .. } => self.run_explain(parsed, source, bound, cancellation).await,
+            ast::Statement::Explain { .. } => {
+                self.run_explain(parsed, source, bound, cancellation).await
+            }
             other => Err(unsupported(other)),
         }
     }
@@ -86,7 +90,11 @@ impl Session {
                 Err(_) => return Err(QueryTask::new(task).result().await.err().unwrap_or_else(|| cancellation.error())),
             },
         };
-        Ok(Outcome::Rows { columns, batches: stream, tag: RowsTag::Select })
+        Ok(Outcome::Rows {
+            columns,
+            batches: stream,
+            tag: RowsTag::Select,
+        })
     }
 
     /// Runs DML to its end; on a conflict with another transaction, again on a newer snapshot.
@@ -104,11 +112,16 @@ impl Session {
             let (parsed, source) = (Arc::clone(parsed), source.clone());
             let work = async move {
                 let mut planner = parameters.planner();
-                let bound = bind(&context, &parsed, &mut planner).and_then(|bound| parameters.fill_dml(bound));
+                let bound = bind(&context, &parsed, &mut planner)
+                    .and_then(|bound| parameters.fill_dml(bound));
                 let bound = bound.map_err(|error| from_datafusion(error, &source))?;
-                let plan = sink::plan(&context.state, &bound).await.map_err(|error| from_datafusion(error, &source))?;
+                let plan = sink::plan(&context.state, &bound)
+                    .await
+                    .map_err(|error| from_datafusion(error, &source))?;
                 let written = write(&context, &bound, plan, &transaction).await;
-                finish(written, transaction, &source).await.map(|written| written.map(|written| (bound, written)))
+                finish(written, transaction, &source)
+                    .await
+                    .map(|written| written.map(|written| (bound, written)))
             };
             let Some((bound, written)) = self.on_query_runtime(work, cancellation).await?? else {
                 continue;
@@ -170,8 +183,14 @@ pub(super) async fn finish(
             let committed = tokio::task::spawn_blocking(move || transaction.commit()).await;
             match committed {
                 Ok(Ok(_)) => Ok(Some(written)),
-                Ok(Err(error)) => Err(SqlError::new(ErrorKind::SerializationFailure, error.to_string())),
-                Err(error) => Err(SqlError::new(ErrorKind::Internal, format!("the commit ended early: {error}"))),
+                Ok(Err(error)) => Err(SqlError::new(
+                    ErrorKind::SerializationFailure,
+                    error.to_string(),
+                )),
+                Err(error) => Err(SqlError::new(
+                    ErrorKind::Internal,
+                    format!("the commit ended early: {error}"),
+                )),
             }
         }
         Err(error) if sink::is_conflict(&error) => {
@@ -192,12 +211,21 @@ fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
         DmlKind::Delete => RowsTag::Delete,
     };
     match &bound.returning {
-        None => Outcome::Command { tag: tag.after(written.rows) },
+        None => Outcome::Command {
+            tag: tag.after(written.rows),
+        },
         Some(returning) => {
             let schema = bound.source.schema().as_arrow();
-            let fields: Vec<_> = returning.clone().map(|at| Arc::clone(&schema.fields()[at])).collect();
+            let fields: Vec<_> = returning
+                .clone()
+                .map(|at| Arc::clone(&schema.fields()[at]))
+                .collect();
             let described = describe(&datafusion::arrow::datatypes::Schema::new(fields));
-            Outcome::Rows { columns: described, batches: ready(written.returned), tag }
+            Outcome::Rows {
+                columns: described,
+                batches: ready(written.returned),
+                tag,
+            }
         }
     }
 }
@@ -276,7 +304,11 @@ pub(super) async fn plan_physical(
     plan: LogicalPlan,
 ) -> PlanResult<Arc<dyn ExecutionPlan>> {
     let optimized = context.state.optimize(&plan)?;
-    context.state.query_planner().create_physical_plan(&optimized, context.state.as_ref()).await
+    context
+        .state
+        .query_planner()
+        .create_physical_plan(&optimized, context.state.as_ref())
+        .await
 }
 
 /// The parameters of a run: their types for planning, their values to fill in.
@@ -311,7 +343,10 @@ impl Parameters {
 pub(super) fn unsupported(statement: &ast::Statement) -> SqlError {
     let text = statement.to_string();
     let words: Vec<&str> = text.split_whitespace().take(2).collect();
-    SqlError::new(ErrorKind::FeatureNotSupported, format!("{} is not supported", words.join(" ")))
+    SqlError::new(
+        ErrorKind::FeatureNotSupported,
+        format!("{} is not supported", words.join(" ")),
+    )
 }
 
 /// An error of DataFusion's at a place in a statement.

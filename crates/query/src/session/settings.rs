@@ -39,56 +39,189 @@ const fn known(
     check: Check,
     description: &'static str,
 ) -> KnownSetting {
-    KnownSetting { name, default, description, check }
+    KnownSetting {
+        name,
+        default,
+        description,
+        check,
+    }
 }
 
 const ON_OFF: Check = Check::OneOf(&["on", "off"]);
 
 /// Every known setting, in order of names.
 pub(crate) const KNOWN: &[KnownSetting] = &[
-    known("aerostat.default_layout", "column", Check::Layout, "Layout of tables made without one."),
-    known("application_name", "", Check::Text, "Name of the client program."),
-    known("bytea_output", "hex", Check::OneOf(&["hex"]), "Output form of bytea."),
-    known("client_encoding", "UTF8", Check::OneOf(&["UTF8", "UTF-8", "UNICODE"]), "Encoding of the client's texts."),
+    known(
+        "aerostat.default_layout",
+        "column",
+        Check::Layout,
+        "Layout of tables made without one.",
+    ),
+    known(
+        "application_name",
+        "",
+        Check::Text,
+        "Name of the client program.",
+    ),
+    known(
+        "bytea_output",
+        "hex",
+        Check::OneOf(&["hex"]),
+        "Output form of bytea.",
+    ),
+    known(
+        "client_encoding",
+        "UTF8",
+        Check::OneOf(&["UTF8", "UTF-8", "UNICODE"]),
+        "Encoding of the client's texts.",
+    ),
     known(
         "client_min_messages",
         "notice",
-        Check::OneOf(&["notice", "debug5", "debug4", "debug3", "debug2", "debug1", "log", "warning", "error", "info"]),
+        Check::OneOf(&[
+            "notice", "debug5", "debug4", "debug3", "debug2", "debug1", "log", "warning", "error",
+            "info",
+        ]),
         "Least severity of messages sent to the client.",
     ),
-    known("datestyle", "ISO, MDY", Check::OneOf(&["ISO, MDY", "ISO", "MDY", "ISO,MDY"]), "Form of dates."),
+    known(
+        "datestyle",
+        "ISO, MDY",
+        Check::OneOf(&["ISO, MDY", "ISO", "MDY", "ISO,MDY"]),
+        "Form of dates.",
+    ),
     known(
         "default_transaction_isolation",
         "read committed",
         Check::OneOf(&["read committed", "read uncommitted"]),
         "Isolation of new transactions.",
     ),
-    known("default_transaction_read_only", "off", Check::OneOf(&["off"]), "Whether new transactions only read."),
-    known("extra_float_digits", "1", Check::Integer(-15, 3), "Digits of floats; any value prints them exactly."),
-    known("idle_in_transaction_session_timeout", "0", Check::Duration, "Longest idle time inside a transaction."),
-    known("integer_datetimes", "on", Check::Constant, "Dates and times are integers."),
-    known("intervalstyle", "postgres", Check::OneOf(&["postgres"]), "Form of intervals."),
-    known("is_superuser", "off", Check::Constant, "Whether the role is a superuser."),
-    known("lock_timeout", "0", Check::Duration, "Longest wait for a lock."),
-    known("max_identifier_length", "63", Check::Constant, "Longest identifier in bytes."),
-    known("row_security", "on", ON_OFF, "Accepted; there are no row policies."),
-    known("search_path", "\"$user\", public", Check::Text, "Schemas searched for unqualified names."),
-    known("server_encoding", "UTF8", Check::Constant, "Encoding of the database."),
-    known("server_version", crate::SERVER_VERSION, Check::Constant, "PostgreSQL version whose behaviour is followed."),
-    known("server_version_num", crate::SERVER_VERSION_NUM, Check::Constant, "The same as a number."),
-    known("session_authorization", "", Check::Constant, "The role that connected."),
-    known("standard_conforming_strings", "on", Check::OneOf(&["on"]), "Backslashes in plain strings are literal."),
-    known("statement_timeout", "0", Check::Duration, "Longest run time of a statement."),
-    known("synchronous_commit", "on", ON_OFF, "Accepted; durability is a property of the database."),
-    known("timezone", "UTC", Check::TimeZone, "Time zone of timestamps with time zone."),
+    known(
+        "default_transaction_read_only",
+        "off",
+        Check::OneOf(&["off"]),
+        "Whether new transactions only read.",
+    ),
+    known(
+        "extra_float_digits",
+        "1",
+        Check::Integer(-15, 3),
+        "Digits of floats; any value prints them exactly.",
+    ),
+    known(
+        "idle_in_transaction_session_timeout",
+        "0",
+        Check::Duration,
+        "Longest idle time inside a transaction.",
+    ),
+    known(
+        "integer_datetimes",
+        "on",
+        Check::Constant,
+        "Dates and times are integers.",
+    ),
+    known(
+        "intervalstyle",
+        "postgres",
+        Check::OneOf(&["postgres"]),
+        "Form of intervals.",
+    ),
+    known(
+        "is_superuser",
+        "off",
+        Check::Constant,
+        "Whether the role is a superuser.",
+    ),
+    known(
+        "lock_timeout",
+        "0",
+        Check::Duration,
+        "Longest wait for a lock.",
+    ),
+    known(
+        "max_identifier_length",
+        "63",
+        Check::Constant,
+        "Longest identifier in bytes.",
+    ),
+    known(
+        "row_security",
+        "on",
+        ON_OFF,
+        "Accepted; there are no row policies.",
+    ),
+    known(
+        "search_path",
+        "\"$user\", public",
+        Check::Text,
+        "Schemas searched for unqualified names.",
+    ),
+    known(
+        "server_encoding",
+        "UTF8",
+        Check::Constant,
+        "Encoding of the database.",
+    ),
+    known(
+        "server_version",
+        crate::SERVER_VERSION,
+        Check::Constant,
+        "PostgreSQL version whose behaviour is followed.",
+    ),
+    known(
+        "server_version_num",
+        crate::SERVER_VERSION_NUM,
+        Check::Constant,
+        "The same as a number.",
+    ),
+    known(
+        "session_authorization",
+        "",
+        Check::Constant,
+        "The role that connected.",
+    ),
+    known(
+        "standard_conforming_strings",
+        "on",
+        Check::OneOf(&["on"]),
+        "Backslashes in plain strings are literal.",
+    ),
+    known(
+        "statement_timeout",
+        "0",
+        Check::Duration,
+        "Longest run time of a statement.",
+    ),
+    known(
+        "synchronous_commit",
+        "on",
+        ON_OFF,
+        "Accepted; durability is a property of the database.",
+    ),
+    known(
+        "timezone",
+        "UTC",
+        Check::TimeZone,
+        "Time zone of timestamps with time zone.",
+    ),
     known(
         "transaction_isolation",
         "read committed",
         Check::OneOf(&["read committed", "read uncommitted"]),
         "Isolation of the current transaction.",
     ),
-    known("transaction_read_only", "off", Check::OneOf(&["off"]), "Whether the current transaction only reads."),
-    known("work_mem", "4MB", Check::Text, "Accepted; memory is budgeted by database."),
+    known(
+        "transaction_read_only",
+        "off",
+        Check::OneOf(&["off"]),
+        "Whether the current transaction only reads.",
+    ),
+    known(
+        "work_mem",
+        "4MB",
+        Check::Text,
+        "Accepted; memory is budgeted by database.",
+    ),
 ];
 
 /// What is known of a setting that a client has made up.
@@ -121,10 +254,15 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Settings at the start of a session: the server's own, then the client's.
-    pub(crate) fn new(told: &[(&str, &str)], options: &[(String, String)]) -> Result<Self, SqlError> {
+    pub(crate) fn new(
+        told: &[(&str, &str)],
+        options: &[(String, String)],
+    ) -> Result<Self, SqlError> {
         let mut settings = Settings::default();
         for (name, value) in told {
-            settings.start.insert((*name).to_owned(), (*value).to_owned());
+            settings
+                .start
+                .insert((*name).to_owned(), (*value).to_owned());
         }
         settings.values = settings.start.clone();
         for (name, value) in options {
@@ -144,7 +282,9 @@ impl Settings {
         if let Some(value) = self.values.get(&name) {
             return Ok(value);
         }
-        find(&name).map(|known| known.default).ok_or_else(|| unrecognized(&name))
+        find(&name)
+            .map(|known| known.default)
+            .ok_or_else(|| unrecognized(&name))
     }
 
     /// SET.
@@ -189,7 +329,10 @@ impl Settings {
     /// Every setting with its value and what is known of it.
     pub(crate) fn all(&self) -> Vec<(String, String, &'static KnownSetting)> {
         let known = KNOWN.iter().map(|known| {
-            let value = self.values.get(known.name).map_or(known.default, String::as_str);
+            let value = self
+                .values
+                .get(known.name)
+                .map_or(known.default, String::as_str);
             (known.name.to_owned(), value.to_owned(), known)
         });
         let custom = self
@@ -206,25 +349,36 @@ impl Settings {
         REPORTED
             .iter()
             .filter(|(name, _)| changed.iter().any(|changed| changed == name))
-            .filter_map(|(name, shown)| Some(((*shown).to_owned(), self.get(name).ok()?.to_owned())))
+            .filter_map(|(name, shown)| {
+                Some(((*shown).to_owned(), self.get(name).ok()?.to_owned()))
+            })
             .collect()
     }
 
     /// Schemas searched for unqualified names, unquoted, `$user` not yet replaced.
     pub(crate) fn search_path(&self) -> Vec<String> {
         let text = self.get("search_path").unwrap_or("public");
-        text.split(',').map(|part| unquoted(part.trim())).filter(|part| !part.is_empty()).collect()
+        text.split(',')
+            .map(|part| unquoted(part.trim()))
+            .filter(|part| !part.is_empty())
+            .collect()
     }
 
     /// The longest run time of a statement; `None` for no limit.
     pub(crate) fn statement_timeout(&self) -> Option<Duration> {
-        let timeout = self.get("statement_timeout").ok().and_then(parse_duration)?;
+        let timeout = self
+            .get("statement_timeout")
+            .ok()
+            .and_then(parse_duration)?;
         (!timeout.is_zero()).then_some(timeout)
     }
 
     /// The session's time zone.
     pub(crate) fn time_zone(&self) -> chrono_tz::Tz {
-        self.get("timezone").ok().and_then(parse_time_zone).unwrap_or(chrono_tz::UTC)
+        self.get("timezone")
+            .ok()
+            .and_then(parse_time_zone)
+            .unwrap_or(chrono_tz::UTC)
     }
 }
 
@@ -260,9 +414,11 @@ impl KnownSetting {
     fn accept(&self, values: &[String]) -> Result<String, SqlError> {
         let value = match values {
             [value] => value.clone(),
-            _ if self.name == "search_path" => {
-                values.iter().map(|value| format!("\"{}\"", value.replace('"', ""))).collect::<Vec<_>>().join(", ")
-            }
+            _ if self.name == "search_path" => values
+                .iter()
+                .map(|value| format!("\"{}\"", value.replace('"', "")))
+                .collect::<Vec<_>>()
+                .join(", "),
             _ if self.name == "datestyle" => values.join(", "),
             _ => {
                 return Err(SqlError::new(
@@ -291,29 +447,44 @@ impl KnownSetting {
                     other => other,
                 };
                 let found = allowed.iter().find(|candidate| {
-                    candidate.eq_ignore_ascii_case(&value) || candidate.eq_ignore_ascii_case(boolean)
+                    candidate.eq_ignore_ascii_case(&value)
+                        || candidate.eq_ignore_ascii_case(boolean)
                 });
                 match found {
                     // Spellings of the one value there is.
-                    Some(_) if matches!(self.name, "client_encoding" | "datestyle") => Ok(self.default.to_owned()),
+                    Some(_) if matches!(self.name, "client_encoding" | "datestyle") => {
+                        Ok(self.default.to_owned())
+                    }
                     Some(found) => Ok((*found).to_owned()),
-                    None => Err(invalid().with_hint(format!("Available values: {}.", allowed.join(", ")))),
+                    None => {
+                        Err(invalid()
+                            .with_hint(format!("Available values: {}.", allowed.join(", "))))
+                    }
                 }
             }
             Check::Integer(low, high) => match value.trim().parse::<i64>() {
                 Ok(number) if (*low..=*high).contains(&number) => Ok(number.to_string()),
                 Ok(number) => Err(SqlError::new(
                     ErrorKind::InvalidParameterValue,
-                    format!("{number} is outside the valid range for parameter \"{}\" ({low} .. {high})", self.name),
+                    format!(
+                        "{number} is outside the valid range for parameter \"{}\" ({low} .. {high})",
+                        self.name
+                    ),
                 )),
                 Err(_) => Err(invalid()),
             },
-            Check::Duration => parse_duration(&value).map(|_| value.clone()).ok_or_else(invalid),
-            Check::TimeZone => parse_time_zone(&value).map(|zone| zone.name().to_owned()).ok_or_else(invalid),
+            Check::Duration => parse_duration(&value)
+                .map(|_| value.clone())
+                .ok_or_else(invalid),
+            Check::TimeZone => parse_time_zone(&value)
+                .map(|zone| zone.name().to_owned())
+                .ok_or_else(invalid),
             Check::Layout if value == "pairs" => Ok(value),
-            Check::Layout => Layout::parse(&value).map(|_| value.clone()).map_err(|error| {
-                SqlError::new(ErrorKind::InvalidParameterValue, error.to_string())
-            }),
+            Check::Layout => Layout::parse(&value)
+                .map(|_| value.clone())
+                .map_err(|error| {
+                    SqlError::new(ErrorKind::InvalidParameterValue, error.to_string())
+                }),
         }
     }
 }
@@ -323,11 +494,17 @@ fn find(name: &str) -> Option<&'static KnownSetting> {
 }
 
 fn unrecognized(name: &str) -> SqlError {
-    SqlError::new(ErrorKind::UndefinedObject, format!("unrecognized configuration parameter \"{name}\""))
+    SqlError::new(
+        ErrorKind::UndefinedObject,
+        format!("unrecognized configuration parameter \"{name}\""),
+    )
 }
 
 fn unquoted(part: &str) -> String {
-    match part.strip_prefix('"').and_then(|part| part.strip_suffix('"')) {
+    match part
+        .strip_prefix('"')
+        .and_then(|part| part.strip_suffix('"'))
+    {
         Some(inner) => inner.replace("\"\"", "\""),
         None => part.to_ascii_lowercase(),
     }
@@ -336,7 +513,9 @@ fn unquoted(part: &str) -> String {
 /// Milliseconds, or a number with one of PostgreSQL's units.
 fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let number: u64 = text[..digits].parse().ok()?;
     let factor_us: u64 = match text[digits..].trim() {
         "" | "ms" => 1_000,
@@ -348,20 +527,29 @@ fn parse_duration(text: &str) -> Option<Duration> {
         _ => return None,
     };
     // As in PostgreSQL, a setting of milliseconds is a 32-bit integer.
-    let total = number.checked_mul(factor_us).filter(|&us| us / 1_000 <= i32::MAX as u64)?;
+    let total = number
+        .checked_mul(factor_us)
+        .filter(|&us| us / 1_000 <= i32::MAX as u64)?;
     Some(Duration::from_micros(total))
 }
 
 fn parse_time_zone(text: &str) -> Option<chrono_tz::Tz> {
     let text = text.trim().trim_matches('\'');
-    if matches!(text.to_ascii_uppercase().as_str(), "Z" | "UTC" | "GMT" | "LOCAL" | "DEFAULT" | "0" | "+00" | "+00:00") {
+    if matches!(
+        text.to_ascii_uppercase().as_str(),
+        "Z" | "UTC" | "GMT" | "LOCAL" | "DEFAULT" | "0" | "+00" | "+00:00"
+    ) {
         return Some(chrono_tz::UTC);
     }
-    chrono_tz::TZ_VARIANTS.iter().find(|zone| zone.name().eq_ignore_ascii_case(text)).copied().or_else(|| {
-        // Whole hours east of Greenwich are the Etc zones, whose names count westwards.
-        let hours: i32 = text.parse().ok()?;
-        format!("Etc/GMT{:+}", -hours).parse().ok()
-    })
+    chrono_tz::TZ_VARIANTS
+        .iter()
+        .find(|zone| zone.name().eq_ignore_ascii_case(text))
+        .copied()
+        .or_else(|| {
+            // Whole hours east of Greenwich are the Etc zones, whose names count westwards.
+            let hours: i32 = text.parse().ok()?;
+            format!("Etc/GMT{:+}", -hours).parse().ok()
+        })
 }
 
 #[cfg(test)]
@@ -377,7 +565,10 @@ mod tests {
         let mut settings = Settings::new(&[("is_superuser", "on")], &[]).unwrap();
         set(&mut settings, "TimeZone", "europe/berlin").unwrap();
         assert_eq!(settings.get("timezone").unwrap(), "Europe/Berlin");
-        assert_eq!(settings.take_reported(), [("TimeZone".to_owned(), "Europe/Berlin".to_owned())]);
+        assert_eq!(
+            settings.take_reported(),
+            [("TimeZone".to_owned(), "Europe/Berlin".to_owned())]
+        );
         assert!(settings.take_reported().is_empty());
         set(&mut settings, "statement_timeout", "2s").unwrap();
         assert_eq!(settings.statement_timeout(), Some(Duration::from_secs(2)));
@@ -404,7 +595,9 @@ mod tests {
     fn the_search_path_is_a_list_of_names() {
         let mut settings = Settings::new(&[], &[]).unwrap();
         assert_eq!(settings.search_path(), ["$user", "public"]);
-        settings.set("search_path", &["a b".to_owned(), "c".to_owned()]).unwrap();
+        settings
+            .set("search_path", &["a b".to_owned(), "c".to_owned()])
+            .unwrap();
         assert_eq!(settings.search_path(), ["a b", "c"]);
     }
 

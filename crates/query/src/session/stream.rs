@@ -38,7 +38,10 @@ impl<T> QueryTask<T> {
     pub(super) async fn result(mut self) -> Result<T, SqlError> {
         match (&mut self.task).await {
             Ok(value) => Ok(value),
-            Err(error) => Err(SqlError::new(ErrorKind::Internal, format!("the statement ended early: {error}"))),
+            Err(error) => Err(SqlError::new(
+                ErrorKind::Internal,
+                format!("the statement ended early: {error}"),
+            )),
         }
     }
 }
@@ -70,7 +73,12 @@ pub(super) fn received(
         cancellation: Cancellation,
         ended: bool,
     }
-    let state = State { receiver, guard: AbortOnDrop(task), cancellation, ended: false };
+    let state = State {
+        receiver,
+        guard: AbortOnDrop(task),
+        cancellation,
+        ended: false,
+    };
     Box::pin(stream::unfold(state, |mut state| async move {
         if state.ended {
             return None;
@@ -101,7 +109,15 @@ pub(super) fn observed(
     kind: &'static str,
     started: Instant,
 ) -> RowStream {
-    Box::pin(Observed { batches, observer, database, kind, started, rows: 0, error: None })
+    Box::pin(Observed {
+        batches,
+        observer,
+        database,
+        kind,
+        started,
+        rows: 0,
+        error: None,
+    })
 }
 
 struct Observed {

@@ -50,8 +50,15 @@ pub(super) fn parse(tokens: &mut Tokens<'_>) -> Result<CommentStatement, SqlErro
         _ => return Err(unsupported::definition(tokens, "COMMENT ON", &object)),
     };
     tokens.expect(&["IS"])?;
-    let text = if tokens.accept(&["NULL"]) { None } else { Some(tokens.string()?) };
-    Ok(CommentStatement { target, text: text.filter(|text| !text.is_empty()) })
+    let text = if tokens.accept(&["NULL"]) {
+        None
+    } else {
+        Some(tokens.string()?)
+    };
+    Ok(CommentStatement {
+        target,
+        text: text.filter(|text| !text.is_empty()),
+    })
 }
 
 fn column(tokens: &mut Tokens<'_>) -> Result<CommentTarget, SqlError> {
@@ -60,12 +67,10 @@ fn column(tokens: &mut Tokens<'_>) -> Result<CommentTarget, SqlError> {
         parts.push(tokens.label()?);
     }
     match parts.pop() {
-        Some(column) if !parts.is_empty() => {
-            Ok(CommentTarget::Column { relation: QualifiedName::from_parts(parts)?, column })
-        }
-        _ => Err(tokens.error_before(
-            ErrorKind::SyntaxError,
-            "column name must be qualified",
-        )),
+        Some(column) if !parts.is_empty() => Ok(CommentTarget::Column {
+            relation: QualifiedName::from_parts(parts)?,
+            column,
+        }),
+        _ => Err(tokens.error_before(ErrorKind::SyntaxError, "column name must be qualified")),
     }
 }

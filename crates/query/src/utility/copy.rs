@@ -70,9 +70,10 @@ impl CopyStatement {
         let positions = |names: &ForceNames, option: &str| match names {
             ForceNames::None => Ok(Vec::new()),
             ForceNames::All => Ok((0..columns.len()).collect()),
-            ForceNames::Columns(names) => {
-                names.iter().map(|name| position(columns, name, option)).collect::<Result<Vec<_>, _>>()
-            }
+            ForceNames::Columns(names) => names
+                .iter()
+                .map(|name| position(columns, name, option))
+                .collect::<Result<Vec<_>, _>>(),
         };
         options.force_quote = match &self.force_quote {
             ForceNames::None => ForceQuote::None,
@@ -86,12 +87,15 @@ impl CopyStatement {
 }
 
 fn position<S: AsRef<str>>(columns: &[S], name: &str, option: &str) -> Result<usize, SqlError> {
-    columns.iter().position(|column| column.as_ref() == name).ok_or_else(|| {
-        SqlError::new(
-            ErrorKind::InvalidColumnReference,
-            format!("{option} column \"{name}\" not referenced by COPY"),
-        )
-    })
+    columns
+        .iter()
+        .position(|column| column.as_ref() == name)
+        .ok_or_else(|| {
+            SqlError::new(
+                ErrorKind::InvalidColumnReference,
+                format!("{option} column \"{name}\" not referenced by COPY"),
+            )
+        })
 }
 
 /// Options as they were said; `None` where nothing was.
@@ -117,7 +121,9 @@ pub(super) fn parse(tokens: &mut Tokens<'_>) -> Result<CopyStatement, SqlError> 
         tokens.expect_token(&Token::RParen)?;
         CopySubject::Query(query)
     } else {
-        if tokens.peek_word() == "BINARY" && !matches!(tokens.peek_second_word().as_str(), "FROM" | "TO") {
+        if tokens.peek_word() == "BINARY"
+            && !matches!(tokens.peek_second_word().as_str(), "FROM" | "TO")
+        {
             tokens.skip();
             said.format = Some(CopyFormat::Binary);
         }
@@ -179,12 +185,18 @@ fn endpoint(tokens: &mut Tokens<'_>, direction: CopyDirection) -> Result<(), Sql
         CopyDirection::In => ("from", "FROM STDIN"),
         CopyDirection::Out => ("to", "TO STDOUT"),
     };
-    let end = if tokens.accept(&["PROGRAM"]) { "an external program" } else { "a file" };
+    let end = if tokens.accept(&["PROGRAM"]) {
+        "an external program"
+    } else {
+        "a file"
+    };
     if tokens.accept_string().is_none() {
         return Err(tokens.unexpected());
     }
-    Err(not_supported(format!("COPY {way} {end} on the server is not supported"))
-        .with_hint(format!("Use COPY {word}, or \\copy in psql.")))
+    Err(
+        not_supported(format!("COPY {way} {end} on the server is not supported"))
+            .with_hint(format!("Use COPY {word}, or \\copy in psql.")),
+    )
 }
 
 impl Said {
@@ -235,19 +247,35 @@ impl Said {
             "encoding" => self.encoding(tokens),
             "on_error" | "log_verbosity" => match word_or_string(tokens)?.as_str() {
                 "stop" | "default" => Ok(()),
-                value => Err(not_supported(format!("COPY {} {value} is not supported", name.to_uppercase()))),
+                value => Err(not_supported(format!(
+                    "COPY {} {value} is not supported",
+                    name.to_uppercase()
+                ))),
             },
-            "default" | "reject_limit" => {
-                Err(not_supported(format!("COPY option {} is not supported", name.to_uppercase())))
-            }
-            _ => Err(tokens.error_before(ErrorKind::SyntaxError, format!("option \"{name}\" not recognized"))),
+            "default" | "reject_limit" => Err(not_supported(format!(
+                "COPY option {} is not supported",
+                name.to_uppercase()
+            ))),
+            _ => Err(tokens.error_before(
+                ErrorKind::SyntaxError,
+                format!("option \"{name}\" not recognized"),
+            )),
         }
     }
 
     /// One option of the form before 9.0.
     fn old_option(&mut self, tokens: &mut Tokens<'_>) -> Result<(), SqlError> {
         let Some(word) = tokens.accept_one(&[
-            "BINARY", "FREEZE", "DELIMITER", "NULL", "CSV", "HEADER", "QUOTE", "ESCAPE", "FORCE", "ENCODING",
+            "BINARY",
+            "FREEZE",
+            "DELIMITER",
+            "NULL",
+            "CSV",
+            "HEADER",
+            "QUOTE",
+            "ESCAPE",
+            "FORCE",
+            "ENCODING",
         ]) else {
             return Err(tokens.unexpected());
         };
@@ -305,13 +333,20 @@ impl Said {
         let name = tokens.string()?;
         if !super::database::is_utf8(&name) {
             return Err(tokens
-                .error_before(ErrorKind::FeatureNotSupported, format!("encoding \"{name}\" is not supported"))
+                .error_before(
+                    ErrorKind::FeatureNotSupported,
+                    format!("encoding \"{name}\" is not supported"),
+                )
                 .with_hint("Aerostat speaks UTF8 only."));
         }
         once(tokens, &mut self.encoding, ())
     }
 
-    fn finish(self, subject: CopySubject, direction: CopyDirection) -> Result<CopyStatement, SqlError> {
+    fn finish(
+        self,
+        subject: CopySubject,
+        direction: CopyDirection,
+    ) -> Result<CopyStatement, SqlError> {
         let mut options = CopyOptions::new(self.format.unwrap_or_default());
         self.check(options.format, direction)?;
         options.delimiter = self.delimiter.unwrap_or(options.delimiter);
@@ -334,7 +369,10 @@ impl Said {
     /// Refuses options that do not go with the format or the direction.
     fn check(&self, format: CopyFormat, direction: CopyDirection) -> Result<(), SqlError> {
         if format == CopyFormat::Binary {
-            for (name, said) in [("DELIMITER", self.delimiter.is_some()), ("NULL", self.null.is_some())] {
+            for (name, said) in [
+                ("DELIMITER", self.delimiter.is_some()),
+                ("NULL", self.null.is_some()),
+            ] {
                 if said {
                     let message = format!("cannot specify {name} in BINARY mode");
                     return Err(SqlError::new(ErrorKind::SyntaxError, message));
@@ -348,17 +386,45 @@ impl Said {
             ("FORCE_NOT_NULL", self.force_not_null.is_some()),
             ("FORCE_NULL", self.force_null.is_some()),
         ];
-        if let Some((name, _)) = csv_only.iter().find(|(_, said)| *said && format != CopyFormat::Csv) {
+        if let Some((name, _)) = csv_only
+            .iter()
+            .find(|(_, said)| *said && format != CopyFormat::Csv)
+        {
             return Err(not_supported(format!("COPY {name} requires CSV mode")));
         }
         let one_way = [
-            ("FORCE_QUOTE", self.force_quote.is_some(), CopyDirection::Out, "COPY FROM"),
-            ("FORCE_NOT_NULL", self.force_not_null.is_some(), CopyDirection::In, "COPY TO"),
-            ("FORCE_NULL", self.force_null.is_some(), CopyDirection::In, "COPY TO"),
-            ("FREEZE", self.freeze.is_some(), CopyDirection::In, "COPY TO"),
+            (
+                "FORCE_QUOTE",
+                self.force_quote.is_some(),
+                CopyDirection::Out,
+                "COPY FROM",
+            ),
+            (
+                "FORCE_NOT_NULL",
+                self.force_not_null.is_some(),
+                CopyDirection::In,
+                "COPY TO",
+            ),
+            (
+                "FORCE_NULL",
+                self.force_null.is_some(),
+                CopyDirection::In,
+                "COPY TO",
+            ),
+            (
+                "FREEZE",
+                self.freeze.is_some(),
+                CopyDirection::In,
+                "COPY TO",
+            ),
         ];
-        if let Some((name, _, _, used)) = one_way.iter().find(|(_, said, way, _)| *said && *way != direction) {
-            return Err(not_supported(format!("COPY {name} cannot be used with {used}")));
+        if let Some((name, _, _, used)) = one_way
+            .iter()
+            .find(|(_, said, way, _)| *said && *way != direction)
+        {
+            return Err(not_supported(format!(
+                "COPY {name} cannot be used with {used}"
+            )));
         }
         if self.header == Some(CopyHeader::Match) && direction == CopyDirection::Out {
             return Err(not_supported("cannot use \"match\" with HEADER in COPY TO"));
@@ -379,7 +445,9 @@ fn one_byte(tokens: &mut Tokens<'_>, what: &str) -> Result<u8, SqlError> {
     let text = tokens.string()?;
     match text.as_bytes() {
         [byte] => Ok(*byte),
-        _ => Err(not_supported(format!("COPY {what} must be a single one-byte character"))),
+        _ => Err(not_supported(format!(
+            "COPY {what} must be a single one-byte character"
+        ))),
     }
 }
 
@@ -402,7 +470,10 @@ fn boolean(tokens: &mut Tokens<'_>, option: &str) -> Result<bool, SqlError> {
     match value.as_str() {
         "true" | "on" | "1" => Ok(true),
         "false" | "off" | "0" => Ok(false),
-        _ => Err(tokens.error_before(ErrorKind::SyntaxError, format!("{option} requires a Boolean value"))),
+        _ => Err(tokens.error_before(
+            ErrorKind::SyntaxError,
+            format!("{option} requires a Boolean value"),
+        )),
     }
 }
 
@@ -412,9 +483,15 @@ fn header(tokens: &mut Tokens<'_>) -> Result<CopyHeader, SqlError> {
         tokens.skip();
         return Ok(CopyHeader::Match);
     }
-    let present = boolean(tokens, "header")
-        .map_err(|error| SqlError { message: "header requires a Boolean value or \"match\"".to_owned(), ..error })?;
-    Ok(if present { CopyHeader::Present } else { CopyHeader::None })
+    let present = boolean(tokens, "header").map_err(|error| SqlError {
+        message: "header requires a Boolean value or \"match\"".to_owned(),
+        ..error
+    })?;
+    Ok(if present {
+        CopyHeader::Present
+    } else {
+        CopyHeader::None
+    })
 }
 
 fn force_names(tokens: &mut Tokens<'_>) -> Result<ForceNames, SqlError> {

@@ -80,7 +80,11 @@ pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, S
             option(tokens, &mut owner, &mut options)?;
         }
     }
-    Ok(DatabaseCommand::Create { name, owner, options })
+    Ok(DatabaseCommand::Create {
+        name,
+        owner,
+        options,
+    })
 }
 
 /// One of PostgreSQL's options. What cannot differ here must be what Aerostat does.
@@ -100,7 +104,11 @@ fn option(
     }
     tokens.accept_token(&Token::Eq);
     if word == "OWNER" {
-        *owner = if tokens.accept(&["DEFAULT"]) { None } else { Some(RoleName::parse(tokens)?) };
+        *owner = if tokens.accept(&["DEFAULT"]) {
+            None
+        } else {
+            Some(RoleName::parse(tokens)?)
+        };
         return Ok(());
     }
     let fixed: fn(&str) -> bool = match word.as_str() {
@@ -135,13 +143,19 @@ fn option(
 pub(super) fn is_utf8(name: &str) -> bool {
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     // 6 is PostgreSQL's number for it.
-    matches!(plain.to_ascii_lowercase().as_str(), "utf8" | "unicode" | "6")
+    matches!(
+        plain.to_ascii_lowercase().as_str(),
+        "utf8" | "unicode" | "6"
+    )
 }
 
 /// Whether a locale compares texts by bytes.
 fn is_c_locale(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    matches!(lower.as_str(), "c" | "posix" | "c.utf8" | "c.utf-8" | "ucs_basic")
+    matches!(
+        lower.as_str(),
+        "c" | "posix" | "c.utf8" | "c.utf-8" | "ucs_basic"
+    )
 }
 
 /// One of our limits in `(…)`: `memory_max = '2GB'`, `connection_limit = 5`.
@@ -156,7 +170,11 @@ fn limit(tokens: &mut Tokens<'_>, options: &mut DatabaseOptions) -> Result<(), S
     tokens.expect_token(&Token::Eq)?;
     let default = tokens.accept(&["DEFAULT"]);
     if name == "connection_limit" {
-        options.connection_limit = Some(if default { -1 } else { connection_limit(tokens)? });
+        options.connection_limit = Some(if default {
+            -1
+        } else {
+            connection_limit(tokens)?
+        });
         return Ok(());
     }
     options.memory_max = Some(if default { None } else { Some(memory(tokens)?) });
@@ -171,8 +189,14 @@ fn memory(tokens: &mut Tokens<'_>) -> Result<ByteSize, SqlError> {
     let invalid = |message: String| tokens.error_before(ErrorKind::InvalidParameterValue, message);
     let size: ByteSize = text
         .parse()
-        .map_err(|_| invalid(format!("invalid value for parameter \"memory_max\": \"{text}\"")))
-        .map_err(|error| error.with_hint("Valid units are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\"."))?;
+        .map_err(|_| {
+            invalid(format!(
+                "invalid value for parameter \"memory_max\": \"{text}\""
+            ))
+        })
+        .map_err(|error| {
+            error.with_hint("Valid units are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\".")
+        })?;
     if size < MEMORY_MIN {
         return Err(invalid(format!("memory_max must be at least {MEMORY_MIN}")));
     }
@@ -252,5 +276,9 @@ pub(super) fn parse_drop(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, Sql
     if force {
         tokens.parenthesized(|tokens| tokens.expect(&["FORCE"]))?;
     }
-    Ok(DatabaseCommand::Drop { name, if_exists, force })
+    Ok(DatabaseCommand::Drop {
+        name,
+        if_exists,
+        force,
+    })
 }

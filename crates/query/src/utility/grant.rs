@@ -87,7 +87,11 @@ pub(super) fn parse_grant(tokens: &mut Tokens<'_>) -> Result<GrantStatement, Sql
         return Err(not_supported("WITH GRANT OPTION is not supported"));
     }
     granted_by(tokens)?;
-    Ok(GrantStatement { grant: true, target, grantees })
+    Ok(GrantStatement {
+        grant: true,
+        target,
+        grantees,
+    })
 }
 
 pub(super) fn parse_revoke(tokens: &mut Tokens<'_>) -> Result<GrantStatement, SqlError> {
@@ -100,7 +104,11 @@ pub(super) fn parse_revoke(tokens: &mut Tokens<'_>) -> Result<GrantStatement, Sq
     granted_by(tokens)?;
     // Nothing was granted onwards, so CASCADE and RESTRICT mean the same.
     tokens.accept_one(&["CASCADE", "RESTRICT"]);
-    Ok(GrantStatement { grant: false, target, grantees })
+    Ok(GrantStatement {
+        grant: false,
+        target,
+        grantees,
+    })
 }
 
 fn granted_by(tokens: &mut Tokens<'_>) -> Result<(), SqlError> {
@@ -125,22 +133,31 @@ fn target(tokens: &mut Tokens<'_>, grant: bool) -> Result<GrantTarget, SqlError>
         if grant && privileges.contains(&DatabasePrivilege::Temporary) {
             return Err(not_supported("temporary tables are not supported"));
         }
-        return Ok(GrantTarget::Databases { privileges, names: tokens.list(Tokens::name)? });
+        return Ok(GrantTarget::Databases {
+            privileges,
+            names: tokens.list(Tokens::name)?,
+        });
     }
     if tokens.accept(&["SCHEMA"]) {
         let all = [SchemaPrivilege::Usage, SchemaPrivilege::Create];
         let privileges = words.read(schema_privilege, &all, "schema")?;
-        return Ok(GrantTarget::Schemas { privileges, names: tokens.list(Tokens::name)? });
+        return Ok(GrantTarget::Schemas {
+            privileges,
+            names: tokens.list(Tokens::name)?,
+        });
     }
     if tokens.accept(&["ALL", "TABLES", "IN", "SCHEMA"]) {
         let privileges = words.read(relation_privilege, &RELATION_ALL, "relation")?;
-        return Ok(GrantTarget::AllRelations { privileges, schemas: tokens.list(Tokens::name)? });
+        return Ok(GrantTarget::AllRelations {
+            privileges,
+            schemas: tokens.list(Tokens::name)?,
+        });
     }
     let object = tokens.peek_word();
     let other = match object.as_str() {
         "ALL" => tokens.peek_second_word(),
-        "SEQUENCE" | "FUNCTION" | "PROCEDURE" | "ROUTINE" | "LANGUAGE" | "TYPE" | "DOMAIN" | "TABLESPACE"
-        | "LARGE" | "FOREIGN" | "PARAMETER"
+        "SEQUENCE" | "FUNCTION" | "PROCEDURE" | "ROUTINE" | "LANGUAGE" | "TYPE" | "DOMAIN"
+        | "TABLESPACE" | "LARGE" | "FOREIGN" | "PARAMETER"
             if !matches!(tokens.peek_second_word().as_str(), "TO" | "FROM" | "") =>
         {
             object
@@ -148,14 +165,25 @@ fn target(tokens: &mut Tokens<'_>, grant: bool) -> Result<GrantTarget, SqlError>
         _ => {
             tokens.accept(&["TABLE"]);
             let privileges = words.read(relation_privilege, &RELATION_ALL, "relation")?;
-            return Ok(GrantTarget::Relations { privileges, names: tokens.qualified_names()? });
+            return Ok(GrantTarget::Relations {
+                privileges,
+                names: tokens.qualified_names()?,
+            });
         }
     };
-    Err(not_supported(format!("privileges on {} are not supported", other.to_lowercase())))
+    Err(not_supported(format!(
+        "privileges on {} are not supported",
+        other.to_lowercase()
+    )))
 }
 
-const RELATION_ALL: [Privilege; 5] =
-    [Privilege::Select, Privilege::Insert, Privilege::Update, Privilege::Delete, Privilege::Truncate];
+const RELATION_ALL: [Privilege; 5] = [
+    Privilege::Select,
+    Privilege::Insert,
+    Privilege::Update,
+    Privilege::Delete,
+    Privilege::Truncate,
+];
 
 /// What ALL means; GRANT ALL leaves out what does not exist here.
 fn database_all(grant: bool) -> Vec<DatabasePrivilege> {
@@ -204,7 +232,8 @@ impl Words {
         }
         let mut privileges = Vec::with_capacity(self.0.len());
         for (word, position) in &self.0 {
-            let found = privilege(word).ok_or_else(|| unknown(word, kind).with_position(*position))?;
+            let found =
+                privilege(word).ok_or_else(|| unknown(word, kind).with_position(*position))?;
             if !privileges.contains(&found) {
                 privileges.push(found);
             }
@@ -218,8 +247,9 @@ fn unknown(word: &str, kind: &str) -> SqlError {
         "REFERENCES" | "TRIGGER" | "MAINTAIN" if kind == "relation" => {
             not_supported(format!("privilege {word} is not supported"))
         }
-        "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "TRUNCATE" | "REFERENCES" | "TRIGGER" | "USAGE" | "CREATE"
-        | "CONNECT" | "TEMP" | "TEMPORARY" | "EXECUTE" | "SET" | "ALTER SYSTEM" | "MAINTAIN" => SqlError::new(
+        "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "TRUNCATE" | "REFERENCES" | "TRIGGER"
+        | "USAGE" | "CREATE" | "CONNECT" | "TEMP" | "TEMPORARY" | "EXECUTE" | "SET"
+        | "ALTER SYSTEM" | "MAINTAIN" => SqlError::new(
             ErrorKind::InvalidParameterValue,
             format!("invalid privilege type {word} for {kind}"),
         ),

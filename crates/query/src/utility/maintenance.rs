@@ -41,8 +41,18 @@ impl MaintenanceCommand {
 }
 
 const VACUUM_OPTIONS: [&str; 12] = [
-    "full", "freeze", "verbose", "analyze", "disable_page_skipping", "skip_locked", "index_cleanup",
-    "process_main", "process_toast", "truncate", "parallel", "skip_database_stats",
+    "full",
+    "freeze",
+    "verbose",
+    "analyze",
+    "disable_page_skipping",
+    "skip_locked",
+    "index_cleanup",
+    "process_main",
+    "process_toast",
+    "truncate",
+    "parallel",
+    "skip_database_stats",
 ];
 const ANALYZE_OPTIONS: [&str; 3] = ["verbose", "skip_locked", "buffer_usage_limit"];
 const REINDEX_OPTIONS: [&str; 3] = ["verbose", "concurrently", "tablespace"];
@@ -58,13 +68,17 @@ pub(super) fn parse(tokens: &mut Tokens<'_>, word: &str) -> Result<MaintenanceCo
                 }
                 tokens.accept_one(&["ANALYZE", "ANALYSE"]);
             }
-            Ok(MaintenanceCommand::Vacuum { tables: tables(tokens)? })
+            Ok(MaintenanceCommand::Vacuum {
+                tables: tables(tokens)?,
+            })
         }
         _ => {
             if !options(tokens, "ANALYZE", &ANALYZE_OPTIONS)? {
                 tokens.accept(&["VERBOSE"]);
             }
-            Ok(MaintenanceCommand::Analyze { tables: tables(tokens)? })
+            Ok(MaintenanceCommand::Analyze {
+                tables: tables(tokens)?,
+            })
         }
     }
 }
@@ -79,7 +93,9 @@ fn reindex(tokens: &mut Tokens<'_>) -> Result<MaintenanceCommand, SqlError> {
         return Ok(MaintenanceCommand::Reindex(None));
     }
     let name = tokens.qualified_name()?;
-    Ok(MaintenanceCommand::Reindex((object == "TABLE").then_some(name)))
+    Ok(MaintenanceCommand::Reindex(
+        (object == "TABLE").then_some(name),
+    ))
 }
 
 /// `(option [value], …)`; whether it was there.

@@ -116,7 +116,10 @@ impl Utility {
 /// `InvalidParameterValue` for options that cannot be met.
 pub fn parse(text: &str) -> Result<Option<Utility>, SqlError> {
     let first = tokens::first_word(text);
-    if !LEADING_WORDS.iter().any(|word| first.eq_ignore_ascii_case(word)) {
+    if !LEADING_WORDS
+        .iter()
+        .any(|word| first.eq_ignore_ascii_case(word))
+    {
         return Ok(None);
     }
     let mut tokens = Tokens::new(text)?;
@@ -129,12 +132,51 @@ pub fn parse(text: &str) -> Result<Option<Utility>, SqlError> {
 
 /// Words that may begin a statement of ours. Others cost one comparison each.
 const LEADING_WORDS: [&str; 45] = [
-    "ABORT", "ALTER", "ANALYSE", "ANALYZE", "BEGIN", "CALL", "CHECKPOINT", "CLOSE", "CLUSTER",
-    "COMMENT", "COMMIT", "COPY", "CREATE", "DEALLOCATE", "DECLARE", "DISCARD", "DO", "DROP", "END",
-    "EXECUTE", "FETCH", "GRANT", "IMPORT", "LISTEN", "LOAD", "LOCK", "MERGE", "MOVE", "NOTIFY",
-    "PREPARE", "REASSIGN", "REFRESH", "REINDEX", "RELEASE", "RESET", "REVOKE", "ROLLBACK",
-    "SAVEPOINT", "SECURITY", "SET", "SHOW", "START", "TRUNCATE",
-    "UNLISTEN", "VACUUM",
+    "ABORT",
+    "ALTER",
+    "ANALYSE",
+    "ANALYZE",
+    "BEGIN",
+    "CALL",
+    "CHECKPOINT",
+    "CLOSE",
+    "CLUSTER",
+    "COMMENT",
+    "COMMIT",
+    "COPY",
+    "CREATE",
+    "DEALLOCATE",
+    "DECLARE",
+    "DISCARD",
+    "DO",
+    "DROP",
+    "END",
+    "EXECUTE",
+    "FETCH",
+    "GRANT",
+    "IMPORT",
+    "LISTEN",
+    "LOAD",
+    "LOCK",
+    "MERGE",
+    "MOVE",
+    "NOTIFY",
+    "PREPARE",
+    "REASSIGN",
+    "REFRESH",
+    "REINDEX",
+    "RELEASE",
+    "RESET",
+    "REVOKE",
+    "ROLLBACK",
+    "SAVEPOINT",
+    "SECURITY",
+    "SET",
+    "SHOW",
+    "START",
+    "TRUNCATE",
+    "UNLISTEN",
+    "VACUUM",
 ];
 
 fn statement(tokens: &mut Tokens<'_>) -> Result<Option<Utility>, SqlError> {
@@ -176,8 +218,12 @@ fn definition(tokens: &mut Tokens<'_>, verb: &str) -> Result<Option<Utility>, Sq
             None => return Err(unsupported::definition(tokens, verb, "USER")),
         },
         ("CREATE", "SCHEMA") => Utility::Schema(schema::parse_create(tokens)?),
-        ("ALTER", "TABLE" | "VIEW" | "SCHEMA") => Utility::Schema(schema::parse_alter(tokens, &object)?),
-        ("DROP", "TABLE" | "VIEW" | "SCHEMA") => Utility::Schema(schema::parse_drop(tokens, &object)?),
+        ("ALTER", "TABLE" | "VIEW" | "SCHEMA") => {
+            Utility::Schema(schema::parse_alter(tokens, &object)?)
+        }
+        ("DROP", "TABLE" | "VIEW" | "SCHEMA") => {
+            Utility::Schema(schema::parse_drop(tokens, &object)?)
+        }
         _ => return Err(unsupported::definition(tokens, verb, &object)),
     }))
 }

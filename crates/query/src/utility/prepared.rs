@@ -71,11 +71,17 @@ fn prepare(tokens: &mut Tokens<'_>) -> Result<PreparedCommand, SqlError> {
     };
     tokens.expect(&["AS"])?;
     let verb = tokens.peek_word();
-    let preparable = ["SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "WITH", "TABLE"];
+    let preparable = [
+        "SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "WITH", "TABLE",
+    ];
     if !preparable.contains(&verb.as_str()) && tokens.peek() != Some(&Token::LParen) {
         return Err(tokens.unexpected());
     }
-    Ok(PreparedCommand::Prepare { name, types, statement: tokens.rest()? })
+    Ok(PreparedCommand::Prepare {
+        name,
+        types,
+        statement: tokens.rest()?,
+    })
 }
 
 fn parameter_type(tokens: &mut Tokens<'_>) -> Result<Option<SqlType>, SqlError> {
@@ -84,15 +90,22 @@ fn parameter_type(tokens: &mut Tokens<'_>) -> Result<Option<SqlType>, SqlError> 
         return Ok(None);
     }
     let syntax_error = || {
-        SqlError::new(ErrorKind::SyntaxError, format!("syntax error at or near \"{}\"", piece.text))
-            .with_position(piece.position)
+        SqlError::new(
+            ErrorKind::SyntaxError,
+            format!("syntax error at or near \"{}\"", piece.text),
+        )
+        .with_position(piece.position)
     };
-    let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&piece.text).map_err(|_| syntax_error())?;
+    let mut parser = Parser::new(&PostgreSqlDialect {})
+        .try_with_sql(&piece.text)
+        .map_err(|_| syntax_error())?;
     let data_type = parser.parse_data_type().map_err(|_| syntax_error())?;
     if parser.peek_token().token != Token::EOF {
         return Err(syntax_error());
     }
-    ddl::sql_type(&data_type).map(Some).map_err(|error| error.with_position(piece.position))
+    ddl::sql_type(&data_type)
+        .map(Some)
+        .map_err(|error| error.with_position(piece.position))
 }
 
 fn execute(tokens: &mut Tokens<'_>) -> Result<PreparedCommand, SqlError> {

@@ -110,7 +110,11 @@ impl std::fmt::Debug for Password {
 }
 
 /// `None` for USER MAPPING, which is no role.
-pub(super) fn parse(tokens: &mut Tokens<'_>, verb: &str, object: &str) -> Result<Option<RoleCommand>, SqlError> {
+pub(super) fn parse(
+    tokens: &mut Tokens<'_>,
+    verb: &str,
+    object: &str,
+) -> Result<Option<RoleCommand>, SqlError> {
     if object == "USER" && tokens.peek_word() == "MAPPING" {
         return Ok(None);
     }
@@ -119,7 +123,10 @@ pub(super) fn parse(tokens: &mut Tokens<'_>, verb: &str, object: &str) -> Result
         "ALTER" => alter(tokens, object),
         _ => {
             let if_exists = tokens.accept(&["IF", "EXISTS"]);
-            Ok(RoleCommand::Drop { roles: tokens.list(RoleName::parse)?, if_exists })
+            Ok(RoleCommand::Drop {
+                roles: tokens.list(RoleName::parse)?,
+                if_exists,
+            })
         }
     }
     .map(Some)
@@ -142,7 +149,10 @@ fn alter(tokens: &mut Tokens<'_>, object: &str) -> Result<RoleCommand, SqlError>
     let role = RoleName::parse(tokens)?;
     if tokens.accept(&["RENAME"]) {
         tokens.expect(&["TO"])?;
-        return Ok(RoleCommand::Rename { role, to: tokens.name()? });
+        return Ok(RoleCommand::Rename {
+            role,
+            to: tokens.name()?,
+        });
     }
     if matches!(tokens.peek_word().as_str(), "SET" | "RESET" | "IN") {
         return Err(settings());
@@ -151,7 +161,10 @@ fn alter(tokens: &mut Tokens<'_>, object: &str) -> Result<RoleCommand, SqlError>
         return Err(membership());
     }
     tokens.accept(&["WITH"]);
-    Ok(RoleCommand::Alter { role, options: options(tokens)? })
+    Ok(RoleCommand::Alter {
+        role,
+        options: options(tokens)?,
+    })
 }
 
 fn options(tokens: &mut Tokens<'_>) -> Result<RoleOptions, SqlError> {
@@ -185,11 +198,17 @@ fn option(tokens: &mut Tokens<'_>, options: &mut RoleOptions) -> Result<(), SqlE
             tokens.skip();
             Ok(())
         }
-        "REPLICATION" | "BYPASSRLS" => Err(not_supported(format!("role option {word} is not supported"))),
+        "REPLICATION" | "BYPASSRLS" => Err(not_supported(format!(
+            "role option {word} is not supported"
+        ))),
         "ENCRYPTED" | "PASSWORD" => {
             tokens.accept(&["ENCRYPTED"]);
             tokens.expect(&["PASSWORD"])?;
-            let password = if tokens.accept(&["NULL"]) { Password::None } else { Password::Text(tokens.string()?) };
+            let password = if tokens.accept(&["NULL"]) {
+                Password::None
+            } else {
+                Password::Text(tokens.string()?)
+            };
             set(tokens, &mut options.password, password)
         }
         "UNENCRYPTED" => Err(not_supported("UNENCRYPTED PASSWORD is no longer supported")
@@ -218,7 +237,8 @@ fn set<T>(tokens: &Tokens<'_>, slot: &mut Option<T>, value: T) -> Result<(), Sql
 }
 
 fn membership() -> SqlError {
-    not_supported("membership in roles is not supported").with_hint("Grant privileges to each role.")
+    not_supported("membership in roles is not supported")
+        .with_hint("Grant privileges to each role.")
 }
 
 fn settings() -> SqlError {

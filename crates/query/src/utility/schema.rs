@@ -111,7 +111,11 @@ pub enum RelationChange {
 
 pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, SqlError> {
     let if_not_exists = tokens.accept(&["IF", "NOT", "EXISTS"]);
-    let name = if tokens.peek_word() == "AUTHORIZATION" { None } else { Some(tokens.name()?) };
+    let name = if tokens.peek_word() == "AUTHORIZATION" {
+        None
+    } else {
+        Some(tokens.name()?)
+    };
     let owner = if tokens.accept(&["AUTHORIZATION"]) {
         Some(RoleName::parse(tokens)?)
     } else {
@@ -127,7 +131,11 @@ pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, Sql
         )
         .with_hint("Create the schema first, then its objects."));
     }
-    Ok(SchemaCommand::CreateSchema { name, owner, if_not_exists })
+    Ok(SchemaCommand::CreateSchema {
+        name,
+        owner,
+        if_not_exists,
+    })
 }
 
 pub(super) fn parse_truncate(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, SqlError> {
@@ -156,7 +164,11 @@ fn object(word: &str) -> SchemaObject {
 
 fn object_name(tokens: &mut Tokens<'_>, object: SchemaObject) -> Result<QualifiedName, SqlError> {
     if object == SchemaObject::Schema {
-        return Ok(QualifiedName { database: None, schema: None, name: tokens.name()? });
+        return Ok(QualifiedName {
+            database: None,
+            schema: None,
+            name: tokens.name()?,
+        });
     }
     tokens.qualified_name()
 }
@@ -166,7 +178,12 @@ pub(super) fn parse_drop(tokens: &mut Tokens<'_>, word: &str) -> Result<SchemaCo
     let if_exists = tokens.accept(&["IF", "EXISTS"]);
     let names = tokens.list(|tokens| object_name(tokens, kind))?;
     let cascade = tokens.accept_one(&["CASCADE", "RESTRICT"]) == Some("CASCADE");
-    Ok(SchemaCommand::Drop { kind, if_exists, cascade, names })
+    Ok(SchemaCommand::Drop {
+        kind,
+        if_exists,
+        cascade,
+        names,
+    })
 }
 
 pub(super) fn parse_alter(tokens: &mut Tokens<'_>, word: &str) -> Result<SchemaCommand, SqlError> {
@@ -181,10 +198,19 @@ pub(super) fn parse_alter(tokens: &mut Tokens<'_>, word: &str) -> Result<SchemaC
     let name = object_name(tokens, object)?;
     tokens.accept_token(&Token::Mul);
     let change = change(tokens, word, object)?;
-    Ok(SchemaCommand::Alter { object, if_exists, name, change })
+    Ok(SchemaCommand::Alter {
+        object,
+        if_exists,
+        name,
+        change,
+    })
 }
 
-fn change(tokens: &mut Tokens<'_>, word: &str, object: SchemaObject) -> Result<RelationChange, SqlError> {
+fn change(
+    tokens: &mut Tokens<'_>,
+    word: &str,
+    object: SchemaObject,
+) -> Result<RelationChange, SqlError> {
     if tokens.accept(&["OWNER"]) {
         tokens.expect(&["TO"])?;
         return Ok(RelationChange::Owner(RoleName::parse(tokens)?));
@@ -202,22 +228,29 @@ fn change(tokens: &mut Tokens<'_>, word: &str, object: SchemaObject) -> Result<R
         tokens.accept(&["COLUMN"]);
         let from = tokens.name()?;
         tokens.expect(&["TO"])?;
-        return Ok(RelationChange::RenameColumn { from, to: tokens.name()? });
+        return Ok(RelationChange::RenameColumn {
+            from,
+            to: tokens.name()?,
+        });
     }
     if object != SchemaObject::Schema && tokens.accept(&["SET", "SCHEMA"]) {
         return Ok(RelationChange::SetSchema(tokens.name()?));
     }
     let action = tokens.next_word();
     let action = match action.as_str() {
-        "ADD" | "DROP" | "ALTER" | "SET" | "RESET" | "ENABLE" | "DISABLE" | "VALIDATE" | "CLUSTER" | "INHERIT"
-        | "NO" | "ATTACH" | "DETACH" | "REPLICA" | "FORCE" | "OF" | "NOT" => action,
+        "ADD" | "DROP" | "ALTER" | "SET" | "RESET" | "ENABLE" | "DISABLE" | "VALIDATE"
+        | "CLUSTER" | "INHERIT" | "NO" | "ATTACH" | "DETACH" | "REPLICA" | "FORCE" | "OF"
+        | "NOT" => action,
         _ => return Err(tokens.unexpected_before(&action)),
     };
     let second = tokens.peek_word();
     let what = match (action.as_str(), second.as_str()) {
         ("SET", _) if tokens.peek() == Some(&Token::LParen) => "SET storage parameters".to_owned(),
-        ("ADD" | "DROP" | "ALTER" | "SET" | "NO" | "REPLICA", "COLUMN" | "CONSTRAINT" | "PRIMARY" | "CHECK" | "UNIQUE"
-        | "FOREIGN" | "LOGGED" | "UNLOGGED" | "TABLESPACE" | "INHERIT" | "IDENTITY" | "WITHOUT" | "ACCESS") => {
+        (
+            "ADD" | "DROP" | "ALTER" | "SET" | "NO" | "REPLICA",
+            "COLUMN" | "CONSTRAINT" | "PRIMARY" | "CHECK" | "UNIQUE" | "FOREIGN" | "LOGGED"
+            | "UNLOGGED" | "TABLESPACE" | "INHERIT" | "IDENTITY" | "WITHOUT" | "ACCESS",
+        ) => {
             format!("{action} {second}")
         }
         ("ADD" | "DROP" | "ALTER", _) => format!("{action} COLUMN"),
@@ -227,5 +260,8 @@ fn change(tokens: &mut Tokens<'_>, word: &str, object: SchemaObject) -> Result<R
 }
 
 fn not_supported(object: &str, what: &str) -> SqlError {
-    SqlError::new(ErrorKind::FeatureNotSupported, format!("ALTER {object} … {what} is not supported"))
+    SqlError::new(
+        ErrorKind::FeatureNotSupported,
+        format!("ALTER {object} … {what} is not supported"),
+    )
 }

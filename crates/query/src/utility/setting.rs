@@ -88,9 +88,12 @@ pub enum DiscardTarget {
 pub(super) fn parse_set(tokens: &mut Tokens<'_>) -> Result<Utility, SqlError> {
     if tokens.accept(&["SESSION", "CHARACTERISTICS"]) {
         tokens.expect(&["AS", "TRANSACTION"])?;
-        return Ok(Utility::Transaction(TransactionCommand::SetDefaults(transaction::modes(tokens, true)?)));
+        return Ok(Utility::Transaction(TransactionCommand::SetDefaults(
+            transaction::modes(tokens, true)?,
+        )));
     }
-    let session_word = tokens.peek_word() == "SESSION" && tokens.peek_second_word() != "AUTHORIZATION";
+    let session_word =
+        tokens.peek_word() == "SESSION" && tokens.peek_second_word() != "AUTHORIZATION";
     let scope = if tokens.accept(&["LOCAL"]) {
         SettingScope::Local
     } else {
@@ -104,7 +107,9 @@ pub(super) fn parse_set(tokens: &mut Tokens<'_>) -> Result<Utility, SqlError> {
         if tokens.accept(&["SNAPSHOT"]) {
             return Err(not_supported("SET TRANSACTION SNAPSHOT is not supported"));
         }
-        return Ok(Utility::Transaction(TransactionCommand::SetModes(transaction::modes(tokens, true)?)));
+        return Ok(Utility::Transaction(TransactionCommand::SetModes(
+            transaction::modes(tokens, true)?,
+        )));
     }
     let (name, value) = assignment(tokens)?;
     Ok(Utility::Setting(SettingCommand::Set { scope, name, value }))
@@ -117,10 +122,17 @@ fn assignment(tokens: &mut Tokens<'_>) -> Result<(String, SettingValue), SqlErro
             return Ok(("timezone".to_owned(), time_zone(tokens)?));
         }
         if tokens.accept(&["SESSION", "AUTHORIZATION"]) {
-            return Ok(("session_authorization".to_owned(), one_of(tokens, "DEFAULT")?));
+            return Ok((
+                "session_authorization".to_owned(),
+                one_of(tokens, "DEFAULT")?,
+            ));
         }
         if tokens.accept(&["NAMES"]) {
-            let value = if tokens.at_end() { SettingValue::Default } else { one_of(tokens, "DEFAULT")? };
+            let value = if tokens.at_end() {
+                SettingValue::Default
+            } else {
+                one_of(tokens, "DEFAULT")?
+            };
             return Ok(("client_encoding".to_owned(), value));
         }
         if tokens.peek_word() == "CONSTRAINTS" {

@@ -28,7 +28,9 @@ fn outcome(statement: &str) -> String {
 }
 
 fn check(name: &str) {
-    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "src/utility/testdata", name].iter().collect();
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "src/utility/testdata", name]
+        .iter()
+        .collect();
     let golden = fs::read_to_string(&path).unwrap();
     let mut actual = String::new();
     for line in golden.lines() {
@@ -71,21 +73,27 @@ fn refusals() {
 #[test]
 fn any_text_gives_an_answer() {
     let words = [
-        "create", "alter", "drop", "copy", "t", "(", ")", "with", "set", "database", "role", "grant", "on", "to",
-        "from", "'x'", "5", "-", ",", "=", "\"Q\"", "stdin", ".", "is", "null", "\"", "'", "$1", "ä", "/*", ";",
+        "create", "alter", "drop", "copy", "t", "(", ")", "with", "set", "database", "role",
+        "grant", "on", "to", "from", "'x'", "5", "-", ",", "=", "\"Q\"", "stdin", ".", "is",
+        "null", "\"", "'", "$1", "ä", "/*", ";",
     ];
     let mut seed = 1u64;
     for _ in 0..20_000 {
         let mut text = String::new();
         for _ in 0..8 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             text.push_str(words[usize::try_from(seed >> 33).unwrap() % words.len()]);
             text.push(' ');
         }
         if let Err(error) = parse(&text)
             && let Some(position) = error.position
         {
-            assert!(usize::try_from(position).unwrap() <= text.chars().count() + 1, "{text}");
+            assert!(
+                usize::try_from(position).unwrap() <= text.chars().count() + 1,
+                "{text}"
+            );
         }
     }
 }

@@ -48,7 +48,9 @@ pub(super) fn first_word(text: &str) -> &str {
             break;
         }
     }
-    let end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+    let end = rest
+        .find(|c: char| !c.is_ascii_alphabetic())
+        .unwrap_or(rest.len());
     &rest[..end]
 }
 
@@ -91,10 +93,17 @@ impl<'a> Tokens<'a> {
                 token: spanned.token,
             })
             .collect();
-        while lexemes.last().is_some_and(|last| last.token == Token::SemiColon) {
+        while lexemes
+            .last()
+            .is_some_and(|last| last.token == Token::SemiColon)
+        {
             lexemes.pop();
         }
-        Ok(Self { text, lexemes: lexemes.into(), at: 0 })
+        Ok(Self {
+            text,
+            lexemes: lexemes.into(),
+            at: 0,
+        })
     }
 
     fn lexeme(&self) -> Option<&Lexeme> {
@@ -117,7 +126,11 @@ impl<'a> Tokens<'a> {
 
     fn word_at(&self, at: usize) -> String {
         match self.lexemes.get(at).map(|lexeme| &lexeme.token) {
-            Some(Token::Word(Word { value, quote_style: None, .. })) => value.to_ascii_uppercase(),
+            Some(Token::Word(Word {
+                value,
+                quote_style: None,
+                ..
+            })) => value.to_ascii_uppercase(),
             _ => String::new(),
         }
     }
@@ -133,7 +146,9 @@ impl<'a> Tokens<'a> {
 
     /// Whether the token after this one is this.
     pub(super) fn is_second(&self, token: &Token) -> bool {
-        self.lexemes.get(self.at + 1).is_some_and(|lexeme| lexeme.token == *token)
+        self.lexemes
+            .get(self.at + 1)
+            .is_some_and(|lexeme| lexeme.token == *token)
     }
 
     /// Steps over one token.
@@ -143,7 +158,10 @@ impl<'a> Tokens<'a> {
 
     /// Takes these words if they stand here, all of them.
     pub(super) fn accept(&mut self, words: &[&str]) -> bool {
-        let there = words.iter().enumerate().all(|(offset, word)| self.word_at(self.at + offset) == *word);
+        let there = words
+            .iter()
+            .enumerate()
+            .all(|(offset, word)| self.word_at(self.at + offset) == *word);
         if there {
             self.at += words.len();
         }
@@ -182,7 +200,11 @@ impl<'a> Tokens<'a> {
     /// # Errors
     /// The token does not stand here.
     pub(super) fn expect_token(&mut self, token: &Token) -> Result<(), SqlError> {
-        if self.accept_token(token) { Ok(()) } else { Err(self.unexpected()) }
+        if self.accept_token(token) {
+            Ok(())
+        } else {
+            Err(self.unexpected())
+        }
     }
 
     pub(super) fn at_end(&self) -> bool {
@@ -192,7 +214,11 @@ impl<'a> Tokens<'a> {
     /// # Errors
     /// Something still follows.
     pub(super) fn end(&self) -> Result<(), SqlError> {
-        if self.at_end() { Ok(()) } else { Err(self.unexpected()) }
+        if self.at_end() {
+            Ok(())
+        } else {
+            Err(self.unexpected())
+        }
     }
 
     /// An identifier, folded and cut as PostgreSQL does; reserved words only in quotes.
@@ -201,7 +227,9 @@ impl<'a> Tokens<'a> {
     /// None stands here.
     pub(super) fn name(&mut self) -> Result<String, SqlError> {
         match self.peek() {
-            Some(Token::Word(word)) if word.quote_style.is_some() || !names::is_reserved(&word.value) => {
+            Some(Token::Word(word))
+                if word.quote_style.is_some() || !names::is_reserved(&word.value) =>
+            {
                 self.label()
             }
             _ => Err(self.unexpected()),
@@ -362,7 +390,10 @@ impl<'a> Tokens<'a> {
     fn fragment(&self, from: usize, to: usize) -> Fragment {
         let start = self.lexemes[from].start;
         let end = self.lexemes[to - 1].end;
-        Fragment { text: self.text[start..end].to_owned(), position: self.position_of(start) }
+        Fragment {
+            text: self.text[start..end].to_owned(),
+            position: self.position_of(start),
+        }
     }
 
     /// Where the token here begins, as errors carry it.
@@ -378,7 +409,10 @@ impl<'a> Tokens<'a> {
     /// The error for the token that stands here.
     pub(super) fn unexpected(&self) -> SqlError {
         let message = match self.lexeme() {
-            Some(lexeme) => format!("syntax error at or near \"{}\"", &self.text[lexeme.start..lexeme.end]),
+            Some(lexeme) => format!(
+                "syntax error at or near \"{}\"",
+                &self.text[lexeme.start..lexeme.end]
+            ),
             None => "syntax error at end of input".to_owned(),
         };
         SqlError::new(ErrorKind::SyntaxError, message).with_position(self.position())
@@ -389,17 +423,28 @@ impl<'a> Tokens<'a> {
         if word.is_empty() || self.at == 0 {
             return self.unexpected();
         }
-        Tokens { at: self.at - 1, ..self.ahead() }.unexpected()
+        Tokens {
+            at: self.at - 1,
+            ..self.ahead()
+        }
+        .unexpected()
     }
 
     /// A cursor at the same place, to look ahead with.
     pub(super) fn ahead(&self) -> Tokens<'a> {
-        Tokens { text: self.text, lexemes: Rc::clone(&self.lexemes), at: self.at }
+        Tokens {
+            text: self.text,
+            lexemes: Rc::clone(&self.lexemes),
+            at: self.at,
+        }
     }
 
     /// An error of this kind at the token before the cursor.
     pub(super) fn error_before(&self, kind: ErrorKind, message: impl Into<String>) -> SqlError {
-        let start = self.lexemes.get(self.at.saturating_sub(1)).map_or(0, |lexeme| lexeme.start);
+        let start = self
+            .lexemes
+            .get(self.at.saturating_sub(1))
+            .map_or(0, |lexeme| lexeme.start);
         SqlError::new(kind, message).with_position(self.position_of(start))
     }
 }
@@ -412,20 +457,28 @@ struct Lines {
 impl Lines {
     fn new(text: &str) -> Self {
         let after_breaks = text.match_indices('\n').map(|(at, _)| at + 1);
-        Self { starts: std::iter::once(0).chain(after_breaks).collect() }
+        Self {
+            starts: std::iter::once(0).chain(after_breaks).collect(),
+        }
     }
 
     /// The byte at the tokenizer's line and column, which count characters from 1.
     fn byte(&self, text: &str, location: Location) -> usize {
-        let line = usize::try_from(location.line).unwrap_or(usize::MAX).saturating_sub(1);
-        let column = usize::try_from(location.column).unwrap_or(usize::MAX).saturating_sub(1);
+        let line = usize::try_from(location.line)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(1);
+        let column = usize::try_from(location.column)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(1);
         let start = self.starts.get(line).copied().unwrap_or(text.len());
         let rest = &text[start..];
         let fits = rest.get(..column).is_some_and(str::is_ascii);
         let offset = if fits {
             column
         } else {
-            rest.char_indices().nth(column).map_or(rest.len(), |(at, _)| at)
+            rest.char_indices()
+                .nth(column)
+                .map_or(rest.len(), |(at, _)| at)
         };
         start + offset
     }

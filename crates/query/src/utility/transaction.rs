@@ -94,15 +94,23 @@ pub(super) fn parse(tokens: &mut Tokens<'_>, word: &str) -> Result<TransactionCo
     Ok(match word {
         "START" => {
             tokens.expect(&["TRANSACTION"])?;
-            TransactionCommand::Begin { modes: modes(tokens, false)?, start: true }
+            TransactionCommand::Begin {
+                modes: modes(tokens, false)?,
+                start: true,
+            }
         }
         "BEGIN" => {
             skip_noise(tokens);
-            TransactionCommand::Begin { modes: modes(tokens, false)?, start: false }
+            TransactionCommand::Begin {
+                modes: modes(tokens, false)?,
+                start: false,
+            }
         }
         "COMMIT" | "END" => {
             skip_noise(tokens);
-            TransactionCommand::Commit { chain: chain(tokens)? }
+            TransactionCommand::Commit {
+                chain: chain(tokens)?,
+            }
         }
         "SAVEPOINT" => TransactionCommand::Savepoint(tokens.name()?),
         "RELEASE" => {
@@ -115,14 +123,19 @@ pub(super) fn parse(tokens: &mut Tokens<'_>, word: &str) -> Result<TransactionCo
                 tokens.accept(&["SAVEPOINT"]);
                 return Ok(TransactionCommand::RollbackTo(tokens.name()?));
             }
-            TransactionCommand::Rollback { chain: chain(tokens)? }
+            TransactionCommand::Rollback {
+                chain: chain(tokens)?,
+            }
         }
     })
 }
 
 /// The error for PREPARE TRANSACTION and its companions.
 pub(super) fn two_phase() -> SqlError {
-    SqlError::new(ErrorKind::FeatureNotSupported, "prepared transactions are not supported")
+    SqlError::new(
+        ErrorKind::FeatureNotSupported,
+        "prepared transactions are not supported",
+    )
 }
 
 fn skip_noise(tokens: &mut Tokens<'_>) {
@@ -147,7 +160,9 @@ pub(super) fn modes(tokens: &mut Tokens<'_>, required: bool) -> Result<Transacti
             tokens.expect(&["LEVEL"])?;
             modes.isolation = Some(isolation(tokens)?);
         } else if tokens.accept(&["READ"]) {
-            let mode = tokens.accept_one(&["ONLY", "WRITE"]).ok_or_else(|| tokens.unexpected())?;
+            let mode = tokens
+                .accept_one(&["ONLY", "WRITE"])
+                .ok_or_else(|| tokens.unexpected())?;
             modes.read_only = Some(mode == "ONLY");
         } else if tokens.accept(&["NOT"]) {
             tokens.expect(&["DEFERRABLE"])?;

@@ -11,18 +11,28 @@ use super::tokens::Tokens;
 /// The error for a statement by its first word, which is taken already.
 pub(super) fn statement(tokens: &Tokens<'_>, word: &str) -> SqlError {
     let (feature, hint) = match word {
-        "DECLARE" | "FETCH" | "MOVE" | "CLOSE" => {
-            ("cursors are", Some("Read large results with COPY (query) TO STDOUT, or in pages by key."))
-        }
+        "DECLARE" | "FETCH" | "MOVE" | "CLOSE" => (
+            "cursors are",
+            Some("Read large results with COPY (query) TO STDOUT, or in pages by key."),
+        ),
         "LISTEN" | "NOTIFY" | "UNLISTEN" => ("LISTEN and NOTIFY are", None),
-        "LOCK" => ("LOCK TABLE is", Some("A statement reads one snapshot and needs no lock.")),
+        "LOCK" => (
+            "LOCK TABLE is",
+            Some("A statement reads one snapshot and needs no lock."),
+        ),
         "DO" => ("DO is", None),
         "CALL" => ("procedures are", None),
-        "CLUSTER" => ("CLUSTER is", Some("A table with a primary key is kept in its order.")),
+        "CLUSTER" => (
+            "CLUSTER is",
+            Some("A table with a primary key is kept in its order."),
+        ),
         "MERGE" => ("MERGE is", Some("Use INSERT, UPDATE and DELETE.")),
         "REFRESH" => ("materialized views are", None),
         "SECURITY" => ("security labels are", None),
-        "REASSIGN" => ("REASSIGN OWNED is", Some("Change each owner with ALTER … OWNER TO.")),
+        "REASSIGN" => (
+            "REASSIGN OWNED is",
+            Some("Change each owner with ALTER … OWNER TO."),
+        ),
         "IMPORT" => ("foreign tables are", None),
         "LOAD" => ("loading libraries is", None),
         _ => return tokens.unexpected_before(word),
@@ -38,7 +48,9 @@ pub(super) fn definition(tokens: &Tokens<'_>, verb: &str, object: &str) -> SqlEr
             "indexes beside the primary key are",
             Some("A primary key has an index; scans skip by minimum and maximum of each column."),
         ),
-        ("FUNCTION" | "AGGREGATE" | "PROCEDURE" | "ROUTINE", _) => ("user-defined functions are", None),
+        ("FUNCTION" | "AGGREGATE" | "PROCEDURE" | "ROUTINE", _) => {
+            ("user-defined functions are", None)
+        }
         ("TRIGGER", _) | ("EVENT" | "CONSTRAINT", "TRIGGER") => ("triggers are", None),
         ("CONSTRAINT", _) if verb == "COMMENT ON" => ("comments on constraints are", None),
         ("EXTENSION", _) => ("extensions are", None),
@@ -52,17 +64,31 @@ pub(super) fn definition(tokens: &Tokens<'_>, verb: &str, object: &str) -> SqlEr
         ("POLICY", _) => ("row-level security is", None),
         ("PUBLICATION" | "SUBSCRIPTION", _) => ("logical replication is", None),
         ("FOREIGN" | "SERVER", _) | ("USER", "MAPPING") => ("foreign tables are", None),
-        ("LANGUAGE", _) | ("TRUSTED" | "PROCEDURAL", "LANGUAGE") => ("procedural languages are", None),
-        ("MATERIALIZED", _) => ("materialized views are", Some("Use CREATE TABLE … AS SELECT, or a view.")),
-        ("RECURSIVE", _) => ("recursive views are", Some("Use CREATE VIEW … AS WITH RECURSIVE.")),
+        ("LANGUAGE", _) | ("TRUSTED" | "PROCEDURAL", "LANGUAGE") => {
+            ("procedural languages are", None)
+        }
+        ("MATERIALIZED", _) => (
+            "materialized views are",
+            Some("Use CREATE TABLE … AS SELECT, or a view."),
+        ),
+        ("RECURSIVE", _) => (
+            "recursive views are",
+            Some("Use CREATE VIEW … AS WITH RECURSIVE."),
+        ),
         ("STATISTICS", _) => ("extended statistics are", None),
         ("TABLESPACE", _) => ("tablespaces are", None),
         ("TEXT", "SEARCH") => ("text search objects are", None),
         ("ACCESS", "METHOD") => ("access methods are", None),
         ("LARGE", "OBJECT") => ("large objects are", None),
-        ("DEFAULT", "PRIVILEGES") => ("default privileges are", Some("Grant privileges on each object.")),
+        ("DEFAULT", "PRIVILEGES") => (
+            "default privileges are",
+            Some("Grant privileges on each object."),
+        ),
         ("OWNED", _) => ("DROP OWNED is", Some("Drop or give away each object.")),
-        ("SYSTEM", _) => ("ALTER SYSTEM is", Some("Set it in the configuration file or the environment.")),
+        ("SYSTEM", _) => (
+            "ALTER SYSTEM is",
+            Some("Set it in the configuration file or the environment."),
+        ),
         ("UNLOGGED", _) => ("unlogged tables are", None),
         _ => return tokens.unexpected_before(object),
     };
@@ -98,17 +124,26 @@ fn partitioned(tokens: &Tokens<'_>) -> Option<SqlError> {
     ahead.accept(&["IF", "NOT", "EXISTS"]);
     ahead.qualified_name().ok()?;
     if ahead.accept(&["PARTITION", "OF"]) {
-        return Some(not_supported("partitioned tables are", Some("Tables are partitioned by primary key by themselves.")));
+        return Some(not_supported(
+            "partitioned tables are",
+            Some("Tables are partitioned by primary key by themselves."),
+        ));
     }
     if ahead.accept(&["OF"]) {
         return Some(not_supported("typed tables are", None));
     }
     if lists_names(&ahead) {
-        let error = SqlError::new(ErrorKind::FeatureNotSupported, "CREATE TABLE AS with a list of names is not supported");
+        let error = SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            "CREATE TABLE AS with a list of names is not supported",
+        );
         return Some(error.with_hint("Name the columns in the query, as in SELECT 1 AS a."));
     }
     if ahead.peek() == Some(&Token::LParen) && ahead.is_second(&Token::RParen) {
-        return Some(SqlError::new(ErrorKind::FeatureNotSupported, "tables without columns are not supported"));
+        return Some(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            "tables without columns are not supported",
+        ));
     }
     None
 }
@@ -120,7 +155,10 @@ fn lists_names(tokens: &Tokens<'_>) -> bool {
 }
 
 fn not_supported(feature: &str, hint: Option<&str>) -> SqlError {
-    let error = SqlError::new(ErrorKind::FeatureNotSupported, format!("{feature} not supported"));
+    let error = SqlError::new(
+        ErrorKind::FeatureNotSupported,
+        format!("{feature} not supported"),
+    );
     match hint {
         Some(hint) => error.with_hint(hint),
         None => error,

@@ -45,7 +45,11 @@ impl Fixture {
             observer: Arc::new(NoObserver),
         })
         .unwrap();
-        Self { engine, runtime, _folder: folder }
+        Self {
+            engine,
+            runtime,
+            _folder: folder,
+        }
     }
 
     pub fn session(&self) -> Session {
@@ -59,7 +63,8 @@ impl Fixture {
 
     /// As [`Fixture::run`], for statements that must succeed.
     pub fn ok(&self, session: &mut Session, sql: &str) -> Vec<String> {
-        self.run(session, sql).unwrap_or_else(|error| panic!("{sql}\n{error:?}"))
+        self.run(session, sql)
+            .unwrap_or_else(|error| panic!("{sql}\n{error:?}"))
     }
 
     /// The error of a statement that must fail.
@@ -86,7 +91,11 @@ pub async fn run(session: &mut Session, sql: &str) -> Result<Vec<String>, SqlErr
 
 pub async fn rows_of(outcome: Outcome) -> Result<Vec<String>, SqlError> {
     match outcome {
-        Outcome::Rows { mut batches, columns, .. } => {
+        Outcome::Rows {
+            mut batches,
+            columns,
+            ..
+        } => {
             let mut rows = Vec::new();
             while let Some(batch) = batches.next().await {
                 let batch = batch?;
@@ -112,9 +121,18 @@ pub async fn copy_in(session: &mut Session, sql: &str) -> Result<CopyIn, SqlErro
 /// The rows of a batch as `a|b`, NULL as nothing.
 pub fn texts(batch: &RecordBatch) -> Vec<String> {
     let options = FormatOptions::new().with_null("");
-    let formatters: Vec<_> =
-        batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options).unwrap()).collect();
+    let formatters: Vec<_> = batch
+        .columns()
+        .iter()
+        .map(|column| ArrayFormatter::try_new(column.as_ref(), &options).unwrap())
+        .collect();
     (0..batch.num_rows())
-        .map(|row| formatters.iter().map(|f| f.value(row).to_string()).collect::<Vec<_>>().join("|"))
+        .map(|row| {
+            formatters
+                .iter()
+                .map(|f| f.value(row).to_string())
+                .collect::<Vec<_>>()
+                .join("|")
+        })
         .collect()
 }

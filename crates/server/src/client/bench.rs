@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aerostat_workload::drive::pg::{PgConnect, Protocol};
-use aerostat_workload::drive::{self, Arrivals, Goal, Mode, Observer, Options, QueryName, Report, Sample, Selection};
+use aerostat_workload::drive::{
+    self, Arrivals, Goal, Mode, Observer, Options, QueryName, Report, Sample, Selection,
+};
 use aerostat_workload::ssb::queries::{QUERIES, Query};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
@@ -102,7 +104,10 @@ pub(crate) fn run(what: BenchCommand) -> Result<()> {
 
 async fn measure_ssb(arguments: &BenchArguments) -> Result<Report> {
     ensure!(
-        arguments.duration > 0.0 && arguments.warm_up >= 0.0 && arguments.think >= 0.0 && arguments.goal > 0.0,
+        arguments.duration > 0.0
+            && arguments.warm_up >= 0.0
+            && arguments.think >= 0.0
+            && arguments.goal > 0.0,
         "times cannot be negative, and duration and goal not zero"
     );
     let tenants = arguments.tenant_names();
@@ -112,58 +117,101 @@ async fn measure_ssb(arguments: &BenchArguments) -> Result<Report> {
             format!("database {tenant} has no SSB data; load it with: aerostat load ssb --scale 0.1 --tenant {tenant}")
         })?;
     }
-    ssb(&arguments.target, &tenants, &arguments.options(), arguments.protocol()).await
+    ssb(
+        &arguments.target,
+        &tenants,
+        &arguments.options(),
+        arguments.protocol(),
+    )
+    .await
 }
 
 /// Drives the 13 queries against these tenants.
 ///
 /// # Errors
 /// When the load cannot be driven.
-pub(crate) async fn ssb(target: &Target, tenants: &[String], options: &Options, protocol: Protocol) -> Result<Report> {
-    let configs = tenants.iter().map(|tenant| target.database(tenant)).collect::<Result<Vec<_>>>()?;
+pub(crate) async fn ssb(
+    target: &Target,
+    tenants: &[String],
+    options: &Options,
+    protocol: Protocol,
+) -> Result<Report> {
+    let configs = tenants
+        .iter()
+        .map(|tenant| target.database(tenant))
+        .collect::<Result<Vec<_>>>()?;
     let texts = QUERIES.iter().map(|query| query.sql.to_owned()).collect();
-    let names: Vec<QueryName> =
-        QUERIES.iter().map(|query| QueryName::new(query.id, format!("flight {}", query.flight))).collect();
+    let names: Vec<QueryName> = QUERIES
+        .iter()
+        .map(|query| QueryName::new(query.id, format!("flight {}", query.flight)))
+        .collect();
     let clients = Arc::new(PgConnect::new(configs, texts, protocol));
     Ok(drive::drive(clients, tenants, &names, options, Arc::new(Unwatched)).await?)
 }
 
 /// The report for people.
 pub(crate) fn render(report: &Report) -> String {
-    let goal = format!("{:.0}% within {:.0} ms", report.goal_share * 100.0, report.goal_ms);
+    let goal = format!(
+        "{:.0}% within {:.0} ms",
+        report.goal_share * 100.0,
+        report.goal_ms
+    );
     let verdict = if report.goal_met { "met" } else { "missed" };
     let table = table(Report::HEADINGS, report.rows());
-    format!("{}, {:.0} s\n{table}\ngoal of {goal}: {verdict}", report.load, report.duration_s)
+    format!(
+        "{}, {:.0} s\n{table}\ngoal of {goal}: {verdict}",
+        report.load, report.duration_s
+    )
 }
 
 impl BenchArguments {
     fn tenant_names(&self) -> Vec<String> {
         if self.tenant.is_empty() {
-            (1..=self.tenants).map(|at| format!("{}{at}", self.prefix)).collect()
+            (1..=self.tenants)
+                .map(|at| format!("{}{at}", self.prefix))
+                .collect()
         } else {
             self.tenant.clone()
         }
     }
 
     fn protocol(&self) -> Protocol {
-        if self.simple { Protocol::Simple } else { Protocol::Prepared }
+        if self.simple {
+            Protocol::Simple
+        } else {
+            Protocol::Prepared
+        }
     }
 
     fn options(&self) -> Options {
         let mode = match self.rate {
-            None => Mode::Closed { users: self.users, think_time: Duration::from_secs_f64(self.think) },
+            None => Mode::Closed {
+                users: self.users,
+                think_time: Duration::from_secs_f64(self.think),
+            },
             Some(rate) => Mode::Open {
                 rate,
-                arrivals: if self.steady { Arrivals::Fixed } else { Arrivals::Poisson },
+                arrivals: if self.steady {
+                    Arrivals::Fixed
+                } else {
+                    Arrivals::Poisson
+                },
                 connections: self.users,
             },
         };
         Options {
             mode,
-            selection: if self.random { Selection::Random } else { Selection::InTurn },
+            selection: if self.random {
+                Selection::Random
+            } else {
+                Selection::InTurn
+            },
             warm_up: Duration::from_secs_f64(self.warm_up),
             duration: Duration::from_secs_f64(self.duration),
-            goal: Goal { share: self.goal_share, latency: Duration::from_secs_f64(self.goal / 1000.0) },
+            goal: Goal {
+                share: self.goal_share,
+                latency: Duration::from_secs_f64(self.goal / 1000.0),
+            },
             seed: self.seed,
             ..Options::default()
         }

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use aerostat_workload::drive::pg::{Protocol, fetch_text};
 use aerostat_workload::drive::{Mode, Options, Report};
 use aerostat_workload::load::{self, Layouts, LoadOptions};
+use aerostat_workload::ssb::Ssb;
 use aerostat_workload::ssb::queries::QUERIES;
 use aerostat_workload::ssb::reference::{Answers, compare, parse_rows};
-use aerostat_workload::ssb::Ssb;
 use aerostat_workload::{Dataset, Scale};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -37,16 +37,38 @@ struct Tenant {
 /// Four tenants: the two pure layouts, and two hybrids that keep together what the
 /// queries read together.
 const TENANTS: [Tenant; 4] = [
-    Tenant { name: "north", layout: "column", seed: 1 },
-    Tenant { name: "east", layout: "row", seed: 2 },
-    Tenant { name: "south", layout: "hot", seed: 3 },
-    Tenant { name: "west", layout: "pairs", seed: 4 },
+    Tenant {
+        name: "north",
+        layout: "column",
+        seed: 1,
+    },
+    Tenant {
+        name: "east",
+        layout: "row",
+        seed: 2,
+    },
+    Tenant {
+        name: "south",
+        layout: "hot",
+        seed: 3,
+    },
+    Tenant {
+        name: "west",
+        layout: "pairs",
+        seed: 4,
+    },
 ];
 
 /// The groups of the hybrid layouts; `column` for the tables they do not name.
 const HYBRIDS: [(&str, &str); 2] = [
-    ("hot", "(lo_orderdate,lo_quantity,lo_discount,lo_extendedprice)"),
-    ("pairs", "(lo_orderkey,lo_linenumber),(lo_custkey,lo_partkey),(lo_suppkey,lo_orderdate),(lo_revenue,lo_supplycost)"),
+    (
+        "hot",
+        "(lo_orderdate,lo_quantity,lo_discount,lo_extendedprice)",
+    ),
+    (
+        "pairs",
+        "(lo_orderkey,lo_linenumber),(lo_custkey,lo_partkey),(lo_suppkey,lo_orderdate),(lo_revenue,lo_supplycost)",
+    ),
 ];
 
 /// How to demonstrate.
@@ -86,11 +108,16 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<()> {
         node.keep();
         return crate::print(&format!(
             "The node goes on (process {}, data {}).\n  psql -h 127.0.0.1 -p {} -U aerostat -d north\n  kill {} ends it",
-            node.process_id(), node.data().display(), node.port(), node.process_id()
+            node.process_id(),
+            node.data().display(),
+            node.port(),
+            node.process_id()
         ));
     }
     node.stop()?;
-    crate::print("The node has stopped. KEEP=1 make demo leaves it running, with a psql command to connect.")
+    crate::print(
+        "The node has stopped. KEEP=1 make demo leaves it running, with a psql command to connect.",
+    )
 }
 
 async fn demonstrate(node: &Node, arguments: &DemoArguments, scale: Scale) -> Result<String> {
@@ -104,23 +131,41 @@ async fn demonstrate(node: &Node, arguments: &DemoArguments, scale: Scale) -> Re
     }
     crate::print(&format!("all {checked} answers are right"))?;
     let memory = node.memory_by_tenant().await?;
-    let names: Vec<String> = TENANTS.iter().map(|tenant| tenant.name.to_owned()).collect();
+    let names: Vec<String> = TENANTS
+        .iter()
+        .map(|tenant| tenant.name.to_owned())
+        .collect();
     let options = Options {
-        mode: Mode::Closed { users: arguments.users, think_time: Duration::ZERO },
+        mode: Mode::Closed {
+            users: arguments.users,
+            think_time: Duration::ZERO,
+        },
         warm_up: Duration::from_secs(1),
         duration: Duration::from_secs_f64(arguments.duration),
         ..Options::default()
     };
     let report = bench::ssb(&target, &names, &options, Protocol::Prepared).await?;
-    ensure!(report.total.errors() == 0, "{} queries failed under load", report.total.errors());
+    ensure!(
+        report.total.errors() == 0,
+        "{} queries failed under load",
+        report.total.errors()
+    );
     Ok(render(&report, &memory))
 }
 
 async fn create_and_load(target: &Target, tenant: &Tenant, scale: Scale) -> Result<()> {
+    // A data folder of an earlier demo has the databases, but not their rows.
+    let admin = connect(&target.maintenance()?).await?;
+    admin
+        .batch_execute(&format!("DROP DATABASE IF EXISTS {}", tenant.name))
+        .await?;
     let started = Instant::now();
-    ensure!(ensure_database(target, tenant.name).await?, "database {} is there already", tenant.name);
+    ensure_database(target, tenant.name).await?;
     let created_ms = started.elapsed().as_secs_f64() * 1000.0;
-    let options = LoadOptions { layouts: layouts(tenant.layout), ..LoadOptions::default() };
+    let options = LoadOptions {
+        layouts: layouts(tenant.layout),
+        ..LoadOptions::default()
+    };
     let dataset = Dataset::ssb(scale, tenant.seed);
     let bars = Arc::new(Bars::new(tenant.name));
     let report = load::load(&target.database(tenant.name)?, dataset, &options, bars)
@@ -175,7 +220,9 @@ fn render(report: &Report, memory: &BTreeMap<String, u64>) -> String {
             format!("{:.1}", summary.latency.p99_ms),
             if tenant.goal_met { "met" } else { "missed" }.to_owned(),
             format!("{:.1}", summary.throughput_per_s),
-            memory.get(&summary.name).map_or_else(|| "?".to_owned(), |used| bytes(*used)),
+            memory
+                .get(&summary.name)
+                .map_or_else(|| "?".to_owned(), |used| bytes(*used)),
         ]
     });
     let total = &report.total;
@@ -188,19 +235,43 @@ fn render(report: &Report, memory: &BTreeMap<String, u64>) -> String {
         format!("{:.1}", total.throughput_per_s),
         bytes(memory.values().sum()),
     ];
-    let headings = ["tenant", "layout", "p50 ms", "p99 ms", "goal 1 s", "queries/s", "memory"];
-    format!("{}, {:.0} s\n{}", report.load, report.duration_s, table(headings, rows.chain([all])))
+    let headings = [
+        "tenant",
+        "layout",
+        "p50 ms",
+        "p99 ms",
+        "goal 1 s",
+        "queries/s",
+        "memory",
+    ];
+    format!(
+        "{}, {:.0} s\n{}",
+        report.load,
+        report.duration_s,
+        table(headings, rows.chain([all]))
+    )
 }
 
 /// Finds one series of one metric in `/metrics`.
 fn parse_metric(text: &str, metric: &str) -> Result<BTreeMap<String, u64>> {
     let mut found = BTreeMap::new();
     for line in text.lines() {
-        let Some(rest) = line.strip_prefix(metric) else { continue };
-        let Some((tenant, value)) = rest.strip_prefix("{tenant=\"").and_then(|rest| rest.split_once("\"} ")) else {
+        let Some(rest) = line.strip_prefix(metric) else {
             continue;
         };
-        found.insert(tenant.to_owned(), value.trim().parse().with_context(|| format!("no number: {line}"))?);
+        let Some((tenant, value)) = rest
+            .strip_prefix("{tenant=\"")
+            .and_then(|rest| rest.split_once("\"} "))
+        else {
+            continue;
+        };
+        found.insert(
+            tenant.to_owned(),
+            value
+                .trim()
+                .parse()
+                .with_context(|| format!("no number: {line}"))?,
+        );
     }
     if found.is_empty() {
         bail!("/metrics has no {metric}");
@@ -216,14 +287,22 @@ mod tests {
     fn metrics_are_found_by_tenant() {
         let text = "# HELP x\nm_bytes{tenant=\"a\"} 5\nm_bytes{tenant=\"b\"} 7\nm_bytes_other{tenant=\"c\"} 9\n";
         let found = parse_metric(text, "m_bytes").unwrap();
-        assert_eq!(found.into_iter().collect::<Vec<_>>(), [("a".to_owned(), 5), ("b".to_owned(), 7)]);
+        assert_eq!(
+            found.into_iter().collect::<Vec<_>>(),
+            [("a".to_owned(), 5), ("b".to_owned(), 7)]
+        );
         assert!(parse_metric(text, "nothing").is_err());
     }
 
     #[test]
     fn hybrid_layouts_name_lineorder() {
         assert_eq!(layouts("row").of("lineorder"), Some("row"));
-        assert!(layouts("hot").of("lineorder").unwrap().starts_with("(lo_orderdate"));
+        assert!(
+            layouts("hot")
+                .of("lineorder")
+                .unwrap()
+                .starts_with("(lo_orderdate")
+        );
         assert_eq!(layouts("hot").of("part"), Some("column"));
     }
 }

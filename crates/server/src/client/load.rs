@@ -57,7 +57,8 @@ pub(crate) struct DatasetArguments {
 }
 
 fn parse_scale(text: &str) -> Result<Scale, String> {
-    text.parse().map_err(|error: aerostat_workload::ScaleError| error.to_string())
+    text.parse()
+        .map_err(|error: aerostat_workload::ScaleError| error.to_string())
 }
 
 /// Loads what is asked for and says how fast.
@@ -109,7 +110,11 @@ pub(crate) fn summary(report: &LoadReport) -> String {
     });
     let table = table(["table", "rows", "text", "s", "rows/s"], rows);
     let speed = count(per_second(report.rows, report.elapsed_s));
-    format!("{table}\n{} rows in {:.1} s: {speed} rows/s", count(report.rows), report.elapsed_s)
+    format!(
+        "{table}\n{} rows in {:.1} s: {speed} rows/s",
+        count(report.rows),
+        report.elapsed_s
+    )
 }
 
 fn per_second(rows: u64, elapsed_s: f64) -> u64 {
@@ -120,5 +125,8 @@ fn per_second(rows: u64, elapsed_s: f64) -> u64 {
 fn file_summary(table: &str, rows: u64, started: Instant) -> String {
     let elapsed_s = started.elapsed().as_secs_f64();
     let speed = count(per_second(rows, elapsed_s));
-    format!("{table}: {} rows in {elapsed_s:.1} s: {speed} rows/s", count(rows))
+    format!(
+        "{table}: {} rows in {elapsed_s:.1} s: {speed} rows/s",
+        count(rows)
+    )
 }

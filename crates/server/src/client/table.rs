@@ -3,10 +3,18 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 
 /// A table with a heading; every column but the first is right-aligned.
-pub(crate) fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> Table {
+pub(crate) fn table<const N: usize>(
+    headings: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    for line in [TableComponent::HeaderLines, TableComponent::MiddleHeaderIntersections] {
+    table
+        .load_preset(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    for line in [
+        TableComponent::HeaderLines,
+        TableComponent::MiddleHeaderIntersections,
+    ] {
         table.set_style(line, '─');
     }
     table.set_header(headings);
@@ -30,7 +38,11 @@ pub(crate) fn bytes(value: u64) -> String {
         scaled /= 1024.0;
         unit = next;
     }
-    if unit == "B" { format!("{value} B") } else { format!("{scaled:.1} {unit}") }
+    if unit == "B" {
+        format!("{value} B")
+    } else {
+        format!("{scaled:.1} {unit}")
+    }
 }
 
 /// A count with thousands separated.
@@ -62,6 +74,9 @@ mod tests {
     #[test]
     fn a_table_has_its_cells() {
         let text = table(["name", "n"], [["a".to_owned(), "1".to_owned()]]).to_string();
-        assert!(text.contains("name") && text.contains('a') && text.contains('1'), "{text}");
+        assert!(
+            text.contains("name") && text.contains('a') && text.contains('1'),
+            "{text}"
+        );
     }
 }

@@ -15,23 +15,34 @@ const OTHERS: &[&str] = &["AEROSTAT_CONFIG", "AEROSTAT_URL"];
 /// A variable that looks like a mistyped setting. Others that begin with our prefix
 /// are left alone: orchestrators make some (`AEROSTAT_SERVICE_HOST`) for services
 /// of that name.
-pub(crate) fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Layer, Vec<ConfigError>> {
+pub(crate) fn read(
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Layer, Vec<ConfigError>> {
     let mut layer = Layer::new();
     let mut errors = Vec::new();
     for (name, value) in variables {
         let name = name.to_string_lossy().into_owned();
-        let Some(rest) = name.strip_prefix(PREFIX) else { continue };
+        let Some(rest) = name.strip_prefix(PREFIX) else {
+            continue;
+        };
         if OTHERS.contains(&name.as_str()) || value.is_empty() {
             continue;
         }
-        if let Some(setting) = SETTINGS.iter().find(|setting| setting.environment() == name) {
+        if let Some(setting) = SETTINGS
+            .iter()
+            .find(|setting| setting.environment() == name)
+        {
             layer.insert(setting.name, value.to_string_lossy().into_owned());
         } else if let Some(near) = setting::nearest(&rest.to_ascii_lowercase()) {
             let hint = format!("; did you mean {}?", near.environment());
             errors.push(ConfigError::UnknownVariable { name, hint });
         }
     }
-    if errors.is_empty() { Ok(layer) } else { Err(errors) }
+    if errors.is_empty() {
+        Ok(layer)
+    } else {
+        Err(errors)
+    }
 }
 
 #[cfg(test)]
@@ -39,7 +50,10 @@ mod tests {
     use super::*;
 
     fn variables(texts: &[(&str, &str)]) -> impl Iterator<Item = (OsString, OsString)> {
-        let owned: Vec<_> = texts.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let owned: Vec<_> = texts
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
         owned.into_iter()
     }
 

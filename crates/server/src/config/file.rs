@@ -10,14 +10,20 @@ use super::{ConfigError, Layer, setting};
 /// Every mistake in it: no file, no TOML, unknown names, values that are tables or lists.
 pub(crate) fn read(path: &Path) -> Result<Layer, Vec<ConfigError>> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        vec![ConfigError::Unreadable { path: path.display().to_string(), reason: error.to_string() }]
+        vec![ConfigError::Unreadable {
+            path: path.display().to_string(),
+            reason: error.to_string(),
+        }]
     })?;
     parse(&path.display().to_string(), &text)
 }
 
 fn parse(path: &str, text: &str) -> Result<Layer, Vec<ConfigError>> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        vec![ConfigError::NotToml { path: path.to_owned(), reason: error.to_string() }]
+        vec![ConfigError::NotToml {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        }]
     })?;
     let mut layer = Layer::new();
     let mut errors = Vec::new();
@@ -26,17 +32,28 @@ fn parse(path: &str, text: &str) -> Result<Layer, Vec<ConfigError>> {
             let hint = setting::nearest(&key)
                 .map(|near| format!("; did you mean `{}`?", near.name))
                 .unwrap_or_default();
-            errors.push(ConfigError::UnknownKey { path: path.to_owned(), key, hint });
+            errors.push(ConfigError::UnknownKey {
+                path: path.to_owned(),
+                key,
+                hint,
+            });
             continue;
         };
         match plain(&value) {
             Some(text) => {
                 layer.insert(setting.name, text);
             }
-            None => errors.push(ConfigError::NotAValue { path: path.to_owned(), key }),
+            None => errors.push(ConfigError::NotAValue {
+                path: path.to_owned(),
+                key,
+            }),
         }
     }
-    if errors.is_empty() { Ok(layer) } else { Err(errors) }
+    if errors.is_empty() {
+        Ok(layer)
+    } else {
+        Err(errors)
+    }
 }
 
 fn plain(value: &toml::Value) -> Option<String> {
@@ -55,7 +72,11 @@ mod tests {
 
     #[test]
     fn values_of_every_plain_kind_are_read() {
-        let layer = parse("a.toml", "listen = \"[::1]:1\"\nmax-connections = 7\nmemory = \"1GB\"\n").unwrap();
+        let layer = parse(
+            "a.toml",
+            "listen = \"[::1]:1\"\nmax-connections = 7\nmemory = \"1GB\"\n",
+        )
+        .unwrap();
         assert_eq!(layer["listen"], "[::1]:1");
         assert_eq!(layer["max-connections"], "7");
     }
@@ -72,7 +93,10 @@ mod tests {
                 "a.toml: unknown setting `xyzzy`",
             ]
         );
-        assert!(matches!(parse("a.toml", "= 1").unwrap_err()[..], [ConfigError::NotToml { .. }]));
+        assert!(matches!(
+            parse("a.toml", "= 1").unwrap_err()[..],
+            [ConfigError::NotToml { .. }]
+        ));
     }
 
     #[test]

@@ -18,30 +18,61 @@ pub(crate) struct Setting {
 impl Setting {
     /// The environment variable: `AEROSTAT_MAX_CONNECTIONS` for `max-connections`.
     pub(crate) fn environment(&self) -> String {
-        format!("AEROSTAT_{}", self.name.replace('-', "_").to_ascii_uppercase())
+        format!(
+            "AEROSTAT_{}",
+            self.name.replace('-', "_").to_ascii_uppercase()
+        )
     }
 }
 
 const fn setting(name: &'static str, default: &'static str, help: &'static str) -> Setting {
-    Setting { name, default, help }
+    Setting {
+        name,
+        default,
+        help,
+    }
 }
 
 /// Every setting, in the order in which it is shown.
 pub(crate) const SETTINGS: &[Setting] = &[
     setting("data", "./aerostat-data", "Folder for what the node keeps"),
     setting("listen", "127.0.0.1:5433", "Address for SQL clients"),
-    setting("http", "127.0.0.1:8433", "Address for /healthz and /metrics"),
-    setting("memory", "60%", "Memory for data and queries: 8GB, or a share of what machine and cgroup allow"),
+    setting(
+        "http",
+        "127.0.0.1:8433",
+        "Address for /healthz and /metrics",
+    ),
+    setting(
+        "memory",
+        "60%",
+        "Memory for data and queries: 8GB, or a share of what machine and cgroup allow",
+    ),
     setting("threads", "auto", "Threads that run queries"),
     // One connection costs some tens of kilobytes; a thousand is more than pools open.
     setting("max-connections", "1000", "Connections at once"),
-    setting("auth", "trust", "How clients prove who they are: trust (loopback only) or scram"),
-    setting("password-file", "", "File whose first line becomes the password of role aerostat"),
-    setting("tls", "off", "TLS: off, self-signed, or files (with tls-cert and tls-key)"),
+    setting(
+        "auth",
+        "trust",
+        "How clients prove who they are: trust (loopback only) or scram",
+    ),
+    setting(
+        "password-file",
+        "",
+        "File whose first line becomes the password of role aerostat",
+    ),
+    setting(
+        "tls",
+        "off",
+        "TLS: off, self-signed, or files (with tls-cert and tls-key)",
+    ),
     setting("tls-cert", "", "PEM file with the certificate chain"),
     setting("tls-key", "", "PEM file with the private key"),
     setting("log-format", "text", "Log lines as text or json"),
-    setting("log-filter", "info", "Which log lines: a level, or a filter such as aerostat_query=debug,info"),
+    setting(
+        "log-filter",
+        "info",
+        "Which log lines: a level, or a filter such as aerostat_query=debug,info",
+    ),
 ];
 
 /// The setting of this name.
@@ -51,7 +82,9 @@ pub(crate) fn find(name: &str) -> Option<&'static Setting> {
 
 /// The setting whose name looks most like `name`, if one does.
 pub(crate) fn nearest(name: &str) -> Option<&'static Setting> {
-    let scored = SETTINGS.iter().map(|setting| (distance(name, setting.name), setting));
+    let scored = SETTINGS
+        .iter()
+        .map(|setting| (distance(name, setting.name), setting));
     let (edits, setting) = scored.min_by_key(|(edits, _)| *edits)?;
     // More than a third of the letters wrong is no typing mistake.
     (edits * 3 <= name.len().max(3)).then_some(setting)
@@ -79,7 +112,11 @@ mod tests {
 
     #[test]
     fn near_misses_find_their_setting() {
-        for (typed, meant) in [("lisen", "listen"), ("max_connections", "max-connections"), ("memry", "memory")] {
+        for (typed, meant) in [
+            ("lisen", "listen"),
+            ("max_connections", "max-connections"),
+            ("memry", "memory"),
+        ] {
             assert_eq!(nearest(typed).unwrap().name, meant);
         }
         assert_eq!(nearest("frobnicate"), None);
@@ -98,6 +135,9 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), SETTINGS.len());
-        assert_eq!(find("max-connections").unwrap().environment(), "AEROSTAT_MAX_CONNECTIONS");
+        assert_eq!(
+            find("max-connections").unwrap().environment(),
+            "AEROSTAT_MAX_CONNECTIONS"
+        );
     }
 }

@@ -2,15 +2,22 @@
 
 use super::*;
 
-const MACHINE: Machine = Machine { memory_bytes: 10 << 30, threads: 4 };
+const MACHINE: Machine = Machine {
+    memory_bytes: 10 << 30,
+    threads: 4,
+};
 
 fn layer(texts: &[(&'static str, &str)]) -> Layer {
-    texts.iter().map(|(name, text)| (*name, (*text).to_owned())).collect()
+    texts
+        .iter()
+        .map(|(name, text)| (*name, (*text).to_owned()))
+        .collect()
 }
 
 fn read(flags: &[(&'static str, &str)]) -> Result<Config, Vec<String>> {
     let values = resolve(&layer(flags), &Layer::new(), None);
-    Config::read(&values, MACHINE).map_err(|errors| errors.iter().map(ToString::to_string).collect())
+    Config::read(&values, MACHINE)
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
 
 #[test]
@@ -29,8 +36,10 @@ fn flag_beats_environment_beats_file_beats_default() {
     let file = layer(&[("data", "file"), ("memory", "2GB"), ("threads", "3")]);
     let path = Path::new("a.toml");
     let values = resolve(&flags, &environment, Some((path, &file)));
-    let shown: Vec<(&str, &str, &Origin)> =
-        values.iter().map(|value| (value.setting.name, value.text.as_str(), &value.origin)).collect();
+    let shown: Vec<(&str, &str, &Origin)> = values
+        .iter()
+        .map(|value| (value.setting.name, value.text.as_str(), &value.origin))
+        .collect();
     assert!(shown.contains(&("data", "flag", &Origin::Flag)));
     assert!(shown.contains(&("memory", "1GB", &Origin::Environment)));
     assert!(shown.contains(&("threads", "3", &Origin::File(path.to_owned()))));
@@ -50,7 +59,13 @@ fn the_rendered_configuration_is_toml_that_reads_back() {
 
 #[test]
 fn mistakes_name_their_place_and_all_are_shown() {
-    let errors = read(&[("listen", "nowhere"), ("memory", "1 XB"), ("threads", "0"), ("auth", "maybe")]).unwrap_err();
+    let errors = read(&[
+        ("listen", "nowhere"),
+        ("memory", "1 XB"),
+        ("threads", "0"),
+        ("auth", "maybe"),
+    ])
+    .unwrap_err();
     assert_eq!(errors.len(), 4, "{errors:?}");
     assert!(errors[0].starts_with("--listen: \"nowhere\" is not an address"));
     assert!(errors[3].contains("one of trust, scram"), "{errors:?}");
@@ -58,8 +73,14 @@ fn mistakes_name_their_place_and_all_are_shown() {
 
 #[test]
 fn memory_is_a_quantity_or_a_share() {
-    assert_eq!(read(&[("memory", "50%")]).unwrap().memory, ByteSize(5 << 30));
-    assert_eq!(read(&[("memory", "2GB")]).unwrap().memory, ByteSize(2 << 30));
+    assert_eq!(
+        read(&[("memory", "50%")]).unwrap().memory,
+        ByteSize(5 << 30)
+    );
+    assert_eq!(
+        read(&[("memory", "2GB")]).unwrap().memory,
+        ByteSize(2 << 30)
+    );
     for wrong in ["0", "1MB", "101%", "-1%", "x%", "lots"] {
         assert!(read(&[("memory", wrong)]).is_err(), "{wrong}");
     }
@@ -70,7 +91,10 @@ fn the_network_needs_passwords_and_tls() {
     let open = ("listen", "0.0.0.0:5433");
     let errors = read(&[open]).unwrap_err();
     assert_eq!(errors.len(), 1);
-    assert!(errors[0].contains("add --auth scram --tls self-signed"), "{errors:?}");
+    assert!(
+        errors[0].contains("add --auth scram --tls self-signed"),
+        "{errors:?}"
+    );
     assert!(read(&[open, ("auth", "scram")]).unwrap_err()[0].contains("add --tls self-signed"));
     assert!(read(&[open, ("tls", "self-signed")]).unwrap_err()[0].contains("add --auth scram"));
     assert!(read(&[open, ("auth", "scram"), ("tls", "self-signed")]).is_ok());
@@ -84,5 +108,11 @@ fn certificate_and_key_belong_together() {
     assert!(read(&[("tls", "self-signed"), ("tls-cert", "c"), ("tls-key", "k")]).is_err());
     assert!(read(&[("tls", "files")]).is_err());
     let config = read(&[("tls-cert", "c"), ("tls-key", "k")]).unwrap();
-    assert_eq!(config.tls, Tls::Files { cert: "c".into(), key: "k".into() });
+    assert_eq!(
+        config.tls,
+        Tls::Files {
+            cert: "c".into(),
+            key: "k".into()
+        }
+    );
 }

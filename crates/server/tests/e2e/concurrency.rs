@@ -41,7 +41,10 @@ async fn write(client: &Client, run: &Run, sql: &str) -> u64 {
         }
         Err(error) => {
             let code = error.code().unwrap_or_else(|| panic!("{sql}: {error:?}"));
-            let lost = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
+            let lost = [
+                SqlState::T_R_SERIALIZATION_FAILURE,
+                SqlState::T_R_DEADLOCK_DETECTED,
+            ];
             assert!(lost.contains(code), "{sql}: {error:?}");
             0
         }
@@ -54,7 +57,9 @@ async fn writer(client: Client, run: Arc<Run>, id: u64) {
     let mut random = id + 1;
     let mut batch = id * 1_000_000;
     while run.goes_on() {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let a = (random >> 33) % ACCOUNTS;
         let b = (a + 1 + (random >> 17) % (ACCOUNTS - 1)) % ACCOUNTS;
         let sql = format!(
@@ -62,7 +67,8 @@ async fn writer(client: Client, run: Arc<Run>, id: u64) {
         );
         let moved = write(&client, &run, &sql).await;
         assert!(moved == 0 || moved == 2, "{moved} rows changed: {sql}");
-        let sql = format!("INSERT INTO log SELECT {batch}, n, 0 FROM generate_series(1, {BATCH}) AS n");
+        let sql =
+            format!("INSERT INTO log SELECT {batch}, n, 0 FROM generate_series(1, {BATCH}) AS n");
         assert_eq!(write(&client, &run, &sql).await, BATCH);
         let sql = format!("UPDATE log SET v = v + 1 WHERE batch = {batch}");
         assert_eq!(write(&client, &run, &sql).await, BATCH, "{sql}");
@@ -77,7 +83,11 @@ async fn writer(client: Client, run: Arc<Run>, id: u64) {
 /// Every read sees whole statements only.
 async fn reader(client: Client, run: Arc<Run>) {
     while run.goes_on() {
-        let total = value(&client, "SELECT sum(balance) || '/' || count(*) FROM accounts").await;
+        let total = value(
+            &client,
+            "SELECT sum(balance) || '/' || count(*) FROM accounts",
+        )
+        .await;
         assert_eq!(total, format!("{}/{ACCOUNTS}", ACCOUNTS * 100));
         let torn = "SELECT count(*) FROM (SELECT batch FROM log GROUP BY batch HAVING count(*) <> 10 OR min(v) <> max(v)) AS t";
         assert_eq!(value(&client, torn).await, "0");
@@ -115,7 +125,10 @@ async fn readers_and_writers(layout: &str) {
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
     }
-    let (reads, writes) = (run.reads.load(Ordering::Relaxed), run.writes.load(Ordering::Relaxed));
+    let (reads, writes) = (
+        run.reads.load(Ordering::Relaxed),
+        run.writes.load(Ordering::Relaxed),
+    );
     assert!(reads > 0 && writes > 0, "{reads} reads, {writes} writes");
     eprintln!("{layout}: {reads} reads, {writes} writes");
 }
@@ -134,12 +147,17 @@ async fn readers_see_whole_statements_in_column_layout() {
 async fn a_client_that_dies_in_a_copy_leaves_nothing() {
     let node = Aerostat::start();
     let admin = node.create("t").await;
-    admin.batch_execute("CREATE TABLE c (id integer PRIMARY KEY, v text)").await.unwrap();
+    admin
+        .batch_execute("CREATE TABLE c (id integer PRIMARY KEY, v text)")
+        .await
+        .unwrap();
     let mut raw = Raw::session(node.sql, "t");
     raw.send_query(b"COPY c FROM STDIN").unwrap();
     assert_eq!(raw.read().unwrap().0, b'G');
     for chunk in 0..200 {
-        let rows: String = (0..500).map(|n| format!("{}\trow\n", chunk * 500 + n)).collect();
+        let rows: String = (0..500)
+            .map(|n| format!("{}\trow\n", chunk * 500 + n))
+            .collect();
         raw.send(b'd', rows.as_bytes()).unwrap();
     }
     // Half a row is on its way when the client dies.
@@ -148,19 +166,32 @@ async fn a_client_that_dies_in_a_copy_leaves_nothing() {
     node.wait_for_metric("aerostat_tenant_connections{tenant=\"t\"}", 1.0);
     assert_eq!(value(&admin, "SELECT count(*) FROM c").await, "0");
     // Its keys are free again.
-    admin.batch_execute("INSERT INTO c SELECT g, 'new' FROM generate_series(0, 999) AS g").await.unwrap();
-    assert_eq!(value(&admin, "SELECT count(*) || ' ' || min(v) FROM c").await, "1000 new");
+    admin
+        .batch_execute("INSERT INTO c SELECT g, 'new' FROM generate_series(0, 999) AS g")
+        .await
+        .unwrap();
+    assert_eq!(
+        value(&admin, "SELECT count(*) || ' ' || min(v) FROM c").await,
+        "1000 new"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_dies_in_a_query_frees_everything() {
     let node = Aerostat::start();
     let admin = node.create("t").await;
-    admin.batch_execute("CREATE TABLE c (id integer PRIMARY KEY, v integer)").await.unwrap();
-    admin.batch_execute("INSERT INTO c SELECT g, 0 FROM generate_series(1, 20000) AS g").await.unwrap();
+    admin
+        .batch_execute("CREATE TABLE c (id integer PRIMARY KEY, v integer)")
+        .await
+        .unwrap();
+    admin
+        .batch_execute("INSERT INTO c SELECT g, 0 FROM generate_series(1, 20000) AS g")
+        .await
+        .unwrap();
     let used = node.metric("aerostat_tenant_memory_used_bytes{tenant=\"t\"}");
     let endless = "SELECT count(*) FROM c AS a, c AS b, c AS d WHERE a.v + b.v + d.v = -1";
-    let slow_write = "UPDATE c SET v = (SELECT count(*) FROM c AS a, c AS b WHERE a.v + b.v = -c.id)";
+    let slow_write =
+        "UPDATE c SET v = (SELECT count(*) FROM c AS a, c AS b WHERE a.v + b.v = -c.id)";
     for sql in [endless, slow_write] {
         let mut raw = Raw::session(node.sql, "t");
         raw.send_query(sql.as_bytes()).unwrap();
@@ -173,8 +204,13 @@ async fn a_client_that_dies_in_a_query_frees_everything() {
     assert_eq!(value(&admin, "SELECT sum(v) FROM c").await, "20000");
     // Queries' memory is given back; rows' new versions may stay until they are swept.
     let started = Instant::now();
-    while node.metric("aerostat_tenant_memory_used_bytes{tenant=\"t\"}") > used + f64::from(64 << 20) {
-        assert!(started.elapsed() < PATIENCE, "memory of dead queries is kept");
+    while node.metric("aerostat_tenant_memory_used_bytes{tenant=\"t\"}")
+        > used + f64::from(64 << 20)
+    {
+        assert!(
+            started.elapsed() < PATIENCE,
+            "memory of dead queries is kept"
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -199,6 +235,10 @@ async fn a_statement_that_fails_half_way_changes_nothing() {
         "INSERT INTO c SELECT id + 100000, 100 / (id - 29999) FROM c",
     ] {
         assert!(client.simple_query(sql).await.is_err(), "{sql}");
-        assert_eq!(value(&client, "SELECT sum(id) || ' ' || sum(v) FROM c").await, sum, "{sql}");
+        assert_eq!(
+            value(&client, "SELECT sum(id) || ' ' || sum(v) FROM c").await,
+            sum,
+            "{sql}"
+        );
     }
 }

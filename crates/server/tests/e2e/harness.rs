@@ -38,7 +38,10 @@ pub(crate) fn command() -> Command {
 
 /// A loopback address nobody uses now.
 pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
 }
 
 impl Aerostat {
@@ -55,10 +58,21 @@ impl Aerostat {
     /// Starts a node on a data folder that may be used already.
     pub(crate) fn start_on(data: TempDir, flags: &[&str]) -> Self {
         let (sql, http) = (free_address(), free_address());
-        let log = File::options().create(true).append(true).open(data.path().join("node.log")).unwrap();
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(data.path().join("node.log"))
+            .unwrap();
         let child = command()
             .arg("serve")
-            .args(["--listen", &sql.to_string(), "--http", &http.to_string(), "--memory", "2GB"])
+            .args([
+                "--listen",
+                &sql.to_string(),
+                "--http",
+                &http.to_string(),
+                "--memory",
+                "2GB",
+            ])
             .arg("--data")
             .arg(data.path())
             .args(flags)
@@ -67,7 +81,12 @@ impl Aerostat {
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut node = Self { child, sql, http, data: Some(data) };
+        let mut node = Self {
+            child,
+            sql,
+            http,
+            data: Some(data),
+        };
         node.wait_until_ready();
         node
     }
@@ -78,7 +97,10 @@ impl Aerostat {
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!("the node ended at its start with {status}:\n{}", self.log());
             }
-            if self.try_ask("/healthz").is_some_and(|(status, _)| status == 200) {
+            if self
+                .try_ask("/healthz")
+                .is_some_and(|(status, _)| status == 200)
+            {
                 return;
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -118,19 +140,28 @@ impl Aerostat {
     /// Creates a database and connects to it.
     pub(crate) async fn create(&self, database: &str) -> Client {
         let sql = format!("CREATE DATABASE {database}");
-        self.connect("aerostat").await.batch_execute(&sql).await.unwrap();
+        self.connect("aerostat")
+            .await
+            .batch_execute(&sql)
+            .await
+            .unwrap();
         self.connect(database).await
     }
 
     /// Status and body of an HTTP page.
     pub(crate) fn ask(&self, path: &str) -> (u16, String) {
-        self.try_ask(path).unwrap_or_else(|| panic!("{path} does not answer:\n{}", self.log()))
+        self.try_ask(path)
+            .unwrap_or_else(|| panic!("{path} does not answer:\n{}", self.log()))
     }
 
     fn try_ask(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(self.http).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        )
+        .ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         let status = answer.split(' ').nth(1)?.parse().ok()?;
@@ -140,7 +171,9 @@ impl Aerostat {
     /// The value of a series in `/metrics`, 0 where there is none.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let (_, text) = self.ask("/metrics");
-        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         line.map_or(0.0, |value| value.trim().parse().unwrap())
     }
 
@@ -148,7 +181,11 @@ impl Aerostat {
     pub(crate) fn wait_for_metric(&self, series: &str, value: f64) {
         let started = Instant::now();
         while self.metric(series) != value {
-            assert!(started.elapsed() < PATIENCE, "{series} is {}, not {value}", self.metric(series));
+            assert!(
+                started.elapsed() < PATIENCE,
+                "{series} is {}, not {value}",
+                self.metric(series)
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -172,7 +209,11 @@ impl Aerostat {
     pub(crate) fn stop(mut self) -> TempDir {
         self.signal("TERM");
         let status = self.wait();
-        assert!(status.success(), "the node ended with {status}:\n{}", self.log());
+        assert!(
+            status.success(),
+            "the node ended with {status}:\n{}",
+            self.log()
+        );
         self.data.take().unwrap()
     }
 }
@@ -189,7 +230,10 @@ impl Drop for Aerostat {
 
 /// Sends a signal to one process.
 pub(crate) fn send_signal(process: u32, name: &str) {
-    let status = Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status().unwrap();
+    let status = Command::new("kill")
+        .args([&format!("-{name}"), &process.to_string()])
+        .status()
+        .unwrap();
     assert!(status.success());
 }
 
@@ -200,7 +244,11 @@ pub(crate) fn wait_for(child: &mut Child) -> ExitStatus {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
-        assert!(started.elapsed() < PATIENCE, "process {} does not end", child.id());
+        assert!(
+            started.elapsed() < PATIENCE,
+            "process {} does not end",
+            child.id()
+        );
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -209,16 +257,26 @@ pub(crate) fn wait_for(child: &mut Child) -> ExitStatus {
 pub(crate) async fn sqlstate(client: &Client, sql: &str) -> String {
     match client.simple_query(sql).await {
         Ok(_) => panic!("this must fail: {sql}"),
-        Err(error) => error.code().unwrap_or_else(|| panic!("no SQLSTATE: {error:?}")).code().to_owned(),
+        Err(error) => error
+            .code()
+            .unwrap_or_else(|| panic!("no SQLSTATE: {error:?}"))
+            .code()
+            .to_owned(),
     }
 }
 
 /// The first value of a query's only row.
 pub(crate) async fn value(client: &Client, sql: &str) -> String {
-    let messages = client.simple_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    let messages = client
+        .simple_query(sql)
+        .await
+        .unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     let row = messages.iter().find_map(|message| match message {
         tokio_postgres::SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     });
-    row.unwrap_or_else(|| panic!("no row: {sql}")).get(0).unwrap_or("NULL").to_owned()
+    row.unwrap_or_else(|| panic!("no row: {sql}"))
+        .get(0)
+        .unwrap_or("NULL")
+        .to_owned()
 }

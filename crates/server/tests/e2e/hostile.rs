@@ -27,21 +27,43 @@ fn every_hostile_statement_gets_an_error_and_the_node_stays_up() {
     let mut complaints = String::new();
     for record in &records {
         if let Some(complaint) = try_record(&mut session, record) {
-            writeln!(complaints, "line {}: {complaint}: {}", record.line, shown(&record.sql)).unwrap();
+            writeln!(
+                complaints,
+                "line {}: {complaint}: {}",
+                record.line,
+                shown(&record.sql)
+            )
+            .unwrap();
         }
         if !session.query("SELECT 1").is_ok_and(|rows| rows == ["1"]) {
-            writeln!(complaints, "line {}: the session is gone after: {}", record.line, shown(&record.sql)).unwrap();
+            writeln!(
+                complaints,
+                "line {}: the session is gone after: {}",
+                record.line,
+                shown(&record.sql)
+            )
+            .unwrap();
             session = Raw::session(node.sql, "aerostat");
         }
     }
-    assert!(complaints.is_empty(), "{} complaints:\n{complaints}", complaints.lines().count());
-    assert_eq!(session.query("SELECT count(*) FROM h").unwrap(), ["2"], "a failed statement left rows behind");
+    assert!(
+        complaints.is_empty(),
+        "{} complaints:\n{complaints}",
+        complaints.lines().count()
+    );
+    assert_eq!(
+        session.query("SELECT count(*) FROM h").unwrap(),
+        ["2"],
+        "a failed statement left rows behind"
+    );
     assert_eq!(session.query("SELECT count(*) FROM two").unwrap(), ["0"]);
     assert_eq!(node.ask("/healthz").0, 200);
 }
 
 fn try_record(session: &mut Raw, record: &Record) -> Option<String> {
-    let answer = session.send_query(&record.sql).and_then(|()| session.answer(&record.data));
+    let answer = session
+        .send_query(&record.sql)
+        .and_then(|()| session.answer(&record.data));
     let messages = match answer {
         Ok(messages) => messages,
         Err(error) => return Some(format!("no answer ({error})")),
@@ -83,7 +105,10 @@ fn records() -> Vec<Record> {
 }
 
 fn record(block: &[&str], line: usize) -> Option<Record> {
-    let comments = block.iter().take_while(|line| line.starts_with("# ") || **line == "#").count();
+    let comments = block
+        .iter()
+        .take_while(|line| line.starts_with("# ") || **line == "#")
+        .count();
     let block = &block[comments.min(block.len())..];
     // `SELECT #` style statements start with their own text, a lone comment block with none.
     let setup = block.first() == Some(&"@setup");
@@ -91,10 +116,21 @@ fn record(block: &[&str], line: usize) -> Option<Record> {
     if block.is_empty() {
         return None;
     }
-    let cut = block.iter().position(|line| *line == "@data").unwrap_or(block.len());
+    let cut = block
+        .iter()
+        .position(|line| *line == "@data")
+        .unwrap_or(block.len());
     let sql = expand(&block[..cut].join("\n"));
-    let data = block.get(cut + 1..).map(|lines| expand(&(lines.join("\n") + "\n"))).unwrap_or_default();
-    Some(Record { line: line + comments, setup, sql, data })
+    let data = block
+        .get(cut + 1..)
+        .map(|lines| expand(&(lines.join("\n") + "\n")))
+        .unwrap_or_default();
+    Some(Record {
+        line: line + comments,
+        setup,
+        sql,
+        data,
+    })
 }
 
 /// Expands `@{N*text}`, `@{N,text}` and `@{hex:..}`.
@@ -113,7 +149,10 @@ fn expand(text: &str) -> Vec<u8> {
 
 fn expand_macro(text: &str) -> Vec<u8> {
     if let Some(hex) = text.strip_prefix("hex:") {
-        return hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+        return hex
+            .split_whitespace()
+            .map(|byte| u8::from_str_radix(byte, 16).unwrap())
+            .collect();
     }
     let at = text.find(['*', ',']).expect("a macro has a count");
     let count: usize = text[..at].parse().unwrap();
@@ -121,7 +160,9 @@ fn expand_macro(text: &str) -> Vec<u8> {
     if text.as_bytes()[at] == b'*' {
         return body.repeat(count).into_bytes();
     }
-    let parts: Vec<String> = (1..=count).map(|n| body.replace('#', &n.to_string())).collect();
+    let parts: Vec<String> = (1..=count)
+        .map(|n| body.replace('#', &n.to_string()))
+        .collect();
     parts.join(",").into_bytes()
 }
 

@@ -8,8 +8,15 @@ use crate::harness::{Aerostat, command, free_address, sqlstate, value};
 use crate::raw::Raw;
 
 fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } =
-        command().args(arguments).envs(environment.iter().copied()).output().unwrap();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command()
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (status.code().unwrap(), text(stdout), text(stderr))
 }
@@ -20,17 +27,38 @@ fn config_check_shows_values_and_origins() {
     let file = folder.path().join("a.toml");
     std::fs::write(&file, "memory = \"1GB\"\nthreads = 1\n").unwrap();
     let path = file.to_str().unwrap();
-    let (code, out, errors) =
-        run(&["config", "check", "--config", path, "--threads", "2"], &[("AEROSTAT_HTTP", "127.0.0.1:1")]);
+    let (code, out, errors) = run(
+        &["config", "check", "--config", path, "--threads", "2"],
+        &[("AEROSTAT_HTTP", "127.0.0.1:1")],
+    );
     assert_eq!((code, errors.as_str()), (0, ""));
-    let line = |name: &str| out.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
-    assert!(line("memory").contains("\"1GB\"") && line("memory").contains(path), "{out}");
-    assert!(line("threads").contains("\"2\"") && line("threads").ends_with("# --threads"), "{out}");
+    let line = |name: &str| {
+        out.lines()
+            .find(|line| line.starts_with(name))
+            .unwrap()
+            .to_owned()
+    };
+    assert!(
+        line("memory").contains("\"1GB\"") && line("memory").contains(path),
+        "{out}"
+    );
+    assert!(
+        line("threads").contains("\"2\"") && line("threads").ends_with("# --threads"),
+        "{out}"
+    );
     assert!(line("http").ends_with("# AEROSTAT_HTTP"), "{out}");
     assert!(line("listen").ends_with("# default"), "{out}");
     std::fs::write(folder.path().join("b.toml"), &out).unwrap();
     let path = folder.path().join("b.toml");
-    assert_eq!(run(&["config", "check", "--config", path.to_str().unwrap()], &[]).0, 0, "what it prints is a file");
+    assert_eq!(
+        run(
+            &["config", "check", "--config", path.to_str().unwrap()],
+            &[]
+        )
+        .0,
+        0,
+        "what it prints is a file"
+    );
 }
 
 #[test]
@@ -40,11 +68,17 @@ fn a_configuration_that_does_not_stand_is_refused() {
     std::fs::write(&file, "lisen = \"x\"\n").unwrap();
     let (code, _, errors) = run(&["serve", "--config", file.to_str().unwrap()], &[]);
     assert_eq!(code, 2);
-    assert!(errors.contains("unknown setting `lisen`; did you mean `listen`?"), "{errors}");
+    assert!(
+        errors.contains("unknown setting `lisen`; did you mean `listen`?"),
+        "{errors}"
+    );
     let (code, _, errors) = run(&["serve", "--listen", "0.0.0.0:0"], &[]);
     assert_eq!(code, 2);
     assert_eq!(errors.lines().count(), 1, "{errors}");
-    assert!(errors.contains("--auth scram --tls self-signed"), "{errors}");
+    assert!(
+        errors.contains("--auth scram --tls self-signed"),
+        "{errors}"
+    );
     assert_eq!(run(&["serve", "--frobnicate"], &[]).0, 2);
 }
 
@@ -53,12 +87,27 @@ fn a_taken_port_and_a_taken_folder_are_named() {
     let node = Aerostat::start();
     let folder = tempfile::tempdir().unwrap();
     let taken = node.sql.to_string();
-    let (code, _, errors) = run(&["serve", "--data", folder.path().to_str().unwrap(), "--listen", &taken], &[]);
+    let (code, _, errors) = run(
+        &[
+            "serve",
+            "--data",
+            folder.path().to_str().unwrap(),
+            "--listen",
+            &taken,
+        ],
+        &[],
+    );
     assert_eq!(code, 1);
-    assert!(errors.contains(&taken) && errors.contains("--listen"), "{errors}");
+    assert!(
+        errors.contains(&taken) && errors.contains("--listen"),
+        "{errors}"
+    );
     let (sql, http) = (free_address().to_string(), free_address().to_string());
     let data = node.data().to_str().unwrap();
-    let (code, _, errors) = run(&["serve", "--data", data, "--listen", &sql, "--http", &http], &[]);
+    let (code, _, errors) = run(
+        &["serve", "--data", data, "--listen", &sql, "--http", &http],
+        &[],
+    );
     assert_eq!(code, 1);
     assert!(errors.contains(data), "{errors}");
 }
@@ -66,7 +115,9 @@ fn a_taken_port_and_a_taken_folder_are_named() {
 #[test]
 fn health_and_metrics_are_served() {
     let node = Aerostat::start();
-    Raw::session(node.sql, "aerostat").query("SELECT 1").unwrap();
+    Raw::session(node.sql, "aerostat")
+        .query("SELECT 1")
+        .unwrap();
     assert_eq!(node.ask("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(node.ask("/nothing").0, 404);
     let (_, text) = node.ask("/metrics");
@@ -111,7 +162,10 @@ fn a_second_signal_ends_the_node_at_once() {
     node.signal("TERM");
     std::thread::sleep(std::time::Duration::from_millis(100));
     // The node may have cancelled the query and be gone already; then there is nobody to signal.
-    Command::new("kill").args(["-TERM", &node.process_id().to_string()]).output().unwrap();
+    Command::new("kill")
+        .args(["-TERM", &node.process_id().to_string()])
+        .output()
+        .unwrap();
     node.wait();
 }
 
@@ -126,9 +180,17 @@ async fn roles_and_databases_outlive_a_restart() {
     drop(client);
     let node = Aerostat::start_on(node.stop(), &[]);
     let client = node.connect("kept").await;
-    let databases = "SELECT string_agg(datname, ',' ORDER BY datname) FROM pg_database WHERE NOT datistemplate";
+    let databases =
+        "SELECT string_agg(datname, ',' ORDER BY datname) FROM pg_database WHERE NOT datistemplate";
     assert_eq!(value(&client, databases).await, "aerostat,kept");
-    assert_eq!(value(&client, "SELECT count(*) FROM pg_roles WHERE rolname = 'kept_role'").await, "1");
+    assert_eq!(
+        value(
+            &client,
+            "SELECT count(*) FROM pg_roles WHERE rolname = 'kept_role'"
+        )
+        .await,
+        "1"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,20 +198,47 @@ async fn tenants_see_nothing_of_each_other() {
     let node = Aerostat::start();
     let one = node.create("one").await;
     let two = node.create("two").await;
-    one.batch_execute("CREATE TABLE secret (v text); INSERT INTO secret VALUES ('x')").await.unwrap();
+    one.batch_execute("CREATE TABLE secret (v text); INSERT INTO secret VALUES ('x')")
+        .await
+        .unwrap();
     assert_eq!(sqlstate(&two, "SELECT * FROM secret").await, "42P01");
-    assert_eq!(sqlstate(&two, "SELECT * FROM one.public.secret").await, "0A000");
-    assert_eq!(value(&two, "SELECT count(*) FROM pg_class WHERE relname = 'secret'").await, "0");
-    assert_eq!(value(&two, "SELECT count(*) FROM information_schema.tables WHERE table_name = 'secret'").await, "0");
-    two.batch_execute("CREATE TABLE secret (v integer)").await.unwrap();
+    assert_eq!(
+        sqlstate(&two, "SELECT * FROM one.public.secret").await,
+        "0A000"
+    );
+    assert_eq!(
+        value(
+            &two,
+            "SELECT count(*) FROM pg_class WHERE relname = 'secret'"
+        )
+        .await,
+        "0"
+    );
+    assert_eq!(
+        value(
+            &two,
+            "SELECT count(*) FROM information_schema.tables WHERE table_name = 'secret'"
+        )
+        .await,
+        "0"
+    );
+    two.batch_execute("CREATE TABLE secret (v integer)")
+        .await
+        .unwrap();
     assert_eq!(value(&one, "SELECT v FROM secret").await, "x");
 
     one.batch_execute("CREATE ROLE guest LOGIN").await.unwrap();
     let mut config = node.config("one");
     config.user("guest");
-    let refused = config.connect(NoTls).await.err().expect("guest has no CONNECT on one");
+    let refused = config
+        .connect(NoTls)
+        .await
+        .err()
+        .expect("guest has no CONNECT on one");
     assert_eq!(refused.code().unwrap().code(), "42501");
-    one.batch_execute("GRANT CONNECT ON DATABASE one TO guest").await.unwrap();
+    one.batch_execute("GRANT CONNECT ON DATABASE one TO guest")
+        .await
+        .unwrap();
     config.connect(NoTls).await.map(drop).unwrap();
     let missing = node.config("nothing").connect(NoTls).await.err().unwrap();
     assert_eq!(missing.code().unwrap().code(), "3D000");
@@ -159,13 +248,23 @@ async fn tenants_see_nothing_of_each_other() {
 async fn a_tenant_stays_within_its_memory() {
     let node = Aerostat::start();
     let admin = node.connect("aerostat").await;
-    admin.batch_execute("CREATE DATABASE small WITH (memory_max = '64MB')").await.unwrap();
+    admin
+        .batch_execute("CREATE DATABASE small WITH (memory_max = '64MB')")
+        .await
+        .unwrap();
     let small = node.connect("small").await;
-    small.batch_execute("CREATE TABLE t (id integer PRIMARY KEY, v text)").await.unwrap();
-    let too_much = "INSERT INTO t SELECT g, repeat('x', 1000) || g FROM generate_series(1, 300000) AS g";
+    small
+        .batch_execute("CREATE TABLE t (id integer PRIMARY KEY, v text)")
+        .await
+        .unwrap();
+    let too_much =
+        "INSERT INTO t SELECT g, repeat('x', 1000) || g FROM generate_series(1, 300000) AS g";
     assert_eq!(sqlstate(&small, too_much).await, "53200");
     assert_eq!(value(&small, "SELECT count(*) FROM t").await, "0");
-    small.batch_execute("INSERT INTO t SELECT g, 'fits' FROM generate_series(1, 1000) AS g").await.unwrap();
+    small
+        .batch_execute("INSERT INTO t SELECT g, 'fits' FROM generate_series(1, 1000) AS g")
+        .await
+        .unwrap();
     assert_eq!(value(&small, "SELECT count(*) FROM t").await, "1000");
     assert_eq!(node.ask("/healthz").0, 200);
 }
@@ -175,17 +274,43 @@ async fn passwords_are_asked_for_and_checked() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("password");
     std::fs::write(&file, "open 'sesame'\n").unwrap();
-    let node = Aerostat::start_with(&["--auth", "scram", "--password-file", file.to_str().unwrap()]);
+    let node =
+        Aerostat::start_with(&["--auth", "scram", "--password-file", file.to_str().unwrap()]);
     let mut config = node.config("aerostat");
     config.password("open 'sesame'");
     let (client, connection) = config.connect(NoTls).await.unwrap();
     tokio::spawn(connection);
     assert_eq!(value(&client, "SELECT 1").await, "1");
     config.password("wrong");
-    assert_eq!(config.connect(NoTls).await.err().unwrap().code().unwrap().code(), "28P01");
+    assert_eq!(
+        config
+            .connect(NoTls)
+            .await
+            .err()
+            .unwrap()
+            .code()
+            .unwrap()
+            .code(),
+        "28P01"
+    );
     config.user("nobody").password("open 'sesame'");
-    assert_eq!(config.connect(NoTls).await.err().unwrap().code().unwrap().code(), "28P01");
-    client.batch_execute("CREATE ROLE other LOGIN PASSWORD 'abc'; GRANT CONNECT ON DATABASE aerostat TO other").await.unwrap();
+    assert_eq!(
+        config
+            .connect(NoTls)
+            .await
+            .err()
+            .unwrap()
+            .code()
+            .unwrap()
+            .code(),
+        "28P01"
+    );
+    client
+        .batch_execute(
+            "CREATE ROLE other LOGIN PASSWORD 'abc'; GRANT CONNECT ON DATABASE aerostat TO other",
+        )
+        .await
+        .unwrap();
     config.user("other").password("abc");
     config.connect(NoTls).await.map(drop).unwrap();
 }
@@ -206,9 +331,29 @@ fn tls_with_a_certificate_of_our_own() {
         )
     };
     for mode in ["require", "verify-full", "disable"] {
-        let output = Command::new("psql").args(["-X", "-A", "-t", "-c", "SELECT 1", "-c", "\\conninfo", &url(mode)]).output().unwrap();
+        let output = Command::new("psql")
+            .args([
+                "-X",
+                "-A",
+                "-t",
+                "-c",
+                "SELECT 1",
+                "-c",
+                "\\conninfo",
+                &url(mode),
+            ])
+            .output()
+            .unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{mode}: {}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(text.contains("SSL connection (protocol: TLSv1.3"), mode != "disable", "{mode}: {text}");
+        assert!(
+            output.status.success(),
+            "{mode}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert_eq!(
+            text.contains("SSL connection (protocol: TLSv1.3"),
+            mode != "disable",
+            "{mode}: {text}"
+        );
     }
 }

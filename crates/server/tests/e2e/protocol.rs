@@ -17,45 +17,89 @@ const BAD_STARTUPS: &[(&str, &[u8])] = &[
     ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
     ("protocol 2", &[0, 0, 0, 8, 0, 2, 0, 0]),
     ("protocol 99", &[0, 0, 0, 9, 0, 99, 0, 0, 0]),
-    ("no terminator", &[0, 0, 0, 12, 0, 3, 0, 0, b'u', b's', b'e', b'r']),
-    ("bytes that are not UTF-8", &[0, 0, 0, 15, 0, 3, 0, 0, 0xff, 0xfe, 0, 0xff, 0, 0, 0]),
-    ("TLS where none is", &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]),
-    ("a cancel request that fits nobody", &[0, 0, 0, 16, 4, 210, 22, 46, 0, 0, 0, 1, 0, 0, 0, 2]),
+    (
+        "no terminator",
+        &[0, 0, 0, 12, 0, 3, 0, 0, b'u', b's', b'e', b'r'],
+    ),
+    (
+        "bytes that are not UTF-8",
+        &[0, 0, 0, 15, 0, 3, 0, 0, 0xff, 0xfe, 0, 0xff, 0, 0, 0],
+    ),
+    (
+        "TLS where none is",
+        &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3],
+    ),
+    (
+        "a cancel request that fits nobody",
+        &[0, 0, 0, 16, 4, 210, 22, 46, 0, 0, 0, 1, 0, 0, 0, 2],
+    ),
     ("a short cancel request", &[0, 0, 0, 8, 4, 210, 22, 46]),
 ];
 
 /// Messages after the startup that no client should send.
 fn bad_messages() -> Vec<(&'static str, u8, Vec<u8>)> {
-    let parse = |name: &str, sql: &str| [name.as_bytes(), &[0], sql.as_bytes(), &[0, 0, 0]].concat();
+    let parse =
+        |name: &str, sql: &str| [name.as_bytes(), &[0], sql.as_bytes(), &[0, 0, 0]].concat();
     vec![
         ("an unknown type", b'\x01', vec![1, 2, 3]),
         ("a query without terminator", b'Q', b"SELECT 1".to_vec()),
-        ("a query with a terminator inside", b'Q', b"SELECT 1\0SELECT 2\0".to_vec()),
+        (
+            "a query with a terminator inside",
+            b'Q',
+            b"SELECT 1\0SELECT 2\0".to_vec(),
+        ),
         ("an empty query body", b'Q', Vec::new()),
         ("a query that is not UTF-8", b'Q', vec![0xff, 0xfe, 0]),
         ("copy data outside of COPY", b'd', b"1\n".to_vec()),
         ("copy done outside of COPY", b'c', Vec::new()),
         ("copy fail outside of COPY", b'f', b"no\0".to_vec()),
         ("a password nobody asked for", b'p', b"secret\0".to_vec()),
-        ("bind of a statement that is not", b'B', b"\0nope\0\0\0\0\0\0\0".to_vec()),
+        (
+            "bind of a statement that is not",
+            b'B',
+            b"\0nope\0\0\0\0\0\0\0".to_vec(),
+        ),
         ("bind cut short", b'B', b"\0".to_vec()),
-        ("bind that promises parameters", b'B', [&b"\0\0"[..], &[0, 0, 0x7f, 0xff]].concat()),
-        ("execute of a portal that is not", b'E', b"nope\0\0\0\0\0".to_vec()),
+        (
+            "bind that promises parameters",
+            b'B',
+            [&b"\0\0"[..], &[0, 0, 0x7f, 0xff]].concat(),
+        ),
+        (
+            "execute of a portal that is not",
+            b'E',
+            b"nope\0\0\0\0\0".to_vec(),
+        ),
         ("execute cut short", b'E', b"x".to_vec()),
         ("describe of neither", b'D', b"Xnope\0".to_vec()),
-        ("describe of a statement that is not", b'D', b"Snope\0".to_vec()),
+        (
+            "describe of a statement that is not",
+            b'D',
+            b"Snope\0".to_vec(),
+        ),
         ("close of neither", b'C', b"?\0".to_vec()),
         ("parse of no SQL", b'P', parse("", "SELEC 1")),
         ("parse cut short", b'P', b"a".to_vec()),
-        ("parse with 65,535 parameter types that are not there", b'P', [&b"\0SELECT 1\0"[..], &[0xff, 0xff]].concat()),
-        ("parse of a type that is not", b'P', [&b"\0SELECT $1\0"[..], &[0, 1, 0xff, 0xff, 0xff, 0xff]].concat()),
+        (
+            "parse with 65,535 parameter types that are not there",
+            b'P',
+            [&b"\0SELECT 1\0"[..], &[0xff, 0xff]].concat(),
+        ),
+        (
+            "parse of a type that is not",
+            b'P',
+            [&b"\0SELECT $1\0"[..], &[0, 1, 0xff, 0xff, 0xff, 0xff]].concat(),
+        ),
         ("a function call", b'F', vec![0, 0, 0, 1, 0, 0, 0, 0, 0, 0]),
     ]
 }
 
 fn assert_alive(node: &Aerostat, after: &str) {
     let rows = Raw::session(node.sql, "aerostat").query("SELECT 1");
-    assert!(rows.is_ok_and(|rows| rows == ["1"]), "the node does not answer after {after}");
+    assert!(
+        rows.is_ok_and(|rows| rows == ["1"]),
+        "the node does not answer after {after}"
+    );
 }
 
 #[test]
@@ -78,7 +122,10 @@ fn no_message_brings_the_node_down() {
         // Sync: a server that keeps the connection answers, one that closes it may.
         raw.send(b'S', &[]).ok();
         if let Ok(messages) = raw.read_until_ready() {
-            let codes: Vec<_> = errors(&messages).iter().map(|error| error[&'C'].clone()).collect();
+            let codes: Vec<_> = errors(&messages)
+                .iter()
+                .map(|error| error[&'C'].clone())
+                .collect();
             assert!(!codes.contains(&"XX000".to_owned()), "{name}: {codes:?}");
         }
         drop(raw);
@@ -105,9 +152,9 @@ fn a_message_of_a_gibibyte_is_refused_before_it_is_kept() {
     let before = node.metric("aerostat_process_resident_memory_bytes");
     let mut raw = Raw::session(node.sql, "aerostat");
     let chunk = vec![b'x'; 1 << 20];
-    let sent = raw.send_bytes(&[b'Q', 0x40, 0, 0, 0x10]).and_then(|()| {
-        (0..1024).try_for_each(|_| raw.send_bytes(&chunk))
-    });
+    let sent = raw
+        .send_bytes(&[b'Q', 0x40, 0, 0, 0x10])
+        .and_then(|()| (0..1024).try_for_each(|_| raw.send_bytes(&chunk)));
     // Refused while sending, or answered with an error at the end; both are fine.
     if sent.is_ok() {
         let answer = raw.read_to_end();
@@ -116,7 +163,10 @@ fn a_message_of_a_gibibyte_is_refused_before_it_is_kept() {
     drop(raw);
     assert_alive(&node, "a gibibyte");
     let grown = node.metric("aerostat_process_resident_memory_bytes") - before;
-    assert!(grown < f64::from(512 << 20), "the node grew by {grown} bytes");
+    assert!(
+        grown < f64::from(512 << 20),
+        "the node grew by {grown} bytes"
+    );
 }
 
 #[test]
@@ -127,11 +177,17 @@ fn a_value_of_a_gibibyte_in_a_copy_is_refused() {
     raw.send_query(b"COPY g FROM STDIN").unwrap();
     assert_eq!(raw.read().unwrap().0, b'G');
     let chunk = vec![b'x'; 1 << 20];
-    let sent = (0..1024).try_for_each(|_| raw.send(b'd', &chunk)).and_then(|()| raw.send(b'c', &[]));
+    let sent = (0..1024)
+        .try_for_each(|_| raw.send(b'd', &chunk))
+        .and_then(|()| raw.send(b'c', &[]));
     if sent.is_ok()
         && let Ok(messages) = raw.read_until_ready()
     {
-        assert_eq!(errors(&messages).len(), 1, "no error for a value of a gibibyte");
+        assert_eq!(
+            errors(&messages).len(),
+            1,
+            "no error for a value of a gibibyte"
+        );
     }
     drop(raw);
     let mut raw = Raw::session(node.sql, "aerostat");
@@ -154,7 +210,9 @@ fn too_many_connections_are_told_so() {
     let node = Aerostat::start_with(&["--max-connections", "3"]);
     let sessions: Vec<Raw> = (0..3).map(|_| Raw::session(node.sql, "aerostat")).collect();
     let mut extra = Raw::open(node.sql);
-    extra.send_startup(&[("user", "aerostat"), ("database", "aerostat")]).unwrap();
+    extra
+        .send_startup(&[("user", "aerostat"), ("database", "aerostat")])
+        .unwrap();
     let (kind, body) = extra.read().unwrap();
     assert_eq!(kind, b'E');
     assert_eq!(errors(&[(kind, body)])[0][&'C'], "53300");

@@ -8,13 +8,28 @@ use crate::harness::{Aerostat, send_signal, wait_for};
 
 /// A psql that talks to the node; `None` where there is no psql, which is said aloud.
 fn psql(node: &Aerostat, database: &str) -> Option<Command> {
-    if Command::new("psql").arg("--version").stdout(Stdio::null()).status().is_err() {
+    if Command::new("psql")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status()
+        .is_err()
+    {
         eprintln!("skipped: no psql (scripts/setup installs it)");
         return None;
     }
     let mut command = Command::new("psql");
     command
-        .args(["-X", "-h", "127.0.0.1", "-p", &node.sql.port().to_string(), "-U", "aerostat", "-d", database])
+        .args([
+            "-X",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &node.sql.port().to_string(),
+            "-U",
+            "aerostat",
+            "-d",
+            database,
+        ])
         .env_remove("PGOPTIONS")
         .env("PAGER", "")
         .env("LC_ALL", "C.UTF-8");
@@ -22,7 +37,12 @@ fn psql(node: &Aerostat, database: &str) -> Option<Command> {
 }
 
 /// Runs a script and gives what it printed on both streams.
-fn script(node: &Aerostat, database: &str, flags: &[&str], script: &str) -> Option<(String, String)> {
+fn script(
+    node: &Aerostat,
+    database: &str,
+    flags: &[&str],
+    script: &str,
+) -> Option<(String, String)> {
     let mut child = psql(node, database)?
         .args(flags)
         .stdin(Stdio::piped())
@@ -30,9 +50,17 @@ fn script(node: &Aerostat, database: &str, flags: &[&str], script: &str) -> Opti
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(script.as_bytes())
+        .unwrap();
     let Output { stdout, stderr, .. } = child.wait_with_output().unwrap();
-    Some((String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap()))
+    Some((
+        String::from_utf8(stdout).unwrap(),
+        String::from_utf8(stderr).unwrap(),
+    ))
 }
 
 const TABLES: &str = "
@@ -48,7 +76,9 @@ const TABLES: &str = "
 #[test]
 fn databases_tables_and_columns_are_listed() {
     let node = Aerostat::start();
-    let Some((_, errors)) = script(&node, "aerostat", &["-q"], TABLES) else { return };
+    let Some((_, errors)) = script(&node, "aerostat", &["-q"], TABLES) else {
+        return;
+    };
     assert_eq!(errors, "");
     let flags = ["-q", "-A", "-t"];
     let list = |command: &str| {
@@ -56,28 +86,52 @@ fn databases_tables_and_columns_are_listed() {
         assert_eq!(errors, "", "{command}");
         out
     };
-    assert!(list("\\l").lines().any(|line| line.starts_with("shop|aerostat|UTF8")), "{}", list("\\l"));
+    assert!(
+        list("\\l")
+            .lines()
+            .any(|line| line.starts_with("shop|aerostat|UTF8")),
+        "{}",
+        list("\\l")
+    );
     assert!(list("\\l+").contains("shop|"));
     let tables = list("\\dt");
     assert!(tables.contains("public|parts|table|aerostat"), "{tables}");
-    assert!(tables.contains("public|partners|table|aerostat") && !tables.contains("cheap"), "{tables}");
+    assert!(
+        tables.contains("public|partners|table|aerostat") && !tables.contains("cheap"),
+        "{tables}"
+    );
     let relations = list("\\d");
-    assert!(relations.contains("public|cheap|view|aerostat") && relations.contains("public|parts|table"), "{relations}");
+    assert!(
+        relations.contains("public|cheap|view|aerostat")
+            && relations.contains("public|parts|table"),
+        "{relations}"
+    );
     let columns = list("\\d parts");
-    for line in ["id|integer||not null|", "name|character varying(20)||not null|", "made|date|||"] {
+    for line in [
+        "id|integer||not null|",
+        "name|character varying(20)||not null|",
+        "made|date|||",
+    ] {
         assert!(columns.contains(line), "{line} is not in\n{columns}");
     }
     assert!(columns.contains("price|numeric(8,2)|||1.50"), "{columns}");
     assert!(columns.contains("\"parts_pkey\" PRIMARY KEY"), "{columns}");
     assert!(columns.contains("CHECK"), "{columns}");
-    assert!(list("\\d cheap").contains("price|numeric(8,2)"), "{}", list("\\d cheap"));
+    assert!(
+        list("\\d cheap").contains("price|numeric(8,2)"),
+        "{}",
+        list("\\d cheap")
+    );
     assert!(list("\\d+ parts").contains("bolt") || list("\\d+ parts").contains("id|integer"));
     assert!(list("\\dn").contains("stock|aerostat"), "{}", list("\\dn"));
     assert!(list("\\dv").contains("public|cheap|view|aerostat"));
     assert!(list("\\du").contains("aerostat|"));
     assert!(list("\\conninfo").contains("\"shop\""));
     let (_, errors) = script(&node, "shop", &flags, "\\d nothing_here").unwrap();
-    assert!(errors.contains("Did not find any relation named \"nothing_here\""), "{errors}");
+    assert!(
+        errors.contains("Did not find any relation named \"nothing_here\""),
+        "{errors}"
+    );
 }
 
 /// What psql 15 sends when the tab key is pressed, as a PostgreSQL logged it.
@@ -125,7 +179,8 @@ fn tab_completion_finds_names() {
         return;
     }
     for (typed, query, expected) in TAB_COMPLETIONS {
-        let (out, errors) = script(&node, "shop", &["-q", "-A", "-t"], &format!("{query};\n")).unwrap();
+        let (out, errors) =
+            script(&node, "shop", &["-q", "-A", "-t"], &format!("{query};\n")).unwrap();
         assert_eq!(errors, "", "{typed}");
         let mut lines: Vec<&str> = out.lines().collect();
         lines.sort_unstable();
@@ -140,25 +195,51 @@ fn errors_carry_sqlstate_and_position() {
         let text = format!("\\set VERBOSITY verbose\n{sql};\n");
         script(&node, "aerostat", &["-q"], &text).map(|(_, errors)| errors)
     };
-    let Some(errors) = ask("SELECT nope") else { return };
-    assert!(errors.contains("ERROR:  42703: column \"nope\" does not exist"), "{errors}");
-    assert!(errors.contains("LINE 1: SELECT nope") && errors.contains("               ^"), "{errors}");
+    let Some(errors) = ask("SELECT nope") else {
+        return;
+    };
+    assert!(
+        errors.contains("ERROR:  42703: column \"nope\" does not exist"),
+        "{errors}"
+    );
+    assert!(
+        errors.contains("LINE 1: SELECT nope") && errors.contains("               ^"),
+        "{errors}"
+    );
     let errors = ask("SELECT 1 +\n  FROM").unwrap();
-    assert!(errors.contains("ERROR:  42601:") && errors.contains("LINE 2:"), "{errors}");
+    assert!(
+        errors.contains("ERROR:  42601:") && errors.contains("LINE 2:"),
+        "{errors}"
+    );
     let errors = ask("SELECT * FROM missing").unwrap();
-    assert!(errors.contains("ERROR:  42P01: relation \"missing\" does not exist"), "{errors}");
+    assert!(
+        errors.contains("ERROR:  42P01: relation \"missing\" does not exist"),
+        "{errors}"
+    );
     assert!(errors.contains("LINE 1: SELECT * FROM missing"), "{errors}");
     let errors = ask("SELECT 1 / 0").unwrap();
-    assert!(errors.contains("ERROR:  22012: division by zero"), "{errors}");
-    let errors = ask("CREATE TABLE k (a integer PRIMARY KEY);\nINSERT INTO k VALUES (1), (1)").unwrap();
-    assert!(errors.contains("ERROR:  23505: duplicate key value violates unique constraint \"k_pkey\""), "{errors}");
-    assert!(errors.contains("DETAIL:  Key (a)=(1) already exists."), "{errors}");
+    assert!(
+        errors.contains("ERROR:  22012: division by zero"),
+        "{errors}"
+    );
+    let errors =
+        ask("CREATE TABLE k (a integer PRIMARY KEY);\nINSERT INTO k VALUES (1), (1)").unwrap();
+    assert!(
+        errors.contains("ERROR:  23505: duplicate key value violates unique constraint \"k_pkey\""),
+        "{errors}"
+    );
+    assert!(
+        errors.contains("DETAIL:  Key (a)=(1) already exists."),
+        "{errors}"
+    );
 }
 
 #[test]
 fn ctrl_c_cancels_the_query_and_the_session_goes_on() {
     let node = Aerostat::start();
-    let Some(mut command) = psql(&node, "aerostat") else { return };
+    let Some(mut command) = psql(&node, "aerostat") else {
+        return;
+    };
     let mut child = command
         .args(["-q", "-A", "-t"])
         .stdin(Stdio::piped())
@@ -172,17 +253,29 @@ fn ctrl_c_cancels_the_query_and_the_session_goes_on() {
     input.write_all(endless.as_bytes()).unwrap();
     drop(input);
     std::thread::sleep(Duration::from_millis(700));
-    assert!(child.try_wait().unwrap().is_none(), "the query is not running");
+    assert!(
+        child.try_wait().unwrap().is_none(),
+        "the query is not running"
+    );
     let started = Instant::now();
     send_signal(child.id(), "INT");
     wait_for(&mut child);
     let elapsed = started.elapsed();
     let Output { stdout, stderr, .. } = child.wait_with_output().unwrap();
-    let (out, errors) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-    assert!(errors.contains("canceling statement due to user request"), "{errors}");
+    let (out, errors) = (
+        String::from_utf8_lossy(&stdout),
+        String::from_utf8_lossy(&stderr),
+    );
+    assert!(
+        errors.contains("canceling statement due to user request"),
+        "{errors}"
+    );
     // psql gives up a script that was interrupted, or goes on; the server must allow both.
     assert!(out.is_empty() || out.contains("still here"), "{out}");
-    assert!(elapsed < Duration::from_secs(5), "cancelling took {elapsed:?}");
+    assert!(
+        elapsed < Duration::from_secs(5),
+        "cancelling took {elapsed:?}"
+    );
     eprintln!("cancelled after {elapsed:?}");
     node.wait_for_metric("aerostat_tenant_connections{tenant=\"aerostat\"}", 0.0);
 }
@@ -203,9 +296,17 @@ fn copy_moves_files_in_and_out() {
         from.display(),
         to.display()
     );
-    let Some((out, errors)) = script(&node, "aerostat", &["-A", "-t"], &text) else { return };
-    assert!(out.contains("COPY 3") && out.contains("3|2|3.50"), "{out}{errors}");
-    assert!(errors.contains("duplicate key"), "the second copy must fail as a whole: {errors}");
+    let Some((out, errors)) = script(&node, "aerostat", &["-A", "-t"], &text) else {
+        return;
+    };
+    assert!(
+        out.contains("COPY 3") && out.contains("3|2|3.50"),
+        "{out}{errors}"
+    );
+    assert!(
+        errors.contains("duplicate key"),
+        "the second copy must fail as a whole: {errors}"
+    );
     assert_eq!(std::fs::read_to_string(&to).unwrap(), rows);
 }
 
@@ -224,7 +325,13 @@ fn copy_text_and_binary_round_trip() {
              SELECT 'rows ' || count(*) FROM y_{format};\n",
             path.display()
         );
-        let Some((out, errors)) = script(&node, "aerostat", &["-q", "-A", "-t"], &text) else { return };
-        assert_eq!((out.as_str(), errors.as_str()), ("rows 2\n", ""), "{format}");
+        let Some((out, errors)) = script(&node, "aerostat", &["-q", "-A", "-t"], &text) else {
+            return;
+        };
+        assert_eq!(
+            (out.as_str(), errors.as_str()),
+            ("rows 2\n", ""),
+            "{format}"
+        );
     }
 }

@@ -27,7 +27,8 @@ impl Raw {
     /// A session in a database, ready for queries.
     pub(crate) fn session(address: SocketAddr, database: &str) -> Self {
         let mut raw = Self::open(address);
-        raw.send_startup(&[("user", "aerostat"), ("database", database)]).unwrap();
+        raw.send_startup(&[("user", "aerostat"), ("database", database)])
+            .unwrap();
         let messages = raw.read_until_ready().unwrap();
         assert!(errors(&messages).is_empty(), "{messages:?}");
         raw
@@ -107,7 +108,11 @@ impl Raw {
         if let Some(error) = failed.first() {
             return Err(io::Error::other(format!("{error:?}")));
         }
-        Ok(messages.iter().filter(|message| message.0 == b'D').map(|message| first_field(&message.1)).collect())
+        Ok(messages
+            .iter()
+            .filter(|message| message.0 == b'D')
+            .map(|message| first_field(&message.1))
+            .collect())
     }
 
     /// Everything until the server closes the connection.
@@ -132,6 +137,15 @@ pub(crate) fn errors(messages: &[Message]) -> Vec<BTreeMap<char, String>> {
 }
 
 fn fields(body: &[u8]) -> BTreeMap<char, String> {
-    let parts = body.split(|&byte| byte == 0).filter(|part| !part.is_empty());
-    parts.map(|part| (part[0] as char, String::from_utf8_lossy(&part[1..]).into_owned())).collect()
+    let parts = body
+        .split(|&byte| byte == 0)
+        .filter(|part| !part.is_empty());
+    parts
+        .map(|part| {
+            (
+                part[0] as char,
+                String::from_utf8_lossy(&part[1..]).into_owned(),
+            )
+        })
+        .collect()
 }

@@ -25,15 +25,24 @@ impl AsyncDB for Session {
     type Error = tokio_postgres::Error;
     type ColumnType = DefaultColumnType;
 
-    async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, tokio_postgres::Error> {
+    async fn run(
+        &mut self,
+        sql: &str,
+    ) -> Result<DBOutput<DefaultColumnType>, tokio_postgres::Error> {
         let mut output = None;
         let mut count = 0;
         for message in self.client.simple_query(sql).await? {
             match message {
-                SimpleQueryMessage::RowDescription(columns) => output = Some((columns.len(), Vec::new())),
+                SimpleQueryMessage::RowDescription(columns) => {
+                    output = Some((columns.len(), Vec::new()))
+                }
                 SimpleQueryMessage::Row(row) => {
                     let (columns, rows) = output.as_mut().expect("a row follows its description");
-                    rows.push((0..*columns).map(|at| show(row.get(at))).collect::<Vec<_>>());
+                    rows.push(
+                        (0..*columns)
+                            .map(|at| show(row.get(at)))
+                            .collect::<Vec<_>>(),
+                    );
                 }
                 SimpleQueryMessage::CommandComplete(affected) => count = affected,
                 _ => {}
@@ -59,14 +68,27 @@ impl AsyncDB for Session {
 
 impl Session {
     /// The columns' types as a driver learns them; the simple protocol does not say.
-    async fn types(&self, sql: &str, columns: usize) -> Result<Vec<DefaultColumnType>, tokio_postgres::Error> {
-        let head = sql.trim_start().split(|char: char| !char.is_ascii_alphabetic()).next().unwrap_or_default();
-        let describes = ["select", "values", "with", "table"].contains(&head.to_ascii_lowercase().as_str());
+    async fn types(
+        &self,
+        sql: &str,
+        columns: usize,
+    ) -> Result<Vec<DefaultColumnType>, tokio_postgres::Error> {
+        let head = sql
+            .trim_start()
+            .split(|char: char| !char.is_ascii_alphabetic())
+            .next()
+            .unwrap_or_default();
+        let describes =
+            ["select", "values", "with", "table"].contains(&head.to_ascii_lowercase().as_str());
         if !describes || sql.contains(';') {
             return Ok(vec![DefaultColumnType::Any; columns]);
         }
         let statement = self.client.prepare(sql).await?;
-        Ok(statement.columns().iter().map(|column| kind(column.type_())).collect())
+        Ok(statement
+            .columns()
+            .iter()
+            .map(|column| kind(column.type_()))
+            .collect())
     }
 }
 
@@ -91,7 +113,9 @@ fn show(value: Option<&str>) -> String {
 fn types_agree(actual: &Vec<DefaultColumnType>, expected: &Vec<DefaultColumnType>) -> bool {
     actual.len() == expected.len()
         && actual.iter().zip(expected).all(|(actual, expected)| {
-            *actual == DefaultColumnType::Any || *expected == DefaultColumnType::Any || actual == expected
+            *actual == DefaultColumnType::Any
+                || *expected == DefaultColumnType::Any
+                || actual == expected
         })
 }
 
@@ -116,15 +140,24 @@ impl Place {
         let name = file.file_stem().unwrap().to_string_lossy().into_owned();
         let database = format!("slt_{name}");
         let admin = self.connect(&self.maintenance()).await;
-        admin.batch_execute(&format!("DROP DATABASE IF EXISTS {database}")).await.unwrap();
-        admin.batch_execute(&format!("CREATE DATABASE {database}")).await.unwrap();
+        admin
+            .batch_execute(&format!("DROP DATABASE IF EXISTS {database}"))
+            .await
+            .unwrap();
+        admin
+            .batch_execute(&format!("CREATE DATABASE {database}"))
+            .await
+            .unwrap();
         let mut runner = Runner::new(async || {
             let client = self.connect(&database).await;
             client.batch_execute("SET timezone = 'UTC'").await?;
             if let Some(setup) = &self.setup {
                 client.batch_execute(setup).await?;
             }
-            Ok(Session { client, engine: self.engine })
+            Ok(Session {
+                client,
+                engine: self.engine,
+            })
         });
         runner.with_column_validator(types_agree);
         let mut complaints = String::new();
@@ -155,13 +188,18 @@ impl Place {
                 writeln!(report, "== {}\n{complaints}", file.display()).unwrap();
             }
         }
-        assert!(report.is_empty(), "of {records} records, some are not PostgreSQL's:\n{report}");
+        assert!(
+            report.is_empty(),
+            "of {records} records, some are not PostgreSQL's:\n{report}"
+        );
     }
 }
 
 fn files() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/slt");
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let entries = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     // SLT=joins runs one file.
     let only = std::env::var("SLT").unwrap_or_default();
     let mut files: Vec<PathBuf> = entries
@@ -176,7 +214,11 @@ fn files() -> Vec<PathBuf> {
 async fn run_with_layout(layout: &str) {
     let node = Aerostat::start();
     let setup = Some(format!("SET aerostat.default_layout = '{layout}'"));
-    let place = Place { engine: "aerostat", config: node.config("aerostat"), setup };
+    let place = Place {
+        engine: "aerostat",
+        config: node.config("aerostat"),
+        setup,
+    };
     place.run_all().await;
 }
 
@@ -201,6 +243,10 @@ async fn postgresql_answers_as_postgresql() {
         eprintln!("skipped: no POSTGRES_URL");
         return;
     };
-    let place = Place { engine: "postgres", config: url.parse().unwrap(), setup: None };
+    let place = Place {
+        engine: "postgres",
+        config: url.parse().unwrap(),
+        setup: None,
+    };
     place.run_all().await;
 }

@@ -39,7 +39,13 @@ fn transfer(table: &Arc<Table>, random: &mut StdRng) -> u64 {
                 return retries;
             }
             Ok(2) => return retries,
-            Err(StorageError::Conflict | StorageError::Deadlock) => retries += 1,
+            Err(StorageError::Conflict | StorageError::Deadlock) => {
+                retries += 1;
+                assert!(
+                    retries < 10_000,
+                    "a conflict that a newer snapshot does not end"
+                );
+            }
             other => panic!("{other:?}"),
         }
     }

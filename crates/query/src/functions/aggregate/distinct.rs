@@ -19,7 +19,12 @@ pub(super) struct Distinct {
 
 impl Distinct {
     pub(super) fn new(inner: Box<dyn Accumulator>, element: DataType) -> Self {
-        Self { inner, element, values: HashSet::new(), handed_over: false }
+        Self {
+            inner,
+            element,
+            values: HashSet::new(),
+            handed_over: false,
+        }
     }
 
     fn insert_all(&mut self, array: &ArrayRef) -> Result<()> {
@@ -51,12 +56,16 @@ impl Accumulator for Distinct {
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
         let values: Vec<ScalarValue> = self.values.iter().cloned().collect();
-        Ok(vec![ScalarValue::List(ScalarValue::new_list_nullable(&values, &self.element))])
+        Ok(vec![ScalarValue::List(ScalarValue::new_list_nullable(
+            &values,
+            &self.element,
+        ))])
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         if !self.handed_over && !self.values.is_empty() {
-            self.inner.update_batch(&[ScalarValue::iter_to_array(self.values.iter().cloned())?])?;
+            self.inner
+                .update_batch(&[ScalarValue::iter_to_array(self.values.iter().cloned())?])?;
             self.handed_over = true;
         }
         self.inner.evaluate()

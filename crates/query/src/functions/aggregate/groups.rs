@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Int64Array, PrimitiveArray};
+use arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Int64Array, PrimitiveArray,
+};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
@@ -25,7 +27,14 @@ pub(super) struct GroupTotals<K: SumKind> {
 
 impl<K: SumKind> GroupTotals<K> {
     pub(super) fn new(finish: Finish, output: DataType, scale: i8) -> Self {
-        Self { finish, output, scale, sums: vec![], counts: vec![], seen: NullState::new() }
+        Self {
+            finish,
+            output,
+            scale,
+            sums: vec![],
+            counts: vec![],
+            seen: NullState::new(),
+        }
     }
 
     fn grow(&mut self, groups: usize) {
@@ -43,7 +52,11 @@ impl<K: SumKind> GroupTotals<K> {
     }
 
     fn check(&self, overflowed: bool) -> Result<()> {
-        if overflowed { Err(overflow(&self.output)) } else { Ok(()) }
+        if overflowed {
+            Err(overflow(&self.output))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -60,28 +73,51 @@ impl<K: SumKind> GroupsAccumulator for GroupTotals<K> {
         let mut bad = false;
         let sums = self.sums.as_mut_slice();
         match self.finish {
-            Finish::Sum => self.seen.accumulate(group_indices, values, opt_filter, total_num_groups, |group, value| {
-                bad |= K::add(&mut sums[group], K::widen(value));
-            }),
+            Finish::Sum => self.seen.accumulate(
+                group_indices,
+                values,
+                opt_filter,
+                total_num_groups,
+                |group, value| {
+                    bad |= K::add(&mut sums[group], K::widen(value));
+                },
+            ),
             Finish::Average => {
                 let counts = self.counts.as_mut_slice();
-                self.seen.accumulate(group_indices, values, opt_filter, total_num_groups, |group, value| {
-                    bad |= K::add(&mut sums[group], K::widen(value));
-                    counts[group] += 1;
-                });
+                self.seen.accumulate(
+                    group_indices,
+                    values,
+                    opt_filter,
+                    total_num_groups,
+                    |group, value| {
+                        bad |= K::add(&mut sums[group], K::widen(value));
+                        counts[group] += 1;
+                    },
+                );
             }
         }
         self.check(bad)
     }
 
-    fn merge_batch(&mut self, values: &[ArrayRef], group_indices: &[usize], total_num_groups: usize) -> Result<()> {
+    fn merge_batch(
+        &mut self,
+        values: &[ArrayRef],
+        group_indices: &[usize],
+        total_num_groups: usize,
+    ) -> Result<()> {
         let partial = values[0].as_primitive::<K::Acc>();
         self.grow(total_num_groups);
         let mut bad = false;
         let sums = self.sums.as_mut_slice();
-        self.seen.accumulate(group_indices, partial, None, total_num_groups, |group, value| {
-            bad |= K::add(&mut sums[group], value);
-        });
+        self.seen.accumulate(
+            group_indices,
+            partial,
+            None,
+            total_num_groups,
+            |group, value| {
+                bad |= K::add(&mut sums[group], value);
+            },
+        );
         if self.finish == Finish::Average {
             let partial_counts = values[1].as_primitive::<Int64Type>();
             for (&group, count) in group_indices.iter().zip(partial_counts.iter()) {
@@ -106,23 +142,35 @@ impl<K: SumKind> GroupsAccumulator for GroupTotals<K> {
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
         let sums = emit_to.take_needed(&mut self.sums);
         let nulls = self.seen.build(emit_to);
-        let sums = PrimitiveArray::<K::Acc>::new(sums.into(), nulls).with_data_type(self.state_type());
+        let sums =
+            PrimitiveArray::<K::Acc>::new(sums.into(), nulls).with_data_type(self.state_type());
         let mut state: Vec<ArrayRef> = vec![Arc::new(sums)];
         if self.finish == Finish::Average {
-            state.push(Arc::new(Int64Array::from(emit_to.take_needed(&mut self.counts))));
+            state.push(Arc::new(Int64Array::from(
+                emit_to.take_needed(&mut self.counts),
+            )));
         }
         Ok(state)
     }
 
-    fn convert_to_state(&self, values: &[ArrayRef], opt_filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+    fn convert_to_state(
+        &self,
+        values: &[ArrayRef],
+        opt_filter: Option<&BooleanArray>,
+    ) -> Result<Vec<ArrayRef>> {
         let values = values[0].as_primitive::<K::In>();
         let passing = opt_filter.map(|filter| {
             let (bits, nulls) = filter.clone().into_parts();
             NullBuffer::new(nulls.map_or(bits.clone(), |nulls| nulls.inner() & &bits))
         });
         let nulls = NullBuffer::union(values.nulls(), passing.as_ref());
-        let widened: Vec<_> = values.values().iter().map(|&value| K::widen(value)).collect();
-        let sums = PrimitiveArray::<K::Acc>::new(widened.into(), nulls.clone()).with_data_type(self.state_type());
+        let widened: Vec<_> = values
+            .values()
+            .iter()
+            .map(|&value| K::widen(value))
+            .collect();
+        let sums = PrimitiveArray::<K::Acc>::new(widened.into(), nulls.clone())
+            .with_data_type(self.state_type());
         let mut state: Vec<ArrayRef> = vec![Arc::new(sums)];
         if self.finish == Finish::Average {
             let counts: Vec<i64> = match &nulls {

@@ -20,11 +20,21 @@ pub(super) struct SingleTotal<K: SumKind> {
 
 impl<K: SumKind> SingleTotal<K> {
     pub(super) fn new(finish: Finish, output: DataType, scale: i8) -> Self {
-        Self { finish, output, scale, sum: Default::default(), count: 0 }
+        Self {
+            finish,
+            output,
+            scale,
+            sum: Default::default(),
+            count: 0,
+        }
     }
 
     fn check(&self, overflowed: bool) -> Result<()> {
-        if overflowed { Err(overflow(&self.output)) } else { Ok(()) }
+        if overflowed {
+            Err(overflow(&self.output))
+        } else {
+            Ok(())
+        }
     }
 
     fn add_states(&mut self, sums: &ArrayRef) -> Result<i64> {
@@ -83,7 +93,8 @@ impl<K: SumKind> Accumulator for SingleTotal<K> {
             DataType::Decimal128(precision, _) => DataType::Decimal128(precision, self.scale),
             other => other,
         };
-        let sum = ScalarValue::new_primitive::<K::Acc>((self.count > 0).then_some(self.sum), &state)?;
+        let sum =
+            ScalarValue::new_primitive::<K::Acc>((self.count > 0).then_some(self.sum), &state)?;
         Ok(match self.finish {
             Finish::Sum => vec![sum],
             Finish::Average => vec![sum, ScalarValue::Int64(Some(self.count))],

@@ -24,7 +24,12 @@ const BOUND: u128 = POWERS_OF_TEN[38].unsigned_abs();
 
 /// Precision and scale of a result.
 pub(super) fn result_type(op: Operator, left: (u8, i8), right: (u8, i8)) -> (u8, i8) {
-    let (p1, s1, p2, s2) = (i16::from(left.0), i16::from(left.1), i16::from(right.0), i16::from(right.1));
+    let (p1, s1, p2, s2) = (
+        i16::from(left.0),
+        i16::from(left.1),
+        i16::from(right.0),
+        i16::from(right.1),
+    );
     let (precision, scale) = match op {
         Operator::Multiply => {
             let before = p1 - s1 + p2 - s2;
@@ -35,7 +40,10 @@ pub(super) fn result_type(op: Operator, left: (u8, i8), right: (u8, i8)) -> (u8,
         Operator::Modulo => ((p1 - s1).max(p2 - s2) + s1.max(s2), s1.max(s2)),
         _ => ((p1 - s1).max(p2 - s2) + s1.max(s2) + 1, s1.max(s2)),
     };
-    (precision.clamp(1, DIGITS_MAX) as u8, scale.min(DIGITS_MAX) as i8)
+    (
+        precision.clamp(1, DIGITS_MAX) as u8,
+        scale.min(DIGITS_MAX) as i8,
+    )
 }
 
 #[inline(always)]
@@ -52,20 +60,35 @@ fn power(exponent: i16) -> i128 {
 fn divide_rounded(numerator: i128, divisor: i128) -> i128 {
     let (quotient, remainder) = (numerator / divisor, numerator % divisor);
     let up = remainder.unsigned_abs() >= divisor.unsigned_abs() - remainder.unsigned_abs();
-    let away = if (numerator < 0) == (divisor < 0) { 1 } else { -1 };
+    let away = if (numerator < 0) == (divisor < 0) {
+        1
+    } else {
+        -1
+    };
     if up { quotient + away } else { quotient }
 }
 
 /// The same in 256 bits, for numerators that need them; flagged if the quotient needs more than 38 digits.
 fn divide_wide(numerator: i256, divisor: i256) -> (i128, u8) {
-    let (Some(quotient), Some(remainder)) = (numerator.checked_div(divisor), numerator.checked_rem(divisor)) else {
+    let (Some(quotient), Some(remainder)) = (
+        numerator.checked_div(divisor),
+        numerator.checked_rem(divisor),
+    ) else {
         return (0, OVERFLOW);
     };
     let zero = i256::ZERO;
     let magnitude = |v: i256| if v < zero { v.wrapping_neg() } else { v };
     let up = magnitude(remainder) >= magnitude(divisor).wrapping_sub(magnitude(remainder));
-    let away = if (numerator < zero) == (divisor < zero) { i256::ONE } else { i256::MINUS_ONE };
-    let rounded = if up { quotient.wrapping_add(away) } else { quotient };
+    let away = if (numerator < zero) == (divisor < zero) {
+        i256::ONE
+    } else {
+        i256::MINUS_ONE
+    };
+    let rounded = if up {
+        quotient.wrapping_add(away)
+    } else {
+        quotient
+    };
     match rounded.to_i128() {
         Some(value) => (value, bounded(value)),
         None => (0, OVERFLOW),
@@ -96,14 +119,20 @@ pub(super) fn evaluate(
             let sign = if op == Operator::Plus { 1 } else { -1 };
             if s1 == s2 && p1 < 38 && p2 < 38 {
                 // The sum of two numbers of 37 digits has at most 38.
-                kernel::apply::<D>(left, right, fail, |a, b| (a.wrapping_add(b.wrapping_mul(sign)), 0))
+                kernel::apply::<D>(left, right, fail, |a, b| {
+                    (a.wrapping_add(b.wrapping_mul(sign)), 0)
+                })
             } else {
-                kernel::apply::<D>(left, right, fail, |a, b| add_scaled(a, up1, b.wrapping_mul(sign), up2))
+                kernel::apply::<D>(left, right, fail, |a, b| {
+                    add_scaled(a, up1, b.wrapping_mul(sign), up2)
+                })
             }
         }
         Operator::Multiply if scale == s1 + s2 && p1 <= 18 && p2 <= 18 => {
             // Both fit 64 bits and the product 128: one machine multiplication.
-            kernel::apply::<D>(left, right, fail, |a, b| (i128::from(a as i64) * i128::from(b as i64), 0))
+            kernel::apply::<D>(left, right, fail, |a, b| {
+                (i128::from(a as i64) * i128::from(b as i64), 0)
+            })
         }
         Operator::Multiply if scale == s1 + s2 && u16::from(p1) + u16::from(p2) <= 38 => {
             kernel::apply::<D>(left, right, fail, |a, b| (a.wrapping_mul(b), 0))
@@ -138,7 +167,10 @@ fn multiply(a: i128, b: i128, surplus: i16) -> (i128, u8) {
             let value = divide_rounded(product, power(surplus));
             (value, bounded(value))
         }
-        None => divide_wide(i256::from_i128(a).wrapping_mul(i256::from_i128(b)), i256::from_i128(power(surplus))),
+        None => divide_wide(
+            i256::from_i128(a).wrapping_mul(i256::from_i128(b)),
+            i256::from_i128(power(surplus)),
+        ),
     }
 }
 
@@ -177,7 +209,10 @@ fn remainder(a: i128, up_a: i128, b: i128, up_b: i128) -> (i128, u8) {
 fn with_type(value: ColumnarValue, (precision, scale): (u8, i8)) -> Result<ColumnarValue> {
     Ok(match value {
         ColumnarValue::Array(array) => {
-            let typed = array.as_primitive::<Decimal128Type>().clone().with_precision_and_scale(precision, scale)?;
+            let typed = array
+                .as_primitive::<Decimal128Type>()
+                .clone()
+                .with_precision_and_scale(precision, scale)?;
             ColumnarValue::Array(Arc::new(typed))
         }
         ColumnarValue::Scalar(ScalarValue::Decimal128(value, _, _)) => {

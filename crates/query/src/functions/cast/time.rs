@@ -5,7 +5,8 @@ use std::sync::Arc;
 use aerostat_types::{ErrorKind, SqlType};
 use arrow::array::{ArrayRef, AsArray, PrimitiveArray};
 use arrow::datatypes::{
-    Date32Type, IntervalMonthDayNano, IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
+    Date32Type, IntervalMonthDayNano, IntervalMonthDayNanoType, Time64MicrosecondType,
+    TimestampMicrosecondType,
 };
 use datafusion::common::{DataFusionError, Result};
 
@@ -28,7 +29,12 @@ fn utc(micros: i64, zone: &Zone) -> i64 {
 }
 
 /// Converts between the types of this module; nothing where there is no such cast.
-pub(super) fn convert(array: &ArrayRef, from: SqlType, to: SqlType, zone: &Zone) -> Result<Option<ArrayRef>> {
+pub(super) fn convert(
+    array: &ArrayRef,
+    from: SqlType,
+    to: SqlType,
+    zone: &Zone,
+) -> Result<Option<ArrayRef>> {
     use SqlType::{Date, Interval, Time, Timestamp, TimestampTz};
     type Ts = TimestampMicrosecondType;
     let to_date = |micros: i64| micros.div_euclid(DAY_MICROS) as i32;
@@ -37,37 +43,67 @@ pub(super) fn convert(array: &ArrayRef, from: SqlType, to: SqlType, zone: &Zone)
         (Date, Timestamp | TimestampTz) => {
             let days = array.as_primitive::<Date32Type>();
             let micros: PrimitiveArray<Ts> = days.try_unary(|day| {
-                let start = i64::from(day).checked_mul(DAY_MICROS).ok_or_else(out_of_range)?;
-                Ok::<_, DataFusionError>(if to == TimestampTz { utc(start, zone) } else { start })
+                let start = i64::from(day)
+                    .checked_mul(DAY_MICROS)
+                    .ok_or_else(out_of_range)?;
+                Ok::<_, DataFusionError>(if to == TimestampTz {
+                    utc(start, zone)
+                } else {
+                    start
+                })
             })?;
             Arc::new(with_zone(micros, to))
         }
-        (Timestamp, TimestampTz) => {
-            Arc::new(with_zone(array.as_primitive::<Ts>().unary(|micros| utc(micros, zone)), to))
-        }
-        (TimestampTz, Timestamp) => {
-            Arc::new(with_zone(array.as_primitive::<Ts>().unary(|micros| local(micros, zone)), to))
-        }
+        (Timestamp, TimestampTz) => Arc::new(with_zone(
+            array.as_primitive::<Ts>().unary(|micros| utc(micros, zone)),
+            to,
+        )),
+        (TimestampTz, Timestamp) => Arc::new(with_zone(
+            array
+                .as_primitive::<Ts>()
+                .unary(|micros| local(micros, zone)),
+            to,
+        )),
         (Timestamp, Date) => Arc::new(array.as_primitive::<Ts>().unary::<_, Date32Type>(to_date)),
-        (TimestampTz, Date) => {
-            Arc::new(array.as_primitive::<Ts>().unary::<_, Date32Type>(|micros| to_date(local(micros, zone))))
-        }
-        (Timestamp, Time) => Arc::new(array.as_primitive::<Ts>().unary::<_, Time64MicrosecondType>(to_time)),
-        (TimestampTz, Time) => {
-            Arc::new(array.as_primitive::<Ts>().unary::<_, Time64MicrosecondType>(|micros| to_time(local(micros, zone))))
-        }
+        (TimestampTz, Date) => Arc::new(
+            array
+                .as_primitive::<Ts>()
+                .unary::<_, Date32Type>(|micros| to_date(local(micros, zone))),
+        ),
+        (Timestamp, Time) => Arc::new(
+            array
+                .as_primitive::<Ts>()
+                .unary::<_, Time64MicrosecondType>(to_time),
+        ),
+        (TimestampTz, Time) => Arc::new(
+            array
+                .as_primitive::<Ts>()
+                .unary::<_, Time64MicrosecondType>(|micros| to_time(local(micros, zone))),
+        ),
         (Time, Interval) => {
             let times = array.as_primitive::<Time64MicrosecondType>();
-            Arc::new(times.unary::<_, IntervalMonthDayNanoType>(|micros| IntervalMonthDayNano::new(0, 0, micros * 1000)))
+            Arc::new(times.unary::<_, IntervalMonthDayNanoType>(|micros| {
+                IntervalMonthDayNano::new(0, 0, micros * 1000)
+            }))
         }
         (Interval, Time) => {
             let intervals = array.as_primitive::<IntervalMonthDayNanoType>();
-            Arc::new(intervals.unary::<_, Time64MicrosecondType>(|value| to_time(value.nanoseconds / 1000)))
+            Arc::new(
+                intervals
+                    .unary::<_, Time64MicrosecondType>(|value| to_time(value.nanoseconds / 1000)),
+            )
         }
         _ => return Ok(None),
     }))
 }
 
-fn with_zone(micros: PrimitiveArray<TimestampMicrosecondType>, to: SqlType) -> PrimitiveArray<TimestampMicrosecondType> {
-    if to == SqlType::TimestampTz { micros.with_timezone("UTC") } else { micros }
+fn with_zone(
+    micros: PrimitiveArray<TimestampMicrosecondType>,
+    to: SqlType,
+) -> PrimitiveArray<TimestampMicrosecondType> {
+    if to == SqlType::TimestampTz {
+        micros.with_timezone("UTC")
+    } else {
+        micros
+    }
 }

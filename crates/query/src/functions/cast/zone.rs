@@ -8,17 +8,17 @@ use datafusion::config::ConfigOptions;
 
 /// A time zone with its history of offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Zone(Option<Tz>);
+pub(crate) struct Zone(Option<Tz>);
 
 impl Zone {
     /// Coordinated Universal Time.
-    pub const UTC: Zone = Zone(Some(Tz::UTC));
+    pub(crate) const UTC: Zone = Zone(Some(Tz::UTC));
 
     /// Not known yet: what depends on it must wait.
-    pub const UNSETTLED: Zone = Zone(None);
+    pub(crate) const UNSETTLED: Zone = Zone(None);
 
     /// Whether this is [`Zone::UNSETTLED`].
-    pub fn is_unsettled(&self) -> bool {
+    pub(crate) fn is_unsettled(&self) -> bool {
         self.0.is_none()
     }
 
@@ -28,7 +28,7 @@ impl Zone {
     }
 
     /// The zone that `datafusion.execution.time_zone` names; UTC if it names none.
-    pub fn of(config: &ConfigOptions) -> Zone {
+    pub(crate) fn of(config: &ConfigOptions) -> Zone {
         match config.execution.time_zone.as_deref() {
             None => Zone::UTC,
             Some(name) => Zone::named(name).unwrap_or(Zone::UTC),
@@ -36,18 +36,28 @@ impl Zone {
     }
 
     /// The zone with an IANA name, in any case.
-    pub fn named(name: &str) -> Option<Zone> {
+    pub(crate) fn named(name: &str) -> Option<Zone> {
         let name = name.trim();
         let exact = name.parse::<Tz>().ok();
-        let found = exact.or_else(|| chrono_tz::TZ_VARIANTS.iter().find(|zone| zone.name().eq_ignore_ascii_case(name)).copied());
+        let found = exact.or_else(|| {
+            chrono_tz::TZ_VARIANTS
+                .iter()
+                .find(|zone| zone.name().eq_ignore_ascii_case(name))
+                .copied()
+        });
         found.map(|zone| Zone(Some(zone)))
     }
 
     /// Seconds east of UTC at an instant, in microseconds since 1970-01-01 UTC.
-    pub fn offset_at(&self, utc_micros: i64) -> i32 {
-        let Some(zone) = self.shifting() else { return 0 };
+    pub(crate) fn offset_at(&self, utc_micros: i64) -> i32 {
+        let Some(zone) = self.shifting() else {
+            return 0;
+        };
         match DateTime::from_timestamp_micros(utc_micros) {
-            Some(instant) => zone.offset_from_utc_datetime(&instant.naive_utc()).fix().local_minus_utc(),
+            Some(instant) => zone
+                .offset_from_utc_datetime(&instant.naive_utc())
+                .fix()
+                .local_minus_utc(),
             None => 0,
         }
     }
@@ -55,17 +65,21 @@ impl Zone {
     /// Seconds east of UTC at a local time, in microseconds as if it were UTC.
     /// A time that exists twice is the later one, a time that does not exist
     /// has the offset from before the gap, as in PostgreSQL.
-    pub fn offset_at_local(&self, local_micros: i64) -> i32 {
-        let Some(zone) = self.shifting() else { return 0 };
-        let Some(local) = DateTime::from_timestamp_micros(local_micros).map(|at| at.naive_utc()) else { return 0 };
+    pub(crate) fn offset_at_local(&self, local_micros: i64) -> i32 {
+        let Some(zone) = self.shifting() else {
+            return 0;
+        };
+        let Some(local) = DateTime::from_timestamp_micros(local_micros).map(|at| at.naive_utc())
+        else {
+            return 0;
+        };
         let of = |result: LocalResult<_>| match result {
             LocalResult::Single(offset) => Some(offset),
             LocalResult::Ambiguous(_, later) => Some(later),
             LocalResult::None => None,
         };
-        let offset = of(zone.offset_from_local_datetime(&local)).or_else(|| {
-            of(zone.offset_from_local_datetime(&(local - Duration::hours(6))))
-        });
+        let offset = of(zone.offset_from_local_datetime(&local))
+            .or_else(|| of(zone.offset_from_local_datetime(&(local - Duration::hours(6)))));
         offset.map_or(0, |offset| offset.fix().local_minus_utc())
     }
 }

@@ -98,7 +98,10 @@ pub(super) struct Moment {
 
 fn unsupported(name: &str, type_name: &str) -> DataFusionError {
     let name = name.to_lowercase();
-    raise(ErrorKind::FeatureNotSupported, format!("unit \"{name}\" not supported for type {type_name}"))
+    raise(
+        ErrorKind::FeatureNotSupported,
+        format!("unit \"{name}\" not supported for type {type_name}"),
+    )
 }
 
 /// The year, and the ISO week of it, that a day belongs to.
@@ -110,7 +113,11 @@ fn iso_week(day: i64) -> (i64, i64) {
 }
 
 fn century(year: i64, length: i64) -> i64 {
-    if year > 0 { (year + length - 1) / length } else { -((length - 1 - (year - 1)) / length) }
+    if year > 0 {
+        (year + length - 1) / length
+    } else {
+        -((length - 1 - (year - 1)) / length)
+    }
 }
 
 /// A field, scaled by 10⁶.
@@ -118,10 +125,16 @@ pub(super) fn field_of_moment(name: &str, unit: Unit, moment: &Moment) -> Result
     let type_name = match moment {
         Moment { is_date: true, .. } => "date",
         Moment { is_time: true, .. } => "time without time zone",
-        Moment { offset_seconds: Some(_), .. } => "timestamp with time zone",
+        Moment {
+            offset_seconds: Some(_),
+            ..
+        } => "timestamp with time zone",
         _ => "timestamp without time zone",
     };
-    let (day, time) = (moment.local_micros.div_euclid(DAY_MICROS), moment.local_micros.rem_euclid(DAY_MICROS));
+    let (day, time) = (
+        moment.local_micros.div_euclid(DAY_MICROS),
+        moment.local_micros.rem_euclid(DAY_MICROS),
+    );
     let clock = match unit {
         Unit::Microseconds => Some(i128::from(time % 60_000_000) * ONE),
         Unit::Milliseconds => Some(i128::from(time % 60_000_000) * 1000),
@@ -131,7 +144,11 @@ pub(super) fn field_of_moment(name: &str, unit: Unit, moment: &Moment) -> Result
         _ => None,
     };
     if let Some(clock) = clock {
-        return if moment.is_date { Err(unsupported(name, type_name)) } else { Ok(Some(clock)) };
+        return if moment.is_date {
+            Err(unsupported(name, type_name))
+        } else {
+            Ok(Some(clock))
+        };
     }
     if unit == Unit::Epoch {
         let offset = i64::from(moment.offset_seconds.unwrap_or(0)) * 1_000_000;
@@ -164,7 +181,11 @@ pub(super) fn field_of_moment(name: &str, unit: Unit, moment: &Moment) -> Result
             return Ok(Some(days + i128::from(time) * ONE / i128::from(DAY_MICROS)));
         }
         Unit::Timezone | Unit::TimezoneHour | Unit::TimezoneMinute => {
-            let offset = i64::from(moment.offset_seconds.ok_or_else(|| unsupported(name, type_name))?);
+            let offset = i64::from(
+                moment
+                    .offset_seconds
+                    .ok_or_else(|| unsupported(name, type_name))?,
+            );
             match unit {
                 Unit::Timezone => offset,
                 Unit::TimezoneHour => offset / 3600,
@@ -177,7 +198,11 @@ pub(super) fn field_of_moment(name: &str, unit: Unit, moment: &Moment) -> Result
 }
 
 /// A field of an interval, scaled by 10⁶.
-pub(super) fn field_of_interval(name: &str, unit: Unit, value: IntervalMonthDayNano) -> Result<Option<i128>> {
+pub(super) fn field_of_interval(
+    name: &str,
+    unit: Unit,
+    value: IntervalMonthDayNano,
+) -> Result<Option<i128>> {
     let micros = value.nanoseconds / 1000;
     let (years, months) = (i64::from(value.months / 12), i64::from(value.months % 12));
     let whole = match unit {
@@ -195,7 +220,8 @@ pub(super) fn field_of_interval(name: &str, unit: Unit, value: IntervalMonthDayN
         Unit::Millennium => years / 1000,
         Unit::Epoch => {
             // A year counts 365.25 days, a month 30.
-            let days = i128::from(years) * 1461 * 21_600 + i128::from(months * 30 + i64::from(value.days)) * 86_400;
+            let days = i128::from(years) * 1461 * 21_600
+                + i128::from(months * 30 + i64::from(value.days)) * 86_400;
             return Ok(Some(days * ONE + i128::from(micros)));
         }
         _ => return Err(unsupported(name, "interval")),
@@ -227,8 +253,14 @@ pub(super) fn truncate(name: &str, unit: Unit, micros: i64) -> Result<i64> {
 }
 
 /// An interval cut to a unit.
-pub(super) fn truncate_interval(name: &str, unit: Unit, value: IntervalMonthDayNano) -> Result<IntervalMonthDayNano> {
-    let to_nanos = |step: i64| IntervalMonthDayNano::new(value.months, value.days, value.nanoseconds / step * step);
+pub(super) fn truncate_interval(
+    name: &str,
+    unit: Unit,
+    value: IntervalMonthDayNano,
+) -> Result<IntervalMonthDayNano> {
+    let to_nanos = |step: i64| {
+        IntervalMonthDayNano::new(value.months, value.days, value.nanoseconds / step * step)
+    };
     let to_months = |step: i32| IntervalMonthDayNano::new(value.months / step * step, 0, 0);
     Ok(match unit {
         Unit::Microseconds => to_nanos(1_000),

@@ -7,7 +7,9 @@ use arrow::array::{ArrayRef, TimestampMicrosecondArray};
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
-use datafusion::logical_expr::{ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
+};
 
 use super::now_micros;
 use crate::functions::cast::{Coercion, Zone, convert};
@@ -24,12 +26,24 @@ pub(super) struct Now {
 impl Now {
     pub(super) fn new(name: &'static str, aliases: &[&str], ty: SqlType) -> Self {
         let aliases = aliases.iter().map(|alias| (*alias).to_owned()).collect();
-        Self { name, aliases, ty, signature: Signature::nullary(Volatility::Stable) }
+        Self {
+            name,
+            aliases,
+            ty,
+            signature: Signature::nullary(Volatility::Stable),
+        }
     }
 
     fn at(&self, micros: i64, zone: &Zone) -> Result<ScalarValue> {
-        let instant: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![micros]).with_timezone("UTC"));
-        let converted = convert(&instant, SqlType::TimestampTz, self.ty, Coercion::Explicit, zone)?;
+        let instant: ArrayRef =
+            Arc::new(TimestampMicrosecondArray::from(vec![micros]).with_timezone("UTC"));
+        let converted = convert(
+            &instant,
+            SqlType::TimestampTz,
+            self.ty,
+            Coercion::Explicit,
+            zone,
+        )?;
         ScalarValue::try_from_array(&converted, 0)
     }
 }
@@ -52,12 +66,19 @@ impl ScalarUDFImpl for Now {
     }
 
     fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        let Some(start) = info.query_execution_start_time() else { return Ok(ExprSimplifyResult::Original(args)) };
+        let Some(start) = info.query_execution_start_time() else {
+            return Ok(ExprSimplifyResult::Original(args));
+        };
         let zone = Zone::of(info.config_options());
-        Ok(ExprSimplifyResult::Simplified(Expr::Literal(self.at(start.timestamp_micros(), &zone)?, None)))
+        Ok(ExprSimplifyResult::Simplified(Expr::Literal(
+            self.at(start.timestamp_micros(), &zone)?,
+            None,
+        )))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        Ok(ColumnarValue::Scalar(self.at(now_micros(), &Zone::of(&args.config_options))?))
+        Ok(ColumnarValue::Scalar(
+            self.at(now_micros(), &Zone::of(&args.config_options))?,
+        ))
     }
 }

@@ -33,7 +33,10 @@ enum Sign {
 }
 
 fn parse(pattern: &str) -> Result<Pattern> {
-    let mut parsed = Pattern { fill: true, ..Pattern::default() };
+    let mut parsed = Pattern {
+        fill: true,
+        ..Pattern::default()
+    };
     let mut after_point = false;
     let mut rest = pattern;
     while let Some(first) = rest.chars().next() {
@@ -83,14 +86,23 @@ fn parse(pattern: &str) -> Result<Pattern> {
 pub(super) fn write(value: i128, scale: i8, pattern: &str) -> Result<String> {
     let parsed = parse(pattern)?;
     let rounded = rescale(value, scale, 38, parsed.after.min(37) as i8);
-    let Some(rounded) = rounded else { return Ok(hashes(&parsed, value < 0)) };
+    let Some(rounded) = rounded else {
+        return Ok(hashes(&parsed, value < 0));
+    };
     let power = POWERS_OF_TEN[parsed.after.min(37)];
     let (whole, fraction) = (rounded.abs() / power, rounded.abs() % power);
-    let whole_digits = if whole == 0 { String::new() } else { whole.to_string() };
+    let whole_digits = if whole == 0 {
+        String::new()
+    } else {
+        whole.to_string()
+    };
     if whole_digits.len() > parsed.before {
         return Ok(hashes(&parsed, value < 0));
     }
-    let shown = whole_digits.len().max(parsed.zeros).max(usize::from(parsed.after == 0 && parsed.before > 0));
+    let shown = whole_digits
+        .len()
+        .max(parsed.zeros)
+        .max(usize::from(parsed.after == 0 && parsed.before > 0));
     let digits = format!("{whole_digits:0>width$}", width = shown);
     let fraction = format!("{fraction:0>width$}", width = parsed.after);
     Ok(lay_out(&parsed, &digits, &fraction, rounded < 0))
@@ -108,7 +120,12 @@ pub(super) fn write_double(value: f64, pattern: &str) -> Result<String> {
 }
 
 fn hashes(parsed: &Pattern, negative: bool) -> String {
-    lay_out(parsed, &"#".repeat(parsed.before), &"#".repeat(parsed.after), negative)
+    lay_out(
+        parsed,
+        &"#".repeat(parsed.before),
+        &"#".repeat(parsed.after),
+        negative,
+    )
 }
 
 /// Puts digits in the pattern's places; the sign stands right before the first digit.
@@ -163,7 +180,11 @@ fn lay_out(parsed: &Pattern, digits: &str, fraction: &str, negative: bool) -> St
 
 /// With FM, zeros at the end are dropped where the pattern has 9.
 fn fraction_kept(parsed: &Pattern, fraction: &str) -> usize {
-    if parsed.fill { fraction.len() } else { fraction.trim_end_matches('0').len().max(parsed.zeros_after) }
+    if parsed.fill {
+        fraction.len()
+    } else {
+        fraction.trim_end_matches('0').len().max(parsed.zeros_after)
+    }
 }
 
 fn put_sign(parsed: &Pattern, out: String, sign: &str) -> String {
@@ -176,8 +197,12 @@ fn put_sign(parsed: &Pattern, out: String, sign: &str) -> String {
 
 /// Reads a number: digits, sign and point count, what else the pattern has does not.
 pub(super) fn read(text: &str, _: &str) -> Result<i128> {
-    let negative = text.contains('-') || (text.trim_start().starts_with('<') && text.trim_end().ends_with('>'));
-    let digits: String = text.chars().filter(|c| c.is_ascii_digit() || *c == '.').collect();
+    let negative = text.contains('-')
+        || (text.trim_start().starts_with('<') && text.trim_end().ends_with('>'));
+    let digits: String = text
+        .chars()
+        .filter(|c| c.is_ascii_digit() || *c == '.')
+        .collect();
     let aerostat_types::SqlType::Numeric { precision, scale } = NUMERIC else {
         return Err(raise(ErrorKind::Internal, "numeric is not numeric"));
     };

@@ -11,16 +11,35 @@ use crate::functions::temporal::DAY_MICROS;
 use crate::semantics::raise;
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
 ];
-const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const DAYS: [&str; 7] = [
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+];
 
 /// Template patterns, longer ones before their prefixes.
 const PATTERNS: [&str; 48] = [
-    "Y,YYY", "YYYY", "IYYY", "YYY", "IYY", "YY", "IY", "Y", "HH24", "HH12", "HH", "MI", "MONTH", "Month", "month", "MON",
-    "Mon", "mon", "MM", "SSSSS", "SSSS", "SS", "MS", "US", "AM", "PM", "am", "pm", "A.M.", "P.M.", "a.m.", "p.m.",
-    "DAY", "Day", "day", "DY", "Dy", "dy", "DDD", "DD", "ID", "D", "IW", "WW", "W", "CC", "Q", "J",
+    "Y,YYY", "YYYY", "IYYY", "YYY", "IYY", "YY", "IY", "Y", "HH24", "HH12", "HH", "MI", "MONTH",
+    "Month", "month", "MON", "Mon", "mon", "MM", "SSSSS", "SSSS", "SS", "MS", "US", "AM", "PM",
+    "am", "pm", "A.M.", "P.M.", "a.m.", "p.m.", "DAY", "Day", "day", "DY", "Dy", "dy", "DDD", "DD",
+    "ID", "D", "IW", "WW", "W", "CC", "Q", "J",
 ];
 
 /// Patterns of the zone.
@@ -47,9 +66,11 @@ fn parts(pattern: &str) -> Vec<Part<'_>> {
             None => (true, rest),
         };
         for known in PATTERNS.iter().chain(&ZONE_PATTERNS) {
-            let names_case = matches!(known.as_bytes()[0], b'a'..=b'z') || known.starts_with(|c: char| c.is_uppercase());
+            let names_case = matches!(known.as_bytes()[0], b'a'..=b'z')
+                || known.starts_with(|c: char| c.is_uppercase());
             let matches = body.get(..known.len()).is_some_and(|head| {
-                head == *known || (names_case && !has_case(known) && head.eq_ignore_ascii_case(known))
+                head == *known
+                    || (names_case && !has_case(known) && head.eq_ignore_ascii_case(known))
             });
             if matches {
                 parts.push(Part::Field { name: known, fill });
@@ -65,11 +86,18 @@ fn parts(pattern: &str) -> Vec<Part<'_>> {
 
 /// Whether the case of a pattern says how its value is written.
 fn has_case(name: &str) -> bool {
-    matches!(name.to_ascii_uppercase().as_str(), "MONTH" | "MON" | "DAY" | "DY" | "AM" | "PM" | "A.M." | "P.M.")
+    matches!(
+        name.to_ascii_uppercase().as_str(),
+        "MONTH" | "MON" | "DAY" | "DY" | "AM" | "PM" | "A.M." | "P.M."
+    )
 }
 
 fn number(value: i64, width: usize, fill: bool) -> String {
-    if fill { format!("{value:0width$}") } else { value.to_string() }
+    if fill {
+        format!("{value:0width$}")
+    } else {
+        value.to_string()
+    }
 }
 
 fn word(name: &str, like: &str, width: usize) -> String {
@@ -121,7 +149,9 @@ pub(super) fn write(micros: i64, offset_seconds: Option<i32>, pattern: &str) -> 
             "SSSSS" | "SSSS" => (time / 1_000_000).to_string(),
             "MS" => number(micro / 1000, 3, fill),
             "US" => number(micro, 6, fill),
-            "AM" | "PM" | "am" | "pm" | "A.M." | "P.M." | "a.m." | "p.m." => half_of_day(name, hour),
+            "AM" | "PM" | "am" | "pm" | "A.M." | "P.M." | "a.m." | "p.m." => {
+                half_of_day(name, hour)
+            }
             "MONTH" | "Month" | "month" => word(month_name, name, padded),
             "MON" | "Mon" | "mon" => word(&month_name[..3], name, 0),
             "DAY" | "Day" | "day" => word(day_name, name, padded),
@@ -150,11 +180,21 @@ fn half_of_day(like: &str, hour: i64) -> String {
         (true, true) => "A.M.",
         (false, true) => "P.M.",
     };
-    if like.starts_with(|c: char| c.is_lowercase()) { half.to_lowercase() } else { half.to_owned() }
+    if like.starts_with(|c: char| c.is_lowercase()) {
+        half.to_lowercase()
+    } else {
+        half.to_owned()
+    }
 }
 
 fn zone_text(name: &str, offset_seconds: Option<i32>) -> String {
-    let Some(offset) = offset_seconds else { return if name == "OF" { "+00".to_owned() } else { String::new() } };
+    let Some(offset) = offset_seconds else {
+        return if name == "OF" {
+            "+00".to_owned()
+        } else {
+            String::new()
+        };
+    };
     let (sign, minutes) = (if offset < 0 { '-' } else { '+' }, offset.abs() / 60);
     match name {
         "TZH" => format!("{sign}{:02}", minutes / 60),
@@ -220,7 +260,9 @@ pub(super) fn read(text: &str, pattern: &str) -> Result<Read> {
             Part::Literal(character) if character.is_alphanumeric() => {
                 rest = rest.strip_prefix(|_: char| true).unwrap_or("");
             }
-            Part::Literal(_) => rest = rest.trim_start_matches(|c: char| !c.is_alphanumeric() && c != '+'),
+            Part::Literal(_) => {
+                rest = rest.trim_start_matches(|c: char| !c.is_alphanumeric() && c != '+')
+            }
             Part::Field { name, fill } => {
                 let adjacent = matches!(all.get(at + 1), Some(Part::Field { .. })) && *fill;
                 rest = rest.trim_start_matches(|c: char| c.is_whitespace());
@@ -233,28 +275,49 @@ pub(super) fn read(text: &str, pattern: &str) -> Result<Read> {
 
 fn invalid(value: &str, field: &str) -> datafusion::common::DataFusionError {
     let value: String = value.chars().take(field.len().max(2)).collect();
-    raise(ErrorKind::InvalidDatetimeFormat, format!("invalid value \"{value}\" for \"{field}\""))
+    raise(
+        ErrorKind::InvalidDatetimeFormat,
+        format!("invalid value \"{value}\" for \"{field}\""),
+    )
 }
 
 /// The digits at the start, at most `width` of them.
 fn digits<'a>(rest: &'a str, width: usize, field: &str) -> Result<(i64, &'a str)> {
     let signed = usize::from(rest.starts_with(['+', '-']) && field.starts_with("TZ"));
-    let end = rest[signed..].bytes().take(width).take_while(u8::is_ascii_digit).count() + signed;
+    let end = rest[signed..]
+        .bytes()
+        .take(width)
+        .take_while(u8::is_ascii_digit)
+        .count()
+        + signed;
     let value = rest[..end].parse().map_err(|_| invalid(rest, field))?;
     Ok((value, &rest[end..]))
 }
 
-fn name_at<'a>(rest: &'a str, names: &[&str], short: bool, field: &str) -> Result<(usize, &'a str)> {
+fn name_at<'a>(
+    rest: &'a str,
+    names: &[&str],
+    short: bool,
+    field: &str,
+) -> Result<(usize, &'a str)> {
     for (at, name) in names.iter().enumerate() {
         let name = if short { &name[..3] } else { *name };
-        if rest.get(..name.len()).is_some_and(|head| head.eq_ignore_ascii_case(name)) {
+        if rest
+            .get(..name.len())
+            .is_some_and(|head| head.eq_ignore_ascii_case(name))
+        {
             return Ok((at, &rest[name.len()..]));
         }
     }
     Err(invalid(rest, field))
 }
 
-fn read_field<'a>(name: &str, rest: &'a str, adjacent: bool, fields: &mut Fields) -> Result<&'a str> {
+fn read_field<'a>(
+    name: &str,
+    rest: &'a str,
+    adjacent: bool,
+    fields: &mut Fields,
+) -> Result<&'a str> {
     let width = |usual: usize| if adjacent { usual } else { usual.max(9) };
     let upper = name.to_ascii_uppercase();
     let two = |fields: &mut Fields, set: fn(&mut Fields, i64)| -> Result<&'a str> {
@@ -270,7 +333,11 @@ fn read_field<'a>(name: &str, rest: &'a str, adjacent: bool, fields: &mut Fields
         }
         "YY" | "IY" => {
             let (value, rest) = digits(rest, 2, name)?;
-            fields.year = Some(if value < 70 { 2000 + value } else { 1900 + value });
+            fields.year = Some(if value < 70 {
+                2000 + value
+            } else {
+                1900 + value
+            });
             Ok(rest)
         }
         "MM" => two(fields, |fields, v| fields.month = Some(v as u32)),
@@ -313,21 +380,29 @@ fn read_field<'a>(name: &str, rest: &'a str, adjacent: bool, fields: &mut Fields
         "TZM" => {
             let (value, rest) = digits(rest, 2, name)?;
             let hours = fields.offset_seconds.unwrap_or(0);
-            fields.offset_seconds = Some(hours + value as i32 * 60 * if hours < 0 { -1 } else { 1 });
+            fields.offset_seconds =
+                Some(hours + value as i32 * 60 * if hours < 0 { -1 } else { 1 });
             Ok(rest)
         }
-        _ => Err(raise(ErrorKind::FeatureNotSupported, format!("formatting field \"{name}\" is only supported in to_char"))),
+        _ => Err(raise(
+            ErrorKind::FeatureNotSupported,
+            format!("formatting field \"{name}\" is only supported in to_char"),
+        )),
     }
 }
 
 fn assemble(fields: &Fields, text: &str) -> Result<Read> {
     let out_of_range = || {
-        raise(ErrorKind::DatetimeFieldOverflow, format!("date/time field value out of range: \"{text}\""))
+        raise(
+            ErrorKind::DatetimeFieldOverflow,
+            format!("date/time field value out of range: \"{text}\""),
+        )
     };
     let year = fields.year.unwrap_or(0);
     let days = match fields.day_of_year {
         Some(day) => days_from_civil(year, 1, 1) + day - 1,
-        None => checked_days(year, fields.month.unwrap_or(1), fields.day.unwrap_or(1)).ok_or_else(out_of_range)?,
+        None => checked_days(year, fields.month.unwrap_or(1), fields.day.unwrap_or(1))
+            .ok_or_else(out_of_range)?,
     };
     let hour = match fields.afternoon {
         Some(afternoon) => fields.hour % 12 + if afternoon { 12 } else { 0 },
@@ -337,5 +412,9 @@ fn assemble(fields: &Fields, text: &str) -> Result<Read> {
         return Err(out_of_range());
     }
     let micros = ((hour * 60 + fields.minute) * 60 + fields.second) * 1_000_000 + fields.micros;
-    Ok(Read { days, micros, offset_seconds: fields.offset_seconds })
+    Ok(Read {
+        days,
+        micros,
+        offset_seconds: fields.offset_seconds,
+    })
 }

@@ -4,42 +4,91 @@ use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
     super::{cell::Cell, view::quote_identifier},
-    Call, Definition, ELEMENT, SAME, function,
+    Call, Definition, ELEMENT, PAIRS, SAME, function,
 };
 
 pub(super) fn definitions() -> Vec<Definition> {
-    let optional = |definition: Definition| Definition { takes_null: true, ..definition };
+    let optional = |definition: Definition| Definition {
+        takes_null: true,
+        ..definition
+    };
     vec![
-        optional(function("array_to_string", &["anyarray", "text", "text?"], "text", array_to_string)),
-        function("array_upper", &["anyarray", "int4"], "int4", |call| Ok(dimension(call))),
-        function("array_length", &["anyarray", "int4"], "int4", |call| Ok(dimension(call))),
-        function("array_lower", &["anyarray", "int4"], "int4", |call| {
-            Ok(if dimension(call) == Cell::Null { Cell::Null } else { 1.into() })
+        optional(function(
+            "array_to_string",
+            &["anyarray", "text", "text?"],
+            "text",
+            array_to_string,
+        )),
+        function("array_upper", &["anyarray", "int4"], "int4", |call| {
+            Ok(dimension(call))
         }),
-        optional(function("array_remove", &["anyarray", "anyelement"], SAME, |call| {
-            Ok(match call.at(0) {
-                Cell::List(items) => Cell::List(items.iter().filter(|item| !same(item, call.at(1))).cloned().collect()),
-                other => other.clone(),
+        function("array_length", &["anyarray", "int4"], "int4", |call| {
+            Ok(dimension(call))
+        }),
+        function("array_lower", &["anyarray", "int4"], "int4", |call| {
+            Ok(if dimension(call) == Cell::Null {
+                Cell::Null
+            } else {
+                1.into()
             })
-        })),
-        function("quote_ident", &["text"], "text", |call| Ok(quote_identifier(call.text(0)).into())),
-        function("quote_literal", &["text"], "text", |call| Ok(call.at(0).shown().map(|text| quote(&text)).into())),
+        }),
+        optional(function(
+            "array_remove",
+            &["anyarray", "anyelement"],
+            SAME,
+            |call| {
+                Ok(match call.at(0) {
+                    Cell::List(items) => Cell::List(
+                        items
+                            .iter()
+                            .filter(|item| !same(item, call.at(1)))
+                            .cloned()
+                            .collect(),
+                    ),
+                    other => other.clone(),
+                })
+            },
+        )),
+        function("quote_ident", &["text"], "text", |call| {
+            Ok(quote_identifier(call.text(0)).into())
+        }),
+        function("quote_literal", &["text"], "text", |call| {
+            Ok(call.at(0).shown().map(|text| quote(&text)).into())
+        }),
         optional(function("quote_nullable", &["text"], "text", |call| {
-            Ok(call.at(0).shown().map_or_else(|| "NULL".to_owned(), |text| quote(&text)).into())
+            Ok(call
+                .at(0)
+                .shown()
+                .map_or_else(|| "NULL".to_owned(), |text| quote(&text))
+                .into())
         })),
         optional(function("format", &["text", "any*"], "text", format)),
         optional(function(ANY, &["any", "anyarray"], "bool", any)),
         optional(function(OR_EMPTY, &["anyarray"], SAME, |call| {
-            Ok(if *call.at(0) == Cell::Null { Cell::List(Vec::new()) } else { call.at(0).clone() })
+            Ok(if *call.at(0) == Cell::Null {
+                Cell::List(Vec::new())
+            } else {
+                call.at(0).clone()
+            })
         })),
         function(EMPTY, &[], "_text", |_| Ok(Cell::List(Vec::new()))),
         function(ITEM, &["anyarray", "int4"], ELEMENT, |call| {
-            let at = call.int(1).and_then(|at| usize::try_from(at).ok()).and_then(|at| at.checked_sub(1));
+            let at = call
+                .int(1)
+                .and_then(|at| usize::try_from(at).ok())
+                .and_then(|at| at.checked_sub(1));
             Ok(match (call.at(0), at) {
                 (Cell::List(items), Some(at)) => items.get(at).cloned().unwrap_or(Cell::Null),
                 _ => Cell::Null,
             })
         }),
+        function(EXPAND, &["anyarray"], PAIRS, |call| Ok(call.at(0).clone())),
+        optional(function(
+            "json_build_object",
+            &["any*"],
+            "json",
+            json_object,
+        )),
         function(SUBSCRIPTS, &["anyarray", "int4?"], "_int4", |call| {
             Ok(match call.at(0) {
                 Cell::List(items) => (1..=items.len()).collect::<Vec<_>>().into(),
@@ -60,6 +109,9 @@ pub(crate) const ITEM: &str = "aerostat_item";
 /// The places of an array's items.
 pub(crate) const SUBSCRIPTS: &str = "aerostat_subscripts";
 
+/// An array's items, each with its place: `information_schema._pg_expandarray` before it is unnested.
+pub(crate) const EXPAND: &str = "aerostat_expand";
+
 fn dimension(call: &Call<'_>) -> Cell {
     match call.at(0) {
         Cell::List(items) if call.int(1) == Some(1) && !items.is_empty() => items.len().into(),
@@ -70,7 +122,9 @@ fn dimension(call: &Call<'_>) -> Cell {
 /// Whether two values are equal, texts of numbers being numbers.
 fn same(a: &Cell, b: &Cell) -> bool {
     match (a, b) {
-        (Cell::Int(_), Cell::Text(_)) | (Cell::Text(_), Cell::Int(_)) => a.int().is_some() && a.int() == b.int(),
+        (Cell::Int(_), Cell::Text(_)) | (Cell::Text(_), Cell::Int(_)) => {
+            a.int().is_some() && a.int() == b.int()
+        }
         _ => a == b,
     }
 }
@@ -91,12 +145,20 @@ fn any(call: &Call<'_>) -> Result<Cell, SqlError> {
     if items.iter().any(|item| same(item, call.at(0))) {
         return Ok(true.into());
     }
-    Ok(if items.contains(&Cell::Null) { Cell::Null } else { false.into() })
+    Ok(if items.contains(&Cell::Null) {
+        Cell::Null
+    } else {
+        false.into()
+    })
 }
 
 /// Reads `{a,b}`; quoted items may hold anything.
-fn parse_array(text: &str) -> Vec<Cell> {
-    let Some(inner) = text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
+pub(crate) fn parse_array(text: &str) -> Vec<Cell> {
+    let Some(inner) = text
+        .trim()
+        .strip_prefix('{')
+        .and_then(|rest| rest.strip_suffix('}'))
+    else {
         return vec![Cell::Text(text.to_owned().into())];
     };
     let mut items = Vec::new();
@@ -116,7 +178,11 @@ fn parse_array(text: &str) -> Vec<Cell> {
             }
         }
         let null = !quoted && item.eq_ignore_ascii_case("null");
-        items.push(if null { Cell::Null } else { Cell::Text(item.into()) });
+        items.push(if null {
+            Cell::Null
+        } else {
+            Cell::Text(item.into())
+        });
     }
     items
 }
@@ -126,19 +192,27 @@ fn array_to_string(call: &Call<'_>) -> Result<Cell, SqlError> {
         return Ok(Cell::Null);
     };
     let null = call.at(2).str();
-    let shown: Vec<String> =
-        items.iter().filter_map(|item| item.shown().or_else(|| null.map(str::to_owned))).collect();
+    let shown: Vec<String> = items
+        .iter()
+        .filter_map(|item| item.shown().or_else(|| null.map(str::to_owned)))
+        .collect();
     Ok(shown.join(separator).into())
 }
 
 fn quote(text: &str) -> String {
     let doubled = text.replace('\'', "''");
-    if text.contains('\\') { format!("E'{}'", doubled.replace('\\', "\\\\")) } else { format!("'{doubled}'") }
+    if text.contains('\\') {
+        format!("E'{}'", doubled.replace('\\', "\\\\"))
+    } else {
+        format!("'{doubled}'")
+    }
 }
 
 /// PostgreSQL's `format` with `%s`, `%I`, `%L` and `%%`, also by position (`%1$s`).
 fn format(call: &Call<'_>) -> Result<Cell, SqlError> {
-    let Some(template) = call.at(0).str() else { return Ok(Cell::Null) };
+    let Some(template) = call.at(0).str() else {
+        return Ok(Cell::Null);
+    };
     let invalid = |message: String| SqlError::new(ErrorKind::InvalidParameterValue, message);
     let mut out = String::with_capacity(template.len());
     let mut chars = template.chars().peekable();
@@ -176,11 +250,54 @@ fn format(call: &Call<'_>) -> Result<Cell, SqlError> {
                     "null values cannot be formatted as an SQL identifier",
                 ));
             }
-            ('L', shown) => out.push_str(&shown.map_or_else(|| "NULL".to_owned(), |shown| quote(&shown))),
-            (other, _) => return Err(invalid(format!("unrecognized format() type specifier \"{other}\""))),
+            ('L', shown) => {
+                out.push_str(&shown.map_or_else(|| "NULL".to_owned(), |shown| quote(&shown)))
+            }
+            (other, _) => {
+                return Err(invalid(format!(
+                    "unrecognized format() type specifier \"{other}\""
+                )));
+            }
         }
     }
     Ok(out.into())
+}
+
+fn json_object(call: &Call<'_>) -> Result<Cell, SqlError> {
+    let quoted = |text: &str| {
+        let mut out = String::from('"');
+        for c in text.chars() {
+            match c {
+                '"' => out.push_str("\\\""),
+                '\\' => out.push_str("\\\\"),
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\t' => out.push_str("\\t"),
+                c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+                c => out.push(c),
+            }
+        }
+        out.push('"');
+        out
+    };
+    let invalid = |message: &str| SqlError::new(ErrorKind::InvalidParameterValue, message);
+    if !call.arguments.len().is_multiple_of(2) {
+        return Err(invalid("argument list must have even number of elements"));
+    }
+    let mut members = Vec::new();
+    for pair in call.arguments.chunks(2) {
+        let name = pair[0]
+            .shown()
+            .ok_or_else(|| invalid("null value not allowed for object key"))?;
+        let value = match &pair[1] {
+            Cell::Null => "null".to_owned(),
+            Cell::Bool(value) => value.to_string(),
+            Cell::Int(_) | Cell::Float(_) => pair[1].shown().unwrap_or_default(),
+            other => quoted(&other.shown().unwrap_or_default()),
+        };
+        members.push(format!("{} : {value}", quoted(&name)));
+    }
+    Ok(format!("{{{}}}", members.join(", ")).into())
 }
 
 #[cfg(test)]
@@ -189,9 +306,17 @@ mod tests {
 
     #[test]
     fn arrays_are_read_as_postgresql_writes_them() {
-        let texts = |text: &str| parse_array(text).iter().map(|cell| cell.shown().unwrap_or("∅".into())).collect::<Vec<_>>();
+        let texts = |text: &str| {
+            parse_array(text)
+                .iter()
+                .map(|cell| cell.shown().unwrap_or("∅".into()))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(texts("{0}"), ["0"]);
         assert_eq!(texts("{}"), Vec::<String>::new());
-        assert_eq!(texts(r#"{a,"b,\"c",NULL,"NULL"}"#), ["a", "b,\"c", "∅", "NULL"]);
+        assert_eq!(
+            texts(r#"{a,"b,\"c",NULL,"NULL"}"#),
+            ["a", "b,\"c", "∅", "NULL"]
+        );
     }
 }

@@ -5,27 +5,44 @@ use aerostat_types::SqlError;
 use super::{
     super::{
         cell::Cell,
-        definition,
-        data,
+        data, definition,
         tables::{PG_CLASS, derived_oid, key_columns},
         types,
         view::ClassKind,
     },
-    Call, Definition, Reg, function, names::function_of,
+    Call, Definition, Reg, function,
+    names::function_of,
 };
 
 pub(super) fn definitions() -> Vec<Definition> {
     let mut all = vec![
         // Expressions are kept as SQL text, so there is nothing to deparse.
-        function("pg_get_expr", &["pg_node_tree", "oid", "bool?"], "text", |call| Ok(call.at(0).clone())),
-        function("pg_get_constraintdef", &["oid", "bool?"], "text", constraint),
+        function(
+            "pg_get_expr",
+            &["pg_node_tree", "oid", "bool?"],
+            "text",
+            |call| Ok(call.at(0).clone()),
+        ),
+        function(
+            "pg_get_constraintdef",
+            &["oid", "bool?"],
+            "text",
+            constraint,
+        ),
         function("pg_get_indexdef", &["oid", "int4?", "bool?"], "text", index),
         function("pg_get_viewdef", &["oid", "bool?"], "text", view),
-        function("pg_get_function_result", &["oid"], "text", |call| Ok(of_function(call, |f| f.result))),
-        function("pg_get_function_arguments", &["oid"], "text", |call| Ok(of_function(call, |f| f.arguments.join(", ")))),
-        function("pg_get_function_identity_arguments", &["oid"], "text", |call| {
+        function("pg_get_function_result", &["oid"], "text", |call| {
+            Ok(of_function(call, |f| f.result))
+        }),
+        function("pg_get_function_arguments", &["oid"], "text", |call| {
             Ok(of_function(call, |f| f.arguments.join(", ")))
         }),
+        function(
+            "pg_get_function_identity_arguments",
+            &["oid"],
+            "text",
+            |call| Ok(of_function(call, |f| f.arguments.join(", "))),
+        ),
         function("pg_get_functiondef", &["oid"], "text", |call| {
             Ok(of_function(call, |f| {
                 format!(
@@ -37,56 +54,125 @@ pub(super) fn definitions() -> Vec<Definition> {
                 )
             }))
         }),
-        Definition { takes_null: true, ..function("format_type", &["oid", "int4"], "text", |call| {
-            let Some(oid) = call.int(0) else { return Ok(Cell::Null) };
-            let typmod = call.int(1).and_then(|typmod| i32::try_from(typmod).ok());
-            Ok(types::format_type(u32::try_from(oid).unwrap_or(u32::MAX), typmod).into())
-        }) },
+        Definition {
+            takes_null: true,
+            ..function("format_type", &["oid", "int4"], "text", |call| {
+                let Some(oid) = call.int(0) else {
+                    return Ok(Cell::Null);
+                };
+                let typmod = call.int(1).and_then(|typmod| i32::try_from(typmod).ok());
+                Ok(types::format_type(u32::try_from(oid).unwrap_or(u32::MAX), typmod).into())
+            })
+        },
         function("obj_description", &["oid", "name?"], "text", describe),
         function("shobj_description", &["oid", "name"], "text", |call| {
-            let database = call.view.node.databases.values().find(|database| Some(i64::from(database.oid)) == call.int(0));
-            Ok(database.filter(|_| call.text(1) == "pg_database").and_then(|database| database.comment.clone()).into())
+            let node = &call.view.node;
+            let is = |oid: u32| Some(i64::from(oid)) == call.int(0);
+            let comment = match call.text(1) {
+                "pg_database" => node
+                    .databases
+                    .values()
+                    .find(|database| is(database.oid))
+                    .map(|found| &found.comment),
+                "pg_authid" => node
+                    .roles
+                    .values()
+                    .find(|role| is(role.oid))
+                    .map(|found| &found.comment),
+                _ => None,
+            };
+            Ok(comment.cloned().flatten().into())
         }),
         function("col_description", &["oid", "int4"], "text", |call| {
             let class = call.view.class(call.oid(0, Reg::Class)?);
             let comment = class.and_then(|class| {
                 let at = usize::try_from(call.int(1)?).ok()?.checked_sub(1)?;
-                class.table()?.column_comments.get(&class.columns().get(at)?.name)
+                class
+                    .table()?
+                    .column_comments
+                    .get(&class.columns().get(at)?.name)
             });
             Ok(comment.into())
         }),
-        function("pg_relation_is_publishable", &["regclass"], "bool", |_| Ok(false.into())),
-        function("pg_relation_is_updatable", &["regclass", "bool"], "int4", |call| {
-            // Bits 2 to 4: UPDATE, INSERT, DELETE.
-            let class = call.view.class(call.oid(0, Reg::Class)?);
-            Ok(class.map_or(0, |class| if class.table().is_some() { 28 } else { 0 }).into())
+        function("pg_relation_is_publishable", &["regclass"], "bool", |_| {
+            Ok(false.into())
         }),
-        function("pg_column_is_updatable", &["regclass", "int2", "bool"], "bool", |call| {
-            Ok(call.view.class(call.oid(0, Reg::Class)?).is_some_and(|class| class.table().is_some()).into())
-        }),
+        function(
+            "pg_relation_is_updatable",
+            &["regclass", "bool"],
+            "int4",
+            |call| {
+                // Bits 2 to 4: UPDATE, INSERT, DELETE.
+                let class = call.view.class(call.oid(0, Reg::Class)?);
+                Ok(class
+                    .map_or(0, |class| if class.table().is_some() { 28 } else { 0 })
+                    .into())
+            },
+        ),
+        function(
+            "pg_column_is_updatable",
+            &["regclass", "int2", "bool"],
+            "bool",
+            |call| {
+                Ok(call
+                    .view
+                    .class(call.oid(0, Reg::Class)?)
+                    .is_some_and(|class| class.table().is_some())
+                    .into())
+            },
+        ),
         function("pg_relation_filenode", &["regclass"], "oid", |call| {
-            Ok(call.view.class(call.oid(0, Reg::Class)?).map(|class| class.oid).into())
-        }),
-        function("pg_tablespace_location", &["oid"], "text", |_| Ok("".into())),
-        function("pg_index_column_has_property", &["regclass", "int4", "text"], "bool", index_column_property),
-        function("pg_index_has_property", &["regclass", "text"], "bool", |_| Ok(false.into())),
-        function("pg_indexam_has_property", &["oid", "text"], "bool", |call| {
-            Ok((matches!(call.text(1), "can_unique" | "can_multi_col" | "can_order")).into())
-        }),
-        function("pg_describe_object", &["oid", "oid", "int4"], "text", |call| {
-            let class = call.int(1).and_then(|oid| call.view.class(oid));
-            Ok(class
-                .filter(|_| call.int(0) == Some(PG_CLASS.into()))
-                .map(|class| {
-                    let kind = match class.relkind() {
-                        "v" => "view",
-                        "i" => "index",
-                        _ => "table",
-                    };
-                    format!("{kind} {}", class.name)
-                })
+            Ok(call
+                .view
+                .class(call.oid(0, Reg::Class)?)
+                .map(|class| class.oid)
                 .into())
         }),
+        function(
+            "pg_tablespace_location",
+            &["oid"],
+            "text",
+            |_| Ok("".into()),
+        ),
+        function(
+            "pg_index_column_has_property",
+            &["regclass", "int4", "text"],
+            "bool",
+            index_column_property,
+        ),
+        function(
+            "pg_index_has_property",
+            &["regclass", "text"],
+            "bool",
+            |_| Ok(false.into()),
+        ),
+        function(
+            "pg_indexam_has_property",
+            &["oid", "text"],
+            "bool",
+            |call| {
+                Ok((matches!(call.text(1), "can_unique" | "can_multi_col" | "can_order")).into())
+            },
+        ),
+        function(
+            "pg_describe_object",
+            &["oid", "oid", "int4"],
+            "text",
+            |call| {
+                let class = call.int(1).and_then(|oid| call.view.class(oid));
+                Ok(class
+                    .filter(|_| call.int(0) == Some(PG_CLASS.into()))
+                    .map(|class| {
+                        let kind = match class.relkind() {
+                            "v" => "view",
+                            "i" => "index",
+                            _ => "table",
+                        };
+                        format!("{kind} {}", class.name)
+                    })
+                    .into())
+            },
+        ),
     ];
     // What Aerostat has none of has no definition either.
     all.extend(
@@ -102,14 +188,23 @@ pub(super) fn definitions() -> Vec<Definition> {
         .map(|name| function(name, &["oid", "bool?"], "text", |_| Ok(Cell::Null))),
     );
     all.extend([
-        function("pg_get_serial_sequence", &["text", "text"], "text", |_| Ok(Cell::Null)),
-        function("pg_get_function_arg_default", &["oid", "int4"], "text", |_| Ok(Cell::Null)),
+        function("pg_get_serial_sequence", &["text", "text"], "text", |_| {
+            Ok(Cell::Null)
+        }),
+        function(
+            "pg_get_function_arg_default",
+            &["oid", "int4"],
+            "text",
+            |_| Ok(Cell::Null),
+        ),
     ]);
     all
 }
 
 fn constraint(call: &Call<'_>) -> Result<Cell, SqlError> {
-    let Some(oid) = call.int(0) else { return Ok(Cell::Null) };
+    let Some(oid) = call.int(0) else {
+        return Ok(Cell::Null);
+    };
     if let Some(class) = call.view.class(oid) {
         return Ok(match &class.kind {
             ClassKind::Index(table) => definition::of_key(table).into(),
@@ -133,7 +228,14 @@ fn index(call: &Call<'_>) -> Result<Cell, SqlError> {
         return Ok(Cell::Null);
     };
     Ok(match call.int(1) {
-        None | Some(0) => definition::of_index(class, table).into(),
+        None | Some(0) => {
+            // The pretty form leaves out the schema of a table that its bare name means.
+            let visible = call
+                .view
+                .class(table.oid.into())
+                .is_some_and(|table| call.view.is_visible(table));
+            definition::of_index(class, table, !(call.truth(2) && visible)).into()
+        }
         Some(column) => usize::try_from(column - 1)
             .ok()
             .and_then(|at| key_columns(table).nth(at))
@@ -143,18 +245,29 @@ fn index(call: &Call<'_>) -> Result<Cell, SqlError> {
 }
 
 fn view(call: &Call<'_>) -> Result<Cell, SqlError> {
-    Ok(match call.view.class(call.oid(0, Reg::Class)?).map(|class| &class.kind) {
-        Some(ClassKind::View(view)) => definition::of_view(view).into(),
-        _ => Cell::Null,
-    })
+    Ok(
+        match call
+            .view
+            .class(call.oid(0, Reg::Class)?)
+            .map(|class| &class.kind)
+        {
+            Some(ClassKind::View(view)) => definition::of_view(view).into(),
+            _ => Cell::Null,
+        },
+    )
 }
 
 fn of_function(call: &Call<'_>, of: impl Fn(super::FunctionDescription) -> String) -> Cell {
-    call.int(0).and_then(|oid| function_of(call.view, oid)).map(of).into()
+    call.int(0)
+        .and_then(|oid| function_of(call.view, oid))
+        .map(of)
+        .into()
 }
 
 fn describe(call: &Call<'_>) -> Result<Cell, SqlError> {
-    let Some(oid) = call.int(0).or_else(|| call.oid(0, Reg::Class).ok()) else { return Ok(Cell::Null) };
+    let Some(oid) = call.int(0).or_else(|| call.oid(0, Reg::Class).ok()) else {
+        return Ok(Cell::Null);
+    };
     let catalog = match call.at(1) {
         Cell::Null => None,
         _ => Some(call.text(1)),
@@ -170,15 +283,24 @@ fn describe(call: &Call<'_>) -> Result<Cell, SqlError> {
         });
     }
     if is("pg_namespace")
-        && let Some((.., comment)) = call.view.schemas().into_iter().find(|(number, ..)| i64::from(*number) == oid)
+        && let Some((.., comment)) = call
+            .view
+            .schemas()
+            .into_iter()
+            .find(|(number, ..)| i64::from(*number) == oid)
     {
         return Ok(comment.map(str::to_owned).into());
     }
     if is("pg_type") {
         let table = data::Table::read(data::PG_TYPE);
         let number = oid.to_string();
-        let row = table.rows.iter().find(|row| table.value(row, "oid") == Some(number.as_str()));
-        return Ok(Cell::text(row.and_then(|row| table.value(row, "description"))));
+        let row = table
+            .rows
+            .iter()
+            .find(|row| table.value(row, "oid") == Some(number.as_str()));
+        return Ok(Cell::text(
+            row.and_then(|row| table.value(row, "description")),
+        ));
     }
     Ok(Cell::Null)
 }
@@ -192,16 +314,22 @@ fn index_column_property(call: &Call<'_>) -> Result<Cell, SqlError> {
     .into())
 }
 
-
 #[cfg(test)]
 mod tests {
-    use super::super::super::{data, tables::{PG_CLASS, PG_DATABASE, PG_NAMESPACE, PG_TYPE}};
+    use super::super::super::{
+        data,
+        tables::{PG_AUTHID, PG_CLASS, PG_DATABASE, PG_NAMESPACE, PG_TYPE},
+    };
 
     #[test]
     fn catalogues_have_postgresqls_numbers() {
-        for (name, oid) in
-            [("pg_class", PG_CLASS), ("pg_namespace", PG_NAMESPACE), ("pg_type", PG_TYPE), ("pg_database", PG_DATABASE)]
-        {
+        for (name, oid) in [
+            ("pg_class", PG_CLASS),
+            ("pg_namespace", PG_NAMESPACE),
+            ("pg_type", PG_TYPE),
+            ("pg_database", PG_DATABASE),
+            ("pg_authid", PG_AUTHID),
+        ] {
             assert_eq!(data::relation("pg_catalog", name).unwrap().oid, oid);
         }
     }

@@ -25,12 +25,12 @@ use datafusion::{
     },
     common::{DataFusionError, Result, ScalarValue, internal_err},
     logical_expr::{
-        ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
-        Volatility,
+        ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+        TypeSignature, Volatility,
     },
 };
 
-pub(super) use arrays::{ANY, EMPTY, ITEM, OR_EMPTY, SUBSCRIPTS};
+pub(super) use arrays::{ANY, EMPTY, EXPAND, ITEM, OR_EMPTY, SUBSCRIPTS, parse_array};
 pub(super) use names::{Reg, resolve};
 
 use super::{
@@ -60,6 +60,9 @@ const SAME: &str = "=";
 
 /// The result has the type of the first argument's elements.
 const ELEMENT: &str = "[]";
+
+/// The result is an array of pairs of an item and its place.
+const PAIRS: &str = "pairs";
 
 /// What a function is called with.
 pub(super) struct Call<'a> {
@@ -100,7 +103,14 @@ const fn function(
     result: &'static str,
     eval: fn(&Call<'_>) -> Result<Cell, SqlError>,
 ) -> Definition {
-    Definition { name, arguments, result, eval, takes_null: false, acts: false }
+    Definition {
+        name,
+        arguments,
+        result,
+        eval,
+        takes_null: false,
+        acts: false,
+    }
 }
 
 /// All functions of this module.
@@ -123,7 +133,9 @@ fn definitions() -> &'static [Definition] {
 
 /// Whether this module has a function of this name.
 pub(super) fn is_function(name: &str) -> bool {
-    definitions().iter().any(|definition| definition.name == name)
+    definitions()
+        .iter()
+        .any(|definition| definition.name == name)
 }
 
 /// The functions as `pg_proc` shows them; those that only rewritten queries call are left out.
@@ -135,7 +147,9 @@ pub(super) fn descriptions() -> &'static [FunctionDescription] {
             match bare.strip_prefix("shown:").unwrap_or(bare) {
                 SAME => "anyarray".to_owned(),
                 ELEMENT => "anyelement".to_owned(),
-                other => types::oid_of_typname(other).map_or_else(|| other.to_owned(), |oid| types::format_type(oid, None)),
+                PAIRS => "record".to_owned(),
+                other => types::oid_of_typname(other)
+                    .map_or_else(|| other.to_owned(), |oid| types::format_type(oid, None)),
             }
         };
         definitions()
@@ -156,7 +170,10 @@ pub(super) const INTERNAL: &str = "aerostat_";
 
 /// All functions, bound to a view.
 pub(super) fn all(view: &Arc<CatalogView>) -> Vec<ScalarUDF> {
-    definitions().iter().map(|definition| ScalarUDF::from(CatalogFunction::new(definition, Arc::clone(view)))).collect()
+    definitions()
+        .iter()
+        .map(|definition| ScalarUDF::from(CatalogFunction::new(definition, Arc::clone(view))))
+        .collect()
 }
 
 /// A definition bound to a view, as DataFusion calls it.
@@ -168,21 +185,42 @@ struct CatalogFunction {
 
 impl CatalogFunction {
     fn new(definition: &'static Definition, view: Arc<CatalogView>) -> Self {
-        let volatility = if definition.acts { Volatility::Volatile } else { Volatility::Stable };
-        let signature = Signature::one_of(vec![TypeSignature::Nullary, TypeSignature::VariadicAny], volatility);
-        Self { definition, view, signature }
+        let volatility = if definition.acts {
+            Volatility::Volatile
+        } else {
+            Volatility::Stable
+        };
+        let signature = Signature::one_of(
+            vec![TypeSignature::Nullary, TypeSignature::VariadicAny],
+            volatility,
+        );
+        Self {
+            definition,
+            view,
+            signature,
+        }
     }
 
     fn check_count(&self, given: usize) -> Result<()> {
         let arguments = self.definition.arguments;
-        let least = arguments.iter().filter(|name| !name.ends_with(['?', '*'])).count();
-        let most = if arguments.last().is_some_and(|name| name.ends_with('*')) { usize::MAX } else { arguments.len() };
+        let least = arguments
+            .iter()
+            .filter(|name| !name.ends_with(['?', '*']))
+            .count();
+        let most = if arguments.last().is_some_and(|name| name.ends_with('*')) {
+            usize::MAX
+        } else {
+            arguments.len()
+        };
         if (least..=most).contains(&given) {
             return Ok(());
         }
         Err(external(SqlError::new(
             ErrorKind::UndefinedFunction,
-            format!("function {} does not take {given} arguments", self.definition.name),
+            format!(
+                "function {} does not take {given} arguments",
+                self.definition.name
+            ),
         )))
     }
 
@@ -190,7 +228,11 @@ impl CatalogFunction {
         if !self.definition.takes_null && arguments.contains(&Cell::Null) {
             return Ok(Cell::Null);
         }
-        (self.definition.eval)(&Call { view: &self.view, arguments }).map_err(external)
+        (self.definition.eval)(&Call {
+            view: &self.view,
+            arguments,
+        })
+        .map_err(external)
     }
 }
 
@@ -200,7 +242,9 @@ fn external(error: SqlError) -> DataFusionError {
 
 impl fmt::Debug for CatalogFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CatalogFunction").field("name", &self.definition.name).finish_non_exhaustive()
+        f.debug_struct("CatalogFunction")
+            .field("name", &self.definition.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -234,6 +278,14 @@ impl ScalarUDFImpl for CatalogFunction {
     fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         self.check_count(arguments.arg_fields.len())?;
         let name = self.definition.name;
+        let element_of = |array: Option<&FieldRef>| match array.map(|field| field.data_type()) {
+            Some(
+                DataType::List(element)
+                | DataType::LargeList(element)
+                | DataType::FixedSizeList(element, _),
+            ) => element.data_type().clone(),
+            _ => DataType::Utf8View,
+        };
         let first = arguments.arg_fields.first();
         Ok(Arc::new(match self.definition.result {
             SAME => match first.map(|field| field.data_type()) {
@@ -243,12 +295,8 @@ impl ScalarUDFImpl for CatalogFunction {
                 }
                 _ => types::field(name, "_text", true),
             },
-            ELEMENT => match first.map(|field| field.data_type()) {
-                Some(DataType::List(element) | DataType::LargeList(element) | DataType::FixedSizeList(element, _)) => {
-                    Field::new(name, element.data_type().clone(), true)
-                }
-                _ => types::field(name, "text", true),
-            },
+            PAIRS => Field::new(name, cell::pairs_type(element_of(first)), true),
+            ELEMENT => Field::new(name, element_of(first), true),
             result => match result.strip_prefix("shown:") {
                 Some(typname) => types::text_field(name, typname),
                 None => types::field(name, result, true),
@@ -257,8 +305,15 @@ impl ScalarUDFImpl for CatalogFunction {
     }
 
     fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let constant = call.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
-        let rows = if constant && !self.definition.acts { 1 } else { call.number_rows };
+        let constant = call
+            .args
+            .iter()
+            .all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
+        let rows = if constant && !self.definition.acts {
+            1
+        } else {
+            call.number_rows
+        };
         let columns = call
             .args
             .iter()
@@ -274,7 +329,9 @@ impl ScalarUDFImpl for CatalogFunction {
         }
         let array: ArrayRef = cell::array_of(&results, call.return_field.data_type())?;
         if constant && !self.definition.acts {
-            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?));
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
+                &array, 0,
+            )?));
         }
         Ok(ColumnarValue::Array(array))
     }
@@ -295,7 +352,7 @@ mod tests {
                 let ty = ty.trim_end_matches(['?', '*']);
                 let ty = ty.strip_prefix("shown:").unwrap_or(ty);
                 assert!(
-                    [SAME, ELEMENT].contains(&ty) || types::oid_of_typname(ty).is_some(),
+                    [SAME, ELEMENT, PAIRS].contains(&ty) || types::oid_of_typname(ty).is_some(),
                     "{}: {ty}",
                     definition.name
                 );

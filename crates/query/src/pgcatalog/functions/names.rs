@@ -76,36 +76,88 @@ pub(super) fn definitions() -> Vec<Definition> {
     let mut all = vec![
         function("pg_get_userbyid", &["oid"], "name", |call| {
             let oid = call.int(0).unwrap_or(0);
-            Ok(call.view.role_name(oid).map_or_else(|| format!("unknown (OID={oid})"), str::to_owned).into())
+            Ok(call
+                .view
+                .role_name(oid)
+                .map_or_else(|| format!("unknown (OID={oid})"), str::to_owned)
+                .into())
         }),
         function("pg_table_is_visible", &["oid"], "bool", |call| {
-            Ok(call.int(0).and_then(|oid| call.view.class(oid)).map(|class| call.view.is_visible(class)).into())
+            Ok(call
+                .int(0)
+                .and_then(|oid| call.view.class(oid))
+                .map(|class| call.view.is_visible(class))
+                .into())
         }),
         function("pg_type_is_visible", &["oid"], "bool", |call| {
-            let known = types::types().iter().any(|ty| Some(i64::from(ty.oid)) == call.int(0));
+            let known = types::types()
+                .iter()
+                .any(|ty| Some(i64::from(ty.oid)) == call.int(0));
             Ok(known.then_some(true).into())
         }),
-        function("to_regclass", &["text"], "shown:regclass", |call| to_reg(call, Reg::Class)),
-        function("to_regtype", &["text"], "shown:regtype", |call| to_reg(call, Reg::Type)),
-        function("to_regproc", &["text"], "shown:regproc", |call| to_reg(call, Reg::Proc)),
-        function("to_regnamespace", &["text"], "shown:regnamespace", |call| to_reg(call, Reg::Namespace)),
-        function("to_regrole", &["text"], "shown:regrole", |call| to_reg(call, Reg::Role)),
-        function(SHOWN[0], &["oid"], "shown:regclass", |call| Ok(show(call.view, Reg::Class, call.at(0)))),
-        function(SHOWN[1], &["oid"], "shown:regtype", |call| Ok(show(call.view, Reg::Type, call.at(0)))),
-        function(SHOWN[2], &["oid"], "shown:regproc", |call| Ok(show(call.view, Reg::Proc, call.at(0)))),
-        function(SHOWN[3], &["oid"], "shown:regprocedure", |call| Ok(show(call.view, Reg::Procedure, call.at(0)))),
-        function(SHOWN[4], &["oid"], "shown:regnamespace", |call| Ok(show(call.view, Reg::Namespace, call.at(0)))),
-        function(SHOWN[5], &["oid"], "shown:regrole", |call| Ok(show(call.view, Reg::Role, call.at(0)))),
-        function(SHOWN[6], &["oid"], "text", |call| Ok(show(call.view, Reg::Operator, call.at(0)))),
-        function(SHOWN[7], &["oid"], "text", |call| Ok(show(call.view, Reg::Collation, call.at(0)))),
-        function(READ[0], &["any"], "oid", |call| call.oid(0, Reg::Class).map(Cell::Int)),
-        function(READ[1], &["any"], "oid", |call| call.oid(0, Reg::Type).map(Cell::Int)),
-        function(READ[2], &["any"], "oid", |call| call.oid(0, Reg::Proc).map(Cell::Int)),
-        function(READ[3], &["any"], "oid", |call| call.oid(0, Reg::Procedure).map(Cell::Int)),
-        function(READ[4], &["any"], "oid", |call| call.oid(0, Reg::Namespace).map(Cell::Int)),
-        function(READ[5], &["any"], "oid", |call| call.oid(0, Reg::Role).map(Cell::Int)),
-        function(READ[6], &["any"], "oid", |call| call.oid(0, Reg::Operator).map(Cell::Int)),
-        function(READ[7], &["any"], "oid", |call| call.oid(0, Reg::Collation).map(Cell::Int)),
+        function("to_regclass", &["text"], "shown:regclass", |call| {
+            to_reg(call, Reg::Class)
+        }),
+        function("to_regtype", &["text"], "shown:regtype", |call| {
+            to_reg(call, Reg::Type)
+        }),
+        function("to_regproc", &["text"], "shown:regproc", |call| {
+            to_reg(call, Reg::Proc)
+        }),
+        function("to_regnamespace", &["text"], "shown:regnamespace", |call| {
+            to_reg(call, Reg::Namespace)
+        }),
+        function("to_regrole", &["text"], "shown:regrole", |call| {
+            to_reg(call, Reg::Role)
+        }),
+        function(SHOWN[0], &["oid"], "shown:regclass", |call| {
+            Ok(show(call.view, Reg::Class, call.at(0)))
+        }),
+        function(SHOWN[1], &["oid"], "shown:regtype", |call| {
+            Ok(show(call.view, Reg::Type, call.at(0)))
+        }),
+        function(SHOWN[2], &["oid"], "shown:regproc", |call| {
+            Ok(show(call.view, Reg::Proc, call.at(0)))
+        }),
+        function(SHOWN[3], &["oid"], "shown:regprocedure", |call| {
+            Ok(show(call.view, Reg::Procedure, call.at(0)))
+        }),
+        function(SHOWN[4], &["oid"], "shown:regnamespace", |call| {
+            Ok(show(call.view, Reg::Namespace, call.at(0)))
+        }),
+        function(SHOWN[5], &["oid"], "shown:regrole", |call| {
+            Ok(show(call.view, Reg::Role, call.at(0)))
+        }),
+        function(SHOWN[6], &["oid"], "text", |call| {
+            Ok(show(call.view, Reg::Operator, call.at(0)))
+        }),
+        function(SHOWN[7], &["oid"], "text", |call| {
+            Ok(show(call.view, Reg::Collation, call.at(0)))
+        }),
+        function(READ[0], &["any"], "oid", |call| {
+            call.oid(0, Reg::Class).map(Cell::Int)
+        }),
+        function(READ[1], &["any"], "oid", |call| {
+            call.oid(0, Reg::Type).map(Cell::Int)
+        }),
+        function(READ[2], &["any"], "oid", |call| {
+            call.oid(0, Reg::Proc).map(Cell::Int)
+        }),
+        function(READ[3], &["any"], "oid", |call| {
+            call.oid(0, Reg::Procedure).map(Cell::Int)
+        }),
+        function(READ[4], &["any"], "oid", |call| {
+            call.oid(0, Reg::Namespace).map(Cell::Int)
+        }),
+        function(READ[5], &["any"], "oid", |call| {
+            call.oid(0, Reg::Role).map(Cell::Int)
+        }),
+        function(READ[6], &["any"], "oid", |call| {
+            call.oid(0, Reg::Operator).map(Cell::Int)
+        }),
+        function(READ[7], &["any"], "oid", |call| {
+            call.oid(0, Reg::Collation).map(Cell::Int)
+        }),
     ];
     // Everything of these kinds lives in pg_catalog, which is always searched.
     all.extend(
@@ -152,7 +204,12 @@ pub(crate) fn resolve(view: &CatalogView, kind: Reg, text: &str) -> Result<i64, 
     if trimmed == "-" {
         return Ok(0);
     }
-    let missing = |what: &str| SqlError::new(ErrorKind::UndefinedObject, format!("{what} \"{trimmed}\" does not exist"));
+    let missing = |what: &str| {
+        SqlError::new(
+            ErrorKind::UndefinedObject,
+            format!("{what} \"{trimmed}\" does not exist"),
+        )
+    };
     let invalid = || SqlError::new(ErrorKind::InvalidName, "invalid name syntax");
     let name_parts = || split_name(trimmed).ok_or_else(invalid);
     match kind {
@@ -161,12 +218,18 @@ pub(crate) fn resolve(view: &CatalogView, kind: Reg, text: &str) -> Result<i64, 
             let found = match &parts[..] {
                 [name] => view.class_named(None, name),
                 [schema, name] => view.class_named(Some(schema), name),
-                [database, schema, name] if *database == view.database => view.class_named(Some(schema), name),
+                [database, schema, name] if *database == view.database => {
+                    view.class_named(Some(schema), name)
+                }
                 _ => None,
             };
-            found.map(|class| class.oid.into()).ok_or_else(|| undefined_relation(trimmed))
+            found
+                .map(|class| class.oid.into())
+                .ok_or_else(|| undefined_relation(trimmed))
         }
-        Reg::Type => types::oid_of_sql_name(trimmed).map(Into::into).ok_or_else(|| missing("type")),
+        Reg::Type => types::oid_of_sql_name(trimmed)
+            .map(Into::into)
+            .ok_or_else(|| missing("type")),
         Reg::Proc | Reg::Procedure => {
             let bare = trimmed.split('(').next().unwrap_or(trimmed);
             let parts = split_name(bare).ok_or_else(invalid)?;
@@ -180,13 +243,21 @@ pub(crate) fn resolve(view: &CatalogView, kind: Reg, text: &str) -> Result<i64, 
                 .find(|(_, function)| function.name == *name)
                 .map(|(oid, _)| i64::from(*oid))
                 .ok_or_else(|| {
-                    SqlError::new(ErrorKind::UndefinedFunction, format!("function \"{trimmed}\" does not exist"))
+                    SqlError::new(
+                        ErrorKind::UndefinedFunction,
+                        format!("function \"{trimmed}\" does not exist"),
+                    )
                 })
         }
         Reg::Namespace => {
             let parts = name_parts()?;
-            let found = view.schemas().into_iter().find(|(_, name, ..)| parts.len() == 1 && *name == parts[0]);
-            found.map(|(oid, ..)| oid.into()).ok_or_else(|| undefined_schema(trimmed))
+            let found = view
+                .schemas()
+                .into_iter()
+                .find(|(_, name, ..)| parts.len() == 1 && *name == parts[0]);
+            found
+                .map(|(oid, ..)| oid.into())
+                .ok_or_else(|| undefined_schema(trimmed))
         }
         Reg::Role => {
             let parts = name_parts()?;
@@ -195,8 +266,15 @@ pub(crate) fn resolve(view: &CatalogView, kind: Reg, text: &str) -> Result<i64, 
                 oid => Ok(oid.into()),
             }
         }
-        Reg::Operator => Err(SqlError::new(ErrorKind::UndefinedFunction, format!("operator does not exist: {trimmed}"))),
-        Reg::Collation => match split_name(trimmed).unwrap_or_default().last().map(String::as_str) {
+        Reg::Operator => Err(SqlError::new(
+            ErrorKind::UndefinedFunction,
+            format!("operator does not exist: {trimmed}"),
+        )),
+        Reg::Collation => match split_name(trimmed)
+            .unwrap_or_default()
+            .last()
+            .map(String::as_str)
+        {
             Some("default") => Ok(100),
             Some("c") => Ok(950),
             Some("posix") => Ok(951),
@@ -210,7 +288,8 @@ fn show(view: &CatalogView, kind: Reg, cell: &Cell) -> Cell {
     let Some(oid) = cell.int() else {
         // A name read and shown again.
         return match cell {
-            Cell::Text(text) => resolve(view, kind, text).map_or(Cell::Null, |oid| show(view, kind, &Cell::Int(oid))),
+            Cell::Text(text) => resolve(view, kind, text)
+                .map_or(Cell::Null, |oid| show(view, kind, &Cell::Int(oid))),
             _ => Cell::Null,
         };
     };
@@ -220,17 +299,29 @@ fn show(view: &CatalogView, kind: Reg, cell: &Cell) -> Cell {
     let name = match kind {
         Reg::Class => view.class(oid).map(|class| {
             let name = quote_identifier(&class.name);
-            if view.is_visible(class) { name } else { format!("{}.{name}", quote_identifier(&class.schema)) }
+            if view.is_visible(class) {
+                name
+            } else {
+                format!("{}.{name}", quote_identifier(&class.schema))
+            }
         }),
-        Reg::Type => {
-            types::types().iter().find(|ty| i64::from(ty.oid) == oid).map(|ty| types::format_type(ty.oid, None))
-        }
+        Reg::Type => types::types()
+            .iter()
+            .find(|ty| i64::from(ty.oid) == oid)
+            .map(|ty| types::format_type(ty.oid, None)),
         Reg::Proc => function_of(view, oid).map(|function| quote_identifier(&function.name)),
-        Reg::Procedure => function_of(view, oid)
-            .map(|function| format!("{}({})", quote_identifier(&function.name), function.arguments.join(","))),
-        Reg::Namespace => {
-            view.schemas().iter().find(|(number, ..)| i64::from(*number) == oid).map(|(_, name, ..)| quote_identifier(name))
-        }
+        Reg::Procedure => function_of(view, oid).map(|function| {
+            format!(
+                "{}({})",
+                quote_identifier(&function.name),
+                function.arguments.join(",")
+            )
+        }),
+        Reg::Namespace => view
+            .schemas()
+            .iter()
+            .find(|(number, ..)| i64::from(*number) == oid)
+            .map(|(_, name, ..)| quote_identifier(name)),
         Reg::Role => view.role_name(oid).map(quote_identifier),
         Reg::Operator => None,
         Reg::Collation => match oid {
@@ -245,9 +336,11 @@ fn show(view: &CatalogView, kind: Reg, cell: &Cell) -> Cell {
 
 /// The function with this number.
 pub(super) fn function_of(view: &CatalogView, oid: i64) -> Option<super::FunctionDescription> {
-    all_functions(view).into_iter().find(|(number, _)| i64::from(*number) == oid).map(|(_, function)| function)
+    all_functions(view)
+        .into_iter()
+        .find(|(number, _)| i64::from(*number) == oid)
+        .map(|(_, function)| function)
 }
-
 
 impl Reg {
     pub(crate) fn shower(self) -> &'static str {

@@ -3,19 +3,47 @@
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
-    super::{cell::Cell, view::{Class, PRIVILEGES}},
+    super::{
+        cell::Cell,
+        view::{Class, PRIVILEGES, is_granted},
+    },
     Call, Definition, Reg, function,
 };
-use crate::catalog::PUBLIC;
+use crate::catalog::{PUBLIC, SchemaPrivilege};
 
 pub(super) fn definitions() -> Vec<Definition> {
     let mut all = vec![
-        function("has_table_privilege", &["any", "any", "text?"], "bool", |call| relation(call, 2)),
-        function("has_any_column_privilege", &["any", "any", "text?"], "bool", |call| relation(call, 2)),
+        function(
+            "has_table_privilege",
+            &["any", "any", "text?"],
+            "bool",
+            |call| relation(call, 2),
+        ),
+        function(
+            "has_any_column_privilege",
+            &["any", "any", "text?"],
+            "bool",
+            |call| relation(call, 2),
+        ),
         // Rights are on whole relations: a column's are its relation's.
-        function("has_column_privilege", &["any", "any", "any", "text?"], "bool", |call| relation(call, 3)),
-        function("has_database_privilege", &["any", "any", "text?"], "bool", database),
-        function("has_schema_privilege", &["any", "any", "text?"], "bool", schema),
+        function(
+            "has_column_privilege",
+            &["any", "any", "any", "text?"],
+            "bool",
+            |call| relation(call, 3),
+        ),
+        function(
+            "has_database_privilege",
+            &["any", "any", "text?"],
+            "bool",
+            database,
+        ),
+        function(
+            "has_schema_privilege",
+            &["any", "any", "text?"],
+            "bool",
+            schema,
+        ),
         function("pg_has_role", &["any", "any", "text?"], "bool", |call| {
             let (role, rest) = role_and_rest(call, 2)?;
             let target = match rest[0].int() {
@@ -24,7 +52,12 @@ pub(super) fn definitions() -> Vec<Definition> {
             };
             Ok((role == target || call.view.is_superuser(&role)).into())
         }),
-        function("row_security_active", &["any"], "bool", |_| Ok(false.into())),
+        function(
+            "row_security_active",
+            &["any"],
+            "bool",
+            |_| Ok(false.into()),
+        ),
     ];
     // Functions, types and languages are everyone's; there are no sequences or servers.
     all.extend(
@@ -54,7 +87,10 @@ fn role_and_rest<'a>(call: &Call<'a>, most: usize) -> Result<(String, &'a [Cell]
         None => call.text(0).to_owned(),
     };
     if named != PUBLIC && !call.view.node.roles.contains_key(&named) {
-        return Err(SqlError::new(ErrorKind::UndefinedObject, format!("role \"{named}\" does not exist")));
+        return Err(SqlError::new(
+            ErrorKind::UndefinedObject,
+            format!("role \"{named}\" does not exist"),
+        ));
     }
     Ok((named, &call.arguments[1..]))
 }
@@ -65,13 +101,18 @@ fn words(text: &str) -> impl Iterator<Item = String> {
 }
 
 fn unknown(word: &str) -> SqlError {
-    SqlError::new(ErrorKind::InvalidParameterValue, format!("unrecognized privilege type: \"{word}\""))
+    SqlError::new(
+        ErrorKind::InvalidParameterValue,
+        format!("unrecognized privilege type: \"{word}\""),
+    )
 }
 
 fn relation(call: &Call<'_>, arguments: usize) -> Result<Cell, SqlError> {
     let (role, rest) = role_and_rest(call, arguments)?;
     let oid = super::names::oid_of(call.view, Reg::Class, &rest[0])?;
-    let Some(class) = call.view.class(oid) else { return Ok(Cell::Null) };
+    let Some(class) = call.view.class(oid) else {
+        return Ok(Cell::Null);
+    };
     let list = rest[arguments - 1].str().unwrap_or_default();
     for word in words(list) {
         if relation_word(call, &role, class, &word)? {
@@ -102,20 +143,26 @@ fn database(call: &Call<'_>) -> Result<Cell, SqlError> {
     let databases = &call.view.node.databases;
     let name = match &rest[0] {
         Cell::Text(name) if name.parse::<u32>().is_err() => name.to_string(),
-        other => match databases.iter().find(|(_, database)| Some(i64::from(database.oid)) == other.int()) {
+        other => match databases
+            .iter()
+            .find(|(_, database)| Some(i64::from(database.oid)) == other.int())
+        {
             Some((name, _)) => name.clone(),
             None => return Ok(Cell::Null),
         },
     };
     let Some(record) = databases.get(&name) else {
-        return Err(SqlError::new(ErrorKind::InvalidCatalogName, format!("database \"{name}\" does not exist")));
+        return Err(SqlError::new(
+            ErrorKind::InvalidCatalogName,
+            format!("database \"{name}\" does not exist"),
+        ));
     };
     let owns = call.view.is_superuser(&role) || record.owner == role;
     let mut allowed = false;
     for word in words(rest[1].str().unwrap_or_default()) {
         allowed |= match word.as_str() {
-            "CONNECT" => call.view.may_connect(&role, &name).unwrap_or(false),
-            "CREATE" => owns,
+            "CONNECT" => owns || is_granted(&record.connect, &role),
+            "CREATE" => owns || is_granted(&record.create, &role),
             // There are no temporary tables yet.
             "TEMP" | "TEMPORARY" => false,
             _ if word.ends_with(" WITH GRANT OPTION") => owns,
@@ -128,15 +175,26 @@ fn database(call: &Call<'_>) -> Result<Cell, SqlError> {
 fn schema(call: &Call<'_>) -> Result<Cell, SqlError> {
     let (role, rest) = role_and_rest(call, 2)?;
     let oid = super::names::oid_of(call.view, Reg::Namespace, &rest[0])?;
-    let Some((_, _, owner, _)) = call.view.schemas().into_iter().find(|(number, ..)| i64::from(*number) == oid) else {
+    let Some((_, name, owner, _)) = call
+        .view
+        .schemas()
+        .into_iter()
+        .find(|(number, ..)| i64::from(*number) == oid)
+    else {
         return Ok(Cell::Null);
     };
     let owns = call.view.is_superuser(&role) || owner == role;
     let mut allowed = false;
     for word in words(rest[1].str().unwrap_or_default()) {
         allowed |= match word.as_str() {
-            "USAGE" => true,
-            "CREATE" => owns,
+            "USAGE" => call
+                .view
+                .may_with_schema(&role, name, SchemaPrivilege::Usage)
+                .unwrap_or(false),
+            "CREATE" => call
+                .view
+                .may_with_schema(&role, name, SchemaPrivilege::Create)
+                .unwrap_or(false),
             _ if word.ends_with(" WITH GRANT OPTION") => owns,
             _ => return Err(unknown(&word)),
         };

@@ -5,70 +5,153 @@ use aerostat_types::{ErrorKind, SqlError};
 use super::{super::cell::Cell, Call, Definition, function};
 
 /// `pg_encoding` numbers and names that clients ask about.
-const ENCODINGS: [(i64, &str); 4] = [(0, "SQL_ASCII"), (6, "UTF8"), (8, "LATIN1"), (24, "WIN1252")];
+const ENCODINGS: [(i64, &str); 4] = [
+    (0, "SQL_ASCII"),
+    (6, "UTF8"),
+    (8, "LATIN1"),
+    (24, "WIN1252"),
+];
 
 pub(super) fn definitions() -> Vec<Definition> {
-    let optional = |definition: Definition| Definition { takes_null: true, ..definition };
+    let optional = |definition: Definition| Definition {
+        takes_null: true,
+        ..definition
+    };
     vec![
-        function("version", &[], "text", |call| Ok(call.view.facts.version().into())),
-        function("current_database", &[], "name", |call| Ok((&call.view.database).into())),
-        function("current_catalog", &[], "name", |call| Ok((&call.view.database).into())),
+        function("version", &[], "text", |call| {
+            Ok(call.view.facts.version().into())
+        }),
+        function("current_database", &[], "name", |call| {
+            Ok((&call.view.database).into())
+        }),
+        function("current_catalog", &[], "name", |call| {
+            Ok((&call.view.database).into())
+        }),
         function("current_schema", &[], "name", |call| {
             let path = call.view.effective_path();
-            Ok(path.iter().find(|schema| **schema != "pg_catalog").map(|schema| (*schema).to_owned()).into())
+            Ok(path
+                .iter()
+                .find(|schema| **schema != "pg_catalog")
+                .map(|schema| (*schema).to_owned())
+                .into())
         }),
         function("current_schemas", &["bool"], "_name", |call| {
-            let with_implicit = call.truth(0) || call.view.search_path.iter().any(|schema| schema == "pg_catalog");
+            let with_implicit = call.truth(0)
+                || call
+                    .view
+                    .search_path
+                    .iter()
+                    .any(|schema| schema == "pg_catalog");
             let path = call.view.effective_path();
-            let shown = path.iter().filter(|schema| with_implicit || **schema != "pg_catalog");
-            Ok(shown.map(|schema| (*schema).to_owned()).collect::<Vec<_>>().into())
+            let shown = path
+                .iter()
+                .filter(|schema| with_implicit || **schema != "pg_catalog");
+            Ok(shown
+                .map(|schema| (*schema).to_owned())
+                .collect::<Vec<_>>()
+                .into())
         }),
-        function("current_user", &[], "name", |call| Ok((&call.view.role).into())),
+        function("current_user", &[], "name", |call| {
+            Ok((&call.view.role).into())
+        }),
         function("user", &[], "name", |call| Ok((&call.view.role).into())),
-        function("current_role", &[], "name", |call| Ok((&call.view.role).into())),
-        function("session_user", &[], "name", |call| Ok((&call.view.session_role).into())),
-        function("pg_backend_pid", &[], "int4", |call| Ok(call.view.backend_pid.into())),
-        function("pg_postmaster_start_time", &[], "timestamptz", |call| Ok(Cell::Time(call.view.facts.started_at_us()))),
-        function("pg_conf_load_time", &[], "timestamptz", |call| Ok(Cell::Time(call.view.facts.started_at_us()))),
+        function("current_role", &[], "name", |call| {
+            Ok((&call.view.role).into())
+        }),
+        function("session_user", &[], "name", |call| {
+            Ok((&call.view.session_role).into())
+        }),
+        function("pg_backend_pid", &[], "int4", |call| {
+            Ok(call.view.backend_pid.into())
+        }),
+        function("pg_postmaster_start_time", &[], "timestamptz", |call| {
+            Ok(Cell::Time(call.view.facts.started_at_us()))
+        }),
+        function("pg_conf_load_time", &[], "timestamptz", |call| {
+            Ok(Cell::Time(call.view.facts.started_at_us()))
+        }),
         function("pg_is_in_recovery", &[], "bool", |_| Ok(false.into())),
         function("pg_is_wal_replay_paused", &[], "bool", |_| Ok(false.into())),
         function("pg_jit_available", &[], "bool", |_| Ok(false.into())),
         function("pg_my_temp_schema", &[], "oid", |_| Ok(0.into())),
-        function("pg_is_other_temp_schema", &["oid"], "bool", |_| Ok(false.into())),
+        function("pg_is_other_temp_schema", &["oid"], "bool", |_| {
+            Ok(false.into())
+        }),
         function("inet_server_addr", &[], "inet", |call| {
-            Ok(call.view.facts.server_address().map(|(address, _)| address).into())
+            Ok(call
+                .view
+                .facts
+                .server_address()
+                .map(|(address, _)| address)
+                .into())
         }),
         function("inet_server_port", &[], "int4", |call| {
-            Ok(call.view.facts.server_address().map(|(_, port)| i32::from(port)).into())
+            Ok(call
+                .view
+                .facts
+                .server_address()
+                .map(|(_, port)| i32::from(port))
+                .into())
         }),
         function("inet_client_addr", &[], "inet", |call| {
-            Ok(call.view.facts.client_address().map(|(address, _)| address).into())
+            Ok(call
+                .view
+                .facts
+                .client_address()
+                .map(|(address, _)| address)
+                .into())
         }),
         function("inet_client_port", &[], "int4", |call| {
-            Ok(call.view.facts.client_address().map(|(_, port)| i32::from(port)).into())
+            Ok(call
+                .view
+                .facts
+                .client_address()
+                .map(|(_, port)| i32::from(port))
+                .into())
         }),
         function("getdatabaseencoding", &[], "name", |_| Ok("UTF8".into())),
         function("pg_client_encoding", &[], "name", |_| Ok("UTF8".into())),
         function("pg_encoding_to_char", &["int4"], "name", |call| {
-            let name = ENCODINGS.iter().find(|(number, _)| Some(*number) == call.int(0));
+            let name = ENCODINGS
+                .iter()
+                .find(|(number, _)| Some(*number) == call.int(0));
             Ok(name.map_or("", |&(_, name)| name).into())
         }),
         function("pg_char_to_encoding", &["name"], "int4", |call| {
             let plain = |name: &str| name.to_ascii_uppercase().replace(['-', '_'], "");
             let wanted = plain(call.text(0));
-            Ok(ENCODINGS.iter().find(|(_, name)| plain(name) == wanted).map_or(-1, |&(number, _)| number).into())
+            Ok(ENCODINGS
+                .iter()
+                .find(|(_, name)| plain(name) == wanted)
+                .map_or(-1, |&(number, _)| number)
+                .into())
         }),
-        optional(function("current_setting", &["text", "bool?"], "text", current_setting)),
-        Definition { takes_null: true, acts: true, ..function("set_config", &["text", "text", "bool"], "text", |call| {
-            call.view.facts.set(call.text(0), call.text(1), call.truth(2)).map(Into::into)
-        }) },
+        optional(function(
+            "current_setting",
+            &["text", "bool?"],
+            "text",
+            current_setting,
+        )),
+        Definition {
+            takes_null: true,
+            acts: true,
+            ..function("set_config", &["text", "text", "bool"], "text", |call| {
+                call.view
+                    .facts
+                    .set(call.text(0), call.text(1), call.truth(2))
+                    .map(Into::into)
+            })
+        },
     ]
 }
 
 fn current_setting(call: &Call<'_>) -> Result<Cell, SqlError> {
     let name = call.text(0);
     let settings = call.view.facts.settings();
-    match settings.into_iter().find(|setting| setting.name.eq_ignore_ascii_case(name)) {
+    match settings
+        .into_iter()
+        .find(|setting| setting.name.eq_ignore_ascii_case(name))
+    {
         Some(setting) => Ok(setting.value.into()),
         None if call.truth(1) || *call.at(0) == Cell::Null => Ok(Cell::Null),
         None => Err(SqlError::new(

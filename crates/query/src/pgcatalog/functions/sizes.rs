@@ -7,16 +7,29 @@ use crate::catalog::node::NodeRecord;
 
 pub(super) fn definitions() -> Vec<Definition> {
     vec![
-        function("pg_size_pretty", &["int8"], "text", |call| Ok(call.int(0).map(pretty).into())),
+        function("pg_size_pretty", &["int8"], "text", |call| {
+            Ok(call.int(0).map(pretty).into())
+        }),
         function("pg_size_bytes", &["text"], "int8", |call| {
             let invalid = || {
-                SqlError::new(ErrorKind::InvalidParameterValue, format!("invalid size: \"{}\"", call.text(0)))
+                SqlError::new(
+                    ErrorKind::InvalidParameterValue,
+                    format!("invalid size: \"{}\"", call.text(0)),
+                )
             };
-            call.text(0).parse::<ByteSize>().map(|bytes| bytes.0.into()).map_err(|_| invalid())
+            call.text(0)
+                .parse::<ByteSize>()
+                .map(|bytes| bytes.0.into())
+                .map_err(|_| invalid())
         }),
         function("pg_database_size", &["any"], "int8", database),
         function("pg_tablespace_size", &["any"], "int8", |call| {
-            let all = call.view.node.databases.keys().filter_map(|name| call.view.facts.database_bytes(name));
+            let all = call
+                .view
+                .node
+                .databases
+                .keys()
+                .filter_map(|name| call.view.facts.database_bytes(name));
             Ok(all.sum::<u64>().into())
         }),
         function("pg_relation_size", &["regclass", "text?"], "int8", relation),
@@ -26,19 +39,32 @@ pub(super) fn definitions() -> Vec<Definition> {
         function("pg_indexes_size", &["regclass"], "int8", |_| Ok(0.into())),
         function("pg_stat_get_numscans", &["oid"], "int8", |_| Ok(0.into())),
         function("pg_stat_get_live_tuples", &["oid"], "int8", |call| {
-            let table = call.int(0).and_then(|oid| call.view.class(oid)).and_then(|class| class.table());
-            Ok(table.map_or(0, |table| table.table.statistics().rows).into())
+            let table = call
+                .int(0)
+                .and_then(|oid| call.view.class(oid))
+                .and_then(|class| class.table());
+            Ok(table
+                .map_or(0, |table| table.table.statistics().rows)
+                .into())
         }),
         function("pg_stat_get_dead_tuples", &["oid"], "int8", |call| {
-            let table = call.int(0).and_then(|oid| call.view.class(oid)).and_then(|class| class.table());
-            Ok(table.map_or(0, |table| table.table.statistics().rows_dead).into())
+            let table = call
+                .int(0)
+                .and_then(|oid| call.view.class(oid))
+                .and_then(|class| class.table());
+            Ok(table
+                .map_or(0, |table| table.table.statistics().rows_dead)
+                .into())
         }),
     ]
 }
 
 fn relation(call: &Call<'_>) -> Result<Cell, SqlError> {
     Ok(match call.view.class(call.oid(0, Reg::Class)?) {
-        Some(class) => class.table().map_or(0, |table| table.table.statistics().bytes_used).into(),
+        Some(class) => class
+            .table()
+            .map_or(0, |table| table.table.statistics().bytes_used)
+            .into(),
         None => Cell::Null,
     })
 }
@@ -53,11 +79,16 @@ fn database(call: &Call<'_>) -> Result<Cell, SqlError> {
             .find(|(_, database)| Some(i64::from(database.oid)) == other.int())
             .map(|(name, _)| name.clone()),
     };
-    let Some(name) = name else { return Ok(Cell::Null) };
+    let Some(name) = name else {
+        return Ok(Cell::Null);
+    };
     match call.view.facts.database_bytes(&name) {
         Some(bytes) => Ok(bytes.into()),
         None if node.databases.contains_key(&name) => Ok(0.into()),
-        None => Err(SqlError::new(ErrorKind::InvalidCatalogName, format!("database \"{name}\" does not exist"))),
+        None => Err(SqlError::new(
+            ErrorKind::InvalidCatalogName,
+            format!("database \"{name}\" does not exist"),
+        )),
     }
 }
 

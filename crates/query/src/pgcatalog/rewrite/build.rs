@@ -1,8 +1,8 @@
 //! Pieces of syntax trees.
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, Value,
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, Value,
 };
 
 /// A call of a function.
@@ -13,7 +13,10 @@ pub(super) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
         parameters: FunctionArguments::None,
         args: FunctionArguments::List(FunctionArgumentList {
             duplicate_treatment: None,
-            args: arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))).collect(),
+            args: arguments
+                .into_iter()
+                .map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)))
+                .collect(),
             clauses: Vec::new(),
         }),
         filter: None,
@@ -50,7 +53,11 @@ pub(super) fn column(table: &str, name: &str) -> Expr {
 
 /// Both.
 pub(super) fn and(left: Expr, right: Expr) -> Expr {
-    Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::And, right: Box::new(right) }
+    Expr::BinaryOp {
+        left: Box::new(left),
+        op: BinaryOperator::And,
+        right: Box::new(right),
+    }
 }
 
 /// All, or `None` for nothing.
@@ -61,11 +68,23 @@ pub(super) fn conjunction(parts: Vec<Expr>) -> Option<Expr> {
 /// The parts of a conjunction.
 pub(super) fn conjuncts(expression: Expr, parts: &mut Vec<Expr>) {
     match expression {
-        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
+        Expr::BinaryOp {
+            left,
+            op: BinaryOperator::And,
+            right,
+        } => {
             conjuncts(*left, parts);
             conjuncts(*right, parts);
         }
-        Expr::Nested(inner) if matches!(*inner, Expr::BinaryOp { op: BinaryOperator::And, .. }) => {
+        Expr::Nested(inner)
+            if matches!(
+                *inner,
+                Expr::BinaryOp {
+                    op: BinaryOperator::And,
+                    ..
+                }
+            ) =>
+        {
             conjuncts(*inner, parts);
         }
         other => parts.push(other),
@@ -93,15 +112,25 @@ pub(super) fn literal_text(expression: &Expr) -> Option<&str> {
 
 /// An identifier as the planner folds it.
 pub(super) fn folded(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+    if ident.quote_style.is_some() {
+        ident.value.clone()
+    } else {
+        ident.value.to_lowercase()
+    }
 }
 
 /// The last part of a function's name, if it is unqualified or in a system schema.
 pub(super) fn bare_name(name: &ObjectName) -> Option<String> {
-    let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident().map(folded)).collect();
+    let parts: Vec<String> = name
+        .0
+        .iter()
+        .filter_map(|part| part.as_ident().map(folded))
+        .collect();
     match &parts[..] {
         [name] => Some(name.clone()),
-        [schema, name] if schema == "pg_catalog" || schema == "information_schema" => Some(name.clone()),
+        [schema, name] if schema == "pg_catalog" || schema == "information_schema" => {
+            Some(name.clone())
+        }
         _ => None,
     }
 }

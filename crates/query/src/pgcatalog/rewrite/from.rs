@@ -8,12 +8,12 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Select, TableAlias, TableAliasColumnDef, TableFactor,
-    VisitMut, VisitorMut,
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Select, SelectItem, TableAlias,
+    TableAliasColumnDef, TableFactor, VisitMut, VisitorMut,
 };
 
 use super::{
-    super::functions::ITEM,
+    super::functions::{self, ITEM},
     build::{and, bare_name, call, column, conjunction, folded, number},
     expr_has, scope,
     spelling::unqualify,
@@ -22,19 +22,34 @@ use crate::catalog::{AEROSTAT, PG_CATALOG};
 
 /// What needs no context.
 pub(super) fn after_children(factor: &mut TableFactor) {
-    let TableFactor::Table { name, alias, args: Some(given), .. } = factor else { return };
-    let Some(function) = bare_name(name) else { return };
+    let TableFactor::Table {
+        name,
+        alias,
+        args: Some(given),
+        ..
+    } = factor
+    else {
+        return;
+    };
+    let Some(function) = bare_name(name) else {
+        return;
+    };
     unqualify(name);
     if !given.args.is_empty() {
         return;
     }
     let qualified = ObjectName::from(vec![Ident::new(PG_CATALOG), Ident::new(&function)]);
-    let Some(relation) = scope::system_relation(&qualified) else { return };
+    let Some(relation) = scope::system_relation(&qualified) else {
+        return;
+    };
     // The alias of a function with one column names the column too.
     if let ([_], Some(alias)) = (&relation.columns[..], alias.as_mut())
         && alias.columns.is_empty()
     {
-        alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+        alias.columns.push(TableAliasColumnDef {
+            name: alias.name.clone(),
+            data_type: None,
+        });
     }
     let alias = alias.take();
     *factor = table(qualified, alias);
@@ -73,12 +88,15 @@ enum Kind {
     Items(Expr),
 }
 
-/// Replaces set-returning functions over columns in the FROM of a SELECT.
-pub(super) fn expand(select: &mut Select, _derived: &mut usize) {
+/// Replaces set-returning functions in the FROM of a SELECT: those over columns where
+/// `over_columns`, those over functions of the catalogue always.
+pub(super) fn expand(select: &mut Select, over_columns: bool) {
     let mut found = Vec::new();
     for from in &mut select.from {
-        for factor in std::iter::once(&mut from.relation).chain(from.joins.iter_mut().map(|join| &mut join.relation)) {
-            if let Some(lateral) = lateral(factor) {
+        for factor in std::iter::once(&mut from.relation)
+            .chain(from.joins.iter_mut().map(|join| &mut join.relation))
+        {
+            if let Some(lateral) = lateral(factor, over_columns) {
                 let name = ObjectName::from(vec![Ident::new(AEROSTAT), Ident::new("integers")]);
                 let alias = TableAlias {
                     explicit: true,
@@ -94,28 +112,83 @@ pub(super) fn expand(select: &mut Select, _derived: &mut usize) {
     if found.is_empty() {
         return;
     }
+    // A replaced column keeps its name in the result.
+    for item in &mut select.projection {
+        if let SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) = item
+            && let [table, name] = &parts[..]
+            && found.iter().any(|lateral| lateral.alias == folded(table))
+        {
+            *item = SelectItem::ExprWithAlias {
+                expr: Expr::CompoundIdentifier(parts.clone()),
+                alias: name.clone(),
+            };
+        } else if let SelectItem::UnnamedExpr(Expr::Identifier(name)) = item
+            && found.iter().any(|lateral| {
+                lateral.value == folded(name) || lateral.ordinality == Some(folded(name))
+            })
+        {
+            *item = SelectItem::ExprWithAlias {
+                expr: Expr::Identifier(name.clone()),
+                alias: name.clone(),
+            };
+        }
+    }
     let _ = VisitMut::visit(select, &mut Columns { found: &found });
     let mut conditions: Vec<Expr> = found.iter().map(bounds).collect();
-    conditions.extend(select.selection.take().map(|condition| Expr::Nested(Box::new(condition))));
+    conditions.extend(
+        select
+            .selection
+            .take()
+            .map(|condition| Expr::Nested(Box::new(condition))),
+    );
     select.selection = conjunction(conditions);
 }
 
-fn lateral(factor: &TableFactor) -> Option<Lateral> {
+fn lateral(factor: &TableFactor, over_columns: bool) -> Option<Lateral> {
     let (name, alias, arguments, with_ordinality) = match factor {
-        TableFactor::Table { name, alias, args: Some(given), with_ordinality, .. } => {
-            (bare_name(name)?, alias, plain(&given.args)?, *with_ordinality)
-        }
-        TableFactor::Function { name, alias, args, with_ordinality, .. } => {
-            (bare_name(name)?, alias, plain(args)?, *with_ordinality)
-        }
-        TableFactor::UNNEST { alias, array_exprs, with_ordinality, with_offset: false, .. } => {
-            ("unnest".to_owned(), alias, array_exprs.clone(), *with_ordinality)
-        }
+        TableFactor::Table {
+            name,
+            alias,
+            args: Some(given),
+            with_ordinality,
+            ..
+        } => (
+            bare_name(name)?,
+            alias,
+            plain(&given.args)?,
+            *with_ordinality,
+        ),
+        TableFactor::Function {
+            name,
+            alias,
+            args,
+            with_ordinality,
+            ..
+        } => (bare_name(name)?, alias, plain(args)?, *with_ordinality),
+        TableFactor::UNNEST {
+            alias,
+            array_exprs,
+            with_ordinality,
+            with_offset: false,
+            ..
+        } => (
+            "unnest".to_owned(),
+            alias,
+            array_exprs.clone(),
+            *with_ordinality,
+        ),
         _ => return None,
     };
-    let of_columns =
-        |e: &Expr| expr_has(e, |part| matches!(part, Expr::Identifier(_) | Expr::CompoundIdentifier(_)));
-    if !arguments.iter().any(of_columns) {
+    let varies = |e: &Expr| {
+        expr_has(e, |part| match part {
+            Expr::Identifier(_) | Expr::CompoundIdentifier(_) => over_columns,
+            Expr::Function(function) => {
+                bare_name(&function.name).is_some_and(|name| functions::is_function(&name))
+            }
+            _ => false,
+        })
+    };
+    if !arguments.iter().any(varies) {
         return None;
     }
     let kind = match (name.as_str(), &arguments[..]) {
@@ -124,12 +197,19 @@ fn lateral(factor: &TableFactor) -> Option<Lateral> {
         _ => return None,
     };
     let own = alias.as_ref().map_or(name, |alias| folded(&alias.name));
-    let columns: Vec<String> =
-        alias.iter().flat_map(|alias| &alias.columns).map(|column| folded(&column.name)).collect();
+    let columns: Vec<String> = alias
+        .iter()
+        .flat_map(|alias| &alias.columns)
+        .map(|column| folded(&column.name))
+        .collect();
     Some(Lateral {
         value: columns.first().cloned().unwrap_or_else(|| own.clone()),
-        ordinality: with_ordinality
-            .then(|| columns.get(1).cloned().unwrap_or_else(|| "ordinality".to_owned())),
+        ordinality: with_ordinality.then(|| {
+            columns
+                .get(1)
+                .cloned()
+                .unwrap_or_else(|| "ordinality".to_owned())
+        }),
         alias: own,
         kind,
     })
@@ -149,7 +229,10 @@ fn bounds(lateral: &Lateral) -> Expr {
     let n = column(&lateral.alias, "n");
     let (low, high) = match &lateral.kind {
         Kind::Series(low, high) => (low.clone(), high.clone()),
-        Kind::Items(array) => (number(1), call("array_upper", vec![array.clone(), number(1)])),
+        Kind::Items(array) => (
+            number(1),
+            call("array_upper", vec![array.clone(), number(1)]),
+        ),
     };
     let at_least = |low: Expr, high: Expr| Expr::BinaryOp {
         left: Box::new(low),

@@ -23,7 +23,9 @@ mod subquery;
 use std::ops::ControlFlow;
 
 use aerostat_types::SqlError;
-use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Query, Select, Statement, TableFactor, Visit, VisitMut, Visitor, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    Expr, ObjectName, Query, Select, Statement, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
+};
 
 use super::{CatalogView, functions};
 
@@ -82,16 +84,26 @@ impl Visitor for Search {
     type Break = ();
 
     fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
-        if scope::system_relation(relation).is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if scope::system_relation(relation).is_some() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     }
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
         let concerned = match expression {
-            Expr::Function(function) => build::bare_name(&function.name).is_some_and(|name| functions::is_function(&name)),
+            Expr::Function(function) => {
+                build::bare_name(&function.name).is_some_and(|name| functions::is_function(&name))
+            }
             Expr::Cast { data_type, .. } => spelling::reg_type(data_type).is_some(),
             _ => false,
         };
-        if concerned { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if concerned {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     }
 }
 
@@ -113,6 +125,10 @@ impl<F: Fn(&Expr) -> bool> Visitor for Finder<F> {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
-        if (self.found)(expression) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if (self.found)(expression) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     }
 }

@@ -6,14 +6,21 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{
-    super::{data::{self, SystemRelation}, tables},
+    super::{
+        data::{self, SystemRelation},
+        tables,
+    },
     build::folded,
 };
 use crate::catalog::PG_CATALOG;
 
 /// The system relation that a name in FROM means.
 pub(super) fn system_relation(name: &ObjectName) -> Option<&'static SystemRelation> {
-    let parts: Vec<String> = name.0.iter().map(|part| part.as_ident().map(folded)).collect::<Option<_>>()?;
+    let parts: Vec<String> = name
+        .0
+        .iter()
+        .map(|part| part.as_ident().map(folded))
+        .collect::<Option<_>>()?;
     match &parts[..] {
         [name] => data::relation(PG_CATALOG, name),
         [schema, name] | [_, schema, name] => data::relation(schema, name),
@@ -62,10 +69,14 @@ impl Scope {
         match reference {
             Expr::Identifier(ident) => {
                 let name = folded(ident);
-                self.relation_of(&name).is_some() || self.entries.iter().any(|entry| entry.relation.is_none())
+                self.relation_of(&name).is_some()
+                    || self.entries.iter().any(|entry| entry.relation.is_none())
             }
             Expr::CompoundIdentifier(parts) => match &parts[..] {
-                [.., table, _] => self.entries.iter().any(|entry| entry.alias == folded(table)),
+                [.., table, _] => self
+                    .entries
+                    .iter()
+                    .any(|entry| entry.alias == folded(table)),
                 _ => false,
             },
             _ => false,
@@ -74,7 +85,10 @@ impl Scope {
 
     /// The system relation that has the unqualified column.
     fn relation_of(&self, column: &str) -> Option<&'static SystemRelation> {
-        self.entries.iter().filter_map(|entry| entry.relation).find(|relation| relation.typname(column).is_some())
+        self.entries
+            .iter()
+            .filter_map(|entry| entry.relation)
+            .find(|relation| relation.typname(column).is_some())
     }
 
     /// The type of a column of a system relation.
@@ -94,7 +108,10 @@ impl Scope {
 
     /// The system relation with this name in the SELECT.
     pub(super) fn relation(&self, alias: &str) -> Option<&'static SystemRelation> {
-        self.entries.iter().find(|entry| entry.alias == alias).and_then(|entry| entry.relation)
+        self.entries
+            .iter()
+            .find(|entry| entry.alias == alias)
+            .and_then(|entry| entry.relation)
     }
 
     /// The only relation, where it is a system relation.
@@ -108,12 +125,29 @@ impl Scope {
 
 fn add(factor: &TableFactor, entries: &mut Vec<Entry>) {
     match factor {
-        TableFactor::Table { name, alias, args, .. } => {
-            let relation = if args.is_none() { system_relation(name) } else { None };
-            let own = name.0.last().and_then(|part| part.as_ident()).map(folded).unwrap_or_default();
-            entries.push(Entry { alias: alias.as_ref().map_or(own, |alias| folded(&alias.name)), relation });
+        TableFactor::Table {
+            name, alias, args, ..
+        } => {
+            let relation = if args.is_none() {
+                system_relation(name)
+            } else {
+                None
+            };
+            let own = name
+                .0
+                .last()
+                .and_then(|part| part.as_ident())
+                .map(folded)
+                .unwrap_or_default();
+            entries.push(Entry {
+                alias: alias.as_ref().map_or(own, |alias| folded(&alias.name)),
+                relation,
+            });
         }
-        TableFactor::NestedJoin { table_with_joins, alias: None } => {
+        TableFactor::NestedJoin {
+            table_with_joins,
+            alias: None,
+        } => {
             add(&table_with_joins.relation, entries);
             for join in &table_with_joins.joins {
                 add(&join.relation, entries);
@@ -128,7 +162,10 @@ fn add(factor: &TableFactor, entries: &mut Vec<Entry>) {
                 | TableFactor::NestedJoin { alias, .. } => alias.as_ref(),
                 _ => None,
             };
-            entries.push(Entry { alias: alias.map(|alias| folded(&alias.name)).unwrap_or_default(), relation: None });
+            entries.push(Entry {
+                alias: alias.map(|alias| folded(&alias.name)).unwrap_or_default(),
+                relation: None,
+            });
         }
     }
 }
@@ -152,7 +189,9 @@ fn is_empty_from(table: &TableWithJoins) -> bool {
     for join in &table.joins {
         let right = is_empty_factor(&join.relation);
         empty = match &join.join_operator {
-            JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_) => empty || right,
+            JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_) => {
+                empty || right
+            }
             JoinOperator::Right(_) | JoinOperator::RightOuter(_) => right,
             JoinOperator::FullOuter(_) => empty && right,
             _ => empty,
@@ -163,8 +202,12 @@ fn is_empty_from(table: &TableWithJoins) -> bool {
 
 fn is_empty_factor(factor: &TableFactor) -> bool {
     match factor {
-        TableFactor::Table { name, args: None, .. } => system_relation(name).is_some_and(tables::is_empty),
-        TableFactor::NestedJoin { table_with_joins, .. } => is_empty_from(table_with_joins),
+        TableFactor::Table {
+            name, args: None, ..
+        } => system_relation(name).is_some_and(tables::is_empty),
+        TableFactor::NestedJoin {
+            table_with_joins, ..
+        } => is_empty_from(table_with_joins),
         TableFactor::Derived { subquery, .. } => is_empty_query(subquery),
         _ => false,
     }

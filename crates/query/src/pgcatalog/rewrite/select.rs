@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, Array, BinaryOperator, Expr, Function, GroupByExpr, JoinConstraint, JoinOperator, Query, Select,
-    SelectItem, Subscript, TableWithJoins, Value, VisitMut, VisitorMut,
+    AccessExpr, Array, BinaryOperator, Expr, Function, GroupByExpr, JoinConstraint, JoinOperator,
+    Query, Select, SelectItem, Subscript, TableWithJoins, Value, ValueWithSpan, VisitMut,
+    VisitorMut,
 };
 
 use super::{
@@ -17,8 +18,20 @@ use super::{
 
 /// The aggregate functions that clients' catalogue queries use.
 const AGGREGATES: [&str; 14] = [
-    "count", "sum", "min", "max", "avg", "array_agg", "string_agg", "bool_and", "bool_or", "every", "json_agg",
-    "jsonb_agg", "first_value", "last_value",
+    "count",
+    "sum",
+    "min",
+    "max",
+    "avg",
+    "array_agg",
+    "string_agg",
+    "bool_and",
+    "bool_or",
+    "every",
+    "json_agg",
+    "jsonb_agg",
+    "first_value",
+    "last_value",
 ];
 
 /// Whether the SELECT aggregates.
@@ -30,7 +43,9 @@ pub(super) fn aggregates(select: &Select) -> bool {
     grouped
         || select.having.is_some()
         || select.projection.iter().any(|item| match item {
-            SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. } => is_aggregate(item),
+            SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. } => {
+                is_aggregate(item)
+            }
             _ => false,
         })
 }
@@ -55,8 +70,10 @@ pub(super) fn is_aggregate(expression: &Expr) -> bool {
 
         fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
             match expression {
-                Expr::Function(Function { name, over: None, .. })
-                    if self.depth == 0 && bare_name(name).is_some_and(|name| AGGREGATES.contains(&name.as_str())) =>
+                Expr::Function(Function {
+                    name, over: None, ..
+                }) if self.depth == 0
+                    && bare_name(name).is_some_and(|name| AGGREGATES.contains(&name.as_str())) =>
                 {
                     ControlFlow::Break(())
                 }
@@ -69,14 +86,14 @@ pub(super) fn is_aggregate(expression: &Expr) -> bool {
 
 /// Rewrites a SELECT whose subqueries are rewritten already.
 pub(super) fn after_children(select: &mut Select, derived: &mut usize) {
-    let scope = Scope::of(&select.from);
-    if !scope.is_system() {
+    let is_system = Scope::of(&select.from).is_system();
+    from::expand(select, is_system);
+    if !is_system {
         return;
     }
     if is_empty_select(select) {
         simplify_empty(select);
     }
-    from::expand(select, derived);
     let scope = Scope::of(&select.from);
     for_each_expression(select, &mut |expression| expressions(expression, &scope));
     subquery::join_scalars(select, derived);
@@ -90,8 +107,13 @@ fn simplify_empty(select: &mut Select) {
             && expr_has(item, |part| {
                 matches!(
                     part,
-                    Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } | Expr::AnyOp { .. }
-                        | Expr::AllOp { .. } | Expr::CompoundFieldAccess { .. } | Expr::Lambda(_)
+                    Expr::Subquery(_)
+                        | Expr::Exists { .. }
+                        | Expr::InSubquery { .. }
+                        | Expr::AnyOp { .. }
+                        | Expr::AllOp { .. }
+                        | Expr::CompoundFieldAccess { .. }
+                        | Expr::Lambda(_)
                 )
             })
             && !is_truth(item)
@@ -119,7 +141,11 @@ fn for_each_expression(select: &mut Select, change: &mut dyn FnMut(&mut Expr)) {
     if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
         keys.iter_mut().for_each(&mut *change);
     }
-    select.selection.iter_mut().chain(&mut select.having).for_each(change);
+    select
+        .selection
+        .iter_mut()
+        .chain(&mut select.having)
+        .for_each(change);
 }
 
 fn join_conditions(table: &mut TableWithJoins, change: &mut dyn FnMut(&mut Expr)) {
@@ -159,6 +185,34 @@ fn part(expression: &mut Expr, scope: &Scope) {
         Expr::BinaryOp { left, op, right } if is_comparison(op) => {
             literal_of_type(left, scope.typname(unnested(right)));
             literal_of_type(right, scope.typname(unnested(left)));
+            if *op == BinaryOperator::Eq && is_absent_kind(left, right, scope) {
+                *expression = truth(false);
+            }
+        }
+        Expr::Case {
+            operand: None,
+            conditions,
+            else_result,
+            ..
+        } => {
+            conditions.retain(|branch| !is_false(&branch.condition));
+            if conditions.is_empty() {
+                *expression = else_result.take().map_or_else(null, |otherwise| *otherwise);
+            }
+        }
+        Expr::Like {
+            expr,
+            pattern,
+            escape_char: escape @ Some(_),
+            ..
+        }
+        | Expr::ILike {
+            expr,
+            pattern,
+            escape_char: escape @ Some(_),
+            ..
+        } if scope.typname(unnested(expr)).is_some() => {
+            with_backslash(pattern, escape);
         }
         Expr::InList { expr, list, .. } => {
             let typname = scope.typname(unnested(expr));
@@ -179,12 +233,21 @@ fn part(expression: &mut Expr, scope: &Scope) {
                 *expression = number(relation.oid.into());
             }
         }
-        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => {
+        Expr::AnyOp {
+            left,
+            compare_op: BinaryOperator::Eq,
+            right,
+            ..
+        } => {
             if let Some(replacement) = equals_any(left, right, false) {
                 *expression = replacement;
             }
         }
-        Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => {
+        Expr::AllOp {
+            left,
+            compare_op: BinaryOperator::NotEq,
+            right,
+        } => {
             if let Some(replacement) = equals_any(left, right, true) {
                 *expression = replacement;
             }
@@ -194,7 +257,11 @@ fn part(expression: &mut Expr, scope: &Scope) {
                 && let Some(typname) = scope.typname(unnested(root))
             {
                 // The places of vectors count from 0, those of arrays from 1.
-                let index = if typname.ends_with("vector") { add_one(index) } else { index.clone() };
+                let index = if typname.ends_with("vector") {
+                    add_one(index)
+                } else {
+                    index.clone()
+                };
                 *expression = call(ITEM, vec![(**root).clone(), index]);
             }
         }
@@ -207,10 +274,72 @@ fn is_comparison(op: &BinaryOperator) -> bool {
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
 }
 
+fn is_false(condition: &Expr) -> bool {
+    matches!(unnested(condition), Expr::Value(value) if value.value == Value::Boolean(false))
+}
+
+/// Whether `pg_type.typtype` is compared with a kind of type that Aerostat has none of:
+/// composite, domain, enum, range, multirange.
+fn is_absent_kind(left: &Expr, right: &Expr, scope: &Scope) -> bool {
+    let is_typtype = |e: &Expr| {
+        let name = match unnested(e) {
+            Expr::Identifier(ident) => folded(ident),
+            Expr::CompoundIdentifier(parts) => parts.last().map(folded).unwrap_or_default(),
+            _ => return false,
+        };
+        name == "typtype" && scope.typname(unnested(e)) == Some("char")
+    };
+    is_typtype(left) && matches!(literal_text(right), Some("c" | "d" | "e" | "r" | "m"))
+}
+
+/// Writes a constant LIKE pattern with the backslash as its escape, the only one the executor has.
+fn with_backslash(pattern: &mut Expr, escape: &mut Option<ValueWithSpan>) {
+    let Some(Value::SingleQuotedString(character)) = escape.as_ref().map(|value| &value.value)
+    else {
+        return;
+    };
+    let (Some(text), [escape_character]) = (
+        constant_text(pattern),
+        &character.chars().collect::<Vec<_>>()[..],
+    ) else {
+        return;
+    };
+    if *escape_character != '\\' {
+        let mut written = String::new();
+        let mut chars = text.chars();
+        while let Some(c) = chars.next() {
+            match c {
+                c if c == *escape_character => {
+                    written.push('\\');
+                    written.extend(chars.next());
+                }
+                '\\' => written.push_str("\\\\"),
+                c => written.push(c),
+            }
+        }
+        *pattern = super::build::text(&written);
+    }
+    *escape = None;
+}
+
+/// The text of a literal, or of literals joined by `||`.
+fn constant_text(expression: &Expr) -> Option<String> {
+    match unnested(expression) {
+        Expr::BinaryOp {
+            left,
+            op: BinaryOperator::StringConcat,
+            right,
+        } => Some(constant_text(left)? + &constant_text(right)?),
+        other => literal_text(other).map(str::to_owned),
+    }
+}
+
 /// Reads a text literal as a value of the type it is compared with.
 fn literal_of_type(expression: &mut Expr, typname: Option<&str>) {
     let Some(typname) = typname else { return };
-    let Some(text) = literal_text(expression) else { return };
+    let Some(text) = literal_text(expression) else {
+        return;
+    };
     match typname {
         "oid" | "int2" | "int4" | "int8" | "xid" | "regproc" | "regtype" => {
             if let Ok(value) = text.trim().parse() {
@@ -231,14 +360,19 @@ fn equals_any(left: &Expr, right: &Expr, negated: bool) -> Option<Expr> {
     match unnested(right) {
         Expr::Subquery(query) if is_empty_query(query) => Some(truth(negated)),
         Expr::Subquery(_) => None,
-        Expr::Array(Array { elem, .. }) if !elem.is_empty() => {
-            Some(Expr::InList { expr: Box::new(left.clone()), list: elem.clone(), negated })
-        }
+        Expr::Array(Array { elem, .. }) if !elem.is_empty() => Some(Expr::InList {
+            expr: Box::new(left.clone()),
+            list: elem.clone(),
+            negated,
+        }),
         Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => None,
         array => {
             let any = call(ANY, vec![left.clone(), array.clone()]);
             Some(if negated {
-                Expr::UnaryOp { op: datafusion::sql::sqlparser::ast::UnaryOperator::Not, expr: Box::new(any) }
+                Expr::UnaryOp {
+                    op: datafusion::sql::sqlparser::ast::UnaryOperator::Not,
+                    expr: Box::new(any),
+                }
             } else {
                 any
             })

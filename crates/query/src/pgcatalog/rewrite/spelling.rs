@@ -2,15 +2,18 @@
 
 use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, BinaryOperator, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, LambdaFunction, LambdaFunctionParameter,
-    LambdaSyntax, ObjectName, OneOrManyWithParens, Query, Select, SelectItem, SetExpr, TableFactor, TimezoneInfo,
-    Array, OrderByKind,
+    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType, ExactNumberInfo, Expr, Function,
+    FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments,
+    Ident, LambdaFunction, LambdaFunctionParameter, LambdaSyntax, ObjectName, OneOrManyWithParens,
+    OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor, TimezoneInfo,
 };
 
 use super::{
-    super::{CatalogView, functions::{self, EMPTY, OR_EMPTY, Reg, SUBSCRIPTS}},
-    build::{arguments, bare_name, call, folded, literal_text, number, truth, unnested},
+    super::{
+        CatalogView,
+        functions::{self, EMPTY, EXPAND, OR_EMPTY, Reg, SUBSCRIPTS},
+    },
+    build::{arguments, bare_name, call, folded, literal_text, null, number, truth, unnested},
     scope,
 };
 
@@ -20,6 +23,9 @@ const SCHEMAS: [&str; 2] = ["pg_catalog", "information_schema"];
 /// What must be done while the context of an operand is still known: a name cast to
 /// `regclass` is a number where it is compared, and a name again where it is shown.
 pub(super) fn before_children(expression: &mut Expr, view: &CatalogView) -> Result<(), SqlError> {
+    if let Some(replacement) = field_access(expression) {
+        *expression = replacement;
+    }
     match expression {
         Expr::BinaryOp { left, op, right } => {
             custom_operator(op);
@@ -47,9 +53,12 @@ pub(super) fn before_children(expression: &mut Expr, view: &CatalogView) -> Resu
                 }
             }
         }
-        Expr::Cast { expr, data_type, .. } if is_number(data_type) => read_as_number(expr, view)?,
+        Expr::Cast {
+            expr, data_type, ..
+        } if is_number(data_type) => read_as_number(expr, view)?,
         Expr::Function(function) => {
-            let ours = bare_name(&function.name).is_some_and(|name| functions::is_function(&name) && name != "format");
+            let ours = bare_name(&function.name)
+                .is_some_and(|name| functions::is_function(&name) && name != "format");
             if let FunctionArguments::List(list) = &mut function.args
                 && ours
             {
@@ -79,13 +88,23 @@ pub(super) fn after_children(expression: &mut Expr, view: &CatalogView) -> Resul
             }
         }
         Expr::Collate { expr, collation } => {
-            let name = collation.0.last().and_then(|part| part.as_ident()).map(folded).unwrap_or_default();
+            let name = collation
+                .0
+                .last()
+                .and_then(|part| part.as_ident())
+                .map(folded)
+                .unwrap_or_default();
             // Texts compare by bytes under all of these.
-            if matches!(name.to_ascii_lowercase().as_str(), "default" | "c" | "posix" | "ucs_basic") {
+            if matches!(
+                name.to_ascii_lowercase().as_str(),
+                "default" | "c" | "posix" | "ucs_basic"
+            ) {
                 *expression = (**expr).clone();
             }
         }
-        Expr::Cast { expr, data_type, .. } => {
+        Expr::Cast {
+            expr, data_type, ..
+        } => {
             if let Some(kind) = reg_type(data_type) {
                 let read = literal_number(expr, kind, view)?.unwrap_or_else(|| (**expr).clone());
                 *expression = call(kind.shower(), vec![read]);
@@ -98,7 +117,9 @@ pub(super) fn after_children(expression: &mut Expr, view: &CatalogView) -> Resul
                 plain_type(data_type);
             }
         }
-        Expr::Exists { subquery, negated } if scope::is_empty_query(subquery) => *expression = truth(*negated),
+        Expr::Exists { subquery, negated } if scope::is_empty_query(subquery) => {
+            *expression = truth(*negated)
+        }
         _ => {}
     }
     Ok(())
@@ -114,7 +135,11 @@ pub(super) fn reg_type(data_type: &DataType) -> Option<Reg> {
 }
 
 fn type_name(name: &ObjectName) -> Option<String> {
-    let parts: Vec<String> = name.0.iter().map(|part| part.as_ident().map(folded)).collect::<Option<_>>()?;
+    let parts: Vec<String> = name
+        .0
+        .iter()
+        .map(|part| part.as_ident().map(folded))
+        .collect::<Option<_>>()?;
     match &parts[..] {
         [name] => Some(name.clone()),
         [schema, name] if SCHEMAS.contains(&schema.as_str()) => Some(name.clone()),
@@ -128,7 +153,9 @@ fn read_as_number(expression: &mut Expr, view: &CatalogView) -> Result<(), SqlEr
     while let Expr::Nested(inner) = operand {
         operand = inner;
     }
-    if let Expr::Cast { expr, data_type, .. } = operand
+    if let Expr::Cast {
+        expr, data_type, ..
+    } = operand
         && let Some(kind) = reg_type(data_type)
     {
         let read = match literal_number(expr, kind, view)? {
@@ -140,8 +167,14 @@ fn read_as_number(expression: &mut Expr, view: &CatalogView) -> Result<(), SqlEr
     Ok(())
 }
 
-fn literal_number(expression: &Expr, kind: Reg, view: &CatalogView) -> Result<Option<Expr>, SqlError> {
-    literal_text(expression).map(|text| functions::resolve(view, kind, text).map(number)).transpose()
+fn literal_number(
+    expression: &Expr,
+    kind: Reg,
+    view: &CatalogView,
+) -> Result<Option<Expr>, SqlError> {
+    literal_text(expression)
+        .map(|text| functions::resolve(view, kind, text).map(number))
+        .transpose()
 }
 
 fn is_comparison(op: &BinaryOperator) -> bool {
@@ -150,7 +183,9 @@ fn is_comparison(op: &BinaryOperator) -> bool {
 }
 
 fn custom_operator(op: &mut BinaryOperator) {
-    let BinaryOperator::PGCustomBinaryOperator(parts) = &*op else { return };
+    let BinaryOperator::PGCustomBinaryOperator(parts) = &*op else {
+        return;
+    };
     let symbol = match &parts[..] {
         [symbol] => symbol,
         [schema, symbol] if schema.eq_ignore_ascii_case("pg_catalog") => symbol,
@@ -189,19 +224,55 @@ pub(super) fn unqualify(name: &mut ObjectName) {
     }
 }
 
+/// `(_pg_expandarray(a)).n`, `(_pg_expandarray(a)).x`, and `(row).field` of what is not a table.
+fn field_access(expression: &Expr) -> Option<Expr> {
+    let Expr::CompoundFieldAccess { root, access_chain } = expression else {
+        return None;
+    };
+    let ([AccessExpr::Dot(Expr::Identifier(field))], Expr::Nested(row)) =
+        (&access_chain[..], &**root)
+    else {
+        return None;
+    };
+    let field = folded(field);
+    if let Expr::Function(function) = &**row {
+        let given = arguments(function)?;
+        let [array] = given[..] else { return None };
+        return match (bare_name(&function.name)?.as_str(), field.as_str()) {
+            ("_pg_expandarray", "n") => {
+                Some(call("unnest", vec![call(SUBSCRIPTS, vec![array.clone()])]))
+            }
+            ("_pg_expandarray", "x") => Some(call("unnest", vec![array.clone()])),
+            _ => None,
+        };
+    }
+    matches!(**row, Expr::Identifier(_) | Expr::CompoundIdentifier(_)).then(|| {
+        call(
+            "get_field",
+            vec![(**row).clone(), super::build::text(&field)],
+        )
+    })
+}
+
 fn special_function(function: &Function) -> Option<Expr> {
     if function.name.0.len() != 1 || function.over.is_some() {
         return None;
     }
     let given = arguments(function)?;
     match (bare_name(&function.name)?.as_str(), &given[..]) {
-        ("generate_subscripts", [array, ..]) => {
-            Some(call("unnest", vec![call(SUBSCRIPTS, vec![(*array).clone()])]))
+        ("generate_subscripts", [array, ..]) => Some(call(
+            "unnest",
+            vec![call(SUBSCRIPTS, vec![(*array).clone()])],
+        )),
+        ("_pg_expandarray", [array]) => {
+            Some(call("unnest", vec![call(EXPAND, vec![(*array).clone()])]))
         }
         // A name without parentheses is called with none.
-        ("current_user" | "session_user" | "user" | "current_catalog" | "current_role" | "current_schema", [])
-            if matches!(function.args, FunctionArguments::None) =>
-        {
+        (
+            "current_user" | "session_user" | "user" | "current_catalog" | "current_role"
+            | "current_schema",
+            [],
+        ) if matches!(function.args, FunctionArguments::None) => {
             Some(call(&bare_name(&function.name)?, Vec::new()))
         }
         _ => None,
@@ -212,9 +283,16 @@ fn special_function(function: &Function) -> Option<Expr> {
 fn is_number(data_type: &DataType) -> bool {
     match data_type {
         DataType::Custom(name, _) => {
-            matches!(type_name(name).as_deref(), Some("oid" | "int4" | "int8" | "xid"))
+            matches!(
+                type_name(name).as_deref(),
+                Some("oid" | "int4" | "int8" | "xid")
+            )
         }
-        DataType::Int(_) | DataType::Integer(_) | DataType::BigInt(_) | DataType::Int4(_) | DataType::Int8(_) => true,
+        DataType::Int(_)
+        | DataType::Integer(_)
+        | DataType::BigInt(_)
+        | DataType::Int4(_)
+        | DataType::Int8(_) => true,
         _ => false,
     }
 }
@@ -229,13 +307,16 @@ fn plain_type(data_type: &mut DataType) {
         plain_type(element);
         return;
     }
-    let DataType::Custom(name, modifiers) = &*data_type else { return };
+    let DataType::Custom(name, modifiers) = &*data_type else {
+        return;
+    };
     let qualified = name.0.len() > 1;
     let Some(name) = type_name(name) else { return };
     let length = || modifiers.first().and_then(|text| text.parse().ok());
     *data_type = match name.as_str() {
-        "text" | "name" | "char" | "cstring" | "unknown" | "bpchar" | "aclitem" | "pg_node_tree" | "sql_identifier"
-        | "character_data" | "yes_or_no" | "inet" | "refcursor" | "pg_lsn" | "xml" => DataType::Text,
+        "text" | "name" | "char" | "cstring" | "unknown" | "bpchar" | "aclitem"
+        | "pg_node_tree" | "sql_identifier" | "character_data" | "yes_or_no" | "inet"
+        | "refcursor" | "pg_lsn" | "xml" => DataType::Text,
         "oid" | "xid" | "cid" | "xid8" => DataType::BigInt(None),
         "cardinal_number" => DataType::Integer(None),
         _ if !qualified => return,
@@ -255,23 +336,32 @@ fn plain_type(data_type: &mut DataType) {
         "time" => DataType::Time(None, TimezoneInfo::None),
         "timestamp" | "time_stamp" => DataType::Timestamp(None, TimezoneInfo::None),
         "timestamptz" => DataType::Timestamp(None, TimezoneInfo::Tz),
-        "interval" => DataType::Interval { fields: None, precision: None },
+        "interval" => DataType::Interval {
+            fields: None,
+            precision: None,
+        },
         _ => return,
     };
 }
 
 /// `'{a,b}'::text[]` as an array.
 fn literal_array(expression: &Expr, data_type: &DataType) -> Option<Expr> {
-    let DataType::Array(ArrayElemTypeDef::SquareBracket(..)) = data_type else { return None };
-    let items = literal_text(expression)?.trim().strip_prefix('{')?.strip_suffix('}')?;
+    let DataType::Array(ArrayElemTypeDef::SquareBracket(..)) = data_type else {
+        return None;
+    };
+    let text = literal_text(expression)?.trim();
+    // Arrays of arrays are not the catalogue's.
+    if !text.starts_with('{') || !text.ends_with('}') || text[1..].contains('{') {
+        return None;
+    }
+    let items = functions::parse_array(text);
     if items.is_empty() {
         return Some(call(EMPTY, Vec::new()));
     }
-    // Quoted items may hold commas; they are rare enough in casts to be left to the planner's error.
-    if items.contains(['"', '{', '\\']) {
-        return None;
-    }
-    let elem = items.split(',').map(|item| super::build::text(item.trim())).collect();
+    let elem = items
+        .iter()
+        .map(|item| item.str().map_or_else(null, super::build::text))
+        .collect();
     Some(Expr::Array(Array { elem, named: true }))
 }
 
@@ -308,11 +398,19 @@ fn array_of_query(query: &mut Query) -> Expr {
         }
         clauses.push(FunctionArgumentClause::OrderBy(keys));
     }
-    let Expr::Function(mut aggregate) = call("array_agg", vec![item.clone()]) else { return item.clone() };
-    if let FunctionArguments::List(FunctionArgumentList { clauses: own, duplicate_treatment, .. }) = &mut aggregate.args {
+    let Expr::Function(mut aggregate) = call("array_agg", vec![item.clone()]) else {
+        return item.clone();
+    };
+    if let FunctionArguments::List(FunctionArgumentList {
+        clauses: own,
+        duplicate_treatment,
+        ..
+    }) = &mut aggregate.args
+    {
         *own = clauses;
         if select.distinct.take().is_some() {
-            *duplicate_treatment = Some(datafusion::sql::sqlparser::ast::DuplicateTreatment::Distinct);
+            *duplicate_treatment =
+                Some(datafusion::sql::sqlparser::ast::DuplicateTreatment::Distinct);
         }
     }
     *item = Expr::Function(aggregate);
@@ -321,17 +419,39 @@ fn array_of_query(query: &mut Query) -> Expr {
 
 /// `ARRAY(SELECT f(x) FROM unnest(a) AS x)` as a map over the array.
 fn mapped_array(select: &Select) -> Option<Expr> {
-    let [table] = &select.from[..] else { return None };
-    if !table.joins.is_empty() || select.selection.is_some() || select.distinct.is_some() || super::select::aggregates(select) {
+    let [table] = &select.from[..] else {
+        return None;
+    };
+    if !table.joins.is_empty()
+        || select.selection.is_some()
+        || select.distinct.is_some()
+        || super::select::aggregates(select)
+    {
         return None;
     }
     let (array, alias) = match &table.relation {
-        TableFactor::UNNEST { alias: Some(alias), array_exprs, with_ordinality: false, with_offset: false, .. } => {
-            let [array] = &array_exprs[..] else { return None };
+        TableFactor::UNNEST {
+            alias: Some(alias),
+            array_exprs,
+            with_ordinality: false,
+            with_offset: false,
+            ..
+        } => {
+            let [array] = &array_exprs[..] else {
+                return None;
+            };
             (array, alias)
         }
-        TableFactor::Table { name, alias: Some(alias), args: Some(given), with_ordinality: false, .. } => {
-            let [FunctionArg::Unnamed(FunctionArgExpr::Expr(array))] = &given.args[..] else { return None };
+        TableFactor::Table {
+            name,
+            alias: Some(alias),
+            args: Some(given),
+            with_ordinality: false,
+            ..
+        } => {
+            let [FunctionArg::Unnamed(FunctionArgExpr::Expr(array))] = &given.args[..] else {
+                return None;
+            };
             if bare_name(name).as_deref() != Some("unnest") {
                 return None;
             }
@@ -339,15 +459,23 @@ fn mapped_array(select: &Select) -> Option<Expr> {
         }
         _ => return None,
     };
-    let [SelectItem::UnnamedExpr(body) | SelectItem::ExprWithAlias { expr: body, .. }] = &select.projection[..] else {
+    let [SelectItem::UnnamedExpr(body) | SelectItem::ExprWithAlias { expr: body, .. }] =
+        &select.projection[..]
+    else {
         return None;
     };
-    let item = alias.columns.first().map_or(&alias.name, |column| &column.name);
+    let item = alias
+        .columns
+        .first()
+        .map_or(&alias.name, |column| &column.name);
     if matches!(unnested(body), Expr::Identifier(ident) if folded(ident) == folded(item)) {
         return Some(array.clone());
     }
     let lambda = Expr::Lambda(LambdaFunction {
-        params: OneOrManyWithParens::One(LambdaFunctionParameter { name: Ident::new(folded(item)), data_type: None }),
+        params: OneOrManyWithParens::One(LambdaFunctionParameter {
+            name: Ident::new(folded(item)),
+            data_type: None,
+        }),
         body: Box::new(body.clone()),
         syntax: LambdaSyntax::Arrow,
     });

@@ -15,12 +15,13 @@
 use std::{collections::BTreeMap, ops::ControlFlow};
 
 use datafusion::sql::sqlparser::ast::{
-    CaseWhen, Expr, Ident, Join, JoinConstraint, JoinOperator, Query, Select, SelectItem, SetExpr, TableAlias,
-    TableFactor, VisitMut, VisitorMut, helpers::attached_token::AttachedToken,
+    BinaryOperator, CaseWhen, Expr, Ident, Join, JoinConstraint, JoinOperator, Query, Select,
+    SelectItem, SetExpr, TableAlias, TableFactor, VisitMut, VisitorMut,
+    helpers::attached_token::AttachedToken,
 };
 
 use super::{
-    build::{column, conjunction, conjuncts, null, truth},
+    build::{call, column, conjunction, conjuncts, null, number, truth},
     expr_has, query_has,
     scope::{Scope, is_empty_query},
     select::{aggregates, is_aggregate},
@@ -33,12 +34,19 @@ pub(super) fn join_scalars(select: &mut Select, derived: &mut usize) {
     }
     let outer = Scope::of(&select.from);
     let mut joins = Vec::new();
-    let mut replace = Replace { outer: &outer, joins: &mut joins, derived, depth: 0 };
+    let mut replace = Replace {
+        outer: &outer,
+        joins: &mut joins,
+        derived,
+        depth: 0,
+        in_projection: true,
+    };
     for item in &mut select.projection {
         if let SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. } = item {
             let _ = VisitMut::visit(item, &mut replace);
         }
     }
+    replace.in_projection = false;
     if let Some(condition) = &mut select.selection {
         let _ = VisitMut::visit(condition, &mut replace);
     }
@@ -46,11 +54,18 @@ pub(super) fn join_scalars(select: &mut Select, derived: &mut usize) {
         return;
     }
     // A bare star must not show the joined columns.
-    if select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_))) {
+    if select
+        .projection
+        .iter()
+        .any(|item| matches!(item, SelectItem::Wildcard(_)))
+    {
         select.projection = std::mem::take(&mut select.projection)
             .into_iter()
             .flat_map(|item| match item {
-                SelectItem::Wildcard(options) => outer.aliases().map(|alias| qualified_star(alias, &options)).collect(),
+                SelectItem::Wildcard(options) => outer
+                    .aliases()
+                    .map(|alias| qualified_star(alias, &options))
+                    .collect(),
                 other => vec![other],
             })
             .collect();
@@ -61,7 +76,10 @@ pub(super) fn join_scalars(select: &mut Select, derived: &mut usize) {
         let relation = if table.joins.is_empty() {
             table.relation
         } else {
-            TableFactor::NestedJoin { table_with_joins: Box::new(table), alias: None }
+            TableFactor::NestedJoin {
+                table_with_joins: Box::new(table),
+                alias: None,
+            }
         };
         first.joins.push(Join {
             relation,
@@ -79,7 +97,10 @@ fn qualified_star(
 ) -> SelectItem {
     use datafusion::sql::sqlparser::ast::{ObjectName, SelectItemQualifiedWildcardKind};
     let name = ObjectName::from(vec![Ident::with_quote('"', alias)]);
-    SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options.clone())
+    SelectItem::QualifiedWildcard(
+        SelectItemQualifiedWildcardKind::ObjectName(name),
+        options.clone(),
+    )
 }
 
 struct Replace<'a> {
@@ -87,6 +108,7 @@ struct Replace<'a> {
     joins: &'a mut Vec<Join>,
     derived: &'a mut usize,
     depth: usize,
+    in_projection: bool,
 }
 
 impl VisitorMut for Replace<'_> {
@@ -113,19 +135,52 @@ impl VisitorMut for Replace<'_> {
                 self.joins.push(join);
                 *expression = value;
             }
+        } else if self.depth == 0
+            && self.in_projection
+            && let Expr::Exists { subquery, negated } = expression
+            && let Some(counted) = as_count(subquery, *negated)
+        {
+            *expression = counted;
         }
         ControlFlow::Continue(())
     }
 }
 
+/// `EXISTS (…)` as a comparison of a count: the planner has semi joins for conditions alone.
+fn as_count(query: &Query, negated: bool) -> Option<Expr> {
+    let mut query = query.clone();
+    let SetExpr::Select(select) = &mut *query.body else {
+        return None;
+    };
+    if query.limit_clause.is_some() || query.with.is_some() || aggregates(select) {
+        return None;
+    }
+    query.order_by = None;
+    select.distinct = None;
+    select.projection = vec![SelectItem::UnnamedExpr(call("count", vec![number(1)]))];
+    Some(Expr::Nested(Box::new(Expr::BinaryOp {
+        left: Box::new(Expr::Subquery(Box::new(query))),
+        op: if negated {
+            BinaryOperator::Eq
+        } else {
+            BinaryOperator::Gt
+        },
+        right: Box::new(number(0)),
+    })))
+}
+
 /// The value that stands for the subquery, and the join that provides it.
-fn as_join(query: &Query, outer: &Scope, number: usize) -> Option<(Expr, Join)> {
+fn as_join(query: &Query, outer: &Scope, nth: usize) -> Option<(Expr, Join)> {
     let plain = query.with.is_none() && query.limit_clause.is_none() && query.fetch.is_none();
-    let SetExpr::Select(select) = &*query.body else { return None };
+    let SetExpr::Select(select) = &*query.body else {
+        return None;
+    };
     if !plain || select.from.is_empty() || select.distinct.is_some() || aggregates(select) {
         return None;
     }
-    let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] = &select.projection[..] else {
+    let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
+        &select.projection[..]
+    else {
         return None;
     };
     let inner = Scope::of(&select.from);
@@ -137,12 +192,24 @@ fn as_join(query: &Query, outer: &Scope, number: usize) -> Option<(Expr, Join)> 
     if let Some(condition) = &select.selection {
         conjuncts(condition.clone(), &mut parts);
     }
-    let (correlated, own): (Vec<Expr>, Vec<Expr>) = parts.into_iter().partition(|part| expr_has(part, foreign));
-    if correlated.iter().chain([item]).any(|part| expr_has(part, |e| matches!(e, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. }))) {
+    let (correlated, own): (Vec<Expr>, Vec<Expr>) =
+        parts.into_iter().partition(|part| expr_has(part, foreign));
+    if correlated.iter().chain([item]).any(|part| {
+        expr_has(part, |e| {
+            matches!(
+                e,
+                Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. }
+            )
+        })
+    }) {
         return None;
     }
-    let name = format!("__scalar_{number}");
-    let mut exports = Exports { inner: &inner, table: &name, columns: BTreeMap::new() };
+    let name = format!("__scalar_{nth}");
+    let mut exports = Exports {
+        inner: &inner,
+        table: &name,
+        columns: BTreeMap::new(),
+    };
     let mut on: Vec<Expr> = correlated;
     for part in &mut on {
         exports.rename(part);
@@ -157,14 +224,22 @@ fn as_join(query: &Query, outer: &Scope, number: usize) -> Option<(Expr, Join)> 
             case_token: AttachedToken::empty(),
             end_token: AttachedToken::empty(),
             operand: None,
-            conditions: vec![CaseWhen { condition: column(&name, "m"), result: value }],
+            conditions: vec![CaseWhen {
+                condition: column(&name, "m"),
+                result: value,
+            }],
             else_result: None,
         };
     } else {
         projection.push(aliased(value, "v"));
         value = column(&name, "v");
     }
-    projection.extend(exports.columns.into_values().map(|(reference, alias)| aliased(reference, &alias)));
+    projection.extend(
+        exports
+            .columns
+            .into_values()
+            .map(|(reference, alias)| aliased(reference, &alias)),
+    );
     let mut body = select.clone();
     body.projection = projection;
     body.selection = conjunction(own);
@@ -175,21 +250,34 @@ fn as_join(query: &Query, outer: &Scope, number: usize) -> Option<(Expr, Join)> 
         relation: TableFactor::Derived {
             lateral: false,
             subquery: Box::new(table),
-            alias: Some(TableAlias { explicit: true, name: Ident::new(&name), columns: Vec::new(), at: None }),
+            alias: Some(TableAlias {
+                explicit: true,
+                name: Ident::new(&name),
+                columns: Vec::new(),
+                at: None,
+            }),
             sample: None,
         },
         global: false,
-        join_operator: JoinOperator::LeftOuter(JoinConstraint::On(conjunction(on).unwrap_or_else(|| truth(true)))),
+        join_operator: JoinOperator::LeftOuter(JoinConstraint::On(
+            conjunction(on).unwrap_or_else(|| truth(true)),
+        )),
     };
     Some((value, join))
 }
 
 fn is_reference(expression: &Expr) -> bool {
-    matches!(expression, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+    matches!(
+        expression,
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_)
+    )
 }
 
 fn aliased(expression: Expr, alias: &str) -> SelectItem {
-    SelectItem::ExprWithAlias { expr: expression, alias: Ident::new(alias) }
+    SelectItem::ExprWithAlias {
+        expr: expression,
+        alias: Ident::new(alias),
+    }
 }
 
 /// The columns of the inner query that the join condition needs, by their text.
@@ -211,8 +299,10 @@ impl VisitorMut for Exports<'_> {
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         if is_reference(expression) && self.inner.owns(expression) {
             let next = format!("k{}", self.columns.len());
-            let (_, alias) =
-                self.columns.entry(expression.to_string()).or_insert_with(|| (expression.clone(), next));
+            let (_, alias) = self
+                .columns
+                .entry(expression.to_string())
+                .or_insert_with(|| (expression.clone(), next));
             *expression = column(self.table, alias);
         }
         ControlFlow::Continue(())

@@ -1,10 +1,16 @@
 //! Aerostat's own system views: what tables and tenants take.
 
 use super::{super::cell::Rows, Builder};
-use crate::{catalog::{AEROSTAT, Privilege}, pgcatalog::CatalogView};
+use crate::{
+    catalog::{AEROSTAT, Privilege},
+    pgcatalog::CatalogView,
+};
 
-pub(super) const BUILDERS: [(&str, &str, Builder); 3] =
-    [(AEROSTAT, "tables", tables), (AEROSTAT, "tenants", tenants), (AEROSTAT, "settings", settings)];
+pub(super) const BUILDERS: [(&str, &str, Builder); 3] = [
+    (AEROSTAT, "tables", tables),
+    (AEROSTAT, "tenants", tenants),
+    (AEROSTAT, "settings", settings),
+];
 
 fn tables(view: &CatalogView, rows: &mut Rows) {
     for class in view.classes() {
@@ -13,7 +19,8 @@ fn tables(view: &CatalogView, rows: &mut Rows) {
             continue;
         }
         let statistics = table.table.statistics();
-        let ratio = (statistics.bytes_raw > 0).then(|| statistics.bytes_used as f64 / statistics.bytes_raw as f64);
+        let ratio = (statistics.bytes_raw > 0)
+            .then(|| statistics.bytes_used as f64 / statistics.bytes_raw as f64);
         rows.push([
             ("schema_name", (&class.schema).into()),
             ("table_name", (&class.name).into()),
@@ -40,9 +47,19 @@ fn tenants(view: &CatalogView, rows: &mut Rows) {
         rows.push([
             ("name", name.into()),
             ("owner", (&database.owner).into()),
-            ("memory_max", database.memory_max.map(|bytes| bytes.0).into()),
+            (
+                "memory_max",
+                database.memory_max.map(|bytes| bytes.0).into(),
+            ),
             ("connection_limit", database.connection_limit.into()),
-            ("connections", sessions.iter().filter(|session| session.database == *name).count().into()),
+            (
+                "connections",
+                sessions
+                    .iter()
+                    .filter(|session| session.database == *name)
+                    .count()
+                    .into(),
+            ),
             ("bytes", view.facts.database_bytes(name).into()),
         ]);
     }

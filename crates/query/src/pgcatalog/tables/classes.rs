@@ -3,8 +3,18 @@
 
 use aerostat_types::{Column, SqlType};
 
-use super::{super::{cell::{Cell, Rows}, data, definition, types, view::{Class, ClassKind}}, Builder, is_system_schema};
-use crate::{catalog::{PG_CATALOG, TableEntry}, pgcatalog::CatalogView};
+use super::{
+    super::{
+        cell::{Cell, Rows},
+        data, definition, types,
+        view::{Class, ClassKind},
+    },
+    Builder,
+};
+use crate::{
+    catalog::{PG_CATALOG, TableEntry},
+    pgcatalog::CatalogView,
+};
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 10] = [
     (PG_CATALOG, "pg_namespace", namespaces),
@@ -37,13 +47,11 @@ const PAGE_BYTES: u64 = 8_192;
 
 fn namespaces(view: &CatalogView, rows: &mut Rows) {
     for (oid, name, owner, _) in view.schemas() {
-        let everyone = (name != crate::catalog::PUBLIC && is_system_schema(name))
-            .then(|| vec![format!("{owner}=UC/{owner}"), format!("=U/{owner}")]);
         rows.push([
             ("oid", oid.into()),
             ("nspname", name.to_owned().into()),
             ("nspowner", view.role_oid(owner).into()),
-            ("nspacl", everyone.into()),
+            ("nspacl", view.schema_acl(name).into()),
         ]);
     }
 }
@@ -54,7 +62,11 @@ fn relations(view: &CatalogView, rows: &mut Rows) {
         let (columns, checks, has_key) = match &class.kind {
             ClassKind::Table(table) => {
                 let schema = table.table.schema();
-                (schema.columns.len(), schema.checks.len(), table.key_oid != 0)
+                (
+                    schema.columns.len(),
+                    schema.checks.len(),
+                    table.key_oid != 0,
+                )
             }
             ClassKind::View(entry) => (entry.columns.len(), 0, false),
             ClassKind::Index(table) => (table.table.schema().primary_key.len(), 0, false),
@@ -66,16 +78,34 @@ fn relations(view: &CatalogView, rows: &mut Rows) {
             (_, "r") => HEAP,
             _ => 0,
         };
-        let options = class.table().map(|table| vec![format!("layout={}", table.table.layout())]);
+        let options = class
+            .table()
+            .map(|table| vec![format!("layout={}", table.table.layout())]);
         rows.push([
             ("oid", class.oid.into()),
             ("relname", (&class.name).into()),
             ("relnamespace", class.schema_oid.into()),
             ("relowner", view.role_oid(owner).into()),
             ("relam", access_method.into()),
-            ("relfilenode", if class.relkind() == "v" { Cell::Int(0) } else { class.oid.into() }),
-            ("relpages", statistics.as_ref().map_or(0, |s| s.bytes_used.div_ceil(PAGE_BYTES)).into()),
-            ("reltuples", statistics.as_ref().map_or(0.0, |s| s.rows as f64).into()),
+            (
+                "relfilenode",
+                if class.relkind() == "v" {
+                    Cell::Int(0)
+                } else {
+                    class.oid.into()
+                },
+            ),
+            (
+                "relpages",
+                statistics
+                    .as_ref()
+                    .map_or(0, |s| s.bytes_used.div_ceil(PAGE_BYTES))
+                    .into(),
+            ),
+            (
+                "reltuples",
+                statistics.as_ref().map_or(0.0, |s| s.rows as f64).into(),
+            ),
             ("relhasindex", has_key.into()),
             ("relpersistence", "p".into()),
             ("relkind", class.relkind().into()),
@@ -83,7 +113,15 @@ fn relations(view: &CatalogView, rows: &mut Rows) {
             ("relchecks", checks.into()),
             ("relhasrules", (class.relkind() == "v").into()),
             ("relispopulated", true.into()),
-            ("relreplident", if class.owner().is_some() && class.relkind() == "r" { "d" } else { "n" }.into()),
+            (
+                "relreplident",
+                if class.owner().is_some() && class.relkind() == "r" {
+                    "d"
+                } else {
+                    "n"
+                }
+                .into(),
+            ),
             ("relacl", view.relation_acl(class).into()),
             ("reloptions", options.into()),
         ]);
@@ -113,7 +151,14 @@ fn attributes(view: &CatalogView, rows: &mut Rows) {
             ClassKind::Index(table) => {
                 for (at, column) in key_columns(table).enumerate() {
                     let attribute = user_attribute(class.oid, at, column);
-                    push_attribute(rows, &Attribute { nullable: true, has_default: false, ..attribute });
+                    push_attribute(
+                        rows,
+                        &Attribute {
+                            nullable: true,
+                            has_default: false,
+                            ..attribute
+                        },
+                    );
                 }
             }
             ClassKind::System(relation) => {
@@ -130,7 +175,8 @@ fn attributes(view: &CatalogView, rows: &mut Rows) {
                             nullable: column.nullable,
                             has_default: false,
                             collation: match column.typname {
-                                "name" | "text" | "varchar" | "_text" | "_name" => COLLATION_C,
+                                "name" | "text" | "varchar" | "_text" | "_name"
+                                | "pg_node_tree" => COLLATION_C,
                                 _ => 0,
                             },
                         },
@@ -150,7 +196,11 @@ fn user_attribute(relation: u32, at: usize, column: &Column) -> Attribute<'_> {
         typmod: column.ty.typmod(),
         nullable: column.nullable,
         has_default: column.default.is_some(),
-        collation: if column.ty.is_text() { COLLATION_DEFAULT } else { 0 },
+        collation: if column.ty.is_text() {
+            COLLATION_DEFAULT
+        } else {
+            0
+        },
     }
 }
 
@@ -161,7 +211,10 @@ fn push_attribute(rows: &mut Rows, attribute: &Attribute<'_>) {
         ("attname", attribute.name.to_owned().into()),
         ("atttypid", attribute.type_oid.into()),
         ("attstattarget", (-1).into()),
-        ("attlen", i32::from(types::length_of_type(attribute.type_oid)).into()),
+        (
+            "attlen",
+            i32::from(types::length_of_type(attribute.type_oid)).into(),
+        ),
         ("attnum", attribute.number.into()),
         ("attcacheoff", (-1).into()),
         ("atttypmod", attribute.typmod.into()),
@@ -178,7 +231,10 @@ fn push_attribute(rows: &mut Rows, attribute: &Attribute<'_>) {
 /// The columns of a table's primary key, in key order.
 pub(crate) fn key_columns(table: &TableEntry) -> impl Iterator<Item = &Column> {
     let schema = table.table.schema();
-    schema.primary_key.iter().filter_map(|&at| schema.columns.get(at))
+    schema
+        .primary_key
+        .iter()
+        .filter_map(|&at| schema.columns.get(at))
 }
 
 /// A number for what has none of its own in the catalogue: the `at`-th default or
@@ -189,7 +245,9 @@ pub(crate) fn derived_oid(table: u32, at: usize) -> u32 {
 }
 
 fn tables(view: &CatalogView) -> impl Iterator<Item = (&Class, &TableEntry)> {
-    view.classes().iter().filter_map(|class| Some((class, class.table()?)))
+    view.classes()
+        .iter()
+        .filter_map(|class| Some((class, class.table()?)))
 }
 
 fn defaults(view: &CatalogView, rows: &mut Rows) {
@@ -211,7 +269,13 @@ fn indexes(view: &CatalogView, rows: &mut Rows) {
     for (class, table) in tables(view).filter(|(_, table)| table.key_oid != 0) {
         let key = &table.table.schema().primary_key;
         let columns: Vec<&Column> = key_columns(table).collect();
-        let each = |of: fn(SqlType) -> u32| -> Cell { columns.iter().map(|column| of(column.ty)).collect::<Vec<_>>().into() };
+        let each = |of: fn(SqlType) -> u32| -> Cell {
+            columns
+                .iter()
+                .map(|column| of(column.ty))
+                .collect::<Vec<_>>()
+                .into()
+        };
         rows.push([
             ("indexrelid", table.key_oid.into()),
             ("indrelid", class.oid.into()),
@@ -223,9 +287,18 @@ fn indexes(view: &CatalogView, rows: &mut Rows) {
             ("indisvalid", true.into()),
             ("indisready", true.into()),
             ("indislive", true.into()),
-            ("indkey", key.iter().map(|at| at + 1).collect::<Vec<_>>().into()),
-            ("indcollation", each(|ty| if ty.is_text() { COLLATION_DEFAULT } else { 0 })),
-            ("indclass", each(|ty| data::operator_class_of_type(ty.oid()))),
+            (
+                "indkey",
+                key.iter().map(|at| at + 1).collect::<Vec<_>>().into(),
+            ),
+            (
+                "indcollation",
+                each(|ty| if ty.is_text() { COLLATION_DEFAULT } else { 0 }),
+            ),
+            (
+                "indclass",
+                each(|ty| data::operator_class_of_type(ty.oid())),
+            ),
             ("indoption", vec![0; key.len()].into()),
         ]);
     }
@@ -248,7 +321,15 @@ fn constraints(view: &CatalogView, rows: &mut Rows) {
                 ("confmatchtype", " ".into()),
                 ("conislocal", true.into()),
                 ("connoinherit", true.into()),
-                ("conkey", schema.primary_key.iter().map(|at| at + 1).collect::<Vec<_>>().into()),
+                (
+                    "conkey",
+                    schema
+                        .primary_key
+                        .iter()
+                        .map(|at| at + 1)
+                        .collect::<Vec<_>>()
+                        .into(),
+                ),
             ]);
         }
         for (at, check) in schema.checks.iter().enumerate() {
@@ -303,7 +384,8 @@ fn descriptions(view: &CatalogView, rows: &mut Rows) {
     }
     let types = data::Table::read(data::PG_TYPE);
     for row in &types.rows {
-        if let (Some(oid), Some(text)) = (types.value(row, "oid"), types.value(row, "description")) {
+        if let (Some(oid), Some(text)) = (types.value(row, "oid"), types.value(row, "description"))
+        {
             push(oid.parse().unwrap_or(0), PG_TYPE, 0, text);
         }
     }
@@ -314,8 +396,18 @@ fn table_views(view: &CatalogView, rows: &mut Rows) {
         rows.push([
             ("schemaname", (&class.schema).into()),
             ("tablename", (&class.name).into()),
-            ("tableowner", class.owner().unwrap_or_else(|| view.system_owner()).to_owned().into()),
-            ("hasindexes", class.table().is_some_and(|table| table.key_oid != 0).into()),
+            (
+                "tableowner",
+                class
+                    .owner()
+                    .unwrap_or_else(|| view.system_owner())
+                    .to_owned()
+                    .into(),
+            ),
+            (
+                "hasindexes",
+                class.table().is_some_and(|table| table.key_oid != 0).into(),
+            ),
             ("hasrules", false.into()),
             ("hastriggers", false.into()),
             ("rowsecurity", false.into()),
@@ -332,7 +424,14 @@ fn view_views(view: &CatalogView, rows: &mut Rows) {
         rows.push([
             ("schemaname", (&class.schema).into()),
             ("viewname", (&class.name).into()),
-            ("viewowner", class.owner().unwrap_or_else(|| view.system_owner()).to_owned().into()),
+            (
+                "viewowner",
+                class
+                    .owner()
+                    .unwrap_or_else(|| view.system_owner())
+                    .to_owned()
+                    .into(),
+            ),
             ("definition", text.into()),
         ]);
     }
@@ -345,7 +444,7 @@ fn index_views(view: &CatalogView, rows: &mut Rows) {
                 ("schemaname", (&class.schema).into()),
                 ("tablename", (&table.name).into()),
                 ("indexname", (&class.name).into()),
-                ("indexdef", definition::of_index(class, table).into()),
+                ("indexdef", definition::of_index(class, table, true).into()),
             ]);
         }
     }

@@ -1,13 +1,20 @@
 //! What is the same in every database: types, functions, operators, casts,
 //! access methods, languages, collations.
 
-use super::{super::{cell::{Cell, Rows}, data, functions, types, view::{FunctionDescription, FunctionKind}}, BTREE, Builder, HEAP};
+use super::{
+    super::{
+        cell::{Cell, Rows},
+        data, functions, types,
+        view::{FunctionDescription, FunctionKind},
+    },
+    BTREE, Builder, HEAP,
+};
 use crate::{
     catalog::{PG_CATALOG, PG_CATALOG_OID},
     pgcatalog::CatalogView,
 };
 
-pub(super) const BUILDERS: [(&str, &str, Builder); 12] = [
+pub(super) const BUILDERS: [(&str, &str, Builder); 13] = [
     (PG_CATALOG, "pg_type", pg_types),
     (PG_CATALOG, "pg_proc", procedures),
     (PG_CATALOG, "pg_aggregate", aggregates),
@@ -19,6 +26,7 @@ pub(super) const BUILDERS: [(&str, &str, Builder); 12] = [
     (PG_CATALOG, "pg_opclass", operator_classes),
     (PG_CATALOG, "pg_opfamily", operator_families),
     (PG_CATALOG, "pg_timezone_names", time_zones),
+    (PG_CATALOG, "pg_get_keywords", keywords),
     ("aerostat", "integers", integers),
 ];
 
@@ -88,14 +96,21 @@ pub(crate) fn all_functions(view: &CatalogView) -> Vec<(u32, FunctionDescription
             let description = FunctionDescription {
                 name: table.value(row, "proname")?.to_owned(),
                 arguments: type_names(table.value(row, "proargtypes")),
-                result: type_names(table.value(row, "prorettype")).into_iter().next().unwrap_or_default(),
+                result: type_names(table.value(row, "prorettype"))
+                    .into_iter()
+                    .next()
+                    .unwrap_or_default(),
                 kind: FunctionKind::Plain,
             };
             Some((table.value(row, "oid")?.parse().ok()?, description))
         })
         .collect();
     let ours = functions::descriptions();
-    let others = view.functions.iter().filter(|function| !ours.iter().any(|our| our.name == function.name)).cloned();
+    let others = view
+        .functions
+        .iter()
+        .filter(|function| !ours.iter().any(|our| our.name == function.name))
+        .cloned();
     all.extend((FIRST_FUNCTION..).zip(ours.iter().cloned().chain(others)));
     all
 }
@@ -103,8 +118,11 @@ pub(crate) fn all_functions(view: &CatalogView) -> Vec<(u32, FunctionDescription
 fn procedures(view: &CatalogView, rows: &mut Rows) {
     let owner = view.role_oid(view.system_owner());
     for (oid, function) in all_functions(view) {
-        let arguments: Vec<u32> =
-            function.arguments.iter().map(|ty| types::oid_of_sql_name(ty).unwrap_or(2276)).collect();
+        let arguments: Vec<u32> = function
+            .arguments
+            .iter()
+            .map(|ty| types::oid_of_sql_name(ty).unwrap_or(2276))
+            .collect();
         rows.push([
             ("oid", oid.into()),
             ("pronamespace", PG_CATALOG_OID.into()),
@@ -115,7 +133,12 @@ fn procedures(view: &CatalogView, rows: &mut Rows) {
             ("provolatile", "s".into()),
             ("proparallel", "s".into()),
             ("pronargs", arguments.len().into()),
-            ("prorettype", types::oid_of_sql_name(&function.result).unwrap_or(2276).into()),
+            (
+                "prorettype",
+                types::oid_of_sql_name(&function.result)
+                    .unwrap_or(2276)
+                    .into(),
+            ),
             ("proargtypes", arguments.into()),
             ("prosrc", (&function.name).into()),
             ("proname", function.name.into()),
@@ -124,14 +147,30 @@ fn procedures(view: &CatalogView, rows: &mut Rows) {
 }
 
 fn aggregates(view: &CatalogView, rows: &mut Rows) {
-    for (oid, _) in all_functions(view).iter().filter(|(_, function)| function.kind == FunctionKind::Aggregate) {
-        rows.push([("aggfnoid", (*oid).into()), ("aggkind", "n".into()), ("aggfinalmodify", "r".into()), ("aggmfinalmodify", "r".into())]);
+    for (oid, _) in all_functions(view)
+        .iter()
+        .filter(|(_, function)| function.kind == FunctionKind::Aggregate)
+    {
+        rows.push([
+            ("aggfnoid", (*oid).into()),
+            ("aggkind", "n".into()),
+            ("aggfinalmodify", "r".into()),
+            ("aggmfinalmodify", "r".into()),
+        ]);
     }
 }
 
 fn access_methods(_: &CatalogView, rows: &mut Rows) {
-    rows.push([("oid", HEAP.into()), ("amname", "heap".into()), ("amtype", "t".into())]);
-    rows.push([("oid", BTREE.into()), ("amname", "btree".into()), ("amtype", "i".into())]);
+    rows.push([
+        ("oid", HEAP.into()),
+        ("amname", "heap".into()),
+        ("amtype", "t".into()),
+    ]);
+    rows.push([
+        ("oid", BTREE.into()),
+        ("amname", "btree".into()),
+        ("amtype", "i".into()),
+    ]);
 }
 
 fn languages(view: &CatalogView, rows: &mut Rows) {
@@ -239,12 +278,47 @@ fn time_zones(_: &CatalogView, rows: &mut Rows) {
         let seconds = local.offset().fix().local_minus_utc();
         let sign = if seconds < 0 { "-" } else { "" };
         let (hours, minutes) = (seconds.abs() / 3_600, seconds.abs() / 60 % 60);
-        let abbreviation = local.offset().abbreviation().map_or_else(|| zone.name().to_owned(), str::to_owned);
+        let abbreviation = local
+            .offset()
+            .abbreviation()
+            .map_or_else(|| zone.name().to_owned(), str::to_owned);
         rows.push([
             ("name", zone.name().into()),
             ("abbrev", abbreviation.into()),
-            ("utc_offset", format!("{sign}{hours:02}:{minutes:02}:00").into()),
-            ("is_dst", (chrono_tz::OffsetComponents::dst_offset(local.offset()).num_seconds() != 0).into()),
+            (
+                "utc_offset",
+                format!("{sign}{hours:02}:{minutes:02}:00").into(),
+            ),
+            (
+                "is_dst",
+                (chrono_tz::OffsetComponents::dst_offset(local.offset()).num_seconds() != 0).into(),
+            ),
+        ]);
+    }
+}
+
+fn keywords(_: &CatalogView, rows: &mut Rows) {
+    for keyword in data::keywords() {
+        let class = match keyword.class {
+            'U' => "unreserved",
+            'C' => "unreserved (cannot be function or type name)",
+            'T' => "reserved (can be function or type name)",
+            _ => "reserved",
+        };
+        rows.push([
+            ("word", keyword.word.into()),
+            ("catcode", keyword.class.to_string().into()),
+            ("barelabel", keyword.bare_label.into()),
+            ("catdesc", class.into()),
+            (
+                "baredesc",
+                if keyword.bare_label {
+                    "can be bare label"
+                } else {
+                    "requires AS"
+                }
+                .into(),
+            ),
         ]);
     }
 }

@@ -12,18 +12,33 @@ use super::{
     fixed::all_functions,
     key_columns,
 };
-use crate::{catalog::{INFORMATION_SCHEMA, PG_CATALOG, PUBLIC}, pgcatalog::CatalogView};
+use crate::{
+    catalog::{INFORMATION_SCHEMA, PG_CATALOG, PUBLIC},
+    pgcatalog::CatalogView,
+};
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 17] = [
-    (INFORMATION_SCHEMA, "information_schema_catalog_name", catalog_name),
+    (
+        INFORMATION_SCHEMA,
+        "information_schema_catalog_name",
+        catalog_name,
+    ),
     (INFORMATION_SCHEMA, "schemata", schemata),
     (INFORMATION_SCHEMA, "tables", tables),
     (INFORMATION_SCHEMA, "columns", columns),
     (INFORMATION_SCHEMA, "views", views),
     (INFORMATION_SCHEMA, "table_constraints", table_constraints),
     (INFORMATION_SCHEMA, "key_column_usage", key_column_usage),
-    (INFORMATION_SCHEMA, "constraint_column_usage", constraint_column_usage),
-    (INFORMATION_SCHEMA, "constraint_table_usage", constraint_table_usage),
+    (
+        INFORMATION_SCHEMA,
+        "constraint_column_usage",
+        constraint_column_usage,
+    ),
+    (
+        INFORMATION_SCHEMA,
+        "constraint_table_usage",
+        constraint_table_usage,
+    ),
     (INFORMATION_SCHEMA, "check_constraints", check_constraints),
     (INFORMATION_SCHEMA, "routines", routines),
     (INFORMATION_SCHEMA, "parameters", parameters),
@@ -50,9 +65,9 @@ fn catalog(view: &CatalogView) -> Cell {
 
 /// The relations, without indexes, that the role may use.
 fn usable(view: &CatalogView) -> impl Iterator<Item = &Class> {
-    view.classes()
-        .iter()
-        .filter(|class| !matches!(class.kind, ClassKind::Index(_)) && view.may_anything(&view.role, class))
+    view.classes().iter().filter(|class| {
+        !matches!(class.kind, ClassKind::Index(_)) && view.may_anything(&view.role, class)
+    })
 }
 
 fn catalog_name(view: &CatalogView, rows: &mut Rows) {
@@ -76,7 +91,10 @@ fn tables(view: &CatalogView, rows: &mut Rows) {
             ("table_catalog", catalog(view)),
             ("table_schema", (&class.schema).into()),
             ("table_name", (&class.name).into()),
-            ("table_type", if is_view { "VIEW" } else { "BASE TABLE" }.into()),
+            (
+                "table_type",
+                if is_view { "VIEW" } else { "BASE TABLE" }.into(),
+            ),
             ("is_insertable_into", yes(class.table().is_some())),
             ("is_typed", yes(false)),
         ]);
@@ -97,7 +115,12 @@ struct TypeFacts {
 
 impl TypeFacts {
     fn of_column(ty: SqlType) -> Self {
-        let mut facts = Self::of_typname(types::types().iter().find(|row| row.oid == ty.oid()).map_or("", |row| &row.name));
+        let mut facts = Self::of_typname(
+            types::types()
+                .iter()
+                .find(|row| row.oid == ty.oid())
+                .map_or("", |row| &row.name),
+        );
         match ty {
             SqlType::Char(n) | SqlType::Varchar(Some(n)) => {
                 let n = i32::try_from(n).unwrap_or(i32::MAX);
@@ -141,7 +164,9 @@ impl TypeFacts {
         };
         match typname {
             "text" | "varchar" | "bpchar" => facts.octets = Some(OCTETS_MAX),
-            "time" | "timestamp" | "timestamptz" | "interval" => facts.datetime = Some(DATETIME_PRECISION),
+            "time" | "timestamp" | "timestamptz" | "interval" => {
+                facts.datetime = Some(DATETIME_PRECISION)
+            }
             "date" => facts.datetime = Some(0),
             _ => {}
         }
@@ -155,13 +180,25 @@ fn columns(view: &CatalogView, rows: &mut Rows) {
             ClassKind::System(relation) => relation
                 .columns
                 .iter()
-                .map(|column| (column.name, TypeFacts::of_typname(column.typname), column.nullable, None))
+                .map(|column| {
+                    (
+                        column.name,
+                        TypeFacts::of_typname(column.typname),
+                        column.nullable,
+                        None,
+                    )
+                })
                 .collect(),
             _ => class
                 .columns()
                 .iter()
                 .map(|column| {
-                    (column.name.as_str(), TypeFacts::of_column(column.ty), column.nullable, column.default.as_ref())
+                    (
+                        column.name.as_str(),
+                        TypeFacts::of_column(column.ty),
+                        column.nullable,
+                        column.default.as_ref(),
+                    )
                 })
                 .collect(),
         };
@@ -198,7 +235,9 @@ fn columns(view: &CatalogView, rows: &mut Rows) {
 fn views(view: &CatalogView, rows: &mut Rows) {
     for class in usable(view).filter(|class| class.relkind() == "v") {
         let text = match &class.kind {
-            ClassKind::View(entry) if view.superuser || entry.owner == view.role => Some(definition::of_view(entry)),
+            ClassKind::View(entry) if view.superuser || entry.owner == view.role => {
+                Some(definition::of_view(entry))
+            }
             _ => None,
         };
         rows.push([
@@ -236,7 +275,9 @@ fn constraints(view: &CatalogView) -> Vec<Constraint<'_>> {
                 class,
                 name: schema.primary_key_name.clone(),
                 kind: "PRIMARY KEY",
-                columns: key_columns(table).map(|column| column.name.as_str()).collect(),
+                columns: key_columns(table)
+                    .map(|column| column.name.as_str())
+                    .collect(),
                 clause: None,
             });
         }
@@ -246,11 +287,19 @@ fn constraints(view: &CatalogView) -> Vec<Constraint<'_>> {
                 class,
                 name: check.name.clone(),
                 kind: "CHECK",
-                columns: columns.iter().filter_map(|n| Some(schema.columns.get(*n as usize - 1)?.name.as_str())).collect(),
+                columns: columns
+                    .iter()
+                    .filter_map(|n| Some(schema.columns.get(*n as usize - 1)?.name.as_str()))
+                    .collect(),
                 clause: Some(format!("({})", check.expression)),
             });
         }
-        for (at, column) in schema.columns.iter().enumerate().filter(|(_, column)| !column.nullable) {
+        for (at, column) in schema
+            .columns
+            .iter()
+            .enumerate()
+            .filter(|(_, column)| !column.nullable)
+        {
             all.push(Constraint {
                 class,
                 name: format!("{}_{}_{}_not_null", class.schema_oid, class.oid, at + 1),
@@ -293,7 +342,10 @@ fn table_constraints(view: &CatalogView, rows: &mut Rows) {
 }
 
 fn key_column_usage(view: &CatalogView, rows: &mut Rows) {
-    for constraint in constraints(view).iter().filter(|constraint| constraint.kind == "PRIMARY KEY") {
+    for constraint in constraints(view)
+        .iter()
+        .filter(|constraint| constraint.kind == "PRIMARY KEY")
+    {
         for (at, column) in constraint.columns.iter().enumerate() {
             let [a, b, c, d, e, f] = constraint_names(view, constraint);
             rows.push([
@@ -314,20 +366,33 @@ fn constraint_column_usage(view: &CatalogView, rows: &mut Rows) {
     for constraint in &constraints(view) {
         for column in &constraint.columns {
             let [a, b, c, d, e, f] = constraint_names(view, constraint);
-            rows.push([a, b, c, d, e, f, ("column_name", (*column).to_owned().into())]);
+            rows.push([
+                a,
+                b,
+                c,
+                d,
+                e,
+                f,
+                ("column_name", (*column).to_owned().into()),
+            ]);
         }
     }
 }
 
 fn constraint_table_usage(view: &CatalogView, rows: &mut Rows) {
-    for constraint in constraints(view).iter().filter(|constraint| constraint.kind == "PRIMARY KEY") {
+    for constraint in constraints(view)
+        .iter()
+        .filter(|constraint| constraint.kind == "PRIMARY KEY")
+    {
         rows.push(constraint_names(view, constraint));
     }
 }
 
 fn check_constraints(view: &CatalogView, rows: &mut Rows) {
     for constraint in constraints(view) {
-        let Some(clause) = &constraint.clause else { continue };
+        let Some(clause) = &constraint.clause else {
+            continue;
+        };
         let [a, b, c, ..] = constraint_names(view, &constraint);
         rows.push([a, b, c, ("check_clause", clause.into())]);
     }
@@ -396,25 +461,53 @@ fn collations(view: &CatalogView, rows: &mut Rows) {
 }
 
 fn enabled_roles(view: &CatalogView, rows: &mut Rows) {
-    for name in view.node.roles.keys().filter(|name| view.superuser || **name == view.role) {
+    for name in view
+        .node
+        .roles
+        .keys()
+        .filter(|name| view.superuser || **name == view.role)
+    {
         rows.push([("role_name", name.into())]);
     }
 }
 
 fn privileges(view: &CatalogView, rows: &mut Rows, for_everyone: bool) {
     for class in view.classes() {
-        let Some(owner) = class.owner().filter(|_| !matches!(class.kind, ClassKind::Index(_))) else { continue };
-        let granted = class.grants().iter().map(|grant| (grant.role.as_str(), grant.privilege, false));
-        let own = PRIVILEGES.iter().map(|&(privilege, ..)| (owner, privilege, true));
+        let Some(owner) = class
+            .owner()
+            .filter(|_| !matches!(class.kind, ClassKind::Index(_)))
+        else {
+            continue;
+        };
+        let granted = class
+            .grants()
+            .iter()
+            .map(|grant| (grant.role.as_str(), grant.privilege, false));
+        let own = PRIVILEGES
+            .iter()
+            .map(|&(privilege, ..)| (owner, privilege, true));
         for (grantee, privilege, grantable) in own.chain(granted) {
             let everyone = grantee == PUBLIC;
-            if !(view.superuser || owner == view.role || grantee == view.role || everyone) || (everyone && !for_everyone) {
+            if !(view.superuser || owner == view.role || grantee == view.role || everyone)
+                || (everyone && !for_everyone)
+            {
                 continue;
             }
-            let word = PRIVILEGES.iter().find(|(p, ..)| *p == privilege).map_or("", |&(.., word)| word);
+            let word = PRIVILEGES
+                .iter()
+                .find(|(p, ..)| *p == privilege)
+                .map_or("", |&(.., word)| word);
             rows.push([
                 ("grantor", owner.to_owned().into()),
-                ("grantee", if everyone { "PUBLIC".to_owned() } else { grantee.to_owned() }.into()),
+                (
+                    "grantee",
+                    if everyone {
+                        "PUBLIC".to_owned()
+                    } else {
+                        grantee.to_owned()
+                    }
+                    .into(),
+                ),
                 ("table_catalog", catalog(view)),
                 ("table_schema", (&class.schema).into()),
                 ("table_name", (&class.name).into()),

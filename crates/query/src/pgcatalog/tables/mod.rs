@@ -13,13 +13,9 @@ pub(super) use classes::{BTREE, HEAP, PG_CLASS, derived_oid, key_columns};
 pub(super) use classes::{PG_NAMESPACE, PG_TYPE};
 pub(super) use fixed::all_functions;
 #[cfg(test)]
-pub(super) use node::PG_DATABASE;
+pub(super) use node::{PG_AUTHID, PG_DATABASE};
 
-use super::{
-    CatalogView,
-    cell::Rows,
-    data::SystemRelation,
-};
+use super::{CatalogView, cell::Rows, data::SystemRelation};
 use crate::catalog::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};
 
 /// Fills the rows of one relation.

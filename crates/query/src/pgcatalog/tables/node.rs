@@ -1,7 +1,16 @@
 //! What belongs to the node: databases, roles, settings, sessions.
 
-use super::{super::{cell::{Cell, Rows}, view::SessionDescription}, Builder};
-use crate::{catalog::{PG_CATALOG, node::RoleRecord}, pgcatalog::CatalogView};
+use super::{
+    super::{
+        cell::{Cell, Rows},
+        view::SessionDescription,
+    },
+    Builder,
+};
+use crate::{
+    catalog::{PG_CATALOG, node::RoleRecord},
+    pgcatalog::CatalogView,
+};
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 12] = [
     (PG_CATALOG, "pg_database", databases),
@@ -22,8 +31,9 @@ pub(super) const BUILDERS: [(&str, &str, Builder); 12] = [
 const PG_DEFAULT: u32 = 1663;
 const PG_GLOBAL: u32 = 1664;
 
-/// `pg_class.oid` of `pg_database`, to which comments refer.
+/// `pg_class.oid` of the catalogues that comments refer to.
 pub(crate) const PG_DATABASE: u32 = 1262;
+pub(crate) const PG_AUTHID: u32 = 1260;
 
 /// `pg_encoding` of UTF-8.
 const UTF8: i32 = 6;
@@ -56,7 +66,10 @@ fn role_values(name: &str, role: &RoleRecord, password: Cell) -> [(&'static str,
         ("rolsuper", role.superuser.into()),
         ("rolinherit", true.into()),
         ("rolcreaterole", (role.create_role || role.superuser).into()),
-        ("rolcreatedb", (role.create_database || role.superuser).into()),
+        (
+            "rolcreatedb",
+            (role.create_database || role.superuser).into(),
+        ),
         ("rolcanlogin", role.login.into()),
         ("rolreplication", false.into()),
         ("rolbypassrls", role.superuser.into()),
@@ -82,7 +95,10 @@ fn user_values(name: &str, role: &RoleRecord, password: Cell) -> [(&'static str,
     [
         ("usename", name.to_owned().into()),
         ("usesysid", role.oid.into()),
-        ("usecreatedb", (role.create_database || role.superuser).into()),
+        (
+            "usecreatedb",
+            (role.create_database || role.superuser).into(),
+        ),
         ("usesuper", role.superuser.into()),
         ("usebypassrls", role.superuser.into()),
         ("passwd", password),
@@ -103,7 +119,11 @@ fn shadows(view: &CatalogView, rows: &mut Rows) {
 
 fn groups(view: &CatalogView, rows: &mut Rows) {
     for (name, role) in view.node.roles.iter().filter(|(_, role)| !role.login) {
-        rows.push([("groname", name.into()), ("grosysid", role.oid.into()), ("grolist", Cell::List(Vec::new()))]);
+        rows.push([
+            ("groname", name.into()),
+            ("grosysid", role.oid.into()),
+            ("grolist", Cell::List(Vec::new())),
+        ]);
     }
 }
 
@@ -118,11 +138,21 @@ fn tablespaces(view: &CatalogView, rows: &mut Rows) {
 }
 
 fn descriptions(view: &CatalogView, rows: &mut Rows) {
-    for database in view.node.databases.values() {
-        if let Some(comment) = &database.comment {
+    let databases = view
+        .node
+        .databases
+        .values()
+        .map(|database| (database.oid, PG_DATABASE, &database.comment));
+    let roles = view
+        .node
+        .roles
+        .values()
+        .map(|role| (role.oid, PG_AUTHID, &role.comment));
+    for (oid, class, comment) in databases.chain(roles) {
+        if let Some(comment) = comment {
             rows.push([
-                ("objoid", database.oid.into()),
-                ("classoid", PG_DATABASE.into()),
+                ("objoid", oid.into()),
+                ("classoid", class.into()),
                 ("description", comment.into()),
             ]);
         }
@@ -133,7 +163,11 @@ fn settings(view: &CatalogView, rows: &mut Rows) {
     let mut all = view.facts.settings();
     all.sort_by_key(|setting| setting.name.to_ascii_lowercase());
     for setting in all {
-        let source = if setting.value == setting.boot_value { "default" } else { "session" };
+        let source = if setting.value == setting.boot_value {
+            "default"
+        } else {
+            "session"
+        };
         rows.push([
             ("setting", (&setting.value).into()),
             ("unit", Cell::text(setting.unit)),
@@ -157,16 +191,33 @@ fn activity(view: &CatalogView, rows: &mut Rows) {
         let open_only = |cell: Cell| if open { cell } else { Cell::Null };
         let time = |at: Option<i64>| open_only(at.map_or(Cell::Null, Cell::Time));
         let SessionDescription { client, .. } = &session;
-        let query = if open { session.query.clone() } else { "<insufficient privilege>".to_owned() };
+        let query = if open {
+            session.query.clone()
+        } else {
+            "<insufficient privilege>".to_owned()
+        };
         rows.push([
-            ("datid", view.node.databases.get(&session.database).map(|database| database.oid).into()),
+            (
+                "datid",
+                view.node
+                    .databases
+                    .get(&session.database)
+                    .map(|database| database.oid)
+                    .into(),
+            ),
             ("datname", (&session.database).into()),
             ("pid", session.pid.into()),
             ("usesysid", view.role_oid(&session.role).into()),
             ("usename", (&session.role).into()),
             ("application_name", (&session.application).into()),
-            ("client_addr", open_only(client.as_ref().map(|(address, _)| address).into())),
-            ("client_port", open_only(client.as_ref().map(|(_, port)| i32::from(*port)).into())),
+            (
+                "client_addr",
+                open_only(client.as_ref().map(|(address, _)| address).into()),
+            ),
+            (
+                "client_port",
+                open_only(client.as_ref().map(|(_, port)| i32::from(*port)).into()),
+            ),
             ("backend_start", time(Some(session.connected_at_us))),
             ("xact_start", time(session.transaction_at_us)),
             ("query_start", time(session.query_at_us)),
@@ -198,7 +249,14 @@ fn database_statistics(view: &CatalogView, rows: &mut Rows) {
         rows.push([
             ("datid", database.oid.into()),
             ("datname", name.into()),
-            ("numbackends", sessions.iter().filter(|session| session.database == *name).count().into()),
+            (
+                "numbackends",
+                sessions
+                    .iter()
+                    .filter(|session| session.database == *name)
+                    .count()
+                    .into(),
+            ),
         ]);
     }
 }

@@ -1,6 +1,12 @@
 //! Statistics of tables and their keys, as far as Aerostat counts what PostgreSQL counts.
 
-use super::{super::{cell::{Cell, Rows}, view::{Class, ClassKind}}, Builder};
+use super::{
+    super::{
+        cell::{Cell, Rows},
+        view::{Class, ClassKind},
+    },
+    Builder,
+};
 use crate::{catalog::PG_CATALOG, pgcatalog::CatalogView};
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 8] = [
@@ -15,7 +21,11 @@ pub(super) const BUILDERS: [(&str, &str, Builder); 8] = [
 ];
 
 fn names(class: &Class) -> [(&'static str, Cell); 3] {
-    [("relid", class.oid.into()), ("schemaname", (&class.schema).into()), ("relname", (&class.name).into())]
+    [
+        ("relid", class.oid.into()),
+        ("schemaname", (&class.schema).into()),
+        ("relname", (&class.name).into()),
+    ]
 }
 
 fn table_statistics(view: &CatalogView, rows: &mut Rows) {
@@ -35,13 +45,19 @@ fn table_statistics(view: &CatalogView, rows: &mut Rows) {
 }
 
 fn table_io(view: &CatalogView, rows: &mut Rows) {
-    for class in view.classes().iter().filter(|class| class.table().is_some()) {
+    for class in view
+        .classes()
+        .iter()
+        .filter(|class| class.table().is_some())
+    {
         rows.push(names(class));
     }
 }
 
 fn index_names(class: &Class) -> Option<[(&'static str, Cell); 5]> {
-    let ClassKind::Index(table) = &class.kind else { return None };
+    let ClassKind::Index(table) = &class.kind else {
+        return None;
+    };
     Some([
         ("relid", table.oid.into()),
         ("indexrelid", class.oid.into()),

@@ -19,7 +19,11 @@ fn read(text: &str) -> (String, Vec<Case>) {
             Case {
                 name: name.to_owned(),
                 sql: sql.to_owned(),
-                expected: expected.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect(),
+                expected: expected
+                    .lines()
+                    .filter(|line| !line.is_empty())
+                    .map(str::to_owned)
+                    .collect(),
             }
         })
         .collect();
@@ -27,7 +31,9 @@ fn read(text: &str) -> (String, Vec<Case>) {
 }
 
 fn with_oids(sql: &str) -> String {
-    OIDS.iter().fold(sql.to_owned(), |sql, (name, oid)| sql.replace(&format!("{{{name}}}"), &oid.to_string()))
+    OIDS.iter().fold(sql.to_owned(), |sql, (name, oid)| {
+        sql.replace(&format!("{{{name}}}"), &oid.to_string())
+    })
 }
 
 /// Long answers are cut: what matters is that they are there and how they begin.
@@ -47,21 +53,45 @@ async fn check(file: &str, text: &str, role: &str) {
                     lines.truncate(LINES_MAX);
                     lines.push(format!("… and {more} more"));
                 }
-                if lines.is_empty() { vec!["(no rows)".to_owned()] } else { lines }
+                if lines.is_empty() {
+                    vec!["(no rows)".to_owned()]
+                } else {
+                    lines
+                }
             }
             Err(error) => vec![format!("ERROR: {}", error.replace('\n', "⏎"))],
         };
         if lines != case.expected {
-            failures.push(format!("{}\n{}\nexpected:\n{}\ngot:\n{}\n", case.name, case.sql, case.expected.join("\n"), lines.join("\n")));
+            failures.push(format!(
+                "{}\n{}\nexpected:\n{}\ngot:\n{}\n",
+                case.name,
+                case.sql,
+                case.expected.join("\n"),
+                lines.join("\n")
+            ));
         }
-        renewed.push_str(&format!("\n== {}\n{}\n----\n{}\n", case.name, case.sql, lines.join("\n")));
+        renewed.push_str(&format!(
+            "\n== {}\n{}\n----\n{}\n",
+            case.name,
+            case.sql,
+            lines.join("\n")
+        ));
     }
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        let path = format!("{}/src/pgcatalog/testdata/{file}", env!("CARGO_MANIFEST_DIR"));
+        let path = format!(
+            "{}/src/pgcatalog/testdata/{file}",
+            env!("CARGO_MANIFEST_DIR")
+        );
         std::fs::write(path, renewed).unwrap();
         return;
     }
-    assert!(failures.is_empty(), "{} of {} answers differ\n{}", failures.len(), cases.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {} answers differ\n{}",
+        failures.len(),
+        cases.len(),
+        failures.join("\n")
+    );
 }
 
 #[tokio::test]
@@ -71,5 +101,20 @@ async fn psql_commands() {
 
 #[tokio::test]
 async fn psql_tab_completion() {
-    check("tab_completion.txt", include_str!("../testdata/tab_completion.txt"), "alice").await;
+    check(
+        "tab_completion.txt",
+        include_str!("../testdata/tab_completion.txt"),
+        "alice",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn drivers() {
+    check(
+        "drivers.txt",
+        include_str!("../testdata/drivers.txt"),
+        "alice",
+    )
+    .await;
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::{
-    arrow::{array::Array, datatypes::SchemaRef, record_batch::RecordBatch},
+    arrow::{datatypes::SchemaRef, record_batch::RecordBatch},
     catalog::{CatalogProvider, MemoryCatalogProvider, SchemaProvider, TableProvider},
     common::{DataFusionError, Result},
     prelude::{SessionConfig, SessionContext},
@@ -72,7 +72,10 @@ impl Asker {
         let context = SessionContext::new_with_config(config);
         let catalog = MemoryCatalogProvider::new();
         for name in ["pg_catalog", "information_schema", "aerostat"] {
-            let schema = SystemSchema { view: Shared(Arc::clone(&view)), name };
+            let schema = SystemSchema {
+                view: Shared(Arc::clone(&view)),
+                name,
+            };
             catalog.register_schema(name, Arc::new(schema)).unwrap();
         }
         context.register_catalog("shop", Arc::new(catalog));
@@ -83,7 +86,9 @@ impl Asker {
     }
 
     fn statement(sql: &str) -> ast::Statement {
-        Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0)
+        Parser::parse_sql(&PostgreSqlDialect {}, sql)
+            .unwrap()
+            .remove(0)
     }
 
     async fn try_ask(&self, sql: &str) -> Result<Answer, String> {
@@ -94,17 +99,28 @@ impl Asker {
         super::rewrite(&mut statement, &self.view).map_err(|error| error.to_string())?;
         let rewritten = statement.to_string();
         let run = async {
-            let plan = self.context.state().statement_to_plan(Statement::Statement(Box::new(statement))).await?;
+            let plan = self
+                .context
+                .state()
+                .statement_to_plan(Statement::Statement(Box::new(statement)))
+                .await?;
             let frame = self.context.execute_logical_plan(plan).await?;
             let schema = Arc::clone(frame.schema().inner());
             let batches = frame.collect().await?;
-            Ok::<_, DataFusionError>(Answer { schema, rows: rows(&batches)? })
+            Ok::<_, DataFusionError>(Answer {
+                schema,
+                rows: rows(&batches)?,
+            })
         };
-        run.await.map_err(|error| format!("{error}\nrewritten: {rewritten}"))
+        run.await
+            .map_err(|error| format!("{error}\nrewritten: {rewritten}"))
     }
 
     async fn ask(&self, sql: &str) -> Vec<Vec<Option<String>>> {
-        self.try_ask(sql).await.unwrap_or_else(|error| panic!("{sql}\n{error}")).rows
+        self.try_ask(sql)
+            .await
+            .unwrap_or_else(|error| panic!("{sql}\n{error}"))
+            .rows
     }
 
     /// Rows as texts, values separated by `|`.
@@ -116,7 +132,11 @@ impl Asker {
 fn line(row: &[Option<String>]) -> String {
     let values: Vec<String> = row
         .iter()
-        .map(|value| value.as_ref().map_or("∅".to_owned(), |value| value.replace('\n', "⏎")))
+        .map(|value| {
+            value
+                .as_ref()
+                .map_or("∅".to_owned(), |value| value.replace('\n', "⏎"))
+        })
         .collect();
     values.join("|")
 }
@@ -124,7 +144,11 @@ fn line(row: &[Option<String>]) -> String {
 fn rows(batches: &[RecordBatch]) -> Result<Vec<Vec<Option<String>>>> {
     let mut all = Vec::new();
     for batch in batches {
-        let columns = batch.columns().iter().map(cell::cells_of).collect::<Result<Vec<_>>>()?;
+        let columns = batch
+            .columns()
+            .iter()
+            .map(cell::cells_of)
+            .collect::<Result<Vec<_>>>()?;
         for row in 0..batch.num_rows() {
             all.push(columns.iter().map(|column| column[row].shown()).collect());
         }
@@ -136,8 +160,19 @@ fn rows(batches: &[RecordBatch]) -> Result<Vec<Vec<Option<String>>>> {
 async fn every_system_relation_can_be_read_whole() {
     let asker = Asker::new("admin");
     for relation in super::data::relations() {
-        let answer = asker.try_ask(&format!("SELECT * FROM {}.{}", relation.schema, relation.name)).await.unwrap();
-        assert_eq!(answer.schema.fields().len(), relation.columns.len(), "{}", relation.name);
+        let answer = asker
+            .try_ask(&format!(
+                "SELECT * FROM {}.{}",
+                relation.schema, relation.name
+            ))
+            .await
+            .unwrap();
+        assert_eq!(
+            answer.schema.fields().len(),
+            relation.columns.len(),
+            "{}",
+            relation.name
+        );
     }
 }
 
@@ -148,19 +183,51 @@ async fn columns_tell_their_postgresql_types() {
         .try_ask("SELECT c.oid, c.relname, c.relkind, c.reloptions, i.indkey, c.oid::regclass, c.relnatts FROM pg_class c JOIN pg_index i ON i.indrelid = c.oid")
         .await
         .unwrap();
-    let oids: Vec<u32> = answer.schema.fields().iter().map(|field| oid_of_field(field)).collect();
+    let oids: Vec<u32> = answer
+        .schema
+        .fields()
+        .iter()
+        .map(|field| oid_of_field(field))
+        .collect();
     assert_eq!(oids, [26, 19, 18, 1009, 22, 2205, 21]);
 }
 
 #[tokio::test]
 async fn names_cast_to_regclass_are_numbers_where_compared_and_names_where_shown() {
     let asker = Asker::new("alice");
-    assert_eq!(asker.lines("SELECT relname FROM pg_class WHERE oid = 'customer'::regclass").await, ["customer"]);
-    assert_eq!(asker.lines("SELECT 'sales.region'::regclass, 'customer'::regclass::oid").await, ["sales.region|16390"]);
-    assert_eq!(asker.lines("SELECT '\"Odd Name\"'::regclass::text").await, ["\"Odd Name\""]);
-    assert_eq!(asker.lines("SELECT 'int4'::regtype, 'text[]'::regtype::oid, 25::regtype").await, ["integer|1009|text"]);
-    assert_eq!(asker.lines("SELECT to_regclass('nosuch'), to_regclass('customer')").await, ["∅|customer"]);
-    let error = asker.try_ask("SELECT 'nosuch'::regclass").await.err().unwrap();
+    assert_eq!(
+        asker
+            .lines("SELECT relname FROM pg_class WHERE oid = 'customer'::regclass")
+            .await,
+        ["customer"]
+    );
+    assert_eq!(
+        asker
+            .lines("SELECT 'sales.region'::regclass, 'customer'::regclass::oid")
+            .await,
+        ["sales.region|16390"]
+    );
+    assert_eq!(
+        asker.lines("SELECT '\"Odd Name\"'::regclass::text").await,
+        ["\"Odd Name\""]
+    );
+    assert_eq!(
+        asker
+            .lines("SELECT 'int4'::regtype, 'text[]'::regtype::oid, 25::regtype")
+            .await,
+        ["integer|1009|text"]
+    );
+    assert_eq!(
+        asker
+            .lines("SELECT to_regclass('nosuch'), to_regclass('customer')")
+            .await,
+        ["∅|customer"]
+    );
+    let error = asker
+        .try_ask("SELECT 'nosuch'::regclass")
+        .await
+        .err()
+        .unwrap();
     assert_eq!(error, "relation \"nosuch\" does not exist");
 }
 
@@ -175,7 +242,12 @@ async fn session_functions_answer() {
         asker.lines("SELECT pg_catalog.current_setting('timezone'), set_config('search_path', 'x', false), current_setting('nosuch', true)").await,
         ["Europe/Berlin|x|∅"]
     );
-    assert!(asker.try_ask("SELECT current_setting('nosuch')").await.is_err());
+    assert!(
+        asker
+            .try_ask("SELECT current_setting('nosuch')")
+            .await
+            .is_err()
+    );
     assert!(asker.lines("SELECT version()").await[0].starts_with("PostgreSQL 15"));
 }
 
@@ -193,11 +265,25 @@ async fn privileges_are_the_catalogues() {
         reader.lines("SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' ORDER BY 1").await,
         ["customer", "lineitem"]
     );
-    let error = reader.try_ask("SELECT * FROM pg_authid").await.err().unwrap();
-    assert!(error.contains("permission denied for table pg_authid"), "{error}");
-    assert_eq!(Asker::new("admin").lines("SELECT count(*) FROM pg_authid").await, ["3"]);
+    let error = reader
+        .try_ask("SELECT * FROM pg_authid")
+        .await
+        .err()
+        .unwrap();
+    assert!(
+        error.contains("permission denied for table pg_authid"),
+        "{error}"
+    );
     assert_eq!(
-        alice.lines("SELECT usename, query FROM pg_stat_activity ORDER BY pid").await,
+        Asker::new("admin")
+            .lines("SELECT count(*) FROM pg_authid")
+            .await,
+        ["3"]
+    );
+    assert_eq!(
+        alice
+            .lines("SELECT usename, query FROM pg_stat_activity ORDER BY pid")
+            .await,
         ["alice|SELECT 1", "admin|<insufficient privilege>"]
     );
 }
@@ -242,7 +328,12 @@ fn statements_that_do_not_concern_the_catalogue_stay_as_they_are() {
         assert_eq!(after.to_string(), before.to_string());
         assert!(!super::concerns(&before), "{sql}");
     }
-    for sql in ["SELECT * FROM pg_class", "SELECT version()", "SELECT 'x'::regclass", "SELECT (SELECT 1 FROM information_schema.tables)"] {
+    for sql in [
+        "SELECT * FROM pg_class",
+        "SELECT version()",
+        "SELECT 'x'::regclass",
+        "SELECT (SELECT 1 FROM information_schema.tables)",
+    ] {
         assert!(super::concerns(&Asker::statement(sql)), "{sql}");
     }
 }

@@ -7,11 +7,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use aerostat_memory::Governor;
 use aerostat_storage::{Table, TenantStore};
 use aerostat_types::{
-    ByteSize, CheckConstraint, Column, ErrorKind, Layout, SqlError, SqlType, TableId, TableSchema, TenantId,
+    ByteSize, CheckConstraint, Column, ErrorKind, Layout, SqlError, SqlType, TableId, TableSchema,
+    TenantId,
 };
 
 use super::super::{
-    CatalogView, ClassIndex, Facts, FunctionDescription, FunctionKind, PreparedDescription, SessionDescription, Setting,
+    CatalogView, ClassIndex, Facts, FunctionDescription, FunctionKind, PreparedDescription,
+    SessionDescription, Setting,
 };
 use crate::catalog::{
     Catalog, Grant, Privilege, Relation, SchemaEntry, TableEntry, ViewEntry,
@@ -77,6 +79,7 @@ fn node() -> NodeRecord {
         create_role: false,
         connection_limit: -1,
         verifier: None,
+        comment: None,
     };
     let database = |oid: u32, owner: &str, comment: Option<&str>| DatabaseRecord {
         oid,
@@ -84,6 +87,7 @@ fn node() -> NodeRecord {
         memory_max: None,
         connection_limit: -1,
         connect: Vec::new(),
+        create: Vec::new(),
         comment: comment.map(str::to_owned),
     };
     NodeRecord {
@@ -94,19 +98,39 @@ fn node() -> NodeRecord {
         ]),
         databases: BTreeMap::from([
             ("other".to_owned(), database(16_387, "admin", None)),
-            ("postgres".to_owned(), DatabaseRecord { connect: vec!["public".to_owned()], ..database(5, "admin", None) }),
-            ("shop".to_owned(), database(16_386, "alice", Some("the shop"))),
+            (
+                "postgres".to_owned(),
+                DatabaseRecord {
+                    connect: vec!["public".to_owned()],
+                    ..database(5, "admin", None)
+                },
+            ),
+            (
+                "shop".to_owned(),
+                database(16_386, "alice", Some("the shop")),
+            ),
         ]),
         next_oid: 16_400,
     }
 }
 
 fn column(name: &str, ty: SqlType, nullable: bool, default: Option<&str>) -> Column {
-    Column { name: name.to_owned(), ty, nullable, default: default.map(str::to_owned) }
+    Column {
+        name: name.to_owned(),
+        ty,
+        nullable,
+        default: default.map(str::to_owned),
+    }
 }
 
 /// A table of the real storage, without rows.
-fn table(oid: u32, name: &str, columns: Vec<Column>, primary_key: Vec<usize>, checks: Vec<CheckConstraint>) -> Arc<Table> {
+fn table(
+    oid: u32,
+    name: &str,
+    columns: Vec<Column>,
+    primary_key: Vec<usize>,
+    checks: Vec<CheckConstraint>,
+) -> Arc<Table> {
     let budget = Governor::new(ByteSize(1 << 30)).budget("sample", None);
     let schema = TableSchema {
         name: name.to_owned(),
@@ -115,11 +139,17 @@ fn table(oid: u32, name: &str, columns: Vec<Column>, primary_key: Vec<usize>, ch
         primary_key_name: format!("{name}_pkey"),
         checks,
     };
-    TenantStore::new(TenantId(1), budget).create_table(TableId(oid), Arc::new(schema), &Layout::Column).unwrap()
+    TenantStore::new(TenantId(1), budget)
+        .create_table(TableId(oid), Arc::new(schema), &Layout::Column)
+        .unwrap()
 }
 
 fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
-    let key_oid = if table.schema().primary_key.is_empty() { 0 } else { oid + 1 };
+    let key_oid = if table.schema().primary_key.is_empty() {
+        0
+    } else {
+        oid + 1
+    };
     TableEntry {
         oid,
         key_oid,
@@ -133,11 +163,17 @@ fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
 }
 
 fn grant(role: &str, privilege: Privilege) -> Grant {
-    Grant { role: role.to_owned(), privilege }
+    Grant {
+        role: role.to_owned(),
+        privilege,
+    }
 }
 
 fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
-    use SqlType::{BigInt, Boolean, Char, Date, Double, Integer, Numeric, SmallInt, Text, TimestampTz, Uuid, Varchar};
+    use SqlType::{
+        BigInt, Boolean, Char, Date, Double, Integer, Numeric, SmallInt, Text, TimestampTz, Uuid,
+        Varchar,
+    };
 
     let customer = TableEntry {
         comment: Some("who buys".to_owned()),
@@ -153,17 +189,31 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
                     column("id", BigInt, false, None),
                     column("name", Varchar(Some(25)), false, None),
                     column("city", Char(10), true, Some("'HPI'::bpchar")),
-                    column("balance", Numeric { precision: 12, scale: 2 }, false, Some("0")),
+                    column(
+                        "balance",
+                        Numeric {
+                            precision: 12,
+                            scale: 2,
+                        },
+                        false,
+                        Some("0"),
+                    ),
                     column("since", TimestampTz, true, Some("CURRENT_TIMESTAMP")),
                     column("note", Text, true, None),
                 ],
                 vec![0],
-                vec![CheckConstraint { name: "customer_balance_check".to_owned(), expression: "balance >= 0".to_owned() }],
+                vec![CheckConstraint {
+                    name: "customer_balance_check".to_owned(),
+                    expression: "balance >= 0".to_owned(),
+                }],
             ),
         )
     };
     let lineitem = TableEntry {
-        grants: vec![grant("public", Privilege::Select), grant("public", Privilege::Insert)],
+        grants: vec![
+            grant("public", Privilege::Select),
+            grant("public", Privilege::Insert),
+        ],
         ..entry(
             16_392,
             "lineitem",
@@ -188,7 +238,10 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
         table(
             16_394,
             "Odd Name",
-            vec![column("a", Integer, true, None), column("B c", Uuid, true, None)],
+            vec![
+                column("a", Integer, true, None),
+                column("B c", Uuid, true, None),
+            ],
             Vec::new(),
             Vec::new(),
         ),
@@ -198,7 +251,10 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
         name: "rich".to_owned(),
         owner: "alice".to_owned(),
         query: "SELECT id, name FROM public.customer WHERE balance > 1000".to_owned(),
-        columns: vec![column("id", BigInt, true, None), column("name", Varchar(Some(25)), true, None)],
+        columns: vec![
+            column("id", BigInt, true, None),
+            column("name", Varchar(Some(25)), true, None),
+        ],
         comment: Some("the rich ones".to_owned()),
         grants: Vec::new(),
     };
@@ -208,7 +264,10 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
         table(
             16_397,
             "region",
-            vec![column("id", Integer, false, None), column("name", Text, true, None)],
+            vec![
+                column("id", Integer, false, None),
+                column("name", Text, true, None),
+            ],
             vec![0],
             Vec::new(),
         ),
@@ -227,6 +286,7 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
         owner: "alice".to_owned(),
         relations: BTreeMap::from([("region".to_owned(), Relation::Table(Arc::new(region)))]),
         comment: None,
+        grants: Vec::new(),
     };
     schemas.insert("sales".to_owned(), Arc::new(sales));
 }
@@ -248,15 +308,22 @@ impl Facts for SampleFacts {
             ..Setting::default()
         };
         vec![
-            setting("search_path", "\"$user\", public", "\"$user\", public", "user"),
+            setting(
+                "search_path",
+                "\"$user\", public",
+                "\"$user\", public",
+                "user",
+            ),
             setting("TimeZone", "Europe/Berlin", "UTC", "user"),
+            setting("jit", "off", "off", "user"),
+            setting("default_table_access_method", "heap", "heap", "user"),
             setting("server_version", "15.0", "15.0", "internal"),
         ]
     }
 
     fn set(&self, name: &str, value: &str, _is_local: bool) -> Result<String, SqlError> {
         match name {
-            "search_path" => Ok(value.to_owned()),
+            "search_path" | "jit" => Ok(value.to_owned()),
             _ => Err(SqlError::new(ErrorKind::UndefinedObject, "no such setting")),
         }
     }
@@ -270,11 +337,18 @@ impl Facts for SampleFacts {
             query: query.to_owned(),
             ..SessionDescription::default()
         };
-        vec![session(4_242, "alice", "SELECT 1"), session(4_243, "admin", "SELECT secret")]
+        vec![
+            session(4_242, "alice", "SELECT 1"),
+            session(4_243, "admin", "SELECT secret"),
+        ]
     }
 
     fn prepared_statements(&self) -> Vec<PreparedDescription> {
-        vec![PreparedDescription { name: "p1".to_owned(), parameters: vec![23], ..PreparedDescription::default() }]
+        vec![PreparedDescription {
+            name: "p1".to_owned(),
+            parameters: vec![23],
+            ..PreparedDescription::default()
+        }]
     }
 
     fn database_bytes(&self, database: &str) -> Option<u64> {

@@ -39,8 +39,10 @@ impl Node {
             Some(data) => data.to_owned(),
             None => std::env::temp_dir().join(format!("aerostat-demo-{}", std::process::id())),
         };
-        std::fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
-        let log = std::fs::File::create(data.join("node.log")).context("cannot write the node's log")?;
+        std::fs::create_dir_all(&data)
+            .with_context(|| format!("cannot make {}", data.display()))?;
+        let log =
+            std::fs::File::create(data.join("node.log")).context("cannot write the node's log")?;
         let binary = std::env::current_exe().context("cannot find this binary")?;
         let child = Command::new(binary)
             .arg("serve")
@@ -53,7 +55,14 @@ impl Node {
             .spawn()
             .context("cannot start a node")?;
         let process_id = child.id();
-        Ok(Self { child: Some(child), process_id, sql, http, data, temporary })
+        Ok(Self {
+            child: Some(child),
+            process_id,
+            sql,
+            http,
+            data,
+            temporary,
+        })
     }
 
     /// Waits until the node answers.
@@ -68,7 +77,11 @@ impl Node {
             {
                 break;
             }
-            if self.ask("/healthz").await.is_ok_and(|answer| answer.contains(" 200 ")) {
+            if self
+                .ask("/healthz")
+                .await
+                .is_ok_and(|answer| answer.contains(" 200 "))
+            {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -82,12 +95,18 @@ impl Node {
     /// # Errors
     /// When the node does not answer.
     pub(super) async fn memory_by_tenant(&self) -> Result<BTreeMap<String, u64>> {
-        parse_metric(&self.ask("/metrics").await?, "aerostat_tenant_memory_used_bytes")
+        parse_metric(
+            &self.ask("/metrics").await?,
+            "aerostat_tenant_memory_used_bytes",
+        )
     }
 
     async fn ask(&self, path: &str) -> Result<String> {
         let mut stream = TcpStream::connect(self.http).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http);
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.http
+        );
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
@@ -96,7 +115,9 @@ impl Node {
 
     /// Where it listens.
     pub(super) fn target(&self) -> Target {
-        Target { url: format!("postgres://aerostat@{}", self.sql) }
+        Target {
+            url: format!("postgres://aerostat@{}", self.sql),
+        }
     }
 
     /// The SQL port.
@@ -125,8 +146,12 @@ impl Node {
     /// # Errors
     /// When it ends with a failure.
     pub(super) fn stop(mut self) -> Result<()> {
-        let Some(mut child) = self.child.take() else { return Ok(()) };
-        let asked = Command::new("kill").arg(self.process_id.to_string()).status();
+        let Some(mut child) = self.child.take() else {
+            return Ok(());
+        };
+        let asked = Command::new("kill")
+            .arg(self.process_id.to_string())
+            .status();
         if !asked.is_ok_and(|status| status.success()) {
             child.kill().context("cannot stop the node")?;
         }
@@ -151,6 +176,7 @@ impl Drop for Node {
 
 /// A loopback address nobody uses now, at this port or at any.
 fn free_address(port: u16) -> Result<SocketAddr> {
-    let listener = TcpListener::bind(("127.0.0.1", port)).with_context(|| format!("port {port} is taken"))?;
+    let listener =
+        TcpListener::bind(("127.0.0.1", port)).with_context(|| format!("port {port} is taken"))?;
     Ok(listener.local_addr()?)
 }

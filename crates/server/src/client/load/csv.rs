@@ -57,7 +57,10 @@ pub(crate) struct CsvArguments {
 /// # Errors
 /// When it cannot be read or the node refuses it; then no row stays.
 pub(super) async fn run(arguments: CsvArguments) -> Result<()> {
-    ensure!(arguments.delimiter.len() == 1, "a delimiter is one ASCII character");
+    ensure!(
+        arguments.delimiter.len() == 1,
+        "a delimiter is one ASCII character"
+    );
     let started = Instant::now();
     let file = File::open(&arguments.path)
         .await
@@ -66,7 +69,10 @@ pub(super) async fn run(arguments: CsvArguments) -> Result<()> {
     let client = connect(&arguments.target.database(&arguments.tenant)?).await?;
     if arguments.create {
         let create = create_table(&arguments)?;
-        client.batch_execute(&create).await.with_context(|| format!("refused: {create}"))?;
+        client
+            .batch_execute(&create)
+            .await
+            .with_context(|| format!("refused: {create}"))?;
     }
     let bar = indicatif::ProgressBar::new(file.metadata().await?.len());
     let progress = bar.clone();
@@ -110,9 +116,17 @@ fn create_table(arguments: &CsvArguments) -> Result<String> {
     } else {
         reader.headers()?.iter().map(str::to_owned).collect()
     };
-    ensure!(!names.is_empty(), "{} has no columns", arguments.path.display());
+    ensure!(
+        !names.is_empty(),
+        "{} has no columns",
+        arguments.path.display()
+    );
     let columns = infer::of_texts(&names, &rows, &arguments.null);
-    Ok(infer::create_table(&arguments.table, &columns, arguments.layout.as_deref()))
+    Ok(infer::create_table(
+        &arguments.table,
+        &columns,
+        arguments.layout.as_deref(),
+    ))
 }
 
 /// The file's bytes in order.
@@ -160,7 +174,10 @@ mod tests {
         assert_eq!(create, "CREATE TABLE \"t\" (\"id\" bigint, \"name\" text)");
         let file = File::open(&path).await.unwrap();
         let parts: Vec<_> = chunks(file).collect().await;
-        let read: Vec<u8> = parts.into_iter().flat_map(|part| part.unwrap().to_vec()).collect();
+        let read: Vec<u8> = parts
+            .into_iter()
+            .flat_map(|part| part.unwrap().to_vec())
+            .collect();
         assert_eq!(read, text.as_bytes());
     }
 }

@@ -62,10 +62,20 @@ pub(super) async fn run(arguments: ParquetArguments) -> Result<()> {
     let client = connect(&arguments.target.database(&arguments.tenant)?).await?;
     if arguments.create {
         let create = infer::create_table(&arguments.table, &columns, arguments.layout.as_deref());
-        client.batch_execute(&create).await.with_context(|| format!("refused: {create}"))?;
+        client
+            .batch_execute(&create)
+            .await
+            .with_context(|| format!("refused: {create}"))?;
     }
-    let names: Vec<String> = columns.iter().map(|column| quote_name(&column.name)).collect();
-    let statement = format!("COPY {} ({}) FROM STDIN", quote_table(&arguments.table), names.join(", "));
+    let names: Vec<String> = columns
+        .iter()
+        .map(|column| quote_name(&column.name))
+        .collect();
+    let statement = format!(
+        "COPY {} ({}) FROM STDIN",
+        quote_table(&arguments.table),
+        names.join(", ")
+    );
     let bar = progress::bar(arguments.table.clone(), rows_expected);
     let (sender, mut receiver) = mpsc::channel(BATCHES_IN_FLIGHT);
     let reader = tokio::task::spawn_blocking(move || decode(builder, &sender));
@@ -93,7 +103,12 @@ fn open(path: &std::path::Path) -> Result<Builder> {
 fn columns(builder: &Builder) -> Result<Vec<Column>> {
     let fields = builder.schema().fields().iter();
     fields
-        .map(|field| Ok(Column { name: field.name().clone(), sql_type: infer::of_field(field)? }))
+        .map(|field| {
+            Ok(Column {
+                name: field.name().clone(),
+                sql_type: infer::of_field(field)?,
+            })
+        })
         .collect()
 }
 
@@ -103,7 +118,10 @@ fn decode(builder: Builder, sender: &mpsc::Sender<Result<(u64, Bytes)>>) {
         for batch in builder.with_batch_size(BATCH_ROWS).build()? {
             let batch = batch?;
             let text = copy_text(&batch)?;
-            if sender.blocking_send(Ok((batch.num_rows() as u64, text.into()))).is_err() {
+            if sender
+                .blocking_send(Ok((batch.num_rows() as u64, text.into())))
+                .is_err()
+            {
                 return Ok(());
             }
         }
@@ -120,7 +138,11 @@ fn copy_text(batch: &RecordBatch) -> Result<String> {
     let options = FormatOptions::default()
         .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
         .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
-    let columns: Vec<_> = batch.columns().iter().map(|column| plain(column)).collect::<Result<_>>()?;
+    let columns: Vec<_> = batch
+        .columns()
+        .iter()
+        .map(|column| plain(column))
+        .collect::<Result<_>>()?;
     let formatters = columns
         .iter()
         .map(|column| ArrayFormatter::try_new(column.as_ref(), &options))
@@ -187,22 +209,42 @@ fn push_escaped(out: &mut String, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{BinaryArray, BooleanArray, Decimal128Array, Float64Array, Int32Array, StringArray};
+    use arrow::array::{
+        BinaryArray, BooleanArray, Decimal128Array, Float64Array, Int32Array, StringArray,
+    };
     use arrow::array::{Date32Array, TimestampMicrosecondArray};
     use std::sync::Arc;
 
     #[test]
     fn every_kind_becomes_copy_text() {
-        let decimals = Decimal128Array::from(vec![Some(-150), None]).with_precision_and_scale(5, 2).unwrap();
+        let decimals = Decimal128Array::from(vec![Some(-150), None])
+            .with_precision_and_scale(5, 2)
+            .unwrap();
         let batch = RecordBatch::try_from_iter_with_nullable([
-            ("i", Arc::new(Int32Array::from(vec![Some(7), None])) as arrow::array::ArrayRef, true),
-            ("s", Arc::new(StringArray::from(vec![Some("a\tb\\c\nd"), Some("")])), true),
+            (
+                "i",
+                Arc::new(Int32Array::from(vec![Some(7), None])) as arrow::array::ArrayRef,
+                true,
+            ),
+            (
+                "s",
+                Arc::new(StringArray::from(vec![Some("a\tb\\c\nd"), Some("")])),
+                true,
+            ),
             ("b", Arc::new(BooleanArray::from(vec![true, false])), true),
             ("n", Arc::new(decimals), true),
             ("f", Arc::new(Float64Array::from(vec![1.5, f64::NAN])), true),
             ("d", Arc::new(Date32Array::from(vec![19_782, 0])), true),
-            ("t", Arc::new(TimestampMicrosecondArray::from(vec![1_500_000, 0])), true),
-            ("y", Arc::new(BinaryArray::from(vec![&[0u8, 255][..], &[]])), true),
+            (
+                "t",
+                Arc::new(TimestampMicrosecondArray::from(vec![1_500_000, 0])),
+                true,
+            ),
+            (
+                "y",
+                Arc::new(BinaryArray::from(vec![&[0u8, 255][..], &[]])),
+                true,
+            ),
         ])
         .unwrap();
         assert_eq!(

@@ -7,7 +7,8 @@ use aerostat_workload::load::{Progress, TableReport};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// How a bar looks while it fills.
-const TEMPLATE: &str = "{prefix:>24} [{bar:32}] {human_pos}/{human_len} rows, {per_sec}, {eta} left";
+const TEMPLATE: &str =
+    "{prefix:>24} [{bar:32}] {human_pos}/{human_len} rows, {per_sec}, {eta} left";
 
 /// Progress bars of one load.
 pub(crate) struct Bars {
@@ -18,7 +19,10 @@ pub(crate) struct Bars {
 impl Bars {
     /// Bars that name the tenant before each table.
     pub(crate) fn new(tenant: &str) -> Self {
-        Self { tenant: tenant.to_owned(), bars: Mutex::default() }
+        Self {
+            tenant: tenant.to_owned(),
+            bars: Mutex::default(),
+        }
     }
 
     fn with(&self, table: &str, act: impl FnOnce(&ProgressBar)) {
@@ -31,14 +35,20 @@ impl Bars {
 
 /// A bar of rows, or of bytes for a file whose rows nobody has counted.
 pub(crate) fn bar(prefix: String, length: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template(TEMPLATE).expect("the template is a constant that parses");
-    ProgressBar::new(length).with_style(style).with_prefix(prefix)
+    let style =
+        ProgressStyle::with_template(TEMPLATE).expect("the template is a constant that parses");
+    ProgressBar::new(length)
+        .with_style(style)
+        .with_prefix(prefix)
 }
 
 impl Progress for Bars {
     fn table_started(&self, table: &str, rows_expected: u64) {
         let bar = bar(format!("{} {table}", self.tenant), rows_expected);
-        self.bars.lock().unwrap_or_else(PoisonError::into_inner).insert(table.to_owned(), bar);
+        self.bars
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(table.to_owned(), bar);
     }
 
     fn advanced(&self, table: &str, rows: u64, _bytes: u64) {
