@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicI32, Ordering},
@@ -14,7 +14,7 @@ use std::{
 use aerostat_memory::Governor;
 use aerostat_types::{ErrorKind, SqlError, TenantId};
 use datafusion::{
-    common::Result,
+    common::{DataFusionError, Result},
     execution::{
         SessionState, SessionStateBuilder,
         disk_manager::{DiskManagerBuilder, DiskManagerMode},
@@ -118,6 +118,13 @@ impl Engine {
     pub fn open(options: EngineOptions) -> Result<Arc<Engine>, NodeError> {
         let node = Node::open(&options.data, Arc::clone(&options.governor))?;
         let base = base_state(options.threads);
+        let spill = options.data.join("spill");
+        // What a killed process had spilled is of no use to anybody.
+        if let Err(error) = std::fs::remove_dir_all(&spill)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, folder = %spill.display(), "cannot remove old spill files");
+        }
         Ok(Arc::new(Engine {
             node,
             governor: options.governor,
@@ -125,7 +132,7 @@ impl Engine {
             observer: options.observer,
             functions: describe_functions(&base),
             base,
-            spill: options.data.join("spill"),
+            spill,
             runtimes: Mutex::default(),
             sessions: Sessions::default(),
             session_next: AtomicI32::new(1),
@@ -225,9 +232,10 @@ impl Engine {
         Arc::clone(&self.functions)
     }
 
-    /// Forgets what was kept for a database that is gone.
-    pub(crate) fn forget(&self, database: TenantId) {
-        self.runtimes.lock().remove(&database);
+    /// Forgets what was kept for databases that are gone.
+    pub(crate) fn forget_dropped(&self) {
+        let open = self.node.open_databases();
+        self.runtimes.lock().retain(|id, _| open.iter().any(|database| database.id == *id));
     }
 
     fn runtime_for(&self, database: &Database) -> Result<Arc<RuntimeEnv>> {
@@ -235,21 +243,19 @@ impl Engine {
         if let Some(runtime) = runtimes.get(&database.id) {
             return Ok(Arc::clone(runtime));
         }
+        let folder = self.spill.join(database.id.to_string());
+        std::fs::create_dir_all(&folder).map_err(DataFusionError::IoError)?;
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(TenantPool::new(Arc::clone(
                 database.store.budget(),
             ))))
-            .with_disk_manager_builder(spill_folder(&self.spill, database.id))
+            .with_disk_manager_builder(
+                DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![folder])),
+            )
             .build_arc()?;
         runtimes.insert(database.id, Arc::clone(&runtime));
         Ok(runtime)
     }
-}
-
-fn spill_folder(folder: &Path, database: TenantId) -> DiskManagerBuilder {
-    DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![
-        folder.join(database.to_string()),
-    ]))
 }
 
 fn base_state(threads: usize) -> SessionState {

@@ -15,7 +15,11 @@ use datafusion::sql::sqlparser::{
     tokenizer::{Location, Token, TokenWithSpan, Tokenizer},
 };
 
-use crate::utility::{self, Utility};
+use crate::{
+    catalog::NAME_BYTES_MAX,
+    ddl::names,
+    utility::{self, Utility},
+};
 
 /// How deep expressions and subqueries may nest. `sqlparser` recurses once per
 /// level, the planner several times; both fit the stacks of the query threads
@@ -127,7 +131,7 @@ fn parse(
     }
     let mut parser = Parser::new(&PostgreSqlDialect {})
         .with_recursion_limit(NESTING_MAX)
-        .with_tokens_with_locations(piece.to_vec());
+        .with_tokens_with_locations(cut_names(piece));
     let parsed = parser.parse_statement().and_then(|statement| {
         let next = parser.peek_token();
         if next.token == Token::EOF {
@@ -143,6 +147,26 @@ fn parse(
             Err(syntax_error(&message, piece, lines))
         }
     }
+}
+
+/// Names beyond PostgreSQL's length are cut, so that a table is found by the name
+/// it was made with. CREATE does its own cutting, with a notice.
+fn cut_names(piece: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
+    let mut tokens = piece.to_vec();
+    let creates = tokens.iter().find_map(|token| match &token.token {
+        Token::Word(word) => Some(word.value.eq_ignore_ascii_case("create")),
+        _ => None,
+    });
+    if creates != Some(true) {
+        for token in &mut tokens {
+            if let Token::Word(word) = &mut token.token
+                && word.value.len() > NAME_BYTES_MAX
+            {
+                word.value.truncate(names::cut(&word.value).len());
+            }
+        }
+    }
+    tokens
 }
 
 fn too_complex() -> SqlError {

@@ -125,6 +125,16 @@ impl PendingTable {
     pub fn publish(self) -> Result<CommandResult, SqlError> {
         let mut change = self.database.catalog.change();
         check_free(&change.state, &self.place)?;
+        if self.entry.key_oid != 0 {
+            let name = self.entry.table.schema().primary_key_name.clone();
+            check_free(
+                &change.state,
+                &Place {
+                    name,
+                    ..self.place.clone()
+                },
+            )?;
+        }
         let relations = &mut change.state.schema_mut(&self.place.schema)?.relations;
         relations.insert(self.place.name, Relation::Table(self.entry));
         change.publish();

@@ -12,7 +12,7 @@ use super::{
     dependency::{Dependencies, qualify_query},
     names::{self, Place, QualifiedName},
 };
-use crate::catalog::{CatalogState, Relation, ViewEntry, node::Database};
+use crate::catalog::{CatalogState, Relation, ViewEntry, node::Database, undefined_relation};
 
 /// CREATE VIEW and CREATE OR REPLACE VIEW.
 ///
@@ -46,6 +46,16 @@ pub fn create_view(
     }
     check_columns(&columns)?;
     let mut change = database.catalog.change();
+    // What the query was planned against may be gone meanwhile.
+    for needed in &needs {
+        if change
+            .state
+            .relation(&needed.schema, &needed.name)
+            .is_none()
+        {
+            return Err(undefined_relation(&needed.name));
+        }
+    }
     let schema = actor.creation_schema(&change.state, &name)?;
     let place = Place {
         schema: schema.name.clone(),

@@ -276,13 +276,13 @@ pub struct Place {
 
 impl Actor {
     /// The schemas that unqualified names are looked up in, in order.
+    ///
+    /// A role may bear the name of a system schema, as the first superuser does;
+    /// that does not put the schema on its path.
     pub fn path(&self) -> impl Iterator<Item = &str> {
-        self.search_path.iter().map(|schema| {
-            if schema == "$user" {
-                self.role.as_str()
-            } else {
-                schema.as_str()
-            }
+        self.search_path.iter().filter_map(|schema| match schema.as_str() {
+            "$user" => Some(self.role.as_str()).filter(|role| !is_system_schema(role)),
+            named => Some(named),
         })
     }
 

@@ -46,7 +46,13 @@ impl Cell {
             Cell::Int(value) => Some(*value),
             Cell::Float(value) => Some(*value as i64),
             Cell::Bool(value) => Some(i64::from(*value)),
-            Cell::Text(text) => text.trim().parse().ok(),
+            Cell::Text(text) => {
+                let text = text.trim();
+                // A decimal comes as text.
+                text.parse()
+                    .ok()
+                    .or_else(|| text.parse::<f64>().ok().map(|value| value as i64))
+            }
             Cell::Null | Cell::Time(_) | Cell::List(_) => None,
         }
     }
@@ -435,7 +441,7 @@ pub(super) fn cells_of(array: &ArrayRef) -> Result<Vec<Cell>> {
                 .map(|row| at(row, &|row| Cell::Bool(values.value(row))))
                 .collect()
         }
-        DataType::Float16 | DataType::Float32 | DataType::Float64 | DataType::Decimal128(..) => {
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => {
             let values = cast(array, &DataType::Float64)?;
             let values = values.as_primitive::<Float64Type>().clone();
             (0..rows)

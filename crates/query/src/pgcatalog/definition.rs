@@ -6,10 +6,7 @@ use datafusion::sql::sqlparser::{
     tokenizer::{Token, Tokenizer},
 };
 
-use super::{
-    tables::key_columns,
-    view::{Class, quote_identifier},
-};
+use super::{classes::Class, quoting::quote_identifier, tables::key_columns};
 use crate::catalog::{TableEntry, ViewEntry};
 
 /// `pg_get_indexdef` of a table's key, the table's name with its schema or without.

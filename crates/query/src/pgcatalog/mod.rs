@@ -17,11 +17,14 @@
 //! in a cache; [`concerns`] tells which statements those are.
 
 mod cell;
+mod classes;
 mod data;
 mod definition;
 mod functions;
 mod provider;
+mod quoting;
 mod rewrite;
+mod rights;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -34,10 +37,11 @@ use datafusion::{catalog::TableProvider, logical_expr::ScalarUDF, sql::sqlparser
 
 use aerostat_types::SqlError;
 
+pub use classes::ClassIndex;
 pub use types::{PG_TYPE_KEY, length_of_type, oid_of_field, oid_of_typname};
 pub use view::{
-    CatalogView, ClassIndex, Facts, FunctionDescription, FunctionKind, PreparedDescription,
-    SessionDescription, Setting,
+    CatalogView, Facts, FunctionDescription, FunctionKind, PreparedDescription, SessionDescription,
+    Setting,
 };
 
 /// A system relation of `pg_catalog`, `information_schema` or `aerostat`, if there is one of this name.

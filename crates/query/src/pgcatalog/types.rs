@@ -184,10 +184,10 @@ pub(super) fn oid_of_sql_name(text: &str) -> Option<u32> {
             .filter(|&oid| oid != 0);
     }
     // `char` as typname is the one-byte type; in SQL it is character(1).
-    if bare != "char" || trimmed != bare {
-        if let Some(oid) = oid_of_typname(bare) {
-            return Some(oid);
-        }
+    if (bare != "char" || trimmed != bare)
+        && let Some(oid) = oid_of_typname(bare)
+    {
+        return Some(oid);
     }
     bare.to_ascii_lowercase()
         .parse::<SqlType>()

@@ -71,7 +71,11 @@ impl Session {
                 Utility::Schema(command) => ddl::execute(&database, &actor, command, &|role| {
                     node.role(role).is_some()
                 }),
-                Utility::Database(command) => node.execute_database(&actor, &database, command),
+                Utility::Database(command) => {
+                    let result = node.execute_database(&actor, &database, command);
+                    engine.forget_dropped();
+                    result
+                }
                 Utility::Role(command) => node.execute_role(&actor, command),
                 Utility::Grant(grant) => match grant.target {
                     GrantTarget::Databases { .. } => node.grant(&actor, grant),

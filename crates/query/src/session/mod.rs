@@ -257,17 +257,7 @@ impl Session {
             role: actor.role.clone(),
             session_role: self.role.clone(),
             superuser: actor.superuser,
-            search_path: actor
-                .search_path
-                .iter()
-                .map(|schema| {
-                    if schema == "$user" {
-                        actor.role.clone()
-                    } else {
-                        schema.clone()
-                    }
-                })
-                .collect(),
+            search_path: actor.path().map(str::to_owned).collect(),
             backend_pid: self.number,
             facts: Arc::new(SessionFacts {
                 engine: Arc::clone(&self.engine),

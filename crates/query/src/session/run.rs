@@ -33,6 +33,10 @@ use crate::{
 /// rows are hotter than statements can be.
 const ATTEMPTS_MAX: usize = 100;
 
+/// A statement that ended this many rows is followed by a vacuum of its table:
+/// a version block. Fewer are left to the next write that comes by.
+const VACUUM_ROWS_MIN: u64 = 1_024;
+
 impl Session {
     pub(super) async fn run_sql(
         &mut self,
@@ -126,6 +130,14 @@ impl Session {
             let Some((bound, written)) = self.on_query_runtime(work, cancellation).await?? else {
                 continue;
             };
+            if bound.kind != DmlKind::Insert && written.rows >= VACUUM_ROWS_MIN {
+                let table = Arc::clone(&bound.target.entry.table);
+                self.engine.queries().spawn_blocking(move || {
+                    if let Err(error) = table.vacuum() {
+                        tracing::warn!(%error, "vacuum gave up; a later one tries again");
+                    }
+                });
+            }
             return Ok(dml_outcome(&bound, written));
         }
         Err(from_storage(aerostat_storage::StorageError::Conflict))
@@ -153,19 +165,21 @@ pub(super) async fn write(
     plan: Arc<dyn ExecutionPlan>,
     transaction: &Arc<Transaction>,
 ) -> PlanResult<sink::Written> {
-    let cancel = CancelOnDrop(transaction.cancel_token());
+    let mut cancel = CancelOnDrop(Some(transaction.cancel_token()));
     let view = context.table_view(&bound.target.entry);
     let written = sink::run(bound, view, plan, context.state.task_ctx(), transaction).await;
-    std::mem::forget(cancel);
+    cancel.0 = None;
     written
 }
 
 /// Wakes a write that waits for another transaction when its statement is dropped.
-struct CancelOnDrop(aerostat_txn::CancelToken);
+struct CancelOnDrop(Option<aerostat_txn::CancelToken>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        self.0.cancel();
+        if let Some(token) = &self.0 {
+            token.cancel();
+        }
     }
 }
 

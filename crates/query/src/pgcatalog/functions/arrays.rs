@@ -1,9 +1,21 @@
 //! Arrays as the catalogue uses them, and quoting.
 
+use std::sync::Arc;
+
 use aerostat_types::{ErrorKind, SqlError};
+use datafusion::{
+    arrow::{
+        array::{Array, ListArray, Scalar, new_empty_array},
+        buffer::OffsetBuffer,
+        compute::{cast, is_not_null, kernels::zip::zip},
+        datatypes::DataType,
+    },
+    common::{DataFusionError, ScalarValue},
+    logical_expr::{ColumnarValue, ScalarFunctionArgs},
+};
 
 use super::{
-    super::{cell::Cell, view::quote_identifier},
+    super::{cell::Cell, quoting::quote_identifier},
     Call, Definition, ELEMENT, PAIRS, SAME, function,
 };
 
@@ -32,23 +44,6 @@ pub(super) fn definitions() -> Vec<Definition> {
                 1.into()
             })
         }),
-        optional(function(
-            "array_remove",
-            &["anyarray", "anyelement"],
-            SAME,
-            |call| {
-                Ok(match call.at(0) {
-                    Cell::List(items) => Cell::List(
-                        items
-                            .iter()
-                            .filter(|item| !same(item, call.at(1)))
-                            .cloned()
-                            .collect(),
-                    ),
-                    other => other.clone(),
-                })
-            },
-        )),
         function("quote_ident", &["text"], "text", |call| {
             Ok(quote_identifier(call.text(0)).into())
         }),
@@ -64,12 +59,9 @@ pub(super) fn definitions() -> Vec<Definition> {
         })),
         optional(function("format", &["text", "any*"], "text", format)),
         optional(function(ANY, &["any", "anyarray"], "bool", any)),
+        // Evaluated column by column, as it is called on arrays of any type: see `or_empty`.
         optional(function(OR_EMPTY, &["anyarray"], SAME, |call| {
-            Ok(if *call.at(0) == Cell::Null {
-                Cell::List(Vec::new())
-            } else {
-                call.at(0).clone()
-            })
+            Ok(call.at(0).clone())
         })),
         function(EMPTY, &[], "_text", |_| Ok(Cell::List(Vec::new()))),
         function(ITEM, &["anyarray", "int4"], ELEMENT, |call| {
@@ -111,6 +103,33 @@ pub(crate) const SUBSCRIPTS: &str = "aerostat_subscripts";
 
 /// An array's items, each with its place: `information_schema._pg_expandarray` before it is unnested.
 pub(crate) const EXPAND: &str = "aerostat_expand";
+
+/// Arrays, with the empty one in place of NULL.
+pub(super) fn or_empty(call: &ScalarFunctionArgs) -> Result<ColumnarValue, DataFusionError> {
+    let [argument] = &call.args[..] else {
+        return Ok(ColumnarValue::Scalar(ScalarValue::Null));
+    };
+    let array = cast(
+        &argument.to_array(call.number_rows)?,
+        call.return_field.data_type(),
+    )?;
+    if array.null_count() == 0 {
+        return Ok(ColumnarValue::Array(array));
+    }
+    let DataType::List(item) = call.return_field.data_type() else {
+        return Ok(ColumnarValue::Array(array));
+    };
+    let nothing = new_empty_array(item.data_type());
+    let empty = ListArray::try_new(
+        Arc::clone(item),
+        OffsetBuffer::from_lengths([0]),
+        nothing,
+        None,
+    )?;
+    let present = is_not_null(&array)?;
+    let array = zip(&present, &array, &Scalar::new(empty))?;
+    Ok(ColumnarValue::Array(array))
+}
 
 fn dimension(call: &Call<'_>) -> Cell {
     match call.at(0) {

@@ -5,10 +5,10 @@ use aerostat_types::SqlError;
 use super::{
     super::{
         cell::Cell,
+        classes::ClassKind,
         data, definition,
         tables::{PG_CLASS, derived_oid, key_columns},
         types,
-        view::ClassKind,
     },
     Call, Definition, Reg, function,
     names::function_of,
@@ -32,7 +32,7 @@ pub(super) fn definitions() -> Vec<Definition> {
         function("pg_get_indexdef", &["oid", "int4?", "bool?"], "text", index),
         function("pg_get_viewdef", &["oid", "bool?"], "text", view),
         function("pg_get_function_result", &["oid"], "text", |call| {
-            Ok(of_function(call, |f| f.result))
+            Ok(of_function(call, |f| f.result.clone()))
         }),
         function("pg_get_function_arguments", &["oid"], "text", |call| {
             Ok(of_function(call, |f| f.arguments.join(", ")))
@@ -239,7 +239,7 @@ fn index(call: &Call<'_>) -> Result<Cell, SqlError> {
         Some(column) => usize::try_from(column - 1)
             .ok()
             .and_then(|at| key_columns(table).nth(at))
-            .map(|column| super::super::view::quote_identifier(&column.name))
+            .map(|column| super::super::quoting::quote_identifier(&column.name))
             .into(),
     })
 }
@@ -257,7 +257,7 @@ fn view(call: &Call<'_>) -> Result<Cell, SqlError> {
     )
 }
 
-fn of_function(call: &Call<'_>, of: impl Fn(super::FunctionDescription) -> String) -> Cell {
+fn of_function(call: &Call<'_>, of: impl Fn(&super::FunctionDescription) -> String) -> Cell {
     call.int(0)
         .and_then(|oid| function_of(call.view, oid))
         .map(of)

@@ -305,6 +305,9 @@ impl ScalarUDFImpl for CatalogFunction {
     }
 
     fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if self.definition.name == OR_EMPTY {
+            return arrays::or_empty(&call);
+        }
         let constant = call
             .args
             .iter()

@@ -6,9 +6,8 @@ use super::{
     super::{
         CatalogView,
         cell::Cell,
-        tables::all_functions,
+        quoting::{quote_identifier, split_name},
         types,
-        view::{quote_identifier, split_name},
     },
     Call, Definition, function,
 };
@@ -238,7 +237,7 @@ pub(crate) fn resolve(view: &CatalogView, kind: Reg, text: &str) -> Result<i64, 
                 [schema, name] if schema == PG_CATALOG => name,
                 _ => return Err(missing("function")),
             };
-            all_functions(view)
+            view.procedures()
                 .iter()
                 .find(|(_, function)| function.name == *name)
                 .map(|(oid, _)| i64::from(*oid))
@@ -335,9 +334,9 @@ fn show(view: &CatalogView, kind: Reg, cell: &Cell) -> Cell {
 }
 
 /// The function with this number.
-pub(super) fn function_of(view: &CatalogView, oid: i64) -> Option<super::FunctionDescription> {
-    all_functions(view)
-        .into_iter()
+pub(super) fn function_of(view: &CatalogView, oid: i64) -> Option<&super::FunctionDescription> {
+    view.procedures()
+        .iter()
         .find(|(number, _)| i64::from(*number) == oid)
         .map(|(_, function)| function)
 }

@@ -5,7 +5,8 @@ use aerostat_types::{ErrorKind, SqlError};
 use super::{
     super::{
         cell::Cell,
-        view::{Class, PRIVILEGES, is_granted},
+        classes::Class,
+        rights::{PRIVILEGES, is_granted},
     },
     Call, Definition, Reg, function,
 };

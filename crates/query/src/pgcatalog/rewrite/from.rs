@@ -83,9 +83,9 @@ struct Lateral {
 
 enum Kind {
     /// From the first to the second, both included.
-    Series(Expr, Expr),
+    Series(Box<(Expr, Expr)>),
     /// The items of an array.
-    Items(Expr),
+    Items(Box<Expr>),
 }
 
 /// Replaces set-returning functions in the FROM of a SELECT: those over columns where
@@ -192,8 +192,8 @@ fn lateral(factor: &TableFactor, over_columns: bool) -> Option<Lateral> {
         return None;
     }
     let kind = match (name.as_str(), &arguments[..]) {
-        ("generate_series", [low, high]) => Kind::Series(low.clone(), high.clone()),
-        ("unnest", [array]) => Kind::Items(array.clone()),
+        ("generate_series", [low, high]) => Kind::Series(Box::new((low.clone(), high.clone()))),
+        ("unnest", [array]) => Kind::Items(Box::new(array.clone())),
         _ => return None,
     };
     let own = alias.as_ref().map_or(name, |alias| folded(&alias.name));
@@ -228,10 +228,10 @@ fn plain(arguments: &[FunctionArg]) -> Option<Vec<Expr>> {
 fn bounds(lateral: &Lateral) -> Expr {
     let n = column(&lateral.alias, "n");
     let (low, high) = match &lateral.kind {
-        Kind::Series(low, high) => (low.clone(), high.clone()),
+        Kind::Series(bounds) => (**bounds).clone(),
         Kind::Items(array) => (
             number(1),
-            call("array_upper", vec![array.clone(), number(1)]),
+            call("array_upper", vec![(**array).clone(), number(1)]),
         ),
     };
     let at_least = |low: Expr, high: Expr| Expr::BinaryOp {
@@ -269,7 +269,7 @@ impl VisitorMut for Columns<'_> {
             } else if name == lateral.value {
                 *expression = match &lateral.kind {
                     Kind::Series(..) => n,
-                    Kind::Items(array) => call(ITEM, vec![array.clone(), n]),
+                    Kind::Items(array) => call(ITEM, vec![(**array).clone(), n]),
                 };
             } else {
                 continue;

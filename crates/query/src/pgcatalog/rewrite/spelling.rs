@@ -109,7 +109,7 @@ pub(super) fn after_children(expression: &mut Expr, view: &CatalogView) -> Resul
                 let read = literal_number(expr, kind, view)?.unwrap_or_else(|| (**expr).clone());
                 *expression = call(kind.shower(), vec![read]);
             } else if let Some(array) = literal_array(expr, data_type) {
-                *expr = Box::new(array);
+                **expr = array;
                 plain_type(data_type);
             } else if is_vector(data_type) {
                 *expression = (**expr).clone();

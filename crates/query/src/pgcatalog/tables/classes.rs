@@ -6,8 +6,8 @@ use aerostat_types::{Column, SqlType};
 use super::{
     super::{
         cell::{Cell, Rows},
+        classes::{Class, ClassKind},
         data, definition, types,
-        view::{Class, ClassKind},
     },
     Builder,
 };

@@ -33,8 +33,10 @@ pub(super) const BUILDERS: [(&str, &str, Builder); 13] = [
 /// The number of the language of built-in functions.
 const INTERNAL: u32 = 12;
 
-/// The first number of functions that have none in PostgreSQL.
+/// The first number of this module's functions, and of the engine's others: they
+/// have none of PostgreSQL's.
 const FIRST_FUNCTION: u32 = 14_000;
+const FIRST_ENGINE_FUNCTION: u32 = 15_000;
 
 /// One less than the most columns a relation has, and more than the longest array in the catalogue.
 const INTEGERS: i64 = 1_664;
@@ -111,20 +113,21 @@ pub(crate) fn all_functions(view: &CatalogView) -> Vec<(u32, FunctionDescription
         .iter()
         .filter(|function| !ours.iter().any(|our| our.name == function.name))
         .cloned();
-    all.extend((FIRST_FUNCTION..).zip(ours.iter().cloned().chain(others)));
+    all.extend((FIRST_FUNCTION..).zip(ours.iter().cloned()));
+    all.extend((FIRST_ENGINE_FUNCTION..).zip(others));
     all
 }
 
 fn procedures(view: &CatalogView, rows: &mut Rows) {
     let owner = view.role_oid(view.system_owner());
-    for (oid, function) in all_functions(view) {
+    for (oid, function) in view.procedures() {
         let arguments: Vec<u32> = function
             .arguments
             .iter()
             .map(|ty| types::oid_of_sql_name(ty).unwrap_or(2276))
             .collect();
         rows.push([
-            ("oid", oid.into()),
+            ("oid", (*oid).into()),
             ("pronamespace", PG_CATALOG_OID.into()),
             ("proowner", owner.into()),
             ("prolang", INTERNAL.into()),
@@ -141,13 +144,14 @@ fn procedures(view: &CatalogView, rows: &mut Rows) {
             ),
             ("proargtypes", arguments.into()),
             ("prosrc", (&function.name).into()),
-            ("proname", function.name.into()),
+            ("proname", (&function.name).into()),
         ]);
     }
 }
 
 fn aggregates(view: &CatalogView, rows: &mut Rows) {
-    for (oid, _) in all_functions(view)
+    for (oid, _) in view
+        .procedures()
         .iter()
         .filter(|(_, function)| function.kind == FunctionKind::Aggregate)
     {

@@ -5,12 +5,13 @@ use aerostat_types::SqlType;
 use super::{
     super::{
         cell::{Cell, Rows},
-        definition, types,
-        view::{Class, ClassKind, FunctionKind, PRIVILEGES},
+        classes::{Class, ClassKind},
+        definition,
+        rights::PRIVILEGES,
+        types,
+        view::FunctionKind,
     },
-    Builder,
-    fixed::all_functions,
-    key_columns,
+    Builder, key_columns,
 };
 use crate::{
     catalog::{INFORMATION_SCHEMA, PG_CATALOG, PUBLIC},
@@ -399,7 +400,7 @@ fn check_constraints(view: &CatalogView, rows: &mut Rows) {
 }
 
 fn routines(view: &CatalogView, rows: &mut Rows) {
-    for (oid, function) in all_functions(view) {
+    for (oid, function) in view.procedures() {
         if function.kind != FunctionKind::Plain {
             continue;
         }
@@ -410,18 +411,18 @@ fn routines(view: &CatalogView, rows: &mut Rows) {
             ("routine_catalog", catalog(view)),
             ("routine_schema", PG_CATALOG.into()),
             ("routine_type", "FUNCTION".into()),
-            ("data_type", function.result.into()),
+            ("data_type", (&function.result).into()),
             ("routine_body", "EXTERNAL".into()),
             ("external_language", "INTERNAL".into()),
             ("parameter_style", "GENERAL".into()),
             ("security_type", "INVOKER".into()),
-            ("routine_name", function.name.into()),
+            ("routine_name", (&function.name).into()),
         ]);
     }
 }
 
 fn parameters(view: &CatalogView, rows: &mut Rows) {
-    for (oid, function) in all_functions(view) {
+    for (oid, function) in view.procedures() {
         for (at, argument) in function.arguments.iter().enumerate() {
             rows.push([
                 ("specific_catalog", catalog(view)),

@@ -3,7 +3,7 @@
 use super::{
     super::{
         cell::{Cell, Rows},
-        view::{Class, ClassKind},
+        classes::{Class, ClassKind},
     },
     Builder,
 };

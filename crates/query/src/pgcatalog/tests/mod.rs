@@ -337,3 +337,18 @@ fn statements_that_do_not_concern_the_catalogue_stay_as_they_are() {
         assert!(super::concerns(&Asker::statement(sql)), "{sql}");
     }
 }
+
+#[tokio::test]
+async fn arrays_of_subqueries_are_arrays_even_of_no_rows() {
+    let asker = Asker::new("alice");
+    assert_eq!(
+        asker
+            .lines("SELECT relname, ARRAY(SELECT attnum FROM pg_attribute WHERE attrelid = c.oid AND attnum < 3 ORDER BY 1 DESC), ARRAY(SELECT DATE '2026-01-01' FROM pg_index WHERE indrelid = c.oid), array_length(ARRAY(SELECT 1.5 FROM pg_class WHERE false), 1), array_to_string(ARRAY[1.25, 2.25], '/') FROM pg_class c WHERE c.oid >= 16384 AND relkind = 'r' AND relname !~ '^l' ORDER BY 1")
+            .await,
+        [
+            "Odd Name|{2,1}|{}|∅|1.25/2.25",
+            "customer|{2,1}|{2026-01-01}|∅|1.25/2.25",
+            "region|{2,1}|{2026-01-01}|∅|1.25/2.25"
+        ]
+    );
+}

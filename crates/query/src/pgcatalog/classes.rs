@@ -1,0 +1,230 @@
+//! Everything that has a row in `pg_class`, found by number and by name.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
+
+use aerostat_types::Column;
+
+use super::{
+    CatalogView, FunctionDescription,
+    data::{self, SystemRelation},
+};
+use crate::catalog::{
+    AEROSTAT, AEROSTAT_OID, Grant, INFORMATION_SCHEMA, INFORMATION_SCHEMA_OID, PG_CATALOG,
+    PG_CATALOG_OID, Relation, TableEntry, ViewEntry,
+};
+
+/// What is worked out once for a statement, on first use: relations by number and
+/// by name, functions with their numbers.
+#[derive(Default)]
+pub struct ClassIndex {
+    classes: OnceLock<Indexed>,
+    procedures: OnceLock<Vec<(u32, FunctionDescription)>>,
+}
+
+struct Indexed {
+    classes: Vec<Class>,
+    by_oid: HashMap<u32, usize>,
+    by_name: HashMap<String, Vec<usize>>,
+}
+
+/// Something that has a row in `pg_class`.
+#[derive(Clone)]
+pub(super) struct Class {
+    pub(super) oid: u32,
+    pub(super) schema: String,
+    pub(super) schema_oid: u32,
+    pub(super) name: String,
+    pub(super) kind: ClassKind,
+}
+
+/// What has a row in `pg_class`.
+#[derive(Clone)]
+pub(super) enum ClassKind {
+    Table(Arc<TableEntry>),
+    View(Arc<ViewEntry>),
+    /// The index of a table's primary key.
+    Index(Arc<TableEntry>),
+    System(&'static SystemRelation),
+}
+
+impl Class {
+    /// `pg_class.relkind`.
+    pub(super) fn relkind(&self) -> &'static str {
+        match &self.kind {
+            ClassKind::Table(_) => "r",
+            ClassKind::View(_) => "v",
+            ClassKind::Index(_) => "i",
+            ClassKind::System(relation) if relation.kind == 'v' => "v",
+            ClassKind::System(_) => "r",
+        }
+    }
+
+    /// The columns of a user's table or view.
+    pub(super) fn columns(&self) -> &[Column] {
+        match &self.kind {
+            ClassKind::Table(table) => &table.table.schema().columns,
+            ClassKind::View(view) => &view.columns,
+            ClassKind::Index(_) | ClassKind::System(_) => &[],
+        }
+    }
+
+    /// Grants beyond the owner's rights.
+    pub(super) fn grants(&self) -> &[Grant] {
+        match &self.kind {
+            ClassKind::Table(table) => &table.grants,
+            ClassKind::View(view) => &view.grants,
+            ClassKind::Index(_) | ClassKind::System(_) => &[],
+        }
+    }
+
+    /// The owner of a user's relation.
+    pub(super) fn owner(&self) -> Option<&str> {
+        match &self.kind {
+            ClassKind::Table(table) | ClassKind::Index(table) => Some(&table.owner),
+            ClassKind::View(view) => Some(&view.owner),
+            ClassKind::System(_) => None,
+        }
+    }
+
+    /// The table, where this is one.
+    pub(super) fn table(&self) -> Option<&TableEntry> {
+        match &self.kind {
+            ClassKind::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+}
+
+impl Indexed {
+    fn of(view: &CatalogView) -> Self {
+        let mut classes: Vec<Class> = data::relations()
+            .iter()
+            .filter(|relation| relation.kind != data::HIDDEN)
+            .map(|relation| Class {
+                oid: relation.oid,
+                schema: relation.schema.to_owned(),
+                schema_oid: system_schema_oid(relation.schema),
+                name: relation.name.to_owned(),
+                kind: ClassKind::System(relation),
+            })
+            .collect();
+        for (schema, relation, name) in view.state.relations() {
+            let class = |oid: u32, name: &str, kind: ClassKind| Class {
+                oid,
+                schema: schema.name.clone(),
+                schema_oid: schema.oid,
+                name: name.to_owned(),
+                kind,
+            };
+            match relation {
+                Relation::Table(table) => {
+                    classes.push(class(table.oid, name, ClassKind::Table(Arc::clone(table))));
+                    if table.key_oid != 0 {
+                        let key = &table.table.schema().primary_key_name;
+                        classes.push(class(
+                            table.key_oid,
+                            key,
+                            ClassKind::Index(Arc::clone(table)),
+                        ));
+                    }
+                }
+                Relation::View(view) => {
+                    classes.push(class(view.oid, name, ClassKind::View(Arc::clone(view))))
+                }
+            }
+        }
+        let mut by_name: HashMap<String, Vec<usize>> = HashMap::new();
+        for (at, class) in classes.iter().enumerate() {
+            by_name.entry(class.name.clone()).or_default().push(at);
+        }
+        let by_oid = classes
+            .iter()
+            .enumerate()
+            .map(|(at, class)| (class.oid, at))
+            .collect();
+        Self {
+            classes,
+            by_oid,
+            by_name,
+        }
+    }
+}
+
+impl CatalogView {
+    /// Everything that has a row in `pg_class`, in order of schema and name.
+    pub(super) fn classes(&self) -> &[Class] {
+        &self.indexed().classes
+    }
+
+    /// What has this number in `pg_class`.
+    pub(super) fn class(&self, oid: i64) -> Option<&Class> {
+        let indexed = self.indexed();
+        indexed
+            .classes
+            .get(*indexed.by_oid.get(&u32::try_from(oid).ok()?)?)
+    }
+
+    fn indexed(&self) -> &Indexed {
+        self.index.classes.get_or_init(|| Indexed::of(self))
+    }
+
+    /// Every function with its number.
+    pub(super) fn procedures(&self) -> &[(u32, FunctionDescription)] {
+        self.index
+            .procedures
+            .get_or_init(|| super::tables::all_functions(self))
+    }
+
+    /// The schemas searched for unqualified names, `pg_catalog` first.
+    pub(super) fn effective_path(&self) -> Vec<&str> {
+        let mut path = Vec::new();
+        if !self.search_path.iter().any(|schema| schema == PG_CATALOG) {
+            path.push(PG_CATALOG);
+        }
+        let exists = |schema: &&String| {
+            [PG_CATALOG, INFORMATION_SCHEMA, AEROSTAT].contains(&schema.as_str())
+                || self.state.schemas.contains_key(schema.as_str())
+        };
+        path.extend(self.search_path.iter().filter(exists).map(String::as_str));
+        path
+    }
+
+    /// The relation or index that a name means, through the search path when it has no schema.
+    pub(super) fn class_named(&self, schema: Option<&str>, name: &str) -> Option<&Class> {
+        let find = |schema: &str| self.named(name).find(|class| class.schema == schema);
+        match schema {
+            Some(schema) => find(schema),
+            None => self.effective_path().into_iter().find_map(find),
+        }
+    }
+
+    /// Whether the unqualified name means this one.
+    pub(super) fn is_visible(&self, class: &Class) -> bool {
+        let path = self.effective_path();
+        if !path.contains(&class.schema.as_str()) {
+            return false;
+        }
+        path.iter()
+            .take_while(|schema| **schema != class.schema)
+            .all(|schema| !self.named(&class.name).any(|other| other.schema == *schema))
+    }
+
+    /// Everything of this name, in whatever schema.
+    fn named(&self, name: &str) -> impl Iterator<Item = &Class> {
+        let indexed = self.indexed();
+        let places = indexed.by_name.get(name).map_or(&[][..], Vec::as_slice);
+        places.iter().filter_map(|&at| indexed.classes.get(at))
+    }
+}
+
+/// The number of a system schema.
+fn system_schema_oid(schema: &str) -> u32 {
+    match schema {
+        INFORMATION_SCHEMA => INFORMATION_SCHEMA_OID,
+        AEROSTAT => AEROSTAT_OID,
+        _ => PG_CATALOG_OID,
+    }
+}

@@ -1,0 +1,173 @@
+//! Who may do what, and access-control lists as PostgreSQL writes them.
+
+use std::collections::BTreeSet;
+
+use super::{
+    CatalogView,
+    classes::{Class, ClassKind},
+    quoting::quote_identifier,
+};
+use crate::catalog::{PUBLIC as EVERYONE, Privilege, SchemaPrivilege};
+
+impl CatalogView {
+    /// Whether a role may do something with a relation.
+    pub(super) fn may(&self, role: &str, class: &Class, privilege: Privilege) -> bool {
+        if self.is_superuser(role) {
+            return true;
+        }
+        if let ClassKind::System(relation) = class.kind {
+            return privilege == Privilege::Select && !super::tables::is_secret(relation);
+        }
+        class.owner() == Some(role)
+            || class.grants().iter().any(|grant| {
+                grant.privilege == privilege && (grant.role == role || grant.role == EVERYONE)
+            })
+    }
+
+    /// Whether a role may do anything at all with a relation.
+    pub(super) fn may_anything(&self, role: &str, class: &Class) -> bool {
+        PRIVILEGES
+            .iter()
+            .any(|&(privilege, ..)| self.may(role, class, privilege))
+    }
+
+    /// `pg_class.relacl`: NULL while nothing was granted, as in PostgreSQL.
+    pub(super) fn relation_acl(&self, class: &Class) -> Option<Vec<String>> {
+        let (owner, grants) = (class.owner()?, class.grants());
+        if grants.is_empty() {
+            return None;
+        }
+        let all: String = PRIVILEGES.iter().map(|&(_, letter, _)| letter).collect();
+        let mut acl = vec![acl_item(owner, &all, owner)];
+        let roles: BTreeSet<&str> = grants
+            .iter()
+            .map(|grant| grant.role.as_str())
+            .filter(|role| *role != owner)
+            .collect();
+        for role in roles {
+            let letters: String = PRIVILEGES
+                .iter()
+                .filter(|(privilege, ..)| {
+                    grants
+                        .iter()
+                        .any(|grant| grant.role == role && grant.privilege == *privilege)
+                })
+                .map(|&(_, letter, _)| letter)
+                .collect();
+            acl.push(acl_item(role, &letters, owner));
+        }
+        Some(acl)
+    }
+
+    /// `pg_database.datacl`.
+    pub(super) fn database_acl(&self, name: &str) -> Option<Vec<String>> {
+        let database = self.node.databases.get(name)?;
+        let owner = &database.owner;
+        let mut acl = vec![acl_item(owner, "Cc", owner)];
+        let others: BTreeSet<&String> = database
+            .connect
+            .iter()
+            .chain(&database.create)
+            .filter(|role| *role != owner)
+            .collect();
+        for role in others {
+            let create = if database.create.contains(role) {
+                "C"
+            } else {
+                ""
+            };
+            let connect = if database.connect.contains(role) {
+                "c"
+            } else {
+                ""
+            };
+            acl.push(acl_item(role, &format!("{create}{connect}"), owner));
+        }
+        Some(acl)
+    }
+
+    /// `pg_namespace.nspacl`: NULL while nothing was granted, as in PostgreSQL.
+    pub(super) fn schema_acl(&self, name: &str) -> Option<Vec<String>> {
+        let Some(schema) = self.state.schemas.get(name) else {
+            let owner = self.system_owner();
+            return Some(vec![
+                acl_item(owner, "UC", owner),
+                acl_item(EVERYONE, "U", owner),
+            ]);
+        };
+        if schema.grants.is_empty() {
+            return None;
+        }
+        let owner = &schema.owner;
+        let mut acl = vec![acl_item(owner, "UC", owner)];
+        let roles: BTreeSet<&String> = schema
+            .grants
+            .iter()
+            .map(|grant| &grant.role)
+            .filter(|role| *role != owner)
+            .collect();
+        for role in roles {
+            let letters: String = [
+                (SchemaPrivilege::Usage, 'U'),
+                (SchemaPrivilege::Create, 'C'),
+            ]
+            .iter()
+            .filter(|(privilege, _)| {
+                schema
+                    .grants
+                    .iter()
+                    .any(|grant| grant.role == *role && grant.privilege == *privilege)
+            })
+            .map(|&(_, letter)| letter)
+            .collect();
+            acl.push(acl_item(role, &letters, owner));
+        }
+        Some(acl)
+    }
+
+    /// Whether a role may do something with a schema; `None` for one that is not there.
+    pub(super) fn may_with_schema(
+        &self,
+        role: &str,
+        schema: &str,
+        privilege: SchemaPrivilege,
+    ) -> Option<bool> {
+        let granted = match self.state.schemas.get(schema) {
+            Some(entry) => {
+                entry.owner == role
+                    || entry.grants.iter().any(|grant| {
+                        grant.privilege == privilege
+                            && (grant.role == role || grant.role == EVERYONE)
+                    })
+            }
+            None if super::tables::is_system_schema(schema) => privilege == SchemaPrivilege::Usage,
+            None => return None,
+        };
+        Some(granted || self.is_superuser(role))
+    }
+}
+
+/// Whether one of the grantees is the role or everyone.
+pub(super) fn is_granted(grantees: &[String], role: &str) -> bool {
+    grantees
+        .iter()
+        .any(|grantee| grantee == role || grantee == EVERYONE)
+}
+
+/// Privileges in the order of PostgreSQL's ACL letters.
+pub(super) const PRIVILEGES: [(Privilege, char, &str); 5] = [
+    (Privilege::Insert, 'a', "INSERT"),
+    (Privilege::Select, 'r', "SELECT"),
+    (Privilege::Update, 'w', "UPDATE"),
+    (Privilege::Delete, 'd', "DELETE"),
+    (Privilege::Truncate, 'D', "TRUNCATE"),
+];
+
+fn acl_item(role: &str, letters: &str, grantor: &str) -> String {
+    let role = if role == EVERYONE { "" } else { role };
+    format!(
+        "{}={letters}/{}",
+        quote_identifier(role),
+        quote_identifier(grantor)
+    )
+}
