@@ -235,7 +235,9 @@ impl Engine {
     /// Forgets what was kept for databases that are gone.
     pub(crate) fn forget_dropped(&self) {
         let open = self.node.open_databases();
-        self.runtimes.lock().retain(|id, _| open.iter().any(|database| database.id == *id));
+        self.runtimes
+            .lock()
+            .retain(|id, _| open.iter().any(|database| database.id == *id));
     }
 
     fn runtime_for(&self, database: &Database) -> Result<Arc<RuntimeEnv>> {
@@ -279,6 +281,9 @@ fn base_state(threads: usize) -> SessionState {
     builder = builder
         .with_expr_planners(planners)
         .with_type_planner(semantics::type_planner());
+    for rule in semantics::optimizer_rules() {
+        builder = builder.with_optimizer_rule(rule);
+    }
     let mut state = builder.build();
     functions::register(&mut state);
     state

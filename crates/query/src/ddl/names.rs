@@ -280,10 +280,12 @@ impl Actor {
     /// A role may bear the name of a system schema, as the first superuser does;
     /// that does not put the schema on its path.
     pub fn path(&self) -> impl Iterator<Item = &str> {
-        self.search_path.iter().filter_map(|schema| match schema.as_str() {
-            "$user" => Some(self.role.as_str()).filter(|role| !is_system_schema(role)),
-            named => Some(named),
-        })
+        self.search_path
+            .iter()
+            .filter_map(|schema| match schema.as_str() {
+                "$user" => Some(self.role.as_str()).filter(|role| !is_system_schema(role)),
+                named => Some(named),
+            })
     }
 
     /// Finds a relation that users made.

@@ -176,6 +176,7 @@ impl Session {
         let started = Instant::now();
         let cancellation = self.cancel.begin(self.statement_timeout());
         let kind = kind_of(&statement.kind);
+        self.follow_time_zone();
         self.note_activity(Some(statement.text()));
         let outcome = self.dispatch(statement, bound, &cancellation).await;
         self.note_activity(None);
@@ -243,6 +244,15 @@ impl Session {
                 self.run_sql(parsed, &statement.source, bound, cancellation)
                     .await
             }
+        }
+    }
+
+    /// Functions over times take the session's zone from the configuration they are planned with.
+    fn follow_time_zone(&mut self) {
+        let zone = self.time_zone().name();
+        if self.state.config_options().execution.time_zone.as_deref() != Some(zone) {
+            let state = Arc::make_mut(&mut self.state);
+            state.config_mut().options_mut().execution.time_zone = Some(zone.to_owned());
         }
     }
 

@@ -76,6 +76,7 @@ impl Session {
         parameter_oids: &[u32],
     ) -> Result<Prepared, SqlError> {
         let statement = Statement::single(text)?;
+        self.follow_time_zone();
         let mut types = Vec::with_capacity(parameter_oids.len());
         for (at, &oid) in parameter_oids.iter().enumerate() {
             // 0 is unspecified, 705 is `unknown`.

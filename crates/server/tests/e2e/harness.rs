@@ -36,6 +36,27 @@ pub(crate) fn command() -> Command {
     command
 }
 
+/// Address space of a node under test. It may use 2 GB; whatever makes it ask for
+/// this much is a defect that must not take the machine down with it.
+const ADDRESS_SPACE_KIB_MAX: u64 = 8 << 20;
+
+/// The binary, with a limit on its address space.
+fn limited_command() -> Command {
+    let mut limited = Command::new("sh");
+    limited.args([
+        "-c",
+        &format!("ulimit -v {ADDRESS_SPACE_KIB_MAX}; exec \"$0\" \"$@\""),
+        BINARY,
+    ]);
+    for (name, value) in command().get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited
+}
+
 /// A loopback address nobody uses now.
 pub(crate) fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0")
@@ -63,7 +84,7 @@ impl Aerostat {
             .append(true)
             .open(data.path().join("node.log"))
             .unwrap();
-        let child = command()
+        let child = limited_command()
             .arg("serve")
             .args([
                 "--listen",
@@ -106,6 +127,11 @@ impl Aerostat {
             std::thread::sleep(Duration::from_millis(20));
         }
         panic!("the node is not ready after {PATIENCE:?}:\n{}", self.log());
+    }
+
+    /// Whether the process is there.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
     }
 
     /// The data folder.
@@ -221,6 +247,9 @@ impl Aerostat {
 impl Drop for Aerostat {
     fn drop(&mut self) {
         if std::thread::panicking() && self.data.is_some() {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                eprintln!("the node had ended with {status}");
+            }
             eprintln!("the node's log:\n{}", self.log());
         }
         self.child.kill().ok();

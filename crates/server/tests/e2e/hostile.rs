@@ -20,7 +20,7 @@ const STATEMENTS_MIN: usize = 200;
 
 #[test]
 fn every_hostile_statement_gets_an_error_and_the_node_stays_up() {
-    let node = Aerostat::start();
+    let mut node = Aerostat::start();
     let records = records();
     assert!(records.iter().filter(|record| !record.setup).count() >= STATEMENTS_MIN);
     let mut session = Raw::session(node.sql, "aerostat");
@@ -43,6 +43,10 @@ fn every_hostile_statement_gets_an_error_and_the_node_stays_up() {
                 shown(&record.sql)
             )
             .unwrap();
+            assert!(
+                node.is_running(),
+                "the node is down; complaints so far:\n{complaints}"
+            );
             session = Raw::session(node.sql, "aerostat");
         }
     }

@@ -153,7 +153,7 @@ fn a_message_of_a_gibibyte_is_refused_before_it_is_kept() {
     let mut raw = Raw::session(node.sql, "aerostat");
     let chunk = vec![b'x'; 1 << 20];
     let sent = raw
-        .send_bytes(&[b'Q', 0x40, 0, 0, 0x10])
+        .send_bytes(&[b'Q', 0x40, 0, 0, 4])
         .and_then(|()| (0..1024).try_for_each(|_| raw.send_bytes(&chunk)));
     // Refused while sending, or answered with an error at the end; both are fine.
     if sent.is_ok() {

@@ -187,6 +187,10 @@ impl Place {
             if !complaints.is_empty() {
                 writeln!(report, "== {}\n{complaints}", file.display()).unwrap();
             }
+            if self.config.connect(NoTls).await.is_err() {
+                writeln!(report, "the node is down after {}", file.display()).unwrap();
+                break;
+            }
         }
         assert!(
             report.is_empty(),
