@@ -233,15 +233,13 @@ impl DataSource for TableScan {
                         .collect(),
                     None => batch.columns().to_vec(),
                 };
-                let options = datafusion::arrow::record_batch::RecordBatchOptions::new()
+                let options = arrow::record_batch::RecordBatchOptions::new()
                     .with_row_count(Some(batch.num_rows()));
-                Ok(
-                    datafusion::arrow::record_batch::RecordBatch::try_new_with_options(
-                        Arc::clone(&schema),
-                        columns,
-                        &options,
-                    )?,
-                )
+                Ok(arrow::record_batch::RecordBatch::try_new_with_options(
+                    Arc::clone(&schema),
+                    columns,
+                    &options,
+                )?)
             }))
         }));
         Ok(Box::pin(RecordBatchStreamAdapter::new(

@@ -34,7 +34,7 @@ pub(crate) struct CopyStream {
 
 impl CopyStream {
     /// A table of this schema and where its rows go in.
-    pub(crate) fn new(
+    pub(crate) fn open(
         schema: SchemaRef,
     ) -> Result<(Arc<dyn TableProvider>, mpsc::Sender<RecordBatch>)> {
         let (sender, receiver) = mpsc::channel(COPY_BATCHES_MAX);

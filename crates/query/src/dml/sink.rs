@@ -181,7 +181,7 @@ impl Sink<'_> {
                 if column.data_type() == field.data_type() {
                     Ok(Arc::clone(column))
                 } else {
-                    Ok(datafusion::arrow::compute::cast(column, field.data_type())?)
+                    Ok(arrow::compute::cast(column, field.data_type())?)
                 }
             })
             .collect::<Result<Vec<_>>>()?;

@@ -184,7 +184,7 @@ fn resolve(op: Operator, left: &DataType, right: &DataType) -> Result<Signed> {
     }
 }
 
-fn two<'a, T>(args: &'a [T]) -> Result<(&'a T, &'a T)> {
+fn two<T>(args: &[T]) -> Result<(&T, &T)> {
     match args {
         [left, right] => Ok((left, right)),
         _ => Err(raise(ErrorKind::Internal, "an operator takes two operands")),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     common::TableReference,
-    sql::sqlparser::ast::{self, Ident, ObjectName, ObjectNamePart, TableAlias, TableFactor},
+    sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart, TableAlias, TableFactor},
 };
 
 use super::{StatementContext, TARGET_SCHEMA};
@@ -125,7 +125,7 @@ pub(crate) fn column_identifiers(names: &[ObjectName]) -> Result<Vec<String>, Sq
 }
 
 /// A possibly qualified name as a reference.
-pub(crate) fn table_reference(name: &ast::ObjectName) -> Result<TableReference, SqlError> {
+pub(crate) fn table_reference(name: &ObjectName) -> Result<TableReference, SqlError> {
     let parts: Option<Vec<String>> = name
         .0
         .iter()

@@ -127,7 +127,7 @@ impl Session {
             .iter()
             .map(|column| incoming(column.ty).field(&column.name, true))
             .collect();
-        let (stream, sender) = CopyStream::new(Arc::new(Schema::new(fields))).map_err(fail)?;
+        let (stream, sender) = CopyStream::open(Arc::new(Schema::new(fields))).map_err(fail)?;
         let bound = dml::bind_copy(&context, target, &listed, stream).map_err(fail)?;
         let (complete, completed) = oneshot::channel();
         let (source, stopping) = (source.clone(), cancellation.clone());

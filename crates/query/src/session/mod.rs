@@ -31,7 +31,6 @@ pub use prepared::Prepared;
 use crate::{
     admin::Connection,
     api::{Notice, NoticeSeverity, Outcome, TransactionStatus},
-    catalog::node::Database,
     engine::{Engine, StatementRecord},
     error::from_datafusion,
     pgcatalog::{CatalogView, PreparedDescription, SessionDescription},
@@ -74,9 +73,7 @@ impl Session {
             ("session_authorization", role),
         ];
         let settings = Settings::new(&told, options)?;
-        let state = engine
-            .state_for(connection.database())
-            .map_err(|error| plain(error))?;
+        let state = engine.state_for(connection.database()).map_err(plain)?;
         let number = engine.register_session(SessionDescription {
             database: connection.database().name.read().clone(),
             role: role.to_owned(),

@@ -211,7 +211,7 @@ fn infer(
                     |_, _| {},
                 )?;
                 let fields = analyzed.schema().fields()[range].to_vec();
-                Some(describe(&datafusion::arrow::datatypes::Schema::new(fields)))
+                Some(describe(&arrow::datatypes::Schema::new(fields)))
             }
             None => None,
         },

@@ -234,7 +234,7 @@ fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
                 .clone()
                 .map(|at| Arc::clone(&schema.fields()[at]))
                 .collect();
-            let described = describe(&datafusion::arrow::datatypes::Schema::new(fields));
+            let described = describe(&arrow::datatypes::Schema::new(fields));
             Outcome::Rows {
                 columns: described,
                 batches: ready(written.returned),
@@ -328,7 +328,7 @@ pub(super) async fn plan_physical(
 /// The parameters of a run: their types for planning, their values to fill in.
 #[derive(Clone, Default)]
 pub(super) struct Parameters {
-    pub(super) fields: Vec<Option<datafusion::arrow::datatypes::FieldRef>>,
+    pub(super) fields: Vec<Option<arrow::datatypes::FieldRef>>,
     pub(super) values: Option<ParamValues>,
 }
 

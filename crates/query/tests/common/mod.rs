@@ -11,25 +11,25 @@ use aerostat_query::{
 };
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 use arrow::{
-    array::{Array, RecordBatch},
+    array::RecordBatch,
     util::display::{ArrayFormatter, FormatOptions},
 };
 use futures::StreamExt;
 use tempfile::TempDir;
 
 /// An engine, its runtime and its folder.
-pub struct Fixture {
+pub(crate) struct Fixture {
     pub engine: Arc<Engine>,
     pub runtime: tokio::runtime::Runtime,
     _folder: TempDir,
 }
 
 impl Fixture {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_memory(1 << 30)
     }
 
-    pub fn with_memory(bytes: u64) -> Self {
+    pub(crate) fn with_memory(bytes: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -52,23 +52,23 @@ impl Fixture {
         }
     }
 
-    pub fn session(&self) -> Session {
+    pub(crate) fn session(&self) -> Session {
         self.engine.connect("aerostat", "aerostat", &[]).unwrap()
     }
 
     /// Runs a message; the result of its last statement, rows as `a|b` lines.
-    pub fn run(&self, session: &mut Session, sql: &str) -> Result<Vec<String>, SqlError> {
+    pub(crate) fn run(&self, session: &mut Session, sql: &str) -> Result<Vec<String>, SqlError> {
         self.runtime.block_on(run(session, sql))
     }
 
     /// As [`Fixture::run`], for statements that must succeed.
-    pub fn ok(&self, session: &mut Session, sql: &str) -> Vec<String> {
+    pub(crate) fn ok(&self, session: &mut Session, sql: &str) -> Vec<String> {
         self.run(session, sql)
             .unwrap_or_else(|error| panic!("{sql}\n{error:?}"))
     }
 
     /// The error of a statement that must fail.
-    pub fn error(&self, session: &mut Session, sql: &str) -> SqlError {
+    pub(crate) fn error(&self, session: &mut Session, sql: &str) -> SqlError {
         match self.run(session, sql) {
             Ok(rows) => panic!("{sql}\ngave {rows:?}"),
             Err(error) => error,
@@ -76,12 +76,12 @@ impl Fixture {
     }
 
     /// As [`Fixture::error`], its kind alone.
-    pub fn kind(&self, session: &mut Session, sql: &str) -> ErrorKind {
+    pub(crate) fn kind(&self, session: &mut Session, sql: &str) -> ErrorKind {
         self.error(session, sql).kind
     }
 }
 
-pub async fn run(session: &mut Session, sql: &str) -> Result<Vec<String>, SqlError> {
+pub(crate) async fn run(session: &mut Session, sql: &str) -> Result<Vec<String>, SqlError> {
     let mut last = Vec::new();
     for statement in session.split(sql)? {
         last = rows_of(session.execute(&statement).await?).await?;
@@ -89,7 +89,7 @@ pub async fn run(session: &mut Session, sql: &str) -> Result<Vec<String>, SqlErr
     Ok(last)
 }
 
-pub async fn rows_of(outcome: Outcome) -> Result<Vec<String>, SqlError> {
+pub(crate) async fn rows_of(outcome: Outcome) -> Result<Vec<String>, SqlError> {
     match outcome {
         Outcome::Rows {
             mut batches,
@@ -110,7 +110,7 @@ pub async fn rows_of(outcome: Outcome) -> Result<Vec<String>, SqlError> {
     }
 }
 
-pub async fn copy_in(session: &mut Session, sql: &str) -> Result<CopyIn, SqlError> {
+pub(crate) async fn copy_in(session: &mut Session, sql: &str) -> Result<CopyIn, SqlError> {
     let statement = session.split(sql)?.remove(0);
     match session.execute(&statement).await? {
         Outcome::CopyIn(copy) => Ok(copy),
@@ -119,7 +119,7 @@ pub async fn copy_in(session: &mut Session, sql: &str) -> Result<CopyIn, SqlErro
 }
 
 /// The rows of a batch as `a|b`, NULL as nothing.
-pub fn texts(batch: &RecordBatch) -> Vec<String> {
+pub(crate) fn texts(batch: &RecordBatch) -> Vec<String> {
     let options = FormatOptions::new().with_null("");
     let formatters: Vec<_> = batch
         .columns()

@@ -66,7 +66,7 @@ fn parts(pattern: &str) -> Vec<Part<'_>> {
             None => (true, rest),
         };
         for known in PATTERNS.iter().chain(&ZONE_PATTERNS) {
-            let names_case = matches!(known.as_bytes()[0], b'a'..=b'z')
+            let names_case = known.as_bytes()[0].is_ascii_lowercase()
                 || known.starts_with(|c: char| c.is_uppercase());
             let matches = body.get(..known.len()).is_some_and(|head| {
                 head == *known
