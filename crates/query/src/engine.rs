@@ -31,6 +31,7 @@ use crate::{
     catalog::node::Database,
     functions,
     memory_pool::TenantPool,
+    plan::CooperateAboveJoins,
     pgcatalog::{FunctionDescription, FunctionKind, SessionDescription},
     semantics,
     session::{Session, facts::Sessions},
@@ -281,6 +282,7 @@ fn base_state(threads: usize) -> SessionState {
     builder = builder
         .with_expr_planners(planners)
         .with_type_planner(semantics::type_planner());
+    builder = builder.with_physical_optimizer_rule(Arc::new(CooperateAboveJoins));
     for rule in semantics::optimizer_rules() {
         builder = builder.with_optimizer_rule(rule);
     }
