@@ -196,7 +196,9 @@ fn from_schema(error: &SchemaError) -> SqlError {
 /// DataFusion's planner tells most things by wording alone.
 fn from_plan(message: &str) -> SqlError {
     let line = first_line(message);
-    let rules: [(&str, ErrorKind); 20] = [
+    let rules: [(&str, ErrorKind); 22] = [
+        ("LIMIT must be", ErrorKind::InvalidRowCountInLimit),
+        ("OFFSET must be", ErrorKind::InvalidRowCountInLimit),
         ("non-boolean predicate", ErrorKind::DatatypeMismatch),
         ("NOT argument", ErrorKind::DatatypeMismatch),
         ("Invalid function", ErrorKind::UndefinedFunction),

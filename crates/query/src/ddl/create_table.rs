@@ -452,7 +452,12 @@ fn option_text(value: &Expr) -> Option<String> {
 }
 
 fn invalid_layout(error: &LayoutError) -> SqlError {
-    SqlError::new(ErrorKind::InvalidParameterValue, error.to_string())
+    let kind = match error {
+        LayoutError::Syntax(_) => ErrorKind::InvalidParameterValue,
+        LayoutError::UnknownColumn(_) => ErrorKind::UndefinedColumn,
+        LayoutError::RepeatedColumn(_) => ErrorKind::DuplicateColumn,
+    };
+    SqlError::new(kind, error.to_string())
         .with_hint("A layout is 'row', 'column', or groups of columns such as '(a,b),(c)'.")
 }
 

@@ -34,6 +34,7 @@ use crate::{
 pub(crate) fn bind_update(
     context: &StatementContext,
     update: &ast::Update,
+    with: Option<ast::With>,
     parameters: &mut PlannerContext,
 ) -> Result<BoundDml> {
     refuse(
@@ -51,7 +52,7 @@ pub(crate) fn bind_update(
         }
         None => Vec::new(),
     };
-    let found = plan_found(context, &target, from, update.selection.clone(), parameters)?;
+    let found = plan_found(context, &target, with, from, update.selection.clone(), parameters)?;
     let schema = target.entry.table.schema();
     let mut assigned: Vec<Option<Expr>> = vec![None; schema.columns.len()];
     for (name, value) in assignments(&update.assignments)? {
@@ -99,6 +100,7 @@ pub(crate) fn bind_update(
 pub(crate) fn bind_delete(
     context: &StatementContext,
     delete: &ast::Delete,
+    with: Option<ast::With>,
     parameters: &mut PlannerContext,
 ) -> Result<BoundDml> {
     refuse(
@@ -118,6 +120,7 @@ pub(crate) fn bind_delete(
     let found = plan_found(
         context,
         &target,
+        with,
         using,
         delete.selection.clone(),
         parameters,
@@ -275,6 +278,7 @@ fn others(found: &LogicalPlan, target: &Target) -> Vec<Expr> {
 fn plan_found(
     context: &StatementContext,
     target: &Target,
+    with: Option<ast::With>,
     others: Vec<TableWithJoins>,
     selection: Option<ast::Expr>,
     parameters: &mut PlannerContext,
@@ -310,7 +314,8 @@ fn plan_found(
         value_table_mode: None,
         flavor: SelectFlavor::Standard,
     };
-    context.plan_query(query_of(SetExpr::Select(Box::new(select))), parameters)
+    let query = ast::Query { with, ..query_of(SetExpr::Select(Box::new(select))) };
+    context.plan_query(query, parameters)
 }
 
 /// A query of nothing but this body.

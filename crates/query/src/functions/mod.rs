@@ -7,6 +7,7 @@
 
 pub(crate) mod aggregate;
 pub(crate) mod arithmetic;
+mod bounded;
 pub(crate) mod cast;
 pub(crate) mod datetime;
 mod format;
@@ -53,6 +54,7 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
     {
         registry.register_udf(function)?;
     }
+    bounded::register(registry)?;
     registry.register_udaf(aggregate::sum())?;
     registry.register_udaf(aggregate::avg())?;
     for (alias, name) in [

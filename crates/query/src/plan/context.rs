@@ -106,6 +106,7 @@ impl StatementContext {
         mut query: ast::Query,
         parameters: &mut PlannerContext,
     ) -> Result<LogicalPlan> {
+        crate::plan::rewrite_forms(&mut query).map_err(external)?;
         crate::plan::name_outputs(&mut query);
         let mut statement = ast::Statement::Query(Box::new(query));
         pgcatalog::rewrite(&mut statement, &self.system).map_err(external)?;

@@ -63,6 +63,17 @@ impl Session {
                 "COPY takes a query that returns rows",
             ));
         };
+        if matches!(
+            &**parsed,
+            ast::Statement::Insert(ast::Insert { returning: None, .. })
+                | ast::Statement::Update(ast::Update { returning: None, .. })
+                | ast::Statement::Delete(ast::Delete { returning: None, .. })
+        ) {
+            return Err(SqlError::new(
+                ErrorKind::FeatureNotSupported,
+                "COPY query must have a RETURNING clause",
+            ));
+        }
         let outcome = match &**parsed {
             ast::Statement::Query(_) => {
                 self.run_query(parsed, &statement.source, None, cancellation)

@@ -139,11 +139,12 @@ async fn plan(
     parameters: &Parameters,
 ) -> datafusion::common::Result<(Arc<dyn ExecutionPlan>, Option<BoundDml>)> {
     match statement {
-        ast::Statement::Query(_) => {
+        ast::Statement::Query(query) if !run::is_dml(query) => {
             let logical = run::plan_query(context, statement, parameters)?;
             Ok((run::plan_physical(context, logical).await?, None))
         }
-        ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
+        ast::Statement::Query(_)
+        | ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
             let bound = run::bind(context, statement, &mut parameters.planner())?;
             let bound = parameters.fill_dml(bound)?;
             Ok((sink::plan(&context.state, &bound).await?, Some(bound)))

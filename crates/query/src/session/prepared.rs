@@ -237,8 +237,11 @@ fn plan_any(
     parameters: &Parameters,
 ) -> datafusion::common::Result<Planned> {
     Ok(match parsed {
-        ast::Statement::Query(_) => Planned::Query(plan_query(context, parsed, parameters)?),
-        ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
+        ast::Statement::Query(query) if !super::run::is_dml(query) => {
+            Planned::Query(plan_query(context, parsed, parameters)?)
+        }
+        ast::Statement::Query(_)
+        | ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
             let bound = bind(context, parsed, &mut parameters.planner())?;
             Planned::Dml(bound.source, bound.returning)
         }

@@ -46,6 +46,9 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         match &**parsed {
+            ast::Statement::Query(query) if is_dml(query) => {
+                self.run_dml(parsed, source, bound, cancellation).await
+            }
             ast::Statement::Query(_) => self.run_query(parsed, source, bound, cancellation).await,
             ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
                 self.run_dml(parsed, source, bound, cancellation).await
@@ -244,6 +247,14 @@ fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
     }
 }
 
+/// Whether a query is `WITH … INSERT | UPDATE | DELETE`, which the parser takes for one.
+pub(super) fn is_dml(query: &ast::Query) -> bool {
+    matches!(
+        &*query.body,
+        ast::SetExpr::Insert(_) | ast::SetExpr::Update(_) | ast::SetExpr::Delete(_)
+    )
+}
+
 /// Binds INSERT, UPDATE or DELETE.
 pub(super) fn bind(
     context: &StatementContext,
@@ -251,13 +262,40 @@ pub(super) fn bind(
     planner: &mut PlannerContext,
 ) -> PlanResult<BoundDml> {
     let mut parsed = parsed.clone();
+    crate::plan::rewrite_forms(&mut parsed).map_err(crate::error::external)?;
     crate::pgcatalog::rewrite(&mut parsed, &context.system).map_err(crate::error::external)?;
     crate::semantics::type_literals(&mut parsed).map_err(crate::error::external)?;
-    match &parsed {
-        ast::Statement::Insert(insert) => dml::bind_insert(context, insert, planner),
-        ast::Statement::Update(update) => dml::bind_update(context, update, planner),
-        ast::Statement::Delete(delete) => dml::bind_delete(context, delete, planner),
-        other => Err(crate::error::external(unsupported(other))),
+    let (with, statement) = match parsed {
+        ast::Statement::Query(query) => {
+            let ast::Query { with, body, .. } = *query;
+            match *body {
+                ast::SetExpr::Insert(statement)
+                | ast::SetExpr::Update(statement)
+                | ast::SetExpr::Delete(statement) => (with, statement),
+                _ => {
+                    return Err(crate::error::external(SqlError::new(
+                        ErrorKind::Internal,
+                        "a query was bound as DML",
+                    )));
+                }
+            }
+        }
+        other => (None, other),
+    };
+    match statement {
+        ast::Statement::Insert(mut insert) => {
+            if let (Some(with), Some(source)) = (with, &mut insert.source) {
+                match &mut source.with {
+                    // The statement's own expressions may use those before it.
+                    Some(inner) => drop(inner.cte_tables.splice(0..0, with.cte_tables)),
+                    none => *none = Some(with),
+                }
+            }
+            dml::bind_insert(context, &insert, planner)
+        }
+        ast::Statement::Update(update) => dml::bind_update(context, &update, with, planner),
+        ast::Statement::Delete(delete) => dml::bind_delete(context, &delete, with, planner),
+        other => Err(crate::error::external(unsupported(&other))),
     }
 }
 

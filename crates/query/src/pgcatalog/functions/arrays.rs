@@ -63,6 +63,14 @@ pub(super) fn definitions() -> Vec<Definition> {
         optional(function(OR_EMPTY, &["anyarray"], SAME, |call| {
             Ok(call.at(0).clone())
         })),
+        optional(function(CAT, &["anyarray", "anyarray"], SAME, |call| {
+            Ok(match (call.at(0), call.at(1)) {
+                (Cell::List(head), Cell::List(tail)) => {
+                    Cell::List(head.iter().chain(tail).cloned().collect())
+                }
+                (Cell::Null, other) | (other, _) => other.clone(),
+            })
+        })),
         function(EMPTY, &[], "_text", |_| Ok(Cell::List(Vec::new()))),
         function(ITEM, &["anyarray", "int4"], ELEMENT, |call| {
             let at = call
@@ -94,6 +102,8 @@ pub(super) fn definitions() -> Vec<Definition> {
 pub(crate) const ANY: &str = "aerostat_any";
 /// An array, empty for NULL.
 pub(crate) const OR_EMPTY: &str = "aerostat_or_empty";
+/// Two arrays as one; NULL adds nothing.
+pub(crate) const CAT: &str = "aerostat_cat";
 /// The empty array of texts.
 pub(crate) const EMPTY: &str = "aerostat_empty";
 /// The item of an array at a place counted from 1, NULL outside it.

@@ -30,7 +30,7 @@ use datafusion::{
     },
 };
 
-pub(super) use arrays::{ANY, EMPTY, EXPAND, ITEM, OR_EMPTY, SUBSCRIPTS, parse_array};
+pub(super) use arrays::{ANY, CAT, EMPTY, EXPAND, ITEM, OR_EMPTY, SUBSCRIPTS, parse_array};
 pub(super) use names::{Reg, resolve};
 
 use super::{

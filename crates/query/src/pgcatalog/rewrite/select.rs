@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{
-    super::functions::{ANY, ITEM},
+    super::functions::{ANY, CAT, EMPTY, ITEM, OR_EMPTY},
     build::{bare_name, call, folded, literal_text, null, number, truth, unnested},
     expr_has, from,
     scope::{Scope, is_empty_query, is_empty_select},
@@ -214,6 +214,13 @@ fn part(expression: &mut Expr, scope: &Scope) {
         } if scope.typname(unnested(expr)).is_some() => {
             with_backslash(pattern, escape);
         }
+        Expr::BinaryOp {
+            left,
+            op: BinaryOperator::StringConcat,
+            right,
+        } if is_array(left, scope) || is_array(right, scope) => {
+            *expression = call(CAT, vec![(**left).clone(), (**right).clone()]);
+        }
         Expr::InList { expr, list, .. } => {
             let typname = scope.typname(unnested(expr));
             for item in list {
@@ -272,6 +279,18 @@ fn part(expression: &mut Expr, scope: &Scope) {
 fn is_comparison(op: &BinaryOperator) -> bool {
     use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
+}
+
+/// Whether the expression is plainly an array: a column of such a type, `ARRAY(SELECT …)`.
+fn is_array(expression: &Expr, scope: &Scope) -> bool {
+    match unnested(expression) {
+        Expr::Array(_) => true,
+        Expr::Function(function) => bare_name(&function.name)
+            .is_some_and(|name| [EMPTY, OR_EMPTY, CAT].contains(&name.as_str())),
+        other => scope
+            .typname(other)
+            .is_some_and(|name| name.starts_with('_')),
+    }
 }
 
 fn is_false(condition: &Expr) -> bool {

@@ -469,7 +469,7 @@ fn mapped_array(select: &Select) -> Option<Expr> {
         .first()
         .map_or(&alias.name, |column| &column.name);
     if matches!(unnested(body), Expr::Identifier(ident) if folded(ident) == folded(item)) {
-        return Some(array.clone());
+        return Some(call(OR_EMPTY, vec![array.clone()]));
     }
     let lambda = Expr::Lambda(LambdaFunction {
         params: OneOrManyWithParens::One(LambdaFunctionParameter {
@@ -479,5 +479,6 @@ fn mapped_array(select: &Select) -> Option<Expr> {
         body: Box::new(body.clone()),
         syntax: LambdaSyntax::Arrow,
     });
-    Some(call("array_transform", vec![array.clone(), lambda]))
+    let mapped = call("array_transform", vec![array.clone(), lambda]);
+    Some(call(OR_EMPTY, vec![mapped]))
 }

@@ -12,6 +12,7 @@ pub(super) use classes::{BTREE, HEAP, PG_CLASS, derived_oid, key_columns};
 #[cfg(test)]
 pub(super) use classes::{PG_NAMESPACE, PG_TYPE};
 pub(super) use fixed::all_functions;
+pub(super) use node::all_settings;
 #[cfg(test)]
 pub(super) use node::{PG_AUTHID, PG_DATABASE};
 

@@ -1,0 +1,114 @@
+//! Forms of PostgreSQL that DataFusion has no plan for, written as forms it has.
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `FROM generate_series(1, 3) AS g` | `… AS g (g)`: a function's only column bears its alias |
+//! | `FROM generate_series(1, 3)` | `… AS generate_series (generate_series)` |
+//! | `TABLE t` | `SELECT * FROM t` |
+//! | `current_schema`, without parentheses | `current_schema()` |
+
+use std::ops::ControlFlow;
+
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::sql::sqlparser::{
+    ast::{
+        Expr, Ident, ObjectName, Query, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, VisitMut,
+        VisitorMut,
+    },
+    dialect::PostgreSqlDialect,
+    parser::Parser,
+};
+
+use super::target::folded;
+
+/// Functions in FROM that give one column.
+const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
+
+/// Rewrites a statement, query or expression as the module says.
+///
+/// # Errors
+/// `SyntaxError` for `TABLE` without a name.
+pub(crate) fn rewrite_forms<N: VisitMut>(node: &mut N) -> Result<(), SqlError> {
+    match node.visit(&mut Forms) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+struct Forms;
+
+impl VisitorMut for Forms {
+    type Break = SqlError;
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
+        match factor {
+            TableFactor::Table { name, alias, args: Some(_), .. }
+            | TableFactor::Function { name, alias, .. } => name_series(name, alias),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        table_command(&mut query.body)
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
+        if let Expr::Identifier(ident) = expression
+            && ident.quote_style.is_none()
+            && ident.value.eq_ignore_ascii_case("current_schema")
+            && let Ok(call) = Parser::new(&PostgreSqlDialect {})
+                .try_with_sql("current_schema()")
+                .and_then(|mut parser| parser.parse_expr())
+        {
+            *expression = call;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// A column of the function's own name, or of its alias, unless the alias names its columns.
+fn name_series(name: &ObjectName, alias: &mut Option<TableAlias>) {
+    let Some(function) = name.0.last().and_then(|part| part.as_ident()).map(folded) else {
+        return;
+    };
+    if !SERIES.contains(&function.as_str()) {
+        return;
+    }
+    let alias = alias.get_or_insert_with(|| TableAlias {
+        explicit: true,
+        name: Ident::new(function),
+        columns: Vec::new(),
+        at: None,
+    });
+    if alias.columns.is_empty() {
+        alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+    }
+}
+
+fn table_command(body: &mut SetExpr) -> ControlFlow<SqlError> {
+    match body {
+        SetExpr::Table(table) => {
+            let quoted = |name: &String| format!("\"{}\"", name.to_ascii_lowercase().replace('"', "\"\""));
+            let parts: Vec<String> =
+                [&table.schema_name, &table.table_name].into_iter().flatten().map(quoted).collect();
+            let select = format!("SELECT * FROM {}", parts.join("."));
+            let parsed = Parser::new(&PostgreSqlDialect {})
+                .try_with_sql(&select)
+                .and_then(|mut parser| parser.parse_query());
+            match parsed {
+                Ok(query) => *body = *query.body,
+                Err(_) => {
+                    let error = SqlError::new(ErrorKind::SyntaxError, "syntax error at end of input");
+                    return ControlFlow::Break(error);
+                }
+            }
+        }
+        SetExpr::SetOperation { left, right, .. } => {
+            table_command(left)?;
+            table_command(right)?;
+        }
+        _ => {}
+    }
+    ControlFlow::Continue(())
+}
