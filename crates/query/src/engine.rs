@@ -31,8 +31,8 @@ use crate::{
     catalog::node::Database,
     functions,
     memory_pool::TenantPool,
-    plan::CooperateAboveJoins,
     pgcatalog::{FunctionDescription, FunctionKind, SessionDescription},
+    plan::CooperateAboveJoins,
     semantics,
     session::{Session, facts::Sessions},
 };

@@ -5,11 +5,11 @@
 //! our own parser for utility statements first, then to `sqlparser`. Limits on
 //! depth stand here, before anything recursive sees the text.
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
-    ast,
+    ast::{self, Ident, Visit, Visitor},
     dialect::PostgreSqlDialect,
     parser::{Parser, ParserError},
     tokenizer::{Location, Token, TokenWithSpan, Tokenizer},
@@ -141,12 +141,110 @@ fn parse(
         }
     });
     match parsed {
-        Ok(statement) => Ok(StatementKind::Sql(Arc::new(statement))),
+        Ok(statement) => match reserved_name(&statement) {
+            None => Ok(StatementKind::Sql(Arc::new(statement))),
+            Some(name) => Err(SqlError::new(
+                ErrorKind::SyntaxError,
+                format!("syntax error at or near \"{}\"", name.value),
+            )
+            .with_position(lines.position(name.span.start))),
+        },
         Err(ParserError::RecursionLimitExceeded) => Err(too_complex()),
         Err(ParserError::TokenizerError(message) | ParserError::ParserError(message)) => {
             Err(syntax_error(&message, piece, lines))
         }
     }
+}
+
+/// Words that PostgreSQL takes as names only in quotes and `sqlparser` takes anywhere.
+const RESERVED: [&str; 52] = [
+    "all",
+    "and",
+    "any",
+    "array",
+    "as",
+    "asc",
+    "both",
+    "case",
+    "cast",
+    "check",
+    "collate",
+    "column",
+    "constraint",
+    "create",
+    "desc",
+    "distinct",
+    "do",
+    "else",
+    "end",
+    "except",
+    "fetch",
+    "for",
+    "foreign",
+    "from",
+    "grant",
+    "group",
+    "having",
+    "in",
+    "intersect",
+    "into",
+    "lateral",
+    "leading",
+    "limit",
+    "not",
+    "offset",
+    "on",
+    "only",
+    "or",
+    "order",
+    "primary",
+    "references",
+    "returning",
+    "select",
+    "some",
+    "table",
+    "then",
+    "to",
+    "union",
+    "unique",
+    "using",
+    "when",
+    "where",
+];
+
+/// The first reserved word that stands as a name in a statement.
+fn reserved_name(statement: &ast::Statement) -> Option<Ident> {
+    fn check(ident: &Ident) -> ControlFlow<Ident> {
+        let reserved = ident.quote_style.is_none()
+            && RESERVED
+                .iter()
+                .any(|word| ident.value.eq_ignore_ascii_case(word));
+        if reserved {
+            ControlFlow::Break(ident.clone())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+    struct Reserved;
+    impl Visitor for Reserved {
+        type Break = Ident;
+
+        fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<Ident> {
+            match expression {
+                ast::Expr::Identifier(ident) => check(ident),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+
+        fn pre_visit_relation(&mut self, relation: &ast::ObjectName) -> ControlFlow<Ident> {
+            relation
+                .0
+                .iter()
+                .filter_map(|part| part.as_ident())
+                .try_for_each(check)
+        }
+    }
+    statement.visit(&mut Reserved).break_value()
 }
 
 /// Names beyond PostgreSQL's length are cut, so that a table is found by the name
@@ -350,7 +448,8 @@ mod tests {
         let error = |text: &str| Statement::split(text).err().unwrap();
         assert_eq!(error("selec 1").position, Some(1));
         let later = error("select 1;\nselect from where x");
-        assert_eq!(later.message, "syntax error at or near \"x\"");
+        assert_eq!(later.message, "syntax error at or near \"where\"");
+        assert_eq!(later.position, Some(23));
         assert_eq!(error("select (1").message, "syntax error at end of input");
         assert_eq!(error("select 'abc").message, "unterminated quoted string");
     }

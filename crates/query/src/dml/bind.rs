@@ -37,10 +37,7 @@ pub(crate) fn bind_update(
     with: Option<ast::With>,
     parameters: &mut PlannerContext,
 ) -> Result<BoundDml> {
-    refuse(
-        !update.order_by.is_empty() || update.limit.is_some(),
-        "UPDATE with ORDER BY or LIMIT",
-    )?;
+    refuse_clauses(!update.order_by.is_empty(), update.limit.is_some())?;
     refuse(
         update.or.is_some() || update.output.is_some(),
         "this form of UPDATE",
@@ -52,7 +49,14 @@ pub(crate) fn bind_update(
         }
         None => Vec::new(),
     };
-    let found = plan_found(context, &target, with, from, update.selection.clone(), parameters)?;
+    let found = plan_found(
+        context,
+        &target,
+        with,
+        from,
+        update.selection.clone(),
+        parameters,
+    )?;
     let schema = target.entry.table.schema();
     let mut assigned: Vec<Option<Expr>> = vec![None; schema.columns.len()];
     for (name, value) in assignments(&update.assignments)? {
@@ -103,10 +107,7 @@ pub(crate) fn bind_delete(
     with: Option<ast::With>,
     parameters: &mut PlannerContext,
 ) -> Result<BoundDml> {
-    refuse(
-        !delete.order_by.is_empty() || delete.limit.is_some(),
-        "DELETE with ORDER BY or LIMIT",
-    )?;
+    refuse_clauses(!delete.order_by.is_empty(), delete.limit.is_some())?;
     refuse(
         !delete.tables.is_empty() || delete.output.is_some(),
         "this form of DELETE",
@@ -314,7 +315,10 @@ fn plan_found(
         value_table_mode: None,
         flavor: SelectFlavor::Standard,
     };
-    let query = ast::Query { with, ..query_of(SetExpr::Select(Box::new(select))) };
+    let query = ast::Query {
+        with,
+        ..query_of(SetExpr::Select(Box::new(select)))
+    };
     context.plan_query(query, parameters)
 }
 
@@ -452,6 +456,19 @@ pub(super) fn unsupported(what: &str) -> datafusion::error::DataFusionError {
         ErrorKind::FeatureNotSupported,
         format!("{what} is not supported"),
     ))
+}
+
+/// ORDER BY and LIMIT, which other systems take after a change and PostgreSQL does not.
+fn refuse_clauses(order_by: bool, limit: bool) -> Result<()> {
+    let word = match (order_by, limit) {
+        (true, _) => "ORDER",
+        (_, true) => "LIMIT",
+        _ => return Ok(()),
+    };
+    Err(external(SqlError::new(
+        ErrorKind::SyntaxError,
+        format!("syntax error at or near \"{word}\""),
+    )))
 }
 
 pub(super) fn refuse(condition: bool, what: &str) -> Result<()> {

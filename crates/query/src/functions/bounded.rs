@@ -51,7 +51,10 @@ impl ScalarUDFImpl for Bounded {
         self.inner.return_type(arguments)
     }
 
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<arrow::datatypes::FieldRef> {
+    fn return_field_from_args(
+        &self,
+        arguments: ReturnFieldArgs<'_>,
+    ) -> Result<arrow::datatypes::FieldRef> {
         self.inner.return_field_from_args(arguments)
     }
 
@@ -81,7 +84,11 @@ fn check(name: &str, text: &ColumnarValue, count: &ColumnarValue, rows: usize) -
         if counts.is_null(row) || texts.is_null(row) {
             continue;
         }
-        let unit = if name == "repeat" { texts.value(row).len() as i64 } else { 1 };
+        let unit = if name == "repeat" {
+            texts.value(row).len() as i64
+        } else {
+            1
+        };
         let bytes = counts.value(row).max(0).saturating_mul(unit);
         batch_bytes = batch_bytes.saturating_add(bytes);
         if bytes > VALUE_BYTES_MAX as i64 || batch_bytes > BATCH_BYTES_MAX {

@@ -12,8 +12,8 @@ use std::ops::ControlFlow;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{
-        Expr, Ident, ObjectName, Query, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, VisitMut,
-        VisitorMut,
+        Expr, Ident, ObjectName, Query, SetExpr, TableAlias, TableAliasColumnDef, TableFactor,
+        VisitMut, VisitorMut,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
@@ -42,7 +42,12 @@ impl VisitorMut for Forms {
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
         match factor {
-            TableFactor::Table { name, alias, args: Some(_), .. }
+            TableFactor::Table {
+                name,
+                alias,
+                args: Some(_),
+                ..
+            }
             | TableFactor::Function { name, alias, .. } => name_series(name, alias),
             _ => {}
         }
@@ -82,16 +87,23 @@ fn name_series(name: &ObjectName, alias: &mut Option<TableAlias>) {
         at: None,
     });
     if alias.columns.is_empty() {
-        alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+        alias.columns.push(TableAliasColumnDef {
+            name: alias.name.clone(),
+            data_type: None,
+        });
     }
 }
 
 fn table_command(body: &mut SetExpr) -> ControlFlow<SqlError> {
     match body {
         SetExpr::Table(table) => {
-            let quoted = |name: &String| format!("\"{}\"", name.to_ascii_lowercase().replace('"', "\"\""));
-            let parts: Vec<String> =
-                [&table.schema_name, &table.table_name].into_iter().flatten().map(quoted).collect();
+            let quoted =
+                |name: &String| format!("\"{}\"", name.to_ascii_lowercase().replace('"', "\"\""));
+            let parts: Vec<String> = [&table.schema_name, &table.table_name]
+                .into_iter()
+                .flatten()
+                .map(quoted)
+                .collect();
             let select = format!("SELECT * FROM {}", parts.join("."));
             let parsed = Parser::new(&PostgreSqlDialect {})
                 .try_with_sql(&select)
@@ -99,7 +111,8 @@ fn table_command(body: &mut SetExpr) -> ControlFlow<SqlError> {
             match parsed {
                 Ok(query) => *body = *query.body,
                 Err(_) => {
-                    let error = SqlError::new(ErrorKind::SyntaxError, "syntax error at end of input");
+                    let error =
+                        SqlError::new(ErrorKind::SyntaxError, "syntax error at end of input");
                     return ControlFlow::Break(error);
                 }
             }

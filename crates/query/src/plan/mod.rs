@@ -7,8 +7,8 @@ mod names;
 mod parameters;
 mod target;
 
-pub(crate) use cooperate::CooperateAboveJoins;
 pub(crate) use context::{ROW_ID_COLUMN, StatementContext, TARGET_SCHEMA};
+pub(crate) use cooperate::CooperateAboveJoins;
 pub(crate) use forms::rewrite_forms;
 pub(crate) use names::{describe, name_outputs, output_name, rename_outputs, visible_name};
 pub(crate) use parameters::{bare_placeholder, declare, declared_parameters, parameter_count};

@@ -219,7 +219,7 @@ mod tests {
             .iter()
             .map(|item| match item {
                 SelectItem::UnnamedExpr(e) => output_name(e),
-                SelectItem::ExprWithAlias { alias, .. } => visible_name(&alias.value).to_owned(),
+                SelectItem::ExprWithAlias { alias, .. } => visible_name(&folded(alias)).to_owned(),
                 other => other.to_string(),
             })
             .collect()

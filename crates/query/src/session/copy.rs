@@ -65,9 +65,16 @@ impl Session {
         };
         if matches!(
             &**parsed,
-            ast::Statement::Insert(ast::Insert { returning: None, .. })
-                | ast::Statement::Update(ast::Update { returning: None, .. })
-                | ast::Statement::Delete(ast::Delete { returning: None, .. })
+            ast::Statement::Insert(ast::Insert {
+                returning: None,
+                ..
+            }) | ast::Statement::Update(ast::Update {
+                returning: None,
+                ..
+            }) | ast::Statement::Delete(ast::Delete {
+                returning: None,
+                ..
+            })
         ) {
             return Err(SqlError::new(
                 ErrorKind::FeatureNotSupported,

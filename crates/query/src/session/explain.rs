@@ -144,7 +144,9 @@ async fn plan(
             Ok((run::plan_physical(context, logical).await?, None))
         }
         ast::Statement::Query(_)
-        | ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
+        | ast::Statement::Insert(_)
+        | ast::Statement::Update(_)
+        | ast::Statement::Delete(_) => {
             let bound = run::bind(context, statement, &mut parameters.planner())?;
             let bound = parameters.fill_dml(bound)?;
             Ok((sink::plan(&context.state, &bound).await?, Some(bound)))

@@ -241,7 +241,9 @@ fn plan_any(
             Planned::Query(plan_query(context, parsed, parameters)?)
         }
         ast::Statement::Query(_)
-        | ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
+        | ast::Statement::Insert(_)
+        | ast::Statement::Update(_)
+        | ast::Statement::Delete(_) => {
             let bound = bind(context, parsed, &mut parameters.planner())?;
             Planned::Dml(bound.source, bound.returning)
         }

@@ -2,7 +2,10 @@
 
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{super::cell::Cell, Call, Definition, function};
+use super::{
+    super::{Setting, cell::Cell, tables::all_settings},
+    Call, Definition, function,
+};
 
 /// `pg_encoding` numbers and names that clients ask about.
 const ENCODINGS: [(i64, &str); 4] = [
@@ -136,19 +139,33 @@ pub(super) fn definitions() -> Vec<Definition> {
             takes_null: true,
             acts: true,
             ..function("set_config", &["text", "text", "bool"], "text", |call| {
-                call.view
-                    .facts
-                    .set(call.text(0), call.text(1), call.truth(2))
-                    .map(Into::into)
+                set_config(call)
             })
         },
     ]
 }
 
+fn set_config(call: &Call<'_>) -> Result<Cell, SqlError> {
+    let (name, value) = (call.text(0), call.text(1));
+    let is = |setting: &Setting| setting.name.eq_ignore_ascii_case(name);
+    let view = call.view;
+    if view.facts.settings().iter().any(is) {
+        return view.facts.set(name, value, call.truth(2)).map(Into::into);
+    }
+    // A preset may be set to what it is: drivers turn off what is off already.
+    match all_settings(view).into_iter().find(is) {
+        Some(preset) if preset.value == value => Ok(preset.value.into()),
+        Some(preset) => Err(SqlError::new(
+            ErrorKind::ObjectNotInPrerequisiteState,
+            format!("parameter \"{}\" cannot be changed", preset.name),
+        )),
+        None => view.facts.set(name, value, call.truth(2)).map(Into::into),
+    }
+}
+
 fn current_setting(call: &Call<'_>) -> Result<Cell, SqlError> {
     let name = call.text(0);
-    let settings = call.view.facts.settings();
-    match settings
+    match all_settings(call.view)
         .into_iter()
         .find(|setting| setting.name.eq_ignore_ascii_case(name))
     {

@@ -66,7 +66,7 @@ fn tenants(view: &CatalogView, rows: &mut Rows) {
 }
 
 fn settings(view: &CatalogView, rows: &mut Rows) {
-    for setting in super::node::all_settings(view) {
+    for setting in super::all_settings(view) {
         rows.push([
             ("name", (&setting.name).into()),
             ("setting", (&setting.value).into()),

@@ -248,6 +248,18 @@ async fn session_functions_answer() {
             .await
             .is_err()
     );
+    assert_eq!(
+        asker
+            .lines("SELECT current_setting('jit'), set_config('jit', 'off', false)")
+            .await,
+        ["off|off"]
+    );
+    let error = asker
+        .try_ask("SELECT set_config('lc_collate', 'de_DE', false)")
+        .await
+        .err()
+        .unwrap();
+    assert!(error.contains("cannot be changed"), "{error}");
     assert!(asker.lines("SELECT version()").await[0].starts_with("PostgreSQL 15"));
 }
 

@@ -315,15 +315,13 @@ impl Facts for SampleFacts {
                 "user",
             ),
             setting("TimeZone", "Europe/Berlin", "UTC", "user"),
-            setting("jit", "off", "off", "user"),
-            setting("default_table_access_method", "heap", "heap", "user"),
             setting("server_version", "15.0", "15.0", "internal"),
         ]
     }
 
     fn set(&self, name: &str, value: &str, _is_local: bool) -> Result<String, SqlError> {
         match name {
-            "search_path" | "jit" => Ok(value.to_owned()),
+            "search_path" => Ok(value.to_owned()),
             _ => Err(SqlError::new(ErrorKind::UndefinedObject, "no such setting")),
         }
     }
