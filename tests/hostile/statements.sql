@@ -368,8 +368,6 @@ SELECT true + true
 ----
 SELECT 'a' LIKE 1
 ----
-SELECT 'ab' LIKE 'a\'
-----
 SELECT 'a' ~ '['
 ----
 SELECT regexp_replace('a', '(', '')
@@ -381,8 +379,6 @@ SELECT ARRAY[1, 'x']
 SELECT (1, 2) = (1, 2, 3)
 ----
 SELECT chr(-5)
-----
-SELECT chr(0)
 ----
 SELECT substring('x' FROM 1 FOR -5)
 ----
@@ -397,8 +393,6 @@ SELECT date_trunc('century of the fruitbat', now())
 SELECT extract(flavour FROM now())
 ----
 SELECT now() AT TIME ZONE 'Nowhere/City'
-----
-SELECT generate_series(1)
 ----
 SELECT * FROM generate_series(1, 10, 0)
 ----

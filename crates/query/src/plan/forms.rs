@@ -6,14 +6,17 @@
 //! | `FROM generate_series(1, 3)` | `… AS generate_series (generate_series)` |
 //! | `TABLE t` | `SELECT * FROM t` |
 //! | `current_schema`, without parentheses | `current_schema()` |
+//!
+//! And what DataFusion takes although PostgreSQL does not: a JOIN without ON,
+//! `count()` and `count(a, b)`.
 
 use std::ops::ControlFlow;
 
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{
-        Expr, Ident, ObjectName, Query, SetExpr, TableAlias, TableAliasColumnDef, TableFactor,
-        VisitMut, VisitorMut,
+        Expr, Function, FunctionArguments, Ident, JoinConstraint, JoinOperator, ObjectName, Query,
+        Select, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, VisitMut, VisitorMut,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
@@ -58,7 +61,28 @@ impl VisitorMut for Forms {
         table_command(&mut query.body)
     }
 
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
+        let joins = select.from.iter().flat_map(|table| &table.joins);
+        for join in joins {
+            if let JoinOperator::Join(JoinConstraint::None)
+            | JoinOperator::Inner(JoinConstraint::None)
+            | JoinOperator::Left(JoinConstraint::None)
+            | JoinOperator::LeftOuter(JoinConstraint::None)
+            | JoinOperator::Right(JoinConstraint::None)
+            | JoinOperator::RightOuter(JoinConstraint::None)
+            | JoinOperator::FullOuter(JoinConstraint::None) = join.join_operator
+            {
+                let message = "syntax error: a JOIN needs ON or USING";
+                return ControlFlow::Break(SqlError::new(ErrorKind::SyntaxError, message));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
+        if let Expr::Function(function) = expression {
+            return check_count(function);
+        }
         if let Expr::Identifier(ident) = expression
             && ident.quote_style.is_none()
             && ident.value.eq_ignore_ascii_case("current_schema")
@@ -70,6 +94,34 @@ impl VisitorMut for Forms {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// `count` takes one argument, or `*`.
+fn check_count(function: &Function) -> ControlFlow<SqlError> {
+    let named = function
+        .name
+        .0
+        .last()
+        .and_then(|part| part.as_ident())
+        .map(folded);
+    let FunctionArguments::List(list) = &function.args else {
+        return ControlFlow::Continue(());
+    };
+    if named.as_deref() != Some("count") || list.args.len() == 1 {
+        return ControlFlow::Continue(());
+    }
+    ControlFlow::Break(if list.args.is_empty() {
+        SqlError::new(
+            ErrorKind::WrongObjectType,
+            "count(*) must be used to call a parameterless aggregate function",
+        )
+    } else {
+        SqlError::new(
+            ErrorKind::UndefinedFunction,
+            "function count does not take several arguments",
+        )
+        .with_hint("Count rows of a column list with count(*) and a condition.")
+    })
 }
 
 /// A column of the function's own name, or of its alias, unless the alias names its columns.

@@ -130,7 +130,8 @@ fn databases_tables_and_columns_are_listed() {
     assert!(list("\\dv").contains("public|cheap|view|aerostat"));
     assert!(list("\\du").contains("aerostat|"));
     assert!(list("\\conninfo").contains("\"shop\""));
-    let (_, errors) = script(&node, "shop", &flags, "\\d nothing_here").unwrap();
+    // psql says nothing of what it does not find when it is told to be quiet.
+    let (_, errors) = script(&node, "shop", &["-A", "-t"], "\\d nothing_here").unwrap();
     assert!(
         errors.contains("Did not find any relation named \"nothing_here\""),
         "{errors}"
