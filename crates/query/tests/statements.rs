@@ -96,30 +96,24 @@ fn dml_touches_the_rows_its_predicate_finds_and_no_others() {
         "update t set v = u.w from u where t.k = u.k returning t.k, v > 399, w > 399",
     );
     assert_eq!(updated, ["4|true|true"]);
-    assert_eq!(
-        fixture.ok(
-            &mut session,
-            "delete from t using u where t.k = u.k + 1 returning t.*"
-        ),
-        ["5|50"]
+    let mut deleted = fixture.ok(
+        &mut session,
+        "delete from t using u where t.k = u.k + 1 returning t.k, u.w > 0",
     );
+    deleted.sort();
+    assert_eq!(deleted, ["4|true", "5|true"]);
     // Keys change places within one statement.
     assert_eq!(
         fixture.ok(&mut session, "update t set k = k + 1"),
-        ["UPDATE 6"]
+        ["UPDATE 5"]
     );
     assert_eq!(
         fixture.ok(&mut session, "update t set k = 18 - k where k in (7, 11)"),
         ["UPDATE 2"]
     );
     assert_eq!(
-        fixture
-            .ok(&mut session, "select k, v from t order by k")
-            .join(" "),
-        "5|401 7|100 8|70 9|80 10|90 11|60".replace(
-            "5|401",
-            &fixture.ok(&mut session, "select k, v from t where k = 5")[0]
-        )
+        fixture.ok(&mut session, "select k, v from t order by k"),
+        ["7|100", "8|70", "9|80", "10|90", "11|60"]
     );
     assert_eq!(
         fixture.ok(
