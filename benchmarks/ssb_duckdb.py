@@ -84,6 +84,13 @@ def load_duckdb(node, folder, threads):
         connection.execute(f"CREATE TABLE {table} ({columns})")
         path = os.path.join(folder, f"{table}.csv")
         connection.execute(f"COPY {table} FROM '{path}' (FORMAT csv, HEADER)")
+        # COPY writes char(n) padded, as PostgreSQL does; DuckDB's VARCHAR would compare the blanks.
+        texts = connection.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_name = ? AND data_type = 'VARCHAR'",
+            [table]).fetchall()
+        trimmed = ", ".join(f"rtrim({name}) AS {name}" for (name,) in texts)
+        if trimmed:
+            connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * REPLACE ({trimmed}) FROM {table}")
     return connection
 
 
