@@ -71,6 +71,13 @@ fn dml_touches_the_rows_its_predicate_finds_and_no_others() {
         fixture.kind(&mut session, "delete from t limit 1"),
         ErrorKind::SyntaxError
     );
+    assert_eq!(
+        fixture.kind(
+            &mut session,
+            "delete from t where (k, v) in (select k, w from u)"
+        ),
+        ErrorKind::FeatureNotSupported
+    );
     assert_eq!(fixture.ok(&mut session, "select count(*) from t"), ["10"]);
     assert_eq!(
         fixture.ok(
