@@ -43,7 +43,7 @@ pub(crate) struct TableScanProvider {
 }
 
 impl TableScanProvider {
-    pub(crate) fn new(view: TableView, _oid: u32) -> Self {
+    pub(crate) fn new(view: TableView) -> Self {
         let schema = Arc::clone(view.table().arrow_schema());
         Self {
             view,
@@ -53,7 +53,7 @@ impl TableScanProvider {
     }
 
     /// The table with a further column of row ids, for DML.
-    pub(crate) fn with_row_ids(view: TableView, _oid: u32) -> Self {
+    pub(crate) fn with_row_ids(view: TableView) -> Self {
         let mut fields: Vec<_> = view
             .table()
             .arrow_schema()

@@ -141,7 +141,7 @@ impl StatementContext {
                 })
                 .ok_or_else(|| internal("a DML target that is not there"))?;
             return Ok(provider_as_source(Arc::new(
-                TableScanProvider::with_row_ids(self.table_view(entry), entry.oid),
+                TableScanProvider::with_row_ids(self.table_view(entry)),
             )));
         }
         if let Some(provider) = self.system_table(name) {
@@ -154,7 +154,6 @@ impl StatementContext {
         match relation {
             Relation::Table(entry) => Ok(provider_as_source(Arc::new(TableScanProvider::new(
                 self.table_view(entry),
-                entry.oid,
             )))),
             Relation::View(view) => Ok(provider_as_source(Arc::new(self.expand(view)?))),
         }
