@@ -12,6 +12,7 @@ use std::{
 };
 
 use aerostat_memory::Governor;
+use aerostat_semantics::functions;
 use aerostat_types::{ErrorKind, SqlError, TenantId};
 use datafusion::{
     common::{DataFusionError, Result},
@@ -29,11 +30,9 @@ use crate::{
     admin::{Node, NodeError},
     api::RoleInfo,
     catalog::node::Database,
-    functions,
     memory_pool::TenantPool,
     pgcatalog::{FunctionDescription, FunctionKind, SessionDescription},
     plan::CooperateAboveJoins,
-    semantics,
     session::{Session, facts::Sessions},
 };
 
@@ -279,14 +278,14 @@ fn base_state(threads: usize) -> SessionState {
     let mut builder = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()
-        .with_analyzer_rules(semantics::analyzer_rules());
-    let mut planners = semantics::expr_planners();
+        .with_analyzer_rules(aerostat_semantics::analyzer_rules());
+    let mut planners = aerostat_semantics::expr_planners();
     planners.append(builder.expr_planners().get_or_insert_default());
     builder = builder
         .with_expr_planners(planners)
-        .with_type_planner(semantics::type_planner());
+        .with_type_planner(aerostat_semantics::type_planner());
     builder = builder.with_physical_optimizer_rule(Arc::new(CooperateAboveJoins));
-    for rule in semantics::optimizer_rules() {
+    for rule in aerostat_semantics::optimizer_rules() {
         builder = builder.with_optimizer_rule(rule);
     }
     let mut state = builder.build();

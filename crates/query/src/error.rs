@@ -7,6 +7,7 @@
 
 use std::error::Error;
 
+pub(crate) use aerostat_semantics::external;
 use aerostat_storage::StorageError;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
@@ -23,11 +24,6 @@ pub(crate) fn from_datafusion(error: DataFusionError, source: &Source) -> SqlErr
         sql_error.position = diagnosed(&error, source).or_else(|| mentioned(&sql_error, source));
     }
     sql_error
-}
-
-/// Wraps an error of ours for its way through DataFusion.
-pub(crate) fn external(error: SqlError) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
 }
 
 /// The user's error for one of storage's.

@@ -1,4 +1,5 @@
-//! SQL on Aerostat's storage: the only crate that knows DataFusion.
+//! SQL on Aerostat's storage. With `aerostat-semantics`, which holds PostgreSQL's
+//! types and functions, the only crate that knows DataFusion.
 //!
 //! ```text
 //!  text ─► statement ─► session ─┬─ query ─► plan ─► DataFusion ─► scan ─► storage
@@ -21,12 +22,10 @@ pub mod ddl;
 mod dml;
 mod engine;
 mod error;
-mod functions;
 mod memory_pool;
 pub mod pgcatalog;
 mod plan;
 mod scan;
-mod semantics;
 mod session;
 mod statement;
 pub mod utility;

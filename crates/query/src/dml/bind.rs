@@ -1,5 +1,6 @@
 //! Binding UPDATE and DELETE, and what all DML shares: defaults, RETURNING, CHECK.
 
+use aerostat_semantics::{functions, type_literals};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     common::{DFSchema, Result, TableReference},
@@ -25,9 +26,7 @@ use super::{BoundDml, DmlKind};
 use crate::{
     catalog::Privilege,
     error::external,
-    functions,
     plan::{ROW_ID_COLUMN, StatementContext, Target, column_identifiers, output_name},
-    semantics,
 };
 
 /// Binds `UPDATE t SET … [FROM …] [WHERE …] [RETURNING …]`.
@@ -447,7 +446,7 @@ pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
         .try_with_sql(text)
         .and_then(|mut parser| parser.parse_expr())
         .map_err(|error| external(SqlError::new(ErrorKind::SyntaxError, error.to_string())))?;
-    semantics::type_literals(&mut expression).map_err(external)?;
+    type_literals(&mut expression).map_err(external)?;
     Ok(expression)
 }
 

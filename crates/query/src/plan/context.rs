@@ -110,7 +110,7 @@ impl StatementContext {
         crate::plan::name_outputs(&mut query);
         let mut statement = ast::Statement::Query(Box::new(query));
         pgcatalog::rewrite(&mut statement, &self.system).map_err(external)?;
-        crate::semantics::type_literals(&mut statement).map_err(external)?;
+        aerostat_semantics::type_literals(&mut statement).map_err(external)?;
         self.planner()
             .sql_statement_to_plan_with_context(statement, parameters)
     }
@@ -307,7 +307,7 @@ impl ContextProvider for StatementContext {
     }
 
     fn get_type_planner(&self) -> Option<Arc<dyn TypePlanner>> {
-        Some(crate::semantics::type_planner())
+        Some(aerostat_semantics::type_planner())
     }
 
     fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {

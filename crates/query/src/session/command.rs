@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use aerostat_semantics::functions;
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableSchema};
 use datafusion::{
     arrow::array::{ArrayRef, RecordBatch, StringViewArray},
@@ -23,7 +24,6 @@ use crate::{
     ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, PlanColumns},
     dml,
     error::{external, from_datafusion, from_storage},
-    functions,
     plan::{StatementContext, Target, describe, visible_name},
     statement::{Source, Statement, StatementKind},
     utility::{
@@ -479,7 +479,7 @@ impl ExpressionChecker for Planner<'_> {
                 ErrorKind::DatatypeMismatch,
                 format!(
                     "argument of CHECK must be type boolean, not type {}",
-                    crate::semantics::name_of_arrow(&data_type)
+                    aerostat_semantics::name_of_arrow(&data_type)
                 ),
             )))
         };

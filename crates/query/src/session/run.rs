@@ -264,7 +264,7 @@ pub(super) fn bind(
     let mut parsed = parsed.clone();
     crate::plan::rewrite_forms(&mut parsed).map_err(crate::error::external)?;
     crate::pgcatalog::rewrite(&mut parsed, &context.system).map_err(crate::error::external)?;
-    crate::semantics::type_literals(&mut parsed).map_err(crate::error::external)?;
+    aerostat_semantics::type_literals(&mut parsed).map_err(crate::error::external)?;
     let (with, statement) = match parsed {
         ast::Statement::Query(query) => {
             let ast::Query { with, body, .. } = *query;

@@ -261,7 +261,7 @@ fn invalid(message: impl Into<String>) -> SqlError {
 }
 
 /// The type of an Arrow field as PostgreSQL's messages name it, without modifiers.
-pub(crate) fn name_of_arrow(data_type: &DataType) -> String {
+pub fn name_of_arrow(data_type: &DataType) -> String {
     match (data_type, SqlType::of_arrow(data_type)) {
         (DataType::Null, _) => "unknown".to_owned(),
         (_, Some(ty)) => type_name(ty).to_owned(),

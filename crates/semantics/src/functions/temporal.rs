@@ -23,7 +23,7 @@ use datafusion::logical_expr::{
 };
 
 use super::cast::Zone;
-use crate::semantics::raise;
+use crate::raise;
 
 /// Microseconds in a day.
 pub(crate) const DAY_MICROS: i64 = 86_400_000_000;

@@ -18,7 +18,7 @@ use datafusion::logical_expr::{ScalarUDF, Volatility};
 use super::cast::Zone;
 use super::overload::{Call, Overload, Returns, function};
 use super::temporal::DAY_MICROS;
-use crate::semantics::raise;
+use crate::raise;
 use fields::{EXTRACT_SCALE, Moment, Unit, field_of_interval, field_of_moment, truncate};
 
 type Ts = TimestampMicrosecondType;
@@ -95,7 +95,7 @@ fn by_unit<A: ArrowPrimitiveType, O: ArrowPrimitiveType>(
     f: impl Fn(&str, Unit, A::Native) -> Result<Option<O::Native>>,
 ) -> Result<PrimitiveArray<O>> {
     let values = call.args[1].as_primitive::<A>();
-    let type_name = crate::semantics::name_of_arrow(call.args[1].data_type());
+    let type_name = crate::name_of_arrow(call.args[1].data_type());
     let mut last: Option<(String, Unit)> = None;
     let mut results = Vec::with_capacity(values.len());
     for row in 0..values.len() {

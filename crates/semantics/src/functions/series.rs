@@ -11,7 +11,7 @@ use datafusion::functions_table::generate_series::GenerateSeriesFunc;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast, col};
 
 use super::temporal::DAY_MICROS;
-use crate::semantics::raise;
+use crate::raise;
 
 /// Its name, also that of its column.
 pub(super) const NAME: &str = "generate_series";
@@ -83,7 +83,7 @@ fn result_type(values: &[ScalarValue]) -> Result<DataType> {
             }
         }
         Some(other) => {
-            let name = crate::semantics::name_of_arrow(&other);
+            let name = crate::name_of_arrow(&other);
             return Err(raise(
                 ErrorKind::UndefinedFunction,
                 format!("function generate_series({name}, ...) does not exist"),

@@ -23,7 +23,7 @@ use datafusion::logical_expr::{
     Signature, Volatility,
 };
 
-use crate::semantics::{ANY_NUMERIC, raise, type_name};
+use crate::{ANY_NUMERIC, raise, type_name};
 
 pub(crate) use number::{POWERS_OF_TEN, decimal_to_f64, rescale};
 pub(crate) use zone::Zone;
@@ -394,14 +394,14 @@ pub(crate) fn assignment(
     if let Expr::Placeholder(placeholder) = &expr
         && placeholder.field.is_none()
     {
-        return crate::semantics::literal_as(expr, to, zone);
+        return crate::literal_as(expr, to, zone);
     }
     let mismatch = |name: &str| {
         let message = format!(
             "column \"{column}\" is of type {} but expression is of type {name}",
             type_name(to)
         );
-        crate::semantics::external(
+        crate::external(
             aerostat_types::SqlError::new(ErrorKind::DatatypeMismatch, message)
                 .with_hint("You will need to rewrite or cast the expression."),
         )

@@ -6,7 +6,7 @@ use arrow::datatypes::IntervalMonthDayNano;
 use datafusion::common::{DataFusionError, Result};
 
 use crate::functions::temporal::DAY_MICROS;
-use crate::semantics::raise;
+use crate::raise;
 
 /// Digits after the point in which fields are computed.
 pub(super) const EXTRACT_SCALE: i8 = 6;

@@ -28,7 +28,7 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::semantics::{no_operator_for, raise};
+use crate::{no_operator_for, raise};
 use kernel::Checked;
 
 /// A checked `+ - * / %` between numbers.

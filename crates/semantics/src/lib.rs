@@ -13,14 +13,19 @@
 //! * A `Utf8` *literal* is PostgreSQL's `unknown`: it takes the type its
 //!   context wants and is parsed as that type. Texts are `Utf8View`.
 //! * Number arithmetic becomes the checked functions of
-//!   [`crate::functions::arithmetic`], which raise instead of wrapping.
+//!   [`functions::arithmetic`], which raise instead of wrapping.
 //!   Comparisons stay DataFusion's operators, so that scans see them.
 //! * Casts that Arrow does as PostgreSQL does stay `Expr::Cast`; the others
-//!   become [`crate::functions::cast`].
+//!   become [`functions::cast`].
 //!
 //! Left to others: names of output columns, catalogue casts (`regclass`), DML.
+//! The crate knows neither tables nor sessions: the session's time zone and the
+//! statement's time reach it through DataFusion's configuration.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod compare;
+pub mod functions;
 mod guard;
 mod literals;
 mod operand;
@@ -42,9 +47,10 @@ use datafusion::logical_expr::planner::{ExprPlanner, TypePlanner};
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, OptimizerRule};
 
-pub(crate) use literals::type_literals;
+pub use literals::type_literals;
 pub(crate) use operand::{Operand, literal_as, operand};
-pub(crate) use types::{ANY_NUMERIC, name_of_arrow};
+pub(crate) use types::ANY_NUMERIC;
+pub use types::name_of_arrow;
 
 /// Rules that stand right before DataFusion's `TypeCoercion`.
 pub(crate) fn before_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
@@ -57,7 +63,7 @@ pub(crate) fn after_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> 
 }
 
 /// All analyzer rules in order: DataFusion's own with ours around `TypeCoercion`.
-pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let coercion = TypeCoercion::new();
     let mut rules = Vec::new();
     for rule in Analyzer::new().rules {
@@ -73,22 +79,22 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 }
 
 /// Rules that stand after all of DataFusion's optimizer rules.
-pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     vec![Arc::new(guard::GuardFallible)]
 }
 
 /// SQL type names to Arrow fields.
-pub(crate) fn type_planner() -> Arc<dyn TypePlanner> {
+pub fn type_planner() -> Arc<dyn TypePlanner> {
     Arc::new(types::PostgresTypes)
 }
 
 /// Planners that must stand before DataFusion's own.
-pub(crate) fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
+pub fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
     vec![Arc::new(planner::PostgresOperators)]
 }
 
 /// An error of ours on its way through DataFusion.
-pub(crate) fn external(error: impl Into<SqlError>) -> DataFusionError {
+pub fn external(error: impl Into<SqlError>) -> DataFusionError {
     DataFusionError::External(Box::new(error.into()))
 }
 

@@ -28,7 +28,7 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
-use crate::semantics::{name_of_arrow, raise};
+use crate::{name_of_arrow, raise};
 use kind::{
     Float32Sum, Float64Sum, Int16Sum, Int32Sum, Int64Sum, NumericSum, SHORT_DIGITS_MAX,
     ShortNumericSum,

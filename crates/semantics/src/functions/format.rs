@@ -17,7 +17,7 @@ use datafusion::logical_expr::{ScalarUDF, Volatility};
 
 use super::overload::{Call, NUMERIC, Overload, Returns, function};
 use super::temporal::DAY_MICROS;
-use crate::semantics::raise;
+use crate::raise;
 
 /// The functions of this module.
 pub(super) fn all() -> Vec<Arc<ScalarUDF>> {

@@ -6,7 +6,7 @@ use datafusion::common::Result;
 
 use crate::functions::cast::{POWERS_OF_TEN, rescale};
 use crate::functions::overload::NUMERIC;
-use crate::semantics::{external, raise};
+use crate::{external, raise};
 
 #[derive(Default)]
 struct Pattern {

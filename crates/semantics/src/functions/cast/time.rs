@@ -11,7 +11,7 @@ use arrow::datatypes::{
 use datafusion::common::{DataFusionError, Result};
 
 use super::Zone;
-use crate::semantics::raise;
+use crate::raise;
 
 /// Microseconds in a day.
 pub(crate) const DAY_MICROS: i64 = 86_400_000_000;

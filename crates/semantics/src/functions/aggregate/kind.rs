@@ -14,7 +14,7 @@ use arrow::datatypes::{
 use datafusion::common::{DataFusionError, Result};
 
 use crate::functions::cast::POWERS_OF_TEN;
-use crate::semantics::raise;
+use crate::raise;
 
 /// Sums of one argument type.
 pub(super) trait SumKind: Debug + Send + Sync + 'static {

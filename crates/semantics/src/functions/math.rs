@@ -14,7 +14,7 @@ use datafusion::logical_expr::{ColumnarValue, Operator, ScalarUDF, Volatility};
 use super::arithmetic;
 use super::cast::{POWERS_OF_TEN, rescale};
 use super::overload::{Call, NUMERIC, Overload, Returns, function};
-use crate::semantics::raise;
+use crate::raise;
 
 const INTEGERS: [SqlType; 3] = [SqlType::SmallInt, SqlType::Integer, SqlType::BigInt];
 

@@ -31,7 +31,7 @@ use datafusion::logical_expr::{AggregateUDF, Expr};
 use cast::Zone;
 
 /// Registers every function of this module, over DataFusion's of the same name.
-pub(crate) fn register(state: &mut SessionState) {
+pub fn register(state: &mut SessionState) {
     state.register_udtf(
         series::NAME,
         Arc::new(series::Series(GenerateSeriesFunc {})),
@@ -86,6 +86,6 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
 ///
 /// # Errors
 /// `DatatypeMismatch` where the type may not be stored, and errors of literal values.
-pub(crate) fn assign(expr: Expr, from: &Field, to: SqlType, column: &str) -> Result<Expr> {
+pub fn assign(expr: Expr, from: &Field, to: SqlType, column: &str) -> Result<Expr> {
     cast::assignment(expr, from, to, column, &Zone::UNSETTLED)
 }

@@ -39,7 +39,7 @@ const DIGITS_MAX: usize = 38;
 /// # Errors
 /// `FeatureNotSupported` for integers of more than 38 digits and unknown
 /// collations; `SyntaxError` for row comparisons of unequal width.
-pub(crate) fn type_literals<N: VisitMut>(node: &mut N) -> Result<(), SqlError> {
+pub fn type_literals<N: VisitMut>(node: &mut N) -> Result<(), SqlError> {
     match node.visit(&mut Rewriter::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),

@@ -8,7 +8,7 @@ use datafusion::common::Result;
 
 use super::checked_days;
 use crate::functions::temporal::DAY_MICROS;
-use crate::semantics::raise;
+use crate::raise;
 
 const MONTHS: [&str; 12] = [
     "January",

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
 
 use super::cast::{Coercion, Zone, convert};
 use super::overload::{Call, Overload, Returns, function};
-use crate::semantics::raise;
+use crate::raise;
 
 const TEXT: Returns = Returns::Type(SqlType::Text);
 

@@ -17,7 +17,7 @@ use arrow::datatypes::{
 use datafusion::common::Result;
 
 use super::{Coercion, Zone};
-use crate::semantics::{external, raise};
+use crate::{external, raise};
 
 /// Reads each text as a value of `to`.
 pub(super) fn from_text(

@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
 };
 
 use super::cast::Zone;
-use crate::semantics::{external, name_of_arrow};
+use crate::{external, name_of_arrow};
 
 /// A parameter of any numeric: the argument keeps its precision and scale.
 pub(super) const NUMERIC: SqlType = aerostat_types::NUMERIC_DEFAULT;

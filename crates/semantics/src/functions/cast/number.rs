@@ -8,7 +8,7 @@ use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Primitiv
 use arrow::datatypes::{Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 
-use crate::semantics::{external, raise};
+use crate::{external, raise};
 
 /// Digits of the widest numeric.
 const DIGITS_MAX: u8 = 38;
