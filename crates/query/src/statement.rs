@@ -15,6 +15,8 @@ use datafusion::sql::sqlparser::{
     tokenizer::{Location, Token, TokenWithSpan, Tokenizer},
 };
 
+mod create_table_as;
+
 use crate::{
     catalog::NAME_BYTES_MAX,
     ddl::names,
@@ -129,12 +131,15 @@ fn parse(
     if let Some(utility) = utility::parse(&source.text).map_err(shifted)? {
         return Ok(StatementKind::Utility(Arc::new(utility)));
     }
+    let mut tokens = cut_names(piece);
+    let removed = create_table_as::remove(&mut tokens);
     let mut parser = Parser::new(&PostgreSqlDialect {})
         .with_recursion_limit(NESTING_MAX)
-        .with_tokens_with_locations(cut_names(piece));
-    let parsed = parser.parse_statement().and_then(|statement| {
+        .with_tokens_with_locations(tokens);
+    let parsed = parser.parse_statement().and_then(|mut statement| {
         let next = parser.peek_token();
         if next.token == Token::EOF {
+            removed.restore(&mut statement);
             Ok(statement)
         } else {
             parser.expected("end of statement", next)

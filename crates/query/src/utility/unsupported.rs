@@ -132,13 +132,6 @@ fn partitioned(tokens: &Tokens<'_>) -> Option<SqlError> {
     if ahead.accept(&["OF"]) {
         return Some(not_supported("typed tables are", None));
     }
-    if lists_names(&ahead) {
-        let error = SqlError::new(
-            ErrorKind::FeatureNotSupported,
-            "CREATE TABLE AS with a list of names is not supported",
-        );
-        return Some(error.with_hint("Name the columns in the query, as in SELECT 1 AS a."));
-    }
     if ahead.peek() == Some(&Token::LParen) && ahead.is_second(&Token::RParen) {
         return Some(SqlError::new(
             ErrorKind::FeatureNotSupported,
@@ -146,12 +139,6 @@ fn partitioned(tokens: &Tokens<'_>) -> Option<SqlError> {
         ));
     }
     None
-}
-
-/// Whether `(a, b) AS` stands here, which `sqlparser` takes for columns without types.
-fn lists_names(tokens: &Tokens<'_>) -> bool {
-    let mut ahead = tokens.ahead();
-    ahead.parenthesized(Tokens::name).is_ok() && ahead.accept(&["AS"])
 }
 
 fn not_supported(feature: &str, hint: Option<&str>) -> SqlError {
