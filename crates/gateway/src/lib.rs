@@ -42,7 +42,6 @@ pub(crate) use aerostat_query::api;
 pub use backend::{Backend, BackendSession, Canceller};
 pub use engine::serve;
 pub use options::{GatewayOptions, TlsOptions};
-pub use scram::scram_verifier;
 pub use serve::serve_backend;
 pub use sqlstate::{WireError, sqlstate};
 

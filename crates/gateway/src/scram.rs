@@ -1,40 +1,14 @@
-//! SCRAM-SHA-256: verifiers from passwords, and the server's side of the exchange.
+//! SCRAM-SHA-256: the server's side of the exchange.
 //! The cryptography is pgwire's (ring).
 
 use pgwire::api::auth::sasl::scram::{
-    SCRAM_ITERATIONS, ScramSecret, ScramServerAuth, gen_salted_password,
+    SCRAM_ITERATIONS, ScramSecret, ScramServerAuth,
 };
 
 use crate::api::ScramVerifier;
 
-/// Bytes of salt in a verifier of ours.
+/// Bytes of salt in a verifier, as those of roles have.
 const SALT_BYTES: usize = 16;
-
-fn of_secret(secret: &ScramSecret) -> Option<ScramVerifier> {
-    match secret {
-        ScramSecret::Verifier {
-            salt,
-            iterations,
-            stored_key,
-            server_key,
-        } => Some(ScramVerifier {
-            iterations: u32::try_from(*iterations).ok()?,
-            salt: salt.clone(),
-            stored_key: stored_key.as_slice().try_into().ok()?,
-            server_key: server_key.as_slice().try_into().ok()?,
-        }),
-        ScramSecret::SaltedPassword { .. } => None,
-    }
-}
-
-/// The verifier to store for a password, with fresh salt. The password itself is kept nowhere.
-pub fn scram_verifier(password: &str) -> ScramVerifier {
-    let salt: [u8; SALT_BYTES] = rand::random();
-    let salted = gen_salted_password(password, &salt, SCRAM_ITERATIONS);
-    let secret =
-        ScramSecret::verifier_from_salted_password(salt.to_vec(), salted, SCRAM_ITERATIONS);
-    of_secret(&secret).expect("a verifier made of SHA-256 digests has their lengths")
-}
 
 /// What stands in for a role that is not there or has no password, so that the exchange
 /// fails at its end as with a wrong password.

@@ -10,7 +10,7 @@ use super::{
     fake::Fake,
     raw::{Node, node, node_with},
 };
-use crate::{GatewayOptions, scram_verifier};
+use crate::GatewayOptions;
 
 async fn connect(
     node: &Node,
@@ -32,10 +32,15 @@ async fn connect(
     Ok(client)
 }
 
+fn verifier(password: &str) -> aerostat_query::api::ScramVerifier {
+    let hashed = aerostat_query::admin::hash_password(password).unwrap();
+    hashed.unwrap().parse().unwrap()
+}
+
 #[tokio::test]
 async fn scram_lets_in_with_the_right_password_alone() {
     let fake = || Fake {
-        password: Some(scram_verifier("pencil")),
+        password: Some(verifier("pencil")),
         ..Fake::default()
     };
     let node = node_with(

@@ -1,11 +1,11 @@
 //! The stored form of a password: PostgreSQL's SCRAM-SHA-256 verifier
 //! (RFC 5802, RFC 7677), from which nobody can log in or learn the password.
 //!
-//! Deriving a verifier from a password is the gateway's, which has the
-//! cryptography; the engine keeps and compares the text.
+//! [`crate::admin::hash_password`] derives one; the gateway checks clients against it.
 
 use std::{fmt, str::FromStr};
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use thiserror::Error;
 
 /// Bytes of a SHA-256 digest.
@@ -43,7 +43,7 @@ impl fmt::Debug for ScramVerifier {
 impl fmt::Display for ScramVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [salt, stored, server] =
-            [&self.salt[..], &self.stored_key, &self.server_key].map(encode_base64);
+            [&self.salt[..], &self.stored_key, &self.server_key].map(|bytes| STANDARD.encode(bytes));
         write!(
             f,
             "SCRAM-SHA-256${}:{salt}${stored}:{server}",
@@ -67,49 +67,13 @@ impl FromStr for ScramVerifier {
                 .filter(|n| (1..=ITERATIONS_MAX).contains(n))?;
             Some(ScramVerifier {
                 iterations,
-                salt: decode_base64(salt)?,
-                stored_key: decode_base64(stored)?.try_into().ok()?,
-                server_key: decode_base64(server)?.try_into().ok()?,
+                salt: STANDARD.decode(salt).ok()?,
+                stored_key: STANDARD.decode(stored).ok()?.try_into().ok()?,
+                server_key: STANDARD.decode(server).ok()?.try_into().ok()?,
             })
         };
         parse().ok_or(ScramVerifierError)
     }
-}
-
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-fn encode_base64(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let word =
-            chunk.iter().fold(0u32, |word, &b| word << 8 | u32::from(b)) << (8 * (3 - chunk.len()));
-        for at in 0..4 {
-            let sextet = (word >> (18 - 6 * at)) as usize & 63;
-            text.push(if at <= chunk.len() {
-                ALPHABET[sextet] as char
-            } else {
-                '='
-            });
-        }
-    }
-    text
-}
-
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let digits = text.trim_end_matches('=').as_bytes();
-    if !text.len().is_multiple_of(4) || text.len() - digits.len() > 2 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
-    for chunk in digits.chunks(4) {
-        let mut word = 0u32;
-        for &digit in chunk {
-            word = word << 6 | ALPHABET.iter().position(|&c| c == digit)? as u32;
-        }
-        word <<= 6 * (4 - chunk.len());
-        bytes.extend_from_slice(&word.to_be_bytes()[1..chunk.len()]);
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]
