@@ -127,6 +127,8 @@ pub(crate) struct Entry {
     variable_bytes: AtomicU64,
     /// A vacuum pays only once the horizon has reached this point.
     vacuum_from: AtomicU64,
+    /// How often the latch was taken: as long as this stands, no row and no stamp changes.
+    latched_times: AtomicU64,
 }
 
 /// What changes only under the segment's latch.
@@ -159,15 +161,23 @@ impl Entry {
             dead: AtomicU32::new(0),
             variable_bytes: AtomicU64::new(0),
             vacuum_from: AtomicU64::new(0),
+            latched_times: AtomicU64::new(0),
         })
     }
 
     /// Takes the segment's latch.
     pub(crate) fn latch(&self) -> Latch<'_> {
-        Latch {
+        let latch = Latch {
             writer: self.segment.writer(),
             state: self.latched.lock(),
-        }
+        };
+        self.latched_times.fetch_add(1, Ordering::Release);
+        latch
+    }
+
+    /// How often the latch was taken.
+    pub(crate) fn latched_times(&self) -> u64 {
+        self.latched_times.load(Ordering::Acquire)
     }
 
     pub(crate) fn dead(&self) -> u32 {

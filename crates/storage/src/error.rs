@@ -2,8 +2,8 @@
 
 use aerostat_memory::{MemoryError, OutOfMemory};
 use aerostat_segment::SegmentError;
-use aerostat_txn::WaitError;
-use aerostat_types::LayoutError;
+use aerostat_txn::{CommitError, LogFailure, WaitError};
+use aerostat_types::{LayoutError, TableId};
 use thiserror::Error;
 
 /// Columns a table may have, as in PostgreSQL.
@@ -78,6 +78,21 @@ pub enum StorageError {
     /// The layout does not fit the columns.
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    /// The commit log takes nothing any more.
+    #[error("changes are refused until the database is opened again")]
+    Log(#[from] LogFailure),
+    /// A change of tables or catalogue did not become durable.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// A checkpoint could not be written.
+    #[error("the checkpoint could not be written")]
+    Checkpoint(#[source] std::io::Error),
+    /// A durable tenant has, or had, a table with this id.
+    #[error("table {id} exists already")]
+    TableExists {
+        /// Its id.
+        id: TableId,
+    },
     /// The segment refused, for a reason of its own.
     #[error("segment error")]
     Segment(#[source] SegmentError),

@@ -72,6 +72,7 @@ impl Table {
         while at < incoming.rows {
             writes.check_cancelled()?;
             let step = self.append_run(writes, &incoming, at)?;
+            writes.spill_redo()?;
             if let Step::Appended(rows) | Step::Full(rows, _) | Step::Held(rows, _) = step {
                 at += rows;
                 attempts = if rows > 0 { 0 } else { attempts + 1 };
@@ -123,7 +124,17 @@ impl Table {
                 Probe::Held(row, holder) => (end, held) = (row, Some(holder)),
             }
         }
-        let count = self.append_latched(writes, incoming, from..end, entry, &mut latch)?;
+        let count = self.append_latched(
+            writes.stamp(),
+            incoming,
+            from..end,
+            entry,
+            &mut latch,
+            |rows| {
+                writes.begun(&entry.place, rows);
+            },
+        )?;
+        writes.log_insert(self, incoming, from..from + count);
         let all = from + count == end;
         Ok(match held {
             Some(holder) if all => Step::Held(count, holder),
@@ -132,13 +143,16 @@ impl Table {
         })
     }
 
-    fn append_latched(
+    /// Appends rows to a segment whose range has them, as far as they fit, and says how
+    /// many did. `begun` hears of them before anything can fail.
+    pub(crate) fn append_latched(
         &self,
-        writes: &mut Writes<'_>,
+        stamp: u64,
         incoming: &Incoming,
         rows: std::ops::Range<usize>,
         entry: &Arc<Entry>,
         latch: &mut Latch<'_>,
+        begun: impl FnOnce(std::ops::Range<u32>),
     ) -> Result<usize, StorageError> {
         if rows.is_empty() {
             return Ok(0);
@@ -146,19 +160,11 @@ impl Table {
         latch.reserve(rows.len(), incoming.heap_bytes(self, rows.clone())?)?;
         let appended = latch
             .writer
-            .append(
-                &incoming.columns,
-                rows.clone(),
-                &incoming.keys,
-                writes.stamp(),
-            )
+            .append(&incoming.columns, rows.clone(), &incoming.keys, stamp)
             .map_err(|error| self.segment_error(error))?;
         let count = appended.count as usize;
         if count > 0 {
-            writes.begun(
-                &entry.place,
-                appended.first..appended.first + appended.count,
-            );
+            begun(appended.first..appended.first + appended.count);
             let done = rows.start..rows.start + count;
             entry.add_variable_bytes(incoming.variable_bytes(self, &done));
             if self.is_keyed() {

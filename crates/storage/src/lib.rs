@@ -19,19 +19,31 @@
 //! * **Memory.** Every arena's bytes in use are charged to the tenant's budget
 //!   before they are touched.
 //!
+//! * **Durability.** A tenant with a folder has a commit log (`log`) that transactions
+//!   wait for, checkpoints (`checkpoint`) that let the log's old files go, and recovery
+//!   (`recover`) from both. Log and checkpoints speak of rows, not of segments.
+//!
 //! The crate knows neither SQL nor DataFusion. [`MetaFile`] keeps the node's
 //! catalogue, whose contents are the caller's.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod arena;
+mod checkpoint;
 mod describe;
 mod directory;
+mod durable;
 mod error;
+mod fault;
+mod image;
 mod incoming;
 mod insert;
+mod log;
+mod manifest;
 mod meta;
 mod modify;
+mod recover;
+mod replay;
 mod room;
 mod row_id;
 mod scan;
@@ -45,8 +57,11 @@ mod writes;
 mod tests;
 
 pub use aerostat_segment::{CompareOp, Key, KeyRef, Literal, Predicate};
+pub use checkpoint::{Checkpointed, checkpoint_is_due};
 pub use error::{COLUMNS_MAX, StorageError};
+pub use log::Durability;
 pub use meta::{MetaError, MetaFile};
+pub use recover::{OpenOptions, RecoverError, Recovered, Until};
 pub use row_id::{ROW_ID_COLUMN, RowId};
 pub use scan::{Scan, ScanSpec};
 pub use statistics::TableStatistics;

@@ -7,13 +7,17 @@
 
 use std::sync::Arc;
 
-use aerostat_segment::BLOCK_ROWS;
+use aerostat_segment::{BLOCK_ROWS, Segment};
 use aerostat_txn::{END_NONE, Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
 
-use crate::{RowId, StorageError, TableView, directory::Place, writes::Writes};
+use crate::{
+    RowId, StorageError, TableView,
+    directory::{Latch, Place},
+    writes::Writes,
+};
 
 /// A row to be ended: its position in the caller's list, and where it is now.
 struct Target {
@@ -100,7 +104,9 @@ impl TableView {
                 .iter()
                 .take_while(|target| Arc::ptr_eq(&target.place, place))
                 .count();
-            match mark(writes, &targets[at..at + run], &mut ended)? {
+            let marked = mark(writes, &targets[at..at + run], &mut ended)?;
+            writes.spill_redo()?;
+            match marked {
                 Marked::All => at += run,
                 Marked::Held(done, holder) => {
                     at += done;
@@ -159,12 +165,28 @@ fn mark(
         .chunk_by(|a, b| a.row / BLOCK_ROWS == b.row / BLOCK_ROWS)
         .count();
     latch.reserve_stamps(blocks)?;
+    let mut newly = Vec::new();
+    let marked = mark_latched(writes, run, ended, &mut latch, &entry.segment, &mut newly);
+    writes.log_ended(&entry.segment, newly);
+    marked
+}
+
+/// Marks the rows as far as nobody else has; `newly` are those that were not marked.
+fn mark_latched(
+    writes: &mut Writes<'_>,
+    run: &[Target],
+    ended: &mut [bool],
+    latch: &mut Latch<'_>,
+    segment: &Segment,
+    newly: &mut Vec<u32>,
+) -> Result<Marked, StorageError> {
     for (done, target) in run.iter().enumerate() {
-        let (_, end) = entry.segment.stamps(target.row);
+        let (_, end) = segment.stamps(target.row);
         match Stamp::of(end) {
             Stamp::At(_) if end == END_NONE => {
                 latch.writer.set_end(target.row, writes.stamp());
-                writes.ended(place, target.row);
+                writes.ended(&target.place, target.row);
+                newly.push(target.row);
                 ended[target.index] = true;
             }
             Stamp::At(_) => return Err(StorageError::Conflict),

@@ -11,6 +11,7 @@ use std::sync::{
 
 use aerostat_segment::{CompareOp, Key, KeyRef, Literal, Predicate, Selection, VECTOR_ROWS};
 use aerostat_txn::Visibility;
+use aerostat_types::SegmentNo;
 use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
@@ -52,6 +53,20 @@ pub struct Scan {
 
 impl Scan {
     pub(crate) fn new(view: TableView, spec: ScanSpec) -> Self {
+        Self::over(view, spec, |_| true)
+    }
+
+    /// All columns of the rows that the view sees in one segment.
+    pub(crate) fn of_segment(view: TableView, no: SegmentNo) -> Self {
+        let spec = ScanSpec {
+            projection: (0..view.table().schema().columns.len()).collect(),
+            ..ScanSpec::default()
+        };
+        Self::over(view, spec, |entry| entry.place.no == no)
+    }
+
+    /// A scan of the entries for which `includes` is true.
+    fn over(view: TableView, spec: ScanSpec, includes: impl Fn(&Entry) -> bool) -> Self {
         debug_assert!(
             spec.predicates
                 .iter()
@@ -74,7 +89,10 @@ impl Scan {
             let per_vector = VECTOR_ROWS.div_ceil(morsel_rows) as usize;
             for entry in view.directory().entries() {
                 morsels.push(morsels_total);
-                morsels_total += entry.segment.rows().div_ceil(VECTOR_ROWS) as usize * per_vector;
+                if includes(entry) {
+                    morsels_total +=
+                        entry.segment.rows().div_ceil(VECTOR_ROWS) as usize * per_vector;
+                }
             }
         }
         let mut fields = view.projected(&spec.projection).fields().to_vec();

@@ -1,14 +1,17 @@
 //! A table: its schema, its directory, and the way in for rows.
 
-use std::sync::{
-    Arc, Weak,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use aerostat_memory::{ArenaSource, Reservation};
 use aerostat_segment::{AttributeSpec, Key, Literal, Segment, SegmentError, SegmentSchema};
 use aerostat_txn::Snapshot;
-use aerostat_types::{Layout, Physical, SegmentNo, TableId, TableSchema};
+use aerostat_types::{Layout, Physical, SegmentNo, SqlType, TableId, TableSchema};
 use arc_swap::ArcSwap;
 use arrow_schema::SchemaRef;
 use parking_lot::{Mutex, MutexGuard};
@@ -30,6 +33,8 @@ pub struct Table {
     schema: Arc<TableSchema>,
     arrow_schema: SchemaRef,
     layout: Layout,
+    /// The columns' types, as the log's codec takes them.
+    types: Vec<SqlType>,
     segment_schema: Arc<SegmentSchema>,
     directory: ArcSwap<Directory>,
     /// Held by whoever replaces the directory.
@@ -80,6 +85,7 @@ impl Table {
             row_bytes_max: row_bytes_fixed + (largest - overhead) / 2,
             segment_schema: Arc::new(segment_schema),
             layout: layout.clone(),
+            types: schema.columns.iter().map(|column| column.ty).collect(),
             directory: ArcSwap::default(),
             structure: Mutex::new(()),
             next_no: AtomicU32::new(0),
@@ -131,7 +137,15 @@ impl Table {
 
     /// Empties the table at once, for every view taken from now on; older views
     /// still see its rows. Not part of any transaction: the caller keeps writers out.
+    ///
+    /// # Panics
+    /// When the tenant is durable: the log has no word for this. The caller puts a new
+    /// table in its place.
     pub fn truncate(&self) {
+        assert!(
+            !self.store.is_durable(),
+            "a durable table is emptied by replacing it"
+        );
         let _structure = self.structure();
         self.directory.store(Arc::default());
     }
@@ -147,6 +161,10 @@ impl Table {
 
     pub(crate) fn segment_schema(&self) -> &Arc<SegmentSchema> {
         &self.segment_schema
+    }
+
+    pub(crate) fn types(&self) -> &[SqlType] {
+        &self.types
     }
 
     pub(crate) fn is_keyed(&self) -> bool {
@@ -238,6 +256,15 @@ impl Table {
                 fixed => fixed.width() as u64,
             });
         widths.sum()
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table")
+            .field("id", &self.id)
+            .field("name", &self.schema.name)
+            .finish_non_exhaustive()
     }
 }
 

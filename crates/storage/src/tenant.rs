@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use aerostat_memory::Budget;
 use aerostat_txn::TxnManager;
-use aerostat_types::{Layout, TableId, TableSchema, TenantId};
+use aerostat_types::TenantId;
 
-use crate::{StorageError, Table, arena::ArenaSizes};
+use crate::{arena::ArenaSizes, durable::Durable};
 
 /// A tenant's transactions and memory budget. Tables keep it alive.
 pub struct TenantStore {
@@ -14,10 +14,12 @@ pub struct TenantStore {
     txns: Arc<TxnManager>,
     budget: Arc<Budget>,
     sizes: ArenaSizes,
+    /// `None` if nothing is to survive.
+    pub(crate) durable: Option<Durable>,
 }
 
 impl TenantStore {
-    /// A tenant without tables.
+    /// A tenant without tables, in memory alone; [`Self::open`] has those that stay.
     pub fn new(id: TenantId, budget: Arc<Budget>) -> Arc<Self> {
         Self::with_arena_sizes(id, budget, ArenaSizes::default())
     }
@@ -27,11 +29,32 @@ impl TenantStore {
         budget: Arc<Budget>,
         sizes: ArenaSizes,
     ) -> Arc<Self> {
+        Self::assembled(id, budget, sizes, TxnManager::new(), None)
+    }
+
+    pub(crate) fn with_log(
+        id: TenantId,
+        budget: Arc<Budget>,
+        sizes: ArenaSizes,
+        txns: Arc<TxnManager>,
+        durable: Durable,
+    ) -> Arc<Self> {
+        Self::assembled(id, budget, sizes, txns, Some(durable))
+    }
+
+    fn assembled(
+        id: TenantId,
+        budget: Arc<Budget>,
+        sizes: ArenaSizes,
+        txns: Arc<TxnManager>,
+        durable: Option<Durable>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             id,
-            txns: TxnManager::new(),
+            txns,
             budget,
             sizes,
+            durable,
         })
     }
 
@@ -52,20 +75,5 @@ impl TenantStore {
 
     pub(crate) fn sizes(&self) -> &ArenaSizes {
         &self.sizes
-    }
-
-    /// An empty table. It takes no arena before its first row.
-    ///
-    /// # Errors
-    /// [`StorageError::TooManyColumns`], [`StorageError::RowTooWide`] when the
-    /// fixed-width part of a row does not fit, [`StorageError::Layout`] when the
-    /// layout names what the schema lacks.
-    pub fn create_table(
-        self: &Arc<Self>,
-        id: TableId,
-        schema: Arc<TableSchema>,
-        layout: &Layout,
-    ) -> Result<Arc<Table>, StorageError> {
-        Table::create(Arc::clone(self), id, schema, layout)
     }
 }

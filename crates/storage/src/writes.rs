@@ -5,11 +5,11 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use aerostat_segment::stamp;
+use aerostat_segment::{Segment, Selection, stamp};
 use aerostat_txn::{Outcome, Participant, Transaction};
 use aerostat_types::TxnId;
 
-use crate::{StorageError, Table, directory::Place};
+use crate::{StorageError, Table, directory::Place, incoming::Incoming, log::redo};
 
 // The segment stores what txn means.
 const _: () = assert!(
@@ -93,6 +93,42 @@ impl<'t> Writes<'t> {
     /// Rows appended with the transaction's stamp.
     pub(crate) fn begun(&mut self, place: &Arc<Place>, rows: Range<u32>) {
         push(&mut self.set.begun, place, rows);
+    }
+
+    /// Says the appended rows to the log. Called under the segment's latch.
+    pub(crate) fn log_insert(&self, table: &Table, incoming: &Incoming, rows: Range<usize>) {
+        if self.txn.is_logged() && !rows.is_empty() {
+            let redo = redo::insert(table.id(), table.types(), &incoming.columns, rows);
+            self.txn.add_redo(&redo);
+        }
+    }
+
+    /// Says to the log that rows of a segment were ended. Called under its latch.
+    pub(crate) fn log_ended(&self, segment: &Arc<Segment>, mut rows: Vec<u32>) {
+        let Some(table) = self.set.table.upgrade() else {
+            return;
+        };
+        if !self.txn.is_logged() || rows.is_empty() {
+            return;
+        }
+        let redo = if table.is_keyed() {
+            let keys: Vec<_> = rows.iter().map(|&row| segment.key_of(row)).collect();
+            redo::end_keys(table.id(), keys.iter().map(|key| &**key))
+        } else {
+            rows.sort_unstable();
+            let count = rows.len();
+            let selection = Selection::Rows(rows);
+            let columns: Vec<_> = (0..table.types().len())
+                .map(|at| segment.gather(at, &selection))
+                .collect();
+            redo::end_rows(table.id(), table.types(), &columns, count)
+        };
+        self.txn.add_redo(&redo);
+    }
+
+    /// Gives much redo to the log. The caller holds no latch.
+    pub(crate) fn spill_redo(&self) -> Result<(), StorageError> {
+        Ok(self.txn.spill_redo()?)
     }
 
     /// A row marked as ended by the transaction.

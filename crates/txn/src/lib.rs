@@ -21,12 +21,16 @@
 //! * What a snapshot decides about a transaction never changes: a transaction
 //!   that is unfinished while the snapshot is registered commits after it.
 //!
+//! * With a [`CommitLog`] a commit has its place in the order before it is durable,
+//!   and is visible after: nobody reads what a crash could lose (`log`).
+//!
 //! The crate knows neither rows nor latches: storage stamps rows as a
 //! [`Participant`], and calls [`TxnManager::wait_for`] holding no latch.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod cancel;
+mod log;
 mod snapshot;
 mod stamp;
 mod transaction;
@@ -34,9 +38,12 @@ mod txns;
 mod wait;
 
 #[cfg(test)]
+mod log_tests;
+#[cfg(test)]
 mod tests;
 
 pub use cancel::CancelToken;
+pub use log::{CommitLog, LogFailure};
 pub use snapshot::{LiveSnapshots, Snapshot, Visibility};
 pub use stamp::{ABORTED, END_NONE, Stamp, TXN_BIT};
 pub use transaction::{CommitError, Outcome, Participant, Transaction};

@@ -6,7 +6,7 @@ use aerostat_types::{CommitTs, TxnId};
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use crate::{CancelToken, Snapshot, txns::TxnManager};
+use crate::{CancelToken, LogFailure, Snapshot, txns::TxnManager};
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +24,24 @@ pub trait Participant: Send {
     fn finish(self: Box<Self>, outcome: Outcome);
 }
 
-/// Why a transaction did not commit. It was rolled back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+/// Why a transaction did not commit.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CommitError {
-    /// The cancel token was cancelled before the commit.
+    /// The cancel token was cancelled before the commit. It was rolled back.
     #[error("canceled before the commit")]
     Cancelled,
+    /// The log had failed before the commit. It was rolled back.
+    #[error("cannot commit: changes are refused until the database is opened again")]
+    Refused(#[source] LogFailure),
+    /// The log failed during the commit. Nobody sees it now; whether it is there when the
+    /// database is opened again is unknown.
+    #[error("the outcome of the commit is unknown until the database is opened again")]
+    InDoubt(#[source] LogFailure),
 }
+
+/// Redo beyond this goes to the log before the commit. Large enough that a write costs
+/// little more than its bytes, small enough that many loads at once need no budget.
+const REDO_BYTES_MAX: usize = 1 << 20;
 
 /// A unit of work that happens wholly or not at all. Dropping it rolls it back.
 pub struct Transaction {
@@ -39,6 +50,10 @@ pub struct Transaction {
     snapshot: Snapshot,
     cancel: CancelToken,
     participants: Mutex<Vec<Box<dyn Participant>>>,
+    /// What it did, in the order in which it did it, as far as the log has not got it.
+    redo: Mutex<Vec<u8>>,
+    /// Held while a part of the redo goes to the log: later redo must not overtake it.
+    spilling: Mutex<()>,
     ended: bool,
 }
 
@@ -50,6 +65,8 @@ impl Transaction {
             snapshot,
             cancel: CancelToken::new(),
             participants: Mutex::default(),
+            redo: Mutex::default(),
+            spilling: Mutex::new(()),
             ended: false,
         }
     }
@@ -79,12 +96,45 @@ impl Transaction {
         self.participants.lock().push(participant);
     }
 
-    /// Makes all of its work visible to every snapshot taken from now on, in one
-    /// step, and returns its place in the commit order. A transaction that wrote
-    /// nothing takes no place.
+    /// Whether somebody wants redo.
+    pub fn is_logged(&self) -> bool {
+        self.txns.log().is_some()
+    }
+
+    /// Adds to what the log needs to do the transaction again. Quick: may be called with
+    /// latches held, so that redo of the same row is in the order of the changes.
+    pub fn add_redo(&self, redo: &[u8]) {
+        debug_assert!(self.is_logged(), "redo is for a log");
+        self.redo.lock().extend_from_slice(redo);
+    }
+
+    /// Gives redo to the log if there is much of it. Called with no latch held after
+    /// [`Self::add_redo`], so that a load of any size needs little memory for it.
     ///
     /// # Errors
-    /// [`CommitError::Cancelled`]; the transaction is rolled back.
+    /// When the log has failed. The caller rolls back.
+    pub fn spill_redo(&self) -> Result<(), LogFailure> {
+        let Some(log) = self.txns.log() else {
+            return Ok(());
+        };
+        if self.redo.lock().len() < REDO_BYTES_MAX {
+            return Ok(());
+        }
+        let _spilling = self.spilling.lock();
+        let redo = std::mem::take(&mut *self.redo.lock());
+        if redo.is_empty() {
+            return Ok(());
+        }
+        log.append_chunk(self.id, redo)
+    }
+
+    /// Makes all of its work visible to every snapshot taken from now on, in one
+    /// step, and returns its place in the commit order. A transaction that wrote
+    /// nothing takes no place. Returns once the log has it for good, if there is one.
+    ///
+    /// # Errors
+    /// [`CommitError::Cancelled`] and [`CommitError::Refused`]: it is rolled back.
+    /// [`CommitError::InDoubt`]: nobody sees it, but it may be there after a restart.
     pub fn commit(mut self) -> Result<CommitTs, CommitError> {
         if self.cancel.is_cancelled() {
             return Err(CommitError::Cancelled);
@@ -93,10 +143,23 @@ impl Transaction {
         if participants.is_empty() {
             return Ok(self.txns.last_commit());
         }
-        self.ended = true;
-        let ts = self.txns.commit(self.id);
-        self.settle(participants, Outcome::Committed(ts));
-        Ok(ts)
+        let redo = std::mem::take(self.redo.get_mut());
+        let result = self.txns.commit(self.id, redo);
+        match &result {
+            // Not even begun to commit: what drop does is right.
+            Err(CommitError::Refused(_) | CommitError::Cancelled) => {
+                *self.participants.get_mut() = participants;
+            }
+            Err(CommitError::InDoubt(_)) => {
+                self.ended = true;
+                self.settle(participants, Outcome::Aborted);
+            }
+            Ok(ts) => {
+                self.ended = true;
+                self.settle(participants, Outcome::Committed(*ts));
+            }
+        }
+        result
     }
 
     /// Undoes all of its work.

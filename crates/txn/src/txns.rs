@@ -2,7 +2,8 @@
 //!
 //! Locks: `order` guards what must change together; `states` is apart so that
 //! readers resolving stamps do not queue behind commits. `states` is locked
-//! inside `order`, never the other way round.
+//! inside `order`, never the other way round; so is what the log guards its queue
+//! with. Nobody waits for the log's disk with a lock held.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,7 +14,7 @@ use aerostat_types::{CommitTs, TxnId};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    CancelToken, LiveSnapshots, Snapshot, Transaction,
+    CancelToken, CommitError, CommitLog, LiveSnapshots, LogFailure, Snapshot, Transaction,
     wait::{WaitError, WaitGraph},
 };
 
@@ -30,10 +31,15 @@ pub(crate) enum TxnState {
 pub struct TxnManager {
     order: Mutex<Order>,
     states: RwLock<HashMap<TxnId, TxnState>>,
+    /// `None` when nothing is to survive.
+    log: Option<Arc<dyn CommitLog>>,
 }
 
 struct Order {
     next_id: u64,
+    /// The newest place in the order that somebody has; perhaps not durable yet.
+    last_assigned: CommitTs,
+    /// The newest commit that snapshots see. Everything up to it is durable.
     last_commit: CommitTs,
     /// How many registrations there are of each point.
     snapshots: BTreeMap<CommitTs, usize>,
@@ -41,16 +47,32 @@ struct Order {
 }
 
 impl TxnManager {
-    /// No transactions yet; the last commit is 0.
+    /// No transactions yet; the last commit is 0. Nothing is durable.
     pub fn new() -> Arc<Self> {
+        Self::starting_at(TxnId(1), CommitTs(0), None)
+    }
+
+    /// Goes on after `last_commit`, which is in the log, with transactions from `first`
+    /// on, which is above every id in the log.
+    pub fn with_log(first: TxnId, last_commit: CommitTs, log: Arc<dyn CommitLog>) -> Arc<Self> {
+        Self::starting_at(first, last_commit, Some(log))
+    }
+
+    fn starting_at(
+        first: TxnId,
+        last_commit: CommitTs,
+        log: Option<Arc<dyn CommitLog>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             order: Mutex::new(Order {
-                next_id: 1,
-                last_commit: CommitTs(0),
+                next_id: first.0,
+                last_assigned: last_commit,
+                last_commit,
                 snapshots: BTreeMap::new(),
                 waits: WaitGraph::default(),
             }),
             states: RwLock::default(),
+            log,
         })
     }
 
@@ -86,7 +108,7 @@ impl TxnManager {
         LiveSnapshots::new(order.snapshots.keys().copied().collect(), order.last_commit)
     }
 
-    /// The newest commit.
+    /// The newest commit that snapshots see.
     pub fn last_commit(&self) -> CommitTs {
         self.order.lock().last_commit
     }
@@ -128,18 +150,100 @@ impl TxnManager {
         self.states.read().get(&id).copied()
     }
 
-    /// The atomic step: a snapshot is taken either before it and sees nothing of
-    /// the transaction, or after it and sees all.
-    pub(crate) fn commit(&self, id: TxnId) -> CommitTs {
+    /// Takes a place in the commit order for something that is no transaction, and returns
+    /// once it is durable. `enqueue` puts it into the log; it is called under the order
+    /// lock and must neither wait nor do I/O.
+    ///
+    /// # Errors
+    /// [`CommitError::Refused`] when the log takes nothing any more, [`CommitError::InDoubt`]
+    /// when it fails meanwhile.
+    ///
+    /// # Panics
+    /// When there is no log.
+    pub fn append_entry(
+        &self,
+        enqueue: impl FnOnce(CommitTs) -> Result<(), LogFailure>,
+    ) -> Result<CommitTs, CommitError> {
+        let log = self
+            .log
+            .as_ref()
+            .expect("entries are for tenants with a log");
+        let ts = {
+            let mut order = self.order.lock();
+            let ts = order.next_place();
+            enqueue(ts).map_err(CommitError::Refused)?;
+            order.last_assigned = ts;
+            ts
+        };
+        self.publish(log.wait_durable(ts).map_err(CommitError::InDoubt)?);
+        Ok(ts)
+    }
+
+    /// Lets new snapshots see everything through `through`, which the log says is durable.
+    pub fn publish(&self, through: CommitTs) {
         let mut order = self.order.lock();
-        let ts = CommitTs(order.last_commit.0 + 1);
-        self.set_state(id, TxnState::Committed(ts));
-        order.last_commit = ts;
-        ts
+        assert!(
+            through <= order.last_assigned,
+            "what is durable was assigned before"
+        );
+        order.last_commit = order.last_commit.max(through);
+    }
+
+    /// Waits until every transaction that the newest snapshots see has settled: none of its
+    /// stamps is left then.
+    pub fn wait_settled(&self) {
+        let through = self.last_commit();
+        let unsettled = || {
+            self.states
+                .read()
+                .values()
+                .any(|state| matches!(state, TxnState::Committed(ts) if *ts <= through))
+        };
+        while unsettled() {
+            // Stamping takes no I/O and waits for latches only.
+            std::thread::yield_now();
+        }
+    }
+
+    pub(crate) fn log(&self) -> Option<&Arc<dyn CommitLog>> {
+        self.log.as_ref()
+    }
+
+    /// The atomic step: a snapshot is taken either before it and sees nothing of
+    /// the transaction, or after it and sees all. With a log it is taken as soon as the
+    /// log has the commit for good.
+    pub(crate) fn commit(&self, id: TxnId, redo: Vec<u8>) -> Result<CommitTs, CommitError> {
+        let ts = {
+            let mut order = self.order.lock();
+            let ts = order.next_place();
+            if let Some(log) = &self.log {
+                log.enqueue_commit(id, ts, redo)
+                    .map_err(CommitError::Refused)?;
+            } else {
+                order.last_commit = ts;
+            }
+            order.last_assigned = ts;
+            self.set_state(id, TxnState::Committed(ts));
+            ts
+        };
+        if let Some(log) = &self.log {
+            match log.wait_durable(ts) {
+                Ok(through) => self.publish(through),
+                Err(failure) => {
+                    // No snapshot reaches ts, and none ever will: hidden before, hidden after.
+                    self.states.write().insert(id, TxnState::Aborted);
+                    return Err(CommitError::InDoubt(failure));
+                }
+            }
+        }
+        Ok(ts)
     }
 
     pub(crate) fn abort(&self, id: TxnId) {
         self.set_state(id, TxnState::Aborted);
+        if let Some(log) = &self.log {
+            log.forget(id);
+        }
     }
 
     /// All stamps are final: forgets the transaction and wakes who waits for it.
@@ -174,5 +278,11 @@ impl TxnManager {
             Some(TxnState::Active),
             "transaction {id} ended twice"
         );
+    }
+}
+
+impl Order {
+    fn next_place(&self) -> CommitTs {
+        CommitTs(self.last_assigned.0 + 1)
     }
 }

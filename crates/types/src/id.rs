@@ -38,3 +38,10 @@ id! {
     /// A point in a tenant's commit order. 0 is before every commit. Below 2^62.
     CommitTs(u64)
 }
+
+impl Default for CommitTs {
+    /// Before every commit.
+    fn default() -> Self {
+        CommitTs(0)
+    }
+}

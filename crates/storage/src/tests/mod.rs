@@ -3,6 +3,7 @@
 mod basics;
 mod budget;
 mod model;
+mod recovery;
 mod threads;
 
 use std::{collections::BTreeMap, sync::Arc};

@@ -1,0 +1,457 @@
+//! The commit log of a tenant: a queue in memory, files on disk, group commit.
+//!
+//! ```text
+//!  committers ──enqueue (order lock)──► queue ─┐
+//!                                              │ the first who waits leads: takes the
+//!  wait_durable: lead, or sleep until led  ◄───┘ queue, writes it, syncs, wakes the rest
+//! ```
+//!
+//! * **No thread of its own.** Committers wait anyway, so one of them writes for all that
+//!   are queued by then; who comes meanwhile is the next group. An idle tenant costs a
+//!   file descriptor and a few hundred bytes, a single committer no change of threads.
+//! * **Order.** Records with an LSN are queued under the commit order's lock, and the queue
+//!   goes out in order: the files hold LSNs ascending without gaps, and what is durable is
+//!   a prefix.
+//! * **Logical contents** ([`redo`]). Rewrites, vacuum, splits and freezing move rows and
+//!   change nothing that the log knows of.
+//! * **Why redo may be applied in the order of the log.** A row or key that a transaction
+//!   has written is locked until the transaction has settled, which is after its commit is
+//!   durable, so after its record. Whoever changes the same row or key next makes its redo
+//!   after that, and so has it behind that record. Within a transaction, redo of a segment
+//!   is added under its latch. So for each row the log has its changes in the order in
+//!   which they happened, whatever other rows' changes lie between; rows of transactions
+//!   that did not commit are left out, and nobody can have built on them.
+//! * **Failure.** After an error from the disk nothing is written any more: what a failed
+//!   fsync left in the page cache cannot be known (Rebello et al., ATC 2020).
+
+pub(crate) mod codec;
+pub(crate) mod read;
+pub(crate) mod record;
+pub(crate) mod redo;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use aerostat_txn::{CommitLog, LogFailure};
+use aerostat_types::{CommitTs, TenantId, TxnId};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use self::record::{FILE_HEAD_BYTES, FileHead, Head, Kind};
+use crate::fault;
+
+/// What an acknowledged commit survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// A power failure: the log is on disk.
+    #[default]
+    Fsync,
+    /// The end of the process: the operating system has the log.
+    None,
+}
+
+/// A file is full from here on: small enough that a checkpoint soon frees some, large
+/// enough that switching, two syncs, does not show.
+pub(crate) const FILE_BYTES_MAX: usize = 64 << 20;
+
+/// Chunks wait for the disk while so much is queued.
+const QUEUE_BYTES_MAX: usize = 4 << 20;
+
+/// The writer keeps no larger buffer than this: an idle tenant's.
+const BUFFER_BYTES_KEPT: usize = 16 << 10;
+
+struct Entry {
+    head: Head,
+    payload: Vec<u8>,
+}
+
+struct Queue {
+    entries: Vec<Entry>,
+    bytes: usize,
+    /// The newest LSN that was queued.
+    enqueued: CommitTs,
+    /// The newest LSN that is as durable as it should be.
+    durable: CommitTs,
+    /// Whether somebody leads.
+    led: bool,
+    failure: Option<LogFailure>,
+    /// The file that is written.
+    file_number: u64,
+    /// Unfinished transactions with chunks, and the first file that may have one.
+    chunked: HashMap<TxnId, u64>,
+    wall_micros: u64,
+}
+
+/// The file at the end.
+struct Writer {
+    file: File,
+    bytes: usize,
+    synced: usize,
+    buffer: Vec<u8>,
+}
+
+/// Where a log was cut: see [`Log::rotate`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// Everything through this is in files before `file`.
+    pub(crate) through: CommitTs,
+    /// The first file that has commits after `through` or chunks of transactions that
+    /// had not committed.
+    pub(crate) keep_from: u64,
+}
+
+/// The log of one tenant.
+pub(crate) struct Log {
+    tenant: TenantId,
+    folder: PathBuf,
+    /// The folder itself, for syncs after its entries changed.
+    folder_file: File,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    /// Locked by the leader only.
+    writer: Mutex<Writer>,
+    fsync: AtomicBool,
+    bytes_written: AtomicU64,
+}
+
+/// Where a log goes on.
+pub(crate) struct LogEnd {
+    /// The last file and the bytes of it that count; `None` for no file.
+    pub(crate) file: Option<(u64, usize)>,
+    pub(crate) last: CommitTs,
+}
+
+impl Log {
+    /// Goes on behind what was read; everything behind that is cut off.
+    pub(crate) fn open(
+        tenant: TenantId,
+        folder: &Path,
+        end: &LogEnd,
+        durability: Durability,
+    ) -> io::Result<Log> {
+        let folder_file = File::open(folder)?;
+        let (number, writer) = match end.file {
+            Some((number, bytes)) if bytes >= FILE_HEAD_BYTES => {
+                let file = OpenOptions::new()
+                    .append(true)
+                    .open(folder.join(file_name(number)))?;
+                file.set_len(bytes as u64)?;
+                file.sync_all()?;
+                let writer = Writer {
+                    file,
+                    bytes,
+                    synced: bytes,
+                    buffer: Vec::new(),
+                };
+                (number, writer)
+            }
+            other => {
+                let number = other.map_or(1, |(number, _)| number);
+                let head = FileHead {
+                    tenant,
+                    number,
+                    after: end.last,
+                };
+                (number, Writer::create(folder, &folder_file, head)?)
+            }
+        };
+        Ok(Log {
+            tenant,
+            folder: folder.to_owned(),
+            folder_file,
+            queue: Mutex::new(Queue {
+                entries: Vec::new(),
+                bytes: 0,
+                enqueued: end.last,
+                durable: end.last,
+                led: false,
+                failure: None,
+                file_number: number,
+                chunked: HashMap::new(),
+                wall_micros: 0,
+            }),
+            changed: Condvar::new(),
+            writer: Mutex::new(writer),
+            fsync: AtomicBool::new(durability == Durability::Fsync),
+            bytes_written: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn set_durability(&self, durability: Durability) {
+        self.fsync
+            .store(durability == Durability::Fsync, Ordering::Release);
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        if self.fsync.load(Ordering::Acquire) {
+            Durability::Fsync
+        } else {
+            Durability::None
+        }
+    }
+
+    /// Bytes written since it was opened.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        self.bytes_written.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn failure(&self) -> Option<LogFailure> {
+        self.queue.lock().failure.clone()
+    }
+
+    /// Queues what is no commit. Called under the order lock.
+    pub(crate) fn enqueue_entry(
+        &self,
+        kind: Kind,
+        ts: CommitTs,
+        payload: Vec<u8>,
+    ) -> Result<(), LogFailure> {
+        self.enqueue(kind, ts, TxnId(0), payload).map(drop)
+    }
+
+    fn enqueue(
+        &self,
+        kind: Kind,
+        lsn: CommitTs,
+        txn: TxnId,
+        payload: Vec<u8>,
+    ) -> Result<MutexGuard<'_, Queue>, LogFailure> {
+        let mut queue = self.queue.lock();
+        if let Some(failure) = &queue.failure {
+            return Err(failure.clone());
+        }
+        // The clock may go back; the log's order does not.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let micros = now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
+        queue.wall_micros = queue.wall_micros.max(micros);
+        let head = Head {
+            kind,
+            lsn,
+            txn,
+            wall_micros: queue.wall_micros,
+        };
+        if kind == Kind::Rows {
+            let number = queue.file_number;
+            queue.chunked.entry(txn).or_insert(number);
+        } else {
+            assert_eq!(lsn.0, queue.enqueued.0 + 1, "LSNs have no gaps");
+            queue.enqueued = lsn;
+            queue.chunked.remove(&txn);
+        }
+        queue.bytes += payload.len();
+        queue.entries.push(Entry { head, payload });
+        Ok(queue)
+    }
+
+    /// Writes what is queued, with the queue unlocked meanwhile; `sync` whether to sync
+    /// whatever the durability. The caller has seen that nobody leads.
+    fn lead<'a>(
+        &'a self,
+        mut queue: MutexGuard<'a, Queue>,
+        sync: bool,
+        rotate: bool,
+    ) -> MutexGuard<'a, Queue> {
+        queue.led = true;
+        let entries = std::mem::take(&mut queue.entries);
+        queue.bytes = 0;
+        let (through, number) = (queue.enqueued, queue.file_number);
+        drop(queue);
+        let result = self.write(&entries, through, number, sync, rotate);
+        let mut queue = self.queue.lock();
+        queue.led = false;
+        match result {
+            Ok(number) => {
+                fault::pass("log.before_publish");
+                (queue.durable, queue.file_number) = (through, number);
+            }
+            Err((doing, source)) => {
+                tracing::error!(tenant = %self.tenant, %source, "the commit log failed: could not {doing}");
+                queue.entries = Vec::new();
+                queue.failure = Some(LogFailure {
+                    doing: doing.to_owned(),
+                    source: Arc::new(source),
+                });
+            }
+        }
+        self.changed.notify_all();
+        queue
+    }
+
+    /// Returns the number of the file that is written next.
+    fn write(
+        &self,
+        entries: &[Entry],
+        through: CommitTs,
+        number: u64,
+        sync: bool,
+        rotate: bool,
+    ) -> Result<u64, (&'static str, io::Error)> {
+        let mut writer = self.writer.lock();
+        let bytes = writer.append(entries).map_err(|error| ("write", error))?;
+        self.bytes_written
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+        let rotates = rotate || writer.bytes >= FILE_BYTES_MAX;
+        if sync || rotates {
+            writer.sync().map_err(|error| ("sync", error))?;
+        }
+        if !rotates {
+            return Ok(number);
+        }
+        let head = FileHead {
+            tenant: self.tenant,
+            number: number + 1,
+            after: through,
+        };
+        fault::pass("log.rotate");
+        *writer = Writer::create(&self.folder, &self.folder_file, head)
+            .map_err(|error| ("begin a new file", error))?;
+        Ok(number + 1)
+    }
+
+    /// Begins a new file, so that those before can go once a checkpoint has what they say.
+    pub(crate) fn rotate(&self) -> Result<Cut, LogFailure> {
+        let mut queue = self.queue.lock();
+        while queue.led {
+            self.changed.wait(&mut queue);
+        }
+        if let Some(failure) = &queue.failure {
+            return Err(failure.clone());
+        }
+        // What is queued goes to the old file. Who has chunks and no commit in the queue
+        // yet commits in the new one.
+        let through = queue.enqueued;
+        let oldest = queue.chunked.values().min().copied();
+        let next = queue.file_number + 1;
+        let queue = self.lead(queue, true, true);
+        match &queue.failure {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(Cut {
+                through,
+                keep_from: oldest.map_or(next, |oldest| oldest.min(next)),
+            }),
+        }
+    }
+
+    /// Removes files that no checkpoint needs. What cannot be removed is in nobody's way.
+    pub(crate) fn remove_before(&self, number: u64) -> io::Result<()> {
+        for (found, path) in read::files(&self.folder)? {
+            if found < number {
+                std::fs::remove_file(path)?;
+                fault::pass("log.after_remove");
+            }
+        }
+        self.folder_file.sync_all()
+    }
+}
+
+impl CommitLog for Log {
+    fn append_chunk(&self, txn: TxnId, redo: Vec<u8>) -> Result<(), LogFailure> {
+        let mut queue = self.enqueue(Kind::Rows, CommitTs(0), txn, redo)?;
+        while queue.bytes > QUEUE_BYTES_MAX {
+            if let Some(failure) = &queue.failure {
+                return Err(failure.clone());
+            }
+            if queue.led {
+                self.changed.wait(&mut queue);
+            } else {
+                // Commits in the queue are acknowledged by this, so they decide.
+                queue = self.lead(queue, self.fsync.load(Ordering::Acquire), false);
+            }
+        }
+        Ok(())
+    }
+
+    fn enqueue_commit(&self, txn: TxnId, ts: CommitTs, redo: Vec<u8>) -> Result<(), LogFailure> {
+        self.enqueue(Kind::Commit, ts, txn, redo).map(drop)
+    }
+
+    fn wait_durable(&self, ts: CommitTs) -> Result<CommitTs, LogFailure> {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.durable >= ts {
+                return Ok(queue.durable);
+            }
+            if let Some(failure) = &queue.failure {
+                return Err(failure.clone());
+            }
+            if queue.led {
+                self.changed.wait(&mut queue);
+            } else {
+                queue = self.lead(queue, self.fsync.load(Ordering::Acquire), false);
+            }
+        }
+    }
+
+    fn forget(&self, txn: TxnId) {
+        self.queue.lock().chunked.remove(&txn);
+    }
+}
+
+impl Writer {
+    /// Makes the file durable before anything is in it.
+    fn create(folder: &Path, folder_file: &File, head: FileHead) -> io::Result<Writer> {
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(folder.join(file_name(head.number)))?;
+        // A crash may have left a beginning of it.
+        file.set_len(0)?;
+        file.write_all(&head.to_bytes())?;
+        file.sync_all()?;
+        fault::pass("log.new_file");
+        folder_file.sync_all()?;
+        Ok(Writer {
+            file,
+            bytes: FILE_HEAD_BYTES,
+            synced: FILE_HEAD_BYTES,
+            buffer: Vec::new(),
+        })
+    }
+
+    fn append(&mut self, entries: &[Entry]) -> io::Result<usize> {
+        self.buffer.clear();
+        // Files end soon after 64 MiB, and a group is a few chunks.
+        let synced = u32::try_from(self.synced).unwrap_or(u32::MAX);
+        for Entry { head, payload } in entries {
+            record::put(head, synced, payload, &mut self.buffer);
+        }
+        fault::pass("log.before_write");
+        if fault::strikes("log.partial_write") {
+            let half = self.buffer.len() / 2;
+            self.file.write_all(&self.buffer[..half])?;
+            std::process::abort();
+        }
+        self.file.write_all(&self.buffer)?;
+        fault::pass("log.before_sync");
+        let bytes = self.buffer.len();
+        self.bytes += bytes;
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_BYTES_KEPT);
+        Ok(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        fault::pass("log.after_sync");
+        self.synced = self.bytes;
+        Ok(())
+    }
+}
+
+/// The name of a log file.
+pub(crate) fn file_name(number: u64) -> String {
+    format!("{number:016x}.log")
+}

@@ -1,0 +1,513 @@
+//! Opening a durable tenant: the checkpoint, then the log behind it.
+//!
+//! ```text
+//!  manifest at S ──► images ──► tables as of S
+//!  log, pass 1   ──► which transactions committed, when; tables; the end
+//!  log, pass 2   ──► redo of commits after S, file by file, tables side by side
+//! ```
+//!
+//! Two passes, because redo of a large transaction is in the log before anybody knows
+//! whether it commits. The first reads nothing but frames and checksums. Why the second
+//! may apply redo in the order of the log: see `log`.
+//!
+//! LSNs have no gaps, so a missing file is noticed. Transactions' ids begin anew above
+//! all in the log, so that chunks of one that never ended are nobody's.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fs::{self, File, TryLockError},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant, UNIX_EPOCH},
+};
+
+use aerostat_memory::Budget;
+use aerostat_txn::TxnManager;
+use aerostat_types::{CommitTs, TableId, TenantId, TxnId};
+use parking_lot::Mutex;
+use thiserror::Error;
+
+use crate::{
+    Durability, StorageError, Table, TenantStore,
+    arena::ArenaSizes,
+    checkpoint::{self, LastCheckpoint},
+    durable::{Durable, Registry},
+    image,
+    log::{
+        Log, LogEnd,
+        codec::BadBytes,
+        read::{self, LogFile},
+        record::{Kind, Record},
+        redo::{self, Operation},
+    },
+    manifest::{Manifest, TableDescription, TableImage},
+    replay::{Replay, ReplayError},
+};
+
+/// Why a tenant could not be opened.
+#[derive(Debug, Error)]
+pub enum RecoverError {
+    /// Somebody has it open.
+    #[error("{} is open already", path.display())]
+    Locked {
+        /// Its folder.
+        path: PathBuf,
+    },
+    /// A file or folder could not be read or written.
+    #[error("cannot use {}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file is not what was written. It is left as it is.
+    #[error("{} is damaged at byte {offset}: {what}", path.display())]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// How.
+        what: &'static str,
+    },
+    /// The tables could not be filled: mostly lack of memory.
+    #[error("cannot restore the tables")]
+    Storage(#[from] StorageError),
+}
+
+impl RecoverError {
+    pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> RecoverError {
+        let path = path.to_owned();
+        move |source| RecoverError::Io { path, source }
+    }
+
+    pub(crate) fn damaged(path: &Path, offset: usize, what: BadBytes) -> RecoverError {
+        RecoverError::Damaged {
+            path: path.to_owned(),
+            offset: offset as u64,
+            what: what.0,
+        }
+    }
+}
+
+/// How a tenant is opened.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// What its commits survive.
+    pub durability: Durability,
+    /// Go back to this point. **Cuts the log there for good**: for copies of a tenant.
+    pub until: Option<Until>,
+    pub(crate) sizes: Option<ArenaSizes>,
+}
+
+/// A point to go back to. It must not be before the checkpoint's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// The last commit that counts.
+    Commit(CommitTs),
+    /// The last moment that counts.
+    Time(std::time::SystemTime),
+}
+
+impl Until {
+    fn excludes(self, record: &Record<'_>) -> bool {
+        match self {
+            Until::Commit(last) => record.head.lsn > last,
+            Until::Time(last) => {
+                let micros = last.duration_since(UNIX_EPOCH).unwrap_or_default();
+                u128::from(record.head.wall_micros) > micros.as_micros()
+            }
+        }
+    }
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// The last catalogue.
+    pub catalog: Option<Vec<u8>>,
+    /// The tables. Who does not keep one drops it with [`TenantStore::drop_table`].
+    pub tables: BTreeMap<TableId, Arc<Table>>,
+    /// The point of the checkpoint that was loaded; 0 for none.
+    pub checkpoint_at: CommitTs,
+    /// Records of the log that were read.
+    pub records: u64,
+    /// Bytes of log and images that were read.
+    pub bytes: u64,
+    /// Bytes of a torn tail that were cut off.
+    pub truncated_bytes: u64,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// What the first pass learns.
+#[derive(Default)]
+struct Outline {
+    files: Vec<(u64, PathBuf)>,
+    /// The last file that counts and how much of it does.
+    end: Option<(u64, usize)>,
+    last: CommitTs,
+    txn_max: u64,
+    /// Transactions with chunks, and when they committed if they did.
+    chunked: HashMap<TxnId, Option<CommitTs>>,
+    created: Vec<TableDescription>,
+    dropped: HashSet<TableId>,
+    catalog: Option<Vec<u8>>,
+    records: u64,
+    bytes: u64,
+    truncated_bytes: u64,
+}
+
+impl TenantStore {
+    /// Opens the tenant in a folder, making it if it is missing, with everything that was
+    /// acknowledged. The rows are charged to the budget.
+    ///
+    /// # Errors
+    /// [`RecoverError`]; the folder is as it was, but for a torn tail that may be gone.
+    pub fn open(
+        id: TenantId,
+        budget: Arc<Budget>,
+        folder: &Path,
+        options: &OpenOptions,
+    ) -> Result<(Arc<TenantStore>, Recovered), RecoverError> {
+        let started = Instant::now();
+        let lock = locked(folder)?;
+        let (log_folder, images) = (folder.join("log"), folder.join("checkpoint"));
+        for path in [&log_folder, &images] {
+            fs::create_dir_all(path).map_err(RecoverError::io(path))?;
+        }
+        lock.sync_all().map_err(RecoverError::io(folder))?;
+        let manifest = Manifest::read(&images, id)?;
+        let outline = Outline::read(&log_folder, id, manifest.as_ref(), options.until)?;
+        let log = outline.open_log(&log_folder, id, options.durability)?;
+        let txns = TxnManager::with_log(
+            TxnId(outline.txn_max + 1),
+            outline.last,
+            Arc::clone(&log) as _,
+        );
+        let durable = Durable {
+            log,
+            folder: folder.to_owned(),
+            registry: Mutex::new(Registry::default()),
+            checkpoint: Mutex::new(LastCheckpoint::default()),
+            _lock: lock,
+        };
+        let sizes = options.sizes.clone().unwrap_or_default();
+        let store = TenantStore::with_log(id, budget, sizes, txns, durable);
+        let mut recovered = Recovered::default();
+        store.restore(&images, manifest, outline, &mut recovered)?;
+        recovered.duration = started.elapsed();
+        Ok((store, recovered))
+    }
+
+    fn restore(
+        self: &Arc<Self>,
+        images: &Path,
+        manifest: Option<Manifest>,
+        mut outline: Outline,
+        recovered: &mut Recovered,
+    ) -> Result<(), RecoverError> {
+        let mut tables: BTreeMap<TableId, Mutex<Replay>> = BTreeMap::new();
+        let described = manifest.iter().flat_map(|manifest| {
+            manifest
+                .tables
+                .iter()
+                .map(|table| table.description.clone())
+        });
+        for description in described.chain(std::mem::take(&mut outline.created)) {
+            if outline.dropped.contains(&description.id) || tables.contains_key(&description.id) {
+                continue;
+            }
+            let TableDescription { id, schema, layout } = description;
+            let table = Table::create(Arc::clone(self), id, Arc::new(schema), &layout)?;
+            tables.insert(id, Mutex::new(Replay::of(Arc::clone(&table))));
+            recovered.tables.insert(id, table);
+        }
+        let mut catalog = None;
+        if let Some(manifest) = manifest {
+            recovered.bytes += load_images(images, &manifest, &tables)?;
+            recovered.checkpoint_at = manifest.at;
+            catalog = manifest.has_catalog.then_some(manifest.catalog);
+        }
+        outline.replay(self.id(), recovered.checkpoint_at, &tables)?;
+        let tables: Vec<_> = tables.into_values().collect();
+        side_by_side(tables, |replay| replay.into_inner().finish()).map_err(|error| {
+            failed(error, |what| {
+                let (path, end) = (outline.last_path(), outline.end);
+                RecoverError::damaged(&path, end.map_or(0, |end| end.1), what)
+            })
+        })?;
+        recovered.catalog = outline.catalog.take().or(catalog);
+        recovered.records = outline.records;
+        recovered.bytes += outline.bytes;
+        recovered.truncated_bytes = outline.truncated_bytes;
+        let mut registry = self.durable_side().registry.lock();
+        registry.catalog = recovered.catalog.as_deref().map(Arc::from);
+        registry.tables = recovered
+            .tables
+            .iter()
+            .map(|(id, table)| (*id, Arc::downgrade(table)))
+            .collect();
+        Ok(())
+    }
+}
+
+/// Makes the folder if it is missing, and locks it.
+fn locked(folder: &Path) -> Result<File, RecoverError> {
+    fs::create_dir_all(folder).map_err(RecoverError::io(folder))?;
+    let lock = File::open(folder).map_err(RecoverError::io(folder))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(RecoverError::Locked {
+            path: folder.to_owned(),
+        }),
+        Err(TryLockError::Error(error)) => Err(RecoverError::io(folder)(error)),
+    }
+}
+
+fn failed(error: ReplayError, damaged: impl FnOnce(BadBytes) -> RecoverError) -> RecoverError {
+    match error {
+        ReplayError::Bad(what) => damaged(what),
+        ReplayError::Storage(error) => RecoverError::Storage(error),
+    }
+}
+
+impl Outline {
+    fn read(
+        folder: &Path,
+        tenant: TenantId,
+        manifest: Option<&Manifest>,
+        until: Option<Until>,
+    ) -> Result<Outline, RecoverError> {
+        let from = manifest.map_or(1, |manifest| manifest.log_from);
+        let at = manifest.map_or(CommitTs(0), |manifest| manifest.at);
+        let mut files = read::files(folder).map_err(RecoverError::io(folder))?;
+        files.retain(|(number, _)| *number >= from);
+        let mut outline = Outline {
+            last: at,
+            dropped: manifest
+                .iter()
+                .flat_map(|manifest| manifest.dropped.iter().copied())
+                .collect(),
+            ..Outline::default()
+        };
+        let missing = files
+            .iter()
+            .zip(from..)
+            .find(|((number, _), expected)| number != expected);
+        if missing.is_some() || (files.is_empty() && manifest.is_some()) {
+            let what = BadBytes("a log file is missing");
+            return Err(RecoverError::damaged(folder, 0, what));
+        }
+        let mut previous = None;
+        for (position, (number, path)) in files.iter().enumerate() {
+            let file = LogFile::read(path, *number, tenant, position + 1 == files.len())?;
+            outline.end = Some((*number, file.end));
+            outline.truncated_bytes += file.torn_bytes();
+            let cut = outline.read_file(&file, at, until, &mut previous)?;
+            outline.files.push((*number, path.clone()));
+            if let Some(offset) = cut {
+                outline.end = Some((*number, offset));
+                for (_, later) in &files[position + 1..] {
+                    fs::remove_file(later).map_err(RecoverError::io(later))?;
+                }
+                break;
+            }
+        }
+        if outline.truncated_bytes > 0 {
+            tracing::warn!(
+                tenant = %tenant,
+                bytes = outline.truncated_bytes,
+                "the log ends with a record that was not written to its end; it is cut off"
+            );
+        }
+        Ok(outline)
+    }
+
+    /// Returns where the log is to be cut.
+    fn read_file(
+        &mut self,
+        file: &LogFile,
+        at: CommitTs,
+        until: Option<Until>,
+        previous: &mut Option<CommitTs>,
+    ) -> Result<Option<usize>, RecoverError> {
+        for (offset, record) in file.records() {
+            let head = record.head;
+            if head.kind != Kind::Rows {
+                if head.lsn > at && until.is_some_and(|until| until.excludes(&record)) {
+                    return Ok(Some(offset));
+                }
+                let expected = previous.map(|previous| CommitTs(previous.0 + 1));
+                if expected.is_some_and(|expected| head.lsn != expected)
+                    || expected.is_none() && head.lsn.0 > at.0 + 1
+                {
+                    return Err(file.damaged(offset, BadBytes("an entry before this is missing")));
+                }
+                *previous = Some(head.lsn);
+                self.last = self.last.max(head.lsn);
+            }
+            self.records += 1;
+            self.txn_max = self.txn_max.max(head.txn.0);
+            self.learn(file, offset, &record)?;
+        }
+        self.bytes += file.end as u64;
+        Ok(None)
+    }
+
+    fn learn(
+        &mut self,
+        file: &LogFile,
+        offset: usize,
+        record: &Record<'_>,
+    ) -> Result<(), RecoverError> {
+        let odd = || file.damaged(offset, BadBytes("an entry that this version does not know"));
+        match record.head.kind {
+            Kind::Rows => {
+                self.chunked.entry(record.head.txn).or_insert(None);
+            }
+            Kind::Commit => {
+                if let Some(committed) = self.chunked.get_mut(&record.head.txn) {
+                    *committed = Some(record.head.lsn);
+                }
+            }
+            Kind::CreateTable => {
+                let description = serde_json::from_slice(record.payload).map_err(|_| odd())?;
+                self.created.push(description);
+            }
+            Kind::DropTable => {
+                let id = record.payload.try_into().map_err(|_| odd())?;
+                self.dropped.insert(TableId(u32::from_le_bytes(id)));
+            }
+            Kind::Catalog => self.catalog = Some(record.payload.to_vec()),
+        }
+        Ok(())
+    }
+
+    fn open_log(
+        &self,
+        folder: &Path,
+        tenant: TenantId,
+        durability: Durability,
+    ) -> Result<Arc<Log>, RecoverError> {
+        let end = LogEnd {
+            file: self.end,
+            last: self.last,
+        };
+        let log = Log::open(tenant, folder, &end, durability).map_err(RecoverError::io(folder))?;
+        Ok(Arc::new(log))
+    }
+
+    fn last_path(&self) -> PathBuf {
+        self.files
+            .last()
+            .map(|(_, path)| path.clone())
+            .unwrap_or_default()
+    }
+
+    /// Applies what committed after `at`. Tables are independent of each other, so the
+    /// operations of a file are dealt out by table.
+    fn replay(
+        &self,
+        tenant: TenantId,
+        at: CommitTs,
+        tables: &BTreeMap<TableId, Mutex<Replay>>,
+    ) -> Result<(), RecoverError> {
+        for (number, path) in &self.files {
+            // A torn tail is gone, and what is cut is not in the file any more.
+            let file = LogFile::read(path, *number, tenant, true)?;
+            let mut dealt: BTreeMap<TableId, Vec<(usize, CommitTs, Operation<'_>)>> =
+                BTreeMap::new();
+            for (offset, record) in file.records() {
+                let Some(ts) = self.committed(&record).filter(|ts| *ts > at) else {
+                    continue;
+                };
+                for operation in redo::operations(record.payload) {
+                    let operation = operation.map_err(|what| file.damaged(offset, what))?;
+                    if self.dropped.contains(&operation.table) {
+                        continue;
+                    }
+                    if !tables.contains_key(&operation.table) {
+                        let what = BadBytes("rows of a table that is not there");
+                        return Err(file.damaged(offset, what));
+                    }
+                    let table = dealt.entry(operation.table).or_default();
+                    table.push((offset, ts, operation));
+                }
+            }
+            let apply = |(table, operations): (TableId, Vec<_>)| -> Result<(), RecoverError> {
+                let mut replay = tables[&table].lock();
+                for (offset, ts, operation) in operations {
+                    let applied = replay.apply(&operation, ts);
+                    applied.map_err(|error| failed(error, |what| file.damaged(offset, what)))?;
+                }
+                Ok(())
+            };
+            side_by_side(dealt.into_iter().collect(), apply)?;
+        }
+        Ok(())
+    }
+
+    /// When the transaction of a record with rows committed, if it did.
+    fn committed(&self, record: &Record<'_>) -> Option<CommitTs> {
+        match record.head.kind {
+            Kind::Rows => *self.chunked.get(&record.head.txn)?,
+            Kind::Commit => Some(record.head.lsn),
+            _ => None,
+        }
+    }
+}
+
+fn load_images(
+    folder: &Path,
+    manifest: &Manifest,
+    tables: &BTreeMap<TableId, Mutex<Replay>>,
+) -> Result<u64, RecoverError> {
+    let bytes = Mutex::new(0);
+    let all = manifest.tables.iter().collect();
+    let load = |table: &TableImage| -> Result<(), RecoverError> {
+        let Some(replay) = tables.get(&table.description.id) else {
+            return Ok(());
+        };
+        let mut replay = replay.lock();
+        for file in &table.images {
+            let path = checkpoint::image_path(folder, &file.name);
+            *bytes.lock() += image::load(&path, file.rows, manifest.at, &mut replay)?;
+        }
+        Ok(())
+    };
+    side_by_side(all, load)?;
+    Ok(bytes.into_inner())
+}
+
+/// Does something to each item, on as many threads as there are processors. Gives the
+/// first error.
+fn side_by_side<T: Send, E: Send>(
+    items: Vec<T>,
+    run: impl Fn(T) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    if items.len() <= 1 || threads == 1 {
+        return items.into_iter().try_for_each(run);
+    }
+    let threads = threads.min(items.len());
+    let items = Mutex::new(items.into_iter());
+    let work = || loop {
+        let Some(item) = items.lock().next() else {
+            return Ok(());
+        };
+        run(item)?;
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut result = work();
+        for other in others {
+            let ended = other.join();
+            result = result.and(ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        result
+    })
+}

@@ -1,0 +1,73 @@
+//! What makes commits durable, as far as the commit order must know.
+//!
+//! ```text
+//!  writing   redo ──► Transaction::add_redo ──(over 1 MiB)──► CommitLog::append_chunk
+//!  commit    order lock { ts := last assigned + 1
+//!                         CommitLog::enqueue(ts, redo)   memory only, no I/O
+//!                         state[T] := Committed(ts) }
+//!            CommitLog::wait_durable(ts) ──► through ≥ ts
+//!            order lock { last visible := max(last visible, through) }
+//!            participants overwrite stamps; waiters wake
+//! ```
+//!
+//! * The log holds entries in the order of their timestamps, and what is durable is a
+//!   prefix of it. So whoever learns that the log is durable *through* a point may make
+//!   all of it visible at once: every commit up to there was assigned, and has its state,
+//!   under the order lock before its entry could be written.
+//! * Between assignment and visibility a transaction is `Committed(ts)` with `ts` above
+//!   every snapshot there is or that can be taken: it is hidden as an active one is. Its
+//!   stamps stand, so that writers of the same rows wait until it has settled.
+//! * When the log fails, what waits for it is *in doubt*: the bytes may have reached the
+//!   disk. In memory it is undone, for nobody has seen it; the log says what became of it
+//!   when it is opened again. Nothing is taken into a failed log.
+
+use std::{io, sync::Arc};
+
+use aerostat_types::{CommitTs, TxnId};
+use thiserror::Error;
+
+/// Why a log takes nothing any more.
+#[derive(Clone, Debug, Error)]
+#[error("the commit log failed: could not {doing}")]
+pub struct LogFailure {
+    /// What it was about to do.
+    pub doing: String,
+    /// What the operating system said.
+    #[source]
+    pub source: Arc<io::Error>,
+}
+
+impl PartialEq for LogFailure {
+    /// One failure equals its clones.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.source, &other.source)
+    }
+}
+
+impl Eq for LogFailure {}
+
+/// The commit log of one tenant.
+pub trait CommitLog: Send + Sync + 'static {
+    /// Takes a part of a transaction's redo before its commit. May wait for the disk.
+    ///
+    /// # Errors
+    /// When the log has failed.
+    fn append_chunk(&self, txn: TxnId, redo: Vec<u8>) -> Result<(), LogFailure>;
+
+    /// Takes a commit with the rest of its redo. Called under the order lock, with
+    /// ascending timestamps without gaps: must neither wait nor do I/O.
+    ///
+    /// # Errors
+    /// When the log has failed; the timestamp is not used then.
+    fn enqueue_commit(&self, txn: TxnId, ts: CommitTs, redo: Vec<u8>) -> Result<(), LogFailure>;
+
+    /// Waits until everything through `ts` is as durable as the tenant asks for, and
+    /// returns through where it is, which may be further.
+    ///
+    /// # Errors
+    /// When the log failed before it was: whether `ts` is durable is unknown.
+    fn wait_durable(&self, ts: CommitTs) -> Result<CommitTs, LogFailure>;
+
+    /// The transaction will not commit: its chunks need not be kept.
+    fn forget(&self, txn: TxnId);
+}
