@@ -292,6 +292,3 @@ fn check_strings(strings: &Strings<'_>, is_text: bool) -> Result<(), SegmentErro
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod tests;
