@@ -28,6 +28,7 @@ mod arena;
 mod describe;
 mod directory;
 mod error;
+mod freeze;
 mod incoming;
 mod insert;
 mod meta;
@@ -46,6 +47,7 @@ mod tests;
 
 pub use aerostat_segment::{CompareOp, Key, KeyRef, Literal, Predicate};
 pub use error::{COLUMNS_MAX, StorageError};
+pub use freeze::FreezeReport;
 pub use meta::{MetaError, MetaFile};
 pub use row_id::{ROW_ID_COLUMN, RowId};
 pub use scan::{Scan, ScanSpec};
