@@ -1,9 +1,7 @@
 //! SCRAM-SHA-256: the server's side of the exchange.
 //! The cryptography is pgwire's (ring).
 
-use pgwire::api::auth::sasl::scram::{
-    SCRAM_ITERATIONS, ScramSecret, ScramServerAuth,
-};
+use pgwire::api::auth::sasl::scram::{SCRAM_ITERATIONS, ScramSecret, ScramServerAuth};
 
 use crate::api::ScramVerifier;
 

@@ -9,6 +9,7 @@ use std::{ops::Range, sync::Arc};
 
 use aerostat_types::VALUE_BYTES_MAX;
 use arrow_array::{Array, ArrayRef};
+use parking_lot::MutexGuard;
 
 use crate::{
     ARENA_BYTES_MAX, BLOCK_ROWS, Forwarding, Keys, Segment, SegmentError, SegmentSchema, Selection,
@@ -36,15 +37,24 @@ pub struct Appended {
     pub full: bool,
 }
 
+/// The latch of a segment, held.
+pub(crate) enum Latch<'a> {
+    Hot(Writer<'a>),
+    /// Rows can be stamped, none appended.
+    Frozen {
+        _latch: MutexGuard<'a, ()>,
+    },
+}
+
 /// The one writer of a segment. Holds the latch until dropped.
 pub struct SegmentWriter<'a> {
     segment: &'a Segment,
-    writer: Writer<'a>,
+    latch: Latch<'a>,
 }
 
 impl<'a> SegmentWriter<'a> {
-    pub(crate) fn new(segment: &'a Segment, writer: Writer<'a>) -> SegmentWriter<'a> {
-        SegmentWriter { segment, writer }
+    pub(crate) fn new(segment: &'a Segment, latch: Latch<'a>) -> SegmentWriter<'a> {
+        SegmentWriter { segment, latch }
     }
 
     /// The segment.
@@ -73,9 +83,12 @@ impl<'a> SegmentWriter<'a> {
         begin: u64,
     ) -> Result<Appended, SegmentError> {
         let first = self.segment.rows();
+        if self.segment.is_frozen() {
+            return Ok(refused(first, rows.len()));
+        }
         let appended = self.store(columns, rows.clone(), keys)?;
         self.stamp_new(first, appended.count, begin, END_NONE);
-        self.writer.publish(first + appended.count);
+        self.hot().publish(first + appended.count);
         Ok(appended)
     }
 
@@ -94,6 +107,9 @@ impl<'a> SegmentWriter<'a> {
         rows: &[u32],
     ) -> Result<Appended, SegmentError> {
         let first = self.segment.rows();
+        if self.segment.is_frozen() {
+            return Ok(refused(first, rows.len()));
+        }
         let mut count = 0;
         for part in rows.chunks(VECTOR_ROWS as usize) {
             let selection = Selection::Rows(part.to_vec());
@@ -110,7 +126,7 @@ impl<'a> SegmentWriter<'a> {
                 self.stamp_new(at + from, run.len() as u32, begin, end);
                 from += run.len() as u32;
             }
-            self.writer.publish(at + appended.count);
+            self.hot().publish(at + appended.count);
             count += appended.count;
             if appended.full {
                 return Ok(Appended {
@@ -149,14 +165,21 @@ impl<'a> SegmentWriter<'a> {
     /// # Panics
     /// When the segment is retired already.
     pub fn retire(&mut self, forwarding: Forwarding) {
-        self.writer.forget_interned();
+        if let Latch::Hot(writer) = &mut self.latch {
+            writer.forget_interned();
+        }
         self.segment.set_forwarding(forwarding);
     }
 
     fn set(&mut self, side: Side, rows: Range<u32>, stamp: u64) {
         let known = self.segment.rows();
         assert!(rows.end <= known, "rows {rows:?} of {known} published");
-        Versions::of(self.arena()).assign(side, rows, stamp, known);
+        let versions = self.segment.form().versions();
+        assert!(
+            side == Side::End || !self.segment.is_frozen(),
+            "all rows of a frozen segment have begun"
+        );
+        versions.assign(side, rows, stamp, known);
     }
 
     /// Stamps rows that are not published, and are the next after all that have a stamp.
@@ -167,7 +190,17 @@ impl<'a> SegmentWriter<'a> {
     }
 
     fn arena(&self) -> &'a Arena {
-        self.writer.arena()
+        match &self.latch {
+            Latch::Hot(writer) => writer.arena(),
+            Latch::Frozen { .. } => unreachable!("a frozen segment takes no rows"),
+        }
+    }
+
+    fn hot(&mut self) -> &mut Writer<'a> {
+        match &mut self.latch {
+            Latch::Hot(writer) => writer,
+            Latch::Frozen { .. } => unreachable!("a frozen segment takes no rows"),
+        }
     }
 
     /// Stores values, zones and index entries of as many rows as fit, unpublished.
@@ -218,7 +251,7 @@ impl<'a> SegmentWriter<'a> {
         }
         let full = done < rows.len();
         if full {
-            self.writer.forget_interned();
+            self.hot().forget_interned();
         }
         Ok(Appended {
             first,
@@ -366,7 +399,7 @@ impl<'a> SegmentWriter<'a> {
         values: &[T],
     ) {
         let bounds = if source.nulls.is_none() {
-            self.writer.store(attribute, chunk.row, values);
+            self.hot().store(attribute, chunk.row, values);
             bounds_of(values.iter().map(|value| value.rank()))
         } else {
             let mut cleared = [T::default(); BLOCK_ROWS as usize];
@@ -376,7 +409,7 @@ impl<'a> SegmentWriter<'a> {
                     *value = values[nth];
                 }
             }
-            self.writer.store(attribute, chunk.row, cleared);
+            self.hot().store(attribute, chunk.row, cleared);
             let present = (0..chunk.len).filter(|nth| !source.is_null(chunk.from + nth));
             bounds_of(present.map(|nth| values[nth].rank()))
         };
@@ -411,7 +444,7 @@ impl<'a> SegmentWriter<'a> {
                     row,
                     bytes: value.len(),
                 });
-            } else if let Some(long) = self.writer.intern(value) {
+            } else if let Some(long) = self.hot().intern(value) {
                 *slot = long;
             } else {
                 fitted = nth;
@@ -420,9 +453,18 @@ impl<'a> SegmentWriter<'a> {
             let key = prefix_key(value);
             bounds = Some(bounds.map_or((key, key), |(min, max)| (min.min(key), max.max(key))));
         }
-        self.writer.store(attribute, chunk.row, &slots[..fitted]);
+        self.hot().store(attribute, chunk.row, &slots[..fitted]);
         zone::widen(self.arena(), chunk.vector(), attribute, bounds, false);
         Ok(fitted)
+    }
+}
+
+/// A segment that has no room for any of so many rows.
+fn refused(first: u32, rows: usize) -> Appended {
+    Appended {
+        first,
+        count: 0,
+        full: rows > 0,
     }
 }
 

@@ -69,7 +69,7 @@ macro_rules! plain {
         unsafe impl Plain for $ty {}
     )*};
 }
-plain!(u8 i16 i32 i64 u64 i128 f32 f64 [u8; 16]);
+plain!(u8 u16 u32 u64 i16 i32 i64 i128 f32 f64 [u8; 16]);
 // SAFETY: a repr(C) struct of i32, i32 and i64, which pack without padding; all take every bit pattern.
 unsafe impl Plain for IntervalMonthDayNano {}
 const _: () = assert!(size_of::<IntervalMonthDayNano>() == 16);
@@ -271,6 +271,23 @@ pub(crate) struct Slots<'a, T> {
 }
 
 impl<'a, T: Plain> Slots<'a, T> {
+    /// # Safety
+    /// From `first` on there are `len` slots of the width of T, `stride` bytes apart, in
+    /// initialised bytes that do not change and live for 'a.
+    pub(crate) unsafe fn over(
+        first: *const u8,
+        stride: usize,
+        len: usize,
+        bytes: PhantomData<&'a T>,
+    ) -> Slots<'a, T> {
+        Slots {
+            first,
+            stride,
+            len,
+            bytes,
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -285,7 +302,7 @@ impl<'a, T: Plain> Slots<'a, T> {
     /// # Safety
     /// `at` is below `len`.
     unsafe fn get_unchecked(&self, at: usize) -> T {
-        // SAFETY: Arena::slots made first point to a slot of the width of T within a tuple of
+        // SAFETY: Arena::slots, or the caller of over, made first point to a slot of the width of T within a tuple of
         // `stride` bytes, with `len` tuples in immutable bytes that live for 'a; any alignment
         // is fine for read_unaligned, any bit pattern for Plain.
         unsafe {

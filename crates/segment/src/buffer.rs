@@ -12,7 +12,7 @@ use arrow_array::{
 };
 use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer, ScalarBuffer};
 
-use crate::{Segment, arena::Plain};
+use crate::{Segment, arena::Plain, hash::load_short};
 
 /// Rows `from..to` of an attribute as an Arrow buffer, when they lie side by side.
 pub(crate) fn column<T: Plain + ArrowNativeType>(
@@ -22,7 +22,7 @@ pub(crate) fn column<T: Plain + ArrowNativeType>(
     to: usize,
 ) -> Option<ScalarBuffer<T>> {
     let values = segment
-        .arena()
+        .form()
         .slots::<T>(attribute)
         .part(from, to)
         .as_slice()?;
@@ -35,16 +35,17 @@ pub(crate) fn column<T: Plain + ArrowNativeType>(
     Some(ScalarBuffer::new(buffer, 0, len / size_of::<T>()))
 }
 
-/// Bytes `from..to` of the published heap as an Arrow buffer.
-fn heap(segment: &Arc<Segment>, from: usize, to: usize) -> Buffer {
-    let bytes = &segment.arena().heap()[from..to];
+/// Bytes `from..to` of an attribute's long values as an Arrow buffer.
+fn heap(segment: &Arc<Segment>, attribute: usize, from: usize, to: usize) -> Buffer {
+    let bytes = &segment.form().heap_of(attribute)[from..to];
     let owner = Arc::clone(segment);
     // SAFETY: as in `column`.
     unsafe { Buffer::from_custom_allocation(NonNull::from(bytes).cast(), bytes.len(), owner) }
 }
 
 /// Views over a segment's heap, in the making. Keeps the invariant that every view
-/// was made from a slot of one text attribute (or one bytea attribute) of the segment.
+/// was made from a slot, or a dictionary's string, of one text attribute (or one bytea
+/// attribute) of the segment.
 pub(crate) struct Views<'a> {
     segment: &'a Arc<Segment>,
     attribute: usize,
@@ -61,8 +62,8 @@ impl<'a> Views<'a> {
         attribute: usize,
         rows: impl Iterator<Item = u32>,
     ) -> Views<'a> {
-        let slots = segment.arena().slots::<u64>(attribute);
-        let heap = segment.arena().heap();
+        let slots = segment.form().slots::<u64>(attribute);
+        let heap = segment.form().heap_of(attribute);
         let (mut from, mut to) = (usize::MAX, 0);
         let views = rows
             .map(|row| {
@@ -80,6 +81,38 @@ impl<'a> Views<'a> {
             from: from.min(to),
             to,
         }
+    }
+
+    /// The views of strings at these places in the attribute's heap.
+    pub(crate) fn of_spans(
+        segment: &'a Arc<Segment>,
+        attribute: usize,
+        spans: impl Iterator<Item = std::ops::Range<usize>>,
+    ) -> Views<'a> {
+        let heap = segment.form().heap_of(attribute);
+        let (mut from, mut to) = (usize::MAX, 0);
+        let views = spans
+            .map(|span| {
+                if span.len() > VIEW_INLINE_BYTES_MAX as usize {
+                    (from, to) = (from.min(span.start), to.max(span.end));
+                }
+                view_of_bytes(&heap[span.clone()], span.start)
+            })
+            .collect();
+        Views {
+            segment,
+            attribute,
+            views,
+            from: from.min(to),
+            to,
+        }
+    }
+
+    /// Views that are chosen from these, by position.
+    pub(crate) fn chosen(self, choose: impl FnOnce(&[u128]) -> Vec<u128>) -> Views<'a> {
+        let views = choose(&self.views);
+        debug_assert!(views.iter().all(|view| self.views.contains(view)));
+        Views { views, ..self }
     }
 
     /// As a text array.
@@ -114,7 +147,7 @@ impl<'a> Views<'a> {
         // memory does not see the whole heap.
         let mut buffers = Vec::new();
         if self.from < self.to {
-            buffers.push(heap(self.segment, self.from, self.to));
+            buffers.push(heap(self.segment, self.attribute, self.from, self.to));
             for view in &mut self.views {
                 let long = *view as u32 > VIEW_INLINE_BYTES_MAX;
                 *view -= u128::from(long) * ((self.from as u128) << 96);
@@ -145,24 +178,21 @@ fn view_of(slot: u64, heap: &[u8]) -> (u128, Option<(usize, usize)>) {
     match SlotForm::of(slot) {
         SlotForm::Short { len, bytes } => (u128::from(bytes) << 32 | len as u128, None),
         SlotForm::Long { len, offset } => {
-            let value = &heap[offset..offset + len];
-            let first = value
-                .first_chunk::<8>()
-                .map_or(0, |first| u64::from_le_bytes(*first));
-            if len > VIEW_INLINE_BYTES_MAX as usize {
-                let prefix = u128::from(first as u32);
-                (
-                    (offset as u128) << 96 | prefix << 32 | len as u128,
-                    Some((offset, offset + len)),
-                )
-            } else {
-                // The last four bytes overlap the first eight where the value is shorter than 12.
-                let last = value
-                    .last_chunk::<4>()
-                    .map_or(0, |last| u128::from(u32::from_le_bytes(*last)));
-                let bytes = u128::from(first) | last << (8 * (len - 4));
-                (bytes << 32 | len as u128, None)
-            }
+            let view = view_of_bytes(&heap[offset..offset + len], offset);
+            let is_long = len > VIEW_INLINE_BYTES_MAX as usize;
+            (view, is_long.then_some((offset, offset + len)))
         }
     }
+}
+
+/// The Arrow view of bytes that start at an offset.
+fn view_of_bytes(value: &[u8], offset: usize) -> u128 {
+    let len = value.len();
+    if len > VIEW_INLINE_BYTES_MAX as usize {
+        let prefix = load_short(&value[..4]);
+        return (offset as u128) << 96 | u128::from(prefix) << 32 | len as u128;
+    }
+    let (low, high) = value.split_at(len.min(7));
+    let bytes = u128::from(load_short(low)) | u128::from(load_short(high)) << 56;
+    bytes << 32 | len as u128
 }

@@ -11,25 +11,40 @@ use aerostat_types::Physical;
 
 use crate::{
     CompareOp, Literal, Predicate, Selection,
-    arena::{Arena, Plain, Slots},
+    arena::{Plain, Slots},
+    frozen::bits_of,
     intern::{INLINE_BYTES_MAX, SlotForm, short_slot, with_value},
-    nulls::Nulls,
     order::{Scalar, prefix_key, rank_of_f64},
+    segment::Form,
     selection::Collector,
 };
 
 /// See [`crate::Segment::filter`].
-pub(crate) fn filter(arena: &Arena, predicate: &Predicate, selection: &mut Selection) {
+pub(crate) fn filter(form: &Form, predicate: &Predicate, selection: &mut Selection) {
     assert!(
-        arena.schema().accepts(predicate),
+        form.schema().accepts(predicate),
         "the caller checks with SegmentSchema::accepts"
     );
     assert!(
-        selection.last().is_none_or(|last| last < arena.rows()),
+        selection.last().is_none_or(|last| last < form.rows()),
         "selected rows are published"
     );
+    let is_null_test = matches!(
+        predicate,
+        Predicate::IsNull { .. } | Predicate::IsNotNull { .. }
+    );
+    if let Form::Frozen(frozen) = form
+        && !is_null_test
+    {
+        if !frozen.is_plain(predicate.attribute()) {
+            return frozen.filter(predicate, selection);
+        }
+        if !frozen.may_have(predicate) {
+            return selection.clear();
+        }
+    }
     match predicate {
-        Predicate::IsNull { attribute } => match Nulls::within(arena, *attribute, selection) {
+        Predicate::IsNull { attribute } => match form.nulls_within(*attribute, selection) {
             None => selection.clear(),
             Some(nulls) => retain(
                 selection,
@@ -38,7 +53,7 @@ pub(crate) fn filter(arena: &Arena, predicate: &Predicate, selection: &mut Selec
             ),
         },
         Predicate::IsNotNull { attribute } => {
-            if let Some(nulls) = Nulls::within(arena, *attribute, selection) {
+            if let Some(nulls) = form.nulls_within(*attribute, selection) {
                 retain(
                     selection,
                     |row, _| !nulls.word(row),
@@ -52,7 +67,7 @@ pub(crate) fn filter(arena: &Arena, predicate: &Predicate, selection: &mut Selec
             value,
         } => {
             Column {
-                arena,
+                form,
                 attribute: *attribute,
                 selection,
             }
@@ -64,7 +79,7 @@ pub(crate) fn filter(arena: &Arena, predicate: &Predicate, selection: &mut Selec
             negated,
         } => {
             Column {
-                arena,
+                form,
                 attribute: *attribute,
                 selection,
             }
@@ -75,14 +90,14 @@ pub(crate) fn filter(arena: &Arena, predicate: &Predicate, selection: &mut Selec
 
 /// An attribute and the selection to be narrowed by it.
 struct Column<'a> {
-    arena: &'a Arena,
+    form: &'a Form,
     attribute: usize,
     selection: &'a mut Selection,
 }
 
 impl Column<'_> {
     fn compare(self, op: CompareOp, value: &Literal) {
-        match (self.arena.schema().physical(self.attribute), value) {
+        match (self.form.schema().physical(self.attribute), value) {
             (Physical::Bool, Literal::Bool(value)) => {
                 self.compare_ranks::<u8>(op, u8::from(*value))
             }
@@ -133,7 +148,7 @@ impl Column<'_> {
     }
 
     fn compare_variable(self, op: CompareOp, with: &[u8]) {
-        let heap = self.arena.heap();
+        let heap = self.form.heap();
         match op {
             CompareOp::Eq | CompareOp::Ne if with.len() <= INLINE_BYTES_MAX => {
                 let (slot, equal) = (short_slot(with), op == CompareOp::Eq);
@@ -164,7 +179,7 @@ impl Column<'_> {
     }
 
     fn in_list(self, values: &[Literal], negated: bool) {
-        match self.arena.schema().physical(self.attribute) {
+        match self.form.schema().physical(self.attribute) {
             Physical::Bool => self.in_ranks::<u8>(
                 values.iter().filter_map(|v| bool_of(v).map(u8::from)),
                 negated,
@@ -206,7 +221,7 @@ impl Column<'_> {
     }
 
     fn in_variable(self, values: &[Literal], negated: bool) {
-        let heap = self.arena.heap();
+        let heap = self.form.heap();
         let (short, mut long): (Vec<&[u8]>, Vec<&[u8]>) = values
             .iter()
             .filter_map(bytes_of)
@@ -227,8 +242,8 @@ impl Column<'_> {
 
     /// Keeps the rows whose value is not NULL and passes the test.
     fn keep<T: Plain + Default>(self, test: impl Fn(T) -> bool) {
-        let slots: Slots<'_, T> = self.arena.slots(self.attribute);
-        let nulls = Nulls::within(self.arena, self.attribute, self.selection);
+        let slots: Slots<'_, T> = self.form.slots(self.attribute);
+        let nulls = self.form.nulls_within(self.attribute, self.selection);
         let mut scratch = [T::default(); 64];
         retain(
             self.selection,
@@ -246,7 +261,7 @@ impl Column<'_> {
 
 /// Narrows a selection: a range by masks of 64 rows from a multiple of 64 on,
 /// of which only the given rows count; rows one by one.
-fn retain(
+pub(crate) fn retain(
     selection: &mut Selection,
     mut mask: impl FnMut(u32, std::ops::Range<u32>) -> u64,
     test: impl Fn(u32) -> bool,
@@ -289,15 +304,10 @@ fn mask_of<T: Copy>(values: &[T], test: impl Fn(T) -> bool) -> u64 {
     for (hit, &value) in hits.iter_mut().zip(values) {
         *hit = u8::from(test(value));
     }
-    // Eight bytes of 0 or 1 become eight bits: the multiplier moves byte i's bit to bit
-    // 56 + i, and no two of the 64 partial products meet, so nothing carries.
-    let (words, _) = hits.as_chunks::<8>();
-    words.iter().enumerate().fold(0, |mask, (at, word)| {
-        mask | (u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * at)
-    })
+    bits_of(&hits)
 }
 
-fn holds(op: CompareOp, ordering: std::cmp::Ordering) -> bool {
+pub(crate) fn holds(op: CompareOp, ordering: std::cmp::Ordering) -> bool {
     match op {
         CompareOp::Eq => ordering.is_eq(),
         CompareOp::Ne => ordering.is_ne(),

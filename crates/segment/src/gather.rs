@@ -21,11 +21,17 @@ use crate::{
     Segment, Selection,
     arena::{Plain, Slots},
     buffer::{self, Views},
-    nulls::Nulls,
+    frozen,
+    segment::Form,
 };
 
 /// See [`Segment::gather`].
 pub(crate) fn gather(segment: &Arc<Segment>, attribute: usize, selection: &Selection) -> ArrayRef {
+    if let Form::Frozen(frozen) = segment.form()
+        && !frozen.is_plain(attribute)
+    {
+        return frozen::gather(segment, frozen, attribute, selection);
+    }
     let ty = segment.schema().attributes()[attribute].ty;
     // The slots first: they acquire the row count, which covers the null bits.
     let source = Source {
@@ -66,11 +72,14 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn slots<T: Plain>(&self) -> Slots<'_, T> {
-        self.segment.arena().slots(self.attribute)
+        self.segment.form().slots(self.attribute)
     }
 
     fn nulls(&self) -> Option<NullBuffer> {
-        Nulls::within(self.segment.arena(), self.attribute, self.selection)?.gather(self.selection)
+        self.segment
+            .form()
+            .nulls_within(self.attribute, self.selection)?
+            .gather(self.selection)
     }
 
     /// The selected values, converted.

@@ -21,6 +21,7 @@ use arrow_array::{Array, ArrayRef};
 use crate::{
     Literal, SegmentError, SegmentSchema,
     arena::Arena,
+    frozen::interval_of,
     intern::with_value,
     order::{Scalar, rank_of_f64},
     source::{Source, Values},
@@ -347,9 +348,25 @@ fn put_row(arena: &Arena, row: u32, out: &mut impl Sink) {
     }
 }
 
+/// A value of a fixed width, given as the bits of its slot.
+pub(crate) fn put_slot(physical: Physical, bits: u128, out: &mut impl Sink) {
+    match physical {
+        Physical::Bool => out.put(&[bits as u8]),
+        Physical::I16 => out.put(&flip_i16(bits as i16)),
+        Physical::I32 => out.put(&flip_i32(bits as i32)),
+        Physical::I64 => out.put(&flip_i64(bits as i64)),
+        Physical::I128 => out.put(&flip_i128(bits as i128)),
+        Physical::F32 => out.put(&f32::from_bits(bits as u32).rank().to_be_bytes()),
+        Physical::F64 => out.put(&f64::from_bits(bits as u64).rank().to_be_bytes()),
+        Physical::Bytes16 => out.put(&bits.to_le_bytes()),
+        Physical::Interval => out.put(&flip_i128(interval_of(bits).rank())),
+        Physical::Variable => unreachable!("strings have no fixed width"),
+    }
+}
+
 /// 00 becomes 00 FF, and 00 00 ends the value: no value's form is a prefix of
 /// another's, and a shorter value is before the longer ones that it begins.
-fn put_escaped(out: &mut impl Sink, value: &[u8]) {
+pub(crate) fn put_escaped(out: &mut impl Sink, value: &[u8]) {
     let mut pieces = value.split(|&byte| byte == 0);
     if let Some(first) = pieces.next() {
         out.put(first);

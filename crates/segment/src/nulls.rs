@@ -32,11 +32,30 @@ impl<'a> Nulls<'a> {
         attribute: usize,
         selection: &Selection,
     ) -> Option<Nulls<'a>> {
-        let nulls = Nulls::of(arena, attribute)?;
-        let (first, last) = (selection.first()?, selection.last()?);
+        Nulls::of(arena, attribute)?.where_any(selection, |vector| {
+            zone::read(arena, vector, attribute).nulls
+        })
+    }
+
+    /// A bitmap, one bit per row.
+    pub(crate) fn new(words: &'a [AtomicU64]) -> Nulls<'a> {
+        Nulls { words }
+    }
+
+    /// The bitmap, if a vector that the selection touches may have a NULL. Rows may come
+    /// in any order here, for rows are copied in key order.
+    pub(crate) fn where_any(
+        self,
+        selection: &Selection,
+        vector_has: impl Fn(u32) -> bool,
+    ) -> Option<Nulls<'a>> {
+        let (first, last) = match selection {
+            Selection::Range(_) => (selection.first()?, selection.last()?),
+            Selection::Rows(rows) => (*rows.iter().min()?, *rows.iter().max()?),
+        };
         (first / VECTOR_ROWS..=last / VECTOR_ROWS)
-            .any(|vector| zone::read(arena, vector, attribute).nulls)
-            .then_some(nulls)
+            .any(vector_has)
+            .then_some(self)
     }
 
     pub(crate) fn is_null(&self, row: u32) -> bool {

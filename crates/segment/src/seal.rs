@@ -164,7 +164,7 @@ fn checksum(arena: &Arena) -> u64 {
     hasher.finalize().into()
 }
 
-fn add_words(hasher: &mut Hasher, words: &[AtomicU64]) {
+pub(crate) fn add_words(hasher: &mut Hasher, words: &[AtomicU64]) {
     let mut bytes = [0; 1024];
     for part in words.chunks(bytes.len() / 8) {
         for (to, word) in bytes.chunks_exact_mut(8).zip(part) {
@@ -295,4 +295,4 @@ fn nullable(schema: &SegmentSchema) -> impl Iterator<Item = (usize, usize)> + '_
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -11,10 +11,14 @@ use aerostat_types::{SegmentNo, TableId};
 use arrow_array::ArrayRef;
 
 use crate::{
-    Forwarding, Key, KeyRef, Predicate, Region, SegmentError, SegmentSchema, SegmentWriter,
-    Selection, VECTOR_ROWS, Zone,
-    arena::{Arena, header},
-    filter, gather, index, key,
+    Forwarding, FrozenImage, Key, KeyRef, Predicate, Region, SegmentError, SegmentSchema,
+    SegmentWriter, Selection, VECTOR_ROWS, Zone,
+    append::Latch,
+    arena::{Arena, Plain, Slots, header},
+    filter,
+    frozen::{self, Finder, Frozen},
+    gather, index, key,
+    nulls::Nulls,
     plan::Plan,
     seal,
     versions::{Side, Versions},
@@ -25,8 +29,74 @@ use crate::{
 /// one [`SegmentWriter`] appends and stamps. A row's values never change once it is
 /// published; an update is a new row and an end stamp on the old.
 pub struct Segment {
-    arena: Arena,
+    form: Form,
     forwarding: OnceLock<Forwarding>,
+}
+
+/// How a segment's bytes are laid out.
+pub(crate) enum Form {
+    /// Slots that rows are appended to.
+    Hot(Arena),
+    /// Encoded values.
+    Frozen(Frozen),
+}
+
+impl Form {
+    pub(crate) fn schema(&self) -> &Arc<SegmentSchema> {
+        match self {
+            Form::Hot(arena) => arena.schema(),
+            Form::Frozen(frozen) => frozen.schema(),
+        }
+    }
+
+    pub(crate) fn rows(&self) -> u32 {
+        match self {
+            Form::Hot(arena) => arena.rows(),
+            Form::Frozen(frozen) => frozen.rows(),
+        }
+    }
+
+    /// The slots of an attribute that has them: any of a hot segment, a plain one of a frozen.
+    pub(crate) fn slots<T: Plain>(&self, attribute: usize) -> Slots<'_, T> {
+        match self {
+            Form::Hot(arena) => arena.slots(attribute),
+            Form::Frozen(frozen) => frozen.slots(attribute),
+        }
+    }
+
+    pub(crate) fn nulls_within(
+        &self,
+        attribute: usize,
+        selection: &Selection,
+    ) -> Option<Nulls<'_>> {
+        match self {
+            Form::Hot(arena) => Nulls::within(arena, attribute, selection),
+            Form::Frozen(frozen) => frozen.nulls_within(attribute, selection),
+        }
+    }
+
+    /// The heap that variable slots point to; frozen segments have none.
+    pub(crate) fn heap(&self) -> &[u8] {
+        match self {
+            Form::Hot(arena) => arena.heap(),
+            Form::Frozen(_) => &[],
+        }
+    }
+
+    /// The heap that an attribute's views point to.
+    pub(crate) fn heap_of(&self, attribute: usize) -> &[u8] {
+        match self {
+            Form::Hot(arena) => arena.heap(),
+            Form::Frozen(frozen) => frozen.heap(attribute),
+        }
+    }
+
+    pub(crate) fn versions(&self) -> Versions<'_> {
+        match self {
+            Form::Hot(arena) => Versions::of(arena),
+            Form::Frozen(frozen) => frozen.versions(),
+        }
+    }
 }
 
 impl Segment {
@@ -47,10 +117,27 @@ impl Segment {
         let arena = Arena::new(region, plan, schema)?;
         assert_eq!(arena.rows(), 0, "a new region is zeroed");
         seal::initialise(&arena, u64::from(table.0) << 32 | u64::from(no.0));
-        Ok(Segment {
-            arena,
+        Ok(Segment::of(Form::Hot(arena)))
+    }
+
+    /// The frozen segment that an image describes, in a zeroed region of at least
+    /// [`FrozenImage::arena_bytes`]. It takes no rows; its end stamps can be set.
+    ///
+    /// # Panics
+    /// When the region is smaller.
+    pub fn create_frozen(
+        region: Box<dyn Region>,
+        schema: Arc<SegmentSchema>,
+        image: FrozenImage,
+    ) -> Segment {
+        Segment::of(Form::Frozen(Frozen::create(region, schema, image)))
+    }
+
+    fn of(form: Form) -> Segment {
+        Segment {
+            form,
             forwarding: OnceLock::new(),
-        })
+        }
     }
 
     /// The segment in a region that holds the bytes of a sealed one, from a file or
@@ -62,48 +149,72 @@ impl Segment {
         region: Box<dyn Region>,
         schema: Arc<SegmentSchema>,
     ) -> Result<Segment, SegmentError> {
-        Ok(Segment {
-            arena: seal::open(region, schema)?,
-            forwarding: OnceLock::new(),
-        })
+        Ok(Segment::of(if Frozen::is_at(region.as_ref()) {
+            Form::Frozen(Frozen::open(region, schema)?)
+        } else {
+            Form::Hot(seal::open(region, schema)?)
+        }))
     }
 
     /// Computes the checksum, so that the bytes can be attached elsewhere. The next
     /// [writer](Segment::writer) breaks the seal.
     pub fn seal_checksum(&self) {
-        seal::seal(&self.arena.writer());
+        match &self.form {
+            Form::Hot(arena) => seal::seal(&arena.writer()),
+            Form::Frozen(frozen) => {
+                let _latch = frozen.latch();
+                frozen.seal();
+            }
+        }
     }
 
     /// Takes the latch, waiting for the writer that holds it.
     pub fn writer(&self) -> SegmentWriter<'_> {
-        let writer = self.arena.writer();
-        seal::break_seal(&writer);
-        SegmentWriter::new(self, writer)
+        match &self.form {
+            Form::Hot(arena) => {
+                let writer = arena.writer();
+                seal::break_seal(&writer);
+                SegmentWriter::new(self, Latch::Hot(writer))
+            }
+            Form::Frozen(frozen) => {
+                let latch = frozen.latch();
+                frozen.break_seal();
+                SegmentWriter::new(self, Latch::Frozen { _latch: latch })
+            }
+        }
+    }
+
+    /// Whether the segment is encoded and takes no rows.
+    pub fn is_frozen(&self) -> bool {
+        matches!(self.form, Form::Frozen(_))
     }
 
     /// The schema.
     pub fn schema(&self) -> &Arc<SegmentSchema> {
-        self.arena.schema()
+        self.form.schema()
     }
 
     /// The table whose rows these are.
     pub fn table(&self) -> TableId {
-        TableId((self.identity() >> 32) as u32)
+        self.identity().0
     }
 
     /// The number within the table.
     pub fn no(&self) -> SegmentNo {
-        SegmentNo(self.identity() as u32)
+        self.identity().1
     }
 
     /// Published rows.
     pub fn rows(&self) -> u32 {
-        self.arena.rows()
+        self.form.rows()
     }
 
     /// Rows there is room for.
     pub fn capacity(&self) -> u32 {
-        self.arena.plan().capacity()
+        match &self.form {
+            Form::Hot(arena) => arena.plan().capacity(),
+            Form::Frozen(frozen) => frozen.rows(),
+        }
     }
 
     /// Vectors of [`VECTOR_ROWS`] rows that have a published row.
@@ -113,32 +224,58 @@ impl Segment {
 
     /// Bytes of address space.
     pub fn arena_bytes(&self) -> usize {
-        self.arena.plan().arena_bytes()
+        match &self.form {
+            Form::Hot(arena) => arena.plan().arena_bytes(),
+            Form::Frozen(frozen) => frozen.arena_bytes(),
+        }
     }
 
     /// Bytes of the heap, used or not.
     pub fn heap_bytes(&self) -> usize {
-        self.arena.plan().heap().bytes()
+        match &self.form {
+            Form::Hot(arena) => arena.plan().heap().bytes(),
+            Form::Frozen(frozen) => frozen.hot_heap_bytes(),
+        }
     }
 
-    /// Bytes of the heap in use. With the rows, what to expect of the next segment's.
+    /// Bytes of the heap in use; of a frozen segment, those of its distinct strings. With
+    /// the rows, what to expect of the next segment's.
     pub fn heap_used_bytes(&self) -> usize {
-        self.arena.heap_used()
+        match &self.form {
+            Form::Hot(arena) => arena.heap_used(),
+            Form::Frozen(frozen) => frozen.hot_heap_bytes(),
+        }
     }
 
     /// Bytes of memory in use, in whole pages: what has been written, not what is reserved.
     pub fn footprint_bytes(&self) -> u64 {
-        seal::footprint_bytes(&self.arena)
+        match &self.form {
+            Form::Hot(arena) => seal::footprint_bytes(arena),
+            Form::Frozen(frozen) => frozen.footprint_bytes(),
+        }
     }
 
     /// Bounds on an attribute's values within a vector.
     pub fn zone(&self, vector: u32, attribute: usize) -> Zone {
-        zone::read(&self.arena, vector, attribute)
+        match &self.form {
+            Form::Hot(arena) => zone::read(arena, vector, attribute),
+            Form::Frozen(frozen) => frozen.zone(vector, attribute),
+        }
+    }
+
+    /// Whether a row of the vector can satisfy the predicate, as far as its zone and the
+    /// segment's Bloom filters tell.
+    pub fn may_match(&self, vector: u32, predicate: &Predicate) -> bool {
+        predicate.may_match(self.zone(vector, predicate.attribute()))
+            && match &self.form {
+                Form::Hot(_) => true,
+                Form::Frozen(frozen) => frozen.may_have(predicate),
+            }
     }
 
     /// A row's begin and end stamp.
     pub fn stamps(&self, row: u32) -> (u64, u64) {
-        let versions = Versions::of(&self.arena);
+        let versions = self.form.versions();
         (versions.get(Side::Begin, row), versions.get(Side::End, row))
     }
 
@@ -153,7 +290,7 @@ impl Segment {
         out: &mut Selection,
     ) {
         assert!(rows.end <= self.rows(), "rows {rows:?} are published");
-        Versions::of(&self.arena).select(rows, visible, out);
+        self.form.versions().select(rows, visible, out);
     }
 
     /// Keeps the selected rows for which the predicate is true; NULL is not.
@@ -161,7 +298,7 @@ impl Segment {
     /// # Panics
     /// When the schema does not [accept](SegmentSchema::accepts) the predicate.
     pub fn filter(&self, predicate: &Predicate, selection: &mut Selection) {
-        filter::filter(&self.arena, predicate, selection);
+        filter::filter(&self.form, predicate, selection);
     }
 
     /// The selected values of an attribute. Nothing is copied where the selection is a
@@ -174,9 +311,12 @@ impl Segment {
     /// Calls `f` with every published row that has this key, all versions, in no certain
     /// order, until it breaks.
     pub fn find(&self, key: KeyRef<'_>, f: &mut dyn FnMut(u32) -> ControlFlow<()>) {
-        let rows = self.rows();
-        let _ = index::candidates(self.arena.index(), key.0, rows, &mut |row| {
-            if key::row_has(&self.arena, row, key) {
+        let arena = match &self.form {
+            Form::Hot(arena) => arena,
+            Form::Frozen(frozen) => return Finder::find(frozen, key, f),
+        };
+        let _ = index::candidates(arena.index(), key.0, arena.rows(), &mut |row| {
+            if key::row_has(arena, row, key) {
                 f(row)
             } else {
                 ControlFlow::Continue(())
@@ -186,7 +326,10 @@ impl Segment {
 
     /// The key of a published row; empty for a schema without key.
     pub fn key_of(&self, row: u32) -> Key {
-        key::of_row(&self.arena, row)
+        match &self.form {
+            Form::Hot(arena) => key::of_row(arena, row),
+            Form::Frozen(frozen) => frozen::key_of(frozen, row),
+        }
     }
 
     /// Whether the rows have gone elsewhere.
@@ -199,8 +342,8 @@ impl Segment {
         self.forwarding.get()
     }
 
-    pub(crate) fn arena(&self) -> &Arena {
-        &self.arena
+    pub(crate) fn form(&self) -> &Form {
+        &self.form
     }
 
     pub(crate) fn set_forwarding(&self, forwarding: Forwarding) {
@@ -210,8 +353,14 @@ impl Segment {
         );
     }
 
-    fn identity(&self) -> u64 {
-        self.arena.header()[header::IDENTITY].load(Ordering::Relaxed)
+    fn identity(&self) -> (TableId, SegmentNo) {
+        match &self.form {
+            Form::Hot(arena) => {
+                let identity = arena.header()[header::IDENTITY].load(Ordering::Relaxed);
+                (TableId((identity >> 32) as u32), SegmentNo(identity as u32))
+            }
+            Form::Frozen(frozen) => frozen.identity(),
+        }
     }
 }
 

@@ -49,6 +49,20 @@ impl<'a> Versions<'a> {
         }
     }
 
+    /// The headers of blocks, and the stamps of those that vary. Without `begins` no
+    /// block's begin stamps ever vary.
+    pub(crate) fn new(
+        headers: &'a [AtomicU64],
+        begins: &'a [AtomicU64],
+        ends: &'a [AtomicU64],
+    ) -> Versions<'a> {
+        Versions {
+            headers,
+            begins,
+            ends,
+        }
+    }
+
     /// A row's stamp.
     pub(crate) fn get(&self, side: Side, row: u32) -> u64 {
         match self.header(side, row / BLOCK_ROWS).load(Ordering::Acquire) {

@@ -8,7 +8,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{arena::Arena, plan::ZONE_WORDS};
+use aerostat_types::Physical;
+
+use crate::{SegmentSchema, arena::Arena, plan::ZONE_WORDS};
 
 const ANY: u64 = 1;
 const NULLS: u64 = 2;
@@ -29,23 +31,45 @@ pub struct Zone {
 }
 
 /// The words of a zone.
-fn words(arena: &Arena, vector: u32, attribute: usize) -> &[AtomicU64] {
-    let attributes = arena.schema().attributes().len();
+fn words<'a>(
+    schema: &SegmentSchema,
+    zones: &'a [AtomicU64],
+    vector: u32,
+    attribute: usize,
+) -> &'a [AtomicU64] {
+    let attributes = schema.attributes().len();
     assert!(attribute < attributes, "an attribute of the schema");
     let at = (vector as usize * attributes + attribute) * ZONE_WORDS;
-    &arena.zones()[at..at + ZONE_WORDS]
+    &zones[at..at + ZONE_WORDS]
 }
 
 pub(crate) fn read(arena: &Arena, vector: u32, attribute: usize) -> Zone {
-    let words = words(arena, vector, attribute);
+    of_words(arena.schema(), arena.zones(), vector, attribute)
+}
+
+/// The words of a zone that will not change.
+pub(crate) fn to_words(bounds: Option<(u64, u64)>, nulls: bool) -> [u64; ZONE_WORDS] {
+    let (min, max) = bounds.unwrap_or_default();
+    let any = if bounds.is_some() { ANY } else { 0 };
+    [min, max, any | if nulls { NULLS } else { 0 }]
+}
+
+/// A zone among all zones of a segment.
+pub(crate) fn of_words(
+    schema: &SegmentSchema,
+    zones: &[AtomicU64],
+    vector: u32,
+    attribute: usize,
+) -> Zone {
+    let words = words(schema, zones, vector, attribute);
     let flags = words[2].load(Ordering::Acquire);
     Zone {
         min: words[0].load(Ordering::Acquire),
         max: words[1].load(Ordering::Acquire),
         nulls: flags & NULLS != 0,
         any: flags & ANY != 0,
-        exact: arena.schema().physical(attribute).width() <= 8
-            && arena.schema().physical(attribute) != aerostat_types::Physical::Variable,
+        exact: schema.physical(attribute).width() <= 8
+            && schema.physical(attribute) != Physical::Variable,
     }
 }
 
@@ -57,7 +81,7 @@ pub(crate) fn widen(
     bounds: Option<(u64, u64)>,
     nulls: bool,
 ) {
-    let words = words(arena, vector, attribute);
+    let words = words(arena.schema(), arena.zones(), vector, attribute);
     let mut flags = words[2].load(Ordering::Relaxed);
     if let Some((min, max)) = bounds {
         // The first bounds are stored before the flag that makes them count.

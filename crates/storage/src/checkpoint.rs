@@ -243,7 +243,7 @@ impl TenantStore {
                     schema: (**table.schema()).clone(),
                     layout: table.layout().clone(),
                 },
-                images: view.directory().entries().map(image).collect(),
+                images: view.directory().entries().iter().map(image).collect(),
             }
         };
         Manifest {
@@ -265,7 +265,7 @@ impl TenantStore {
 /// How often the latch of each segment was taken.
 fn latched_times(table: &Arc<Table>) -> Vec<((TableId, SegmentNo), u64)> {
     let count = |entry: &Arc<Entry>| ((table.id(), entry.place.no), entry.latched_times());
-    table.directory().entries().map(count).collect()
+    table.directory().entries().iter().map(count).collect()
 }
 
 /// Removes images that the manifest does not name, also those a crash has left.

@@ -9,7 +9,10 @@
 //! ```
 //!
 //! * An entry's key range is from its lower bound to the next entry's. All
-//!   versions of a key are in the one segment whose range has the key.
+//!   versions of a key are in the one segment whose range has the key, or in that
+//!   and the range's *base*: a frozen segment, which takes no rows, so that new ones
+//!   of its keys go to a hot segment in front of it. Neighbouring ranges may share
+//!   a base, when that hot segment was cut in two.
 //! * The directory is replaced under the table's structure mutex, and a range is
 //!   cut only under the latch of the entry that has it. A writer that holds an
 //!   entry's latch and finds its directory still current therefore owns the range.
@@ -36,22 +39,40 @@ use parking_lot::{Mutex, MutexGuard};
 #[derive(Default)]
 pub(crate) struct Directory {
     ranges: Vec<KeyRange>,
+    /// Of every range its entry, and each base once.
+    entries: Vec<Arc<Entry>>,
     by_no: HashMap<SegmentNo, usize>,
+    positions: HashMap<SegmentNo, usize>,
 }
 
 /// One entry with its lower bound; the first bound is empty, below every key.
 #[derive(Clone)]
 pub(crate) struct KeyRange {
     pub(crate) lower: Arc<[u8]>,
+    /// Whoever writes rows of the range holds its latch, even if it takes none.
     pub(crate) entry: Arc<Entry>,
+    /// Frozen rows of the range, and of neighbouring ones with the same base.
+    pub(crate) base: Option<Arc<Entry>>,
 }
 
 impl KeyRange {
-    pub(crate) fn new(lower: &[u8], entry: Arc<Entry>) -> Self {
+    pub(crate) fn new(lower: &[u8], entry: Arc<Entry>, base: Option<Arc<Entry>>) -> Self {
         Self {
             lower: lower.into(),
             entry,
+            base,
         }
+    }
+
+    /// Whether this is a range over the very same base.
+    pub(crate) fn shares_base(&self, other: &KeyRange) -> bool {
+        let no = |range: &KeyRange| range.base.as_ref().map(|base| base.place.no);
+        self.base.is_some() && no(self) == no(other)
+    }
+
+    /// The entries that may have versions of the range's keys.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        std::iter::once(&self.entry).chain(&self.base)
     }
 }
 
@@ -61,27 +82,35 @@ impl Directory {
             first.lower = Arc::from([]);
         }
         debug_assert!(ranges.is_sorted_by(|a, b| a.lower <= b.lower));
-        let by_no = ranges
-            .iter()
-            .enumerate()
-            .map(|(at, range)| (range.entry.place.no, at))
-            .collect();
-        Self { ranges, by_no }
+        let mut entries: Vec<Arc<Entry>> = Vec::with_capacity(ranges.len());
+        for (at, range) in ranges.iter().enumerate() {
+            let known = at > 0 && range.shares_base(&ranges[at - 1]);
+            entries.extend(range.base.iter().filter(|_| !known).cloned());
+            entries.push(Arc::clone(&range.entry));
+        }
+        let numbers = |all: &mut dyn Iterator<Item = &Arc<Entry>>| {
+            all.enumerate()
+                .map(|(at, entry)| (entry.place.no, at))
+                .collect()
+        };
+        Self {
+            by_no: numbers(&mut entries.iter()),
+            positions: numbers(&mut ranges.iter().map(|range| &range.entry)),
+            ranges,
+            entries,
+        }
     }
 
-    pub(crate) fn entries(&self) -> impl ExactSizeIterator<Item = &Arc<Entry>> {
-        self.ranges.iter().map(|range| &range.entry)
+    /// All entries, of ranges and of their bases.
+    pub(crate) fn entries(&self) -> &[Arc<Entry>] {
+        &self.entries
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.ranges.len()
+    pub(crate) fn ranges(&self) -> &[KeyRange] {
+        &self.ranges
     }
 
-    pub(crate) fn entry(&self, at: usize) -> &Arc<Entry> {
-        &self.ranges[at].entry
-    }
-
-    /// The position of the entry whose range has the key. Tables without a key
+    /// The position of the range that has the key. Tables without a key
     /// have only empty bounds and keys, so that this is the last entry.
     pub(crate) fn route(&self, key: KeyRef<'_>) -> Option<usize> {
         self.ranges
@@ -100,15 +129,15 @@ impl Directory {
     }
 
     pub(crate) fn by_no(&self, no: SegmentNo) -> Option<&Arc<Entry>> {
-        self.by_no.get(&no).map(|&at| self.entry(at))
+        self.by_no.get(&no).map(|&at| &self.entries[at])
     }
 
-    /// The position of this very entry, if it is still here.
+    /// The position of the range whose entry this very one is.
     pub(crate) fn position(&self, entry: &Arc<Entry>) -> Option<usize> {
-        self.by_no.get(&entry.place.no).copied()
+        self.positions.get(&entry.place.no).copied()
     }
 
-    /// The directory with `ranges` instead of the entries at `at`.
+    /// The directory with `ranges` instead of those at `at`.
     pub(crate) fn replaced(&self, at: std::ops::Range<usize>, ranges: Vec<KeyRange>) -> Self {
         let mut all = self.ranges.clone();
         all.splice(at, ranges);
@@ -129,6 +158,8 @@ pub(crate) struct Entry {
     vacuum_from: AtomicU64,
     /// How often the latch was taken: as long as this stands, no row and no stamp changes.
     latched_times: AtomicU64,
+    /// The activity when the freezer looked last.
+    looked_at: AtomicU64,
 }
 
 /// What changes only under the segment's latch.
@@ -162,6 +193,7 @@ impl Entry {
             variable_bytes: AtomicU64::new(0),
             vacuum_from: AtomicU64::new(0),
             latched_times: AtomicU64::new(0),
+            looked_at: AtomicU64::new(u64::MAX),
         })
     }
 
@@ -225,6 +257,17 @@ impl Entry {
     /// A vacuum at this horizon found too little.
     pub(crate) fn postpone_vacuum(&self, horizon: CommitTs) {
         self.vacuum_from.store(horizon.0 + 1, Ordering::Relaxed);
+    }
+
+    /// A number that changes whenever rows are appended, ended or rolled back.
+    pub(crate) fn activity(&self) -> u64 {
+        u64::from(self.segment.rows()) << 32 | u64::from(self.dead())
+    }
+
+    /// Whether nothing was written since this was asked last.
+    pub(crate) fn is_cold(&self) -> bool {
+        let now = self.activity();
+        self.looked_at.swap(now, Ordering::Relaxed) == now
     }
 
     pub(crate) fn bytes_reserved(&self) -> u64 {
@@ -320,7 +363,8 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    const DROPPED: u32 = u32::MAX;
+    /// Of a row that was garbage.
+    pub(crate) const DROPPED: u32 = u32::MAX;
 
     /// `kept` lists the old rows in the order in which the targets hold them.
     pub(crate) fn new(
@@ -332,6 +376,12 @@ impl Forward {
         for (position, old_row) in (0..).zip(kept) {
             positions[old_row as usize] = position;
         }
+        Self { positions, targets }
+    }
+
+    /// Of positions that are known, one for each old row: rows that came from several
+    /// segments lie side by side in the targets.
+    pub(crate) fn of_positions(positions: Vec<u32>, targets: Vec<(u32, Arc<Place>)>) -> Self {
         Self { positions, targets }
     }
 

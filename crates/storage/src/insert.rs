@@ -15,7 +15,7 @@ use arrow_array::RecordBatch;
 
 use crate::{
     StorageError, Table,
-    directory::{Entry, Latch},
+    directory::{Entry, KeyRange, Latch},
     incoming::{Incoming, unique_violation},
     writes::Writes,
 };
@@ -108,7 +108,8 @@ impl Table {
         let Some(position) = directory.route(incoming.key(from)) else {
             return Ok(Step::Empty);
         };
-        let entry = directory.entry(position);
+        let range = &directory.ranges()[position];
+        let entry = &range.entry;
         let mut latch = entry.latch();
         if !self.is_current(&directory) {
             return Ok(Step::Stale);
@@ -118,7 +119,7 @@ impl Table {
         let mut end = range_end.min(from + free);
         let mut held = None;
         if self.is_keyed() {
-            match probe_run(&entry.segment, &latch, incoming, from..end, writes.me()) {
+            match probe_run(range, &latch, incoming, from..end, writes.me()) {
                 Probe::Free => {}
                 Probe::Taken(row) => return Err(unique_violation(self, &incoming.columns, row)),
                 Probe::Held(row, holder) => (end, held) = (row, Some(holder)),
@@ -183,23 +184,31 @@ enum Probe {
 }
 
 /// The first row of the run whose key somebody has. Keys ascend, so from the first
-/// key above the segment's greatest on there is nothing to look for.
+/// key above the greatest of the segment and its base on there is nothing to look for.
+/// The base is not latched: its rows have one begin stamp, and whatever end stamp is
+/// found of a row was true a moment ago.
 fn probe_run(
-    segment: &Segment,
+    range: &KeyRange,
     latch: &Latch<'_>,
     incoming: &Incoming,
     rows: std::ops::Range<usize>,
     me: TxnId,
 ) -> Probe {
+    let base = range.base.as_ref().map(|base| &base.segment);
+    let base_max = base.map(|base| base.key_of(base.rows() - 1));
     for row in rows {
         let key = incoming.key(row);
-        if latch.above_key_max(key) {
+        let own = (!latch.above_key_max(key)).then_some(&range.entry.segment);
+        let base = base.filter(|_| base_max.as_ref().is_some_and(|max| *key.0 <= **max));
+        if own.is_none() && base.is_none() {
             break;
         }
-        match holder_of(segment, key, me) {
-            Holder::Nobody => {}
-            Holder::Row => return Probe::Taken(row),
-            Holder::Transaction(holder) => return Probe::Held(row, holder),
+        for segment in own.into_iter().chain(base) {
+            match holder_of(segment, key, me) {
+                Holder::Nobody => {}
+                Holder::Row => return Probe::Taken(row),
+                Holder::Transaction(holder) => return Probe::Held(row, holder),
+            }
         }
     }
     Probe::Free

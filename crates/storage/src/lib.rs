@@ -35,6 +35,7 @@ mod directory;
 mod durable;
 mod error;
 mod fault;
+mod freeze;
 mod image;
 mod incoming;
 mod insert;
@@ -59,6 +60,8 @@ mod tests;
 pub use aerostat_segment::{CompareOp, Key, KeyRef, Literal, Predicate};
 pub use checkpoint::{Checkpointed, checkpoint_is_due};
 pub use error::{COLUMNS_MAX, StorageError};
+
+pub use freeze::FreezeReport;
 pub use log::Durability;
 pub use meta::{MetaError, MetaFile};
 pub use recover::{OpenOptions, RecoverError, Recovered, Until};

@@ -315,7 +315,7 @@ impl Table {
                 self.open_first(&incoming)?;
                 continue;
             };
-            let entry = directory.entry(position);
+            let entry = &directory.ranges()[position].entry;
             let free = (entry.segment.capacity() - entry.segment.rows()) as usize;
             let end = incoming
                 .run_end(at, directory.upper(position))
@@ -338,7 +338,7 @@ impl Table {
         let position = |key: KeyRef<'_>| directory.route(key);
         for run in keys.chunk_by(|a, b| position(*a) == position(*b)) {
             let entry = position(run[0])
-                .map(|position| directory.entry(position))
+                .map(|position| &directory.ranges()[position].entry)
                 .ok_or(BadBytes("a key ended in an empty table"))?;
             let mut rows = Vec::with_capacity(run.len());
             for &key in run {

@@ -6,7 +6,7 @@
 //! into two, cut between keys. The new row takes part in the cut, so that it has
 //! room afterwards even if it alone needs half an arena.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use aerostat_segment::{Key, KeyRef};
 use aerostat_txn::{ABORTED, END_NONE, LiveSnapshots, Stamp};
@@ -65,13 +65,13 @@ impl Table {
     pub(crate) fn open_first(&self, incoming: &Incoming) -> Result<(), StorageError> {
         let structure = self.structure();
         let directory = self.directory();
-        if directory.len() > 0 {
+        if !directory.ranges().is_empty() {
             return Ok(());
         }
         let entry = self.open_for(&directory, incoming, 0, None, true)?;
         self.publish(
             &structure,
-            directory.replaced(0..0, vec![KeyRange::new(&[], entry)]),
+            directory.replaced(0..0, vec![KeyRange::new(&[], entry, None)]),
         );
         Ok(())
     }
@@ -92,15 +92,30 @@ impl Table {
         };
         let key = incoming.key(at);
         let latch = full.latch();
-        let is_last = position + 1 == directory.len();
-        let ascends = !self.is_keyed() || latch.above_key_max(key);
+        let range = &directory.ranges()[position];
+        let is_last = position + 1 == directory.ranges().len();
+        let above_base = range.base.as_ref().is_none_or(|base| {
+            let segment = &base.segment;
+            *segment.key_of(segment.rows() - 1) < *key.0
+        });
+        let ascends = !self.is_keyed() || latch.above_key_max(key) && above_base;
         let worth_keeping = full.live() > full.dead();
         if is_last && ascends && worth_keeping {
             let entry = self.open_for(&directory, incoming, at, Some(full), attempts == 0)?;
-            let range = KeyRange::new(key.0, entry);
+            let range = KeyRange::new(key.0, entry, None);
             self.publish(
                 &structure,
                 directory.replaced(position + 1..position + 1, vec![range]),
+            );
+            return Ok(());
+        }
+        if full.segment.is_frozen() {
+            let upper = directory.upper(position);
+            let entry = self.open_delta(incoming, at..incoming.run_end(at, upper))?;
+            let range = KeyRange::new(&range.lower, entry, Some(Arc::clone(full)));
+            self.publish(
+                &structure,
+                directory.replaced(position..position + 1, vec![range]),
             );
             return Ok(());
         }
@@ -138,7 +153,7 @@ impl Table {
     /// The emptiest segments first, for what they give back may be what the others'
     /// copies need. Only when none could be rewritten is lack of memory an error.
     fn vacuum_all(&self, structure: &MutexGuard<'_, ()>) -> Result<u64, StorageError> {
-        let mut entries: Vec<_> = self.directory().entries().cloned().collect();
+        let mut entries = self.directory().entries().to_vec();
         // Cached, because others change the counts meanwhile.
         entries.sort_by_cached_key(|entry| entry.live());
         let mut freed = 0;
@@ -225,7 +240,8 @@ impl Table {
         mut rows: Vec<Placed>,
         next: Option<(KeyRef<'_>, usize)>,
     ) -> Result<u64, StorageError> {
-        let entry = directory.entry(position);
+        let range = &directory.ranges()[position];
+        let entry = &range.entry;
         let old_rows = entry.segment.rows();
         let source = Source {
             entry,
@@ -255,7 +271,7 @@ impl Table {
             targets.push((first, Arc::clone(&target.entry.place)));
             first += target.old_rows.len() as u32;
         }
-        let ranges = filled
+        let ranges: Vec<KeyRange> = filled
             .iter()
             .enumerate()
             .map(|(at, target)| {
@@ -265,13 +281,15 @@ impl Table {
                 } else {
                     &target.lower
                 };
-                KeyRange::new(lower, Arc::clone(&target.entry))
+                KeyRange::new(lower, Arc::clone(&target.entry), range.base.clone())
             })
             .collect();
-        self.publish(
-            structure,
-            directory.replaced(position..position + 1, ranges),
-        );
+        let (at, ranges) = if ranges.is_empty() {
+            emptied(directory, position)
+        } else {
+            (position..position + 1, ranges)
+        };
+        self.publish(structure, directory.replaced(at, ranges));
         let kept = filled
             .iter()
             .flat_map(|target| target.old_rows.iter().copied());
@@ -378,21 +396,30 @@ impl Table {
             }
         }
         entry.add_variable_bytes(old.variable_bytes_of(old_rows.len() as u32));
-        let is_dead = |row: u32| {
-            let (begin, end) = entry.segment.stamps(row);
-            begin == ABORTED || (end != END_NONE && matches!(Stamp::of(end), Stamp::At(_)))
-        };
-        entry.add_dead(
-            (0..entry.segment.rows())
-                .filter(|&row| is_dead(row))
-                .count() as u32,
-        );
+        count_dead(&entry);
         filled.push(Filled {
             lower: rows[0].key.clone(),
             entry,
             old_rows,
         });
         Ok(true)
+    }
+
+    /// A segment in front of a frozen one, with room for rows of its range. It grows as
+    /// any other, so it begins small: a sparse index touches a page per row.
+    fn open_delta(
+        &self,
+        incoming: &Incoming,
+        rows: Range<usize>,
+    ) -> Result<Arc<Entry>, StorageError> {
+        let sizes = self.store().sizes();
+        let heap_bytes = incoming.heap_bytes(self, rows.clone())?;
+        let heap_bytes_first = incoming.heap_bytes(self, rows.start..rows.start + 1)?;
+        let size = sizes
+            .roomy(self.segment_schema(), rows.len(), heap_bytes)
+            .unwrap_or(sizes.largest());
+        let heap_bytes_per_row = heap_bytes.div_ceil(rows.len()).max(heap_bytes_first);
+        self.open_segment(size, heap_bytes_per_row, 0)
     }
 
     /// A segment for the rows from `from` on, sized by what they need and by how
@@ -411,6 +438,7 @@ impl Table {
         let heap_bytes_first = incoming.heap_bytes(self, from..from + 1)?;
         let so_far = directory
             .entries()
+            .iter()
             .map(|entry| entry.segment.arena_bytes())
             .sum();
         let needed = sizes
@@ -429,6 +457,41 @@ impl Table {
             _ => heap_bytes.div_ceil(rows).max(heap_bytes_first),
         };
         self.open_segment(sizes.at_least(needed.max(so_far)), heap_bytes_per_row, 0)
+    }
+}
+
+/// Counts the versions of a segment that nobody else writes yet which have ended for good.
+pub(crate) fn count_dead(entry: &Entry) {
+    let is_dead = |row: &u32| {
+        let (begin, end) = entry.segment.stamps(*row);
+        begin == ABORTED || (end != END_NONE && matches!(Stamp::of(end), Stamp::At(_)))
+    };
+    entry.add_dead((0..entry.segment.rows()).filter(is_dead).count() as u32);
+}
+
+/// What becomes of a range whose own segment has no rows left: the keys of a base
+/// stay in a range with that base, others go to the range before.
+fn emptied(directory: &Directory, position: usize) -> (Range<usize>, Vec<KeyRange>) {
+    let ranges = directory.ranges();
+    let range = &ranges[position];
+    let Some(base) = &range.base else {
+        return (position..position + 1, Vec::new());
+    };
+    if position > 0 && ranges[position - 1].shares_base(range) {
+        return (position..position + 1, Vec::new());
+    }
+    match ranges.get(position + 1) {
+        Some(next) if next.shares_base(range) => {
+            let grown = KeyRange {
+                lower: Arc::clone(&range.lower),
+                ..next.clone()
+            };
+            (position..position + 2, vec![grown])
+        }
+        _ => {
+            let alone = KeyRange::new(&range.lower, Arc::clone(base), None);
+            (position..position + 1, vec![alone])
+        }
     }
 }
 

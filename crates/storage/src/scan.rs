@@ -137,9 +137,12 @@ impl Scan {
                     .store(self.morsels_total, Ordering::Relaxed);
                 break;
             }
-            let (entry, mut rows) = match &self.point {
+            let selected = match &self.point {
                 Some((key, position)) => self.look_up(*position, key),
-                None => self.select(morsel),
+                None => Some(self.select(morsel)),
+            };
+            let Some((entry, mut rows)) = selected else {
+                continue;
             };
             self.filter(entry, &mut rows);
             rows.truncate(self.take_from_limit(rows.len()));
@@ -150,18 +153,15 @@ impl Scan {
         Ok(None)
     }
 
-    fn look_up(&self, position: usize, key: &Key) -> (&Arc<Entry>, Selection) {
-        let entry = self.view.directory().entry(position);
-        (
-            entry,
-            Selection::Rows(self.view.find(entry, KeyRef(key)).into_iter().collect()),
-        )
+    fn look_up(&self, position: usize, key: &Key) -> Option<(&Arc<Entry>, Selection)> {
+        let (entry, row) = self.view.find(position, KeyRef(key))?;
+        Some((entry, Selection::Rows(vec![row])))
     }
 
     /// The visible rows of a morsel, none if the zones rule them all out.
     fn select(&self, morsel: usize) -> (&Arc<Entry>, Selection) {
         let position = self.morsels.partition_point(|first| *first <= morsel) - 1;
-        let entry = self.view.directory().entry(position);
+        let entry = &self.view.directory().entries()[position];
         let segment = &entry.segment;
         let per_vector = VECTOR_ROWS.div_ceil(self.morsel_rows);
         let number = (morsel - self.morsels[position]) as u32;
@@ -169,9 +169,7 @@ impl Scan {
         let vector_end = segment.rows().min((vector + 1) * VECTOR_ROWS);
         let first = (vector * VECTOR_ROWS + part * self.morsel_rows).min(vector_end);
         let end = vector_end.min(first + self.morsel_rows);
-        let pruned = |predicate: &Predicate| {
-            !predicate.may_match(segment.zone(vector, predicate.attribute()))
-        };
+        let pruned = |predicate: &Predicate| !segment.may_match(vector, predicate);
         let mut rows = Selection::Rows(Vec::new());
         if first < end && !self.spec.predicates.iter().any(pruned) {
             let snapshot = self.view.snapshot();

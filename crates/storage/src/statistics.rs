@@ -15,6 +15,12 @@ pub struct TableStatistics {
     pub bytes_used: u64,
     /// Bytes of the live rows' values alone: fixed widths and string bytes, `char(n)` as n.
     pub bytes_raw: u64,
+    /// Segments of [`Self::segments`] that are frozen; the others are hot.
+    pub segments_frozen: u64,
+    /// Row versions of [`Self::rows`] in frozen segments.
+    pub rows_frozen: u64,
+    /// Bytes of [`Self::bytes_used`] of frozen segments.
+    pub bytes_frozen: u64,
     /// Bytes charged to the tenant's budget.
     pub bytes_reserved: u64,
 }
@@ -22,14 +28,20 @@ pub struct TableStatistics {
 impl TableStatistics {
     pub(crate) fn of(table: &Table, directory: &Directory) -> Self {
         let mut all = Self {
-            segments: directory.len() as u64,
+            segments: directory.entries().len() as u64,
             ..Self::default()
         };
         for entry in directory.entries() {
             let live = entry.live();
             all.rows += u64::from(live);
             all.rows_dead += u64::from(entry.dead());
-            all.bytes_used += entry.segment.footprint_bytes();
+            let bytes_used = entry.segment.footprint_bytes();
+            all.bytes_used += bytes_used;
+            if entry.segment.is_frozen() {
+                all.segments_frozen += 1;
+                all.rows_frozen += u64::from(live);
+                all.bytes_frozen += bytes_used;
+            }
             all.bytes_raw +=
                 u64::from(live) * table.raw_bytes_fixed() + entry.variable_bytes_of(live);
             all.bytes_reserved += entry.bytes_reserved();

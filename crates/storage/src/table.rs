@@ -39,6 +39,8 @@ pub struct Table {
     directory: ArcSwap<Directory>,
     /// Held by whoever replaces the directory.
     structure: Mutex<()>,
+    /// Held by whoever freezes.
+    freezing: Mutex<()>,
     next_no: AtomicU32,
     /// The most a row may take, so that two versions of it fit into one arena.
     row_bytes_max: usize,
@@ -88,6 +90,7 @@ impl Table {
             types: schema.columns.iter().map(|column| column.ty).collect(),
             directory: ArcSwap::default(),
             structure: Mutex::new(()),
+            freezing: Mutex::new(()),
             next_no: AtomicU32::new(0),
             store,
             id,
@@ -192,6 +195,15 @@ impl Table {
         self.structure.try_lock()
     }
 
+    pub(crate) fn freezing(&self) -> MutexGuard<'_, ()> {
+        self.freezing.lock()
+    }
+
+    /// A number that no segment of the table has had.
+    pub(crate) fn next_segment_no(&self) -> SegmentNo {
+        SegmentNo(self.next_no.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// Replaces the directory; the caller holds the structure mutex, and the latch
     /// of every entry whose range it cuts.
     pub(crate) fn publish(&self, _structure: &MutexGuard<'_, ()>, directory: Directory) {
@@ -210,7 +222,7 @@ impl Table {
             .store
             .budget()
             .reserve(bytes_expected.min(arena_bytes as u64))?;
-        let no = SegmentNo(self.next_no.fetch_add(1, Ordering::Relaxed));
+        let no = self.next_segment_no();
         let mapping = ArenaSource::allocate(arena_bytes)?;
         let schema = Arc::clone(&self.segment_schema);
         let segment = Segment::create(Box::new(mapping), schema, self.id, no, heap_bytes_per_row)

@@ -61,9 +61,8 @@ impl TableView {
 
     /// The visible row with this key.
     pub fn lookup(&self, key: KeyRef<'_>) -> Option<RowId> {
-        let entry = self.directory.entry(self.directory.route(key)?);
-        self.find(entry, key)
-            .map(|row| RowId::new(entry.place.no, row))
+        let (entry, row) = self.find(self.directory.route(key)?, key)?;
+        Some(RowId::new(entry.place.no, row))
     }
 
     /// The columns of these rows, in the order of the list.
@@ -112,17 +111,21 @@ impl TableView {
         ))
     }
 
-    /// The visible version with this key in a segment.
-    pub(crate) fn find(&self, entry: &Entry, key: KeyRef<'_>) -> Option<u32> {
-        let mut found = None;
-        entry.segment.find(key, &mut |row| {
-            if self.sees(&entry.segment, row) {
-                found = Some(row);
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        });
-        found
+    /// The visible version of a key of the range at this position: there is one at most,
+    /// in the range's segment or in its base.
+    pub(crate) fn find(&self, position: usize, key: KeyRef<'_>) -> Option<(&Arc<Entry>, u32)> {
+        let range = &self.directory.ranges()[position];
+        range.entries().find_map(|entry| {
+            let mut found = None;
+            entry.segment.find(key, &mut |row| {
+                if self.sees(&entry.segment, row) {
+                    found = Some((entry, row));
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            });
+            found
+        })
     }
 
     /// Whether the snapshot sees the version. Reads its stamps again while their

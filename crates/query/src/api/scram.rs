@@ -42,8 +42,8 @@ impl fmt::Debug for ScramVerifier {
 
 impl fmt::Display for ScramVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [salt, stored, server] =
-            [&self.salt[..], &self.stored_key, &self.server_key].map(|bytes| STANDARD.encode(bytes));
+        let [salt, stored, server] = [&self.salt[..], &self.stored_key, &self.server_key]
+            .map(|bytes| STANDARD.encode(bytes));
         write!(
             f,
             "SCRAM-SHA-256${}:{salt}${stored}:{server}",

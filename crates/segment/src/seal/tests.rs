@@ -20,12 +20,19 @@ use crate::{
 const ARENA_BYTES: usize = 128 << 10;
 
 /// A region whose bytes come back when its segment is dropped.
-struct Returning {
+pub(crate) struct Returning {
     region: Option<HeapRegion>,
     to: Arc<Mutex<Option<HeapRegion>>>,
 }
 
 impl Returning {
+    pub(crate) fn new(region: HeapRegion, to: &Arc<Mutex<Option<HeapRegion>>>) -> Returning {
+        Returning {
+            region: Some(region),
+            to: Arc::clone(to),
+        }
+    }
+
     fn region(&self) -> &HeapRegion {
         self.region.as_ref().unwrap()
     }
@@ -51,10 +58,7 @@ unsafe impl Region for Returning {
 /// The bytes of a segment of the model's rows, sealed or not.
 fn bytes_of(model: &Model, sealed: bool) -> Vec<u8> {
     let back = Arc::new(Mutex::new(None));
-    let region = Returning {
-        region: Some(HeapRegion::new(ARENA_BYTES)),
-        to: Arc::clone(&back),
-    };
+    let region = Returning::new(HeapRegion::new(ARENA_BYTES), &back);
     let segment = Segment::create(
         Box::new(region),
         Arc::clone(&model.schema),

@@ -2,6 +2,7 @@
 
 mod basics;
 mod budget;
+mod freeze;
 mod model;
 mod recovery;
 mod threads;

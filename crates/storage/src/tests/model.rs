@@ -2,7 +2,7 @@
 //!
 //! The model keeps the state after every commit. Each open snapshot must read its
 //! state, through views old and new, whatever is rewritten, rolled back or
-//! vacuumed meanwhile.
+//! vacuumed meanwhile, and whatever is frozen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +26,8 @@ enum Op {
     Pin,
     Unpin(usize),
     Vacuum,
+    /// Everything, or what is cold.
+    Freeze(bool),
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -41,6 +43,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::Pin),
         1 => (0..4_usize).prop_map(Op::Unpin),
         1 => Just(Op::Vacuum),
+        4 => prop::bool::weighted(0.7).prop_map(Op::Freeze),
     ];
     prop::collection::vec(op, 1..160)
 }
@@ -84,6 +87,8 @@ impl Model {
             }
             Op::Unpin(at) if at < self.pinned.len() => drop(self.pinned.swap_remove(at)),
             Op::Vacuum => drop(self.table.vacuum().unwrap()),
+            Op::Freeze(true) => drop(self.table.freeze().unwrap()),
+            Op::Freeze(false) => drop(self.table.freeze_cold().unwrap()),
             _ => {}
         }
         for (snapshot, view) in &self.pinned {

@@ -1,0 +1,390 @@
+//! What freezing saves and costs, hot against frozen, on rows distributed like the
+//! Star Schema Benchmark's. Run with `cargo bench -p aerostat-segment --bench frozen`;
+//! prints the best of five runs.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+
+use std::{
+    hint::black_box,
+    ops::ControlFlow,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use aerostat_segment::{
+    ARENA_BYTES_MAX, AttributeSpec, CompareOp, FrozenFacts, FrozenImage, HeapRegion, Keys, Literal,
+    Predicate, Segment, SegmentSchema, Selection, VECTOR_ROWS,
+};
+use aerostat_types::{SegmentNo, SqlType, TableId};
+use arrow_array::{ArrayRef, Int32Array, StringViewArray};
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ z >> 31) % bound
+    }
+
+    fn between(&mut self, low: i32, high: i32) -> i32 {
+        low + self.below((high - low + 1) as u64) as i32
+    }
+}
+
+/// The `n`th day from 1992 on, as yyyymmdd, with months of 30 days: as many different
+/// values as the calendar has, as far apart.
+fn date(n: i32) -> i32 {
+    (1992 + n / 360) * 10_000 + (n / 30 % 12 + 1) * 100 + n % 30 + 1
+}
+
+const NAMES: [&str; 17] = [
+    "orderkey",
+    "linenumber",
+    "custkey",
+    "partkey",
+    "suppkey",
+    "orderdate",
+    "orderpriority",
+    "shippriority",
+    "quantity",
+    "extendedprice",
+    "ordtotalprice",
+    "discount",
+    "revenue",
+    "supplycost",
+    "tax",
+    "commitdate",
+    "shipmode",
+];
+const PRIORITIES: [&str; 5] = ["1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LOW"];
+const SHIP_MODES: [&str; 7] = ["REG AIR", "AIR", "RAIL", "TRUCK", "MAIL", "FOB", "SHIP"];
+
+/// Lineorder at scale factor 1, orders of one to seven lines: the columns in table order,
+/// and the bytes of the rows as CSV.
+fn lineorder(rows: usize) -> (Vec<ArrayRef>, usize) {
+    let mut random = Random(1);
+    let mut ints: Vec<Vec<i32>> = vec![Vec::new(); 17];
+    let mut order = 0;
+    while ints[0].len() < rows {
+        order += 1;
+        let lines = random.between(1, 7).min((rows - ints[0].len()) as i32);
+        let key = order >> 3 << 5 | order & 7;
+        let (customer, day) = (random.between(1, 20_000) * 3 / 2, random.between(0, 2_400));
+        let (priority, mut total) = (random.between(0, 4), 0);
+        for line in 1..=lines {
+            let part = random.between(1, 200_000);
+            let price = 90_000 + part / 10 % 20_001 + 100 * (part % 1_000);
+            let (quantity, discount, tax) = (
+                random.between(1, 50),
+                random.between(0, 10),
+                random.between(0, 8),
+            );
+            let extended = quantity * price;
+            let revenue = (i64::from(extended) * i64::from(100 - discount) / 100) as i32;
+            total += (i64::from(revenue) * i64::from(100 + tax) / 100) as i32;
+            let commit = date(day + random.between(30, 90));
+            let values = [
+                key,
+                line,
+                customer,
+                part,
+                random.between(1, 2_000),
+                date(day),
+                priority,
+                0,
+                quantity,
+                extended,
+                0,
+                discount,
+                revenue,
+                price * 6 / 10,
+                tax,
+                commit,
+                random.between(0, 6),
+            ];
+            ints.iter_mut()
+                .zip(values)
+                .for_each(|(column, value)| column.push(value));
+        }
+        let len = ints[0].len();
+        ints[10][len - lines as usize..].fill(0);
+        ints[10].truncate(len - lines as usize);
+        ints[10].resize(len, total);
+    }
+    let text = |values: &'static [&'static str], codes: &[i32]| -> ArrayRef {
+        let values = codes.iter().map(|&code| values[code as usize]);
+        Arc::new(StringViewArray::from_iter_values(values))
+    };
+    let mut csv_bytes = 17 * rows;
+    let columns = (0..17)
+        .map(|at| -> ArrayRef {
+            let codes = &ints[at];
+            let texts: Option<&'static [&'static str]> = match at {
+                6 => Some(&PRIORITIES),
+                7 => Some(&["0"]),
+                16 => Some(&SHIP_MODES),
+                _ => None,
+            };
+            csv_bytes += match texts {
+                Some(texts) => codes
+                    .iter()
+                    .map(|&code| texts[code as usize].len())
+                    .sum::<usize>(),
+                None => codes
+                    .iter()
+                    .map(|code| code.ilog10().max(0) as usize + 1)
+                    .sum(),
+            };
+            texts.map_or_else(
+                || Arc::new(Int32Array::from(codes.clone())) as ArrayRef,
+                |texts| text(texts, codes),
+            )
+        })
+        .collect();
+    (columns, csv_bytes)
+}
+
+fn schema(groups: Vec<Vec<usize>>) -> Arc<SegmentSchema> {
+    let ty = |at| match at {
+        6 => SqlType::Char(15),
+        7 => SqlType::Char(1),
+        16 => SqlType::Char(10),
+        _ => SqlType::Integer,
+    };
+    let attributes = (0..17).map(|at| AttributeSpec {
+        ty: ty(at),
+        nullable: false,
+    });
+    Arc::new(SegmentSchema::new(attributes.collect(), groups, vec![0, 1]).unwrap())
+}
+
+fn load(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Arc<Segment> {
+    let region = Box::new(HeapRegion::new(ARENA_BYTES_MAX));
+    let segment = Segment::create(region, Arc::clone(schema), TableId(1), SegmentNo(1), 1).unwrap();
+    let keys = Keys::encode(schema, columns).unwrap();
+    let appended = segment
+        .writer()
+        .append(columns, 0..columns[0].len(), &keys, 1)
+        .unwrap();
+    assert!(!appended.full);
+    Arc::new(segment)
+}
+
+fn image(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> FrozenImage {
+    let rows = columns[0].len() as u32;
+    let facts = FrozenFacts {
+        table: TableId(1),
+        no: SegmentNo(2),
+        rows,
+        begin: 1,
+    };
+    FrozenImage::encode(schema, facts, &mut |at| Arc::clone(&columns[at])).unwrap()
+}
+
+fn freeze(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Arc<Segment> {
+    let image = image(schema, columns);
+    let region = Box::new(HeapRegion::new(image.arena_bytes()));
+    Arc::new(Segment::create_frozen(region, Arc::clone(schema), image))
+}
+
+fn best_of_five(mut run: impl FnMut()) -> Duration {
+    let time = || {
+        let start = Instant::now();
+        run();
+        start.elapsed()
+    };
+    std::iter::repeat_with(time).take(5).min().unwrap()
+}
+
+fn million_rows_s(rows: u32, took: Duration) -> f64 {
+    f64::from(rows) / took.as_secs_f64() / 1e6
+}
+
+fn vectors(rows: u32) -> impl Iterator<Item = Selection> {
+    (0..rows)
+        .step_by(VECTOR_ROWS as usize)
+        .map(move |from| Selection::Range(from..(from + VECTOR_ROWS).min(rows)))
+}
+
+fn filter(segment: &Segment, predicate: &Predicate) -> f64 {
+    let took = best_of_five(|| {
+        for mut selection in vectors(segment.rows()) {
+            segment.filter(predicate, &mut selection);
+            black_box(selection);
+        }
+    });
+    million_rows_s(segment.rows(), took)
+}
+
+fn gather(segment: &Arc<Segment>, attribute: usize, every: Option<usize>) -> f64 {
+    let took = best_of_five(|| {
+        for selection in vectors(segment.rows()) {
+            let selection = match every {
+                Some(step) => Selection::Rows(selection.iter().step_by(step).collect()),
+                None => selection,
+            };
+            black_box(segment.gather(attribute, &selection));
+        }
+    });
+    million_rows_s(segment.rows() / every.unwrap_or(1) as u32, took)
+}
+
+/// Nanoseconds to find a key and gather all attributes, and to find it alone.
+fn point_reads(segment: &Arc<Segment>, columns: &[ArrayRef], attributes: usize) -> (f64, f64) {
+    let keys = Keys::encode(segment.schema(), columns).unwrap();
+    let reads = 20_000;
+    let mut run = |whole: bool| {
+        let took = best_of_five(|| {
+            let mut random = Random(3);
+            for _ in 0..reads {
+                let key = keys.get(random.below(u64::from(segment.rows())) as usize);
+                let mut found = None;
+                segment.find(key, &mut |row| {
+                    found = Some(row);
+                    ControlFlow::Break(())
+                });
+                if whole {
+                    let row = Selection::Rows(vec![found.unwrap()]);
+                    (0..attributes).for_each(|at| drop(black_box(segment.gather(at, &row))));
+                }
+                black_box(found);
+            }
+        });
+        took.as_nanos() as f64 / f64::from(reads)
+    };
+    (run(false), run(true))
+}
+
+/// Bytes of each attribute: what the segment loses when it is constant.
+fn print_bytes(columns: &[ArrayRef]) {
+    for (at, name) in NAMES.iter().enumerate() {
+        let spec = schema(
+            vec![vec![0]; 0]
+                .into_iter()
+                .chain((0..17).map(|at| vec![at]))
+                .collect(),
+        );
+        let one = AttributeSpec {
+            ty: spec.attributes()[at].ty,
+            nullable: false,
+        };
+        let alone = Arc::new(SegmentSchema::new(vec![one], vec![vec![0]], vec![]).unwrap());
+        let bytes = image(&alone, &columns[at..=at]).used_bytes();
+        println!(
+            "  {name:<14} {:>6.2} B/row",
+            bytes as f64 / columns[at].len() as f64
+        );
+    }
+}
+
+fn main() {
+    let by_column: Vec<Vec<usize>> = (0..17).map(|at| vec![at]).collect();
+    let by_row = vec![(0..17).collect::<Vec<_>>()];
+    let rows = schema(by_row.clone()).capacity_for(ARENA_BYTES_MAX, 1) as usize;
+    let (columns, csv_bytes) = lineorder(rows);
+    println!(
+        "{rows} rows of lineorder, {:.1} B/row as CSV",
+        csv_bytes as f64 / rows as f64
+    );
+    print_bytes(&columns);
+    let compare = |attribute, op, value| Predicate::Compare {
+        attribute,
+        op,
+        value,
+    };
+    let text = |value: &str| Literal::Bytes(value.as_bytes().to_vec());
+    let list = |attribute, values| Predicate::InList {
+        attribute,
+        values,
+        negated: false,
+    };
+    for (name, groups) in [("column", by_column), ("row", by_row)] {
+        let schema = schema(groups);
+        let hot = load(&schema, &columns);
+        let took = best_of_five(|| drop(black_box(image(&schema, &columns))));
+        let frozen = freeze(&schema, &columns);
+        let bytes = |segment: &Segment| segment.footprint_bytes() as f64 / rows as f64;
+        println!(
+            "{name} layout: hot {:.1} B/row, frozen {:.1} B/row ({:.1}% of CSV), encoded at {:.2} M rows/s",
+            bytes(&hot),
+            bytes(&frozen),
+            frozen.footprint_bytes() as f64 * 100.0 / csv_bytes as f64,
+            million_rows_s(rows as u32, took),
+        );
+        println!("  {:<38} {:>10} {:>10} M rows/s", "", "hot", "frozen");
+        for (name, predicate) in [
+            (
+                "filter discount <= 3 (4 bits)",
+                compare(11, CompareOp::Le, Literal::Int(3)),
+            ),
+            (
+                "filter quantity < 25 (6 bits)",
+                compare(8, CompareOp::Lt, Literal::Int(25)),
+            ),
+            (
+                "filter suppkey < 500 (11 bits)",
+                compare(4, CompareOp::Lt, Literal::Int(500)),
+            ),
+            (
+                "filter partkey < 1000 (18 bits)",
+                compare(3, CompareOp::Lt, Literal::Int(1000)),
+            ),
+            (
+                "filter commitdate (dictionary)",
+                compare(15, CompareOp::Lt, Literal::Int(19_950_101)),
+            ),
+            (
+                "filter orderdate (runs)",
+                compare(5, CompareOp::Lt, Literal::Int(19_950_101)),
+            ),
+            (
+                "filter shipmode = (text)",
+                compare(16, CompareOp::Eq, text("RAIL")),
+            ),
+            (
+                "filter shipmode in (text)",
+                list(16, vec![text("AIR"), text("MAIL")]),
+            ),
+            (
+                "filter orderpriority < (text, runs)",
+                compare(6, CompareOp::Lt, text("3-MEDIUM")),
+            ),
+            (
+                "filter suppkey in 40",
+                list(4, (0..40).map(|n| Literal::Int(n * 50)).collect()),
+            ),
+        ] {
+            println!(
+                "  {name:<38} {:>10.0} {:>10.0}",
+                filter(&hot, &predicate),
+                filter(&frozen, &predicate)
+            );
+        }
+        for (name, attribute, every) in [
+            ("gather quantity", 8, None),
+            ("gather revenue (24 bits)", 12, None),
+            ("gather orderdate (runs)", 5, None),
+            ("gather commitdate (dictionary)", 15, None),
+            ("gather shipmode (text)", 16, None),
+            ("gather orderpriority (text, runs)", 6, None),
+            ("gather revenue, every 10th row", 12, Some(10)),
+            ("gather shipmode, every 10th row", 16, Some(10)),
+        ] {
+            let (hot, frozen) = (
+                gather(&hot, attribute, every),
+                gather(&frozen, attribute, every),
+            );
+            println!("  {name:<38} {hot:>10.0} {frozen:>10.0}");
+        }
+        let (hot_find, hot_read) = point_reads(&hot, &columns, 17);
+        let (find, read) = point_reads(&frozen, &columns, 17);
+        println!("  {:<38} {hot_find:>10.0} {find:>10.0} ns", "find a key");
+        println!(
+            "  {:<38} {hot_read:>10.0} {read:>10.0} ns",
+            "find a key, gather 17 attributes"
+        );
+    }
+}

@@ -1,0 +1,160 @@
+//! The memory of a frozen segment: the unsafe code of this folder, together with
+//! the calls of compiled versions in `pack`.
+//!
+//! What [`Bytes`] name is written before there is a [`FrozenArena`] and never
+//! after, so it is handed out as slices. What [`Words`] name may change and is
+//! handed out as atomics. The plan keeps the two apart.
+
+use std::{marker::PhantomData, ptr::NonNull, slice, sync::atomic::AtomicU64};
+
+use parking_lot::Mutex;
+
+use crate::{
+    Region,
+    arena::{Plain, Slots},
+    frozen::{
+        pack::{Lane, Lanes, Packed},
+        plan::{Bytes, FrozenPlan, Words},
+    },
+    region::REGION_ALIGN,
+};
+
+/// A region divided by a plan.
+pub(crate) struct FrozenArena {
+    base: NonNull<u8>,
+    plan: FrozenPlan,
+    /// Held by the one writer, who stamps.
+    pub(crate) latch: Mutex<()>,
+    /// Keeps the bytes alive.
+    _region: Box<dyn Region>,
+}
+
+// SAFETY: the region is Send, and nothing else refers to its bytes.
+unsafe impl Send for FrozenArena {}
+// SAFETY: shared access is to bytes that do not change, and to atomics.
+unsafe impl Sync for FrozenArena {}
+
+/// The first words of a region, before there is an arena.
+pub(crate) fn first_words(region: &dyn Region, words: usize) -> Option<Vec<u64>> {
+    if region.bytes() / 8 < words {
+        return None;
+    }
+    let base = region.base().cast::<u64>();
+    // SAFETY: the words are within the region (checked above), whose bytes are initialised;
+    // the caller has the region to itself, since no arena owns it yet.
+    Some(
+        (0..words)
+            .map(|at| unsafe { base.add(at).read_unaligned() })
+            .collect(),
+    )
+}
+
+impl FrozenArena {
+    /// Divides a region that holds what the plan says, or after [`write`] will.
+    ///
+    /// # Panics
+    /// When the region is smaller than the plan, or not aligned.
+    pub(crate) fn new(region: Box<dyn Region>, plan: FrozenPlan) -> FrozenArena {
+        let base = region.base();
+        assert!(
+            plan.arena_bytes <= region.bytes(),
+            "the plan was made for this region"
+        );
+        assert!(
+            base.addr().get().is_multiple_of(REGION_ALIGN),
+            "a region is aligned"
+        );
+        FrozenArena {
+            base,
+            plan,
+            latch: Mutex::new(()),
+            _region: region,
+        }
+    }
+
+    pub(crate) fn plan(&self) -> &FrozenPlan {
+        &self.plan
+    }
+
+    pub(crate) fn bytes(&self, area: Bytes) -> &[u8] {
+        self.values(area)
+    }
+
+    pub(crate) fn words(&self, area: Words) -> &[AtomicU64] {
+        assert!(
+            area.offset + area.words * 8 <= self.plan.arena_bytes,
+            "an area of the plan"
+        );
+        // SAFETY: the area is in bounds (asserted) and 64-aligned (FrozenPlan); the bytes are
+        // initialised and live as long as self (Region); Words are accessed as atomics only.
+        unsafe { slice::from_raw_parts(self.base.add(area.offset).cast().as_ptr(), area.words) }
+    }
+
+    /// The bytes as values side by side.
+    pub(crate) fn values<T: Plain>(&self, area: Bytes) -> &[T] {
+        assert!(
+            area.offset + area.bytes <= self.plan.arena_bytes,
+            "an area of the plan"
+        );
+        let len = area.bytes / size_of::<T>();
+        // SAFETY: the area is in bounds (asserted) and 64-aligned (FrozenPlan), more than any
+        // Plain type asks for; its bytes are initialised, live as long as self (Region) and
+        // never change (Bytes); any bit pattern is a value (Plain).
+        unsafe { slice::from_raw_parts(self.base.add(area.offset).cast().as_ptr(), len) }
+    }
+
+    /// Codes packed in an area.
+    pub(crate) fn packed(&self, area: Bytes, width: u32) -> Packed<'_> {
+        fn of<L: Lane>(arena: &FrozenArena, area: Bytes) -> &[L] {
+            arena.values(area)
+        }
+        let lanes = match width {
+            0 => Lanes::None,
+            1..=8 => Lanes::U8(of(self, area)),
+            9..=16 => Lanes::U16(of(self, area)),
+            17..=32 => Lanes::U32(of(self, area)),
+            _ => Lanes::U64(of(self, area)),
+        };
+        Packed::new(width, lanes)
+    }
+
+    /// The slots at an offset of each tuple.
+    pub(crate) fn slots<T: Plain>(
+        &self,
+        tuples: Bytes,
+        stride: usize,
+        offset: usize,
+    ) -> Slots<'_, T> {
+        let bytes = self.bytes(tuples);
+        let rows = self.plan.rows as usize;
+        assert!(
+            offset + size_of::<T>() <= stride && rows * stride <= bytes.len(),
+            "slots within tuples within the area"
+        );
+        // SAFETY: `rows` tuples of `stride` bytes are within the slice, and the slot within the
+        // tuple (both asserted); the bytes never change and live as long as the slice.
+        unsafe { Slots::over(bytes.as_ptr().add(offset), stride, rows, PhantomData) }
+    }
+}
+
+/// Writes parts to a region that nobody reads yet.
+///
+/// # Panics
+/// When a part is longer than its area, or the area beyond the region.
+pub(crate) fn write(region: &mut Box<dyn Region>, parts: &[(usize, usize, Vec<u8>)]) {
+    for (offset, bytes, content) in parts {
+        assert!(
+            content.len() <= *bytes && offset + bytes <= region.bytes(),
+            "a part fits its area of the region"
+        );
+        // SAFETY: the target is within the region (asserted), writable, and the caller's alone
+        // (&mut Box of what owns it); `content` is a vector elsewhere.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                content.as_ptr(),
+                region.base().as_ptr().add(*offset),
+                content.len(),
+            );
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The frozen form of a segment: encoded, immutable but for end stamps, and exactly
+//! as large as it needs to be. `plan` draws the arena.
+//!
+//! * **Encodings** (`encode` chooses, by size): frame of reference, sorted
+//!   dictionary, strings in order of rows, values as they are. Codes of the first
+//!   two keep the order of values, so that a predicate becomes a range or a set
+//!   of codes (`filter`), translated once per call.
+//! * **Codes** (`codes`) of an attribute alone in its group are bit-packed
+//!   (`pack`), or per run where neighbours mostly repeat; those of a group of more
+//!   are interleaved, a tuple of bits per row.
+//! * **Order.** Rows are in key order, all versions of a key side by side: a key is
+//!   found by binary search over codes (`find`), without an index.
+//! * **Versions.** All rows have one begin stamp, which every snapshot there may
+//!   be sees. End stamps work as in a hot segment.
+//!
+//! Who freezes when, and what a table does with rows that are written to frozen
+//! ones, is for others to say.
+
+mod arena;
+mod bits;
+mod bloom;
+mod codes;
+mod encode;
+mod filter;
+mod find;
+mod gather;
+mod pack;
+mod plan;
+mod seal;
+mod strings;
+
+use std::sync::{Arc, atomic::Ordering};
+
+use aerostat_types::{Physical, SegmentNo, TableId};
+
+use crate::{
+    BLOCK_ROWS, Region, SegmentError, SegmentSchema, Selection, Zone,
+    arena::{Plain, Slots, header},
+    frozen::{
+        arena::FrozenArena,
+        bits::{Fixed, with_type},
+        codes::{Codes, Runs, Tuples},
+        pack::{Lanes, Packed},
+        plan::{AttributePlan, CodesAt, FrozenPlan, Kind, offset_width},
+        strings::Strings,
+    },
+    nulls::Nulls,
+    versions::{Side, Versions},
+    zone,
+};
+
+pub use encode::{FrozenFacts, FrozenImage};
+pub(crate) use {
+    bits::interval_of,
+    find::{Finder, key_of},
+    gather::gather,
+    pack::bits_of,
+};
+
+/// A frozen segment's arena and what reads it.
+pub(crate) struct Frozen {
+    arena: FrozenArena,
+    schema: Arc<SegmentSchema>,
+}
+
+/// How an attribute's values come from its codes.
+pub(crate) enum Values<'a> {
+    /// Base + code.
+    Frame { base: i128 },
+    /// Sorted values of a fixed width.
+    Fixed(&'a [u8]),
+    /// Sorted strings.
+    Sorted(Strings<'a>),
+    /// A string per row.
+    RowOrder(Strings<'a>),
+    /// Slots.
+    Plain,
+}
+
+/// An attribute.
+pub(crate) struct Column<'a> {
+    pub(crate) physical: Physical,
+    pub(crate) values: Values<'a>,
+    pub(crate) codes: Option<Codes<'a>>,
+    /// One more than the greatest code that there may be.
+    pub(crate) codes_end: u128,
+}
+
+impl Frozen {
+    /// The segment that an image describes, in a region that is zeroed.
+    pub(crate) fn create(
+        mut region: Box<dyn Region>,
+        schema: Arc<SegmentSchema>,
+        image: FrozenImage,
+    ) -> Frozen {
+        let (plan, parts) = image.into_parts();
+        arena::write(&mut region, &parts);
+        Frozen {
+            arena: FrozenArena::new(region, plan),
+            schema,
+        }
+    }
+
+    /// See [`crate::Segment::attach`].
+    pub(crate) fn open(
+        region: Box<dyn Region>,
+        schema: Arc<SegmentSchema>,
+    ) -> Result<Frozen, SegmentError> {
+        seal::open(region, schema)
+    }
+
+    /// Whether sealed bytes begin as a frozen segment does.
+    pub(crate) fn is_at(region: &dyn Region) -> bool {
+        arena::first_words(region, 1).is_some_and(|words| words[0] == seal::MAGIC)
+    }
+
+    pub(crate) fn seal(&self) {
+        seal::seal(self);
+    }
+
+    pub(crate) fn break_seal(&self) {
+        let sealed = &self.header()[header::SEALED];
+        if sealed.load(Ordering::Relaxed) != 0 {
+            sealed.store(0, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn schema(&self) -> &Arc<SegmentSchema> {
+        &self.schema
+    }
+
+    pub(crate) fn latch(&self) -> parking_lot::MutexGuard<'_, ()> {
+        self.arena.latch.lock()
+    }
+
+    pub(crate) fn rows(&self) -> u32 {
+        self.plan().rows
+    }
+
+    pub(crate) fn arena_bytes(&self) -> usize {
+        self.plan().arena_bytes
+    }
+
+    pub(crate) fn identity(&self) -> (TableId, SegmentNo) {
+        let identity = self.header()[header::IDENTITY].load(Ordering::Relaxed);
+        (TableId((identity >> 32) as u32), SegmentNo(identity as u32))
+    }
+
+    /// Heap that a hot segment with the same rows uses, if it stores equal strings once.
+    pub(crate) fn hot_heap_bytes(&self) -> usize {
+        let attributes = self.plan().attributes.iter();
+        attributes.map(|at| at.descriptor.heap_bytes as usize).sum()
+    }
+
+    /// Bytes in use: everything but the end stamps, and the stamps of blocks that vary;
+    /// in whole pages at the end only.
+    pub(crate) fn footprint_bytes(&self) -> u64 {
+        const PAGE_BYTES: usize = 4096;
+        let fixed = self.plan().fixed_bytes().next_multiple_of(PAGE_BYTES);
+        let versions = self.versions();
+        let blocks = (0..self.rows().div_ceil(BLOCK_ROWS))
+            .filter(|&block| versions.varies(Side::End, block))
+            .count();
+        // A block's stamps begin anywhere in a page, so neighbours share one.
+        let stamps = blocks * BLOCK_ROWS as usize * 8 + PAGE_BYTES * usize::from(blocks > 0);
+        (fixed + stamps).min(self.arena_bytes().next_multiple_of(PAGE_BYTES)) as u64
+    }
+
+    pub(crate) fn versions(&self) -> Versions<'_> {
+        let plan = self.plan();
+        Versions::new(
+            self.arena.words(plan.versions),
+            &[],
+            self.arena.words(plan.ends),
+        )
+    }
+
+    pub(crate) fn zone(&self, vector: u32, attribute: usize) -> Zone {
+        zone::of_words(
+            &self.schema,
+            self.arena.words(self.plan().zones),
+            vector,
+            attribute,
+        )
+    }
+
+    /// The bitmap, if there may be a NULL in a vector that the selection touches.
+    pub(crate) fn nulls_within(
+        &self,
+        attribute: usize,
+        selection: &Selection,
+    ) -> Option<Nulls<'_>> {
+        let nulls = self.attribute(attribute).nulls;
+        if nulls.words == 0 {
+            return None;
+        }
+        let zone_has_nulls = |vector| self.zone(vector, attribute).nulls;
+        Nulls::new(self.arena.words(nulls)).where_any(selection, zone_has_nulls)
+    }
+
+    /// Whether values are in slots, as a hot segment's.
+    pub(crate) fn is_plain(&self, attribute: usize) -> bool {
+        self.attribute(attribute).descriptor.kind == Kind::Plain
+    }
+
+    /// The slots of a plain attribute.
+    ///
+    /// # Panics
+    /// When it is encoded.
+    pub(crate) fn slots<T: Plain>(&self, attribute: usize) -> Slots<'_, T> {
+        assert_eq!(
+            size_of::<T>(),
+            self.schema.physical(attribute).width(),
+            "the slot's own type"
+        );
+        match self.attribute(attribute).codes {
+            CodesAt::Slots {
+                tuples,
+                stride,
+                offset,
+            } => self.arena.slots(tuples, stride, offset),
+            codes => unreachable!("encoded attributes are read through their codes: {codes:?}"),
+        }
+    }
+
+    /// The strings of a dictionary, as the bytes they lie in.
+    pub(crate) fn heap(&self, attribute: usize) -> &[u8] {
+        self.arena.bytes(self.attribute(attribute).heap)
+    }
+
+    pub(crate) fn column(&self, attribute: usize) -> Column<'_> {
+        let at = self.attribute(attribute);
+        let width = at.descriptor.width;
+        let codes = match at.codes {
+            CodesAt::Nowhere | CodesAt::Slots { .. } => None,
+            // Codes without bits are nowhere, not even in tuples.
+            CodesAt::Tuples { .. } if width == 0 => {
+                Some(Codes::Packed(Packed::new(0, Lanes::None)))
+            }
+            CodesAt::Packed(codes) => Some(Codes::Packed(self.arena.packed(codes, width))),
+            CodesAt::Runs {
+                starts,
+                ranks,
+                codes,
+            } => Some(Codes::Runs(Runs {
+                starts: self.arena.values(starts),
+                ranks: self.arena.values(ranks),
+                codes: self.arena.packed(codes, width),
+            })),
+            CodesAt::Tuples {
+                tuples,
+                stride,
+                bit,
+            } => {
+                let bytes = self.arena.bytes(tuples);
+                Some(Codes::Tuples(Tuples {
+                    bytes,
+                    stride,
+                    bit,
+                    width,
+                }))
+            }
+        };
+        let strings = || Strings {
+            offsets: self
+                .arena
+                .packed(at.offsets, offset_width(at.descriptor.heap_bytes)),
+            heap: self.arena.bytes(at.heap),
+            len: at.descriptor.entries as usize,
+        };
+        let physical = self.schema.physical(attribute);
+        let values = match at.descriptor.kind {
+            Kind::Frame => Values::Frame {
+                base: at.descriptor.base,
+            },
+            Kind::Sorted if physical == Physical::Variable => Values::Sorted(strings()),
+            Kind::Sorted => Values::Fixed(self.arena.bytes(at.values)),
+            Kind::RowOrder => Values::RowOrder(strings()),
+            Kind::Plain => Values::Plain,
+        };
+        let codes_end = match at.descriptor.kind {
+            Kind::Frame => 1 << width,
+            _ => at.descriptor.entries.into(),
+        };
+        Column {
+            physical,
+            values,
+            codes,
+            codes_end,
+        }
+    }
+
+    fn header(&self) -> &[std::sync::atomic::AtomicU64] {
+        self.arena.words(self.plan().header)
+    }
+
+    fn plan(&self) -> &FrozenPlan {
+        self.arena.plan()
+    }
+
+    fn attribute(&self, attribute: usize) -> &AttributePlan {
+        &self.plan().attributes[attribute]
+    }
+
+    /// A value of a fixed width, as the bits of its slot.
+    fn slot_bits(&self, attribute: usize, row: u32) -> u128 {
+        with_type!(self.schema.physical(attribute), T => {
+            if self.is_plain(attribute) {
+                self.slots::<T>(attribute).get(row as usize).to_raw()
+            } else {
+                let column = self.column(attribute);
+                column.fixed::<T>(column.code(row)).to_raw()
+            }
+        })
+    }
+}
+
+impl<'a> Column<'a> {
+    /// The code of a row; the row itself where there are none.
+    pub(crate) fn code(&self, row: u32) -> u64 {
+        self.codes
+            .as_ref()
+            .map_or(row.into(), |codes| codes.get(row))
+    }
+
+    /// The value that a code stands for. A dictionary without values, all of whose rows
+    /// are NULL, gives what a slot under NULL holds.
+    #[inline]
+    pub(crate) fn fixed<T: Fixed>(&self, code: u64) -> T {
+        match self.values {
+            Values::Frame { base } => T::from_code(base, code),
+            Values::Fixed(values) => T::from_bytes(values, code as usize),
+            _ => unreachable!("strings and slots have no fixed-width dictionary"),
+        }
+    }
+
+    /// The bytes that a code stands for.
+    pub(crate) fn string(&self, code: u64) -> &'a [u8] {
+        match &self.values {
+            Values::Sorted(strings) | Values::RowOrder(strings) => strings.get(code as usize),
+            _ => unreachable!("a string attribute"),
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Bit-packing: blocks of 512 codes of a fixed width in bits, in an order that
+//! vector instructions like.
+//!
+//! A block is a stream of 512-bit lines, one cache line each; a block of width `w`
+//! is exactly `w` lines. A line is divided into lanes, of 8, 16, 32 or 64 bits:
+//! the narrowest that the width fits. Code `i` of the block belongs to lane
+//! `i mod lanes`, and the codes of a lane follow one another in the lane's own
+//! stream of bits:
+//!
+//! ```text
+//!  width 12, 16-bit lanes     lane 0             lane 1             … lane 31
+//!  line 0                     │c32▯▯▯▯│   c0  │  │c33▯▯▯▯│   c1  │    │…│  c31 │
+//!  line 1                     │ c64 ▯▯│▯▯ c32 │  │ c65 ▯▯│▯▯ c33 │    …
+//! ```
+//!
+//! So a whole line of neighbouring codes is unpacked with one shift, or two where
+//! the codes cross into the next line, the same for all lanes, and comes out in
+//! row order. The width is a run-time number: shifts by a register are as fast as
+//! shifts by a constant, and there is one kernel per lane in place of one per
+//! width. Narrow codes stay in narrow lanes, which is why there are no
+//! byte-packed codes beside the bit-packed: with 8 bits this layout *is* bytes.
+//!
+//! The kernels are plain loops, compiled three times, for the baseline, AVX2 and
+//! AVX-512; which one runs is decided by the machine.
+
+use std::ops::{BitAnd, BitOr, Shl, Shr};
+
+use crate::arena::Plain;
+
+/// Codes of a block: the bits of a cache line, so that a block of width `w` has `w` of them.
+pub(crate) const BLOCK_CODES: usize = 512;
+
+/// Bytes of a line.
+const LINE_BYTES: usize = 64;
+
+/// A lane: an unsigned integer that codes are packed into.
+pub(crate) trait Lane:
+    Plain
+    + Default
+    + Ord
+    + Into<u64>
+    + Shl<u32, Output = Self>
+    + Shr<u32, Output = Self>
+    + BitAnd<Output = Self>
+    + BitOr<Output = Self>
+{
+    /// Its bits.
+    const BITS: u32;
+    /// Lanes of a line.
+    const LANES: usize = BLOCK_CODES / Self::BITS as usize;
+    /// The low bits of a number.
+    fn low(value: u64) -> Self;
+    fn wrapping_sub(self, other: Self) -> Self;
+}
+
+macro_rules! lane {
+    ($($ty:ty)*) => {$(
+        impl Lane for $ty {
+            const BITS: u32 = <$ty>::BITS;
+            fn low(value: u64) -> $ty { value as $ty }
+            fn wrapping_sub(self, other: $ty) -> $ty { <$ty>::wrapping_sub(self, other) }
+        }
+    )*};
+}
+lane!(u8 u16 u32 u64);
+
+/// Bits that are needed for codes up to `max`.
+pub(crate) fn width_of(max: u64) -> u32 {
+    u64::BITS - max.leading_zeros()
+}
+
+/// Bytes of `len` packed codes.
+pub(crate) fn packed_bytes(len: usize, width: u32) -> usize {
+    len.div_ceil(BLOCK_CODES) * width as usize * LINE_BYTES
+}
+
+/// All ones in the low `width` bits.
+fn mask(width: u32) -> u64 {
+    u64::MAX.checked_shr(u64::BITS - width).unwrap_or(0)
+}
+
+/// Packs codes that have at most `width` bits.
+pub(crate) fn pack(codes: impl ExactSizeIterator<Item = u64>, width: u32) -> Vec<u8> {
+    match width {
+        0 => Vec::new(),
+        1..=8 => pack_lanes::<u8>(codes, width, |lane| lane.to_le_bytes()),
+        9..=16 => pack_lanes::<u16>(codes, width, |lane| lane.to_le_bytes()),
+        17..=32 => pack_lanes::<u32>(codes, width, |lane| lane.to_le_bytes()),
+        _ => pack_lanes::<u64>(codes, width, |lane| lane.to_le_bytes()),
+    }
+}
+
+fn pack_lanes<L: Lane>(
+    codes: impl ExactSizeIterator<Item = u64>,
+    width: u32,
+    to_bytes: impl Fn(L) -> <L as LaneBytes>::Bytes,
+) -> Vec<u8>
+where
+    L: LaneBytes,
+{
+    let lanes_len = packed_bytes(codes.len(), width) / size_of::<L>();
+    let mut lanes = vec![L::default(); lanes_len];
+    for (at, code) in codes.enumerate() {
+        debug_assert!(code <= mask(width));
+        let place = Place::of::<L>(at, width);
+        lanes[place.lane] = lanes[place.lane] | L::low(code << place.shift);
+        if place.shift + width > L::BITS {
+            let next = place.lane + L::LANES;
+            lanes[next] = lanes[next] | L::low(code >> (L::BITS - place.shift));
+        }
+    }
+    lanes
+        .into_iter()
+        .flat_map(|lane| to_bytes(lane).into_iter())
+        .collect()
+}
+
+/// The bytes of a lane, as an array.
+trait LaneBytes {
+    type Bytes: IntoIterator<Item = u8>;
+}
+
+impl LaneBytes for u8 {
+    type Bytes = [u8; 1];
+}
+impl LaneBytes for u16 {
+    type Bytes = [u8; 2];
+}
+impl LaneBytes for u32 {
+    type Bytes = [u8; 4];
+}
+impl LaneBytes for u64 {
+    type Bytes = [u8; 8];
+}
+
+/// Where a code begins.
+struct Place {
+    /// Position among all lanes.
+    lane: usize,
+    /// The code's lowest bit within it.
+    shift: u32,
+}
+
+impl Place {
+    #[inline(always)]
+    fn of<L: Lane>(at: usize, width: u32) -> Place {
+        let (block, within) = (at / BLOCK_CODES, at % BLOCK_CODES);
+        let bit = (within / L::LANES) as u32 * width;
+        let line = block * width as usize + (bit / L::BITS) as usize;
+        Place {
+            lane: line * L::LANES + within % L::LANES,
+            shift: bit % L::BITS,
+        }
+    }
+}
+
+/// Packed codes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packed<'a> {
+    width: u32,
+    lanes: Lanes<'a>,
+}
+
+/// The lanes of packed codes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lanes<'a> {
+    /// Of width 0 all codes are 0.
+    None,
+    U8(&'a [u8]),
+    U16(&'a [u16]),
+    U32(&'a [u32]),
+    U64(&'a [u64]),
+}
+
+impl<'a> Packed<'a> {
+    /// Of lanes that are as many as `width` asks for.
+    pub(crate) fn new(width: u32, lanes: Lanes<'a>) -> Packed<'a> {
+        Packed { width, lanes }
+    }
+
+    /// The code at a position.
+    #[inline]
+    pub(crate) fn get(&self, at: usize) -> u64 {
+        match self.lanes {
+            Lanes::None => 0,
+            Lanes::U8(lanes) => get(lanes, self.width, at),
+            Lanes::U16(lanes) => get(lanes, self.width, at),
+            Lanes::U32(lanes) => get(lanes, self.width, at),
+            Lanes::U64(lanes) => get(lanes, self.width, at),
+        }
+    }
+
+    /// Shows a whole block to the visitor.
+    #[inline]
+    pub(crate) fn visit<V: Visitor>(&self, block: usize, visitor: &mut V) {
+        match self.lanes {
+            Lanes::None => visitor.codes(&[0u8; BLOCK_CODES]),
+            Lanes::U8(lanes) => visit(lanes, self.width, block, visitor),
+            Lanes::U16(lanes) => visit(lanes, self.width, block, visitor),
+            Lanes::U32(lanes) => visit(lanes, self.width, block, visitor),
+            Lanes::U64(lanes) => visit(lanes, self.width, block, visitor),
+        }
+    }
+}
+
+/// What takes the codes of a block, in lanes as narrow as they are packed.
+pub(crate) trait Visitor {
+    fn codes<L: Lane>(&mut self, codes: &[L; BLOCK_CODES]);
+}
+
+#[inline(always)]
+fn get<L: Lane>(lanes: &[L], width: u32, at: usize) -> u64 {
+    let place = Place::of::<L>(at, width);
+    let low: u64 = lanes[place.lane].into() >> place.shift;
+    let held = L::BITS - place.shift;
+    let code = if held < width {
+        let next: u64 = lanes[place.lane + L::LANES].into();
+        low | next << held
+    } else {
+        low
+    };
+    code & mask(width)
+}
+
+#[inline(always)]
+fn visit<L: Lane, V: Visitor>(lanes: &[L], width: u32, block: usize, visitor: &mut V) {
+    let block_lanes = width as usize * L::LANES;
+    let mut codes = [L::default(); BLOCK_CODES];
+    unpack(
+        &lanes[block * block_lanes..(block + 1) * block_lanes],
+        width,
+        &mut codes,
+    );
+    visitor.codes(&codes);
+}
+
+#[inline(always)]
+fn unpack_loop<L: Lane>(lanes: &[L], width: u32, codes: &mut [L; BLOCK_CODES]) {
+    let ones = L::low(mask(width));
+    for (nth, out) in codes.chunks_exact_mut(L::LANES).enumerate() {
+        let bit = nth as u32 * width;
+        let (line, shift) = ((bit / L::BITS) as usize, bit % L::BITS);
+        // Where nothing crosses, what the next line shifts in is cut off by the mask.
+        let next = (line + 1).min(width as usize - 1);
+        let low = &lanes[line * L::LANES..(line + 1) * L::LANES];
+        let high = &lanes[next * L::LANES..(next + 1) * L::LANES];
+        for ((out, &low), &high) in out.iter_mut().zip(low).zip(high) {
+            *out = (low >> shift | (high << 1) << (L::BITS - 1 - shift)) & ones;
+        }
+    }
+}
+
+#[inline(always)]
+fn range_loop<L: Lane>(codes: &[L; BLOCK_CODES], low: L, span: L, masks: &mut Masks) {
+    for (mask, codes) in masks.iter_mut().zip(codes.as_chunks::<64>().0) {
+        let mut hits = [0u8; 64];
+        for (hit, &code) in hits.iter_mut().zip(codes) {
+            *hit = u8::from(code.wrapping_sub(low) <= span);
+        }
+        *mask = bits_of(&hits);
+    }
+}
+
+/// A bit per code of a block.
+pub(crate) type Masks = [u64; BLOCK_CODES / 64];
+
+/// 64 bytes of 0 or 1 as 64 bits: the multiplier moves byte i's bit to bit 56 + i, and
+/// no two of the partial products meet, so nothing carries.
+#[inline(always)]
+pub(crate) fn bits_of(hits: &[u8; 64]) -> u64 {
+    let (words, _) = hits.as_chunks::<8>();
+    words.iter().enumerate().fold(0, |mask, (at, word)| {
+        mask | (u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * at)
+    })
+}
+
+macro_rules! multiversion {
+    ($(#[$doc:meta])* $name:ident = $body:ident($($arg:ident: $ty:ty),*)) => {
+        $(#[$doc])*
+        pub(crate) fn $name<L: Lane>($($arg: $ty),*) {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,bmi2")]
+                fn avx512<L: Lane>($($arg: $ty),*) {
+                    $body($($arg),*);
+                }
+                #[target_feature(enable = "avx2,bmi2")]
+                fn avx2<L: Lane>($($arg: $ty),*) {
+                    $body($($arg),*);
+                }
+                match level() {
+                    // SAFETY: the machine has these instructions, says `level`.
+                    Level::Avx512 => return unsafe { avx512($($arg),*) },
+                    // SAFETY: as above.
+                    Level::Avx2 => return unsafe { avx2($($arg),*) },
+                    Level::Baseline => {}
+                }
+            }
+            $body($($arg),*);
+        }
+    };
+}
+
+multiversion! {
+    /// Unpacks one block, of `width` lines.
+    unpack = unpack_loop(lanes: &[L], width: u32, codes: &mut [L; BLOCK_CODES])
+}
+multiversion! {
+    /// Which codes are in `low..=low + span`.
+    in_range = range_loop(codes: &[L; BLOCK_CODES], low: L, span: L, masks: &mut Masks)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Baseline,
+    Avx2,
+    Avx512,
+}
+
+/// The best of the compiled versions that this machine runs. What it is asked for is
+/// exactly what the functions enable.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn level() -> Level {
+    // The macro keeps the answers in a static; each is a load and a bit test.
+    if is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vbmi")
+        && is_x86_feature_detected!("bmi2")
+    {
+        Level::Avx512
+    } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
+        Level::Avx2
+    } else {
+        Level::Baseline
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Random;
+
+    struct Collect(Vec<u64>);
+
+    impl Visitor for Collect {
+        fn codes<L: Lane>(&mut self, codes: &[L; BLOCK_CODES]) {
+            self.0.extend(codes.iter().map(|&code| code.into()));
+        }
+    }
+
+    /// The lanes of packed bytes, copied to where they are aligned.
+    fn check(bytes: &[u8], width: u32, codes: &[u64]) {
+        let u16s: Vec<u16> = bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|b| u16::from_le_bytes(*b))
+            .collect();
+        let u32s: Vec<u32> = bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|b| u32::from_le_bytes(*b))
+            .collect();
+        let u64s: Vec<u64> = bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|b| u64::from_le_bytes(*b))
+            .collect();
+        let lanes = match width {
+            0 => Lanes::None,
+            1..=8 => Lanes::U8(bytes),
+            9..=16 => Lanes::U16(&u16s),
+            17..=32 => Lanes::U32(&u32s),
+            _ => Lanes::U64(&u64s),
+        };
+        let packed = Packed::new(width, lanes);
+        let mut all = Collect(Vec::new());
+        for block in 0..codes.len().div_ceil(BLOCK_CODES) {
+            packed.visit(block, &mut all);
+        }
+        assert_eq!(&all.0[..codes.len()], codes, "width {width}");
+        for (at, &code) in codes.iter().enumerate() {
+            assert_eq!(packed.get(at), code, "width {width}, code {at}");
+        }
+    }
+
+    #[test]
+    fn codes_of_every_width_come_back() {
+        let mut random = Random(7);
+        for width in 0..=64 {
+            let codes: Vec<u64> = (0..1100).map(|_| random.next() & mask(width)).collect();
+            let bytes = pack(codes.iter().copied(), width);
+            assert_eq!(bytes.len(), packed_bytes(codes.len(), width));
+            check(&bytes, width, &codes);
+        }
+    }
+
+    #[test]
+    fn compiled_versions_agree() {
+        let mut random = Random(8);
+        for width in 1..=32 {
+            let codes: Vec<u32> = (0..width as usize * 16)
+                .map(|_| random.next() as u32)
+                .collect();
+            let (mut one, mut other) = ([0; BLOCK_CODES], [0; BLOCK_CODES]);
+            unpack(&codes, width, &mut one);
+            unpack_loop(&codes, width, &mut other);
+            assert_eq!(one, other);
+            let (low, span) = (random.next() as u32 & 0xFF, random.next() as u32 & 0xFFFF);
+            let (mut mask, mut expected) = (Masks::default(), Masks::default());
+            in_range(&one, low, span, &mut mask);
+            range_loop(&one, low, span, &mut expected);
+            assert_eq!(mask, expected);
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! The plan of a frozen arena: a pure function of schema, rows and the attributes'
+//! descriptors, so that the descriptors in the header are the whole directory.
+//!
+//! ```text
+//! offset 0
+//! ┌────────────────────────────────────────────────────────────────────────┐
+//! │ header        16 words of facts, then 8 words per attribute            │  words
+//! │ zones         per vector and attribute: min, max, flags                │  words
+//! │ versions      per block of 1,024 rows: begin, end (or end = VARIES)    │  words
+//! ├────────────────────────────────────────────────────────────────────────┤
+//! │ per group of one attribute, one of                                     │
+//! │   packed      width × 64 bytes per 512 codes                           │  plain
+//! │   runs        a bit per row: a run starts; u32 per 512 rows: runs      │  plain
+//! │               before; then a packed code per run                       │
+//! │   slots       values as they are                                       │  plain
+//! │ per group of more                                                      │
+//! │   tuples      slots, then codes bit by bit, padded to whole bytes      │  plain
+//! ├────────────────────────────────────────────────────────────────────────┤
+//! │ per attribute                                                          │
+//! │   dictionary  sorted values; or packed offsets, and the bytes          │  plain
+//! │   nulls       a bit per row, set = NULL; absent without NULLs          │  words
+//! │   bloom       blocks of one cache line; absent where it does not pay   │  plain
+//! ├────────────────────────────────────────────────────────────────────────┤
+//! │ ends          an end stamp per row, untouched until a block varies     │  words
+//! └────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Every area starts on a cache line, none is rounded to pages.
+
+use aerostat_types::Physical;
+
+use crate::{
+    ARENA_BYTES_MAX, BLOCK_ROWS, ROWS_MAX, SegmentError, SegmentSchema, VECTOR_ROWS,
+    frozen::pack::{packed_bytes, width_of},
+    plan::{HEADER_WORDS, VERSION_WORDS, ZONE_WORDS, null_words},
+    region::REGION_ALIGN,
+};
+
+/// Words of a descriptor.
+pub(crate) const DESCRIPTOR_WORDS: usize = 8;
+
+/// Rows for which one count of the runs before is kept.
+pub(crate) const RANK_ROWS: usize = 512;
+
+/// Bytes after the tuples, so that a code's 16 bytes can be loaded wherever it begins.
+const TUPLE_SLACK_BYTES: usize = 16;
+
+/// How the values of an attribute are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Value = base + code. With codes of width 0, a constant.
+    Frame,
+    /// Code = position among the sorted distinct values.
+    Sorted,
+    /// Byte strings in order of rows; the row is the code, and none is stored.
+    RowOrder,
+    /// No code: the value in the form of its hot slot.
+    Plain,
+}
+
+/// What the header says of an attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    pub(crate) kind: Kind,
+    /// Bits of a code.
+    pub(crate) width: u32,
+    /// Runs, when codes are kept per run.
+    pub(crate) runs: Option<u32>,
+    /// Whether there is a NULL.
+    pub(crate) nulls: bool,
+    /// Cache lines of the Bloom filter.
+    pub(crate) bloom_lines: u32,
+    pub(crate) base: i128,
+    /// Values in the dictionary.
+    pub(crate) entries: u32,
+    /// Bytes of the strings in the dictionary.
+    pub(crate) heap_bytes: u32,
+}
+
+impl Descriptor {
+    /// As it stands in the header.
+    pub(crate) fn words(&self) -> [u64; DESCRIPTOR_WORDS] {
+        let flags = u64::from(self.nulls) | u64::from(self.runs.is_some()) << 1;
+        [
+            self.kind as u64 | u64::from(self.width) << 8 | flags << 16,
+            self.base as u64,
+            (self.base >> 64) as u64,
+            self.entries.into(),
+            self.heap_bytes.into(),
+            self.runs.unwrap_or(0).into(),
+            self.bloom_lines.into(),
+            0,
+        ]
+    }
+
+    /// Takes words found in foreign bytes apart; `None` when no descriptor gives them.
+    pub(crate) fn of(words: &[u64; DESCRIPTOR_WORDS]) -> Option<Descriptor> {
+        let half = |word: usize| u32::try_from(words[word]).ok();
+        let kind = match words[0] & 0xFF {
+            0 => Kind::Frame,
+            1 => Kind::Sorted,
+            2 => Kind::RowOrder,
+            3 => Kind::Plain,
+            _ => return None,
+        };
+        let descriptor = Descriptor {
+            kind,
+            width: (words[0] >> 8 & 0xFF) as u32,
+            runs: (words[0] >> 17 & 1 == 1).then_some(half(5)?),
+            nulls: words[0] >> 16 & 1 == 1,
+            bloom_lines: half(6)?,
+            base: (i128::from(words[2] as i64) << 64) | i128::from(words[1]),
+            entries: half(3)?,
+            heap_bytes: half(4)?,
+        };
+        (descriptor.words() == *words).then_some(descriptor)
+    }
+
+    /// Whether a segment of `rows` rows can have an attribute like this.
+    fn suits(&self, physical: Physical, nullable: bool, row_wise: bool, rows: u32) -> bool {
+        let coded = matches!(self.kind, Kind::Frame | Kind::Sorted);
+        let integer = matches!(
+            physical,
+            Physical::Bool | Physical::I16 | Physical::I32 | Physical::I64 | Physical::I128
+        );
+        let strings = physical == Physical::Variable;
+        let kind = match self.kind {
+            Kind::Frame => integer && self.entries == 0,
+            Kind::Sorted => self.entries <= rows && (self.entries > 0 || self.width == 0),
+            Kind::RowOrder => strings && self.entries == rows,
+            Kind::Plain => !strings && self.entries == 0,
+        };
+        kind && self.width <= if coded { 64 } else { 0 }
+            && (self.base == 0 || self.kind == Kind::Frame)
+            && (self.heap_bytes == 0 || strings)
+            && (self.heap_bytes as usize) < ARENA_BYTES_MAX
+            && self.bloom_lines as usize <= ARENA_BYTES_MAX / REGION_ALIGN
+            && (nullable || !self.nulls)
+            && self
+                .runs
+                .is_none_or(|runs| coded && !row_wise && (1..=rows).contains(&runs))
+    }
+}
+
+/// Bytes that never change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bytes {
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+}
+
+/// Words that are only ever accessed as atomics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Words {
+    pub(crate) offset: usize,
+    pub(crate) words: usize,
+}
+
+/// Where the codes of an attribute are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CodesAt {
+    /// The row is the code.
+    Nowhere,
+    Packed(Bytes),
+    Runs {
+        starts: Bytes,
+        ranks: Bytes,
+        codes: Bytes,
+    },
+    /// A bit offset within each tuple of the group.
+    Tuples {
+        tuples: Bytes,
+        stride: usize,
+        bit: usize,
+    },
+    /// A byte offset within each tuple, or alone.
+    Slots {
+        tuples: Bytes,
+        stride: usize,
+        offset: usize,
+    },
+}
+
+/// The areas of one attribute.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AttributePlan {
+    pub(crate) descriptor: Descriptor,
+    pub(crate) codes: CodesAt,
+    /// Sorted values of a fixed width.
+    pub(crate) values: Bytes,
+    /// Packed offsets of strings, one more than there are.
+    pub(crate) offsets: Bytes,
+    pub(crate) heap: Bytes,
+    pub(crate) nulls: Words,
+    pub(crate) bloom: Bytes,
+}
+
+/// The areas of a frozen arena. Only [`FrozenPlan::new`] makes one, so whoever holds
+/// one knows: areas do not overlap, start on multiples of [`REGION_ALIGN`], and end
+/// within `arena_bytes`.
+#[derive(Clone, Debug)]
+pub(crate) struct FrozenPlan {
+    pub(crate) rows: u32,
+    pub(crate) arena_bytes: usize,
+    pub(crate) header: Words,
+    pub(crate) zones: Words,
+    pub(crate) versions: Words,
+    pub(crate) attributes: Vec<AttributePlan>,
+    pub(crate) ends: Words,
+}
+
+/// Bytes of the header.
+pub(crate) fn header_bytes(schema: &SegmentSchema) -> usize {
+    (HEADER_WORDS + schema.attributes().len() * DESCRIPTOR_WORDS) * 8
+}
+
+/// Bits of an offset into so many bytes.
+pub(crate) fn offset_width(heap_bytes: u32) -> u32 {
+    width_of(heap_bytes.into())
+}
+
+/// Lays areas one after the other.
+struct Layer(usize);
+
+impl Layer {
+    fn bytes(&mut self, bytes: usize) -> Bytes {
+        let offset = self.0;
+        self.0 += bytes.next_multiple_of(REGION_ALIGN);
+        Bytes { offset, bytes }
+    }
+
+    fn words(&mut self, words: usize) -> Words {
+        let offset = self.bytes(words * 8).offset;
+        Words { offset, words }
+    }
+}
+
+impl FrozenPlan {
+    /// The plan for `rows` rows of attributes encoded like this.
+    ///
+    /// # Errors
+    /// [`SegmentError::Corrupt`] when a descriptor does not suit its attribute,
+    /// [`SegmentError::ArenaTooSmall`] when the largest arena has no room for it.
+    pub(crate) fn new(
+        schema: &SegmentSchema,
+        rows: u32,
+        descriptors: &[Descriptor],
+    ) -> Result<FrozenPlan, SegmentError> {
+        let attributes = schema.attributes();
+        assert_eq!(
+            descriptors.len(),
+            attributes.len(),
+            "one for each attribute"
+        );
+        let row_wise = |at: usize| schema.groups()[schema.place(at).group].len() > 1;
+        let suits = descriptors.iter().enumerate().all(|(at, descriptor)| {
+            let nullable = attributes[at].nullable;
+            descriptor.suits(schema.physical(at), nullable, row_wise(at), rows)
+        });
+        if !suits || !(1..=ROWS_MAX).contains(&rows) {
+            return Err(SegmentError::Corrupt(
+                "an encoding that does not suit its attribute",
+            ));
+        }
+        let mut layer = Layer(0);
+        let header = layer.words(header_bytes(schema) / 8);
+        let vectors = rows.div_ceil(VECTOR_ROWS) as usize;
+        let zones = layer.words(vectors * attributes.len() * ZONE_WORDS);
+        let versions = layer.words(rows.div_ceil(BLOCK_ROWS) as usize * VERSION_WORDS);
+        let mut codes = vec![CodesAt::Nowhere; attributes.len()];
+        for group in schema.groups() {
+            plan_group(
+                schema,
+                group,
+                rows as usize,
+                descriptors,
+                &mut layer,
+                &mut codes,
+            );
+        }
+        let attributes = descriptors
+            .iter()
+            .zip(codes)
+            .enumerate()
+            .map(|(at, (&descriptor, codes))| {
+                plan_attribute(schema.physical(at), rows, descriptor, codes, &mut layer)
+            })
+            .collect();
+        let ends = layer.words(rows as usize);
+        let arena_bytes = layer.0;
+        if arena_bytes > ARENA_BYTES_MAX {
+            return Err(SegmentError::ArenaTooSmall {
+                bytes: ARENA_BYTES_MAX,
+                needed: arena_bytes,
+            });
+        }
+        Ok(FrozenPlan {
+            rows,
+            arena_bytes,
+            header,
+            zones,
+            versions,
+            attributes,
+            ends,
+        })
+    }
+
+    /// Bytes in front of the end stamps.
+    pub(crate) fn fixed_bytes(&self) -> usize {
+        self.ends.offset
+    }
+}
+
+fn plan_group(
+    schema: &SegmentSchema,
+    group: &[usize],
+    rows: usize,
+    descriptors: &[Descriptor],
+    layer: &mut Layer,
+    codes: &mut [CodesAt],
+) {
+    if let [only] = *group {
+        codes[only] = plan_column(schema.physical(only), rows, &descriptors[only], layer);
+        return;
+    }
+    let is_plain = |at: &usize| descriptors[*at].kind == Kind::Plain;
+    let width = |at: usize| schema.physical(at).width();
+    let slots_bytes: usize = group.iter().copied().filter(is_plain).map(width).sum();
+    let bits: usize = group.iter().map(|&at| descriptors[at].width as usize).sum();
+    let stride = slots_bytes + bits.div_ceil(8);
+    let slack = if stride > 0 { TUPLE_SLACK_BYTES } else { 0 };
+    let tuples = layer.bytes(rows * stride + slack);
+    let (mut offset, mut bit) = (0, slots_bytes * 8);
+    for &at in group {
+        match descriptors[at].kind {
+            Kind::Plain => {
+                codes[at] = CodesAt::Slots {
+                    tuples,
+                    stride,
+                    offset,
+                };
+                offset += width(at);
+            }
+            Kind::Frame | Kind::Sorted => {
+                codes[at] = CodesAt::Tuples {
+                    tuples,
+                    stride,
+                    bit,
+                };
+                bit += descriptors[at].width as usize;
+            }
+            Kind::RowOrder => {}
+        }
+    }
+}
+
+fn plan_column(
+    physical: Physical,
+    rows: usize,
+    descriptor: &Descriptor,
+    layer: &mut Layer,
+) -> CodesAt {
+    match (descriptor.kind, descriptor.runs) {
+        (Kind::RowOrder, _) => CodesAt::Nowhere,
+        (Kind::Plain, _) => {
+            let stride = physical.width();
+            let tuples = layer.bytes(rows * stride);
+            CodesAt::Slots {
+                tuples,
+                stride,
+                offset: 0,
+            }
+        }
+        (_, Some(runs)) => CodesAt::Runs {
+            // A whole number of blocks, so that a block of rows is a block of bits.
+            starts: layer.bytes(rows.div_ceil(RANK_ROWS) * RANK_ROWS / 8),
+            ranks: layer.bytes(rows.div_ceil(RANK_ROWS) * 4),
+            codes: layer.bytes(packed_bytes(runs as usize, descriptor.width)),
+        },
+        (_, None) => CodesAt::Packed(layer.bytes(packed_bytes(rows, descriptor.width))),
+    }
+}
+
+fn plan_attribute(
+    physical: Physical,
+    rows: u32,
+    descriptor: Descriptor,
+    codes: CodesAt,
+    layer: &mut Layer,
+) -> AttributePlan {
+    let entries = descriptor.entries as usize;
+    let strings = physical == Physical::Variable;
+    let has_strings = strings && entries > 0;
+    let offsets_bytes = packed_bytes(entries + 1, offset_width(descriptor.heap_bytes));
+    AttributePlan {
+        descriptor,
+        codes,
+        values: layer.bytes(if strings {
+            0
+        } else {
+            entries * physical.width()
+        }),
+        offsets: layer.bytes(if has_strings { offsets_bytes } else { 0 }),
+        heap: layer.bytes(descriptor.heap_bytes as usize),
+        nulls: layer.words(if descriptor.nulls {
+            null_words(rows)
+        } else {
+            0
+        }),
+        bloom: layer.bytes(descriptor.bloom_lines as usize * REGION_ALIGN),
+    }
+}

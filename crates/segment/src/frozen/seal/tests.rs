@@ -1,0 +1,190 @@
+//! Sealed bytes of frozen segments: attached they are the same, damaged they are
+//! refused, forged they are refused or harmless.
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, Mutex},
+};
+
+use aerostat_types::{SegmentNo, SqlType, TableId};
+use proptest::prelude::*;
+
+use super::{checksum, plan_of};
+use crate::{
+    AttributeSpec, FrozenFacts, FrozenImage, HeapRegion, Literal, Predicate, Segment, SegmentError,
+    SegmentSchema, Selection,
+    frozen::{Frozen, arena::FrozenArena},
+    model::{Model, Random, Value, values},
+    seal::tests::Returning,
+};
+
+/// The bytes of a frozen segment of the model's rows, in the model's order, sealed.
+fn bytes_of(model: &Model) -> Vec<u8> {
+    let columns = model.arrays(2);
+    // Columns of the attributes' own types, which is what an image takes as well.
+    let facts = FrozenFacts {
+        table: TableId(7),
+        no: SegmentNo(3),
+        rows: model.rows() as u32,
+        begin: 9,
+    };
+    let image =
+        FrozenImage::encode(&model.schema, facts, &mut |at| Arc::clone(&columns[at])).unwrap();
+    let back = Arc::new(Mutex::new(None));
+    let region = Returning::new(HeapRegion::new(image.arena_bytes()), &back);
+    let segment = Segment::create_frozen(Box::new(region), Arc::clone(&model.schema), image);
+    segment.writer().set_end(0, 11);
+    segment.seal_checksum();
+    drop(segment);
+    back.lock().unwrap().take().unwrap().as_mut_slice().to_vec()
+}
+
+fn attach(bytes: &[u8], model: &Model) -> Result<Arc<Segment>, SegmentError> {
+    Segment::attach(
+        Box::new(HeapRegion::copy_of(bytes)),
+        Arc::clone(&model.schema),
+    )
+    .map(Arc::new)
+}
+
+/// Reads everything there is to read.
+fn read_all(segment: &Arc<Segment>, model: &Model, random: &mut Random) {
+    let rows = segment.rows();
+    let all = Selection::Range(0..rows);
+    let some = Selection::Rows((0..rows).step_by(3).collect());
+    for (attribute, spec) in model.schema.attributes().iter().enumerate() {
+        values(spec.ty, &segment.gather(attribute, &all));
+        values(spec.ty, &segment.gather(attribute, &some));
+        segment.filter(&Predicate::IsNotNull { attribute }, &mut all.clone());
+        let literals: Vec<Literal> = (0..3)
+            .filter_map(|_| crate::model::value(spec.ty, random).literal())
+            .collect();
+        if !literals.is_empty() {
+            let list = Predicate::InList {
+                attribute,
+                values: literals,
+                negated: false,
+            };
+            segment.filter(&list, &mut all.clone());
+            segment.filter(&list, &mut some.clone());
+        }
+    }
+    for row in 0..rows {
+        segment.stamps(row);
+        let key = segment.key_of(row);
+        segment.find(key.borrow(), &mut |_| ControlFlow::Continue(()));
+    }
+    segment.footprint_bytes();
+}
+
+/// Text is handed out as `str` without another look: it must be UTF-8 in the first place.
+#[test]
+fn forged_texts_are_refused() {
+    let attributes = vec![AttributeSpec {
+        ty: SqlType::Text,
+        nullable: false,
+    }];
+    let schema = SegmentSchema::new(attributes, vec![vec![0]], vec![]).unwrap();
+    let columns = vec![vec![Value::Bytes(b"a text".to_vec())]];
+    let model = Model {
+        schema: Arc::new(schema),
+        columns,
+    };
+    let mut bytes = bytes_of(&model);
+    let at = bytes
+        .windows(6)
+        .position(|window| window == b"a text")
+        .unwrap();
+    bytes[at + 1] = 0xFF;
+    forge_checksum(&mut bytes, &model);
+    let refused = attach(&bytes, &model).unwrap_err();
+    assert_eq!(refused, SegmentError::Corrupt("a text that is not UTF-8"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn attached_is_what_was_sealed(seed: u64, rows in 1usize..700) {
+        let model = Model::random(seed, rows);
+        let segment = attach(&bytes_of(&model), &model).unwrap();
+        prop_assert_eq!((segment.table().0, segment.no().0, segment.rows() as usize), (7, 3, rows));
+        prop_assert_eq!(segment.stamps(0), (9, 11));
+        prop_assert!(segment.is_frozen());
+        let all = Selection::Range(0..rows as u32);
+        for (attribute, spec) in model.schema.attributes().iter().enumerate() {
+            prop_assert_eq!(&values(spec.ty, &segment.gather(attribute, &all)), &model.columns[attribute]);
+        }
+        read_all(&segment, &model, &mut Random(seed));
+    }
+
+    #[test]
+    fn damaged_bytes_are_refused(seed: u64, rows in 1usize..300) {
+        let model = Model::random(seed, rows);
+        let whole = bytes_of(&model);
+        let mut random = Random(seed);
+        for _ in 0..40 {
+            let mut bytes = whole.clone();
+            let at = random.below(bytes.len() as u64) as usize;
+            bytes[at] ^= 1 << random.below(8);
+            // A bit that nobody reads may flip; one that counts may not.
+            if let Ok(segment) = attach(&bytes, &model) {
+                let all = Selection::Range(0..rows as u32);
+                for (attribute, spec) in model.schema.attributes().iter().enumerate() {
+                    let found = values(spec.ty, &segment.gather(attribute, &all));
+                    prop_assert_eq!(&found, &model.columns[attribute], "byte {} counts", at);
+                }
+                let other = attach(&whole, &model).unwrap();
+                prop_assert!((0..rows as u32).all(|row| segment.stamps(row) == other.stamps(row)));
+            }
+        }
+        for len in [0, 1, 63, 200, whole.len() / 2, whole.len() - 64, whole.len() - 1] {
+            prop_assert!(attach(&whole[..len], &model).is_err(), "{} bytes", len);
+        }
+        let other = Model::random(seed ^ 0xFF, 1);
+        if other.schema.fingerprint() != model.schema.fingerprint() {
+            prop_assert!(attach(&whole, &other).is_err(), "another schema");
+        }
+    }
+
+    /// Whoever forges bytes also computes a checksum: whatever is attached must be safe to read.
+    #[test]
+    fn forged_bytes_are_refused_or_harmless(seed: u64, rows in 1usize..300) {
+        let model = Model::random(seed, rows);
+        let whole = bytes_of(&model);
+        let mut random = Random(seed);
+        let mut attached = 0;
+        for _ in 0..60 {
+            let mut bytes = whole.clone();
+            for _ in 0..=random.below(3) {
+                // Somewhere in the facts and descriptors of the header, or anywhere.
+                let range = random.pick(&[128, 128 + 64 * model.columns.len() as u64, bytes.len() as u64]);
+                let at = random.below(range.min(bytes.len() as u64)) as usize;
+                bytes[at] = match random.below(3) {
+                    0 => bytes[at] ^ 1 << random.below(8),
+                    _ => random.pick(&[0, 1, 0x7F, 0x80, 0xFF]),
+                };
+            }
+            forge_checksum(&mut bytes, &model);
+            if let Ok(segment) = attach(&bytes, &model) {
+                attached += 1;
+                read_all(&segment, &model, &mut random);
+            }
+        }
+        // Else the checksum was not forged, and nothing else was tested.
+        prop_assert!(attached > 0);
+    }
+}
+
+/// Sets the checksum that `attach` will compute, as an attacker would who reads the source.
+fn forge_checksum(bytes: &mut [u8], model: &Model) {
+    let region = HeapRegion::copy_of(bytes);
+    if let Ok(plan) = plan_of(&region, &model.schema) {
+        let arena = FrozenArena::new(Box::new(region), plan);
+        let frozen = Frozen {
+            arena,
+            schema: Arc::clone(&model.schema),
+        };
+        bytes[24..32].copy_from_slice(&checksum(&frozen).to_le_bytes());
+    }
+}

@@ -1,0 +1,363 @@
+//! What is acknowledged outlives the process: stopped, killed at any moment, or
+//! brought down at a fault point of the log.
+//!
+//! `AEROSTAT_CRASH_ROUNDS` says how often the crash test kills the node,
+//! `AEROSTAT_CRASH_SEED` begins with the seed that a failure printed.
+
+use std::collections::BTreeMap;
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+
+use crate::harness::{Aerostat, sqlstate, value};
+
+/// Every row of a query's answer, as text.
+async fn rows(client: &Client, sql: &str) -> Vec<String> {
+    let messages = client
+        .simple_query(sql)
+        .await
+        .unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    let row = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => Some(
+            (0..row.len())
+                .map(|at| row.get(at).unwrap_or("NULL"))
+                .collect::<Vec<_>>()
+                .join("|"),
+        ),
+        _ => None,
+    };
+    messages.iter().filter_map(row).collect()
+}
+
+const MAKE: &str = "
+    CREATE ROLE reader LOGIN;
+    CREATE TABLE keyed (id bigint, part char(3), name text, amount numeric(12,2) DEFAULT 1.50, at timestamptz,
+        flag boolean NOT NULL, CHECK (id > 0), PRIMARY KEY (part, id)) WITH (layout = '(id,part),(name),(amount,at,flag)');
+    INSERT INTO keyed SELECT g, 'p' || g % 7, CASE WHEN g % 5 > 0 THEN repeat('text ', (g % 40)::integer) || g END,
+        g / 8.0, '2024-01-01 00:00+00'::timestamptz + g * interval '1 hour', g % 2 = 0 FROM generate_series(1, 20000) AS g;
+    UPDATE keyed SET name = 'updated', amount = amount * 2 WHERE id % 3 = 0;
+    DELETE FROM keyed WHERE id % 10 = 0;
+    UPDATE keyed SET id = id + 100000 WHERE id > 19990;
+    CREATE TABLE keyless (a integer, b double precision, c bytea, d uuid, e interval, f date, g real, h smallint, i time);
+    INSERT INTO keyless SELECT g % 50, g / 4.0, decode(lpad(to_hex(g % 256), 2, '0'), 'hex'),
+        '00000000-0000-0000-0000-00000000000a', interval '1 day 2 hours', '2024-02-29', 0.5, 7, '12:34:56.789' FROM generate_series(1, 2000) AS g;
+    INSERT INTO keyless (a) VALUES (NULL), (NULL), (77);
+    DELETE FROM keyless WHERE a = 3 OR (a = 4 AND b < 100);
+    UPDATE keyless SET b = -b WHERE a < 10;
+    CREATE TABLE emptied (x integer PRIMARY KEY);
+    INSERT INTO emptied SELECT g FROM generate_series(1, 1000) AS g;
+    TRUNCATE emptied;
+    INSERT INTO emptied VALUES (1), (2);
+    CREATE TABLE dropped (x integer); INSERT INTO dropped VALUES (1); DROP TABLE dropped;
+    CREATE SCHEMA other;
+    CREATE TABLE other.made AS SELECT id, name FROM keyed WHERE id < 100;
+    CREATE VIEW v AS SELECT part, count(*) AS n FROM keyed GROUP BY part;
+    COMMENT ON TABLE keyed IS 'a comment';
+    COMMENT ON COLUMN keyed.name IS 'a name';
+    ALTER TABLE other.made RENAME TO renamed;
+    GRANT SELECT ON keyed TO reader;
+    GRANT USAGE ON SCHEMA other TO reader;
+";
+
+const ASK: [&str; 12] = [
+    "SELECT * FROM keyed ORDER BY part, id",
+    "SELECT * FROM keyless ORDER BY a, b, c",
+    "SELECT * FROM emptied ORDER BY x",
+    "SELECT * FROM other.renamed ORDER BY id",
+    "SELECT * FROM v ORDER BY part",
+    "SELECT schema_name, table_name, owner, layout, rows FROM aerostat.tables ORDER BY 1, 2",
+    "SELECT relname, oid FROM pg_class WHERE oid >= 16384 ORDER BY oid",
+    "SELECT obj_description('keyed'::regclass), col_description('keyed'::regclass, 3)",
+    "SELECT column_name, data_type, column_default, is_nullable FROM information_schema.columns WHERE table_name = 'keyed' ORDER BY ordinal_position",
+    "SELECT has_table_privilege('reader', 'keyed', 'SELECT'), has_table_privilege('reader', 'keyless', 'SELECT')",
+    "SELECT conname FROM pg_constraint ORDER BY conname",
+    "SELECT name, durability FROM aerostat.tenants ORDER BY name",
+];
+
+async fn answers(client: &Client) -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    for sql in ASK {
+        all.push(rows(client, sql).await);
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_outlives_a_kill_and_a_stop() {
+    let node = Aerostat::start();
+    let client = node.create("shop").await;
+    client.batch_execute(MAKE).await.unwrap();
+    let before = answers(&client).await;
+    assert_eq!(before[0].len(), 18_000);
+    drop(client);
+
+    let node = Aerostat::start_on(node.kill(), &[]);
+    let client = node.connect("shop").await;
+    assert_eq!(answers(&client).await, before, "after a kill");
+    // What was recovered takes changes, keeps its keys, and is kept again.
+    assert_eq!(
+        sqlstate(
+            &client,
+            "INSERT INTO keyed VALUES (1, 'p1', 'x', 1, now(), true)"
+        )
+        .await,
+        "23505"
+    );
+    assert_eq!(sqlstate(&client, "SELECT * FROM dropped").await, "42P01");
+    client
+        .batch_execute("CHECKPOINT; INSERT INTO emptied VALUES (3); CREATE TABLE later (x integer); INSERT INTO later VALUES (1)")
+        .await
+        .unwrap();
+    let before = answers(&client).await;
+    drop(client);
+
+    let node = Aerostat::start_on(node.stop(), &[]);
+    let client = node.connect("shop").await;
+    assert_eq!(answers(&client).await, before, "after a stop");
+    client
+        .batch_execute("CHECKPOINT; DROP SCHEMA other CASCADE; DELETE FROM keyed; DROP TABLE later")
+        .await
+        .unwrap();
+    let before = rows(&client, ASK[5]).await;
+    drop(client);
+
+    let node = Aerostat::start_on(node.kill(), &[]);
+    let client = node.connect("shop").await;
+    assert_eq!(rows(&client, ASK[5]).await, before, "after a second kill");
+    assert_eq!(value(&client, "SELECT count(*) FROM keyed").await, "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_database_leaves_no_files() {
+    let node = Aerostat::start();
+    let client = node.create("gone").await;
+    client
+        .batch_execute("CREATE TABLE t AS SELECT 1 AS x")
+        .await
+        .unwrap();
+    let admin = node.connect("aerostat").await;
+    let oid = value(&admin, "SELECT oid FROM pg_database WHERE datname = 'gone'").await;
+    let folder = node.data().join("tenants").join(oid);
+    assert!(folder.is_dir());
+    drop(client);
+    node.wait_for_metric("aerostat_tenant_connections{tenant=\"gone\"}", 0.0);
+    admin.batch_execute("DROP DATABASE gone").await.unwrap();
+    assert!(!folder.exists());
+    // What a crash in the middle of CREATE DATABASE leaves is removed at the next start.
+    let data = node.stop();
+    let orphan = data.path().join("tenants/99999");
+    std::fs::create_dir_all(orphan.join("log")).unwrap();
+    let _node = Aerostat::start_on(data, &[]);
+    assert!(!orphan.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_log_is_reported_and_not_served() {
+    let node = Aerostat::start();
+    let client = node.create("shop").await;
+    client
+        .batch_execute("CREATE TABLE t (id integer PRIMARY KEY, v text); INSERT INTO t SELECT g, 'row ' || g FROM generate_series(1, 1000) AS g; INSERT INTO t VALUES (0, 'last')")
+        .await
+        .unwrap();
+    let oid = value(
+        &client,
+        "SELECT oid FROM pg_database WHERE datname = 'shop'",
+    )
+    .await;
+    drop(client);
+    let data = node.kill();
+    let log = newest_log(&data.path().join("tenants").join(oid));
+    let whole = std::fs::read(&log).unwrap();
+    let at = whole
+        .windows(7)
+        .position(|bytes| bytes == b"row 500")
+        .expect("the log holds texts as they are");
+    let mut damaged = whole.clone();
+    damaged[at] ^= 0x20;
+    std::fs::write(&log, &damaged).unwrap();
+    let output = crate::harness::command()
+        .args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--http",
+            "127.0.0.1:0",
+            "--data",
+        ])
+        .arg(data.path())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(
+        errors.contains("\"shop\"") && errors.contains(log.to_str().unwrap()),
+        "{errors}"
+    );
+    std::fs::write(&log, &whole).unwrap();
+    let node = Aerostat::start_on(data, &[]);
+    assert_eq!(
+        value(&node.connect("shop").await, "SELECT count(*) FROM t").await,
+        "1001"
+    );
+}
+
+/// The log file that was written last.
+fn newest_log(tenant: &std::path::Path) -> std::path::PathBuf {
+    let files = std::fs::read_dir(tenant.join("log")).unwrap();
+    files
+        .map(|file| file.unwrap().path())
+        .max()
+        .expect("a tenant has a log")
+}
+
+/// Each transfer moves money between two accounts and notes it, in one statement
+/// per table and worker; what a worker was told to be done it remembers.
+const ACCOUNTS: i64 = 20;
+
+/// Rows that one INSERT writes: a recovered node has all of them or none.
+const ROWS_AT_ONCE: i64 = 5;
+
+/// What the node acknowledged: for each worker the last batch it was told of.
+type Acknowledged = Arc<Mutex<BTreeMap<i64, i64>>>;
+
+async fn work(
+    node: tokio_postgres::Config,
+    worker: i64,
+    done: Acknowledged,
+    stop: Arc<AtomicBool>,
+) {
+    let Ok((client, connection)) = node.connect(NoTls).await else {
+        return;
+    };
+    tokio::spawn(connection);
+    let first = done.lock().unwrap().get(&worker).copied().unwrap_or(0) + 1;
+    for batch in first.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let insert = format!(
+            "INSERT INTO notes SELECT {worker}, {batch}, g, repeat('n', {batch} % 50) FROM generate_series(1, {ROWS_AT_ONCE}) AS g"
+        );
+        let (from, to) = (
+            (worker * 7 + batch) % ACCOUNTS,
+            (worker + batch * 3) % ACCOUNTS,
+        );
+        let transfer = format!(
+            "UPDATE accounts SET balance = balance + CASE WHEN id = {from} AND id = {to} THEN 0 WHEN id = {from} THEN -{batch} ELSE {batch} END WHERE id IN ({from}, {to})"
+        );
+        let churn = format!("DELETE FROM scratch WHERE worker = {worker}");
+        let refill =
+            format!("INSERT INTO scratch SELECT {worker}, g FROM generate_series(1, 3) AS g");
+        for sql in [&insert, &transfer, &churn, &refill] {
+            if client.batch_execute(sql).await.is_err() {
+                return;
+            }
+            if sql == &insert {
+                done.lock().unwrap().insert(worker, batch);
+            }
+        }
+    }
+}
+
+async fn check(client: &Client, done: &Acknowledged, context: &str) {
+    let torn = "SELECT count(*) FROM (SELECT worker, batch FROM notes GROUP BY worker, batch HAVING count(*) <> ";
+    let torn = format!("{torn}{ROWS_AT_ONCE}) AS torn");
+    assert_eq!(
+        value(client, &torn).await,
+        "0",
+        "half a statement is there; {context}"
+    );
+    assert_eq!(
+        value(client, "SELECT sum(balance) FROM accounts").await,
+        "0",
+        "a transfer is there by half; {context}"
+    );
+    let halves = "SELECT count(*) FROM (SELECT worker FROM scratch GROUP BY worker HAVING count(*) <> 3) AS torn";
+    assert_eq!(value(client, halves).await, "0", "{context}");
+    let kept = rows(
+        client,
+        "SELECT worker, max(batch), count(DISTINCT batch) FROM notes GROUP BY worker",
+    )
+    .await;
+    let kept: BTreeMap<i64, (i64, i64)> = kept
+        .iter()
+        .map(|row| {
+            let numbers: Vec<i64> = row
+                .split('|')
+                .map(|number| number.parse().unwrap())
+                .collect();
+            (numbers[0], (numbers[1], numbers[2]))
+        })
+        .collect();
+    let mut done = done.lock().unwrap();
+    for (worker, acknowledged) in done.iter_mut() {
+        let (last, count) = kept.get(worker).copied().unwrap_or((0, 0));
+        assert!(
+            last >= *acknowledged,
+            "worker {worker} was told of batch {acknowledged} and finds {last}; {context}"
+        );
+        assert_eq!(last, count, "a batch before the last is missing; {context}");
+        // One more may have been committed without its worker hearing of it.
+        *acknowledged = last;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_node_loses_nothing_it_acknowledged() {
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
+    let rounds = number("AEROSTAT_CRASH_ROUNDS").unwrap_or(40);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let mut seed = number("AEROSTAT_CRASH_SEED").unwrap_or(now.as_nanos() as u64);
+    let mut node = Aerostat::start();
+    let client = node.create("bank").await;
+    client
+        .batch_execute(&format!(
+            "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL);
+             INSERT INTO accounts SELECT g, 0 FROM generate_series(0, {ACCOUNTS} - 1) AS g;
+             CREATE TABLE notes (worker bigint, batch bigint, n bigint, pad text, PRIMARY KEY (worker, batch, n));
+             CREATE TABLE scratch (worker bigint, n bigint)"
+        ))
+        .await
+        .unwrap();
+    drop(client);
+    let done: Acknowledged = Arc::default();
+    for round in 0..rounds {
+        let context = format!("round {round}, AEROSTAT_CRASH_SEED={seed}");
+        // SplitMix64: the next seed and this round's choices.
+        seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = (seed ^ (seed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let stop = Arc::new(AtomicBool::new(false));
+        let workers: Vec<_> = (0..3)
+            .map(|worker| {
+                tokio::spawn(work(
+                    node.config("bank"),
+                    worker,
+                    Arc::clone(&done),
+                    Arc::clone(&stop),
+                ))
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(5 + mixed % 150)).await;
+        if mixed & (1 << 40) != 0 {
+            let checkpoint = node.connect("bank").await;
+            tokio::spawn(async move { checkpoint.batch_execute("CHECKPOINT").await });
+            tokio::time::sleep(Duration::from_millis(mixed >> 45 & 15)).await;
+        }
+        let data = node.kill();
+        stop.store(true, Ordering::Relaxed);
+        for worker in workers {
+            worker.await.unwrap();
+        }
+        node = Aerostat::start_on(data, &[]);
+        check(&node.connect("bank").await, &done, &context).await;
+    }
+}

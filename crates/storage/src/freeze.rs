@@ -1,0 +1,606 @@
+//! Freezing: hot segments become frozen ones, which take a third of the space.
+//!
+//! ```text
+//!   before        ┌ hot 3 ┐                       ┌ hot 9 ┐ in front of
+//!                 └───────┘                       └───────┘ base 5
+//!   build         rows that began by the horizon are read and encoded, with no
+//!                 latch held: readers and writers go on
+//!   switch        latches; end stamps set meanwhile are carried over, newer rows
+//!                 are copied to a hot segment; publish; say where rows went
+//!   after         ┌ hot 8 ┐ in front of           ┌ frozen 10 ┐
+//!                 └───────┘ base 7                └───────────┘
+//! ```
+//!
+//! * What is frozen together is a *unit*: the ranges over one base with it, or one
+//!   or more neighbouring hot ranges that are small.
+//! * **Which rows.** A row whose begin every snapshot sees, registered or to come,
+//!   needs no begin of its own. Garbage is left behind. Others are the *tail*: begun
+//!   lately, by an unfinished transaction, or appended during the build.
+//! * **Soundness.** A begin stamp at or before the horizon is final, and so is its
+//!   row, but for the end stamp, which is read under the latch. Everything else is
+//!   as in a rewrite (`room`): the directory is replaced under the structure mutex
+//!   and all latches of the unit, then the old segments say where their rows went.
+//! * **Budget.** An arena is reserved before it is mapped. The encoded form is made
+//!   outside, so that its size is known, and copied.
+
+use std::{ops::Range, sync::Arc};
+
+use aerostat_memory::ArenaSource;
+use aerostat_segment::{
+    ARENA_BYTES_MAX, BLOCK_ROWS, FrozenFacts, FrozenImage, Key, KeyRef, Segment, SegmentError,
+    Selection,
+};
+use aerostat_txn::{END_NONE, Stamp};
+use aerostat_types::CommitTs;
+use arrow_array::{Array, ArrayRef};
+use arrow_select::interleave::interleave;
+
+use crate::{
+    StorageError, Table,
+    directory::{Directory, Entry, Forward, KeyRange, Latch},
+    room::count_dead,
+};
+
+/// A frozen segment is built anew without its garbage when that is more than a quarter
+/// of its versions: what is given back is then a third of what is copied.
+const DEAD_SHARE: u32 = 4;
+
+/// Rows in front of a base wait for one another until they are an eighth of it: then the
+/// base is copied nine times for each of its rows at most until it is twice as large.
+const DELTA_SHARE: u32 = 8;
+
+/// What a call froze.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FreezeReport {
+    /// Frozen segments that were made.
+    pub segments_made: u64,
+    /// Segments, hot or frozen, whose rows they took over.
+    pub segments_replaced: u64,
+    /// Row versions in the new frozen segments.
+    pub rows: u64,
+    /// Bytes in use of what was replaced.
+    pub bytes_before: u64,
+    /// Bytes in use of what was made, with rows too new to be frozen.
+    pub bytes_after: u64,
+    /// Units that wanted to be frozen and could not be, because of writers or snapshots.
+    pub postponed: u64,
+}
+
+/// Neighbouring ranges that are frozen together.
+struct Unit {
+    ranges: Vec<KeyRange>,
+    /// Of the ranges and their bases, each once.
+    entries: Vec<Arc<Entry>>,
+}
+
+/// A row on its way: which entry of the unit it is in, and where.
+struct Source {
+    key: Key,
+    entry: usize,
+    row: u32,
+}
+
+/// A unit's rows as they were when the build began.
+struct Chosen {
+    /// In key order.
+    frozen: Vec<Source>,
+    /// Rows of each entry that are too new.
+    tail: Vec<Vec<u32>>,
+    /// Rows there were in each entry.
+    rows: Vec<u32>,
+    begin: CommitTs,
+}
+
+/// A frozen segment that no directory has yet, and which of the chosen rows it has.
+struct Made {
+    entry: Arc<Entry>,
+    rows: Range<usize>,
+}
+
+impl Unit {
+    fn of(ranges: Vec<KeyRange>) -> Unit {
+        let mut entries: Vec<Arc<Entry>> = Vec::new();
+        for entry in ranges.iter().flat_map(KeyRange::entries) {
+            if !entries.iter().any(|known| Arc::ptr_eq(known, entry)) {
+                entries.push(Arc::clone(entry));
+            }
+        }
+        Unit { ranges, entries }
+    }
+
+    /// The units of a directory; none shares a base with another.
+    fn all(directory: &Directory) -> impl Iterator<Item = Unit> {
+        directory
+            .ranges()
+            .chunk_by(KeyRange::shares_base)
+            .map(|ranges| Unit::of(ranges.to_vec()))
+    }
+
+    fn has_base(&self) -> bool {
+        self.ranges.iter().any(|range| range.base.is_some())
+    }
+
+    fn hot(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.entries
+            .iter()
+            .filter(|entry| !entry.segment.is_frozen())
+    }
+
+    fn footprint_bytes(&self) -> u64 {
+        let bytes = self
+            .entries
+            .iter()
+            .map(|entry| entry.segment.footprint_bytes());
+        bytes.sum()
+    }
+
+    /// Whether there is anything to gain.
+    fn is_worth(&self) -> bool {
+        let garbage = |entry: &Arc<Entry>| {
+            entry.segment.is_frozen() && entry.dead() > entry.segment.rows() / DEAD_SHARE
+        };
+        self.hot().any(|entry| entry.segment.rows() > 0) || self.entries.iter().any(garbage)
+    }
+
+    /// Whether it is worth it now: nothing hot is being written, and what is in front of a
+    /// base is not too little to copy that for.
+    fn is_cold(&self) -> bool {
+        // Every entry is asked, for each remembers that it was.
+        let busy = self
+            .hot()
+            .filter(|entry| {
+                let full = entry.segment.rows() == entry.segment.capacity();
+                !entry.is_cold() && !full
+            })
+            .count();
+        let rows = |entries: &mut dyn Iterator<Item = &Arc<Entry>>| -> u32 {
+            entries.map(|entry| entry.segment.rows()).sum()
+        };
+        let hot = rows(&mut self.hot());
+        let frozen = rows(&mut self.entries.iter()) - hot;
+        let dead: u32 = self.entries.iter().map(|entry| entry.dead()).sum();
+        let little = hot <= frozen / DELTA_SHARE && dead <= frozen / DEAD_SHARE;
+        busy == 0 && !(self.has_base() && little)
+    }
+
+    /// Where the unit's ranges are in a directory, if they are all there as they were.
+    fn position(&self, directory: &Directory) -> Option<usize> {
+        let all = directory.ranges();
+        let first = directory.position(&self.ranges[0].entry)?;
+        let end = first + self.ranges.len();
+        let is_same = |(now, then): (&KeyRange, &KeyRange)| {
+            Arc::ptr_eq(&now.entry, &then.entry)
+                && match (&now.base, &then.base) {
+                    (Some(now), Some(then)) => Arc::ptr_eq(now, then),
+                    (now, then) => now.is_none() && then.is_none(),
+                }
+        };
+        let same = all.get(first..end)?.iter().zip(&self.ranges).all(is_same);
+        let apart = (first == 0 || !all[first - 1].shares_base(&all[first]))
+            && all
+                .get(end)
+                .is_none_or(|next| !next.shares_base(&all[end - 1]));
+        (same && apart).then_some(first)
+    }
+}
+
+impl Table {
+    /// Freezes everything that can be, however small or lately written, and merges what
+    /// was written in front of frozen segments.
+    ///
+    /// # Errors
+    /// Lack of memory for the copies, if nothing at all could be frozen. The table is then
+    /// what it was.
+    pub fn freeze(&self) -> Result<FreezeReport, StorageError> {
+        self.freeze_units(&|unit| unit.is_worth())
+    }
+
+    /// Freezes what is full, or was not written since the last such call: a step of a
+    /// background freezer, to be repeated every few seconds.
+    ///
+    /// # Errors
+    /// As [`Self::freeze`].
+    pub fn freeze_cold(&self) -> Result<FreezeReport, StorageError> {
+        self.freeze_units(&|unit| unit.is_cold() & unit.is_worth())
+    }
+
+    fn freeze_units(&self, wanted: &dyn Fn(&Unit) -> bool) -> Result<FreezeReport, StorageError> {
+        let _freezing = self.freezing();
+        let directory = self.directory();
+        let mut units: Vec<Unit> = Vec::new();
+        let mut last_end = None;
+        for unit in Unit::all(&directory) {
+            let first = directory.position(&unit.ranges[0].entry);
+            let end = first.map(|first| first + unit.ranges.len());
+            if !wanted(&unit) {
+                continue;
+            }
+            // Small neighbours go together: so a table that grew from small segments becomes one.
+            match units.last_mut() {
+                Some(last)
+                    if last_end == first
+                        && !last.has_base()
+                        && !unit.has_base()
+                        && last.footprint_bytes() + unit.footprint_bytes()
+                            <= ARENA_BYTES_MAX as u64 =>
+                {
+                    let ranges = last.ranges.drain(..).chain(unit.ranges);
+                    *last = Unit::of(ranges.collect());
+                }
+                _ => units.push(unit),
+            }
+            last_end = end;
+        }
+        drop(directory);
+        let mut report = FreezeReport::default();
+        let mut failure = None;
+        for unit in units {
+            match self.freeze_unit(&unit, &mut report) {
+                Ok(true) => {}
+                Ok(false) => report.postponed += 1,
+                Err(error) => failure = Some(error),
+            }
+        }
+        failure
+            .filter(|_| report.segments_made == 0)
+            .map_or(Ok(report), Err)
+    }
+
+    /// `false`, and nothing changed, when writers or snapshots are in the way.
+    fn freeze_unit(&self, unit: &Unit, report: &mut FreezeReport) -> Result<bool, StorageError> {
+        let chosen = self.choose(unit);
+        let tail: usize = chosen.tail.iter().map(Vec::len).sum();
+        if chosen.frozen.is_empty() || tail > chosen.frozen.len() {
+            return Ok(false);
+        }
+        let mut made = Vec::new();
+        if !self.build(unit, &chosen, 0..chosen.frozen.len(), &mut made)? {
+            return Ok(false);
+        }
+        let bytes_before = unit.footprint_bytes();
+        let Some(bytes_after) = self.switch(unit, &chosen, &made)? else {
+            return Ok(false);
+        };
+        report.segments_made += made.len() as u64;
+        report.segments_replaced += unit.entries.len() as u64;
+        report.rows += chosen.frozen.len() as u64;
+        report.bytes_before += bytes_before;
+        report.bytes_after += bytes_after;
+        Ok(true)
+    }
+
+    /// Divides the rows that are not garbage into those to be frozen and the tail.
+    fn choose(&self, unit: &Unit) -> Chosen {
+        let txns = self.store().txns();
+        let (horizon, live) = (txns.horizon(), txns.live_snapshots());
+        let mut chosen = Chosen {
+            frozen: Vec::new(),
+            tail: Vec::new(),
+            rows: Vec::new(),
+            begin: CommitTs(0),
+        };
+        for (at, entry) in unit.entries.iter().enumerate() {
+            let segment = &entry.segment;
+            let rows = segment.rows();
+            let mut tail = Vec::new();
+            for row in 0..rows {
+                let (begin, end) = segment.stamps(row);
+                if live.is_garbage(begin, end) {
+                    continue;
+                }
+                match Stamp::of(begin) {
+                    Stamp::At(ts) if ts <= horizon => {
+                        chosen.begin = chosen.begin.max(ts);
+                        let key = if self.is_keyed() {
+                            segment.key_of(row)
+                        } else {
+                            Key::from_bytes(Vec::new())
+                        };
+                        chosen.frozen.push(Source {
+                            key,
+                            entry: at,
+                            row,
+                        });
+                    }
+                    _ => tail.push(row),
+                }
+            }
+            chosen.tail.push(tail);
+            chosen.rows.push(rows);
+        }
+        // Stable: rows of a table without a key stay as they were.
+        chosen.frozen.sort_by(|a, b| a.key.cmp(&b.key));
+        chosen
+    }
+
+    /// Makes frozen segments of a range of the chosen rows: one, or more where one arena
+    /// is not enough. `false` when the versions of a single key are too many for one.
+    fn build(
+        &self,
+        unit: &Unit,
+        chosen: &Chosen,
+        rows: Range<usize>,
+        made: &mut Vec<Made>,
+    ) -> Result<bool, StorageError> {
+        let sources = &chosen.frozen[rows.clone()];
+        let facts = FrozenFacts {
+            table: self.id(),
+            no: self.next_segment_no(),
+            rows: u32::try_from(sources.len()).unwrap_or(u32::MAX),
+            begin: chosen.begin.0,
+        };
+        let columns = Columns::of(unit, sources);
+        let schema = self.segment_schema();
+        let image = match FrozenImage::encode(schema, facts, &mut |at| columns.gather(at)) {
+            Ok(image) => image,
+            Err(SegmentError::ArenaTooSmall { .. }) => {
+                let Some(cut) = self.cut_sources(sources) else {
+                    return Ok(false);
+                };
+                let cut = rows.start + cut;
+                return Ok(self.build(unit, chosen, rows.start..cut, made)?
+                    && self.build(unit, chosen, cut..rows.end, made)?);
+            }
+            Err(error) => return Err(self.segment_error(error)),
+        };
+        drop(columns);
+        let entry = self.open_frozen(image)?;
+        if self.is_keyed()
+            && let Some(last) = sources.last()
+        {
+            entry.latch().raise_key_max(KeyRef(&last.key));
+        }
+        for (at, old) in unit.entries.iter().enumerate() {
+            let count = sources.iter().filter(|source| source.entry == at).count();
+            entry.add_variable_bytes(old.variable_bytes_of(count as u32));
+        }
+        made.push(Made { entry, rows });
+        Ok(true)
+    }
+
+    /// Reserves and maps what the image needs, and not a byte more.
+    fn open_frozen(&self, image: FrozenImage) -> Result<Arc<Entry>, StorageError> {
+        let reservation = self.store().budget().reserve(image.used_bytes())?;
+        let mapping = ArenaSource::allocate(image.arena_bytes())?;
+        let schema = Arc::clone(self.segment_schema());
+        let segment = Segment::create_frozen(Box::new(mapping), schema, image);
+        Ok(Entry::new(segment, reservation))
+    }
+
+    /// The position nearest to the middle at which the key changes.
+    fn cut_sources(&self, sources: &[Source]) -> Option<usize> {
+        let middle = sources.len() / 2;
+        let may_cut = |at: usize| {
+            (1..sources.len()).contains(&at)
+                && (!self.is_keyed() || sources[at - 1].key != sources[at].key)
+        };
+        (0..=middle + 1)
+            .flat_map(|distance| [Some(middle + distance), middle.checked_sub(distance)])
+            .flatten()
+            .find(|&at| may_cut(at))
+    }
+
+    /// Puts the made segments where the unit was, if that is still as it was. Gives the
+    /// bytes they use.
+    fn switch(
+        &self,
+        unit: &Unit,
+        chosen: &Chosen,
+        made: &[Made],
+    ) -> Result<Option<u64>, StorageError> {
+        let structure = self.structure();
+        let directory = self.directory();
+        let Some(position) = unit.position(&directory) else {
+            return Ok(None);
+        };
+        let latches: Vec<Latch<'_>> = unit.entries.iter().map(|entry| entry.latch()).collect();
+        let tail = self.tail_now(unit, chosen);
+        let delta = match tail.iter().any(|rows| !rows.is_empty()) {
+            // A hot segment stands in front of one base only.
+            true if made.len() > 1 => return Ok(None),
+            true => match self.copy_tail(unit, &tail)? {
+                None => return Ok(None),
+                delta => delta,
+            },
+            false => None,
+        };
+        for segment in made {
+            carry_ends(unit, chosen, segment)?;
+        }
+        let ranges = made.iter().enumerate().map(|(at, one)| {
+            // The first takes over the whole lower end.
+            let lower = match at {
+                0 => directory.lower(position),
+                _ => &chosen.frozen[one.rows.start].key,
+            };
+            let frozen = Arc::clone(&one.entry);
+            match &delta {
+                Some(delta) => KeyRange::new(lower, Arc::clone(delta), Some(frozen)),
+                None => KeyRange::new(lower, frozen, None),
+            }
+        });
+        let replaced = position..position + unit.ranges.len();
+        let new = directory.replaced(replaced, ranges.collect());
+        self.publish(&structure, new);
+        retire(unit, chosen, made, &tail, delta.as_ref());
+        drop(latches);
+        let used = made.iter().map(|one| &one.entry).chain(&delta);
+        Ok(Some(
+            used.map(|entry| entry.segment.footprint_bytes()).sum(),
+        ))
+    }
+
+    /// The rows of each entry that were not chosen and are not garbage. The caller holds
+    /// all latches.
+    fn tail_now(&self, unit: &Unit, chosen: &Chosen) -> Vec<Vec<u32>> {
+        let live = self.store().txns().live_snapshots();
+        let entries = unit.entries.iter().enumerate();
+        entries
+            .map(|(at, entry)| {
+                let appended = chosen.rows[at]..entry.segment.rows();
+                let rows = chosen.tail[at].iter().copied().chain(appended);
+                rows.filter(|&row| {
+                    let (begin, end) = entry.segment.stamps(row);
+                    !live.is_garbage(begin, end)
+                })
+                .collect()
+            })
+            .collect()
+    }
+
+    /// Copies the tail to a hot segment. `None` when the largest has no room for it.
+    fn copy_tail(
+        &self,
+        unit: &Unit,
+        tail: &[Vec<u32>],
+    ) -> Result<Option<Arc<Entry>>, StorageError> {
+        let (schema, sizes) = (self.segment_schema(), self.store().sizes());
+        let rows: usize = tail.iter().map(Vec::len).sum();
+        let heap_bytes: usize = unit
+            .entries
+            .iter()
+            .zip(tail)
+            .map(|(entry, rows)| {
+                let segment = &entry.segment;
+                segment
+                    .heap_used_bytes()
+                    .div_ceil(segment.rows().max(1) as usize)
+                    * rows.len()
+            })
+            .sum();
+        let mut size = sizes.roomy(schema, rows, heap_bytes);
+        while let Some(arena_bytes) = size {
+            let entry = self.open_segment(arena_bytes, heap_bytes.div_ceil(rows), 0)?;
+            if self.fill_tail(unit, tail, &entry, heap_bytes)? {
+                return Ok(Some(entry));
+            }
+            // The average may be far from these rows' own.
+            size = sizes.above(arena_bytes);
+        }
+        Ok(None)
+    }
+
+    fn fill_tail(
+        &self,
+        unit: &Unit,
+        tail: &[Vec<u32>],
+        entry: &Arc<Entry>,
+        heap_bytes: usize,
+    ) -> Result<bool, StorageError> {
+        let mut latch = entry.latch();
+        latch.reserve(tail.iter().map(Vec::len).sum(), heap_bytes)?;
+        for (old, rows) in unit.entries.iter().zip(tail) {
+            let appended = latch
+                .writer
+                .append_rows_from(&old.segment, rows)
+                .map_err(|error| self.segment_error(error))?;
+            if appended.count as usize != rows.len() {
+                return Ok(false);
+            }
+            entry.add_variable_bytes(old.variable_bytes_of(rows.len() as u32));
+            if self.is_keyed()
+                && let Some(max) = rows.iter().map(|&row| old.segment.key_of(row)).max()
+            {
+                latch.raise_key_max(KeyRef(&max));
+            }
+        }
+        latch.settle_reservation()?;
+        drop(latch);
+        count_dead(entry);
+        Ok(true)
+    }
+}
+
+/// The end stamps of now, final or not. The caller holds the latches of the unit.
+fn carry_ends(unit: &Unit, chosen: &Chosen, made: &Made) -> Result<(), StorageError> {
+    let ended: Vec<(u32, u64)> = (0..)
+        .zip(&chosen.frozen[made.rows.clone()])
+        .map(|(row, from)| (row, unit.entries[from.entry].segment.stamps(from.row).1))
+        .filter(|(_, end)| *end != END_NONE)
+        .collect();
+    let blocks = ended.chunk_by(|a, b| a.0 / BLOCK_ROWS == b.0 / BLOCK_ROWS);
+    let mut latch = made.entry.latch();
+    latch.reserve_stamps(blocks.count())?;
+    for &(row, end) in &ended {
+        latch.writer.set_end(row, end);
+    }
+    latch.settle_reservation()?;
+    drop(latch);
+    count_dead(&made.entry);
+    Ok(())
+}
+
+/// Says of each entry where its rows have gone. The directory has been published.
+fn retire(
+    unit: &Unit,
+    chosen: &Chosen,
+    made: &[Made],
+    tail: &[Vec<u32>],
+    delta: Option<&Arc<Entry>>,
+) {
+    let mut positions: Vec<Vec<u32>> = unit
+        .entries
+        .iter()
+        .map(|entry| vec![Forward::DROPPED; entry.segment.rows() as usize])
+        .collect();
+    for (position, source) in (0..).zip(&chosen.frozen) {
+        positions[source.entry][source.row as usize] = position;
+    }
+    let tail = tail
+        .iter()
+        .enumerate()
+        .flat_map(|(at, rows)| rows.iter().map(move |row| (at, *row)));
+    for (position, (at, row)) in (chosen.frozen.len() as u32..).zip(tail) {
+        positions[at][row as usize] = position;
+    }
+    let mut targets: Vec<_> = made
+        .iter()
+        .map(|one| (one.rows.start as u32, Arc::clone(&one.entry.place)))
+        .collect();
+    targets.extend(delta.map(|delta| (chosen.frozen.len() as u32, Arc::clone(&delta.place))));
+    for (entry, positions) in unit.entries.iter().zip(positions) {
+        entry
+            .place
+            .retire(Forward::of_positions(positions, targets.clone()));
+    }
+}
+
+/// The columns of rows from several segments.
+struct Columns<'a> {
+    unit: &'a Unit,
+    /// The rows of each entry, in the order in which they come.
+    rows: Vec<Selection>,
+    /// For each row its entry and position among the entry's rows; empty for one entry.
+    places: Vec<(usize, usize)>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(unit: &'a Unit, sources: &[Source]) -> Columns<'a> {
+        let mut rows = vec![Vec::new(); unit.entries.len()];
+        let mut places = Vec::with_capacity(sources.len());
+        for source in sources {
+            places.push((source.entry, rows[source.entry].len()));
+            rows[source.entry].push(source.row);
+        }
+        if unit.entries.len() == 1 {
+            places.clear();
+        }
+        let rows = rows.into_iter().map(Selection::Rows).collect();
+        Columns { unit, rows, places }
+    }
+
+    fn gather(&self, attribute: usize) -> ArrayRef {
+        let parts: Vec<ArrayRef> = self
+            .unit
+            .entries
+            .iter()
+            .zip(&self.rows)
+            .map(|(entry, rows)| entry.segment.gather(attribute, rows))
+            .collect();
+        if let [only] = &parts[..] {
+            return Arc::clone(only);
+        }
+        let parts: Vec<&dyn Array> = parts.iter().map(|part| &**part).collect();
+        interleave(&parts, &self.places).expect("segments of one table give arrays of one type")
+    }
+}
