@@ -9,6 +9,7 @@ use std::error::Error;
 
 pub(crate) use aerostat_semantics::external;
 use aerostat_storage::StorageError;
+use aerostat_txn::CommitError;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::error::ArrowError,
@@ -64,8 +65,20 @@ pub(crate) fn from_storage(error: StorageError) -> SqlError {
             SqlError::new(ErrorKind::ProgramLimitExceeded, message)
         }
         StorageError::TooManyColumns { .. } => SqlError::new(ErrorKind::TooManyColumns, message),
+        StorageError::Commit(CommitError::Cancelled) => canceled(),
+        error @ (StorageError::Commit(_) | StorageError::Log(_) | StorageError::Checkpoint(_)) => {
+            SqlError::new(ErrorKind::IoError, message).with_detail(causes(&error))
+        }
         _ => SqlError::new(ErrorKind::Internal, message),
     }
+}
+
+/// What caused an error, from the nearest cause to the farthest.
+fn causes(error: &dyn Error) -> String {
+    std::iter::successors(error.source(), |error| error.source())
+        .map(|error| error.to_string())
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 /// The error of a statement that the user cancelled.

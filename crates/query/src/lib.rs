@@ -28,6 +28,7 @@ mod plan;
 mod scan;
 mod session;
 mod statement;
+mod upkeep;
 pub mod utility;
 
 pub use engine::{
@@ -35,6 +36,7 @@ pub use engine::{
 };
 pub use session::{CancelHandle, Prepared, Session};
 pub use statement::Statement;
+pub use upkeep::UpkeepOptions;
 
 /// The PostgreSQL version whose behaviour is followed, as clients are told it.
 pub const SERVER_VERSION: &str = concat!("15.8 (Aerostat ", env!("CARGO_PKG_VERSION"), ")");

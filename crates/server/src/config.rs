@@ -124,6 +124,8 @@ pub(crate) struct Config {
     pub(crate) memory: ByteSize,
     pub(crate) threads: usize,
     pub(crate) max_connections: usize,
+    /// Share of one core in percent; 0 pauses the freezer.
+    pub(crate) freezer_percent: u8,
     pub(crate) auth: Auth,
     pub(crate) password_file: Option<PathBuf>,
     pub(crate) tls: Tls,
@@ -228,6 +230,7 @@ impl Reader<'_> {
             memory: self.memory(machine),
             threads: self.count("threads").unwrap_or(machine.threads),
             max_connections: self.count("max-connections").unwrap_or(usize::MAX),
+            freezer_percent: self.percent("freezer"),
             auth: self.choice("auth", &[("trust", Auth::Trust), ("scram", Auth::Scram)]),
             password_file: self.path("password-file"),
             tls: self.tls(),
@@ -285,6 +288,18 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    fn percent(&mut self, name: &str) -> u8 {
+        let text = self.text(name);
+        let number = text.trim_end_matches('%').trim().parse::<u8>();
+        number
+            .ok()
+            .filter(|percent| *percent <= 100)
+            .unwrap_or_else(|| {
+                self.invalid(name, "a share from 0% to 100%");
+                0
+            })
     }
 
     fn memory(&mut self, machine: Machine) -> ByteSize {

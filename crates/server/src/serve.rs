@@ -19,7 +19,9 @@ use std::time::Duration;
 
 use aerostat_gateway::GatewayOptions;
 use aerostat_memory::Governor;
-use aerostat_query::{Engine, EngineOptions, Observer, QUERY_STACK_BYTES, StatementRecord};
+use aerostat_query::{
+    Engine, EngineOptions, Observer, QUERY_STACK_BYTES, StatementRecord, UpkeepOptions,
+};
 use aerostat_types::ErrorKind;
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
@@ -107,6 +109,10 @@ async fn node(config: Config, cpu: &Runtime) -> Result<()> {
         options,
         stopping.clone(),
     ));
+    let upkeep = UpkeepOptions {
+        freezer_percent: config.freezer_percent,
+    };
+    tokio::spawn(Arc::clone(&engine).keep_up(upkeep, stopped.clone()));
     let pages = Pages {
         metrics,
         sample: move || sample(&engine),

@@ -95,8 +95,9 @@ impl Node {
                     connect: Vec::new(),
                     create: Vec::new(),
                     comment: None,
+                    durability: options.durability.unwrap_or_default(),
                 };
-                let database = self.opened(name, &entry);
+                let database = self.opened(name, &entry)?;
                 record.databases.insert(name.to_owned(), entry);
                 Ok(database)
             },
@@ -138,8 +139,15 @@ impl Node {
             },
             |mut databases, ()| databases.remove(name),
         )?;
-        // The last reference, so its rows go here, after the locks.
-        drop(dropped);
+        // The last reference, so its rows go here, after the locks. Files that stay
+        // because of an error belong to no record, and go at the next start.
+        if let Some(database) = dropped {
+            let id = database.id;
+            drop(database);
+            if let Err(error) = self.remove_files(id) {
+                tracing::warn!(%error, tenant = %id, "the files of a dropped database stay until a restart");
+            }
+        }
         Ok(())
     }
 
@@ -199,12 +207,11 @@ impl Node {
                 require_owner(actor, name, entry)?;
                 Ok(std::mem::replace(&mut entry.owner, owner.clone())).map(|before| (before, owner))
             },
-            |databases, (before, owner)| {
-                if let Some(database) = databases.get(name) {
-                    give_public(database, &before, &owner);
-                }
+            |databases, (before, owner)| match databases.get(name) {
+                Some(database) => give_public(database, &before, &owner),
+                None => Ok(()),
             },
-        )
+        )?
     }
 
     fn limit_database(
@@ -230,11 +237,15 @@ impl Node {
                 if let Some(limit) = options.connection_limit {
                     entry.connection_limit = limit;
                 }
-                Ok(entry.memory_max)
+                if let Some(durability) = options.durability {
+                    entry.durability = durability;
+                }
+                Ok((entry.memory_max, entry.durability))
             },
-            |databases, memory_max| {
+            |databases, (memory_max, durability)| {
                 if let Some(database) = databases.get(name) {
                     database.store.budget().set_max(memory_max);
+                    database.store.set_durability(durability);
                 }
             },
         )
@@ -242,14 +253,15 @@ impl Node {
 }
 
 /// The schema `public` belongs to the database's owner.
-fn give_public(database: &Database, before: &str, owner: &str) {
+fn give_public(database: &Database, before: &str, owner: &str) -> Result<(), SqlError> {
     let mut change = database.catalog.change();
     if let Ok(public) = change.state.schema_mut(PUBLIC)
         && public.owner == before
     {
         owner.clone_into(&mut public.owner);
-        change.publish();
+        change.publish()?;
     }
+    Ok(())
 }
 
 fn new_owner(record: &NodeRecord, actor: &Actor, owner: &RoleName) -> Result<String, SqlError> {

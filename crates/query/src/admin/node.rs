@@ -1,9 +1,16 @@
 //! The node's record and its open databases, and how a change is made to both.
 
-use std::{collections::HashMap, path::Path, sync::Arc};
+use std::{
+    collections::HashMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use aerostat_memory::Governor;
-use aerostat_storage::{MetaError, MetaFile, TenantStore};
+use aerostat_storage::{
+    Durability, MetaError, MetaFile, OpenOptions, RecoverError, StorageError, TenantStore,
+};
 use aerostat_types::{ErrorKind, SqlError, TenantId};
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use thiserror::Error;
@@ -12,7 +19,7 @@ use super::connection::Counts;
 use crate::{
     api::RoleInfo,
     catalog::{
-        FIRST_USER_OID, PUBLIC,
+        FIRST_USER_OID, PUBLIC, RecordError,
         node::{Database, DatabaseRecord, NodeRecord, RoleRecord},
     },
     ddl::Actor,
@@ -30,7 +37,42 @@ pub enum NodeError {
     /// The data folder cannot be used.
     #[error("cannot open the data folder")]
     Meta(#[from] MetaError),
+    /// A database cannot be recovered.
+    #[error("cannot open the database \"{name}\"")]
+    Database {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: OpenError,
+    },
+    /// What a dropped database left behind cannot be removed.
+    #[error("cannot remove {}", path.display())]
+    Remove {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
 }
+
+/// Why one database could not be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// Its log or checkpoint cannot be read or written, or is damaged.
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    /// What it does not need any more could not be dropped.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// Its catalogue cannot be made of what the log holds.
+    #[error(transparent)]
+    Catalog(#[from] RecordError),
+}
+
+/// The folder in the data folder that has one folder for each database, named by its OID.
+const TENANTS: &str = "tenants";
 
 /// Databases by name.
 pub(super) type Databases = HashMap<String, Arc<Database>>;
@@ -48,10 +90,11 @@ pub struct Node {
 
 impl Node {
     /// Opens the node of a data folder; makes superuser and database
-    /// [`BOOTSTRAP`] in a new one. Databases begin without rows.
+    /// [`BOOTSTRAP`] in a new one. Every database is recovered from its log.
     ///
     /// # Errors
-    /// Another process has the folder, or it cannot be read or written.
+    /// Another process has the folder, it cannot be read or written, or a
+    /// database's log is damaged: a node does not serve what may be wrong.
     pub fn open(data: &Path, governor: Arc<Governor>) -> Result<Self, NodeError> {
         let meta = MetaFile::open(data)?;
         let record = match meta.load::<NodeRecord>()? {
@@ -62,11 +105,15 @@ impl Node {
                 record
             }
         };
-        let databases = record
-            .databases
-            .iter()
-            .map(|(name, entry)| (name.clone(), opened(&governor, name, entry)))
-            .collect();
+        remove_unknown(data, &record)?;
+        let mut databases = Databases::new();
+        for (name, entry) in &record.databases {
+            let database = open_database(data, &governor, name, entry).map_err(|source| {
+                let name = name.clone();
+                NodeError::Database { name, source }
+            })?;
+            databases.insert(name.clone(), database);
+        }
         Ok(Self {
             changing: Mutex::new(()),
             databases: RwLock::new(databases),
@@ -206,16 +253,90 @@ impl Node {
         )
     }
 
-    /// A database's place in memory, for a record that is about to be stored.
-    pub(super) fn opened(&self, name: &str, entry: &DatabaseRecord) -> Arc<Database> {
-        opened(&self.governor, name, entry)
+    /// A database's files and place in memory, for a record that is about to be stored.
+    pub(super) fn opened(
+        &self,
+        name: &str,
+        entry: &DatabaseRecord,
+    ) -> Result<Arc<Database>, SqlError> {
+        open_database(self.meta.folder(), &self.governor, name, entry).map_err(|error| {
+            SqlError::new(ErrorKind::IoError, "could not make the database's files")
+                .with_detail(chain(&error))
+        })
+    }
+
+    /// Removes the files of a database that no record names any more.
+    pub(super) fn remove_files(&self, id: TenantId) -> Result<(), NodeError> {
+        remove_folder(&folder_of(self.meta.folder(), id))
     }
 }
 
-fn opened(governor: &Arc<Governor>, name: &str, entry: &DatabaseRecord) -> Arc<Database> {
+fn folder_of(data: &Path, id: TenantId) -> PathBuf {
+    data.join(TENANTS).join(id.0.to_string())
+}
+
+fn open_database(
+    data: &Path,
+    governor: &Arc<Governor>,
+    name: &str,
+    entry: &DatabaseRecord,
+) -> Result<Arc<Database>, OpenError> {
     let id = TenantId(entry.oid);
-    let store = TenantStore::new(id, governor.budget(name, entry.memory_max));
-    Database::new(id, name, &entry.owner, store)
+    let budget = governor.budget(name, entry.memory_max);
+    let mut options = OpenOptions::default();
+    options.durability = entry.durability;
+    let (store, recovered) = TenantStore::open(id, budget, &folder_of(data, id), &options)?;
+    if recovered.records > 0 {
+        tracing::info!(
+            database = name,
+            records = recovered.records,
+            bytes = recovered.bytes,
+            checkpoint = recovered.checkpoint_at.0,
+            truncated_bytes = recovered.truncated_bytes,
+            seconds = recovered.duration.as_secs_f64(),
+            "recovered"
+        );
+    }
+    let database = Database::recover(id, name, &entry.owner, store, &recovered)?;
+    // Tables that a statement made and did not live to publish.
+    database
+        .store
+        .retain_tables(&database.catalog.load().table_ids())?;
+    Ok(database)
+}
+
+/// Removes the folders of databases that were dropped, or never finished, when the node stopped.
+fn remove_unknown(data: &Path, record: &NodeRecord) -> Result<(), NodeError> {
+    let tenants = data.join(TENANTS);
+    let entries = match fs::read_dir(&tenants) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => {
+            return Err(NodeError::Remove {
+                path: tenants,
+                source,
+            });
+        }
+    };
+    for entry in entries.flatten() {
+        let known = |oid: u32| record.databases.values().any(|entry| entry.oid == oid);
+        // Only folders of our naming are ours to remove.
+        let oid = entry.file_name().to_string_lossy().parse::<u32>();
+        if oid.is_ok_and(|oid| !known(oid)) {
+            remove_folder(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_folder(path: &Path) -> Result<(), NodeError> {
+    match fs::remove_dir_all(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(NodeError::Remove {
+            path: path.to_owned(),
+            source,
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn first_record() -> NodeRecord {
@@ -237,6 +358,7 @@ fn first_record() -> NodeRecord {
         connect: Vec::new(),
         create: Vec::new(),
         comment: None,
+        durability: Durability::default(),
     };
     NodeRecord {
         roles: [(BOOTSTRAP.to_owned(), role)].into(),

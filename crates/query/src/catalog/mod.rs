@@ -3,18 +3,28 @@
 //!
 //! A database's catalogue is an immutable [`CatalogState`] behind an atomic
 //! pointer. A statement loads it once and sees one state throughout; a DDL
-//! statement copies the state (cheap: entries are shared), changes the copy
-//! and swaps it in under the DDL lock, which also advances the epoch that
-//! cached plans are checked against.
+//! statement copies the state (cheap: entries are shared), changes the copy,
+//! writes it to the tenant's log as a whole ([`record`]) and swaps it in, all
+//! under the DDL lock. The epoch advances, which cached plans are checked
+//! against.
 
 pub mod node;
+mod record;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use aerostat_storage::Table;
-use aerostat_types::{Column, ErrorKind, SqlError};
+use aerostat_storage::{Table, TenantStore};
+use aerostat_types::{Column, ErrorKind, SqlError, TableId};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
+use serde::{Deserialize, Serialize};
+
+use crate::error::from_storage;
+
+pub use record::RecordError;
 
 /// The schema that unqualified names go to.
 pub const PUBLIC: &str = "public";
@@ -140,7 +150,7 @@ pub struct TableEntry {
 }
 
 /// A view in the catalogue.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ViewEntry {
     /// Its OID.
     pub oid: u32,
@@ -159,7 +169,7 @@ pub struct ViewEntry {
 }
 
 /// One privilege that a role holds on a relation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The role, or `public` for everyone.
     pub role: String,
@@ -168,7 +178,7 @@ pub struct Grant {
 }
 
 /// What one may do with a relation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Privilege {
     /// Read rows.
     Select,
@@ -183,7 +193,7 @@ pub enum Privilege {
 }
 
 /// One privilege that a role holds on a schema.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaGrant {
     /// The role, or `public` for everyone.
     pub role: String,
@@ -192,7 +202,7 @@ pub struct SchemaGrant {
 }
 
 /// What one may do with a schema.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SchemaPrivilege {
     /// Reach the relations in it.
     Usage,
@@ -204,11 +214,13 @@ pub enum SchemaPrivilege {
 pub struct Catalog {
     state: ArcSwap<CatalogState>,
     ddl: Mutex<()>,
+    /// Keeps the log that changes are written to.
+    store: Arc<TenantStore>,
 }
 
 impl Catalog {
     /// A catalogue with an empty schema `public` of this owner.
-    pub fn new(owner: &str) -> Self {
+    pub fn new(owner: &str, store: Arc<TenantStore>) -> Self {
         let public = SchemaEntry {
             oid: PUBLIC_OID,
             name: PUBLIC.to_owned(),
@@ -225,9 +237,26 @@ impl Catalog {
             schemas: BTreeMap::from([(PUBLIC.to_owned(), Arc::new(public))]),
             next_oid: FIRST_USER_OID,
         };
+        Self::of(state, store)
+    }
+
+    /// The catalogue that the tenant's log ends with, over its recovered tables.
+    ///
+    /// # Errors
+    /// The document cannot be read, or names a table that is not there.
+    pub fn recover(
+        document: &[u8],
+        tables: &BTreeMap<TableId, Arc<Table>>,
+        store: Arc<TenantStore>,
+    ) -> Result<Self, RecordError> {
+        Ok(Self::of(record::decode(document, tables)?, store))
+    }
+
+    fn of(state: CatalogState, store: Arc<TenantStore>) -> Self {
         Self {
             state: ArcSwap::from_pointee(state),
             ddl: Mutex::new(()),
+            store,
         }
     }
 
@@ -258,8 +287,30 @@ pub struct CatalogChange<'a> {
 }
 
 impl CatalogChange<'_> {
-    /// Makes the change visible.
-    pub fn publish(self) {
+    /// Makes the change durable, then visible. Waits for the disk.
+    ///
+    /// # Errors
+    /// The log takes no more; nothing is seen of the change before a restart.
+    pub fn publish(self) -> Result<(), SqlError> {
+        let store = &self.catalog.store;
+        store
+            .commit_catalog(record::encode(&self.state))
+            .map_err(from_storage)?;
+        let before = self.catalog.load().table_ids();
+        let after = self.state.table_ids();
+        self.reserve();
+        for dropped in before.difference(&after) {
+            // The catalogue says it is gone; a restart drops what stays here.
+            if let Err(error) = store.drop_table(*dropped) {
+                tracing::warn!(%error, table = %dropped, "the rows of a dropped table stay until a restart");
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the change visible without making it durable: enough for numbers that
+    /// were given out, which a restart may give out again.
+    pub fn reserve(self) {
         self.catalog.state.store(Arc::new(self.state));
     }
 }
@@ -294,6 +345,21 @@ impl CatalogState {
             )
         })?;
         Ok(oid)
+    }
+
+    /// The rows of all tables, in order of names.
+    pub fn tables(&self) -> Vec<Arc<Table>> {
+        self.relations()
+            .filter_map(|(_, relation, _)| match relation {
+                Relation::Table(entry) => Some(Arc::clone(&entry.table)),
+                Relation::View(_) => None,
+            })
+            .collect()
+    }
+
+    /// The numbers in storage of all tables.
+    pub fn table_ids(&self) -> BTreeSet<TableId> {
+        self.tables().iter().map(|table| table.id()).collect()
     }
 
     /// Every relation with its schema, in order of names.

@@ -11,12 +11,12 @@ use std::{
     },
 };
 
-use aerostat_storage::TenantStore;
+use aerostat_storage::{Durability, Recovered, TenantStore};
 use aerostat_types::{ByteSize, TenantId};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use super::Catalog;
+use super::{Catalog, RecordError};
 
 /// What the node keeps about roles and databases; the document in the data folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +69,9 @@ pub struct DatabaseRecord {
     pub create: Vec<String>,
     /// Its COMMENT.
     pub comment: Option<String>,
+    /// What its commits wait for.
+    #[serde(default)]
+    pub durability: Durability,
 }
 
 /// A database that is open.
@@ -91,10 +94,34 @@ impl Database {
         Arc::new(Self {
             id,
             name: RwLock::new(name.to_owned()),
-            catalog: Catalog::new(owner),
+            catalog: Catalog::new(owner, Arc::clone(&store)),
             store,
             connections: AtomicI64::new(0),
         })
+    }
+
+    /// A database as its log leaves it; one without relations if it is new.
+    ///
+    /// # Errors
+    /// The catalogue cannot be made of what the log holds.
+    pub fn recover(
+        id: TenantId,
+        name: &str,
+        owner: &str,
+        store: Arc<TenantStore>,
+        recovered: &Recovered,
+    ) -> Result<Arc<Self>, RecordError> {
+        let catalog = match &recovered.catalog {
+            Some(document) => Catalog::recover(document, &recovered.tables, Arc::clone(&store))?,
+            None => Catalog::new(owner, Arc::clone(&store)),
+        };
+        Ok(Arc::new(Self {
+            id,
+            name: RwLock::new(name.to_owned()),
+            catalog,
+            store,
+            connections: AtomicI64::new(0),
+        }))
     }
 
     /// Sessions connected now.

@@ -57,7 +57,7 @@ pub(super) fn execute(
         actor.require_ownership(relation)?;
         alter_relation(state, actor, &place, change, role_exists)?;
     }
-    catalog.publish();
+    catalog.publish()?;
     Ok(done)
 }
 

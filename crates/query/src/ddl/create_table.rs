@@ -137,7 +137,7 @@ impl PendingTable {
         }
         let relations = &mut change.state.schema_mut(&self.place.schema)?.relations;
         relations.insert(self.place.name, Relation::Table(self.entry));
-        change.publish();
+        change.publish()?;
         Ok(CommandResult::new("CREATE TABLE").with_notices(self.notices))
     }
 }
@@ -299,7 +299,7 @@ fn build(
     } else {
         change.state.allocate_oid()?
     };
-    change.publish();
+    change.reserve();
     let name = schema.name.clone();
     let table = database
         .store

@@ -87,7 +87,7 @@ pub fn create_view(
     };
     let relations = &mut change.state.schema_mut(&place.schema)?.relations;
     relations.insert(place.name, Relation::View(Arc::new(entry)));
-    change.publish();
+    change.publish()?;
     Ok(CommandResult::new("CREATE VIEW").with_notices(notices))
 }
 

@@ -49,7 +49,7 @@ pub(super) fn execute(
     }
     notices.extend(targets.drop_dependants(&change.state, actor, cascade)?);
     targets.apply(&mut change.state);
-    change.publish();
+    change.publish()?;
     let tag = format!("DROP {}", kind.word().to_uppercase());
     Ok(CommandResult::new(tag).with_notices(notices))
 }
@@ -267,13 +267,11 @@ pub(super) fn truncate(
             ));
         };
         actor.require(relation, Privilege::Truncate)?;
+        // A new number in storage, so that the log's older rows stay the old table's.
+        let id = TableId(change.state.allocate_oid()?);
         let table = database
             .store
-            .create_table(
-                TableId(entry.oid),
-                Arc::clone(entry.table.schema()),
-                entry.table.layout(),
-            )
+            .create_table(id, Arc::clone(entry.table.schema()), entry.table.layout())
             .map_err(crate::error::from_storage)?;
         emptied.push((
             place,
@@ -286,6 +284,6 @@ pub(super) fn truncate(
     for (place, entry) in emptied {
         *relation_mut(&mut change.state, &place)? = Relation::Table(Arc::new(entry));
     }
-    change.publish();
+    change.publish()?;
     Ok(CommandResult::new("TRUNCATE TABLE"))
 }

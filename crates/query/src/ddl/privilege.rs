@@ -229,7 +229,7 @@ pub fn grant(
             ));
         }
     }
-    change.publish();
+    change.publish()?;
     Ok(CommandResult::new(if statement.grant {
         "GRANT"
     } else {
@@ -374,7 +374,7 @@ pub(crate) fn rename_role(database: &Database, from: &str, to: &str) {
             }
         }
     }
-    change.publish();
+    change.publish()?;
 }
 
 /// What a role owns and was granted in a database, in words for an error's detail.
@@ -447,7 +447,7 @@ pub fn comment(
             ));
         }
     }
-    change.publish();
+    change.publish()?;
     Ok(CommandResult::new("COMMENT"))
 }
 

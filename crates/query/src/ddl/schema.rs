@@ -56,7 +56,7 @@ pub(super) fn create(
         .state
         .schemas
         .insert(name.to_owned(), Arc::new(entry));
-    change.publish();
+    change.publish()?;
     Ok(CommandResult::new("CREATE SCHEMA"))
 }
 

@@ -20,15 +20,14 @@ use datafusion::{
 use super::{Session, cancel::Cancellation, run, stream::ready};
 use crate::{
     api::{ColumnDescription, NoticeSeverity, Outcome, RowsTag},
-    catalog::Relation,
     ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, PlanColumns},
     dml,
-    error::{external, from_datafusion, from_storage},
+    error::{external, from_datafusion},
     plan::{StatementContext, Target, describe, visible_name},
     statement::{Source, Statement, StatementKind},
     utility::{
-        CommentTarget, DiscardTarget, Fragment, GrantTarget, MaintenanceCommand, PreparedCommand,
-        SettingCommand, SettingScope, SettingValue, TransactionCommand, Utility,
+        CommentTarget, DiscardTarget, Fragment, GrantTarget, PreparedCommand, SettingCommand,
+        SettingScope, SettingValue, TransactionCommand, Utility,
     },
 };
 
@@ -90,17 +89,9 @@ impl Session {
                 _ => Ok(CommandResult::new(utility.tag())),
             }
         };
-        let task = async move {
-            tokio::task::spawn_blocking(work)
-                .await
-                .unwrap_or_else(|error| {
-                    Err(SqlError::new(
-                        ErrorKind::Internal,
-                        format!("the statement ended early: {error}"),
-                    ))
-                })
-        };
-        let result = self.on_query_runtime(task, cancellation).await??;
+        let result = self
+            .on_query_runtime(blocking(work), cancellation)
+            .await??;
         Ok(self.command(result))
     }
 
@@ -313,60 +304,6 @@ impl Session {
         }
     }
 
-    async fn run_maintenance(
-        &mut self,
-        command: &MaintenanceCommand,
-        cancellation: &Cancellation,
-    ) -> Result<Outcome, SqlError> {
-        let names = match command {
-            MaintenanceCommand::Vacuum { tables } | MaintenanceCommand::Analyze { tables } => {
-                tables.clone()
-            }
-            MaintenanceCommand::Reindex(table) => table.iter().cloned().collect(),
-            MaintenanceCommand::Checkpoint => Vec::new(),
-        };
-        let actor = self.actor()?;
-        let state = self.connection.database().catalog.load();
-        let mut tables = Vec::new();
-        for name in &names {
-            let found = actor.resolve(&state, name)?;
-            match found.relation {
-                Relation::Table(entry) => tables.push(Arc::clone(&entry.table)),
-                Relation::View(_) => {
-                    return Err(SqlError::new(
-                        ErrorKind::WrongObjectType,
-                        format!("\"{name}\" is not a table"),
-                    ));
-                }
-            }
-        }
-        if let MaintenanceCommand::Vacuum { .. } = command {
-            if names.is_empty() {
-                tables.extend(
-                    state
-                        .relations()
-                        .filter_map(|(_, relation, _)| match relation {
-                            Relation::Table(entry) => Some(Arc::clone(&entry.table)),
-                            Relation::View(_) => None,
-                        }),
-                );
-            }
-            let work = async move {
-                tokio::task::spawn_blocking(move || {
-                    tables
-                        .iter()
-                        .try_for_each(|table| table.vacuum().map(drop).map_err(from_storage))
-                })
-                .await
-                .unwrap_or_else(|error| Err(SqlError::new(ErrorKind::Internal, error.to_string())))
-            };
-            self.on_query_runtime(work, cancellation).await??;
-        }
-        Ok(Outcome::Command {
-            tag: Utility::Maintenance(command.clone()).tag().to_owned(),
-        })
-    }
-
     pub(super) async fn run_create_table(
         &mut self,
         create: &ast::CreateTable,
@@ -379,15 +316,18 @@ impl Session {
             DefaultLayout::from_setting(self.settings.lock().get("aerostat.default_layout")?);
         let transaction = Arc::new(database.store.txns().begin());
         let context = self.context(transaction.snapshot().clone())?;
+        let (create, source) = (create.clone(), source.clone());
         let Some(query) = create.query.clone() else {
-            let checker = Planner {
-                context: &context,
-                source,
-            };
-            let result = ddl::create_table(&database, &actor, create, layout, &checker)?;
+            let work = blocking(move || {
+                let checker = Planner {
+                    context: &context,
+                    source: &source,
+                };
+                ddl::create_table(&database, &actor, &create, layout, &checker)
+            });
+            let result = self.on_query_runtime(work, cancellation).await??;
             return Ok(self.command(result));
         };
-        let (create, source) = (create.clone(), source.clone());
         let work = async move {
             let fail = |error| from_datafusion(error, &source);
             let plan = context
@@ -417,7 +357,7 @@ impl Session {
                         "a table nobody else knows was changed by somebody else",
                     )
                 })?;
-            let mut result = pending.publish()?;
+            let mut result = blocking(move || pending.publish()).await?;
             result.tag = format!("SELECT {}", written.rows);
             Ok(result)
         };
@@ -429,16 +369,36 @@ impl Session {
         &mut self,
         create: &ast::CreateView,
         source: &Source,
+        cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let context = self.context(self.connection.database().store.txns().snapshot())?;
         let actor = self.actor()?;
-        let planner = Planner {
-            context: &context,
-            source,
-        };
-        let result = ddl::create_view(self.connection.database(), &actor, create, &planner)?;
+        let database = Arc::clone(self.connection.database());
+        let (create, source) = (create.clone(), source.clone());
+        let work = blocking(move || {
+            let planner = Planner {
+                context: &context,
+                source: &source,
+            };
+            ddl::create_view(&database, &actor, &create, &planner)
+        });
+        let result = self.on_query_runtime(work, cancellation).await??;
         Ok(self.command(result))
     }
+}
+
+/// Runs work that waits for locks or the disk on a thread that may wait.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SqlError> + Send + 'static,
+) -> Result<T, SqlError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| {
+            Err(SqlError::new(
+                ErrorKind::Internal,
+                format!("the statement ended early: {error}"),
+            ))
+        })
 }
 
 /// Plans what definitions hold.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aerostat_storage::StorageError;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::{
     arrow::datatypes::Schema,
@@ -19,7 +20,7 @@ use crate::{
         copy::{CopyStream, CopyTask},
         listed_columns,
     },
-    error::from_datafusion,
+    error::{from_datafusion, from_storage},
     plan::Target,
     statement::{Source, Statement, StatementKind},
     utility::{CopyDirection, CopyStatement, CopySubject},
@@ -168,10 +169,7 @@ impl Session {
             };
             match written? {
                 Some(written) => Ok(written.rows),
-                None => Err(SqlError::new(
-                    ErrorKind::SerializationFailure,
-                    "could not serialize access due to concurrent update",
-                )),
+                None => Err(from_storage(StorageError::Conflict)),
             }
         });
         let sink = CopyTask {

@@ -3,6 +3,7 @@
 
 use std::{fmt::Write as _, sync::Arc, time::Instant};
 
+use aerostat_storage::StorageError;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::{
     arrow::array::{ArrayRef, RecordBatch, StringViewArray},
@@ -21,6 +22,7 @@ use super::{
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{BoundDml, DmlKind, sink},
+    error::from_storage,
     plan::StatementContext,
     statement::Source,
 };
@@ -85,12 +87,7 @@ impl Session {
                     run::finish(written, transaction, &source)
                         .await?
                         .map(|written| written.rows)
-                        .ok_or_else(|| {
-                            SqlError::new(
-                                ErrorKind::SerializationFailure,
-                                "could not serialize access due to concurrent update",
-                            )
-                        })?
+                        .ok_or_else(|| from_storage(StorageError::Conflict))?
                 }
                 None => drain(&context, &plan).await.map_err(at(&source))?,
             };

@@ -27,12 +27,13 @@ impl Session {
         match command {
             MaintenanceCommand::Vacuum { tables, freeze } => {
                 let tables = if tables.is_empty() {
-                    all_tables(&state)
+                    state.tables()
                 } else {
                     named_tables(&state, &actor, tables)?
                 };
                 let freeze = *freeze;
-                let work = blocking(move || tables.iter().try_for_each(|table| vacuum(table, freeze)));
+                let work =
+                    blocking(move || tables.iter().try_for_each(|table| vacuum(table, freeze)));
                 self.on_query_runtime(work, cancellation).await??;
             }
             MaintenanceCommand::Analyze { tables } => {
@@ -48,7 +49,8 @@ impl Session {
                         "must be superuser or owner of the database to do CHECKPOINT",
                     ));
                 }
-                let work = blocking(move || database.store.checkpoint().map(drop).map_err(from_storage));
+                let work =
+                    blocking(move || database.store.checkpoint().map(drop).map_err(from_storage));
                 self.on_query_runtime(work, cancellation).await??;
             }
         }
@@ -64,16 +66,6 @@ fn vacuum(table: &Arc<Table>, freeze: bool) -> Result<(), SqlError> {
         table.freeze().map_err(from_storage)?;
     }
     Ok(())
-}
-
-fn all_tables(state: &CatalogState) -> Vec<Arc<Table>> {
-    state
-        .relations()
-        .filter_map(|(_, relation, _)| match relation {
-            Relation::Table(entry) => Some(Arc::clone(&entry.table)),
-            Relation::View(_) => None,
-        })
-        .collect()
 }
 
 fn named_tables(

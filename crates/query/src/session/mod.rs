@@ -10,6 +10,7 @@ mod command;
 mod copy;
 mod explain;
 pub(crate) mod facts;
+mod maintenance;
 mod prepared;
 mod run;
 pub(crate) mod settings;

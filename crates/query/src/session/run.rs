@@ -56,7 +56,9 @@ impl Session {
             ast::Statement::CreateTable(create) => {
                 self.run_create_table(create, source, cancellation).await
             }
-            ast::Statement::CreateView(create) => self.run_create_view(create, source).await,
+            ast::Statement::CreateView(create) => {
+                self.run_create_view(create, source, cancellation).await
+            }
             ast::Statement::Explain { .. } => {
                 self.run_explain(parsed, source, bound, cancellation).await
             }
@@ -200,10 +202,7 @@ pub(super) async fn finish(
             let committed = tokio::task::spawn_blocking(move || transaction.commit()).await;
             match committed {
                 Ok(Ok(_)) => Ok(Some(written)),
-                Ok(Err(error)) => Err(SqlError::new(
-                    ErrorKind::SerializationFailure,
-                    error.to_string(),
-                )),
+                Ok(Err(error)) => Err(from_storage(error.into())),
                 Err(error) => Err(SqlError::new(
                     ErrorKind::Internal,
                     format!("the commit ended early: {error}"),

@@ -1,5 +1,6 @@
 //! CREATE, ALTER and DROP DATABASE.
 
+use aerostat_storage::Durability;
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
@@ -63,6 +64,8 @@ pub struct DatabaseOptions {
     pub memory_max: Option<Option<ByteSize>>,
     /// At most this many connections; −1 for no limit.
     pub connection_limit: Option<i32>,
+    /// What a commit waits for.
+    pub durability: Option<Durability>,
 }
 
 /// The smallest ceiling: an empty table of one small arena fits with its catalogue entry.
@@ -75,7 +78,7 @@ pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, S
     while !tokens.at_end() {
         tokens.accept(&["WITH"]);
         if tokens.peek() == Some(&Token::LParen) {
-            tokens.parenthesized(|tokens| limit(tokens, &mut options))?;
+            tokens.parenthesized(|tokens| parameter(tokens, &mut options))?;
         } else {
             option(tokens, &mut owner, &mut options)?;
         }
@@ -158,27 +161,61 @@ fn is_c_locale(name: &str) -> bool {
     )
 }
 
-/// One of our limits in `(…)`: `memory_max = '2GB'`, `connection_limit = 5`.
-fn limit(tokens: &mut Tokens<'_>, options: &mut DatabaseOptions) -> Result<(), SqlError> {
+/// One of our parameters in `(…)`: `memory_max = '2GB'`, `connection_limit = 5`,
+/// `durability = 'none'`.
+fn parameter(tokens: &mut Tokens<'_>, options: &mut DatabaseOptions) -> Result<(), SqlError> {
     let name = tokens.label()?;
-    if !matches!(name.as_str(), "memory_max" | "connection_limit") {
-        let message = format!("unrecognized parameter \"{name}\"");
-        return Err(tokens
-            .error_before(ErrorKind::InvalidParameterValue, message)
-            .with_hint("A database has the parameters memory_max and connection_limit."));
+    if !is_parameter(&name) {
+        return Err(unrecognized(tokens, &name));
     }
     tokens.expect_token(&Token::Eq)?;
-    let default = tokens.accept(&["DEFAULT"]);
-    if name == "connection_limit" {
-        options.connection_limit = Some(if default {
-            -1
-        } else {
-            connection_limit(tokens)?
-        });
+    if tokens.accept(&["DEFAULT"]) {
+        reset(&name, options);
         return Ok(());
     }
-    options.memory_max = Some(if default { None } else { Some(memory(tokens)?) });
+    match name.as_str() {
+        "connection_limit" => options.connection_limit = Some(connection_limit(tokens)?),
+        "durability" => options.durability = Some(durability(tokens)?),
+        _ => options.memory_max = Some(Some(memory(tokens)?)),
+    }
     Ok(())
+}
+
+fn is_parameter(name: &str) -> bool {
+    matches!(name, "memory_max" | "connection_limit" | "durability")
+}
+
+/// Gives a parameter the value it has where nothing is said.
+fn reset(name: &str, options: &mut DatabaseOptions) {
+    match name {
+        "connection_limit" => options.connection_limit = Some(-1),
+        "durability" => options.durability = Some(Durability::default()),
+        _ => options.memory_max = Some(None),
+    }
+}
+
+fn unrecognized(tokens: &Tokens<'_>, name: &str) -> SqlError {
+    let message = format!("unrecognized parameter \"{name}\"");
+    tokens
+        .error_before(ErrorKind::InvalidParameterValue, message)
+        .with_hint("A database has the parameters memory_max, connection_limit and durability.")
+}
+
+fn durability(tokens: &mut Tokens<'_>) -> Result<Durability, SqlError> {
+    let text = match tokens.accept_string() {
+        Some(text) => text,
+        None => tokens.label()?,
+    };
+    match text.to_ascii_lowercase().as_str() {
+        "fsync" => Ok(Durability::Fsync),
+        "none" => Ok(Durability::None),
+        _ => {
+            let message = format!("invalid value for parameter \"durability\": \"{text}\"");
+            Err(tokens
+                .error_before(ErrorKind::InvalidParameterValue, message)
+                .with_hint("Available values: fsync, none."))
+        }
+    }
 }
 
 fn memory(tokens: &mut Tokens<'_>) -> Result<ByteSize, SqlError> {
@@ -230,19 +267,16 @@ pub(super) fn parse_alter(tokens: &mut Tokens<'_>) -> Result<DatabaseCommand, Sq
 fn changed_options(tokens: &mut Tokens<'_>) -> Result<DatabaseOptions, SqlError> {
     let mut options = DatabaseOptions::default();
     if tokens.accept_one(&["SET", "WITH"]).is_some() && tokens.peek() == Some(&Token::LParen) {
-        tokens.parenthesized(|tokens| limit(tokens, &mut options))?;
+        tokens.parenthesized(|tokens| parameter(tokens, &mut options))?;
         return Ok(options);
     }
     if tokens.accept(&["RESET"]) && tokens.peek() == Some(&Token::LParen) {
         tokens.parenthesized(|tokens| {
-            match tokens.label()?.as_str() {
-                "memory_max" => options.memory_max = Some(None),
-                "connection_limit" => options.connection_limit = Some(-1),
-                name => {
-                    let message = format!("unrecognized parameter \"{name}\"");
-                    return Err(tokens.error_before(ErrorKind::InvalidParameterValue, message));
-                }
+            let name = tokens.label()?;
+            if !is_parameter(&name) {
+                return Err(unrecognized(tokens, &name));
             }
+            reset(&name, &mut options);
             Ok(())
         })?;
         return Ok(options);
@@ -258,7 +292,7 @@ fn changed_options(tokens: &mut Tokens<'_>) -> Result<DatabaseOptions, SqlError>
                 not_supported("this change of a database is not supported")
             }
             _ => not_supported("settings for a database are not supported")
-                .with_hint("A database's limits are set with ALTER DATABASE … SET (memory_max = …, connection_limit = …)."),
+                .with_hint("A database's limits are set with ALTER DATABASE … SET (memory_max = …, connection_limit = …, durability = …)."),
         });
     }
     Ok(options)

@@ -1,6 +1,7 @@
 //! VACUUM, ANALYZE, CHECKPOINT and REINDEX.
 //!
-//! VACUUM gives memory of dead rows back. The others have nothing to do here:
+//! VACUUM gives memory of dead rows back, and with FREEZE encodes the tables'
+//! segments; CHECKPOINT writes a snapshot. The others have nothing to do here:
 //! statistics and the key index are kept with every write. They are accepted,
 //! with their tables checked, because tools send them.
 
@@ -17,6 +18,8 @@ pub enum MaintenanceCommand {
     Vacuum {
         /// The tables.
         tables: Vec<QualifiedName>,
+        /// Whether to freeze what can be frozen.
+        freeze: bool,
     },
     /// ANALYZE; no tables means all.
     Analyze {
@@ -62,18 +65,23 @@ pub(super) fn parse(tokens: &mut Tokens<'_>, word: &str) -> Result<MaintenanceCo
         "CHECKPOINT" => Ok(MaintenanceCommand::Checkpoint),
         "REINDEX" => reindex(tokens),
         "VACUUM" => {
-            if !options(tokens, "VACUUM", &VACUUM_OPTIONS)? {
-                for word in ["FULL", "FREEZE", "VERBOSE"] {
-                    tokens.accept(&[word]);
+            let freeze = match options(tokens, "VACUUM", &VACUUM_OPTIONS)? {
+                Some(on) => on.iter().any(|name| name == "freeze"),
+                None => {
+                    tokens.accept(&["FULL"]);
+                    let freeze = tokens.accept(&["FREEZE"]);
+                    tokens.accept(&["VERBOSE"]);
+                    tokens.accept_one(&["ANALYZE", "ANALYSE"]);
+                    freeze
                 }
-                tokens.accept_one(&["ANALYZE", "ANALYSE"]);
-            }
+            };
             Ok(MaintenanceCommand::Vacuum {
                 tables: tables(tokens)?,
+                freeze,
             })
         }
         _ => {
-            if !options(tokens, "ANALYZE", &ANALYZE_OPTIONS)? {
+            if options(tokens, "ANALYZE", &ANALYZE_OPTIONS)?.is_none() {
                 tokens.accept(&["VERBOSE"]);
             }
             Ok(MaintenanceCommand::Analyze {
@@ -98,26 +106,35 @@ fn reindex(tokens: &mut Tokens<'_>) -> Result<MaintenanceCommand, SqlError> {
     ))
 }
 
-/// `(option [value], …)`; whether it was there.
-fn options(tokens: &mut Tokens<'_>, command: &str, known: &[&str]) -> Result<bool, SqlError> {
+/// `(option [value], …)`, if it is there: the names of the options that are on.
+fn options(
+    tokens: &mut Tokens<'_>,
+    command: &str,
+    known: &[&str],
+) -> Result<Option<Vec<String>>, SqlError> {
     if tokens.peek() != Some(&Token::LParen) {
-        return Ok(false);
+        return Ok(None);
     }
+    let mut on = Vec::new();
     tokens.parenthesized(|tokens| {
         let name = tokens.label()?;
         if !known.contains(&name.as_str()) && name != "analyse" {
             let message = format!("unrecognized {command} option \"{name}\"");
             return Err(tokens.error_before(ErrorKind::SyntaxError, message));
         }
-        if !matches!(tokens.peek(), Some(Token::Comma | Token::RParen))
-            && tokens.accept_string().is_none()
-            && tokens.accept_number().is_none()
-        {
-            tokens.label()?;
+        let value = match tokens.peek() {
+            Some(Token::Comma | Token::RParen) => String::new(),
+            _ => match tokens.accept_string().or_else(|| tokens.accept_number()) {
+                Some(value) => value,
+                None => tokens.label()?,
+            },
+        };
+        if !matches!(value.to_ascii_lowercase().as_str(), "off" | "false" | "0") {
+            on.push(name);
         }
         Ok(())
     })?;
-    Ok(true)
+    Ok(Some(on))
 }
 
 /// Tables with or without lists of columns.

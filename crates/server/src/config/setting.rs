@@ -50,6 +50,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("threads", "auto", "Threads that run queries"),
     // One connection costs some tens of kilobytes; a thousand is more than pools open.
     setting("max-connections", "1000", "Connections at once"),
+    // Half a core freezes some 50 MB of rows a second and leaves the machine to queries.
+    setting(
+        "freezer",
+        "50%",
+        "Share of one core for making cold rows small; 0% pauses it",
+    ),
     setting(
         "auth",
         "trust",

@@ -244,6 +244,15 @@ impl Aerostat {
     }
 }
 
+impl Aerostat {
+    /// Ends the node by SIGKILL, as a crash would, and gives its data folder back.
+    pub(crate) fn kill(mut self) -> TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.data.take().unwrap()
+    }
+}
+
 impl Drop for Aerostat {
     fn drop(&mut self) {
         if std::thread::panicking() && self.data.is_some() {

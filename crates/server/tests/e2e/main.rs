@@ -13,4 +13,5 @@ mod operations;
 mod protocol;
 mod psql;
 mod raw;
+mod recovery;
 mod slt;

@@ -34,6 +34,7 @@ mod tests;
 
 use std::{
     collections::HashMap,
+    fmt,
     fs::{File, OpenOptions},
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
@@ -48,18 +49,29 @@ use std::{
 use aerostat_txn::{CommitLog, LogFailure};
 use aerostat_types::{CommitTs, TenantId, TxnId};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use serde::{Deserialize, Serialize};
 
 use self::record::{FILE_HEAD_BYTES, FileHead, Head, Kind};
 use crate::fault;
 
 /// What an acknowledged commit survives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Durability {
     /// A power failure: the log is on disk.
     #[default]
     Fsync,
     /// The end of the process: the operating system has the log.
     None,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Durability::Fsync => "fsync",
+            Durability::None => "none",
+        })
+    }
 }
 
 /// A file is full from here on: small enough that a checkpoint soon frees some, large

@@ -29,6 +29,9 @@ fn tables(view: &CatalogView, rows: &mut Rows) {
             ("rows", statistics.rows.into()),
             ("rows_dead", statistics.rows_dead.into()),
             ("segments", statistics.segments.into()),
+            ("rows_frozen", statistics.rows_frozen.into()),
+            ("segments_frozen", statistics.segments_frozen.into()),
+            ("bytes_frozen", statistics.bytes_frozen.into()),
             ("bytes_used", statistics.bytes_used.into()),
             ("bytes_raw", statistics.bytes_raw.into()),
             ("bytes_reserved", statistics.bytes_reserved.into()),
@@ -52,6 +55,7 @@ fn tenants(view: &CatalogView, rows: &mut Rows) {
                 database.memory_max.map(|bytes| bytes.0).into(),
             ),
             ("connection_limit", database.connection_limit.into()),
+            ("durability", database.durability.to_string().into()),
             (
                 "connections",
                 sessions

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_memory::Governor;
-use aerostat_storage::{Table, TenantStore};
+use aerostat_storage::{Durability, Table, TenantStore};
 use aerostat_types::{
     ByteSize, CheckConstraint, Column, ErrorKind, Layout, SqlError, SqlType, TableId, TableSchema,
     TenantId,
@@ -40,10 +40,10 @@ pub(super) fn view(role: &str) -> CatalogView {
         node: Arc::new(node),
         database: "shop".to_owned(),
         state: {
-            let catalog = Catalog::new("alice");
+            let catalog = Catalog::new("alice", store());
             let mut change = catalog.change();
             fill(&mut change.state.schemas);
-            change.publish();
+            change.publish().unwrap();
             catalog.load()
         },
         role: role.to_owned(),
@@ -89,6 +89,7 @@ fn node() -> NodeRecord {
         connect: Vec::new(),
         create: Vec::new(),
         comment: comment.map(str::to_owned),
+        durability: Durability::default(),
     };
     NodeRecord {
         roles: BTreeMap::from([
@@ -131,7 +132,6 @@ fn table(
     primary_key: Vec<usize>,
     checks: Vec<CheckConstraint>,
 ) -> Arc<Table> {
-    let budget = Governor::new(ByteSize(1 << 30)).budget("sample", None);
     let schema = TableSchema {
         name: name.to_owned(),
         columns,
@@ -139,9 +139,14 @@ fn table(
         primary_key_name: format!("{name}_pkey"),
         checks,
     };
-    TenantStore::new(TenantId(1), budget)
+    store()
         .create_table(TableId(oid), Arc::new(schema), &Layout::Column)
         .unwrap()
+}
+
+fn store() -> Arc<TenantStore> {
+    let budget = Governor::new(ByteSize(1 << 30)).budget("sample", None);
+    TenantStore::new(TenantId(1), budget)
 }
 
 fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {

@@ -1,0 +1,135 @@
+//! What the node does by itself, for every database: checkpoints, so that logs stay
+//! short, and freezing, so that rows take less memory.
+//!
+//! Both run on blocking threads of the query runtime, one database at a time, and
+//! neither stops readers or writers.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use aerostat_storage::Table;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::Engine;
+
+/// How often it is asked whether a checkpoint is due: a log grows by at most a few
+/// hundred MB meanwhile.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often the freezer looks at each table. What was not written between two looks
+/// counts as cold.
+const FREEZE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How upkeep is done.
+#[derive(Clone, Copy, Debug)]
+pub struct UpkeepOptions {
+    /// How much of one core the freezer may take, in percent; 0 pauses it.
+    pub freezer_percent: u8,
+}
+
+impl Engine {
+    /// Keeps the node up until it is told to stop.
+    pub async fn keep_up(self: Arc<Self>, options: UpkeepOptions, stop: CancellationToken) {
+        let both = async { tokio::join!(self.keep_logs_short(), self.keep_rows_small(options)) };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            _ = both => {}
+        }
+    }
+
+    async fn keep_logs_short(self: &Arc<Self>) {
+        loop {
+            sleep(CHECKPOINT_INTERVAL).await;
+            let engine = Arc::clone(self);
+            self.wait_for_blocking(move || engine.checkpoint_where_due())
+                .await;
+        }
+    }
+
+    fn checkpoint_where_due(&self) {
+        for database in self.node().open_databases() {
+            if !database.store.wants_checkpoint() {
+                continue;
+            }
+            let name = database.name.read().clone();
+            match database.store.checkpoint() {
+                Ok(Some(done)) => tracing::info!(
+                    database = name,
+                    at = done.at.0,
+                    images = done.images_written,
+                    kept = done.images_kept,
+                    bytes = done.bytes_written,
+                    seconds = done.duration.as_secs_f64(),
+                    "checkpoint"
+                ),
+                Ok(None) => {}
+                Err(error) => tracing::error!(
+                    database = name,
+                    error = &error as &dyn std::error::Error,
+                    "no checkpoint; the log stays and a later one tries again"
+                ),
+            }
+        }
+    }
+
+    async fn keep_rows_small(self: &Arc<Self>, options: UpkeepOptions) {
+        if options.freezer_percent == 0 {
+            tracing::info!("the freezer is paused");
+            return std::future::pending().await;
+        }
+        loop {
+            sleep(FREEZE_INTERVAL).await;
+            for database in self.node().open_databases() {
+                for table in database.catalog.load().tables() {
+                    let started = Instant::now();
+                    self.wait_for_blocking(move || freeze(&table)).await;
+                    sleep(rest(started.elapsed(), options.freezer_percent)).await;
+                }
+            }
+        }
+    }
+
+    async fn wait_for_blocking(&self, work: impl FnOnce() + Send + 'static) {
+        if let Err(error) = self.queries().spawn_blocking(work).await {
+            tracing::error!(%error, "a piece of upkeep ended early");
+        }
+    }
+}
+
+fn freeze(table: &Table) {
+    match table.freeze_cold() {
+        Ok(report) if report.segments_made > 0 => tracing::debug!(
+            table = %table.id(), rows = report.rows, segments = report.segments_made,
+            bytes_before = report.bytes_before, bytes_after = report.bytes_after, "froze"
+        ),
+        Ok(_) => {}
+        Err(error) => tracing::debug!(
+            table = %table.id(), error = &error as &dyn std::error::Error,
+            "not frozen; a later look tries again"
+        ),
+    }
+}
+
+/// How long to rest after working so long, for the work to be `percent` of the time.
+fn rest(worked: Duration, percent: u8) -> Duration {
+    let percent = u32::from(percent.clamp(1, 100));
+    worked * (100 - percent) / percent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_and_rest_are_in_proportion() {
+        let worked = Duration::from_millis(300);
+        assert_eq!(rest(worked, 100), Duration::ZERO);
+        assert_eq!(rest(worked, 50), worked);
+        assert_eq!(rest(worked, 25), worked * 3);
+        assert_eq!(rest(worked, 1), worked * 99);
+    }
+}
