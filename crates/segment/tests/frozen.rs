@@ -401,3 +401,83 @@ fn nulls_survive_a_copy_in_another_order() {
     );
     assert_eq!(found, (0..rows).rev().map(number).collect::<Vec<_>>());
 }
+
+/// Small tables come out small, though every row has texts of its own: a supplier of the
+/// Star Schema Benchmark, with a name, an address, a city, a nation, a region and a phone
+/// number, and a calendar of texts that repeat.
+#[test]
+fn small_tables_take_less_than_their_values() {
+    use aerostat_segment::{AttributeSpec, SegmentSchema};
+    let mut random = Random(5);
+    let text = |text: String| Value::Bytes(text.into_bytes());
+    let supplier: Vec<Vec<Value>> = (0..2_000i128)
+        .map(|key| {
+            let address: String = (0..10 + random.below(16))
+                .map(|_| char::from(b'0' + random.below(64) as u8))
+                .collect();
+            let phone = random.below(9_000_000_000);
+            vec![
+                Value::Int(key),
+                text(format!("Supplier#{key:09}")),
+                text(address),
+                text(format!("UNITED KI{}", random.below(250))),
+                text(format!("NATION {:08}", random.below(25))),
+                text(format!("REGION {}", random.below(5))),
+                text(format!("{}-{phone:010}", 10 + random.below(25))),
+            ]
+        })
+        .collect();
+    let date: Vec<Vec<Value>> = (0..2_556i128)
+        .map(|day| {
+            vec![
+                Value::Int(19_920_101 + day),
+                text(format!("January {}, {}", day % 31, 1992 + day / 365)),
+                text(["Monday", "Tuesday", "Wednesday", "Thursday"][day as usize % 4].into()),
+                text(format!("Jan{}", 1992 + day / 365)),
+                Value::Int(day % 365),
+                Value::Int(day % 7),
+                text("Christmas".into()),
+                text(if day % 7 == 0 { "1" } else { "0" }.into()),
+            ]
+        })
+        .collect();
+    for (rows, share) in [(supplier, 0.9), (date, 0.5)] {
+        let of = |value: &Value| match value {
+            Value::Int(_) => (SqlType::Integer, 4),
+            Value::Bytes(bytes) => (SqlType::Text, bytes.len()),
+            other => panic!("{other:?}"),
+        };
+        let raw_bytes: usize = rows.iter().flatten().map(|value| of(value).1).sum();
+        let attributes: Vec<AttributeSpec> = rows[0]
+            .iter()
+            .map(|value| AttributeSpec {
+                ty: of(value).0,
+                nullable: false,
+            })
+            .collect();
+        let count = attributes.len();
+        for groups in [
+            (0..count).map(|at| vec![at]).collect(),
+            vec![(0..count).collect()],
+        ] {
+            let schema = SegmentSchema::new(attributes.clone(), groups, vec![0]).unwrap();
+            let columns = (0..count).map(|at| rows.iter().map(|row| row[at].clone()).collect());
+            let model = Model {
+                schema: Arc::new(schema),
+                columns: columns.collect(),
+            };
+            let hot = Arc::new(model.segment(ARENA_BYTES));
+            let arrays = model.arrays(0);
+            let keys = Keys::encode(&model.schema, &arrays).unwrap();
+            assert!(
+                !hot.writer()
+                    .append(&arrays, 0..rows.len(), &keys, 1)
+                    .unwrap()
+                    .full
+            );
+            let (frozen, _) = freeze(&hot);
+            let used = frozen.footprint_bytes() as f64 / raw_bytes as f64;
+            assert!(used < share, "{used:.2} of {raw_bytes} raw bytes");
+        }
+    }
+}

@@ -56,15 +56,62 @@ impl Runs<'_> {
         }
     }
 
-    fn decode(&self, rows: Range<usize>, mut f: impl FnMut(u64)) {
+    /// Shows the codes of a range of rows that is not empty, a block at a time.
+    fn decode(&self, rows: Range<usize>, out: &mut impl Decode) {
         let mut at = rows.start;
         let mut run = self.run(at);
+        let mut codes = [0u64; BLOCK_CODES];
         while at < rows.end {
-            let end = self.run_end(at).min(rows.end);
-            let code = self.codes.get(run);
-            (at..end).for_each(|_| f(code));
-            (at, run) = (end, run + 1);
+            let block_end = rows.end.min(at + BLOCK_CODES);
+            let first = at;
+            while at < block_end {
+                let run_end = self.run_end(at);
+                let end = run_end.min(block_end);
+                codes[at - first..end - first].fill(self.codes.get(run));
+                run += usize::from(end == run_end);
+                at = end;
+            }
+            out.codes(&codes[..block_end - first]);
         }
+    }
+
+    /// The number of runs.
+    fn len(&self) -> usize {
+        let last = self.starts.len() * 64 - 1;
+        self.run(last) + 1
+    }
+
+    /// The row at which a run starts; all rows of all blocks for the run after the last.
+    fn start(&self, run: usize) -> usize {
+        let block = self.ranks.partition_point(|rank| *rank as usize <= run) - 1;
+        let mut nth = run - self.ranks[block] as usize;
+        let first = block * RANK_ROWS / 64;
+        for (at, &word) in (first..).zip(&self.starts[first..]) {
+            let count = word.count_ones() as usize;
+            if nth < count {
+                let rest = (0..nth).fold(word, |rest, _| rest & (rest - 1));
+                return at * 64 + rest.trailing_zeros() as usize;
+            }
+            nth -= count;
+        }
+        self.starts.len() * 64
+    }
+
+    /// Of codes that ascend, the rows with codes from `least` to `greatest`.
+    pub(crate) fn rows_between(&self, least: u64, greatest: u64) -> Range<usize> {
+        let first = |is_before: &dyn Fn(u64) -> bool| {
+            let (mut low, mut high) = (0, self.len());
+            while low < high {
+                let middle = low.midpoint(high);
+                if is_before(self.codes.get(middle)) {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+            self.start(low)
+        };
+        first(&|code| code < least)..first(&|code| code <= greatest)
     }
 
     /// Where the next run after this row starts; beyond all rows if there is none.
@@ -152,8 +199,17 @@ impl Codes<'_> {
                 }
             }
             Codes::Runs(_) if rows.is_empty() => {}
-            Codes::Runs(runs) => runs.decode(rows, |code| out.codes(&[code])),
-            Codes::Tuples(tuples) => rows.for_each(|row| out.codes(&[tuples.get(row)])),
+            Codes::Runs(runs) => runs.decode(rows, out),
+            Codes::Tuples(tuples) => {
+                let mut codes = [0u64; BLOCK_CODES];
+                for first in rows.clone().step_by(BLOCK_CODES) {
+                    let len = (rows.end - first).min(BLOCK_CODES);
+                    for (nth, code) in codes[..len].iter_mut().enumerate() {
+                        *code = tuples.get(first + nth);
+                    }
+                    out.codes(&codes[..len]);
+                }
+            }
         }
     }
 

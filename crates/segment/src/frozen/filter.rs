@@ -209,7 +209,7 @@ fn list(column: &Column<'_>, values: &[Literal], negated: bool) -> Passing {
     let (Some(&first), Some(&last)) = (codes.first(), codes.last()) else {
         return range(0..0, column.codes_end, negated);
     };
-    if last - first + 1 == codes.len() as u64 {
+    if last - first == codes.len() as u64 - 1 {
         return range(
             u128::from(first)..u128::from(last) + 1,
             column.codes_end,

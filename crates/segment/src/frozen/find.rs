@@ -4,7 +4,10 @@
 //! codes once; the search then compares codes. A value that is in no dictionary
 //! ends it before it begins.
 
-use std::{cmp::Ordering, ops::ControlFlow};
+use std::{
+    cmp::Ordering,
+    ops::{ControlFlow, Range},
+};
 
 use aerostat_types::Physical;
 
@@ -13,6 +16,7 @@ use crate::{
     frozen::{
         Column, Frozen, Values,
         bits::{Fixed, with_type},
+        codes::Codes,
         filter::positions,
     },
     key::{Sink, put_escaped, put_slot},
@@ -65,7 +69,8 @@ impl<'a> Finder<'a> {
         let Some(finder) = Finder::of(frozen, key) else {
             return;
         };
-        let (mut low, mut high) = (0, frozen.rows());
+        let within = finder.first_attribute();
+        let (mut low, mut high) = (within.start, within.end);
         while low < high {
             let middle = low.midpoint(high);
             if finder.order(middle).is_lt() {
@@ -74,11 +79,24 @@ impl<'a> Finder<'a> {
                 high = middle;
             }
         }
-        for row in low..frozen.rows() {
+        for row in low..within.end {
             if !finder.order(row).is_eq() || f(row).is_break() {
                 return;
             }
         }
+    }
+
+    /// The rows that have the key's first attribute, where there is a faster way to them
+    /// than the search row by row: runs are searched run by run.
+    fn first_attribute(&self) -> Range<u32> {
+        let rows = self.frozen.rows();
+        if let Some((_, column, Wanted::Codes(least, greatest))) = self.attributes.first()
+            && let Some(Codes::Runs(runs)) = &column.codes
+        {
+            let found = runs.rows_between(*least, *greatest);
+            return found.start as u32..rows.min(found.end as u32);
+        }
+        0..rows
     }
 
     /// The row's key relative to the one wanted.

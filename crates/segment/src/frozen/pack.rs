@@ -90,14 +90,11 @@ pub(crate) fn pack(codes: impl ExactSizeIterator<Item = u64>, width: u32) -> Vec
     }
 }
 
-fn pack_lanes<L: Lane>(
+fn pack_lanes<L: LaneBytes>(
     codes: impl ExactSizeIterator<Item = u64>,
     width: u32,
-    to_bytes: impl Fn(L) -> <L as LaneBytes>::Bytes,
-) -> Vec<u8>
-where
-    L: LaneBytes,
-{
+    to_bytes: impl Fn(L) -> L::Bytes,
+) -> Vec<u8> {
     let lanes_len = packed_bytes(codes.len(), width) / size_of::<L>();
     let mut lanes = vec![L::default(); lanes_len];
     for (at, code) in codes.enumerate() {
@@ -116,7 +113,7 @@ where
 }
 
 /// The bytes of a lane, as an array.
-trait LaneBytes {
+trait LaneBytes: Lane {
     type Bytes: IntoIterator<Item = u8>;
 }
 

@@ -253,7 +253,7 @@ fn runs_are_counted(runs: &Runs<'_>, rows: u32, count: Option<u32>) -> bool {
     let beyond = runs
         .starts
         .get(last_word)
-        .is_some_and(|word| rows % 64 != 0 && word >> (rows % 64) != 0)
+        .is_some_and(|word| !rows.is_multiple_of(64) && word >> (rows % 64) != 0)
         || runs.starts[rows.div_ceil(64)..]
             .iter()
             .any(|&word| word != 0);
