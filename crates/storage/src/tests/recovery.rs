@@ -411,7 +411,7 @@ fn missing_and_foreign_files_are_reported() {
             fs::remove_file(path).unwrap();
             assert!(try_open(folder.path(), &options()).is_err(), "{path:?}");
         }
-        if !path.extension().is_some_and(|extension| extension == "log") {
+        if path.extension().is_none_or(|extension| extension != "log") {
             let mut flipped = kept.clone();
             flipped[kept.len() / 2] ^= 4;
             fs::write(path, flipped).unwrap();
