@@ -81,6 +81,20 @@ struct Known {
     latched_times: u64,
 }
 
+impl LastCheckpoint {
+    /// A file with a name that no image has, not even of a checkpoint before a restart.
+    fn create_image(&mut self, folder: &Path, table: TableId) -> io::Result<(String, ImageWriter)> {
+        loop {
+            self.serial += 1;
+            let name = format!("{:08x}-{:x}.img", table.0, self.serial);
+            match ImageWriter::create(&image_path(folder, &name)) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                other => return Ok((name, other?)),
+            }
+        }
+    }
+}
+
 /// The tables at a point of the commit order.
 struct Point {
     cut: Cut,
@@ -193,6 +207,7 @@ impl TenantStore {
     ) -> io::Result<HashMap<(TableId, SegmentNo), Known>> {
         self.txns().wait_settled();
         let mut images = HashMap::new();
+        let mut written = Vec::new();
         for view in &point.views {
             let table = view.table();
             for entry in view.directory().entries() {
@@ -203,14 +218,7 @@ impl TenantStore {
                     done.images_kept += 1;
                     continue;
                 }
-                last.serial += 1;
-                let name = format!(
-                    "{:08x}-{:016x}-{:x}.img",
-                    table.id().0,
-                    done.at.0,
-                    last.serial
-                );
-                let mut writer = ImageWriter::create(&image_path(folder, &name))?;
+                let (name, mut writer) = last.create_image(folder, table.id())?;
                 let scan = Scan::of_segment(view.clone(), entry.place.no);
                 while let Some(batch) = scan.next_batch().map_err(io::Error::other)? {
                     writer.write(table.types(), &batch)?;
@@ -218,6 +226,7 @@ impl TenantStore {
                 let (rows, bytes) = writer.finish()?;
                 done.images_written += 1;
                 done.bytes_written += bytes;
+                written.push(image_path(folder, &name));
                 let file = ImageFile { name, rows, bytes };
                 // A segment that is new since gets a count that never matches.
                 let latched_times = point.latched_times.get(&id).copied().unwrap_or(u64::MAX);
@@ -230,6 +239,10 @@ impl TenantStore {
                 );
             }
         }
+        for path in written {
+            fs::File::open(path)?.sync_all()?;
+        }
+        fs::File::open(folder)?.sync_all()?;
         Ok(images)
     }
 

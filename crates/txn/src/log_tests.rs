@@ -245,10 +245,19 @@ fn redo_goes_in_order_and_much_of_it_before_the_commit() {
     let expected: Vec<u8> = (0..40_u8).flat_map(|at| vec![at; 100_000]).collect();
     assert!(all == expected);
     drop(state);
-    let rolled_back = txns.begin();
-    let id = rolled_back.id();
-    rolled_back.rollback();
-    assert!(log.state.lock().forgotten.contains(&id));
+    for bytes in [10, 2 << 20] {
+        let rolled_back = txns.begin();
+        let id = rolled_back.id();
+        rolled_back.add_redo(&vec![0; bytes]);
+        rolled_back.spill_redo().unwrap();
+        rolled_back.rollback();
+        let forgotten = log.state.lock().forgotten.contains(&id);
+        assert_eq!(
+            forgotten,
+            bytes > 1 << 20,
+            "only a log that has some must forget it"
+        );
+    }
 }
 
 /// Committers over a disk of random speed that fails in the end: readers see each pair

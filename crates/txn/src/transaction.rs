@@ -52,8 +52,9 @@ pub struct Transaction {
     participants: Mutex<Vec<Box<dyn Participant>>>,
     /// What it did, in the order in which it did it, as far as the log has not got it.
     redo: Mutex<Vec<u8>>,
-    /// Held while a part of the redo goes to the log: later redo must not overtake it.
-    spilling: Mutex<()>,
+    /// Whether the log has a part of the redo. Locked while it gets one: later redo must not
+    /// overtake it.
+    spilled: Mutex<bool>,
     ended: bool,
 }
 
@@ -66,7 +67,7 @@ impl Transaction {
             cancel: CancelToken::new(),
             participants: Mutex::default(),
             redo: Mutex::default(),
-            spilling: Mutex::new(()),
+            spilled: Mutex::new(false),
             ended: false,
         }
     }
@@ -120,11 +121,12 @@ impl Transaction {
         if self.redo.lock().len() < REDO_BYTES_MAX {
             return Ok(());
         }
-        let _spilling = self.spilling.lock();
+        let mut spilled = self.spilled.lock();
         let redo = std::mem::take(&mut *self.redo.lock());
         if redo.is_empty() {
             return Ok(());
         }
+        *spilled = true;
         log.append_chunk(self.id, redo)
     }
 
@@ -179,6 +181,11 @@ impl Drop for Transaction {
     fn drop(&mut self) {
         if !self.ended {
             self.txns.abort(self.id);
+            if *self.spilled.get_mut()
+                && let Some(log) = self.txns.log()
+            {
+                log.forget(self.id);
+            }
             let participants = std::mem::take(self.participants.get_mut());
             self.settle(participants, Outcome::Aborted);
         }

@@ -241,9 +241,6 @@ impl TxnManager {
 
     pub(crate) fn abort(&self, id: TxnId) {
         self.set_state(id, TxnState::Aborted);
-        if let Some(log) = &self.log {
-            log.forget(id);
-        }
     }
 
     /// All stamps are final: forgets the transaction and wakes who waits for it.

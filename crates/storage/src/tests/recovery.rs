@@ -186,7 +186,7 @@ fn change(
 
 #[test]
 fn what_was_committed_is_there_after_any_reopening() {
-    for seed in 0..25 {
+    for seed in 0..12 {
         let mut random = StdRng::seed_from_u64(seed);
         let mut world = World::new();
         for _ in 0..60 {
@@ -212,10 +212,10 @@ fn a_checkpoint_keeps_unfinished_transactions_and_removes_old_files() {
     let long = store.txns().begin();
     let wide = |from: i32| -> Vec<Row> {
         (from..from + 400)
-            .map(|key| (key, 0, Some(format!("{key:04000}"))))
+            .map(|key| (key, 0, Some(format!("{key:06000}"))))
             .collect()
     };
-    for from in (10_000..15_000).step_by(400) {
+    for from in (10_000..11_200).step_by(400) {
         table.insert(&long, &batch(&table, &wide(from))).unwrap();
     }
     load(&table, &[(1, 1, None)]);
@@ -224,7 +224,7 @@ fn a_checkpoint_keeps_unfinished_transactions_and_removes_old_files() {
     assert_eq!(read_names(&folder.path().join("log")).len(), 2);
     long.commit().unwrap();
     let expected = rows_in(&table);
-    assert!(expected.len() > 5_000);
+    assert!(expected.len() > 1_000);
     drop((store, table));
     let (store, mut recovered) = open(folder.path());
     assert_eq!(recovered.checkpoint_at, CommitTs(2));
@@ -233,13 +233,13 @@ fn a_checkpoint_keeps_unfinished_transactions_and_removes_old_files() {
     // Now nothing before the checkpoint is needed, and unchanged segments keep images.
     let first = store.checkpoint().unwrap().unwrap();
     assert!(
-        first.images_written > 100 && first.images_kept == 0,
+        first.images_written > 20 && first.images_kept == 0,
         "{first:?}"
     );
     load(&table, &[(3, 3, None)]);
     let second = store.checkpoint().unwrap().unwrap();
     assert!(
-        second.images_kept > 100 && second.images_written <= 3,
+        second.images_kept > 20 && second.images_written <= 3,
         "{second:?}"
     );
     assert_eq!(read_names(&folder.path().join("log")).len(), 1);
@@ -411,7 +411,7 @@ fn missing_and_foreign_files_are_reported() {
             fs::remove_file(path).unwrap();
             assert!(try_open(folder.path(), &options()).is_err(), "{path:?}");
         }
-        if !path.extension().is_some_and(|extension| extension == "log") {
+        if path.extension().is_none_or(|extension| extension != "log") {
             let mut flipped = kept.clone();
             flipped[kept.len() / 2] ^= 4;
             fs::write(path, flipped).unwrap();
