@@ -75,10 +75,13 @@ pub(crate) fn from_storage(error: StorageError) -> SqlError {
 
 /// What caused an error, from the nearest cause to the farthest.
 fn causes(error: &dyn Error) -> String {
-    std::iter::successors(error.source(), |error| error.source())
-        .map(|error| error.to_string())
-        .collect::<Vec<_>>()
-        .join(": ")
+    let mut texts = Vec::new();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        texts.push(cause.to_string());
+        next = cause.source();
+    }
+    texts.join(": ")
 }
 
 /// The error of a statement that the user cancelled.

@@ -142,9 +142,9 @@ impl Node {
             |databases, ()| {
                 databases
                     .values()
-                    .for_each(|database| rename_role(database, name, to))
+                    .try_for_each(|database| rename_role(database, name, to))
             },
-        )
+        )?
     }
 
     fn drop_roles(

@@ -267,6 +267,7 @@ pub(super) fn truncate(
             ));
         };
         actor.require(relation, Privilege::Truncate)?;
+        let entry = Arc::clone(entry);
         // A new number in storage, so that the log's older rows stay the old table's.
         let id = TableId(change.state.allocate_oid()?);
         let table = database
@@ -277,7 +278,7 @@ pub(super) fn truncate(
             place,
             TableEntry {
                 table,
-                ..TableEntry::clone(entry)
+                ..TableEntry::clone(&entry)
             },
         ));
     }

@@ -349,7 +349,7 @@ impl Relation {
 }
 
 /// A role's name changed: what it owns and was granted follows.
-pub(crate) fn rename_role(database: &Database, from: &str, to: &str) {
+pub(crate) fn rename_role(database: &Database, from: &str, to: &str) -> Result<(), SqlError> {
     let mut change = database.catalog.change();
     for schema in change.state.schemas.values_mut().map(Arc::make_mut) {
         let renamed = |role: &mut String| {
@@ -374,7 +374,7 @@ pub(crate) fn rename_role(database: &Database, from: &str, to: &str) {
             }
         }
     }
-    change.publish()?;
+    change.publish()
 }
 
 /// What a role owns and was granted in a database, in words for an error's detail.
