@@ -1,6 +1,6 @@
 //! What freezing saves and costs, hot against frozen, on rows distributed like the
 //! Star Schema Benchmark's. Run with `cargo bench -p aerostat-segment --bench frozen`;
-//! prints the best of forty runs.
+//! prints the best of two hundred runs.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
 use std::{
@@ -197,7 +197,7 @@ fn best(mut run: impl FnMut()) -> Duration {
         start.elapsed()
     };
     // Many short runs, for on a shared machine most are interrupted.
-    std::iter::repeat_with(time).take(40).min().unwrap()
+    std::iter::repeat_with(time).take(200).min().unwrap()
 }
 
 fn million_rows_s(rows: u32, took: Duration) -> f64 {

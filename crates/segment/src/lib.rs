@@ -28,7 +28,10 @@
 //! * Values of published rows never change; what changes after publication
 //!   (stamps, zones, index, bitmap words) is only ever accessed as atomics.
 //! * Readers take no lock. One writer at a time holds the latch.
-//! * Unsafe code is in `arena`, `buffer` and `region`, nowhere else.
+//! * Unsafe code is in `arena`, `buffer`, `region`, and of `frozen` in `arena` and
+//!   `pack`, nowhere else.
+//! * A frozen segment ([`FrozenImage`], `frozen`) holds encoded rows in key order: it
+//!   is read as any other and takes none; only its end stamps change.
 //!
 //! Who may see which stamp, and what is durable, is for others to say.
 #![deny(clippy::undocumented_unsafe_blocks)]

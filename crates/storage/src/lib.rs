@@ -16,6 +16,8 @@
 //! * **Structure.** Full segments are rewritten or followed by new ones, mostly
 //!   dead ones are rewritten without their garbage. Old segments say where rows
 //!   went and live while views pin them.
+//! * **Freezing.** [`Table::freeze`] encodes segments; what is written to their keys
+//!   afterwards goes to hot ones in front of them, until the next freeze.
 //! * **Memory.** Every arena's bytes in use are charged to the tenant's budget
 //!   before they are touched.
 //!

@@ -401,3 +401,33 @@ fn inserts_into_frozen_ranges_lose_no_row() {
         .collect();
     assert_eq!(found, expected);
 }
+
+/// A frozen segment that is mostly garbage is rewritten as any other, to a hot one.
+#[test]
+fn a_vacuum_gives_back_a_frozen_segments_garbage() {
+    let store = tenant("64MB", ArenaSizes::default());
+    let table = table(&store, "column");
+    // Texts that are all different.
+    let rows: Vec<Row> = (0..2_000)
+        .map(|key| (key, 0, Some(format!("{key:0500}"))))
+        .collect();
+    load(&table, &rows);
+    table.freeze().unwrap();
+    let full = store.budget().used();
+    let txn = store.txns().begin();
+    let view = table.view(txn.snapshot().clone());
+    let ids: Vec<RowId> = scan(&view, vec![compare(0, CompareOp::Ge, 10)])
+        .into_values()
+        .map(|(_, id)| id)
+        .collect();
+    assert_eq!(view.delete(&txn, &ids).unwrap(), 1_990);
+    drop(view);
+    txn.commit().unwrap();
+    assert_eq!(table.statistics().rows_dead, 1_990);
+    assert!(table.vacuum().unwrap() > full / 2);
+    assert!(store.budget().used() < full / 10);
+    assert_eq!(
+        (now(&table), table.statistics().segments_frozen),
+        (rows[..10].to_vec(), 0)
+    );
+}
