@@ -313,7 +313,7 @@ async fn a_killed_node_loses_nothing_it_acknowledged() {
             .ok()
             .and_then(|text| text.parse::<u64>().ok())
     };
-    let rounds = number("AEROSTAT_CRASH_ROUNDS").unwrap_or(40);
+    let rounds = number("AEROSTAT_CRASH_ROUNDS").unwrap_or(200);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let mut seed = number("AEROSTAT_CRASH_SEED").unwrap_or(now.as_nanos() as u64);
     let mut node = Aerostat::start();

@@ -378,8 +378,12 @@ impl CommitLog for Log {
             if queue.led {
                 self.changed.wait(&mut queue);
             } else {
-                // Commits in the queue are acknowledged by this, so they decide.
-                queue = self.lead(queue, self.fsync.load(Ordering::Acquire), false);
+                // Commits in the queue are acknowledged by this. Without one there is nothing
+                // to sync: who loads gigabytes would wait for the disk every few megabytes.
+                let commits = |entry: &Entry| entry.head.kind != Kind::Rows;
+                let acknowledges = queue.entries.iter().any(commits);
+                let sync = acknowledges && self.fsync.load(Ordering::Acquire);
+                queue = self.lead(queue, sync, false);
             }
         }
         Ok(())
