@@ -36,6 +36,7 @@ mod rule;
 #[cfg(test)]
 pub(crate) mod tests;
 mod types;
+mod unnest;
 
 use std::sync::Arc;
 
@@ -54,12 +55,18 @@ pub use types::name_of_arrow;
 
 /// Rules that stand right before DataFusion's `TypeCoercion`.
 pub(crate) fn before_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    vec![Arc::new(rule::PostgresSemantics)]
+    vec![
+        Arc::new(unnest::SubqueryForms),
+        Arc::new(rule::PostgresSemantics),
+    ]
 }
 
 /// Rules that stand right after DataFusion's `TypeCoercion`.
 pub(crate) fn after_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    vec![Arc::new(rule::PostgresCasts)]
+    vec![
+        Arc::new(rule::PostgresCasts),
+        Arc::new(unnest::UnnestSubqueries),
+    ]
 }
 
 /// All analyzer rules in order: DataFusion's own with ours around `TypeCoercion`.
