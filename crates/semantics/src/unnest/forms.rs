@@ -61,7 +61,9 @@ impl Forms {
             .map_subqueries(|subquery| match subquery {
                 LogicalPlan::Subquery(subquery) => {
                     let inner = self.rewrite(LogicalPlan::clone(&subquery.subquery))?;
-                    Ok(Transformed::yes(LogicalPlan::Subquery(subquery_over(inner)?)))
+                    Ok(Transformed::yes(LogicalPlan::Subquery(subquery_over(
+                        inner,
+                    )?)))
                 }
                 other => Ok(Transformed::no(other)),
             })?
@@ -77,7 +79,7 @@ impl Forms {
     fn filter(&mut self, filter: Filter) -> Result<LogicalPlan> {
         let mut scope = Scope::new(&[&filter.input]);
         let columns = filter.input.schema().columns();
-        let predicate = self.condition(filter.predicate, &mut scope)?;
+        let predicate = self.condition(filter.predicate, &mut scope, true)?;
         let input = scope.with_operands(filter.input)?;
         let filter = LogicalPlan::Filter(Filter::try_new(predicate, input)?);
         only(filter, &columns)
@@ -180,15 +182,17 @@ impl Forms {
     }
 
     /// A condition of which only the truth counts: NULL is as good as false.
-    fn condition(&mut self, expr: Expr, scope: &mut Scope) -> Result<Expr> {
+    /// `alone` says that nothing but ANDs are around it.
+    fn condition(&mut self, expr: Expr, scope: &mut Scope, alone: bool) -> Result<Expr> {
         match expr {
             Expr::BinaryExpr(BinaryExpr {
                 left,
                 op: op @ (Operator::And | Operator::Or),
                 right,
             }) => {
-                let left = self.condition(*left, scope)?;
-                let right = self.condition(*right, scope)?;
+                let alone = alone && op == Operator::And;
+                let left = self.condition(*left, scope, alone)?;
+                let right = self.condition(*right, scope, alone)?;
                 Ok(Expr::BinaryExpr(BinaryExpr::new(
                     Box::new(left),
                     op,
@@ -202,12 +206,13 @@ impl Forms {
                         negated: !negated,
                     }),
                     scope,
+                    alone,
                 ),
                 Expr::InSubquery(InSubquery {
                     expr,
                     subquery,
                     negated,
-                }) => self.is_member(*expr, subquery, !negated, scope),
+                }) => self.is_member((*expr, subquery, !negated), scope, alone),
                 call if row::parts(&call).is_some() => self.is_row_member(call, true, scope),
                 other => self.value(Expr::Not(Box::new(other)), scope, true),
             },
@@ -215,11 +220,13 @@ impl Forms {
                 expr,
                 subquery,
                 negated,
-            }) => self.is_member(*expr, subquery, negated, scope),
+            }) => self.is_member((*expr, subquery, negated), scope, alone),
             Expr::SetComparison(comparison) => match member_of(&comparison) {
-                Some(negated) => {
-                    self.is_member(*comparison.expr, comparison.subquery, negated, scope)
-                }
+                Some(negated) => self.is_member(
+                    (*comparison.expr, comparison.subquery, negated),
+                    scope,
+                    alone,
+                ),
                 None => self.value(Expr::SetComparison(comparison), scope, true),
             },
             call if row::parts(&call).is_some() => self.is_row_member(call, false, scope),
@@ -230,23 +237,30 @@ impl Forms {
     /// `x [NOT] IN (S)` in WHERE.
     fn is_member(
         &mut self,
-        operand: Expr,
-        subquery: Subquery,
-        negated: bool,
+        (operand, mut subquery, negated): (Expr, Subquery, bool),
         scope: &mut Scope,
+        alone: bool,
     ) -> Result<Expr> {
         let operand = self.value(operand, scope, false)?;
         let uncorrelated = scope::free_references(&subquery.subquery)?.is_empty();
+        let plain = scope.leaves(&subquery.subquery)?;
+        if !alone && subquery.subquery.schema().qualified_field(0).0.is_none() {
+            // DataFusion's mark join finds a column without a qualifier twice.
+            let name = fresh(&mut self.names, "member");
+            let named = output(&subquery.subquery, 0).alias(name);
+            let named = Projection::try_new(vec![named], subquery.subquery)?;
+            subquery = subquery_over(LogicalPlan::Projection(named))?;
+        }
         let own = Expr::InSubquery(InSubquery::new(
             Box::new(operand.clone()),
             subquery.clone(),
             negated,
         ));
         let simple = !has_correlated(&operand)?;
-        if simple && (uncorrelated || (!negated && scope::is_plain(&subquery.subquery)?)) {
+        if simple && (uncorrelated || (!negated && plain)) {
             return Ok(own);
         }
-        if !negated || !scope::is_plain(&subquery.subquery)? {
+        if !negated || !plain {
             return self.value(own, scope, false);
         }
         // DataFusion's anti join knows NULLs in one column only.
@@ -261,7 +275,7 @@ impl Forms {
         let Some((subquery, members)) = row::parts(&call) else {
             return Ok(call);
         };
-        if !scope::is_plain(&subquery.subquery)? {
+        if !scope.leaves(&subquery.subquery)? {
             let value = self.value(call, scope, false)?;
             return Ok(if negated {
                 Expr::Not(Box::new(value))
@@ -311,7 +325,7 @@ impl Forms {
         expr.transform_down(|node| {
             let value = match node {
                 Expr::Exists(Exists { subquery, negated }) => {
-                    if keeps_exists && scope::is_plain(&subquery.subquery)? {
+                    if keeps_exists && scope.leaves(&subquery.subquery)? {
                         Expr::Exists(Exists::new(subquery, negated))
                     } else {
                         not_if(negated, exists(&subquery.subquery)?)
@@ -343,7 +357,7 @@ impl Forms {
             && operand.here.any_column_refs()
             && !scope::contains_subquery(&operand.here)?
             && !scope::is_volatile(plan)?;
-        let equal = output.clone().eq(operand.inside);
+        let equal = operand.inside.eq(output.clone());
         if !lookup {
             return three_valued(plan, equal, SetQuantifier::Any);
         }
@@ -427,6 +441,15 @@ impl Scope {
             schema: merge_schema(inputs),
             operands: Vec::new(),
         }
+    }
+
+    /// Whether DataFusion takes a subquery of this node: it refers to nothing
+    /// further out, and to this in a form that DataFusion knows.
+    fn leaves(&self, plan: &LogicalPlan) -> Result<bool> {
+        let near = scope::free_references(plan)?
+            .iter()
+            .all(|(_, column)| self.schema.has_column(column));
+        Ok(near && scope::is_plain(plan)?)
     }
 
     fn with_operands(&mut self, input: Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {

@@ -117,8 +117,9 @@ impl Unnester {
     /// and as PostgreSQL too evaluates subqueries last.
     fn filter(&mut self, filter: Filter) -> Result<LogicalPlan> {
         let attach = Attach::new(&filter.input, true);
-        let (ours, others) =
-            partition_conjuncts(filter.predicate.clone(), |conjunct| attach.takes_any(conjunct))?;
+        let (ours, others) = partition_conjuncts(filter.predicate.clone(), |conjunct| {
+            attach.takes_any(conjunct)
+        })?;
         let Some(ours) = conjunction(ours) else {
             return Ok(LogicalPlan::Filter(filter));
         };
@@ -220,9 +221,7 @@ impl Unnester {
             return Ok(LogicalPlan::Join(join));
         }
         if !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
-            return Err(unsupported(
-                "a LATERAL reference in this kind of join",
-            ));
+            return Err(unsupported("a LATERAL reference in this kind of join"));
         }
         let bound = self.bound(&join.left, &subquery.subquery)?;
         let domain = self.domain(&join.left, &subquery.subquery, bound)?;
@@ -433,12 +432,7 @@ fn named(keys: &[Column], qualifier: &str, exprs: &mut Vec<Expr>) -> Vec<Column>
     named_as(keys, qualifier, "k", exprs)
 }
 
-fn named_as(
-    from: &[Column],
-    qualifier: &str,
-    letter: &str,
-    exprs: &mut Vec<Expr>,
-) -> Vec<Column> {
+fn named_as(from: &[Column], qualifier: &str, letter: &str, exprs: &mut Vec<Expr>) -> Vec<Column> {
     let mut to = Vec::with_capacity(from.len());
     for (at, column) in from.iter().enumerate() {
         let name = format!("{letter}{at}");
@@ -456,7 +450,10 @@ fn aggregation(plan: &LogicalPlan, domain: &Domain) -> Result<Option<(Expr, Aggr
         let (below, exprs): (_, Vec<Expr>) = match plan {
             LogicalPlan::Projection(node) => (
                 &node.input,
-                node.expr.iter().map(|expr| expr.clone().unalias()).collect(),
+                node.expr
+                    .iter()
+                    .map(|expr| expr.clone().unalias())
+                    .collect(),
             ),
             LogicalPlan::SubqueryAlias(node) => (
                 &node.input,

@@ -383,9 +383,7 @@ impl Pusher<'_> {
         }
         let numbered = LogicalPlan::Window(Window::try_new(vec![number], Arc::new(input))?);
         let plan = match conjunction(within) {
-            Some(predicate) => {
-                LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(numbered))?)
-            }
+            Some(predicate) => LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(numbered))?),
             None => numbered,
         };
         Ok(Pushed { plan, keys })
@@ -459,11 +457,12 @@ impl Pusher<'_> {
         if let Some(first) = inputs.first() {
             for at in 0..first.keys.len() {
                 let field = first.plan.schema().field(width + at);
-                let name = format!("k{at}");
+                // A union that DataFusion builds anew forgets qualifiers.
+                let name = format!("{qualifier}_k{at}");
                 let field = Field::new(&name, field.data_type().clone(), true)
                     .with_metadata(field.metadata().clone());
-                keys.push(Column::new(Some(qualifier.as_str()), name));
-                fields.push((Some(qualifier.as_str().into()), Arc::new(field)));
+                keys.push(Column::new_unqualified(name));
+                fields.push((None, Arc::new(field)));
             }
         }
         let mut named = Vec::with_capacity(inputs.len());
@@ -472,7 +471,7 @@ impl Pusher<'_> {
             let exprs = schema.iter().enumerate().map(|(at, pair)| {
                 let expr = Expr::from(pair);
                 match at.checked_sub(width).and_then(|at| keys.get(at)) {
-                    Some(key) => expr.alias_qualified(Some(qualifier.as_str()), &key.name),
+                    Some(key) => expr.alias(&key.name),
                     None => expr,
                 }
             });

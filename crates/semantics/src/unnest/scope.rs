@@ -146,7 +146,7 @@ pub(super) fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
 }
 
 /// Whether DataFusion's rules for IN, EXISTS and LATERAL take the correlation:
-/// it stands in filters that only projections, aliases and inner joins cover.
+/// it stands in filters that only projections and inner joins cover.
 pub(super) fn is_plain(plan: &LogicalPlan) -> Result<bool> {
     pullable(plan, &|_| true)
 }
@@ -155,11 +155,9 @@ pub(super) fn is_plain(plan: &LogicalPlan) -> Result<bool> {
 /// aggregation over rows that equalities with outer columns choose.
 pub(super) fn is_plain_aggregation(plan: &LogicalPlan) -> Result<bool> {
     match plan {
-        LogicalPlan::Projection(node) => {
-            Ok(!refers_out(plan)?
-                && !any_subquery(&node.expr)?
-                && is_plain_aggregation(&node.input)?)
-        }
+        LogicalPlan::Projection(node) => Ok(!refers_out(plan)?
+            && !any_subquery(&node.expr)?
+            && is_plain_aggregation(&node.input)?),
         LogicalPlan::SubqueryAlias(node) => is_plain_aggregation(&node.input),
         LogicalPlan::Aggregate(Aggregate {
             input, group_expr, ..
@@ -196,7 +194,7 @@ fn pullable(plan: &LogicalPlan, takes: &dyn Fn(&Expr) -> bool) -> Result<bool> {
             pullable(&node.input, takes)
         }
         LogicalPlan::Projection(node) => Ok(!refers_out(plan)? && pullable(&node.input, takes)?),
-        LogicalPlan::SubqueryAlias(node) => pullable(&node.input, takes),
+        // DataFusion loses the names of what it pulls through an alias.
         LogicalPlan::Join(node) => Ok(node.join_type == JoinType::Inner
             && lateral(&node.right).is_none()
             && !refers_out(plan)?
