@@ -257,10 +257,12 @@ impl Forms {
             negated,
         ));
         let simple = !has_correlated(&operand)?;
-        if simple && (uncorrelated || (!negated && plain)) {
+        // A mark join says false for unknown, which negated is not as good.
+        let null_aware = uncorrelated && (alone || !negated);
+        if simple && (null_aware || (!negated && plain)) {
             return Ok(own);
         }
-        if !negated || !plain {
+        if uncorrelated || !negated || !plain {
             return self.value(own, scope, false);
         }
         // DataFusion's anti join knows NULLs in one column only.

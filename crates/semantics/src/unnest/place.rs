@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use aerostat_types::ErrorKind;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, JoinType, NullEquality, Result};
+use datafusion::common::{Column, DFSchema, JoinType, NullEquality, Result};
 use datafusion::functions_aggregate::expr_fn::{count, first_value};
+use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{
@@ -85,22 +86,15 @@ impl Unnester {
             .map_children(|child| Ok(Transformed::yes(self.rewrite(child)?)))?
             .data;
         self.depth -= below;
+        let names = NamePreserver::new(&plan);
         let plan = plan
-            .map_subqueries(|subquery| {
-                let LogicalPlan::Subquery(subquery) = subquery else {
-                    return Ok(Transformed::no(subquery));
-                };
-                self.depth += 1;
-                let inner = self.rewrite(LogicalPlan::clone(&subquery.subquery))?;
-                self.depth -= 1;
-                Ok(Transformed::yes(LogicalPlan::Subquery(Subquery {
-                    outer_ref_columns: references(&inner)?,
-                    subquery: Arc::new(inner),
-                    spans: subquery.spans,
-                })))
+            .map_expressions(|expr| {
+                let name = names.save(&expr);
+                let rewritten = expr.transform_up(|node| self.subquery(node))?;
+                Ok(rewritten.update_data(|expr| name.restore(expr)))
             })?
             .data;
-        match plan {
+        let plan = match plan {
             LogicalPlan::Filter(filter) => self.filter(filter),
             LogicalPlan::Join(join) => {
                 let joined = self.lateral(join)?;
@@ -110,7 +104,43 @@ impl Unnester {
                 }
             }
             other => self.expressions(other),
+        }?;
+        nullable_as_inputs(plan)
+    }
+
+    /// Unnests what is within a subquery.
+    fn subquery(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        let is_scalar = matches!(expr, Expr::ScalarSubquery(_));
+        let (subquery, around): (Subquery, Box<dyn Fn(Subquery) -> Expr>) = match expr {
+            Expr::ScalarSubquery(subquery) => (subquery, Box::new(Expr::ScalarSubquery)),
+            Expr::Exists(Exists { subquery, negated }) => (
+                subquery,
+                Box::new(move |subquery| Expr::Exists(Exists::new(subquery, negated))),
+            ),
+            Expr::InSubquery(InSubquery {
+                expr,
+                subquery,
+                negated,
+            }) => (
+                subquery,
+                Box::new(move |subquery| {
+                    Expr::InSubquery(InSubquery::new(expr.clone(), subquery, negated))
+                }),
+            ),
+            other => return Ok(Transformed::no(other)),
+        };
+        self.depth += 1;
+        let mut inner = self.rewrite(LogicalPlan::clone(&subquery.subquery))?;
+        self.depth -= 1;
+        if is_scalar && !inner.schema().field(0).is_nullable() && !scope::always_one_row(&inner) {
+            inner = nullable(inner)?;
         }
+        let rewritten = around(Subquery {
+            outer_ref_columns: references(&inner)?,
+            subquery: Arc::new(inner),
+            spans: subquery.spans,
+        });
+        Ok(Transformed::yes(rewritten))
     }
 
     /// A filter's other conjuncts come first, as they make the domain smaller
@@ -405,6 +435,40 @@ impl Unnester {
         }
         Domain::new(rows, bound)
     }
+}
+
+/// A scalar subquery that may give no row is NULL then, whatever its column is.
+fn nullable(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let (qualifier, field) = plan.schema().qualified_field(0);
+    let (qualifier, name) = (qualifier.cloned(), field.name().clone());
+    let value = Expr::Column(Column::new(qualifier.clone(), &name));
+    let value = single_row(value, lit(1_i64)).alias_qualified(qualifier, name);
+    let plan = Projection::try_new(vec![value], Arc::new(plan))?;
+    Ok(LogicalPlan::Projection(plan))
+}
+
+/// The node with what its inputs now say of NULLs: an outer join below may
+/// bring some to columns that had none.
+fn nullable_as_inputs(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let LogicalPlan::Union(mut union) = plan else {
+        return plan.recompute_schema();
+    };
+    let fields = union
+        .schema
+        .iter()
+        .enumerate()
+        .map(|(at, (qualifier, field))| {
+            let nullable = field.is_nullable()
+                || union
+                    .inputs
+                    .iter()
+                    .any(|input| input.schema().field(at).is_nullable());
+            let field = field.as_ref().clone().with_nullable(nullable);
+            (qualifier.cloned(), Arc::new(field))
+        });
+    let metadata = union.schema.metadata().clone();
+    union.schema = Arc::new(DFSchema::new_with_metadata(fields.collect(), metadata)?);
+    Ok(LogicalPlan::Union(union))
 }
 
 /// The outer references of a plan as DataFusion lists them with a subquery.

@@ -132,6 +132,17 @@ pub(super) fn at_most_one_row(plan: &LogicalPlan) -> bool {
     }
 }
 
+/// Whether a subquery gives a row whatever the data: an aggregation without groups.
+pub(super) fn always_one_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(node) => always_one_row(&node.input),
+        LogicalPlan::SubqueryAlias(node) => always_one_row(&node.input),
+        LogicalPlan::Aggregate(node) => node.group_expr.is_empty(),
+        LogicalPlan::EmptyRelation(node) => node.produce_one_row,
+        _ => false,
+    }
+}
+
 /// Whether any expression of a plan is volatile.
 pub(super) fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;

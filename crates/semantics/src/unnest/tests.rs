@@ -21,7 +21,7 @@ fn ints(values: &[Option<i32>]) -> ArrayRef {
 fn register(context: &SessionContext, name: &str, columns: Vec<Column>) {
     let fields: Vec<_> = columns
         .iter()
-        .map(|(name, ty, _)| ty.field(name, true))
+        .map(|(name, ty, _)| ty.field(name, *name != "id"))
         .collect();
     let schema = Arc::new(Schema::new(fields));
     let arrays = columns.into_iter().map(|(_, _, array)| array).collect();
@@ -148,6 +148,11 @@ check! {
         "SELECT k, (SELECT count(*) FROM q WHERE q.id = p.id) FROM p GROUP BY k" => "!GroupingError: subquery uses ungrouped column \"p.id\" from outer query",
         "SELECT p.id, (SELECT q.w FROM q WHERE q.id = x.id) FROM p LEFT JOIN p AS x ON x.id = p.id + 2 ORDER BY 1" => "1|∅ 2|∅ 3|∅ 4|∅";
 
+    no_row_is_null_whatever_the_column:
+        "SELECT (SELECT id FROM p WHERE id = 99) AS a, (SELECT count(*) + 1 FROM p HAVING count(*) > 9) AS b" => "∅|∅",
+        "SELECT x FROM (SELECT id, (SELECT q.id FROM q WHERE q.id = p.id + 2) AS x FROM p) AS y ORDER BY id" => "3|∅|5|6".replace('|', " "),
+        "SELECT x FROM (SELECT (SELECT q.id FROM q WHERE q.id = p.id) AS x FROM p WHERE id = 2 UNION ALL SELECT id FROM p WHERE id = 1) AS y ORDER BY x" => "1 ∅";
+
     truth_has_three_values:
         "SELECT id, EXISTS (SELECT 1 FROM q WHERE q.id = p.id), NOT EXISTS (SELECT 1 FROM q WHERE q.id > p.id + 2) FROM p ORDER BY id" => "1|true|false 2|false|false 3|true|false 4|false|true",
         "SELECT EXISTS (SELECT 1 FROM q WHERE id = 1) AS a, EXISTS (SELECT 1 FROM q WHERE id = 99) AS b" => "true|false",
@@ -160,6 +165,7 @@ check! {
         "SELECT id FROM p WHERE v NOT IN (SELECT w FROM q WHERE w > 1) ORDER BY id" => "1 2",
         "SELECT id FROM p WHERE v NOT IN (SELECT w FROM q WHERE q.k = p.k) ORDER BY id" => "1 2 4",
         "SELECT id FROM p WHERE NOT (v IN (SELECT w FROM q) OR false)" => "",
+        "SELECT id FROM p WHERE v NOT IN (SELECT w FROM q) OR id = 2" => "2",
         "SELECT id FROM p WHERE (v IN (SELECT w FROM q)) IS NULL ORDER BY id" => "1 2 3",
         "SELECT id FROM p WHERE v IN (SELECT w FROM q) OR id = 1 ORDER BY id" => "1 4",
         "SELECT id FROM p WHERE EXISTS (SELECT 1 FROM q WHERE q.id = p.id) OR id = 2 ORDER BY id" => "1 2 3",

@@ -189,7 +189,7 @@ fn subquery(random: &mut Random) -> String {
     let from = source(random);
     let filter = condition(random, 1);
     let other = condition(random, 0);
-    let output = random.one(&["s.x", "s.y", "s.x + o.a", "coalesce(s.x, o.b)"]);
+    let output = random.one(&["s.x", "s.y", "s.id", "s.x + o.a", "coalesce(s.x, o.b)"]);
     let aggregate = random.one(&[
         "count(*)",
         "count(s.x)",
@@ -242,6 +242,7 @@ fn table(
             b: random.value(),
         })
         .collect();
+    // `id` is never NULL, and its field says so.
     let ids: Vec<_> = rows.iter().map(|row| Some(row.id)).collect();
     let firsts: Vec<_> = rows.iter().map(|row| row.a).collect();
     let seconds: Vec<_> = rows.iter().map(|row| row.b).collect();
@@ -307,6 +308,8 @@ async fn try_case(seed: u64) -> Result<(), String> {
         let same = match (&expected, &got) {
             (Some(expected), Ok(got)) => expected == got,
             (None, Err(error)) => is_second_row(error),
+            // DataFusion runs an uncorrelated subquery although no row asks for it.
+            (Some(_), Err(error)) => is_second_row(error) && !case.subquery.contains("o."),
             _ => false,
         };
         if !same {
