@@ -18,6 +18,8 @@
 //! * Casts that Arrow does as PostgreSQL does stay `Expr::Cast`; the others
 //!   become [`functions::cast`].
 //!
+//! * Subqueries that DataFusion cannot plan become joins ([`unnest`]).
+//!
 //! Left to others: names of output columns, catalogue casts (`regclass`), DML.
 //! The crate knows neither tables nor sessions: the session's time zone and the
 //! statement's time reach it through DataFusion's configuration.

@@ -3,7 +3,6 @@
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, Result};
-use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{
     Aggregate, Cast, Distinct, Expr, LogicalPlan, LogicalPlanBuilder, Projection,
 };
@@ -228,20 +227,4 @@ fn is_orderless(aggregate: &Aggregate) -> bool {
             || ORDERLESS.contains(&call.func.name())
             || (["sum", "avg"].contains(&call.func.name()) && !field.data_type().is_floating())
     })
-}
-
-/// The conjuncts of a predicate that satisfy a test, and the others.
-pub(super) fn partition_conjuncts(
-    predicate: Expr,
-    mut test: impl FnMut(&Expr) -> Result<bool>,
-) -> Result<(Vec<Expr>, Vec<Expr>)> {
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    for conjunct in split_conjunction_owned(predicate) {
-        if test(&conjunct)? {
-            with.push(conjunct);
-        } else {
-            without.push(conjunct);
-        }
-    }
-    Ok((with, without))
 }

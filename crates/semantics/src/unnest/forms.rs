@@ -15,9 +15,10 @@ use datafusion::logical_expr::{
     LogicalPlanBuilder, Operator, Projection, Sort, Subquery, lit,
 };
 
-use super::domain::{EXISTENCE, partition_conjuncts, substitute};
+use super::domain::{EXISTENCE, substitute};
 use super::place::{only, references};
 use super::push::fresh;
+use super::scope::partition_conjuncts;
 use super::{row, scope, unsupported};
 
 /// The rule's state over one statement.
@@ -244,12 +245,9 @@ impl Forms {
         let operand = self.value(operand, scope, false)?;
         let uncorrelated = scope::free_references(&subquery.subquery)?.is_empty();
         let plain = scope.leaves(&subquery.subquery)?;
-        if !alone && subquery.subquery.schema().qualified_field(0).0.is_none() {
+        if !alone {
             // DataFusion's mark join finds a column without a qualifier twice.
-            let name = fresh(&mut self.names, "member");
-            let named = output(&subquery.subquery, 0).alias(name);
-            let named = Projection::try_new(vec![named], subquery.subquery)?;
-            subquery = subquery_over(LogicalPlan::Projection(named))?;
+            subquery.subquery = self.renamed(&subquery.subquery)?;
         }
         let own = Expr::InSubquery(InSubquery::new(
             Box::new(operand.clone()),
@@ -267,9 +265,21 @@ impl Forms {
         }
         // DataFusion's anti join knows NULLs in one column only.
         let operand = self.operand(operand, scope)?;
-        let output = output(&subquery.subquery, 0);
-        let equal = operand.inside.eq(output);
-        absent(&subquery.subquery, equal)
+        let rows = self.renamed(&subquery.subquery)?;
+        let equal = operand.inside.eq(output(&rows, 0));
+        absent(&rows, equal)
+    }
+
+    /// The rows under names that no outer column has: DataFusion, when it
+    /// takes a condition out of a subquery, tells columns apart by name alone.
+    fn renamed(&mut self, plan: &Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
+        let exprs = plan
+            .schema()
+            .iter()
+            .map(|pair| Expr::from(pair).alias(fresh(&mut self.names, "member")))
+            .collect();
+        let plan = Projection::try_new(exprs, Arc::clone(plan))?;
+        Ok(Arc::new(LogicalPlan::Projection(plan)))
     }
 
     /// `(x, y) [NOT] IN (S)` in WHERE: a row of S that equals it, or none that may.
@@ -285,23 +295,23 @@ impl Forms {
                 value
             });
         }
-        let (subquery, members) = (subquery.clone(), members.to_vec());
-        let (_, equal) = self.row_equality(&subquery, members, scope)?;
+        let rows = self.renamed(&subquery.subquery)?;
+        let equal = self.row_equality(&rows, members.to_vec(), scope)?;
         if negated {
-            return absent(&subquery.subquery, equal);
+            return absent(&rows, equal);
         }
-        let found = filter(&subquery.subquery, equal)?;
+        let found = filter(&rows, equal)?;
         Ok(Expr::Exists(Exists::new(subquery_over(found)?, false)))
     }
 
     /// The comparison of a row with the outputs of a subquery.
     fn row_equality(
         &mut self,
-        subquery: &Subquery,
+        rows: &LogicalPlan,
         members: Vec<Expr>,
         scope: &mut Scope,
-    ) -> Result<(Vec<Operand>, Expr)> {
-        let width = subquery.subquery.schema().fields().len();
+    ) -> Result<Expr> {
+        let width = rows.schema().fields().len();
         if width != members.len() {
             let few = if width < members.len() { "few" } else { "many" };
             return Err(crate::external(SqlError::new(
@@ -315,11 +325,10 @@ impl Forms {
             operands.push(self.operand(member, scope)?);
         }
         let pairs = operands
-            .iter()
+            .into_iter()
             .enumerate()
-            .map(|(at, operand)| operand.inside.clone().eq(output(&subquery.subquery, at)));
-        let equal = conjunction(pairs).unwrap_or_else(|| lit(true));
-        Ok((operands, equal))
+            .map(|(at, operand)| operand.inside.eq(output(rows, at)));
+        Ok(conjunction(pairs).unwrap_or_else(|| lit(true)))
     }
 
     /// An expression whose value counts, NULL included.
@@ -351,9 +360,9 @@ impl Forms {
     /// among the rows and two answers for all rows: whether there are any, and
     /// whether a NULL is among them. Else x is a reference like the others.
     fn member(&mut self, operand: Expr, subquery: &Subquery, scope: &mut Scope) -> Result<Expr> {
-        let plan = &subquery.subquery;
         let operand = self.value(operand, scope, false)?;
         let operand = self.operand(operand, scope)?;
+        let plan = &self.renamed(&subquery.subquery)?;
         let output = output(plan, 0);
         let lookup = scope::free_references(plan)?.is_empty()
             && operand.here.any_column_refs()
@@ -381,7 +390,7 @@ impl Forms {
         let Some((subquery, members)) = row::parts(call) else {
             return Ok(call.clone());
         };
-        let (_, equal) = self.row_equality(subquery, members.to_vec(), scope)?;
+        let equal = self.row_equality(&subquery.subquery, members.to_vec(), scope)?;
         three_valued(&subquery.subquery, equal, SetQuantifier::Any)
     }
 
@@ -410,7 +419,7 @@ impl Forms {
     /// An operand here and within the subquery. One that is volatile or holds
     /// subqueries of its own becomes a column first.
     fn operand(&mut self, expr: Expr, scope: &mut Scope) -> Result<Operand> {
-        let mut here = expr;
+        let here = expr;
         if here.is_volatile() || has_correlated(&here)? {
             let name = fresh(&mut self.names, "operand");
             let (_, field) = here.to_field(&scope.schema)?;
@@ -421,8 +430,6 @@ impl Forms {
                 inside: Expr::OuterReferenceColumn(field, column),
             });
         }
-        // An unnamed type is better settled before the subquery sees it.
-        here = here.unalias();
         let inside = here
             .clone()
             .transform(|node| match node {
@@ -461,7 +468,6 @@ impl Scope {
         let mut exprs: Vec<Expr> = input.schema().iter().map(Expr::from).collect();
         exprs.append(&mut self.operands);
         let projection = Projection::try_new(exprs, input)?;
-        // Operands may hold subqueries, whose forms are rewritten already.
         Ok(Arc::new(LogicalPlan::Projection(projection)))
     }
 }

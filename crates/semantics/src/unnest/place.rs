@@ -14,9 +14,9 @@ use datafusion::logical_expr::{
     Aggregate, Expr, Filter, Join, LogicalPlan, Projection, Subquery, lit,
 };
 
-use super::domain::{Domain, VALUE, partition_conjuncts, substitute};
+use super::domain::{Domain, VALUE, substitute};
 use super::push::{Pushed, Pusher, columns, filled, fresh, left_join, pairs};
-use super::scope::{self, Reference};
+use super::scope::{self, Reference, partition_conjuncts};
 use super::single::single_row;
 use super::{unsupported, unsupported_with_hint};
 

@@ -5,7 +5,7 @@ use arrow::datatypes::FieldRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
-use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::utils::{split_conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Cast, Expr, JoinType, LogicalPlan, Operator, Subquery,
 };
@@ -242,4 +242,20 @@ fn is_lookup(conjunct: &Expr) -> bool {
         _ => false,
     };
     (column(left) && !right.any_column_refs()) || (column(right) && !left.any_column_refs())
+}
+
+/// The conjuncts of a predicate that satisfy a test, and the others.
+pub(super) fn partition_conjuncts(
+    predicate: Expr,
+    mut test: impl FnMut(&Expr) -> Result<bool>,
+) -> Result<(Vec<Expr>, Vec<Expr>)> {
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for conjunct in split_conjunction_owned(predicate) {
+        if test(&conjunct)? {
+            with.push(conjunct);
+        } else {
+            without.push(conjunct);
+        }
+    }
+    Ok((with, without))
 }

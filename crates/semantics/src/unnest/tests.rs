@@ -148,6 +148,11 @@ check! {
         "SELECT k, (SELECT count(*) FROM q WHERE q.id = p.id) FROM p GROUP BY k" => "!GroupingError: subquery uses ungrouped column \"p.id\" from outer query",
         "SELECT p.id, (SELECT q.w FROM q WHERE q.id = x.id) FROM p LEFT JOIN p AS x ON x.id = p.id + 2 ORDER BY 1" => "1|∅ 2|∅ 3|∅ 4|∅";
 
+    keys_compare_as_values:
+        "SELECT (SELECT count(*) FROM q WHERE q.w >= y.x) AS n FROM (VALUES (0.0::float8), ('-0'::float8), (200::float8), (NULL)) AS y(x) ORDER BY n" => "0 1 3 3",
+        "SELECT (SELECT count(*) FROM q WHERE q.k <= y.c) FROM (VALUES ('a'::char(3)), ('b'::char(3))) AS y(c) ORDER BY c" => "1 3",
+        "SELECT (SELECT count(*) FROM q WHERE q.id > y.x) FROM (SELECT CASE WHEN id > 2 THEN id / 2.0 END AS x FROM p) AS y ORDER BY x" => "3 3 0 0";
+
     no_row_is_null_whatever_the_column:
         "SELECT (SELECT id FROM p WHERE id = 99) AS a, (SELECT count(*) + 1 FROM p HAVING count(*) > 9) AS b" => "∅|∅",
         "SELECT x FROM (SELECT id, (SELECT q.id FROM q WHERE q.id = p.id + 2) AS x FROM p) AS y ORDER BY id" => "3|∅|5|6".replace('|', " "),
@@ -188,6 +193,15 @@ check! {
         "SELECT (1, 2) IN (SELECT id FROM p)" => "!SyntaxError: subquery has too few columns",
         "SELECT (1, 2) IN (SELECT id, v, k FROM p)" => "!SyntaxError: subquery has too many columns";
 
+    inner_tables_may_bear_the_outer_name:
+        "SELECT id FROM p WHERE (id, v) IN (SELECT id, v FROM p WHERE id = 2)" => "2",
+        "SELECT id FROM p WHERE (id, v) NOT IN (SELECT id, v FROM p WHERE id < 3) ORDER BY id" => "3 4",
+        "SELECT id, id IN (SELECT id FROM p WHERE v > 10) AS x FROM p ORDER BY id" => "1|false 2|true 3|false 4|true",
+        "SELECT id FROM p WHERE id IN (SELECT id FROM p WHERE v > 10) OR id = 1 ORDER BY id" => "1 2 4",
+        "SELECT p.id FROM p, q WHERE q.id = 3 AND p.id NOT IN (SELECT p.id FROM p WHERE p.k = q.k) ORDER BY id" => "1 2 4",
+        "SELECT id, id > ALL (SELECT id FROM p WHERE id < 3) AS x, v = ANY (SELECT v FROM p WHERE id <> 4) AS y FROM p ORDER BY id" => "1|false|true 2|false|true 3|true|∅ 4|true|∅",
+        "SELECT id, EXISTS (SELECT id FROM p WHERE v > 30) AS x FROM p WHERE id IN (SELECT id FROM p WHERE id = 1)" => "1|true";
+
     subqueries_nest:
         "SELECT id, (SELECT count(*) FROM q WHERE EXISTS (SELECT 1 FROM p AS i WHERE i.id = q.id AND i.v < p.v)) FROM p ORDER BY id" => "1|0 2|1 3|0 4|1",
         "SELECT id FROM p WHERE EXISTS (SELECT 1 FROM q WHERE q.id > p.id AND q.w > (SELECT max(i.v) FROM p AS i WHERE i.id <= p.id AND i.id <= q.id)) ORDER BY id" => "1 2 3 4",
@@ -215,4 +229,30 @@ check! {
         "SELECT random() < 2, (SELECT w FROM q WHERE q.id = p.id) FROM p WHERE id = 1" => "true|100",
         "SELECT (SELECT count(*) FROM q WHERE q.id >= x.id) FROM (SELECT id, random() FROM p) AS x ORDER BY 1" => "2 3 3 4",
         "SELECT (SELECT count(*) FROM q WHERE q.w = x.s) FROM (SELECT k, sum(v) AS s FROM p GROUP BY k) AS x ORDER BY 1" => "0 0 1";
+}
+
+/// What DataFusion plans well passes through both rules as it is.
+#[tokio::test]
+async fn plain_subqueries_are_left_to_datafusion() {
+    let context = tables();
+    for sql in [
+        "SELECT id FROM p WHERE EXISTS (SELECT 1 FROM q WHERE q.k = p.k AND q.id <> p.id)",
+        "SELECT id FROM p WHERE NOT EXISTS (SELECT 1 FROM q AS i WHERE i.k = p.k)",
+        "SELECT id FROM p WHERE id IN (SELECT id FROM q) AND v NOT IN (SELECT w FROM q)",
+        "SELECT id FROM p WHERE id IN (SELECT id FROM q GROUP BY id HAVING sum(w) > 3)",
+        "SELECT id FROM p WHERE v < (SELECT 0.2 * avg(w) FROM q WHERE q.k = p.k)",
+        "SELECT id, (SELECT count(*) FROM q WHERE q.k = p.k) FROM p",
+        "SELECT id FROM p WHERE v = (SELECT max(w) FROM q)",
+    ] {
+        let plan = crate::tests::plan(&context, sql).await.unwrap();
+        let state = context.state();
+        let analyzed = state
+            .analyzer()
+            .execute_and_check(plan, state.config_options(), |_, _| {})
+            .unwrap()
+            .display_indent()
+            .to_string();
+        assert!(analyzed.contains("<subquery>"), "{sql}:\n{analyzed}");
+        assert!(!analyzed.contains("__"), "{sql}:\n{analyzed}");
+    }
 }
