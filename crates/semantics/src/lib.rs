@@ -18,6 +18,8 @@
 //! * Casts that Arrow does as PostgreSQL does stay `Expr::Cast`; the others
 //!   become [`functions::cast`].
 //!
+//! * Subqueries that DataFusion cannot plan become joins ([`unnest`]).
+//!
 //! Left to others: names of output columns, catalogue casts (`regclass`), DML.
 //! The crate knows neither tables nor sessions: the session's time zone and the
 //! statement's time reach it through DataFusion's configuration.
@@ -36,6 +38,7 @@ mod rule;
 #[cfg(test)]
 pub(crate) mod tests;
 mod types;
+mod unnest;
 
 use std::sync::Arc;
 
@@ -54,12 +57,18 @@ pub use types::name_of_arrow;
 
 /// Rules that stand right before DataFusion's `TypeCoercion`.
 pub(crate) fn before_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    vec![Arc::new(rule::PostgresSemantics)]
+    vec![
+        Arc::new(unnest::SubqueryForms),
+        Arc::new(rule::PostgresSemantics),
+    ]
 }
 
 /// Rules that stand right after DataFusion's `TypeCoercion`.
 pub(crate) fn after_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    vec![Arc::new(rule::PostgresCasts)]
+    vec![
+        Arc::new(rule::PostgresCasts),
+        Arc::new(unnest::UnnestSubqueries),
+    ]
 }
 
 /// All analyzer rules in order: DataFusion's own with ours around `TypeCoercion`.

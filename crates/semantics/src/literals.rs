@@ -9,6 +9,7 @@
 //! | `interval '90' day` | `'90 day'::interval` |
 //! | `(a, b) = (c, d)`, `(a, b) < (c, d)` | comparisons of the members |
 //! | `(a, b) IN ((1, 2), …)` | `(a, b) = (1, 2) OR …` |
+//! | `(a, b) IN (SELECT …)` | a call that carries the subquery ([`crate::unnest`]) |
 //! | `t AT TIME ZONE z` | `timezone(z, t)` |
 //! | `x COLLATE "C"` | `x` |
 //! | `FETCH FIRST 2 ROWS ONLY` | `LIMIT 2` |
@@ -268,6 +269,34 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             negated,
         } if members(row).is_some() => {
             *expr = row_in_list(members(row).unwrap_or_default(), list, *negated)?;
+        }
+        Expr::InSubquery {
+            expr: row,
+            subquery,
+            negated,
+        } => {
+            if let Some(members) = members(row) {
+                *expr = crate::unnest::row_in(members.to_vec(), subquery.clone(), *negated);
+            }
+        }
+        Expr::AnyOp {
+            left,
+            compare_op: BinaryOperator::Eq,
+            right,
+            ..
+        } => {
+            if let (Some(members), Expr::Subquery(query)) = (members(left), &**right) {
+                *expr = crate::unnest::row_in(members.to_vec(), query.clone(), false);
+            }
+        }
+        Expr::AllOp {
+            left,
+            compare_op: BinaryOperator::NotEq,
+            right,
+        } => {
+            if let (Some(members), Expr::Subquery(query)) = (members(left), &**right) {
+                *expr = crate::unnest::row_in(members.to_vec(), query.clone(), true);
+            }
         }
         _ => {}
     }

@@ -1,10 +1,16 @@
 //! Binding UPDATE and DELETE, and what all DML shares: defaults, RETURNING, CHECK.
 
+use std::sync::Arc;
+
 use aerostat_semantics::{functions, type_literals};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
+    arrow::datatypes::DataType,
     common::{DFSchema, Result, TableReference},
-    logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, lit},
+    functions::core::{get_field, named_struct},
+    logical_expr::{
+        Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Subquery, expr::Exists, lit,
+    },
     prelude::Column,
     scalar::ScalarValue,
     sql::{
@@ -66,14 +72,12 @@ pub(crate) fn bind_update(
                 format!("multiple assignments to same column \"{name}\""),
             )));
         }
-        assigned[at] = Some(if is_default(value) {
-            default_value(context, &target, at)?
-        } else {
-            let expression =
-                context
-                    .planner()
-                    .sql_to_expr(value.clone(), found.schema(), parameters)?;
-            assign(expression, found.schema(), &target, at)?
+        assigned[at] = Some(match value {
+            Assigned::Value(value) if is_default(value) => default_value(context, &target, at)?,
+            value => {
+                let expression = value.plan(context, found.schema(), parameters)?;
+                assign(expression, found.schema(), &target, at)?
+            }
         });
     }
     let row_id = Expr::Column(Column::new(Some(target.alias.clone()), ROW_ID_COLUMN));
@@ -364,8 +368,78 @@ fn target_of(
     .map_err(external)
 }
 
-/// Each assigned column with its expression.
-fn assignments(assignments: &[ast::Assignment]) -> Result<Vec<(String, &ast::Expr)>> {
+/// What a column is assigned.
+#[derive(Clone, Copy)]
+enum Assigned<'a> {
+    Value(&'a ast::Expr),
+    /// The column `at` of the only row of a subquery with `width` columns.
+    Member {
+        query: &'a ast::Query,
+        at: usize,
+        width: usize,
+    },
+}
+
+impl Assigned<'_> {
+    /// The value over the rows found. Members of one subquery share it, as one
+    /// scalar subquery whose value is the row.
+    fn plan(
+        self,
+        context: &StatementContext,
+        schema: &DFSchema,
+        parameters: &mut PlannerContext,
+    ) -> Result<Expr> {
+        let (query, at, width) = match self {
+            Assigned::Value(value) => {
+                return context
+                    .planner()
+                    .sql_to_expr(value.clone(), schema, parameters);
+            }
+            Assigned::Member { query, at, width } => (query, at, width),
+        };
+        // The planner takes any number of columns in an EXISTS alone.
+        let exists = ast::Expr::Exists {
+            subquery: Box::new(query.clone()),
+            negated: false,
+        };
+        let planned = context.planner().sql_to_expr(exists, schema, parameters)?;
+        let Expr::Exists(Exists { subquery, .. }) = planned else {
+            return Err(unsupported("assigning a row from this subquery"));
+        };
+        let plan = subquery.subquery;
+        if plan.schema().fields().len() != width {
+            return Err(external(SqlError::new(
+                ErrorKind::SyntaxError,
+                "number of columns does not match number of values",
+            )));
+        }
+        let mut members = Vec::with_capacity(width * 2);
+        for (at, pair) in plan.schema().iter().enumerate() {
+            let mut member = Expr::from(pair);
+            if *pair.1.data_type() == DataType::Utf8 {
+                // A string literal that a subquery selects is a text.
+                member = member.cast_to(&DataType::Utf8View, plan.schema())?;
+            }
+            members.extend([lit(member_name(at)), member]);
+        }
+        let row = LogicalPlanBuilder::from(Arc::unwrap_or_clone(plan))
+            .project([named_struct().call(members).alias("row")])?
+            .build()?;
+        let row = Expr::ScalarSubquery(Subquery {
+            outer_ref_columns: row.all_out_ref_exprs(),
+            subquery: Arc::new(row),
+            spans: subquery.spans,
+        });
+        Ok(get_field().call(vec![row, lit(member_name(at))]))
+    }
+}
+
+fn member_name(at: usize) -> String {
+    format!("c{at}")
+}
+
+/// Each assigned column with its value.
+fn assignments(assignments: &[ast::Assignment]) -> Result<Vec<(String, Assigned<'_>)>> {
     let mut pairs = Vec::new();
     for assignment in assignments {
         match (&assignment.target, &assignment.value) {
@@ -374,7 +448,7 @@ fn assignments(assignments: &[ast::Assignment]) -> Result<Vec<(String, &ast::Exp
                     column_identifiers(std::slice::from_ref(name))
                         .map_err(external)?
                         .remove(0),
-                    value,
+                    Assigned::Value(value),
                 ));
             }
             (AssignmentTarget::Tuple(names), ast::Expr::Tuple(values)) => {
@@ -388,16 +462,26 @@ fn assignments(assignments: &[ast::Assignment]) -> Result<Vec<(String, &ast::Exp
                     column_identifiers(names)
                         .map_err(external)?
                         .into_iter()
-                        .zip(values),
+                        .zip(values.iter().map(Assigned::Value)),
+                );
+            }
+            (AssignmentTarget::Tuple(names), ast::Expr::Subquery(query)) => {
+                let width = names.len();
+                let names = column_identifiers(names).map_err(external)?;
+                pairs.extend(
+                    names
+                        .into_iter()
+                        .enumerate()
+                        .map(|(at, name)| (name, Assigned::Member { query, at, width })),
                 );
             }
             (AssignmentTarget::Tuple(names), value) if names.len() == 1 => {
                 pairs.push((
                     column_identifiers(names).map_err(external)?.remove(0),
-                    value,
+                    Assigned::Value(value),
                 ));
             }
-            _ => return Err(unsupported("assigning a row from a subquery")),
+            _ => return Err(unsupported("assigning this form of row")),
         }
     }
     Ok(pairs)

@@ -8,8 +8,7 @@
 //! | `current_schema`, without parentheses | `current_schema()` |
 //!
 //! And what DataFusion takes although PostgreSQL does not is refused: a JOIN
-//! without ON, `count()` and `count(a, b)`. So is `(a, b) IN (SELECT …)`, which
-//! DataFusion plans without finding any row.
+//! without ON, `count()` and `count(a, b)`.
 
 use std::ops::ControlFlow;
 
@@ -83,16 +82,6 @@ impl VisitorMut for Forms {
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
         if let Expr::Function(function) = expression {
             return check_count(function);
-        }
-        if let Expr::InSubquery { expr, .. } = expression
-            && matches!(**expr, Expr::Tuple(_))
-        {
-            let error = SqlError::new(
-                ErrorKind::FeatureNotSupported,
-                "IN with a row and a subquery is not supported",
-            )
-            .with_hint("Use EXISTS and compare the columns in the subquery's WHERE.");
-            return ControlFlow::Break(error);
         }
         if let Expr::Identifier(ident) = expression
             && ident.quote_style.is_none()

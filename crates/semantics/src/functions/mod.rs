@@ -55,6 +55,7 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
         registry.register_udf(function)?;
     }
     bounded::register(registry)?;
+    crate::unnest::register(registry)?;
     registry.register_udaf(aggregate::sum())?;
     registry.register_udaf(aggregate::avg())?;
     for (alias, name) in [
