@@ -1,6 +1,6 @@
 //! Which function an operator means for the types of its operands.
 
-use aerostat_types::{ErrorKind, SqlType};
+use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator};
 
@@ -135,10 +135,11 @@ fn arithmetic(
             )
         }
         (Operand::Unknown, Operand::Unknown) => {
-            return Err(super::raise(
-                ErrorKind::UndefinedFunction,
-                format!("operator is not unique: unknown {op} unknown"),
-            ));
+            let message = format!("operator is not unique: unknown {op} unknown");
+            let error = SqlError::new(ErrorKind::AmbiguousFunction, message).with_hint(
+                "Could not choose a best candidate operator. You might need to add explicit type casts.",
+            );
+            return Err(super::external(error));
         }
         (Operand::Unknown, Operand::Typed(ty)) => {
             let wanted = counterpart(op, *ty, &left, true);
@@ -292,7 +293,7 @@ pub(super) fn fold(operator: Temporal, args: &[Expr], zone: &Zone) -> Option<Exp
     ))
 }
 
-/// `- operand`.
+/// `- operand`, folded where the operand is a number.
 pub(super) fn negate(expr: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
     if let Expr::Literal(value, metadata) = &expr
         && let Some(negated) = negate_literal(value)
@@ -300,19 +301,17 @@ pub(super) fn negate(expr: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr>
         return Ok(Expr::Literal(negated, metadata.clone()));
     }
     match operand(&expr, schema)? {
-        Operand::Unknown => Ok(Expr::Negative(Box::new(literal_as(
-            expr,
-            SqlType::Double,
-            zone,
-        )?))),
-        Operand::Typed(SqlType::SmallInt | SqlType::Integer | SqlType::BigInt) => {
-            Ok(arithmetic::negate(expr))
+        Operand::Unknown => match literal_as(expr, SqlType::Double, zone)? {
+            Expr::Literal(value, metadata) => {
+                let negated = negate_literal(&value).unwrap_or(value);
+                Ok(Expr::Literal(negated, metadata))
+            }
+            typed => Ok(arithmetic::negate(typed)),
+        },
+        Operand::Typed(ty) if !cast::is_number(ty) && ty != SqlType::Interval => {
+            Err(arithmetic::no_negation(super::type_name(ty)))
         }
-        Operand::Typed(ty) if !cast::is_number(ty) && ty != SqlType::Interval => Err(super::raise(
-            ErrorKind::UndefinedFunction,
-            format!("operator does not exist: - {}", super::type_name(ty)),
-        )),
-        _ => Ok(Expr::Negative(Box::new(expr))),
+        _ => Ok(arithmetic::negate(expr)),
     }
 }
 

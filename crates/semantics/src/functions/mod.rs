@@ -6,8 +6,10 @@
 //! [`cast`]).
 
 pub(crate) mod aggregate;
+mod any;
 pub(crate) mod arithmetic;
 mod bounded;
+mod bucket;
 pub(crate) mod cast;
 pub(crate) mod datetime;
 mod format;
@@ -51,6 +53,8 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
         .chain(strings::all())
         .chain(datetime::all())
         .chain(format::all())
+        .chain(any::all())
+        .chain([bucket::width_bucket()])
     {
         registry.register_udf(function)?;
     }
