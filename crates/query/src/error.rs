@@ -13,7 +13,7 @@ use aerostat_storage::StorageError;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::{datatypes::DataType, error::ArrowError},
-    common::{DataFusionError, SchemaError},
+    common::{DataFusionError, SchemaError, TableReference},
 };
 
 use crate::statement::Source;
@@ -172,10 +172,15 @@ fn from_schema(error: &SchemaError) -> SqlError {
             field,
             valid_fields,
         } => {
-            if let Some(relation) = &field.relation
-                && !valid_fields
+            let known = |relation: &TableReference| {
+                let qualifiers = valid_fields
                     .iter()
-                    .any(|known| known.relation.as_ref() == Some(relation))
+                    .filter_map(|field| field.relation.as_ref());
+                let mut same = qualifiers.filter(|qualifier| qualifier.resolved_eq(relation));
+                same.next().is_some()
+            };
+            if let Some(relation) = &field.relation
+                && !known(relation)
             {
                 let name = relation.table();
                 let message = format!("missing FROM-clause entry for table \"{name}\"");

@@ -130,8 +130,6 @@ fn parse(
     if let Some(utility) = utility::parse(&source.text).map_err(shifted)? {
         return Ok(StatementKind::Utility(Arc::new(utility)));
     }
-    let at =
-        |(error, location): (SqlError, Location)| error.with_position(lines.position(location));
     let mut parser = Parser::new(&PostgreSqlDialect {})
         .with_recursion_limit(NESTING_MAX)
         .with_tokens_with_locations(spelling::respelled(piece, lines)?);

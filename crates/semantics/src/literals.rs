@@ -15,6 +15,7 @@
 //! | `x COLLATE "C"` | `x` |
 //! | `FETCH FIRST 2 ROWS ONLY` | `LIMIT 2` |
 //! | `@ x`, `~ x`, `\|/ x`, `\|\|/ x` | `abs(x)`, `bitwise_not(x)`, `sqrt(x)`, `cbrt(x)` |
+//! | `gen_random_uuid()` | `uuid()::uuid` |
 //! | `1e308`, which no numeric of 38 digits holds | `'1e308'::float8` |
 //! | `x OPERATOR(pg_catalog.~) y` | `x ~ y` |
 //!
@@ -258,6 +259,9 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
                     },
                 );
             }
+        }
+        Expr::Function(function) if is_plain_call(function, "gen_random_uuid") => {
+            *expr = cast_to(call("uuid", vec![]), DataType::Uuid);
         }
         Expr::Function(function) => {
             if let Some(WindowType::WindowSpec(spec)) = &mut function.over {
@@ -561,6 +565,12 @@ fn plain_operator(name: &str) -> Option<BinaryOperator> {
         "||" => BinaryOperator::StringConcat,
         _ => return None,
     })
+}
+
+/// Whether this calls the function of a name without arguments.
+fn is_plain_call(function: &Function, name: &str) -> bool {
+    let has_none = matches!(&function.args, FunctionArguments::List(list) if list.args.is_empty());
+    has_none && function.over.is_none() && function.name.to_string().eq_ignore_ascii_case(name)
 }
 
 fn call(name: &str, arguments: Vec<Expr>) -> Expr {

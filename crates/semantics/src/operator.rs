@@ -1,7 +1,7 @@
 //! Which function an operator means for the types of its operands.
 
 use aerostat_types::{ErrorKind, SqlError, SqlType};
-use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator};
 
 use super::{Operand, compare, literal_as, no_operator, operand};
@@ -135,11 +135,7 @@ fn arithmetic(
             )
         }
         (Operand::Unknown, Operand::Unknown) => {
-            let message = format!("operator is not unique: unknown {op} unknown");
-            let error = SqlError::new(ErrorKind::AmbiguousFunction, message).with_hint(
-                "Could not choose a best candidate operator. You might need to add explicit type casts.",
-            );
-            return Err(super::external(error));
+            return Err(ambiguous(&format!("unknown {op} unknown")));
         }
         (Operand::Unknown, Operand::Typed(ty)) => {
             let wanted = counterpart(op, *ty, &left, true);
@@ -182,6 +178,14 @@ fn arithmetic(
             super::type_name(*r),
         )),
     }
+}
+
+/// PostgreSQL's error for operands that several operators would take.
+fn ambiguous(operation: &str) -> DataFusionError {
+    let message = format!("operator is not unique: {operation}");
+    super::external(SqlError::new(ErrorKind::AmbiguousFunction, message).with_hint(
+        "Could not choose a best candidate operator. You might need to add explicit type casts.",
+    ))
 }
 
 fn is_null(expr: &Expr) -> bool {
@@ -301,13 +305,8 @@ pub(super) fn negate(expr: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr>
         return Ok(Expr::Literal(negated, metadata.clone()));
     }
     match operand(&expr, schema)? {
-        Operand::Unknown => match literal_as(expr, SqlType::Double, zone)? {
-            Expr::Literal(value, metadata) => {
-                let negated = negate_literal(&value).unwrap_or(value);
-                Ok(Expr::Literal(negated, metadata))
-            }
-            typed => Ok(arithmetic::negate(typed)),
-        },
+        Operand::Unknown if matches!(expr, Expr::Literal(..)) => Err(ambiguous("- unknown")),
+        Operand::Unknown => Ok(arithmetic::negate(literal_as(expr, SqlType::Double, zone)?)),
         Operand::Typed(ty) if !cast::is_number(ty) && ty != SqlType::Interval => {
             Err(arithmetic::no_negation(super::type_name(ty)))
         }

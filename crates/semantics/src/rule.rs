@@ -23,7 +23,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::{Operand, compare, operand, operator, pattern, raise};
 use crate::functions::cast::{self, Zone};
-use crate::functions::{aggregate, arithmetic, temporal};
+use crate::functions::{aggregate, any, arithmetic, temporal};
 
 /// Resolves literals, operators and casts as PostgreSQL does.
 #[derive(Debug)]
@@ -443,6 +443,11 @@ impl Resolver<'_> {
             }
             _ => args,
         };
+        if let [argument] = &args[..]
+            && let Some(name) = any::type_literal(&func, &argument.to_field(self.schema)?.1)
+        {
+            return Ok(name);
+        }
         if arithmetic::is_negation(&func)
             && let [_] = args[..]
         {

@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, Int32Array};
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
     Volatility,
 };
 
@@ -86,6 +86,13 @@ impl ScalarUDFImpl for Any {
             Kind::CountNulls(nulls) => count_nulls(&args, nulls),
         }
     }
+}
+
+/// The type of an argument, which `pg_typeof` tells without evaluating it.
+pub(crate) fn type_literal(func: &ScalarUDF, argument: &Field) -> Option<Expr> {
+    let function = func.inner().downcast_ref::<Any>()?;
+    (function.kind == Kind::TypeOf)
+        .then(|| Expr::Literal(ScalarValue::Utf8View(Some(type_of(argument))), None))
 }
 
 /// The type of a field as `format_type` without modifiers writes it.

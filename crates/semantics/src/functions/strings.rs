@@ -32,6 +32,8 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
         substring_function(),
         immutable("length", &[], LENGTH),
         immutable("char_length", &["character_length"], CHAR_LENGTH),
+        immutable("octet_length", &[], OCTET_LENGTH),
+        immutable("bit_length", &[], BIT_LENGTH),
         immutable("chr", &[], CHR),
         immutable("split_part", &[], SPLIT_PART),
         immutable("quote_ident", &[], QUOTE_IDENT),
@@ -174,12 +176,41 @@ const LENGTH: &[Overload] = &[
     Overload {
         parameters: &[SqlType::Bytea],
         returns: INTEGER,
-        body: |call| {
-            let lengths = call.args[0].as_binary_view().iter();
-            Ok(counts(lengths.map(|bytes| bytes.map(<[u8]>::len))))
-        },
+        body: |call| octets(call, 1),
     },
 ];
+
+/// Overloads of a function of the bytes of a text or bytea, times a number.
+macro_rules! of_octets {
+    ($times:expr) => {
+        &[
+            Overload {
+                parameters: &[SqlType::Text],
+                returns: INTEGER,
+                body: |call| octets(call, $times),
+            },
+            Overload {
+                parameters: &[SqlType::Bytea],
+                returns: INTEGER,
+                body: |call| octets(call, $times),
+            },
+        ]
+    };
+}
+
+const OCTET_LENGTH: &[Overload] = of_octets!(1);
+const BIT_LENGTH: &[Overload] = of_octets!(8);
+
+fn octets(call: &Call, times: usize) -> Result<ArrayRef> {
+    let times = |bytes: &[u8]| bytes.len() * times;
+    Ok(match call.args[0].data_type() {
+        DataType::BinaryView => counts(call.args[0].as_binary_view().iter().map(|v| v.map(times))),
+        _ => {
+            let texts = call.args[0].as_string_view().iter();
+            counts(texts.map(|text| text.map(|text| times(text.as_bytes()))))
+        }
+    })
+}
 
 const CHAR_LENGTH: &[Overload] = &[Overload {
     parameters: &[SqlType::Text],

@@ -682,3 +682,47 @@ pub(super) fn read(text: &str, _: &str) -> Result<i128> {
     let value = parse_numeric(&digits, precision, scale).map_err(external)?;
     Ok(if negative { -value } else { value })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{write, write_double};
+
+    /// The digits of a decimal literal, and how many stand after its point.
+    fn decimal(text: &str) -> (i128, i8) {
+        let after = text
+            .split_once('.')
+            .map_or(0, |(_, fraction)| fraction.len());
+        (text.replace('.', "").parse().unwrap(), after as i8)
+    }
+
+    /// Each line of `number.tsv` is a number, a pattern and what PostgreSQL 15 writes.
+    #[test]
+    fn numbers_are_written_as_postgresql_writes_them() {
+        let mut wrong = Vec::new();
+        for line in include_str!("number.tsv").lines() {
+            let [value, pattern, expected] = line.split('\t').collect::<Vec<_>>()[..] else {
+                panic!("not three parts: {line}")
+            };
+            let written = match value.strip_suffix("::float8") {
+                Some(double) => write_double(double.parse().unwrap(), pattern),
+                None => {
+                    let (digits, scale) = decimal(value);
+                    write(digits, scale, pattern)
+                }
+            };
+            let got = match written {
+                Ok(text) => format!("[{text}]"),
+                Err(error) => format!("ERROR: {}", crate::tests::sql_error(&error).message),
+            };
+            if got != expected {
+                wrong.push(format!("{line}\n    got: {got}"));
+            }
+        }
+        assert!(
+            wrong.is_empty(),
+            "{} differ:\n{}",
+            wrong.len(),
+            wrong.join("\n")
+        );
+    }
+}
