@@ -465,6 +465,12 @@ SELECT row_number() FROM h
 ----
 SELECT * FROM h WHERE row_number() OVER () = 1
 ----
+SELECT chr(0)
+----
+SELECT 'abc' LIKE 'ab\'
+----
+SELECT * FROM generate_series(1)
+----
 # --- DML that must change nothing ---
 INSERT INTO h VALUES (1)
 ----

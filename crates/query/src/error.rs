@@ -8,12 +8,13 @@
 use std::error::Error;
 
 pub(crate) use aerostat_semantics::external;
+use aerostat_semantics::name_of_arrow;
 use aerostat_storage::StorageError;
 use aerostat_txn::CommitError;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
-    arrow::error::ArrowError,
-    common::{DataFusionError, SchemaError},
+    arrow::{datatypes::DataType, error::ArrowError},
+    common::{DataFusionError, SchemaError, TableReference},
 };
 
 use crate::statement::Source;
@@ -183,7 +184,24 @@ fn from_arrow(error: &ArrowError) -> SqlError {
 
 fn from_schema(error: &SchemaError) -> SqlError {
     match error {
-        SchemaError::FieldNotFound { field, .. } => {
+        SchemaError::FieldNotFound {
+            field,
+            valid_fields,
+        } => {
+            let known = |relation: &TableReference| {
+                let qualifiers = valid_fields
+                    .iter()
+                    .filter_map(|field| field.relation.as_ref());
+                let mut same = qualifiers.filter(|qualifier| qualifier.resolved_eq(relation));
+                same.next().is_some()
+            };
+            if let Some(relation) = &field.relation
+                && !known(relation)
+            {
+                let name = relation.table();
+                let message = format!("missing FROM-clause entry for table \"{name}\"");
+                return SqlError::new(ErrorKind::UndefinedTable, message);
+            }
             let name = match &field.relation {
                 Some(relation) => format!("{}.{}", relation.table(), field.name),
                 None => format!("\"{}\"", field.name),
@@ -208,11 +226,11 @@ fn from_schema(error: &SchemaError) -> SqlError {
 /// DataFusion's planner tells most things by wording alone.
 fn from_plan(message: &str) -> SqlError {
     let line = first_line(message);
-    let rules: [(&str, ErrorKind); 22] = [
-        ("LIMIT must be", ErrorKind::InvalidRowCountInLimit),
-        ("OFFSET must be", ErrorKind::InvalidRowCountInLimit),
+    if let Some(error) = reworded(&line) {
+        return error;
+    }
+    let rules: [(&str, ErrorKind); 19] = [
         ("non-boolean predicate", ErrorKind::DatatypeMismatch),
-        ("NOT argument", ErrorKind::DatatypeMismatch),
         ("Invalid function", ErrorKind::UndefinedFunction),
         ("Failed to coerce arguments", ErrorKind::UndefinedFunction),
         ("does not support", ErrorKind::UndefinedFunction),
@@ -262,6 +280,43 @@ fn from_plan(message: &str) -> SqlError {
             .with_hint("No function of this name is known.");
     }
     SqlError::new(kind, line)
+}
+
+/// What the planner finds that PostgreSQL has words of its own for.
+fn reworded(line: &str) -> Option<SqlError> {
+    let after = |pattern: &str| line.split_once(pattern).map(|(_, rest)| rest);
+    let number = |rest: &str| -> String { rest.chars().take_while(char::is_ascii_digit).collect() };
+    let unlisted = |clause: &str, position: String| {
+        let message = format!("{clause} position {position} is not in select list");
+        Some(SqlError::new(ErrorKind::InvalidColumnReference, message))
+    };
+    if line.contains("LIMIT must be") {
+        let message = "LIMIT must not be negative";
+        return Some(SqlError::new(ErrorKind::InvalidRowCountInLimit, message));
+    }
+    if line.contains("OFFSET must be") {
+        let message = "OFFSET must not be negative";
+        return Some(SqlError::new(ErrorKind::InvalidRowCountInOffset, message));
+    }
+    if let Some(rest) = after("Order by column out of bounds, specified: ") {
+        return unlisted("ORDER BY", number(rest));
+    }
+    if line.contains("Order by index starts at 1") {
+        return unlisted("ORDER BY", "0".to_owned());
+    }
+    if let Some(rest) = after("Cannot find column with position ") {
+        return unlisted("GROUP BY", number(rest));
+    }
+    if line.contains("For SELECT DISTINCT, ORDER BY expressions") {
+        let message = "for SELECT DISTINCT, ORDER BY expressions must appear in select list";
+        return Some(SqlError::new(ErrorKind::InvalidColumnReference, message));
+    }
+    let operand = after("Unary operator 'NOT' requires a boolean expression, got ")?;
+    let name = operand
+        .parse::<DataType>()
+        .map_or_else(|_| operand.to_owned(), |ty| name_of_arrow(&ty));
+    let message = format!("argument of NOT must be type boolean, not type {name}");
+    Some(SqlError::new(ErrorKind::DatatypeMismatch, message))
 }
 
 fn from_execution(message: &str) -> SqlError {

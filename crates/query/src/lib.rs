@@ -22,6 +22,7 @@ pub mod ddl;
 mod dml;
 mod engine;
 mod error;
+mod lines;
 mod memory_pool;
 pub mod pgcatalog;
 mod plan;

@@ -2,14 +2,18 @@
 //!
 //! The text is cut into statements by its tokens, so a syntax error in the
 //! third does not hide the first two from the client. Each statement goes to
-//! our own parser for utility statements first, then to `sqlparser`. Limits on
-//! depth stand here, before anything recursive sees the text.
+//! our own parser for utility statements first, then to `sqlparser`, whose
+//! reading [`spelling`] and [`syntax`] bring to PostgreSQL's. Limits on depth
+//! stand here, before anything recursive sees the text.
 
-use std::{ops::ControlFlow, sync::Arc};
+mod spelling;
+mod syntax;
+
+use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
-    ast::{self, Ident, Visit, Visitor},
+    ast,
     dialect::PostgreSqlDialect,
     parser::{Parser, ParserError},
     tokenizer::{Location, Token, TokenWithSpan, Tokenizer},
@@ -18,8 +22,7 @@ use datafusion::sql::sqlparser::{
 mod create_table_as;
 
 use crate::{
-    catalog::NAME_BYTES_MAX,
-    ddl::names,
+    lines::Lines,
     utility::{self, Utility},
 };
 
@@ -66,7 +69,7 @@ impl Statement {
     /// # Errors
     /// `SyntaxError` with a position, `StatementTooComplex` beyond the limits.
     pub fn split(message: &str) -> Result<Vec<Statement>, SqlError> {
-        let lines = LineStarts::new(message);
+        let lines = Lines::new(message);
         let tokens = Tokenizer::new(&PostgreSqlDialect {}, message)
             .tokenize_with_location()
             .map_err(|error| {
@@ -83,11 +86,9 @@ impl Statement {
             ) else {
                 continue;
             };
-            let start = lines.offset(first.span.start);
-            let end = lines.offset(last.span.end);
             let source = Source {
-                text: message[lines.byte(start)..lines.byte(end)].into(),
-                offset: start,
+                text: message[lines.byte(first.span.start)..lines.byte(last.span.end)].into(),
+                offset: lines.offset(first.span.start),
             };
             check_depth(piece)?;
             let kind = parse(piece, &source, &lines)?;
@@ -122,7 +123,7 @@ impl Statement {
 fn parse(
     piece: &[TokenWithSpan],
     source: &Source,
-    lines: &LineStarts<'_>,
+    lines: &Lines<'_>,
 ) -> Result<StatementKind, SqlError> {
     let shifted = |mut error: SqlError| {
         error.position = error.position.map(|at| at + source.offset);
@@ -131,7 +132,7 @@ fn parse(
     if let Some(utility) = utility::parse(&source.text).map_err(shifted)? {
         return Ok(StatementKind::Utility(Arc::new(utility)));
     }
-    let mut tokens = cut_names(piece);
+    let mut tokens = spelling::respelled(piece, lines)?;
     let removed = create_table_as::remove(&mut tokens);
     let mut parser = Parser::new(&PostgreSqlDialect {})
         .with_recursion_limit(NESTING_MAX)
@@ -146,130 +147,15 @@ fn parse(
         }
     });
     match parsed {
-        Ok(statement) => match reserved_name(&statement) {
-            None => Ok(StatementKind::Sql(Arc::new(statement))),
-            Some(name) => Err(SqlError::new(
-                ErrorKind::SyntaxError,
-                format!("syntax error at or near \"{}\"", name.value),
-            )
-            .with_position(lines.position(name.span.start))),
-        },
+        Ok(statement) => {
+            syntax::check(&statement, piece, lines)?;
+            Ok(StatementKind::Sql(Arc::new(statement)))
+        }
         Err(ParserError::RecursionLimitExceeded) => Err(too_complex()),
         Err(ParserError::TokenizerError(message) | ParserError::ParserError(message)) => {
             Err(syntax_error(&message, piece, lines))
         }
     }
-}
-
-/// Words that PostgreSQL takes as names only in quotes and `sqlparser` takes anywhere.
-const RESERVED: [&str; 52] = [
-    "all",
-    "and",
-    "any",
-    "array",
-    "as",
-    "asc",
-    "both",
-    "case",
-    "cast",
-    "check",
-    "collate",
-    "column",
-    "constraint",
-    "create",
-    "desc",
-    "distinct",
-    "do",
-    "else",
-    "end",
-    "except",
-    "fetch",
-    "for",
-    "foreign",
-    "from",
-    "grant",
-    "group",
-    "having",
-    "in",
-    "intersect",
-    "into",
-    "lateral",
-    "leading",
-    "limit",
-    "not",
-    "offset",
-    "on",
-    "only",
-    "or",
-    "order",
-    "primary",
-    "references",
-    "returning",
-    "select",
-    "some",
-    "table",
-    "then",
-    "to",
-    "union",
-    "unique",
-    "using",
-    "when",
-    "where",
-];
-
-/// The first reserved word that stands as a name in a statement.
-fn reserved_name(statement: &ast::Statement) -> Option<Ident> {
-    fn check(ident: &Ident) -> ControlFlow<Ident> {
-        let reserved = ident.quote_style.is_none()
-            && RESERVED
-                .iter()
-                .any(|word| ident.value.eq_ignore_ascii_case(word));
-        if reserved {
-            ControlFlow::Break(ident.clone())
-        } else {
-            ControlFlow::Continue(())
-        }
-    }
-    struct Reserved;
-    impl Visitor for Reserved {
-        type Break = Ident;
-
-        fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<Ident> {
-            match expression {
-                ast::Expr::Identifier(ident) => check(ident),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-
-        fn pre_visit_relation(&mut self, relation: &ast::ObjectName) -> ControlFlow<Ident> {
-            relation
-                .0
-                .iter()
-                .filter_map(|part| part.as_ident())
-                .try_for_each(check)
-        }
-    }
-    statement.visit(&mut Reserved).break_value()
-}
-
-/// Names beyond PostgreSQL's length are cut, so that a table is found by the name
-/// it was made with. CREATE does its own cutting, with a notice.
-fn cut_names(piece: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
-    let mut tokens = piece.to_vec();
-    let creates = tokens.iter().find_map(|token| match &token.token {
-        Token::Word(word) => Some(word.value.eq_ignore_ascii_case("create")),
-        _ => None,
-    });
-    if creates != Some(true) {
-        for token in &mut tokens {
-            if let Token::Word(word) = &mut token.token
-                && word.value.len() > NAME_BYTES_MAX
-            {
-                word.value.truncate(names::cut(&word.value).len());
-            }
-        }
-    }
-    tokens
 }
 
 fn too_complex() -> SqlError {
@@ -279,7 +165,7 @@ fn too_complex() -> SqlError {
 }
 
 /// PostgreSQL's wording, from sqlparser's "Expected: …, found: X at Line: l, Column: c".
-fn syntax_error(message: &str, piece: &[TokenWithSpan], lines: &LineStarts<'_>) -> SqlError {
+fn syntax_error(message: &str, piece: &[TokenWithSpan], lines: &Lines<'_>) -> SqlError {
     let location = location_in(message);
     let token = location.and_then(|at| piece.iter().find(|token| token.span.start == at));
     let error = |text: String| SqlError::new(ErrorKind::SyntaxError, text);
@@ -295,6 +181,11 @@ fn syntax_error(message: &str, piece: &[TokenWithSpan], lines: &LineStarts<'_>) 
                 None => error,
             }
         }
+        (Some(Token::Comma), Some(at)) if syntax::is_third_modifier(piece, at) => SqlError::new(
+            ErrorKind::InvalidParameterValue,
+            "invalid NUMERIC type modifier",
+        )
+        .with_position(lines.position(at)),
         (Some(token), Some(at)) => {
             error(format!("syntax error at or near \"{token}\"")).with_position(lines.position(at))
         }
@@ -380,60 +271,6 @@ fn bump(operators: &mut [usize]) -> Result<(), SqlError> {
         }
     }
     Ok(())
-}
-
-/// Turns the parser's lines and columns into offsets of characters.
-struct LineStarts<'a> {
-    text: &'a str,
-    /// Characters before each line.
-    starts: Vec<u32>,
-    ascii: bool,
-}
-
-impl<'a> LineStarts<'a> {
-    fn new(text: &'a str) -> Self {
-        let mut starts = vec![0];
-        let mut count = 0;
-        for c in text.chars() {
-            count += 1;
-            if c == '\n' {
-                starts.push(count);
-            }
-        }
-        Self {
-            text,
-            starts,
-            ascii: text.is_ascii(),
-        }
-    }
-
-    /// Characters before a location.
-    fn offset(&self, location: Location) -> u32 {
-        let line = usize::try_from(location.line.saturating_sub(1)).unwrap_or(usize::MAX);
-        let start = self
-            .starts
-            .get(line)
-            .or(self.starts.last())
-            .copied()
-            .unwrap_or(0);
-        start + u32::try_from(location.column.saturating_sub(1)).unwrap_or(0)
-    }
-
-    /// The 1-based position of a location, as errors carry it.
-    fn position(&self, location: Location) -> u32 {
-        self.offset(location) + 1
-    }
-
-    /// The byte where the character with this offset begins.
-    fn byte(&self, offset: u32) -> usize {
-        if self.ascii {
-            return (offset as usize).min(self.text.len());
-        }
-        self.text
-            .char_indices()
-            .nth(offset as usize)
-            .map_or(self.text.len(), |(at, _)| at)
-    }
 }
 
 #[cfg(test)]

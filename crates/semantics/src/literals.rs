@@ -6,6 +6,8 @@
 //! |---|---|
 //! | `1`, `3000000000`, `2^63` and above | `1::int4`, `3000000000::int8`, `…::numeric(p,0)` |
 //! | `-1` | `(-1)::int4` |
+//! | `-x` | `checked_negate(x)`, which knows its types |
+//! | `-x ^ y` | `(-x) ^ y`: the sign binds closer |
 //! | `interval '90' day` | `'90 day'::interval` |
 //! | `(a, b) = (c, d)`, `(a, b) < (c, d)` | comparisons of the members |
 //! | `(a, b) IN ((1, 2), …)` | `(a, b) = (1, 2) OR …` |
@@ -14,6 +16,7 @@
 //! | `x COLLATE "C"` | `x` |
 //! | `FETCH FIRST 2 ROWS ONLY` | `LIMIT 2` |
 //! | `@ x`, `~ x`, `\|/ x`, `\|\|/ x` | `abs(x)`, `bitwise_not(x)`, `sqrt(x)`, `cbrt(x)` |
+//! | `gen_random_uuid()` | `uuid()::uuid` |
 //! | `1e308`, which no numeric of 38 digits holds | `'1e308'::float8` |
 //! | `x OPERATOR(pg_catalog.~) y` | `x ~ y` |
 //!
@@ -22,7 +25,8 @@
 
 use std::ops::ControlFlow;
 
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, SqlError, SqlType};
+use datafusion::common::DataFusionError;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Interval,
@@ -30,6 +34,9 @@ use datafusion::sql::sqlparser::ast::{
     SetExpr, Statement, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
     WindowFrameBound, WindowSpec, WindowType,
 };
+
+use crate::functions::cast::{self, Zone};
+use crate::types;
 
 /// Digits of the widest numeric.
 const DIGITS_MAX: usize = 38;
@@ -180,7 +187,7 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
         }) => {
             if !fits_numeric(digits) {
                 let text = text_value(digits.clone());
-                *expr = cast(text, DataType::Float8);
+                *expr = cast_to(text, DataType::Float8);
             } else if let Some(data_type) = literal_type("", digits)? {
                 wrap(expr, data_type);
             }
@@ -196,10 +203,33 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             let inner = std::mem::replace(inner, Box::new(null()));
             *expr = *inner;
         }
+        Expr::Cast {
+            expr: text,
+            data_type,
+            ..
+        } => check_literal(text, data_type)?,
+        Expr::TypedString(typed) => check_text(&typed.value.value, &typed.data_type)?,
         Expr::UnaryOp {
             op: UnaryOperator::Minus,
             expr: inner,
-        } if is_wrapped(inner) => negate(expr)?,
+        } => match &mut **inner {
+            power @ Expr::BinaryOp {
+                op: BinaryOperator::PGExp,
+                ..
+            } => {
+                let base = first_base(power);
+                *base = Expr::UnaryOp {
+                    op: UnaryOperator::Minus,
+                    expr: Box::new(std::mem::replace(base, null())),
+                };
+                rewrite(base)?;
+                *expr = std::mem::replace(&mut **inner, null());
+            }
+            inner if is_wrapped(inner) => negate(expr)?,
+            // DataFusion reads a sign with its number.
+            inner if is_number(inner) => {}
+            inner => *expr = call("checked_negate", vec![std::mem::replace(inner, null())]),
+        },
         Expr::UnaryOp { op, expr: operand } => {
             let name = match op {
                 UnaryOperator::Not => {
@@ -222,7 +252,7 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
         }
         Expr::Interval(interval) => {
             if let Some(text) = interval_text(interval) {
-                *expr = cast(
+                *expr = cast_to(
                     text_value(text),
                     DataType::Interval {
                         fields: None,
@@ -230,6 +260,9 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
                     },
                 );
             }
+        }
+        Expr::Function(function) if is_plain_call(function, "gen_random_uuid") => {
+            *expr = cast_to(call("uuid", vec![]), DataType::Uuid);
         }
         Expr::Function(function) => {
             if let Some(WindowType::WindowSpec(spec)) = &mut function.over {
@@ -303,6 +336,47 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
     Ok(())
 }
 
+/// The base of `a ^ b ^ c`, which is read from the left.
+fn first_base(expr: &mut Expr) -> &mut Expr {
+    match expr {
+        Expr::BinaryOp {
+            left,
+            op: BinaryOperator::PGExp,
+            ..
+        } => first_base(left),
+        _ => expr,
+    }
+}
+
+fn check_literal(literal: &Expr, data_type: &DataType) -> Result<(), SqlError> {
+    match literal {
+        Expr::Value(ValueWithSpan { value, .. }) => check_text(value, data_type),
+        _ => Ok(()),
+    }
+}
+
+/// A literal that is no value of its type is an error wherever it stands, also
+/// as the argument of a function that does not take the type.
+fn check_text(value: &Value, data_type: &DataType) -> Result<(), SqlError> {
+    let Value::SingleQuotedString(text) = value else {
+        return Ok(());
+    };
+    match types::sql_type_of(data_type) {
+        Ok(ty @ (SqlType::Date | SqlType::Uuid | SqlType::Boolean)) => {
+            cast::literal(text, ty, &Zone::UTC)
+                .map(|_| ())
+                .map_err(|error| match error {
+                    DataFusionError::External(inner) => match inner.downcast::<SqlError>() {
+                        Ok(ours) => *ours,
+                        Err(other) => SqlError::new(ErrorKind::DataException, other.to_string()),
+                    },
+                    other => SqlError::new(ErrorKind::DataException, other.to_string()),
+                })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The type of a number literal; nothing for one with a point or an exponent,
 /// which DataFusion reads as numeric.
 fn literal_type(sign: &str, digits: &str) -> Result<Option<DataType>, SqlError> {
@@ -353,7 +427,7 @@ fn text_value(text: String) -> Expr {
     Expr::Value(Value::SingleQuotedString(text).into())
 }
 
-fn cast(expr: Expr, data_type: DataType) -> Expr {
+fn cast_to(expr: Expr, data_type: DataType) -> Expr {
     Expr::Cast {
         kind: CastKind::DoubleColon,
         expr: Box::new(expr),
@@ -365,7 +439,7 @@ fn cast(expr: Expr, data_type: DataType) -> Expr {
 
 fn wrap(expr: &mut Expr, data_type: DataType) {
     let inner = std::mem::replace(expr, null());
-    *expr = cast(inner, data_type);
+    *expr = cast_to(inner, data_type);
 }
 
 fn is_number(expr: &Expr) -> bool {
@@ -520,6 +594,12 @@ fn plain_operator(name: &str) -> Option<BinaryOperator> {
         "||" => BinaryOperator::StringConcat,
         _ => return None,
     })
+}
+
+/// Whether this calls the function of a name without arguments.
+fn is_plain_call(function: &Function, name: &str) -> bool {
+    let has_none = matches!(&function.args, FunctionArguments::List(list) if list.args.is_empty());
+    has_none && function.over.is_none() && function.name.to_string().eq_ignore_ascii_case(name)
 }
 
 fn call(name: &str, arguments: Vec<Expr>) -> Expr {
@@ -691,6 +771,36 @@ mod tests {
             ),
             "SELECT sum(a) OVER (ORDER BY b ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING) FROM t"
         );
+    }
+
+    #[test]
+    fn signs_bind_closer_than_powers() {
+        assert_eq!(
+            rewritten("SELECT -2 ^ 2, -a ^ 2 ^ b, -a * b, -1.5, - -a"),
+            "SELECT -2::INT4 ^ 2::INT4, checked_negate(a) ^ 2::INT4 ^ b, checked_negate(a) * b, -1.5, checked_negate(checked_negate(a))"
+        );
+    }
+
+    #[test]
+    fn literals_are_read_wherever_they_stand() {
+        for (sql, kind) in [
+            ("SELECT abs('x'::date)", ErrorKind::InvalidDatetimeFormat),
+            (
+                "SELECT f(DATE '2023-02-30')",
+                ErrorKind::DatetimeFieldOverflow,
+            ),
+            (
+                "SELECT CASE WHEN false THEN 'x'::uuid END",
+                ErrorKind::InvalidTextRepresentation,
+            ),
+        ] {
+            let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
+            assert_eq!(
+                type_literals(&mut statements).unwrap_err().kind,
+                kind,
+                "{sql}"
+            );
+        }
     }
 
     #[test]

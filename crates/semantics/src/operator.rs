@@ -1,7 +1,7 @@
 //! Which function an operator means for the types of its operands.
 
-use aerostat_types::{ErrorKind, SqlType};
-use datafusion::common::{DFSchema, Result, ScalarValue};
+use aerostat_types::{ErrorKind, SqlError, SqlType};
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator};
 
 use super::{Operand, compare, literal_as, no_operator, operand};
@@ -135,10 +135,7 @@ fn arithmetic(
             )
         }
         (Operand::Unknown, Operand::Unknown) => {
-            return Err(super::raise(
-                ErrorKind::UndefinedFunction,
-                format!("operator is not unique: unknown {op} unknown"),
-            ));
+            return Err(ambiguous(&format!("unknown {op} unknown")));
         }
         (Operand::Unknown, Operand::Typed(ty)) => {
             let wanted = counterpart(op, *ty, &left, true);
@@ -181,6 +178,14 @@ fn arithmetic(
             super::type_name(*r),
         )),
     }
+}
+
+/// PostgreSQL's error for operands that several operators would take.
+fn ambiguous(operation: &str) -> DataFusionError {
+    let message = format!("operator is not unique: {operation}");
+    super::external(SqlError::new(ErrorKind::AmbiguousFunction, message).with_hint(
+        "Could not choose a best candidate operator. You might need to add explicit type casts.",
+    ))
 }
 
 fn is_null(expr: &Expr) -> bool {
@@ -292,7 +297,7 @@ pub(super) fn fold(operator: Temporal, args: &[Expr], zone: &Zone) -> Option<Exp
     ))
 }
 
-/// `- operand`.
+/// `- operand`, folded where the operand is a number.
 pub(super) fn negate(expr: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
     if let Expr::Literal(value, metadata) = &expr
         && let Some(negated) = negate_literal(value)
@@ -300,19 +305,12 @@ pub(super) fn negate(expr: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr>
         return Ok(Expr::Literal(negated, metadata.clone()));
     }
     match operand(&expr, schema)? {
-        Operand::Unknown => Ok(Expr::Negative(Box::new(literal_as(
-            expr,
-            SqlType::Double,
-            zone,
-        )?))),
-        Operand::Typed(SqlType::SmallInt | SqlType::Integer | SqlType::BigInt) => {
-            Ok(arithmetic::negate(expr))
+        Operand::Unknown if matches!(expr, Expr::Literal(..)) => Err(ambiguous("- unknown")),
+        Operand::Unknown => Ok(arithmetic::negate(literal_as(expr, SqlType::Double, zone)?)),
+        Operand::Typed(ty) if !cast::is_number(ty) && ty != SqlType::Interval => {
+            Err(arithmetic::no_negation(super::type_name(ty)))
         }
-        Operand::Typed(ty) if !cast::is_number(ty) && ty != SqlType::Interval => Err(super::raise(
-            ErrorKind::UndefinedFunction,
-            format!("operator does not exist: - {}", super::type_name(ty)),
-        )),
-        _ => Ok(Expr::Negative(Box::new(expr))),
+        _ => Ok(arithmetic::negate(expr)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! LIKE with an escape character, and SIMILAR TO.
 
 use aerostat_types::ErrorKind;
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::expr::Like;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
@@ -26,13 +26,29 @@ fn text(value: String) -> Box<Expr> {
     Box::new(Expr::Literal(ScalarValue::Utf8View(Some(value)), None))
 }
 
-/// LIKE with another escape character becomes LIKE with the usual one.
+fn ends_in_escape() -> DataFusionError {
+    raise(
+        ErrorKind::InvalidEscapeSequence,
+        "LIKE pattern must not end with escape character",
+    )
+}
+
+/// Whether the last character of a pattern is an escape that escapes nothing.
+fn escapes_nothing(pattern: &str) -> bool {
+    let backslashes = pattern.bytes().rev().take_while(|&byte| byte == b'\\');
+    backslashes.count() % 2 == 1
+}
+
+/// LIKE with another escape character becomes LIKE with the usual one. A
+/// constant pattern that ends in its escape is refused at once, where
+/// PostgreSQL waits for a text that matches so far.
 pub(super) fn like(mut like: Like) -> Result<Expr> {
-    let Some(escape) = like.escape_char.take() else {
-        return Ok(Expr::Like(like));
-    };
+    let escape = like.escape_char.take().unwrap_or('\\');
     if escape == '\\' {
-        return Ok(Expr::Like(like));
+        return match constant(&like.pattern, "LIKE") {
+            Ok(Some(pattern)) if escapes_nothing(&pattern) => Err(ends_in_escape()),
+            _ => Ok(Expr::Like(like)),
+        };
     }
     let Some(pattern) = constant(&like.pattern, "LIKE with ESCAPE")? else {
         return Ok(Expr::Like(like));
@@ -41,12 +57,7 @@ pub(super) fn like(mut like: Like) -> Result<Expr> {
     let mut characters = pattern.chars();
     while let Some(character) = characters.next() {
         if character == escape {
-            let next = characters.next().ok_or_else(|| {
-                raise(
-                    ErrorKind::DataException,
-                    "LIKE pattern must not end with escape character",
-                )
-            })?;
+            let next = characters.next().ok_or_else(ends_in_escape)?;
             if matches!(next, '%' | '_' | '\\') {
                 rewritten.push('\\');
             }
@@ -116,7 +127,13 @@ fn regex_of(pattern: &str, escape: char) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::regex_of;
+    use super::{escapes_nothing, regex_of};
+
+    #[test]
+    fn an_escape_at_the_end_escapes_nothing() {
+        assert!(escapes_nothing("ab\\") && escapes_nothing("\\\\\\"));
+        assert!(!escapes_nothing("ab\\\\") && !escapes_nothing("\\%") && !escapes_nothing(""));
+    }
 
     #[test]
     fn similar_to_is_anchored_and_knows_its_wildcards() {

@@ -4,7 +4,8 @@
 //! types otherwise, or refuses, are resolved here already; the analyzer
 //! resolves them again once string literals and casts have settled.
 
-use datafusion::common::{DFSchema, Result};
+use arrow::datatypes::Field;
+use datafusion::common::{Column, DFSchema, Result, TableReference};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, Operator};
@@ -40,6 +41,23 @@ impl ExprPlanner for PostgresOperators {
             schema,
             &Zone::UNSETTLED,
         )?))
+    }
+
+    /// `x.y` where `x` is a column of the row and no table, which has no fields:
+    /// a column that is nowhere, so that the table is what is missed.
+    fn plan_compound_identifier(
+        &self,
+        field: &Field,
+        _: Option<&TableReference>,
+        nested_names: &[String],
+    ) -> Result<PlannerResult<Vec<Expr>>> {
+        match nested_names {
+            [name] if !field.data_type().is_nested() => {
+                let missing = Column::new(Some(field.name().clone()), name.clone());
+                Ok(PlannerResult::Planned(Expr::Column(missing)))
+            }
+            _ => Ok(PlannerResult::Original(vec![])),
+        }
     }
 
     fn plan_substring(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlType};
+use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
@@ -23,7 +23,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::{Operand, compare, operand, operator, pattern, raise};
 use crate::functions::cast::{self, Zone};
-use crate::functions::{aggregate, temporal};
+use crate::functions::{aggregate, any, arithmetic, temporal};
 
 /// Resolves literals, operators and casts as PostgreSQL does.
 #[derive(Debug)]
@@ -90,6 +90,15 @@ fn rewrite_plan(plan: LogicalPlan, zone: &Zone, stage: Stage) -> Result<Transfor
         };
         Ok(rewritten.update_data(|expr| name.restore(expr)))
     })?;
+    if let (Stage::Resolve, LogicalPlan::Join(join)) = (stage, &rewritten.data)
+        && let Some(condition) = &join.filter
+        && let Operand::Typed(ty) = operand(condition, &schema)?
+        && ty != SqlType::Boolean
+    {
+        let ty = super::type_name(ty);
+        let message = format!("argument of JOIN/ON must be type boolean, not type {ty}");
+        return Err(raise(ErrorKind::DatatypeMismatch, message));
+    }
     let rewritten = match (stage, rewritten.data) {
         (Stage::Resolve, LogicalPlan::Union(union)) => {
             Transformed::yes(LogicalPlan::Union(union_types(union, zone)?))
@@ -244,11 +253,6 @@ impl TreeNodeRewriter for Resolver<'_> {
             Expr::TryCast(TryCast { expr, field }) => {
                 Ok(Transformed::no(Expr::TryCast(TryCast { expr, field })))
             }
-            Expr::Negative(inner) => Ok(Transformed::yes(operator::negate(
-                *inner,
-                self.schema,
-                self.zone,
-            )?)),
             Expr::Not(inner) => Ok(Transformed::yes(Expr::Not(Box::new(
                 self.condition(*inner, "NOT")?,
             )))),
@@ -261,7 +265,7 @@ impl TreeNodeRewriter for Resolver<'_> {
             Expr::SimilarTo(like) => Ok(Transformed::yes(pattern::similar_to(like)?)),
             Expr::Case(case) => Ok(Transformed::yes(self.case(case)?)),
             Expr::ScalarFunction(call) => Ok(Transformed::yes(self.function(call)?)),
-            Expr::AggregateFunction(call) => Ok(Transformed::yes(self.aggregate(call))),
+            Expr::AggregateFunction(call) => Ok(Transformed::yes(self.aggregate(call)?)),
             other => Ok(Transformed::no(other)),
         }
     }
@@ -439,6 +443,17 @@ impl Resolver<'_> {
             }
             _ => args,
         };
+        if let [argument] = &args[..]
+            && let Some(name) = any::type_literal(&func, &argument.to_field(self.schema)?.1)
+        {
+            return Ok(name);
+        }
+        if arithmetic::is_negation(&func)
+            && let [_] = args[..]
+        {
+            let mut args = args;
+            return operator::negate(args.remove(0), self.schema, self.zone);
+        }
         let call = ScalarFunction::new_udf(func, args);
         if let Some(operator) = temporal::operator_of(&call.func)
             && let Some(constant) = operator::fold(operator, &call.args, self.zone)
@@ -459,11 +474,22 @@ impl Resolver<'_> {
         Ok(Expr::ScalarFunction(call))
     }
 
-    fn aggregate(&self, mut call: AggregateFunction) -> Expr {
+    fn aggregate(&self, mut call: AggregateFunction) -> Result<Expr> {
+        let name = call.func.name();
+        if let ("min" | "max", [argument]) = (name, &call.params.args[..])
+            && let Operand::Typed(ty @ (SqlType::Boolean | SqlType::Bytea | SqlType::Uuid)) =
+                operand(argument, self.schema)?
+        {
+            let message = format!("function {name}({}) does not exist", super::type_name(ty));
+            let error = SqlError::new(ErrorKind::UndefinedFunction, message);
+            return Err(super::external(error.with_hint(
+                "No function matches the given name and argument types. You might need to add explicit type casts.",
+            )));
+        }
         if self.two_phase && !call.params.distinct && call.func.name() == aggregate::SUM {
             call.func = aggregate::sum_in_one_phase();
         }
-        Expr::AggregateFunction(call)
+        Ok(Expr::AggregateFunction(call))
     }
 }
 

@@ -127,7 +127,7 @@ pub(crate) fn context() -> SessionContext {
 }
 
 /// Our error inside DataFusion's.
-fn sql_error(error: &DataFusionError) -> SqlError {
+pub(crate) fn sql_error(error: &DataFusionError) -> SqlError {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(current) = source {
         if let Some(found) = current.downcast_ref::<SqlError>() {
@@ -306,6 +306,9 @@ check! {
         "SELECT sum(DISTINCT i), count(DISTINCT i), sum(s), max(b) FROM t" => "2000000003|3|2|9223372036854775807",
         "SELECT count(DISTINCT i), sum(i) FROM t" => "3|2000000003",
         "SELECT sum(DISTINCT v), sum(DISTINCT v * 2), avg(DISTINCT v) FROM (VALUES (1), (1), (2)) AS q(v)" => "3|6|1.5000000000000000",
+        "SELECT sum(s), sum(s::bigint), avg(s::float8), avg(s), sum(1), sum(1::bigint) FROM t" => "2|2|0.6666666666666666|0.6666666666666667|4|4",
+        "SELECT min(x::bytea) FROM t" => "UndefinedFunction: function min(bytea) does not exist",
+        "SELECT pg_typeof(sum(b)), pg_typeof(2000000000 * sum(i)) FROM t" => "numeric|bigint",
         "SELECT sum(i * 2) FROM t" => "NumericValueOutOfRange: integer out of range",
         "SELECT sum(x) FROM t" => "UndefinedFunction: function sum(text) does not exist",
         "SELECT i, sum(i) OVER (ORDER BY i ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t WHERE i < 10 ORDER BY i" => "1|1\n2|3",
@@ -345,6 +348,14 @@ check! {
         "SELECT i FROM t WHERE EXISTS (SELECT 1 FROM (VALUES (1)) AS v(a) WHERE v.a = t.i)" => "1",
         "SELECT i FROM t WHERE i IN (SELECT a FROM (VALUES (1), (2)) AS v(a)) ORDER BY 1" => "1\n2",
         "SELECT t.i FROM t JOIN (VALUES (1, 'one')) AS v(a, b) ON t.i = v.a" => "1",
+        "SELECT t.i FROM t JOIN empty AS u ON t.i" => "DatatypeMismatch: argument of JOIN/ON must be type boolean, not type integer",
+        "SELECT * FROM generate_series(1)" => "UndefinedFunction: function generate_series(integer) does not exist",
+        "SELECT length(gen_random_uuid()::text)" => "36",
+        "SELECT count(DISTINCT gen_random_uuid()) FROM t" => "4",
+        "SELECT octet_length('ä'), octet_length('\\xdead'::bytea), bit_length('ab')" => "2|2|16",
+        "SELECT -i, -s, -b, -n, -d FROM t WHERE i = 1" => "-1|-1|-10|-1.50|-1.5",
+        "SELECT i FROM t WHERE i = -(-1)" => "1",
+        "SELECT -x FROM t" => "UndefinedFunction: operator does not exist: - text",
         "SELECT t.i FROM t JOIN t AS u ON t.x = u.i" => "UndefinedFunction: operator does not exist: text = integer",
         "SELECT rank() OVER (ORDER BY i), lag(i, 1, 0) OVER (ORDER BY i) FROM t WHERE i < 5" => "1|0\n2|1",
         "SELECT ntile(2) OVER (ORDER BY i) FROM t WHERE i < 5" => "1\n2",

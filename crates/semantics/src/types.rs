@@ -116,7 +116,7 @@ fn last_part(name: &ObjectName) -> String {
 /// # Errors
 /// `FeatureNotSupported` for types Aerostat lacks, `UndefinedObject` for names
 /// that are no types, `InvalidParameterValue` for modifiers out of range.
-fn sql_type_of(sql_type: &AstType) -> std::result::Result<SqlType, SqlError> {
+pub(super) fn sql_type_of(sql_type: &AstType) -> std::result::Result<SqlType, SqlError> {
     Ok(match sql_type {
         AstType::Bool | AstType::Boolean => SqlType::Boolean,
         AstType::SmallInt(_) | AstType::Int2(_) => SqlType::SmallInt,

@@ -18,6 +18,8 @@ pub enum ErrorKind {
     UndefinedColumn,
     /// A function or operator that is not there for these argument types.
     UndefinedFunction,
+    /// Several functions or operators fit these argument types equally well.
+    AmbiguousFunction,
     /// A role, collation or other object that is not there.
     UndefinedObject,
     /// A parameter `$n` that was never given.
@@ -94,6 +96,18 @@ pub enum ErrorKind {
     InvalidRegularExpression,
     /// A negative LIMIT.
     InvalidRowCountInLimit,
+    /// A negative OFFSET.
+    InvalidRowCountInOffset,
+    /// A substring of negative length.
+    SubstringError,
+    /// A LIKE pattern that ends in its escape character.
+    InvalidEscapeSequence,
+    /// A logarithm of zero or of a negative number.
+    InvalidArgumentForLogarithm,
+    /// A power or root that no real number is.
+    InvalidArgumentForPower,
+    /// Buckets without a width or a number.
+    InvalidArgumentForWidthBucket,
     /// A value is wrong in a way that has no closer name.
     DataException,
     /// A NULL in a column that takes none.

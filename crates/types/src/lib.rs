@@ -10,6 +10,7 @@
 mod bytes;
 mod error;
 mod id;
+mod keyword;
 mod layout;
 mod schema;
 mod sql_type;
@@ -18,6 +19,9 @@ pub mod text;
 pub use bytes::{ByteSize, ParseByteSizeError};
 pub use error::{ErrorKind, SqlError};
 pub use id::{CommitTs, SegmentNo, TableId, TenantId, TxnId};
+pub use keyword::{
+    Keyword, KeywordCategory, keyword_category, keywords, may_name_column, quote_ident,
+};
 pub use layout::{Layout, LayoutError};
 pub use schema::{CheckConstraint, Column, TableSchema};
 pub use sql_type::{NUMERIC_DEFAULT, Physical, SQL_TYPE_KEY, SqlType, VALUE_BYTES_MAX};

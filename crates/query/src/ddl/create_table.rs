@@ -378,7 +378,7 @@ fn add_query_columns(
                 "CREATE TABLE AS takes names of columns, not types",
             ));
         }
-        column.name = names::fold(&given.name, &mut Vec::new());
+        column.name = names::folded(&given.name);
     }
     for column in columns {
         definition.add_column(column);
@@ -440,7 +440,7 @@ fn layout(
 
 fn option_text(value: &Expr) -> Option<String> {
     match value {
-        Expr::Identifier(ident) => Some(names::fold(ident, &mut Vec::new())),
+        Expr::Identifier(ident) => Some(names::folded(ident)),
         Expr::Value(value) => match &value.value {
             Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => {
                 Some(text.clone())

@@ -4,14 +4,16 @@
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use aerostat_storage::{COLUMNS_MAX, ROW_ID_COLUMN};
-use aerostat_types::{CheckConstraint, Column, ErrorKind, SqlError, TableSchema};
+use aerostat_types::{
+    CheckConstraint, Column, ErrorKind, SqlError, TableSchema, keyword_category, quote_ident,
+};
 use datafusion::sql::sqlparser::ast::{
     self, ColumnDef, ColumnOption, DataType, Expr, Ident, IndexColumn, ObjectName, OrderByOptions,
     TableConstraint, visit_expressions,
 };
 
 use super::{
-    names::{self, SYSTEM_COLUMNS, declared, fold, make_object_name},
+    names::{SYSTEM_COLUMNS, declared, fold, folded, make_object_name},
     sql_type,
 };
 use crate::api::Notice;
@@ -80,6 +82,7 @@ impl<'n> Definition<'n> {
             ColumnOption::Null => self.set_nullable(at, true),
             ColumnOption::NotNull => self.set_nullable(at, false),
             ColumnOption::Default(expression) => {
+                refuse_columns(expression)?;
                 if self.columns[at]
                     .default
                     .replace(expression.to_string())
@@ -338,12 +341,31 @@ fn single_column(condition: &Expr, columns: &BTreeSet<&str>) -> Option<String> {
             Expr::CompoundIdentifier(parts) => parts.last(),
             _ => None,
         };
-        let name = ident.map(|ident| fold(ident, &mut Vec::new()));
+        let name = ident.map(folded);
         found.extend(name.filter(|name| columns.contains(name.as_str())));
         ControlFlow::Continue(())
     });
     let only = found.pop_first()?;
     found.is_empty().then_some(only)
+}
+
+/// A default is computed before the row is there, so it names no column.
+fn refuse_columns(default: &Expr) -> Result<(), SqlError> {
+    let found = visit_expressions(default, |expression| match expression {
+        // `current_user` and its like are words, not columns.
+        Expr::Identifier(ident)
+            if ident.quote_style.is_some() || keyword_category(&ident.value).is_none() =>
+        {
+            ControlFlow::Break(())
+        }
+        Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    if found.is_break() {
+        let message = "cannot use column reference in DEFAULT expression";
+        return Err(SqlError::new(ErrorKind::FeatureNotSupported, message));
+    }
+    Ok(())
 }
 
 /// Refuses too many columns, two of one name, and names that are kept.
@@ -385,7 +407,7 @@ fn check_collation(name: &ObjectName) -> Result<(), SqlError> {
     }
     Err(SqlError::new(
         ErrorKind::FeatureNotSupported,
-        format!("collation {} is not supported", names::quote(&last)),
+        format!("collation {} is not supported", quote_ident(&last)),
     )
     .with_hint("Texts are compared by their bytes, which is COLLATE \"C\"."))
 }

@@ -9,7 +9,7 @@ use std::{
     ops::ControlFlow,
 };
 
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, SqlError, quote_ident};
 use datafusion::sql::sqlparser::{
     ast::{Ident, ObjectName, ObjectNamePart, Query, Statement, VisitMut, VisitorMut, With},
     dialect::PostgreSqlDialect,
@@ -120,7 +120,7 @@ impl Qualifier<'_> {
 
 fn object_name(place: &Place) -> ObjectName {
     let part = |name: &str| {
-        let quoted = names::quote(name) != name;
+        let quoted = quote_ident(name) != name;
         ObjectNamePart::Identifier(if quoted {
             Ident::with_quote('"', name)
         } else {
@@ -141,7 +141,7 @@ impl VisitorMut for Qualifier<'_> {
             let names: Vec<_> = with
                 .cte_tables
                 .iter()
-                .map(|cte| names::fold(&cte.alias.name, &mut Vec::new()))
+                .map(|cte| names::folded(&cte.alias.name))
                 .collect();
             if with.recursive {
                 self.ctes.extend(names.iter().cloned());

@@ -1,7 +1,7 @@
 //! Names: how they are folded and cut, which are reserved, and where in the
 //! search path they are found.
 
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, SqlError, may_name_column};
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 
 use super::Actor;
@@ -75,12 +75,17 @@ impl std::fmt::Display for QualifiedName {
     }
 }
 
-/// An identifier in lower case unless it was quoted, cut to PostgreSQL's length with a notice.
-pub fn fold(ident: &Ident, notices: &mut Vec<Notice>) -> String {
-    let folded = match ident.quote_style {
+/// An identifier in lower case unless it was quoted.
+pub(crate) fn folded(ident: &Ident) -> String {
+    match ident.quote_style {
         Some(_) => ident.value.clone(),
         None => ident.value.to_ascii_lowercase(),
-    };
+    }
+}
+
+/// An identifier folded, and cut to PostgreSQL's length with a notice.
+pub fn fold(ident: &Ident, notices: &mut Vec<Notice>) -> String {
+    let folded = folded(ident);
     let short = cut(&folded);
     if short.len() < folded.len() {
         let message = format!("identifier \"{folded}\" will be truncated to \"{short}\"");
@@ -143,110 +148,10 @@ pub fn make_object_name(first: &str, second: Option<&str>, label: &str) -> Strin
     }
 }
 
-/// A name in double quotes if SQL needs them, as `quote_ident` gives it.
-pub fn quote(name: &str) -> String {
-    let plain = name
-        .chars()
-        .next()
-        .is_some_and(|c| c.is_ascii_lowercase() || c == '_')
-        && name
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-        && !is_reserved(name);
-    if plain {
-        name.to_owned()
-    } else {
-        format!("\"{}\"", name.replace('"', "\"\""))
-    }
-}
-
-/// Whether a word may be a name only in quotes, in any case.
+/// Whether a word may name a relation or column only in quotes, in any case.
 pub fn is_reserved(word: &str) -> bool {
-    RESERVED
-        .iter()
-        .any(|reserved| word.eq_ignore_ascii_case(reserved))
+    !may_name_column(word)
 }
-
-/// PostgreSQL's reserved keywords that cannot name a table or column.
-const RESERVED: [&str; 77] = [
-    "all",
-    "analyse",
-    "analyze",
-    "and",
-    "any",
-    "array",
-    "as",
-    "asc",
-    "asymmetric",
-    "both",
-    "case",
-    "cast",
-    "check",
-    "collate",
-    "column",
-    "constraint",
-    "create",
-    "current_catalog",
-    "current_date",
-    "current_role",
-    "current_time",
-    "current_timestamp",
-    "current_user",
-    "default",
-    "deferrable",
-    "desc",
-    "distinct",
-    "do",
-    "else",
-    "end",
-    "except",
-    "false",
-    "fetch",
-    "for",
-    "foreign",
-    "from",
-    "grant",
-    "group",
-    "having",
-    "in",
-    "initially",
-    "intersect",
-    "into",
-    "lateral",
-    "leading",
-    "limit",
-    "localtime",
-    "localtimestamp",
-    "not",
-    "null",
-    "offset",
-    "on",
-    "only",
-    "or",
-    "order",
-    "placing",
-    "primary",
-    "references",
-    "returning",
-    "select",
-    "session_user",
-    "some",
-    "symmetric",
-    "system_user",
-    "table",
-    "then",
-    "to",
-    "trailing",
-    "true",
-    "union",
-    "unique",
-    "user",
-    "using",
-    "variadic",
-    "when",
-    "where",
-    "window",
-];
 
 /// Columns that every PostgreSQL table has unseen; no other may take their names.
 pub(super) const SYSTEM_COLUMNS: [&str; 6] = ["tableoid", "cmax", "xmax", "cmin", "xmin", "ctid"];
@@ -412,19 +317,6 @@ mod tests {
         let made = make_object_name(&"t".repeat(60), Some(&"c".repeat(60)), "check");
         assert_eq!(made.len(), 63);
         assert!(made.ends_with("c_check"));
-    }
-
-    #[test]
-    fn names_that_need_quotes_get_them() {
-        for (name, quoted) in [
-            ("a_1", "a_1"),
-            ("A", "\"A\""),
-            ("1a", "\"1a\""),
-            ("a\"b", "\"a\"\"b\""),
-            ("user", "\"user\""),
-        ] {
-            assert_eq!(quote(name), quoted);
-        }
     }
 
     #[test]

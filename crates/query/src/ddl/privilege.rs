@@ -174,7 +174,8 @@ pub fn grant(
     statement: &GrantStatement,
     role_exists: RoleExists<'_>,
 ) -> Result<CommandResult, SqlError> {
-    let grantees = grantee_names(&actor.role, &statement.grantees, role_exists)?;
+    // The object is looked for before the roles, as in PostgreSQL.
+    let grantees = || grantee_names(&actor.role, &statement.grantees, role_exists);
     let mut change = database.catalog.change();
     let state = &mut change.state;
     match &statement.target {
@@ -189,7 +190,7 @@ pub fn grant(
                 statement.grant,
                 &places,
                 privileges,
-                &grantees,
+                &grantees()?,
             )?;
         }
         GrantTarget::AllRelations {
@@ -214,10 +215,16 @@ pub fn grant(
                 statement.grant,
                 &places,
                 privileges,
-                &grantees,
+                &grantees()?,
             )?;
         }
         GrantTarget::Schemas { privileges, names } => {
+            let is_missing =
+                |name: &&String| !is_system_schema(name) && !state.schemas.contains_key(*name);
+            if let Some(missing) = names.iter().find(is_missing) {
+                return Err(undefined_schema(missing));
+            }
+            let grantees = grantees()?;
             for name in names {
                 grant_schema(state, actor, statement.grant, name, privileges, &grantees)?;
             }

@@ -183,7 +183,7 @@ fn custom(name: &ObjectName, modifiers: &[String]) -> Result<SqlType, SqlError> 
         .0
         .iter()
         .filter_map(|part| part.as_ident())
-        .map(|ident| super::names::fold(ident, &mut Vec::new()))
+        .map(super::names::folded)
         .collect();
     let unqualified = match &parts[..] {
         [name] => name,

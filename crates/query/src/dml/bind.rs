@@ -228,7 +228,7 @@ fn returning_expressions(
                     .sql_to_expr(expression.clone(), schema, parameters)?,
             )),
             SelectItem::ExprWithAlias { expr, alias } => expressions.push((
-                crate::plan::folded(alias),
+                crate::ddl::names::folded(alias),
                 context
                     .planner()
                     .sql_to_expr(expr.clone(), schema, parameters)?,
@@ -244,7 +244,7 @@ fn returning_expressions(
                     .0
                     .last()
                     .and_then(|part| part.as_ident())
-                    .map(crate::plan::folded);
+                    .map(crate::ddl::names::folded);
                 let before = expressions.len();
                 expressions.extend(
                     schema

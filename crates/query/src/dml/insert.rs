@@ -8,6 +8,7 @@ use datafusion::{
     common::{DFSchema, Result},
     datasource::provider_as_source,
     logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder},
+    scalar::ScalarValue,
     sql::{
         planner::PlannerContext,
         sqlparser::ast::{self, SelectItem, SetExpr, TableObject},
@@ -276,9 +277,31 @@ fn columns_from(
         .schema()
         .iter()
         .zip(listed)
-        .map(|(pair, &at)| assign(Expr::from(pair), plan.schema(), target, at))
+        .enumerate()
+        .map(|(output, (pair, &at))| {
+            let given = string_literal(&plan, output).unwrap_or_else(|| Expr::from(pair));
+            assign(given, plan.schema(), target, at)
+        })
         .collect::<Result<Vec<_>>>()?;
     project_columns(context, target, listed, width, given, plan)
+}
+
+/// The string literal that a SELECT has as this output, which has no type until
+/// the column it goes to gives it one.
+fn string_literal(plan: &LogicalPlan, output: usize) -> Option<Expr> {
+    match plan {
+        LogicalPlan::Projection(projection) => {
+            let mut expression = projection.expr.get(output)?;
+            while let Expr::Alias(alias) = expression {
+                expression = &alias.expr;
+            }
+            let is_string = matches!(expression, Expr::Literal(ScalarValue::Utf8(_), _));
+            is_string.then(|| expression.clone())
+        }
+        LogicalPlan::Sort(sort) => string_literal(&sort.input, output),
+        LogicalPlan::Limit(limit) => string_literal(&limit.input, output),
+        _ => None,
+    }
 }
 
 /// Projects the given columns and the defaults of the others into the table's order.

@@ -53,34 +53,6 @@ impl Table {
     }
 }
 
-/// A keyword of PostgreSQL's SQL.
-pub(super) struct Keyword {
-    pub(super) word: &'static str,
-    /// `U` unreserved, `C` not for functions and types, `T` for these only, `R` reserved.
-    pub(super) class: char,
-    /// Whether it can be a column's alias without AS.
-    pub(super) bare_label: bool,
-}
-
-/// All keywords in order.
-pub(super) fn keywords() -> &'static [Keyword] {
-    static ALL: OnceLock<Vec<Keyword>> = OnceLock::new();
-    ALL.get_or_init(|| {
-        include_str!("data/keywords.txt")
-            .lines()
-            .filter_map(|line| {
-                let mut words = line.split(' ');
-                let word = words.next()?;
-                Some(Keyword {
-                    word,
-                    class: words.next()?.chars().next()?,
-                    bare_label: words.next() == Some("t"),
-                })
-            })
-            .collect()
-    })
-}
-
 /// How values of a type lie in a row, in PostgreSQL's letters.
 #[derive(Clone, Copy)]
 pub(super) struct Physical {

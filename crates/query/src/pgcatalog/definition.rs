@@ -1,25 +1,25 @@
 //! Definitions as SQL text: what `pg_get_constraintdef` and its kin give.
 
-use aerostat_types::{CheckConstraint, TableSchema};
+use aerostat_types::{CheckConstraint, TableSchema, quote_ident};
 use datafusion::sql::sqlparser::{
     dialect::PostgreSqlDialect,
     tokenizer::{Token, Tokenizer},
 };
 
-use super::{classes::Class, quoting::quote_identifier, tables::key_columns};
+use super::{classes::Class, tables::key_columns};
 use crate::catalog::{TableEntry, ViewEntry};
 
 /// `pg_get_indexdef` of a table's key, the table's name with its schema or without.
 pub(super) fn of_index(index: &Class, table: &TableEntry, qualified: bool) -> String {
     let schema = if qualified {
-        format!("{}.", quote_identifier(&index.schema))
+        format!("{}.", quote_ident(&index.schema))
     } else {
         String::new()
     };
     format!(
         "CREATE UNIQUE INDEX {} ON {schema}{} USING btree ({})",
-        quote_identifier(&index.name),
-        quote_identifier(&table.name),
+        quote_ident(&index.name),
+        quote_ident(&table.name),
         key_list(table),
     )
 }
@@ -46,7 +46,7 @@ pub(super) fn of_view(view: &ViewEntry) -> String {
 
 fn key_list(table: &TableEntry) -> String {
     key_columns(table)
-        .map(|column| quote_identifier(&column.name))
+        .map(|column| quote_ident(&column.name))
         .collect::<Vec<_>>()
         .join(", ")
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use aerostat_types::quote_ident;
+
 use super::{
     CatalogView,
     classes::{Class, ClassKind},
-    quoting::quote_identifier,
 };
 use crate::catalog::{PUBLIC as EVERYONE, Privilege, SchemaPrivilege};
 
@@ -165,9 +166,5 @@ pub(super) const PRIVILEGES: [(Privilege, char, &str); 5] = [
 
 fn acl_item(role: &str, letters: &str, grantor: &str) -> String {
     let role = if role == EVERYONE { "" } else { role };
-    format!(
-        "{}={letters}/{}",
-        quote_identifier(role),
-        quote_identifier(grantor)
-    )
+    format!("{}={letters}/{}", quote_ident(role), quote_ident(grantor))
 }

@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use crate::{
     catalog::{
         AEROSTAT, CatalogState, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation, TableEntry,
-        ViewEntry, node::Database,
+        ViewEntry, node::Database, undefined_relation,
     },
     ddl::{Actor, QualifiedName},
     error::external,
@@ -122,7 +122,12 @@ impl StatementContext {
             schema: name.schema().map(str::to_owned),
             name: name.table().to_owned(),
         };
-        let found = self.actor.resolve(&self.catalog, &name)?;
+        // Queries and DML miss the relation, not its schema, as in PostgreSQL.
+        let found = self.actor.resolve(&self.catalog, &name);
+        let found = found.map_err(|error| match error.kind {
+            ErrorKind::InvalidSchemaName => undefined_relation(&name.to_string()),
+            _ => error,
+        })?;
         Ok((found.place.schema, found.relation))
     }
 

@@ -5,24 +5,28 @@
 //! | `FROM generate_series(1, 3) AS g` | `… AS g (g)`: a function's only column bears its alias |
 //! | `FROM generate_series(1, 3)` | `… AS generate_series (generate_series)` |
 //! | `TABLE t` | `SELECT * FROM t` |
+//! | `x BETWEEN SYMMETRIC a AND b` | `x BETWEEN a AND b OR x BETWEEN b AND a` |
+//! | `LIMIT '2'` | `LIMIT 2` |
 //! | `current_schema`, without parentheses | `current_schema()` |
 //!
 //! And what DataFusion takes although PostgreSQL does not is refused: a JOIN
-//! without ON, `count()` and `count(a, b)`.
+//! without ON, `count()` and `count(a, b)`. What may stand in which clause is
+//! told by [`super::clauses`], which comes first.
 
 use std::ops::ControlFlow;
 
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{
-        Expr, Function, FunctionArguments, Ident, JoinConstraint, JoinOperator, ObjectName, Query,
-        Select, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, VisitMut, VisitorMut,
+        BinaryOperator, CastKind, Expr, Function, FunctionArguments, Ident, JoinConstraint,
+        JoinOperator, LimitClause, ObjectName, Query, Select, SetExpr, TableAlias,
+        TableAliasColumnDef, TableFactor, UnaryOperator, Value, Visit, VisitMut, VisitorMut,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
 
-use super::target::folded;
+use crate::ddl::names::folded;
 
 /// Functions in FROM that give one column.
 const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
@@ -30,8 +34,9 @@ const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
 /// Rewrites a statement, query or expression as the module says.
 ///
 /// # Errors
-/// `SyntaxError` for `TABLE` without a name.
-pub(crate) fn rewrite_forms<N: VisitMut>(node: &mut N) -> Result<(), SqlError> {
+/// `SyntaxError` for `TABLE` without a name; those of [`super::clauses::check`].
+pub(crate) fn rewrite_forms<N: Visit + VisitMut>(node: &mut N) -> Result<(), SqlError> {
+    super::clauses::check(node)?;
     match node.visit(&mut Forms) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
@@ -58,6 +63,12 @@ impl VisitorMut for Forms {
     }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        if let Some(LimitClause::LimitOffset { limit, offset, .. }) = &mut query.limit_clause {
+            let counts = limit
+                .iter_mut()
+                .chain(offset.iter_mut().map(|o| &mut o.value));
+            counts.for_each(unquote_count);
+        }
         table_command(&mut query.body)
     }
 
@@ -83,6 +94,9 @@ impl VisitorMut for Forms {
         if let Expr::Function(function) = expression {
             return check_count(function);
         }
+        if let Some(symmetric) = symmetric_between(expression) {
+            *expression = symmetric;
+        }
         if let Expr::Identifier(ident) = expression
             && ident.quote_style.is_none()
             && ident.value.eq_ignore_ascii_case("current_schema")
@@ -93,6 +107,74 @@ impl VisitorMut for Forms {
             *expression = call;
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// `LIMIT '2'`: the text is read as the number it is; [`super::clauses`] refused others.
+fn unquote_count(count: &mut Expr) {
+    if let Expr::Value(value) = count
+        && let Value::SingleQuotedString(text) = &value.value
+        && let Ok(number) = text.trim().parse::<u64>()
+    {
+        value.value = Value::Number(number.to_string(), false);
+    }
+}
+
+/// `x BETWEEN SYMMETRIC a AND b`, which the parser was given as `x BETWEEN !! a AND b`.
+fn symmetric_between(expression: &Expr) -> Option<Expr> {
+    let Expr::Between {
+        expr,
+        negated,
+        low,
+        high,
+    } = expression
+    else {
+        return None;
+    };
+    let mut low = low.clone();
+    let marker = first_operand(&mut low);
+    let Expr::UnaryOp {
+        op: UnaryOperator::PGPrefixFactorial,
+        expr: marked,
+    } = marker
+    else {
+        return None;
+    };
+    *marker = (**marked).clone();
+    let between = |low: &Expr, high: &Expr| {
+        Box::new(Expr::Between {
+            expr: expr.clone(),
+            negated: *negated,
+            low: Box::new(low.clone()),
+            high: Box::new(high.clone()),
+        })
+    };
+    Some(Expr::Nested(Box::new(Expr::BinaryOp {
+        left: between(&low, high),
+        op: if *negated {
+            BinaryOperator::And
+        } else {
+            BinaryOperator::Or
+        },
+        right: between(high, &low),
+    })))
+}
+
+/// What an expression begins with, down to the operand of the first operator.
+fn first_operand(expression: &mut Expr) -> &mut Expr {
+    match expression {
+        Expr::BinaryOp { left: inner, .. }
+        | Expr::AtTimeZone {
+            timestamp: inner, ..
+        }
+        | Expr::Collate { expr: inner, .. }
+        | Expr::CompoundFieldAccess { root: inner, .. }
+        | Expr::Cast {
+            kind: CastKind::DoubleColon,
+            expr: inner,
+            ..
+        } => first_operand(inner),
+        _ => expression,
     }
 }
 
@@ -176,4 +258,43 @@ fn table_command(body: &mut SetExpr) -> ControlFlow<SqlError> {
         _ => {}
     }
     ControlFlow::Continue(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statement::{Statement, StatementKind};
+
+    fn rewritten(sql: &str) -> String {
+        let StatementKind::Sql(parsed) = Statement::single(sql).unwrap().kind else {
+            panic!("not SQL")
+        };
+        let mut statement = (*parsed).clone();
+        rewrite_forms(&mut statement).unwrap();
+        statement.to_string()
+    }
+
+    #[test]
+    fn forms_are_written_as_others() {
+        for (written, read) in [
+            (
+                "SELECT x BETWEEN SYMMETRIC a + 1 AND b",
+                "SELECT (x BETWEEN a + 1 AND b OR x BETWEEN b AND a + 1)",
+            ),
+            (
+                "SELECT x NOT BETWEEN SYMMETRIC a::int AND b",
+                "SELECT (x NOT BETWEEN a::INT AND b AND x NOT BETWEEN b AND a::INT)",
+            ),
+            (
+                "SELECT 1 LIMIT '2' OFFSET ' 3'",
+                "SELECT 1 LIMIT 2 OFFSET 3",
+            ),
+            (
+                "SELECT * FROM generate_series(1, 3)",
+                "SELECT * FROM generate_series(1, 3) AS generate_series (generate_series)",
+            ),
+        ] {
+            assert_eq!(rewritten(written), read);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! From a parsed statement to a physical plan, under one consistent context.
 
+mod clauses;
 mod context;
 mod cooperate;
 mod forms;
@@ -12,4 +13,4 @@ pub(crate) use cooperate::CooperateAboveJoins;
 pub(crate) use forms::rewrite_forms;
 pub(crate) use names::{describe, name_outputs, output_name, rename_outputs, visible_name};
 pub(crate) use parameters::{bare_placeholder, declare, declared_parameters, parameter_count};
-pub(crate) use target::{Target, column_identifiers, folded, table_reference};
+pub(crate) use target::{Target, column_identifiers, table_reference};

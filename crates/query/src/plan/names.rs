@@ -15,8 +15,7 @@ use datafusion::{
     sql::sqlparser::ast::{self, Ident, SelectItem, SetExpr},
 };
 
-use super::target::folded;
-use crate::{api::ColumnDescription, pgcatalog};
+use crate::{api::ColumnDescription, ddl::names::folded, pgcatalog};
 
 /// Begins the suffix that tells columns of one name apart.
 const SUFFIX: char = '\u{1}';

@@ -9,7 +9,10 @@ use datafusion::{
 };
 
 use super::{StatementContext, TARGET_SCHEMA};
-use crate::catalog::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation, TableEntry};
+use crate::{
+    catalog::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation, TableEntry},
+    ddl::names::folded,
+};
 
 /// A DML target, resolved and permitted.
 #[derive(Clone)]
@@ -99,14 +102,6 @@ impl Target {
                 ),
             )
         })
-    }
-}
-
-/// A name as PostgreSQL folds it.
-pub(crate) fn folded(ident: &Ident) -> String {
-    match ident.quote_style {
-        Some(_) => ident.value.clone(),
-        None => ident.value.to_ascii_lowercase(),
     }
 }
 

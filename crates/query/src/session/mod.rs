@@ -175,6 +175,8 @@ impl Session {
         let cancellation = self.cancel.begin(self.statement_timeout());
         let kind = kind_of(&statement.kind);
         self.follow_time_zone();
+        // now() and its like tell this time wherever they stand in the statement.
+        Arc::make_mut(&mut self.state).mark_start_execution();
         self.note_activity(Some(statement.text()));
         let outcome = self.dispatch(statement, bound, &cancellation).await;
         self.note_activity(None);

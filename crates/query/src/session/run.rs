@@ -24,7 +24,7 @@ use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{self, BoundDml, DmlKind, sink},
     error::{from_datafusion, from_storage},
-    plan::{StatementContext, describe},
+    plan::{StatementContext, describe, parameter_count},
     statement::Source,
 };
 
@@ -45,6 +45,9 @@ impl Session {
         bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
+        if bound.is_none() {
+            refuse_parameters(parsed)?;
+        }
         match &**parsed {
             ast::Statement::Query(query) if is_dml(query) => {
                 self.run_dml(parsed, source, bound, cancellation).await
@@ -243,6 +246,17 @@ fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
                 tag,
             }
         }
+    }
+}
+
+/// A statement that was not prepared has no parameters.
+fn refuse_parameters(parsed: &ast::Statement) -> Result<(), SqlError> {
+    match parameter_count(parsed)? {
+        0 => Ok(()),
+        highest => Err(SqlError::new(
+            ErrorKind::UndefinedParameter,
+            format!("there is no parameter ${highest}"),
+        )),
     }
 }
 

@@ -6,10 +6,13 @@ use std::rc::Rc;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     dialect::PostgreSqlDialect,
-    tokenizer::{Location, Token, Tokenizer, TokenizerError, Word},
+    tokenizer::{Token, Tokenizer, TokenizerError, Word},
 };
 
-use crate::ddl::{QualifiedName, names};
+use crate::{
+    ddl::{QualifiedName, names},
+    lines::Lines,
+};
 
 /// A piece of a statement that someone else parses: a query, an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,8 +91,8 @@ impl<'a> Tokens<'a> {
             .into_iter()
             .filter(|spanned| !matches!(spanned.token, Token::Whitespace(_) | Token::EOF))
             .map(|spanned| Lexeme {
-                start: lines.byte(text, spanned.span.start),
-                end: lines.byte(text, spanned.span.end),
+                start: lines.byte(spanned.span.start),
+                end: lines.byte(spanned.span.end),
                 token: spanned.token,
             })
             .collect();
@@ -449,43 +452,8 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Where each line of a text begins, in bytes.
-struct Lines {
-    starts: Vec<usize>,
-}
-
-impl Lines {
-    fn new(text: &str) -> Self {
-        let after_breaks = text.match_indices('\n').map(|(at, _)| at + 1);
-        Self {
-            starts: std::iter::once(0).chain(after_breaks).collect(),
-        }
-    }
-
-    /// The byte at the tokenizer's line and column, which count characters from 1.
-    fn byte(&self, text: &str, location: Location) -> usize {
-        let line = usize::try_from(location.line)
-            .unwrap_or(usize::MAX)
-            .saturating_sub(1);
-        let column = usize::try_from(location.column)
-            .unwrap_or(usize::MAX)
-            .saturating_sub(1);
-        let start = self.starts.get(line).copied().unwrap_or(text.len());
-        let rest = &text[start..];
-        let fits = rest.get(..column).is_some_and(str::is_ascii);
-        let offset = if fits {
-            column
-        } else {
-            rest.char_indices()
-                .nth(column)
-                .map_or(rest.len(), |(at, _)| at)
-        };
-        start + offset
-    }
-}
-
-fn lexical_error(text: &str, lines: &Lines, error: &TokenizerError) -> SqlError {
-    let start = lines.byte(text, error.location);
+fn lexical_error(text: &str, lines: &Lines<'_>, error: &TokenizerError) -> SqlError {
+    let start = lines.byte(error.location);
     let near = &text[start..];
     let lower = error.message.to_ascii_lowercase();
     let words = if lower.contains("unterminated dollar") {
@@ -504,6 +472,5 @@ fn lexical_error(text: &str, lines: &Lines, error: &TokenizerError) -> SqlError 
     } else {
         format!("{words} at or near \"{near}\"")
     };
-    let position = u32::try_from(text[..start].chars().count() + 1).unwrap_or(u32::MAX);
-    SqlError::new(ErrorKind::SyntaxError, message).with_position(position)
+    SqlError::new(ErrorKind::SyntaxError, message).with_position(lines.position(error.location))
 }

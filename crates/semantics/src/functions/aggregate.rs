@@ -19,12 +19,13 @@ use std::sync::{Arc, LazyLock};
 use aerostat_types::ErrorKind;
 use arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit};
 use datafusion::common::Result;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::functions_aggregate::sum::Sum as DataFusionSum;
 use datafusion::logical_expr::expr::AggregateFunctionParams;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::{AggregateOrderSensitivity, format_state_name};
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, Signature,
+    Accumulator, AggregateUDF, AggregateUDFImpl, Expr, GroupsAccumulator, ReversedUDAF, Signature,
     Volatility,
 };
 
@@ -224,15 +225,20 @@ impl AggregateUDFImpl for Total {
 
     fn schema_name(&self, params: &AggregateFunctionParams) -> Result<String> {
         // One name for both variants, so that a column keeps its name.
-        let standard = if self.name == self.shown {
-            None
-        } else {
-            Some(sum())
-        };
-        match standard {
-            Some(standard) => standard.schema_name(params),
-            None => datafusion::logical_expr::udaf_default_schema_name(self, params),
+        if self.name != self.shown {
+            return sum().schema_name(params);
         }
+        let name = datafusion::logical_expr::udaf_default_schema_name(self, params)?;
+        // An expression's name leaves casts out, but `sum(a)` and `sum(a::bigint)` differ.
+        let casts = |argument: &&Expr| {
+            argument
+                .exists(|expr| Ok(matches!(expr, Expr::Cast(_))))
+                .unwrap_or(false)
+        };
+        Ok(match params.args.iter().find(casts) {
+            Some(argument) => format!("{name} of {argument}"),
+            None => name,
+        })
     }
 
     fn signature(&self) -> &Signature {

@@ -17,18 +17,19 @@ mod kernel;
 
 use std::sync::{Arc, LazyLock};
 
-use aerostat_types::ErrorKind;
+use aerostat_types::{ErrorKind, SqlError};
+use arrow::compute::kernels::numeric::neg;
 use arrow::datatypes::{
     DataType, Field, FieldRef, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
 };
-use datafusion::common::{DataFusionError, Result};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::{no_operator_for, raise};
+use crate::{external, name_of_arrow, no_operator_for, raise};
 use kernel::Checked;
 
 /// A checked `+ - * / %` between numbers.
@@ -47,7 +48,7 @@ static REMAINDER: LazyLock<Arc<ScalarUDF>> =
     LazyLock::new(|| Arithmetic::function(Operator::Modulo));
 static NEGATE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     Arc::new(ScalarUDF::new_from_impl(Negate {
-        signature: Signature::any(1, Volatility::Immutable),
+        signature: Signature::user_defined(Volatility::Immutable),
     }))
 });
 
@@ -74,9 +75,14 @@ pub(crate) fn call(op: Operator, left: Expr, right: Expr) -> Expr {
     ))
 }
 
-/// `- operand` for integers, checked.
+/// `- operand`, checked on integers.
 pub(crate) fn negate(operand: Expr) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(&NEGATE), vec![operand]))
+}
+
+/// Whether a function is unary minus.
+pub(crate) fn is_negation(function: &ScalarUDF) -> bool {
+    function.inner().downcast_ref::<Negate>().is_some()
 }
 
 /// Whether a function is division or remainder.
@@ -324,10 +330,32 @@ where
     }
 }
 
-/// A checked unary minus on integers.
+/// Unary minus, checked on integers.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Negate {
     signature: Signature,
+}
+
+/// PostgreSQL's error for a minus before what has no negative.
+pub(crate) fn no_negation(operand: &str) -> DataFusionError {
+    let message = format!("operator does not exist: - {operand}");
+    external(SqlError::new(ErrorKind::UndefinedFunction, message).with_hint(
+        "No operator matches the given name and argument type. You might need to add an explicit type cast.",
+    ))
+}
+
+/// The type of `- operand`.
+fn negated(operand: &DataType) -> Result<DataType> {
+    Ok(match operand {
+        // A string literal, NULL and a parameter without type: double precision is preferred.
+        DataType::Null | DataType::Utf8 => DataType::Float64,
+        other if is_float(other) || matches!(other, DataType::Interval(_)) => other.clone(),
+        other => match (integer(other), as_decimal(other)) {
+            (Some(integer), _) => integer,
+            (_, Some((precision, scale))) => DataType::Decimal128(precision, scale),
+            _ => return Err(no_negation(&name_of_arrow(other))),
+        },
+    })
 }
 
 impl ScalarUDFImpl for Negate {
@@ -345,8 +373,33 @@ impl ScalarUDFImpl for Negate {
         &self.signature
     }
 
+    fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
+        // An error here would lose its kind on the way; the return type raises it again.
+        Ok(match arg_types {
+            [operand] => vec![negated(operand).unwrap_or_else(|_| operand.clone())],
+            other => other.to_vec(),
+        })
+    }
+
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
-        Ok(arg_types[0].clone())
+        match arg_types {
+            [operand] => negated(operand),
+            _ => Err(raise(ErrorKind::Internal, "unary minus takes one operand")),
+        }
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let types: Vec<DataType> = args
+            .arg_fields
+            .iter()
+            .map(|field| field.data_type().clone())
+            .collect();
+        let nullable = args.arg_fields.iter().any(|field| field.is_nullable());
+        Ok(Arc::new(Field::new(
+            self.name(),
+            self.return_type(&types)?,
+            nullable,
+        )))
     }
 
     fn is_strict(&self) -> bool {
@@ -361,7 +414,15 @@ impl ScalarUDFImpl for Negate {
             DataType::Int16 => kernel::apply_one::<Int16Type>(operand, &fail, |v| 0.minus(v)),
             DataType::Int32 => kernel::apply_one::<Int32Type>(operand, &fail, |v| 0.minus(v)),
             DataType::Int64 => kernel::apply_one::<Int64Type>(operand, &fail, |v| 0.minus(v)),
-            other => Err(no_operator_for(&DataType::Null, Operator::Minus, other)),
+            _ => match operand {
+                ColumnarValue::Array(values) => Ok(ColumnarValue::Array(neg(values)?)),
+                ColumnarValue::Scalar(value) => {
+                    let negated = neg(&value.to_array()?)?;
+                    Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
+                        &negated, 0,
+                    )?))
+                }
+            },
         }
     }
 }

@@ -91,13 +91,13 @@ fn doubles2(call: &Call, f: impl Fn(f64, f64) -> Result<f64>) -> Result<ArrayRef
 fn power_of(base: f64, exponent: f64) -> Result<f64> {
     if base == 0.0 && exponent < 0.0 {
         return Err(raise(
-            ErrorKind::InvalidParameterValue,
+            ErrorKind::InvalidArgumentForPower,
             "zero raised to a negative power is undefined",
         ));
     }
     if base < 0.0 && exponent.fract() != 0.0 {
         let message = "a negative number raised to a non-integer power yields a complex result";
-        return Err(raise(ErrorKind::InvalidParameterValue, message));
+        return Err(raise(ErrorKind::InvalidArgumentForPower, message));
     }
     let result = base.powf(exponent);
     if result.is_infinite() && base.is_finite() && exponent.is_finite() {
@@ -109,13 +109,13 @@ fn power_of(base: f64, exponent: f64) -> Result<f64> {
 fn logarithm(value: f64, f: impl Fn(f64) -> f64) -> Result<f64> {
     if value == 0.0 {
         return Err(raise(
-            ErrorKind::InvalidParameterValue,
+            ErrorKind::InvalidArgumentForLogarithm,
             "cannot take logarithm of zero",
         ));
     }
     if value < 0.0 {
         return Err(raise(
-            ErrorKind::InvalidParameterValue,
+            ErrorKind::InvalidArgumentForLogarithm,
             "cannot take logarithm of a negative number",
         ));
     }
@@ -130,7 +130,7 @@ const SQRT: &[Overload] = &[Overload {
     body: |call| {
         doubles(call, |value| match value {
             v if v < 0.0 => Err(raise(
-                ErrorKind::InvalidParameterValue,
+                ErrorKind::InvalidArgumentForPower,
                 "cannot take square root of a negative number",
             )),
             v => Ok(v.sqrt()),

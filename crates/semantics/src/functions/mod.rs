@@ -6,8 +6,10 @@
 //! [`cast`]).
 
 pub(crate) mod aggregate;
+pub(crate) mod any;
 pub(crate) mod arithmetic;
 mod bounded;
+mod bucket;
 pub(crate) mod cast;
 pub(crate) mod datetime;
 mod format;
@@ -26,7 +28,7 @@ use datafusion::common::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
 use datafusion::functions_table::generate_series::GenerateSeriesFunc;
-use datafusion::logical_expr::{AggregateUDF, Expr};
+use datafusion::logical_expr::{AggregateUDF, Expr, ScalarUDF};
 
 use cast::Zone;
 
@@ -43,21 +45,24 @@ pub fn register(state: &mut SessionState) {
 }
 
 fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
-    for function in arithmetic::all().into_iter().chain(temporal::all()) {
-        registry.register_udf(function)?;
-    }
-    for function in math::all()
+    for function in arithmetic::all()
         .into_iter()
+        .chain(temporal::all())
+        .chain(math::all())
         .chain(strings::all())
         .chain(datetime::all())
         .chain(format::all())
+        .chain(any::all())
+        .chain([bucket::width_bucket()])
     {
-        registry.register_udf(function)?;
+        replace(registry, function)?;
     }
     bounded::register(registry)?;
     crate::unnest::register(registry)?;
-    registry.register_udaf(aggregate::sum())?;
-    registry.register_udaf(aggregate::avg())?;
+    for function in [aggregate::sum(), aggregate::avg()] {
+        registry.deregister_udaf(function.name())?;
+        registry.register_udaf(function)?;
+    }
     for (alias, name) in [
         ("every", "bool_and"),
         ("variance", "var_samp"),
@@ -78,6 +83,21 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
     Ok(())
 }
 
+/// Registers a function in the place of those that bear one of its names. A
+/// registry that is copied registers each function anew under all of its names,
+/// in any order, so an alias that stayed would bring back the function it means.
+fn replace(registry: &mut dyn FunctionRegistry, function: Arc<ScalarUDF>) -> Result<()> {
+    for name in
+        std::iter::once(function.name()).chain(function.aliases().iter().map(String::as_str))
+    {
+        if let Some(before) = registry.deregister_udf(name)? {
+            registry.deregister_udf(before.name())?;
+        }
+    }
+    registry.register_udf(function)?;
+    Ok(())
+}
+
 /// PostgreSQL's assignment cast: `expr`, whose field is `from`, as a value for
 /// the column `column` of type `to`.
 ///
@@ -89,4 +109,38 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
 /// `DatatypeMismatch` where the type may not be stored, and errors of literal values.
 pub fn assign(expr: Expr, from: &Field, to: SqlType, column: &str) -> Result<Expr> {
     cast::assignment(expr, from, to, column, &Zone::UNSETTLED)
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+
+    use super::register;
+
+    /// The name and the overloads tell which function of a name is there.
+    fn function_behind(state: &SessionState, name: &str) -> String {
+        format!("{:?}", state.scalar_functions()[name].inner())
+    }
+
+    #[test]
+    fn a_copied_registry_has_the_same_functions() {
+        let mut state = SessionStateBuilder::new_with_default_features().build();
+        register(&mut state);
+        // The order of registration differs from copy to copy.
+        for _ in 0..20 {
+            let copy = SessionStateBuilder::new_from_existing(state.clone()).build();
+            for name in state.scalar_functions().keys() {
+                assert_eq!(
+                    function_behind(&copy, name),
+                    function_behind(&state, name),
+                    "{name}"
+                );
+            }
+            for (name, function) in state.aggregate_functions() {
+                assert_eq!(copy.aggregate_functions()[name], *function, "{name}");
+            }
+        }
+        assert_eq!(function_behind(&state, "to_char"), "Function(to_char)");
+        assert!(!state.aggregate_functions().contains_key("mean"));
+    }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use aerostat_types::ErrorKind;
+use aerostat_types::{ErrorKind, SqlError};
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::datasource::{ViewTable, provider_as_source};
 use datafusion::functions_table::generate_series::GenerateSeriesFunc;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast, col};
@@ -28,10 +28,7 @@ impl TableFunctionImpl for Series {
             .map(constant)
             .collect::<Result<Vec<_>>>()?;
         if !(2..=3).contains(&values.len()) {
-            return Err(raise(
-                ErrorKind::UndefinedFunction,
-                "function generate_series takes two or three arguments",
-            ));
+            return Err(undefined(&values));
         }
         let result = result_type(&values)?;
         let inner: Vec<Expr> = values
@@ -82,15 +79,23 @@ fn result_type(values: &[ScalarValue]) -> Result<DataType> {
                 DataType::Int32
             }
         }
-        Some(other) => {
-            let name = crate::name_of_arrow(&other);
-            return Err(raise(
-                ErrorKind::UndefinedFunction,
-                format!("function generate_series({name}, ...) does not exist"),
-            ));
-        }
+        Some(_) => return Err(undefined(values)),
         None => DataType::Int32,
     })
+}
+
+fn undefined(values: &[ScalarValue]) -> DataFusionError {
+    let types: Vec<String> = values
+        .iter()
+        .map(|value| crate::name_of_arrow(&value.data_type()))
+        .collect();
+    let message = format!(
+        "function generate_series({}) does not exist",
+        types.join(", ")
+    );
+    crate::external(SqlError::new(ErrorKind::UndefinedFunction, message).with_hint(
+        "No function matches the given name and argument types. You might need to add explicit type casts.",
+    ))
 }
 
 /// A bound or step as DataFusion's function takes it.

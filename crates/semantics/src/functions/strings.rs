@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlType};
-use arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder};
+use aerostat_types::{ErrorKind, SqlType, quote_ident};
+use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, StringViewBuilder};
 use arrow::datatypes::{DataType, Int32Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{
@@ -16,6 +16,7 @@ use super::overload::{Call, Overload, Returns, function};
 use crate::raise;
 
 const TEXT: Returns = Returns::Type(SqlType::Text);
+const INTEGER: Returns = Returns::Type(SqlType::Integer);
 
 /// `substring`, also behind `substring(x from y for z)`.
 pub(crate) fn substring_function() -> Arc<ScalarUDF> {
@@ -29,6 +30,11 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
     };
     vec![
         substring_function(),
+        immutable("length", &[], LENGTH),
+        immutable("char_length", &["character_length"], CHAR_LENGTH),
+        immutable("octet_length", &[], OCTET_LENGTH),
+        immutable("bit_length", &[], BIT_LENGTH),
+        immutable("chr", &[], CHR),
         immutable("split_part", &[], SPLIT_PART),
         immutable("quote_ident", &[], QUOTE_IDENT),
         immutable("quote_literal", &[], QUOTE_LITERAL),
@@ -71,7 +77,7 @@ fn substring(text: &str, start: i64, length: Option<i64>) -> Result<String> {
     let end = match length {
         Some(length) if length < 0 => {
             return Err(raise(
-                ErrorKind::DataException,
+                ErrorKind::SubstringError,
                 "negative substring length not allowed",
             ));
         }
@@ -160,163 +166,98 @@ const SPLIT_PART: &[Overload] = &[Overload {
     },
 }];
 
-/// PostgreSQL's reserved words, which an identifier may not be without quotes.
-const RESERVED: &[&str] = &[
-    "all",
-    "analyse",
-    "analyze",
-    "and",
-    "any",
-    "array",
-    "as",
-    "asc",
-    "asymmetric",
-    "authorization",
-    "between",
-    "bigint",
-    "binary",
-    "bit",
-    "boolean",
-    "both",
-    "case",
-    "cast",
-    "char",
-    "character",
-    "check",
-    "coalesce",
-    "collate",
-    "collation",
-    "column",
-    "concurrently",
-    "constraint",
-    "create",
-    "cross",
-    "current_catalog",
-    "current_date",
-    "current_role",
-    "current_schema",
-    "current_time",
-    "current_timestamp",
-    "current_user",
-    "dec",
-    "decimal",
-    "default",
-    "deferrable",
-    "desc",
-    "distinct",
-    "do",
-    "else",
-    "end",
-    "except",
-    "exists",
-    "extract",
-    "false",
-    "fetch",
-    "float",
-    "for",
-    "foreign",
-    "freeze",
-    "from",
-    "full",
-    "grant",
-    "greatest",
-    "group",
-    "grouping",
-    "having",
-    "ilike",
-    "in",
-    "initially",
-    "inner",
-    "inout",
-    "int",
-    "integer",
-    "intersect",
-    "interval",
-    "into",
-    "is",
-    "isnull",
-    "join",
-    "lateral",
-    "leading",
-    "least",
-    "left",
-    "like",
-    "limit",
-    "localtime",
-    "localtimestamp",
-    "national",
-    "natural",
-    "nchar",
-    "none",
-    "normalize",
-    "not",
-    "notnull",
-    "null",
-    "nullif",
-    "numeric",
-    "offset",
-    "on",
-    "only",
-    "or",
-    "order",
-    "out",
-    "outer",
-    "overlaps",
-    "overlay",
-    "placing",
-    "position",
-    "precision",
-    "primary",
-    "real",
-    "references",
-    "returning",
-    "right",
-    "row",
-    "select",
-    "session_user",
-    "setof",
-    "similar",
-    "smallint",
-    "some",
-    "substring",
-    "symmetric",
-    "table",
-    "tablesample",
-    "then",
-    "time",
-    "timestamp",
-    "to",
-    "trailing",
-    "treat",
-    "trim",
-    "true",
-    "union",
-    "unique",
-    "user",
-    "using",
-    "values",
-    "varchar",
-    "variadic",
-    "verbose",
-    "when",
-    "where",
-    "window",
-    "with",
-    "xmlattributes",
+/// `length`: characters of a text, bytes of a bytea.
+const LENGTH: &[Overload] = &[
+    Overload {
+        parameters: &[SqlType::Text],
+        returns: INTEGER,
+        body: characters,
+    },
+    Overload {
+        parameters: &[SqlType::Bytea],
+        returns: INTEGER,
+        body: |call| octets(call, 1),
+    },
 ];
 
-fn quote_ident(name: &str) -> String {
-    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && name
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-        && RESERVED.binary_search(&name).is_err();
-    if plain {
-        name.to_owned()
-    } else {
-        format!("\"{}\"", name.replace('"', "\"\""))
-    }
+/// Overloads of a function of the bytes of a text or bytea, times a number.
+macro_rules! of_octets {
+    ($times:expr) => {
+        &[
+            Overload {
+                parameters: &[SqlType::Text],
+                returns: INTEGER,
+                body: |call| octets(call, $times),
+            },
+            Overload {
+                parameters: &[SqlType::Bytea],
+                returns: INTEGER,
+                body: |call| octets(call, $times),
+            },
+        ]
+    };
 }
+
+const OCTET_LENGTH: &[Overload] = of_octets!(1);
+const BIT_LENGTH: &[Overload] = of_octets!(8);
+
+fn octets(call: &Call, times: usize) -> Result<ArrayRef> {
+    let times = |bytes: &[u8]| bytes.len() * times;
+    Ok(match call.args[0].data_type() {
+        DataType::BinaryView => counts(call.args[0].as_binary_view().iter().map(|v| v.map(times))),
+        _ => {
+            let texts = call.args[0].as_string_view().iter();
+            counts(texts.map(|text| text.map(|text| times(text.as_bytes()))))
+        }
+    })
+}
+
+const CHAR_LENGTH: &[Overload] = &[Overload {
+    parameters: &[SqlType::Text],
+    returns: INTEGER,
+    body: characters,
+}];
+
+fn characters(call: &Call) -> Result<ArrayRef> {
+    let texts = call.args[0].as_string_view().iter();
+    Ok(counts(
+        texts.map(|text| text.map(|text| text.chars().count())),
+    ))
+}
+
+/// Lengths, which a value's limit keeps far below 2^31.
+fn counts(lengths: impl Iterator<Item = Option<usize>>) -> ArrayRef {
+    let counts = lengths.map(|length| length.map(|length| length as i32));
+    Arc::new(counts.collect::<PrimitiveArray<Int32Type>>())
+}
+
+const CHR: &[Overload] = &[Overload {
+    parameters: &[SqlType::Integer],
+    returns: TEXT,
+    body: |call| {
+        rows(call, |row| {
+            let refuse = |message: String| raise(ErrorKind::ProgramLimitExceeded, message);
+            let code = number(call, 0, row);
+            match u32::try_from(code) {
+                Err(_) => Err(raise(
+                    ErrorKind::InvalidParameterValue,
+                    "character number must be positive",
+                )),
+                Ok(0) => Err(refuse("null character not permitted".to_owned())),
+                Ok(code @ 0x11_0000..) => Err(refuse(format!(
+                    "requested character too large for encoding: {code}"
+                ))),
+                Ok(code) => char::from_u32(code)
+                    .map(|character| Some(character.to_string()))
+                    .ok_or_else(|| {
+                        refuse(format!(
+                            "requested character not valid for encoding: {code}"
+                        ))
+                    }),
+            }
+        })
+    },
+}];
 
 fn quote_literal(value: &str) -> String {
     let quoted = value.replace('\'', "''");

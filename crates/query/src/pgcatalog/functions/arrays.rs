@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, SqlError, quote_ident};
 use datafusion::{
     arrow::{
         array::{Array, ListArray, Scalar, new_empty_array},
@@ -14,10 +14,7 @@ use datafusion::{
     logical_expr::{ColumnarValue, ScalarFunctionArgs},
 };
 
-use super::{
-    super::{cell::Cell, quoting::quote_identifier},
-    Call, Definition, ELEMENT, PAIRS, SAME, function,
-};
+use super::{super::cell::Cell, Call, Definition, ELEMENT, PAIRS, SAME, function};
 
 pub(super) fn definitions() -> Vec<Definition> {
     let optional = |definition: Definition| Definition {
@@ -45,7 +42,7 @@ pub(super) fn definitions() -> Vec<Definition> {
             })
         }),
         function("quote_ident", &["text"], "text", |call| {
-            Ok(quote_identifier(call.text(0)).into())
+            Ok(quote_ident(call.text(0)).into())
         }),
         function("quote_literal", &["text"], "text", |call| {
             Ok(call.at(0).shown().map(|text| quote(&text)).into())
@@ -272,7 +269,7 @@ fn format(call: &Call<'_>) -> Result<Cell, SqlError> {
         };
         match (kind, argument.shown()) {
             ('s', shown) => out.push_str(&shown.unwrap_or_default()),
-            ('I', Some(shown)) => out.push_str(&quote_identifier(&shown)),
+            ('I', Some(shown)) => out.push_str(&quote_ident(&shown)),
             ('I', None) => {
                 return Err(SqlError::new(
                     ErrorKind::DataException,

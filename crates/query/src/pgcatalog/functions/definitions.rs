@@ -239,7 +239,7 @@ fn index(call: &Call<'_>) -> Result<Cell, SqlError> {
         Some(column) => usize::try_from(column - 1)
             .ok()
             .and_then(|at| key_columns(table).nth(at))
-            .map(|column| super::super::quoting::quote_identifier(&column.name))
+            .map(|column| aerostat_types::quote_ident(&column.name))
             .into(),
     })
 }

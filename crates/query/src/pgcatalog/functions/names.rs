@@ -1,14 +1,9 @@
 //! Names and numbers of catalogue entries: `regclass` and its kin, visibility.
 
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, SqlError, quote_ident};
 
 use super::{
-    super::{
-        CatalogView,
-        cell::Cell,
-        quoting::{quote_identifier, split_name},
-        types,
-    },
+    super::{CatalogView, cell::Cell, quoting::split_name, types},
     Call, Definition, function,
 };
 use crate::catalog::{PG_CATALOG, undefined_relation, undefined_schema};
@@ -297,22 +292,22 @@ fn show(view: &CatalogView, kind: Reg, cell: &Cell) -> Cell {
     }
     let name = match kind {
         Reg::Class => view.class(oid).map(|class| {
-            let name = quote_identifier(&class.name);
+            let name = quote_ident(&class.name);
             if view.is_visible(class) {
                 name
             } else {
-                format!("{}.{name}", quote_identifier(&class.schema))
+                format!("{}.{name}", quote_ident(&class.schema))
             }
         }),
         Reg::Type => types::types()
             .iter()
             .find(|ty| i64::from(ty.oid) == oid)
             .map(|ty| types::format_type(ty.oid, None)),
-        Reg::Proc => function_of(view, oid).map(|function| quote_identifier(&function.name)),
+        Reg::Proc => function_of(view, oid).map(|function| quote_ident(&function.name)),
         Reg::Procedure => function_of(view, oid).map(|function| {
             format!(
                 "{}({})",
-                quote_identifier(&function.name),
+                quote_ident(&function.name),
                 function.arguments.join(",")
             )
         }),
@@ -320,8 +315,8 @@ fn show(view: &CatalogView, kind: Reg, cell: &Cell) -> Cell {
             .schemas()
             .iter()
             .find(|(number, ..)| i64::from(*number) == oid)
-            .map(|(_, name, ..)| quote_identifier(name)),
-        Reg::Role => view.role_name(oid).map(quote_identifier),
+            .map(|(_, name, ..)| quote_ident(name)),
+        Reg::Role => view.role_name(oid).map(quote_ident),
         Reg::Operator => None,
         Reg::Collation => match oid {
             100 => Some("\"default\"".to_owned()),

@@ -5,6 +5,8 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArguments, Ident, ObjectName, Value,
 };
 
+use crate::ddl::names::folded;
+
 /// A call of a function.
 pub(super) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     Expr::Function(Function {
@@ -107,15 +109,6 @@ pub(super) fn literal_text(expression: &Expr) -> Option<&str> {
             _ => None,
         },
         _ => None,
-    }
-}
-
-/// An identifier as the planner folds it.
-pub(super) fn folded(ident: &Ident) -> String {
-    if ident.quote_style.is_some() {
-        ident.value.clone()
-    } else {
-        ident.value.to_lowercase()
     }
 }
 

@@ -14,11 +14,14 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{
     super::functions::{self, ITEM},
-    build::{and, bare_name, call, column, conjunction, folded, number},
+    build::{and, bare_name, call, column, conjunction, number},
     expr_has, scope,
     spelling::unqualify,
 };
-use crate::catalog::{AEROSTAT, PG_CATALOG};
+use crate::{
+    catalog::{AEROSTAT, PG_CATALOG},
+    ddl::names::folded,
+};
 
 /// What needs no context.
 pub(super) fn after_children(factor: &mut TableFactor) {

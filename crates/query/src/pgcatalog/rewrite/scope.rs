@@ -5,14 +5,11 @@ use datafusion::sql::sqlparser::ast::{
     Expr, JoinOperator, ObjectName, Query, Select, SetExpr, TableFactor, TableWithJoins,
 };
 
-use super::{
-    super::{
-        data::{self, SystemRelation},
-        tables,
-    },
-    build::folded,
+use super::super::{
+    data::{self, SystemRelation},
+    tables,
 };
-use crate::catalog::PG_CATALOG;
+use crate::{catalog::PG_CATALOG, ddl::names::folded};
 
 /// The system relation that a name in FROM means.
 pub(super) fn system_relation(name: &ObjectName) -> Option<&'static SystemRelation> {

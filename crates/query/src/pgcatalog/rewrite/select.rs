@@ -10,11 +10,12 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{
     super::functions::{ANY, CAT, EMPTY, ITEM, OR_EMPTY},
-    build::{bare_name, call, folded, literal_text, null, number, truth, unnested},
+    build::{bare_name, call, literal_text, null, number, truth, unnested},
     expr_has, from,
     scope::{Scope, is_empty_query, is_empty_select},
     subquery,
 };
+use crate::ddl::names::folded;
 
 /// The aggregate functions that clients' catalogue queries use.
 const AGGREGATES: [&str; 14] = [

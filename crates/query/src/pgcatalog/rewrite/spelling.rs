@@ -13,9 +13,10 @@ use super::{
         CatalogView,
         functions::{self, EMPTY, EXPAND, OR_EMPTY, Reg, SUBSCRIPTS},
     },
-    build::{arguments, bare_name, call, folded, literal_text, null, number, truth, unnested},
+    build::{arguments, bare_name, call, literal_text, null, number, truth, unnested},
     scope,
 };
+use crate::ddl::names::folded;
 
 /// The schemas that qualify the names of built-in functions and types.
 const SCHEMAS: [&str; 2] = ["pg_catalog", "information_schema"];

@@ -1,6 +1,8 @@
 //! What is the same in every database: types, functions, operators, casts,
 //! access methods, languages, collations.
 
+use aerostat_types::KeywordCategory;
+
 use super::{
     super::{
         cell::{Cell, Rows},
@@ -302,21 +304,21 @@ fn time_zones(_: &CatalogView, rows: &mut Rows) {
 }
 
 fn keywords(_: &CatalogView, rows: &mut Rows) {
-    for keyword in data::keywords() {
-        let class = match keyword.class {
-            'U' => "unreserved",
-            'C' => "unreserved (cannot be function or type name)",
-            'T' => "reserved (can be function or type name)",
-            _ => "reserved",
+    for keyword in aerostat_types::keywords() {
+        let (code, description) = match keyword.category {
+            KeywordCategory::Unreserved => ("U", "unreserved"),
+            KeywordCategory::ColumnName => ("C", "unreserved (cannot be function or type name)"),
+            KeywordCategory::TypeOrFunctionName => ("T", "reserved (can be function or type name)"),
+            KeywordCategory::Reserved => ("R", "reserved"),
         };
         rows.push([
             ("word", keyword.word.into()),
-            ("catcode", keyword.class.to_string().into()),
-            ("barelabel", keyword.bare_label.into()),
-            ("catdesc", class.into()),
+            ("catcode", code.into()),
+            ("barelabel", keyword.is_bare_label.into()),
+            ("catdesc", description.into()),
             (
                 "baredesc",
-                if keyword.bare_label {
+                if keyword.is_bare_label {
                     "can be bare label"
                 } else {
                     "requires AS"

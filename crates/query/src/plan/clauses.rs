@@ -1,0 +1,461 @@
+//! What may stand in which clause, told from the statement as it is written.
+//!
+//! Aggregates and window functions have their places:
+//!
+//! | | aggregate | window function |
+//! |---|---|---|
+//! | SELECT list, ORDER BY | yes | yes |
+//! | HAVING | yes | no |
+//! | WHERE, JOIN … ON, GROUP BY, VALUES, LIMIT, SET, RETURNING | no | no |
+//! | argument of an aggregate | no | no |
+//! | argument of a window function | yes | no |
+//!
+//! LIMIT and OFFSET count alike for every row, so they name no column. Names in
+//! one WITH differ. A subquery begins anew: its own clauses are checked when
+//! the walk gets there.
+
+use std::{collections::HashSet, ops::ControlFlow};
+
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Function, GroupByExpr, JoinConstraint, JoinOperator, LimitClause, NamedWindowExpr,
+    OrderByKind, Query, Select, SelectItem, SetExpr, Statement, Value, Visit, Visitor, With,
+};
+
+use crate::ddl::names::folded;
+
+/// PostgreSQL's aggregate functions.
+const AGGREGATES: [&str; 36] = [
+    "array_agg",
+    "avg",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "bool_and",
+    "bool_or",
+    "corr",
+    "count",
+    "covar_pop",
+    "covar_samp",
+    "every",
+    "json_agg",
+    "json_object_agg",
+    "jsonb_agg",
+    "max",
+    "min",
+    "mode",
+    "percentile_cont",
+    "percentile_disc",
+    "regr_avgx",
+    "regr_avgy",
+    "regr_count",
+    "regr_intercept",
+    "regr_r2",
+    "regr_slope",
+    "regr_sxx",
+    "regr_sxy",
+    "regr_syy",
+    "stddev",
+    "stddev_pop",
+    "stddev_samp",
+    "string_agg",
+    "sum",
+    "var_pop",
+    "variance",
+];
+
+/// Checks a statement, query or expression.
+///
+/// # Errors
+/// `GroupingError`, `WindowingError`, `InvalidColumnReference`,
+/// `InvalidTextRepresentation`, `DuplicateAlias`, as the module says.
+pub(super) fn check<N: Visit>(node: &N) -> Result<(), SqlError> {
+    match node.visit(&mut Clauses) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+fn refuse(kind: ErrorKind, message: impl Into<String>) -> ControlFlow<SqlError> {
+    ControlFlow::Break(SqlError::new(kind, message))
+}
+
+struct Clauses;
+
+impl Visitor for Clauses {
+    type Break = SqlError;
+
+    fn pre_visit_statement(&mut self, statement: &Statement) -> ControlFlow<SqlError> {
+        match statement {
+            Statement::Update(update) => {
+                for assignment in &update.assignments {
+                    Place::without_either("UPDATE").check(&assignment.value)?;
+                }
+                check_where(update.selection.as_ref())?;
+                check_returning(update.returning.as_deref())
+            }
+            Statement::Delete(delete) => {
+                check_where(delete.selection.as_ref())?;
+                check_returning(delete.returning.as_deref())
+            }
+            Statement::Insert(insert) => check_returning(insert.returning.as_deref()),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<SqlError> {
+        for item in &select.projection {
+            if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+                Place::ANY.check(expr)?;
+            }
+        }
+        for join in select.from.iter().flat_map(|table| &table.joins) {
+            if let Some(condition) = condition_of(&join.join_operator) {
+                Place::without_either("JOIN conditions").check(condition)?;
+            }
+        }
+        check_where(select.selection.as_ref())?;
+        if let GroupByExpr::Expressions(keys, _) = &select.group_by {
+            for key in keys {
+                Place::without_either("GROUP BY").check(key)?;
+            }
+        }
+        if let Some(having) = &select.having {
+            Place::without_windows("HAVING").check(having)?;
+        }
+        for window in &select.named_window {
+            if let NamedWindowExpr::WindowSpec(spec) = &window.1 {
+                Place::without_windows("window definitions").check(spec)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SqlError> {
+        if let Some(with) = &query.with {
+            check_names(with)?;
+        }
+        if let SetExpr::Values(values) = &*query.body {
+            for cell in values.rows.iter().flat_map(|row| row.iter()) {
+                Place::without_either("VALUES").check(cell)?;
+            }
+        }
+        if let Some(order_by) = &query.order_by
+            && let OrderByKind::Expressions(keys) = &order_by.kind
+        {
+            for key in keys {
+                Place::ANY.check(&key.expr)?;
+            }
+        }
+        if let Some(LimitClause::LimitOffset { limit, offset, .. }) = &query.limit_clause {
+            if let Some(limit) = limit {
+                check_count("LIMIT", limit)?;
+            }
+            if let Some(offset) = offset {
+                check_count("OFFSET", &offset.value)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn check_where(condition: Option<&Expr>) -> ControlFlow<SqlError> {
+    match condition {
+        Some(condition) => Place::without_either("WHERE").check(condition),
+        None => ControlFlow::Continue(()),
+    }
+}
+
+fn check_returning(items: Option<&[SelectItem]>) -> ControlFlow<SqlError> {
+    for item in items.unwrap_or_default() {
+        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+            Place::without_either("RETURNING").check(expr)?;
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+fn condition_of(join: &JoinOperator) -> Option<&Expr> {
+    match join {
+        JoinOperator::Join(JoinConstraint::On(condition))
+        | JoinOperator::Inner(JoinConstraint::On(condition))
+        | JoinOperator::Left(JoinConstraint::On(condition))
+        | JoinOperator::LeftOuter(JoinConstraint::On(condition))
+        | JoinOperator::Right(JoinConstraint::On(condition))
+        | JoinOperator::RightOuter(JoinConstraint::On(condition))
+        | JoinOperator::FullOuter(JoinConstraint::On(condition)) => Some(condition),
+        _ => None,
+    }
+}
+
+fn check_names(with: &With) -> ControlFlow<SqlError> {
+    let mut names = HashSet::new();
+    for table in &with.cte_tables {
+        let name = folded(&table.alias.name);
+        if names.contains(&name) {
+            let message = format!("WITH query name \"{name}\" specified more than once");
+            return refuse(ErrorKind::DuplicateAlias, message);
+        }
+        names.insert(name);
+    }
+    ControlFlow::Continue(())
+}
+
+/// The number of rows that LIMIT and OFFSET name.
+fn check_count(clause: &'static str, count: &Expr) -> ControlFlow<SqlError> {
+    if let Expr::Value(value) = count
+        && let Value::SingleQuotedString(text) = &value.value
+        && text.trim().parse::<i64>().is_err()
+    {
+        let message = format!("invalid input syntax for type bigint: \"{text}\"");
+        return refuse(ErrorKind::InvalidTextRepresentation, message);
+    }
+    let mut place = Place::without_either(clause);
+    place.names_no_column = true;
+    place.check(count)
+}
+
+/// A walk over one clause of one query.
+struct Place {
+    clause: &'static str,
+    takes_aggregates: bool,
+    takes_windows: bool,
+    names_no_column: bool,
+    /// How many subqueries, aggregates and window functions the walk is in.
+    subqueries: usize,
+    aggregates: usize,
+    windows: usize,
+}
+
+impl Place {
+    const ANY: Place = Place {
+        clause: "",
+        takes_aggregates: true,
+        takes_windows: true,
+        names_no_column: false,
+        subqueries: 0,
+        aggregates: 0,
+        windows: 0,
+    };
+
+    fn without_windows(clause: &'static str) -> Place {
+        Place {
+            clause,
+            takes_windows: false,
+            ..Place::ANY
+        }
+    }
+
+    fn without_either(clause: &'static str) -> Place {
+        Place {
+            takes_aggregates: false,
+            ..Place::without_windows(clause)
+        }
+    }
+
+    fn check<N: Visit>(mut self, node: &N) -> ControlFlow<SqlError> {
+        node.visit(&mut self)
+    }
+
+    fn enter_aggregate(&mut self) -> ControlFlow<SqlError> {
+        if self.aggregates > 0 {
+            let message = "aggregate function calls cannot be nested";
+            return refuse(ErrorKind::GroupingError, message);
+        }
+        if !self.takes_aggregates {
+            let message = format!("aggregate functions are not allowed in {}", self.clause);
+            return refuse(ErrorKind::GroupingError, message);
+        }
+        self.aggregates += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn enter_window(&mut self) -> ControlFlow<SqlError> {
+        if self.aggregates > 0 {
+            let message = "aggregate function calls cannot contain window function calls";
+            return refuse(ErrorKind::GroupingError, message);
+        }
+        if self.windows > 0 {
+            let message = "window function calls cannot be nested";
+            return refuse(ErrorKind::WindowingError, message);
+        }
+        if !self.takes_windows {
+            let message = format!("window functions are not allowed in {}", self.clause);
+            return refuse(ErrorKind::WindowingError, message);
+        }
+        self.windows += 1;
+        ControlFlow::Continue(())
+    }
+}
+
+fn is_aggregate(function: &Function) -> bool {
+    let name = match &function.name.0[..] {
+        [name] => name.as_ident().map(folded),
+        [_, name] => name.as_ident().map(folded),
+        _ => None,
+    };
+    name.is_some_and(|name| AGGREGATES.contains(&name.as_str()) || name == "var_samp")
+}
+
+impl Visitor for Place {
+    type Break = SqlError;
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
+        self.subqueries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
+        self.subqueries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<SqlError> {
+        match expression {
+            _ if self.subqueries > 0 => ControlFlow::Continue(()),
+            Expr::Identifier(_) | Expr::CompoundIdentifier(_) if self.names_no_column => {
+                let message = format!("argument of {} must not contain variables", self.clause);
+                refuse(ErrorKind::InvalidColumnReference, message)
+            }
+            Expr::Function(function) if function.over.is_some() => self.enter_window(),
+            Expr::Function(function) if is_aggregate(function) => self.enter_aggregate(),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn post_visit_expr(&mut self, expression: &Expr) -> ControlFlow<SqlError> {
+        match expression {
+            Expr::Function(function) if self.subqueries == 0 && function.over.is_some() => {
+                self.windows -= 1;
+            }
+            Expr::Function(function) if self.subqueries == 0 && is_aggregate(function) => {
+                self.aggregates -= 1;
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statement::{Statement as Text, StatementKind};
+
+    fn checked(sql: &str) -> Result<(), SqlError> {
+        let StatementKind::Sql(parsed) = Text::single(sql).unwrap().kind else {
+            panic!("not SQL")
+        };
+        check(&*parsed)
+    }
+
+    #[test]
+    fn functions_out_of_place_are_refused() {
+        use ErrorKind::{
+            DuplicateAlias, GroupingError, InvalidColumnReference, InvalidTextRepresentation,
+            WindowingError,
+        };
+        for (sql, kind, message) in [
+            (
+                "SELECT 1 FROM t WHERE sum(a) > 1",
+                GroupingError,
+                "aggregate functions are not allowed in WHERE",
+            ),
+            (
+                "SELECT 1 FROM t JOIN u ON sum(a) > 1",
+                GroupingError,
+                "aggregate functions are not allowed in JOIN conditions",
+            ),
+            (
+                "SELECT 1 FROM t GROUP BY count(*)",
+                GroupingError,
+                "aggregate functions are not allowed in GROUP BY",
+            ),
+            (
+                "SELECT max(count(*)) FROM t",
+                GroupingError,
+                "aggregate function calls cannot be nested",
+            ),
+            (
+                "SELECT 1 FROM t ORDER BY sum(1 + sum(a))",
+                GroupingError,
+                "aggregate function calls cannot be nested",
+            ),
+            (
+                "SELECT sum(rank() OVER ()) FROM t",
+                GroupingError,
+                "aggregate function calls cannot contain window function calls",
+            ),
+            (
+                "SELECT sum(rank() OVER ()) OVER () FROM t",
+                WindowingError,
+                "window function calls cannot be nested",
+            ),
+            (
+                "SELECT 1 FROM t HAVING rank() OVER () > 1",
+                WindowingError,
+                "window functions are not allowed in HAVING",
+            ),
+            (
+                "SELECT 1 FROM t WHERE rank() OVER () > 1",
+                WindowingError,
+                "window functions are not allowed in WHERE",
+            ),
+            (
+                "VALUES (sum(1))",
+                GroupingError,
+                "aggregate functions are not allowed in VALUES",
+            ),
+            (
+                "UPDATE t SET a = sum(a)",
+                GroupingError,
+                "aggregate functions are not allowed in UPDATE",
+            ),
+            (
+                "DELETE FROM t RETURNING sum(a)",
+                GroupingError,
+                "aggregate functions are not allowed in RETURNING",
+            ),
+            (
+                "SELECT 1 FROM t LIMIT a",
+                InvalidColumnReference,
+                "argument of LIMIT must not contain variables",
+            ),
+            (
+                "SELECT 1 FROM t OFFSET t.a",
+                InvalidColumnReference,
+                "argument of OFFSET must not contain variables",
+            ),
+            (
+                "SELECT 1 FROM t LIMIT 'x'",
+                InvalidTextRepresentation,
+                "invalid input syntax for type bigint: \"x\"",
+            ),
+            (
+                "WITH q AS (SELECT 1), Q AS (SELECT 2) SELECT 1",
+                DuplicateAlias,
+                "WITH query name \"q\" specified more than once",
+            ),
+        ] {
+            let error = checked(sql).expect_err(sql);
+            assert_eq!(
+                (error.kind, error.message.as_str()),
+                (kind, message),
+                "{sql}"
+            );
+        }
+    }
+
+    #[test]
+    fn functions_in_place_are_taken() {
+        for sql in [
+            "SELECT sum(a), sum(sum(a)) OVER (ORDER BY max(b)) FROM t HAVING count(*) > 1 ORDER BY avg(a)",
+            "SELECT a FROM t WHERE a = (SELECT max(a) FROM t) GROUP BY a LIMIT (SELECT count(*) FROM t)",
+            "SELECT sum((SELECT max(b) FROM u)) FROM t",
+            "UPDATE t SET a = (SELECT sum(a) FROM u) WHERE b IN (SELECT max(b) FROM u)",
+            "WITH q AS (SELECT 1), r AS (WITH q AS (SELECT 2) SELECT * FROM q) SELECT 1 LIMIT 2",
+        ] {
+            assert!(checked(sql).is_ok(), "{sql}");
+        }
+    }
+}

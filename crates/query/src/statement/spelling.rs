@@ -1,0 +1,211 @@
+//! What `sqlparser` does not read, spelled so that it does.
+//!
+//! | written | handed on |
+//! |---|---|
+//! | `'a'`, a line break, `'b'` | `'ab'` |
+//! | `TABLE t` where a query begins | `SELECT * FROM t` |
+//! | `BETWEEN ASYMMETRIC a AND b` | `BETWEEN a AND b` |
+//! | `BETWEEN SYMMETRIC a AND b` | `BETWEEN !! a AND b`, which [`crate::plan`] writes as two BETWEENs |
+//! | a name longer than PostgreSQL's | cut |
+//!
+//! The operator `!!`, which PostgreSQL 15 has for text search alone, is refused
+//! therefore, and so are numbers that a letter or `_` follows.
+
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::sql::sqlparser::{
+    keywords::Keyword,
+    tokenizer::{Location, Token, TokenWithSpan, Whitespace, Word},
+};
+
+use crate::{catalog::NAME_BYTES_MAX, ddl::names, lines::Lines};
+
+/// The tokens of a statement as `sqlparser` understands them.
+///
+/// # Errors
+/// What PostgreSQL's own tokenizer refuses, and where.
+pub(super) fn respelled(
+    piece: &[TokenWithSpan],
+    lines: &Lines<'_>,
+) -> Result<Vec<TokenWithSpan>, SqlError> {
+    // CREATE does its own cutting, with a notice.
+    let cuts = !piece
+        .iter()
+        .find_map(|token| unquoted(&token.token))
+        .is_some_and(|word| word.value.eq_ignore_ascii_case("create"));
+    let mut tokens: Vec<TokenWithSpan> = Vec::with_capacity(piece.len());
+    // The last token that is no white space, and whether a line ended after it.
+    let (mut before, mut line_ended) = (None::<usize>, false);
+    for token in piece {
+        if let Token::Whitespace(space) = &token.token {
+            line_ended |= matches!(
+                space,
+                Whitespace::Newline | Whitespace::SingleLineComment { .. }
+            );
+            tokens.push(token.clone());
+            continue;
+        }
+        check_number(token, before.map(|at| &tokens[at]), lines)?;
+        if let (Token::SingleQuotedString(text), true, Some(at)) =
+            (&token.token, line_ended, before)
+            && let Token::SingleQuotedString(so_far) = &mut tokens[at].token
+        {
+            so_far.push_str(text);
+            tokens[at].span.end = token.span.end;
+            line_ended = false;
+            continue;
+        }
+        let previous = before.map(|at| &tokens[at].token);
+        let after_between = previous.is_some_and(|token| is_word(token, "between"));
+        match unquoted(&token.token).map(|word| word.keyword) {
+            Some(Keyword::TABLE) if begins_query(previous) => {
+                let select = [
+                    keyword("SELECT", Keyword::SELECT),
+                    Token::Mul,
+                    keyword("FROM", Keyword::FROM),
+                ];
+                tokens.extend(select.map(|spelled| TokenWithSpan::new(spelled, token.span)));
+            }
+            _ if after_between && is_word(&token.token, "symmetric") => {
+                tokens.push(TokenWithSpan::new(Token::DoubleExclamationMark, token.span));
+            }
+            _ if after_between && is_word(&token.token, "asymmetric") => continue,
+            _ => tokens.push(cut(token, cuts)),
+        }
+        (before, line_ended) = (Some(tokens.len() - 1), false);
+    }
+    Ok(tokens)
+}
+
+fn unquoted(token: &Token) -> Option<&Word> {
+    match token {
+        Token::Word(word) if word.quote_style.is_none() => Some(word),
+        _ => None,
+    }
+}
+
+fn is_word(token: &Token, wanted: &str) -> bool {
+    unquoted(token).is_some_and(|word| word.value.eq_ignore_ascii_case(wanted))
+}
+
+fn keyword(text: &str, keyword: Keyword) -> Token {
+    Token::Word(Word {
+        value: text.to_owned(),
+        quote_style: None,
+        keyword,
+    })
+}
+
+/// Whether a query may begin after this token.
+fn begins_query(before: Option<&Token>) -> bool {
+    let words = ["union", "except", "intersect", "all", "as", "explain"];
+    match before {
+        None | Some(Token::LParen) => true,
+        Some(token) => words.iter().any(|word| is_word(token, word)),
+    }
+}
+
+fn check_number(
+    token: &TokenWithSpan,
+    before: Option<&TokenWithSpan>,
+    lines: &Lines<'_>,
+) -> Result<(), SqlError> {
+    let junk = |number: &str, start: Location| {
+        let message = format!("trailing junk after numeric literal at or near \"{number}\"");
+        Err(SqlError::new(ErrorKind::SyntaxError, message).with_position(lines.position(start)))
+    };
+    match (&token.token, before) {
+        (Token::Number(digits, _), _) => match digits.find('_') {
+            Some(at) => junk(&digits[..=at], token.span.start),
+            None => Ok(()),
+        },
+        (Token::Word(word), Some(before)) if before.span.end == token.span.start => {
+            match (&before.token, word.quote_style, word.value.chars().next()) {
+                (Token::Number(digits, _), None, Some(first)) => {
+                    junk(&format!("{digits}{first}"), before.span.start)
+                }
+                _ => Ok(()),
+            }
+        }
+        (Token::DoubleExclamationMark, _) => {
+            let message = "operator does not exist: !!";
+            let position = lines.position(token.span.start);
+            Err(SqlError::new(ErrorKind::UndefinedFunction, message).with_position(position))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Names beyond PostgreSQL's length are cut, so that a table is found by the name it was made with.
+fn cut(token: &TokenWithSpan, cuts: bool) -> TokenWithSpan {
+    let mut token = token.clone();
+    if let Token::Word(word) = &mut token.token
+        && cuts
+        && word.value.len() > NAME_BYTES_MAX
+    {
+        word.value.truncate(names::cut(&word.value).len());
+    }
+    token
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::statement::{Statement, StatementKind};
+
+    fn parsed(text: &str) -> String {
+        match Statement::single(text).unwrap().kind {
+            StatementKind::Sql(statement) => statement.to_string(),
+            _ => panic!("not SQL"),
+        }
+    }
+
+    #[test]
+    fn postgresqls_spellings_are_understood() {
+        for (written, read) in [
+            ("SELECT 'a'\n'b'", "SELECT 'ab'"),
+            ("SELECT 'a' -- and\n  'b'\n\n'c'", "SELECT 'abc'"),
+            ("TABLE \"Q\"", "SELECT * FROM \"Q\""),
+            (
+                "TABLE a UNION ALL TABLE b",
+                "SELECT * FROM a UNION ALL SELECT * FROM b",
+            ),
+            (
+                "SELECT * FROM (TABLE a) AS x",
+                "SELECT * FROM (SELECT * FROM a) AS x",
+            ),
+            (
+                "SELECT 1 BETWEEN SYMMETRIC 3 AND 0",
+                "SELECT 1 BETWEEN !!3 AND 0",
+            ),
+            (
+                "SELECT 1 BETWEEN asymmetric 3 AND 0",
+                "SELECT 1 BETWEEN 3 AND 0",
+            ),
+        ] {
+            assert_eq!(parsed(written), read);
+        }
+    }
+
+    #[test]
+    fn what_its_tokenizer_refuses_is_refused() {
+        for (text, message, position) in [
+            (
+                "SELECT 1_000",
+                "trailing junk after numeric literal at or near \"1_\"",
+                8,
+            ),
+            (
+                "SELECT 1a",
+                "trailing junk after numeric literal at or near \"1a\"",
+                8,
+            ),
+            ("SELECT !! 5", "operator does not exist: !!", 8),
+        ] {
+            let error = Statement::single(text).err().unwrap();
+            assert_eq!(
+                (error.message.as_str(), error.position),
+                (message, Some(position))
+            );
+        }
+        assert!(Statement::single("SELECT 1 a, 1.5e3, 'a' \"b\"").is_ok());
+    }
+}

@@ -1,0 +1,126 @@
+//! Functions of arguments of any type: `pg_typeof`, `num_nulls`, `num_nonnulls`.
+
+use std::sync::Arc;
+
+use aerostat_types::{ErrorKind, SqlError, SqlType};
+use arrow::array::{Array, ArrayRef, Int32Array};
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    Volatility,
+};
+
+use crate::{external, name_of_arrow, type_name};
+
+/// The functions of this module.
+pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
+    [
+        Any::new("pg_typeof", Kind::TypeOf),
+        Any::new("num_nulls", Kind::CountNulls(true)),
+        Any::new("num_nonnulls", Kind::CountNulls(false)),
+    ]
+    .map(|function| Arc::new(ScalarUDF::new_from_impl(function)))
+    .into()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    TypeOf,
+    /// How many arguments are NULL, or are not.
+    CountNulls(bool),
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Any {
+    name: &'static str,
+    kind: Kind,
+    signature: Signature,
+}
+
+impl Any {
+    fn new(name: &'static str, kind: Kind) -> Self {
+        let arguments = match kind {
+            Kind::TypeOf => TypeSignature::Any(1),
+            Kind::CountNulls(_) => {
+                TypeSignature::OneOf(vec![TypeSignature::VariadicAny, TypeSignature::Nullary])
+            }
+        };
+        Self {
+            name,
+            kind,
+            signature: Signature::new(arguments, Volatility::Stable),
+        }
+    }
+}
+
+impl ScalarUDFImpl for Any {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        match self.kind {
+            Kind::TypeOf => Ok(DataType::Utf8View),
+            Kind::CountNulls(_) if arg_types.is_empty() => {
+                let message = format!("function {}() does not exist", self.name);
+                Err(external(SqlError::new(
+                    ErrorKind::UndefinedFunction,
+                    message,
+                )))
+            }
+            Kind::CountNulls(_) => Ok(DataType::Int32),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match self.kind {
+            Kind::TypeOf => {
+                let name = type_of(&args.arg_fields[0]);
+                Ok(ColumnarValue::Scalar(ScalarValue::Utf8View(Some(name))))
+            }
+            Kind::CountNulls(nulls) => count_nulls(&args, nulls),
+        }
+    }
+}
+
+/// The type of an argument, which `pg_typeof` tells without evaluating it.
+pub(crate) fn type_literal(func: &ScalarUDF, argument: &Field) -> Option<Expr> {
+    let function = func.inner().downcast_ref::<Any>()?;
+    (function.kind == Kind::TypeOf)
+        .then(|| Expr::Literal(ScalarValue::Utf8View(Some(type_of(argument))), None))
+}
+
+/// The type of a field as `format_type` without modifiers writes it.
+fn type_of(field: &Field) -> String {
+    match field.data_type() {
+        DataType::Utf8 | DataType::Null => "unknown".to_owned(),
+        other => SqlType::of_field(field)
+            .map_or_else(|| name_of_arrow(other), |ty| type_name(ty).to_owned()),
+    }
+}
+
+fn count_nulls(args: &ScalarFunctionArgs, nulls: bool) -> Result<ColumnarValue> {
+    let mut counts = vec![0; args.number_rows];
+    for argument in &args.args {
+        let values = argument.to_array(args.number_rows)?;
+        let present = values.logical_nulls();
+        for (row, count) in counts.iter_mut().enumerate() {
+            let is_null = present.as_ref().is_some_and(|present| present.is_null(row));
+            *count += i32::from(is_null == nulls);
+        }
+    }
+    let all_constant = args
+        .args
+        .iter()
+        .all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
+    if let (true, Some(&count)) = (all_constant, counts.first()) {
+        return Ok(ColumnarValue::Scalar(ScalarValue::from(count)));
+    }
+    let counts: ArrayRef = Arc::new(Int32Array::from(counts));
+    Ok(ColumnarValue::Array(counts))
+}
