@@ -82,6 +82,7 @@ pub const fn sqlstate(kind: ErrorKind) -> &'static str {
         ErrorKind::CannotConnectNow => "57P03",
         ErrorKind::ProtocolViolation => "08P01",
         ErrorKind::IoError => "58030",
+        ErrorKind::TransactionResolutionUnknown => "08007",
         ErrorKind::Internal => "XX000",
     }
 }

@@ -67,6 +67,10 @@ pub(crate) fn from_storage(error: StorageError) -> SqlError {
         }
         StorageError::TooManyColumns { .. } => SqlError::new(ErrorKind::TooManyColumns, message),
         StorageError::Commit(CommitError::Cancelled) => canceled(),
+        error @ StorageError::Commit(CommitError::InDoubt(_)) => {
+            SqlError::new(ErrorKind::TransactionResolutionUnknown, message)
+                .with_detail(causes(&error))
+        }
         error @ (StorageError::Commit(_) | StorageError::Log(_) | StorageError::Checkpoint(_)) => {
             SqlError::new(ErrorKind::IoError, message).with_detail(causes(&error))
         }

@@ -162,6 +162,8 @@ pub enum ErrorKind {
     ProtocolViolation,
     /// A file or the network failed.
     IoError,
+    /// A commit failed half-way: whether it happened shows after a restart.
+    TransactionResolutionUnknown,
     /// A broken invariant of ours. Always a defect.
     Internal,
 }
