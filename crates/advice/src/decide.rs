@@ -5,7 +5,10 @@ use std::fmt;
 use aerostat_types::Layout;
 
 use crate::{
-    AdviceError, Machine, TableShape, Workload, atoms::atoms, cost::Model, search::search,
+    AdviceError, Machine, TableShape, Workload,
+    atoms::atoms,
+    cost::Model,
+    search::{MARGIN, search},
 };
 
 /// A line that is written is fetched first and written back later.
@@ -205,19 +208,25 @@ fn best(
     found: Vec<Vec<usize>>,
 ) -> Result<(Layout, Vec<Vec<usize>>, f64), AdviceError> {
     let names = &model.shape.names;
-    let candidates = [
-        (current.clone(), groups_now.to_vec()),
-        (Layout::Column, Layout::Column.resolve(names)?),
-        (Layout::Row, Layout::Row.resolve(names)?),
-        (named(&found, names), found),
-    ];
-    let priced = candidates.into_iter().map(|(layout, groups)| {
-        let ns = model.layout_ns(&groups);
-        (layout, groups, ns)
-    });
-    Ok(priced
-        .min_by(|(_, _, a), (_, _, b)| a.total_cmp(b))
-        .expect("there are four candidates"))
+    let row = (Layout::Row, Layout::Row.resolve(names)?);
+    let found_is_row = found.len() == 1;
+    let found = (named(&found, names), found);
+    // A row of all attributes is no better than narrower groups that cost the same.
+    let [third, fourth] = if found_is_row {
+        [row, found]
+    } else {
+        [found, row]
+    };
+    let column = (Layout::Column, Layout::Column.resolve(names)?);
+    let mut best_ns = model.layout_ns(groups_now);
+    let mut best = (current.clone(), groups_now.to_vec());
+    for candidate in [column, third, fourth] {
+        let ns = model.layout_ns(&candidate.1);
+        if ns < best_ns * (1.0 - MARGIN) {
+            (best, best_ns) = (candidate, ns);
+        }
+    }
+    Ok((best.0, best.1, best_ns))
 }
 
 /// Groups as a layout; what a layout need not say, since an attribute that no group

@@ -27,6 +27,10 @@ pub const ATOMS_GREEDY_MAX: usize = 64;
 /// gives the same advice.
 pub const WORK_MAX: u64 = 40_000_000;
 
+/// The share of its cost that a group must gain to be one: more than sums in another order differ by, so
+/// that groups whose union costs the same stay apart and narrow.
+pub(crate) const MARGIN: f64 = 1e-9;
+
 /// Attributes in the order of atoms, and what they cost.
 #[derive(Clone, Debug)]
 struct Block {
@@ -81,8 +85,14 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// What a group costs, and the margin for being one.
+    fn group_ns(&mut self, attributes: &[usize]) -> f64 {
+        let margin = if attributes.len() > 1 { MARGIN } else { 0.0 };
+        self.model.group_ns(attributes, &mut self.work) * (1.0 + margin)
+    }
+
     fn atom(&mut self, attributes: &[usize]) -> Block {
-        let whole = self.model.group_ns(attributes, &mut self.work);
+        let whole = self.group_ns(attributes);
         let apart: f64 = attributes
             .iter()
             .map(|&at| self.model.group_ns(&[at], &mut self.work))
@@ -90,14 +100,14 @@ impl<'a> Search<'a> {
         Block {
             attributes: attributes.to_vec(),
             ns: whole.min(apart),
-            split: apart < whole,
+            split: apart <= whole,
         }
     }
 
     fn merged(&mut self, a: &Block, b: &Block) -> Block {
         let mut attributes = [&a.attributes[..], &b.attributes[..]].concat();
         attributes.sort_unstable_by_key(|&at| self.ranks[at]);
-        let ns = self.model.group_ns(&attributes, &mut self.work);
+        let ns = self.group_ns(&attributes);
         Block {
             attributes,
             ns,
@@ -133,14 +143,15 @@ impl<'a> Search<'a> {
             };
             best[subset] = (block.ns, subset);
             merged[subset] = Some(block);
-            // Every smaller group that holds the first block.
+            // Every smaller group that holds the first block; the first of equals is merged
+            // most, the last least, and that one stays.
             let mut others = rest;
             while others != 0 {
                 others = (others - 1) & rest;
                 let group = first | others;
                 let (group_ns, _) = merged[group].as_ref().map_or((0.0, 0), |b| (b.ns, group));
                 let ns = group_ns + best[subset ^ group].0;
-                if ns < best[subset].0 {
+                if ns <= best[subset].0 {
                     best[subset] = (ns, group);
                 }
             }

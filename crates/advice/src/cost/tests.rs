@@ -124,7 +124,7 @@ fn attributes_far_apart_in_a_wide_row_bring_their_own_lines() {
     let (shape, mut machine) = (integers(100, 1_000), counting());
     machine.levels[0].capacity_bytes = 1 << 30;
     costs("row", &scan(&[], &[0, 50]), &shape, &machine, 2_000.0);
-    // a0 and a1 do, but for no row in four: tuples start at 0, 16, 32, 48 of a line.
+    // a0 and a1 do: tuples start at 0, 16, 32 or 48 of a line, and 8 bytes fit behind.
     costs("row", &scan(&[], &[0, 1]), &shape, &machine, 1_000.0);
     // a0 and a4: 20 bytes at 48 cross into the next line.
     costs("row", &scan(&[], &[0, 4]), &shape, &machine, 1_250.0);
