@@ -362,9 +362,23 @@ impl<'a> OnPart<'a> {
                     .iter()
                     .any(|place| place.stages >> stage & 1 != 0)
             })
-            .map(|(stage, &density)| Passes {
-                new: Touched::at(density, |density| self.lines(&grid, stage, density).0),
-                again: Touched::at(density, |density| self.lines(&grid, stage, density).1),
+            .map(|(stage, &density)| {
+                let dense = self.lines(&grid, stage, 1.0);
+                let lines = if density < 1.0 {
+                    self.lines(&grid, stage, density)
+                } else {
+                    dense
+                };
+                Passes {
+                    new: Touched {
+                        lines: lines.0,
+                        lines_dense: dense.0,
+                    },
+                    again: Touched {
+                        lines: lines.1,
+                        lines_dense: dense.1,
+                    },
+                }
             })
             .collect()
     }
@@ -381,7 +395,11 @@ impl<'a> OnPart<'a> {
         let all: f64 = of(this)
             .map(|span| grid.lines_per_tuple(span, density))
             .sum();
-        let before = grid.union_per_tuple(of(earlier), density);
+        let before = if of(earlier).next().is_some() {
+            grid.union_per_tuple(of(earlier), density)
+        } else {
+            0.0
+        };
         let after = grid.union_per_tuple(of(earlier | this), density);
         let new = (after - before).clamp(0.0, all);
         (new, all - new)
@@ -428,18 +446,6 @@ struct Touched {
 }
 
 impl Touched {
-    fn at(density: f64, lines: impl Fn(f64) -> f64) -> Touched {
-        let lines_dense = lines(1.0);
-        Touched {
-            lines: if density < 1.0 {
-                lines(density)
-            } else {
-                lines_dense
-            },
-            lines_dense,
-        }
-    }
-
     /// Misses of one level. Selected rows so dense that gathering costs more than
     /// streaming past all of them are streamed past: the prefetcher sees to that.
     fn ns(&self, level: &crate::Level, overlap: f64) -> f64 {

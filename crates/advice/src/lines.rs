@@ -70,9 +70,17 @@ impl Grid {
         let fewer = (self.line + span.bytes - 1) / self.stride;
         let mean = self.lines_of_one(span) / lines_per_tuple;
         let share_of_more = (mean - fewer as f64).clamp(0.0, 1.0);
-        let touched = |tuples: u64| 1.0 - (1.0 - density).powf(tuples as f64);
+        if density >= 1.0 {
+            let some = if fewer > 0 { 1.0 } else { share_of_more };
+            return lines_per_tuple * some;
+        }
+        // A line has at most as many tuples as bytes, and the span's: far below 2^31.
+        let none_of_fewer = (1.0 - density).powi(i32::try_from(fewer).unwrap_or(i32::MAX));
+        let none_of_more = none_of_fewer * (1.0 - density);
+        let touched_of_fewer = 1.0 - none_of_fewer;
+        let touched_of_more = 1.0 - none_of_more;
         lines_per_tuple
-            * ((1.0 - share_of_more) * touched(fewer) + share_of_more * touched(fewer + 1))
+            * ((1.0 - share_of_more) * touched_of_fewer + share_of_more * touched_of_more)
     }
 
     /// Distinct lines that passes over all of `spans` (in order, disjoint) touch, per
