@@ -80,20 +80,11 @@ impl Table {
     }
 }
 
-/// Time this thread has had a core, where the kernel tells (Linux): what else runs on
-/// the machine then counts less. Else the time since `start`.
-fn clock_ns(start: Instant) -> f64 {
-    let on_core = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let on_core = on_core.and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
-    on_core.unwrap_or_else(|| start.elapsed().as_nanos() as f64)
-}
-
 fn best_of_five_ns(mut run: impl FnMut()) -> f64 {
-    let start = Instant::now();
     let times = (0..5).map(|_| {
-        let before_ns = clock_ns(start);
+        let start = Instant::now();
         run();
-        clock_ns(start) - before_ns
+        start.elapsed().as_nanos() as f64
     });
     times.fold(f64::INFINITY, f64::min)
 }

@@ -25,8 +25,8 @@ const VECTOR_ROWS: f64 = 8192.0;
 const WRITE_FACTOR: f64 = 2.0;
 
 /// Work of a statement on a group besides its attributes, in units of one attribute
-/// (a mask looked up and a few line counts: about 4 ns; a call costs about 16 of them).
-const CALL_WORK: u64 = 16;
+/// looked at: by the bench, some 300 ns (lines of a few stages) to 5 ns.
+pub(crate) const CALL_WORK: u64 = 64;
 
 /// What `layout` costs for one execution mix: ns per execution, averaged by weight.
 ///

@@ -1,3 +1,5 @@
+//! Costs of small cases, worked out by hand, and how costs grow.
+
 use aerostat_types::Layout;
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! When advice changes a layout, when it does not, and what it says.
+
 use proptest::prelude::*;
 
 use super::*;

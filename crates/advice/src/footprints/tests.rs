@@ -1,3 +1,5 @@
+//! What a collector keeps, forgets and gives up.
+
 use super::*;
 
 fn scan(predicates: &[(usize, f64)], projection: &[usize]) -> Access {
