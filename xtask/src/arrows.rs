@@ -4,7 +4,8 @@
 //! ```text
 //! types ◄ segment, txn ◄ memory ◄ storage ◄ query ◄ gateway ◄ server
 //!   ▲                                         │                  │
-//!   ├────────────────── semantics ◄───────────┘                  │
+//!   ├────────────────── semantics ◄───────────┤                  │
+//!   ├────────────────── advice ◄──────────────┴──────────────────┤
 //!   └────────────────── workload ◄───────────────────────────────┘
 //! ```
 //!
@@ -24,16 +25,26 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("memory", &["types", "segment"]),
     ("storage", &["types", "segment", "txn", "memory"]),
     ("semantics", &["types"]),
+    ("advice", &["types"]),
     (
         "query",
-        &["types", "segment", "txn", "memory", "storage", "semantics"],
+        &[
+            "types",
+            "segment",
+            "txn",
+            "memory",
+            "storage",
+            "semantics",
+            "advice",
+        ],
     ),
     ("gateway", &["types", "query"]),
     ("workload", &["types"]),
     (
         "server",
         &[
-            "types", "segment", "txn", "memory", "storage", "query", "gateway", "workload",
+            "types", "segment", "txn", "memory", "storage", "advice", "query", "gateway",
+            "workload",
         ],
     ),
     ("xtask", &[]),

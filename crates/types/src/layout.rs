@@ -4,7 +4,7 @@
 //! (HYRISE, source 000 §3.3): one group of all attributes is a row store, one
 //! group per attribute a column store, anything between is a hybrid.
 
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -86,14 +86,15 @@ impl Layout {
             Layout::Column => return Ok((0..names.len()).map(|at| vec![at]).collect()),
             Layout::Groups(groups) => groups,
         };
+        // A table may have thousands of attributes, so they are not searched one by one.
+        let places: HashMap<&str, usize> = names.iter().map(AsRef::as_ref).zip(0..).collect();
         let mut taken = vec![false; names.len()];
         let mut resolved = Vec::with_capacity(groups.len());
         for group in groups {
             let mut positions = Vec::with_capacity(group.len());
             for name in group {
-                let at = names
-                    .iter()
-                    .position(|candidate| candidate.as_ref() == name)
+                let at = *places
+                    .get(name.as_str())
                     .ok_or_else(|| LayoutError::UnknownColumn(name.clone()))?;
                 if std::mem::replace(&mut taken[at], true) {
                     return Err(LayoutError::RepeatedColumn(name.clone()));
