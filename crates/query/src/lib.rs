@@ -30,6 +30,7 @@ mod scan;
 mod session;
 mod statement;
 mod upkeep;
+mod usage;
 pub mod utility;
 
 pub use engine::{

@@ -9,7 +9,7 @@ mod predicate;
 
 use std::{any::Any, fmt, sync::Arc};
 
-use aerostat_storage::{Scan, ScanSpec, TableView};
+use aerostat_storage::{ScanSpec, TableView};
 use async_trait::async_trait;
 use datafusion::{
     arrow::datatypes::{DataType, Field, Schema, SchemaRef},
@@ -33,27 +33,32 @@ use datafusion::{
 };
 use futures::stream;
 
-use crate::error::{external, from_storage};
+use crate::{
+    error::{external, from_storage},
+    usage::{RecordedScan, Usage},
+};
 
 /// A table as one statement sees it.
 pub(crate) struct TableScanProvider {
     view: TableView,
+    usage: Arc<Usage>,
     schema: SchemaRef,
     row_ids: bool,
 }
 
 impl TableScanProvider {
-    pub(crate) fn new(view: TableView) -> Self {
+    pub(crate) fn new(view: TableView, usage: Arc<Usage>) -> Self {
         let schema = Arc::clone(view.table().arrow_schema());
         Self {
             view,
+            usage,
             schema,
             row_ids: false,
         }
     }
 
     /// The table with a further column of row ids, for DML.
-    pub(crate) fn with_row_ids(view: TableView) -> Self {
+    pub(crate) fn with_row_ids(view: TableView, usage: Arc<Usage>) -> Self {
         let mut fields: Vec<_> = view
             .table()
             .arrow_schema()
@@ -68,6 +73,7 @@ impl TableScanProvider {
         )));
         Self {
             view,
+            usage,
             schema: Arc::new(Schema::new(fields)),
             row_ids: true,
         }
@@ -128,6 +134,7 @@ impl TableProvider for TableScanProvider {
             .collect();
         let source = TableScan {
             view: self.view.clone(),
+            usage: Arc::clone(&self.usage),
             schema: Arc::new(self.schema.project(&columns)?),
             columns,
             row_id_at: self.row_ids.then(|| self.schema.fields().len() - 1),
@@ -149,6 +156,7 @@ impl TableProvider for TableScanProvider {
 #[derive(Clone)]
 struct TableScan {
     view: TableView,
+    usage: Arc<Usage>,
     schema: SchemaRef,
     /// Positions in the provider's schema.
     columns: Vec<usize>,
@@ -172,15 +180,16 @@ impl fmt::Debug for TableScan {
 }
 
 impl TableScan {
-    fn start(&self, batch_rows: usize) -> Arc<Scan> {
+    fn start(&self, batch_rows: usize) -> Arc<RecordedScan> {
         let stored = |at: &usize| Some(*at) != self.row_id_at;
-        self.view.scan(ScanSpec {
+        let scan = self.view.scan(ScanSpec {
             projection: self.columns.iter().copied().filter(stored).collect(),
             predicates: self.predicates.clone(),
             row_ids: self.columns.iter().any(|at| !stored(at)),
             batch_rows,
             limit: self.limit.map(|limit| limit as u64),
-        })
+        });
+        RecordedScan::new(scan, Arc::clone(&self.usage))
     }
 
     /// Where each output column is in storage's batches, which have the row id last.
@@ -212,7 +221,7 @@ impl DataSource for TableScan {
         let batch_rows = args.context.session_config().batch_size();
         let scan = args
             .sibling_state
-            .and_then(|state| state.downcast::<Scan>().ok())
+            .and_then(|state| state.downcast::<RecordedScan>().ok())
             .unwrap_or_else(|| self.start(batch_rows));
         let metrics = BaselineMetrics::new(&self.metrics, args.partition);
         let order = self.order();
@@ -220,6 +229,7 @@ impl DataSource for TableScan {
         let batches = stream::iter(std::iter::from_fn(move || {
             let timer = metrics.elapsed_compute().timer();
             let batch = scan
+                .scan()
                 .next_batch()
                 .map_err(|error| external(from_storage(error)))
                 .transpose()?;

@@ -475,3 +475,37 @@ fn memory_is_bounded_by_tenant() {
     );
     fixture.ok(&mut small, "insert into t values (10001, 'still alive')");
 }
+
+#[test]
+fn the_adviser_sets_apart_what_scans_read() {
+    let fixture = Fixture::new();
+    let mut session = fixture.session();
+    let columns: Vec<String> = (1..=20).map(|at| format!("c{at} integer")).collect();
+    let values: Vec<String> = (1..=20).map(|at| format!("g % {at}")).collect();
+    fixture.ok(
+        &mut session,
+        &format!(
+            "create table wide (id integer primary key, {}) with (layout = 'row')",
+            columns.join(", ")
+        ),
+    );
+    fixture.ok(
+        &mut session,
+        &format!(
+            "insert into wide select g, {} from generate_series(1, 20000) as g",
+            values.join(", ")
+        ),
+    );
+    let advised = "select best_layout like '%(c3)%', gain_share > 0.1, executions >= 100 from aerostat.layout_advice where table_name = 'wide'";
+    assert_eq!(
+        fixture.ok(
+            &mut session,
+            "select verdict from aerostat.layout_advice where table_name = 'wide'"
+        ),
+        ["keep: too few statements seen"]
+    );
+    for _ in 0..120 {
+        fixture.ok(&mut session, "select sum(c3) from wide");
+    }
+    assert_eq!(fixture.ok(&mut session, advised), ["t|t|t"]);
+}

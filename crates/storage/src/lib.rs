@@ -68,7 +68,7 @@ pub use log::Durability;
 pub use meta::{MetaError, MetaFile};
 pub use recover::{OpenOptions, RecoverError, Recovered, Until};
 pub use row_id::{ROW_ID_COLUMN, RowId};
-pub use scan::{Scan, ScanSpec};
+pub use scan::{Scan, ScanCounts, ScanSpec};
 pub use statistics::TableStatistics;
 pub use table::Table;
 pub use tenant::TenantStore;

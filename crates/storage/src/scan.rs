@@ -49,6 +49,19 @@ pub struct Scan {
     rows_left: AtomicU64,
     /// Set when the predicates fix the whole key: then there is one morsel, looked up.
     point: Option<(Key, usize)>,
+    /// Visible rows of the vectors that were not pruned, then those left after each predicate.
+    rows_left_after: Box<[AtomicU64]>,
+}
+
+/// What a scan has done so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanCounts {
+    /// Whether it looked one key up instead of scanning.
+    pub is_lookup: bool,
+    /// Visible rows in the vectors that zone maps did not rule out.
+    pub rows_scanned: u64,
+    /// How many of them were left after each predicate, in order.
+    pub rows_left: Vec<u64>,
 }
 
 impl Scan {
@@ -99,8 +112,10 @@ impl Scan {
         if spec.row_ids {
             fields.push(Arc::new(Field::new(ROW_ID_COLUMN, DataType::UInt64, false)));
         }
+        let counted = 0..=spec.predicates.len();
         Self {
             schema: Arc::new(Schema::new(fields)),
+            rows_left_after: counted.map(|_| AtomicU64::new(0)).collect(),
             rows_left: AtomicU64::new(spec.limit.unwrap_or(u64::MAX)),
             next_morsel: AtomicUsize::new(0),
             view,
@@ -121,6 +136,29 @@ impl Scan {
     pub fn morsels_left(&self) -> usize {
         self.morsels_total
             .saturating_sub(self.next_morsel.load(Ordering::Relaxed))
+    }
+
+    /// What was done so far, by all threads.
+    pub fn counts(&self) -> ScanCounts {
+        let mut counts = self
+            .rows_left_after
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed));
+        ScanCounts {
+            is_lookup: self.point.is_some(),
+            rows_scanned: counts.next().unwrap_or(0),
+            rows_left: counts.collect(),
+        }
+    }
+
+    /// The table.
+    pub fn view(&self) -> &TableView {
+        &self.view
+    }
+
+    /// What was asked for.
+    pub fn spec(&self) -> &ScanSpec {
+        &self.spec
     }
 
     /// The next batch, which is never empty; `None` at the end. Any number of
@@ -192,11 +230,16 @@ impl Scan {
     }
 
     fn filter(&self, entry: &Entry, rows: &mut Selection) {
-        for predicate in &self.spec.predicates {
+        let count = |after: usize, rows: &Selection| {
+            self.rows_left_after[after].fetch_add(rows.len() as u64, Ordering::Relaxed);
+        };
+        count(0, rows);
+        for (at, predicate) in self.spec.predicates.iter().enumerate() {
             if rows.is_empty() {
                 return;
             }
             entry.segment.filter(predicate, rows);
+            count(at + 1, rows);
         }
     }
 

@@ -22,7 +22,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
-use crate::error::from_storage;
+use crate::{error::from_storage, usage::Usage};
 
 pub use record::RecordError;
 
@@ -147,6 +147,8 @@ pub struct TableEntry {
     pub column_comments: BTreeMap<String, String>,
     /// Who may do what with it beyond its owner.
     pub grants: Vec<Grant>,
+    /// What statements did to it since the node started.
+    pub usage: Arc<Usage>,
 }
 
 /// A view in the catalogue.

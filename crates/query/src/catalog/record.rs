@@ -182,5 +182,6 @@ fn to_table(
         comment: record.comment,
         column_comments: record.column_comments,
         grants: record.grants,
+        usage: Arc::default(),
     })
 }

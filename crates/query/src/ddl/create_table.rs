@@ -314,6 +314,7 @@ fn build(
         comment: None,
         column_comments: BTreeMap::new(),
         grants: Vec::new(),
+        usage: Arc::default(),
     }))
 }
 

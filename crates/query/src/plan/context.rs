@@ -146,7 +146,7 @@ impl StatementContext {
                 })
                 .ok_or_else(|| internal("a DML target that is not there"))?;
             return Ok(provider_as_source(Arc::new(
-                TableScanProvider::with_row_ids(self.table_view(entry)),
+                TableScanProvider::with_row_ids(self.table_view(entry), Arc::clone(&entry.usage)),
             )));
         }
         if let Some(provider) = self.system_table(name) {
@@ -159,6 +159,7 @@ impl StatementContext {
         match relation {
             Relation::Table(entry) => Ok(provider_as_source(Arc::new(TableScanProvider::new(
                 self.table_view(entry),
+                Arc::clone(&entry.usage),
             )))),
             Relation::View(view) => Ok(provider_as_source(Arc::new(self.expand(view)?))),
         }

@@ -177,6 +177,11 @@ pub(super) async fn write(
     let view = context.table_view(&bound.target.entry);
     let written = sink::run(bound, view, plan, context.state.task_ctx(), transaction).await;
     cancel.0 = None;
+    if let Ok(written) = &written
+        && bound.kind != DmlKind::Delete
+    {
+        bound.target.entry.usage.record_insert(written.rows);
+    }
     written
 }
 

@@ -361,3 +361,47 @@ async fn a_killed_node_loses_nothing_it_acknowledged() {
         check(&node.connect("bank").await, &done, &context).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frozen_rows_answer_and_change_as_before() {
+    let node = Aerostat::start_with(&["--freezer", "0%"]);
+    let client = node.create("shop").await;
+    client.batch_execute(MAKE).await.unwrap();
+    let before = answers(&client).await;
+    client.batch_execute("VACUUM FREEZE").await.unwrap();
+    assert_eq!(answers(&client).await, before, "after freezing");
+    let frozen = "SELECT bool_and(rows_frozen = rows AND bytes_used < bytes_raw) FROM aerostat.tables WHERE rows > 1000";
+    assert_eq!(value(&client, frozen).await, "t");
+    client
+        .batch_execute(
+            "UPDATE keyed SET name = 'thawed' WHERE id % 100 = 1;
+             DELETE FROM keyed WHERE id % 100 = 2;
+             INSERT INTO keyed SELECT g, 'new', NULL, 0, now(), true FROM generate_series(1, 500) AS g;
+             DELETE FROM keyless WHERE a = 20;
+             UPDATE emptied SET x = x + 10",
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        sqlstate(
+            &client,
+            "INSERT INTO keyed VALUES (5, 'p5', 'x', 1, now(), true)"
+        )
+        .await,
+        "23505",
+        "keys of frozen rows are taken"
+    );
+    let before = answers(&client).await;
+    client
+        .batch_execute("VACUUM (FREEZE) keyed, keyless")
+        .await
+        .unwrap();
+    assert_eq!(answers(&client).await, before, "after freezing again");
+    drop(client);
+    let node = Aerostat::start_on(node.kill(), &[]);
+    assert_eq!(
+        answers(&node.connect("shop").await).await,
+        before,
+        "after a kill"
+    );
+}

@@ -6,8 +6,9 @@ use crate::{
     pgcatalog::CatalogView,
 };
 
-pub(super) const BUILDERS: [(&str, &str, Builder); 3] = [
+pub(super) const BUILDERS: [(&str, &str, Builder); 4] = [
     (AEROSTAT, "tables", tables),
+    (AEROSTAT, "layout_advice", layout_advice),
     (AEROSTAT, "tenants", tenants),
     (AEROSTAT, "settings", settings),
 ];
@@ -36,6 +37,38 @@ fn tables(view: &CatalogView, rows: &mut Rows) {
             ("bytes_raw", statistics.bytes_raw.into()),
             ("bytes_reserved", statistics.bytes_reserved.into()),
             ("ratio", ratio.into()),
+        ]);
+    }
+}
+
+/// One row for each table: the layout that would cost its statements least.
+fn layout_advice(view: &CatalogView, rows: &mut Rows) {
+    for class in view.classes() {
+        let Some(table) = class.table() else { continue };
+        if !view.may(&view.role, class, Privilege::Select) {
+            continue;
+        }
+        let advice = match table.usage.advice(&table.table) {
+            Ok(advice) => advice,
+            Err(error) => {
+                tracing::error!(%error, table = %table.table.id(), "no layout advice");
+                continue;
+            }
+        };
+        let groups: Vec<String> = advice.best.groups.iter().map(ToString::to_string).collect();
+        let pays_after = Some(advice.pays_after_s).filter(|seconds| seconds.is_finite());
+        rows.push([
+            ("schema_name", (&class.schema).into()),
+            ("table_name", (&class.name).into()),
+            ("layout", table.table.layout().to_string().into()),
+            ("best_layout", advice.best.layout.to_string().into()),
+            ("verdict", advice.verdict.to_string().into()),
+            ("executions", Some(advice.executions).into()),
+            ("cost_ns", Some(advice.cost_now_ns).into()),
+            ("best_cost_ns", Some(advice.best.cost_ns).into()),
+            ("gain_share", Some(advice.gain_share).into()),
+            ("pays_after_s", pays_after.into()),
+            ("best_groups", groups.join("; ").into()),
         ]);
     }
 }

@@ -163,6 +163,7 @@ fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
         table,
         comment: None,
         column_comments: BTreeMap::new(),
+        usage: Arc::default(),
         grants: Vec::new(),
     }
 }
