@@ -294,6 +294,11 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             }
             if let (Some(l), Some(r)) = (members(left), members(right)) {
                 *expr = compare_rows(l, op, r)?;
+            } else if is_comparison(op)
+                && (is_row_beside_value(left, right) || is_row_beside_value(right, left))
+            {
+                let message = format!("operator does not exist: a row {op} a single value");
+                return Err(SqlError::new(ErrorKind::UndefinedFunction, message));
             }
         }
         Expr::InList {
@@ -645,6 +650,20 @@ fn members(expr: &Expr) -> Option<Vec<Expr>> {
     }
 }
 
+fn is_comparison(op: &BinaryOperator) -> bool {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
+}
+
+/// Whether `row` is a row and `value` certainly none.
+fn is_row_beside_value(row: &Expr, value: &Expr) -> bool {
+    let is_value = matches!(
+        value,
+        Expr::Cast { .. } | Expr::Value(_) | Expr::CompoundIdentifier(_) | Expr::BinaryOp { .. }
+    );
+    is_value && members(row).is_some()
+}
+
 fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     Expr::BinaryOp {
         left: Box::new(left),
@@ -782,7 +801,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_read_wherever_they_stand() {
+    fn literals_and_rows_are_checked_wherever_they_stand() {
         for (sql, kind) in [
             ("SELECT abs('x'::date)", ErrorKind::InvalidDatetimeFormat),
             (
@@ -793,6 +812,7 @@ mod tests {
                 "SELECT CASE WHEN false THEN 'x'::uuid END",
                 ErrorKind::InvalidTextRepresentation,
             ),
+            ("SELECT 1 = (1, 2)", ErrorKind::UndefinedFunction),
         ] {
             let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
             assert_eq!(

@@ -165,15 +165,14 @@ impl TenantStore {
     }
 
     /// Makes this the catalogue, whose contents are the caller's, and returns its place
-    /// in the commit order once it is durable.
+    /// in the commit order once it is durable. Nothing happens if the tenant has no log.
     ///
     /// # Errors
     /// [`StorageError::Commit`].
-    ///
-    /// # Panics
-    /// When the tenant is not durable.
     pub fn commit_catalog(&self, bytes: Vec<u8>) -> Result<CommitTs, StorageError> {
-        let durable = self.durable.as_ref().expect("a durable tenant");
+        let Some(durable) = &self.durable else {
+            return Ok(self.txns().last_commit());
+        };
         let mut registry = durable.registry.lock();
         let catalog = Arc::from(bytes.as_slice());
         let ts = self.append(durable, Kind::Catalog, bytes)?;

@@ -251,7 +251,6 @@ mod tests {
             );
         }
         for text in [
-            "CREATE TABLE x ()",
             "SELECT coalesce(1), nullif(1, 2), count(*) FROM (SELECT 1) AS q",
             "SELECT * FROM (VALUES (1)) v JOIN (SELECT 2) w ON true",
             "SELECT current_date, \"end\" FROM t",

@@ -238,7 +238,7 @@ fn wrong_definitions_are_refused() {
             "deferrable constraints are not supported",
         ),
         (
-            "create table t (a int default bad)",
+            "create table t (a int default bad())",
             DatatypeMismatch,
             "bad default of a",
         ),

@@ -604,7 +604,9 @@ impl<'a> Writer<'a> {
         if self.place + 1 != end {
             return;
         }
-        if self.sign_written && self.pattern.has_brackets {
+        // `FM` leaves the places of brackets out where there are none.
+        let has_brackets = self.pattern.has_brackets && (self.negative || self.pattern.fills);
+        if self.sign_written && has_brackets {
             self.out.push(if self.negative { '>' } else { ' ' });
         } else if self.pattern.has_anchor && self.anchor == Anchor::After {
             self.out.push(if self.negative { '-' } else { '+' });

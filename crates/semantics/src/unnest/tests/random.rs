@@ -289,7 +289,7 @@ async fn try_case(seed: u64) -> Result<(), String> {
             .map_err(|error| format!("{sql}: {}", error.message))?;
         values.push((row.id.to_string(), case.value(&rows, row)));
     }
-    let select = format!("SELECT o.id, {expression} FROM o");
+    let select = format!("SELECT o.id, {expression} AS value FROM o");
     let test = if case.form == Form::Scalar {
         format!("{expression} >= 2")
     } else {
