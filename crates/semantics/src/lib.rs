@@ -13,12 +13,12 @@
 //! * A `Utf8` *literal* is PostgreSQL's `unknown`: it takes the type its
 //!   context wants and is parsed as that type. Texts are `Utf8View`.
 //! * Number arithmetic becomes the checked functions of
-//!   [`functions::arithmetic`], which raise instead of wrapping.
+//!   `functions::arithmetic`, which raise instead of wrapping.
 //!   Comparisons stay DataFusion's operators, so that scans see them.
 //! * Casts that Arrow does as PostgreSQL does stay `Expr::Cast`; the others
-//!   become [`functions::cast`].
+//!   become `functions::cast`.
 //!
-//! * Subqueries that DataFusion cannot plan become joins ([`unnest`]).
+//! * Subqueries that DataFusion cannot plan become joins (`unnest`).
 //!
 //! Left to others: names of output columns, catalogue casts (`regclass`), DML.
 //! The crate knows neither tables nor sessions: the session's time zone and the

@@ -4,7 +4,7 @@
 //! A database's catalogue is an immutable [`CatalogState`] behind an atomic
 //! pointer. A statement loads it once and sees one state throughout; a DDL
 //! statement copies the state (cheap: entries are shared), changes the copy,
-//! writes it to the tenant's log as a whole ([`record`]) and swaps it in, all
+//! writes it to the tenant's log as a whole (`record`) and swaps it in, all
 //! under the DDL lock. The epoch advances, which cached plans are checked
 //! against.
 

@@ -1,9 +1,9 @@
 //! Scalar and aggregate functions with PostgreSQL's names, types and errors.
 //!
 //! [`register`] puts them over DataFusion's; those of DataFusion that behave as
-//! PostgreSQL's stay. Each function is a table of overloads ([`overload`]), the
-//! operators' functions are their own types ([`arithmetic`], [`temporal`],
-//! [`cast`]).
+//! PostgreSQL's stay. Each function is a table of overloads (`overload`), the
+//! operators' functions are their own types (`arithmetic`, `temporal`,
+//! `cast`).
 
 pub(crate) mod aggregate;
 pub(crate) mod any;
