@@ -166,5 +166,11 @@ pub(super) const PRIVILEGES: [(Privilege, char, &str); 5] = [
 
 fn acl_item(role: &str, letters: &str, grantor: &str) -> String {
     let role = if role == EVERYONE { "" } else { role };
-    format!("{}={letters}/{}", quote_ident(role), quote_ident(grantor))
+    // PUBLIC has no name, and so nothing to quote.
+    let role = if role.is_empty() {
+        String::new()
+    } else {
+        quote_ident(role)
+    };
+    format!("{role}={letters}/{}", quote_ident(grantor))
 }
