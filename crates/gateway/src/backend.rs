@@ -74,6 +74,16 @@ pub trait BackendSession: Send + 'static {
         parameters: Vec<ArrayRef>,
     ) -> impl Future<Output = Result<Outcome, SqlError>> + Send;
 
+    /// Says that these statements came in one message, so that they are one transaction.
+    fn begin_group(&mut self, statements: &[Self::Statement]);
+
+    /// Commits what [`Self::begin_group`] has begun.
+    fn end_group(&mut self) -> impl Future<Output = Result<(), SqlError>> + Send;
+
+    /// Says that a statement has failed, wherever that was noticed: an open transaction block
+    /// takes nothing more until its end then.
+    fn fail(&mut self);
+
     /// Where the session stands.
     fn status(&self) -> TransactionStatus;
 

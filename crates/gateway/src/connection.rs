@@ -289,8 +289,9 @@ impl<S: BackendSession> Connection<S> {
         })
     }
 
-    /// Gathers an error, after the notices that came before it.
+    /// Gathers an error, after the notices that came before it, and lets the session know.
     fn report(&mut self, error: &WireError) {
+        self.session.fail();
         self.notices();
         tracing::debug!(code = error.code(), message = %error.error.message, "statement failed");
         self.output.error(error, false);

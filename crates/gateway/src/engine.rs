@@ -94,6 +94,18 @@ impl BackendSession for Session {
         Session::execute_prepared(self, prepared, parameters)
     }
 
+    fn begin_group(&mut self, statements: &[Statement]) {
+        Session::begin_group(self, statements);
+    }
+
+    fn end_group(&mut self) -> impl Future<Output = Result<(), SqlError>> + Send {
+        Session::end_group(self)
+    }
+
+    fn fail(&mut self) {
+        Session::fail(self);
+    }
+
     fn status(&self) -> TransactionStatus {
         Session::status(self)
     }

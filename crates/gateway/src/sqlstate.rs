@@ -64,6 +64,7 @@ pub const fn sqlstate(kind: ErrorKind) -> &'static str {
         ErrorKind::LockNotAvailable => "55P03",
         ErrorKind::InFailedTransaction => "25P02",
         ErrorKind::NoActiveTransaction => "25P01",
+        ErrorKind::InvalidSavepoint => "3B001",
         ErrorKind::ActiveTransaction => "25001",
         ErrorKind::ReadOnlyTransaction => "25006",
         ErrorKind::InsufficientPrivilege => "42501",

@@ -1,19 +1,25 @@
 //! What the node does by itself, for every database: checkpoints, so that logs stay
-//! short, and freezing, so that rows take less memory.
+//! short, freezing, so that rows take less memory, and layouts that follow advice.
 //!
-//! Both run on blocking threads of the query runtime, one database at a time, and
-//! neither stops readers or writers.
+//! All run on blocking threads of the query runtime, one database at a time, and
+//! none stops readers or writers.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use aerostat_advice::Verdict;
 use aerostat_storage::Table;
+use aerostat_txn::CancelToken;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::Engine;
+use crate::{
+    Engine,
+    catalog::{TableEntry, node::Database},
+    ddl,
+};
 
 /// How often it is asked whether a checkpoint is due: a log grows by at most a few
 /// hundred MB meanwhile.
@@ -84,9 +90,11 @@ impl Engine {
         loop {
             sleep(FREEZE_INTERVAL).await;
             for database in self.node().open_databases() {
-                for table in database.catalog.load().tables() {
+                for entry in database.catalog.load().table_entries() {
                     let started = Instant::now();
-                    self.wait_for_blocking(move || freeze(&table)).await;
+                    let database = Arc::clone(&database);
+                    self.wait_for_blocking(move || keep(&database, &entry))
+                        .await;
                     sleep(rest(started.elapsed(), options.freezer_percent)).await;
                 }
             }
@@ -97,6 +105,55 @@ impl Engine {
         if let Err(error) = self.queries().spawn_blocking(work).await {
             tracing::error!(%error, "a piece of upkeep ended early");
         }
+    }
+}
+
+/// One table's turn.
+fn keep(database: &Database, entry: &TableEntry) {
+    let table = &entry.table;
+    if entry.auto_layout {
+        follow_advice(database, entry);
+    }
+    // What ALTER TABLE or a crash has left in an older layout.
+    if table.wants_reshape() {
+        reshape(table);
+    }
+    freeze(table);
+}
+
+/// Gives the table the layout that its statements suggest, if that pays.
+fn follow_advice(database: &Database, entry: &TableEntry) {
+    let table = &entry.table;
+    let advice = match entry.usage.advice(table) {
+        Ok(advice) => advice,
+        Err(error) => {
+            tracing::error!(%error, table = %table.id(), "no layout advice");
+            return;
+        }
+    };
+    if advice.verdict != Verdict::Change {
+        return;
+    }
+    match ddl::follow_advice(database, table.id(), &advice.layout) {
+        Ok(true) => tracing::info!(
+            table = entry.name, layout = %advice.layout, gain = advice.gain_share,
+            "the layout follows the statements"
+        ),
+        Ok(false) => {}
+        Err(error) => tracing::error!(
+            table = entry.name, message = error.message,
+            "the layout stays; a later look tries again"
+        ),
+    }
+}
+
+fn reshape(table: &Table) {
+    match table.reshape(&CancelToken::new()) {
+        Ok(report) => tracing::debug!(table = %table.id(), ?report, "re-laid"),
+        Err(error) => tracing::debug!(
+            table = %table.id(), error = &error as &dyn std::error::Error,
+            "not re-laid; a later look tries again"
+        ),
     }
 }
 

@@ -126,6 +126,8 @@ pub enum ErrorKind {
     InFailedTransaction,
     /// A transaction command outside a transaction.
     NoActiveTransaction,
+    /// A savepoint that is not there.
+    InvalidSavepoint,
     /// A statement that cannot run inside a transaction block.
     ActiveTransaction,
     /// Writing in a read-only transaction.

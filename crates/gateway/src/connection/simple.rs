@@ -23,7 +23,9 @@ impl<S: BackendSession> Connection<S> {
         if statements.is_empty() {
             self.output.bare(b'I');
         }
-        for statement in &statements {
+        self.session.begin_group(&statements);
+        for (at, statement) in statements.iter().enumerate() {
+            let last = at + 1 == statements.len();
             if self.signals.run.is_cancelled() {
                 return Err(Fault::Sql(cancelled()));
             }
@@ -39,13 +41,32 @@ impl<S: BackendSession> Connection<S> {
                     columns,
                     batches,
                     tag,
-                } => self.send_all(columns, batches, &tag).await?,
-                Outcome::Command { tag } => self.output.command_complete(&tag),
-                Outcome::CopyIn(copy) => self.copy_in(copy).await?,
-                Outcome::CopyOut(copy) => self.copy_out(copy).await?,
+                } => self.send_all(columns, batches, &tag, last).await?,
+                Outcome::Command { tag } => {
+                    self.commit_after(last).await?;
+                    self.output.command_complete(&tag);
+                }
+                Outcome::CopyIn(copy) => {
+                    self.copy_in(copy).await?;
+                    self.commit_after(last).await?;
+                }
+                Outcome::CopyOut(copy) => {
+                    self.copy_out(copy).await?;
+                    self.commit_after(last).await?;
+                }
                 Outcome::Empty => self.output.bare(b'I'),
             }
             self.flush_when_full().await?;
+        }
+        Ok(())
+    }
+
+    /// The statements of a message commit together after the last, before it is said to be
+    /// complete.
+    async fn commit_after(&mut self, last: bool) -> Result<(), Fault> {
+        if last {
+            let committing = self.session.end_group();
+            self.signals.engine(committing).await?;
         }
         Ok(())
     }
@@ -55,6 +76,7 @@ impl<S: BackendSession> Connection<S> {
         columns: Arc<[ColumnDescription]>,
         mut batches: RowStream,
         tag: &RowsTag,
+        last: bool,
     ) -> Result<(), Fault> {
         let formats = vec![Format::Text; columns.len()];
         self.output.row_description(&columns, &formats);
@@ -66,6 +88,7 @@ impl<S: BackendSession> Connection<S> {
             self.send_rows(&encoder, &columns, 0, batch.num_rows())
                 .await?;
         }
+        self.commit_after(last).await?;
         self.notices();
         self.output.command_complete(&tag.after(rows));
         Ok(())

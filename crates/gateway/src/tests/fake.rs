@@ -425,6 +425,18 @@ impl BackendSession for FakeSession {
         self.run(&prepared.sql, parameters).await
     }
 
+    fn begin_group(&mut self, _: &[Self::Statement]) {}
+
+    async fn end_group(&mut self) -> Result<(), SqlError> {
+        Ok(())
+    }
+
+    fn fail(&mut self) {
+        if self.status == TransactionStatus::InTransaction {
+            self.status = TransactionStatus::Failed;
+        }
+    }
+
     fn status(&self) -> TransactionStatus {
         self.status
     }

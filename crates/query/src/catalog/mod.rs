@@ -147,6 +147,8 @@ pub struct TableEntry {
     pub column_comments: BTreeMap<String, String>,
     /// Who may do what with it beyond its owner.
     pub grants: Vec<Grant>,
+    /// Whether the adviser may change the table's layout.
+    pub auto_layout: bool,
     /// What statements did to it since the node started.
     pub usage: Arc<Usage>,
 }
@@ -349,14 +351,20 @@ impl CatalogState {
         Ok(oid)
     }
 
-    /// The rows of all tables, in order of names.
-    pub fn tables(&self) -> Vec<Arc<Table>> {
+    /// All tables, in order of names.
+    pub fn table_entries(&self) -> Vec<Arc<TableEntry>> {
         self.relations()
             .filter_map(|(_, relation, _)| match relation {
-                Relation::Table(entry) => Some(Arc::clone(&entry.table)),
+                Relation::Table(entry) => Some(Arc::clone(entry)),
                 Relation::View(_) => None,
             })
             .collect()
+    }
+
+    /// The rows of all tables, in order of names.
+    pub fn tables(&self) -> Vec<Arc<Table>> {
+        let entries = self.table_entries();
+        entries.iter().map(|entry| Arc::clone(&entry.table)).collect()
     }
 
     /// The numbers in storage of all tables.

@@ -11,6 +11,7 @@ use super::{
     Actor, CommandResult, Found, RoleExists,
     dependency::Dependencies,
     drop::shown,
+    layout,
     names::{Place, QualifiedName, is_system_schema},
     privilege::{not_owner, relation_mut},
     schema::{check_schema_name, duplicate_schema},
@@ -30,9 +31,18 @@ pub(super) fn execute(
     change: &RelationChange,
     role_exists: RoleExists<'_>,
 ) -> Result<CommandResult, SqlError> {
+    let done = CommandResult::new(format!("ALTER {}", object.word().to_uppercase()));
+    if let RelationChange::Parameters(parameters) = change {
+        return match layout::alter(database, actor, name, parameters) {
+            Ok(notices) => Ok(done.with_notices(notices)),
+            Err(error) if if_exists && error.kind == ErrorKind::UndefinedTable => {
+                Ok(done.with_notices(vec![skipping(&error)]))
+            }
+            Err(error) => Err(error),
+        };
+    }
     let mut catalog = database.catalog.change();
     let state = &mut catalog.state;
-    let done = CommandResult::new(format!("ALTER {}", object.word().to_uppercase()));
     if object == SchemaObject::Schema {
         alter_schema(state, actor, &name.name, change, role_exists)?;
     } else {
@@ -41,11 +51,7 @@ pub(super) fn execute(
             if !if_exists {
                 return Err(error);
             }
-            let message = format!("{}, skipping", error.message);
-            return Ok(done.with_notices(vec![Notice {
-                kind: Some(error.kind),
-                ..Notice::new(NoticeSeverity::Notice, message)
-            }]));
+            return Ok(done.with_notices(vec![skipping(&error)]));
         };
         // As in PostgreSQL, ALTER TABLE takes views too.
         if object == SchemaObject::View && relation.kind() != "view" {
@@ -59,6 +65,16 @@ pub(super) fn execute(
     }
     catalog.publish()?;
     Ok(done)
+}
+
+fn skipping(error: &SqlError) -> Notice {
+    Notice {
+        kind: Some(error.kind),
+        ..Notice::new(
+            NoticeSeverity::Notice,
+            format!("{}, skipping", error.message),
+        )
+    }
 }
 
 fn alter_relation(
@@ -92,6 +108,10 @@ fn alter_relation(
             move_relation(state, actor, place, target)
         }
         RelationChange::RenameColumn { from, to } => rename_column(state, actor, place, from, to),
+        RelationChange::Parameters(_) => Err(SqlError::new(
+            ErrorKind::Internal,
+            "parameters are for tables",
+        )),
     }
 }
 
@@ -240,9 +260,11 @@ fn alter_schema(
             Ok(())
         }
         RelationChange::Rename(to) => rename_schema(state, actor, name, to),
-        RelationChange::RenameColumn { .. } | RelationChange::SetSchema(_) => Err(SqlError::new(
+        RelationChange::RenameColumn { .. }
+        | RelationChange::SetSchema(_)
+        | RelationChange::Parameters(_) => Err(SqlError::new(
             ErrorKind::Internal,
-            "a schema has no columns and no schema",
+            "a schema has no columns, no schema and no parameters",
         )),
     }
 }

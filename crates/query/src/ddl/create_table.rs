@@ -1,10 +1,10 @@
 //! CREATE TABLE, with columns or AS a query.
 
-use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
-use aerostat_types::{Column, ErrorKind, Layout, LayoutError, SqlError, TableId, TableSchema};
+use aerostat_types::{Column, ErrorKind, SqlError, TableId, TableSchema};
 use datafusion::sql::sqlparser::ast::{
-    self, CreateTableLikeKind, CreateTableOptions, DataType, Expr, SqlOption, Value,
+    self, CreateTableLikeKind, DataType,
     helpers::stmt_create_table::CreateTableBuilder,
 };
 
@@ -12,71 +12,13 @@ use super::{
     Actor, CommandResult, ExpressionChecker, Found,
     alter::{check_free, is_taken},
     definition::Definition,
-    names::{self, Place, QualifiedName},
+    layout::{self, DefaultLayout, WantedLayout},
+    names::{Place, QualifiedName},
 };
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{Privilege, Relation, TableEntry, node::Database},
 };
-
-/// The layout of tables that say none; the setting `aerostat.default_layout`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DefaultLayout {
-    /// All columns together.
-    Row,
-    /// Each column by itself.
-    #[default]
-    Column,
-    /// Columns two by two, in their order: a hybrid for any table, which tests run on.
-    Pairs,
-}
-
-impl DefaultLayout {
-    /// From a setting's value that [`DefaultLayout::from_str`] has accepted; the default for any other.
-    pub fn from_setting(text: &str) -> Self {
-        text.parse().unwrap_or_default()
-    }
-
-    fn of(self, columns: &[Column]) -> Layout {
-        match self {
-            DefaultLayout::Row => Layout::Row,
-            DefaultLayout::Column => Layout::Column,
-            DefaultLayout::Pairs => Layout::Groups(
-                columns
-                    .chunks(2)
-                    .map(|pair| pair.iter().map(|column| column.name.clone()).collect())
-                    .collect(),
-            ),
-        }
-    }
-}
-
-impl fmt::Display for DefaultLayout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DefaultLayout::Row => "row",
-            DefaultLayout::Column => "column",
-            DefaultLayout::Pairs => "pairs",
-        })
-    }
-}
-
-impl FromStr for DefaultLayout {
-    type Err = SqlError;
-
-    fn from_str(text: &str) -> Result<Self, SqlError> {
-        match text.to_ascii_lowercase().as_str() {
-            "row" => Ok(DefaultLayout::Row),
-            "column" => Ok(DefaultLayout::Column),
-            "pairs" => Ok(DefaultLayout::Pairs),
-            _ => Err(SqlError::new(
-                ErrorKind::InvalidParameterValue,
-                format!("invalid value for parameter \"aerostat.default_layout\": \"{text}\""),
-            )
-            .with_hint("Available values: row, column, pairs.")),
-        }
-    }
-}
 
 /// What [`create_table_as`] came to.
 pub enum CreatedTable {
@@ -275,7 +217,7 @@ fn create(
         )
     };
     let schema = definition.finish(&taken)?;
-    let layout = layout(statement, &schema, default_layout, &mut notices)?;
+    let layout = layout::of_create(statement, &schema, default_layout, &mut notices)?;
     check_expressions(&schema, checker)?;
     let entry = build(database, actor, schema, &layout)?;
     Ok(CreatedTable::Pending(PendingTable {
@@ -290,7 +232,7 @@ fn build(
     database: &Database,
     actor: &Actor,
     schema: TableSchema,
-    layout: &Layout,
+    layout: &WantedLayout,
 ) -> Result<Arc<TableEntry>, SqlError> {
     let mut change = database.catalog.change();
     let oid = change.state.allocate_oid()?;
@@ -303,7 +245,7 @@ fn build(
     let name = schema.name.clone();
     let table = database
         .store
-        .create_table(TableId(oid), Arc::new(schema), layout)
+        .create_table(TableId(oid), Arc::new(schema), &layout.start)
         .map_err(crate::error::from_storage)?;
     Ok(Arc::new(TableEntry {
         oid,
@@ -314,6 +256,7 @@ fn build(
         comment: None,
         column_comments: BTreeMap::new(),
         grants: Vec::new(),
+        auto_layout: layout.auto,
         usage: Arc::default(),
     }))
 }
@@ -385,89 +328,6 @@ fn add_query_columns(
         definition.add_column(column);
     }
     Ok(())
-}
-
-fn layout(
-    statement: &ast::CreateTable,
-    schema: &TableSchema,
-    default: DefaultLayout,
-    notices: &mut Vec<Notice>,
-) -> Result<Layout, SqlError> {
-    let options = match &statement.table_options {
-        CreateTableOptions::None => return Ok(default.of(&schema.columns)),
-        CreateTableOptions::With(options) => options,
-        _ => {
-            return Err(SqlError::new(
-                ErrorKind::SyntaxError,
-                "syntax error in the options of CREATE TABLE",
-            ));
-        }
-    };
-    let mut layout = None;
-    for option in options {
-        let SqlOption::KeyValue { key, value } = option else {
-            return Err(unrecognized(&option.to_string()));
-        };
-        match key.value.to_ascii_lowercase().as_str() {
-            "layout" if layout.is_some() => {
-                return Err(SqlError::new(
-                    ErrorKind::InvalidParameterValue,
-                    "parameter \"layout\" specified more than once",
-                ));
-            }
-            "layout" => {
-                let text = option_text(value)
-                    .ok_or_else(|| invalid_layout(&LayoutError::Syntax(value.to_string())))?;
-                layout = Some(Layout::parse(&text).map_err(|error| invalid_layout(&error))?);
-            }
-            "fillfactor" => notices.push(Notice::new(
-                NoticeSeverity::Notice,
-                "storage parameter \"fillfactor\" has no effect",
-            )),
-            other => return Err(unrecognized(other)),
-        }
-    }
-    let layout = layout.unwrap_or_else(|| default.of(&schema.columns));
-    let names: Vec<&str> = schema
-        .columns
-        .iter()
-        .map(|column| column.name.as_str())
-        .collect();
-    layout
-        .resolve(&names)
-        .map_err(|error| invalid_layout(&error))?;
-    Ok(layout)
-}
-
-fn option_text(value: &Expr) -> Option<String> {
-    match value {
-        Expr::Identifier(ident) => Some(names::folded(ident)),
-        Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => {
-                Some(text.clone())
-            }
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-fn invalid_layout(error: &LayoutError) -> SqlError {
-    let kind = match error {
-        LayoutError::Syntax(_) => ErrorKind::InvalidParameterValue,
-        LayoutError::UnknownColumn(_) => ErrorKind::UndefinedColumn,
-        LayoutError::RepeatedColumn(_) => ErrorKind::DuplicateColumn,
-    };
-    SqlError::new(kind, error.to_string())
-        .with_hint("A layout is 'row', 'column', or groups of columns such as '(a,b),(c)'.")
-}
-
-fn unrecognized(name: &str) -> SqlError {
-    SqlError::new(
-        ErrorKind::InvalidParameterValue,
-        format!("unrecognized parameter \"{name}\""),
-    )
-    .with_hint("A table has the parameter layout.")
 }
 
 fn check_expressions(

@@ -36,6 +36,7 @@ mod create_view;
 mod definition;
 mod dependency;
 mod drop;
+mod layout;
 pub mod names;
 mod privilege;
 mod schema;
@@ -48,9 +49,11 @@ use datafusion::sql::sqlparser::ast;
 
 use crate::{api::Notice, catalog::node::Database, utility::SchemaCommand};
 
-pub use create_table::{CreatedTable, DefaultLayout, PendingTable, create_table, create_table_as};
+pub use create_table::{CreatedTable, PendingTable, create_table, create_table_as};
 pub use create_view::create_view;
 pub use dependency::{qualify_query, relations_in};
+pub use layout::DefaultLayout;
+pub(crate) use layout::{altered, follow_advice, unrecognized};
 pub use names::{Found, Place, QualifiedName};
 pub(crate) use privilege::{belongings, denied, grantee_names, rename_role, toggle};
 pub use privilege::{comment, grant};

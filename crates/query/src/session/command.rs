@@ -6,6 +6,7 @@ use std::{
 };
 
 use aerostat_semantics::functions;
+use aerostat_txn::CancelToken;
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableSchema};
 use datafusion::{
     arrow::array::{ArrayRef, RecordBatch, StringViewArray},
@@ -19,15 +20,15 @@ use datafusion::{
 
 use super::{Session, cancel::Cancellation, run, stream::ready};
 use crate::{
-    api::{ColumnDescription, NoticeSeverity, Outcome, RowsTag},
+    api::{ColumnDescription, NoticeSeverity, Outcome, RowsTag, TransactionStatus},
     ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, PlanColumns},
     dml,
-    error::{external, from_datafusion},
+    error::{external, from_datafusion, from_storage},
     plan::{StatementContext, Target, describe, visible_name},
     statement::{Source, Statement, StatementKind},
     utility::{
         CommentTarget, DiscardTarget, Fragment, GrantTarget, PreparedCommand, SettingCommand,
-        SettingScope, SettingValue, TransactionCommand, Utility,
+        SettingScope, SettingValue, TransactionCommand, TransactionModes, Utility,
     },
 };
 
@@ -39,8 +40,8 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         match &**utility {
-            Utility::Transaction(command) => self.run_transaction(command),
-            Utility::Setting(command) => self.run_setting(command),
+            Utility::Transaction(command) => self.run_transaction(command).await,
+            Utility::Setting(command) => self.run_setting(command).await,
             Utility::Prepared(command) => self.run_prepared(command, source, cancellation).await,
             Utility::Copy(copy) => self.run_copy(copy, source, cancellation).await,
             Utility::Maintenance(command) => self.run_maintenance(command, cancellation).await,
@@ -64,12 +65,22 @@ impl Session {
             Arc::clone(self.connection.database()),
             Arc::clone(utility),
         );
+        let cancel = CancelToken::new();
+        let mut stop = run::CancelOnDrop::of(cancel.clone());
         let work = move || {
             let node = engine.node();
             match &*utility {
-                Utility::Schema(command) => ddl::execute(&database, &actor, command, &|role| {
-                    node.role(role).is_some()
-                }),
+                Utility::Schema(command) => {
+                    let exists = |role: &str| node.role(role).is_some();
+                    let result = ddl::execute(&database, &actor, command, &exists)?;
+                    // With IF EXISTS there may be none.
+                    if let Some(name) = command.reshapes()
+                        && let Ok(entry) = ddl::altered(&database, &actor, name)
+                    {
+                        entry.table.reshape(&cancel).map_err(from_storage)?;
+                    }
+                    Ok(result)
+                }
                 Utility::Database(command) => {
                     let result = node.execute_database(&actor, &database, command);
                     engine.forget_dropped();
@@ -92,6 +103,7 @@ impl Session {
         let result = self
             .on_query_runtime(blocking(work), cancellation)
             .await??;
+        stop.disarm();
         Ok(self.command(result))
     }
 
@@ -100,57 +112,7 @@ impl Session {
         Outcome::Command { tag: result.tag }
     }
 
-    fn run_transaction(&mut self, command: &TransactionCommand) -> Result<Outcome, SqlError> {
-        let unsupported = |what: &str| {
-            Err(SqlError::new(
-                ErrorKind::FeatureNotSupported,
-                format!("{what} is not supported"),
-            )
-            .with_hint("Each statement is a transaction of its own; drivers call this autocommit."))
-        };
-        match command {
-            TransactionCommand::Begin { .. } => unsupported("a transaction of several statements"),
-            TransactionCommand::Savepoint(_)
-            | TransactionCommand::Release(_)
-            | TransactionCommand::RollbackTo(_) => unsupported("a savepoint"),
-            TransactionCommand::Commit { chain: true }
-            | TransactionCommand::Rollback { chain: true } => unsupported("AND CHAIN"),
-            TransactionCommand::Commit { .. } => {
-                self.notice(
-                    NoticeSeverity::Warning,
-                    "there is no transaction in progress",
-                );
-                Ok(Outcome::Command {
-                    tag: "COMMIT".to_owned(),
-                })
-            }
-            TransactionCommand::Rollback { .. } => {
-                self.notice(
-                    NoticeSeverity::Warning,
-                    "there is no transaction in progress",
-                );
-                Ok(Outcome::Command {
-                    tag: "ROLLBACK".to_owned(),
-                })
-            }
-            TransactionCommand::SetModes(modes) | TransactionCommand::SetDefaults(modes) => {
-                if let Some(isolation) = modes.isolation {
-                    self.settings.lock().set(
-                        "default_transaction_isolation",
-                        &[isolation.name().to_owned()],
-                    )?;
-                }
-                if modes.read_only == Some(true) {
-                    return unsupported("a read-only transaction");
-                }
-                Ok(Outcome::Command {
-                    tag: "SET".to_owned(),
-                })
-            }
-        }
-    }
-
-    fn run_setting(&mut self, command: &SettingCommand) -> Result<Outcome, SqlError> {
+    async fn run_setting(&mut self, command: &SettingCommand) -> Result<Outcome, SqlError> {
         let done = |tag: &str| {
             Ok(Outcome::Command {
                 tag: tag.to_owned(),
@@ -161,16 +123,25 @@ impl Session {
                 if matches!(name.as_str(), "role" | "session_authorization") {
                     return self.set_role(name, value);
                 }
-                if *scope == SettingScope::Local {
+                let local = *scope == SettingScope::Local;
+                if local && self.status() == TransactionStatus::Idle {
                     self.notice(
                         NoticeSeverity::Warning,
                         "SET LOCAL can only be used in transaction blocks",
                     );
                     return done("SET");
                 }
+                if let Some(modes) = TransactionModes::of_setting(name, value)? {
+                    return self
+                        .run_transaction(&TransactionCommand::SetModes(modes))
+                        .await;
+                }
+                let mut settings = self.settings.lock();
                 match value {
-                    SettingValue::Default => self.settings.lock().reset(name)?,
-                    SettingValue::Values(values) => self.settings.lock().set(name, values)?,
+                    SettingValue::Default if local => settings.reset_local(name)?,
+                    SettingValue::Default => settings.reset(name)?,
+                    SettingValue::Values(values) if local => settings.set_local(name, values)?,
+                    SettingValue::Values(values) => settings.set(name, values)?,
                 }
                 done("SET")
             }
@@ -273,6 +244,7 @@ impl Session {
                 let StatementKind::Sql(parsed) = &prepared.statement.kind else {
                     return Box::pin(self.dispatch(&prepared.statement, None, cancellation)).await;
                 };
+                self.admit(&prepared.statement)?;
                 let arguments = arguments
                     .iter()
                     .zip(&prepared.parameters)
@@ -314,7 +286,7 @@ impl Session {
         let database = Arc::clone(self.connection.database());
         let layout =
             DefaultLayout::from_setting(self.settings.lock().get("aerostat.default_layout")?);
-        let transaction = Arc::new(database.store.txns().begin());
+        let transaction = Arc::new(self.begin_statement()?);
         let context = self.context(transaction.snapshot().clone())?;
         let (create, source) = (create.clone(), source.clone());
         let Some(query) = create.query.clone() else {

@@ -119,7 +119,7 @@ impl Session {
         source: &Source,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let transaction = Arc::new(self.connection.database().store.txns().begin());
+        let transaction = Arc::new(self.begin_statement()?);
         let context = self.context(transaction.snapshot().clone())?;
         let target = Target::resolve(&context, &object_name(name), None, Privilege::Insert)?;
         let listed_names: Vec<ast::ObjectName> = columns

@@ -45,7 +45,10 @@ impl Session {
             return Err(unsupported(parsed));
         };
         let options = options_of(parsed)?;
-        let transaction = Arc::new(self.connection.database().store.txns().begin());
+        if options.analyze {
+            self.admit_dml(statement)?;
+        }
+        let transaction = Arc::new(self.begin_statement()?);
         let context = self.context(transaction.snapshot().clone())?;
         let parameters = bound.map(Bound::parameters).unwrap_or_default();
         let (statement, source) = (Arc::new((**statement).clone()), source.clone());

@@ -42,9 +42,14 @@ impl Facts for SessionFacts {
             .collect()
     }
 
-    fn set(&self, name: &str, value: &str, _is_local: bool) -> Result<String, SqlError> {
+    fn set(&self, name: &str, value: &str, is_local: bool) -> Result<String, SqlError> {
         let mut settings = self.settings.lock();
-        settings.set(name, &[value.to_owned()])?;
+        let values = [value.to_owned()];
+        if is_local {
+            settings.set_local(name, &values)?;
+        } else {
+            settings.set(name, &values)?;
+        }
         Ok(settings.get(name)?.to_owned())
     }
 

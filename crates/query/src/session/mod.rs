@@ -3,7 +3,8 @@
 //! A statement runs on the query runtime; what reaches the client's task is
 //! batches of rows through a bounded channel ([`stream`]). Every statement can
 //! be stopped at any time ([`cancel`]), and a statement that fails or is
-//! stopped leaves no trace: each runs in a transaction of its own.
+//! stopped leaves no trace: it is a transaction of its own, or a part of one
+//! ([`transaction`]).
 
 mod cancel;
 mod command;
@@ -15,6 +16,7 @@ mod prepared;
 mod run;
 pub(crate) mod settings;
 mod stream;
+mod transaction;
 
 use std::{
     collections::HashMap,
@@ -22,6 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use aerostat_semantics::functions::StatementTime;
 use aerostat_txn::Snapshot;
 use aerostat_types::SqlError;
 use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser::ast};
@@ -43,6 +46,7 @@ use cancel::Cancellation;
 use facts::SessionFacts;
 use parking_lot::Mutex;
 use settings::Settings;
+use transaction::OpenBlock;
 
 /// How much of a statement `pg_stat_activity` shows, as in PostgreSQL.
 const ACTIVITY_CHARS_MAX: usize = 1_024;
@@ -59,6 +63,10 @@ pub struct Session {
     notices: Vec<Notice>,
     cancel: CancelHandle,
     state: Arc<SessionState>,
+    /// The open transaction block.
+    block: Option<OpenBlock>,
+    /// Whether the statements of the message at hand are a transaction.
+    grouping: bool,
 }
 
 impl Session {
@@ -96,6 +104,8 @@ impl Session {
             notices: Vec::new(),
             cancel: CancelHandle::default(),
             state: Arc::new(state),
+            block: None,
+            grouping: false,
         })
     }
 
@@ -118,11 +128,6 @@ impl Session {
     /// Anything that can be wrong with a statement. Nothing of it has happened then.
     pub async fn execute(&mut self, statement: &Statement) -> Result<Outcome, SqlError> {
         self.run(statement, None).await
-    }
-
-    /// Where the session stands. Always idle: each statement is its own transaction.
-    pub fn status(&self) -> TransactionStatus {
-        TransactionStatus::Idle
     }
 
     /// Messages beside the results, since the last call.
@@ -175,10 +180,18 @@ impl Session {
         let cancellation = self.cancel.begin(self.statement_timeout());
         let kind = kind_of(&statement.kind);
         self.follow_time_zone();
-        // now() and its like tell this time wherever they stand in the statement.
-        Arc::make_mut(&mut self.state).mark_start_execution();
+        if self.block.is_none() {
+            self.mark_time();
+        }
+        self.tell_statement_time();
         self.note_activity(Some(statement.text()));
         let outcome = self.dispatch(statement, bound, &cancellation).await;
+        if outcome.is_err() {
+            self.fail();
+        }
+        if self.block.is_none() {
+            self.settings.lock().end_local();
+        }
         self.note_activity(None);
         let database = self.database();
         let record = |rows: u64, error| StatementRecord {
@@ -235,6 +248,8 @@ impl Session {
         bound: Option<&prepared::Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
+        self.continue_group(statement)?;
+        self.admit(statement)?;
         match &statement.kind {
             StatementKind::Empty => Ok(Outcome::Empty),
             StatementKind::Utility(utility) => {
@@ -244,6 +259,20 @@ impl Session {
                 self.run_sql(parsed, &statement.source, bound, cancellation)
                     .await
             }
+        }
+    }
+
+    /// now() and its like tell this time until the transaction ends.
+    fn mark_time(&mut self) {
+        Arc::make_mut(&mut self.state).mark_start_execution();
+    }
+
+    /// statement_timestamp() tells when the statement began, also inside a block.
+    fn tell_statement_time(&mut self) {
+        let began = self.block.is_some().then(chrono::Utc::now);
+        let options = self.state.config_options();
+        if began.is_some() || StatementTime::of(options).is_some() {
+            StatementTime::put(began, Arc::make_mut(&mut self.state).config_mut().options_mut());
         }
     }
 
@@ -309,6 +338,11 @@ impl Session {
     /// Notes in `pg_stat_activity` what the session does.
     fn note_activity(&self, query: Option<&str>) {
         let now = chrono::Utc::now().timestamp_micros();
+        let between = match self.status() {
+            TransactionStatus::Idle => "idle",
+            TransactionStatus::InTransaction => "idle in transaction",
+            TransactionStatus::Failed => "idle in transaction (aborted)",
+        };
         self.engine.update_session(self.number, |description| {
             description.state_at_us = Some(now);
             match query {
@@ -317,7 +351,7 @@ impl Session {
                     description.query_at_us = Some(now);
                     description.query = query.chars().take(ACTIVITY_CHARS_MAX).collect();
                 }
-                None => description.state = "idle",
+                None => description.state = between,
             }
         });
     }
@@ -329,6 +363,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        // The client is gone: so is what it did not commit.
+        self.fail_for_good();
         self.engine.forget_session(self.number);
     }
 }

@@ -76,6 +76,7 @@ impl Session {
         parameter_oids: &[u32],
     ) -> Result<Prepared, SqlError> {
         let statement = Statement::single(text)?;
+        self.refuse_after_failure(&statement.kind)?;
         self.follow_time_zone();
         let mut types = Vec::with_capacity(parameter_oids.len());
         for (at, &oid) in parameter_oids.iter().enumerate() {

@@ -77,7 +77,7 @@ impl Session {
         bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let snapshot = self.connection.database().store.txns().snapshot();
+        let snapshot = self.read_snapshot()?;
         let context = self.context(snapshot)?;
         let parameters = Parameters::of(bound);
         let (parsed, source) = (Arc::clone(parsed), source.clone());
@@ -118,7 +118,7 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         for _ in 0..ATTEMPTS_MAX {
-            let transaction = Arc::new(self.connection.database().store.txns().begin());
+            let transaction = Arc::new(self.begin_statement()?);
             let context = self.context(transaction.snapshot().clone())?;
             let parameters = Parameters::of(bound);
             let (parsed, source) = (Arc::clone(parsed), source.clone());
@@ -136,7 +136,10 @@ impl Session {
                     .map(|written| written.map(|written| (bound, written)))
             };
             let Some((bound, written)) = self.on_query_runtime(work, cancellation).await?? else {
-                continue;
+                if self.may_run_again() {
+                    continue;
+                }
+                break;
             };
             if bound.kind != DmlKind::Insert && written.rows >= VACUUM_ROWS_MIN {
                 let table = Arc::clone(&bound.target.entry.table);
@@ -173,10 +176,10 @@ pub(super) async fn write(
     plan: Arc<dyn ExecutionPlan>,
     transaction: &Arc<Transaction>,
 ) -> PlanResult<sink::Written> {
-    let mut cancel = CancelOnDrop(Some(transaction.cancel_token()));
+    let mut cancel = CancelOnDrop::of(transaction.cancel_token());
     let view = context.table_view(&bound.target.entry);
     let written = sink::run(bound, view, plan, context.state.task_ctx(), transaction).await;
-    cancel.0 = None;
+    cancel.disarm();
     if let Ok(written) = &written
         && bound.kind != DmlKind::Delete
     {
@@ -185,8 +188,19 @@ pub(super) async fn write(
     written
 }
 
-/// Wakes a write that waits for another transaction when its statement is dropped.
-struct CancelOnDrop(Option<aerostat_txn::CancelToken>);
+/// Stops what works or waits in storage when its statement is dropped.
+pub(super) struct CancelOnDrop(Option<aerostat_txn::CancelToken>);
+
+impl CancelOnDrop {
+    pub(super) fn of(token: aerostat_txn::CancelToken) -> Self {
+        Self(Some(token))
+    }
+
+    /// The work is done.
+    pub(super) fn disarm(&mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {

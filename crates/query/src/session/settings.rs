@@ -49,6 +49,18 @@ const fn known(
 
 const ON_OFF: Check = Check::OneOf(&["on", "off"]);
 
+/// SERIALIZABLE promises more than snapshots give.
+const ISOLATION_LEVELS: &[&str] = &["read committed", "read uncommitted", "repeatable read"];
+
+/// What a setting without a value of its own follows.
+fn followed(name: &str) -> Option<&'static str> {
+    match name {
+        "transaction_isolation" => Some("default_transaction_isolation"),
+        "transaction_read_only" => Some("default_transaction_read_only"),
+        _ => None,
+    }
+}
+
 /// Every known setting, in order of names.
 pub(crate) const KNOWN: &[KnownSetting] = &[
     known(
@@ -93,13 +105,13 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
     known(
         "default_transaction_isolation",
         "read committed",
-        Check::OneOf(&["read committed", "read uncommitted"]),
+        Check::OneOf(ISOLATION_LEVELS),
         "Isolation of new transactions.",
     ),
     known(
         "default_transaction_read_only",
         "off",
-        Check::OneOf(&["off"]),
+        ON_OFF,
         "Whether new transactions only read.",
     ),
     known(
@@ -207,13 +219,13 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
     known(
         "transaction_isolation",
         "read committed",
-        Check::OneOf(&["read committed", "read uncommitted"]),
+        Check::OneOf(ISOLATION_LEVELS),
         "Isolation of the current transaction.",
     ),
     known(
         "transaction_read_only",
         "off",
-        Check::OneOf(&["off"]),
+        ON_OFF,
         "Whether the current transaction only reads.",
     ),
     known(
@@ -250,6 +262,8 @@ pub(crate) struct Settings {
     /// What RESET goes back to: given at connect, or told by the server.
     start: BTreeMap<String, String>,
     changed: Vec<String>,
+    /// SET LOCAL: what each such setting goes back to when the transaction ends.
+    local: BTreeMap<String, Option<String>>,
 }
 
 impl Settings {
@@ -279,7 +293,8 @@ impl Settings {
     /// `UndefinedObject` when there is none of this name.
     pub(crate) fn get(&self, name: &str) -> Result<&str, SqlError> {
         let name = name.to_ascii_lowercase();
-        if let Some(value) = self.values.get(&name) {
+        let told = |name: &str| self.values.get(name).map(String::as_str);
+        if let Some(value) = told(&name).or_else(|| told(followed(&name)?)) {
             return Ok(value);
         }
         find(&name)
@@ -299,8 +314,68 @@ impl Settings {
             None => return Err(unrecognized(&name)),
         };
         self.changed.push(name.clone());
+        self.local.remove(&name);
         self.values.insert(name, value);
         Ok(())
+    }
+
+    /// SET LOCAL.
+    ///
+    /// # Errors
+    /// Those of [`Self::set`].
+    pub(crate) fn set_local(&mut self, name: &str, values: &[String]) -> Result<(), SqlError> {
+        self.locally(name, |settings| settings.set(name, values))
+    }
+
+    /// SET LOCAL name TO DEFAULT.
+    ///
+    /// # Errors
+    /// Those of [`Self::reset`].
+    pub(crate) fn reset_local(&mut self, name: &str) -> Result<(), SqlError> {
+        self.locally(name, |settings| settings.reset(name))
+    }
+
+    /// Changes a setting until the end of the transaction.
+    fn locally(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut Self) -> Result<(), SqlError>,
+    ) -> Result<(), SqlError> {
+        let name = name.to_ascii_lowercase();
+        let before = match self.local.get(&name) {
+            Some(before) => before.clone(),
+            None => self.values.get(&name).cloned(),
+        };
+        change(self)?;
+        self.local.insert(name, before);
+        Ok(())
+    }
+
+    /// Lets a setting tell something until the end of the transaction.
+    pub(crate) fn tell_local(&mut self, name: &str, value: &str) {
+        let before = self.values.insert(name.to_owned(), value.to_owned());
+        self.local.entry(name.to_owned()).or_insert(before);
+    }
+
+    /// The transaction has ended: what was set for it alone is what it was.
+    pub(crate) fn end_local(&mut self) {
+        for (name, before) in std::mem::take(&mut self.local) {
+            match before {
+                Some(value) => self.values.insert(name.clone(), value),
+                None => self.values.remove(&name),
+            };
+            self.changed.push(name);
+        }
+    }
+
+    /// Makes the settings what they were at some earlier point of the session.
+    pub(crate) fn go_back_to(&mut self, earlier: Settings) {
+        let differs = |name: &&String| self.values.get(*name) != earlier.values.get(*name);
+        let names = self.values.keys().chain(earlier.values.keys());
+        let changed: Vec<String> = names.filter(differs).cloned().collect();
+        self.changed.extend(changed);
+        self.values = earlier.values;
+        self.local = earlier.local;
     }
 
     /// RESET name, or SET name TO DEFAULT.
@@ -316,6 +391,7 @@ impl Settings {
             Some(value) => self.values.insert(name.clone(), value.clone()),
             None => self.values.remove(&name),
         };
+        self.local.remove(&name);
         self.changed.push(name);
         Ok(())
     }
@@ -329,10 +405,7 @@ impl Settings {
     /// Every setting with its value and what is known of it.
     pub(crate) fn all(&self) -> Vec<(String, String, &'static KnownSetting)> {
         let known = KNOWN.iter().map(|known| {
-            let value = self
-                .values
-                .get(known.name)
-                .map_or(known.default, String::as_str);
+            let value = self.get(known.name).unwrap_or(known.default);
             (known.name.to_owned(), value.to_owned(), known)
         });
         let custom = self

@@ -46,7 +46,7 @@ pub use grant::{DatabasePrivilege, GrantStatement, GrantTarget, Grantee};
 pub use maintenance::MaintenanceCommand;
 pub use prepared::PreparedCommand;
 pub use role::{Password, RoleCommand, RoleName, RoleOptions};
-pub use schema::{DropKind, RelationChange, SchemaCommand, SchemaObject};
+pub use schema::{DropKind, RelationChange, SchemaCommand, SchemaObject, TableParameters};
 pub use setting::{DiscardTarget, SettingCommand, SettingScope, SettingValue};
 pub use tokens::Fragment;
 pub use transaction::{Isolation, TransactionCommand, TransactionModes};

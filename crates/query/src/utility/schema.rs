@@ -48,6 +48,18 @@ pub enum SchemaCommand {
 }
 
 impl SchemaCommand {
+    /// The table whose segments must follow once the command is done.
+    pub(crate) fn reshapes(&self) -> Option<&QualifiedName> {
+        match self {
+            SchemaCommand::Alter {
+                name,
+                change: RelationChange::Parameters(TableParameters { layout: Some(_), .. }),
+                ..
+            } => Some(name),
+            _ => None,
+        }
+    }
+
     pub(crate) fn tag(&self) -> &'static str {
         match self {
             SchemaCommand::CreateSchema { .. } => "CREATE SCHEMA",
@@ -107,6 +119,17 @@ pub enum RelationChange {
     Owner(RoleName),
     /// SET SCHEMA.
     SetSchema(String),
+    /// SET or RESET of storage parameters, of a table.
+    Parameters(TableParameters),
+}
+
+/// What SET or RESET says of a table's storage parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableParameters {
+    /// The layout: `None` if it is not mentioned, `Some(None)` for RESET.
+    pub layout: Option<Option<String>>,
+    /// Whether fillfactor is mentioned, which has no effect.
+    pub fill_factor: bool,
 }
 
 pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, SqlError> {
@@ -236,6 +259,15 @@ fn change(
     if object != SchemaObject::Schema && tokens.accept(&["SET", "SCHEMA"]) {
         return Ok(RelationChange::SetSchema(tokens.name()?));
     }
+    if object == SchemaObject::Table
+        && tokens.is_second(&Token::LParen)
+        && let Some(word) = tokens.accept_one(&["SET", "RESET"])
+    {
+        return Ok(RelationChange::Parameters(parameters(
+            tokens,
+            word == "RESET",
+        )?));
+    }
     let action = tokens.next_word();
     let action = match action.as_str() {
         "ADD" | "DROP" | "ALTER" | "SET" | "RESET" | "ENABLE" | "DISABLE" | "VALIDATE"
@@ -257,6 +289,40 @@ fn change(
         _ => action,
     };
     Err(not_supported(word, &what))
+}
+
+fn parameters(tokens: &mut Tokens<'_>, reset: bool) -> Result<TableParameters, SqlError> {
+    let mut parameters = TableParameters::default();
+    tokens.parenthesized(|tokens| {
+        let name = tokens.label()?;
+        match name.to_ascii_lowercase().as_str() {
+            "layout" if parameters.layout.is_some() => {
+                return Err(SqlError::new(
+                    ErrorKind::InvalidParameterValue,
+                    "parameter \"layout\" specified more than once",
+                ));
+            }
+            "layout" if reset => parameters.layout = Some(None),
+            "layout" => {
+                tokens.expect_token(&Token::Eq)?;
+                let value = match tokens.accept_string() {
+                    Some(text) => text,
+                    None => tokens.label()?,
+                };
+                parameters.layout = Some(Some(value));
+            }
+            "fillfactor" => {
+                parameters.fill_factor = true;
+                if !reset {
+                    tokens.expect_token(&Token::Eq)?;
+                    tokens.integer()?;
+                }
+            }
+            other => return Err(crate::ddl::unrecognized(other)),
+        }
+        Ok(())
+    })?;
+    Ok(parameters)
 }
 
 fn not_supported(object: &str, what: &str) -> SqlError {

@@ -3,7 +3,7 @@
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::tokens::Tokens;
+use super::{setting::SettingValue, tokens::Tokens};
 
 /// A command about the session's transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +84,46 @@ impl Isolation {
             Isolation::RepeatableRead => "repeatable read",
             Isolation::Serializable => "serializable",
         }
+    }
+}
+
+impl TransactionModes {
+    /// The modes that SET of this setting asks for; `None` when the setting is none of a transaction's.
+    ///
+    /// # Errors
+    /// The value is not one of the setting's.
+    pub(crate) fn of_setting(name: &str, value: &SettingValue) -> Result<Option<Self>, SqlError> {
+        let SettingValue::Values(values) = value else {
+            return Ok(None);
+        };
+        let value = values.join(", ").to_ascii_lowercase();
+        let mut modes = Self::default();
+        match name.to_ascii_lowercase().as_str() {
+            "transaction_isolation" => {
+                let levels = [
+                    Isolation::ReadUncommitted,
+                    Isolation::ReadCommitted,
+                    Isolation::RepeatableRead,
+                    Isolation::Serializable,
+                ];
+                modes.isolation = levels.into_iter().find(|level| level.name() == value);
+            }
+            "transaction_read_only" => {
+                modes.read_only = match value.as_str() {
+                    "on" | "true" | "yes" | "1" => Some(true),
+                    "off" | "false" | "no" | "0" => Some(false),
+                    _ => None,
+                };
+            }
+            _ => return Ok(None),
+        }
+        if modes == Self::default() {
+            return Err(SqlError::new(
+                ErrorKind::InvalidParameterValue,
+                format!("invalid value for parameter \"{name}\": \"{value}\""),
+            ));
+        }
+        Ok(Some(modes))
     }
 }
 

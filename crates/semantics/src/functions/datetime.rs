@@ -3,6 +3,8 @@
 mod fields;
 mod now;
 
+pub use now::StatementTime;
+
 use std::sync::{Arc, LazyLock};
 
 use aerostat_types::text::{civil_from_days, days_from_civil};
@@ -59,27 +61,33 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
         stable("to_timestamp", &[], TO_TIMESTAMP),
         Arc::new(ScalarUDF::new_from_impl(now::Now::new(
             "now",
-            &[
-                "current_timestamp",
-                "transaction_timestamp",
-                "statement_timestamp",
-            ],
+            &["current_timestamp", "transaction_timestamp"],
             SqlType::TimestampTz,
+            now::Of::Transaction,
+        ))),
+        Arc::new(ScalarUDF::new_from_impl(now::Now::new(
+            "statement_timestamp",
+            &[],
+            SqlType::TimestampTz,
+            now::Of::Statement,
         ))),
         Arc::new(ScalarUDF::new_from_impl(now::Now::new(
             "localtimestamp",
             &[],
             SqlType::Timestamp,
+            now::Of::Transaction,
         ))),
         Arc::new(ScalarUDF::new_from_impl(now::Now::new(
             "current_date",
             &["today"],
             SqlType::Date,
+            now::Of::Transaction,
         ))),
         Arc::new(ScalarUDF::new_from_impl(now::Now::new(
             "localtime",
             &["current_time"],
             SqlType::Time,
+            now::Of::Transaction,
         ))),
     ]
 }

@@ -31,6 +31,7 @@ use datafusion::functions_table::generate_series::GenerateSeriesFunc;
 use datafusion::logical_expr::{AggregateUDF, Expr, ScalarUDF};
 
 use cast::Zone;
+pub use datetime::StatementTime;
 
 /// Registers every function of this module, over DataFusion's of the same name.
 pub fn register(state: &mut SessionState) {

@@ -80,7 +80,13 @@ fn relations(view: &CatalogView, rows: &mut Rows) {
         };
         let options = class
             .table()
-            .map(|table| vec![format!("layout={}", table.table.layout())]);
+            .map(|table| {
+                let layout = match table.auto_layout {
+                    true => "auto".to_owned(),
+                    false => table.table.layout().to_string(),
+                };
+                vec![format!("layout={layout}")]
+            });
         rows.push([
             ("oid", class.oid.into()),
             ("relname", (&class.name).into()),

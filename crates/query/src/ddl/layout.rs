@@ -1,0 +1,311 @@
+//! The layout of a table: what CREATE TABLE and ALTER TABLE say of it, and changing it.
+//!
+//! A layout is given, or left to the adviser (`auto`): then it begins as a column
+//! store, and upkeep changes it as the statements suggest. ALTER TABLE changes the
+//! catalogue first; the table's segments follow one by one while statements go on.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use aerostat_types::{Column, ErrorKind, Layout, LayoutError, SqlError, TableId, TableSchema};
+use datafusion::sql::sqlparser::ast::{self, CreateTableOptions, Expr, SqlOption, Value};
+
+use super::{
+    Actor, Found,
+    names::{self, Place, QualifiedName},
+    privilege::relation_mut,
+};
+use crate::{
+    api::{Notice, NoticeSeverity},
+    catalog::{CatalogState, Relation, TableEntry, node::Database},
+    error::from_storage,
+    utility::TableParameters,
+};
+
+/// The layout of tables that say none; the setting `aerostat.default_layout`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DefaultLayout {
+    /// All columns together.
+    Row,
+    /// Each column by itself.
+    #[default]
+    Column,
+    /// Columns two by two, in their order: a hybrid for any table, which tests run on.
+    Pairs,
+    /// What the adviser finds, from [`Layout::Column`] on.
+    Auto,
+}
+
+impl DefaultLayout {
+    /// From a setting's value that [`DefaultLayout::from_str`] has accepted; the default for any other.
+    pub fn from_setting(text: &str) -> Self {
+        text.parse().unwrap_or_default()
+    }
+
+    fn of(self, columns: &[Column]) -> Layout {
+        match self {
+            DefaultLayout::Row => Layout::Row,
+            DefaultLayout::Column | DefaultLayout::Auto => Layout::Column,
+            DefaultLayout::Pairs => Layout::Groups(
+                columns
+                    .chunks(2)
+                    .map(|pair| pair.iter().map(|column| column.name.clone()).collect())
+                    .collect(),
+            ),
+        }
+    }
+}
+
+impl fmt::Display for DefaultLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DefaultLayout::Row => "row",
+            DefaultLayout::Column => "column",
+            DefaultLayout::Pairs => "pairs",
+            DefaultLayout::Auto => "auto",
+        })
+    }
+}
+
+impl FromStr for DefaultLayout {
+    type Err = SqlError;
+
+    fn from_str(text: &str) -> Result<Self, SqlError> {
+        match text.to_ascii_lowercase().as_str() {
+            "row" => Ok(DefaultLayout::Row),
+            "column" => Ok(DefaultLayout::Column),
+            "pairs" => Ok(DefaultLayout::Pairs),
+            "auto" => Ok(DefaultLayout::Auto),
+            _ => Err(SqlError::new(
+                ErrorKind::InvalidParameterValue,
+                format!("invalid value for parameter \"aerostat.default_layout\": \"{text}\""),
+            )
+            .with_hint("Available values: row, column, pairs, auto.")),
+        }
+    }
+}
+
+/// The layout that a table is to have.
+pub(super) struct WantedLayout {
+    /// That of its first segments.
+    pub(super) start: Layout,
+    /// Whether the adviser may change it.
+    pub(super) auto: bool,
+}
+
+/// What a text asks for: `auto`, or a layout.
+fn parse(text: &str) -> Result<Option<Layout>, SqlError> {
+    if text.trim().eq_ignore_ascii_case("auto") {
+        return Ok(None);
+    }
+    Layout::parse(text).map(Some).map_err(|error| invalid(&error))
+}
+
+/// The layout that CREATE TABLE names, or the default.
+pub(super) fn of_create(
+    statement: &ast::CreateTable,
+    schema: &TableSchema,
+    default: DefaultLayout,
+    notices: &mut Vec<Notice>,
+) -> Result<WantedLayout, SqlError> {
+    let none = WantedLayout {
+        start: default.of(&schema.columns),
+        auto: default == DefaultLayout::Auto,
+    };
+    let options = match &statement.table_options {
+        CreateTableOptions::None => return Ok(none),
+        CreateTableOptions::With(options) => options,
+        _ => {
+            return Err(SqlError::new(
+                ErrorKind::SyntaxError,
+                "syntax error in the options of CREATE TABLE",
+            ));
+        }
+    };
+    let mut given = None;
+    for option in options {
+        let SqlOption::KeyValue { key, value } = option else {
+            return Err(unrecognized(&option.to_string()));
+        };
+        match key.value.to_ascii_lowercase().as_str() {
+            "layout" if given.is_some() => {
+                return Err(SqlError::new(
+                    ErrorKind::InvalidParameterValue,
+                    "parameter \"layout\" specified more than once",
+                ));
+            }
+            "layout" => {
+                let text = option_text(value)
+                    .ok_or_else(|| invalid(&LayoutError::Syntax(value.to_string())))?;
+                given = Some(parse(&text)?);
+            }
+            "fillfactor" => notices.push(no_fill_factor()),
+            other => return Err(unrecognized(other)),
+        }
+    }
+    let wanted = match given {
+        None => none,
+        Some(None) => WantedLayout {
+            start: DefaultLayout::Auto.of(&schema.columns),
+            auto: true,
+        },
+        Some(Some(layout)) => WantedLayout {
+            start: layout,
+            auto: false,
+        },
+    };
+    check(&wanted.start, &schema.columns)?;
+    Ok(wanted)
+}
+
+fn check(layout: &Layout, columns: &[Column]) -> Result<(), SqlError> {
+    let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+    layout
+        .resolve(&names)
+        .map(drop)
+        .map_err(|error| invalid(&error))
+}
+
+/// ALTER TABLE … SET or RESET. The catalogue says so before the table begins to change.
+pub(super) fn alter(
+    database: &Database,
+    actor: &Actor,
+    name: &QualifiedName,
+    parameters: &TableParameters,
+) -> Result<Vec<Notice>, SqlError> {
+    let mut change = database.catalog.change();
+    let (place, entry) = table(&change.state, actor, name)?;
+    let mut notices = Vec::new();
+    if parameters.fill_factor {
+        notices.push(no_fill_factor());
+    }
+    let Some(text) = &parameters.layout else {
+        return Ok(notices);
+    };
+    let columns = &entry.table.schema().columns;
+    let wanted = match text {
+        // RESET: what a table made now would have.
+        None => Some(DefaultLayout::default().of(columns)),
+        Some(text) => parse(text)?,
+    };
+    let before = entry.table.layout();
+    if let Some(layout) = &wanted {
+        check(layout, columns)?;
+        entry.table.set_layout(layout).map_err(from_storage)?;
+    }
+    set_auto(&mut change.state, &place, wanted.is_none())?;
+    publish_or_go_back(change, &entry, &before)?;
+    Ok(notices)
+}
+
+/// Gives a table whose layout is left to the adviser another one. `false` when the table
+/// is not there any more, or its layout is no longer to be changed.
+///
+/// # Errors
+/// Writing the catalogue failed; the layout is what it was.
+pub(crate) fn follow_advice(
+    database: &Database,
+    id: TableId,
+    layout: &Layout,
+) -> Result<bool, SqlError> {
+    let change = database.catalog.change();
+    let found = change
+        .state
+        .relations()
+        .find_map(|(_, relation, _)| match relation {
+            Relation::Table(entry) if entry.table.id() == id && entry.auto_layout => {
+                Some(Arc::clone(entry))
+            }
+            _ => None,
+        });
+    let Some(entry) = found else {
+        return Ok(false);
+    };
+    let before = entry.table.layout();
+    entry.table.set_layout(layout).map_err(from_storage)?;
+    publish_or_go_back(change, &entry, &before)?;
+    Ok(true)
+}
+
+fn publish_or_go_back(
+    change: crate::catalog::CatalogChange<'_>,
+    entry: &TableEntry,
+    before: &Layout,
+) -> Result<(), SqlError> {
+    change.publish().inspect_err(|_| {
+        if let Err(error) = entry.table.set_layout(before) {
+            tracing::error!(%error, table = %entry.table.id(), "the layout it had fits no more");
+        }
+    })
+}
+
+/// The table of an ALTER TABLE that has been done, for its segments to follow.
+pub(crate) fn altered(
+    database: &Database,
+    actor: &Actor,
+    name: &QualifiedName,
+) -> Result<Arc<TableEntry>, SqlError> {
+    Ok(table(&database.catalog.load(), actor, name)?.1)
+}
+
+fn table(
+    state: &CatalogState,
+    actor: &Actor,
+    name: &QualifiedName,
+) -> Result<(Place, Arc<TableEntry>), SqlError> {
+    let Found { place, relation } = actor.resolve(state, name)?;
+    let Relation::Table(entry) = relation else {
+        return Err(SqlError::new(
+            ErrorKind::WrongObjectType,
+            format!("\"{}\" is not a table", name.name),
+        ));
+    };
+    actor.require_ownership(relation)?;
+    Ok((place, Arc::clone(entry)))
+}
+
+fn set_auto(state: &mut CatalogState, place: &Place, auto: bool) -> Result<(), SqlError> {
+    if let Relation::Table(entry) = relation_mut(state, place)? {
+        Arc::make_mut(entry).auto_layout = auto;
+    }
+    Ok(())
+}
+
+fn option_text(value: &Expr) -> Option<String> {
+    match value {
+        Expr::Identifier(ident) => Some(names::folded(ident)),
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => {
+                Some(text.clone())
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn invalid(error: &LayoutError) -> SqlError {
+    let kind = match error {
+        LayoutError::Syntax(_) => ErrorKind::InvalidParameterValue,
+        LayoutError::UnknownColumn(_) => ErrorKind::UndefinedColumn,
+        LayoutError::RepeatedColumn(_) => ErrorKind::DuplicateColumn,
+    };
+    SqlError::new(kind, error.to_string()).with_hint(
+        "A layout is 'row', 'column', 'auto', or groups of columns such as '(a,b),(c)'.",
+    )
+}
+
+fn no_fill_factor() -> Notice {
+    Notice::new(
+        NoticeSeverity::Notice,
+        "storage parameter \"fillfactor\" has no effect",
+    )
+}
+
+/// The error for a parameter that tables do not have.
+pub(crate) fn unrecognized(name: &str) -> SqlError {
+    SqlError::new(
+        ErrorKind::InvalidParameterValue,
+        format!("unrecognized parameter \"{name}\""),
+    )
+    .with_hint("A table has the parameter layout.")
+}
