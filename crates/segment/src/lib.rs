@@ -46,6 +46,7 @@ mod model;
 mod append;
 mod arena;
 mod buffer;
+mod encoding;
 mod error;
 mod filter;
 mod forward;
@@ -70,6 +71,7 @@ mod versions;
 mod zone;
 
 pub use append::{Appended, SegmentWriter};
+pub use encoding::{AttributeEncoding, Encoding};
 pub use error::SegmentError;
 pub use forward::Forwarding;
 pub use frozen::{FrozenFacts, FrozenImage};

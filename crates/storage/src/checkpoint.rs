@@ -254,7 +254,7 @@ impl TenantStore {
                 description: TableDescription {
                     id: table.id(),
                     schema: (**table.schema()).clone(),
-                    layout: table.layout().clone(),
+                    layout: table.layout(),
                 },
                 images: view.directory().entries().iter().map(image).collect(),
             }

@@ -101,9 +101,35 @@ impl TenantStore {
             return Err(StorageError::TableExists { id });
         }
         let json = serde_json::to_vec(&description).expect("a description has no odd map keys");
-        self.append(durable, Kind::CreateTable, json)?;
+        self.append(durable, Kind::Table, json)?;
         registry.tables.insert(id, Arc::downgrade(&table));
         Ok(table)
+    }
+
+    /// Makes a change of a table's layout once it is durable. A checkpoint finds the log
+    /// and the table either before it or after.
+    pub(crate) fn describe_table(
+        &self,
+        table: &Table,
+        layout: &Layout,
+        change: impl FnOnce(),
+    ) -> Result<(), StorageError> {
+        let Some(durable) = &self.durable else {
+            change();
+            return Ok(());
+        };
+        let registry = durable.registry.lock();
+        if registry.tables.contains_key(&table.id()) {
+            let description = TableDescription {
+                id: table.id(),
+                schema: TableSchema::clone(table.schema()),
+                layout: layout.clone(),
+            };
+            let json = serde_json::to_vec(&description).expect("a description has no odd map keys");
+            self.append(durable, Kind::Table, json)?;
+        }
+        change();
+        Ok(())
     }
 
     /// Says that a table is no more. Its rows live as long as somebody has it; its id is
