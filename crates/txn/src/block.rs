@@ -351,9 +351,7 @@ impl State {
         }
         let point = match self.isolation {
             Isolation::ReadCommitted => txns.snapshot(),
-            Isolation::RepeatableRead => {
-                self.point.get_or_insert_with(|| txns.snapshot()).clone()
-            }
+            Isolation::RepeatableRead => self.point.get_or_insert_with(|| txns.snapshot()).clone(),
         };
         if self.own.is_empty() {
             point
@@ -376,7 +374,9 @@ impl State {
         if self.own.last() >= Some(from) {
             Arc::make_mut(&mut self.own).truncate(from);
         }
-        let cut = self.kept.split_off(self.kept.partition_point(|work| work.id < from));
+        let cut = self
+            .kept
+            .split_off(self.kept.partition_point(|work| work.id < from));
         self.spilled = self.spilled.min(self.kept.len());
         self.redo_bytes -= cut.iter().map(|work| work.redo.len()).sum::<usize>();
         cut

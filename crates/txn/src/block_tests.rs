@@ -74,7 +74,10 @@ impl Session {
     }
 
     fn written(&self) -> BTreeSet<usize> {
-        self.kept.iter().flat_map(|kept| kept.keys().copied()).collect()
+        self.kept
+            .iter()
+            .flat_map(|kept| kept.keys().copied())
+            .collect()
     }
 }
 
@@ -113,13 +116,21 @@ impl Model {
         let snapshot = statement.snapshot().clone();
         assert_eq!(contents(&self.store, &snapshot), seen, "{}", self.context);
         let (mut touched, mut written) = (Vec::new(), State::new());
-        let keys: BTreeSet<usize> =
-            (0..random.random_range(1..4)).map(|_| random.random_range(0..KEYS)).collect();
+        let keys: BTreeSet<usize> = (0..random.random_range(1..4))
+            .map(|_| random.random_range(0..KEYS))
+            .collect();
         let mut failed = false;
         for key in keys {
             let allowed = self.may_write(at, key, &seen, snapshot.at());
-            let result = self.store.write(&statement, key, step * 100 + key as u64, &mut touched);
-            assert_eq!(result.is_ok(), allowed, "{}: key {key}: {result:?}", self.context);
+            let result = self
+                .store
+                .write(&statement, key, step * 100 + key as u64, &mut touched);
+            assert_eq!(
+                result.is_ok(),
+                allowed,
+                "{}: key {key}: {result:?}",
+                self.context
+            );
             // Nothing of it is seen before its end, not even by itself.
             assert_eq!(contents(&self.store, &snapshot), seen, "{}", self.context);
             failed |= result.is_err();
@@ -128,8 +139,11 @@ impl Model {
                 break;
             }
         }
-        let (store, states, held) =
-            (Arc::clone(&self.store), Arc::clone(&self.states), Arc::clone(&self.held));
+        let (store, states, held) = (
+            Arc::clone(&self.store),
+            Arc::clone(&self.states),
+            Arc::clone(&self.held),
+        );
         let (txns, context) = (Arc::clone(&self.txns), self.context.clone());
         enlist(&statement, touched, move || {
             check_all(&store, &states.lock(), &held.lock(), &context);
@@ -157,7 +171,12 @@ impl Model {
             self.states.lock().push(after);
         }
         let ts = session.block.commit().unwrap();
-        assert_eq!(ts.0 as usize, self.states.lock().len() - 1, "{}", self.context);
+        assert_eq!(
+            ts.0 as usize,
+            self.states.lock().len() - 1,
+            "{}",
+            self.context
+        );
     }
 
     fn step(&mut self, random: &mut StdRng, step: u64) {
@@ -190,7 +209,12 @@ impl Model {
     }
 
     fn check(&self) {
-        check_all(&self.store, &self.states.lock(), &self.held.lock(), &self.context);
+        check_all(
+            &self.store,
+            &self.states.lock(),
+            &self.held.lock(),
+            &self.context,
+        );
         for session in &self.sessions {
             for (snapshot, seen, _) in &session.cursors {
                 assert_eq!(&contents(&self.store, snapshot), seen, "{}", self.context);
@@ -202,7 +226,11 @@ impl Model {
 fn check_all(store: &Store, states: &[State], snapshots: &[Snapshot], context: &str) {
     for snapshot in snapshots {
         let expected = &states[snapshot.at().0 as usize];
-        assert_eq!(&contents(store, snapshot), expected, "{context}: {snapshot:?}");
+        assert_eq!(
+            &contents(store, snapshot),
+            expected,
+            "{context}: {snapshot:?}"
+        );
     }
 }
 
@@ -228,7 +256,11 @@ fn blocks_are_snapshot_isolated() {
         model.held.lock().clear();
         model.check();
         assert_eq!(model.txns.unsettled(), 0, "seed {seed}");
-        assert_eq!(model.txns.horizon(), model.txns.last_commit(), "seed {seed}");
+        assert_eq!(
+            model.txns.horizon(),
+            model.txns.last_commit(),
+            "seed {seed}"
+        );
     }
 }
 
@@ -262,7 +294,10 @@ fn the_first_snapshot_fixes_the_isolation_and_the_point() {
     commit();
     let statement = block.statement();
     assert_eq!(statement.isolation(), Isolation::RepeatableRead);
-    assert_eq!((block.snapshot().at(), txns.horizon()), (CommitTs(1), CommitTs(1)));
+    assert_eq!(
+        (block.snapshot().at(), txns.horizon()),
+        (CommitTs(1), CommitTs(1))
+    );
     drop(statement);
     assert!(!block.has_written());
     assert_eq!(block.commit(), Ok(CommitTs(2)), "it took no place");
@@ -278,8 +313,8 @@ fn who_waits_for_a_statement_waits_for_its_block_or_its_undoing() {
     let (first, savepoint) = (keep(&block), block.savepoint());
     let second = keep(&block);
     let waiters = [txns.begin(), txns.begin()];
+    let ids = waiters.each_ref().map(Transaction::id);
     thread::scope(|scope| {
-        let ids = waiters.each_ref().map(Transaction::id);
         let one = scope.spawn(|| txns.wait_for(ids[0], first, &never));
         let two = scope.spawn(|| txns.wait_for(ids[1], second, &never));
         while txns.waiting() < 2 {
@@ -365,10 +400,16 @@ fn a_statement_that_was_given_up_is_undone_whenever_it_ends() {
     assert_eq!(before.commit(), Err(CommitError::Cancelled));
     block.commit().unwrap();
     assert_eq!(txns.unsettled(), 1, "the one that runs");
-    assert_eq!(contents(&store, &txns.snapshot()), State::from([(0, 1), (1, 2)]));
+    assert_eq!(
+        contents(&store, &txns.snapshot()),
+        State::from([(0, 1), (1, 2)])
+    );
     assert_eq!(after.commit(), Err(CommitError::Cancelled));
     assert_eq!(txns.unsettled(), 0);
-    assert_eq!(contents(&store, &txns.snapshot()), State::from([(0, 1), (1, 2)]));
+    assert_eq!(
+        contents(&store, &txns.snapshot()),
+        State::from([(0, 1), (1, 2)])
+    );
 }
 
 /// Writes to the log on the way, and says what should be there in the end.
@@ -405,7 +446,11 @@ fn redo_is_in_the_order_of_the_statements_without_the_undone() {
     redo(&large, 4, 10, &mut expected);
     let savepoint = large.savepoint();
     let undone = redo(&large, 5, 3 << 20, &mut Vec::new());
-    assert_eq!(log.state.lock().chunks[0].1, [4; 10], "what came before goes first");
+    assert_eq!(
+        log.state.lock().chunks[0].1,
+        [4; 10],
+        "what came before goes first"
+    );
     large.rollback_to(savepoint);
     let failed = writing(&large);
     failed.add_redo(&vec![6; 2 << 20]);
@@ -420,8 +465,15 @@ fn redo_is_in_the_order_of_the_statements_without_the_undone() {
     assert_eq!(large.commit(), Ok(CommitTs(2)));
     let state = log.state.lock();
     assert_eq!(state.forgotten, [undone, failed_id].into());
-    assert!(![undone, failed_id, two, last].iter().any(|id| state.committed.contains(id)));
-    let committed = state.chunks.iter().filter(|(by, _)| state.committed.contains(by));
+    assert!(
+        ![undone, failed_id, two, last]
+            .iter()
+            .any(|id| state.committed.contains(id))
+    );
+    let committed = state
+        .chunks
+        .iter()
+        .filter(|(by, _)| state.committed.contains(by));
     let mut all: Vec<u8> = committed.flat_map(|(_, redo)| redo.clone()).collect();
     let rest = &state.enqueued[1].2;
     assert!(rest.len() < 1 << 20);
@@ -460,9 +512,15 @@ fn a_block_that_does_not_commit_is_undone() {
     thread::scope(|scope| {
         let commit = scope.spawn(|| block.commit());
         log.wait_enqueued(1);
-        assert!(outcomes.lock().is_empty(), "stamps stay until it is durable");
+        assert!(
+            outcomes.lock().is_empty(),
+            "stamps stay until it is durable"
+        );
         log.fail();
-        assert!(matches!(commit.join().unwrap(), Err(CommitError::InDoubt(_))));
+        assert!(matches!(
+            commit.join().unwrap(),
+            Err(CommitError::InDoubt(_))
+        ));
     });
     assert_eq!(*outcomes.lock(), [Outcome::Aborted; 3]);
     let (block, outcomes) = recorded(&txns);
@@ -494,9 +552,15 @@ fn a_block_has_any_number_of_statements() {
     }
     assert_eq!(txns.unsettled(), 5_001);
     assert_eq!(store.read(&block.snapshot(), 0), Some(4_999));
-    assert_eq!((store.read(&cursor, 0), store.read(&txns.snapshot(), 0)), (None, None));
+    assert_eq!(
+        (store.read(&cursor, 0), store.read(&txns.snapshot(), 0)),
+        (None, None)
+    );
     block.rollback_to(savepoint);
-    assert_eq!((store.read(&block.snapshot(), 0), txns.unsettled()), (None, 1));
+    assert_eq!(
+        (store.read(&block.snapshot(), 0), txns.unsettled()),
+        (None, 1)
+    );
     let statement = block.statement();
     let mut touched = Vec::new();
     store.write(&statement, 0, 7, &mut touched).unwrap();

@@ -131,7 +131,11 @@ fn sees(snapshot: &Snapshot, version: &Version) -> bool {
     }
 }
 
-pub(crate) fn enlist(txn: &Transaction, versions: Vec<Arc<Version>>, pause: impl FnMut() + Send + 'static) {
+pub(crate) fn enlist(
+    txn: &Transaction,
+    versions: Vec<Arc<Version>>,
+    pause: impl FnMut() + Send + 'static,
+) {
     let stamper = Stamper {
         txn: Stamp::By(txn.id()).raw(),
         versions,

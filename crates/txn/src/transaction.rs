@@ -6,11 +6,7 @@ use aerostat_types::{CommitTs, TxnId};
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use crate::{
-    CancelToken, Isolation, LogFailure, Snapshot,
-    block::Shared,
-    txns::TxnManager,
-};
+use crate::{CancelToken, Isolation, LogFailure, Snapshot, block::Shared, txns::TxnManager};
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

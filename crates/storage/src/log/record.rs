@@ -150,9 +150,7 @@ pub(crate) fn put_parts(parts: &[TxnId], payload: &mut Vec<u8>) {
 }
 
 /// The redo in the payload of a [`Kind::Block`], and its statements.
-pub(crate) fn parts(
-    payload: &[u8],
-) -> Result<(&[u8], impl Iterator<Item = TxnId> + '_), BadBytes> {
+pub(crate) fn parts(payload: &[u8]) -> Result<(&[u8], impl Iterator<Item = TxnId> + '_), BadBytes> {
     let bad = BadBytes("the statements of a block are missing");
     let (rest, count) = payload.split_last_chunk::<4>().ok_or(bad)?;
     let bytes = u32::from_le_bytes(*count) as usize * 8;

@@ -92,7 +92,10 @@ impl Scene {
 
     /// What there is for everybody.
     fn committed(&self) -> Vec<(i32, i64)> {
-        now(&self.0).into_iter().map(|(key, number, _)| (key, number)).collect()
+        now(&self.0)
+            .into_iter()
+            .map(|(key, number, _)| (key, number))
+            .collect()
     }
 }
 
@@ -236,7 +239,9 @@ fn pmp_with_a_write_predicate_sees_one_snapshot() {
         let scene = &Scene::new();
         let [one, two] = scene.two(isolation);
         two.snapshot();
-        scene.change(&one, |_, _| true, |number| Some(number + 10)).unwrap();
+        scene
+            .change(&one, |_, _| true, |number| Some(number + 10))
+            .unwrap();
         thread::scope(|scope| {
             let changing = scope.spawn(move || {
                 let result = scene.change(&two, |_, number| number == 20, |_| None);
@@ -291,7 +296,10 @@ fn g_single_happens_at_read_committed_only() {
         match isolation {
             Isolation::ReadCommitted => deleted.unwrap(),
             Isolation::RepeatableRead => {
-                assert!(matches!(deleted, Err(StorageError::Conflict)), "{deleted:?}");
+                assert!(
+                    matches!(deleted, Err(StorageError::Conflict)),
+                    "{deleted:?}"
+                );
             }
         }
         one.commit().unwrap();

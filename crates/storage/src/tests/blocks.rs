@@ -64,7 +64,10 @@ impl Session {
     }
 
     fn written(&self) -> BTreeSet<i32> {
-        self.kept.iter().flat_map(|kept| kept.keys().copied()).collect()
+        self.kept
+            .iter()
+            .flat_map(|kept| kept.keys().copied())
+            .collect()
     }
 
     fn roll_back_to(&mut self, savepoint: Savepoint, kept: usize) {
@@ -160,12 +163,7 @@ impl Model {
     }
 
     /// One random change. `None` if it failed, as it had to.
-    fn work(
-        &self,
-        txn: &Transaction,
-        before: &Before<'_>,
-        random: &mut StdRng,
-    ) -> Option<Changes> {
+    fn work(&self, txn: &Transaction, before: &Before<'_>, random: &mut StdRng) -> Option<Changes> {
         let count = random.random_range(1..8);
         let keys: BTreeSet<i32> = (0..count)
             .map(|_| random.random_range(0..KEYS))
@@ -174,14 +172,17 @@ impl Model {
         let (length, number) = (random.random_range(0..300), random.random_range(0..100));
         let changed = |key: &i32| {
             !before.own.contains(key)
-                && self.changed.get(key).is_some_and(|ts| *ts > txn.snapshot().at().0)
+                && self
+                    .changed
+                    .get(key)
+                    .is_some_and(|ts| *ts > txn.snapshot().at().0)
         };
         if random.random_bool(0.4) {
             // A row that is gone since the snapshot and comes anew would be seen twice,
             // as in PostgreSQL.
-            let keys = keys.into_iter().filter(|key| {
-                before.present.contains_key(key) || !before.seen.contains_key(key)
-            });
+            let keys = keys
+                .into_iter()
+                .filter(|key| before.present.contains_key(key) || !before.seen.contains_key(key));
             let rows: Vec<Row> = keys.map(|key| row(key, number, length)).collect();
             let taken = rows.iter().any(|row| before.present.contains_key(&row.0));
             let result = self.table.insert(txn, &batch(&self.table, &rows));
@@ -189,7 +190,10 @@ impl Model {
             return self.outcome(result, false, taken).then_some(all);
         }
         let view = self.table.view(txn.snapshot().clone());
-        let keys: Vec<i32> = keys.into_iter().filter(|key| before.seen.contains_key(key)).collect();
+        let keys: Vec<i32> = keys
+            .into_iter()
+            .filter(|key| before.seen.contains_key(key))
+            .collect();
         let ids: Vec<RowId> = keys
             .iter()
             .map(|&wanted| view.lookup(KeyRef(&key(&self.table, wanted))).unwrap())
@@ -241,7 +245,9 @@ impl Model {
                 let ts = block.commit().unwrap().0;
                 self.committed(&kept, ts);
             }
-            3 | 4 => session.savepoints.push((session.block.savepoint(), session.kept.len())),
+            3 | 4 => session
+                .savepoints
+                .push((session.block.savepoint(), session.kept.len())),
             5 if !session.savepoints.is_empty() => {
                 let chosen = random.random_range(0..session.savepoints.len());
                 let (savepoint, kept) = session.savepoints[chosen];
@@ -298,7 +304,11 @@ fn blocks_are_snapshot_isolated() {
         drop(held);
         let store = Arc::clone(table.store());
         drop(table);
-        assert_eq!(store.budget().used(), 0, "seed {seed}: all memory goes back");
+        assert_eq!(
+            store.budget().used(),
+            0,
+            "seed {seed}: all memory goes back"
+        );
     }
 }
 
@@ -337,7 +347,10 @@ fn a_key_comes_and_goes_within_a_block() {
             insert(&table, &block, &[wanted]).unwrap();
             assert_eq!(delete(&table, &block, wanted).unwrap(), 1);
             block.rollback_to(savepoint);
-            assert_eq!(contents(&table, block.snapshot()), [row(1, 0, 3), row(2, 0, 3)]);
+            assert_eq!(
+                contents(&table, block.snapshot()),
+                [row(1, 0, 3), row(2, 0, 3)]
+            );
             assert_eq!(now(&table), [row(1, 0, 3)]);
         }
         table.freeze().unwrap();
@@ -450,7 +463,12 @@ fn total(rows: &[Row]) -> i64 {
 #[test]
 fn blocks_transfer_beside_readers_and_the_freezer() {
     let table = tiny_table();
-    load(&table, &(0..ACCOUNTS).map(|key| row(key, BALANCE, 20)).collect::<Vec<_>>());
+    load(
+        &table,
+        &(0..ACCOUNTS)
+            .map(|key| row(key, BALANCE, 20))
+            .collect::<Vec<_>>(),
+    );
     let (stop, deadlocks) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -475,7 +493,9 @@ fn blocks_transfer_beside_readers_and_the_freezer() {
                 let (table, deadlocks) = (&table, &deadlocks);
                 scope.spawn(move || {
                     let mut random = StdRng::seed_from_u64(seed);
-                    (0..150).filter(|_| transfer(table, &mut random, deadlocks)).count()
+                    (0..150)
+                        .filter(|_| transfer(table, &mut random, deadlocks))
+                        .count()
                 })
             })
             .collect();
@@ -494,7 +514,12 @@ fn blocks_transfer_beside_readers_and_the_freezer() {
 #[test]
 fn a_deadlock_over_statements_ends_with_one_giving_way() {
     let table = tiny_table();
-    load(&table, &(0..ACCOUNTS).map(|key| row(key, BALANCE, 20)).collect::<Vec<_>>());
+    load(
+        &table,
+        &(0..ACCOUNTS)
+            .map(|key| row(key, BALANCE, 20))
+            .collect::<Vec<_>>(),
+    );
     let txns = table.store().txns();
     let [one, two] = [(); 2].map(|()| txns.begin_block(Isolation::ReadCommitted));
     add(&table, &one, 0, 1).unwrap();
@@ -504,7 +529,9 @@ fn a_deadlock_over_statements_ends_with_one_giving_way() {
     let both = |block: Block, key, savepoint: Option<Savepoint>| {
         let result = add(&table, &block, key, 1);
         if result.is_err() {
-            savepoint.map(|savepoint| block.rollback_to(savepoint));
+            if let Some(savepoint) = savepoint {
+                block.rollback_to(savepoint);
+            }
             block.rollback();
         } else {
             block.commit().map(drop).unwrap();
@@ -516,7 +543,9 @@ fn a_deadlock_over_statements_ends_with_one_giving_way() {
         let second = scope.spawn(|| both(two, 0, Some(savepoint)));
         [first.join().unwrap(), second.join().unwrap()]
     });
-    let given_way = results.iter().filter(|result| matches!(result, Err(StorageError::Deadlock)));
+    let given_way = results
+        .iter()
+        .filter(|result| matches!(result, Err(StorageError::Deadlock)));
     assert_eq!(given_way.count(), 1, "{results:?}");
     let left = total(&now(&table)) - BALANCE * i64::from(ACCOUNTS);
     assert_eq!(left, if results[0].is_ok() { 3 } else { 2 });
