@@ -237,7 +237,7 @@ fn check_all(store: &Store, states: &[State], snapshots: &[Snapshot], context: &
 /// Random interleavings of blocks on one thread, with savepoints, failures and cursors.
 #[test]
 fn blocks_are_snapshot_isolated() {
-    for seed in 0..200 {
+    for seed in 0..100 {
         let mut random = StdRng::seed_from_u64(seed);
         let mut model = Model {
             txns: TxnManager::new(),
