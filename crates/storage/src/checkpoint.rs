@@ -183,6 +183,8 @@ impl TenantStore {
         let mut registry = durable.registry.lock();
         let tables = self.living_tables(durable, &mut registry)?;
         let latched_times = tables.iter().flat_map(latched_times).collect();
+        // Asked first: who has ended by then has committed before the cut, if at all.
+        let oldest = self.txns().oldest_begin();
         let cut = durable.log.rotate()?;
         // Who committed may not have come to say so yet.
         self.txns().publish(cut.through);
@@ -192,7 +194,7 @@ impl TenantStore {
             cut,
             at: snapshot.at(),
             views: tables.iter().map(view).collect(),
-            dropped: registry.forget_dropped(snapshot.at(), self.txns().horizon()),
+            dropped: registry.forget_dropped(snapshot.at(), oldest),
             catalog: registry.catalog.clone(),
             latched_times,
         })

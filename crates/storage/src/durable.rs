@@ -59,15 +59,15 @@ enum Dropped {
 impl Registry {
     /// The dropped tables that a commit after `at` may name. Who wrote to one that is gone
     /// began at or before the point at which it was found gone, so no table is named any
-    /// more once all snapshots are newer.
-    pub(crate) fn forget_dropped(&mut self, at: CommitTs, horizon: CommitTs) -> Vec<TableId> {
+    /// more once everything that has not ended began later.
+    pub(crate) fn forget_dropped(&mut self, at: CommitTs, oldest: CommitTs) -> Vec<TableId> {
         for dropped in self.dropped.values_mut() {
             if matches!(dropped, Dropped::Held(table) if table.strong_count() == 0) {
                 *dropped = Dropped::Gone(at);
             }
         }
         self.dropped
-            .retain(|_, dropped| !matches!(dropped, Dropped::Gone(at) if *at < horizon));
+            .retain(|_, dropped| !matches!(dropped, Dropped::Gone(at) if *at < oldest));
         self.dropped.keys().copied().collect()
     }
 }

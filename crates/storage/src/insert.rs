@@ -30,7 +30,8 @@ enum Step {
     Appended(usize),
     /// So many rows were appended; the segment takes no more.
     Full(usize, Arc<Entry>),
-    /// So many rows were appended; the next one's key is this transaction's to decide.
+    /// So many rows were appended; the next one's key is this transaction's to decide,
+    /// or that of a statement of a block.
     Held(usize, TxnId),
     /// There is no segment yet.
     Empty,
@@ -119,7 +120,7 @@ impl Table {
         let mut end = range_end.min(from + free);
         let mut held = None;
         if self.is_keyed() {
-            match probe_run(range, &latch, incoming, from..end, writes.me()) {
+            match probe_run(range, &latch, incoming, from..end, writes) {
                 Probe::Free => {}
                 Probe::Taken(row) => return Err(unique_violation(self, &incoming.columns, row)),
                 Probe::Held(row, holder) => (end, held) = (row, Some(holder)),
@@ -192,7 +193,7 @@ fn probe_run(
     latch: &Latch<'_>,
     incoming: &Incoming,
     rows: std::ops::Range<usize>,
-    me: TxnId,
+    writes: &Writes<'_>,
 ) -> Probe {
     let base = range.base.as_ref().map(|base| &base.segment);
     let base_max = base.map(|base| base.key_of(base.rows() - 1));
@@ -204,7 +205,7 @@ fn probe_run(
             break;
         }
         for segment in own.into_iter().chain(base) {
-            match holder_of(segment, key, me) {
+            match holder_of(segment, key, writes) {
                 Holder::Nobody => {}
                 Holder::Row => return Probe::Taken(row),
                 Holder::Transaction(holder) => return Probe::Held(row, holder),
@@ -216,7 +217,10 @@ fn probe_run(
 
 /// Who has the key, of all versions there are, whatever any snapshot sees. The
 /// caller holds the latch, so no stamp changes meanwhile.
-fn holder_of(segment: &Segment, key: KeyRef<'_>, me: TxnId) -> Holder {
+///
+/// A row that one statement of another's block has begun and a later one has ended is
+/// that block's as long as it has not ended itself: the later one may still be undone.
+fn holder_of(segment: &Segment, key: KeyRef<'_>, writes: &Writes<'_>) -> Holder {
     let mut holder = Holder::Nobody;
     segment.find(key, &mut |row| {
         let (begin, end) = segment.stamps(row);
@@ -225,8 +229,8 @@ fn holder_of(segment: &Segment, key: KeyRef<'_>, me: TxnId) -> Holder {
             // Ended for good, or gone whichever way its only writer ends.
             (_, Stamp::At(_)) if end != END_NONE => Holder::Nobody,
             (begun, ended @ Stamp::By(_)) if begun == ended => Holder::Nobody,
-            (_, Stamp::By(by)) if by == me => Holder::Nobody,
-            (Stamp::By(by), _) if by != me => Holder::Transaction(by),
+            (_, Stamp::By(by)) if writes.owns(by) => Holder::Nobody,
+            (Stamp::By(by), _) if !writes.owns(by) => Holder::Transaction(by),
             (_, Stamp::By(by)) => Holder::Transaction(by),
             _ => Holder::Row,
         };

@@ -190,7 +190,7 @@ fn mark_latched(
                 ended[target.index] = true;
             }
             Stamp::At(_) => return Err(StorageError::Conflict),
-            Stamp::By(by) if by == writes.me() => {}
+            Stamp::By(by) if writes.owns(by) => {}
             Stamp::By(by) => return Ok(Marked::Held(done, by)),
         }
     }

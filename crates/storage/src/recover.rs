@@ -3,6 +3,7 @@
 //! ```text
 //!  manifest at S ──► images ──► tables as of S
 //!  log, pass 1   ──► which transactions committed, when; tables; the end
+//!                    (of a block which statements)
 //!  log, pass 2   ──► redo of commits after S, file by file, tables side by side
 //! ```
 //!
@@ -38,7 +39,7 @@ use crate::{
         Log, LogEnd,
         codec::BadBytes,
         read::{self, LogFile},
-        record::{Kind, Record},
+        record::{self, Kind, Record},
         redo::{self, Operation},
     },
     manifest::{Manifest, TableDescription, TableImage},
@@ -151,7 +152,8 @@ struct Outline {
     end: Option<(u64, usize)>,
     last: CommitTs,
     txn_max: u64,
-    /// Transactions with chunks, and when they committed if they did.
+    /// Transactions, or statements of blocks, with chunks, and when they committed if they
+    /// did.
     chunked: HashMap<TxnId, Option<CommitTs>>,
     /// In order: of a table the last counts.
     described: Vec<TableDescription>,
@@ -367,10 +369,11 @@ impl Outline {
             Kind::Rows => {
                 self.chunked.entry(record.head.txn).or_insert(None);
             }
-            Kind::Commit => {
-                if let Some(committed) = self.chunked.get_mut(&record.head.txn) {
-                    *committed = Some(record.head.lsn);
-                }
+            Kind::Commit => self.note_commit(record.head.txn, record.head.lsn),
+            Kind::Block => {
+                let (_, parts) =
+                    record::parts(record.payload).map_err(|what| file.damaged(offset, what))?;
+                parts.for_each(|part| self.note_commit(part, record.head.lsn));
             }
             Kind::Table => {
                 let description = serde_json::from_slice(record.payload).map_err(|_| odd())?;
@@ -383,6 +386,12 @@ impl Outline {
             Kind::Catalog => self.catalog = Some(record.payload.to_vec()),
         }
         Ok(())
+    }
+
+    fn note_commit(&mut self, id: TxnId, at: CommitTs) {
+        if let Some(committed) = self.chunked.get_mut(&id) {
+            *committed = Some(at);
+        }
     }
 
     fn open_log(
@@ -423,7 +432,14 @@ impl Outline {
                 let Some(ts) = self.committed(&record).filter(|ts| *ts > at) else {
                     continue;
                 };
-                for operation in redo::operations(record.payload) {
+                let redo = match record.head.kind {
+                    Kind::Block => {
+                        let parts = record::parts(record.payload);
+                        parts.map_err(|what| file.damaged(offset, what))?.0
+                    }
+                    _ => record.payload,
+                };
+                for operation in redo::operations(redo) {
                     let operation = operation.map_err(|what| file.damaged(offset, what))?;
                     if self.dropped.contains(&operation.table) {
                         continue;
@@ -453,7 +469,7 @@ impl Outline {
     fn committed(&self, record: &Record<'_>) -> Option<CommitTs> {
         match record.head.kind {
             Kind::Rows => *self.chunked.get(&record.head.txn)?,
-            Kind::Commit => Some(record.head.lsn),
+            Kind::Commit | Kind::Block => Some(record.head.lsn),
             _ => None,
         }
     }

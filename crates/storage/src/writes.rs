@@ -55,8 +55,9 @@ impl<'t> Writes<'t> {
         stamp::of_txn(self.txn.id().0)
     }
 
-    pub(crate) fn me(&self) -> TxnId {
-        self.txn.id()
+    /// Whether rows with this stamp are the transaction's own, or its block's.
+    pub(crate) fn owns(&self, id: TxnId) -> bool {
+        self.txn.owns(id)
     }
 
     pub(crate) fn check_cancelled(&self) -> Result<(), StorageError> {
@@ -78,7 +79,7 @@ impl<'t> Writes<'t> {
         Ok(self
             .txn
             .txns()
-            .wait_for(self.me(), holder, &self.txn.cancel_token())?)
+            .wait_for(self.txn.id(), holder, &self.txn.cancel_token())?)
     }
 
     /// The segments written to, some perhaps more than once.

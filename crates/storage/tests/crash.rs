@@ -28,10 +28,13 @@ use std::{
 };
 
 use aerostat_memory::Governor;
-use aerostat_storage::{OpenOptions, Recovered, ScanSpec, Table, TenantStore};
+use aerostat_storage::{OpenOptions, Recovered, RowId, ScanSpec, Table, TableView, TenantStore};
+use aerostat_txn::{Block, Isolation, Transaction};
 use aerostat_types::{Column, Layout, SqlType, TableId, TableSchema, TenantId};
 use arrow_array::{
-    Array, ArrayRef, Int64Array, RecordBatch, StringViewArray, cast::AsArray, types::Int64Type,
+    Array, ArrayRef, Int64Array, RecordBatch, StringViewArray,
+    cast::AsArray,
+    types::{Int64Type, UInt64Type},
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -290,48 +293,92 @@ fn child(folder: &Path, seed: u64) {
     });
 }
 
+/// A transaction of the thread's next rows, in one statement or in a block of several.
 fn replace(store: &Arc<TenantStore>, tables: &[Arc<Table>; 2], thread: i64, random: &mut StdRng) {
-    let txn = store.txns().begin();
-    let mut number = 0;
-    for table in tables {
-        let view = table.view(txn.snapshot().clone());
-        let scan = view.scan(ScanSpec {
-            projection: vec![0, 1],
-            row_ids: true,
-            ..ScanSpec::default()
-        });
-        let mut ids = Vec::new();
-        while let Some(batch) = scan.next_batch().unwrap() {
-            let column = |at: usize| {
-                batch
-                    .column(at)
-                    .as_primitive::<Int64Type>()
-                    .values()
-                    .to_vec()
-            };
-            let (keys, numbers) = (column(0), column(1));
-            let row_ids = batch
-                .column(2)
-                .as_primitive::<arrow_array::types::UInt64Type>();
-            for row in (0..batch.num_rows()).filter(|&row| keys[row] / ROWS == thread) {
-                number = numbers[row];
-                ids.push(aerostat_storage::RowId(row_ids.value(row)));
-            }
+    let number = if random.random_bool(0.5) {
+        let txn = store.txns().begin();
+        let [one, two] = tables.each_ref().map(|table| found(table, &txn, thread));
+        put(&tables[0], &txn, &one, thread, one.number + 1);
+        put(&tables[1], &txn, &two, thread, one.number + 1);
+        if random.random_bool(0.1) {
+            return txn.rollback();
         }
-        let rows = batch(table, thread, number + 1);
-        if ids.is_empty() {
-            table.insert(&txn, &rows).unwrap();
-        } else {
-            view.delete(&txn, &ids).unwrap();
-            table.insert(&txn, &rows).unwrap();
+        txn.commit().unwrap();
+        one.number
+    } else {
+        let block = store.txns().begin_block(Isolation::ReadCommitted);
+        let mut number = 0;
+        for table in tables {
+            let statement = block.statement();
+            let rows = found(table, &statement, thread);
+            number = rows.number;
+            put(table, &statement, &rows, thread, number + 1);
+            statement.commit().unwrap();
+            undone(&block, tables, thread, random);
         }
-    }
-    if random.random_bool(0.1) {
-        return txn.rollback();
-    }
-    txn.commit().unwrap();
+        if random.random_bool(0.1) {
+            return block.rollback();
+        }
+        block.commit().unwrap();
+        number
+    };
     let mut out = std::io::stdout().lock();
     writeln!(out, "{thread} {}", number + 1)
         .and_then(|()| out.flush())
         .unwrap();
+}
+
+/// Statements of a block that change what it has, and do not stay.
+fn undone(block: &Block, tables: &[Arc<Table>; 2], thread: i64, random: &mut StdRng) {
+    let savepoint = block.savepoint();
+    for _ in 0..random.random_range(0..3) {
+        let table = &tables[random.random_range(0..2)];
+        let statement = block.statement();
+        let rows = found(table, &statement, thread);
+        // At times so much redo that it goes out before it is undone.
+        let number = if random.random_bool(0.1) { 36 } else { 8 };
+        put(table, &statement, &rows, thread, number);
+        if random.random_bool(0.5) {
+            statement.commit().unwrap();
+        }
+    }
+    block.rollback_to(savepoint);
+}
+
+/// A thread's rows in a table, and their number.
+struct Found {
+    view: TableView,
+    ids: Vec<RowId>,
+    number: i64,
+}
+
+fn found(table: &Arc<Table>, txn: &Transaction, thread: i64) -> Found {
+    let view = table.view(txn.snapshot().clone());
+    let scan = view.scan(ScanSpec {
+        projection: vec![0, 1],
+        row_ids: true,
+        ..ScanSpec::default()
+    });
+    let (mut ids, mut number) = (Vec::new(), 0);
+    while let Some(batch) = scan.next_batch().unwrap() {
+        let column = |at: usize| {
+            batch
+                .column(at)
+                .as_primitive::<Int64Type>()
+                .values()
+                .to_vec()
+        };
+        let (keys, numbers) = (column(0), column(1));
+        let row_ids = batch.column(2).as_primitive::<UInt64Type>();
+        for row in (0..batch.num_rows()).filter(|&row| keys[row] / ROWS == thread) {
+            number = numbers[row];
+            ids.push(RowId(row_ids.value(row)));
+        }
+    }
+    Found { view, ids, number }
+}
+
+fn put(table: &Table, txn: &Transaction, before: &Found, thread: i64, number: i64) {
+    before.view.delete(txn, &before.ids).unwrap();
+    table.insert(txn, &batch(table, thread, number)).unwrap();
 }

@@ -21,6 +21,8 @@
 //! * What a snapshot decides about a transaction never changes: a transaction
 //!   that is unfinished while the snapshot is registered commits after it.
 //!
+//! * An explicit transaction is a [`Block`]. Each of its statements is a transaction of its
+//!   own that ends with the block, so that stamps and undo are the same (`block`).
 //! * With a [`CommitLog`] a commit has its place in the order before it is durable,
 //!   and is visible after: nobody reads what a crash could lose (`log`).
 //!
@@ -29,8 +31,10 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod block;
 mod cancel;
 mod log;
+mod own;
 mod snapshot;
 mod stamp;
 mod transaction;
@@ -38,10 +42,13 @@ mod txns;
 mod wait;
 
 #[cfg(test)]
+mod block_tests;
+#[cfg(test)]
 mod log_tests;
 #[cfg(test)]
 mod tests;
 
+pub use block::{Block, Isolation, Savepoint};
 pub use cancel::CancelToken;
 pub use log::{CommitLog, LogFailure};
 pub use snapshot::{LiveSnapshots, Snapshot, Visibility};

@@ -17,6 +17,9 @@
 //! * Between assignment and visibility a transaction is `Committed(ts)` with `ts` above
 //!   every snapshot there is or that can be taken: it is hidden as an active one is. Its
 //!   stamps stand, so that writers of the same rows wait until it has settled.
+//! * The statements of a block have redo of their own, in order: what goes out before the
+//!   commit, goes out in the order of the statements. One that is undone is forgotten, and
+//!   the commit names those of whose redo the log has a part.
 //! * When the log fails, what waits for it is *in doubt*: the bytes may have reached the
 //!   disk. In memory it is undone, for nobody has seen it; the log says what became of it
 //!   when it is opened again. Nothing is taken into a failed log.
@@ -55,11 +58,18 @@ pub trait CommitLog: Send + Sync + 'static {
     fn append_chunk(&self, txn: TxnId, redo: Vec<u8>) -> Result<(), LogFailure>;
 
     /// Takes a commit with the rest of its redo. Called under the order lock, with
-    /// ascending timestamps without gaps: must neither wait nor do I/O.
+    /// ascending timestamps without gaps: must neither wait nor do I/O. The chunks of
+    /// `parts` belong to the commit, and come before the rest, as those of `txn` do.
     ///
     /// # Errors
     /// When the log has failed; the timestamp is not used then.
-    fn enqueue_commit(&self, txn: TxnId, ts: CommitTs, redo: Vec<u8>) -> Result<(), LogFailure>;
+    fn enqueue_commit(
+        &self,
+        txn: TxnId,
+        parts: &[TxnId],
+        ts: CommitTs,
+        redo: Vec<u8>,
+    ) -> Result<(), LogFailure>;
 
     /// Waits until everything through `ts` is as durable as the tenant asks for, and
     /// returns through where it is, which may be further.

@@ -18,28 +18,30 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use crate::*;
 
 #[derive(Default)]
-struct State {
-    enqueued: Vec<(TxnId, CommitTs, Vec<u8>)>,
-    chunks: Vec<(TxnId, Vec<u8>)>,
-    forgotten: HashSet<TxnId>,
+pub(crate) struct State {
+    pub(crate) enqueued: Vec<(TxnId, CommitTs, Vec<u8>)>,
+    pub(crate) chunks: Vec<(TxnId, Vec<u8>)>,
+    pub(crate) forgotten: HashSet<TxnId>,
+    /// Transactions and statements that have committed.
+    pub(crate) committed: HashSet<TxnId>,
     durable: u64,
     failure: Option<LogFailure>,
 }
 
 /// A log in memory; the test says when what is durable.
 #[derive(Default)]
-struct FakeLog {
-    state: Mutex<State>,
+pub(crate) struct FakeLog {
+    pub(crate) state: Mutex<State>,
     changed: Condvar,
 }
 
 impl FakeLog {
-    fn make_durable(&self, through: u64) {
+    pub(crate) fn make_durable(&self, through: u64) {
         self.state.lock().durable = through;
         self.changed.notify_all();
     }
 
-    fn fail(&self) {
+    pub(crate) fn fail(&self) {
         self.state.lock().failure.get_or_insert(LogFailure {
             doing: "write".to_owned(),
             source: Arc::new(io::Error::from(io::ErrorKind::StorageFull)),
@@ -47,11 +49,11 @@ impl FakeLog {
         self.changed.notify_all();
     }
 
-    fn enqueued(&self) -> usize {
+    pub(crate) fn enqueued(&self) -> usize {
         self.state.lock().enqueued.len()
     }
 
-    fn wait_enqueued(&self, count: usize) {
+    pub(crate) fn wait_enqueued(&self, count: usize) {
         while self.enqueued() < count {
             thread::yield_now();
         }
@@ -64,13 +66,22 @@ impl CommitLog for FakeLog {
         Ok(())
     }
 
-    fn enqueue_commit(&self, txn: TxnId, ts: CommitTs, redo: Vec<u8>) -> Result<(), LogFailure> {
+    fn enqueue_commit(
+        &self,
+        txn: TxnId,
+        parts: &[TxnId],
+        ts: CommitTs,
+        redo: Vec<u8>,
+    ) -> Result<(), LogFailure> {
         let mut state = self.state.lock();
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
         }
         let before = state.enqueued.last().map_or(0, |(_, ts, _)| ts.0);
         assert_eq!(ts.0, before + 1, "places without gaps");
+        let chunked = |part: &TxnId| state.chunks.iter().any(|(by, _)| by == part);
+        assert!(parts.is_sorted() && parts.iter().all(chunked));
+        state.committed.extend(parts.iter().chain([&txn]));
         state.enqueued.push((txn, ts, redo));
         Ok(())
     }
@@ -94,7 +105,7 @@ impl CommitLog for FakeLog {
     }
 }
 
-fn over(log: &Arc<FakeLog>) -> Arc<TxnManager> {
+pub(crate) fn over(log: &Arc<FakeLog>) -> Arc<TxnManager> {
     TxnManager::with_log(TxnId(1), CommitTs(0), Arc::clone(log) as Arc<dyn CommitLog>)
 }
 
@@ -339,13 +350,13 @@ fn entries_share_the_order_with_commits() {
     let mut got = None;
     let ts = txns.append_entry(|ts| {
         got = Some(ts);
-        log.enqueue_commit(TxnId(0), ts, Vec::new())
+        log.enqueue_commit(TxnId(0), &[], ts, Vec::new())
     });
     assert_eq!((ts, got), (Ok(CommitTs(2)), Some(CommitTs(2))));
     assert_eq!(txns.snapshot().at(), CommitTs(2));
     log.fail();
     assert!(matches!(
-        txns.append_entry(|ts| log.enqueue_commit(TxnId(0), ts, Vec::new())),
+        txns.append_entry(|ts| log.enqueue_commit(TxnId(0), &[], ts, Vec::new())),
         Err(CommitError::Refused(_))
     ));
     assert_eq!(txns.snapshot().at(), CommitTs(2));

@@ -2,17 +2,23 @@
 
 use std::{fmt, sync::Arc};
 
-use aerostat_types::CommitTs;
+use aerostat_types::{CommitTs, TxnId};
 
 use crate::{
+    own::OwnIds,
     stamp::{ABORTED, Stamp},
     txns::{TxnManager, TxnState},
 };
 
 /// A point in the commit order, registered so that no version it sees is
-/// collected until the last clone is dropped.
+/// collected until the last clone is dropped. A block's has, besides, what the
+/// block's statements had done by then.
 #[derive(Clone)]
-pub struct Snapshot(Arc<Registration>);
+pub struct Snapshot {
+    point: Arc<Registration>,
+    /// `None` for none.
+    own: Option<Arc<OwnIds>>,
+}
 
 struct Registration {
     txns: Arc<TxnManager>,
@@ -33,12 +39,28 @@ pub enum Visibility {
 
 impl Snapshot {
     pub(crate) fn register(txns: Arc<TxnManager>, at: CommitTs) -> Self {
-        Self(Arc::new(Registration { txns, at }))
+        Self {
+            point: Arc::new(Registration { txns, at }),
+            own: None,
+        }
+    }
+
+    /// The same point, with these statements of a block.
+    pub(crate) fn with_own(self, own: Arc<OwnIds>) -> Self {
+        Self {
+            point: self.point,
+            own: Some(own),
+        }
+    }
+
+    /// Whether this is a statement whose work it contains before that has committed.
+    pub(crate) fn owns(&self, id: TxnId) -> bool {
+        self.own.as_ref().is_some_and(|own| own.contains(id))
     }
 
     /// The last commit the snapshot sees.
     pub fn at(&self) -> CommitTs {
-        self.0.at
+        self.point.at
     }
 
     /// Whether the version with these stamps is in the snapshot.
@@ -57,13 +79,14 @@ impl Snapshot {
     fn includes(&self, raw: u64) -> Visibility {
         let ts = match Stamp::of(raw) {
             Stamp::At(ts) => ts,
-            Stamp::By(id) => match self.0.txns.state(id) {
+            Stamp::By(id) if self.owns(id) => return Visibility::Visible,
+            Stamp::By(id) => match self.point.txns.state(id) {
                 Some(TxnState::Committed(ts)) => ts,
-                Some(TxnState::Active | TxnState::Aborted) => return Visibility::Hidden,
+                Some(_) => return Visibility::Hidden,
                 None => return Visibility::Reread,
             },
         };
-        if ts <= self.0.at {
+        if ts <= self.point.at {
             Visibility::Visible
         } else {
             Visibility::Hidden
@@ -79,7 +102,7 @@ impl Drop for Registration {
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Snapshot").field(&self.0.at).finish()
+        f.debug_tuple("Snapshot").field(&self.point.at).finish()
     }
 }
 

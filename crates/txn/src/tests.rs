@@ -15,7 +15,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
 use crate::*;
 
-struct Version {
+pub(crate) struct Version {
     value: u64,
     begin: AtomicU64,
     end: AtomicU64,
@@ -23,7 +23,7 @@ struct Version {
 
 /// All versions of a few keys.
 #[derive(Default)]
-struct Store(Vec<Mutex<Vec<Arc<Version>>>>);
+pub(crate) struct Store(Vec<Mutex<Vec<Arc<Version>>>>);
 
 /// Stamps what a transaction wrote; `pause` runs before and between the stamps.
 struct Stamper {
@@ -55,11 +55,11 @@ impl Participant for Stamper {
 }
 
 impl Store {
-    fn new(keys: usize) -> Arc<Self> {
+    pub(crate) fn new(keys: usize) -> Arc<Self> {
         Arc::new(Self((0..keys).map(|_| Mutex::default()).collect()))
     }
 
-    fn read(&self, snapshot: &Snapshot, key: usize) -> Option<u64> {
+    pub(crate) fn read(&self, snapshot: &Snapshot, key: usize) -> Option<u64> {
         let versions = self.0[key].lock().clone();
         let seen: Vec<u64> = versions
             .iter()
@@ -71,7 +71,7 @@ impl Store {
     }
 
     /// Replaces the key's value; says who is in the way if somebody is.
-    fn write(
+    pub(crate) fn write(
         &self,
         txn: &Transaction,
         key: usize,
@@ -83,7 +83,7 @@ impl Store {
         if let Some(current) = versions.iter().find(|v| {
             v.begin.load(Ordering::Acquire) != ABORTED && {
                 let end = v.end.load(Ordering::Acquire);
-                end == END_NONE || matches!(Stamp::of(end), Stamp::By(by) if by != txn.id())
+                end == END_NONE || matches!(Stamp::of(end), Stamp::By(by) if !txn.owns(by))
             }
         }) {
             for stamp in [
@@ -91,7 +91,7 @@ impl Store {
                 current.end.load(Ordering::Acquire),
             ] {
                 match Stamp::of(stamp) {
-                    Stamp::By(by) if by != txn.id() => return Err(Some(by.0)),
+                    Stamp::By(by) if !txn.owns(by) => return Err(Some(by.0)),
                     Stamp::At(ts) if stamp < ABORTED && ts > txn.snapshot().at() => {
                         return Err(None);
                     }
@@ -131,7 +131,11 @@ fn sees(snapshot: &Snapshot, version: &Version) -> bool {
     }
 }
 
-fn enlist(txn: &Transaction, versions: Vec<Arc<Version>>, pause: impl FnMut() + Send + 'static) {
+pub(crate) fn enlist(
+    txn: &Transaction,
+    versions: Vec<Arc<Version>>,
+    pause: impl FnMut() + Send + 'static,
+) {
     let stamper = Stamper {
         txn: Stamp::By(txn.id()).raw(),
         versions,

@@ -6,7 +6,7 @@ use aerostat_types::{CommitTs, TxnId};
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use crate::{CancelToken, LogFailure, Snapshot, txns::TxnManager};
+use crate::{CancelToken, Isolation, LogFailure, Snapshot, block::Shared, txns::TxnManager};
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +41,10 @@ pub enum CommitError {
 
 /// Redo beyond this goes to the log before the commit. Large enough that a write costs
 /// little more than its bytes, small enough that many loads at once need no budget.
-const REDO_BYTES_MAX: usize = 1 << 20;
+pub(crate) const REDO_BYTES_MAX: usize = 1 << 20;
 
-/// A unit of work that happens wholly or not at all. Dropping it rolls it back.
+/// A unit of work that happens wholly or not at all: a transaction, or one statement of a
+/// [`crate::Block`]. Dropping it rolls it back.
 pub struct Transaction {
     txns: Arc<TxnManager>,
     id: TxnId,
@@ -55,11 +56,49 @@ pub struct Transaction {
     /// Whether the log has a part of the redo. Locked while it gets one: later redo must not
     /// overtake it.
     spilled: Mutex<bool>,
+    /// The block it is a statement of.
+    block: Option<Arc<Shared>>,
     ended: bool,
 }
 
+/// What a transaction did, while its stamps stand.
+pub(crate) struct Work {
+    pub(crate) id: TxnId,
+    pub(crate) participants: Vec<Box<dyn Participant>>,
+    /// As far as the log has not got it.
+    pub(crate) redo: Vec<u8>,
+    /// Whether the log has a part of it.
+    pub(crate) is_spilled: bool,
+}
+
+impl Work {
+    /// It never happened.
+    pub(crate) fn undo(self, txns: &TxnManager) {
+        txns.abort(self.id);
+        if self.is_spilled
+            && let Some(log) = txns.log()
+        {
+            log.forget(self.id);
+        }
+        self.settle(txns, Outcome::Aborted);
+    }
+
+    /// Makes all stamps final. The state says the outcome already.
+    pub(crate) fn settle(self, txns: &TxnManager, outcome: Outcome) {
+        for participant in self.participants {
+            participant.finish(outcome);
+        }
+        txns.settled(self.id);
+    }
+}
+
 impl Transaction {
-    pub(crate) fn new(txns: Arc<TxnManager>, id: TxnId, snapshot: Snapshot) -> Self {
+    pub(crate) fn new(
+        txns: Arc<TxnManager>,
+        id: TxnId,
+        snapshot: Snapshot,
+        block: Option<Arc<Shared>>,
+    ) -> Self {
         Self {
             txns,
             id,
@@ -68,6 +107,7 @@ impl Transaction {
             participants: Mutex::default(),
             redo: Mutex::default(),
             spilled: Mutex::new(false),
+            block,
             ended: false,
         }
     }
@@ -80,6 +120,20 @@ impl Transaction {
     /// What it saw when it began.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
+    }
+
+    /// What it sees of others. [`Isolation::ReadCommitted`] outside a block: who meets a
+    /// conflict may run again on a newer snapshot.
+    pub fn isolation(&self) -> Isolation {
+        self.block
+            .as_ref()
+            .map_or(Isolation::ReadCommitted, |block| block.isolation())
+    }
+
+    /// Whether rows stamped with this id are its own: written by itself or by a statement
+    /// that its block had kept when it began. Nobody waits for those.
+    pub fn owns(&self, id: TxnId) -> bool {
+        id == self.id || self.snapshot.owns(id)
     }
 
     /// The tenant's transactions.
@@ -121,6 +175,9 @@ impl Transaction {
         if self.redo.lock().len() < REDO_BYTES_MAX {
             return Ok(());
         }
+        if let Some(block) = &self.block {
+            block.spill(&**log)?;
+        }
         let mut spilled = self.spilled.lock();
         let redo = std::mem::take(&mut *self.redo.lock());
         if redo.is_empty() {
@@ -134,6 +191,9 @@ impl Transaction {
     /// step, and returns its place in the commit order. A transaction that wrote
     /// nothing takes no place. Returns once the log has it for good, if there is one.
     ///
+    /// A statement of a block is kept for the block's commit, without waiting for the
+    /// disk; its place is not known yet, and the newest that snapshots see is returned.
+    ///
     /// # Errors
     /// [`CommitError::Cancelled`] and [`CommitError::Refused`]: it is rolled back.
     /// [`CommitError::InDoubt`]: nobody sees it, but it may be there after a restart.
@@ -141,25 +201,21 @@ impl Transaction {
         if self.cancel.is_cancelled() {
             return Err(CommitError::Cancelled);
         }
-        let participants = std::mem::take(self.participants.get_mut());
-        if participants.is_empty() {
+        if self.participants.get_mut().is_empty() {
             return Ok(self.txns.last_commit());
         }
-        let redo = std::mem::take(self.redo.get_mut());
-        let result = self.txns.commit(self.id, redo);
+        let mut work = self.take_work();
+        self.ended = true;
+        if let Some(block) = &self.block {
+            block.keep(work)?;
+            return Ok(self.txns.last_commit());
+        }
+        let redo = std::mem::take(&mut work.redo);
+        let result = self.txns.commit(self.id, &[], redo);
         match &result {
-            // Not even begun to commit: what drop does is right.
-            Err(CommitError::Refused(_) | CommitError::Cancelled) => {
-                *self.participants.get_mut() = participants;
-            }
-            Err(CommitError::InDoubt(_)) => {
-                self.ended = true;
-                self.settle(participants, Outcome::Aborted);
-            }
-            Ok(ts) => {
-                self.ended = true;
-                self.settle(participants, Outcome::Committed(*ts));
-            }
+            Ok(ts) => work.settle(&self.txns, Outcome::Committed(*ts)),
+            Err(CommitError::InDoubt(_)) => work.settle(&self.txns, Outcome::Aborted),
+            Err(CommitError::Refused(_) | CommitError::Cancelled) => work.undo(&self.txns),
         }
         result
     }
@@ -169,25 +225,23 @@ impl Transaction {
         drop(self);
     }
 
-    fn settle(&self, participants: Vec<Box<dyn Participant>>, outcome: Outcome) {
-        for participant in participants {
-            participant.finish(outcome);
+    fn take_work(&mut self) -> Work {
+        Work {
+            id: self.id,
+            participants: std::mem::take(self.participants.get_mut()),
+            redo: std::mem::take(self.redo.get_mut()),
+            is_spilled: *self.spilled.get_mut(),
         }
-        self.txns.settled(self.id);
     }
 }
 
 impl Drop for Transaction {
     fn drop(&mut self) {
         if !self.ended {
-            self.txns.abort(self.id);
-            if *self.spilled.get_mut()
-                && let Some(log) = self.txns.log()
-            {
-                log.forget(self.id);
+            if let Some(block) = &self.block {
+                block.leave(self.id);
             }
-            let participants = std::mem::take(self.participants.get_mut());
-            self.settle(participants, Outcome::Aborted);
+            self.take_work().undo(&self.txns);
         }
     }
 }

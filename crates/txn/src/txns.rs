@@ -7,6 +7,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    ops::Range,
     sync::Arc,
 };
 
@@ -14,7 +15,8 @@ use aerostat_types::{CommitTs, TxnId};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    CancelToken, CommitError, CommitLog, LiveSnapshots, LogFailure, Snapshot, Transaction,
+    Block, CancelToken, CommitError, CommitLog, Isolation, LiveSnapshots, LogFailure, Snapshot,
+    Transaction,
     wait::{WaitError, WaitGraph},
 };
 
@@ -25,7 +27,13 @@ pub(crate) enum TxnState {
     Active,
     Committed(CommitTs),
     Aborted,
+    /// It ends with this block, which leaves the table after it.
+    PartOf(TxnId),
 }
+
+/// Ids that a block takes at once: few blocks have more statements than that, and more
+/// make its snapshots only a range longer.
+const IDS_PER_RUN: u64 = 1 << 10;
 
 /// The transactions of one tenant. Tenants share nothing.
 pub struct TxnManager {
@@ -43,6 +51,8 @@ struct Order {
     last_commit: CommitTs,
     /// How many registrations there are of each point.
     snapshots: BTreeMap<CommitTs, usize>,
+    /// How many blocks began at each point. Between statements a block may hold no snapshot.
+    blocks: BTreeMap<CommitTs, usize>,
     waits: WaitGraph,
 }
 
@@ -69,6 +79,7 @@ impl TxnManager {
                 last_assigned: last_commit,
                 last_commit,
                 snapshots: BTreeMap::new(),
+                blocks: BTreeMap::new(),
                 waits: WaitGraph::default(),
             }),
             states: RwLock::default(),
@@ -84,7 +95,32 @@ impl TxnManager {
         self.states.write().insert(id, TxnState::Active);
         let snapshot = self.register(&mut order);
         drop(order);
-        Transaction::new(Arc::clone(self), id, snapshot)
+        Transaction::new(Arc::clone(self), id, snapshot, None)
+    }
+
+    /// Begins an explicit transaction of several statements. Its first snapshot is taken
+    /// when the first of them begins.
+    pub fn begin_block(self: &Arc<Self>, isolation: Isolation) -> Block {
+        let (ids, began) = {
+            let mut order = self.order.lock();
+            let began = order.last_commit;
+            *order.blocks.entry(began).or_default() += 1;
+            (order.take_ids(), began)
+        };
+        self.states
+            .write()
+            .insert(TxnId(ids.start), TxnState::Active);
+        Block::new(Arc::clone(self), ids, began, isolation)
+    }
+
+    /// More ids for a block.
+    pub(crate) fn take_ids(&self) -> Range<u64> {
+        self.order.lock().take_ids()
+    }
+
+    /// Begins a statement of a block.
+    pub(crate) fn begin_part(&self, id: TxnId, block: TxnId) {
+        self.states.write().insert(id, TxnState::PartOf(block));
     }
 
     /// A snapshot of everything committed so far.
@@ -102,6 +138,14 @@ impl TxnManager {
             .map_or(order.last_commit, |(at, _)| *at)
     }
 
+    /// The point at or after which everything began that has not ended, writers included.
+    pub fn oldest_begin(&self) -> CommitTs {
+        let order = self.order.lock();
+        let oldest = [&order.snapshots, &order.blocks].map(BTreeMap::first_key_value);
+        let oldest = oldest.into_iter().flatten().map(|(at, _)| *at).min();
+        oldest.unwrap_or(order.last_commit)
+    }
+
     /// All registered snapshots, for a finer decision than [`Self::horizon`].
     pub fn live_snapshots(&self) -> LiveSnapshots {
         let order = self.order.lock();
@@ -114,10 +158,11 @@ impl TxnManager {
     }
 
     /// Sleeps until `holder` has settled: ended, and every stamp of it overwritten.
-    /// The caller holds no latch, and looks at the row again afterwards.
+    /// The caller holds no latch, and looks at the row again afterwards. A statement of a
+    /// block has settled once it was undone, or its block has ended.
     ///
     /// # Errors
-    /// [`WaitError::Deadlock`] if `holder` waits for `me`, [`WaitError::Cancelled`]
+    /// [`WaitError::Deadlock`] if `holder`, or its block, waits for `me` or its block, [`WaitError::Cancelled`]
     /// if the token is cancelled before or meanwhile.
     pub fn wait_for(
         &self,
@@ -126,18 +171,28 @@ impl TxnManager {
         cancel: &CancelToken,
     ) -> Result<(), WaitError> {
         assert_ne!(me, holder, "a transaction waits for itself");
-        let signal = {
+        let (waiter, signal) = {
             let mut order = self.order.lock();
             if self.state(holder).is_none() {
                 return Ok(());
             }
-            order.waits.add(me, holder)?
+            let waiter = self.owner(me);
+            let signal = order.waits.add(waiter, holder, self.owner(holder))?;
+            (waiter, signal)
         };
         cancel.attach(&signal);
         let result = signal.sleep();
         cancel.detach(&signal);
-        self.order.lock().waits.remove(me, &signal);
+        self.order.lock().waits.remove(waiter, &signal);
         result
+    }
+
+    /// The block of a statement, or the transaction itself.
+    fn owner(&self, id: TxnId) -> TxnId {
+        match self.states.read().get(&id) {
+            Some(TxnState::PartOf(block)) => *block,
+            _ => id,
+        }
     }
 
     /// How many threads wait.
@@ -146,8 +201,19 @@ impl TxnManager {
         self.order.lock().waits.len()
     }
 
+    /// How many transactions and statements have not settled.
+    #[cfg(test)]
+    pub(crate) fn unsettled(&self) -> usize {
+        self.states.read().len()
+    }
+
+    /// Where a transaction stands, or the block that a statement ends with.
     pub(crate) fn state(&self, id: TxnId) -> Option<TxnState> {
-        self.states.read().get(&id).copied()
+        let states = self.states.read();
+        match states.get(&id) {
+            Some(TxnState::PartOf(block)) => states.get(block).copied(),
+            state => state.copied(),
+        }
     }
 
     /// Takes a place in the commit order for something that is no transaction, and returns
@@ -211,19 +277,30 @@ impl TxnManager {
 
     /// The atomic step: a snapshot is taken either before it and sees nothing of
     /// the transaction, or after it and sees all. With a log it is taken as soon as the
-    /// log has the commit for good.
-    pub(crate) fn commit(&self, id: TxnId, redo: Vec<u8>) -> Result<CommitTs, CommitError> {
+    /// log has the commit for good. `spilled` are a block's statements of whose redo the
+    /// log has a part.
+    pub(crate) fn commit(
+        &self,
+        id: TxnId,
+        spilled: &[TxnId],
+        redo: Vec<u8>,
+    ) -> Result<CommitTs, CommitError> {
         let ts = {
             let mut order = self.order.lock();
             let ts = order.next_place();
             if let Some(log) = &self.log {
-                log.enqueue_commit(id, ts, redo)
+                log.enqueue_commit(id, spilled, ts, redo)
                     .map_err(CommitError::Refused)?;
             } else {
                 order.last_commit = ts;
             }
             order.last_assigned = ts;
-            self.set_state(id, TxnState::Committed(ts));
+            let before = self.states.write().insert(id, TxnState::Committed(ts));
+            assert_eq!(
+                before,
+                Some(TxnState::Active),
+                "transaction {id} ended twice"
+            );
             ts
         };
         if let Some(log) = &self.log {
@@ -239,8 +316,13 @@ impl TxnManager {
         Ok(ts)
     }
 
+    /// It will not commit. A block may have said so of its statement before.
     pub(crate) fn abort(&self, id: TxnId) {
-        self.set_state(id, TxnState::Aborted);
+        let before = self.states.write().insert(id, TxnState::Aborted);
+        assert!(
+            !matches!(before, None | Some(TxnState::Committed(_))),
+            "transaction {id} ended twice"
+        );
     }
 
     /// All stamps are final: forgets the transaction and wakes who waits for it.
@@ -251,35 +333,41 @@ impl TxnManager {
         order.waits.wake(id);
     }
 
+    /// A block has ended, and its statements have settled.
+    pub(crate) fn settled_block(&self, id: TxnId, began: CommitTs) {
+        release(&mut self.order.lock().blocks, began);
+        self.settled(id);
+    }
+
     pub(crate) fn unregister(&self, at: CommitTs) {
-        let mut order = self.order.lock();
-        let count = order
-            .snapshots
-            .get_mut(&at)
-            .expect("a snapshot is registered until its last clone is dropped");
-        *count -= 1;
-        if *count == 0 {
-            order.snapshots.remove(&at);
-        }
+        release(&mut self.order.lock().snapshots, at);
     }
 
     fn register(self: &Arc<Self>, order: &mut Order) -> Snapshot {
         *order.snapshots.entry(order.last_commit).or_default() += 1;
         Snapshot::register(Arc::clone(self), order.last_commit)
     }
-
-    fn set_state(&self, id: TxnId, state: TxnState) {
-        let before = self.states.write().insert(id, state);
-        assert_eq!(
-            before,
-            Some(TxnState::Active),
-            "transaction {id} ended twice"
-        );
-    }
 }
 
 impl Order {
     fn next_place(&self) -> CommitTs {
         CommitTs(self.last_assigned.0 + 1)
+    }
+
+    fn take_ids(&mut self) -> Range<u64> {
+        let first = self.next_id;
+        self.next_id += IDS_PER_RUN;
+        first..self.next_id
+    }
+}
+
+/// Takes one of the registrations of a point away.
+fn release(points: &mut BTreeMap<CommitTs, usize>, at: CommitTs) {
+    let count = points
+        .get_mut(&at)
+        .expect("what is released was registered");
+    *count -= 1;
+    if *count == 0 {
+        points.remove(&at);
     }
 }

@@ -3,6 +3,10 @@
 //! The wait-for graph has one edge per waiting thread, waiter → holder. A circle
 //! can only close with the newest edge, so the newcomer searches from its holder
 //! for itself before it waits, and gives up if it finds a way: the others go on.
+//!
+//! A statement of a block is waited for until it is undone or its block has ended, but
+//! what holds the others up is the block: the nodes of the graph are *owners*, a
+//! statement's block or a transaction itself.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -63,19 +67,31 @@ pub(crate) struct WaitGraph {
 }
 
 struct Edge {
+    /// Whose end is waited for.
     holder: TxnId,
+    /// Who must go on for that.
+    owner: TxnId,
     signal: Arc<Signal>,
 }
 
 impl WaitGraph {
-    /// Adds the edge `waiter → holder`, unless it would close a circle.
-    pub(crate) fn add(&mut self, waiter: TxnId, holder: TxnId) -> Result<Arc<Signal>, WaitError> {
-        if self.reaches(holder, waiter) {
+    /// Adds the edge `waiter → owner`, unless it would close a circle. Both are owners;
+    /// `holder` is the owner's transaction or statement to be waited for. A statement
+    /// that waits until one of its own block has been undone closes none: nothing else
+    /// is needed for that.
+    pub(crate) fn add(
+        &mut self,
+        waiter: TxnId,
+        holder: TxnId,
+        owner: TxnId,
+    ) -> Result<Arc<Signal>, WaitError> {
+        if owner != waiter && self.reaches(owner, waiter) {
             return Err(WaitError::Deadlock);
         }
         let signal = Arc::new(Signal::default());
         self.edges.entry(waiter).or_default().push(Edge {
             holder,
+            owner,
             signal: Arc::clone(&signal),
         });
         Ok(signal)
@@ -119,7 +135,7 @@ impl WaitGraph {
                         .get(&at)
                         .into_iter()
                         .flatten()
-                        .map(|edge| edge.holder),
+                        .map(|edge| edge.owner),
                 );
             }
         }

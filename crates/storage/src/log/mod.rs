@@ -18,9 +18,10 @@
 //!   has written is locked until the transaction has settled, which is after its commit is
 //!   durable, so after its record. Whoever changes the same row or key next makes its redo
 //!   after that, and so has it behind that record. Within a transaction, redo of a segment
-//!   is added under its latch. So for each row the log has its changes in the order in
+//!   is added under its latch, and the statements of a block have theirs one after the
+//!   other. So for each row the log has its changes in the order in
 //!   which they happened, whatever other rows' changes lie between; rows of transactions
-//!   that did not commit are left out, and nobody can have built on them.
+//!   and statements that did not commit are left out, and nobody can have built on them.
 //! * **Failure.** After an error from the disk nothing is written any more: what a failed
 //!   fsync left in the page cache cannot be known (Rebello et al., ATC 2020).
 
@@ -101,7 +102,8 @@ struct Queue {
     failure: Option<LogFailure>,
     /// The file that is written.
     file_number: u64,
-    /// Unfinished transactions with chunks, and the first file that may have one.
+    /// Unfinished transactions, or statements of blocks, with chunks, and the first file
+    /// that may have one.
     chunked: HashMap<TxnId, u64>,
     wall_micros: u64,
 }
@@ -389,8 +391,22 @@ impl CommitLog for Log {
         Ok(())
     }
 
-    fn enqueue_commit(&self, txn: TxnId, ts: CommitTs, redo: Vec<u8>) -> Result<(), LogFailure> {
-        self.enqueue(Kind::Commit, ts, txn, redo).map(drop)
+    fn enqueue_commit(
+        &self,
+        txn: TxnId,
+        parts: &[TxnId],
+        ts: CommitTs,
+        mut redo: Vec<u8>,
+    ) -> Result<(), LogFailure> {
+        if parts.is_empty() {
+            return self.enqueue(Kind::Commit, ts, txn, redo).map(drop);
+        }
+        record::put_parts(parts, &mut redo);
+        let mut queue = self.enqueue(Kind::Block, ts, txn, redo)?;
+        for part in parts {
+            queue.chunked.remove(part);
+        }
+        Ok(())
     }
 
     fn wait_durable(&self, ts: CommitTs) -> Result<CommitTs, LogFailure> {

@@ -7,6 +7,9 @@
 //!            LSN u64 (0 for ROWS), transaction u64, microseconds since 1970 u64, payload
 //! ```
 //!
+//! The payload of a BLOCK ends with `transaction u64 × count, count u32`: the statements of
+//! which there are ROWS before it.
+//!
 //! `synced` is how much of the file was known to be on disk when the record was written.
 //! It tells a torn tail from damage: a write that a power failure interrupts may leave
 //! later pages without earlier ones, so a valid record behind an invalid one proves
@@ -15,7 +18,7 @@
 
 use aerostat_types::{CommitTs, TenantId, TxnId};
 
-use super::codec::Reader;
+use super::codec::{BadBytes, Reader};
 
 /// Bytes before a record's payload.
 pub(crate) const HEAD_BYTES: usize = 40;
@@ -26,7 +29,7 @@ pub(crate) const FILE_HEAD_BYTES: usize = 40;
 const MAGIC: &[u8; 8] = b"AEROLOG1";
 
 /// Raised whenever older bytes could be misread.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Lets a search for records skip most bytes.
 const SYNC: &[u8; 3] = b"AEL";
@@ -45,6 +48,8 @@ pub(crate) enum Kind {
     DropTable = 4,
     /// The caller's catalogue.
     Catalog = 5,
+    /// The commit of several statements, of some of which there are [`Kind::Rows`].
+    Block = 6,
 }
 
 impl Kind {
@@ -55,6 +60,7 @@ impl Kind {
             Kind::Table,
             Kind::DropTable,
             Kind::Catalog,
+            Kind::Block,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == byte)
@@ -131,6 +137,27 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
         },
         total,
     ))
+}
+
+/// Makes redo the payload of a [`Kind::Block`].
+pub(crate) fn put_parts(parts: &[TxnId], payload: &mut Vec<u8>) {
+    payload.reserve(parts.len() * 8 + 4);
+    for part in parts {
+        payload.extend_from_slice(&part.0.to_le_bytes());
+    }
+    let count = u32::try_from(parts.len()).expect("a block's statements fit into memory");
+    payload.extend_from_slice(&count.to_le_bytes());
+}
+
+/// The redo in the payload of a [`Kind::Block`], and its statements.
+pub(crate) fn parts(payload: &[u8]) -> Result<(&[u8], impl Iterator<Item = TxnId> + '_), BadBytes> {
+    let bad = BadBytes("the statements of a block are missing");
+    let (rest, count) = payload.split_last_chunk::<4>().ok_or(bad)?;
+    let bytes = u32::from_le_bytes(*count) as usize * 8;
+    let redo = rest.len().checked_sub(bytes).ok_or(bad)?;
+    let (redo, parts) = rest.split_at(redo);
+    let id = |bytes: &[u8]| TxnId(u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
+    Ok((redo, parts.chunks_exact(8).map(id)))
 }
 
 /// Whether a valid record after `offset`, where none is, says that there had been one.

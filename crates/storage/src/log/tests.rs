@@ -167,6 +167,22 @@ proptest! {
         frame.truncate(cut.index(frame.len()));
         prop_assert!(record::parse(&frame).is_none());
     }
+
+    #[test]
+    fn a_block_names_its_statements_behind_its_redo(
+        redo in prop::collection::vec(any::<u8>(), 0..40),
+        ids in prop::collection::vec(any::<u64>().prop_map(TxnId), 0..20),
+        hostile in prop::collection::vec(any::<u8>(), 0..60),
+    ) {
+        let mut payload = redo.clone();
+        record::put_parts(&ids, &mut payload);
+        let (found, parts) = record::parts(&payload).unwrap();
+        prop_assert_eq!(found, &redo[..]);
+        prop_assert_eq!(parts.collect::<Vec<_>>(), ids);
+        if let Ok((redo, parts)) = record::parts(&hostile) {
+            prop_assert_eq!(redo.len() + parts.count() * 8 + 4, hostile.len());
+        }
+    }
 }
 
 fn table(folder: &Path) -> (Arc<TenantStore>, Arc<crate::Table>) {

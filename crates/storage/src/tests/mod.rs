@@ -1,6 +1,8 @@
 //! Tests of whole tables, with arenas so small that rewrites happen all the time.
 
+mod anomalies;
 mod basics;
+mod blocks;
 mod budget;
 mod freeze;
 mod model;

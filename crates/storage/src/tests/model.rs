@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const KEYS: i32 = 60;
+pub(super) const KEYS: i32 = 60;
 const OPEN_MAX: usize = 3;
 
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..160)
 }
 
-type State = BTreeMap<i32, Row>;
+pub(super) type State = BTreeMap<i32, Row>;
 
 struct Open {
     txn: Transaction,
@@ -242,7 +242,7 @@ impl Model {
     }
 }
 
-fn row(key: i32, n: i64, length: usize) -> Row {
+pub(super) fn row(key: i32, n: i64, length: usize) -> Row {
     let text = if length == 7 {
         None
     } else {
@@ -251,7 +251,7 @@ fn row(key: i32, n: i64, length: usize) -> Row {
     (key, n, text)
 }
 
-fn check(view: &TableView, expected: &State) {
+pub(super) fn check(view: &TableView, expected: &State) {
     let found = scan(view, Vec::new());
     let rows: State = found
         .iter()

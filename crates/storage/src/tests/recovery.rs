@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use aerostat_txn::{Block, Isolation};
 use aerostat_types::CommitTs;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IteratorRandom};
 
@@ -38,8 +39,7 @@ fn create(store: &Arc<TenantStore>, id: u32, keyed: bool) -> Arc<Table> {
 }
 
 /// All visible rows, sorted, with their ids.
-fn listed(table: &Arc<Table>) -> Vec<(Row, RowId)> {
-    let view = table.view(table.store().txns().snapshot());
+fn listed(view: &TableView) -> Vec<(Row, RowId)> {
     let scan = view.scan(all(Vec::new()));
     let mut found = Vec::new();
     while let Some(batch) = scan.next_batch().unwrap() {
@@ -55,7 +55,8 @@ fn listed(table: &Arc<Table>) -> Vec<(Row, RowId)> {
 }
 
 fn rows_in(table: &Arc<Table>) -> Vec<Row> {
-    listed(table).into_iter().map(|(row, _)| row).collect()
+    let view = table.view(table.store().txns().snapshot());
+    listed(&view).into_iter().map(|(row, _)| row).collect()
 }
 
 fn random_row(random: &mut StdRng, key: i32) -> Row {
@@ -123,6 +124,34 @@ impl World {
         assert_eq!(rows_in(&self.bag), self.bag_rows, "seed {seed}");
     }
 
+    /// A block over both tables, some of whose statements are undone.
+    fn transact_in_block(&mut self, random: &mut StdRng) {
+        let block = self.store.txns().begin_block(Isolation::RepeatableRead);
+        let mut rows = [self.keyed_rows.clone(), self.bag_rows.clone()];
+        let mut savepoints = Vec::new();
+        for _ in 0..random.random_range(1..6) {
+            savepoints.push((block.savepoint(), rows.clone()));
+            let at = random.random_range(0..2);
+            let (statement, mut after) = (block.statement(), rows[at].clone());
+            change([&self.keyed, &self.bag][at], &statement, random, &mut after);
+            if random.random_bool(0.8) {
+                statement.commit().unwrap();
+                rows[at] = after;
+            }
+            if random.random_bool(0.3) {
+                let to = random.random_range(0..savepoints.len());
+                savepoints.truncate(to + 1);
+                let (savepoint, before) = &savepoints[to];
+                block.rollback_to(*savepoint);
+                rows = before.clone();
+            }
+        }
+        if random.random_bool(0.8) {
+            block.commit().unwrap();
+            [self.keyed_rows, self.bag_rows] = rows;
+        }
+    }
+
     /// A transaction over both tables.
     fn transact(&mut self, random: &mut StdRng) {
         let txn = self.store.txns().begin();
@@ -140,7 +169,7 @@ impl World {
     }
 }
 
-/// One change of each kind to disjoint rows, as a transaction does not see its own.
+/// One change of each kind to disjoint rows, as a statement does not see its own.
 fn change(
     table: &Arc<Table>,
     txn: &aerostat_txn::Transaction,
@@ -149,7 +178,7 @@ fn change(
 ) {
     let keyed = !table.schema().primary_key.is_empty();
     let view = table.view(txn.snapshot().clone());
-    let mut before = listed(table);
+    let mut before = listed(&view);
     let count = random.random_range(0..20);
     let chosen: BTreeSet<usize> = (0..before.len())
         .choose_multiple(random, count)
@@ -195,6 +224,7 @@ fn what_was_committed_is_there_after_any_reopening() {
                 2 | 3 => drop(world.store.checkpoint().unwrap().unwrap()),
                 4 => drop(world.keyed.vacuum().unwrap()),
                 5 => drop(world.store.commit_catalog(vec![7; 9]).unwrap()),
+                6..13 => world.transact_in_block(&mut random),
                 _ => world.transact(&mut random),
             }
         }
@@ -254,6 +284,117 @@ fn a_checkpoint_keeps_unfinished_transactions_and_removes_old_files() {
     let (_store, mut recovered) = open(folder.path());
     let table = recovered.tables.remove(&TableId(10)).unwrap();
     assert_eq!(rows_in(&table), expected);
+}
+
+/// Rows of which a few hundred are more redo than is kept in memory.
+fn wide(keys: std::ops::Range<i32>, number: i64) -> Vec<Row> {
+    keys.map(|key| (key, number, Some(format!("{key:06000}"))))
+        .collect()
+}
+
+/// Keeps a statement that replaces rows, which may not be there yet.
+fn put(table: &Arc<Table>, block: &Block, rows: &[Row]) {
+    let statement = block.statement();
+    let view = table.view(statement.snapshot().clone());
+    let there: BTreeSet<i32> = rows.iter().map(|row| row.0).collect();
+    let ids: Vec<RowId> = listed(&view)
+        .into_iter()
+        .filter(|(row, _)| there.contains(&row.0))
+        .map(|(_, id)| id)
+        .collect();
+    view.delete(&statement, &ids).unwrap();
+    table.insert(&statement, &batch(table, rows)).unwrap();
+    statement.commit().unwrap();
+}
+
+/// Redo of a block's statements goes to the log before anybody knows which of them stay;
+/// after a crash at any point it is all or nothing, and nothing that was undone.
+#[test]
+fn of_a_block_in_the_log_the_surviving_statements_come_back() {
+    for keyed in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = open(folder.path());
+        let table = create(&store, 10, keyed);
+        load(&table, &wide(0..20, 1));
+        let committed = rows_in(&table);
+        let crashed = |name: &str| {
+            let copy = folder.path().join(name);
+            assert!(store.backup(&copy).unwrap());
+            let (_copy, recovered) = open(&copy);
+            rows_in(&recovered.tables[&TableId(10)])
+        };
+        let block = store.txns().begin_block(Isolation::ReadCommitted);
+        // Little redo, then much that depends on it, then little that depends on that.
+        put(&table, &block, &[(3, 2, None), (4, 2, None)]);
+        put(&table, &block, &wide(0..400, 3));
+        put(&table, &block, &[(5, 4, None), (300, 4, None)]);
+        let savepoint = block.savepoint();
+        put(&table, &block, &wide(5..500, 5));
+        put(&table, &block, &[(5, 6, None), (6, 6, None)]);
+        assert_eq!(
+            crashed("open"),
+            committed,
+            "nothing of a block that did not commit"
+        );
+        store.checkpoint().unwrap();
+        block.rollback_to(savepoint);
+        put(&table, &block, &[(6, 7, None), (499, 7, None)]);
+        let failed = block.statement();
+        table
+            .insert(&failed, &batch(&table, &wide(600..1_000, 8)))
+            .unwrap();
+        failed.rollback();
+        put(&table, &block, &wide(390..410, 9));
+        let expected: Vec<Row> = listed(&table.view(block.snapshot()))
+            .into_iter()
+            .map(|(row, _)| row)
+            .collect();
+        assert_eq!(expected.len(), 411);
+        block.commit().unwrap();
+        assert_eq!(rows_in(&table), expected);
+        assert_eq!(crashed("committed"), expected);
+        load(&table, &[(2_000, 0, None)]);
+        let expected = rows_in(&table);
+        drop((store, table));
+        let (store, recovered) = open(folder.path());
+        assert!(recovered.checkpoint_at < store.txns().last_commit());
+        let table = &recovered.tables[&TableId(10)];
+        assert_eq!(rows_in(table), expected);
+        // Its ids are above all in the log, so what was left there stays nobody's.
+        let block = store.txns().begin_block(Isolation::ReadCommitted);
+        put(table, &block, &wide(0..300, 10));
+        put(table, &block, &wide(300..600, 10));
+        block.commit().unwrap();
+        let expected = rows_in(table);
+        drop((store, recovered));
+        let (_store, recovered) = open(folder.path());
+        assert_eq!(rows_in(&recovered.tables[&TableId(10)]), expected);
+    }
+}
+
+/// A block writes to a table, which is then dropped and nobody's; checkpoints come and go
+/// before the block commits, and the log still says what its rows were of.
+#[test]
+fn a_block_outlives_a_table_that_it_wrote_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let (stays, goes) = (create(&store, 1, true), create(&store, 2, true));
+    let block = store.txns().begin_block(Isolation::ReadCommitted);
+    put(&goes, &block, &[(1, 1, None)]);
+    put(&stays, &block, &[(1, 1, None)]);
+    store.drop_table(TableId(2)).unwrap();
+    drop(goes);
+    for key in 10..13 {
+        load(&stays, &[(key, 0, None)]);
+        store.checkpoint().unwrap();
+    }
+    block.commit().unwrap();
+    let expected = rows_in(&stays);
+    assert_eq!(expected.len(), 4);
+    drop((store, stays));
+    let (_store, recovered) = open(folder.path());
+    assert_eq!(rows_in(&recovered.tables[&TableId(1)]), expected);
+    assert_eq!(recovered.tables.len(), 1);
 }
 
 fn read_names(folder: &Path) -> Vec<PathBuf> {

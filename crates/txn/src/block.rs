@@ -1,0 +1,403 @@
+//! Several statements that commit together: what is between BEGIN and COMMIT.
+//!
+//! ```text
+//!  Block B          id 64, its statements have ids 65, 66, 67 …
+//!   statement 65    done, kept         rows stamped "65"      state[65] = part of 64
+//!   statement 66    failed             undone at once         (left the state table)
+//!   savepoint s
+//!   statement 67    done, kept         rows stamped "67"
+//!   ROLLBACK TO s   67 is undone
+//!   statement 68    snapshot: commits so far + {65}; stamps "68"
+//!  COMMIT           state[64] := Committed(42)     one step for 65 and 68
+//!                   stamps "65" and "68" become 42, they leave the table, then 64
+//! ```
+//!
+//! * Each statement is a [`Transaction`] with an id of its own, so it never sees its own
+//!   writes, and undoing it, alone or with all since a savepoint, is what a rollback is.
+//! * A statement that is done is *kept*: what it enlisted and its redo wait for the
+//!   block's end. The states of its statements refer to the block's own state, so one
+//!   change of that commits them all.
+//! * A snapshot of a block sees commits up to its point and the statements that the block
+//!   had kept by then.
+//! * Redo goes to the log in the order of the statements: before a statement's redo goes
+//!   out early, that of all before it does, each under its own id. The commit names those
+//!   of which the log has parts.
+
+use std::{fmt, ops::Range, sync::Arc};
+
+use aerostat_types::{CommitTs, TxnId};
+use parking_lot::Mutex;
+
+use crate::{
+    CancelToken, CommitError, CommitLog, LogFailure, Outcome, Snapshot, Transaction,
+    own::OwnIds,
+    transaction::{REDO_BYTES_MAX, Work},
+    txns::TxnManager,
+};
+
+/// What the statements of a block see of other transactions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Each statement sees what had committed when it began.
+    #[default]
+    ReadCommitted,
+    /// All see what had committed when the first one began: snapshot isolation. Who meets
+    /// a row that somebody has changed since cannot go on.
+    RepeatableRead,
+}
+
+/// A moment between two statements of a block, to go back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savepoint {
+    /// Statements after it have this id or a greater one.
+    next: TxnId,
+}
+
+/// An explicit transaction: statements, one after the other, that commit together.
+/// Dropping it rolls it back.
+pub struct Block {
+    shared: Arc<Shared>,
+    cancel: CancelToken,
+    ended: bool,
+}
+
+/// What a block shares with its running statement.
+pub(crate) struct Shared {
+    txns: Arc<TxnManager>,
+    /// Stands for the block where transactions wait for each other and in the log.
+    id: TxnId,
+    /// The newest commit there was.
+    began: CommitTs,
+    state: Mutex<State>,
+}
+
+struct State {
+    isolation: Isolation,
+    /// Whether a snapshot was taken.
+    has_begun: bool,
+    /// The point of all snapshots, under [`Isolation::RepeatableRead`].
+    point: Option<Snapshot>,
+    /// For statements to come.
+    ids: Range<u64>,
+    /// The statement that has not ended.
+    running: Option<(TxnId, CancelToken)>,
+    /// By ascending id.
+    kept: Vec<Work>,
+    /// So many of `kept` have no redo in memory.
+    spilled: usize,
+    /// Bytes of redo of the others.
+    redo_bytes: usize,
+    /// Those of `kept` up to its last.
+    own: Arc<OwnIds>,
+}
+
+impl Block {
+    /// A block with the first of `ids` for itself, which is in the state table already.
+    pub(crate) fn new(
+        txns: Arc<TxnManager>,
+        mut ids: Range<u64>,
+        began: CommitTs,
+        isolation: Isolation,
+    ) -> Self {
+        let id = TxnId(ids.start);
+        ids.start += 1;
+        let state = State {
+            isolation,
+            has_begun: false,
+            point: None,
+            ids,
+            running: None,
+            kept: Vec::new(),
+            spilled: 0,
+            redo_bytes: 0,
+            own: Arc::default(),
+        };
+        Self {
+            shared: Arc::new(Shared {
+                txns,
+                id,
+                began,
+                state: Mutex::new(state),
+            }),
+            cancel: CancelToken::new(),
+            ended: false,
+        }
+    }
+
+    /// What its statements see of others.
+    pub fn isolation(&self) -> Isolation {
+        self.shared.isolation()
+    }
+
+    /// Changes that, unless a snapshot was taken: then it returns `false`.
+    pub fn set_isolation(&self, isolation: Isolation) -> bool {
+        let mut state = self.shared.state.lock();
+        if !state.has_begun {
+            state.isolation = isolation;
+        }
+        !state.has_begun
+    }
+
+    /// Whether a snapshot was taken: a first statement has run.
+    pub fn has_begun(&self) -> bool {
+        self.shared.state.lock().has_begun
+    }
+
+    /// Whether a statement that wrote something is kept. If none is, committing takes no
+    /// place in the commit order.
+    pub fn has_written(&self) -> bool {
+        !self.shared.state.lock().kept.is_empty()
+    }
+
+    /// What a statement that begins now sees: of others according to the isolation, and
+    /// all that the block has kept. It stays as it is while the block goes on, for a
+    /// cursor; it is of no use once what it saw was undone, or the block has ended.
+    pub fn snapshot(&self) -> Snapshot {
+        self.shared.state.lock().snapshot(&self.shared.txns)
+    }
+
+    /// Begins a statement that writes. Its `commit` keeps what it did for the block's
+    /// commit; dropping it undoes it. One at a time: a statement that has not ended by
+    /// then is cancelled, and can only be undone.
+    pub fn statement(&self) -> Transaction {
+        let Shared {
+            txns, id, state, ..
+        } = &*self.shared;
+        let mut state = state.lock();
+        state.give_up_running(txns);
+        let statement = state.next_id(txns);
+        state.ids.start += 1;
+        txns.begin_part(statement, *id);
+        let transaction = Transaction::new(
+            Arc::clone(txns),
+            statement,
+            state.snapshot(txns),
+            Some(Arc::clone(&self.shared)),
+        );
+        state.running = Some((statement, transaction.cancel_token()));
+        transaction
+    }
+
+    /// The moment after the statements so far.
+    pub fn savepoint(&self) -> Savepoint {
+        let mut state = self.shared.state.lock();
+        Savepoint {
+            next: state.next_id(&self.shared.txns),
+        }
+    }
+
+    /// Undoes all statements since then, and cancels one that has not ended. May wait for
+    /// latches, as every rollback.
+    pub fn rollback_to(&self, savepoint: Savepoint) {
+        let txns = &self.shared.txns;
+        let undone = self.shared.state.lock().cut(txns, savepoint.next);
+        undo(txns, undone);
+    }
+
+    /// Cancels its commit. Statements have tokens of their own.
+    pub fn cancel_token(&self) -> CancelToken {
+        self.cancel.clone()
+    }
+
+    /// Makes the work of all kept statements visible to every snapshot taken from now on,
+    /// in one step, and returns its place in the commit order. A block that wrote nothing
+    /// takes no place. Returns once the log has it for good, if there is one.
+    ///
+    /// # Errors
+    /// [`CommitError::Cancelled`] and [`CommitError::Refused`]: it is rolled back.
+    /// [`CommitError::InDoubt`]: nobody sees it, but it may be there after a restart.
+    pub fn commit(mut self) -> Result<CommitTs, CommitError> {
+        let Shared {
+            txns,
+            id,
+            began,
+            state,
+        } = &*self.shared;
+        let mut kept = state.lock().close(txns);
+        if self.cancel.is_cancelled() {
+            undo(txns, kept);
+            return Err(CommitError::Cancelled);
+        }
+        if kept.is_empty() {
+            return Ok(txns.last_commit());
+        }
+        let spilled: Vec<TxnId> = kept
+            .iter()
+            .filter(|work| work.is_spilled)
+            .map(|work| work.id)
+            .collect();
+        let mut redo = Vec::with_capacity(kept.iter().map(|work| work.redo.len()).sum());
+        for work in &mut kept {
+            redo.append(&mut work.redo);
+        }
+        let result = txns.commit(*id, &spilled, redo);
+        let outcome = match &result {
+            Ok(ts) => Outcome::Committed(*ts),
+            Err(CommitError::InDoubt(_)) => Outcome::Aborted,
+            Err(CommitError::Refused(_) | CommitError::Cancelled) => {
+                undo(txns, kept);
+                return result;
+            }
+        };
+        self.ended = true;
+        for work in kept {
+            work.settle(txns, outcome);
+        }
+        txns.settled_block(*id, *began);
+        result
+    }
+
+    /// Undoes all of its work.
+    pub fn rollback(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if !self.ended {
+            let Shared {
+                txns,
+                id,
+                began,
+                state,
+            } = &*self.shared;
+            let kept = state.lock().close(txns);
+            undo(txns, kept);
+            txns.abort(*id);
+            txns.settled_block(*id, *began);
+        }
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block")
+            .field("id", &self.shared.id)
+            .field("isolation", &self.isolation())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The newest first, so that a row is given back before what began it is undone.
+fn undo(txns: &TxnManager, works: Vec<Work>) {
+    for work in works.into_iter().rev() {
+        work.undo(txns);
+    }
+}
+
+impl Shared {
+    pub(crate) fn isolation(&self) -> Isolation {
+        self.state.lock().isolation
+    }
+
+    /// Takes what a statement did, unless the block has given it up: then it is undone.
+    pub(crate) fn keep(&self, work: Work) -> Result<(), CommitError> {
+        let mut state = self.state.lock();
+        if !state.is_running(work.id) {
+            drop(state);
+            work.undo(&self.txns);
+            return Err(CommitError::Cancelled);
+        }
+        state.running = None;
+        state.redo_bytes += work.redo.len();
+        state.kept.push(work);
+        if state.redo_bytes >= REDO_BYTES_MAX
+            && let Some(log) = self.txns.log()
+        {
+            // A log that fails takes nothing any more, and so refuses the commit.
+            let _ = state.spill(&**log);
+        }
+        Ok(())
+    }
+
+    /// A statement that is undone.
+    pub(crate) fn leave(&self, id: TxnId) {
+        let mut state = self.state.lock();
+        if state.is_running(id) {
+            state.running = None;
+        }
+    }
+
+    /// Gives the redo of all kept statements to the log. Comes before redo of the one
+    /// that runs does.
+    pub(crate) fn spill(&self, log: &dyn CommitLog) -> Result<(), LogFailure> {
+        self.state.lock().spill(log)
+    }
+}
+
+impl State {
+    fn is_running(&self, id: TxnId) -> bool {
+        self.running.as_ref().is_some_and(|running| running.0 == id)
+    }
+
+    /// The id of the statement to come.
+    fn next_id(&mut self, txns: &TxnManager) -> TxnId {
+        if self.ids.is_empty() {
+            self.ids = txns.take_ids();
+        }
+        TxnId(self.ids.start)
+    }
+
+    fn snapshot(&mut self, txns: &Arc<TxnManager>) -> Snapshot {
+        self.has_begun = true;
+        // Only now, for by now snapshots with the ids so far are mostly gone: then
+        // nothing is copied.
+        let last = self.own.last();
+        let new = self.kept.partition_point(|work| Some(work.id) <= last);
+        if new < self.kept.len() {
+            let own = Arc::make_mut(&mut self.own);
+            self.kept[new..].iter().for_each(|work| own.push(work.id));
+        }
+        let point = match self.isolation {
+            Isolation::ReadCommitted => txns.snapshot(),
+            Isolation::RepeatableRead => self.point.get_or_insert_with(|| txns.snapshot()).clone(),
+        };
+        if self.own.is_empty() {
+            point
+        } else {
+            point.with_own(Arc::clone(&self.own))
+        }
+    }
+
+    /// Whoever runs it finds it cancelled, and undoes it.
+    fn give_up_running(&mut self, txns: &TxnManager) {
+        if let Some((id, token)) = self.running.take() {
+            token.cancel();
+            txns.abort(id);
+        }
+    }
+
+    /// Takes away the statements from this id on.
+    fn cut(&mut self, txns: &TxnManager, from: TxnId) -> Vec<Work> {
+        self.give_up_running(txns);
+        if self.own.last() >= Some(from) {
+            Arc::make_mut(&mut self.own).truncate(from);
+        }
+        let cut = self
+            .kept
+            .split_off(self.kept.partition_point(|work| work.id < from));
+        self.spilled = self.spilled.min(self.kept.len());
+        self.redo_bytes -= cut.iter().map(|work| work.redo.len()).sum::<usize>();
+        cut
+    }
+
+    /// Takes everything: no statement is kept any more, and no snapshot is held.
+    fn close(&mut self, txns: &TxnManager) -> Vec<Work> {
+        self.point = None;
+        self.cut(txns, TxnId(0))
+    }
+
+    fn spill(&mut self, log: &dyn CommitLog) -> Result<(), LogFailure> {
+        for work in &mut self.kept[self.spilled..] {
+            let redo = std::mem::take(&mut work.redo);
+            self.spilled += 1;
+            self.redo_bytes -= redo.len();
+            if !redo.is_empty() {
+                work.is_spilled = true;
+                log.append_chunk(work.id, redo)?;
+            }
+        }
+        Ok(())
+    }
+}
