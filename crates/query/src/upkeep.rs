@@ -115,7 +115,8 @@ fn keep(database: &Database, entry: &TableEntry) {
         follow_advice(database, entry);
     }
     // What ALTER TABLE or a crash has left in an older layout.
-    if table.wants_reshape() {
+    let statistics = table.statistics();
+    if statistics.segments_in_shape < statistics.segments {
         reshape(table);
     }
     freeze(table);

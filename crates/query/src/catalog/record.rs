@@ -1,14 +1,14 @@
 //! A database's catalogue as a document, which the tenant's log keeps: each DDL
 //! statement writes the whole of it, and recovery reads the last one.
 //!
-//! Tables appear by their number in storage, which keeps their columns and the
-//! layout they were made with; TRUNCATE gives a table a new number, as PostgreSQL gives it a new
+//! Tables appear by their number in storage, which keeps their columns and
+//! layout; TRUNCATE gives a table a new number, as PostgreSQL gives it a new
 //! relfilenode.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_storage::Table;
-use aerostat_types::{Layout, TableId};
+use aerostat_types::TableId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -65,10 +65,6 @@ struct TableRecord {
     comment: Option<String>,
     column_comments: BTreeMap<String, String>,
     grants: Vec<Grant>,
-    /// The layout of new segments, which ALTER TABLE may have changed since the table was
-    /// made; absent from catalogues of before that.
-    #[serde(default)]
-    layout: Option<Layout>,
     #[serde(default)]
     auto_layout: bool,
 }
@@ -143,7 +139,6 @@ fn of_table(entry: &TableEntry) -> TableRecord {
         comment: entry.comment.clone(),
         column_comments: entry.column_comments.clone(),
         grants: entry.grants.clone(),
-        layout: Some(entry.table.layout()),
         auto_layout: entry.auto_layout,
     }
 }
@@ -181,12 +176,6 @@ fn to_table(
             name: record.name,
         });
     };
-    if let Some(layout) = &record.layout
-        && let Err(error) = table.set_layout(layout)
-    {
-        // Rows are the same in any layout.
-        tracing::error!(%error, table = %id, "the catalogue's layout does not fit the table");
-    }
     Ok(TableEntry {
         oid: record.oid,
         key_oid: record.key_oid,

@@ -13,7 +13,7 @@ use super::{
     alter::{check_free, is_taken},
     definition::Definition,
     layout::{self, DefaultLayout, WantedLayout},
-    names::{Place, QualifiedName},
+    names::{self, Place, QualifiedName},
 };
 use crate::{
     api::{Notice, NoticeSeverity},

@@ -156,6 +156,7 @@ fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
         oid + 1
     };
     TableEntry {
+        auto_layout: false,
         oid,
         key_oid,
         name: name.to_owned(),
