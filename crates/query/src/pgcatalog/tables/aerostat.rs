@@ -2,23 +2,77 @@
 
 use super::{super::cell::Rows, Builder};
 use crate::{
-    catalog::{AEROSTAT, Privilege},
-    pgcatalog::CatalogView,
+    catalog::{AEROSTAT, Privilege, TableEntry},
+    pgcatalog::{CatalogView, classes::Class},
 };
 
-pub(super) const BUILDERS: [(&str, &str, Builder); 4] = [
+pub(super) const BUILDERS: [(&str, &str, Builder); 6] = [
     (AEROSTAT, "tables", tables),
+    (AEROSTAT, "segments", segments),
+    (AEROSTAT, "segment_columns", segment_columns),
     (AEROSTAT, "layout_advice", layout_advice),
     (AEROSTAT, "tenants", tenants),
     (AEROSTAT, "settings", settings),
 ];
 
-fn tables(view: &CatalogView, rows: &mut Rows) {
-    for class in view.classes() {
-        let Some(table) = class.table() else { continue };
-        if !view.may(&view.role, class, Privilege::Select) {
-            continue;
+/// The tables whose rows the role may read.
+fn readable(view: &CatalogView) -> impl Iterator<Item = (&Class, &TableEntry)> {
+    view.classes()
+        .iter()
+        .filter(|class| view.may(&view.role, class, Privilege::Select))
+        .filter_map(|class| Some((class, class.table()?)))
+}
+
+/// One row for each segment.
+fn segments(view: &CatalogView, rows: &mut Rows) {
+    for (class, table) in readable(view) {
+        for segment in table.table.segments() {
+            rows.push([
+                ("schema_name", (&class.schema).into()),
+                ("table_name", (&class.name).into()),
+                ("segment", u64::from(segment.no.0).into()),
+                ("frozen", segment.is_frozen.into()),
+                ("base", segment.is_base.into()),
+                ("lower_bound", segment.lower.into()),
+                ("rows", segment.rows.into()),
+                ("rows_dead", segment.rows_dead.into()),
+                ("capacity", segment.capacity.into()),
+                ("arena_bytes", segment.arena_bytes.into()),
+                ("bytes_used", segment.bytes_used.into()),
+                ("heap_bytes", segment.heap_bytes.into()),
+                ("layout", segment.layout.to_string().into()),
+                ("in_shape", segment.is_in_shape.into()),
+            ]);
         }
+    }
+}
+
+/// One row for each column of each segment: how its values are encoded.
+fn segment_columns(view: &CatalogView, rows: &mut Rows) {
+    for (class, table) in readable(view) {
+        for segment in table.table.segments() {
+            let columns = table.table.schema().columns.iter();
+            for (column, attribute) in columns.zip(&segment.attributes) {
+                let encoding = &attribute.encoding;
+                rows.push([
+                    ("schema_name", (&class.schema).into()),
+                    ("table_name", (&class.name).into()),
+                    ("segment", u64::from(segment.no.0).into()),
+                    ("column_name", (&column.name).into()),
+                    ("encoding", encoding.to_string().into()),
+                    ("code_bits", encoding.code_bits.into()),
+                    ("runs", encoding.runs.map(u64::from).into()),
+                    ("entries", u64::from(encoding.entries).into()),
+                    ("bytes", encoding.bytes.into()),
+                    ("bytes_raw", attribute.bytes_raw.into()),
+                ]);
+            }
+        }
+    }
+}
+
+fn tables(view: &CatalogView, rows: &mut Rows) {
+    for (class, table) in readable(view) {
         let statistics = table.table.statistics();
         let ratio = (statistics.bytes_raw > 0)
             .then(|| statistics.bytes_used as f64 / statistics.bytes_raw as f64);
@@ -27,9 +81,11 @@ fn tables(view: &CatalogView, rows: &mut Rows) {
             ("table_name", (&class.name).into()),
             ("owner", (&table.owner).into()),
             ("layout", table.table.layout().to_string().into()),
+            ("auto_layout", table.auto_layout.into()),
             ("rows", statistics.rows.into()),
             ("rows_dead", statistics.rows_dead.into()),
             ("segments", statistics.segments.into()),
+            ("segments_in_shape", statistics.segments_in_shape.into()),
             ("rows_frozen", statistics.rows_frozen.into()),
             ("segments_frozen", statistics.segments_frozen.into()),
             ("bytes_frozen", statistics.bytes_frozen.into()),
@@ -43,11 +99,7 @@ fn tables(view: &CatalogView, rows: &mut Rows) {
 
 /// One row for each table: the layout that would cost its statements least.
 fn layout_advice(view: &CatalogView, rows: &mut Rows) {
-    for class in view.classes() {
-        let Some(table) = class.table() else { continue };
-        if !view.may(&view.role, class, Privilege::Select) {
-            continue;
-        }
+    for (class, table) in readable(view) {
         let advice = match table.usage.advice(&table.table) {
             Ok(advice) => advice,
             Err(error) => {
