@@ -548,3 +548,36 @@ fn a_deadlock_over_statements_ends_with_one_giving_way() {
     let left = total(&now(&table)) - BALANCE * i64::from(ACCOUNTS);
     assert_eq!(left, if results[0].is_ok() { 3 } else { 2 });
 }
+
+/// A session cancels a statement that waits for somebody's row, and goes on at once.
+#[test]
+fn going_back_to_a_savepoint_ends_a_wait() {
+    let table = tiny_table();
+    load(&table, &[row(1, 0, 3)]);
+    let txns = table.store().txns();
+    let [one, two] = [(); 2].map(|()| txns.begin_block(Isolation::ReadCommitted));
+    delete(&table, &one, 1).unwrap();
+    insert(&table, &two, &[2]).unwrap();
+    let savepoint = two.savepoint();
+    let waiting = two.statement();
+    thread::scope(|scope| {
+        let table = &table;
+        let inserted = scope.spawn(move || {
+            let rows = batch(table, &[row(3, 0, 3), row(1, 0, 3), row(4, 0, 3)]);
+            table.insert(&waiting, &rows)
+        });
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!inserted.is_finished());
+        two.rollback_to(savepoint);
+        // It may not have been undone yet: then its keys are waited for.
+        insert(table, &two, &[3, 4]).unwrap();
+        let inserted = inserted.join().unwrap();
+        assert!(
+            matches!(inserted, Err(StorageError::Cancelled)),
+            "{inserted:?}"
+        );
+    });
+    one.rollback();
+    two.commit().unwrap();
+    assert_eq!(now(&table), [1, 2, 3, 4].map(|key| row(key, 0, 3)));
+}

@@ -2,6 +2,7 @@
 
 mod anomalies;
 mod basics;
+mod block_recovery;
 mod blocks;
 mod budget;
 mod freeze;

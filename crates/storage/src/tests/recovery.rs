@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use aerostat_txn::{Block, Isolation};
+use aerostat_txn::Isolation;
 use aerostat_types::CommitTs;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IteratorRandom};
 
@@ -27,11 +27,11 @@ fn try_open(
     TenantStore::open(TenantId(1), budget, folder, options)
 }
 
-fn open(folder: &Path) -> (Arc<TenantStore>, Recovered) {
+pub(super) fn open(folder: &Path) -> (Arc<TenantStore>, Recovered) {
     try_open(folder, &options()).unwrap()
 }
 
-fn create(store: &Arc<TenantStore>, id: u32, keyed: bool) -> Arc<Table> {
+pub(super) fn create(store: &Arc<TenantStore>, id: u32, keyed: bool) -> Arc<Table> {
     let layout = Layout::parse("(k,s),(n)").unwrap();
     store
         .create_table(TableId(id), schema(keyed), &layout)
@@ -39,7 +39,7 @@ fn create(store: &Arc<TenantStore>, id: u32, keyed: bool) -> Arc<Table> {
 }
 
 /// All visible rows, sorted, with their ids.
-fn listed(view: &TableView) -> Vec<(Row, RowId)> {
+pub(super) fn listed(view: &TableView) -> Vec<(Row, RowId)> {
     let scan = view.scan(all(Vec::new()));
     let mut found = Vec::new();
     while let Some(batch) = scan.next_batch().unwrap() {
@@ -54,7 +54,7 @@ fn listed(view: &TableView) -> Vec<(Row, RowId)> {
     found
 }
 
-fn rows_in(table: &Arc<Table>) -> Vec<Row> {
+pub(super) fn rows_in(table: &Arc<Table>) -> Vec<Row> {
     let view = table.view(table.store().txns().snapshot());
     listed(&view).into_iter().map(|(row, _)| row).collect()
 }
@@ -286,115 +286,14 @@ fn a_checkpoint_keeps_unfinished_transactions_and_removes_old_files() {
     assert_eq!(rows_in(&table), expected);
 }
 
-/// Rows of which a few hundred are more redo than is kept in memory.
-fn wide(keys: std::ops::Range<i32>, number: i64) -> Vec<Row> {
-    keys.map(|key| (key, number, Some(format!("{key:06000}"))))
-        .collect()
-}
-
-/// Keeps a statement that replaces rows, which may not be there yet.
-fn put(table: &Arc<Table>, block: &Block, rows: &[Row]) {
-    let statement = block.statement();
-    let view = table.view(statement.snapshot().clone());
-    let there: BTreeSet<i32> = rows.iter().map(|row| row.0).collect();
-    let ids: Vec<RowId> = listed(&view)
-        .into_iter()
-        .filter(|(row, _)| there.contains(&row.0))
-        .map(|(_, id)| id)
-        .collect();
-    view.delete(&statement, &ids).unwrap();
-    table.insert(&statement, &batch(table, rows)).unwrap();
-    statement.commit().unwrap();
-}
-
-/// Redo of a block's statements goes to the log before anybody knows which of them stay;
-/// after a crash at any point it is all or nothing, and nothing that was undone.
-#[test]
-fn of_a_block_in_the_log_the_surviving_statements_come_back() {
-    for keyed in [true, false] {
-        let folder = tempfile::tempdir().unwrap();
-        let (store, _) = open(folder.path());
-        let table = create(&store, 10, keyed);
-        load(&table, &wide(0..20, 1));
-        let committed = rows_in(&table);
-        let crashed = |name: &str| {
-            let copy = folder.path().join(name);
-            assert!(store.backup(&copy).unwrap());
-            let (_copy, recovered) = open(&copy);
-            rows_in(&recovered.tables[&TableId(10)])
-        };
-        let block = store.txns().begin_block(Isolation::ReadCommitted);
-        // Little redo, then much that depends on it, then little that depends on that.
-        put(&table, &block, &[(3, 2, None), (4, 2, None)]);
-        put(&table, &block, &wide(0..400, 3));
-        put(&table, &block, &[(5, 4, None), (300, 4, None)]);
-        let savepoint = block.savepoint();
-        put(&table, &block, &wide(5..500, 5));
-        put(&table, &block, &[(5, 6, None), (6, 6, None)]);
-        assert_eq!(
-            crashed("open"),
-            committed,
-            "nothing of a block that did not commit"
-        );
-        store.checkpoint().unwrap();
-        block.rollback_to(savepoint);
-        put(&table, &block, &[(6, 7, None), (499, 7, None)]);
-        let failed = block.statement();
-        table
-            .insert(&failed, &batch(&table, &wide(600..1_000, 8)))
-            .unwrap();
-        failed.rollback();
-        put(&table, &block, &wide(390..410, 9));
-        let expected: Vec<Row> = listed(&table.view(block.snapshot()))
-            .into_iter()
-            .map(|(row, _)| row)
-            .collect();
-        assert_eq!(expected.len(), 411);
-        block.commit().unwrap();
-        assert_eq!(rows_in(&table), expected);
-        assert_eq!(crashed("committed"), expected);
-        load(&table, &[(2_000, 0, None)]);
-        let expected = rows_in(&table);
-        drop((store, table));
-        let (store, recovered) = open(folder.path());
-        assert!(recovered.checkpoint_at < store.txns().last_commit());
-        let table = &recovered.tables[&TableId(10)];
-        assert_eq!(rows_in(table), expected);
-        // Its ids are above all in the log, so what was left there stays nobody's.
-        let block = store.txns().begin_block(Isolation::ReadCommitted);
-        put(table, &block, &wide(0..300, 10));
-        put(table, &block, &wide(300..600, 10));
-        block.commit().unwrap();
-        let expected = rows_in(table);
-        drop((store, recovered));
-        let (_store, recovered) = open(folder.path());
-        assert_eq!(rows_in(&recovered.tables[&TableId(10)]), expected);
+/// The files as a crash at this moment would leave them.
+pub(super) fn copy(from: &Path, to: &Path) {
+    for part in ["log", "checkpoint"] {
+        fs::create_dir_all(to.join(part)).unwrap();
+        for path in read_names(&from.join(part)) {
+            fs::copy(&path, to.join(part).join(path.file_name().unwrap())).unwrap();
+        }
     }
-}
-
-/// A block writes to a table, which is then dropped and nobody's; checkpoints come and go
-/// before the block commits, and the log still says what its rows were of.
-#[test]
-fn a_block_outlives_a_table_that_it_wrote_to() {
-    let folder = tempfile::tempdir().unwrap();
-    let (store, _) = open(folder.path());
-    let (stays, goes) = (create(&store, 1, true), create(&store, 2, true));
-    let block = store.txns().begin_block(Isolation::ReadCommitted);
-    put(&goes, &block, &[(1, 1, None)]);
-    put(&stays, &block, &[(1, 1, None)]);
-    store.drop_table(TableId(2)).unwrap();
-    drop(goes);
-    for key in 10..13 {
-        load(&stays, &[(key, 0, None)]);
-        store.checkpoint().unwrap();
-    }
-    block.commit().unwrap();
-    let expected = rows_in(&stays);
-    assert_eq!(expected.len(), 4);
-    drop((store, stays));
-    let (_store, recovered) = open(folder.path());
-    assert_eq!(rows_in(&recovered.tables[&TableId(1)]), expected);
-    assert_eq!(recovered.tables.len(), 1);
 }
 
 fn read_names(folder: &Path) -> Vec<PathBuf> {
@@ -582,12 +481,7 @@ fn a_backup_opens_and_time_goes_back() {
         load(&table, &[(key, 0, None)]);
     }
     let log_only = folder.path().join("copied");
-    for part in ["log", "checkpoint"] {
-        fs::create_dir_all(log_only.join(part)).unwrap();
-        for path in read_names(&folder.path().join(part)) {
-            fs::copy(&path, log_only.join(part).join(path.file_name().unwrap())).unwrap();
-        }
-    }
+    copy(folder.path(), &log_only);
     assert!(store.backup(&backup).unwrap());
     let (copy, recovered) = open(&backup);
     assert_eq!(rows_in(&recovered.tables[&TableId(1)]), rows_in(&table));

@@ -1,0 +1,133 @@
+//! What a crash leaves of blocks.
+
+use std::collections::BTreeSet;
+
+use aerostat_txn::{Block, Isolation};
+use aerostat_types::CommitTs;
+
+use super::{
+    recovery::{copy, create, listed, open, rows_in},
+    *,
+};
+
+/// Rows of which a few hundred are more redo than is kept in memory.
+fn wide(keys: std::ops::Range<i32>, number: i64) -> Vec<Row> {
+    keys.map(|key| (key, number, Some(format!("{key:06000}"))))
+        .collect()
+}
+
+/// Keeps a statement that replaces rows, which may not be there yet.
+fn put(table: &Arc<Table>, block: &Block, rows: &[Row]) {
+    let statement = block.statement();
+    let view = table.view(statement.snapshot().clone());
+    let there: BTreeSet<i32> = rows.iter().map(|row| row.0).collect();
+    let ids: Vec<RowId> = listed(&view)
+        .into_iter()
+        .filter(|(row, _)| there.contains(&row.0))
+        .map(|(_, id)| id)
+        .collect();
+    view.delete(&statement, &ids).unwrap();
+    table.insert(&statement, &batch(table, rows)).unwrap();
+    statement.commit().unwrap();
+}
+
+/// Keys, numbers, and lengths of the texts.
+fn shortened(rows: Vec<(Row, RowId)>) -> Vec<(i32, i64, usize)> {
+    let short = |((key, number, text), _): (Row, _)| (key, number, text.map_or(0, |t| t.len()));
+    rows.into_iter().map(short).collect()
+}
+
+fn brief(table: &Arc<Table>) -> Vec<(i32, i64, usize)> {
+    shortened(listed(&table.view(table.store().txns().snapshot())))
+}
+
+/// Redo of a block's statements goes to the log before anybody knows which of them stay;
+/// after a crash at any point it is all or nothing, and nothing that was undone.
+#[test]
+fn of_a_block_in_the_log_the_surviving_statements_come_back() {
+    for keyed in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = open(folder.path());
+        let table = create(&store, 10, keyed);
+        load(&table, &wide(0..20, 1));
+        let committed = brief(&table);
+        let crashed = |name: &str| {
+            let crashed = folder.path().join(name);
+            copy(folder.path(), &crashed);
+            let (_store, recovered) = open(&crashed);
+            brief(&recovered.tables[&TableId(10)])
+        };
+        let block = store.txns().begin_block(Isolation::ReadCommitted);
+        // Little redo, then much that depends on it, then little that depends on that.
+        put(&table, &block, &[(3, 2, None), (4, 2, None)]);
+        put(&table, &block, &wide(0..400, 3));
+        put(&table, &block, &[(5, 4, None), (300, 4, None)]);
+        let savepoint = block.savepoint();
+        put(&table, &block, &wide(5..500, 5));
+        put(&table, &block, &[(5, 6, None), (6, 6, None)]);
+        assert_eq!(
+            crashed("open"),
+            committed,
+            "nothing of a block that did not commit"
+        );
+        store.checkpoint().unwrap();
+        block.rollback_to(savepoint);
+        put(&table, &block, &[(6, 7, None), (499, 7, None)]);
+        let failed = block.statement();
+        table
+            .insert(&failed, &batch(&table, &wide(600..1_000, 8)))
+            .unwrap();
+        failed.rollback();
+        put(&table, &block, &wide(390..410, 9));
+        let expected = shortened(listed(&table.view(block.snapshot())));
+        assert_eq!(expected.len(), 411);
+        block.commit().unwrap();
+        assert_eq!(brief(&table), expected);
+        assert_eq!(crashed("committed"), expected);
+        load(&table, &[(2_000, 0, None)]);
+        let expected = brief(&table);
+        drop((store, table));
+        let (store, recovered) = open(folder.path());
+        assert_eq!(
+            recovered.checkpoint_at,
+            CommitTs(2),
+            "the block is in the log alone"
+        );
+        let table = &recovered.tables[&TableId(10)];
+        assert_eq!(brief(table), expected);
+        // Its ids are above all in the log, so what was left there stays nobody's.
+        let block = store.txns().begin_block(Isolation::ReadCommitted);
+        put(table, &block, &wide(0..300, 10));
+        put(table, &block, &wide(300..600, 10));
+        block.commit().unwrap();
+        let expected = brief(table);
+        drop((store, recovered));
+        let (_store, recovered) = open(folder.path());
+        assert_eq!(brief(&recovered.tables[&TableId(10)]), expected);
+    }
+}
+
+/// A block writes to a table, which is then dropped and nobody's; checkpoints come and go
+/// before the block commits, and the log still says what its rows were of.
+#[test]
+fn a_block_outlives_a_table_that_it_wrote_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let (stays, goes) = (create(&store, 1, true), create(&store, 2, true));
+    let block = store.txns().begin_block(Isolation::ReadCommitted);
+    put(&goes, &block, &[(1, 1, None)]);
+    put(&stays, &block, &[(1, 1, None)]);
+    store.drop_table(TableId(2)).unwrap();
+    drop(goes);
+    for key in 10..13 {
+        load(&stays, &[(key, 0, None)]);
+        store.checkpoint().unwrap();
+    }
+    block.commit().unwrap();
+    let expected = rows_in(&stays);
+    assert_eq!(expected.len(), 4);
+    drop((store, stays));
+    let (_store, recovered) = open(folder.path());
+    assert_eq!(rows_in(&recovered.tables[&TableId(1)]), expected);
+    assert_eq!(recovered.tables.len(), 1);
+}
