@@ -79,7 +79,7 @@ pub(crate) fn from_storage(error: StorageError) -> SqlError {
 }
 
 /// What caused an error, from the nearest cause to the farthest.
-fn causes(error: &dyn Error) -> String {
+pub(crate) fn causes(error: &dyn Error) -> String {
     let mut texts = Vec::new();
     let mut next = error.source();
     while let Some(cause) = next {

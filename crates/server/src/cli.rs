@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use aerostat_memory::machine_memory_bytes;
 use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 
+use crate::client::backup::{BackupArguments, RestoreArguments};
 use crate::client::bench::BenchCommand;
 use crate::client::demo::DemoArguments;
 use crate::client::load::LoadCommand;
@@ -38,6 +39,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         what: BenchCommand,
     },
+    /// Back up a database of a running node, or verify a backup
+    #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
+    Backup(BackupArguments),
+    /// Make a database of a backup, in a running node
+    Restore(RestoreArguments),
     /// Start a node, load four tenants, check every answer, measure
     Demo(DemoArguments),
 }

@@ -1,6 +1,7 @@
 //! What the subcommands that talk to a node share: where it is, and how to reach
 //! a tenant's database there.
 
+pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod demo;
 pub(crate) mod load;

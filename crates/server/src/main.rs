@@ -3,7 +3,8 @@
 //! ```text
 //!   serve         config ─► logs ─► runtimes ─► engine ─► gateway + HTTP ─► stop
 //!   config check  config ─► print
-//!   load, bench, demo       clients over the wire; they know nothing of the engine
+//!   load, bench, demo, backup, restore
+//!                 clients over the wire; they know nothing of the engine
 //! ```
 //!
 //! This crate wires; whatever can be decided without wiring lives below it.
@@ -51,6 +52,8 @@ fn main() -> ExitCode {
         },
         Command::Load { what } => client::load::run(what),
         Command::Bench { what } => client::bench::run(what),
+        Command::Backup(arguments) => client::backup::run(arguments),
+        Command::Restore(arguments) => client::backup::restore(arguments),
         Command::Demo(arguments) => client::demo::run(&arguments),
     };
     match result {

@@ -1,10 +1,14 @@
 //! CREATE, ALTER and DROP DATABASE.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
+use aerostat_storage::backup::{BackupSink, FolderSink};
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::node::{Node, allocate_oid, role_in, undefined_database};
+use super::{
+    backup::{folder, from_backup},
+    node::{Node, allocate_oid, role_in, undefined_database},
+};
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
@@ -96,6 +100,7 @@ impl Node {
                     create: Vec::new(),
                     comment: None,
                     durability: options.durability.unwrap_or_default(),
+                    log_archive: archive(actor, options)?.flatten(),
                 };
                 let database = self.opened(name, &entry)?;
                 record.databases.insert(name.to_owned(), entry);
@@ -240,16 +245,44 @@ impl Node {
                 if let Some(durability) = options.durability {
                     entry.durability = durability;
                 }
-                Ok((entry.memory_max, entry.durability))
+                let mut sink = None;
+                if let Some(archive) = archive(actor, options)? {
+                    sink = Some(sink_of(archive.as_deref())?);
+                    entry.log_archive = archive;
+                }
+                Ok((entry.memory_max, entry.durability, sink))
             },
-            |databases, (memory_max, durability)| {
+            |databases, (memory_max, durability, sink)| {
                 if let Some(database) = databases.get(name) {
                     database.store.budget().set_max(memory_max);
                     database.store.set_durability(durability);
+                    if let Some(sink) = sink {
+                        database.store.archive_log_to(sink);
+                    }
                 }
             },
         )
     }
+}
+
+/// What the options say of the log's archive. The server writes there, so only superusers choose.
+fn archive(actor: &Actor, options: &DatabaseOptions) -> Result<Option<Option<String>>, SqlError> {
+    if options.log_archive.is_some() && !actor.superuser {
+        return Err(denied("permission denied to set log_archive")
+            .with_detail("Only superusers may let the server write to folders."));
+    }
+    if let Some(Some(text)) = &options.log_archive {
+        folder(text)?;
+    }
+    Ok(options.log_archive.clone())
+}
+
+fn sink_of(archive: Option<&str>) -> Result<Option<Arc<dyn BackupSink>>, SqlError> {
+    let sink = archive
+        .map(|text| FolderSink::for_archive(Path::new(text)))
+        .transpose()
+        .map_err(from_backup)?;
+    Ok(sink.map(|sink| Arc::new(sink) as _))
 }
 
 /// The schema `public` belongs to the database's owner.
@@ -291,7 +324,7 @@ fn require_unconnected(database: &Arc<Database>, name: &str) -> Result<(), SqlEr
     .with_detail(detail))
 }
 
-fn duplicate(name: &str) -> SqlError {
+pub(super) fn duplicate(name: &str) -> SqlError {
     SqlError::new(
         ErrorKind::DuplicateDatabase,
         format!("database \"{name}\" already exists"),

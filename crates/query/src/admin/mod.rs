@@ -24,6 +24,7 @@
 //! superusers: databases are tenants, and CONNECT is granted, to a role or to
 //! PUBLIC. Roles have no members.
 
+mod backup;
 mod connection;
 mod database;
 mod node;
@@ -33,6 +34,7 @@ mod scram;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use backup::RestoreRequest;
 pub use connection::Connection;
 pub use node::{BOOTSTRAP, Node, NodeError};
 pub use scram::{ITERATIONS, hash_password};

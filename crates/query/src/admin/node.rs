@@ -10,6 +10,7 @@ use std::{
 use aerostat_memory::Governor;
 use aerostat_storage::{
     Durability, MetaError, MetaFile, OpenOptions, RecoverError, StorageError, TenantStore,
+    backup::{BackupError, FolderSink},
 };
 use aerostat_types::{ErrorKind, SqlError, TenantId};
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
@@ -69,6 +70,9 @@ pub enum OpenError {
     /// Its catalogue cannot be made of what the log holds.
     #[error(transparent)]
     Catalog(#[from] RecordError),
+    /// The archive of its log cannot be used.
+    #[error("the archive of its log cannot be used")]
+    Archive(#[from] BackupError),
 }
 
 /// The folder in the data folder that has one folder for each database, named by its OID.
@@ -265,9 +269,14 @@ impl Node {
         })
     }
 
+    /// Where a database's files are.
+    pub(super) fn folder_of(&self, id: TenantId) -> PathBuf {
+        folder_of(self.meta.folder(), id)
+    }
+
     /// Removes the files of a database that no record names any more.
     pub(super) fn remove_files(&self, id: TenantId) -> Result<(), NodeError> {
-        remove_folder(&folder_of(self.meta.folder(), id))
+        remove_folder(&self.folder_of(id))
     }
 }
 
@@ -298,6 +307,10 @@ fn open_database(
         );
     }
     let database = Database::recover(id, name, &entry.owner, store, &recovered)?;
+    if let Some(archive) = &entry.log_archive {
+        let sink = FolderSink::for_archive(Path::new(archive))?;
+        database.store.archive_log_to(Some(Arc::new(sink)));
+    }
     // Tables that a statement made and did not live to publish.
     database
         .store
@@ -359,6 +372,7 @@ fn first_record() -> NodeRecord {
         create: Vec::new(),
         comment: None,
         durability: Durability::default(),
+        log_archive: None,
     };
     NodeRecord {
         roles: [(BOOTSTRAP.to_owned(), role)].into(),

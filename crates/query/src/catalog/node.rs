@@ -72,6 +72,9 @@ pub struct DatabaseRecord {
     /// What its commits wait for.
     #[serde(default)]
     pub durability: Durability,
+    /// The folder that its log is copied to, for restores to a point in time.
+    #[serde(default)]
+    pub log_archive: Option<String>,
 }
 
 /// A database that is open.

@@ -20,6 +20,7 @@ use datafusion::{
 
 use super::{Session, cancel::Cancellation, run, stream::ready};
 use crate::{
+    admin::RestoreRequest,
     api::{ColumnDescription, NoticeSeverity, Outcome, RowsTag, TransactionStatus},
     ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, PlanColumns},
     dml,
@@ -27,7 +28,7 @@ use crate::{
     plan::{StatementContext, Target, describe, visible_name},
     statement::{Source, Statement, StatementKind},
     utility::{
-        CommentTarget, DiscardTarget, Fragment, GrantTarget, PreparedCommand, SettingCommand,
+        BackupCommand, CommentTarget, DiscardTarget, Fragment, GrantTarget, PreparedCommand, SettingCommand,
         SettingScope, SettingValue, TransactionCommand, TransactionModes, Utility,
     },
 };
@@ -49,7 +50,8 @@ impl Session {
             | Utility::Database(_)
             | Utility::Role(_)
             | Utility::Grant(_)
-            | Utility::Comment(_) => self.run_definition(utility, cancellation).await,
+            | Utility::Comment(_)
+            | Utility::Backup(_) => self.run_definition(utility, cancellation).await,
         }
     }
 
@@ -60,6 +62,7 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let actor = self.actor()?;
+        let zone = self.time_zone();
         let (engine, database, utility) = (
             Arc::clone(&self.engine),
             Arc::clone(self.connection.database()),
@@ -86,6 +89,24 @@ impl Session {
                     engine.forget_dropped();
                     result
                 }
+                Utility::Backup(BackupCommand::Backup { database, to, base }) => {
+                    node.back_up(&actor, database, to, base.as_deref())
+                }
+                Utility::Backup(BackupCommand::Restore {
+                    database,
+                    from,
+                    logs,
+                    until,
+                }) => node.restore(
+                    &actor,
+                    &RestoreRequest {
+                        database,
+                        from,
+                        logs,
+                        until: until.as_ref(),
+                        zone,
+                    },
+                ),
                 Utility::Role(command) => node.execute_role(&actor, command),
                 Utility::Grant(grant) => match grant.target {
                     GrantTarget::Databases { .. } => node.grant(&actor, grant),

@@ -66,6 +66,8 @@ pub struct DatabaseOptions {
     pub connection_limit: Option<i32>,
     /// What a commit waits for.
     pub durability: Option<Durability>,
+    /// The folder that its log is copied to; the inner `None` is no copying.
+    pub log_archive: Option<Option<String>>,
 }
 
 /// The smallest ceiling: an empty table of one small arena fits with its catalogue entry.
@@ -162,7 +164,7 @@ fn is_c_locale(name: &str) -> bool {
 }
 
 /// One of our parameters in `(…)`: `memory_max = '2GB'`, `connection_limit = 5`,
-/// `durability = 'none'`.
+/// `durability = 'none'`, `log_archive = '/backups/log'`.
 fn parameter(tokens: &mut Tokens<'_>, options: &mut DatabaseOptions) -> Result<(), SqlError> {
     let name = tokens.label()?;
     if !is_parameter(&name) {
@@ -176,13 +178,17 @@ fn parameter(tokens: &mut Tokens<'_>, options: &mut DatabaseOptions) -> Result<(
     match name.as_str() {
         "connection_limit" => options.connection_limit = Some(connection_limit(tokens)?),
         "durability" => options.durability = Some(durability(tokens)?),
+        "log_archive" => options.log_archive = Some(Some(tokens.string()?)),
         _ => options.memory_max = Some(Some(memory(tokens)?)),
     }
     Ok(())
 }
 
 fn is_parameter(name: &str) -> bool {
-    matches!(name, "memory_max" | "connection_limit" | "durability")
+    matches!(
+        name,
+        "memory_max" | "connection_limit" | "durability" | "log_archive"
+    )
 }
 
 /// Gives a parameter the value it has where nothing is said.
@@ -190,6 +196,7 @@ fn reset(name: &str, options: &mut DatabaseOptions) {
     match name {
         "connection_limit" => options.connection_limit = Some(-1),
         "durability" => options.durability = Some(Durability::default()),
+        "log_archive" => options.log_archive = Some(None),
         _ => options.memory_max = Some(None),
     }
 }
@@ -198,7 +205,7 @@ fn unrecognized(tokens: &Tokens<'_>, name: &str) -> SqlError {
     let message = format!("unrecognized parameter \"{name}\"");
     tokens
         .error_before(ErrorKind::InvalidParameterValue, message)
-        .with_hint("A database has the parameters memory_max, connection_limit and durability.")
+        .with_hint("A database has the parameters memory_max, connection_limit, durability and log_archive.")
 }
 
 fn durability(tokens: &mut Tokens<'_>) -> Result<Durability, SqlError> {
@@ -292,7 +299,7 @@ fn changed_options(tokens: &mut Tokens<'_>) -> Result<DatabaseOptions, SqlError>
                 not_supported("this change of a database is not supported")
             }
             _ => not_supported("settings for a database are not supported")
-                .with_hint("A database's limits are set with ALTER DATABASE … SET (memory_max = …, connection_limit = …, durability = …)."),
+                .with_hint("A database's limits are set with ALTER DATABASE … SET (memory_max = …, connection_limit = …, durability = …, log_archive = …)."),
         });
     }
     Ok(options)

@@ -23,6 +23,7 @@
 //! [`parse`], from 1. Parsing changes nothing and looks nothing up.
 
 mod comment;
+mod backup;
 mod copy;
 mod database;
 mod grant;
@@ -40,6 +41,7 @@ mod unsupported;
 use aerostat_types::SqlError;
 
 pub use comment::{CommentStatement, CommentTarget};
+pub use backup::{BackupCommand, RestorePoint};
 pub use copy::{CopyDirection, CopyStatement, CopySubject, ForceNames};
 pub use database::{DatabaseChange, DatabaseCommand, DatabaseOptions};
 pub use grant::{DatabasePrivilege, GrantStatement, GrantTarget, Grantee};
@@ -76,6 +78,8 @@ pub enum Utility {
     Comment(CommentStatement),
     /// VACUUM, ANALYZE, CHECKPOINT, REINDEX.
     Maintenance(MaintenanceCommand),
+    /// BACKUP and RESTORE.
+    Backup(BackupCommand),
 }
 
 impl Utility {
@@ -92,6 +96,7 @@ impl Utility {
             Utility::Grant(statement) => statement.tag(),
             Utility::Comment(_) => "COMMENT",
             Utility::Maintenance(command) => command.tag(),
+            Utility::Backup(command) => command.tag(),
         }
     }
 
@@ -99,7 +104,7 @@ impl Utility {
     /// `{tag} cannot run inside a transaction block` (`ActiveTransaction`).
     pub fn runs_outside_blocks(&self) -> bool {
         match self {
-            Utility::Database(_) => true,
+            Utility::Database(_) | Utility::Backup(_) => true,
             Utility::Maintenance(command) => matches!(command, MaintenanceCommand::Vacuum { .. }),
             Utility::Setting(SettingCommand::Discard(target)) => *target == DiscardTarget::All,
             _ => false,
@@ -131,11 +136,12 @@ pub fn parse(text: &str) -> Result<Option<Utility>, SqlError> {
 }
 
 /// Words that may begin a statement of ours. Others cost one comparison each.
-const LEADING_WORDS: [&str; 45] = [
+const LEADING_WORDS: [&str; 47] = [
     "ABORT",
     "ALTER",
     "ANALYSE",
     "ANALYZE",
+    "BACKUP",
     "BEGIN",
     "CALL",
     "CHECKPOINT",
@@ -167,6 +173,7 @@ const LEADING_WORDS: [&str; 45] = [
     "REINDEX",
     "RELEASE",
     "RESET",
+    "RESTORE",
     "REVOKE",
     "ROLLBACK",
     "SAVEPOINT",
@@ -198,6 +205,7 @@ fn statement(tokens: &mut Tokens<'_>) -> Result<Option<Utility>, SqlError> {
         "ANALYSE" | "ANALYZE" | "CHECKPOINT" | "REINDEX" | "VACUUM" => {
             Utility::Maintenance(maintenance::parse(tokens, &word)?)
         }
+        "BACKUP" | "RESTORE" => Utility::Backup(backup::parse(tokens, &word)?),
         "CREATE" | "ALTER" | "DROP" => return definition(tokens, &word),
         _ => return Err(unsupported::statement(tokens, &word)),
     }))

@@ -5,10 +5,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod backup;
 mod clients;
 mod concurrency;
 mod harness;
 mod hostile;
+mod layouts;
 mod operations;
 mod protocol;
 mod psql;

@@ -37,7 +37,7 @@ fn psql(node: &Aerostat, database: &str) -> Option<Command> {
 }
 
 /// Runs a script and gives what it printed on both streams.
-fn script(
+pub(crate) fn script(
     node: &Aerostat,
     database: &str,
     flags: &[&str],

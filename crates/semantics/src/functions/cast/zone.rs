@@ -27,6 +27,11 @@ impl Zone {
         self.0.filter(|zone| *zone != Tz::UTC)
     }
 
+    /// A zone of the database of time zones.
+    pub(crate) fn in_zone(zone: Tz) -> Zone {
+        Zone(Some(zone))
+    }
+
     /// The zone that `datafusion.execution.time_zone` names; UTC if it names none.
     pub(crate) fn of(config: &ConfigOptions) -> Zone {
         match config.execution.time_zone.as_deref() {

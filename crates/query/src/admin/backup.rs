@@ -1,0 +1,276 @@
+//! BACKUP DATABASE and RESTORE DATABASE.
+//!
+//! A backup is written by the server, into a folder of its machine, while clients go
+//! on. A restore makes a database of its own beside the others; nobody can connect to
+//! it before it is whole.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use aerostat_semantics::functions::instant_of;
+use aerostat_storage::{
+    Durability,
+    backup::{
+        BackupError, BackupInfo, BackupSource, FolderSink, FolderSource, Restore, Until, restore,
+    },
+};
+use aerostat_types::{CommitTs, ErrorKind, SqlError, TenantId};
+
+use super::{
+    database::duplicate,
+    node::{Node, allocate_oid, undefined_database},
+};
+use crate::{
+    api::{Notice, NoticeSeverity},
+    catalog::node::DatabaseRecord,
+    ddl::{Actor, CommandResult},
+    error::{causes, from_storage},
+    utility::RestorePoint,
+};
+
+/// What RESTORE DATABASE says.
+pub(crate) struct RestoreRequest<'a> {
+    /// The new database's name.
+    pub(crate) database: &'a str,
+    /// The backup's folder.
+    pub(crate) from: &'a str,
+    /// Folders with the log after it; if none are given, those that the node knows of.
+    pub(crate) logs: &'a [String],
+    /// How far to go.
+    pub(crate) until: Option<&'a RestorePoint>,
+    /// The session's time zone.
+    pub(crate) zone: chrono_tz::Tz,
+}
+
+impl Node {
+    /// BACKUP DATABASE, as of now.
+    ///
+    /// # Errors
+    /// Only superusers may: the server's files are written. The database is not there; the
+    /// folder is not empty or cannot be written; nothing is left of the backup then.
+    pub(crate) fn back_up(
+        &self,
+        actor: &Actor,
+        name: &str,
+        to: &str,
+        base: Option<&str>,
+    ) -> Result<CommandResult, SqlError> {
+        require_superuser(actor, "back up a database")?;
+        let database = self
+            .database(name)
+            .ok_or_else(|| undefined_database(name))?;
+        let sink = FolderSink::for_backup(folder(to)?, base.map(folder).transpose()?)
+            .map_err(from_backup)?;
+        let info = database.store.backup(name, &sink).map_err(from_backup)?;
+        Ok(CommandResult::new("BACKUP").with_notices(vec![told(
+            format!("backup of database \"{name}\" at commit {}", info.at),
+            &info,
+        )]))
+    }
+
+    /// RESTORE DATABASE.
+    ///
+    /// # Errors
+    /// Only superusers may; the name is taken; the backup or its log is missing, damaged, or
+    /// does not reach the point; no files or memory for the new database. There is no
+    /// database of that name then.
+    pub(crate) fn restore(
+        &self,
+        actor: &Actor,
+        request: &RestoreRequest<'_>,
+    ) -> Result<CommandResult, SqlError> {
+        require_superuser(actor, "restore a database")?;
+        let until = request
+            .until
+            .map(|point| until(point, request.zone))
+            .transpose()?;
+        let backup = FolderSource::new(folder(request.from)?);
+        let info = BackupInfo::read(&backup).map_err(from_backup)?;
+        let logs = self.logs_after(&info, request, until.is_some())?;
+        let logs: Vec<&dyn BackupSource> = logs.iter().map(|log| log as _).collect();
+
+        // Its number, so that its files are in nobody's way.
+        let oid = self.change(|record| {
+            if record.databases.contains_key(request.database) {
+                return Err(duplicate(request.database));
+            }
+            allocate_oid(record)
+        })?;
+        let id = TenantId(oid);
+        let what = Restore {
+            backup: &backup,
+            logs: &logs,
+            until,
+        };
+        let restored = restore(&what, id, &self.folder_of(id)).map_err(from_backup)?;
+        let entry = DatabaseRecord {
+            oid,
+            owner: actor.role.clone(),
+            memory_max: None,
+            connection_limit: -1,
+            connect: Vec::new(),
+            create: Vec::new(),
+            comment: None,
+            durability: Durability::default(),
+            log_archive: None,
+        };
+        let shown = self
+            .opened(request.database, &entry)
+            .and_then(|opened| self.show_restored(request.database, entry, opened));
+        if shown.is_err()
+            && let Err(error) = self.remove_files(id)
+        {
+            tracing::warn!(%error, tenant = %id, "the files of a restore stay until a restart");
+        }
+        shown?;
+        Ok(CommandResult::new("RESTORE").with_notices(vec![told(
+            format!(
+                "database \"{}\" is what \"{}\" was at commit {}",
+                request.database, info.database, restored.at
+            ),
+            &info,
+        )]))
+    }
+
+    fn show_restored(
+        &self,
+        name: &str,
+        entry: DatabaseRecord,
+        opened: Arc<crate::catalog::node::Database>,
+    ) -> Result<(), SqlError> {
+        self.change_databases(
+            |record, _| {
+                // Somebody may have taken the name meanwhile.
+                if record.databases.contains_key(name) {
+                    return Err(duplicate(name));
+                }
+                record.databases.insert(name.to_owned(), entry);
+                Ok(opened)
+            },
+            |mut databases, opened| {
+                databases.insert(name.to_owned(), opened);
+            },
+        )
+    }
+
+    /// Where the log after the backup is: as the statement says, else, if it asks for a
+    /// point after the backup, the archive and the log of the database it is of.
+    fn logs_after(
+        &self,
+        info: &BackupInfo,
+        request: &RestoreRequest<'_>,
+        beyond: bool,
+    ) -> Result<Vec<FolderSource>, SqlError> {
+        if !request.logs.is_empty() {
+            let folders = request.logs.iter().map(|log| folder(log));
+            return folders
+                .map(|log| log.map(FolderSource::new))
+                .collect::<Result<_, _>>();
+        }
+        if !beyond {
+            return Ok(Vec::new());
+        }
+        let record = self.record();
+        let origin = record
+            .databases
+            .iter()
+            .find(|(_, entry)| entry.oid == info.tenant.0);
+        let Some((name, entry)) = origin else {
+            return Ok(Vec::new());
+        };
+        // What is committed by now is in complete files then.
+        if let Some(database) = self.database(name) {
+            database.store.archive_log().map_err(from_backup)?;
+        }
+        let archive = entry.log_archive.iter().map(Path::new);
+        let own = self.folder_of(info.tenant).join("log");
+        Ok(archive
+            .chain([own.as_path()])
+            .map(FolderSource::new)
+            .collect())
+    }
+}
+
+fn told(message: String, info: &BackupInfo) -> Notice {
+    let mut notice = Notice::new(NoticeSeverity::Info, message);
+    notice.detail = Some(format!(
+        "{} rows, {} files, {} bytes.",
+        info.rows,
+        info.files.len(),
+        info.bytes
+    ));
+    notice
+}
+
+fn require_superuser(actor: &Actor, what: &str) -> Result<(), SqlError> {
+    if actor.superuser {
+        return Ok(());
+    }
+    Err(SqlError::new(
+        ErrorKind::InsufficientPrivilege,
+        format!("must be superuser to {what}"),
+    )
+    .with_hint("The server reads or writes files of its machine."))
+}
+
+/// A folder of the server's. Relative ones would depend on where it was started.
+pub(super) fn folder(text: &str) -> Result<&Path, SqlError> {
+    let path = Path::new(text);
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    Err(SqlError::new(
+        ErrorKind::InvalidParameterValue,
+        format!("\"{text}\" is not an absolute path"),
+    ))
+}
+
+fn until(point: &RestorePoint, zone: chrono_tz::Tz) -> Result<Until, SqlError> {
+    match point {
+        RestorePoint::Commit(number) => Ok(Until::Commit(CommitTs(*number))),
+        RestorePoint::Time(text) => {
+            let micros = instant_of(text, zone)?;
+            let since = u64::try_from(micros).map_err(|_| {
+                SqlError::new(
+                    ErrorKind::InvalidParameterValue,
+                    format!("there was no backup at {text}"),
+                )
+            })?;
+            Ok(Until::Time(UNIX_EPOCH + Duration::from_micros(since)))
+        }
+    }
+}
+
+pub(super) fn from_backup(error: BackupError) -> SqlError {
+    let message = error.to_string();
+    let (kind, hint) = match error {
+        BackupError::Storage(error) => return from_storage(error),
+        BackupError::NotDurable => (ErrorKind::ObjectNotInPrerequisiteState, None),
+        BackupError::NotEmpty { .. } => (
+            ErrorKind::InvalidParameterValue,
+            Some("Name a folder that is empty or not there."),
+        ),
+        BackupError::BeforeBackup { .. } => (
+            ErrorKind::InvalidParameterValue,
+            Some("Use an earlier backup."),
+        ),
+        BackupError::BeyondLog { .. } | BackupError::LogMissing { .. } => (
+            ErrorKind::InvalidParameterValue,
+            Some("Name the folders with the log files after the backup: RESTORE … LOG 'folder'."),
+        ),
+        BackupError::NotABackup => (ErrorKind::InvalidParameterValue, None),
+        _ => (ErrorKind::IoError, None),
+    };
+    let detail = causes(&error);
+    let mut error = SqlError::new(kind, message);
+    if !detail.is_empty() {
+        error = error.with_detail(detail);
+    }
+    match hint {
+        Some(hint) => error.with_hint(hint),
+        None => error,
+    }
+}
