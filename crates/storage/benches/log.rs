@@ -13,7 +13,10 @@ use std::{
 };
 
 use aerostat_memory::Governor;
-use aerostat_storage::{Durability, OpenOptions, Recovered, Table, TenantStore};
+use aerostat_storage::{
+    Durability, OpenOptions, Recovered, Table, TenantStore,
+    backup::{FolderSink, FolderSource, Restore, restore},
+};
 use aerostat_types::{Column, Layout, SqlType, TableId, TableSchema, TenantId};
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringViewArray};
 
@@ -105,7 +108,8 @@ fn load(table: &Arc<Table>, batches: &[RecordBatch]) -> Duration {
 }
 
 fn bulk() {
-    const BATCHES: i32 = 700;
+    // About 1 GB of log.
+    const BATCHES: i32 = 1_700;
     const BATCH_ROWS: i32 = 8192;
     let budget = Governor::new("8GB".parse().unwrap()).budget("bench", None);
     let memory = TenantStore::new(TenantId(1), budget);
@@ -137,10 +141,7 @@ fn bulk() {
     drop((store, table));
 
     let (store, recovered) = open(folder.path());
-    println!(
-        "recovery, log:             {:>6.0} MB/s",
-        megabytes(recovered.bytes, recovered.duration)
-    );
+    shown("recovery, log", recovered.bytes, recovered.duration);
     let done = store.checkpoint().unwrap().unwrap();
     println!(
         "checkpoint, all:           {:>6.0} MB/s of {} MB",
@@ -154,11 +155,50 @@ fn bulk() {
         done.images_kept
     );
     drop((store, recovered));
+    let (store, recovered) = open(folder.path());
+    shown("recovery, rows", recovered.bytes, recovered.duration);
+    back_up(&store, folder.path(), "of rows");
+
+    let table = &recovered.tables[&TableId(1)];
+    let started = Instant::now();
+    table.freeze().unwrap();
+    shown("freezing", bytes, started.elapsed());
+    let done = store.checkpoint().unwrap().unwrap();
+    shown("checkpoint, frozen", done.bytes_written, done.duration);
+    back_up(&store, folder.path(), "frozen");
+    drop((store, recovered));
     let (_store, recovered) = open(folder.path());
+    shown("recovery, frozen", recovered.bytes, recovered.duration);
+}
+
+fn shown(what: &str, bytes: u64, took: Duration) {
     println!(
-        "recovery, checkpoint:      {:>6.0} MB/s",
-        megabytes(recovered.bytes, recovered.duration)
+        "{:<26} {:>6.0} MB/s, {} MB in {:.2} s",
+        format!("{what}:"),
+        megabytes(bytes, took),
+        bytes / 1_000_000,
+        took.as_secs_f64()
     );
+}
+
+/// Makes a backup, restores it, and removes both.
+fn back_up(store: &TenantStore, folder: &Path, what: &str) {
+    let (backup, restored) = (folder.join("backup"), folder.join("restored"));
+    let started = Instant::now();
+    let sink = FolderSink::for_backup(&backup, None).unwrap();
+    let info = store.backup("bench", &sink).unwrap();
+    shown(&format!("backup, {what}"), info.bytes, started.elapsed());
+    let source = FolderSource::new(&backup);
+    let what_to_restore = Restore {
+        backup: &source,
+        logs: &[],
+        until: None,
+    };
+    let started = Instant::now();
+    let done = restore(&what_to_restore, TenantId(2), &restored).unwrap();
+    shown(&format!("restore, {what}"), done.bytes, started.elapsed());
+    std::fs::remove_dir_all(backup).unwrap();
+    std::fs::remove_dir_all(restored).unwrap();
 }
 
 /// Recovery of a log of small commits.

@@ -34,13 +34,20 @@ impl Incoming {
             return Err(table.not_null(column));
         }
         check_widths(table, batch)?;
+        Self::of_columns(table, batch.columns().to_vec(), batch.num_rows())
+    }
+
+    /// Rows that were in the table before: checks only that no key is there twice.
+    pub(crate) fn of_columns(
+        table: &Table,
+        columns: Vec<ArrayRef>,
+        rows: usize,
+    ) -> Result<Self, StorageError> {
         let encode = |columns: &[ArrayRef]| {
             Keys::encode(table.segment_schema(), columns)
                 .map_err(|error| table.segment_error(error))
         };
-        let columns = batch.columns().to_vec();
         let keys = encode(&columns)?;
-        let rows = batch.num_rows();
         if !table.is_keyed() || keys.is_strictly_ascending() {
             return Ok(Self {
                 columns,
@@ -60,7 +67,7 @@ impl Incoming {
         let columns: Vec<ArrayRef> = columns
             .iter()
             .map(|column| {
-                take(column, &order, None).expect("the order is a permutation of the batch's rows")
+                take(column, &order, None).expect("the order is a permutation of the rows")
             })
             .collect();
         let keys = encode(&columns)?;

@@ -19,8 +19,7 @@ use std::{collections::HashMap, sync::Arc};
 use aerostat_segment::{KeyRef, Keys, Selection, VECTOR_ROWS};
 use aerostat_txn::{ABORTED, END_NONE};
 use aerostat_types::CommitTs;
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow_schema::{Field, Schema};
+use arrow_array::{ArrayRef, UInt32Array};
 use arrow_select::take::take;
 
 use crate::{
@@ -127,24 +126,13 @@ impl Replay {
         Ok(())
     }
 
-    /// Inserts rows that are in no table yet.
-    pub(crate) fn load(
-        &mut self,
-        rows: usize,
-        body: &[u8],
-        ts: CommitTs,
-    ) -> Result<(), ReplayError> {
-        self.newest = self.newest.max(ts);
-        Ok(self.rows.decode(rows, body)?)
-    }
-
     /// Brings everything into the table.
     pub(crate) fn finish(mut self) -> Result<(), ReplayError> {
         self.subtract()
     }
 
     /// Brings what is pending into the table, but for ended rows without key.
-    pub(crate) fn flush(&mut self) -> Result<(), ReplayError> {
+    fn flush(&mut self) -> Result<(), ReplayError> {
         if self.table.is_keyed() && !self.steps.is_empty() {
             self.settle_keys()
         } else {
@@ -299,15 +287,7 @@ impl Table {
         rows: usize,
         ts: CommitTs,
     ) -> Result<(), StorageError> {
-        let fields: Vec<_> = columns
-            .iter()
-            .map(|column| Field::new("", column.data_type().clone(), true))
-            .collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let batch =
-            RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)
-                .expect("the columns are as long as there are rows");
-        let incoming = Incoming::prepare(self, &batch)?;
+        let incoming = Incoming::of_columns(self, columns, rows)?;
         let (mut at, mut attempts) = (0, 0);
         while at < incoming.rows {
             let directory = Arc::clone(&self.directory());

@@ -1,5 +1,6 @@
 //! Tests of whole tables, with arenas so small that rewrites happen all the time.
 
+mod backup;
 mod basics;
 mod budget;
 mod freeze;
