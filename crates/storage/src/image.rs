@@ -4,7 +4,7 @@
 //!  rows    := "AEROIMG1", chunk*, rows 0 u32
 //!  chunk   := rows u32, length u32, crc u32, rows as columns (log::codec)
 //!  frozen  := "AEROIMF1", arena bytes u64, variable bytes u64, ended u32, ended row u32 …,
-//!             crc u32 of all that, the segment as it was made, sealed
+//!             the segment as it was made, sealed
 //! ```
 //!
 //! Of a hot segment the image holds rows, not the arena: it needs no latch, has no stamps
@@ -136,9 +136,7 @@ impl ImageWriter {
         head.extend(entry.variable_bytes().to_le_bytes());
         head.extend((ended.len() as u32).to_le_bytes());
         head.extend(ended.iter().flat_map(|row| row.to_le_bytes()));
-        let crc = crc32fast::hash(&head);
         self.put(&head)?;
-        self.put(&crc.to_le_bytes())?;
         self.put(segment_bytes)?;
         Ok(visible.len() as u64)
     }
@@ -200,6 +198,9 @@ pub(crate) fn attach(
     let path = folder.join(&image.name);
     let bytes = fs::read(&path).map_err(RecoverError::io(&path))?;
     let damaged = |what| RecoverError::damaged(&path, 0, what);
+    if bytes.len() as u64 != image.bytes || crc32fast::hash(&bytes) != image.crc32 {
+        return Err(damaged(BadBytes("the checksum does not match")));
+    }
     let head = FrozenHead::parse(&bytes).map_err(damaged)?;
     let entry = table
         .attach_frozen(head.arena_bytes, bytes[head.bytes..].to_vec())
@@ -223,7 +224,9 @@ fn end_all(entry: &Arc<Entry>, rows: &[u32], at: CommitTs) -> Result<(), Storage
     let mut latch = entry.latch();
     latch.reserve_stamps(blocks.count())?;
     for run in rows.chunk_by(|a, b| a + 1 == *b) {
-        latch.writer.set_ends(run[0]..run[0] + run.len() as u32, at.0);
+        latch
+            .writer
+            .set_ends(run[0]..run[0] + run.len() as u32, at.0);
     }
     latch.settle_reservation()?;
     entry.add_dead(rows.len() as u32);
@@ -253,10 +256,6 @@ impl FrozenHead {
         let variable_bytes = reader.u64()?;
         let count = reader.u32()? as usize;
         let (ended, _) = reader.take(count * 4)?.as_chunks::<4>();
-        let bytes = image.len() - reader.0.len();
-        if crc32fast::hash(&image[..bytes]) != reader.u32()? {
-            return Err(BadBytes("the checksum does not match"));
-        }
         Ok(FrozenHead {
             arena_bytes,
             variable_bytes,

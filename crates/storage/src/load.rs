@@ -63,10 +63,7 @@ pub(crate) fn load_all(
         .tables
         .iter()
         .filter_map(|described| {
-            let units: Vec<_> = described
-                .images
-                .chunk_by(|_, next| next.in_front)
-                .collect();
+            let units: Vec<_> = described.images.chunk_by(|_, next| next.in_front).collect();
             Some(Filling {
                 table: table(described.description.id)?,
                 loaded: Mutex::new(units.iter().map(|_| None).collect()),
@@ -93,12 +90,17 @@ pub(crate) fn load_all(
         loaded,
     } in filling
     {
-        bytes += units.iter().copied().flatten().map(|image| image.bytes).sum::<u64>();
+        bytes += units
+            .iter()
+            .copied()
+            .flatten()
+            .map(|image| image.bytes)
+            .sum::<u64>();
         let mut loaded: Vec<Loaded> = loaded.into_inner().into_iter().flatten().collect();
         unchanged.extend(loaded.iter_mut().filter_map(|unit| unit.unchanged.take()));
-        table.publish_loaded(loaded).map_err(|what| {
-            RecoverError::damaged(&folder.join(Manifest::NAME), 0, what)
-        })?;
+        table
+            .publish_loaded(loaded)
+            .map_err(|what| RecoverError::damaged(&folder.join(Manifest::NAME), 0, what))?;
     }
     Ok((bytes, unchanged))
 }

@@ -299,7 +299,10 @@ impl Outline {
             let file = LogFile::read(path, expected)?;
             outline.end = Some((*number, file.end));
             outline.truncated_bytes += file.torn_bytes();
-            outline.timeline = file.head.map(|head| head.origin.timeline).or(outline.timeline);
+            outline.timeline = file
+                .head
+                .map(|head| head.origin.timeline)
+                .or(outline.timeline);
             outline.read_file(&file, &mut sequence)?;
         }
         outline.last = sequence.last();

@@ -14,7 +14,7 @@
 //! is what was there and came, minus what went, in whatever order it is subtracted. Ends
 //! are therefore collected and taken off in one scan.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
 
 use aerostat_segment::{KeyRef, Keys, Selection, VECTOR_ROWS};
 use aerostat_txn::{ABORTED, END_NONE};
@@ -257,6 +257,19 @@ fn is_live(entry: &Entry, row: u32) -> bool {
     begin != ABORTED && end == END_NONE
 }
 
+/// The one row with the key that has not ended.
+fn find_live(entry: &Entry, key: KeyRef<'_>) -> Option<u32> {
+    let mut live = None;
+    entry.segment.find(key, &mut |row| {
+        if is_live(entry, row) {
+            live = Some(row);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    live
+}
+
 fn end_rows(entry: &Entry, rows: &[u32], ts: CommitTs) -> Result<(), StorageError> {
     if rows.is_empty() {
         return Ok(());
@@ -317,23 +330,24 @@ impl Table {
         let directory = Arc::clone(&self.directory());
         let position = |key: KeyRef<'_>| directory.route(key);
         for run in keys.chunk_by(|a, b| position(*a) == position(*b)) {
-            let entry = position(run[0])
-                .map(|position| &directory.ranges()[position].entry)
+            let range = position(run[0])
+                .map(|position| &directory.ranges()[position])
                 .ok_or(BadBytes("a key ended in an empty table"))?;
-            let mut rows = Vec::with_capacity(run.len());
-            for &key in run {
-                let mut live = None;
-                entry.segment.find(key, &mut |row| {
-                    if is_live(entry, row) {
-                        live = Some(row);
-                        return std::ops::ControlFlow::Break(());
-                    }
-                    std::ops::ControlFlow::Continue(())
+            // What is not in front is in the base.
+            let mut keys = run.to_vec();
+            for entry in range.entries() {
+                let mut rows = Vec::with_capacity(keys.len());
+                keys.retain(|&key| {
+                    let live = find_live(entry, key);
+                    rows.extend(live);
+                    live.is_none()
                 });
-                rows.push(live.ok_or(BadBytes("a key ended that was not there"))?);
+                rows.sort_unstable();
+                end_rows(entry, &rows, ts)?;
             }
-            rows.sort_unstable();
-            end_rows(entry, &rows, ts)?;
+            if !keys.is_empty() {
+                return Err(BadBytes("a key ended that was not there").into());
+            }
         }
         self.vacuum().map_err(ReplayError::Storage)?;
         Ok(())

@@ -14,11 +14,7 @@ use aerostat_types::SegmentNo;
 use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
-use crate::{
-    ROW_ID_COLUMN, RowId, StorageError, TableView,
-    directory::Entry,
-    view::gather,
-};
+use crate::{ROW_ID_COLUMN, RowId, StorageError, TableView, directory::Entry, view::gather};
 
 /// What a scan gives.
 #[derive(Clone, Debug, Default)]

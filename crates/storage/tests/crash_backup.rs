@@ -58,7 +58,11 @@ fn main() {
                 .stderr(Stdio::null())
                 .status()
                 .unwrap();
-            assert_eq!(child.success(), place == "never", "{place}:{passage} passed");
+            assert_eq!(
+                child.success(),
+                place == "never",
+                "{place}:{passage} passed"
+            );
             died += u32::from(!child.success());
             let paths = Paths::of(folder.path());
             let context = format!("{place}:{passage}");

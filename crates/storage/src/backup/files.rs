@@ -320,13 +320,18 @@ pub(super) fn end_folder(partial: &Path, target: &Path) -> io::Result<()> {
     // Takes the place of an empty folder too.
     fs::rename(partial, target)?;
     fault::pass("backup.after_end");
-    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = target
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
     sync_folder(parent.unwrap_or(Path::new(".")))
 }
 
 /// The owner's alone, as the files are.
 pub(super) fn make_folder(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
 }
 
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {

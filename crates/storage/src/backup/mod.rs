@@ -22,8 +22,7 @@ mod files;
 mod restore;
 
 use std::{
-    fs::File,
-    io::{self, Read},
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -145,11 +144,7 @@ impl TenantStore {
     ///
     /// # Errors
     /// [`BackupError`]; the sink is not finished then.
-    pub fn backup(
-        &self,
-        database: &str,
-        sink: &dyn BackupSink,
-    ) -> Result<BackupInfo, BackupError> {
+    pub fn backup(&self, database: &str, sink: &dyn BackupSink) -> Result<BackupInfo, BackupError> {
         let durable = self.durable.as_ref().ok_or(BackupError::NotDurable)?;
         self.checkpoint()?;
         // Held so that no file goes while it is copied.

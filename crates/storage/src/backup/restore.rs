@@ -52,7 +52,9 @@ impl Until {
 }
 
 fn micros_of(time: SystemTime) -> u128 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_micros()
 }
 
 /// What to restore.

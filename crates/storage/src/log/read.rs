@@ -88,7 +88,11 @@ impl LogFile {
             Some(head) if head.origin.tenant != expected.tenant => {
                 return Err(damaged(0, "the file is another tenant's"));
             }
-            Some(head) if expected.timeline.is_some_and(|own| head.origin.timeline != own) => {
+            Some(head)
+                if expected
+                    .timeline
+                    .is_some_and(|own| head.origin.timeline != own) =>
+            {
                 return Err(damaged(0, "the file is of another timeline"));
             }
             Some(_) => {

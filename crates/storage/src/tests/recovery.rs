@@ -437,7 +437,13 @@ fn frozen_segments_come_back_frozen_and_keep_their_images() {
     let (store, _) = open(folder.path());
     let (keyed, bag) = (create(&store, 1, true), create(&store, 2, false));
     let rows: Vec<Row> = (0..3_000)
-        .map(|key| (key, i64::from(key % 7), Some(format!("a text like {}", key % 90))))
+        .map(|key| {
+            (
+                key,
+                i64::from(key % 7),
+                Some(format!("a text like {}", key % 90)),
+            )
+        })
         .collect();
     for table in [&keyed, &bag] {
         load(table, &rows);
@@ -451,8 +457,11 @@ fn frozen_segments_come_back_frozen_and_keep_their_images() {
         .map(|at| view.lookup(KeyRef(&key(&keyed, at))).unwrap())
         .collect();
     view.delete(&txn, &ids[..200]).unwrap();
-    let changed: Vec<Row> = (200..ids.len() as i32).map(|at| (at * 7, -1, None)).collect();
-    view.update(&txn, &ids[200..], &batch(&keyed, &changed)).unwrap();
+    let changed: Vec<Row> = (200..ids.len() as i32)
+        .map(|at| (at * 7, -1, None))
+        .collect();
+    view.update(&txn, &ids[200..], &batch(&keyed, &changed))
+        .unwrap();
     drop(view);
     // Not committed at the checkpoint, so not ended there.
     let late = store.txns().begin();
