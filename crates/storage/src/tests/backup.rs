@@ -80,7 +80,7 @@ fn a_backup_is_one_point_of_what_others_write_meanwhile() {
         let mut random = StdRng::seed_from_u64(seed);
         let mut world = World::new();
         let mut history = History::new();
-        let folder = tempfile::tempdir().unwrap();
+        let folder = memory_folder();
         let path = |n: usize| folder.path().join(format!("backup {n}"));
         let store = Arc::clone(&world.store);
         let taken: Vec<BackupInfo> = std::thread::scope(|scope| {
@@ -122,7 +122,7 @@ fn every_commit_of_a_history_can_be_gone_back_to() {
         let mut random = StdRng::seed_from_u64(seed);
         let mut world = World::new();
         let mut history = History::new();
-        let folder = tempfile::tempdir().unwrap();
+        let folder = memory_folder();
         let archive = folder.path().join("archive");
         let sink = FolderSink::for_archive(&archive).unwrap();
         world.store.archive_log_to(Some(Arc::new(sink)));
@@ -194,7 +194,7 @@ fn five(folder: &Path) -> (Arc<TenantStore>, Arc<Table>, BackupInfo) {
 
 #[test]
 fn points_that_cannot_be_reached_are_told_and_leave_nothing() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let path = |name: &str| folder.path().join(name);
     let (store, table, info) = five(folder.path());
     let (backup, log, target) = (path("backup"), path("tenant/log"), path("restored"));
@@ -285,7 +285,7 @@ fn points_that_cannot_be_reached_are_told_and_leave_nothing() {
 
 #[test]
 fn damaged_backups_are_reported_and_never_restored() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let mut random = StdRng::seed_from_u64(3);
     let mut world = World::new();
     for _ in 0..12 {
@@ -355,7 +355,7 @@ fn damaged_backups_are_reported_and_never_restored() {
 
 #[test]
 fn a_second_backup_links_what_the_first_has() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let path = |name: &str| folder.path().join(name);
     let (store, _) = open(&path("tenant"));
     let (still, busy) = (create(&store, 10, true), create(&store, 11, false));
@@ -402,7 +402,7 @@ fn a_second_backup_links_what_the_first_has() {
 
 #[test]
 fn names_lead_nowhere_else() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let source = FolderSource::new(&folder.path().join("in"));
     fs::create_dir(folder.path().join("in")).unwrap();
     fs::write(folder.path().join("secret"), "x").unwrap();

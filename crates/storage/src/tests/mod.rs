@@ -35,6 +35,11 @@ pub(crate) fn tenant(memory: &str, sizes: ArenaSizes) -> Arc<TenantStore> {
     )
 }
 
+/// In memory where there is such a place: these tests wait for the disk often.
+pub(crate) fn memory_folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
 pub(crate) fn column(name: &str, ty: SqlType, nullable: bool) -> Column {
     Column {
         name: name.to_owned(),

@@ -80,7 +80,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = memory_folder();
         let (store, _) = open(folder.path());
         Self {
             keyed: create(&store, 10, true),
@@ -207,7 +207,7 @@ fn what_was_committed_is_there_after_any_reopening() {
 
 #[test]
 fn a_checkpoint_keeps_unfinished_transactions_and_removes_old_files() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let (store, _) = open(folder.path());
     let table = create(&store, 10, true);
     // Some of its redo is in the log before the checkpoint, its commit after.
@@ -269,7 +269,7 @@ pub(super) fn read_names(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn tables_and_catalogue_come_back_and_dropped_ones_do_not() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let (store, recovered) = open(folder.path());
     assert!(recovered.catalog.is_none() && recovered.tables.is_empty());
     assert!(matches!(
@@ -334,7 +334,7 @@ fn log_file(folder: &Path) -> PathBuf {
 
 #[test]
 fn a_torn_tail_is_cut_and_a_prefix_stays() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let bytes = twenty(folder.path());
     let mut random = StdRng::seed_from_u64(1);
     for end in (0..60).map(|_| random.random_range(0..bytes.len())) {
@@ -361,7 +361,7 @@ fn a_torn_tail_is_cut_and_a_prefix_stays() {
 
 #[test]
 fn a_flipped_bit_is_reported_unless_it_is_in_the_last_record() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let bytes = twenty(folder.path());
     let mut random = StdRng::seed_from_u64(2);
     let (mut damaged, mut cut) = (0, 0);
@@ -394,7 +394,7 @@ fn a_flipped_bit_is_reported_unless_it_is_in_the_last_record() {
 
 #[test]
 fn missing_and_foreign_files_are_reported() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     twenty(folder.path());
     let (store, recovered) = open(folder.path());
     store.checkpoint().unwrap();
@@ -433,7 +433,7 @@ fn missing_and_foreign_files_are_reported() {
 
 #[test]
 fn frozen_segments_come_back_frozen_and_keep_their_images() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let (store, _) = open(folder.path());
     let (keyed, bag) = (create(&store, 1, true), create(&store, 2, false));
     let rows: Vec<Row> = (0..3_000)
@@ -498,7 +498,7 @@ fn frozen_segments_come_back_frozen_and_keep_their_images() {
 
 #[test]
 fn an_idle_tenant_costs_little_and_durability_changes_while_it_runs() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let (store, _) = open(folder.path());
     assert_eq!(store.durability(), Some(Durability::Fsync));
     store.set_durability(Durability::None);
