@@ -132,7 +132,7 @@ impl LogFile {
     pub(crate) fn records(&self) -> impl Iterator<Item = (usize, Record<'_>)> + '_ {
         let mut at = FILE_HEAD_BYTES;
         std::iter::from_fn(move || {
-            let (record, length) = record::parse(self.bytes.get(at..self.end)?)?;
+            let (record, length) = record::take_apart(self.bytes.get(at..self.end)?)?;
             let offset = at;
             at += length;
             Some((offset, record))
