@@ -522,21 +522,32 @@ fn check_nulls(
 fn row_heap_bytes(sources: &[Source<'_>], row: usize) -> Result<usize, SegmentError> {
     let mut sum = 0;
     for (attribute, source) in sources.iter().enumerate() {
-        if let Values::Variable(strings) = source.values
-            && !source.is_null(row)
-        {
-            let bytes = strings.get(row).len();
-            if bytes > VALUE_BYTES_MAX {
-                return Err(SegmentError::ValueTooLong {
-                    attribute,
-                    row,
-                    bytes,
-                });
-            }
-            sum += if bytes > INLINE_BYTES_MAX { bytes } else { 0 };
+        if let Values::Variable(strings) = source.values {
+            sum += long_value_bytes(attribute, source, strings, row)?;
         }
     }
     Ok(sum)
+}
+
+/// The length of a value that is too long for its slot; 0 of any other.
+fn long_value_bytes(
+    attribute: usize,
+    source: &Source<'_>,
+    strings: Strings<'_>,
+    row: usize,
+) -> Result<usize, SegmentError> {
+    if source.is_null(row) {
+        return Ok(0);
+    }
+    let bytes = strings.get(row).len();
+    if bytes > VALUE_BYTES_MAX {
+        return Err(SegmentError::ValueTooLong {
+            attribute,
+            row,
+            bytes,
+        });
+    }
+    Ok(if bytes > INLINE_BYTES_MAX { bytes } else { 0 })
 }
 
 impl SegmentSchema {
@@ -550,7 +561,21 @@ impl SegmentSchema {
         columns: &[ArrayRef],
         rows: Range<usize>,
     ) -> Result<usize, SegmentError> {
-        let sources = Source::all(columns, self.attributes())?;
-        rows.map(|row| row_heap_bytes(&sources, row)).sum()
+        let mut sum = 0;
+        for (attribute, source) in Source::all(columns, self.attributes())?.iter().enumerate() {
+            let Values::Variable(strings) = source.values else {
+                continue;
+            };
+            // Column by column: the lengths lie side by side.
+            let bytes = strings.long_bytes(rows.clone());
+            if bytes > VALUE_BYTES_MAX || source.nulls.is_some() {
+                for row in rows.clone() {
+                    sum += long_value_bytes(attribute, source, strings, row)?;
+                }
+            } else {
+                sum += bytes;
+            }
+        }
+        Ok(sum)
     }
 }

@@ -186,6 +186,32 @@ impl Segment {
         }))
     }
 
+    /// The bytes of a frozen segment as it was made, sealed, without room for end stamps:
+    /// which rows have ended is the caller's to keep. They do not change, so this may be
+    /// asked while others stamp. `None` of a hot segment.
+    pub fn frozen_bytes(&self) -> Option<Vec<u8>> {
+        match &self.form {
+            Form::Hot(_) => None,
+            Form::Frozen(frozen) => Some(frozen.bytes_as_made()),
+        }
+    }
+
+    /// The segment of [`Segment::frozen_bytes`], under another number, in a zeroed region of
+    /// the [`Segment::arena_bytes`] that it had. Every byte is checked before it is relied on.
+    ///
+    /// # Errors
+    /// [`SegmentError::Corrupt`] when the bytes are not those of a frozen segment of this
+    /// schema, or the region is too small.
+    pub fn attach_frozen(
+        region: Box<dyn Region>,
+        bytes: Vec<u8>,
+        schema: Arc<SegmentSchema>,
+        no: SegmentNo,
+    ) -> Result<Segment, SegmentError> {
+        let frozen = Frozen::open_bytes(region, bytes, schema, no)?;
+        Ok(Segment::of(Form::Frozen(frozen)))
+    }
+
     /// Computes the checksum, so that the bytes can be attached elsewhere. The next
     /// [writer](Segment::writer) breaks the seal.
     pub fn seal_checksum(&self) {

@@ -1,5 +1,7 @@
 //! What durability costs. Run with `cargo bench -p aerostat-storage --bench log`, with
-//! `TMPDIR` on the disk in question; prints one line per measurement.
+//! `TMPDIR` on the disk in question; `-- bulk`, `small` or `commits` runs a part. Prints
+//! one line per measurement, with the processor time of all threads, which means
+//! something on a machine that others use too.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
 use std::{
@@ -13,7 +15,10 @@ use std::{
 };
 
 use aerostat_memory::Governor;
-use aerostat_storage::{Durability, OpenOptions, Recovered, Table, TenantStore};
+use aerostat_storage::{
+    Durability, OpenOptions, Recovered, Table, TenantStore,
+    backup::{FolderSink, FolderSource, Restore, restore},
+};
 use aerostat_types::{Column, Layout, SqlType, TableId, TableSchema, TenantId};
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringViewArray};
 
@@ -94,18 +99,17 @@ fn commits(threads: i32, durability: Durability) {
 }
 
 /// One transaction of a few million rows.
-fn load(table: &Arc<Table>, batches: &[RecordBatch]) -> Duration {
-    let started = Instant::now();
+fn load(table: &Arc<Table>, batches: &[RecordBatch]) {
     let txn = table.store().txns().begin();
     for batch in batches {
         table.insert(&txn, batch).unwrap();
     }
     txn.commit().unwrap();
-    started.elapsed()
 }
 
 fn bulk() {
-    const BATCHES: i32 = 700;
+    // About 1 GB of log.
+    const BATCHES: i32 = 1_700;
     const BATCH_ROWS: i32 = 8192;
     let budget = Governor::new("8GB".parse().unwrap()).budget("bench", None);
     let memory = TenantStore::new(TenantId(1), budget);
@@ -115,7 +119,9 @@ fn bulk() {
     let batches: Vec<_> = (0..BATCHES)
         .map(|at| rows(&table, at * BATCH_ROWS, BATCH_ROWS))
         .collect();
-    let without = load(&table, &batches);
+    // What a load wrote, row for row, whether there is a log or not.
+    let bytes = i64::from(BATCHES * BATCH_ROWS) as u64 * 75;
+    measured("bulk insert, no log", || (bytes, load(&table, &batches)));
     drop((memory, table));
 
     let folder = tempfile::tempdir().unwrap();
@@ -123,42 +129,86 @@ fn bulk() {
     let table = store
         .create_table(TableId(1), schema(), &Layout::Column)
         .unwrap();
-    let with = load(&table, &batches);
-    let bytes = store.log_bytes_written();
-    println!(
-        "bulk insert, no log:       {:>6.0} MB/s",
-        megabytes(bytes, without)
-    );
-    println!(
-        "bulk insert, log, fsync:   {:>6.0} MB/s of {} MB",
-        megabytes(bytes, with),
-        bytes / 1_000_000
-    );
-    drop((store, table));
+    measured("bulk insert, log, fsync", || {
+        load(&table, &batches);
+        (store.log_bytes_written(), ())
+    });
+    drop((store, table, batches));
 
-    let (store, recovered) = open(folder.path());
-    println!(
-        "recovery, log:             {:>6.0} MB/s",
-        megabytes(recovered.bytes, recovered.duration)
-    );
-    let done = store.checkpoint().unwrap().unwrap();
-    println!(
-        "checkpoint, all:           {:>6.0} MB/s of {} MB",
-        megabytes(done.bytes_written, done.duration),
-        done.bytes_written / 1_000_000
-    );
-    let done = store.checkpoint().unwrap().unwrap();
-    println!(
-        "checkpoint, nothing new:   {:>6.1} ms, {} images kept",
-        done.duration.as_secs_f64() * 1e3,
-        done.images_kept
-    );
+    let (store, recovered) = reopened("recovery, log", folder.path());
+    let checkpoint = |what| {
+        measured(what, || {
+            let done = store.checkpoint().unwrap().unwrap();
+            (done.bytes_written, done.images_kept)
+        })
+    };
+    checkpoint("checkpoint, all");
+    let kept = checkpoint("checkpoint, nothing new");
+    println!("{kept} images kept");
     drop((store, recovered));
-    let (_store, recovered) = open(folder.path());
+    let (store, recovered) = reopened("recovery, rows", folder.path());
+    back_up(&store, folder.path(), "of rows");
+    let table = &recovered.tables[&TableId(1)];
+    measured("freezing", || (bytes, table.freeze().unwrap()));
+    measured("checkpoint, frozen", || {
+        (store.checkpoint().unwrap().unwrap().bytes_written, ())
+    });
+    back_up(&store, folder.path(), "frozen");
+    drop((store, recovered));
+    drop(reopened("recovery, frozen", folder.path()));
+}
+
+/// Runs something and prints how long it took for the bytes it says.
+fn measured<T>(what: &str, run: impl FnOnce() -> (u64, T)) -> T {
+    let (started, cpu) = (Instant::now(), cpu_seconds());
+    let (bytes, result) = run();
     println!(
-        "recovery, checkpoint:      {:>6.0} MB/s",
-        megabytes(recovered.bytes, recovered.duration)
+        "{:<26} {:>6.0} MB/s, {} MB in {:.2} s, {:.2} s of processors",
+        format!("{what}:"),
+        megabytes(bytes, started.elapsed()),
+        bytes / 1_000_000,
+        started.elapsed().as_secs_f64(),
+        cpu_seconds() - cpu,
     );
+    result
+}
+
+/// Processor time of this process so far, as the system counts it in hundredths.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    ticks
+        .map(|ticks| ticks.parse::<f64>().unwrap() / 100.0)
+        .sum()
+}
+
+fn reopened(what: &str, folder: &Path) -> (Arc<TenantStore>, Recovered) {
+    measured(what, || {
+        let (store, recovered) = open(folder);
+        (recovered.bytes, (store, recovered))
+    })
+}
+
+/// Makes a backup, restores it, and removes both.
+fn back_up(store: &TenantStore, folder: &Path, what: &str) {
+    let (backup, restored) = (folder.join("backup"), folder.join("restored"));
+    measured(&format!("backup, {what}"), || {
+        let sink = FolderSink::for_backup(&backup, None).unwrap();
+        (store.backup("bench", &sink).unwrap().bytes, ())
+    });
+    let source = FolderSource::new(&backup);
+    let what_to_restore = Restore {
+        backup: &source,
+        logs: &[],
+        until: None,
+    };
+    measured(&format!("restore, {what}"), || {
+        let done = restore(&what_to_restore, TenantId(2), &restored).unwrap();
+        (done.bytes, ())
+    });
+    std::fs::remove_dir_all(backup).unwrap();
+    std::fs::remove_dir_all(restored).unwrap();
 }
 
 /// Recovery of a log of small commits.
@@ -176,20 +226,28 @@ fn small_commits() {
         txn.commit().unwrap();
     }
     drop((store, table));
-    let (_store, recovered) = open(folder.path());
+    let (_store, recovered) = reopened("recovery, small commits", folder.path());
     let rate = f64::from(COMMITS) / recovered.duration.as_secs_f64();
-    println!(
-        "recovery, small commits:   {:>6.0} MB/s, {rate:.0} commits/s",
-        megabytes(recovered.bytes, recovered.duration)
-    );
+    println!("{rate:.0} small commits/s");
 }
 
 fn main() {
-    bulk();
-    small_commits();
-    for durability in [Durability::Fsync, Durability::None] {
-        for threads in [1, 8, 64] {
-            commits(threads, durability);
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with('-'))
+        .collect();
+    let wants = |part: &str| wanted.is_empty() || wanted.iter().any(|arg| arg == part);
+    if wants("bulk") {
+        bulk();
+    }
+    if wants("small") {
+        small_commits();
+    }
+    if wants("commits") {
+        for durability in [Durability::Fsync, Durability::None] {
+            for threads in [1, 8, 64] {
+                commits(threads, durability);
+            }
         }
     }
 }

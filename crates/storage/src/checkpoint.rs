@@ -3,7 +3,7 @@
 //! ```text
 //!  log.rotate ──► everything through D is in files before F
 //!  snapshot S ≥ D, the tables and the catalogue of S
-//!  each segment that changed: what S sees of it ──► a new image
+//!  each segment that changed: what S sees of it ──► a new image (image)
 //!  manifest { S, F, images } written beside, synced, renamed
 //!  log files before F and images that no manifest names: removed
 //! ```
@@ -18,9 +18,9 @@
 //! earlier file to keep.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     fs, io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -33,9 +33,9 @@ use crate::{
     durable::Durable,
     fault,
     image::ImageWriter,
+    load::Unchanged,
     log::Cut,
     manifest::{ImageFile, Manifest, TableDescription, TableImage},
-    scan::Scan,
 };
 
 /// What a checkpoint did.
@@ -82,14 +82,34 @@ struct Known {
 }
 
 impl LastCheckpoint {
+    /// Of a tenant that was just loaded: what is as it was need not be written again.
+    pub(crate) fn loaded(unchanged: Vec<Unchanged>) -> LastCheckpoint {
+        let known = |one: Unchanged| {
+            let known = Known {
+                file: one.image,
+                latched_times: one.latched_times,
+            };
+            ((one.table, one.no), known)
+        };
+        LastCheckpoint {
+            images: unchanged.into_iter().map(known).collect(),
+            ..LastCheckpoint::default()
+        }
+    }
+
     /// A file with a name that no image has, not even of a checkpoint before a restart.
-    fn create_image(&mut self, folder: &Path, table: TableId) -> io::Result<(String, ImageWriter)> {
+    fn create_image(
+        &mut self,
+        folder: &Path,
+        table: TableId,
+        at: CommitTs,
+    ) -> io::Result<ImageWriter> {
         loop {
             self.serial += 1;
-            let name = format!("{:08x}-{:x}.img", table.0, self.serial);
-            match ImageWriter::create(&image_path(folder, &name)) {
+            let name = format!("{:08x}-{:x}-{:x}.img", table.0, at.0, self.serial);
+            match ImageWriter::create(folder, name) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                other => return Ok((name, other?)),
+                other => return other,
             }
         }
     }
@@ -99,17 +119,13 @@ impl LastCheckpoint {
 struct Point {
     cut: Cut,
     at: CommitTs,
+    taken_micros: u64,
     /// All of one snapshot.
     views: Vec<TableView>,
     dropped: Vec<TableId>,
     catalog: Option<Arc<[u8]>>,
     /// Of each segment, before the snapshot.
     latched_times: HashMap<(TableId, SegmentNo), u64>,
-}
-
-/// Where an image is.
-pub(crate) fn image_path(folder: &Path, name: &str) -> PathBuf {
-    folder.join(name)
 }
 
 impl TenantStore {
@@ -159,24 +175,6 @@ impl TenantStore {
         Ok(Some(done))
     }
 
-    /// Copies the tenant as it is now into an empty or missing folder, from which it can be
-    /// opened. Checkpoints wait meanwhile, writers do not. `false` if it is not durable.
-    ///
-    /// # Errors
-    /// Those of [`Self::checkpoint`].
-    pub fn backup(&self, to: &Path) -> Result<bool, StorageError> {
-        self.checkpoint()?;
-        let Some(durable) = &self.durable else {
-            return Ok(false);
-        };
-        // Held so that no file goes while it is copied. What is durable by now lies before
-        // the rotation, and files that are complete can be copied as they are.
-        let _last = durable.checkpoint.lock();
-        durable.log.rotate()?;
-        copy_folder(&durable.folder, to).map_err(StorageError::Checkpoint)?;
-        Ok(true)
-    }
-
     /// A snapshot, and what there is at it.
     fn point(&self, durable: &Durable) -> Result<Point, StorageError> {
         // Nobody creates or drops tables, or changes the catalogue, while it is locked.
@@ -193,6 +191,7 @@ impl TenantStore {
         Ok(Point {
             cut,
             at: snapshot.at(),
+            taken_micros: durable.log.now_micros(),
             views: tables.iter().map(view).collect(),
             dropped: registry.forget_dropped(snapshot.at(), oldest),
             catalog: registry.catalog.clone(),
@@ -212,24 +211,21 @@ impl TenantStore {
         let mut written = Vec::new();
         for view in &point.views {
             let table = view.table();
-            for entry in view.directory().entries() {
+            for (entry, in_front) in view.directory().placed() {
                 let id = (table.id(), entry.place.no);
                 let unchanged = |known: &&Known| known.latched_times == entry.latched_times();
                 if let Some(known) = last.images.get(&id).filter(unchanged) {
-                    images.insert(id, known.clone());
+                    let mut known = known.clone();
+                    known.file.in_front = in_front;
+                    images.insert(id, known);
                     done.images_kept += 1;
                     continue;
                 }
-                let (name, mut writer) = last.create_image(folder, table.id())?;
-                let scan = Scan::of_segment(view.clone(), entry.place.no);
-                while let Some(batch) = scan.next_batch().map_err(io::Error::other)? {
-                    writer.write(table.types(), &batch)?;
-                }
-                let (rows, bytes) = writer.finish()?;
+                let writer = last.create_image(folder, table.id(), point.at)?;
+                let file = writer.write(view, entry, in_front)?;
                 done.images_written += 1;
-                done.bytes_written += bytes;
-                written.push(image_path(folder, &name));
-                let file = ImageFile { name, rows, bytes };
+                done.bytes_written += file.bytes;
+                written.push(folder.join(&file.name));
                 // A segment that is new since gets a count that never matches.
                 let latched_times = point.latched_times.get(&id).copied().unwrap_or(u64::MAX);
                 images.insert(
@@ -263,7 +259,9 @@ impl TenantStore {
         };
         Manifest {
             tenant: self.id(),
+            timeline: self.durable_side().log.origin().timeline,
             at: point.at,
+            taken_micros: point.taken_micros,
             log_from: point.cut.keep_from,
             tables: point.views.iter().map(of_table).collect(),
             dropped: point.dropped.clone(),
@@ -285,7 +283,7 @@ fn latched_times(table: &Arc<Table>) -> Vec<((TableId, SegmentNo), u64)> {
 
 /// Removes images that the manifest does not name, also those a crash has left.
 fn remove_old(durable: &Durable, folder: &Path, manifest: &Manifest) -> io::Result<()> {
-    let named: HashSet<&str> = manifest.image_names().collect();
+    let named: HashSet<&str> = manifest.images().map(|image| &*image.name).collect();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -296,21 +294,4 @@ fn remove_old(durable: &Durable, folder: &Path, manifest: &Manifest) -> io::Resu
         }
     }
     durable.log.remove_before(manifest.log_from)
-}
-
-fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
-    for part in ["checkpoint", "log"] {
-        let target = to.join(part);
-        fs::create_dir_all(&target)?;
-        let names: BTreeSet<_> = fs::read_dir(from.join(part))?
-            .map(|entry| Ok(entry?.file_name()))
-            .collect::<io::Result<_>>()?;
-        for name in names {
-            let copied = target.join(&name);
-            fs::copy(from.join(part).join(&name), &copied)?;
-            fs::File::open(&copied)?.sync_all()?;
-        }
-        fs::File::open(&target)?.sync_all()?;
-    }
-    fs::File::open(to)?.sync_all()
 }

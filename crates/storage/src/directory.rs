@@ -106,6 +106,17 @@ impl Directory {
         &self.entries
     }
 
+    /// All entries in the same order, and which stand in front of a base that came before.
+    pub(crate) fn placed(&self) -> impl Iterator<Item = (&Arc<Entry>, bool)> {
+        self.ranges.iter().enumerate().flat_map(|(at, range)| {
+            let known = at > 0 && range.shares_base(&self.ranges[at - 1]);
+            let base = range.base.as_ref().filter(|_| !known);
+            base.map(|base| (base, false))
+                .into_iter()
+                .chain([(&range.entry, range.base.is_some())])
+        })
+    }
+
     pub(crate) fn ranges(&self) -> &[KeyRange] {
         &self.ranges
     }

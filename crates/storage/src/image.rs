@@ -1,132 +1,291 @@
-//! A segment's live rows as a file of a checkpoint.
+//! What one snapshot sees of one segment, as a file of a checkpoint.
 //!
 //! ```text
-//!  file  := "AEROIMG1", chunk*, rows 0 u32
-//!  chunk := rows u32, length u32, crc u32, rows as columns (log::codec)
+//!  rows    := "AEROIMG1", chunk*, rows 0 u32
+//!  chunk   := rows u32, length u32, crc u32, rows as columns (log::codec)
+//!  frozen  := "AEROIMF1", arena bytes u64, variable bytes u64, ended u32, ended row u32 …,
+//!             the segment as it was made, sealed
 //! ```
 //!
-//! An image holds rows, not an arena: what one snapshot sees of one segment. So it needs
-//! no latch, has no stamps to sort out and no dead versions, and is the same for every
-//! state and format of segments. Reading one costs an append of its rows.
+//! Of a hot segment the image holds rows, not the arena: it needs no latch, has no stamps
+//! to sort out and no dead versions, and is the same for every format of segments. Reading
+//! it costs an append of its rows.
+//!
+//! A frozen segment never changes but for end stamps, so its bytes are the image, and the
+//! list of rows that have ended for the snapshot. Reading it costs little more than its
+//! bytes, and it takes as little memory as before.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, BufWriter, Write},
     os::unix::fs::OpenOptionsExt,
     path::Path,
+    sync::Arc,
 };
 
+use aerostat_memory::ArenaSource;
+use aerostat_segment::{ARENA_BYTES_MAX, BLOCK_ROWS, Segment, SegmentError};
 use aerostat_types::{CommitTs, SqlType};
 use arrow_array::RecordBatch;
 
 use crate::{
-    RecoverError, StorageError, fault,
-    log::codec::{self, BadBytes, Reader},
-    replay::{Replay, ReplayError},
+    RecoverError, StorageError, Table, TableView,
+    directory::Entry,
+    fault,
+    log::codec::{self, BadBytes, Reader, RowBuffer},
+    manifest::{ImageFile, ImageForm},
+    scan::Scan,
 };
 
-const MAGIC: &[u8; 8] = b"AEROIMG1";
+const MAGIC_ROWS: &[u8; 8] = b"AEROIMG1";
+const MAGIC_FROZEN: &[u8; 8] = b"AEROIMF1";
 
 /// An image that is being written.
 pub(crate) struct ImageWriter {
     out: BufWriter<File>,
-    buffer: Vec<u8>,
-    pub(crate) rows: u64,
-    pub(crate) bytes: u64,
+    name: String,
+    hasher: crc32fast::Hasher,
+    bytes: u64,
 }
 
 impl ImageWriter {
     /// A new file: one that is there may be an image that a manifest names.
-    pub(crate) fn create(path: &Path) -> io::Result<ImageWriter> {
+    pub(crate) fn create(folder: &Path, name: String) -> io::Result<ImageWriter> {
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(path)?;
-        let mut writer = ImageWriter {
+            .open(folder.join(&name))?;
+        Ok(ImageWriter {
             out: BufWriter::with_capacity(1 << 20, file),
-            buffer: Vec::new(),
-            rows: 0,
-            bytes: MAGIC.len() as u64,
+            name,
+            hasher: crc32fast::Hasher::new(),
+            bytes: 0,
+        })
+    }
+
+    /// Writes what the view sees of an entry of its directory. It is not durable yet: many
+    /// files are synced together, which costs the file system little more than one.
+    pub(crate) fn write(
+        mut self,
+        view: &TableView,
+        entry: &Arc<Entry>,
+        in_front: bool,
+    ) -> io::Result<ImageFile> {
+        let (form, rows) = match entry.segment.frozen_bytes() {
+            Some(bytes) if is_of_layout(view.table(), &entry.segment) => {
+                (ImageForm::Frozen, self.put_frozen(view, entry, &bytes)?)
+            }
+            _ => (ImageForm::Rows, self.put_rows(view, entry)?),
         };
-        writer.out.write_all(MAGIC)?;
-        Ok(writer)
+        self.out.flush()?;
+        fault::pass("checkpoint.image");
+        Ok(ImageFile {
+            name: self.name,
+            rows,
+            bytes: self.bytes,
+            crc32: self.hasher.finalize(),
+            form,
+            in_front,
+        })
+    }
+
+    fn put_rows(&mut self, view: &TableView, entry: &Arc<Entry>) -> io::Result<u64> {
+        self.put(MAGIC_ROWS)?;
+        let scan = Scan::of_segment(view.clone(), entry.place.no);
+        let mut buffer = Vec::new();
+        let mut all = 0;
+        while let Some(batch) = scan.next_batch().map_err(io::Error::other)? {
+            all += batch.num_rows() as u64;
+            self.put_chunk(view.table().types(), &batch, &mut buffer)?;
+        }
+        self.put(&0_u32.to_le_bytes())?;
+        Ok(all)
     }
 
     /// Appends the first columns of a batch, as many as there are types.
-    pub(crate) fn write(&mut self, types: &[SqlType], batch: &RecordBatch) -> io::Result<()> {
-        self.buffer.clear();
+    fn put_chunk(
+        &mut self,
+        types: &[SqlType],
+        batch: &RecordBatch,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        buffer.clear();
         let rows = batch.num_rows();
-        codec::encode(types, batch.columns(), 0..rows, &mut self.buffer);
-        for word in [
-            rows as u32,
-            self.buffer.len() as u32,
-            crc32fast::hash(&self.buffer),
-        ] {
-            self.out.write_all(&word.to_le_bytes())?;
+        codec::encode(types, batch.columns(), 0..rows, buffer);
+        for word in [rows as u32, buffer.len() as u32, crc32fast::hash(buffer)] {
+            self.put(&word.to_le_bytes())?;
         }
-        self.out.write_all(&self.buffer)?;
-        self.rows += rows as u64;
-        self.bytes += 12 + self.buffer.len() as u64;
-        Ok(())
+        self.put(buffer)
     }
 
-    /// Says how many rows and bytes the file has. It is not durable yet: many are synced
-    /// together, which costs the file system little more than one.
-    pub(crate) fn finish(mut self) -> io::Result<(u64, u64)> {
-        self.out.write_all(&0_u32.to_le_bytes())?;
-        self.out.flush()?;
-        fault::pass("checkpoint.image");
-        Ok((self.rows, self.bytes + 4))
+    fn put_frozen(
+        &mut self,
+        view: &TableView,
+        entry: &Arc<Entry>,
+        segment_bytes: &[u8],
+    ) -> io::Result<u64> {
+        let segment = &entry.segment;
+        let visible = view.visible(entry, 0..segment.rows());
+        let mut live = visible.iter().peekable();
+        let ended: Vec<u32> = (0..segment.rows())
+            .filter(|row| live.next_if_eq(row).is_none())
+            .collect();
+        let mut head = MAGIC_FROZEN.to_vec();
+        head.extend((segment.arena_bytes() as u64).to_le_bytes());
+        head.extend(entry.variable_bytes().to_le_bytes());
+        head.extend((ended.len() as u32).to_le_bytes());
+        head.extend(ended.iter().flat_map(|row| row.to_le_bytes()));
+        self.put(&head)?;
+        self.put(segment_bytes)?;
+        Ok(visible.len() as u64)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hasher.update(bytes);
+        self.bytes += bytes.len() as u64;
+        self.out.write_all(bytes)
     }
 }
 
-/// Loads an image into a table.
-pub(crate) fn load(
-    path: &Path,
-    rows_expected: u64,
-    at: CommitTs,
-    replay: &mut Replay,
-) -> Result<u64, RecoverError> {
-    let bytes = std::fs::read(path).map_err(RecoverError::io(path))?;
+/// Whether the segment is laid out as the manifest says that the table is.
+fn is_of_layout(table: &Table, segment: &Segment) -> bool {
+    segment.schema().fingerprint() == table.segment_schema().fingerprint()
+}
+
+/// Appends the rows of an image to a buffer.
+pub(crate) fn read_rows(
+    folder: &Path,
+    image: &ImageFile,
+    rows: &mut RowBuffer,
+) -> Result<(), RecoverError> {
+    let path = folder.join(&image.name);
+    let bytes = fs::read(&path).map_err(RecoverError::io(&path))?;
     let mut reader = Reader(&bytes);
-    let damaged =
-        |rest: &Reader<'_>, what| RecoverError::damaged(path, bytes.len() - rest.0.len(), what);
-    let mut rows = 0;
-    let mut read = |reader: &mut Reader<'_>| -> Result<bool, ReplayError> {
-        if reader.0.len() == bytes.len() && reader.take(MAGIC.len())? != MAGIC {
-            return Err(BadBytes("no image begins like this").into());
+    let before = rows.rows();
+    let read = |reader: &mut Reader<'_>, rows: &mut RowBuffer| -> Result<(), BadBytes> {
+        if reader.take(MAGIC_ROWS.len())? != MAGIC_ROWS {
+            return Err(BadBytes("no image of rows begins like this"));
         }
-        let count = reader.u32()?;
-        if count == 0 {
-            return Ok(false);
+        loop {
+            let count = reader.u32()? as usize;
+            if count == 0 {
+                break;
+            }
+            let (length, crc) = (reader.u32()? as usize, reader.u32()?);
+            let body = reader.take(length)?;
+            if crc32fast::hash(body) != crc {
+                return Err(BadBytes("the checksum does not match"));
+            }
+            rows.decode(count, body)?;
         }
-        let (length, crc) = (reader.u32()? as usize, reader.u32()?);
-        let body = reader.take(length)?;
-        if crc32fast::hash(body) != crc {
-            return Err(BadBytes("the checksum does not match").into());
+        if (rows.rows() - before) as u64 != image.rows || !reader.0.is_empty() {
+            return Err(BadBytes("not the rows that the manifest says"));
         }
-        rows += u64::from(count);
-        replay.load(count as usize, body, at)?;
-        Ok(true)
+        Ok(())
     };
-    loop {
-        match read(&mut reader) {
-            Ok(true) => {}
-            Ok(false) => break,
-            Err(ReplayError::Bad(what)) => return Err(damaged(&reader, what)),
-            Err(ReplayError::Storage(error)) => return Err(error.into()),
+    read(&mut reader, rows)
+        .map_err(|what| RecoverError::damaged(&path, bytes.len() - reader.0.len(), what))
+}
+
+/// The frozen segment of an image. No directory has it yet.
+pub(crate) fn attach(
+    folder: &Path,
+    image: &ImageFile,
+    table: &Table,
+    at: CommitTs,
+) -> Result<Arc<Entry>, RecoverError> {
+    let path = folder.join(&image.name);
+    let bytes = fs::read(&path).map_err(RecoverError::io(&path))?;
+    let damaged = |what| RecoverError::damaged(&path, 0, what);
+    if bytes.len() as u64 != image.bytes || crc32fast::hash(&bytes) != image.crc32 {
+        return Err(damaged(BadBytes("the checksum does not match")));
+    }
+    let head = FrozenHead::parse(&bytes).map_err(damaged)?;
+    let entry = table
+        .attach_frozen(head.arena_bytes, bytes[head.bytes..].to_vec())
+        .map_err(|error| match error {
+            StorageError::Segment(SegmentError::Corrupt(what)) => damaged(BadBytes(what)),
+            other => other.into(),
+        })?;
+    let rows = entry.segment.rows();
+    let are_rows = head.ended.is_sorted_by(|a, b| a < b) && head.ended.last() < Some(&rows);
+    if !are_rows || u64::from(rows) != image.rows + head.ended.len() as u64 {
+        return Err(damaged(BadBytes("not the rows that the manifest says")));
+    }
+    entry.add_variable_bytes(head.variable_bytes);
+    end_all(&entry, &head.ended, at)?;
+    Ok(entry)
+}
+
+/// Ends the rows as of a point that every snapshot will see.
+fn end_all(entry: &Arc<Entry>, rows: &[u32], at: CommitTs) -> Result<(), StorageError> {
+    let blocks = rows.chunk_by(|a, b| a / BLOCK_ROWS == b / BLOCK_ROWS);
+    let mut latch = entry.latch();
+    latch.reserve_stamps(blocks.count())?;
+    for run in rows.chunk_by(|a, b| a + 1 == *b) {
+        latch
+            .writer
+            .set_ends(run[0]..run[0] + run.len() as u32, at.0);
+    }
+    latch.settle_reservation()?;
+    entry.add_dead(rows.len() as u32);
+    Ok(())
+}
+
+/// What stands before the segment.
+struct FrozenHead {
+    arena_bytes: usize,
+    variable_bytes: u64,
+    /// Rows that had ended.
+    ended: Vec<u32>,
+    /// Its length.
+    bytes: usize,
+}
+
+impl FrozenHead {
+    fn parse(image: &[u8]) -> Result<FrozenHead, BadBytes> {
+        let mut reader = Reader(image);
+        if reader.take(MAGIC_FROZEN.len())? != MAGIC_FROZEN {
+            return Err(BadBytes("no image of a frozen segment begins like this"));
         }
+        let arena_bytes = usize::try_from(reader.u64()?)
+            .ok()
+            .filter(|bytes| *bytes <= ARENA_BYTES_MAX)
+            .ok_or(BadBytes("an impossible arena"))?;
+        let variable_bytes = reader.u64()?;
+        let count = reader.u32()? as usize;
+        let (ended, _) = reader.take(count * 4)?.as_chunks::<4>();
+        Ok(FrozenHead {
+            arena_bytes,
+            variable_bytes,
+            ended: ended.iter().map(|row| u32::from_le_bytes(*row)).collect(),
+            bytes: image.len() - reader.0.len(),
+        })
     }
-    if rows != rows_expected || !reader.0.is_empty() {
-        return Err(damaged(
-            &reader,
-            BadBytes("not the rows that the manifest says"),
-        ));
-    }
-    match replay.flush() {
-        Ok(()) => Ok(bytes.len() as u64),
-        Err(ReplayError::Bad(what)) => Err(damaged(&reader, what)),
-        Err(ReplayError::Storage(error)) => Err(StorageError::into(error)),
+}
+
+impl Table {
+    /// A frozen segment of its bytes, with a number of its own.
+    fn attach_frozen(
+        &self,
+        arena_bytes: usize,
+        bytes: Vec<u8>,
+    ) -> Result<Arc<Entry>, StorageError> {
+        let reservation = self.store().budget().reserve(bytes.len() as u64)?;
+        let mapping = ArenaSource::allocate(arena_bytes)?;
+        let schema = Arc::clone(self.segment_schema());
+        let no = self.next_segment_no();
+        let segment = Segment::attach_frozen(Box::new(mapping), bytes, schema, no)
+            .map_err(StorageError::Segment)?;
+        let last = self.is_keyed().then(|| segment.key_of(segment.rows() - 1));
+        let entry = Entry::new(segment, reservation);
+        let mut latch = entry.latch();
+        if let Some(last) = last {
+            latch.raise_key_max(last.borrow());
+        }
+        latch.settle_reservation()?;
+        drop(latch);
+        Ok(entry)
     }
 }

@@ -35,12 +35,19 @@ impl Incoming {
             return Err(table.not_null(column));
         }
         check_widths(table, batch)?;
+        Self::of_columns(table, batch.columns().to_vec(), batch.num_rows())
+    }
+
+    /// Rows that were in the table before: checks only that no key is there twice.
+    pub(crate) fn of_columns(
+        table: &Table,
+        columns: Vec<ArrayRef>,
+        rows: usize,
+    ) -> Result<Self, StorageError> {
         let encode = |columns: &[ArrayRef]| {
             Keys::encode(&shape.segment_schema, columns).map_err(|error| table.segment_error(error))
         };
-        let columns = batch.columns().to_vec();
         let keys = encode(&columns)?;
-        let rows = batch.num_rows();
         if !table.is_keyed() || keys.is_strictly_ascending() {
             return Ok(Self {
                 columns,
@@ -60,7 +67,7 @@ impl Incoming {
         let columns: Vec<ArrayRef> = columns
             .iter()
             .map(|column| {
-                take(column, &order, None).expect("the order is a permutation of the batch's rows")
+                take(column, &order, None).expect("the order is a permutation of the rows")
             })
             .collect();
         let keys = encode(&columns)?;
@@ -116,7 +123,7 @@ impl Incoming {
                 SqlType::Char(n) => {
                     u64::from(n) * rows.clone().filter(|&row| values.is_valid(row)).count() as u64
                 }
-                _ => rows.clone().map(|row| value_bytes(values, row)).sum(),
+                _ => value_bytes(values, rows),
             })
             .collect()
     }
@@ -144,21 +151,39 @@ fn check_widths(table: &Table, batch: &RecordBatch) -> Result<(), StorageError> 
     Ok(())
 }
 
-/// The length of a string or byte string; 0 for NULL.
-fn value_bytes(values: &ArrayRef, row: usize) -> u64 {
-    if values.is_null(row) {
-        return 0;
-    }
-    let bytes = match values.data_type() {
-        DataType::Utf8View => values.as_string_view().value(row).len(),
-        DataType::Utf8 => values.as_string::<i32>().value(row).len(),
-        DataType::LargeUtf8 => values.as_string::<i64>().value(row).len(),
-        DataType::BinaryView => values.as_binary_view().value(row).len(),
-        DataType::Binary => values.as_binary::<i32>().value(row).len(),
-        DataType::LargeBinary => values.as_binary::<i64>().value(row).len(),
-        _ => 0,
+/// The lengths of strings or byte strings in all; 0 for NULL.
+fn value_bytes(values: &ArrayRef, rows: &Range<usize>) -> u64 {
+    let sum = |len: &dyn Fn(usize) -> usize| -> u64 {
+        let present = rows.clone().filter(|&row| values.is_valid(row));
+        present.map(|row| len(row) as u64).sum()
     };
-    bytes as u64
+    match values.data_type() {
+        DataType::Utf8View => {
+            let values = values.as_string_view();
+            sum(&|row| values.views()[row] as u32 as usize)
+        }
+        DataType::Utf8 => {
+            let values = values.as_string::<i32>();
+            sum(&|row| values.value_length(row) as usize)
+        }
+        DataType::LargeUtf8 => {
+            let values = values.as_string::<i64>();
+            sum(&|row| values.value_length(row) as usize)
+        }
+        DataType::BinaryView => {
+            let values = values.as_binary_view();
+            sum(&|row| values.views()[row] as u32 as usize)
+        }
+        DataType::Binary => {
+            let values = values.as_binary::<i32>();
+            sum(&|row| values.value_length(row) as usize)
+        }
+        DataType::LargeBinary => {
+            let values = values.as_binary::<i64>();
+            sum(&|row| values.value_length(row) as usize)
+        }
+        _ => 0,
+    }
 }
 
 pub(crate) fn unique_violation(table: &Table, columns: &[ArrayRef], row: usize) -> StorageError {

@@ -25,7 +25,8 @@
 //!
 //! * **Durability.** A tenant with a folder has a commit log (`log`) that transactions
 //!   wait for, checkpoints (`checkpoint`) that let the log's old files go, and recovery
-//!   (`recover`) from both. Log and checkpoints speak of rows, not of segments.
+//!   (`recover`) from both. The log speaks of rows, not of segments. [`backup`] has
+//!   backups, archives of the log, and tenants made of them.
 //!
 //! The crate knows neither SQL nor DataFusion. [`MetaFile`] keeps the node's
 //! catalogue, whose contents are the caller's.
@@ -33,6 +34,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod arena;
+pub mod backup;
 mod checkpoint;
 mod describe;
 mod directory;
@@ -43,10 +45,12 @@ mod freeze;
 mod image;
 mod incoming;
 mod insert;
+mod load;
 mod log;
 mod manifest;
 mod meta;
 mod modify;
+mod origin;
 mod recover;
 mod replay;
 mod reshape;
@@ -74,7 +78,8 @@ pub use error::{COLUMNS_MAX, StorageError};
 pub use freeze::FreezeReport;
 pub use log::Durability;
 pub use meta::{MetaError, MetaFile};
-pub use recover::{OpenOptions, RecoverError, Recovered, Until};
+pub use origin::Timeline;
+pub use recover::{OpenOptions, RecoverError, Recovered};
 pub use reshape::ReshapeReport;
 pub use row_id::{ROW_ID_COLUMN, RowId};
 pub use scan::{Scan, ScanCounts, ScanSpec};

@@ -2,7 +2,7 @@
 //! which files.
 //!
 //! ```text
-//!  file := "AEROCKP1", crc u32 of the rest, JSON length u32, JSON, the catalogue's bytes
+//!  file := "AEROCKP2", crc u32 of the rest, JSON length u32, JSON, the catalogue's bytes
 //! ```
 //!
 //! There is one manifest, replaced as a whole: written beside, synced, renamed.
@@ -18,20 +18,23 @@ use aerostat_types::{CommitTs, Layout, TableId, TableSchema, TenantId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    RecoverError, fault,
+    RecoverError, Timeline, fault,
     log::codec::{BadBytes, Reader},
 };
 
-const MAGIC: &[u8; 8] = b"AEROCKP1";
-const NAME: &str = "manifest";
+const MAGIC: &[u8; 8] = b"AEROCKP2";
 const REPLACEMENT: &str = "manifest.new";
 
 /// A checkpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     pub(crate) tenant: TenantId,
+    pub(crate) timeline: Timeline,
     /// The images hold what a snapshot at this point sees.
     pub(crate) at: CommitTs,
+    /// Microseconds since 1970 when that snapshot was there: no earlier than those of any
+    /// record through `at`.
+    pub(crate) taken_micros: u64,
     /// The first log file that recovery needs.
     pub(crate) log_from: u64,
     pub(crate) tables: Vec<TableImage>,
@@ -48,7 +51,7 @@ pub(crate) struct Manifest {
 pub(crate) struct TableImage {
     #[serde(flatten)]
     pub(crate) description: TableDescription,
-    /// One for each segment, in key order.
+    /// One for each segment, in key order; see `load` for what stands in front of what.
     pub(crate) images: Vec<ImageFile>,
 }
 
@@ -64,20 +67,39 @@ pub(crate) struct TableDescription {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ImageFile {
     pub(crate) name: String,
+    /// Rows that the snapshot sees.
     pub(crate) rows: u64,
+    /// Of the whole file, as is the checksum.
     pub(crate) bytes: u64,
+    pub(crate) crc32: u32,
+    pub(crate) form: ImageForm,
+    /// Its keys lie among those of the images before it, as far back as one for which this
+    /// is not so: its base.
+    pub(crate) in_front: bool,
+}
+
+/// What an image holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ImageForm {
+    /// Rows.
+    Rows,
+    /// A frozen segment.
+    Frozen,
 }
 
 impl Manifest {
-    /// The names of all image files.
-    pub(crate) fn image_names(&self) -> impl Iterator<Item = &str> {
-        let images = self.tables.iter().flat_map(|table| &table.images);
-        images.map(|image| image.name.as_str())
+    /// The name of the file.
+    pub(crate) const NAME: &str = "manifest";
+
+    /// All images.
+    pub(crate) fn images(&self) -> impl Iterator<Item = &ImageFile> {
+        self.tables.iter().flat_map(|table| &table.images)
     }
 
     /// The folder's manifest, if it has one.
     pub(crate) fn read(folder: &Path, tenant: TenantId) -> Result<Option<Manifest>, RecoverError> {
-        let path = folder.join(NAME);
+        let path = folder.join(Self::NAME);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -92,7 +114,8 @@ impl Manifest {
         Ok(Some(manifest))
     }
 
-    fn parse(bytes: &[u8]) -> Result<Manifest, BadBytes> {
+    /// Takes the bytes of the file apart.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Manifest, BadBytes> {
         let mut reader = Reader(bytes);
         if reader.take(MAGIC.len())? != MAGIC {
             return Err(BadBytes("no manifest begins like this"));
@@ -129,7 +152,7 @@ impl Manifest {
         fault::pass("checkpoint.manifest");
         file.sync_all()?;
         fault::pass("checkpoint.before_rename");
-        fs::rename(&path, folder.join(NAME))?;
+        fs::rename(&path, folder.join(Self::NAME))?;
         fault::pass("checkpoint.after_rename");
         File::open(folder)?.sync_all()
     }

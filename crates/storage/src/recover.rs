@@ -20,7 +20,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use aerostat_memory::Budget;
@@ -32,17 +32,18 @@ use thiserror::Error;
 use crate::{
     Durability, StorageError, Table, TenantStore,
     arena::ArenaSizes,
-    checkpoint::{self, LastCheckpoint},
+    checkpoint::LastCheckpoint,
     durable::{Durable, Registry},
-    image,
+    load,
     log::{
         Log, LogEnd,
         codec::BadBytes,
-        read::{self, LogFile},
+        read::{self, Expected, LogFile, Sequence},
         record::{self, Kind, Record},
         redo::{self, Operation},
     },
-    manifest::{Manifest, TableDescription, TableImage},
+    manifest::{Manifest, TableDescription},
+    origin::{Origin, Timeline},
     replay::{Replay, ReplayError},
 };
 
@@ -99,30 +100,7 @@ impl RecoverError {
 pub struct OpenOptions {
     /// What its commits survive.
     pub durability: Durability,
-    /// Go back to this point. **Cuts the log there for good**: for copies of a tenant.
-    pub until: Option<Until>,
     pub(crate) sizes: Option<ArenaSizes>,
-}
-
-/// A point to go back to. It must not be before the checkpoint's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
-    /// The last commit that counts.
-    Commit(CommitTs),
-    /// The last moment that counts.
-    Time(std::time::SystemTime),
-}
-
-impl Until {
-    fn excludes(self, record: &Record<'_>) -> bool {
-        match self {
-            Until::Commit(last) => record.head.lsn > last,
-            Until::Time(last) => {
-                let micros = last.duration_since(UNIX_EPOCH).unwrap_or_default();
-                u128::from(record.head.wall_micros) > micros.as_micros()
-            }
-        }
-    }
 }
 
 /// What was found.
@@ -151,6 +129,10 @@ struct Outline {
     /// The last file that counts and how much of it does.
     end: Option<(u64, usize)>,
     last: CommitTs,
+    /// Whose log it is; a new one has none yet.
+    timeline: Option<Timeline>,
+    /// The clock at the last record.
+    wall_micros: u64,
     txn_max: u64,
     /// Transactions, or statements of blocks, with chunks, and when they committed if they
     /// did.
@@ -184,7 +166,7 @@ impl TenantStore {
         }
         lock.sync_all().map_err(RecoverError::io(folder))?;
         let manifest = Manifest::read(&images, id)?;
-        let outline = Outline::read(&log_folder, id, manifest.as_ref(), options.until)?;
+        let outline = Outline::read(&log_folder, id, manifest.as_ref())?;
         let log = outline.open_log(&log_folder, id, options.durability)?;
         let txns = TxnManager::with_log(
             TxnId(outline.txn_max + 1),
@@ -228,7 +210,10 @@ impl TenantStore {
         }
         let mut catalog = None;
         if let Some(manifest) = manifest {
-            recovered.bytes += load_images(images, &manifest, &tables)?;
+            let table = |id| recovered.tables.get(&id).cloned();
+            let (bytes, unchanged) = load::load_all(images, &manifest, &table)?;
+            *self.durable_side().checkpoint.lock() = LastCheckpoint::loaded(unchanged);
+            recovered.bytes += bytes;
             recovered.checkpoint_at = manifest.at;
             catalog = manifest.has_catalog.then_some(manifest.catalog);
         }
@@ -280,7 +265,6 @@ impl Outline {
         folder: &Path,
         tenant: TenantId,
         manifest: Option<&Manifest>,
-        until: Option<Until>,
     ) -> Result<Outline, RecoverError> {
         let from = manifest.map_or(1, |manifest| manifest.log_from);
         let at = manifest.map_or(CommitTs(0), |manifest| manifest.at);
@@ -288,6 +272,8 @@ impl Outline {
         files.retain(|(number, _)| *number >= from);
         let mut outline = Outline {
             last: at,
+            timeline: manifest.map(|manifest| manifest.timeline),
+            wall_micros: manifest.map_or(0, |manifest| manifest.taken_micros),
             dropped: manifest
                 .iter()
                 .flat_map(|manifest| manifest.dropped.iter().copied())
@@ -302,21 +288,25 @@ impl Outline {
             let what = BadBytes("a log file is missing");
             return Err(RecoverError::damaged(folder, 0, what));
         }
-        let mut previous = None;
+        let mut sequence = Sequence::after(at);
         for (position, (number, path)) in files.iter().enumerate() {
-            let file = LogFile::read(path, *number, tenant, position + 1 == files.len())?;
+            let expected = Expected {
+                tenant,
+                timeline: outline.timeline,
+                number: *number,
+                is_last: position + 1 == files.len(),
+            };
+            let file = LogFile::read(path, expected)?;
             outline.end = Some((*number, file.end));
             outline.truncated_bytes += file.torn_bytes();
-            let cut = outline.read_file(&file, at, until, &mut previous)?;
-            outline.files.push((*number, path.clone()));
-            if let Some(offset) = cut {
-                outline.end = Some((*number, offset));
-                for (_, later) in &files[position + 1..] {
-                    fs::remove_file(later).map_err(RecoverError::io(later))?;
-                }
-                break;
-            }
+            outline.timeline = file
+                .head
+                .map(|head| head.origin.timeline)
+                .or(outline.timeline);
+            outline.read_file(&file, &mut sequence)?;
         }
+        outline.last = sequence.last();
+        outline.files = files;
         if outline.truncated_bytes > 0 {
             tracing::warn!(
                 tenant = %tenant,
@@ -327,35 +317,20 @@ impl Outline {
         Ok(outline)
     }
 
-    /// Returns where the log is to be cut.
-    fn read_file(
-        &mut self,
-        file: &LogFile,
-        at: CommitTs,
-        until: Option<Until>,
-        previous: &mut Option<CommitTs>,
-    ) -> Result<Option<usize>, RecoverError> {
+    fn read_file(&mut self, file: &LogFile, sequence: &mut Sequence) -> Result<(), RecoverError> {
         for (offset, record) in file.records() {
             let head = record.head;
             if head.kind != Kind::Rows {
-                if head.lsn > at && until.is_some_and(|until| until.excludes(&record)) {
-                    return Ok(Some(offset));
-                }
-                let expected = previous.map(|previous| CommitTs(previous.0 + 1));
-                if expected.is_some_and(|expected| head.lsn != expected)
-                    || expected.is_none() && head.lsn.0 > at.0 + 1
-                {
-                    return Err(file.damaged(offset, BadBytes("an entry before this is missing")));
-                }
-                *previous = Some(head.lsn);
-                self.last = self.last.max(head.lsn);
+                let followed = sequence.follow(head.lsn);
+                followed.map_err(|gap| file.damaged(offset, gap))?;
             }
             self.records += 1;
             self.txn_max = self.txn_max.max(head.txn.0);
+            self.wall_micros = self.wall_micros.max(head.wall_micros);
             self.learn(file, offset, &record)?;
         }
         self.bytes += file.end as u64;
-        Ok(None)
+        Ok(())
     }
 
     fn learn(
@@ -403,8 +378,13 @@ impl Outline {
         let end = LogEnd {
             file: self.end,
             last: self.last,
+            wall_micros: self.wall_micros,
         };
-        let log = Log::open(tenant, folder, &end, durability).map_err(RecoverError::io(folder))?;
+        let origin = Origin {
+            tenant,
+            timeline: self.timeline.unwrap_or_else(Timeline::begin),
+        };
+        let log = Log::open(origin, folder, &end, durability).map_err(RecoverError::io(folder))?;
         Ok(Arc::new(log))
     }
 
@@ -425,7 +405,13 @@ impl Outline {
     ) -> Result<(), RecoverError> {
         for (number, path) in &self.files {
             // A torn tail is gone, and what is cut is not in the file any more.
-            let file = LogFile::read(path, *number, tenant, true)?;
+            let expected = Expected {
+                tenant,
+                timeline: self.timeline,
+                number: *number,
+                is_last: true,
+            };
+            let file = LogFile::read(path, expected)?;
             let mut dealt: BTreeMap<TableId, Vec<(usize, CommitTs, Operation<'_>)>> =
                 BTreeMap::new();
             for (offset, record) in file.records() {
@@ -475,31 +461,9 @@ impl Outline {
     }
 }
 
-fn load_images(
-    folder: &Path,
-    manifest: &Manifest,
-    tables: &BTreeMap<TableId, Mutex<Replay>>,
-) -> Result<u64, RecoverError> {
-    let bytes = Mutex::new(0);
-    let all = manifest.tables.iter().collect();
-    let load = |table: &TableImage| -> Result<(), RecoverError> {
-        let Some(replay) = tables.get(&table.description.id) else {
-            return Ok(());
-        };
-        let mut replay = replay.lock();
-        for file in &table.images {
-            let path = checkpoint::image_path(folder, &file.name);
-            *bytes.lock() += image::load(&path, file.rows, manifest.at, &mut replay)?;
-        }
-        Ok(())
-    };
-    side_by_side(all, load)?;
-    Ok(bytes.into_inner())
-}
-
 /// Does something to each item, on as many threads as there are processors. Gives the
 /// first error.
-fn side_by_side<T: Send, E: Send>(
+pub(crate) fn side_by_side<T: Send, E: Send>(
     items: Vec<T>,
     run: impl Fn(T) -> Result<(), E> + Sync,
 ) -> Result<(), E> {

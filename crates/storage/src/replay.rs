@@ -14,13 +14,12 @@
 //! is what was there and came, minus what went, in whatever order it is subtracted. Ends
 //! are therefore collected and taken off in one scan.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
 
 use aerostat_segment::{KeyRef, Keys, Selection, VECTOR_ROWS};
 use aerostat_txn::{ABORTED, END_NONE};
 use aerostat_types::CommitTs;
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow_schema::{Field, Schema};
+use arrow_array::{ArrayRef, UInt32Array};
 use arrow_select::take::take;
 
 use crate::{
@@ -127,24 +126,13 @@ impl Replay {
         Ok(())
     }
 
-    /// Inserts rows that are in no table yet.
-    pub(crate) fn load(
-        &mut self,
-        rows: usize,
-        body: &[u8],
-        ts: CommitTs,
-    ) -> Result<(), ReplayError> {
-        self.newest = self.newest.max(ts);
-        Ok(self.rows.decode(rows, body)?)
-    }
-
     /// Brings everything into the table.
     pub(crate) fn finish(mut self) -> Result<(), ReplayError> {
         self.subtract()
     }
 
     /// Brings what is pending into the table, but for ended rows without key.
-    pub(crate) fn flush(&mut self) -> Result<(), ReplayError> {
+    fn flush(&mut self) -> Result<(), ReplayError> {
         if self.table.is_keyed() && !self.steps.is_empty() {
             self.settle_keys()
         } else {
@@ -269,6 +257,19 @@ fn is_live(entry: &Entry, row: u32) -> bool {
     begin != ABORTED && end == END_NONE
 }
 
+/// The one row with the key that has not ended.
+fn find_live(entry: &Entry, key: KeyRef<'_>) -> Option<u32> {
+    let mut live = None;
+    entry.segment.find(key, &mut |row| {
+        if is_live(entry, row) {
+            live = Some(row);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    live
+}
+
 fn end_rows(entry: &Entry, rows: &[u32], ts: CommitTs) -> Result<(), StorageError> {
     if rows.is_empty() {
         return Ok(());
@@ -299,15 +300,7 @@ impl Table {
         rows: usize,
         ts: CommitTs,
     ) -> Result<(), StorageError> {
-        let fields: Vec<_> = columns
-            .iter()
-            .map(|column| Field::new("", column.data_type().clone(), true))
-            .collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let batch =
-            RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)
-                .expect("the columns are as long as there are rows");
-        let incoming = Incoming::prepare(self, &batch)?;
+        let incoming = Incoming::of_columns(self, columns, rows)?;
         let (mut at, mut attempts) = (0, 0);
         while at < incoming.rows {
             let directory = Arc::clone(&self.directory());
@@ -337,23 +330,24 @@ impl Table {
         let directory = Arc::clone(&self.directory());
         let position = |key: KeyRef<'_>| directory.route(key);
         for run in keys.chunk_by(|a, b| position(*a) == position(*b)) {
-            let entry = position(run[0])
-                .map(|position| &directory.ranges()[position].entry)
+            let range = position(run[0])
+                .map(|position| &directory.ranges()[position])
                 .ok_or(BadBytes("a key ended in an empty table"))?;
-            let mut rows = Vec::with_capacity(run.len());
-            for &key in run {
-                let mut live = None;
-                entry.segment.find(key, &mut |row| {
-                    if is_live(entry, row) {
-                        live = Some(row);
-                        return std::ops::ControlFlow::Break(());
-                    }
-                    std::ops::ControlFlow::Continue(())
+            // What is not in front is in the base.
+            let mut keys = run.to_vec();
+            for entry in range.entries() {
+                let mut rows = Vec::with_capacity(keys.len());
+                keys.retain(|&key| {
+                    let live = find_live(entry, key);
+                    rows.extend(live);
+                    live.is_none()
                 });
-                rows.push(live.ok_or(BadBytes("a key ended that was not there"))?);
+                rows.sort_unstable();
+                end_rows(entry, &rows, ts)?;
             }
-            rows.sort_unstable();
-            end_rows(entry, &rows, ts)?;
+            if !keys.is_empty() {
+                return Err(BadBytes("a key ended that was not there").into());
+            }
         }
         self.vacuum().map_err(ReplayError::Storage)?;
         Ok(())

@@ -442,7 +442,7 @@ impl Table {
 
     /// A segment for the rows from `from` on, sized by what they need and by how
     /// large the table is already.
-    fn open_for(
+    pub(crate) fn open_for(
         &self,
         directory: &Directory,
         incoming: &Incoming,

@@ -10,16 +10,11 @@ use std::sync::{
 };
 
 use aerostat_segment::{CompareOp, Key, KeyRef, Literal, Predicate, Selection, VECTOR_ROWS};
-use aerostat_txn::Visibility;
 use aerostat_types::SegmentNo;
 use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
-use crate::{
-    ROW_ID_COLUMN, RowId, StorageError, TableView,
-    directory::Entry,
-    view::{REREADS_MAX, gather},
-};
+use crate::{ROW_ID_COLUMN, RowId, StorageError, TableView, directory::Entry, view::gather};
 
 /// What a scan gives.
 #[derive(Clone, Debug, Default)]
@@ -208,24 +203,11 @@ impl Scan {
         let first = (vector * VECTOR_ROWS + part * self.morsel_rows).min(vector_end);
         let end = vector_end.min(first + self.morsel_rows);
         let pruned = |predicate: &Predicate| !segment.may_match(vector, predicate);
-        let mut rows = Selection::Rows(Vec::new());
-        if first < end && !self.spec.predicates.iter().any(pruned) {
-            let snapshot = self.view.snapshot();
-            let mut rereads = 0;
-            let mut visible = |begin, end| match snapshot.sees(begin, end) {
-                Visibility::Visible => Some(true),
-                Visibility::Hidden => Some(false),
-                Visibility::Reread => {
-                    rereads += 1;
-                    assert!(
-                        rereads < REREADS_MAX,
-                        "a transaction has settled and its stamp stands"
-                    );
-                    None
-                }
-            };
-            segment.select_visible(first..end, &mut visible, &mut rows);
-        }
+        let rows = if first < end && !self.spec.predicates.iter().any(pruned) {
+            self.view.visible(entry, first..end)
+        } else {
+            Selection::default()
+        };
         (entry, rows)
     }
 

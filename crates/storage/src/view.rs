@@ -1,6 +1,9 @@
 //! A table as one snapshot sees it.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{
+    ops::{ControlFlow, Range},
+    sync::Arc,
+};
 
 use aerostat_segment::{KeyRef, Predicate, Segment, Selection};
 use aerostat_txn::{Snapshot, Visibility};
@@ -52,6 +55,26 @@ impl TableView {
     /// which the predicate is true.
     pub fn accepts(&self, predicate: &Predicate) -> bool {
         self.table.shape().segment_schema.accepts(predicate)
+    }
+
+    /// The rows of a range of an entry's that the snapshot sees.
+    pub(crate) fn visible(&self, entry: &Entry, range: Range<u32>) -> Selection {
+        let mut rows = Selection::Rows(Vec::new());
+        let mut rereads = 0;
+        let mut visible = |begin, end| match self.snapshot.sees(begin, end) {
+            Visibility::Visible => Some(true),
+            Visibility::Hidden => Some(false),
+            Visibility::Reread => {
+                rereads += 1;
+                assert!(
+                    rereads < REREADS_MAX,
+                    "a transaction has settled and its stamp stands"
+                );
+                None
+            }
+        };
+        entry.segment.select_visible(range, &mut visible, &mut rows);
+        rows
     }
 
     /// Begins a scan. Threads share it, and each gets other rows.

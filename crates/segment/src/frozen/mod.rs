@@ -109,6 +109,30 @@ impl Frozen {
         seal::open(region, schema)
     }
 
+    /// See [`crate::Segment::attach_frozen`].
+    pub(crate) fn open_bytes(
+        mut region: Box<dyn Region>,
+        bytes: Vec<u8>,
+        schema: Arc<SegmentSchema>,
+        no: SegmentNo,
+    ) -> Result<Frozen, SegmentError> {
+        if bytes.len() > region.bytes() {
+            return Err(SegmentError::Corrupt("more bytes than its arena has"));
+        }
+        arena::write(&mut region, &[(0, bytes.len(), bytes)]);
+        let frozen = seal::open(region, schema)?;
+        frozen.break_seal();
+        let (table, _) = frozen.identity();
+        let identity = u64::from(table.0) << 32 | u64::from(no.0);
+        frozen.header()[header::IDENTITY].store(identity, Ordering::Relaxed);
+        Ok(frozen)
+    }
+
+    /// See [`crate::Segment::frozen_bytes`].
+    pub(crate) fn bytes_as_made(&self) -> Vec<u8> {
+        seal::bytes_as_made(self)
+    }
+
     /// Whether sealed bytes begin as a frozen segment does.
     pub(crate) fn is_at(region: &dyn Region) -> bool {
         arena::first_words(region, 1).is_some_and(|words| words[0] == seal::MAGIC)

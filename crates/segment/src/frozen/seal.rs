@@ -26,9 +26,9 @@ use crate::{
         strings::Strings,
     },
     order::Scalar,
-    plan::HEADER_WORDS,
+    plan::{HEADER_WORDS, VERSION_WORDS},
     seal::add_words,
-    stamp::VARIES,
+    stamp::{END_NONE, VARIES},
     versions::Side,
 };
 
@@ -65,6 +65,53 @@ pub(crate) fn checksum(frozen: &Frozen) -> u64 {
         if versions.varies(Side::End, block as u32) {
             add_words(&mut hasher, stamps);
         }
+    }
+    hasher.finalize().into()
+}
+
+/// The bytes in front of the end stamps, sealed as those of the segment when it was made:
+/// no row has ended. What they hold does not change, so no latch is needed.
+pub(crate) fn bytes_as_made(frozen: &Frozen) -> Vec<u8> {
+    let (arena, plan) = (&frozen.arena, frozen.plan());
+    let mut out = vec![0; plan.fixed_bytes()];
+    let nulls = plan.attributes.iter().map(|attribute| attribute.nulls);
+    for area in [plan.header, plan.zones, plan.versions]
+        .into_iter()
+        .chain(nulls)
+    {
+        let to = &mut out[area.offset..area.offset + area.words * 8];
+        for (to, word) in to.chunks_exact_mut(8).zip(arena.words(area)) {
+            to.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+    }
+    for area in plan.attributes.iter().flat_map(areas) {
+        out[area.offset..area.offset + area.bytes].copy_from_slice(arena.bytes(area));
+    }
+    let versions = plan.versions.offset..plan.versions.offset + plan.versions.words * 8;
+    for block in out[versions].chunks_exact_mut(VERSION_WORDS * 8) {
+        block[Side::End as usize * 8..][..8].copy_from_slice(&END_NONE.to_le_bytes());
+    }
+    out[header::SEALED * 8..][..8].copy_from_slice(&1_u64.to_le_bytes());
+    let checksum = checksum_of(plan, &out);
+    out[header::CHECKSUM * 8..][..8].copy_from_slice(&checksum.to_le_bytes());
+    out
+}
+
+/// [`checksum`] of the bytes in front of end stamps that are all shared.
+fn checksum_of(plan: &FrozenPlan, bytes: &[u8]) -> u64 {
+    let mut hasher = Hasher::new();
+    let mut add = |offset: usize, count: usize| hasher.update(&bytes[offset..offset + count]);
+    let after = (header::CHECKSUM + 1) * 8;
+    add(0, header::CHECKSUM * 8);
+    add(after, plan.header.words * 8 - after);
+    for area in [plan.zones, plan.versions] {
+        add(area.offset, area.words * 8);
+    }
+    for attribute in &plan.attributes {
+        for area in areas(attribute) {
+            add(area.offset, area.bytes);
+        }
+        add(attribute.nulls.offset, attribute.nulls.words * 8);
     }
     hasher.finalize().into()
 }

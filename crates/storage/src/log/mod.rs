@@ -48,12 +48,17 @@ use std::{
 };
 
 use aerostat_txn::{CommitLog, LogFailure};
-use aerostat_types::{CommitTs, TenantId, TxnId};
+use aerostat_types::{CommitTs, TxnId};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::read::file_name;
 use self::record::{FILE_HEAD_BYTES, FileHead, Head, Kind};
-use crate::fault;
+use crate::{
+    backup::{BackupError, BackupSink, put_file},
+    fault,
+    origin::Origin,
+};
 
 /// What an acknowledged commit survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,11 +129,13 @@ pub(crate) struct Cut {
     /// The first file that has commits after `through` or chunks of transactions that
     /// had not committed.
     pub(crate) keep_from: u64,
+    /// The file that was begun.
+    pub(crate) next: u64,
 }
 
 /// The log of one tenant.
 pub(crate) struct Log {
-    tenant: TenantId,
+    origin: Origin,
     folder: PathBuf,
     /// The folder itself, for syncs after its entries changed.
     folder_file: File,
@@ -138,6 +145,14 @@ pub(crate) struct Log {
     writer: Mutex<Writer>,
     fsync: AtomicBool,
     bytes_written: AtomicU64,
+    archive: Mutex<Option<Archive>>,
+}
+
+/// Where complete files are copied before they go.
+struct Archive {
+    sink: Arc<dyn BackupSink>,
+    /// The newest file that is there.
+    through: u64,
 }
 
 /// Where a log goes on.
@@ -145,12 +160,14 @@ pub(crate) struct LogEnd {
     /// The last file and the bytes of it that count; `None` for no file.
     pub(crate) file: Option<(u64, usize)>,
     pub(crate) last: CommitTs,
+    /// The clock when the last record was made.
+    pub(crate) wall_micros: u64,
 }
 
 impl Log {
     /// Goes on behind what was read; everything behind that is cut off.
     pub(crate) fn open(
-        tenant: TenantId,
+        origin: Origin,
         folder: &Path,
         end: &LogEnd,
         durability: Durability,
@@ -174,7 +191,7 @@ impl Log {
             other => {
                 let number = other.map_or(1, |(number, _)| number);
                 let head = FileHead {
-                    tenant,
+                    origin,
                     number,
                     after: end.last,
                 };
@@ -182,7 +199,7 @@ impl Log {
             }
         };
         Ok(Log {
-            tenant,
+            origin,
             folder: folder.to_owned(),
             folder_file,
             queue: Mutex::new(Queue {
@@ -194,13 +211,24 @@ impl Log {
                 failure: None,
                 file_number: number,
                 chunked: HashMap::new(),
-                wall_micros: 0,
+                wall_micros: end.wall_micros,
             }),
             changed: Condvar::new(),
             writer: Mutex::new(writer),
             fsync: AtomicBool::new(durability == Durability::Fsync),
             bytes_written: AtomicU64::new(0),
+            archive: Mutex::new(None),
         })
+    }
+
+    /// Whose log it is.
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Microseconds since 1970, not before those of any record that is queued.
+    pub(crate) fn now_micros(&self) -> u64 {
+        self.queue.lock().now_micros()
     }
 
     pub(crate) fn set_durability(&self, durability: Durability) {
@@ -246,15 +274,11 @@ impl Log {
         if let Some(failure) = &queue.failure {
             return Err(failure.clone());
         }
-        // The clock may go back; the log's order does not.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let micros = now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
-        queue.wall_micros = queue.wall_micros.max(micros);
         let head = Head {
             kind,
             lsn,
             txn,
-            wall_micros: queue.wall_micros,
+            wall_micros: queue.now_micros(),
         };
         if kind == Kind::Rows {
             let number = queue.file_number;
@@ -291,7 +315,7 @@ impl Log {
                 (queue.durable, queue.file_number) = (through, number);
             }
             Err((doing, source)) => {
-                tracing::error!(tenant = %self.tenant, %source, "the commit log failed: could not {doing}");
+                tracing::error!(tenant = %self.origin.tenant, %source, "the commit log failed: could not {doing}");
                 queue.entries = Vec::new();
                 queue.failure = Some(LogFailure {
                     doing: doing.to_owned(),
@@ -324,7 +348,7 @@ impl Log {
             return Ok(number);
         }
         let head = FileHead {
-            tenant: self.tenant,
+            origin: self.origin,
             number: number + 1,
             after: through,
         };
@@ -354,12 +378,39 @@ impl Log {
             None => Ok(Cut {
                 through,
                 keep_from: oldest.map_or(next, |oldest| oldest.min(next)),
+                next,
             }),
         }
     }
 
-    /// Removes files that no checkpoint needs. What cannot be removed is in nobody's way.
+    /// Copies files to this place before they go, from now on; `None`: to no place.
+    pub(crate) fn archive_to(&self, sink: Option<Arc<dyn BackupSink>>) {
+        *self.archive.lock() = sink.map(|sink| Archive { sink, through: 0 });
+    }
+
+    /// Copies the files before this one, which are complete, to the archive if there is one.
+    pub(crate) fn archive_before(&self, number: u64) -> Result<(), BackupError> {
+        let mut archive = self.archive.lock();
+        let Some(archive) = &mut *archive else {
+            return Ok(());
+        };
+        let files = read::files(&self.folder).map_err(BackupError::io(&self.folder))?;
+        let new = files.into_iter().filter(|(found, _)| *found < number);
+        for (found, path) in new {
+            if found > archive.through {
+                let name = format!("{}/{}", self.origin.timeline, file_name(found));
+                put_file(&*archive.sink, &name, &path)?;
+                archive.through = found;
+                fault::pass("log.archived");
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes files that no checkpoint needs, once they are archived. What cannot be
+    /// removed is in nobody's way.
     pub(crate) fn remove_before(&self, number: u64) -> io::Result<()> {
+        self.archive_before(number).map_err(io::Error::other)?;
         for (found, path) in read::files(&self.folder)? {
             if found < number {
                 std::fs::remove_file(path)?;
@@ -367,6 +418,16 @@ impl Log {
             }
         }
         self.folder_file.sync_all()
+    }
+}
+
+impl Queue {
+    /// The clock may go back; the log's order does not.
+    fn now_micros(&mut self) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let micros = now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
+        self.wall_micros = self.wall_micros.max(micros);
+        self.wall_micros
     }
 }
 
@@ -481,9 +542,4 @@ impl Writer {
         self.synced = self.bytes;
         Ok(())
     }
-}
-
-/// The name of a log file.
-pub(crate) fn file_name(number: u64) -> String {
-    format!("{number:016x}.log")
 }

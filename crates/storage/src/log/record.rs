@@ -1,8 +1,9 @@
 //! The frame around everything in a log file.
 //!
 //! ```text
-//!  file   := header 40 bytes, record*
-//!  header := "AEROLOG1", format u32, tenant u32, number u64, last LSN before u64, crc u32, 0 u32
+//!  file   := header 48 bytes, record*
+//!  header := "AEROLOG1", format u32, tenant u32, number u64, last LSN before u64,
+//!            timeline u64, crc u32, 0 u32
 //!  record := length u32, crc u32, kind u8, "AEL", synced u32,
 //!            LSN u64 (0 for ROWS), transaction u64, microseconds since 1970 u64, payload
 //! ```
@@ -19,12 +20,13 @@
 use aerostat_types::{CommitTs, TenantId, TxnId};
 
 use super::codec::{BadBytes, Reader};
+use crate::origin::{Origin, Timeline};
 
 /// Bytes before a record's payload.
 pub(crate) const HEAD_BYTES: usize = 40;
 
 /// Bytes before the first record.
-pub(crate) const FILE_HEAD_BYTES: usize = 40;
+pub(crate) const FILE_HEAD_BYTES: usize = 48;
 
 const MAGIC: &[u8; 8] = b"AEROLOG1";
 
@@ -112,13 +114,20 @@ fn checksum(record: &[u8]) -> u32 {
 
 /// The record at the front of `bytes` and how many bytes it takes; `None` if none is.
 pub(crate) fn parse(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
+    let (record, total) = take_apart(bytes)?;
+    let crc = u32::from_le_bytes(bytes[4..8].try_into().ok()?);
+    (checksum(&bytes[..total]) == crc).then_some((record, total))
+}
+
+/// [`parse`] of what was parsed before: the checksum is not computed again.
+pub(crate) fn take_apart(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let mut reader = Reader(bytes);
     let length = reader.u32().ok()? as usize;
     let total = HEAD_BYTES.checked_add(length)?;
     let whole = bytes.get(..total)?;
-    let crc = reader.u32().ok()?;
+    reader.u32().ok()?;
     let kind = Kind::of(reader.byte().ok()?)?;
-    if reader.take(3).ok()? != SYNC || checksum(whole) != crc {
+    if reader.take(3).ok()? != SYNC {
         return None;
     }
     let synced = reader.u32().ok()?;
@@ -180,7 +189,7 @@ pub(crate) fn proves_damage(bytes: &[u8], offset: usize) -> bool {
 /// The header of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileHead {
-    pub(crate) tenant: TenantId,
+    pub(crate) origin: Origin,
     pub(crate) number: u64,
     /// Every record with an LSN in this file has a greater one.
     pub(crate) after: CommitTs,
@@ -191,11 +200,12 @@ impl FileHead {
         let mut bytes = [0; FILE_HEAD_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.tenant.0.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.origin.tenant.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.after.0.to_le_bytes());
-        let crc = crc32fast::hash(&bytes[..32]);
-        bytes[32..36].copy_from_slice(&crc.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.origin.timeline.0.to_le_bytes());
+        let crc = crc32fast::hash(&bytes[..40]);
+        bytes[40..44].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
@@ -212,12 +222,16 @@ impl FileHead {
         let mut reader = Reader(bytes.get(..FILE_HEAD_BYTES)?);
         let magic = reader.take(8).ok()?;
         let format = reader.u32().ok()?;
-        let head = FileHead {
-            tenant: TenantId(reader.u32().ok()?),
-            number: reader.u64().ok()?,
-            after: CommitTs(reader.u64().ok()?),
-        };
+        let tenant = TenantId(reader.u32().ok()?);
+        let number = reader.u64().ok()?;
+        let after = CommitTs(reader.u64().ok()?);
+        let timeline = Timeline(reader.u64().ok()?);
         let crc = reader.u32().ok()?;
-        (magic == MAGIC && format == FORMAT && crc == crc32fast::hash(&bytes[..32])).then_some(head)
+        let valid = magic == MAGIC && format == FORMAT && crc == crc32fast::hash(&bytes[..40]);
+        valid.then_some(FileHead {
+            origin: Origin { tenant, timeline },
+            number,
+            after,
+        })
     }
 }

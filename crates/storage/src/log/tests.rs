@@ -2,7 +2,7 @@
 
 use aerostat_memory::Governor;
 use aerostat_txn::CommitError;
-use aerostat_types::{Layout, SqlType, TableId};
+use aerostat_types::{Layout, SqlType, TableId, TenantId};
 use arrow_array::{
     Array, ArrayRef, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array,
     FixedSizeBinaryArray, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array,

@@ -1,6 +1,7 @@
 //! Tests of whole tables, with arenas so small that rewrites happen all the time.
 
 mod anomalies;
+mod backup;
 mod basics;
 mod block_recovery;
 mod blocks;
@@ -36,6 +37,11 @@ pub(crate) fn tenant(memory: &str, sizes: ArenaSizes) -> Arc<TenantStore> {
         Governor::new(memory).budget("test", None),
         sizes,
     )
+}
+
+/// In memory where there is such a place: these tests wait for the disk often.
+pub(crate) fn memory_folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
 pub(crate) fn column(name: &str, ty: SqlType, nullable: bool) -> Column {

@@ -12,14 +12,14 @@ use rand::{Rng, SeedableRng, rngs::StdRng, seq::IteratorRandom};
 
 use super::*;
 
-fn options() -> OpenOptions {
+pub(super) fn options() -> OpenOptions {
     OpenOptions {
         sizes: Some(ArenaSizes::of(&TINY)),
         ..OpenOptions::default()
     }
 }
 
-fn try_open(
+pub(super) fn try_open(
     folder: &Path,
     options: &OpenOptions,
 ) -> Result<(Arc<TenantStore>, Recovered), RecoverError> {
@@ -70,18 +70,18 @@ fn random_row(random: &mut StdRng, key: i32) -> Row {
 }
 
 /// The two tables and what they should hold.
-struct World {
-    folder: tempfile::TempDir,
-    store: Arc<TenantStore>,
-    keyed: Arc<Table>,
-    bag: Arc<Table>,
-    keyed_rows: Vec<Row>,
-    bag_rows: Vec<Row>,
+pub(super) struct World {
+    pub(super) folder: tempfile::TempDir,
+    pub(super) store: Arc<TenantStore>,
+    pub(super) keyed: Arc<Table>,
+    pub(super) bag: Arc<Table>,
+    pub(super) keyed_rows: Vec<Row>,
+    pub(super) bag_rows: Vec<Row>,
 }
 
 impl World {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+    pub(super) fn new() -> Self {
+        let folder = memory_folder();
         let (store, _) = open(folder.path());
         Self {
             keyed: create(&store, 10, true),
@@ -153,7 +153,7 @@ impl World {
     }
 
     /// A transaction over both tables.
-    fn transact(&mut self, random: &mut StdRng) {
+    pub(super) fn transact(&mut self, random: &mut StdRng) {
         let txn = self.store.txns().begin();
         let (mut keyed_rows, mut bag_rows) = (self.keyed_rows.clone(), self.bag_rows.clone());
         change(&self.keyed, &txn, random, &mut keyed_rows);
@@ -223,6 +223,8 @@ fn what_was_committed_is_there_after_any_reopening() {
                 0 | 1 => world = world.reopened(seed),
                 2 | 3 => drop(world.store.checkpoint().unwrap().unwrap()),
                 4 => drop(world.keyed.vacuum().unwrap()),
+                6 => drop(world.keyed.freeze().unwrap()),
+                7 => drop(world.bag.freeze().unwrap()),
                 5 => drop(world.store.commit_catalog(vec![7; 9]).unwrap()),
                 6..13 => world.transact_in_block(&mut random),
                 _ => world.transact(&mut random),
@@ -235,7 +237,7 @@ fn what_was_committed_is_there_after_any_reopening() {
 
 #[test]
 fn a_checkpoint_keeps_unfinished_transactions_and_removes_old_files() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let (store, _) = open(folder.path());
     let table = create(&store, 10, true);
     // Some of its redo is in the log before the checkpoint, its commit after.
@@ -296,7 +298,7 @@ pub(super) fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn read_names(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn read_names(folder: &Path) -> Vec<PathBuf> {
     let mut names: Vec<_> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -307,7 +309,7 @@ fn read_names(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn tables_and_catalogue_come_back_and_dropped_ones_do_not() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let (store, recovered) = open(folder.path());
     assert!(recovered.catalog.is_none() && recovered.tables.is_empty());
     assert!(matches!(
@@ -372,7 +374,7 @@ fn log_file(folder: &Path) -> PathBuf {
 
 #[test]
 fn a_torn_tail_is_cut_and_a_prefix_stays() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let bytes = twenty(folder.path());
     let mut random = StdRng::seed_from_u64(1);
     for end in (0..60).map(|_| random.random_range(0..bytes.len())) {
@@ -399,7 +401,7 @@ fn a_torn_tail_is_cut_and_a_prefix_stays() {
 
 #[test]
 fn a_flipped_bit_is_reported_unless_it_is_in_the_last_record() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let bytes = twenty(folder.path());
     let mut random = StdRng::seed_from_u64(2);
     let (mut damaged, mut cut) = (0, 0);
@@ -416,7 +418,7 @@ fn a_flipped_bit_is_reported_unless_it_is_in_the_last_record() {
                 damaged += 1;
             }
             // The four bytes at the header's end mean nothing.
-            Ok((store, _)) if (36..40).contains(&at) => {
+            Ok((store, _)) if (44..48).contains(&at) => {
                 assert_eq!(store.txns().last_commit(), CommitTs(21));
             }
             Ok((store, recovered)) => {
@@ -432,7 +434,7 @@ fn a_flipped_bit_is_reported_unless_it_is_in_the_last_record() {
 
 #[test]
 fn missing_and_foreign_files_are_reported() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     twenty(folder.path());
     let (store, recovered) = open(folder.path());
     store.checkpoint().unwrap();
@@ -470,38 +472,73 @@ fn missing_and_foreign_files_are_reported() {
 }
 
 #[test]
-fn a_backup_opens_and_time_goes_back() {
-    let folder = tempfile::tempdir().unwrap();
+fn frozen_segments_come_back_frozen_and_keep_their_images() {
+    let folder = memory_folder();
     let (store, _) = open(folder.path());
-    let table = create(&store, 1, true);
-    load(&table, &[(1, 0, None)]);
-    let backup = folder.path().join("backup");
-    store.checkpoint().unwrap();
-    for key in 2..10 {
-        load(&table, &[(key, 0, None)]);
+    let (keyed, bag) = (create(&store, 1, true), create(&store, 2, false));
+    let rows: Vec<Row> = (0..3_000)
+        .map(|key| {
+            (
+                key,
+                i64::from(key % 7),
+                Some(format!("a text like {}", key % 90)),
+            )
+        })
+        .collect();
+    for table in [&keyed, &bag] {
+        load(table, &rows);
+        table.freeze().unwrap();
     }
-    let log_only = folder.path().join("copied");
-    copy(folder.path(), &log_only);
-    assert!(store.backup(&backup).unwrap());
-    let (copy, recovered) = open(&backup);
-    assert_eq!(rows_in(&recovered.tables[&TableId(1)]), rows_in(&table));
-    drop(copy);
-    let until = OpenOptions {
-        until: Some(Until::Commit(CommitTs(5))),
-        ..options()
-    };
-    let (copy, recovered) = try_open(&log_only, &until).unwrap();
-    assert_eq!(copy.txns().last_commit(), CommitTs(5));
-    assert_eq!(rows_in(&recovered.tables[&TableId(1)]).len(), 4);
-    load(&recovered.tables[&TableId(1)], &[(77, 0, None)]);
-    drop((copy, recovered));
-    let (_copy, recovered) = open(&log_only);
-    assert_eq!(rows_in(&recovered.tables[&TableId(1)]).len(), 5);
+    // Rows end in frozen segments, and others stand in front of them.
+    let txn = store.txns().begin();
+    let view = keyed.view(txn.snapshot().clone());
+    let ids: Vec<RowId> = (0..3_000)
+        .step_by(7)
+        .map(|at| view.lookup(KeyRef(&key(&keyed, at))).unwrap())
+        .collect();
+    view.delete(&txn, &ids[..200]).unwrap();
+    let changed: Vec<Row> = (200..ids.len() as i32)
+        .map(|at| (at * 7, -1, None))
+        .collect();
+    view.update(&txn, &ids[200..], &batch(&keyed, &changed))
+        .unwrap();
+    drop(view);
+    // Not committed at the checkpoint, so not ended there.
+    let late = store.txns().begin();
+    let view = bag.view(late.snapshot().clone());
+    view.delete(&late, &[listed(&bag)[5].1]).unwrap();
+    drop(view);
+    txn.commit().unwrap();
+    let first = store.checkpoint().unwrap().unwrap();
+    assert!(first.images_written > 0);
+    late.commit().unwrap();
+    let expected = (rows_in(&keyed), rows_in(&bag));
+    assert_eq!((expected.0.len(), expected.1.len()), (2_800, 2_999));
+    let used = store.budget().used();
+    let frozen = [&keyed, &bag].map(|table| table.statistics().segments_frozen);
+    assert!(frozen.iter().all(|segments| *segments > 0));
+    drop((store, keyed, bag));
+
+    let (store, recovered) = open(folder.path());
+    let tables = [1, 2].map(|id| Arc::clone(&recovered.tables[&TableId(id)]));
+    assert_eq!((rows_in(&tables[0]), rows_in(&tables[1])), expected);
+    let frozen_now = [0, 1].map(|at: usize| tables[at].statistics().segments_frozen);
+    assert_eq!(frozen_now, frozen);
+    assert!(store.budget().used() < used + used / 2, "{used}");
+    let second = store.checkpoint().unwrap().unwrap();
+    assert!(second.images_kept >= frozen[0], "{second:?}");
+    // It takes rows and freezes as ever.
+    load(&tables[0], &[(9_000, 1, None), (9_001, 1, None)]);
+    tables[0].freeze().unwrap();
+    assert_eq!(rows_in(&tables[0]).len(), 2_802);
+    drop((store, tables, recovered));
+    let (_store, recovered) = open(folder.path());
+    assert_eq!(rows_in(&recovered.tables[&TableId(1)]).len(), 2_802);
 }
 
 #[test]
 fn an_idle_tenant_costs_little_and_durability_changes_while_it_runs() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = memory_folder();
     let (store, _) = open(folder.path());
     assert_eq!(store.durability(), Some(Durability::Fsync));
     store.set_durability(Durability::None);

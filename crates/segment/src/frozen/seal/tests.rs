@@ -16,6 +16,7 @@ use crate::{
     frozen::{Frozen, arena::FrozenArena},
     model::{Model, Random, Value, values},
     seal::tests::Returning,
+    stamp,
 };
 
 /// The bytes of a frozen segment of the model's rows, in the model's order, sealed.
@@ -116,6 +117,39 @@ proptest! {
             prop_assert_eq!(&values(spec.ty, &segment.gather(attribute, &all)), &model.columns[attribute]);
         }
         read_all(&segment, &model, &mut Random(seed));
+    }
+
+    #[test]
+    fn bytes_as_made_come_back_under_another_number(seed: u64, rows in 1usize..700) {
+        let model = Model::random(seed, rows);
+        let sealed = bytes_of(&model);
+        let segment = attach(&sealed, &model).unwrap();
+        segment.writer().set_end(rows as u32 - 1, 12);
+        let bytes = segment.frozen_bytes().unwrap();
+        prop_assert!(bytes.len() < segment.arena_bytes());
+        let attached = |bytes: &[u8], arena_bytes| {
+            let region = Box::new(HeapRegion::new(arena_bytes));
+            Segment::attach_frozen(region, bytes.to_vec(), Arc::clone(&model.schema), SegmentNo(8))
+        };
+        let again = Arc::new(attached(&bytes, segment.arena_bytes()).unwrap());
+        prop_assert_eq!((again.table().0, again.no().0, again.rows() as usize), (7, 8, rows));
+        prop_assert!((0..rows as u32).all(|row| again.stamps(row) == (9, stamp::END_NONE)));
+        let all = Selection::Range(0..rows as u32);
+        for (attribute, spec) in model.schema.attributes().iter().enumerate() {
+            prop_assert_eq!(&values(spec.ty, &again.gather(attribute, &all)), &model.columns[attribute]);
+        }
+        prop_assert_eq!(&again.frozen_bytes().unwrap().len(), &bytes.len());
+        prop_assert!(attached(&bytes, segment.arena_bytes() - 64).is_err(), "a smaller region");
+        prop_assert!(attached(&bytes[..bytes.len() / 2], segment.arena_bytes()).is_err());
+        let mut random = Random(seed);
+        for _ in 0..20 {
+            let mut flipped = bytes.clone();
+            let at = random.below(bytes.len() as u64) as usize;
+            flipped[at] ^= 1 << random.below(8);
+            if let Ok(other) = attached(&flipped, segment.arena_bytes()) {
+                read_all(&Arc::new(other), &model, &mut random);
+            }
+        }
     }
 
     #[test]
