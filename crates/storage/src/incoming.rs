@@ -163,6 +163,9 @@ pub(crate) fn unique_violation(table: &Table, columns: &[ArrayRef], row: usize) 
     StorageError::UniqueViolation {
         table: schema.name.clone(),
         constraint: schema.primary_key_name.clone(),
-        detail: format!("{} already exists.", describe::key(schema, columns, row)),
+        detail: format!(
+            "{} already exists.",
+            describe::key(schema, &schema.primary_key, columns, row)
+        ),
     }
 }

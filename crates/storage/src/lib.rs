@@ -40,6 +40,7 @@ mod fault;
 mod freeze;
 mod image;
 mod incoming;
+mod indexes;
 mod insert;
 mod log;
 mod manifest;
