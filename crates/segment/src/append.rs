@@ -92,9 +92,9 @@ impl<'a> SegmentWriter<'a> {
         Ok(appended)
     }
 
-    /// Appends rows of another segment, ascending, with the stamps they have now, as far as
-    /// they fit. That segment has the same attributes and key; groups may differ. The caller
-    /// holds its latch too, so that no stamp changes between copy and retirement.
+    /// Appends rows of another segment, in any order, with the stamps they have now, as far
+    /// as they fit. That segment has the same attributes and key; groups may differ. The
+    /// caller holds its latch too, so that no stamp changes between copy and retirement.
     ///
     /// # Errors
     /// A row too wide for any segment, which cannot be since it is in one.
@@ -112,7 +112,7 @@ impl<'a> SegmentWriter<'a> {
         }
         let mut count = 0;
         for part in rows.chunks(VECTOR_ROWS as usize) {
-            let selection = Selection::Rows(part.to_vec());
+            let selection = selection_of(part);
             let columns: Vec<ArrayRef> = (0..other.schema().attributes().len())
                 .map(|at| other.gather(at, &selection))
                 .collect();
@@ -463,6 +463,15 @@ impl<'a> SegmentWriter<'a> {
         self.hot().store(attribute, chunk.row, &slots[..fitted]);
         zone::widen(self.arena(), chunk.vector(), attribute, bounds, false);
         Ok(fitted)
+    }
+}
+
+/// Rows side by side as a range: those of columns are then not copied before they are stored.
+fn selection_of(rows: &[u32]) -> Selection {
+    let ascends_by_one = rows.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+    match rows {
+        [first, .., last] if ascends_by_one => Selection::Range(*first..last + 1),
+        _ => Selection::Rows(rows.to_vec()),
     }
 }
 

@@ -29,7 +29,7 @@ use crate::{
     frozen::interval_of,
     intern::with_value,
     nulls::Nulls,
-    order::{Scalar, rank_of_f64},
+    order::{Scalar, f64_of_rank, rank_of_f64},
     source::{Source, Values},
 };
 
@@ -77,6 +77,18 @@ impl KeyRef<'_> {
     /// A copy of its own.
     pub fn to_key(self) -> Key {
         Key(self.0.to_vec())
+    }
+
+    /// The values that make this key, in key order; an interval as its nanoseconds in all,
+    /// for that is what it is compared by. `None` when it is no key of the schema.
+    pub fn values(self, schema: &SegmentSchema) -> Option<Vec<Literal>> {
+        let mut rest = self.0;
+        let values = schema
+            .key()
+            .iter()
+            .map(|&attribute| take_literal(&mut rest, schema.physical(attribute)))
+            .collect::<Option<Vec<Literal>>>()?;
+        rest.is_empty().then_some(values)
     }
 }
 
@@ -346,6 +358,45 @@ pub(crate) fn put_literal(out: &mut Vec<u8>, physical: Physical, value: &Literal
     Some(())
 }
 
+/// Takes the first value off a key.
+fn take_literal(rest: &mut &[u8], physical: Physical) -> Option<Literal> {
+    fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+        let (first, others) = rest.split_first_chunk::<N>()?;
+        *rest = others;
+        Some(*first)
+    }
+    Some(match physical {
+        Physical::Bool => Literal::Bool(take::<1>(rest)? == [1]),
+        Physical::I16 => Literal::Int(unflip(u16::from_be_bytes(take(rest)?).into(), 16)),
+        Physical::I32 => Literal::Int(unflip(u32::from_be_bytes(take(rest)?).into(), 32)),
+        Physical::I64 => Literal::Int(unflip(u64::from_be_bytes(take(rest)?).into(), 64)),
+        Physical::I128 | Physical::Interval => {
+            Literal::Int((u128::from_be_bytes(take(rest)?) ^ 1 << 127) as i128)
+        }
+        Physical::F32 | Physical::F64 => {
+            Literal::Float(f64_of_rank(u64::from_be_bytes(take(rest)?)))
+        }
+        Physical::Bytes16 => Literal::Bytes(take::<16>(rest)?.to_vec()),
+        Physical::Variable => Literal::Bytes(take_escaped(rest)?),
+    })
+}
+
+/// The inverse of [`put_escaped`].
+fn take_escaped(rest: &mut &[u8]) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    loop {
+        let zero = rest.iter().position(|&byte| byte == 0)?;
+        value.extend_from_slice(&rest[..zero]);
+        let mark = *rest.get(zero + 1)?;
+        *rest = &rest[zero + 2..];
+        match mark {
+            0 => return Some(value),
+            0xFF => value.push(0),
+            _ => return None,
+        }
+    }
+}
+
 /// What takes the bytes of a key piece by piece: a vector, or a comparison.
 pub(crate) trait Sink {
     fn put(&mut self, bytes: &[u8]);
@@ -500,6 +551,11 @@ pub(crate) fn put_escaped(out: &mut impl Sink, value: &[u8]) {
         out.put(piece);
     }
     out.put(&[0, 0]);
+}
+
+/// The number whose sign bit was flipped among its lowest `bits`.
+fn unflip(flipped: u128, bits: u32) -> i128 {
+    flipped as i128 - (1 << (bits - 1))
 }
 
 fn flip_i16(value: i16) -> [u8; 2] {

@@ -48,6 +48,7 @@ mod model;
 mod append;
 mod arena;
 mod buffer;
+mod encoding;
 mod error;
 mod filter;
 mod forward;
@@ -73,6 +74,7 @@ mod versions;
 mod zone;
 
 pub use append::{Appended, SegmentWriter};
+pub use encoding::{AttributeEncoding, Encoding};
 pub use error::SegmentError;
 pub use forward::Forwarding;
 pub use frozen::{FrozenFacts, FrozenImage};

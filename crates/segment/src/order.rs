@@ -101,6 +101,15 @@ pub(crate) fn rank_of_f64(value: f64) -> u64 {
     bits ^ ((bits as i64 >> 63) as u64 | 1 << 63)
 }
 
+/// The number of a rank; of those that rank alike, 0 and the positive NaN.
+pub(crate) fn f64_of_rank(rank: u64) -> f64 {
+    if rank == u64::MAX {
+        return f64::NAN;
+    }
+    // The sign bit is set for numbers that are not negative.
+    f64::from_bits(if rank >> 63 == 1 { rank ^ 1 << 63 } else { !rank })
+}
+
 /// PostgreSQL compares intervals as if a month had 30 days and a day 24 hours.
 pub(crate) fn rank_of_interval(value: IntervalMonthDayNano) -> i128 {
     const DAY_NS: i128 = 24 * 3_600 * 1_000_000_000;
@@ -138,6 +147,9 @@ mod tests {
                 .windows(2)
                 .all(|w| rank_of_f64(w[0]) != rank_of_f64(w[1]))
         );
+        for value in ascending {
+            assert_eq!(rank_of_f64(f64_of_rank(rank_of_f64(value))), rank_of_f64(value));
+        }
         assert_eq!(rank_of_f64(-0.0), rank_of_f64(0.0));
         assert_eq!(rank_of_f64(-f64::NAN), rank_of_f64(f64::NAN));
     }

@@ -26,6 +26,10 @@
 //! written before they are published and never after. Every area starts on a
 //! cache line. Pages that are never touched cost no memory, so the bitmaps of
 //! attributes without NULLs and the stamps of uniform blocks are free.
+//!
+//! The heap starts where it would if every attribute had a group of its own, which
+//! takes the most cache lines. So an arena has room for the same rows and the same
+//! heap in every layout, and a full segment can be laid out anew in an arena of its size.
 
 use std::ops::Range;
 
@@ -100,17 +104,19 @@ impl Plan {
         let mut areas = Vec::with_capacity(sizes.len() + 1);
         for bytes in sizes {
             areas.push(Area { offset, bytes });
-            offset += bytes.next_multiple_of(REGION_ALIGN);
+            offset += aligned(bytes);
         }
-        if offset > arena_bytes || arena_bytes > ARENA_BYTES_MAX {
+        let heap = fixed_bytes(schema, capacity);
+        debug_assert!(offset <= heap, "no layout needs more than one group each");
+        if heap > arena_bytes || arena_bytes > ARENA_BYTES_MAX {
             return Err(SegmentError::ArenaTooSmall {
                 bytes: arena_bytes.min(ARENA_BYTES_MAX),
-                needed: offset,
+                needed: heap,
             });
         }
         areas.push(Area {
-            offset,
-            bytes: arena_bytes - offset,
+            offset: heap,
+            bytes: arena_bytes - heap,
         });
         let plan = Plan {
             arena_bytes,
@@ -238,29 +244,45 @@ fn key_cells(schema: &SegmentSchema, capacity: u32) -> usize {
 
 /// Bytes of every area but the heap.
 fn area_bytes(schema: &SegmentSchema, capacity: u32) -> Vec<usize> {
+    let strides = schema.strides();
+    let mut sizes = Vec::with_capacity(strides.len() + 8);
+    sizes.push(header_bytes(strides.len()));
+    sizes.extend(strides.iter().map(|stride| stride * capacity as usize));
+    sizes.extend(other_bytes(schema, capacity));
+    sizes
+}
+
+/// Bytes of the header of a segment with so many groups.
+fn header_bytes(groups: usize) -> usize {
+    ((HEADER_WORDS + groups + 9) * 8).next_multiple_of(HEADER_BYTES)
+}
+
+/// Bytes of nulls, index, zones, versions, begins and ends: those that groups do not change.
+fn other_bytes(schema: &SegmentSchema, capacity: u32) -> [usize; 6] {
     let rows = capacity as usize;
-    let directory_entries = schema.strides().len() + 9;
-    let header = ((HEADER_WORDS + directory_entries) * 8).next_multiple_of(HEADER_BYTES);
-    let mut sizes = Vec::with_capacity(directory_entries);
-    sizes.push(header);
-    sizes.extend(schema.strides().iter().map(|stride| stride * rows));
-    sizes.extend([
+    [
         schema.nullable_count() * null_words(capacity) * 8,
         index_cells(schema, capacity).last().map_or(0, |last| last.end) * 4,
         capacity.div_ceil(VECTOR_ROWS) as usize * schema.attributes().len() * ZONE_WORDS * 8,
         capacity.div_ceil(BLOCK_ROWS) as usize * VERSION_WORDS * 8,
         rows * 8,
         rows * 8,
-    ]);
-    sizes
+    ]
 }
 
-/// Where the heap starts.
+/// Where the heap starts: behind the areas of a segment with a group for each attribute.
 pub(crate) fn fixed_bytes(schema: &SegmentSchema, capacity: u32) -> usize {
-    area_bytes(schema, capacity)
+    let attributes = schema.attributes();
+    let groups_max = attributes.len().max(schema.strides().len());
+    let slots = attributes
         .iter()
-        .map(|bytes| bytes.next_multiple_of(REGION_ALIGN))
-        .sum()
+        .map(|attribute| aligned(attribute.ty.physical().width() * capacity as usize));
+    let others = other_bytes(schema, capacity).into_iter().map(aligned);
+    header_bytes(groups_max) + slots.sum::<usize>() + others.sum::<usize>()
+}
+
+fn aligned(bytes: usize) -> usize {
+    bytes.next_multiple_of(REGION_ALIGN)
 }
 
 /// The largest capacity for which fixed areas and heap fit; 0 for none.
@@ -340,6 +362,38 @@ mod tests {
                     .unwrap()
                     <= arena
             );
+        }
+    }
+
+    #[test]
+    fn every_layout_has_room_for_the_same() {
+        let types = [SqlType::Boolean, SqlType::Text, SqlType::Uuid, SqlType::Date];
+        let attributes: Vec<AttributeSpec> = (0..600)
+            .map(|at| AttributeSpec {
+                ty: types[at % 4],
+                nullable: at % 3 == 0,
+            })
+            .collect();
+        let of = |columns: usize, groups| {
+            SegmentSchema::new(attributes[..columns].to_vec(), groups, vec![1]).unwrap()
+        };
+        for columns in [2, 7, 600] {
+            let column = of(columns, (0..columns).map(|at| vec![at]).collect());
+            let row = of(columns, vec![(0..columns).rev().collect()]);
+            let halves = of(
+                columns,
+                vec![(0..columns / 2).collect(), (columns / 2..columns).collect()],
+            );
+            for (arena_bytes, heap_bytes) in [(64 << 10, 0), (1 << 20, 9), (ARENA_BYTES_MAX, 100)] {
+                let Ok(plan) = Plan::fit(&column, arena_bytes, heap_bytes) else {
+                    assert_eq!(row.capacity_for(arena_bytes, heap_bytes), 0);
+                    continue;
+                };
+                for other in [&row, &halves] {
+                    let other = Plan::new(other, arena_bytes, plan.capacity()).unwrap();
+                    assert_eq!(other.heap(), plan.heap());
+                }
+            }
         }
     }
 

@@ -11,8 +11,8 @@ use aerostat_types::{SegmentNo, TableId};
 use arrow_array::ArrayRef;
 
 use crate::{
-    Forwarding, FrozenImage, Key, KeyRef, Predicate, Region, SegmentError, SegmentSchema,
-    SegmentWriter, Selection, VECTOR_ROWS, Zone,
+    ARENA_BYTES_MAX, AttributeEncoding, Forwarding, FrozenImage, Key, KeyRef, Predicate, Region,
+    SegmentError, SegmentSchema, SegmentWriter, Selection, VECTOR_ROWS, Zone,
     append::Latch,
     arena::{Arena, Plain, Slots, header},
     filter,
@@ -123,6 +123,36 @@ impl Segment {
         heap_bytes_per_row: usize,
     ) -> Result<Segment, SegmentError> {
         let plan = Plan::fit(&schema, region.bytes(), heap_bytes_per_row)?;
+        Segment::planned(region, plan, schema, table, no)
+    }
+
+    /// An empty segment in a zeroed region, with room for exactly `capacity` rows; what is
+    /// left of the region is heap. Schemas that differ in their groups alone have room for
+    /// the same in regions of one size.
+    ///
+    /// # Errors
+    /// [`SegmentError::ArenaTooSmall`] when so many rows do not fit.
+    ///
+    /// # Panics
+    /// When the capacity is 0 or beyond [`crate::ROWS_MAX`].
+    pub fn create_for(
+        region: Box<dyn Region>,
+        schema: Arc<SegmentSchema>,
+        table: TableId,
+        no: SegmentNo,
+        capacity: u32,
+    ) -> Result<Segment, SegmentError> {
+        let plan = Plan::new(&schema, region.bytes().min(ARENA_BYTES_MAX), capacity)?;
+        Segment::planned(region, plan, schema, table, no)
+    }
+
+    fn planned(
+        region: Box<dyn Region>,
+        plan: Plan,
+        schema: Arc<SegmentSchema>,
+        table: TableId,
+        no: SegmentNo,
+    ) -> Result<Segment, SegmentError> {
         let arena = Arena::new(region, plan, schema)?;
         assert_eq!(arena.rows(), 0, "a new region is zeroed");
         seal::initialise(&arena, u64::from(table.0) << 32 | u64::from(no.0));
@@ -338,6 +368,17 @@ impl Segment {
         match &self.form {
             Form::Hot(arena) => key::of_row(arena, self.schema().key(), row),
             Form::Frozen(frozen) => frozen::key_of(frozen, self.schema().key(), row),
+        }
+    }
+
+    /// How the values of an attribute lie here.
+    pub fn encoding(&self, attribute: usize) -> AttributeEncoding {
+        match &self.form {
+            Form::Hot(arena) => {
+                let width = arena.schema().physical(attribute).width();
+                AttributeEncoding::slots(width, arena.rows())
+            }
+            Form::Frozen(frozen) => frozen.encoding(attribute),
         }
     }
 

@@ -178,6 +178,9 @@ proptest! {
         let (frozen, order) = freeze(&hot);
         prop_assert_eq!((frozen.rows(), frozen.capacity(), frozen.is_frozen()), (rows as u32, rows as u32, true));
         prop_assert_eq!((frozen.table(), frozen.no()), (TableId(7), SegmentNo(4)));
+        let attributes = 0..model.schema.attributes().len();
+        let encoded: u64 = attributes.map(|at| frozen.encoding(at).bytes).sum();
+        prop_assert!(encoded <= frozen.arena_bytes() as u64, "{} bytes", encoded);
         let columns = ordered(&model, &order);
         let mut random = Random(seed ^ 1);
         for _ in 0..4 {
@@ -292,6 +295,53 @@ proptest! {
 
 /// More rows than a vector, so that zones and blocks of several are used; and identifiers,
 /// which have a Bloom filter.
+#[test]
+fn encodings_are_told_by_name() {
+    use aerostat_segment::{AttributeEncoding, AttributeSpec, Encoding, SegmentSchema};
+    let types = [SqlType::Integer, SqlType::BigInt, SqlType::Text, SqlType::Text, SqlType::Double];
+    let attributes = types.map(|ty| AttributeSpec {
+        ty,
+        nullable: false,
+    });
+    let groups = (0..types.len()).map(|at| vec![at]).collect();
+    let schema = SegmentSchema::new(attributes.to_vec(), groups, vec![0]).unwrap();
+    let text = |text: String| Value::Bytes(text.into_bytes());
+    let mut random = Random(9);
+    let mut columns: Vec<Vec<Value>> = vec![Vec::new(); types.len()];
+    for row in 0..4_000 {
+        columns[0].push(Value::Int(row));
+        columns[1].push(Value::Int(1 << 40));
+        columns[2].push(text(format!("city {:>10}", row / 400)));
+        columns[3].push(text(format!("{:020}", random.next())));
+        columns[4].push(Value::Float(random.next() as f64 / 3.0));
+    }
+    let model = Model {
+        schema: Arc::new(schema),
+        columns,
+    };
+    let hot = Arc::new(model.segment(ARENA_BYTES));
+    let arrays = model.arrays(0);
+    let keys = Keys::encode(&model.schema, &arrays).unwrap();
+    hot.writer().append(&arrays, 0..4_000, &keys, 1).unwrap();
+    let (frozen, _) = freeze(&hot);
+    let named: Vec<String> = (0..5).map(|at| frozen.encoding(at).to_string()).collect();
+    assert_eq!(
+        named,
+        ["frame of reference", "constant", "dictionary, runs", "strings", "plain"]
+    );
+    assert_eq!(frozen.encoding(0).code_bits, 12);
+    assert_eq!((frozen.encoding(1).code_bits, frozen.encoding(1).bytes), (0, 0));
+    assert_eq!((frozen.encoding(2).runs, frozen.encoding(2).entries), (Some(10), 10));
+    let plain = AttributeEncoding {
+        encoding: Encoding::Plain,
+        code_bits: 64,
+        runs: None,
+        entries: 0,
+        bytes: 32_000,
+    };
+    assert_eq!((hot.encoding(1), hot.encoding(3)), (plain, plain));
+}
+
 #[test]
 fn identifiers_are_pruned_before_they_are_looked_at() {
     use aerostat_segment::{AttributeSpec, SegmentSchema};

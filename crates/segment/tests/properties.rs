@@ -6,7 +6,11 @@ mod model;
 
 use std::{cmp::Ordering, ops::ControlFlow, sync::Arc};
 
-use aerostat_segment::{CompareOp, Key, Keys, Predicate, Segment, Selection, VECTOR_ROWS, stamp};
+use aerostat_segment::{
+    CompareOp, HeapRegion, Key, KeyRef, Keys, Predicate, Segment, SegmentSchema, Selection,
+    VECTOR_ROWS, stamp,
+};
+use aerostat_types::{SegmentNo, TableId};
 use model::{Model, Random, Value, values};
 use proptest::prelude::*;
 
@@ -141,7 +145,13 @@ proptest! {
             if let Some(literals) = literals {
                 let encoded = Key::encode(&model.schema, &literals).unwrap();
                 prop_assert_eq!(encoded.borrow(), keys.get(row));
+                // And back: what has one key is one value.
+                let values = keys.get(row).values(&model.schema).unwrap();
+                let again = Key::encode(&model.schema, &values).unwrap();
+                prop_assert_eq!(again.borrow(), keys.get(row));
             }
+            let cut = &own[..own.len().saturating_sub(1)];
+            prop_assert!(own.is_empty() || KeyRef(cut).values(&model.schema).is_none());
             let mut found = Vec::new();
             segment.find(keys.get(row), &mut |row| {
                 found.push(row as usize);
@@ -215,6 +225,48 @@ proptest! {
         }
         for (new, &old) in copied.iter().enumerate() {
             prop_assert_eq!(to.stamps(new as u32), from.stamps(old));
+        }
+    }
+
+    #[test]
+    fn a_segment_fits_an_arena_of_its_size_in_any_layout(seed: u64, rows in 1usize..2600) {
+        let model = Model::random(seed, rows);
+        let mut random = Random(seed ^ 3);
+        let columns = model.arrays(seed);
+        let keys = Keys::encode(&model.schema, &columns).unwrap();
+        let heap_bytes = model.schema.heap_bytes(&columns, 0..rows).unwrap();
+        let create = |schema: &Arc<SegmentSchema>, capacity: Option<u32>| {
+            let region = Box::new(HeapRegion::new(128 << 10));
+            let (schema, id, no) = (Arc::clone(schema), TableId(1), SegmentNo(1));
+            match capacity {
+                Some(capacity) => Segment::create_for(region, schema, id, no, capacity),
+                None => Segment::create(region, schema, id, no, heap_bytes.div_ceil(rows)),
+            }
+        };
+        let Ok(from) = create(&model.schema, None) else { return Ok(()) };
+        from.writer().append(&columns, 0..rows, &keys, 1).unwrap();
+        let stored = from.rows();
+        let from = Arc::new(from);
+        let mut order: Vec<usize> = (0..columns.len()).collect();
+        order.sort_by_key(|_| random.next());
+        let mut groups: Vec<Vec<usize>> = vec![Vec::new()];
+        for attribute in order {
+            if random.below(3) == 0 {
+                groups.push(Vec::new());
+            }
+            groups.last_mut().unwrap().push(attribute);
+        }
+        groups.retain(|group| !group.is_empty());
+        let schema = SegmentSchema::new(
+            model.schema.attributes().to_vec(),
+            groups,
+            model.schema.key().to_vec(),
+        );
+        let to = create(&Arc::new(schema.unwrap()), Some(from.capacity())).unwrap();
+        prop_assert_eq!((to.capacity(), to.heap_bytes()), (from.capacity(), from.heap_bytes()));
+        if model.schema.heap_bytes(&columns, 0..stored as usize).unwrap() <= from.heap_bytes() {
+            let all: Vec<u32> = (0..stored).collect();
+            prop_assert_eq!(to.writer().append_rows_from(&from, &all).unwrap().count, stored);
         }
     }
 }

@@ -254,7 +254,8 @@ impl TenantStore {
                 description: TableDescription {
                     id: table.id(),
                     schema: (**table.schema()).clone(),
-                    layout: table.layout().clone(),
+                    layout: table.layout(),
+                    indexes: table.indexes(),
                 },
                 images: view.directory().entries().iter().map(image).collect(),
             }

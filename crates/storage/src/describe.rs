@@ -1,5 +1,6 @@
 //! Key values as PostgreSQL's messages show them.
 
+use aerostat_segment::{KeyRef, Literal, SegmentSchema};
 use aerostat_types::{SqlType, TableSchema, text};
 use arrow_array::{
     Array, ArrayRef,
@@ -29,77 +30,101 @@ pub(crate) fn key(
     format!("Key ({})=({})", names.join(", "), values.join(", "))
 }
 
+/// `(1, x)`, from a key's bytes. `None` when it is no key of the schema.
+pub(crate) fn key_bytes(
+    schema: &TableSchema,
+    segment_schema: &SegmentSchema,
+    key: KeyRef<'_>,
+) -> Option<String> {
+    let values = key.values(segment_schema)?;
+    let columns = schema.primary_key.iter().map(|&at| &schema.columns[at]);
+    let texts: Vec<_> = columns
+        .zip(&values)
+        .map(|(column, value)| literal(column.ty, value))
+        .collect();
+    Some(format!("({})", texts.join(", ")))
+}
+
 fn value(ty: SqlType, values: &ArrayRef, row: usize) -> String {
     if values.is_null(row) {
         return "null".to_owned();
     }
-    let mut out = String::new();
-    match ty {
-        SqlType::Boolean => text::format_bool(values.as_boolean().value(row), &mut out),
-        SqlType::SmallInt => text::format_int(
-            values.as_primitive::<Int16Type>().value(row).into(),
-            &mut out,
-        ),
-        SqlType::Integer => text::format_int(
-            values.as_primitive::<Int32Type>().value(row).into(),
-            &mut out,
-        ),
-        SqlType::BigInt => {
-            text::format_int(values.as_primitive::<Int64Type>().value(row), &mut out)
+    macro_rules! int {
+        ($ty:ty) => {
+            Literal::Int(values.as_primitive::<$ty>().value(row).into())
+        };
+    }
+    let of_row = match ty {
+        SqlType::Boolean => Literal::Bool(values.as_boolean().value(row)),
+        SqlType::SmallInt => int!(Int16Type),
+        SqlType::Integer => int!(Int32Type),
+        SqlType::BigInt => int!(Int64Type),
+        SqlType::Real => Literal::Float(values.as_primitive::<Float32Type>().value(row).into()),
+        SqlType::Double => Literal::Float(values.as_primitive::<Float64Type>().value(row)),
+        SqlType::Numeric { .. } => int!(Decimal128Type),
+        SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text => {
+            Literal::Bytes(string(values, row).as_bytes().to_vec())
         }
-        SqlType::Real => {
-            text::format_f32(values.as_primitive::<Float32Type>().value(row), &mut out)
-        }
-        SqlType::Double => {
-            text::format_f64(values.as_primitive::<Float64Type>().value(row), &mut out)
-        }
-        SqlType::Numeric { scale, .. } => {
-            text::format_numeric(
-                values.as_primitive::<Decimal128Type>().value(row),
-                scale,
-                &mut out,
-            );
-        }
-        SqlType::Char(n) => text::format_char(string(values, row), n, &mut out),
-        SqlType::Varchar(_) | SqlType::Text => out.push_str(string(values, row)),
-        SqlType::Bytea => text::format_bytea(bytes(values, row), &mut out),
-        SqlType::Uuid => {
-            let value = values.as_fixed_size_binary().value(row);
-            text::format_uuid(value.try_into().expect("a uuid has 16 bytes"), &mut out);
-        }
-        SqlType::Date => {
-            text::format_date(values.as_primitive::<Date32Type>().value(row), &mut out)
-        }
-        SqlType::Time => text::format_time(
-            values.as_primitive::<Time64MicrosecondType>().value(row),
-            &mut out,
-        ),
-        SqlType::Timestamp => {
-            text::format_timestamp(
-                values.as_primitive::<TimestampMicrosecondType>().value(row),
-                &mut out,
-            );
-        }
-        SqlType::TimestampTz => {
-            text::format_timestamptz(
-                values.as_primitive::<TimestampMicrosecondType>().value(row),
-                0,
-                &mut out,
-            );
-        }
+        SqlType::Bytea => Literal::Bytes(bytes(values, row).to_vec()),
+        SqlType::Uuid => Literal::Bytes(values.as_fixed_size_binary().value(row).to_vec()),
+        SqlType::Date => int!(Date32Type),
+        SqlType::Time => int!(Time64MicrosecondType),
+        SqlType::Timestamp | SqlType::TimestampTz => int!(TimestampMicrosecondType),
         SqlType::Interval => {
             let value = values.as_primitive::<IntervalMonthDayNanoType>().value(row);
-            let micros = value.nanoseconds / 1_000;
-            text::format_interval(
-                text::Interval {
-                    months: value.months,
-                    days: value.days,
-                    micros,
-                },
-                &mut out,
-            );
+            return interval(value.months, value.days, value.nanoseconds.into());
         }
+    };
+    literal(ty, &of_row)
+}
+
+/// A value of a type; an interval as its nanoseconds in all.
+fn literal(ty: SqlType, value: &Literal) -> String {
+    let mut out = String::new();
+    match (ty, value) {
+        (SqlType::Real, Literal::Float(value)) => text::format_f32(*value as f32, &mut out),
+        (_, Literal::Float(value)) => text::format_f64(*value, &mut out),
+        (_, Literal::Bool(value)) => text::format_bool(*value, &mut out),
+        (SqlType::Bytea, Literal::Bytes(value)) => text::format_bytea(value, &mut out),
+        (SqlType::Uuid, Literal::Bytes(value)) => {
+            let value = value.as_slice().try_into();
+            text::format_uuid(value.expect("a uuid has 16 bytes"), &mut out);
+        }
+        (SqlType::Char(n), Literal::Bytes(value)) => {
+            text::format_char(&String::from_utf8_lossy(value), n, &mut out);
+        }
+        (_, Literal::Bytes(value)) => out.push_str(&String::from_utf8_lossy(value)),
+        (SqlType::Numeric { scale, .. }, Literal::Int(value)) => {
+            text::format_numeric(*value, scale, &mut out);
+        }
+        (SqlType::Date, Literal::Int(value)) => text::format_date(*value as i32, &mut out),
+        (SqlType::Time, Literal::Int(value)) => text::format_time(*value as i64, &mut out),
+        (SqlType::Timestamp, Literal::Int(value)) => {
+            text::format_timestamp(*value as i64, &mut out);
+        }
+        (SqlType::TimestampTz, Literal::Int(value)) => {
+            text::format_timestamptz(*value as i64, 0, &mut out);
+        }
+        (SqlType::Interval, Literal::Int(value)) => {
+            const DAY_NS: i128 = 24 * 3_600 * 1_000_000_000;
+            return interval(0, (value / DAY_NS) as i32, value % DAY_NS);
+        }
+        (_, Literal::Int(value)) => text::format_int(*value as i64, &mut out),
     }
+    out
+}
+
+fn interval(months: i32, days: i32, nanoseconds: i128) -> String {
+    let micros = (nanoseconds / 1_000) as i64;
+    let mut out = String::new();
+    text::format_interval(
+        text::Interval {
+            months,
+            days,
+            micros,
+        },
+        &mut out,
+    );
     out
 }
 

@@ -32,7 +32,7 @@ use std::{
 
 use aerostat_memory::{OutOfMemory, Reservation};
 use aerostat_segment::{BLOCK_ROWS, Key, KeyRef, Segment, SegmentWriter};
-use aerostat_types::{CommitTs, SegmentNo};
+use aerostat_types::{CommitTs, Physical, SegmentNo};
 use parking_lot::{Mutex, MutexGuard};
 
 /// The segments of a table at one moment.
@@ -152,8 +152,9 @@ pub(crate) struct Entry {
     latched: Mutex<Latched>,
     /// Versions that nobody will see once all snapshots are newer.
     dead: AtomicU32,
-    /// Bytes of variable-length values as the user counts them, of all versions.
-    variable_bytes: AtomicU64,
+    /// Bytes of the values of each variable-length attribute as the user counts them, of
+    /// all versions.
+    variable_bytes: Box<[AtomicU64]>,
     /// A vacuum pays only once the horizon has reached this point.
     vacuum_from: AtomicU64,
     /// How often the latch was taken: as long as this stands, no row and no stamp changes.
@@ -178,6 +179,9 @@ pub(crate) struct Latch<'a> {
 impl Entry {
     pub(crate) fn new(segment: Segment, reservation: Reservation) -> Arc<Self> {
         let no = segment.no();
+        let attributes = segment.schema().attributes().iter();
+        let variable = attributes.filter(|attribute| attribute.ty.physical() == Physical::Variable);
+        let variable_bytes = variable.map(|_| AtomicU64::new(0)).collect();
         Arc::new_cyclic(|entry| Self {
             place: Arc::new(Place {
                 no,
@@ -190,7 +194,7 @@ impl Entry {
                 reservation,
             }),
             dead: AtomicU32::new(0),
-            variable_bytes: AtomicU64::new(0),
+            variable_bytes,
             vacuum_from: AtomicU64::new(0),
             latched_times: AtomicU64::new(0),
             looked_at: AtomicU64::new(u64::MAX),
@@ -231,19 +235,23 @@ impl Entry {
         self.vacuum_from.store(0, Ordering::Relaxed);
     }
 
-    pub(crate) fn variable_bytes(&self) -> u64 {
-        self.variable_bytes.load(Ordering::Relaxed)
+    /// Counts values of each variable-length attribute.
+    pub(crate) fn add_variable_bytes(&self, bytes: &[u64]) {
+        debug_assert_eq!(bytes.len(), self.variable_bytes.len());
+        for (all, more) in self.variable_bytes.iter().zip(bytes) {
+            all.fetch_add(*more, Ordering::Relaxed);
+        }
     }
 
-    pub(crate) fn add_variable_bytes(&self, bytes: u64) {
-        self.variable_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// The part of `variable_bytes` that belongs to `rows` of its versions.
-    pub(crate) fn variable_bytes_of(&self, rows: u32) -> u64 {
+    /// Bytes of the values of each variable-length attribute in `rows` of the versions, on
+    /// average.
+    pub(crate) fn variable_bytes_of(&self, rows: u32) -> Vec<u64> {
         let all = u128::from(self.segment.rows().max(1));
-        u64::try_from(u128::from(self.variable_bytes()) * u128::from(rows) / all)
-            .unwrap_or(u64::MAX)
+        let share = |bytes: &AtomicU64| {
+            let bytes = u128::from(bytes.load(Ordering::Relaxed));
+            u64::try_from(bytes * u128::from(rows) / all).unwrap_or(u64::MAX)
+        };
+        self.variable_bytes.iter().map(share).collect()
     }
 
     /// Whether most versions are dead and something changed since the last look.

@@ -18,7 +18,7 @@ use std::{
 };
 
 use aerostat_txn::LogFailure;
-use aerostat_types::{CommitTs, Layout, TableId, TableSchema};
+use aerostat_types::{CommitTs, Layout, TableId, TableIndex, TableSchema};
 use parking_lot::Mutex;
 
 use crate::{
@@ -87,12 +87,27 @@ impl TenantStore {
         schema: Arc<TableSchema>,
         layout: &Layout,
     ) -> Result<Arc<Table>, StorageError> {
+        self.create_table_with_indexes(id, schema, layout, Vec::new())
+    }
+
+    /// As [`Self::create_table`], with secondary indexes, whose names differ.
+    ///
+    /// # Errors
+    /// Also [`StorageError::Segment`] when an index names a column that there is not.
+    pub fn create_table_with_indexes(
+        self: &Arc<Self>,
+        id: TableId,
+        schema: Arc<TableSchema>,
+        layout: &Layout,
+        indexes: Vec<TableIndex>,
+    ) -> Result<Arc<Table>, StorageError> {
         let description = self.durable.as_ref().map(|_| TableDescription {
             id,
             schema: TableSchema::clone(&schema),
             layout: layout.clone(),
+            indexes: indexes.clone(),
         });
-        let table = Table::create(Arc::clone(self), id, schema, layout)?;
+        let table = Table::create(Arc::clone(self), id, schema, layout, indexes)?;
         let (Some(durable), Some(description)) = (&self.durable, description) else {
             return Ok(table);
         };
@@ -101,9 +116,37 @@ impl TenantStore {
             return Err(StorageError::TableExists { id });
         }
         let json = serde_json::to_vec(&description).expect("a description has no odd map keys");
-        self.append(durable, Kind::CreateTable, json)?;
+        self.append(durable, Kind::Table, json)?;
         registry.tables.insert(id, Arc::downgrade(&table));
         Ok(table)
+    }
+
+    /// Makes a change of a table's layout or indexes once it is durable. A checkpoint finds the log
+    /// and the table either before it or after.
+    pub(crate) fn describe_table(
+        &self,
+        table: &Table,
+        layout: Layout,
+        indexes: Vec<TableIndex>,
+        change: impl FnOnce(),
+    ) -> Result<(), StorageError> {
+        let Some(durable) = &self.durable else {
+            change();
+            return Ok(());
+        };
+        let registry = durable.registry.lock();
+        if registry.tables.contains_key(&table.id()) {
+            let description = TableDescription {
+                id: table.id(),
+                schema: TableSchema::clone(table.schema()),
+                layout,
+                indexes,
+            };
+            let json = serde_json::to_vec(&description).expect("a description has no odd map keys");
+            self.append(durable, Kind::Table, json)?;
+        }
+        change();
+        Ok(())
     }
 
     /// Says that a table is no more. Its rows live as long as somebody has it; its id is

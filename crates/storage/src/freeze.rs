@@ -6,7 +6,7 @@
 //!   build         rows that began by the horizon are read and encoded, with no
 //!                 latch held: readers and writers go on
 //!   switch        latches; end stamps set meanwhile are carried over, newer rows
-//!                 are copied to a hot segment; publish; say where rows went
+//!                 are copied to hot segments; publish; say where rows went
 //!   after         ┌ hot 8 ┐ in front of           ┌ frozen 10 ┐
 //!                 └───────┘ base 7                └───────────┘
 //! ```
@@ -28,7 +28,7 @@ use std::{ops::Range, sync::Arc};
 use aerostat_memory::ArenaSource;
 use aerostat_segment::{
     ARENA_BYTES_MAX, BLOCK_ROWS, FrozenFacts, FrozenImage, Key, KeyRef, Segment, SegmentError,
-    Selection,
+    SegmentSchema, Selection,
 };
 use aerostat_txn::{END_NONE, Stamp};
 use aerostat_types::CommitTs;
@@ -37,17 +37,10 @@ use arrow_select::interleave::interleave;
 
 use crate::{
     StorageError, Table,
-    directory::{Directory, Entry, Forward, KeyRange, Latch},
+    directory::{Entry, Forward, KeyRange, Latch},
     room::count_dead,
+    unit::Unit,
 };
-
-/// A frozen segment is built anew without its garbage when that is more than a quarter
-/// of its versions: what is given back is then a third of what is copied.
-const DEAD_SHARE: u32 = 4;
-
-/// Rows in front of a base wait for one another until they are an eighth of it: then the
-/// base is copied nine times for each of its rows at most until it is twice as large.
-const DELTA_SHARE: u32 = 8;
 
 /// What a call froze.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,13 +59,6 @@ pub struct FreezeReport {
     pub postponed: u64,
 }
 
-/// Neighbouring ranges that are frozen together.
-struct Unit {
-    ranges: Vec<KeyRange>,
-    /// Of the ranges and their bases, each once.
-    entries: Vec<Arc<Entry>>,
-}
-
 /// A row on its way: which entry of the unit it is in, and where.
 struct Source {
     key: Key,
@@ -81,7 +67,7 @@ struct Source {
 }
 
 /// A unit's rows as they were when the build began.
-struct Chosen {
+pub(crate) struct Chosen {
     /// In key order.
     frozen: Vec<Source>,
     /// Rows of each entry that are too new.
@@ -97,92 +83,8 @@ struct Made {
     rows: Range<usize>,
 }
 
-impl Unit {
-    fn of(ranges: Vec<KeyRange>) -> Unit {
-        let mut entries: Vec<Arc<Entry>> = Vec::new();
-        for entry in ranges.iter().flat_map(KeyRange::entries) {
-            if !entries.iter().any(|known| Arc::ptr_eq(known, entry)) {
-                entries.push(Arc::clone(entry));
-            }
-        }
-        Unit { ranges, entries }
-    }
-
-    /// The units of a directory; none shares a base with another.
-    fn all(directory: &Directory) -> impl Iterator<Item = Unit> {
-        directory
-            .ranges()
-            .chunk_by(KeyRange::shares_base)
-            .map(|ranges| Unit::of(ranges.to_vec()))
-    }
-
-    fn has_base(&self) -> bool {
-        self.ranges.iter().any(|range| range.base.is_some())
-    }
-
-    fn hot(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        self.entries
-            .iter()
-            .filter(|entry| !entry.segment.is_frozen())
-    }
-
-    fn footprint_bytes(&self) -> u64 {
-        let bytes = self
-            .entries
-            .iter()
-            .map(|entry| entry.segment.footprint_bytes());
-        bytes.sum()
-    }
-
-    /// Whether there is anything to gain.
-    fn is_worth(&self) -> bool {
-        let garbage = |entry: &Arc<Entry>| {
-            entry.segment.is_frozen() && entry.dead() > entry.segment.rows() / DEAD_SHARE
-        };
-        self.hot().any(|entry| entry.segment.rows() > 0) || self.entries.iter().any(garbage)
-    }
-
-    /// Whether it is worth it now: nothing hot is being written, and what is in front of a
-    /// base is not too little to copy that for.
-    fn is_cold(&self) -> bool {
-        // Every entry is asked, for each remembers that it was.
-        let busy = self
-            .hot()
-            .filter(|entry| {
-                let full = entry.segment.rows() == entry.segment.capacity();
-                !entry.is_cold() && !full
-            })
-            .count();
-        let rows = |entries: &mut dyn Iterator<Item = &Arc<Entry>>| -> u32 {
-            entries.map(|entry| entry.segment.rows()).sum()
-        };
-        let hot = rows(&mut self.hot());
-        let frozen = rows(&mut self.entries.iter()) - hot;
-        let dead: u32 = self.entries.iter().map(|entry| entry.dead()).sum();
-        let little = hot <= frozen / DELTA_SHARE && dead <= frozen / DEAD_SHARE;
-        busy == 0 && !(self.has_base() && little)
-    }
-
-    /// Where the unit's ranges are in a directory, if they are all there as they were.
-    fn position(&self, directory: &Directory) -> Option<usize> {
-        let all = directory.ranges();
-        let first = directory.position(&self.ranges[0].entry)?;
-        let end = first + self.ranges.len();
-        let is_same = |(now, then): (&KeyRange, &KeyRange)| {
-            Arc::ptr_eq(&now.entry, &then.entry)
-                && match (&now.base, &then.base) {
-                    (Some(now), Some(then)) => Arc::ptr_eq(now, then),
-                    (now, then) => now.is_none() && then.is_none(),
-                }
-        };
-        let same = all.get(first..end)?.iter().zip(&self.ranges).all(is_same);
-        let apart = (first == 0 || !all[first - 1].shares_base(&all[first]))
-            && all
-                .get(end)
-                .is_none_or(|next| !next.shares_base(&all[end - 1]));
-        (same && apart).then_some(first)
-    }
-}
+/// Rows of each entry of a unit that go to the hot segment of one new range.
+type Tail = Vec<Vec<u32>>;
 
 impl Table {
     /// Freezes everything that can be, however small or lately written, and merges what
@@ -253,12 +155,23 @@ impl Table {
         if chosen.frozen.is_empty() || tail > chosen.frozen.len() {
             return Ok(false);
         }
-        let mut made = Vec::new();
-        if !self.build(unit, &chosen, 0..chosen.frozen.len(), &mut made)? {
+        self.replace_unit(unit, &chosen, report)
+    }
+
+    /// Builds frozen segments of the chosen rows and puts them where the unit is, with what
+    /// is newer in front. `false`, and nothing changed, when writers are in the way.
+    pub(crate) fn replace_unit(
+        &self,
+        unit: &Unit,
+        chosen: &Chosen,
+        report: &mut FreezeReport,
+    ) -> Result<bool, StorageError> {
+        let (mut made, all) = (Vec::new(), 0..chosen.frozen.len());
+        if !all.is_empty() && !self.build(unit, chosen, all, &mut made)? {
             return Ok(false);
         }
         let bytes_before = unit.footprint_bytes();
-        let Some(bytes_after) = self.switch(unit, &chosen, &made)? else {
+        let Some(bytes_after) = self.switch(unit, chosen, &made)? else {
             return Ok(false);
         };
         report.segments_made += made.len() as u64;
@@ -270,7 +183,7 @@ impl Table {
     }
 
     /// Divides the rows that are not garbage into those to be frozen and the tail.
-    fn choose(&self, unit: &Unit) -> Chosen {
+    pub(crate) fn choose(&self, unit: &Unit) -> Chosen {
         let txns = self.store().txns();
         let (horizon, live) = (txns.horizon(), txns.live_snapshots());
         let mut chosen = Chosen {
@@ -331,7 +244,7 @@ impl Table {
         };
         let columns = Columns::of(unit, sources);
         let schema = self.segment_schema();
-        let image = match FrozenImage::encode(schema, facts, &mut |at| columns.gather(at)) {
+        let image = match FrozenImage::encode(&schema, facts, &mut |at| columns.gather(at)) {
             Ok(image) => image,
             Err(SegmentError::ArenaTooSmall { .. }) => {
                 let Some(cut) = self.cut_sources(sources) else {
@@ -344,7 +257,7 @@ impl Table {
             Err(error) => return Err(self.segment_error(error)),
         };
         drop(columns);
-        let entry = self.open_frozen(image)?;
+        let entry = self.open_frozen(schema, image)?;
         if self.is_keyed()
             && let Some(last) = sources.last()
         {
@@ -352,17 +265,20 @@ impl Table {
         }
         for (at, old) in unit.entries.iter().enumerate() {
             let count = sources.iter().filter(|source| source.entry == at).count();
-            entry.add_variable_bytes(old.variable_bytes_of(count as u32));
+            entry.add_variable_bytes(&old.variable_bytes_of(count as u32));
         }
         made.push(Made { entry, rows });
         Ok(true)
     }
 
     /// Reserves and maps what the image needs, and not a byte more.
-    fn open_frozen(&self, image: FrozenImage) -> Result<Arc<Entry>, StorageError> {
+    fn open_frozen(
+        &self,
+        schema: Arc<SegmentSchema>,
+        image: FrozenImage,
+    ) -> Result<Arc<Entry>, StorageError> {
         let reservation = self.store().budget().reserve(image.used_bytes())?;
         let mapping = ArenaSource::allocate(image.arena_bytes())?;
-        let schema = Arc::clone(self.segment_schema());
         let segment = Segment::create_frozen(Box::new(mapping), schema, image);
         Ok(Entry::new(segment, reservation))
     }
@@ -394,58 +310,72 @@ impl Table {
             return Ok(None);
         };
         let latches: Vec<Latch<'_>> = unit.entries.iter().map(|entry| entry.latch()).collect();
-        let tail = self.tail_now(unit, chosen);
-        let delta = match tail.iter().any(|rows| !rows.is_empty()) {
-            // A hot segment stands in front of one base only.
-            true if made.len() > 1 => return Ok(None),
-            true => match self.copy_tail(unit, &tail)? {
-                None => return Ok(None),
-                delta => delta,
-            },
-            false => None,
-        };
+        let tails = self.tails_now(unit, chosen, made);
+        let mut deltas = Vec::with_capacity(tails.len());
+        for tail in &tails {
+            deltas.push(match tail.iter().any(|rows| !rows.is_empty()) {
+                true => match self.copy_tail(unit, tail)? {
+                    None => return Ok(None),
+                    delta => delta,
+                },
+                false => None,
+            });
+        }
         for segment in made {
             carry_ends(unit, chosen, segment)?;
         }
-        let ranges = made.iter().enumerate().map(|(at, one)| {
+        let ranges = deltas.iter().enumerate().filter_map(|(at, delta)| {
+            let frozen = made.get(at).map(|one| Arc::clone(&one.entry));
             // The first takes over the whole lower end.
-            let lower = match at {
-                0 => directory.lower(position),
-                _ => &chosen.frozen[one.rows.start].key,
+            let lower = match made.get(at).filter(|_| at > 0) {
+                Some(one) => &chosen.frozen[one.rows.start].key,
+                None => directory.lower(position),
             };
-            let frozen = Arc::clone(&one.entry);
-            match &delta {
-                Some(delta) => KeyRange::new(lower, Arc::clone(delta), Some(frozen)),
-                None => KeyRange::new(lower, frozen, None),
-            }
+            let (entry, base) = match delta {
+                Some(delta) => (Arc::clone(delta), frozen),
+                None => (frozen?, None),
+            };
+            Some(KeyRange::new(lower, entry, base))
         });
         let replaced = position..position + unit.ranges.len();
         let new = directory.replaced(replaced, ranges.collect());
         self.publish(&structure, new);
-        retire(unit, chosen, made, &tail, delta.as_ref());
+        retire(unit, chosen, made, &tails, &deltas);
         drop(latches);
-        let used = made.iter().map(|one| &one.entry).chain(&delta);
+        let used = made.iter().map(|one| &one.entry);
+        let used = used.chain(deltas.iter().flatten());
         Ok(Some(
             used.map(|entry| entry.segment.footprint_bytes()).sum(),
         ))
     }
 
-    /// The rows of each entry that were not chosen and are not garbage. The caller holds
-    /// all latches.
-    fn tail_now(&self, unit: &Unit, chosen: &Chosen) -> Vec<Vec<u32>> {
+    /// The rows that were not chosen and are not garbage, for each of the ranges to come:
+    /// one for each made segment, and one if there is none. The caller holds all latches.
+    fn tails_now(&self, unit: &Unit, chosen: &Chosen, made: &[Made]) -> Vec<Tail> {
         let live = self.store().txns().live_snapshots();
-        let entries = unit.entries.iter().enumerate();
-        entries
-            .map(|(at, entry)| {
-                let appended = chosen.rows[at]..entry.segment.rows();
-                let rows = chosen.tail[at].iter().copied().chain(appended);
-                rows.filter(|&row| {
-                    let (begin, end) = entry.segment.stamps(row);
-                    !live.is_garbage(begin, end)
-                })
-                .collect()
-            })
-            .collect()
+        let mut tails: Vec<Tail> = vec![vec![Vec::new(); unit.entries.len()]; made.len().max(1)];
+        for (at, entry) in unit.entries.iter().enumerate() {
+            let segment = &entry.segment;
+            let appended = chosen.rows[at]..segment.rows();
+            for row in chosen.tail[at].iter().copied().chain(appended) {
+                let (begin, end) = segment.stamps(row);
+                if !live.is_garbage(begin, end) {
+                    tails[self.range_of(segment, row, chosen, made)][at].push(row);
+                }
+            }
+        }
+        tails
+    }
+
+    /// Which of the ranges to come has the row's key; without keys it is the last.
+    fn range_of(&self, segment: &Segment, row: u32, chosen: &Chosen, made: &[Made]) -> usize {
+        let last = made.len().saturating_sub(1);
+        if last == 0 || !self.is_keyed() {
+            return last;
+        }
+        let key = segment.key_of(row);
+        made.partition_point(|one| chosen.frozen[one.rows.start].key <= key)
+            .saturating_sub(1)
     }
 
     /// Copies the tail to a hot segment. `None` when the largest has no room for it.
@@ -468,46 +398,27 @@ impl Table {
                     * rows.len()
             })
             .sum();
-        let mut size = sizes.roomy(schema, rows, heap_bytes);
+        let mut size = sizes.roomy(&schema, rows, heap_bytes);
+        let from: Vec<_> = unit
+            .entries
+            .iter()
+            .zip(tail.iter().map(Vec::as_slice))
+            .filter(|(_, rows)| !rows.is_empty())
+            .collect();
+        let keys = from
+            .iter()
+            .flat_map(|(entry, rows)| rows.iter().map(|&row| entry.segment.key_of(row)));
+        let key_max = keys.max();
+        let key_max = key_max.as_ref().map(Key::borrow);
         while let Some(arena_bytes) = size {
-            let entry = self.open_segment(arena_bytes, heap_bytes.div_ceil(rows), 0)?;
-            if self.fill_tail(unit, tail, &entry, heap_bytes)? {
+            let entry = self.open_segment(arena_bytes, heap_bytes.div_ceil(rows))?;
+            if self.copy_rows(&entry, &from, heap_bytes, key_max)? {
                 return Ok(Some(entry));
             }
             // The average may be far from these rows' own.
             size = sizes.above(arena_bytes);
         }
         Ok(None)
-    }
-
-    fn fill_tail(
-        &self,
-        unit: &Unit,
-        tail: &[Vec<u32>],
-        entry: &Arc<Entry>,
-        heap_bytes: usize,
-    ) -> Result<bool, StorageError> {
-        let mut latch = entry.latch();
-        latch.reserve(tail.iter().map(Vec::len).sum(), heap_bytes)?;
-        for (old, rows) in unit.entries.iter().zip(tail) {
-            let appended = latch
-                .writer
-                .append_rows_from(&old.segment, rows)
-                .map_err(|error| self.segment_error(error))?;
-            if appended.count as usize != rows.len() {
-                return Ok(false);
-            }
-            entry.add_variable_bytes(old.variable_bytes_of(rows.len() as u32));
-            if self.is_keyed()
-                && let Some(max) = rows.iter().map(|&row| old.segment.key_of(row)).max()
-            {
-                latch.raise_key_max(KeyRef(&max));
-            }
-        }
-        latch.settle_reservation()?;
-        drop(latch);
-        count_dead(entry);
-        Ok(true)
     }
 }
 
@@ -535,8 +446,8 @@ fn retire(
     unit: &Unit,
     chosen: &Chosen,
     made: &[Made],
-    tail: &[Vec<u32>],
-    delta: Option<&Arc<Entry>>,
+    tails: &[Tail],
+    deltas: &[Option<Arc<Entry>>],
 ) {
     let mut positions: Vec<Vec<u32>> = unit
         .entries
@@ -546,18 +457,20 @@ fn retire(
     for (position, source) in (0..).zip(&chosen.frozen) {
         positions[source.entry][source.row as usize] = position;
     }
-    let tail = tail
-        .iter()
-        .enumerate()
-        .flat_map(|(at, rows)| rows.iter().map(move |row| (at, *row)));
-    for (position, (at, row)) in (chosen.frozen.len() as u32..).zip(tail) {
-        positions[at][row as usize] = position;
-    }
     let mut targets: Vec<_> = made
         .iter()
         .map(|one| (one.rows.start as u32, Arc::clone(&one.entry.place)))
         .collect();
-    targets.extend(delta.map(|delta| (chosen.frozen.len() as u32, Arc::clone(&delta.place))));
+    let mut next = chosen.frozen.len() as u32;
+    for (tail, delta) in tails.iter().zip(deltas) {
+        targets.extend(delta.iter().map(|delta| (next, Arc::clone(&delta.place))));
+        for (at, rows) in tail.iter().enumerate() {
+            for &row in rows {
+                positions[at][row as usize] = next;
+                next += 1;
+            }
+        }
+    }
     for (entry, positions) in unit.entries.iter().zip(positions) {
         entry
             .place

@@ -27,7 +27,8 @@ impl Incoming {
             schema.columns.len(),
             "a batch has the table's columns"
         );
-        let attributes = table.segment_schema().attributes();
+        let segment_schema = table.segment_schema();
+        let attributes = segment_schema.attributes();
         if let Some(column) = (0..attributes.len())
             .find(|&at| !attributes[at].nullable && batch.column(at).logical_null_count() > 0)
         {
@@ -35,7 +36,7 @@ impl Incoming {
         }
         check_widths(table, batch)?;
         let encode = |columns: &[ArrayRef]| {
-            Keys::encode(table.segment_schema(), columns)
+            Keys::encode(&segment_schema, columns)
                 .map_err(|error| table.segment_error(error))
         };
         let columns = batch.columns().to_vec();
@@ -105,8 +106,9 @@ impl Incoming {
             .map_err(|error| table.segment_error(error))
     }
 
-    /// Bytes of these rows' variable-length values as the user counts them.
-    pub(crate) fn variable_bytes(&self, table: &Table, rows: &Range<usize>) -> u64 {
+    /// Bytes of these rows' variable-length values as the user counts them, of each
+    /// variable-length column.
+    pub(crate) fn variable_bytes(&self, table: &Table, rows: &Range<usize>) -> Vec<u64> {
         let columns = table.schema().columns.iter().zip(&self.columns);
         columns
             .filter(|(column, _)| column.ty.physical() == Physical::Variable)
@@ -116,7 +118,7 @@ impl Incoming {
                 }
                 _ => rows.clone().map(|row| value_bytes(values, row)).sum(),
             })
-            .sum()
+            .collect()
     }
 }
 

@@ -17,10 +17,13 @@
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     ops::{ControlFlow, Range},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use aerostat_segment::{IndexSpec, Key, KeyRef, Keys, Segment};
+use aerostat_segment::{BLOCK_ROWS, IndexSpec, Key, KeyRef, Keys, Segment, Selection};
 use aerostat_txn::Transaction;
 use aerostat_types::{TableIndex, TxnId};
 use arrow_array::{Array, ArrayRef};
@@ -45,10 +48,18 @@ pub(crate) struct Index {
     /// As segments know it.
     pub(crate) spec: IndexSpec,
     stripes: Box<[Mutex<()>]>,
+    is_built: AtomicBool,
 }
 
 impl Index {
-    pub(crate) fn new(description: TableIndex) -> Arc<Self> {
+    /// Of a table whose segments all have it, for there are none.
+    pub(crate) fn built(description: TableIndex) -> Arc<Self> {
+        let index = Self::new(description);
+        index.is_built.store(true, Ordering::Release);
+        index
+    }
+
+    fn new(description: TableIndex) -> Arc<Self> {
         let stripes = if description.unique { STRIPES } else { 0 };
         Arc::new(Self {
             spec: IndexSpec {
@@ -57,8 +68,14 @@ impl Index {
                 unique: description.unique,
             },
             stripes: (0..stripes).map(|_| Mutex::new(())).collect(),
+            is_built: AtomicBool::new(false),
             description,
         })
+    }
+
+    /// Whether all segments have it, and its keys are what it demands.
+    pub(crate) fn is_built(&self) -> bool {
+        self.is_built.load(Ordering::Acquire)
     }
 
     fn stripe(&self, key: KeyRef<'_>) -> usize {
@@ -229,12 +246,28 @@ fn holder_of(segment: &Segment, index: usize, key: KeyRef<'_>, me: TxnId) -> Hol
     holder
 }
 
+/// Whether a row of these segments has the key, other than `row` of the first and what is
+/// before that.
+fn has_other(segments: &[(&Arc<Entry>, usize)], row: u32, key: &Key, me: TxnId) -> bool {
+    let mut found = false;
+    for (nth, (entry, position)) in segments.iter().enumerate() {
+        let segment = &entry.segment;
+        segment.find_indexed(*position, key.borrow(), &mut |other| {
+            if nth == 0 && other <= row {
+                return ControlFlow::Continue(());
+            }
+            let holder = holder_of_row(segment, other, me);
+            found |= !matches!(holder, Holder::Nobody);
+            holder.keep_looking()
+        });
+    }
+    found
+}
+
 impl Table {
-    /// The secondary indexes, in the order in which they were made.
+    /// The secondary indexes that are built, in the order in which they were begun.
     pub fn indexes(&self) -> Vec<TableIndex> {
-        let shape = self.shape();
-        let indexes = shape.indexes.iter();
-        indexes.map(|index| index.description.clone()).collect()
+        self.shape().built_indexes()
     }
 
     /// Builds a secondary index, segment by segment, while others read and write; all rows
@@ -258,7 +291,9 @@ impl Table {
         };
         let built = self.build_index(txn, &index);
         if built.is_err() {
-            self.drop_index(&index.description.name)?;
+            let shaping = self.shaping();
+            let without = self.shape_without(&index.description.name)?;
+            self.set_shape(&shaping, without);
         }
         built
     }
@@ -267,20 +302,27 @@ impl Table {
     /// made anew, which [`Table::reshape`] does with all.
     ///
     /// # Errors
-    /// None at present.
+    /// Of a durable tenant [`StorageError::Commit`].
     pub fn drop_index(&self, name: &str) -> Result<bool, StorageError> {
-        let mut indexes = self.shape().indexes.clone();
-        let before = indexes.len();
-        indexes.retain(|index| index.description.name != name);
-        let found = indexes.len() < before;
+        let shaping = self.shaping();
+        let without = self.shape_without(name)?;
+        let found = without.indexes.len() < self.shape().indexes.len();
         if found {
-            self.set_indexes(indexes)?;
+            self.change_shape(&shaping, without)?;
         }
         Ok(found)
     }
 
-    /// Makes the index part of the table's shape, unless it is.
+    fn shape_without(&self, name: &str) -> Result<Shape, StorageError> {
+        let mut indexes = self.shape().indexes.clone();
+        indexes.retain(|index| index.description.name != name);
+        self.shape_of(&self.layout(), indexes)
+    }
+
+    /// Makes the index part of the table's shape, unless it is. It is not durable before it
+    /// is built.
     fn add_index(&self, description: TableIndex) -> Result<Option<Arc<Index>>, StorageError> {
+        let shaping = self.shaping();
         let mut indexes = self.shape().indexes.clone();
         let same_name = |index: &&Arc<Index>| index.description.name == description.name;
         match indexes.iter().find(same_name) {
@@ -294,7 +336,8 @@ impl Table {
         }
         let index = Index::new(description);
         indexes.push(Arc::clone(&index));
-        self.set_indexes(indexes)?;
+        let shape = self.shape_of(&self.layout(), indexes)?;
+        self.set_shape(&shaping, shape);
         Ok(Some(index))
     }
 
@@ -308,11 +351,15 @@ impl Table {
         while report.segments_left > 0 {
             // Writers were in the way of all that is left; they end some time.
             std::thread::yield_now();
-            report.add(&self.reshape(&cancel)?);
+            report = report.and(self.reshape(&cancel)?);
         }
         if index.spec.unique {
             self.check_unique(txn, index)?;
         }
+        index.is_built.store(true, Ordering::Release);
+        let shaping = self.shaping();
+        let shape = self.shape_of(&self.layout(), self.shape().indexes.clone())?;
+        self.change_shape(&shaping, shape)?;
         Ok(report)
     }
 
@@ -328,29 +375,18 @@ impl Table {
         let segments: Vec<(&Arc<Entry>, usize)> = index.within(&directory).collect();
         let me = txn.id();
         for (nth, (entry, position)) in segments.iter().enumerate() {
-            if txn.cancel_token().is_cancelled() {
-                return Err(StorageError::Cancelled);
-            }
             let segment = &entry.segment;
             for row in 0..segment.rows() {
+                if row % BLOCK_ROWS == 0 && txn.cancel_token().is_cancelled() {
+                    return Err(StorageError::Cancelled);
+                }
                 if matches!(holder_of_row(segment, row, me), Holder::Nobody)
                     || segment.index_key_has_null(*position, row)
                 {
                     continue;
                 }
                 let key = segment.index_key_of(*position, row);
-                let mut is_alone = true;
-                for (at, (other, position)) in segments.iter().enumerate().skip(nth) {
-                    other.segment.find_indexed(*position, key.borrow(), &mut |found| {
-                        let earlier = at == nth && found <= row;
-                        if earlier || matches!(holder_of_row(&other.segment, found, me), Holder::Nobody) {
-                            return ControlFlow::Continue(());
-                        }
-                        is_alone = false;
-                        ControlFlow::Break(())
-                    });
-                }
-                if !is_alone {
+                if has_other(&segments[nth..], row, &key, me) {
                     self.check_key(txn, index, &key)?;
                 }
             }
@@ -411,7 +447,7 @@ impl Table {
     }
 
     fn not_unique(&self, index: &Index, segment: &Arc<Segment>, row: u32) -> StorageError {
-        let rows = aerostat_segment::Selection::Rows(vec![row]);
+        let rows = Selection::Rows(vec![row]);
         let columns: Vec<ArrayRef> = (0..self.types().len())
             .map(|column| segment.gather(column, &rows))
             .collect();

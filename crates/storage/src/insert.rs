@@ -180,7 +180,7 @@ impl Table {
         if count > 0 {
             begun(appended.first..appended.first + appended.count);
             let done = rows.start..rows.start + count;
-            entry.add_variable_bytes(incoming.variable_bytes(self, &done));
+            entry.add_variable_bytes(&incoming.variable_bytes(self, &done));
             if self.is_keyed() {
                 latch.raise_key_max(incoming.key(done.end - 1));
             }

@@ -18,6 +18,8 @@
 //!   went and live while views pin them.
 //! * **Freezing.** [`Table::freeze`] encodes segments; what is written to their keys
 //!   afterwards goes to hot ones in front of them, until the next freeze.
+//! * **Shape.** [`Table::set_layout`] changes how new segments are laid out,
+//!   [`Table::reshape`] brings the others to it, one after the other.
 //! * **Memory.** Every arena's bytes in use are charged to the tenant's budget
 //!   before they are touched.
 //!
@@ -48,28 +50,36 @@ mod meta;
 mod modify;
 mod recover;
 mod replay;
+mod reshape;
 mod room;
 mod row_id;
 mod scan;
+mod segments;
+mod shape;
 mod statistics;
 mod table;
 mod tenant;
+mod unit;
 mod view;
 mod writes;
 
 #[cfg(test)]
 mod tests;
 
-pub use aerostat_segment::{CompareOp, Key, KeyRef, Literal, Predicate};
+pub use aerostat_segment::{
+    AttributeEncoding, CompareOp, Encoding, Key, KeyRef, Literal, Predicate,
+};
 pub use checkpoint::{Checkpointed, checkpoint_is_due};
 pub use error::{COLUMNS_MAX, StorageError};
 
 pub use freeze::FreezeReport;
 pub use log::Durability;
 pub use meta::{MetaError, MetaFile};
+pub use reshape::ReshapeReport;
 pub use recover::{OpenOptions, RecoverError, Recovered, Until};
 pub use row_id::{ROW_ID_COLUMN, RowId};
 pub use scan::{Scan, ScanCounts, ScanSpec};
+pub use segments::{AttributeDescription, SegmentDescription};
 pub use statistics::TableStatistics;
 pub use table::Table;
 pub use tenant::TenantStore;

@@ -153,7 +153,8 @@ struct Outline {
     txn_max: u64,
     /// Transactions with chunks, and when they committed if they did.
     chunked: HashMap<TxnId, Option<CommitTs>>,
-    created: Vec<TableDescription>,
+    /// In order: of a table the last counts.
+    described: Vec<TableDescription>,
     dropped: HashSet<TableId>,
     catalog: Option<Vec<u8>>,
     records: u64,
@@ -211,18 +212,22 @@ impl TenantStore {
         recovered: &mut Recovered,
     ) -> Result<(), RecoverError> {
         let mut tables: BTreeMap<TableId, Mutex<Replay>> = BTreeMap::new();
-        let described = manifest.iter().flat_map(|manifest| {
-            manifest
-                .tables
-                .iter()
-                .map(|table| table.description.clone())
-        });
-        for description in described.chain(std::mem::take(&mut outline.created)) {
-            if outline.dropped.contains(&description.id) || tables.contains_key(&description.id) {
-                continue;
-            }
-            let TableDescription { id, schema, layout } = description;
-            let table = Table::create(Arc::clone(self), id, Arc::new(schema), &layout)?;
+        let at_checkpoint = manifest.iter().flat_map(|manifest| &manifest.tables);
+        let described: BTreeMap<TableId, TableDescription> = at_checkpoint
+            .map(|table| table.description.clone())
+            .chain(std::mem::take(&mut outline.described))
+            .filter(|description| !outline.dropped.contains(&description.id))
+            .map(|description| (description.id, description))
+            .collect();
+        for description in described.into_values() {
+            let TableDescription {
+                id,
+                schema,
+                layout,
+                indexes,
+            } = description;
+            let schema = Arc::new(schema);
+            let table = Table::create(Arc::clone(self), id, schema, &layout, indexes)?;
             tables.insert(id, Mutex::new(Replay::of(Arc::clone(&table))));
             recovered.tables.insert(id, table);
         }
@@ -374,9 +379,9 @@ impl Outline {
                     *committed = Some(record.head.lsn);
                 }
             }
-            Kind::CreateTable => {
+            Kind::Table => {
                 let description = serde_json::from_slice(record.payload).map_err(|_| odd())?;
-                self.created.push(description);
+                self.described.push(description);
             }
             Kind::DropTable => {
                 let id = record.payload.try_into().map_err(|_| odd())?;

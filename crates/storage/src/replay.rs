@@ -167,7 +167,7 @@ impl Replay {
     fn settle_keys(&mut self) -> Result<(), ReplayError> {
         let rows = self.rows.rows();
         let columns = self.rows.finish()?;
-        let keys = Keys::encode(self.table.segment_schema(), &columns)
+        let keys = Keys::encode(&self.table.segment_schema(), &columns)
             .map_err(|error| self.table.segment_error(error))?;
         let steps = std::mem::take(&mut self.steps);
         let mut last: HashMap<KeyRef<'_>, Option<u32>> = HashMap::new();

@@ -24,7 +24,7 @@ use crate::{
 const VACUUM_BYTES_MIN: u64 = 16 << 10;
 
 /// A row that a rewrite places: a version that is kept, or the one that needs room.
-struct Placed {
+pub(crate) struct Placed {
     key: Key,
     /// `None` for the row to come.
     old_row: Option<u32>,
@@ -209,7 +209,7 @@ impl Table {
     }
 
     /// The versions that some snapshot may see, in key order.
-    fn kept_rows(&self, entry: &Entry, live: &LiveSnapshots) -> Vec<Placed> {
+    pub(crate) fn kept_rows(&self, entry: &Entry, live: &LiveSnapshots) -> Vec<Placed> {
         let segment = &entry.segment;
         let mut kept: Vec<Placed> = (0..segment.rows())
             .filter(|&row| {
@@ -231,7 +231,7 @@ impl Table {
 
     /// Replaces the entry at `position` by new ones with the kept rows and room for
     /// the row to come. Returns the bytes the new ones use. On error nothing changed.
-    fn rewrite(
+    pub(crate) fn rewrite(
         &self,
         structure: &MutexGuard<'_, ()>,
         directory: &Directory,
@@ -310,7 +310,7 @@ impl Table {
     ) -> Result<(), StorageError> {
         let (schema, sizes) = (self.segment_schema(), self.store().sizes());
         let heap_bytes = source.heap_bytes_of(rows);
-        let mut size = sizes.roomy(schema, rows.len(), heap_bytes);
+        let mut size = sizes.roomy(&schema, rows.len(), heap_bytes);
         // The average may be far from these rows' own: then try the next size.
         while let Some(arena_bytes) = size {
             if self.fill(
@@ -354,10 +354,11 @@ impl Table {
 
     /// The most heap per row with which an arena still has slots for `rows`.
     fn heap_bytes_left(&self, arena_bytes: usize, rows: usize) -> usize {
+        let schema = self.segment_schema();
         let (mut low, mut high) = (0, arena_bytes);
         while low < high {
             let middle = (low + high).div_ceil(2);
-            if self.segment_schema().capacity_for(arena_bytes, middle) as usize >= rows {
+            if schema.capacity_for(arena_bytes, middle) as usize >= rows {
                 low = middle;
             } else {
                 high = middle - 1;
@@ -375,33 +376,50 @@ impl Table {
         heap_bytes_per_row: usize,
         filled: &mut Vec<Filled>,
     ) -> Result<bool, StorageError> {
-        let entry = self.open_segment(arena_bytes, heap_bytes_per_row, 0)?;
+        let entry = self.open_segment(arena_bytes, heap_bytes_per_row)?;
         let old_rows: Vec<u32> = rows.iter().filter_map(|row| row.old_row).collect();
-        let old = source.entry;
-        {
-            let mut latch = entry.latch();
-            latch.reserve(old_rows.len(), old_rows.len() * source.heap_bytes)?;
-            let appended = latch
-                .writer
-                .append_rows_from(&old.segment, &old_rows)
-                .map_err(|error| self.segment_error(error))?;
-            if appended.count as usize != old_rows.len() {
-                return Ok(false);
-            }
-            latch.settle_reservation()?;
-            if self.is_keyed()
-                && let Some(last) = rows.iter().rev().find(|row| row.old_row.is_some())
-            {
-                latch.raise_key_max(KeyRef(&last.key));
-            }
+        let last = rows.iter().rev().find(|row| row.old_row.is_some());
+        let heap_bytes = old_rows.len() * source.heap_bytes;
+        let from = [(source.entry, &old_rows[..])];
+        if !self.copy_rows(&entry, &from, heap_bytes, last.map(|row| row.key.borrow()))? {
+            return Ok(false);
         }
-        entry.add_variable_bytes(old.variable_bytes_of(old_rows.len() as u32));
-        count_dead(&entry);
         filled.push(Filled {
             lower: rows[0].key.clone(),
             entry,
             old_rows,
         });
+        Ok(true)
+    }
+
+    /// Copies rows of other entries, whose latches the caller holds, to one that nobody else
+    /// knows, with their stamps. No key of theirs is above `key_max`. `false` when they do
+    /// not fit: the entry is then of no use.
+    pub(crate) fn copy_rows(
+        &self,
+        to: &Arc<Entry>,
+        from: &[(&Arc<Entry>, &[u32])],
+        heap_bytes: usize,
+        key_max: Option<KeyRef<'_>>,
+    ) -> Result<bool, StorageError> {
+        let mut latch = to.latch();
+        latch.reserve(from.iter().map(|(_, rows)| rows.len()).sum(), heap_bytes)?;
+        for (old, rows) in from {
+            let appended = latch
+                .writer
+                .append_rows_from(&old.segment, rows)
+                .map_err(|error| self.segment_error(error))?;
+            if appended.count as usize != rows.len() {
+                return Ok(false);
+            }
+            to.add_variable_bytes(&old.variable_bytes_of(appended.count));
+        }
+        if let Some(key) = key_max.filter(|_| self.is_keyed()) {
+            latch.raise_key_max(key);
+        }
+        latch.settle_reservation()?;
+        drop(latch);
+        count_dead(to);
         Ok(true)
     }
 
@@ -416,10 +434,10 @@ impl Table {
         let heap_bytes = incoming.heap_bytes(self, rows.clone())?;
         let heap_bytes_first = incoming.heap_bytes(self, rows.start..rows.start + 1)?;
         let size = sizes
-            .roomy(self.segment_schema(), rows.len(), heap_bytes)
+            .roomy(&self.segment_schema(), rows.len(), heap_bytes)
             .unwrap_or(sizes.largest());
         let heap_bytes_per_row = heap_bytes.div_ceil(rows.len()).max(heap_bytes_first);
-        self.open_segment(size, heap_bytes_per_row, 0)
+        self.open_segment(size, heap_bytes_per_row)
     }
 
     /// A segment for the rows from `from` on, sized by what they need and by how
@@ -442,7 +460,7 @@ impl Table {
             .map(|entry| entry.segment.arena_bytes())
             .sum();
         let needed = sizes
-            .fitting(self.segment_schema(), rows, heap_bytes)
+            .fitting(&self.segment_schema(), rows, heap_bytes)
             .unwrap_or(sizes.largest());
         // Rows before these tell what interning saves; the rows themselves are an
         // upper bound. If trusting them made no room, the row that got none decides.
@@ -456,7 +474,7 @@ impl Table {
             }
             _ => heap_bytes.div_ceil(rows).max(heap_bytes_first),
         };
-        self.open_segment(sizes.at_least(needed.max(so_far)), heap_bytes_per_row, 0)
+        self.open_segment(sizes.at_least(needed.max(so_far)), heap_bytes_per_row)
     }
 }
 

@@ -15,6 +15,9 @@ pub struct TableStatistics {
     pub bytes_used: u64,
     /// Bytes of the live rows' values alone: fixed widths and string bytes, `char(n)` as n.
     pub bytes_raw: u64,
+    /// Segments of [`Self::segments`] that are laid out as a new one would be; the others
+    /// wait for a [`Table::reshape`].
+    pub segments_in_shape: u64,
     /// Segments of [`Self::segments`] that are frozen; the others are hot.
     pub segments_frozen: u64,
     /// Row versions of [`Self::rows`] in frozen segments.
@@ -42,8 +45,9 @@ impl TableStatistics {
                 all.rows_frozen += u64::from(live);
                 all.bytes_frozen += bytes_used;
             }
-            all.bytes_raw +=
-                u64::from(live) * table.raw_bytes_fixed() + entry.variable_bytes_of(live);
+            let variable: u64 = entry.variable_bytes_of(live).iter().sum();
+            all.bytes_raw += u64::from(live) * table.raw_bytes_fixed() + variable;
+            all.segments_in_shape += u64::from(table.shape().has(&entry.segment));
             all.bytes_reserved += entry.bytes_reserved();
         }
         all

@@ -8,22 +8,25 @@ use std::{
     },
 };
 
-use aerostat_memory::{ArenaSource, Reservation};
-use aerostat_segment::{AttributeSpec, Key, Literal, Segment, SegmentError, SegmentSchema};
+use aerostat_memory::ArenaSource;
+use aerostat_segment::{Key, Literal, Segment, SegmentError, SegmentSchema};
 use aerostat_txn::Snapshot;
-use aerostat_types::{Layout, Physical, SegmentNo, SqlType, TableId, TableSchema};
+use aerostat_types::{Layout, Physical, SegmentNo, SqlType, TableId, TableIndex, TableSchema};
 use arc_swap::ArcSwap;
 use arrow_schema::SchemaRef;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    COLUMNS_MAX, StorageError, TableStatistics, TableView, TenantStore,
+    SegmentDescription, StorageError, TableStatistics, TableView, TenantStore,
     directory::{Directory, Entry},
+    indexes::Index,
+    segments,
+    shape::Shape,
 };
 
 /// A table of one tenant.
 ///
-/// Locks, in order: the structure mutex, then segment latches (several only
+/// Locks, in order: the shaping mutex, stripes of unique indexes, the structure mutex, then segment latches (several only
 /// during a rewrite, whose targets nobody else knows yet). No latch is held while
 /// waiting for a transaction.
 pub struct Table {
@@ -32,18 +35,18 @@ pub struct Table {
     id: TableId,
     schema: Arc<TableSchema>,
     arrow_schema: SchemaRef,
-    layout: Layout,
     /// The columns' types, as the log's codec takes them.
     types: Vec<SqlType>,
-    segment_schema: Arc<SegmentSchema>,
+    /// Replaced under the structure mutex.
+    shape: ArcSwap<Shape>,
     directory: ArcSwap<Directory>,
     /// Held by whoever replaces the directory.
     structure: Mutex<()>,
+    /// Held by whoever makes a new shape of the one there is.
+    shaping: Mutex<()>,
     /// Held by whoever freezes.
     freezing: Mutex<()>,
     next_no: AtomicU32,
-    /// The most a row may take, so that two versions of it fit into one arena.
-    row_bytes_max: usize,
 }
 
 impl Table {
@@ -52,44 +55,18 @@ impl Table {
         id: TableId,
         schema: Arc<TableSchema>,
         layout: &Layout,
+        indexes: Vec<TableIndex>,
     ) -> Result<Arc<Self>, StorageError> {
-        let columns = schema.columns.len();
-        if columns > COLUMNS_MAX {
-            return Err(StorageError::TooManyColumns { columns });
-        }
-        let names: Vec<_> = schema.columns.iter().map(|column| &column.name).collect();
-        let groups = layout.resolve(&names)?;
-        let attributes = schema
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(at, column)| AttributeSpec {
-                ty: column.ty,
-                nullable: column.nullable && !schema.primary_key.contains(&at),
-            })
-            .collect();
-        let segment_schema = SegmentSchema::new(attributes, groups, schema.primary_key.clone())
-            .map_err(StorageError::Segment)?;
-        let largest = store.sizes().largest();
-        let overhead = segment_schema
-            .arena_bytes_for(2, 0)
-            .filter(|bytes| *bytes < largest);
-        let row_bytes_fixed = segment_schema.row_bytes_fixed();
-        let Some(overhead) = overhead else {
-            return Err(StorageError::RowTooWide {
-                bytes: row_bytes_fixed,
-                bytes_max: largest / 2,
-            });
-        };
+        let indexes = indexes.into_iter().map(Index::built).collect();
+        let shape = Shape::of(&schema, layout, indexes, store.sizes().largest())?;
         Ok(Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             arrow_schema: schema.arrow(),
-            row_bytes_max: row_bytes_fixed + (largest - overhead) / 2,
-            segment_schema: Arc::new(segment_schema),
-            layout: layout.clone(),
+            shape: ArcSwap::from_pointee(shape),
             types: schema.columns.iter().map(|column| column.ty).collect(),
             directory: ArcSwap::default(),
             structure: Mutex::new(()),
+            shaping: Mutex::new(()),
             freezing: Mutex::new(()),
             next_no: AtomicU32::new(0),
             store,
@@ -108,9 +85,10 @@ impl Table {
         &self.schema
     }
 
-    /// Which attributes lie together.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
+    /// Which attributes lie together in new segments. Older ones may differ until a
+    /// [`Self::reshape`] has come to them.
+    pub fn layout(&self) -> Layout {
+        self.shape.load().layout.clone()
     }
 
     /// The Arrow schema of its rows.
@@ -127,7 +105,7 @@ impl Table {
     /// `None` if there are too many or too few, or one is not of its column's kind.
     pub fn key(&self, values: &[Literal]) -> Option<Key> {
         if self.is_keyed() {
-            Key::encode(&self.segment_schema, values)
+            Key::encode(&self.segment_schema(), values)
         } else {
             None
         }
@@ -153,6 +131,12 @@ impl Table {
         self.directory.store(Arc::default());
     }
 
+    /// The segments of now, in key order, each base before what is in front of it. With
+    /// writers about, counts are estimates.
+    pub fn segments(&self) -> Vec<SegmentDescription> {
+        segments::describe(self, &self.directory.load())
+    }
+
     /// Sizes and counts of now.
     pub fn statistics(&self) -> TableStatistics {
         TableStatistics::of(self, &self.directory.load())
@@ -162,8 +146,46 @@ impl Table {
         Weak::clone(&self.this)
     }
 
-    pub(crate) fn segment_schema(&self) -> &Arc<SegmentSchema> {
-        &self.segment_schema
+    /// The shape of new segments. It stands as long as the structure mutex is held.
+    pub(crate) fn shape(&self) -> arc_swap::Guard<Arc<Shape>> {
+        self.shape.load()
+    }
+
+    /// A shape of this table.
+    pub(crate) fn shape_of(
+        &self,
+        layout: &Layout,
+        indexes: Vec<Arc<Index>>,
+    ) -> Result<Shape, StorageError> {
+        let largest = self.store.sizes().largest();
+        Shape::of(&self.schema, layout, indexes, largest)
+    }
+
+    /// Replaces the shape of new segments, for good: it is durable first.
+    pub(crate) fn change_shape(
+        &self,
+        shaping: &MutexGuard<'_, ()>,
+        shape: Shape,
+    ) -> Result<(), StorageError> {
+        let (layout, indexes) = (shape.layout.clone(), shape.built_indexes());
+        self.store
+            .describe_table(self, layout, indexes, || self.set_shape(shaping, shape))
+    }
+
+    /// Replaces the shape of new segments, for now.
+    pub(crate) fn set_shape(&self, _shaping: &MutexGuard<'_, ()>, shape: Shape) {
+        let _structure = self.structure();
+        self.shape.store(Arc::new(shape));
+    }
+
+    pub(crate) fn shaping(&self) -> MutexGuard<'_, ()> {
+        self.shaping.lock()
+    }
+
+    /// The schema of new segments. Attributes and key are those of every segment; groups
+    /// may differ.
+    pub(crate) fn segment_schema(&self) -> Arc<SegmentSchema> {
+        Arc::clone(&self.shape.load().segment_schema)
     }
 
     pub(crate) fn types(&self) -> &[SqlType] {
@@ -175,7 +197,7 @@ impl Table {
     }
 
     pub(crate) fn row_bytes_max(&self) -> usize {
-        self.row_bytes_max
+        self.shape.load().row_bytes_max
     }
 
     pub(crate) fn directory(&self) -> arc_swap::Guard<Arc<Directory>> {
@@ -210,24 +232,30 @@ impl Table {
         self.directory.store(Arc::new(directory));
     }
 
-    /// A new segment that no directory has yet. Its reservation covers what an
-    /// empty one uses and `bytes_expected` more; nothing is kept on failure.
+    /// A new segment that no directory has yet, for as many rows as fit with
+    /// `heap_bytes_per_row`. Its reservation covers what an empty one uses; nothing is kept
+    /// on failure. The caller holds the structure mutex, so that the shape is the one it
+    /// computed the size for.
     pub(crate) fn open_segment(
         &self,
         arena_bytes: usize,
         heap_bytes_per_row: usize,
-        bytes_expected: u64,
     ) -> Result<Arc<Entry>, StorageError> {
-        let mut reservation = self
-            .store
-            .budget()
-            .reserve(bytes_expected.min(arena_bytes as u64))?;
-        let no = self.next_segment_no();
-        let mapping = ArenaSource::allocate(arena_bytes)?;
-        let schema = Arc::clone(&self.segment_schema);
-        let segment = Segment::create(Box::new(mapping), schema, self.id, no, heap_bytes_per_row)
-            .map_err(StorageError::Segment)?;
-        grow_to(&mut reservation, segment.footprint_bytes())?;
+        let (schema, no) = (self.segment_schema(), self.next_segment_no());
+        let mapping = Box::new(ArenaSource::allocate(arena_bytes)?);
+        self.entry_of(Segment::create(mapping, schema, self.id, no, heap_bytes_per_row))
+    }
+
+    /// A new segment with as much room as another. As [`Self::open_segment`].
+    pub(crate) fn open_segment_like(&self, other: &Segment) -> Result<Arc<Entry>, StorageError> {
+        let (schema, no) = (self.segment_schema(), self.next_segment_no());
+        let mapping = Box::new(ArenaSource::allocate(other.arena_bytes())?);
+        self.entry_of(Segment::create_for(mapping, schema, self.id, no, other.capacity()))
+    }
+
+    fn entry_of(&self, segment: Result<Segment, SegmentError>) -> Result<Arc<Entry>, StorageError> {
+        let segment = segment.map_err(StorageError::Segment)?;
+        let reservation = self.store.budget().reserve(segment.footprint_bytes())?;
         Ok(Entry::new(segment, reservation))
     }
 
@@ -243,7 +271,7 @@ impl Table {
             },
             SegmentError::RowTooWide { bytes, .. } => StorageError::RowTooWide {
                 bytes,
-                bytes_max: self.row_bytes_max,
+                bytes_max: self.row_bytes_max(),
             },
             other => StorageError::Segment(other),
         }
@@ -278,11 +306,4 @@ impl fmt::Debug for Table {
             .field("name", &self.schema.name)
             .finish_non_exhaustive()
     }
-}
-
-fn grow_to(reservation: &mut Reservation, bytes: u64) -> Result<(), StorageError> {
-    if reservation.bytes() < bytes {
-        reservation.try_resize(bytes)?;
-    }
-    Ok(())
 }

@@ -108,6 +108,29 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// The layout that [resolves](Layout::resolve) to these groups: positions in `names`,
+    /// each in one group.
+    pub fn of_groups<S: AsRef<str>>(groups: &[Vec<usize>], names: &[S]) -> Layout {
+        let is = |layout: Layout| {
+            layout
+                .resolve(names)
+                .is_ok_and(|resolved| resolved == groups)
+        };
+        if is(Layout::Column) {
+            return Layout::Column;
+        }
+        if is(Layout::Row) {
+            return Layout::Row;
+        }
+        let named = |group: &Vec<usize>| {
+            let names = group.iter().map(|&at| names[at].as_ref().to_owned());
+            names.collect()
+        };
+        Layout::Groups(groups.iter().map(named).collect())
+    }
+}
+
 type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
 fn skip_blanks(chars: &mut Chars<'_>) {
@@ -177,6 +200,21 @@ mod tests {
             Layout::Column.resolve(&["a", "b"]).unwrap(),
             [vec![0], vec![1]]
         );
+    }
+
+    #[test]
+    fn groups_have_a_layout() {
+        let names = ["a", "b", "c"];
+        for text in ["row", "column", "(a,b),(c)", "(c,b,a)", "(b),(a),(c)", "(c),(a,b)"] {
+            let layout = Layout::parse(text).unwrap();
+            let groups = layout.resolve(&names).unwrap();
+            assert_eq!(Layout::of_groups(&groups, &names), layout);
+        }
+        let listed = Layout::parse("(a),(b),(c)").unwrap();
+        let groups = listed.resolve(&names).unwrap();
+        assert_eq!(Layout::of_groups(&groups, &names), Layout::Column);
+        let one = Layout::Row.resolve(&["a"]).unwrap();
+        assert_eq!(Layout::of_groups(&one, &["a"]), Layout::Column);
     }
 
     #[test]

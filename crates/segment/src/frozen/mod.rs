@@ -36,14 +36,14 @@ use std::sync::{Arc, atomic::Ordering};
 use aerostat_types::{Physical, SegmentNo, TableId};
 
 use crate::{
-    BLOCK_ROWS, Region, SegmentError, SegmentSchema, Selection, Zone,
+    AttributeEncoding, BLOCK_ROWS, Encoding, Region, SegmentError, SegmentSchema, Selection, Zone,
     arena::{Plain, Slots, header},
     frozen::{
         arena::FrozenArena,
         bits::{Fixed, with_type},
         codes::{Codes, Runs, Tuples},
         pack::{Lanes, Packed},
-        plan::{AttributePlan, CodesAt, FrozenPlan, Kind, offset_width},
+        plan::{AttributePlan, CodesAt, Descriptor, FrozenPlan, Kind, offset_width},
         strings::Strings,
     },
     nulls::Nulls,
@@ -234,6 +234,50 @@ impl Frozen {
     /// The strings of a dictionary, as the bytes they lie in.
     pub(crate) fn heap(&self, attribute: usize) -> &[u8] {
         self.arena.bytes(self.attribute(attribute).heap)
+    }
+
+    /// See [`crate::Segment::encoding`].
+    pub(crate) fn encoding(&self, attribute: usize) -> AttributeEncoding {
+        let at = self.attribute(attribute);
+        let Descriptor {
+            kind,
+            width,
+            runs,
+            entries,
+            ..
+        } = at.descriptor;
+        let (rows, slot_bytes) = (u64::from(self.rows()), self.schema.physical(attribute).width());
+        let code_bits = match kind {
+            Kind::Plain => slot_bytes as u32 * 8,
+            Kind::Frame | Kind::Sorted | Kind::RowOrder => width,
+        };
+        let codes = match at.codes {
+            CodesAt::Nowhere => 0,
+            CodesAt::Packed(codes) => codes.bytes as u64,
+            CodesAt::Runs {
+                starts,
+                ranks,
+                codes,
+            } => (starts.bytes + ranks.bytes + codes.bytes) as u64,
+            // Its share of the tuples.
+            CodesAt::Tuples { .. } | CodesAt::Slots { .. } => {
+                (rows * u64::from(code_bits)).div_ceil(8)
+            }
+        };
+        let others = [at.values, at.offsets, at.heap, at.bloom].map(|area| area.bytes);
+        AttributeEncoding {
+            encoding: match kind {
+                Kind::Frame | Kind::Sorted if width == 0 => Encoding::Constant,
+                Kind::Frame => Encoding::Frame,
+                Kind::Sorted => Encoding::Dictionary,
+                Kind::RowOrder => Encoding::Strings,
+                Kind::Plain => Encoding::Plain,
+            },
+            code_bits,
+            runs,
+            entries,
+            bytes: codes + (others.iter().sum::<usize>() + at.nulls.words * 8) as u64,
+        }
     }
 
     pub(crate) fn column(&self, attribute: usize) -> Column<'_> {

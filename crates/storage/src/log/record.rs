@@ -39,8 +39,8 @@ pub(crate) enum Kind {
     Rows = 1,
     /// A commit, with the rest of the redo.
     Commit = 2,
-    /// A new table, as JSON.
-    CreateTable = 3,
+    /// A table as it is from now on, as JSON: a new one, or one with another layout.
+    Table = 3,
     /// The end of a table: its id.
     DropTable = 4,
     /// The caller's catalogue.
@@ -52,7 +52,7 @@ impl Kind {
         [
             Kind::Rows,
             Kind::Commit,
-            Kind::CreateTable,
+            Kind::Table,
             Kind::DropTable,
             Kind::Catalog,
         ]

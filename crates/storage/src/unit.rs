@@ -1,0 +1,107 @@
+//! A unit: the ranges that are frozen, or built anew, together.
+
+use std::sync::Arc;
+
+use crate::directory::{Directory, Entry, KeyRange};
+
+/// A frozen segment is built anew without its garbage when that is more than a quarter
+/// of its versions: what is given back is then a third of what is copied.
+const DEAD_SHARE: u32 = 4;
+
+/// Rows in front of a base wait for one another until they are an eighth of it: then the
+/// base is copied nine times for each of its rows at most until it is twice as large.
+const DELTA_SHARE: u32 = 8;
+
+/// Neighbouring ranges that are frozen together.
+pub(crate) struct Unit {
+    pub(crate) ranges: Vec<KeyRange>,
+    /// Of the ranges and their bases, each once.
+    pub(crate) entries: Vec<Arc<Entry>>,
+}
+
+impl Unit {
+    pub(crate) fn of(ranges: Vec<KeyRange>) -> Unit {
+        let mut entries: Vec<Arc<Entry>> = Vec::new();
+        for entry in ranges.iter().flat_map(KeyRange::entries) {
+            if !entries.iter().any(|known| Arc::ptr_eq(known, entry)) {
+                entries.push(Arc::clone(entry));
+            }
+        }
+        Unit { ranges, entries }
+    }
+
+    /// The units of a directory; none shares a base with another.
+    pub(crate) fn all(directory: &Directory) -> impl Iterator<Item = Unit> {
+        directory
+            .ranges()
+            .chunk_by(KeyRange::shares_base)
+            .map(|ranges| Unit::of(ranges.to_vec()))
+    }
+
+    pub(crate) fn has_base(&self) -> bool {
+        self.ranges.iter().any(|range| range.base.is_some())
+    }
+
+    fn hot(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.entries
+            .iter()
+            .filter(|entry| !entry.segment.is_frozen())
+    }
+
+    pub(crate) fn footprint_bytes(&self) -> u64 {
+        let bytes = self
+            .entries
+            .iter()
+            .map(|entry| entry.segment.footprint_bytes());
+        bytes.sum()
+    }
+
+    /// Whether there is anything to gain.
+    pub(crate) fn is_worth(&self) -> bool {
+        let garbage = |entry: &Arc<Entry>| {
+            entry.segment.is_frozen() && entry.dead() > entry.segment.rows() / DEAD_SHARE
+        };
+        self.hot().any(|entry| entry.segment.rows() > 0) || self.entries.iter().any(garbage)
+    }
+
+    /// Whether it is worth it now: nothing hot is being written, and what is in front of a
+    /// base is not too little to copy that for.
+    pub(crate) fn is_cold(&self) -> bool {
+        // Every entry is asked, for each remembers that it was.
+        let busy = self
+            .hot()
+            .filter(|entry| {
+                let full = entry.segment.rows() == entry.segment.capacity();
+                !entry.is_cold() && !full
+            })
+            .count();
+        let rows = |entries: &mut dyn Iterator<Item = &Arc<Entry>>| -> u32 {
+            entries.map(|entry| entry.segment.rows()).sum()
+        };
+        let hot = rows(&mut self.hot());
+        let frozen = rows(&mut self.entries.iter()) - hot;
+        let dead: u32 = self.entries.iter().map(|entry| entry.dead()).sum();
+        let little = hot <= frozen / DELTA_SHARE && dead <= frozen / DEAD_SHARE;
+        busy == 0 && !(self.has_base() && little)
+    }
+
+    /// Where the unit's ranges are in a directory, if they are all there as they were.
+    pub(crate) fn position(&self, directory: &Directory) -> Option<usize> {
+        let all = directory.ranges();
+        let first = directory.position(&self.ranges[0].entry)?;
+        let end = first + self.ranges.len();
+        let is_same = |(now, then): (&KeyRange, &KeyRange)| {
+            Arc::ptr_eq(&now.entry, &then.entry)
+                && match (&now.base, &then.base) {
+                    (Some(now), Some(then)) => Arc::ptr_eq(now, then),
+                    (now, then) => now.is_none() && then.is_none(),
+                }
+        };
+        let same = all.get(first..end)?.iter().zip(&self.ranges).all(is_same);
+        let apart = (first == 0 || !all[first - 1].shares_base(&all[first]))
+            && all
+                .get(end)
+                .is_none_or(|next| !next.shares_base(&all[end - 1]));
+        (same && apart).then_some(first)
+    }
+}
