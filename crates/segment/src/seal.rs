@@ -254,18 +254,18 @@ pub(crate) fn footprint_bytes(arena: &Arena) -> u64 {
         }
     }
     // Entries scatter: the whole index is touched as soon as there are some rows per page.
-    let mut touch_scattered = |offset: usize, bytes: usize| {
+    let scattered = |bytes: usize| {
         let pages = bytes.div_ceil(PAGE_BYTES).min(rows as usize);
-        touch(offset, bytes.min(pages * PAGE_BYTES));
+        bytes.min(pages * PAGE_BYTES)
     };
     let cells = |cells: &Range<usize>| (plan.indexes().offset() + cells.start * 4, cells.len() * 4);
     let (offset, bytes) = cells(&plan.index_cells()[0]);
-    touch_scattered(offset, bytes);
+    touch(offset, scattered(bytes));
     for (index, own) in arena.schema().indexes().iter().zip(&plan.index_cells()[1..]) {
         let (offset, bytes) = cells(own);
         match index.kind {
             IndexKind::Hash => {
-                touch_scattered(offset, bytes / 2);
+                touch(offset, scattered(bytes / 2));
                 touch(offset + bytes / 2, rows as usize * 4);
             }
             IndexKind::Ordered if rows > 0 => {

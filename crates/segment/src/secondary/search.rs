@@ -29,6 +29,17 @@ pub enum IndexSearch {
     Spans(Vec<KeySpan>),
 }
 
+#[cfg(test)]
+impl IndexSearch {
+    /// All keys there may be.
+    pub(crate) fn everything() -> IndexSearch {
+        IndexSearch::Spans(vec![KeySpan {
+            lower: Vec::new(),
+            upper: None,
+        }])
+    }
+}
+
 /// Keys from `lower` on, below `upper`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeySpan {
