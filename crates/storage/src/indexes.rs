@@ -21,6 +21,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use aerostat_segment::{BLOCK_ROWS, IndexSpec, Key, KeyRef, Keys, Segment, Selection};
@@ -41,6 +42,12 @@ use crate::{
 /// Locks of a unique index. Two loads of single rows on two cores meet once in 64 rows; a
 /// batch takes nearly all, and then only one batch goes on at a time.
 const STRIPES: u64 = 64;
+
+/// How often in a row a build may find that writers are in the way of every segment that is
+/// left, with a pause in between: ten seconds without any progress mean that there is
+/// none to be had.
+const FRUITLESS_MAX: u32 = 1000;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// An index of a table's shape.
 pub(crate) struct Index {
@@ -348,10 +355,22 @@ impl Table {
     ) -> Result<ReshapeReport, StorageError> {
         let cancel = txn.cancel_token();
         let mut report = self.reshape(&cancel)?;
+        let mut fruitless = 0;
         while report.segments_left > 0 {
-            // Writers were in the way of all that is left; they end some time.
-            std::thread::yield_now();
-            report = report.and(self.reshape(&cancel)?);
+            if fruitless == FRUITLESS_MAX {
+                return Err(StorageError::KeyCrowded {
+                    table: self.schema().name.clone(),
+                });
+            }
+            // Writers were in the way of all that is left.
+            std::thread::sleep(PAUSE);
+            let again = self.reshape(&cancel)?;
+            fruitless = if again.segments_replaced > 0 {
+                0
+            } else {
+                fruitless + 1
+            };
+            report = report.and(again);
         }
         if index.spec.unique {
             self.check_unique(txn, index)?;

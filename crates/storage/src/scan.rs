@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// A secondary index is worth it when it finds at most this share of a segment's rows, as a
-/// divisor: reading a row here and there costs as much as scanning a dozen (ADR 0022).
+/// divisor: reading a row here and there costs as much as scanning a dozen.
 const INDEX_SHARE: u32 = 16;
 
 /// What a scan gives.
