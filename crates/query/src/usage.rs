@@ -63,7 +63,7 @@ impl Usage {
     /// The footprints are of another table.
     pub(crate) fn advice(&self, table: &Table) -> Result<Advice, AdviceError> {
         decide(
-            table.layout(),
+            &table.layout(),
             &self.footprints.workload(self.now_s()),
             &shape_of(table),
             &Machine::default(),

@@ -60,7 +60,7 @@ pub struct FreezeReport {
 }
 
 /// A row on its way: which entry of the unit it is in, and where.
-struct Source {
+pub(crate) struct Source {
     key: Key,
     entry: usize,
     row: u32,
@@ -69,22 +69,22 @@ struct Source {
 /// A unit's rows as they were when the build began.
 pub(crate) struct Chosen {
     /// In key order.
-    frozen: Vec<Source>,
+    pub(crate) frozen: Vec<Source>,
     /// Rows of each entry that are too new.
-    tail: Vec<Vec<u32>>,
+    pub(crate) tail: Vec<Vec<u32>>,
     /// Rows there were in each entry.
     rows: Vec<u32>,
     begin: CommitTs,
 }
 
 /// A frozen segment that no directory has yet, and which of the chosen rows it has.
-struct Made {
-    entry: Arc<Entry>,
+pub(crate) struct Made {
+    pub(crate) entry: Arc<Entry>,
     rows: Range<usize>,
 }
 
 /// Rows of each entry of a unit that go to the hot segment of one new range.
-type Tail = Vec<Vec<u32>>;
+pub(crate) type Tail = Vec<Vec<u32>>;
 
 impl Table {
     /// Freezes everything that can be, however small or lately written, and merges what
@@ -166,8 +166,8 @@ impl Table {
         chosen: &Chosen,
         report: &mut FreezeReport,
     ) -> Result<bool, StorageError> {
-        let (mut made, all) = (Vec::new(), 0..chosen.frozen.len());
-        if !all.is_empty() && !self.build(unit, chosen, all, &mut made)? {
+        let mut made = Vec::new();
+        if !self.build(unit, chosen, 0..chosen.frozen.len(), &mut made)? {
             return Ok(false);
         }
         let bytes_before = unit.footprint_bytes();
@@ -227,14 +227,18 @@ impl Table {
     }
 
     /// Makes frozen segments of a range of the chosen rows: one, or more where one arena
-    /// is not enough. `false` when the versions of a single key are too many for one.
-    fn build(
+    /// is not enough, or none of none. `false` when the versions of a single key are too
+    /// many for one.
+    pub(crate) fn build(
         &self,
         unit: &Unit,
         chosen: &Chosen,
         rows: Range<usize>,
         made: &mut Vec<Made>,
     ) -> Result<bool, StorageError> {
+        if rows.is_empty() {
+            return Ok(true);
+        }
         let sources = &chosen.frozen[rows.clone()];
         let facts = FrozenFacts {
             table: self.id(),
@@ -298,7 +302,7 @@ impl Table {
 
     /// Puts the made segments where the unit was, if that is still as it was. Gives the
     /// bytes they use.
-    fn switch(
+    pub(crate) fn switch(
         &self,
         unit: &Unit,
         chosen: &Chosen,
@@ -423,7 +427,7 @@ impl Table {
 }
 
 /// The end stamps of now, final or not. The caller holds the latches of the unit.
-fn carry_ends(unit: &Unit, chosen: &Chosen, made: &Made) -> Result<(), StorageError> {
+pub(crate) fn carry_ends(unit: &Unit, chosen: &Chosen, made: &Made) -> Result<(), StorageError> {
     let ended: Vec<(u32, u64)> = (0..)
         .zip(&chosen.frozen[made.rows.clone()])
         .map(|(row, from)| (row, unit.entries[from.entry].segment.stamps(from.row).1))
@@ -442,7 +446,7 @@ fn carry_ends(unit: &Unit, chosen: &Chosen, made: &Made) -> Result<(), StorageEr
 }
 
 /// Says of each entry where its rows have gone. The directory has been published.
-fn retire(
+pub(crate) fn retire(
     unit: &Unit,
     chosen: &Chosen,
     made: &[Made],

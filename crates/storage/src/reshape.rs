@@ -3,7 +3,8 @@
 //! ```text
 //!   set_layout   new segments have the new groups, others stay as they are
 //!   reshape      hot      copied under its latch, into an arena of the same size
-//!                frozen   built anew with what is in front of it, and switched (`freeze`)
+//!                frozen   built anew with no latch held, then put in its place, under
+//!                         whatever is in front of it by then (`freeze`)
 //! ```
 //!
 //! * **Nobody waits for it.** Every segment is read by its own schema, so a table with
@@ -25,12 +26,13 @@ use aerostat_types::Layout;
 use crate::{
     FreezeReport, StorageError, Table,
     directory::{Entry, Forward, KeyRange, Latch},
+    freeze::{self, Chosen, Made},
     unit::Unit,
 };
 
 /// How often in a row a pass over what is left may find writers in its way everywhere.
-/// A frozen segment is in the way of nobody while it is built, so others may be done
-/// before it; three times in a row means that the table is written to all the time.
+/// They are in the way only where a frozen segment becomes several while what is in front
+/// of it is rewritten; three times in a row means that this happens all the time.
 const FRUITLESS_PASSES_MAX: u32 = 3;
 
 /// What a call of [`Table::reshape`] did.
@@ -119,16 +121,17 @@ impl Table {
             if cancel.is_cancelled() {
                 return Err(StorageError::Cancelled);
             }
-            let has_frozen = self
-                .out_of_shape(&unit.entries)
-                .any(|entry| entry.segment.is_frozen());
-            let done = if has_frozen {
-                self.reshape_frozen(&unit, report)
-            } else {
-                self.out_of_shape(&unit.entries)
-                    .try_for_each(|entry| self.reshape_hot(entry, report))
-            };
-            failure = done.err().or(failure);
+            // What is in front of a frozen segment comes after it: both may become one.
+            let is_hot = |entry: &&Arc<Entry>| !entry.segment.is_frozen();
+            let (hot, frozen): (Vec<_>, Vec<_>) =
+                self.out_of_shape(&unit.entries).partition(is_hot);
+            for entry in frozen {
+                let done = self.reshape_frozen(&unit, entry, report);
+                failure = done.err().or(failure);
+            }
+            for entry in hot {
+                failure = self.reshape_hot(entry, report).err().or(failure);
+            }
         }
         Ok(failure)
     }
@@ -142,22 +145,93 @@ impl Table {
             .filter(|entry| !self.shape().has(&entry.segment))
     }
 
-    /// Builds a unit anew, as the freezer would, whether that is worth it or not.
-    fn reshape_frozen(&self, unit: &Unit, report: &mut ReshapeReport) -> Result<(), StorageError> {
+    /// Builds the frozen segment of a unit anew.
+    fn reshape_frozen(
+        &self,
+        unit: &Unit,
+        old: &Arc<Entry>,
+        report: &mut ReshapeReport,
+    ) -> Result<(), StorageError> {
         let _freezing = self.freezing();
-        if unit.position(&self.directory()).is_none() {
-            // Written to, or frozen, since the pass began.
+        if self.directory().by_no(old.place.no).is_none() {
             return Ok(());
         }
+        let alone = Unit {
+            ranges: Vec::new(),
+            entries: vec![Arc::clone(old)],
+        };
+        let (chosen, mut made) = (self.choose(&alone), Vec::new());
+        if !self.build(&alone, &chosen, 0..chosen.frozen.len(), &mut made)? {
+            return Ok(());
+        }
+        let bytes_before = old.segment.footprint_bytes();
+        if made.len() <= 1 && chosen.tail.iter().all(Vec::is_empty) {
+            let Some(bytes_after) = self.substitute(&alone, &chosen, &made)? else {
+                return Ok(());
+            };
+            report.segments_replaced += 1;
+            report.rows += chosen.frozen.len() as u64;
+            report.bytes_before += bytes_before;
+            report.bytes_after += bytes_after;
+            return Ok(());
+        }
+        drop(made);
+        self.rebuild(unit, report)
+    }
+
+    /// Builds a unit anew as a whole, since its frozen segment becomes more than one: then
+    /// what is in front of it is cut as well.
+    fn rebuild(&self, unit: &Unit, report: &mut ReshapeReport) -> Result<(), StorageError> {
         let replaced = self.out_of_shape(&unit.entries).count() as u64;
-        let mut frozen = FreezeReport::default();
-        if self.replace_unit(unit, &self.choose(unit), &mut frozen)? {
+        let mut done = FreezeReport::default();
+        if self.replace_unit(unit, &self.choose(unit), &mut done)? {
             report.segments_replaced += replaced;
-            report.rows += frozen.rows;
-            report.bytes_before += frozen.bytes_before;
-            report.bytes_after += frozen.bytes_after;
+            report.rows += done.rows;
+            report.bytes_before += done.bytes_before;
+            report.bytes_after += done.bytes_after;
         }
         Ok(())
+    }
+
+    /// Puts what was made of a frozen segment where that is, be it alone or under others:
+    /// one segment, or none if all was garbage. `None` when it has gone. Since a frozen
+    /// segment takes no rows, nobody can be in the way.
+    fn substitute(
+        &self,
+        unit: &Unit,
+        chosen: &Chosen,
+        made: &[Made],
+    ) -> Result<Option<u64>, StorageError> {
+        let structure = self.structure();
+        let directory = self.directory();
+        let is_old = |entry: &Arc<Entry>| Arc::ptr_eq(entry, &unit.entries[0]);
+        let has_old = |range: &KeyRange| range.entries().any(is_old);
+        let Some(first) = directory.ranges().iter().position(has_old) else {
+            return Ok(None);
+        };
+        let ranges = directory.ranges()[first..].iter();
+        let ranges: Vec<&KeyRange> = ranges.take_while(|range| has_old(range)).collect();
+        let over = ranges.iter().map(|range| &range.entry);
+        let latches: Vec<Latch<'_>> = over
+            .filter(|entry| !is_old(entry))
+            .chain(&unit.entries)
+            .map(|entry| entry.latch())
+            .collect();
+        for made in made {
+            freeze::carry_ends(unit, chosen, made)?;
+        }
+        let made_entry = made.first().map(|made| &made.entry);
+        let new = ranges.iter().filter_map(|range| {
+            Some(match is_old(&range.entry) {
+                true => KeyRange::new(&range.lower, Arc::clone(made_entry?), None),
+                false => KeyRange::new(&range.lower, Arc::clone(&range.entry), made_entry.cloned()),
+            })
+        });
+        let directory = directory.replaced(first..first + ranges.len(), new.collect());
+        self.publish(&structure, directory);
+        freeze::retire(unit, chosen, made, &[], &[]);
+        drop(latches);
+        Ok(Some(made_entry.map_or(0, |entry| entry.segment.footprint_bytes())))
     }
 
     /// Copies a hot segment to one of the shape, with the same bounds and the same room.

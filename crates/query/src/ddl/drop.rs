@@ -272,7 +272,7 @@ pub(super) fn truncate(
         let id = TableId(change.state.allocate_oid()?);
         let table = database
             .store
-            .create_table(id, Arc::clone(entry.table.schema()), entry.table.layout())
+            .create_table(id, Arc::clone(entry.table.schema()), &entry.table.layout())
             .map_err(crate::error::from_storage)?;
         emptied.push((
             place,

@@ -5,6 +5,7 @@ mod budget;
 mod freeze;
 mod model;
 mod recovery;
+mod reshape;
 mod threads;
 
 use std::{collections::BTreeMap, sync::Arc};

@@ -2,11 +2,11 @@
 //!
 //! The model keeps the state after every commit. Each open snapshot must read its
 //! state, through views old and new, whatever is rewritten, rolled back or
-//! vacuumed meanwhile, and whatever is frozen.
+//! vacuumed meanwhile, whatever is frozen, and whichever layout is asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aerostat_txn::{Snapshot, Transaction};
+use aerostat_txn::{CancelToken, Snapshot, Transaction};
 use proptest::prelude::*;
 
 use super::*;
@@ -28,7 +28,11 @@ enum Op {
     Vacuum,
     /// Everything, or what is cold.
     Freeze(bool),
+    Layout(&'static str),
+    Reshape,
 }
+
+const LAYOUTS: [&str; 4] = ["row", "column", "(n,k),(s)", "(s,n),(k)"];
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let keys = || prop::collection::btree_set(0..KEYS, 1..12);
@@ -44,6 +48,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (0..4_usize).prop_map(Op::Unpin),
         1 => Just(Op::Vacuum),
         4 => prop::bool::weighted(0.7).prop_map(Op::Freeze),
+        1 => prop::sample::select(&LAYOUTS[..]).prop_map(Op::Layout),
+        2 => Just(Op::Reshape),
     ];
     prop::collection::vec(op, 1..160)
 }
@@ -89,6 +95,11 @@ impl Model {
             Op::Vacuum => drop(self.table.vacuum().unwrap()),
             Op::Freeze(true) => drop(self.table.freeze().unwrap()),
             Op::Freeze(false) => drop(self.table.freeze_cold().unwrap()),
+            Op::Layout(layout) => {
+                let layout = Layout::parse(layout).unwrap();
+                self.table.set_layout(&layout).unwrap();
+            }
+            Op::Reshape => self.reshape(),
             _ => {}
         }
         for (snapshot, view) in &self.pinned {
@@ -96,6 +107,15 @@ impl Model {
             check(view, expected);
             check(&self.table.view(snapshot.clone()), expected);
         }
+    }
+
+    fn reshape(&mut self) {
+        let report = self.table.reshape(&CancelToken::new()).unwrap();
+        let stats = self.table.statistics();
+        assert_eq!(
+            stats.segments_in_shape + report.segments_left,
+            stats.segments
+        );
     }
 
     /// Keys that no open transaction has touched: others would wait, and this is one thread.
@@ -271,7 +291,7 @@ proptest! {
     #[test]
     fn a_table_is_a_map_of_states(
         ops in ops(),
-        layout in prop_oneof![Just("row"), Just("column"), Just("(n,k),(s)")],
+        layout in prop::sample::select(&LAYOUTS[..]),
     ) {
         let store = tenant("1GB", ArenaSizes::of(&TINY));
         let mut model = Model {
@@ -286,9 +306,13 @@ proptest! {
         }
         model.open.clear();
         model.apply(Op::Pin);
-        let Model { table, pinned, .. } = model;
-        drop(pinned);
-        drop(table);
+        model.pinned.clear();
+        model.apply(Op::Layout("column"));
+        model.reshape();
+        let stats = model.table.statistics();
+        prop_assert_eq!(stats.segments_in_shape, stats.segments);
+        model.apply(Op::Pin);
+        drop(model);
         prop_assert_eq!(store.budget().used(), 0, "all memory goes back");
     }
 }

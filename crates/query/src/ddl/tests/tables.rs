@@ -43,7 +43,7 @@ fn a_table_has_what_its_definition_says() {
             ("t_b_check1", "b < 'z'"),
         ]
     );
-    assert_eq!(table.table.layout(), &Layout::Column);
+    assert_eq!(table.table.layout(), Layout::Column);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn layouts_come_from_the_table_or_the_setting() {
     scene.ok("create table g (a int, b int, c int) with (layout = '(c,a),(b)')");
     scene.layout = DefaultLayout::Pairs;
     scene.ok("create table p (a int, b int, c int)");
-    let layout = |name: &str| scene.table(name).table.layout().clone();
+    let layout = |name: &str| scene.table(name).table.layout();
     assert_eq!(layout("r"), Layout::Row);
     assert_eq!(layout("g").to_string(), "(c,a),(b)");
     assert_eq!(layout("p").to_string(), "(a,b),(c)");
