@@ -176,6 +176,9 @@ impl Uniqueness {
         rows: Range<usize>,
         me: TxnId,
     ) -> Result<Option<(usize, TxnId)>, StorageError> {
+        if self.all.is_empty() {
+            return Ok(None);
+        }
         let segments: Vec<Vec<(&Arc<Entry>, usize)>> = self
             .all
             .iter()

@@ -3,6 +3,7 @@
 mod basics;
 mod budget;
 mod freeze;
+mod indexes;
 mod model;
 mod recovery;
 mod reshape;
