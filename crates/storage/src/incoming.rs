@@ -27,8 +27,8 @@ impl Incoming {
             schema.columns.len(),
             "a batch has the table's columns"
         );
-        let segment_schema = table.segment_schema();
-        let attributes = segment_schema.attributes();
+        let shape = table.shape();
+        let attributes = shape.segment_schema.attributes();
         if let Some(column) = (0..attributes.len())
             .find(|&at| !attributes[at].nullable && batch.column(at).logical_null_count() > 0)
         {
@@ -36,8 +36,7 @@ impl Incoming {
         }
         check_widths(table, batch)?;
         let encode = |columns: &[ArrayRef]| {
-            Keys::encode(&segment_schema, columns)
-                .map_err(|error| table.segment_error(error))
+            Keys::encode(&shape.segment_schema, columns).map_err(|error| table.segment_error(error))
         };
         let columns = batch.columns().to_vec();
         let keys = encode(&columns)?;
@@ -101,7 +100,8 @@ impl Incoming {
         rows: Range<usize>,
     ) -> Result<usize, StorageError> {
         table
-            .segment_schema()
+            .shape()
+            .segment_schema
             .heap_bytes(&self.columns, rows)
             .map_err(|error| table.segment_error(error))
     }
@@ -123,7 +123,8 @@ impl Incoming {
 }
 
 fn check_widths(table: &Table, batch: &RecordBatch) -> Result<(), StorageError> {
-    let schema = table.segment_schema();
+    let shape = table.shape();
+    let schema = &shape.segment_schema;
     let width = |rows| {
         let heap = schema
             .heap_bytes(batch.columns(), rows)
@@ -131,7 +132,7 @@ fn check_widths(table: &Table, batch: &RecordBatch) -> Result<(), StorageError> 
         Ok::<_, StorageError>(schema.row_bytes_fixed() + heap)
     };
     // Only when all rows together are too wide for one can a single one be.
-    let bytes_max = table.row_bytes_max();
+    let bytes_max = shape.row_bytes_max;
     if width(0..batch.num_rows())? > bytes_max {
         for row in 0..batch.num_rows() {
             let bytes = width(row..row + 1)?;

@@ -105,7 +105,7 @@ impl Table {
     /// `None` if there are too many or too few, or one is not of its column's kind.
     pub fn key(&self, values: &[Literal]) -> Option<Key> {
         if self.is_keyed() {
-            Key::encode(&self.segment_schema(), values)
+            Key::encode(&self.shape().segment_schema, values)
         } else {
             None
         }
@@ -196,10 +196,6 @@ impl Table {
         !self.schema.primary_key.is_empty()
     }
 
-    pub(crate) fn row_bytes_max(&self) -> usize {
-        self.shape.load().row_bytes_max
-    }
-
     pub(crate) fn directory(&self) -> arc_swap::Guard<Arc<Directory>> {
         self.directory.load()
     }
@@ -243,14 +239,26 @@ impl Table {
     ) -> Result<Arc<Entry>, StorageError> {
         let (schema, no) = (self.segment_schema(), self.next_segment_no());
         let mapping = Box::new(ArenaSource::allocate(arena_bytes)?);
-        self.entry_of(Segment::create(mapping, schema, self.id, no, heap_bytes_per_row))
+        self.entry_of(Segment::create(
+            mapping,
+            schema,
+            self.id,
+            no,
+            heap_bytes_per_row,
+        ))
     }
 
     /// A new segment with as much room as another. As [`Self::open_segment`].
     pub(crate) fn open_segment_like(&self, other: &Segment) -> Result<Arc<Entry>, StorageError> {
         let (schema, no) = (self.segment_schema(), self.next_segment_no());
         let mapping = Box::new(ArenaSource::allocate(other.arena_bytes())?);
-        self.entry_of(Segment::create_for(mapping, schema, self.id, no, other.capacity()))
+        self.entry_of(Segment::create_for(
+            mapping,
+            schema,
+            self.id,
+            no,
+            other.capacity(),
+        ))
     }
 
     fn entry_of(&self, segment: Result<Segment, SegmentError>) -> Result<Arc<Entry>, StorageError> {
@@ -271,7 +279,7 @@ impl Table {
             },
             SegmentError::RowTooWide { bytes, .. } => StorageError::RowTooWide {
                 bytes,
-                bytes_max: self.row_bytes_max(),
+                bytes_max: self.shape().row_bytes_max,
             },
             other => StorageError::Segment(other),
         }

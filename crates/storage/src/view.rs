@@ -51,7 +51,7 @@ impl TableView {
     /// Whether a scan takes this predicate. It then keeps exactly the rows for
     /// which the predicate is true.
     pub fn accepts(&self, predicate: &Predicate) -> bool {
-        self.table.segment_schema().accepts(predicate)
+        self.table.shape().segment_schema.accepts(predicate)
     }
 
     /// Begins a scan. Threads share it, and each gets other rows.
