@@ -487,3 +487,52 @@ fn lack_of_memory_and_cancellation_leave_no_index() {
     assert_eq!(table.indexes(), []);
     assert_eq!(with_number(&table, 300).0, numbered(100..101));
 }
+
+#[test]
+fn indexes_come_back_with_their_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || {
+        let budget = Governor::new("1GB".parse().unwrap()).budget("test", None);
+        let options = OpenOptions {
+            sizes: Some(ArenaSizes::of(&TINY)),
+            ..OpenOptions::default()
+        };
+        TenantStore::open(TenantId(1), budget, folder.path(), &options).unwrap()
+    };
+    let by_text = index("t_s", IndexKind::Hash, &[2], false);
+    let by_number = index("t_n_key", IndexKind::Ordered, &[1], true);
+    {
+        let (store, _) = open();
+        let indexes = vec![by_text.clone()];
+        let table = store
+            .create_table_with_indexes(TableId(7), schema(true), &Layout::Column, indexes)
+            .unwrap();
+        load(&table, &numbered(0..300));
+        build(&table, by_number.clone()).unwrap();
+        // What could not be built is not there afterwards either.
+        let refused = build(&table, index("t_s_key", IndexKind::Hash, &[2], true));
+        assert!(matches!(refused, Err(StorageError::IndexNotUnique { .. })));
+        insert_one(&table, (1_000, -1, None)).unwrap();
+    }
+    for _ in 0..2 {
+        let (store, mut recovered) = open();
+        let table = recovered.tables.remove(&TableId(7)).unwrap();
+        assert_eq!(table.indexes(), [by_text.clone(), by_number.clone()]);
+        assert_eq!(now(&table).len(), 301);
+        let (rows, segments) = with_number(&table, 30);
+        assert_eq!(rows, numbered(10..11));
+        assert!(segments > 0);
+        let refused = insert_one(&table, (2_000, -1, None));
+        assert!(matches!(refused, Err(StorageError::UniqueViolation { .. })));
+        store.checkpoint().unwrap();
+    }
+    {
+        let (_store, mut recovered) = open();
+        let table = recovered.tables.remove(&TableId(7)).unwrap();
+        assert!(table.drop_index("t_n_key").unwrap());
+    }
+    let (_store, mut recovered) = open();
+    let table = recovered.tables.remove(&TableId(7)).unwrap();
+    assert_eq!(table.indexes(), [by_text]);
+    insert_one(&table, (2_000, -1, None)).unwrap();
+}
