@@ -71,7 +71,11 @@ fn freeze(hot: &Arc<Segment>) -> Arc<Segment> {
     let all = Selection::Range(0..hot.rows());
     let image = FrozenImage::encode(hot.schema(), facts, &mut |at| hot.gather(at, &all)).unwrap();
     let region = Box::new(HeapRegion::new(image.arena_bytes()));
-    Arc::new(Segment::create_frozen(region, Arc::clone(hot.schema()), image))
+    Arc::new(Segment::create_frozen(
+        region,
+        Arc::clone(hot.schema()),
+        image,
+    ))
 }
 
 /// Nanoseconds for each of `count`.
@@ -113,7 +117,11 @@ fn main() {
         );
     }
     println!("\nsearch                              hot ns   frozen ns");
-    let schema = schema(vec![spec(hash, 2, true), spec(ordered, 2, true), spec(ordered, 1, false)]);
+    let schema = schema(vec![
+        spec(hash, 2, true),
+        spec(ordered, 2, true),
+        spec(ordered, 1, false),
+    ]);
     let hot = load(&schema, &columns, 8192);
     let frozen = freeze(&hot);
     for (name, index) in [("hash", 0), ("ordered", 1)] {
@@ -133,7 +141,10 @@ fn main() {
                     }
                 })
             });
-            println!("{name:<8} one key, {what:<18} {:>10.0} {:>11.0}", ns[0], ns[1]);
+            println!(
+                "{name:<8} one key, {what:<18} {:>10.0} {:>11.0}",
+                ns[0], ns[1]
+            );
         }
     }
     for rows in [10, 100, 1_000, 8_000] {
@@ -145,7 +156,10 @@ fn main() {
                     op,
                     value: Literal::Int(value),
                 };
-                let range = [compare(CompareOp::Ge, from), compare(CompareOp::Lt, from + 3 * rows)];
+                let range = [
+                    compare(CompareOp::Ge, from),
+                    compare(CompareOp::Lt, from + 3 * rows),
+                ];
                 schema.index_search(&schema.indexes()[2], &range).unwrap()
             })
             .collect();
@@ -156,7 +170,10 @@ fn main() {
                 }
             })
         });
-        println!("ordered  {rows:>5} rows in a range     {:>10.0} {:>11.0}", ns[0], ns[1]);
+        println!(
+            "ordered  {rows:>5} rows in a range     {:>10.0} {:>11.0}",
+            ns[0], ns[1]
+        );
     }
     let ns = [&hot, &frozen].map(|segment| {
         best_ns(1, || {
@@ -172,5 +189,8 @@ fn main() {
             black_box(found);
         })
     });
-    println!("no index, one number filtered       {:>10.0} {:>11.0}", ns[0], ns[1]);
+    println!(
+        "no index, one number filtered       {:>10.0} {:>11.0}",
+        ns[0], ns[1]
+    );
 }

@@ -157,10 +157,8 @@ impl Keys {
                 nullable: spec.nullable,
             });
         }
-        let widths: Option<Vec<usize>> = parts
-            .iter()
-            .map(|part| fixed_width(&part.values))
-            .collect();
+        let widths: Option<Vec<usize>> =
+            parts.iter().map(|part| fixed_width(&part.values)).collect();
         match widths {
             Some(widths) => encode_fixed(len, &parts, &widths),
             None => encode_each(len, &parts),
@@ -230,11 +228,7 @@ fn fixed_width(values: &Values<'_>) -> Option<usize> {
 }
 
 /// Column by column, each filling its stripe of all keys.
-fn encode_fixed(
-    len: usize,
-    parts: &[Part<'_>],
-    widths: &[usize],
-) -> Result<Keys, SegmentError> {
+fn encode_fixed(len: usize, parts: &[Part<'_>], widths: &[usize]) -> Result<Keys, SegmentError> {
     let marks = parts.iter().filter(|part| part.nullable).count();
     let width = widths.iter().sum::<usize>() + marks;
     let mut bytes = vec![0; len * width];

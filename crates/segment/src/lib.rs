@@ -82,11 +82,11 @@ pub use key::{Key, KeyRef, Keys};
 pub use predicate::{CompareOp, Literal, Predicate};
 pub use region::{HeapRegion, REGION_ALIGN, Region};
 pub use schema::{AttributeSpec, SegmentSchema};
-pub use segment::Segment;
 pub use secondary::{
     IndexSpec,
     search::{IndexSearch, KeySpan},
 };
+pub use segment::Segment;
 pub use selection::Selection;
 pub use zone::Zone;
 

@@ -262,7 +262,10 @@ fn other_bytes(schema: &SegmentSchema, capacity: u32) -> [usize; 6] {
     let rows = capacity as usize;
     [
         schema.nullable_count() * null_words(capacity) * 8,
-        index_cells(schema, capacity).last().map_or(0, |last| last.end) * 4,
+        index_cells(schema, capacity)
+            .last()
+            .map_or(0, |last| last.end)
+            * 4,
         capacity.div_ceil(VECTOR_ROWS) as usize * schema.attributes().len() * ZONE_WORDS * 8,
         capacity.div_ceil(BLOCK_ROWS) as usize * VERSION_WORDS * 8,
         rows * 8,

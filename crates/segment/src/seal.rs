@@ -261,7 +261,12 @@ pub(crate) fn footprint_bytes(arena: &Arena) -> u64 {
     let cells = |cells: &Range<usize>| (plan.indexes().offset() + cells.start * 4, cells.len() * 4);
     let (offset, bytes) = cells(&plan.index_cells()[0]);
     touch(offset, scattered(bytes));
-    for (index, own) in arena.schema().indexes().iter().zip(&plan.index_cells()[1..]) {
+    for (index, own) in arena
+        .schema()
+        .indexes()
+        .iter()
+        .zip(&plan.index_cells()[1..])
+    {
         let (offset, bytes) = cells(own);
         match index.kind {
             IndexKind::Hash => {

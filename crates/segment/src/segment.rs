@@ -77,9 +77,7 @@ impl Form {
 
     pub(crate) fn is_null(&self, attribute: usize, row: u32) -> bool {
         match self {
-            Form::Hot(arena) => {
-                Nulls::of(arena, attribute).is_some_and(|nulls| nulls.is_null(row))
-            }
+            Form::Hot(arena) => Nulls::of(arena, attribute).is_some_and(|nulls| nulls.is_null(row)),
             Form::Frozen(frozen) => frozen.is_null(attribute, row),
         }
     }

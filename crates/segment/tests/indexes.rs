@@ -195,10 +195,7 @@ fn hot(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Arc<Segment> {
     let segment = Arc::new(segment.unwrap());
     let keys = Keys::encode(schema, columns).unwrap();
     let rows = columns[0].len();
-    segment
-        .writer()
-        .append(columns, 0..rows, &keys, 1)
-        .unwrap();
+    segment.writer().append(columns, 0..rows, &keys, 1).unwrap();
     segment
 }
 
@@ -244,8 +241,22 @@ fn odd_values_have_their_places() {
     let types = [(SqlType::Double, true), (SqlType::Text, true)];
     let schema = schema(&types, indexes);
     let long = "x".repeat(100_000);
-    let floats = [Some(f64::NAN), Some(-0.0), None, Some(0.0), Some(f64::INFINITY), Some(-1.0)];
-    let texts = [Some(""), None, Some("\0"), Some("a"), Some(&long[..]), Some("a\0")];
+    let floats = [
+        Some(f64::NAN),
+        Some(-0.0),
+        None,
+        Some(0.0),
+        Some(f64::INFINITY),
+        Some(-1.0),
+    ];
+    let texts = [
+        Some(""),
+        None,
+        Some("\0"),
+        Some("a"),
+        Some(&long[..]),
+        Some("a\0"),
+    ];
     let columns: Vec<ArrayRef> = vec![
         Arc::new(Float64Array::from_iter(floats)),
         Arc::new(StringArray::from_iter(texts)),
@@ -277,7 +288,10 @@ fn odd_values_have_their_places() {
         }
         assert_eq!(rows(2, compare(0, Gt, Literal::Float(0.0))), [0, 4]);
         assert_eq!(rows(2, compare(0, Ge, Literal::Float(-0.0))), [0, 1, 3, 4]);
-        assert_eq!(rows(2, compare(0, Le, Literal::Float(f64::NAN))), [0, 1, 3, 4, 5]);
+        assert_eq!(
+            rows(2, compare(0, Le, Literal::Float(f64::NAN))),
+            [0, 1, 3, 4, 5]
+        );
         assert_eq!(rows(3, compare(1, Lt, text("a"))), [0, 2]);
         assert_eq!(rows(3, compare(1, Gt, text("a"))), [4, 5]);
         assert_eq!(rows(3, compare(1, Le, text(""))), [0]);
@@ -298,7 +312,9 @@ fn an_empty_segment_has_nothing() {
         value: Literal::Int(1),
     };
     for (at, index) in schema.indexes().iter().enumerate() {
-        let search = schema.index_search(index, std::slice::from_ref(&eq)).unwrap();
+        let search = schema
+            .index_search(index, std::slice::from_ref(&eq))
+            .unwrap();
         assert_eq!(segment.search(at, &search, 0), Some(vec![]));
     }
 }
@@ -332,7 +348,9 @@ fn readers_find_every_published_row() {
                         op: CompareOp::Eq,
                         value: Literal::Int(wanted.into()),
                     };
-                    let search = schema.index_search(&schema.indexes()[index], &[eq]).unwrap();
+                    let search = schema
+                        .index_search(&schema.indexes()[index], &[eq])
+                        .unwrap();
                     let before = segment.rows();
                     let found = segment.search(index, &search, ROWS).unwrap();
                     let after = segment.rows();
@@ -345,7 +363,10 @@ fn readers_find_every_published_row() {
         let mut from = 0;
         while from < ROWS {
             let to = ROWS.min(from + 1 + from % 97);
-            segment.writer().append(&columns, from..to, &keys, 1).unwrap();
+            segment
+                .writer()
+                .append(&columns, from..to, &keys, 1)
+                .unwrap();
             from = to;
         }
         is_done.store(true, Ordering::Release);

@@ -36,7 +36,9 @@ fn schema() -> Arc<TableSchema> {
 /// Key, a unique number that scatters, two others.
 fn batch(table: &Table, first: i64, rows: i64) -> RecordBatch {
     let of = |number: &dyn Fn(i64) -> i64| {
-        Arc::new(Int64Array::from_iter_values((first..first + rows).map(number))) as ArrayRef
+        Arc::new(Int64Array::from_iter_values(
+            (first..first + rows).map(number),
+        )) as ArrayRef
     };
     let columns = vec![
         of(&|row| row),
@@ -100,7 +102,10 @@ fn main() {
         ("hash", vec![number_index(IndexKind::Hash, false)]),
         ("hash, unique", vec![number_index(IndexKind::Hash, true)]),
         ("ordered", vec![number_index(IndexKind::Ordered, false)]),
-        ("ordered, unique", vec![number_index(IndexKind::Ordered, true)]),
+        (
+            "ordered, unique",
+            vec![number_index(IndexKind::Ordered, true)],
+        ),
     ] {
         let table = table(indexes);
         let start = Instant::now();

@@ -351,11 +351,7 @@ impl Table {
         Ok(Some(index))
     }
 
-    fn build_index(
-        &self,
-        txn: &Transaction,
-        index: &Index,
-    ) -> Result<ReshapeReport, StorageError> {
+    fn build_index(&self, txn: &Transaction, index: &Index) -> Result<ReshapeReport, StorageError> {
         let cancel = txn.cancel_token();
         let mut report = self.reshape(&cancel)?;
         let mut fruitless = 0;

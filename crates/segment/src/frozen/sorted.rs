@@ -131,7 +131,8 @@ impl Frozen {
         let mut seen = vec![false; self.rows() as usize];
         (0..seen.len()).all(|at| {
             let row = self.indexed_row(index, at) as usize;
-            seen.get_mut(row).is_some_and(|seen| !std::mem::replace(seen, true))
+            seen.get_mut(row)
+                .is_some_and(|seen| !std::mem::replace(seen, true))
         })
     }
 }

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 use super::{checksum, plan_of};
 use crate::{
-    AttributeSpec, HeapRegion, IndexSearch, Keys, Predicate, Region, Segment, SegmentError, SegmentSchema,
-    Selection,
+    AttributeSpec, HeapRegion, IndexSearch, Keys, Predicate, Region, Segment, SegmentError,
+    SegmentSchema, Selection,
     arena::Arena,
     model::{Model, Random, Value, values},
 };

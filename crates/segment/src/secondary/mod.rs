@@ -73,11 +73,7 @@ impl IndexSpec {
     ///
     /// # Errors
     /// As [`Keys::encode`]; NULLs where the attribute takes them are no error.
-    pub fn keys(
-        &self,
-        schema: &SegmentSchema,
-        columns: &[ArrayRef],
-    ) -> Result<Keys, SegmentError> {
+    pub fn keys(&self, schema: &SegmentSchema, columns: &[ArrayRef]) -> Result<Keys, SegmentError> {
         Keys::of(schema, &self.attributes, columns)
     }
 }
@@ -176,13 +172,14 @@ impl Segment {
                 if found.len() > rows_max {
                     return None;
                 }
-                found.map(|at| frozen.indexed_row(index, at)).try_for_each(f)
+                found
+                    .map(|at| frozen.indexed_row(index, at))
+                    .try_for_each(f)
             }
             Form::Hot(arena) => {
                 let list = SkipList::of(arena, index);
-                let is_below = |row, bound: &[u8]| {
-                    compare_row(arena, &spec.attributes, row, bound).is_lt()
-                };
+                let is_below =
+                    |row, bound: &[u8]| compare_row(arena, &spec.attributes, row, bound).is_lt();
                 let first = list.seek(arena.rows(), &|row| is_below(row, &span.lower));
                 let upper = span.upper.as_deref();
                 list.rows_from(first, arena.rows())
@@ -221,11 +218,7 @@ fn compare_row(arena: &Arena, attributes: &[usize], row: u32, with: &[u8]) -> Or
 ///
 /// # Errors
 /// A column that does not suit its attribute, which one that has been stored does.
-pub(crate) fn enter(
-    arena: &Arena,
-    columns: &[ArrayRef],
-    first: u32,
-) -> Result<(), SegmentError> {
+pub(crate) fn enter(arena: &Arena, columns: &[ArrayRef], first: u32) -> Result<(), SegmentError> {
     for (index, spec) in arena.schema().indexes().iter().enumerate() {
         let keys = spec.keys(arena.schema(), columns)?;
         match spec.kind {

@@ -57,9 +57,9 @@ impl SegmentSchema {
         let mut prefixes = vec![Vec::new()];
         for (nth, &attribute) in index.attributes.iter().enumerate() {
             let of = || predicates.iter().filter(|one| one.attribute() == attribute);
-            let fixed = of().find_map(|one| self.pieces(one)).filter(|pieces| {
-                pieces.len().saturating_mul(prefixes.len()) <= PIECES_MAX
-            });
+            let fixed = of()
+                .find_map(|one| self.pieces(one))
+                .filter(|pieces| pieces.len().saturating_mul(prefixes.len()) <= PIECES_MAX);
             if let Some(pieces) = fixed {
                 let longer = |prefix: &Vec<u8>, piece: &Vec<u8>| [&prefix[..], piece].concat();
                 prefixes = prefixes
@@ -99,7 +99,9 @@ impl SegmentSchema {
                 negated: false,
                 ..
             } if values.len() <= PIECES_MAX => {
-                let pieces = values.iter().filter_map(|value| self.piece(attribute, value));
+                let pieces = values
+                    .iter()
+                    .filter_map(|value| self.piece(attribute, value));
                 Some(pieces.collect())
             }
             Predicate::IsNull { .. } => Some(Vec::from_iter(self.null_piece(attribute))),
@@ -279,7 +281,12 @@ mod tests {
     fn all_attributes_fixed_are_keys() {
         let list = Predicate::InList {
             attribute: 0,
-            values: vec![Literal::Int(3), Literal::Int(1), Literal::Int(3), Literal::Int(1 << 20)],
+            values: vec![
+                Literal::Int(3),
+                Literal::Int(1),
+                Literal::Int(3),
+                Literal::Int(1 << 20),
+            ],
             negated: false,
         };
         let key = |bytes: &[u8]| Key::from_bytes(bytes.to_vec());
@@ -309,8 +316,16 @@ mod tests {
         let of = |predicates: &[Predicate]| search(IndexKind::Ordered, &[0, 1], predicates);
         let spans = |spans: Vec<KeySpan>| Some(IndexSearch::Spans(spans));
         assert_eq!(
-            of(&[compare(0, Eq, 1), compare(1, Gt, 2), compare(1, Le, 4), compare(1, Lt, 9)]),
-            spans(vec![span(&[0x80, 1, 0, 0x80, 3], Some(&[0x80, 1, 0, 0x80, 5]))])
+            of(&[
+                compare(0, Eq, 1),
+                compare(1, Gt, 2),
+                compare(1, Le, 4),
+                compare(1, Lt, 9)
+            ]),
+            spans(vec![span(
+                &[0x80, 1, 0, 0x80, 3],
+                Some(&[0x80, 1, 0, 0x80, 5])
+            )])
         );
         assert_eq!(
             of(&[compare(0, Eq, 1), compare(1, Ge, 2)]),

