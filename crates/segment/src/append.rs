@@ -19,7 +19,7 @@ use crate::{
     intern::{INLINE_BYTES_MAX, short_slot},
     nulls::Nulls,
     order::{Scalar, prefix_key},
-    plan,
+    plan, secondary,
     source::{Source, Strings, Values},
     stamp::END_NONE,
     versions::{Side, Versions},
@@ -248,6 +248,13 @@ impl<'a> SegmentWriter<'a> {
             for nth in 0..done {
                 index::insert(cells, keys.get(rows.start + nth).0, first + nth as u32);
             }
+        }
+        if !schema.indexes().is_empty() && done > 0 {
+            let stored: Vec<ArrayRef> = columns
+                .iter()
+                .map(|column| column.slice(rows.start, done))
+                .collect();
+            secondary::enter(self.arena(), &stored, first)?;
         }
         let full = done < rows.len();
         if full {

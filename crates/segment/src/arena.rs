@@ -184,8 +184,19 @@ impl Arena {
         self.words(self.plan.ends())
     }
 
+    /// The cells of the key index.
     pub(crate) fn index(&self) -> &[AtomicU32] {
-        let area = self.plan.index();
+        &self.cells()[self.plan.index_cells()[0].clone()]
+    }
+
+    /// The cells of a secondary index.
+    pub(crate) fn secondary(&self, index: usize) -> &[AtomicU32] {
+        &self.cells()[self.plan.index_cells()[1 + index].clone()]
+    }
+
+    /// The cells of all indexes.
+    pub(crate) fn cells(&self) -> &[AtomicU32] {
+        let area = self.plan.indexes();
         // SAFETY: the area is in bounds and 64-aligned (Plan); the bytes are initialised
         // and live as long as self (Region); they are accessed as cells only.
         unsafe { slice::from_raw_parts(self.at(area.offset()).cast().as_ptr(), area.bytes() / 4) }

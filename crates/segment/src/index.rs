@@ -21,13 +21,13 @@ use std::{
 use crate::{ROWS_MAX, hash::hash_bytes};
 
 const ROW_BITS: u32 = 21;
-const ROW_MASK: u32 = (1 << ROW_BITS) - 1;
+pub(crate) const ROW_MASK: u32 = (1 << ROW_BITS) - 1;
 const _: () = assert!(ROWS_MAX < 1 << ROW_BITS);
 
 /// The first cell to look at, from the hash's upper half (a multiplication in place
 /// of a division, so that the number of cells need not be a power of two), and the tag
 /// from its lower half.
-fn start(hash: u64, cells: usize) -> (usize, u32) {
+pub(crate) fn start(hash: u64, cells: usize) -> (usize, u32) {
     let first = (((hash >> 32) * cells as u64) >> 32) as usize;
     (first, (hash as u32) << ROW_BITS)
 }

@@ -11,18 +11,24 @@
 //! | interval | 16 bytes: nanoseconds in all, so that `1 mon` equals `30 days` |
 //! | text, bytea | bytes, 00 written as 00 FF, ended by 00 00 |
 //!
+//! The key of a secondary index may have NULLs. An attribute that takes them has a byte
+//! in front of its value, 00, and 01 for NULL, so that NULLs are last; what follows an
+//! 01 is zeros, or nothing for text and bytea.
+//!
 //! A key is not in the segment: it is derived from the row's attributes.
 
-use std::{fmt, ops::Deref};
+use std::{cmp::Ordering, fmt, ops::Deref};
 
 use aerostat_types::Physical;
 use arrow_array::{Array, ArrayRef};
+use arrow_buffer::NullBuffer;
 
 use crate::{
     Literal, SegmentError, SegmentSchema,
     arena::Arena,
     frozen::interval_of,
     intern::with_value,
+    nulls::Nulls,
     order::{Scalar, f64_of_rank, rank_of_f64},
     source::{Source, Values},
 };
@@ -124,26 +130,38 @@ impl Keys {
     /// A column of another type than its attribute, a NULL in a key column, or a decimal
     /// out of range.
     pub fn encode(schema: &SegmentSchema, columns: &[ArrayRef]) -> Result<Keys, SegmentError> {
+        Keys::of(schema, schema.key(), columns)
+    }
+
+    /// The keys that the rows of `columns` have in a secondary index of these attributes.
+    ///
+    /// # Errors
+    /// Those of [`Keys::encode`], of attributes that take no NULL.
+    pub fn of(
+        schema: &SegmentSchema,
+        attributes: &[usize],
+        columns: &[ArrayRef],
+    ) -> Result<Keys, SegmentError> {
         let len = columns.first().map_or(0, |column| column.len());
-        let mut sources = Vec::with_capacity(schema.key().len());
-        for &attribute in schema.key() {
-            let source = Source::of(
-                &columns[attribute],
-                attribute,
-                schema.attributes()[attribute],
-            )?;
-            if source.nulls.is_some() {
+        let mut parts = Vec::with_capacity(attributes.len());
+        for &attribute in attributes {
+            let spec = schema.attributes()[attribute];
+            let source = Source::of(&columns[attribute], attribute, spec)?;
+            if source.nulls.is_some() && !spec.nullable {
                 return Err(SegmentError::NullValue { attribute });
             }
-            sources.push((attribute, source.values));
+            parts.push(Part {
+                attribute,
+                values: source.values,
+                nulls: source.nulls,
+                nullable: spec.nullable,
+            });
         }
-        let widths: Option<Vec<usize>> = sources
-            .iter()
-            .map(|(_, values)| fixed_width(values))
-            .collect();
+        let widths: Option<Vec<usize>> =
+            parts.iter().map(|part| fixed_width(&part.values)).collect();
         match widths {
-            Some(widths) => encode_fixed(len, &sources, &widths),
-            None => encode_each(len, &sources),
+            Some(widths) => encode_fixed(len, &parts, &widths),
+            None => encode_each(len, &parts),
         }
     }
 
@@ -179,6 +197,24 @@ impl Keys {
     }
 }
 
+/// In front of a value, and of none, of an attribute that takes NULL.
+pub(crate) const VALUE: u8 = 0;
+pub(crate) const NULL: u8 = 1;
+
+/// An attribute on its way into keys.
+struct Part<'a> {
+    attribute: usize,
+    values: Values<'a>,
+    nulls: Option<&'a NullBuffer>,
+    nullable: bool,
+}
+
+impl Part<'_> {
+    fn is_null(&self, row: usize) -> bool {
+        self.nulls.is_some_and(|nulls| nulls.is_null(row))
+    }
+}
+
 /// Bytes of an attribute in a key, when all values have as many.
 fn fixed_width(values: &Values<'_>) -> Option<usize> {
     Some(match values {
@@ -192,27 +228,29 @@ fn fixed_width(values: &Values<'_>) -> Option<usize> {
 }
 
 /// Column by column, each filling its stripe of all keys.
-fn encode_fixed(
-    len: usize,
-    sources: &[(usize, Values<'_>)],
-    widths: &[usize],
-) -> Result<Keys, SegmentError> {
-    let width: usize = widths.iter().sum();
+fn encode_fixed(len: usize, parts: &[Part<'_>], widths: &[usize]) -> Result<Keys, SegmentError> {
+    let marks = parts.iter().filter(|part| part.nullable).count();
+    let width = widths.iter().sum::<usize>() + marks;
     let mut bytes = vec![0; len * width];
     let mut offset = 0;
-    for (&(attribute, values), own) in sources.iter().zip(widths) {
+    for (part, own) in parts.iter().zip(widths) {
+        let first = offset;
+        offset += usize::from(part.nullable);
         let out = Stripe {
             bytes: &mut bytes,
             width,
             offset,
         };
-        match values {
+        match part.values {
             Values::Bool(array) => out.fill((0..len).map(|row| [u8::from(array.value(row))])),
             Values::I16(values) => out.fill(values.iter().map(|&v| flip_i16(v))),
             Values::I32(values) => out.fill(values.iter().map(|&v| flip_i32(v))),
             Values::I64(values) => out.fill(values.iter().map(|&v| flip_i64(v))),
             Values::Narrow(values) => {
-                if values.iter().any(|&v| i64::try_from(v).is_err()) {
+                let out_of_range =
+                    |row: usize| !part.is_null(row) && i64::try_from(values[row]).is_err();
+                if (0..len).any(out_of_range) {
+                    let attribute = part.attribute;
                     return Err(SegmentError::ValueOutOfRange { attribute });
                 }
                 out.fill(values.iter().map(|&v| flip_i64(v as i64)));
@@ -225,6 +263,11 @@ fn encode_fixed(
             Values::Variable(_) => unreachable!("variable attributes have no fixed width"),
         }
         offset += own;
+        for row in (0..len).filter(|&row| part.is_null(row)) {
+            let key = &mut bytes[row * width..][..width];
+            key[first] = NULL;
+            key[first + 1..offset].fill(0);
+        }
     }
     Ok(Keys {
         len,
@@ -249,19 +292,30 @@ impl Stripe<'_> {
 }
 
 /// Row by row, for keys with text.
-fn encode_each(len: usize, sources: &[(usize, Values<'_>)]) -> Result<Keys, SegmentError> {
+fn encode_each(len: usize, parts: &[Part<'_>]) -> Result<Keys, SegmentError> {
     let (mut bytes, mut ends) = (Vec::with_capacity(len * 16), Vec::with_capacity(len));
     for row in 0..len {
-        for &(attribute, values) in sources {
-            match values {
+        for part in parts {
+            let is_null = part.is_null(row);
+            if part.nullable {
+                bytes.push(if is_null { NULL } else { VALUE });
+            }
+            if is_null {
+                bytes.resize(bytes.len() + fixed_width(&part.values).unwrap_or(0), 0);
+                continue;
+            }
+            match part.values {
                 Values::Bool(array) => bytes.push(u8::from(array.value(row))),
                 Values::I16(values) => bytes.extend(flip_i16(values[row])),
                 Values::I32(values) => bytes.extend(flip_i32(values[row])),
                 Values::I64(values) => bytes.extend(flip_i64(values[row])),
-                Values::Narrow(values) => bytes.extend(flip_i64(
-                    i64::try_from(values[row])
-                        .map_err(|_| SegmentError::ValueOutOfRange { attribute })?,
-                )),
+                Values::Narrow(values) => {
+                    let attribute = part.attribute;
+                    bytes.extend(flip_i64(
+                        i64::try_from(values[row])
+                            .map_err(|_| SegmentError::ValueOutOfRange { attribute })?,
+                    ));
+                }
                 Values::I128(values) => bytes.extend(flip_i128(values[row])),
                 Values::F32(values) => bytes.extend(values[row].rank().to_be_bytes()),
                 Values::F64(values) => bytes.extend(values[row].rank().to_be_bytes()),
@@ -279,7 +333,7 @@ fn encode_each(len: usize, sources: &[(usize, Values<'_>)]) -> Result<Keys, Segm
     })
 }
 
-fn put_literal(out: &mut Vec<u8>, physical: Physical, value: &Literal) -> Option<()> {
+pub(crate) fn put_literal(out: &mut Vec<u8>, physical: Physical, value: &Literal) -> Option<()> {
     match (physical, value) {
         (Physical::Bool, Literal::Bool(value)) => out.push(u8::from(*value)),
         (Physical::I16, Literal::Int(value)) => out.extend(flip_i16(i16::try_from(*value).ok()?)),
@@ -359,24 +413,67 @@ impl Sink for Comparison<'_> {
     }
 }
 
-/// The key of a published row.
-pub(crate) fn of_row(arena: &Arena, row: u32) -> Key {
+/// Orders a key that comes piece by piece relative to another.
+pub(crate) struct Comparer<'a> {
+    rest: &'a [u8],
+    order: Ordering,
+}
+
+impl<'a> Comparer<'a> {
+    pub(crate) fn with(key: &'a [u8]) -> Comparer<'a> {
+        Comparer {
+            rest: key,
+            order: Ordering::Equal,
+        }
+    }
+
+    /// The order of what came; less if it only begins the other.
+    pub(crate) fn order(self) -> Ordering {
+        if self.rest.is_empty() {
+            self.order
+        } else {
+            self.order.then(Ordering::Less)
+        }
+    }
+}
+
+impl Sink for Comparer<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        if self.order.is_ne() {
+            return;
+        }
+        let (own, rest) = self.rest.split_at(self.rest.len().min(bytes.len()));
+        // The longer of the two is the greater, should this be where the other ends.
+        self.order = bytes.cmp(own);
+        self.rest = rest;
+    }
+}
+
+/// The key that a published row has of these attributes.
+pub(crate) fn of_row(arena: &Arena, attributes: &[usize], row: u32) -> Key {
     let mut bytes = Vec::new();
-    put_row(arena, row, &mut bytes);
+    put_row(arena, attributes, row, &mut bytes);
     Key(bytes)
 }
 
-/// Whether a published row has this key.
-pub(crate) fn row_has(arena: &Arena, row: u32, key: KeyRef<'_>) -> bool {
+/// Whether a published row has this key of these attributes.
+pub(crate) fn row_has(arena: &Arena, attributes: &[usize], row: u32, key: KeyRef<'_>) -> bool {
     let mut comparison = Comparison { rest: Some(key.0) };
-    put_row(arena, row, &mut comparison);
+    put_row(arena, attributes, row, &mut comparison);
     comparison.rest.is_some_and(<[u8]>::is_empty)
 }
 
-fn put_row(arena: &Arena, row: u32, out: &mut impl Sink) {
+/// The key that a published row has of these attributes, piece by piece.
+pub(crate) fn put_row(arena: &Arena, attributes: &[usize], row: u32, out: &mut impl Sink) {
     let at = row as usize;
-    for &attribute in arena.schema().key() {
-        match arena.schema().physical(attribute) {
+    for &attribute in attributes {
+        let physical = arena.schema().physical(attribute);
+        if let Some(nulls) = Nulls::of(arena, attribute)
+            && put_mark(physical, nulls.is_null(row), out)
+        {
+            continue;
+        }
+        match physical {
             Physical::Bool => out.put(&[arena.slots::<u8>(attribute).get(at)]),
             Physical::I16 => out.put(&flip_i16(arena.slots(attribute).get(at))),
             Physical::I32 => out.put(&flip_i32(arena.slots(attribute).get(at))),
@@ -396,6 +493,27 @@ fn put_row(arena: &Arena, row: u32, out: &mut impl Sink) {
                 with_value(slot, arena.heap(), |value| put_escaped(out, value));
             }
         }
+    }
+}
+
+/// What is in front of an attribute that takes NULL; for a NULL all that it has, and true.
+pub(crate) fn put_mark(physical: Physical, is_null: bool, out: &mut impl Sink) -> bool {
+    if !is_null {
+        out.put(&[VALUE]);
+        return false;
+    }
+    out.put(&[NULL]);
+    if physical != Physical::Variable {
+        out.put(&[0; 16][..key_width(physical)]);
+    }
+    true
+}
+
+/// Bytes of a value of a fixed width in a key.
+pub(crate) fn key_width(physical: Physical) -> usize {
+    match physical {
+        Physical::F32 => 8,
+        other => other.width(),
     }
 }
 

@@ -17,6 +17,8 @@
 //! * **Versions**: a begin and an end stamp per row (`versions`, [`stamp`]).
 //! * **Key index**: hash cells next to the rows, all versions of a key (`index`);
 //!   keys are memcomparable bytes ([`key`]).
+//! * **Secondary indexes**: hash chains and skip lists over row numbers, of frozen rows
+//!   their order (`secondary`).
 //! * **Zone maps** per 8,192-row vector ([`Zone`]).
 //!
 //! A scan goes vector by vector: zones decide whether to look at all
@@ -63,6 +65,7 @@ mod predicate;
 mod region;
 mod schema;
 mod seal;
+mod secondary;
 mod segment;
 mod selection;
 mod source;
@@ -79,6 +82,10 @@ pub use key::{Key, KeyRef, Keys};
 pub use predicate::{CompareOp, Literal, Predicate};
 pub use region::{HeapRegion, REGION_ALIGN, Region};
 pub use schema::{AttributeSpec, SegmentSchema};
+pub use secondary::{
+    IndexSpec,
+    search::{IndexSearch, KeySpan},
+};
 pub use segment::Segment;
 pub use selection::Selection;
 pub use zone::Zone;

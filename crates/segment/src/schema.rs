@@ -2,7 +2,7 @@
 
 use aerostat_types::{Physical, SqlType};
 
-use crate::{SegmentError, hash::hash_bytes, plan};
+use crate::{IndexSpec, SegmentError, hash::hash_bytes, plan};
 
 /// An attribute: a column as a segment knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +24,14 @@ pub(crate) struct Place {
     pub(crate) nulls: Option<usize>,
 }
 
-/// Attributes, their groups and the key. The same schema reads the same bytes
+/// Attributes, their groups, the key and the secondary indexes. The same schema reads the same bytes
 /// everywhere; its [fingerprint](SegmentSchema::fingerprint) is in the header.
 #[derive(Clone, Debug)]
 pub struct SegmentSchema {
     attributes: Vec<AttributeSpec>,
     groups: Vec<Vec<usize>>,
     key: Vec<usize>,
+    indexes: Vec<IndexSpec>,
     places: Vec<Place>,
     strides: Vec<usize>,
     nullable: usize,
@@ -91,16 +92,54 @@ impl SegmentSchema {
                 return Err(SegmentError::Schema("the key names an attribute twice"));
             }
         }
-        let fingerprint = fingerprint(&attributes, &groups, &key);
+        let fingerprint = fingerprint(&attributes, &groups, &key, &[]);
         Ok(SegmentSchema {
             attributes,
             groups,
             key,
+            indexes: Vec::new(),
             places,
             strides,
             nullable,
             fingerprint,
         })
+    }
+
+    /// The schema with these secondary indexes in place of those it has.
+    ///
+    /// # Errors
+    /// [`SegmentError::Schema`] when one has no attribute, or names one that is unknown or
+    /// twice, or two are the same.
+    pub fn with_indexes(mut self, indexes: Vec<IndexSpec>) -> Result<SegmentSchema, SegmentError> {
+        for (nth, index) in indexes.iter().enumerate() {
+            if index.attributes.is_empty() {
+                return Err(SegmentError::Schema("an index without attributes"));
+            }
+            for (at, attribute) in index.attributes.iter().enumerate() {
+                if *attribute >= self.attributes.len() {
+                    return Err(SegmentError::Schema("an index names an unknown attribute"));
+                }
+                if index.attributes[..at].contains(attribute) {
+                    return Err(SegmentError::Schema("an index names an attribute twice"));
+                }
+            }
+            if indexes[..nth].contains(index) {
+                return Err(SegmentError::Schema("two indexes are the same"));
+            }
+        }
+        self.fingerprint = fingerprint(&self.attributes, &self.groups, &self.key, &indexes);
+        self.indexes = indexes;
+        Ok(self)
+    }
+
+    /// The secondary indexes.
+    pub fn indexes(&self) -> &[IndexSpec] {
+        &self.indexes
+    }
+
+    /// The position of an index among the secondary ones.
+    pub fn index_position(&self, index: &IndexSpec) -> Option<usize> {
+        self.indexes.iter().position(|own| own == index)
     }
 
     /// The attributes in order.
@@ -121,6 +160,14 @@ impl SegmentSchema {
     /// Bytes of a row in its groups, without nulls, versions and index.
     pub fn row_bytes_fixed(&self) -> usize {
         self.strides.iter().sum()
+    }
+
+    /// Bytes that the key index and the secondary ones take for a row, at most; without
+    /// what is the same for any number of rows.
+    pub fn index_bytes_per_row(&self) -> usize {
+        let own = if self.key.is_empty() { 0 } else { 8 };
+        let secondary = self.indexes.iter().map(IndexSpec::row_bytes);
+        own + secondary.sum::<usize>()
     }
 
     /// A number that differs, for all practical purposes, between schemas that read bytes differently.
@@ -158,7 +205,12 @@ impl SegmentSchema {
 }
 
 /// Hashes a text form, so that a new variant of `SqlType` never changes old fingerprints.
-fn fingerprint(attributes: &[AttributeSpec], groups: &[Vec<usize>], key: &[usize]) -> u64 {
+fn fingerprint(
+    attributes: &[AttributeSpec],
+    groups: &[Vec<usize>],
+    key: &[usize],
+    indexes: &[IndexSpec],
+) -> u64 {
     use std::fmt::Write;
     let mut text = String::new();
     for AttributeSpec { ty, nullable } in attributes {
@@ -166,6 +218,9 @@ fn fingerprint(attributes: &[AttributeSpec], groups: &[Vec<usize>], key: &[usize
             .expect("writing to a String does not fail");
     }
     write!(text, "{groups:?}{key:?}").expect("writing to a String does not fail");
+    for index in indexes {
+        write!(text, "{index}").expect("writing to a String does not fail");
+    }
     hash_bytes(text.as_bytes())
 }
 

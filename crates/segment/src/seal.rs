@@ -20,7 +20,7 @@ use std::{
     },
 };
 
-use aerostat_types::Physical;
+use aerostat_types::{IndexKind, Physical};
 use crc32fast::Hasher;
 
 use crate::{
@@ -28,6 +28,7 @@ use crate::{
     arena::{Arena, Writer, header},
     intern::{is_valid, with_value},
     plan::{HEADER_WORDS, Plan, VERSION_WORDS, ZONE_WORDS, null_words},
+    secondary::{self, skip},
     versions::{Side, Versions},
     zone,
 };
@@ -91,6 +92,7 @@ pub(crate) fn open(
         return Err(corrupt("the checksum does not match"));
     }
     check_values(&arena)?;
+    secondary::check(&arena)?;
     Ok(arena)
 }
 
@@ -139,7 +141,7 @@ fn checksum(arena: &Arena) -> u64 {
     for bitmap in arena.nulls().chunks(bitmap_words) {
         add_words(&mut hasher, &bitmap[..null_words(rows)]);
     }
-    add_cells(&mut hasher, arena.index());
+    add_cells(&mut hasher, arena.cells());
     let vectors = rows.div_ceil(VECTOR_ROWS) as usize;
     add_words(
         &mut hasher,
@@ -252,11 +254,33 @@ pub(crate) fn footprint_bytes(arena: &Arena) -> u64 {
         }
     }
     // Entries scatter: the whole index is touched as soon as there are some rows per page.
-    let index_pages = plan.index().bytes().div_ceil(PAGE_BYTES).min(rows as usize);
-    touch(
-        plan.index().offset(),
-        plan.index().bytes().min(index_pages * PAGE_BYTES),
-    );
+    let scattered = |bytes: usize| {
+        let pages = bytes.div_ceil(PAGE_BYTES).min(rows as usize);
+        bytes.min(pages * PAGE_BYTES)
+    };
+    let cells = |cells: &Range<usize>| (plan.indexes().offset() + cells.start * 4, cells.len() * 4);
+    let (offset, bytes) = cells(&plan.index_cells()[0]);
+    touch(offset, scattered(bytes));
+    for (index, own) in arena
+        .schema()
+        .indexes()
+        .iter()
+        .zip(&plan.index_cells()[1..])
+    {
+        let (offset, bytes) = cells(own);
+        match index.kind {
+            IndexKind::Hash => {
+                touch(offset, scattered(bytes / 2));
+                touch(offset + bytes / 2, rows as usize * 4);
+            }
+            IndexKind::Ordered if rows > 0 => {
+                for (first, len) in skip::touched(plan.capacity(), rows) {
+                    touch(offset + first * 4, len * 4);
+                }
+            }
+            IndexKind::Ordered => {}
+        }
+    }
     let vectors = rows.div_ceil(VECTOR_ROWS) as usize;
     touch(
         plan.zones().offset(),

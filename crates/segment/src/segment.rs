@@ -75,6 +75,13 @@ impl Form {
         }
     }
 
+    pub(crate) fn is_null(&self, attribute: usize, row: u32) -> bool {
+        match self {
+            Form::Hot(arena) => Nulls::of(arena, attribute).is_some_and(|nulls| nulls.is_null(row)),
+            Form::Frozen(frozen) => frozen.is_null(attribute, row),
+        }
+    }
+
     /// The heap that variable slots point to; frozen segments have none.
     pub(crate) fn heap(&self) -> &[u8] {
         match self {
@@ -372,7 +379,7 @@ impl Segment {
             Form::Frozen(frozen) => return Finder::find(frozen, key, f),
         };
         let _ = index::candidates(arena.index(), key.0, arena.rows(), &mut |row| {
-            if key::row_has(arena, row, key) {
+            if key::row_has(arena, self.schema().key(), row, key) {
                 f(row)
             } else {
                 ControlFlow::Continue(())
@@ -383,8 +390,8 @@ impl Segment {
     /// The key of a published row; empty for a schema without key.
     pub fn key_of(&self, row: u32) -> Key {
         match &self.form {
-            Form::Hot(arena) => key::of_row(arena, row),
-            Form::Frozen(frozen) => frozen::key_of(frozen, row),
+            Form::Hot(arena) => key::of_row(arena, self.schema().key(), row),
+            Form::Frozen(frozen) => frozen::key_of(frozen, self.schema().key(), row),
         }
     }
 

@@ -262,6 +262,7 @@ proptest! {
             groups,
             model.schema.key().to_vec(),
         );
+        let schema = schema.unwrap().with_indexes(model.schema.indexes().to_vec());
         let to = create(&Arc::new(schema.unwrap()), Some(from.capacity())).unwrap();
         prop_assert_eq!((to.capacity(), to.heap_bytes()), (from.capacity(), from.heap_bytes()));
         if model.schema.heap_bytes(&columns, 0..stored as usize).unwrap() <= from.heap_bytes() {

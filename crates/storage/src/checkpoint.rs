@@ -253,6 +253,7 @@ impl TenantStore {
                     id: table.id(),
                     schema: (**table.schema()).clone(),
                     layout: table.layout(),
+                    indexes: table.indexes(),
                 },
                 images: view.directory().entries().iter().map(image).collect(),
             }

@@ -12,15 +12,18 @@ use arrow_array::{
 };
 use arrow_schema::DataType;
 
-/// `Key (a, b)=(1, x)`.
-pub(crate) fn key(schema: &TableSchema, columns: &[ArrayRef], row: usize) -> String {
-    let names: Vec<_> = schema
-        .primary_key
+/// `Key (a, b)=(1, x)`, of the columns at these positions.
+pub(crate) fn key(
+    schema: &TableSchema,
+    positions: &[usize],
+    columns: &[ArrayRef],
+    row: usize,
+) -> String {
+    let names: Vec<_> = positions
         .iter()
         .map(|&at| schema.columns[at].name.as_str())
         .collect();
-    let values: Vec<_> = schema
-        .primary_key
+    let values: Vec<_> = positions
         .iter()
         .map(|&at| value(schema.columns[at].ty, &columns[at], row))
         .collect();

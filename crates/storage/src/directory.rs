@@ -304,9 +304,10 @@ impl Latch<'_> {
     /// Reserves what appending this much can touch at most.
     pub(crate) fn reserve(&mut self, rows: usize, heap_bytes: usize) -> Result<(), OutOfMemory> {
         let schema = self.writer.segment().schema();
-        // Key slot and stamps; every attribute may begin a page of slots and of zones.
-        let row_bytes = schema.row_bytes_fixed() as u64 + 24;
-        let pages = 2 * schema.attributes().len() as u64 + 8;
+        // Indexes and stamps; every attribute may begin a page of slots and of zones, every
+        // level of an ordered index one of links.
+        let row_bytes = (schema.row_bytes_fixed() + schema.index_bytes_per_row()) as u64 + 16;
+        let pages = (2 * schema.attributes().len() + 8 + 12 * schema.indexes().len()) as u64;
         self.reserve_bytes(rows as u64 * row_bytes + heap_bytes as u64 + pages * PAGE_BYTES)
     }
 

@@ -18,7 +18,7 @@ use std::{
 };
 
 use aerostat_txn::LogFailure;
-use aerostat_types::{CommitTs, Layout, TableId, TableSchema};
+use aerostat_types::{CommitTs, Layout, TableId, TableIndex, TableSchema};
 use parking_lot::Mutex;
 
 use crate::{
@@ -87,12 +87,27 @@ impl TenantStore {
         schema: Arc<TableSchema>,
         layout: &Layout,
     ) -> Result<Arc<Table>, StorageError> {
+        self.create_table_with_indexes(id, schema, layout, Vec::new())
+    }
+
+    /// As [`Self::create_table`], with secondary indexes, whose names differ.
+    ///
+    /// # Errors
+    /// Also [`StorageError::Segment`] when an index names a column that there is not.
+    pub fn create_table_with_indexes(
+        self: &Arc<Self>,
+        id: TableId,
+        schema: Arc<TableSchema>,
+        layout: &Layout,
+        indexes: Vec<TableIndex>,
+    ) -> Result<Arc<Table>, StorageError> {
         let description = self.durable.as_ref().map(|_| TableDescription {
             id,
             schema: TableSchema::clone(&schema),
             layout: layout.clone(),
+            indexes: indexes.clone(),
         });
-        let table = Table::create(Arc::clone(self), id, schema, layout)?;
+        let table = Table::create(Arc::clone(self), id, schema, layout, indexes)?;
         let (Some(durable), Some(description)) = (&self.durable, description) else {
             return Ok(table);
         };
@@ -106,12 +121,13 @@ impl TenantStore {
         Ok(table)
     }
 
-    /// Makes a change of a table's layout once it is durable. A checkpoint finds the log
+    /// Makes a change of a table's layout or indexes once it is durable. A checkpoint finds the log
     /// and the table either before it or after.
     pub(crate) fn describe_table(
         &self,
         table: &Table,
-        layout: &Layout,
+        layout: Layout,
+        indexes: Vec<TableIndex>,
         change: impl FnOnce(),
     ) -> Result<(), StorageError> {
         let Some(durable) = &self.durable else {
@@ -123,7 +139,8 @@ impl TenantStore {
             let description = TableDescription {
                 id: table.id(),
                 schema: TableSchema::clone(table.schema()),
-                layout: layout.clone(),
+                layout,
+                indexes,
             };
             let json = serde_json::to_vec(&description).expect("a description has no odd map keys");
             self.append(durable, Kind::Table, json)?;

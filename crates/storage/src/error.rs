@@ -31,6 +31,20 @@ pub enum StorageError {
         /// `Key (a, b)=(1, x) already exists.`
         detail: String,
     },
+    /// Rows are equal in the columns of an index that was to be built as a unique one.
+    #[error("could not create unique index {index:?}")]
+    IndexNotUnique {
+        /// The index's name.
+        index: String,
+        /// `Key (a, b)=(1, x) is duplicated.`
+        detail: String,
+    },
+    /// The table has another index of this name.
+    #[error("relation {name:?} already exists")]
+    IndexExists {
+        /// The name.
+        name: String,
+    },
     /// A row was changed by a transaction that committed after the snapshot. The
     /// statement may be run again on a newer one.
     #[error("could not serialize access due to concurrent update")]

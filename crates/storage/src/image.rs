@@ -3,7 +3,8 @@
 //! ```text
 //!  rows    := "AEROIMG1", chunk*, rows 0 u32
 //!  chunk   := rows u32, length u32, crc u32, rows as columns (log::codec)
-//!  frozen  := "AEROIMF1", arena bytes u64, variable bytes u64, ended u32, ended row u32 …,
+//!  frozen  := "AEROIMF1", arena bytes u64, length u32, shape as JSON,
+//!             count u32, bytes u64 of each variable-length attribute, ended u32, ended row u32 …,
 //!             the segment as it was made, sealed
 //! ```
 //!
@@ -24,9 +25,12 @@ use std::{
 };
 
 use aerostat_memory::ArenaSource;
-use aerostat_segment::{ARENA_BYTES_MAX, BLOCK_ROWS, Segment, SegmentError};
-use aerostat_types::{CommitTs, SqlType};
+use aerostat_segment::{
+    ARENA_BYTES_MAX, BLOCK_ROWS, IndexSpec, Segment, SegmentError, SegmentSchema,
+};
+use aerostat_types::{CommitTs, IndexKind, SqlType};
 use arrow_array::RecordBatch;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     RecoverError, StorageError, Table, TableView,
@@ -133,7 +137,13 @@ impl ImageWriter {
             .collect();
         let mut head = MAGIC_FROZEN.to_vec();
         head.extend((segment.arena_bytes() as u64).to_le_bytes());
-        head.extend(entry.variable_bytes().to_le_bytes());
+        let shape = serde_json::to_vec(&ImageShape::of(segment.schema()))
+            .expect("a shape has no odd map keys");
+        head.extend((shape.len() as u32).to_le_bytes());
+        head.extend(shape);
+        let variable_bytes = entry.variable_bytes_of(segment.rows());
+        head.extend((variable_bytes.len() as u32).to_le_bytes());
+        head.extend(variable_bytes.iter().flat_map(|bytes| bytes.to_le_bytes()));
         head.extend((ended.len() as u32).to_le_bytes());
         head.extend(ended.iter().flat_map(|row| row.to_le_bytes()));
         self.put(&head)?;
@@ -203,7 +213,7 @@ pub(crate) fn attach(
     }
     let head = FrozenHead::parse(&bytes).map_err(damaged)?;
     let entry = table
-        .attach_frozen(head.arena_bytes, bytes[head.bytes..].to_vec())
+        .attach_frozen(&head, bytes[head.bytes..].to_vec())
         .map_err(|error| match error {
             StorageError::Segment(SegmentError::Corrupt(what)) => damaged(BadBytes(what)),
             other => other.into(),
@@ -213,7 +223,10 @@ pub(crate) fn attach(
     if !are_rows || u64::from(rows) != image.rows + head.ended.len() as u64 {
         return Err(damaged(BadBytes("not the rows that the manifest says")));
     }
-    entry.add_variable_bytes(head.variable_bytes);
+    if head.variable_bytes.len() != entry.variable_bytes_of(0).len() {
+        return Err(damaged(BadBytes("not the attributes of the table")));
+    }
+    entry.add_variable_bytes(&head.variable_bytes);
     end_all(&entry, &head.ended, at)?;
     Ok(entry)
 }
@@ -236,7 +249,9 @@ fn end_all(entry: &Arc<Entry>, rows: &[u32], at: CommitTs) -> Result<(), Storage
 /// What stands before the segment.
 struct FrozenHead {
     arena_bytes: usize,
-    variable_bytes: u64,
+    shape: ImageShape,
+    /// Of each variable-length attribute, the bytes of its values.
+    variable_bytes: Vec<u64>,
     /// Rows that had ended.
     ended: Vec<u32>,
     /// Its length.
@@ -253,14 +268,57 @@ impl FrozenHead {
             .ok()
             .filter(|bytes| *bytes <= ARENA_BYTES_MAX)
             .ok_or(BadBytes("an impossible arena"))?;
-        let variable_bytes = reader.u64()?;
+        let shape_bytes = reader.u32()? as usize;
+        let shape = serde_json::from_slice(reader.take(shape_bytes)?)
+            .map_err(|_| BadBytes("the shape of the segment cannot be read"))?;
         let count = reader.u32()? as usize;
-        let (ended, _) = reader.take(count * 4)?.as_chunks::<4>();
+        let (variable, _) = reader.take(count.saturating_mul(8))?.as_chunks::<8>();
+        let count = reader.u32()? as usize;
+        let (ended, _) = reader.take(count.saturating_mul(4))?.as_chunks::<4>();
         Ok(FrozenHead {
             arena_bytes,
-            variable_bytes,
+            shape,
+            variable_bytes: variable
+                .iter()
+                .map(|bytes| u64::from_le_bytes(*bytes))
+                .collect(),
             ended: ended.iter().map(|row| u32::from_le_bytes(*row)).collect(),
             bytes: image.len() - reader.0.len(),
+        })
+    }
+}
+
+/// How a frozen segment is laid out, which may not be how new ones are.
+#[derive(Serialize, Deserialize)]
+struct ImageShape {
+    groups: Vec<Vec<usize>>,
+    indexes: Vec<(IndexKind, Vec<usize>, bool)>,
+}
+
+impl ImageShape {
+    fn of(schema: &SegmentSchema) -> Self {
+        let index = |index: &IndexSpec| (index.kind, index.attributes.clone(), index.unique);
+        Self {
+            groups: schema.groups().to_vec(),
+            indexes: schema.indexes().iter().map(index).collect(),
+        }
+    }
+
+    /// The schema of the segment in a table.
+    fn schema(&self, table: &Table) -> Result<Arc<SegmentSchema>, SegmentError> {
+        let own = &table.shape().segment_schema;
+        let index = |(kind, attributes, unique): &(IndexKind, Vec<usize>, bool)| IndexSpec {
+            kind: *kind,
+            attributes: attributes.clone(),
+            unique: *unique,
+        };
+        let (attributes, key) = (own.attributes().to_vec(), own.key().to_vec());
+        let schema = SegmentSchema::new(attributes, self.groups.clone(), key)?
+            .with_indexes(self.indexes.iter().map(index).collect())?;
+        Ok(if schema.fingerprint() == own.fingerprint() {
+            Arc::clone(own)
+        } else {
+            Arc::new(schema)
         })
     }
 }
@@ -269,12 +327,12 @@ impl Table {
     /// A frozen segment of its bytes, with a number of its own.
     fn attach_frozen(
         &self,
-        arena_bytes: usize,
+        head: &FrozenHead,
         bytes: Vec<u8>,
     ) -> Result<Arc<Entry>, StorageError> {
+        let schema = head.shape.schema(self).map_err(StorageError::Segment)?;
         let reservation = self.store().budget().reserve(bytes.len() as u64)?;
-        let mapping = ArenaSource::allocate(arena_bytes)?;
-        let schema = Arc::clone(self.segment_schema());
+        let mapping = ArenaSource::allocate(head.arena_bytes)?;
         let no = self.next_segment_no();
         let segment = Segment::attach_frozen(Box::new(mapping), bytes, schema, no)
             .map_err(StorageError::Segment)?;

@@ -44,6 +44,7 @@ impl Incoming {
         columns: Vec<ArrayRef>,
         rows: usize,
     ) -> Result<Self, StorageError> {
+        let shape = table.shape();
         let encode = |columns: &[ArrayRef]| {
             Keys::encode(&shape.segment_schema, columns).map_err(|error| table.segment_error(error))
         };
@@ -191,6 +192,9 @@ pub(crate) fn unique_violation(table: &Table, columns: &[ArrayRef], row: usize) 
     StorageError::UniqueViolation {
         table: schema.name.clone(),
         constraint: schema.primary_key_name.clone(),
-        detail: format!("{} already exists.", describe::key(schema, columns, row)),
+        detail: format!(
+            "{} already exists.",
+            describe::key(schema, &schema.primary_key, columns, row)
+        ),
     }
 }

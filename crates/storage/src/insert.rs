@@ -4,7 +4,8 @@
 //! segment's latch the run's keys are probed and its rows appended, so between
 //! the probe and the append nobody else can insert them. Where a key is held by
 //! an unfinished transaction, the rows before it are appended, the latch is
-//! dropped, and the rest begins anew once that transaction has settled.
+//! dropped, and the rest begins anew once that transaction has settled. Keys of unique
+//! indexes may be in any segment: locks of their own keep others out (`indexes`).
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -17,6 +18,7 @@ use crate::{
     StorageError, Table,
     directory::{Entry, KeyRange, Latch},
     incoming::{Incoming, unique_violation},
+    indexes::Uniqueness,
     writes::Writes,
 };
 
@@ -40,7 +42,7 @@ enum Step {
 }
 
 /// Who has a key.
-enum Holder {
+pub(crate) enum Holder {
     Nobody,
     /// A row that is there to stay, or our own.
     Row,
@@ -69,10 +71,14 @@ impl Table {
         batch: &RecordBatch,
     ) -> Result<u64, StorageError> {
         let incoming = Incoming::prepare(self, batch)?;
+        let mut unique = Uniqueness::of(self, &incoming)?;
         let (mut at, mut attempts) = (0, 0);
         while at < incoming.rows {
             writes.check_cancelled()?;
-            let step = self.append_run(writes, &incoming, at)?;
+            if !unique.is_current(self) {
+                unique = Uniqueness::of(self, &incoming)?;
+            }
+            let step = self.append_run(writes, &incoming, &unique, at)?;
             writes.spill_redo()?;
             if let Step::Appended(rows) | Step::Full(rows, _) | Step::Held(rows, _) = step {
                 at += rows;
@@ -103,6 +109,7 @@ impl Table {
         &self,
         writes: &mut Writes<'_>,
         incoming: &Incoming,
+        unique: &Uniqueness,
         from: usize,
     ) -> Result<Step, StorageError> {
         let directory = self.directory();
@@ -111,12 +118,13 @@ impl Table {
         };
         let range = &directory.ranges()[position];
         let entry = &range.entry;
+        let range_end = incoming.run_end(from, directory.upper(position));
+        let _stripes = unique.lock(from..range_end);
         let mut latch = entry.latch();
-        if !self.is_current(&directory) {
+        if !self.is_current(&directory) || !unique.is_current(self) {
             return Ok(Step::Stale);
         }
         let free = (entry.segment.capacity() - entry.segment.rows()) as usize;
-        let range_end = incoming.run_end(from, directory.upper(position));
         let mut end = range_end.min(from + free);
         let mut held = None;
         if self.is_keyed() {
@@ -125,6 +133,11 @@ impl Table {
                 Probe::Taken(row) => return Err(unique_violation(self, &incoming.columns, row)),
                 Probe::Held(row, holder) => (end, held) = (row, Some(holder)),
             }
+        }
+        if let Some((row, holder)) =
+            unique.probe(self, &directory, incoming, from..end, writes.txn())?
+        {
+            (end, held) = (row, Some(holder));
         }
         let count = self.append_latched(
             writes.stamp(),
@@ -205,7 +218,7 @@ fn probe_run(
             break;
         }
         for segment in own.into_iter().chain(base) {
-            match holder_of(segment, key, writes) {
+            match holder_of(segment, key, writes.txn()) {
                 Holder::Nobody => {}
                 Holder::Row => return Probe::Taken(row),
                 Holder::Transaction(holder) => return Probe::Held(row, holder),
@@ -217,28 +230,39 @@ fn probe_run(
 
 /// Who has the key, of all versions there are, whatever any snapshot sees. The
 /// caller holds the latch, so no stamp changes meanwhile.
+fn holder_of(segment: &Segment, key: KeyRef<'_>, txn: &Transaction) -> Holder {
+    let mut holder = Holder::Nobody;
+    segment.find(key, &mut |row| {
+        holder = holder_of_row(segment, row, txn);
+        holder.keep_looking()
+    });
+    holder
+}
+
+impl Holder {
+    /// Whether other versions of the key may have another holder.
+    pub(crate) fn keep_looking(&self) -> ControlFlow<()> {
+        match self {
+            Holder::Nobody => ControlFlow::Continue(()),
+            Holder::Row | Holder::Transaction(_) => ControlFlow::Break(()),
+        }
+    }
+}
+
+/// Who has a version's key, as the transaction finds it.
 ///
 /// A row that one statement of another's block has begun and a later one has ended is
 /// that block's as long as it has not ended itself: the later one may still be undone.
-fn holder_of(segment: &Segment, key: KeyRef<'_>, writes: &Writes<'_>) -> Holder {
-    let mut holder = Holder::Nobody;
-    segment.find(key, &mut |row| {
-        let (begin, end) = segment.stamps(row);
-        holder = match (Stamp::of(begin), Stamp::of(end)) {
-            _ if begin == ABORTED => Holder::Nobody,
-            // Ended for good, or gone whichever way its only writer ends.
-            (_, Stamp::At(_)) if end != END_NONE => Holder::Nobody,
-            (begun, ended @ Stamp::By(_)) if begun == ended => Holder::Nobody,
-            (_, Stamp::By(by)) if writes.owns(by) => Holder::Nobody,
-            (Stamp::By(by), _) if !writes.owns(by) => Holder::Transaction(by),
-            (_, Stamp::By(by)) => Holder::Transaction(by),
-            _ => Holder::Row,
-        };
-        if matches!(holder, Holder::Nobody) {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
-    });
-    holder
+pub(crate) fn holder_of_row(segment: &Segment, row: u32, txn: &Transaction) -> Holder {
+    let (begin, end) = segment.stamps(row);
+    match (Stamp::of(begin), Stamp::of(end)) {
+        _ if begin == ABORTED => Holder::Nobody,
+        // Ended for good, or gone whichever way its only writer ends.
+        (_, Stamp::At(_)) if end != END_NONE => Holder::Nobody,
+        (begun, ended @ Stamp::By(_)) if begun == ended => Holder::Nobody,
+        (_, Stamp::By(by)) if txn.owns(by) => Holder::Nobody,
+        (Stamp::By(by), _) if !txn.owns(by) => Holder::Transaction(by),
+        (_, Stamp::By(by)) => Holder::Transaction(by),
+        _ => Holder::Row,
+    }
 }

@@ -20,6 +20,8 @@
 //!   afterwards goes to hot ones in front of them, until the next freeze.
 //! * **Shape.** [`Table::set_layout`] changes how new segments are laid out,
 //!   [`Table::reshape`] brings the others to it, one after the other.
+//! * **Indexes.** [`Table::create_index`] gives every segment a piece of a secondary index,
+//!   which scans use by themselves; unique ones are guarded across segments (`indexes`).
 //! * **Memory.** Every arena's bytes in use are charged to the tenant's budget
 //!   before they are touched.
 //!
@@ -44,6 +46,7 @@ mod fault;
 mod freeze;
 mod image;
 mod incoming;
+mod indexes;
 mod insert;
 mod load;
 mod log;

@@ -14,7 +14,7 @@ use std::{
     path::Path,
 };
 
-use aerostat_types::{CommitTs, Layout, TableId, TableSchema, TenantId};
+use aerostat_types::{CommitTs, Layout, TableId, TableIndex, TableSchema, TenantId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -61,6 +61,9 @@ pub(crate) struct TableDescription {
     pub(crate) id: TableId,
     pub(crate) schema: TableSchema,
     pub(crate) layout: Layout,
+    /// The secondary indexes that are built.
+    #[serde(default)]
+    pub(crate) indexes: Vec<TableIndex>,
 }
 
 /// A segment's image.

@@ -203,8 +203,15 @@ impl TenantStore {
             .filter(|description| !outline.dropped.contains(&description.id))
             .map(|description| (description.id, description))
             .collect();
-        for TableDescription { id, schema, layout } in described.into_values() {
-            let table = Table::create(Arc::clone(self), id, Arc::new(schema), &layout)?;
+        for description in described.into_values() {
+            let TableDescription {
+                id,
+                schema,
+                layout,
+                indexes,
+            } = description;
+            let schema = Arc::new(schema);
+            let table = Table::create(Arc::clone(self), id, schema, &layout, indexes)?;
             tables.insert(id, Mutex::new(Replay::of(Arc::clone(&table))));
             recovered.tables.insert(id, table);
         }

@@ -27,7 +27,6 @@ use crate::{
     FreezeReport, StorageError, Table,
     directory::{Entry, Forward, KeyRange, Latch},
     freeze::{self, Chosen, Made},
-    shape::Shape,
     unit::Unit,
 };
 
@@ -51,6 +50,19 @@ pub struct ReshapeReport {
     pub segments_left: u64,
 }
 
+impl ReshapeReport {
+    /// What this call and a later one did.
+    pub(crate) fn and(self, later: ReshapeReport) -> ReshapeReport {
+        ReshapeReport {
+            segments_replaced: self.segments_replaced + later.segments_replaced,
+            rows: self.rows + later.rows,
+            bytes_before: self.bytes_before + later.bytes_before,
+            bytes_after: self.bytes_after + later.bytes_after,
+            segments_left: later.segments_left,
+        }
+    }
+}
+
 impl Table {
     /// Changes how new segments are laid out, for good once this returns. Those there are
     /// stay as they are until [`Self::reshape`].
@@ -60,10 +72,9 @@ impl Table {
     /// [`StorageError::RowTooWide`] when no row would fit; of a durable tenant also
     /// [`StorageError::Commit`]. Nothing has changed then.
     pub fn set_layout(&self, layout: &Layout) -> Result<(), StorageError> {
-        let shape = Shape::of(self.schema(), layout, self.store().sizes().largest())?;
-        self.store().describe_table(self, layout, || {
-            self.set_shape(&self.structure(), shape);
-        })
+        let shaping = self.shaping();
+        let shape = self.shape_of(layout, self.shape().indexes.clone())?;
+        self.change_shape(&shaping, shape)
     }
 
     /// Brings all segments to the shape of new ones, while statements go on. Rows and what

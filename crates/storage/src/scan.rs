@@ -3,18 +3,29 @@
 //! A morsel is a vector of a segment, or a part of one when the caller wants
 //! smaller batches. Whoever claims it prunes it by the zones, selects the visible
 //! rows, filters them, and only then gathers columns.
+//!
+//! Where the predicates fix the key there is one morsel, looked up. Where they fix the
+//! leading columns of a secondary index that a segment has, and that finds few rows there,
+//! these are the segment's only morsel; each segment goes its own way.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use aerostat_segment::{CompareOp, Key, KeyRef, Literal, Predicate, Selection, VECTOR_ROWS};
+use aerostat_segment::{
+    CompareOp, IndexSearch, Key, KeyRef, Literal, Predicate, Segment, SegmentSchema, Selection,
+    VECTOR_ROWS,
+};
 use aerostat_types::SegmentNo;
 use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use crate::{ROW_ID_COLUMN, RowId, StorageError, TableView, directory::Entry, view::gather};
+
+/// A secondary index is worth it when it finds at most this share of a segment's rows, as a
+/// divisor: reading a row here and there costs as much as scanning a dozen.
+const INDEX_SHARE: u32 = 16;
 
 /// What a scan gives.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +55,8 @@ pub struct Scan {
     rows_left: AtomicU64,
     /// Set when the predicates fix the whole key: then there is one morsel, looked up.
     point: Option<(Key, usize)>,
+    /// For each entry of the directory the rows that a secondary index found, ascending.
+    indexed: Vec<Option<Vec<u32>>>,
     /// Visible rows of the vectors that were not pruned, then those left after each predicate.
     rows_left_after: Box<[AtomicU64]>,
 }
@@ -53,6 +66,8 @@ pub struct Scan {
 pub struct ScanCounts {
     /// Whether it looked one key up instead of scanning.
     pub is_lookup: bool,
+    /// Segments whose rows a secondary index found.
+    pub segments_by_index: usize,
     /// Visible rows in the vectors that zone maps did not rule out.
     pub rows_scanned: u64,
     /// How many of them were left after each predicate, in order.
@@ -89,18 +104,27 @@ impl Scan {
                 .route(KeyRef(&key))
                 .map(|position| (key, position))
         });
-        let mut morsels = Vec::new();
+        let (mut morsels, mut indexed) = (Vec::new(), Vec::new());
         let mut morsels_total = 0;
         if point.is_some() {
             morsels_total = 1;
         } else {
             let per_vector = VECTOR_ROWS.div_ceil(morsel_rows) as usize;
+            let mut searches = Searches::default();
             for entry in view.directory().entries() {
                 morsels.push(morsels_total);
-                if includes(entry) {
-                    morsels_total +=
-                        entry.segment.rows().div_ceil(VECTOR_ROWS) as usize * per_vector;
-                }
+                let is_included = includes(entry);
+                let found = is_included
+                    .then(|| searches.rows(&entry.segment, &spec.predicates))
+                    .flatten();
+                morsels_total += match &found {
+                    Some(rows) => rows.len().div_ceil(morsel_rows as usize),
+                    None if is_included => {
+                        entry.segment.rows().div_ceil(VECTOR_ROWS) as usize * per_vector
+                    }
+                    None => 0,
+                };
+                indexed.push(found);
             }
         }
         let mut fields = view.projected(&spec.projection).fields().to_vec();
@@ -119,6 +143,7 @@ impl Scan {
             morsels_total,
             morsel_rows,
             point,
+            indexed,
         }
     }
 
@@ -141,6 +166,7 @@ impl Scan {
             .map(|count| count.load(Ordering::Relaxed));
         ScanCounts {
             is_lookup: self.point.is_some(),
+            segments_by_index: self.indexed.iter().flatten().count(),
             rows_scanned: counts.next().unwrap_or(0),
             rows_left: counts.collect(),
         }
@@ -196,9 +222,15 @@ impl Scan {
         let position = self.morsels.partition_point(|first| *first <= morsel) - 1;
         let entry = &self.view.directory().entries()[position];
         let segment = &entry.segment;
+        let number = morsel - self.morsels[position];
+        if let Some(found) = &self.indexed[position] {
+            let rows = found.chunks(self.morsel_rows as usize).nth(number);
+            let is_visible = |row: &u32| self.view.sees(segment, *row);
+            let visible = rows.unwrap_or_default().iter().copied().filter(is_visible);
+            return (entry, Selection::Rows(visible.collect()));
+        }
         let per_vector = VECTOR_ROWS.div_ceil(self.morsel_rows);
-        let number = (morsel - self.morsels[position]) as u32;
-        let (vector, part) = (number / per_vector, number % per_vector);
+        let (vector, part) = (number as u32 / per_vector, number as u32 % per_vector);
         let vector_end = segment.rows().min((vector + 1) * VECTOR_ROWS);
         let first = (vector * VECTOR_ROWS + part * self.morsel_rows).min(vector_end);
         let end = vector_end.min(first + self.morsel_rows);
@@ -252,6 +284,43 @@ impl Scan {
             rows,
             row_ids,
         )
+    }
+}
+
+/// What to look for in the secondary indexes of a table's segments.
+#[derive(Default)]
+struct Searches {
+    /// Segments mostly share their schema, and then what to look for.
+    schema: Option<Arc<SegmentSchema>>,
+    /// The position of an index, and the search.
+    of_schema: Vec<(usize, IndexSearch)>,
+}
+
+impl Searches {
+    /// The rows of a segment that the best of its indexes finds; `None` when a scan is better.
+    fn rows(&mut self, segment: &Segment, predicates: &[Predicate]) -> Option<Vec<u32>> {
+        let schema = segment.schema();
+        if predicates.is_empty() || schema.indexes().is_empty() {
+            return None;
+        }
+        let is_same = |own: &Arc<SegmentSchema>| Arc::ptr_eq(own, schema);
+        if !self.schema.as_ref().is_some_and(is_same) {
+            let indexes = schema.indexes().iter().enumerate();
+            self.of_schema = indexes
+                .filter_map(|(at, index)| Some((at, schema.index_search(index, predicates)?)))
+                .collect();
+            self.schema = Some(Arc::clone(schema));
+        }
+        let mut rows_max = (segment.rows() / INDEX_SHARE).min(VECTOR_ROWS) as usize;
+        let mut best = None;
+        for (index, search) in &self.of_schema {
+            if let Some(rows) = segment.search(*index, search, rows_max) {
+                // Another one must find fewer.
+                rows_max = rows.len();
+                best = Some(rows);
+            }
+        }
+        best
     }
 }
 

@@ -8,15 +8,17 @@
 use std::sync::Arc;
 
 use aerostat_segment::{AttributeSpec, Segment, SegmentSchema};
-use aerostat_types::{Layout, TableSchema};
+use aerostat_types::{Layout, TableIndex, TableSchema};
 
-use crate::{COLUMNS_MAX, StorageError};
+use crate::{COLUMNS_MAX, StorageError, indexes::Index};
 
 /// How new segments of a table are laid out.
 pub(crate) struct Shape {
     /// As the user states it.
     pub(crate) layout: Layout,
-    /// Attributes, groups and key of new segments.
+    /// The secondary indexes, built or being built, in the order in which they were made.
+    pub(crate) indexes: Vec<Arc<Index>>,
+    /// Attributes, groups, key and secondary indexes of new segments.
     pub(crate) segment_schema: Arc<SegmentSchema>,
     /// The most a row may take, so that two versions of it fit into one arena.
     pub(crate) row_bytes_max: usize,
@@ -28,10 +30,11 @@ impl Shape {
     /// # Errors
     /// [`StorageError::TooManyColumns`], [`StorageError::RowTooWide`] when the fixed-width
     /// part of a row does not fit, [`StorageError::Layout`] when the layout names what the
-    /// schema lacks.
+    /// schema lacks, [`StorageError::Segment`] when an index does.
     pub(crate) fn of(
         schema: &TableSchema,
         layout: &Layout,
+        indexes: Vec<Arc<Index>>,
         arena_bytes_max: usize,
     ) -> Result<Shape, StorageError> {
         let columns = schema.columns.len();
@@ -49,7 +52,15 @@ impl Shape {
                 nullable: column.nullable && !schema.primary_key.contains(&at),
             })
             .collect();
+        // Indexes that differ in name alone are one in the segments.
+        let mut specs = Vec::with_capacity(indexes.len());
+        for index in &indexes {
+            if !specs.contains(&index.spec) {
+                specs.push(index.spec.clone());
+            }
+        }
         let segment_schema = SegmentSchema::new(attributes, groups, schema.primary_key.clone())
+            .and_then(|schema| schema.with_indexes(specs))
             .map_err(StorageError::Segment)?;
         let overhead = segment_schema
             .arena_bytes_for(2, 0)
@@ -63,9 +74,16 @@ impl Shape {
         };
         Ok(Shape {
             layout: layout.clone(),
+            indexes,
             row_bytes_max: row_bytes_fixed + (arena_bytes_max - overhead) / 2,
             segment_schema: Arc::new(segment_schema),
         })
+    }
+
+    /// The indexes that are built.
+    pub(crate) fn built_indexes(&self) -> Vec<TableIndex> {
+        let built = self.indexes.iter().filter(|index| index.is_built());
+        built.map(|index| index.description.clone()).collect()
     }
 
     /// Whether a segment is as a new one would be.

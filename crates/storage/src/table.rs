@@ -11,7 +11,7 @@ use std::{
 use aerostat_memory::ArenaSource;
 use aerostat_segment::{Key, Literal, Segment, SegmentError, SegmentSchema};
 use aerostat_txn::Snapshot;
-use aerostat_types::{Layout, Physical, SegmentNo, SqlType, TableId, TableSchema};
+use aerostat_types::{Layout, Physical, SegmentNo, SqlType, TableId, TableIndex, TableSchema};
 use arc_swap::ArcSwap;
 use arrow_schema::SchemaRef;
 use parking_lot::{Mutex, MutexGuard};
@@ -19,13 +19,14 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::{
     SegmentDescription, StorageError, TableStatistics, TableView, TenantStore,
     directory::{Directory, Entry},
+    indexes::Index,
     segments,
     shape::Shape,
 };
 
 /// A table of one tenant.
 ///
-/// Locks, in order: the structure mutex, then segment latches (several only
+/// Locks, in order: the shaping mutex, stripes of unique indexes, the structure mutex, then segment latches (several only
 /// during a rewrite, whose targets nobody else knows yet). No latch is held while
 /// waiting for a transaction.
 pub struct Table {
@@ -41,6 +42,8 @@ pub struct Table {
     directory: ArcSwap<Directory>,
     /// Held by whoever replaces the directory.
     structure: Mutex<()>,
+    /// Held by whoever makes a new shape of the one there is.
+    shaping: Mutex<()>,
     /// Held by whoever freezes.
     freezing: Mutex<()>,
     next_no: AtomicU32,
@@ -52,8 +55,10 @@ impl Table {
         id: TableId,
         schema: Arc<TableSchema>,
         layout: &Layout,
+        indexes: Vec<TableIndex>,
     ) -> Result<Arc<Self>, StorageError> {
-        let shape = Shape::of(&schema, layout, store.sizes().largest())?;
+        let indexes = indexes.into_iter().map(Index::built).collect();
+        let shape = Shape::of(&schema, layout, indexes, store.sizes().largest())?;
         Ok(Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             arrow_schema: schema.arrow(),
@@ -61,6 +66,7 @@ impl Table {
             types: schema.columns.iter().map(|column| column.ty).collect(),
             directory: ArcSwap::default(),
             structure: Mutex::new(()),
+            shaping: Mutex::new(()),
             freezing: Mutex::new(()),
             next_no: AtomicU32::new(0),
             store,
@@ -145,9 +151,35 @@ impl Table {
         self.shape.load()
     }
 
-    /// Replaces the shape of new segments.
-    pub(crate) fn set_shape(&self, _structure: &MutexGuard<'_, ()>, shape: Shape) {
+    /// A shape of this table.
+    pub(crate) fn shape_of(
+        &self,
+        layout: &Layout,
+        indexes: Vec<Arc<Index>>,
+    ) -> Result<Shape, StorageError> {
+        let largest = self.store.sizes().largest();
+        Shape::of(&self.schema, layout, indexes, largest)
+    }
+
+    /// Replaces the shape of new segments, for good: it is durable first.
+    pub(crate) fn change_shape(
+        &self,
+        shaping: &MutexGuard<'_, ()>,
+        shape: Shape,
+    ) -> Result<(), StorageError> {
+        let (layout, indexes) = (shape.layout.clone(), shape.built_indexes());
+        self.store
+            .describe_table(self, layout, indexes, || self.set_shape(shaping, shape))
+    }
+
+    /// Replaces the shape of new segments, for now.
+    pub(crate) fn set_shape(&self, _shaping: &MutexGuard<'_, ()>, shape: Shape) {
+        let _structure = self.structure();
         self.shape.store(Arc::new(shape));
+    }
+
+    pub(crate) fn shaping(&self) -> MutexGuard<'_, ()> {
+        self.shaping.lock()
     }
 
     /// The schema of new segments. Attributes and key are those of every segment; groups

@@ -153,7 +153,7 @@ impl TableView {
 
     /// Whether the snapshot sees the version. Reads its stamps again while their
     /// transaction has just settled, which happens once per stamp.
-    fn sees(&self, segment: &Segment, row: u32) -> bool {
+    pub(crate) fn sees(&self, segment: &Segment, row: u32) -> bool {
         for _ in 0..REREADS_MAX {
             let (begin, end) = segment.stamps(row);
             match self.snapshot.sees(begin, end) {

@@ -55,6 +55,11 @@ impl<'t> Writes<'t> {
         stamp::of_txn(self.txn.id().0)
     }
 
+    /// The transaction.
+    pub(crate) fn txn(&self) -> &'t Transaction {
+        self.txn
+    }
+
     /// Whether rows with this stamp are the transaction's own, or its block's.
     pub(crate) fn owns(&self, id: TxnId) -> bool {
         self.txn.owns(id)

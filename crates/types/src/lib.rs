@@ -23,5 +23,5 @@ pub use keyword::{
     Keyword, KeywordCategory, keyword_category, keywords, may_name_column, quote_ident,
 };
 pub use layout::{Layout, LayoutError};
-pub use schema::{CheckConstraint, Column, TableSchema};
+pub use schema::{CheckConstraint, Column, IndexKind, TableIndex, TableSchema};
 pub use sql_type::{NUMERIC_DEFAULT, Physical, SQL_TYPE_KEY, SqlType, VALUE_BYTES_MAX};

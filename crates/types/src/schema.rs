@@ -29,6 +29,28 @@ pub struct CheckConstraint {
     pub expression: String,
 }
 
+/// How an index is searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum IndexKind {
+    /// For equality of all its columns.
+    Hash,
+    /// For equality of leading columns, and a range of the next.
+    Ordered,
+}
+
+/// A secondary index of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableIndex {
+    /// Its name, which is also that of the constraint if it is unique.
+    pub name: String,
+    /// How it is searched.
+    pub kind: IndexKind,
+    /// Positions of its columns, the leading one first.
+    pub columns: Vec<usize>,
+    /// Whether no two rows may be equal in all its columns; NULL equals nothing.
+    pub unique: bool,
+}
+
 /// The description of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableSchema {

@@ -26,9 +26,14 @@ fn hash_literal(literal: &Literal) -> Option<u64> {
     }
 }
 
+/// Lines of a filter of so many values.
+pub(crate) fn lines_for(values: usize) -> usize {
+    (values * VALUE_BITS).div_ceil(LINE_BITS).max(1)
+}
+
 /// A filter of these hashes, as bytes.
 pub(crate) fn build(hashes: &[u64]) -> Vec<u8> {
-    let lines = (hashes.len() * VALUE_BITS).div_ceil(LINE_BITS).max(1);
+    let lines = lines_for(hashes.len());
     let mut words = vec![0u64; lines * 8];
     for &hash in hashes {
         let first = line_of(hash, lines) * 8;
@@ -41,10 +46,16 @@ pub(crate) fn build(hashes: &[u64]) -> Vec<u8> {
 
 /// Whether the value may be among those of the filter; an empty filter knows nothing.
 pub(crate) fn may_have(words: &[u64], literal: &Literal) -> bool {
+    hash_literal(literal).is_none_or(|hash| may_have_hash(words, || hash))
+}
+
+/// Whether a value with this hash may be among those of the filter.
+pub(crate) fn may_have_hash(words: &[u64], hash: impl FnOnce() -> u64) -> bool {
     let lines = words.len() / 8;
-    let Some(hash) = hash_literal(literal).filter(|_| lines > 0) else {
+    if lines == 0 {
         return true;
-    };
+    }
+    let hash = hash();
     let first = line_of(hash, lines) * 8;
     let line = &words[first..first + 8];
     line.iter()

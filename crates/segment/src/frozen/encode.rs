@@ -16,13 +16,14 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     hash::{BuildHasherDefault, Hasher},
+    sync::Arc,
 };
 
 use aerostat_types::{Physical, SegmentNo, TableId, VALUE_BYTES_MAX};
-use arrow_array::{Array, ArrayRef};
+use arrow_array::{Array, ArrayRef, NullArray};
 
 use crate::{
-    BLOCK_ROWS, SegmentError, SegmentSchema, VECTOR_ROWS,
+    BLOCK_ROWS, IndexSpec, SegmentError, SegmentSchema, VECTOR_ROWS,
     arena::header,
     frozen::{
         bits::Fixed,
@@ -30,6 +31,7 @@ use crate::{
         pack::{pack, packed_bytes, width_of},
         plan::{CodesAt, Descriptor, FrozenPlan, Kind, RANK_ROWS, offset_width},
         seal::{FORMAT, MAGIC},
+        sorted,
     },
     hash::hash_bytes,
     order::prefix_key,
@@ -80,7 +82,8 @@ pub struct FrozenFacts {
 impl FrozenImage {
     /// Encodes rows, for a schema with a key in key order. `column` gives the values of an
     /// attribute for all rows, of its [`aerostat_types::SqlType::arrow`] type; it is asked
-    /// once for each, in order, so that one column at a time is in memory.
+    /// once for each, in order, so that one column at a time is in memory, and those of
+    /// secondary indexes.
     ///
     /// # Errors
     /// A column that does not suit its attribute, or [`SegmentError::ArenaTooSmall`] when
@@ -90,11 +93,19 @@ impl FrozenImage {
         facts: FrozenFacts,
         column: &mut dyn FnMut(usize) -> ArrayRef,
     ) -> Result<FrozenImage, SegmentError> {
+        let mut indexed: Vec<ArrayRef> = Vec::new();
         let encoded: Vec<Encoded> = (0..schema.attributes().len())
             .map(|attribute| {
                 let array = column(attribute);
                 assert_eq!(array.len(), facts.rows as usize, "a value for each row");
-                encode_attribute(schema, attribute, &array)
+                let encoded = encode_attribute(schema, attribute, &array);
+                let has = |index: &IndexSpec| index.attributes.contains(&attribute);
+                indexed.push(if schema.indexes().iter().any(has) {
+                    array
+                } else {
+                    Arc::new(NullArray::new(facts.rows as usize))
+                });
+                encoded
             })
             .collect::<Result<_, _>>()?;
         let descriptors: Vec<Descriptor> = encoded.iter().map(|one| one.descriptor).collect();
@@ -121,6 +132,12 @@ impl FrozenImage {
                 .into_iter()
                 .map(|(offset, bytes)| (offset, bytes.len(), bytes)),
         );
+        for (index, at) in schema.indexes().iter().zip(&plan.indexes) {
+            let keys = index.keys(schema, &indexed)?;
+            let (rows, bloom) = sorted::encode(index, &keys);
+            parts.push((at.rows.offset, at.rows.bytes, rows));
+            parts.push((at.bloom.offset, at.bloom.bytes, bloom));
+        }
         Ok(FrozenImage { plan, parts })
     }
 

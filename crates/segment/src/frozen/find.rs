@@ -19,7 +19,7 @@ use crate::{
         codes::Codes,
         filter::positions,
     },
-    key::{Sink, put_escaped, put_slot},
+    key::{Sink, key_width, put_escaped, put_mark, put_slot},
 };
 
 /// What a key asks of one attribute.
@@ -125,18 +125,28 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// The key of a row.
-pub(crate) fn key_of(frozen: &Frozen, row: u32) -> Key {
-    let mut bytes = Vec::new();
-    for &attribute in frozen.schema.key() {
+/// The key that a row has of these attributes, piece by piece.
+pub(crate) fn put_row(frozen: &Frozen, attributes: &[usize], row: u32, out: &mut impl Sink) {
+    for &attribute in attributes {
         let physical = frozen.schema.physical(attribute);
+        if frozen.schema.attributes()[attribute].nullable
+            && put_mark(physical, frozen.is_null(attribute, row), out)
+        {
+            continue;
+        }
         if physical == Physical::Variable {
             let column = frozen.column(attribute);
-            put_escaped(&mut bytes, column.string(column.code(row)));
+            put_escaped(out, column.string(column.code(row)));
         } else {
-            put_slot(physical, frozen.slot_bits(attribute, row), &mut bytes);
+            put_slot(physical, frozen.slot_bits(attribute, row), out);
         }
     }
+}
+
+/// The key that a row has of these attributes.
+pub(crate) fn key_of(frozen: &Frozen, attributes: &[usize], row: u32) -> Key {
+    let mut bytes = Vec::new();
+    put_row(frozen, attributes, row, &mut bytes);
     Key::from_bytes(bytes)
 }
 
@@ -173,14 +183,6 @@ fn wanted_fixed(column: &Column<'_>, piece: &[u8]) -> Option<Wanted> {
             Some(Wanted::Codes(equal.start as u64, greatest as u64))
         }
         _ => Some(Wanted::Piece(piece.to_vec())),
-    }
-}
-
-/// Bytes of a value of a fixed width in a key.
-fn key_width(physical: Physical) -> usize {
-    match physical {
-        Physical::F32 => 8,
-        other => other.width(),
     }
 }
 

@@ -9,7 +9,8 @@
 //!   (`pack`), or per run where neighbours mostly repeat; those of a group of more
 //!   are interleaved, a tuple of bits per row.
 //! * **Order.** Rows are in key order, all versions of a key side by side: a key is
-//!   found by binary search over codes (`find`), without an index.
+//!   found by binary search over codes (`find`), without an index. A secondary index
+//!   is the row numbers in the order of its keys (`sorted`).
 //! * **Versions.** All rows have one begin stamp, which every snapshot there may
 //!   be sees. End stamps work as in a hot segment.
 //!
@@ -27,6 +28,7 @@ mod gather;
 mod pack;
 mod plan;
 mod seal;
+mod sorted;
 mod strings;
 
 use std::sync::{Arc, atomic::Ordering};
@@ -220,6 +222,12 @@ impl Frozen {
         }
         let zone_has_nulls = |vector| self.zone(vector, attribute).nulls;
         Nulls::new(self.arena.words(nulls)).where_any(selection, zone_has_nulls)
+    }
+
+    /// Whether an attribute is NULL in a row.
+    pub(crate) fn is_null(&self, attribute: usize, row: u32) -> bool {
+        let nulls = self.attribute(attribute).nulls;
+        nulls.words > 0 && Nulls::new(self.arena.words(nulls)).is_null(row)
     }
 
     /// Whether values are in slots, as a hot segment's.

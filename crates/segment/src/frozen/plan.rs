@@ -20,6 +20,9 @@
 //! │   dictionary  sorted values; or packed offsets, and the bytes          │  plain
 //! │   nulls       a bit per row, set = NULL; absent without NULLs          │  words
 //! │   bloom       blocks of one cache line; absent where it does not pay   │  plain
+//! │ per secondary index                                                    │
+//! │   rows        packed row numbers in order of keys                      │  plain
+//! │   bloom       of the keys; absent where none is needed                 │  plain
 //! ├────────────────────────────────────────────────────────────────────────┤
 //! │ ends          an end stamp per row, untouched until a block varies     │  words
 //! └────────────────────────────────────────────────────────────────────────┘
@@ -31,7 +34,10 @@ use aerostat_types::Physical;
 
 use crate::{
     ARENA_BYTES_MAX, BLOCK_ROWS, ROWS_MAX, SegmentError, SegmentSchema, VECTOR_ROWS,
-    frozen::pack::{packed_bytes, width_of},
+    frozen::{
+        pack::{packed_bytes, width_of},
+        sorted,
+    },
     plan::{HEADER_WORDS, VERSION_WORDS, ZONE_WORDS, null_words},
     region::REGION_ALIGN,
 };
@@ -195,6 +201,14 @@ pub(crate) struct AttributePlan {
     pub(crate) bloom: Bytes,
 }
 
+/// The areas of one secondary index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IndexPlan {
+    /// Packed row numbers in order of keys.
+    pub(crate) rows: Bytes,
+    pub(crate) bloom: Bytes,
+}
+
 /// The areas of a frozen arena. Only [`FrozenPlan::new`] makes one, so whoever holds
 /// one knows: areas do not overlap, start on multiples of [`REGION_ALIGN`], and end
 /// within `arena_bytes`.
@@ -206,6 +220,7 @@ pub(crate) struct FrozenPlan {
     pub(crate) zones: Words,
     pub(crate) versions: Words,
     pub(crate) attributes: Vec<AttributePlan>,
+    pub(crate) indexes: Vec<IndexPlan>,
     pub(crate) ends: Words,
 }
 
@@ -286,6 +301,14 @@ impl FrozenPlan {
                 plan_attribute(schema.physical(at), rows, descriptor, codes, &mut layer)
             })
             .collect();
+        let indexes = schema.indexes().iter().map(|index| {
+            let (row_bytes, bloom_bytes) = sorted::area_bytes(index, rows);
+            IndexPlan {
+                rows: layer.bytes(row_bytes),
+                bloom: layer.bytes(bloom_bytes),
+            }
+        });
+        let indexes = indexes.collect();
         let ends = layer.words(rows as usize);
         let arena_bytes = layer.0;
         if arena_bytes > ARENA_BYTES_MAX {
@@ -301,6 +324,7 @@ impl FrozenPlan {
             zones,
             versions,
             attributes,
+            indexes,
             ends,
         })
     }

@@ -60,6 +60,10 @@ pub(crate) fn checksum(frozen: &Frozen) -> u64 {
         }
         add_words(&mut hasher, arena.words(attribute.nulls));
     }
+    for index in &plan.indexes {
+        hasher.update(arena.bytes(index.rows));
+        hasher.update(arena.bytes(index.bloom));
+    }
     let (versions, ends) = (frozen.versions(), arena.words(plan.ends));
     for (block, stamps) in ends.chunks(BLOCK_ROWS as usize).enumerate() {
         if versions.varies(Side::End, block as u32) {
@@ -165,6 +169,9 @@ pub(crate) fn open(
     check_versions(&frozen)?;
     for attribute in 0..frozen.schema.attributes().len() {
         check_attribute(&frozen, attribute)?;
+    }
+    if !(0..frozen.schema.indexes().len()).all(|index| frozen.is_permutation(index)) {
+        return Err(corrupt("an index that has not every row once"));
     }
     Ok(frozen)
 }

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 use super::{checksum, plan_of};
 use crate::{
-    AttributeSpec, HeapRegion, Keys, Predicate, Region, Segment, SegmentError, SegmentSchema,
-    Selection,
+    AttributeSpec, HeapRegion, IndexSearch, Keys, Predicate, Region, Segment, SegmentError,
+    SegmentSchema, Selection,
     arena::Arena,
     model::{Model, Random, Value, values},
 };
@@ -102,6 +102,14 @@ fn read_all(segment: &Arc<Segment>, model: &Model) {
         segment.stamps(row);
         let key = segment.key_of(row);
         segment.find(key.borrow(), &mut |_| ControlFlow::Continue(()));
+    }
+    for index in 0..model.schema.indexes().len() {
+        for row in 0..rows {
+            let key = segment.index_key_of(index, row);
+            segment.find_indexed(index, key.borrow(), &mut |_| ControlFlow::Continue(()));
+        }
+        let everything = IndexSearch::everything();
+        segment.search(index, &everything, rows as usize);
     }
     segment.footprint_bytes();
 }

@@ -12,9 +12,9 @@
 use std::{cmp::Ordering, sync::Arc};
 
 use aerostat_segment::{
-    AttributeSpec, CompareOp, HeapRegion, Literal, Predicate, Segment, SegmentSchema,
+    AttributeSpec, CompareOp, HeapRegion, IndexSpec, Literal, Predicate, Segment, SegmentSchema,
 };
-use aerostat_types::{Physical, SegmentNo, SqlType, TableId};
+use aerostat_types::{IndexKind, Physical, SegmentNo, SqlType, TableId};
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array,
     FixedSizeBinaryArray, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array,
@@ -270,7 +270,12 @@ impl Model {
                     .collect()
             })
             .collect();
-        let schema = Arc::new(SegmentSchema::new(attributes, groups, key).unwrap());
+        let schema = SegmentSchema::new(attributes, groups, key).unwrap();
+        let indexes = match random.below(2) {
+            0 => Vec::new(),
+            _ => random_indexes(count, &mut random),
+        };
+        let schema = Arc::new(schema.with_indexes(indexes).unwrap());
         Model { schema, columns }
     }
 
@@ -299,6 +304,25 @@ impl Model {
             .map(|(spec, values)| array(spec.ty, values, random.below(3)))
             .collect()
     }
+}
+
+/// Up to three indexes of some of so many attributes.
+pub fn random_indexes(attributes: usize, random: &mut Random) -> Vec<IndexSpec> {
+    let mut all: Vec<IndexSpec> = Vec::new();
+    for _ in 0..=random.below(3) {
+        let mut chosen: Vec<usize> = (0..attributes).collect();
+        chosen.sort_by_cached_key(|_| random.next());
+        chosen.truncate(1 + random.below(3) as usize);
+        let index = IndexSpec {
+            kind: random.pick(&[IndexKind::Hash, IndexKind::Ordered]),
+            attributes: chosen,
+            unique: random.below(2) == 0,
+        };
+        if !all.contains(&index) {
+            all.push(index);
+        }
+    }
+    all
 }
 
 fn ints<T: TryFrom<i128, Error: std::fmt::Debug>>(

@@ -7,6 +7,7 @@ mod block_recovery;
 mod blocks;
 mod budget;
 mod freeze;
+mod indexes;
 mod model;
 mod recovery;
 mod reshape;

@@ -226,7 +226,7 @@ fn what_was_committed_is_there_after_any_reopening() {
                 6 => drop(world.keyed.freeze().unwrap()),
                 7 => drop(world.bag.freeze().unwrap()),
                 5 => drop(world.store.commit_catalog(vec![7; 9]).unwrap()),
-                6..13 => world.transact_in_block(&mut random),
+                8..14 => world.transact_in_block(&mut random),
                 _ => world.transact(&mut random),
             }
         }
@@ -506,7 +506,8 @@ fn frozen_segments_come_back_frozen_and_keep_their_images() {
     // Not committed at the checkpoint, so not ended there.
     let late = store.txns().begin();
     let view = bag.view(late.snapshot().clone());
-    view.delete(&late, &[listed(&bag)[5].1]).unwrap();
+    let fifth = listed(&view)[5].1;
+    view.delete(&late, &[fifth]).unwrap();
     drop(view);
     txn.commit().unwrap();
     let first = store.checkpoint().unwrap().unwrap();

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 use super::{checksum, plan_of};
 use crate::{
-    AttributeSpec, FrozenFacts, FrozenImage, HeapRegion, Literal, Predicate, Segment, SegmentError,
-    SegmentSchema, Selection,
+    AttributeSpec, FrozenFacts, FrozenImage, HeapRegion, IndexSearch, Literal, Predicate, Segment,
+    SegmentError, SegmentSchema, Selection,
     frozen::{Frozen, arena::FrozenArena},
     model::{Model, Random, Value, values},
     seal::tests::Returning,
@@ -74,6 +74,14 @@ fn read_all(segment: &Arc<Segment>, model: &Model, random: &mut Random) {
         segment.stamps(row);
         let key = segment.key_of(row);
         segment.find(key.borrow(), &mut |_| ControlFlow::Continue(()));
+    }
+    for index in 0..model.schema.indexes().len() {
+        for row in 0..rows {
+            let key = segment.index_key_of(index, row);
+            segment.find_indexed(index, key.borrow(), &mut |_| ControlFlow::Continue(()));
+        }
+        let everything = IndexSearch::everything();
+        segment.search(index, &everything, rows as usize);
     }
     segment.footprint_bytes();
 }

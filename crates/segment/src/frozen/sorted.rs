@@ -1,0 +1,138 @@
+//! Secondary indexes of a frozen segment: the rows in order of their keys, packed, and a
+//! Bloom filter of the keys where single ones are looked for.
+//!
+//! A search halves the rows: of some twenty the values are decoded and compared.
+
+use std::{
+    cmp::Ordering,
+    ops::{ControlFlow, Range},
+};
+
+use crate::{
+    IndexSpec, KeyRef, Keys,
+    frozen::{
+        Frozen, bloom,
+        find::put_row,
+        pack::{Packed, pack, packed_bytes, width_of},
+    },
+    hash::hash_bytes,
+    key::Comparer,
+    order::prefix_key,
+    region::REGION_ALIGN,
+    secondary::search::KeySpan,
+};
+
+/// Below this many rows there is no Bloom filter: halving takes a few steps only.
+const BLOOM_ROWS_MIN: u32 = 4096;
+
+/// Bits of a row number.
+fn row_width(rows: u32) -> u32 {
+    width_of(u64::from(rows.saturating_sub(1)))
+}
+
+/// Bytes of the row numbers, and of the Bloom filter.
+pub(crate) fn area_bytes(index: &IndexSpec, rows: u32) -> (usize, usize) {
+    let bloom = if index.has_bloom() && rows >= BLOOM_ROWS_MIN {
+        bloom::lines_for(rows as usize) * REGION_ALIGN
+    } else {
+        0
+    };
+    (packed_bytes(rows as usize, row_width(rows)), bloom)
+}
+
+/// The content of the two areas.
+pub(crate) fn encode(index: &IndexSpec, keys: &Keys) -> (Vec<u8>, Vec<u8>) {
+    let rows = keys.len() as u32;
+    // Most keys differ in their first eight bytes, which then are all that is compared.
+    let mut order: Vec<(u64, u32)> = keys
+        .iter()
+        .map(|key| prefix_key(key.0))
+        .zip(0..rows)
+        .collect();
+    order.sort_unstable_by(|a, b| {
+        let rest = || keys.get(a.1 as usize).cmp(&keys.get(b.1 as usize));
+        a.0.cmp(&b.0).then_with(rest).then(a.1.cmp(&b.1))
+    });
+    let numbers = order.iter().map(|(_, row)| u64::from(*row));
+    let packed = pack(numbers, row_width(rows));
+    let (_, bloom_bytes) = area_bytes(index, rows);
+    let bloom = if bloom_bytes == 0 {
+        Vec::new()
+    } else {
+        let hashes: Vec<u64> = keys.iter().map(|key| hash_bytes(key.0)).collect();
+        bloom::build(&hashes)
+    };
+    (packed, bloom)
+}
+
+impl Frozen {
+    /// See [`crate::Segment::find_indexed`].
+    pub(crate) fn find_indexed(
+        &self,
+        index: usize,
+        key: KeyRef<'_>,
+        f: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let bloom = self.arena.values::<u64>(self.plan().indexes[index].bloom);
+        if !bloom::may_have_hash(bloom, || hash_bytes(key.0)) {
+            return ControlFlow::Continue(());
+        }
+        let first = self.indexed_before(index, key.0);
+        (first..self.rows() as usize)
+            .map(|at| self.indexed_row(index, at))
+            .take_while(|&row| self.compare_indexed(index, row, key.0).is_eq())
+            .try_for_each(f)
+    }
+
+    /// The positions, in order of keys, of the rows whose keys are in the span.
+    pub(crate) fn indexed_between(&self, index: usize, span: &KeySpan) -> Range<usize> {
+        let first = self.indexed_before(index, &span.lower);
+        let end = match &span.upper {
+            Some(upper) => self.indexed_before(index, upper),
+            None => self.rows() as usize,
+        };
+        first..end.max(first)
+    }
+
+    /// The row at a position in order of keys.
+    pub(crate) fn indexed_row(&self, index: usize, at: usize) -> u32 {
+        self.indexed_rows(index).get(at) as u32
+    }
+
+    fn indexed_rows(&self, index: usize) -> Packed<'_> {
+        let area = self.plan().indexes[index].rows;
+        self.arena.packed(area, row_width(self.rows()))
+    }
+
+    /// How many rows have a key below this.
+    fn indexed_before(&self, index: usize, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.rows() as usize);
+        while low < high {
+            let middle = low.midpoint(high);
+            let row = self.indexed_row(index, middle);
+            if self.compare_indexed(index, row, key).is_lt() {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    fn compare_indexed(&self, index: usize, row: u32, key: &[u8]) -> Ordering {
+        let mut comparer = Comparer::with(key);
+        let attributes = &self.schema.indexes()[index].attributes;
+        put_row(self, attributes, row, &mut comparer);
+        comparer.order()
+    }
+
+    /// Whether an index has every row once.
+    pub(crate) fn is_permutation(&self, index: usize) -> bool {
+        let mut seen = vec![false; self.rows() as usize];
+        (0..seen.len()).all(|at| {
+            let row = self.indexed_row(index, at) as usize;
+            seen.get_mut(row)
+                .is_some_and(|seen| !std::mem::replace(seen, true))
+        })
+    }
+}

@@ -1,0 +1,482 @@
+//! Secondary indexes of a table: building and dropping them, and what unique ones demand.
+//!
+//! ```text
+//!  build   new shape: new segments have the index, new rows are checked as far as segments
+//!          have it ─► reshape: all have it ─► every latch once: who began before has ended
+//!          ─► unique: each row is looked for in all segments
+//! ```
+//!
+//! * An index is part of every segment and maintained by it. While it is being built some
+//!   segments have it and some do not; scans ask each.
+//! * **Unique.** A key may come into two segments at once, so who inserts holds a stripe of
+//!   the index, chosen by the key's hash, from before it looks for the key in all segments
+//!   until its row is in one. Stripes are taken in ascending order, indexes in the order of
+//!   the table, latches after stripes; nobody waits for a transaction meanwhile.
+//! * A key with a NULL in it is equal to none.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    ops::{ControlFlow, Range},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use aerostat_segment::{BLOCK_ROWS, IndexSpec, Key, KeyRef, Keys, Segment, Selection};
+use aerostat_txn::Transaction;
+use aerostat_types::{TableIndex, TxnId};
+use arrow_array::{Array, ArrayRef};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::{
+    StorageError, Table, describe,
+    directory::{Directory, Entry},
+    incoming::Incoming,
+    insert::{Holder, holder_of_row},
+    reshape::ReshapeReport,
+    shape::Shape,
+};
+
+/// Locks of a unique index. Two loads of single rows on two cores meet once in 64 rows; a
+/// batch takes nearly all, and then only one batch goes on at a time.
+const STRIPES: u64 = 64;
+
+/// How often in a row a build may find that writers are in the way of every segment that is
+/// left, with a pause in between: ten seconds without any progress mean that there is
+/// none to be had.
+const FRUITLESS_MAX: u32 = 1000;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// An index of a table's shape.
+pub(crate) struct Index {
+    pub(crate) description: TableIndex,
+    /// As segments know it.
+    pub(crate) spec: IndexSpec,
+    stripes: Box<[Mutex<()>]>,
+    is_built: AtomicBool,
+}
+
+impl Index {
+    /// Of a table whose segments all have it, for there are none.
+    pub(crate) fn built(description: TableIndex) -> Arc<Self> {
+        let index = Self::new(description);
+        index.is_built.store(true, Ordering::Release);
+        index
+    }
+
+    fn new(description: TableIndex) -> Arc<Self> {
+        let stripes = if description.unique { STRIPES } else { 0 };
+        Arc::new(Self {
+            spec: IndexSpec {
+                kind: description.kind,
+                attributes: description.columns.clone(),
+                unique: description.unique,
+            },
+            stripes: (0..stripes).map(|_| Mutex::new(())).collect(),
+            is_built: AtomicBool::new(false),
+            description,
+        })
+    }
+
+    /// Whether all segments have it, and its keys are what it demands.
+    pub(crate) fn is_built(&self) -> bool {
+        self.is_built.load(Ordering::Acquire)
+    }
+
+    fn stripe(&self, key: KeyRef<'_>) -> usize {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        (hasher.finish() % STRIPES) as usize
+    }
+
+    /// The segments that have it, with its position in each.
+    fn within<'a>(
+        &'a self,
+        directory: &'a Directory,
+    ) -> impl Iterator<Item = (&'a Arc<Entry>, usize)> {
+        directory.entries().iter().filter_map(|entry| {
+            let position = entry.segment.schema().index_position(&self.spec)?;
+            Some((entry, position))
+        })
+    }
+
+    fn violation(&self, table: &Table, columns: &[ArrayRef], row: usize) -> StorageError {
+        let key = describe::key(table.schema(), &self.description.columns, columns, row);
+        StorageError::UniqueViolation {
+            table: table.schema().name.clone(),
+            constraint: self.description.name.clone(),
+            detail: format!("{key} already exists."),
+        }
+    }
+}
+
+/// What the unique indexes of a shape demand of a batch.
+pub(crate) struct Uniqueness {
+    shape: Arc<Shape>,
+    all: Vec<UniqueKeys>,
+}
+
+/// The keys of a batch in one unique index.
+struct UniqueKeys {
+    index: Arc<Index>,
+    keys: Keys,
+    /// Of each row its stripe; `None` where the key has a NULL.
+    stripes: Vec<Option<u8>>,
+}
+
+impl Uniqueness {
+    /// Encodes the keys and checks that the batch has none twice.
+    pub(crate) fn of(table: &Table, incoming: &Incoming) -> Result<Self, StorageError> {
+        let shape = Arc::clone(&table.shape());
+        let unique = shape.indexes.iter().filter(|index| index.spec.unique);
+        let all = unique
+            .map(|index| UniqueKeys::of(table, &shape, index, incoming))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { shape, all })
+    }
+
+    /// Whether the table's shape is still the one whose indexes these are.
+    pub(crate) fn is_current(&self, table: &Table) -> bool {
+        Arc::ptr_eq(&self.shape, &table.shape())
+    }
+
+    /// Keeps others from inserting the rows' keys.
+    pub(crate) fn lock(&self, rows: Range<usize>) -> Vec<MutexGuard<'_, ()>> {
+        let mut guards = Vec::new();
+        for unique in &self.all {
+            let mut wanted = 0u64;
+            for stripe in unique.stripes[rows.clone()].iter().flatten() {
+                wanted |= 1 << stripe;
+            }
+            let stripes = unique.index.stripes.iter().enumerate();
+            guards.extend(
+                stripes
+                    .filter(|(at, _)| wanted >> at & 1 == 1)
+                    .map(|(_, stripe)| stripe.lock()),
+            );
+        }
+        guards
+    }
+
+    /// The first of the rows whose key an unfinished transaction has, and that. The caller
+    /// has locked the rows, and found the directory current afterwards: so all that others
+    /// inserted is in it. Segments are not latched: whatever stamps are found were true a
+    /// moment ago.
+    ///
+    /// # Errors
+    /// [`StorageError::UniqueViolation`] when a row before that has the key of another that
+    /// is there to stay.
+    pub(crate) fn probe(
+        &self,
+        table: &Table,
+        directory: &Directory,
+        incoming: &Incoming,
+        rows: Range<usize>,
+        txn: &Transaction,
+    ) -> Result<Option<(usize, TxnId)>, StorageError> {
+        if self.all.is_empty() {
+            return Ok(None);
+        }
+        let segments: Vec<Vec<(&Arc<Entry>, usize)>> = self
+            .all
+            .iter()
+            .map(|unique| unique.index.within(directory).collect())
+            .collect();
+        for row in rows {
+            for (unique, segments) in self.all.iter().zip(&segments) {
+                if unique.stripes[row].is_none() {
+                    continue;
+                }
+                let key = unique.keys.get(row);
+                for (entry, position) in segments {
+                    match holder_of(&entry.segment, *position, key, txn) {
+                        Holder::Nobody => {}
+                        Holder::Row => {
+                            return Err(unique.index.violation(table, &incoming.columns, row));
+                        }
+                        Holder::Transaction(holder) => return Ok(Some((row, holder))),
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl UniqueKeys {
+    fn of(
+        table: &Table,
+        shape: &Shape,
+        index: &Arc<Index>,
+        incoming: &Incoming,
+    ) -> Result<Self, StorageError> {
+        let columns = &incoming.columns;
+        let keys = index
+            .spec
+            .keys(&shape.segment_schema, columns)
+            .map_err(|error| table.segment_error(error))?;
+        let has_null = |row: usize| {
+            let of_index = index.spec.attributes.iter();
+            of_index.clone().any(|&column| columns[column].is_null(row))
+        };
+        let stripe = |row: usize| {
+            // There are no more than a byte tells.
+            (!has_null(row)).then(|| index.stripe(keys.get(row)) as u8)
+        };
+        let stripes: Vec<Option<u8>> = (0..incoming.rows).map(stripe).collect();
+        if !keys.is_strictly_ascending() {
+            let mut order: Vec<usize> = (0..incoming.rows)
+                .filter(|row| stripes[*row].is_some())
+                .collect();
+            order.sort_unstable_by_key(|&row| keys.get(row));
+            let twice = order
+                .windows(2)
+                .find(|pair| keys.get(pair[0]) == keys.get(pair[1]));
+            if let Some(pair) = twice {
+                return Err(index.violation(table, columns, pair[0].max(pair[1])));
+            }
+        }
+        Ok(Self {
+            index: Arc::clone(index),
+            keys,
+            stripes,
+        })
+    }
+}
+
+/// Who has a key of a secondary index in a segment.
+fn holder_of(segment: &Segment, index: usize, key: KeyRef<'_>, txn: &Transaction) -> Holder {
+    let mut holder = Holder::Nobody;
+    segment.find_indexed(index, key, &mut |row| {
+        holder = holder_of_row(segment, row, txn);
+        holder.keep_looking()
+    });
+    holder
+}
+
+/// Whether a row of these segments has the key, other than `row` of the first and what is
+/// before that.
+fn has_other(
+    segments: &[(&Arc<Entry>, usize)],
+    row: u32,
+    key: &Key,
+    txn: &Transaction,
+) -> bool {
+    let mut found = false;
+    for (nth, (entry, position)) in segments.iter().enumerate() {
+        let segment = &entry.segment;
+        segment.find_indexed(*position, key.borrow(), &mut |other| {
+            if nth == 0 && other <= row {
+                return ControlFlow::Continue(());
+            }
+            let holder = holder_of_row(segment, other, txn);
+            found |= !matches!(holder, Holder::Nobody);
+            holder.keep_looking()
+        });
+    }
+    found
+}
+
+impl Table {
+    /// The secondary indexes that are built, in the order in which they were begun.
+    pub fn indexes(&self) -> Vec<TableIndex> {
+        self.shape().built_indexes()
+    }
+
+    /// Builds a secondary index, segment by segment, while others read and write; all rows
+    /// written from now on are in it. Waits, if it is unique, for transactions that have
+    /// inserted or deleted equal rows and have not ended; those of `txn` count as there.
+    /// Nothing happens if the very index is there already.
+    ///
+    /// # Errors
+    /// [`StorageError::IndexExists`] when another one has the name,
+    /// [`StorageError::IndexNotUnique`] when rows are equal, [`StorageError::RowTooWide`],
+    /// [`StorageError::Cancelled`] and [`StorageError::Deadlock`] by the transaction, and lack
+    /// of memory; of a durable tenant also [`StorageError::Commit`]. The table is then without
+    /// the index.
+    pub fn create_index(
+        &self,
+        txn: &Transaction,
+        description: TableIndex,
+    ) -> Result<ReshapeReport, StorageError> {
+        let Some(index) = self.add_index(description)? else {
+            return Ok(ReshapeReport::default());
+        };
+        let built = self.build_index(txn, &index);
+        if built.is_err() {
+            let shaping = self.shaping();
+            let without = self.shape_without(&index.description.name)?;
+            self.set_shape(&shaping, without);
+        }
+        built
+    }
+
+    /// Drops a secondary index; whether there was one. Its memory goes back as segments are
+    /// made anew, which [`Table::reshape`] does with all.
+    ///
+    /// # Errors
+    /// Of a durable tenant [`StorageError::Commit`].
+    pub fn drop_index(&self, name: &str) -> Result<bool, StorageError> {
+        let shaping = self.shaping();
+        let without = self.shape_without(name)?;
+        let found = without.indexes.len() < self.shape().indexes.len();
+        if found {
+            self.change_shape(&shaping, without)?;
+        }
+        Ok(found)
+    }
+
+    fn shape_without(&self, name: &str) -> Result<Shape, StorageError> {
+        let mut indexes = self.shape().indexes.clone();
+        indexes.retain(|index| index.description.name != name);
+        self.shape_of(&self.layout(), indexes)
+    }
+
+    /// Makes the index part of the table's shape, unless it is. It is not durable before it
+    /// is built.
+    fn add_index(&self, description: TableIndex) -> Result<Option<Arc<Index>>, StorageError> {
+        let shaping = self.shaping();
+        let mut indexes = self.shape().indexes.clone();
+        let same_name = |index: &&Arc<Index>| index.description.name == description.name;
+        match indexes.iter().find(same_name) {
+            Some(index) if index.description == description => return Ok(None),
+            Some(_) => {
+                return Err(StorageError::IndexExists {
+                    name: description.name,
+                });
+            }
+            None => {}
+        }
+        let index = Index::new(description);
+        indexes.push(Arc::clone(&index));
+        let shape = self.shape_of(&self.layout(), indexes)?;
+        self.set_shape(&shaping, shape);
+        Ok(Some(index))
+    }
+
+    fn build_index(&self, txn: &Transaction, index: &Index) -> Result<ReshapeReport, StorageError> {
+        let cancel = txn.cancel_token();
+        let mut report = self.reshape(&cancel)?;
+        let mut fruitless = 0;
+        while report.segments_left > 0 {
+            if fruitless == FRUITLESS_MAX {
+                return Err(StorageError::KeyCrowded {
+                    table: self.schema().name.clone(),
+                });
+            }
+            // Writers were in the way of all that is left.
+            std::thread::sleep(PAUSE);
+            let again = self.reshape(&cancel)?;
+            fruitless = if again.segments_replaced > 0 {
+                0
+            } else {
+                fruitless + 1
+            };
+            report = report.and(again);
+        }
+        if index.spec.unique {
+            self.check_unique(txn, index)?;
+        }
+        index.is_built.store(true, Ordering::Release);
+        let shaping = self.shaping();
+        let shape = self.shape_of(&self.layout(), self.shape().indexes.clone())?;
+        self.change_shape(&shaping, shape)?;
+        Ok(report)
+    }
+
+    /// Checks that no two rows are equal in the index, which all segments have. Who writes
+    /// from now on checks itself.
+    fn check_unique(&self, txn: &Transaction, index: &Index) -> Result<(), StorageError> {
+        // Who found a segment without the index a moment ago holds a latch until its rows
+        // are in.
+        for entry in self.directory().entries() {
+            drop(entry.latch());
+        }
+        let directory = Arc::clone(&self.directory());
+        let segments: Vec<(&Arc<Entry>, usize)> = index.within(&directory).collect();
+        for (nth, (entry, position)) in segments.iter().enumerate() {
+            let segment = &entry.segment;
+            for row in 0..segment.rows() {
+                if row % BLOCK_ROWS == 0 && txn.cancel_token().is_cancelled() {
+                    return Err(StorageError::Cancelled);
+                }
+                if matches!(holder_of_row(segment, row, txn), Holder::Nobody)
+                    || segment.index_key_has_null(*position, row)
+                {
+                    continue;
+                }
+                let key = segment.index_key_of(*position, row);
+                if has_other(&segments[nth..], row, &key, txn) {
+                    self.check_key(txn, index, &key)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether rows are equal: asked of the segments of now, for an older directory does not
+    /// hear of rows that ended after they had moved. Waits for whoever may yet end one.
+    fn check_key(&self, txn: &Transaction, index: &Index, key: &Key) -> Result<(), StorageError> {
+        loop {
+            let holder = {
+                let _stripe = index.stripes[index.stripe(key.borrow())].lock();
+                match self.second_holder(txn, index, key) {
+                    Some(holder) => holder,
+                    None => return Ok(()),
+                }
+            };
+            txn.txns()
+                .wait_for(txn.id(), holder?, &txn.cancel_token())?;
+        }
+    }
+
+    /// `None` when at most one row has the key; else who may yet end one of them, or, if all
+    /// are there to stay, that they are equal.
+    fn second_holder(
+        &self,
+        txn: &Transaction,
+        index: &Index,
+        key: &Key,
+    ) -> Option<Result<TxnId, StorageError>> {
+        let directory = Arc::clone(&self.directory());
+        let (mut holders, mut unfinished, mut example) = (0, None, None);
+        for (entry, position) in index.within(&directory) {
+            let segment = &entry.segment;
+            segment.find_indexed(position, key.borrow(), &mut |row| {
+                match holder_of_row(segment, row, txn) {
+                    Holder::Nobody => return ControlFlow::Continue(()),
+                    Holder::Row => example = Some((Arc::clone(segment), row)),
+                    Holder::Transaction(by) => unfinished = Some(by),
+                }
+                holders += 1;
+                ControlFlow::Continue(())
+            });
+        }
+        if holders < 2 {
+            return None;
+        }
+        // A directory that was replaced meanwhile may show a row twice or not at all.
+        if !self.is_current(&directory) {
+            return self.second_holder(txn, index, key);
+        }
+        Some(match (unfinished, example) {
+            (Some(holder), _) => Ok(holder),
+            (None, Some((segment, row))) => Err(self.not_unique(index, &segment, row)),
+            (None, None) => unreachable!("two holders that are no transactions are rows"),
+        })
+    }
+
+    fn not_unique(&self, index: &Index, segment: &Arc<Segment>, row: u32) -> StorageError {
+        let rows = Selection::Rows(vec![row]);
+        let columns: Vec<ArrayRef> = (0..self.types().len())
+            .map(|column| segment.gather(column, &rows))
+            .collect();
+        let key = describe::key(self.schema(), &index.description.columns, &columns, 0);
+        StorageError::IndexNotUnique {
+            index: index.description.name.clone(),
+            detail: format!("{key} is duplicated."),
+        }
+    }
+}
