@@ -134,7 +134,7 @@ fn every_commit_of_a_history_can_be_gone_back_to() {
             }
             match random.random_range(0..12) {
                 0 | 1 => drop(world.store.checkpoint().unwrap()),
-                2 => drop(world.store.archive_log().unwrap()),
+                2 => world.store.archive_log().unwrap(),
                 3 => drop(world.store.commit_catalog(vec![step; 9]).unwrap()),
                 4 => drop(world.keyed.freeze().unwrap()),
                 _ => world.transact(&mut random),
