@@ -287,6 +287,11 @@ fn child(folder: &Path, seed: u64) {
         }
         let mut random = StdRng::seed_from_u64(seed);
         loop {
+            for table in &tables {
+                if random.random_bool(0.1) {
+                    table.freeze().unwrap();
+                }
+            }
             store.checkpoint().unwrap();
             thread::sleep(Duration::from_millis(random.random_range(0..40)));
         }

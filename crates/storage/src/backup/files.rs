@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Read},
+    io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Component, Path, PathBuf},
 };
@@ -123,7 +123,7 @@ impl BackupSink for FolderSink {
             .truncate(true)
             .mode(0o600)
             .open(&partial)?;
-        let copied = io::copy(&mut content.take(bytes), &mut file)?;
+        let copied = copy(&mut content.take(bytes), &mut file)?;
         if copied < bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -251,6 +251,22 @@ impl<R: Read> Read for Hashing<R> {
         self.hasher.update(&buffer[..count]);
         self.bytes += count as u64;
         Ok(count)
+    }
+}
+
+/// Copies to the end in large pieces.
+pub(super) fn copy(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<u64> {
+    let mut buffer = vec![0; 256 << 10];
+    let mut copied = 0;
+    loop {
+        let count = match from.read(&mut buffer) {
+            Ok(0) => return Ok(copied),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        to.write_all(&buffer[..count])?;
+        copied += count as u64;
     }
 }
 

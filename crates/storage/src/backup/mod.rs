@@ -12,7 +12,7 @@
 //! * The log files that a backup's manifest names and all later ones lead from it to any
 //!   later commit. Those of a running tenant lie in its folder until a checkpoint removes
 //!   them; with an archive ([`TenantStore::archive_log_to`]) they are copied before.
-//! * A restored tenant is another one: it has an id and a [`Timeline`] of its own, which
+//! * A restored tenant is another one: it has an id and a [`Timeline`](crate::Timeline) of its own, which
 //!   stand in the headers of its log and in its manifest. LSNs go on from the point it
 //!   was restored to. Restoring copies files and applies nothing: opening the folder does.
 //! * Where the files are is behind [`BackupSink`] and [`BackupSource`]; folders are here.
@@ -38,7 +38,7 @@ pub use files::{BackupSink, BackupSource, FolderSink, FolderSource};
 pub use restore::{Restore, Restored, Until, restore};
 
 pub(crate) use files::put_file;
-use files::{Hashing, read_whole};
+use files::{Hashing, copy, read_whole};
 
 /// The file that makes a backup of the others.
 const DOCUMENT: &str = "backup.json";
@@ -214,7 +214,7 @@ pub fn verify(source: &dyn BackupSource) -> Result<BackupInfo, BackupError> {
     let info = BackupInfo::read(source)?;
     for file in &info.files {
         let mut content = Hashing::new(source.open(&file.name).map_err(named(&*file.name))?);
-        io::copy(&mut content, &mut io::sink()).map_err(named(&*file.name))?;
+        copy(&mut content, &mut io::sink()).map_err(named(&*file.name))?;
         content.check(file)?;
     }
     info.manifest(source)?;

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::{self, Write},
+    io::Write,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
@@ -13,7 +13,7 @@ use aerostat_types::{CommitTs, TenantId};
 
 use super::{
     BackupError, BackupInfo, BackupSource, CHECKPOINT, Hashing,
-    files::{begin_folder, end_folder, make_folder, sync_folder},
+    files::{begin_folder, copy, end_folder, make_folder, sync_folder},
     named, read_whole,
 };
 use crate::{
@@ -149,7 +149,7 @@ impl NewFolder {
             let mut content = Hashing::new(backup.open(&file.name).map_err(named(&*file.name))?);
             let path = folder.join(name);
             let mut out = create(&path)?;
-            io::copy(&mut content, &mut out).map_err(named(&*file.name))?;
+            copy(&mut content, &mut out).map_err(named(&*file.name))?;
             content.check(file)?;
             out.sync_all().map_err(BackupError::io(&path))?;
             fault::pass("restore.image");

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::{self, Read},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
@@ -16,8 +17,8 @@ use super::{
     *,
 };
 use crate::backup::{
-    BackupError, BackupInfo, BackupSource, FolderSink, FolderSource, Restore, Restored, Until,
-    restore, verify,
+    BackupError, BackupInfo, BackupSink, BackupSource, FolderSink, FolderSource, Restore, Restored,
+    Until, restore, verify,
 };
 
 /// The tenant that is restored; [`World`]'s is another.
@@ -134,7 +135,7 @@ fn every_commit_of_a_history_can_be_gone_back_to() {
             }
             match random.random_range(0..12) {
                 0 | 1 => drop(world.store.checkpoint().unwrap()),
-                2 => drop(world.store.archive_log().unwrap()),
+                2 => world.store.archive_log().unwrap(),
                 3 => drop(world.store.commit_catalog(vec![step; 9]).unwrap()),
                 4 => drop(world.keyed.freeze().unwrap()),
                 _ => world.transact(&mut random),
@@ -398,6 +399,52 @@ fn a_second_backup_links_what_the_first_has() {
     ));
     drop(sink);
     assert!(!path("of nothing").exists() && !path("of nothing.partial").exists());
+}
+
+/// A place that is full.
+struct Full;
+
+impl BackupSink for Full {
+    fn put(&self, _: &str, _: &mut dyn Read, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+}
+
+#[test]
+fn what_cannot_be_archived_stays() {
+    let folder = memory_folder();
+    let path = |name: &str| folder.path().join(name);
+    let (store, _) = open(&path("tenant"));
+    let table = create(&store, 10, true);
+    let info = back_up(&store, &path("backup"));
+    store.archive_log_to(Some(Arc::new(Full)));
+    load(&table, &[(1, 0, None)]);
+    store.commit_catalog(b"a catalogue".to_vec()).unwrap();
+    assert!(matches!(
+        store.checkpoint(),
+        Err(StorageError::Checkpoint(_))
+    ));
+    assert!(store.archive_log().is_err() && store.backup("d", &Full).is_err());
+    load(&table, &[(2, 0, None)]);
+    assert!(read_names(&path("tenant/log")).len() > 2);
+    let sink = FolderSink::for_archive(&path("archive")).unwrap();
+    store.archive_log_to(Some(Arc::new(sink)));
+    store.checkpoint().unwrap();
+    assert_eq!(read_names(&path("tenant/log")).len(), 1);
+    let last = store.txns().last_commit();
+    drop((store, table));
+    // The tenant itself is lost.
+    fs::remove_dir_all(path("tenant")).unwrap();
+    let restored = restore_to(
+        &path("restored"),
+        &path("backup"),
+        &[&path("archive")],
+        None,
+    );
+    assert_eq!((restored.unwrap().at, info.at), (last, CommitTs(1)));
+    let (_store, recovered) = open_restored(&path("restored"));
+    assert_eq!(recovered.catalog.as_deref(), Some(&b"a catalogue"[..]));
+    assert_eq!(rows_in(&recovered.tables[&TableId(10)]).len(), 2);
 }
 
 #[test]
