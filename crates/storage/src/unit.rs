@@ -14,6 +14,7 @@ const DELTA_SHARE: u32 = 8;
 
 /// Neighbouring ranges that are frozen together.
 pub(crate) struct Unit {
+    /// Empty for a frozen segment that is built anew wherever it is by then.
     pub(crate) ranges: Vec<KeyRange>,
     /// Of the ranges and their bases, each once.
     pub(crate) entries: Vec<Arc<Entry>>,

@@ -170,7 +170,13 @@ fn what_does_not_fit_is_refused_in_postgresqls_words() {
 #[test]
 fn the_widest_rows_can_be_inserted_around_each_other_and_updated() {
     let table = tiny_table();
-    let wide = |key: i32, letter: &str| (key, 0, Some(letter.repeat(table.row_bytes_max() - 20)));
+    let wide = |key: i32, letter: &str| {
+        (
+            key,
+            0,
+            Some(letter.repeat(table.shape().row_bytes_max - 20)),
+        )
+    };
     for (at, key) in [50, 10, 90, 30, 70].into_iter().enumerate() {
         load(&table, &[wide(key, "a")]);
         assert_eq!(now(&table).len(), at + 1);
