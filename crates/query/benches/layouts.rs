@@ -19,7 +19,7 @@ use aerostat_memory::Governor;
 use aerostat_storage::{CompareOp, Literal, Predicate, ScanSpec, Table, TenantStore};
 use aerostat_txn::CancelToken;
 use aerostat_types::{Column, Layout, SqlType, TableId, TableSchema, TenantId};
-use arrow::array::{Array, ArrayRef, AsArray, Int32Array, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, Int32Array, RecordBatch};
 use arrow::datatypes::Int32Type;
 
 const RUNS: usize = 5;

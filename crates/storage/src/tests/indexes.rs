@@ -199,6 +199,9 @@ fn write(table: &Arc<Table>, model: &mut BTreeMap<i32, Row>, random: &mut StdRng
     }
 }
 
+/// Predicates, and what they say of a row.
+type Case<'a> = (Vec<Predicate>, &'a dyn Fn(&Row) -> bool);
+
 /// Gives in how many segments an index found the rows.
 fn check(
     view: &TableView,
@@ -217,7 +220,7 @@ fn check(
     let is_number = |row: &Row| i128::from(row.1) == number;
     let is_text = |row: &Row| row.2.as_ref() == Some(&text);
     let has_null = |row: &Row| row.2.is_none() && i128::from(row.1) > number;
-    let cases: [(Vec<Predicate>, &dyn Fn(&Row) -> bool); 5] = [
+    let cases: [Case<'_>; 5] = [
         (vec![compare(1, CompareOp::Eq, number)], &is_number),
         (vec![text_is.clone()], &is_text),
         (vec![text_is, compare(1, CompareOp::Le, number)], &|row| {
