@@ -82,6 +82,7 @@ fn node() -> NodeRecord {
         comment: None,
     };
     let database = |oid: u32, owner: &str, comment: Option<&str>| DatabaseRecord {
+        log_archive: None,
         oid,
         owner: owner.to_owned(),
         memory_max: None,
