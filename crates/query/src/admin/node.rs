@@ -23,7 +23,7 @@ use crate::{
         FIRST_USER_OID, PUBLIC, RecordError,
         node::{Database, DatabaseRecord, NodeRecord, RoleRecord},
     },
-    ddl::Actor,
+    ddl::{self, Actor},
 };
 
 /// The superuser and the database that a new node begins with.
@@ -311,6 +311,7 @@ fn open_database(
         let sink = FolderSink::for_archive(Path::new(archive))?;
         database.store.archive_log_to(Some(Arc::new(sink)));
     }
+    ddl::drop_unknown_indexes(&database.catalog.load());
     // Tables that a statement made and did not live to publish.
     database
         .store

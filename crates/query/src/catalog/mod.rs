@@ -17,7 +17,7 @@ use std::{
 };
 
 use aerostat_storage::{Table, TenantStore};
-use aerostat_types::{Column, ErrorKind, SqlError, TableId};
+use aerostat_types::{Column, ErrorKind, IndexKind, SqlError, TableId, TableIndex};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
@@ -149,8 +149,40 @@ pub struct TableEntry {
     pub grants: Vec<Grant>,
     /// Whether the adviser may change the table's layout.
     pub auto_layout: bool,
+    /// The secondary indexes, in the order in which they were made.
+    pub indexes: Vec<IndexEntry>,
     /// What statements did to it since the node started.
     pub usage: Arc<Usage>,
+}
+
+/// An index of a table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IndexEntry {
+    /// Its OID.
+    pub oid: u32,
+    /// Its name, columns and kind.
+    pub index: TableIndex,
+}
+
+impl TableEntry {
+    /// The primary key's index, if there is one.
+    pub fn key_index(&self) -> Option<IndexEntry> {
+        let schema = self.table.schema();
+        (self.key_oid != 0).then(|| IndexEntry {
+            oid: self.key_oid,
+            index: TableIndex {
+                name: schema.primary_key_name.clone(),
+                kind: IndexKind::Ordered,
+                columns: schema.primary_key.clone(),
+                unique: true,
+            },
+        })
+    }
+
+    /// The primary key's index and the secondary ones.
+    pub fn all_indexes(&self) -> impl Iterator<Item = IndexEntry> {
+        self.key_index().into_iter().chain(self.indexes.clone())
+    }
 }
 
 /// A view in the catalogue.
@@ -364,7 +396,10 @@ impl CatalogState {
     /// The rows of all tables, in order of names.
     pub fn tables(&self) -> Vec<Arc<Table>> {
         let entries = self.table_entries();
-        entries.iter().map(|entry| Arc::clone(&entry.table)).collect()
+        entries
+            .iter()
+            .map(|entry| Arc::clone(&entry.table))
+            .collect()
     }
 
     /// The numbers in storage of all tables.

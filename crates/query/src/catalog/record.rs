@@ -12,7 +12,9 @@ use aerostat_types::TableId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{CatalogState, Grant, Relation, SchemaEntry, SchemaGrant, TableEntry, ViewEntry};
+use super::{
+    CatalogState, Grant, IndexEntry, Relation, SchemaEntry, SchemaGrant, TableEntry, ViewEntry,
+};
 
 /// Raised whenever older documents could be misread.
 const FORMAT: u32 = 1;
@@ -67,6 +69,8 @@ struct TableRecord {
     grants: Vec<Grant>,
     #[serde(default)]
     auto_layout: bool,
+    #[serde(default)]
+    indexes: Vec<IndexEntry>,
 }
 
 /// The document of a catalogue.
@@ -140,6 +144,7 @@ fn of_table(entry: &TableEntry) -> TableRecord {
         column_comments: entry.column_comments.clone(),
         grants: entry.grants.clone(),
         auto_layout: entry.auto_layout,
+        indexes: entry.indexes.clone(),
     }
 }
 
@@ -186,6 +191,7 @@ fn to_table(
         column_comments: record.column_comments,
         grants: record.grants,
         auto_layout: record.auto_layout,
+        indexes: record.indexes,
         usage: Arc::default(),
     })
 }

@@ -153,7 +153,7 @@ fn move_relation(
 }
 
 /// # Errors
-/// A relation or a table's key index has the name already.
+/// A relation or an index has the name already.
 pub(super) fn check_free(state: &CatalogState, place: &Place) -> Result<(), SqlError> {
     if is_taken(state, place) {
         return Err(SqlError::new(
@@ -164,18 +164,18 @@ pub(super) fn check_free(state: &CatalogState, place: &Place) -> Result<(), SqlE
     Ok(())
 }
 
-/// Whether a relation or a table's key index has the name.
+/// Whether a relation or an index has the name.
 pub(super) fn is_taken(state: &CatalogState, place: &Place) -> bool {
     let Some(schema) = state.schemas.get(&place.schema) else {
         return false;
     };
-    let is_key = |relation: &Relation| match relation {
-        Relation::Table(entry) => {
-            entry.key_oid != 0 && entry.table.schema().primary_key_name == place.name
-        }
+    let has_index = |relation: &Relation| match relation {
+        Relation::Table(entry) => entry
+            .all_indexes()
+            .any(|index| index.index.name == place.name),
         Relation::View(_) => false,
     };
-    schema.relations.contains_key(&place.name) || schema.relations.values().any(is_key)
+    schema.relations.contains_key(&place.name) || schema.relations.values().any(has_index)
 }
 
 fn require_no_dependants(

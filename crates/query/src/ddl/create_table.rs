@@ -4,8 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_types::{Column, ErrorKind, SqlError, TableId, TableSchema};
 use datafusion::sql::sqlparser::ast::{
-    self, CreateTableLikeKind, DataType,
-    helpers::stmt_create_table::CreateTableBuilder,
+    self, CreateTableLikeKind, DataType, helpers::stmt_create_table::CreateTableBuilder,
 };
 
 use super::{
@@ -257,6 +256,7 @@ fn build(
         column_comments: BTreeMap::new(),
         grants: Vec::new(),
         auto_layout: layout.auto,
+        indexes: Vec::new(),
         usage: Arc::default(),
     }))
 }

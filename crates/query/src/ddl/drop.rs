@@ -272,7 +272,16 @@ pub(super) fn truncate(
         let id = TableId(change.state.allocate_oid()?);
         let table = database
             .store
-            .create_table(id, Arc::clone(entry.table.schema()), &entry.table.layout())
+            .create_table_with_indexes(
+                id,
+                Arc::clone(entry.table.schema()),
+                &entry.table.layout(),
+                entry
+                    .indexes
+                    .iter()
+                    .map(|index| index.index.clone())
+                    .collect(),
+            )
             .map_err(crate::error::from_storage)?;
         emptied.push((
             place,

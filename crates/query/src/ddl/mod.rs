@@ -15,6 +15,7 @@
 //! | [`create_table`] | CREATE TABLE |
 //! | [`create_table_as`] | CREATE TABLE AS: a table to fill, then [`PendingTable::publish`] |
 //! | [`create_view`] | CREATE \[OR REPLACE] VIEW |
+//! | [`create_index`] | CREATE INDEX |
 //! | [`execute`] | [`SchemaCommand`]: CREATE SCHEMA, TRUNCATE, DROP, ALTER |
 //! | [`grant`] | GRANT and REVOKE on tables, views and schemas |
 //! | [`comment`] | COMMENT ON table, view, column or schema |
@@ -36,6 +37,7 @@ mod create_view;
 mod definition;
 mod dependency;
 mod drop;
+mod index;
 mod layout;
 pub mod names;
 mod privilege;
@@ -44,7 +46,7 @@ mod sql_type;
 #[cfg(test)]
 mod tests;
 
-use aerostat_types::{Column, SqlError, TableSchema};
+use aerostat_types::{Column, ErrorKind, SqlError, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use crate::{api::Notice, catalog::node::Database, utility::SchemaCommand};
@@ -52,6 +54,7 @@ use crate::{api::Notice, catalog::node::Database, utility::SchemaCommand};
 pub use create_table::{CreatedTable, PendingTable, create_table, create_table_as};
 pub use create_view::create_view;
 pub use dependency::{qualify_query, relations_in};
+pub(crate) use index::{create as create_index, drop_unknown as drop_unknown_indexes};
 pub use layout::DefaultLayout;
 pub(crate) use layout::{altered, follow_advice, unrecognized};
 pub use names::{Found, Place, QualifiedName};
@@ -154,6 +157,13 @@ pub fn execute(
             *if_not_exists,
             role_exists,
         ),
+        SchemaCommand::CreateIndex(_) => Err(SqlError::new(
+            ErrorKind::Internal,
+            "an index is built under a transaction",
+        )),
+        SchemaCommand::DropIndex { names, if_exists } => {
+            index::drop(database, actor, names, *if_exists)
+        }
         SchemaCommand::Truncate { tables } => drop::truncate(database, actor, tables),
         SchemaCommand::Drop {
             kind,

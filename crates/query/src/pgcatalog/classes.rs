@@ -12,8 +12,8 @@ use super::{
     data::{self, SystemRelation},
 };
 use crate::catalog::{
-    AEROSTAT, AEROSTAT_OID, Grant, INFORMATION_SCHEMA, INFORMATION_SCHEMA_OID, PG_CATALOG,
-    PG_CATALOG_OID, Relation, TableEntry, ViewEntry,
+    AEROSTAT, AEROSTAT_OID, Grant, INFORMATION_SCHEMA, INFORMATION_SCHEMA_OID, IndexEntry,
+    PG_CATALOG, PG_CATALOG_OID, Relation, TableEntry, ViewEntry,
 };
 
 /// What is worked out once for a statement, on first use: relations by number and
@@ -45,8 +45,8 @@ pub(super) struct Class {
 pub(super) enum ClassKind {
     Table(Arc<TableEntry>),
     View(Arc<ViewEntry>),
-    /// The index of a table's primary key.
-    Index(Arc<TableEntry>),
+    /// An index of a table.
+    Index(Arc<TableEntry>, IndexEntry),
     System(&'static SystemRelation),
 }
 
@@ -56,7 +56,7 @@ impl Class {
         match &self.kind {
             ClassKind::Table(_) => "r",
             ClassKind::View(_) => "v",
-            ClassKind::Index(_) => "i",
+            ClassKind::Index(..) => "i",
             ClassKind::System(relation) if relation.kind == 'v' => "v",
             ClassKind::System(_) => "r",
         }
@@ -67,7 +67,7 @@ impl Class {
         match &self.kind {
             ClassKind::Table(table) => &table.table.schema().columns,
             ClassKind::View(view) => &view.columns,
-            ClassKind::Index(_) | ClassKind::System(_) => &[],
+            ClassKind::Index(..) | ClassKind::System(_) => &[],
         }
     }
 
@@ -76,14 +76,14 @@ impl Class {
         match &self.kind {
             ClassKind::Table(table) => &table.grants,
             ClassKind::View(view) => &view.grants,
-            ClassKind::Index(_) | ClassKind::System(_) => &[],
+            ClassKind::Index(..) | ClassKind::System(_) => &[],
         }
     }
 
     /// The owner of a user's relation.
     pub(super) fn owner(&self) -> Option<&str> {
         match &self.kind {
-            ClassKind::Table(table) | ClassKind::Index(table) => Some(&table.owner),
+            ClassKind::Table(table) | ClassKind::Index(table, _) => Some(&table.owner),
             ClassKind::View(view) => Some(&view.owner),
             ClassKind::System(_) => None,
         }
@@ -122,13 +122,10 @@ impl Indexed {
             match relation {
                 Relation::Table(table) => {
                     classes.push(class(table.oid, name, ClassKind::Table(Arc::clone(table))));
-                    if table.key_oid != 0 {
-                        let key = &table.table.schema().primary_key_name;
-                        classes.push(class(
-                            table.key_oid,
-                            key,
-                            ClassKind::Index(Arc::clone(table)),
-                        ));
+                    for index in table.all_indexes() {
+                        let (oid, name) = (index.oid, index.index.name.clone());
+                        let kind = ClassKind::Index(Arc::clone(table), index);
+                        classes.push(class(oid, &name, kind));
                     }
                 }
                 Relation::View(view) => {

@@ -1,32 +1,45 @@
 //! Definitions as SQL text: what `pg_get_constraintdef` and its kin give.
 
-use aerostat_types::{CheckConstraint, TableSchema, quote_ident};
+use aerostat_types::{CheckConstraint, Column, IndexKind, TableSchema, quote_ident};
 use datafusion::sql::sqlparser::{
     dialect::PostgreSqlDialect,
     tokenizer::{Token, Tokenizer},
 };
 
-use super::{classes::Class, tables::key_columns};
-use crate::catalog::{TableEntry, ViewEntry};
+use super::{
+    classes::Class,
+    tables::{index_columns, key_columns},
+};
+use crate::catalog::{IndexEntry, TableEntry, ViewEntry};
 
-/// `pg_get_indexdef` of a table's key, the table's name with its schema or without.
-pub(super) fn of_index(index: &Class, table: &TableEntry, qualified: bool) -> String {
+/// `pg_get_indexdef`, the table's name with its schema or without.
+pub(super) fn of_index(
+    class: &Class,
+    table: &TableEntry,
+    index: &IndexEntry,
+    qualified: bool,
+) -> String {
     let schema = if qualified {
-        format!("{}.", quote_ident(&index.schema))
+        format!("{}.", quote_ident(&class.schema))
     } else {
         String::new()
     };
+    let unique = if index.index.unique { "UNIQUE " } else { "" };
+    let method = match index.index.kind {
+        IndexKind::Ordered => "btree",
+        IndexKind::Hash => "hash",
+    };
     format!(
-        "CREATE UNIQUE INDEX {} ON {schema}{} USING btree ({})",
-        quote_ident(&index.name),
+        "CREATE {unique}INDEX {} ON {schema}{} USING {method} ({})",
+        quote_ident(&class.name),
         quote_ident(&table.name),
-        key_list(table),
+        listed(index_columns(table, index)),
     )
 }
 
 /// `pg_get_constraintdef` of a table's key.
 pub(super) fn of_key(table: &TableEntry) -> String {
-    format!("PRIMARY KEY ({})", key_list(table))
+    format!("PRIMARY KEY ({})", listed(key_columns(table)))
 }
 
 /// `pg_get_constraintdef` of a CHECK. The pretty form has one pair of parentheses, the other two.
@@ -44,8 +57,8 @@ pub(super) fn of_view(view: &ViewEntry) -> String {
     format!(" {};", view.query.trim().trim_end_matches(';'))
 }
 
-fn key_list(table: &TableEntry) -> String {
-    key_columns(table)
+fn listed<'a>(columns: impl Iterator<Item = &'a Column>) -> String {
+    columns
         .map(|column| quote_ident(&column.name))
         .collect::<Vec<_>>()
         .join(", ")

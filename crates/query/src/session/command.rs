@@ -6,7 +6,6 @@ use std::{
 };
 
 use aerostat_semantics::functions;
-use aerostat_txn::CancelToken;
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableSchema};
 use datafusion::{
     arrow::array::{ArrayRef, RecordBatch, StringViewArray},
@@ -28,8 +27,9 @@ use crate::{
     plan::{StatementContext, Target, describe, visible_name},
     statement::{Source, Statement, StatementKind},
     utility::{
-        BackupCommand, CommentTarget, DiscardTarget, Fragment, GrantTarget, PreparedCommand, SettingCommand,
-        SettingScope, SettingValue, TransactionCommand, TransactionModes, Utility,
+        BackupCommand, CommentTarget, DiscardTarget, Fragment, GrantTarget, PreparedCommand,
+        SchemaCommand, SettingCommand, SettingScope, SettingValue, TransactionCommand,
+        TransactionModes, Utility,
     },
 };
 
@@ -68,11 +68,16 @@ impl Session {
             Arc::clone(self.connection.database()),
             Arc::clone(utility),
         );
-        let cancel = CancelToken::new();
+        // Nothing is written under it; an index being built waits for others in its name.
+        let transaction = database.store.txns().begin();
+        let cancel = transaction.cancel_token();
         let mut stop = run::CancelOnDrop::of(cancel.clone());
         let work = move || {
             let node = engine.node();
             match &*utility {
+                Utility::Schema(SchemaCommand::CreateIndex(create)) => {
+                    ddl::create_index(&database, &actor, create, &transaction)
+                }
                 Utility::Schema(command) => {
                     let exists = |role: &str| node.role(role).is_some();
                     let result = ddl::execute(&database, &actor, command, &exists)?;

@@ -22,11 +22,12 @@
 //! expressions and queries. Positions count characters of the text given to
 //! [`parse`], from 1. Parsing changes nothing and looks nothing up.
 
-mod comment;
 mod backup;
+mod comment;
 mod copy;
 mod database;
 mod grant;
+mod index;
 mod maintenance;
 mod prepared;
 mod role;
@@ -40,11 +41,12 @@ mod unsupported;
 
 use aerostat_types::SqlError;
 
-pub use comment::{CommentStatement, CommentTarget};
 pub use backup::{BackupCommand, RestorePoint};
+pub use comment::{CommentStatement, CommentTarget};
 pub use copy::{CopyDirection, CopyStatement, CopySubject, ForceNames};
 pub use database::{DatabaseChange, DatabaseCommand, DatabaseOptions};
 pub use grant::{DatabasePrivilege, GrantStatement, GrantTarget, Grantee};
+pub use index::CreateIndex;
 pub use maintenance::MaintenanceCommand;
 pub use prepared::PreparedCommand;
 pub use role::{Password, RoleCommand, RoleName, RoleOptions};
@@ -225,6 +227,12 @@ fn definition(tokens: &mut Tokens<'_>, verb: &str) -> Result<Option<Utility>, Sq
             Some(command) => Utility::Role(command),
             None => return Err(unsupported::definition(tokens, verb, "USER")),
         },
+        ("CREATE", "INDEX") => Utility::Schema(index::parse_create(tokens, false)?),
+        ("CREATE", "UNIQUE") => {
+            tokens.expect(&["INDEX"])?;
+            Utility::Schema(index::parse_create(tokens, true)?)
+        }
+        ("DROP", "INDEX") => Utility::Schema(index::parse_drop(tokens)?),
         ("CREATE", "SCHEMA") => Utility::Schema(schema::parse_create(tokens)?),
         ("ALTER", "TABLE" | "VIEW" | "SCHEMA") => {
             Utility::Schema(schema::parse_alter(tokens, &object)?)

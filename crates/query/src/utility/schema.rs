@@ -3,7 +3,7 @@
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{role::RoleName, tokens::Tokens};
+use super::{index::CreateIndex, role::RoleName, tokens::Tokens};
 use crate::ddl::QualifiedName;
 
 /// A command about a database's tables, views and schemas.
@@ -34,6 +34,15 @@ pub enum SchemaCommand {
         /// Which; a schema's name is in `name`.
         names: Vec<QualifiedName>,
     },
+    /// CREATE INDEX.
+    CreateIndex(CreateIndex),
+    /// DROP INDEX.
+    DropIndex {
+        /// Which.
+        names: Vec<QualifiedName>,
+        /// IF EXISTS.
+        if_exists: bool,
+    },
     /// ALTER TABLE, VIEW or SCHEMA.
     Alter {
         /// What is altered.
@@ -53,7 +62,10 @@ impl SchemaCommand {
         match self {
             SchemaCommand::Alter {
                 name,
-                change: RelationChange::Parameters(TableParameters { layout: Some(_), .. }),
+                change:
+                    RelationChange::Parameters(TableParameters {
+                        layout: Some(_), ..
+                    }),
                 ..
             } => Some(name),
             _ => None,
@@ -64,6 +76,8 @@ impl SchemaCommand {
         match self {
             SchemaCommand::CreateSchema { .. } => "CREATE SCHEMA",
             SchemaCommand::Truncate { .. } => "TRUNCATE TABLE",
+            SchemaCommand::CreateIndex(_) => "CREATE INDEX",
+            SchemaCommand::DropIndex { .. } => "DROP INDEX",
             SchemaCommand::Drop { kind, .. } => match kind {
                 SchemaObject::Table => "DROP TABLE",
                 SchemaObject::View => "DROP VIEW",

@@ -44,9 +44,9 @@ pub(super) fn statement(tokens: &Tokens<'_>, word: &str) -> SqlError {
 pub(super) fn definition(tokens: &Tokens<'_>, verb: &str, object: &str) -> SqlError {
     let second = tokens.peek_word();
     let (feature, hint) = match (object, second.as_str()) {
-        ("INDEX", _) | ("UNIQUE", "INDEX") => (
-            "indexes beside the primary key are",
-            Some("A primary key has an index; scans skip by minimum and maximum of each column."),
+        ("INDEX", _) => (
+            "altering indexes is",
+            Some("Drop the index and create another."),
         ),
         ("FUNCTION" | "AGGREGATE" | "PROCEDURE" | "ROUTINE", _) => {
             ("user-defined functions are", None)

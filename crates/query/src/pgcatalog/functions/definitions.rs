@@ -7,7 +7,7 @@ use super::{
         cell::Cell,
         classes::ClassKind,
         data, definition,
-        tables::{PG_CLASS, derived_oid, key_columns},
+        tables::{PG_CLASS, derived_oid, index_columns},
         types,
     },
     Call, Definition, Reg, function,
@@ -207,7 +207,9 @@ fn constraint(call: &Call<'_>) -> Result<Cell, SqlError> {
     };
     if let Some(class) = call.view.class(oid) {
         return Ok(match &class.kind {
-            ClassKind::Index(table) => definition::of_key(table).into(),
+            ClassKind::Index(table, index) if index.oid == table.key_oid => {
+                definition::of_key(table).into()
+            }
             _ => Cell::Null,
         });
     }
@@ -224,7 +226,8 @@ fn constraint(call: &Call<'_>) -> Result<Cell, SqlError> {
 
 fn index(call: &Call<'_>) -> Result<Cell, SqlError> {
     let class = call.view.class(call.oid(0, Reg::Class)?);
-    let Some((class, ClassKind::Index(table))) = class.map(|class| (class, &class.kind)) else {
+    let Some((class, ClassKind::Index(table, index))) = class.map(|class| (class, &class.kind))
+    else {
         return Ok(Cell::Null);
     };
     Ok(match call.int(1) {
@@ -234,11 +237,11 @@ fn index(call: &Call<'_>) -> Result<Cell, SqlError> {
                 .view
                 .class(table.oid.into())
                 .is_some_and(|table| call.view.is_visible(table));
-            definition::of_index(class, table, !(call.truth(2) && visible)).into()
+            definition::of_index(class, table, index, !(call.truth(2) && visible)).into()
         }
         Some(column) => usize::try_from(column - 1)
             .ok()
-            .and_then(|at| key_columns(table).nth(at))
+            .and_then(|at| index_columns(table, index).nth(at))
             .map(|column| aerostat_types::quote_ident(&column.name))
             .into(),
     })
@@ -279,7 +282,7 @@ fn describe(call: &Call<'_>) -> Result<Cell, SqlError> {
         return Ok(match &class.kind {
             ClassKind::Table(table) => table.comment.clone().into(),
             ClassKind::View(view) => view.comment.clone().into(),
-            ClassKind::Index(_) | ClassKind::System(_) => Cell::Null,
+            ClassKind::Index(..) | ClassKind::System(_) => Cell::Null,
         });
     }
     if is("pg_namespace")

@@ -1,7 +1,7 @@
 //! Relations and what hangs on them: columns, defaults, keys, constraints,
 //! comments, and the views that PostgreSQL puts over these.
 
-use aerostat_types::{Column, SqlType};
+use aerostat_types::{Column, IndexKind, SqlType};
 
 use super::{
     super::{
@@ -12,7 +12,7 @@ use super::{
     Builder,
 };
 use crate::{
-    catalog::{PG_CATALOG, TableEntry},
+    catalog::{IndexEntry, PG_CATALOG, TableEntry},
     pgcatalog::CatalogView,
 };
 
@@ -32,6 +32,7 @@ pub(super) const BUILDERS: [(&str, &str, Builder); 10] = [
 /// `pg_am.oid` of tables and of key indexes, as in PostgreSQL.
 pub(crate) const HEAP: u32 = 2;
 pub(crate) const BTREE: u32 = 403;
+pub(crate) const HASH: u32 = 405;
 
 /// `pg_class.oid` of catalogues that comments refer to.
 pub(crate) const PG_CLASS: u32 = 1259;
@@ -65,28 +66,29 @@ fn relations(view: &CatalogView, rows: &mut Rows) {
                 (
                     schema.columns.len(),
                     schema.checks.len(),
-                    table.key_oid != 0,
+                    table.all_indexes().next().is_some(),
                 )
             }
             ClassKind::View(entry) => (entry.columns.len(), 0, false),
-            ClassKind::Index(table) => (table.table.schema().primary_key.len(), 0, false),
+            ClassKind::Index(_, index) => (index.index.columns.len(), 0, false),
             ClassKind::System(relation) => (relation.columns.len(), 0, false),
         };
         let statistics = class.table().map(|table| table.table.statistics());
         let access_method = match (&class.kind, class.relkind()) {
-            (ClassKind::Index(_), _) => BTREE,
+            (ClassKind::Index(_, index), _) => match index.index.kind {
+                IndexKind::Ordered => BTREE,
+                IndexKind::Hash => HASH,
+            },
             (_, "r") => HEAP,
             _ => 0,
         };
-        let options = class
-            .table()
-            .map(|table| {
-                let layout = match table.auto_layout {
-                    true => "auto".to_owned(),
-                    false => table.table.layout().to_string(),
-                };
-                vec![format!("layout={layout}")]
-            });
+        let options = class.table().map(|table| {
+            let layout = match table.auto_layout {
+                true => "auto".to_owned(),
+                false => table.table.layout().to_string(),
+            };
+            vec![format!("layout={layout}")]
+        });
         rows.push([
             ("oid", class.oid.into()),
             ("relname", (&class.name).into()),
@@ -154,8 +156,8 @@ fn attributes(view: &CatalogView, rows: &mut Rows) {
                     push_attribute(rows, &user_attribute(class.oid, at, column));
                 }
             }
-            ClassKind::Index(table) => {
-                for (at, column) in key_columns(table).enumerate() {
+            ClassKind::Index(table, index) => {
+                for (at, column) in index_columns(table, index).enumerate() {
                     let attribute = user_attribute(class.oid, at, column);
                     push_attribute(
                         rows,
@@ -243,6 +245,16 @@ pub(crate) fn key_columns(table: &TableEntry) -> impl Iterator<Item = &Column> {
         .filter_map(|&at| schema.columns.get(at))
 }
 
+/// The columns of an index, the leading one first.
+pub(crate) fn index_columns<'a>(
+    table: &'a TableEntry,
+    index: &'a IndexEntry,
+) -> impl Iterator<Item = &'a Column> {
+    let schema = table.table.schema();
+    let columns = index.index.columns.iter();
+    columns.filter_map(|&at| schema.columns.get(at))
+}
+
 /// A number for what has none of its own in the catalogue: the `at`-th default or
 /// check of a table. Unique within its system relation as long as table numbers
 /// stay below 2^21; they lie apart from the numbers that are given out.
@@ -272,9 +284,11 @@ fn defaults(view: &CatalogView, rows: &mut Rows) {
 }
 
 fn indexes(view: &CatalogView, rows: &mut Rows) {
-    for (class, table) in tables(view).filter(|(_, table)| table.key_oid != 0) {
-        let key = &table.table.schema().primary_key;
-        let columns: Vec<&Column> = key_columns(table).collect();
+    let all = tables(view)
+        .flat_map(|(class, table)| table.all_indexes().map(move |index| (class, table, index)));
+    for (class, table, index) in all {
+        let key = &index.index.columns;
+        let columns: Vec<&Column> = index_columns(table, &index).collect();
         let each = |of: fn(SqlType) -> u32| -> Cell {
             columns
                 .iter()
@@ -283,12 +297,12 @@ fn indexes(view: &CatalogView, rows: &mut Rows) {
                 .into()
         };
         rows.push([
-            ("indexrelid", table.key_oid.into()),
+            ("indexrelid", index.oid.into()),
             ("indrelid", class.oid.into()),
             ("indnatts", key.len().into()),
             ("indnkeyatts", key.len().into()),
-            ("indisunique", true.into()),
-            ("indisprimary", true.into()),
+            ("indisunique", index.index.unique.into()),
+            ("indisprimary", (index.oid == table.key_oid).into()),
             ("indimmediate", true.into()),
             ("indisvalid", true.into()),
             ("indisready", true.into()),
@@ -375,7 +389,7 @@ fn descriptions(view: &CatalogView, rows: &mut Rows) {
         let comment = match &class.kind {
             ClassKind::Table(table) => table.comment.as_deref(),
             ClassKind::View(entry) => entry.comment.as_deref(),
-            ClassKind::Index(_) | ClassKind::System(_) => None,
+            ClassKind::Index(..) | ClassKind::System(_) => None,
         };
         if let Some(comment) = comment {
             push(class.oid, PG_CLASS, 0, comment);
@@ -412,7 +426,10 @@ fn table_views(view: &CatalogView, rows: &mut Rows) {
             ),
             (
                 "hasindexes",
-                class.table().is_some_and(|table| table.key_oid != 0).into(),
+                class
+                    .table()
+                    .is_some_and(|table| table.all_indexes().next().is_some())
+                    .into(),
             ),
             ("hasrules", false.into()),
             ("hastriggers", false.into()),
@@ -445,12 +462,15 @@ fn view_views(view: &CatalogView, rows: &mut Rows) {
 
 fn index_views(view: &CatalogView, rows: &mut Rows) {
     for class in view.classes() {
-        if let ClassKind::Index(table) = &class.kind {
+        if let ClassKind::Index(table, index) = &class.kind {
             rows.push([
                 ("schemaname", (&class.schema).into()),
                 ("tablename", (&table.name).into()),
                 ("indexname", (&class.name).into()),
-                ("indexdef", definition::of_index(class, table, true).into()),
+                (
+                    "indexdef",
+                    definition::of_index(class, table, index, true).into(),
+                ),
             ]);
         }
     }

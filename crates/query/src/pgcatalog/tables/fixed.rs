@@ -9,7 +9,7 @@ use super::{
         data, functions, types,
         view::{FunctionDescription, FunctionKind},
     },
-    BTREE, Builder, HEAP,
+    BTREE, Builder, HASH, HEAP,
 };
 use crate::{
     catalog::{PG_CATALOG, PG_CATALOG_OID},
@@ -175,6 +175,11 @@ fn access_methods(_: &CatalogView, rows: &mut Rows) {
     rows.push([
         ("oid", BTREE.into()),
         ("amname", "btree".into()),
+        ("amtype", "i".into()),
+    ]);
+    rows.push([
+        ("oid", HASH.into()),
+        ("amname", "hash".into()),
         ("amtype", "i".into()),
     ]);
 }

@@ -67,7 +67,7 @@ fn catalog(view: &CatalogView) -> Cell {
 /// The relations, without indexes, that the role may use.
 fn usable(view: &CatalogView) -> impl Iterator<Item = &Class> {
     view.classes().iter().filter(|class| {
-        !matches!(class.kind, ClassKind::Index(_)) && view.may_anything(&view.role, class)
+        !matches!(class.kind, ClassKind::Index(..)) && view.may_anything(&view.role, class)
     })
 }
 
@@ -476,7 +476,7 @@ fn privileges(view: &CatalogView, rows: &mut Rows, for_everyone: bool) {
     for class in view.classes() {
         let Some(owner) = class
             .owner()
-            .filter(|_| !matches!(class.kind, ClassKind::Index(_)))
+            .filter(|_| !matches!(class.kind, ClassKind::Index(..)))
         else {
             continue;
         };

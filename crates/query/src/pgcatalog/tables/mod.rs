@@ -8,7 +8,7 @@ mod information;
 mod node;
 mod statistics;
 
-pub(super) use classes::{BTREE, HEAP, PG_CLASS, derived_oid, key_columns};
+pub(super) use classes::{BTREE, HASH, HEAP, PG_CLASS, derived_oid, index_columns, key_columns};
 #[cfg(test)]
 pub(super) use classes::{PG_NAMESPACE, PG_TYPE};
 pub(super) use fixed::all_functions;

@@ -55,7 +55,7 @@ fn table_io(view: &CatalogView, rows: &mut Rows) {
 }
 
 fn index_names(class: &Class) -> Option<[(&'static str, Cell); 5]> {
-    let ClassKind::Index(table) = &class.kind else {
+    let ClassKind::Index(table, _) = &class.kind else {
         return None;
     };
     Some([

@@ -158,6 +158,7 @@ fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
     };
     TableEntry {
         auto_layout: false,
+        indexes: Vec::new(),
         oid,
         key_oid,
         name: name.to_owned(),

@@ -1,0 +1,148 @@
+//! CREATE INDEX and DROP INDEX.
+
+use aerostat_types::{ErrorKind, IndexKind, SqlError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::{SchemaCommand, tokens::Tokens};
+
+/// What CREATE INDEX says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateIndex {
+    /// Its name; made of the table's and the columns' if not given.
+    pub name: Option<String>,
+    /// IF NOT EXISTS.
+    pub if_not_exists: bool,
+    /// The table.
+    pub table: crate::ddl::QualifiedName,
+    /// UNIQUE.
+    pub unique: bool,
+    /// USING; ordered if not given.
+    pub kind: IndexKind,
+    /// The columns, the leading one first.
+    pub columns: Vec<String>,
+}
+
+/// After CREATE INDEX or CREATE UNIQUE INDEX.
+pub(super) fn parse_create(
+    tokens: &mut Tokens<'_>,
+    unique: bool,
+) -> Result<SchemaCommand, SqlError> {
+    tokens.accept(&["CONCURRENTLY"]);
+    let if_not_exists = tokens.accept(&["IF", "NOT", "EXISTS"]);
+    let name = if tokens.peek_word() == "ON" && !if_not_exists {
+        None
+    } else {
+        Some(tokens.name()?)
+    };
+    tokens.expect(&["ON"])?;
+    tokens.accept(&["ONLY"]);
+    let table = tokens.qualified_name()?;
+    let kind = if tokens.accept(&["USING"]) {
+        method(tokens, unique)?
+    } else {
+        IndexKind::Ordered
+    };
+    let mut columns = Vec::new();
+    tokens.parenthesized(|tokens| {
+        columns.push(column(tokens)?);
+        Ok(())
+    })?;
+    options(tokens)?;
+    Ok(SchemaCommand::CreateIndex(CreateIndex {
+        name,
+        if_not_exists,
+        table,
+        unique,
+        kind,
+        columns,
+    }))
+}
+
+fn method(tokens: &mut Tokens<'_>, unique: bool) -> Result<IndexKind, SqlError> {
+    let name = tokens.name()?;
+    match name.as_str() {
+        "btree" => Ok(IndexKind::Ordered),
+        "hash" if unique => Err(tokens.error_before(
+            ErrorKind::FeatureNotSupported,
+            "access method \"hash\" does not support unique indexes",
+        )),
+        "hash" => Ok(IndexKind::Hash),
+        "gin" | "gist" | "spgist" | "brin" => Err(tokens
+            .error_before(
+                ErrorKind::FeatureNotSupported,
+                format!("access method \"{name}\" is not supported"),
+            )
+            .with_hint("There are btree and hash.")),
+        _ => Err(tokens.error_before(
+            ErrorKind::UndefinedObject,
+            format!("access method \"{name}\" does not exist"),
+        )),
+    }
+}
+
+/// A column. Its collation, operator class and direction change nothing that an index is for.
+fn column(tokens: &mut Tokens<'_>) -> Result<String, SqlError> {
+    if tokens.peek() == Some(&Token::LParen) || tokens.is_second(&Token::LParen) {
+        return Err(not_supported("indexes on expressions are not supported"));
+    }
+    let name = tokens.name()?;
+    if tokens.accept(&["COLLATE"]) {
+        let collation = tokens.qualified_name()?;
+        if !matches!(collation.name.as_str(), "C" | "POSIX" | "default") {
+            return Err(not_supported("texts are compared by bytes (collation C)"));
+        }
+    }
+    if !matches!(tokens.peek_word().as_str(), "" | "ASC" | "DESC" | "NULLS") {
+        tokens.qualified_name()?;
+    }
+    tokens.accept_one(&["ASC", "DESC"]);
+    if tokens.accept(&["NULLS"]) && tokens.accept_one(&["FIRST", "LAST"]).is_none() {
+        return Err(tokens.unexpected());
+    }
+    Ok(name)
+}
+
+fn options(tokens: &mut Tokens<'_>) -> Result<(), SqlError> {
+    if tokens.accept(&["INCLUDE"]) {
+        return Err(not_supported(
+            "INCLUDE columns of indexes are not supported",
+        ));
+    }
+    if tokens.accept(&["NULLS"]) {
+        if !tokens.accept(&["NOT"]) {
+            tokens.expect(&["DISTINCT"])?;
+        } else {
+            return Err(not_supported("NULLS NOT DISTINCT is not supported"));
+        }
+    }
+    if tokens.accept(&["WITH"]) {
+        tokens.parenthesized(|tokens| {
+            tokens.label()?;
+            if tokens.accept_token(&Token::Eq)
+                && tokens.accept_string().is_none()
+                && tokens.accept_number().is_none()
+            {
+                tokens.label()?;
+            }
+            Ok(())
+        })?;
+    }
+    if tokens.accept(&["WHERE"]) {
+        return Err(not_supported("partial indexes are not supported"));
+    }
+    Ok(())
+}
+
+/// After DROP INDEX.
+pub(super) fn parse_drop(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, SqlError> {
+    tokens.accept(&["CONCURRENTLY"]);
+    let if_exists = tokens.accept(&["IF", "EXISTS"]);
+    let names = tokens.qualified_names()?;
+    // Nothing depends on a secondary index.
+    tokens.accept_one(&["CASCADE", "RESTRICT"]);
+    Ok(SchemaCommand::DropIndex { names, if_exists })
+}
+
+fn not_supported(message: &str) -> SqlError {
+    SqlError::new(ErrorKind::FeatureNotSupported, message)
+}
