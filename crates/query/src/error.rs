@@ -51,6 +51,10 @@ pub(crate) fn from_storage(error: StorageError) -> SqlError {
             error.object = Some(Box::new((String::new(), table, None)));
             error
         }
+        StorageError::IndexNotUnique { detail, .. } => {
+            SqlError::new(ErrorKind::UniqueViolation, message).with_detail(detail)
+        }
+        StorageError::IndexExists { .. } => SqlError::new(ErrorKind::DuplicateTable, message),
         StorageError::Conflict => SqlError::new(
             ErrorKind::SerializationFailure,
             "could not serialize access due to concurrent update",

@@ -27,7 +27,7 @@ use datafusion::{
     physical_expr::{EquivalenceProperties, PhysicalExpr, projection::ProjectionExprs},
     physical_plan::{
         DisplayFormatType, ExecutionPlan, Partitioning,
-        metrics::{BaselineMetrics, ExecutionPlanMetricsSet},
+        metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder},
         stream::RecordBatchStreamAdapter,
     },
 };
@@ -224,6 +224,9 @@ impl DataSource for TableScan {
             .and_then(|state| state.downcast::<RecordedScan>().ok())
             .unwrap_or_else(|| self.start(batch_rows));
         let metrics = BaselineMetrics::new(&self.metrics, args.partition);
+        // The partitions share the scan, so that one of them tells.
+        let by_index = (args.partition == 0)
+            .then(|| MetricBuilder::new(&self.metrics).gauge("segments_by_index", 0));
         let order = self.order();
         let schema = Arc::clone(&self.schema);
         let batches = stream::iter(std::iter::from_fn(move || {
@@ -232,8 +235,12 @@ impl DataSource for TableScan {
                 .scan()
                 .next_batch()
                 .map_err(|error| external(from_storage(error)))
-                .transpose()?;
+                .transpose();
             timer.done();
+            if let (None, Some(by_index)) = (&batch, &by_index) {
+                by_index.set(scan.scan().counts().segments_by_index);
+            }
+            let batch = batch?;
             Some(batch.and_then(|batch| {
                 metrics.record_output(batch.num_rows());
                 let columns = match &order {

@@ -6,6 +6,7 @@ use aerostat_types::{ErrorKind, SqlError, TableId};
 
 use super::{
     Actor, CommandResult, Found,
+    alter::is_taken,
     dependency::Dependencies,
     names::{Place, QualifiedName, is_system_schema},
     privilege::relation_mut,
@@ -54,6 +55,23 @@ pub(super) fn execute(
     Ok(CommandResult::new(tag).with_notices(notices))
 }
 
+/// Whether the name leads to an index.
+fn names_index(state: &CatalogState, actor: &Actor, name: &QualifiedName) -> bool {
+    let schemas: Vec<&str> = match &name.schema {
+        Some(schema) => vec![schema.as_str()],
+        None => actor.path().collect(),
+    };
+    schemas.into_iter().any(|schema| {
+        is_taken(
+            state,
+            &Place {
+                schema: schema.to_owned(),
+                name: name.name.clone(),
+            },
+        )
+    })
+}
+
 fn is_missing(error: &SqlError) -> bool {
     matches!(
         error.kind,
@@ -99,12 +117,20 @@ impl Targets {
         name: &QualifiedName,
     ) -> Result<(), SqlError> {
         let word = kind.word();
-        let Found { place, relation } = actor.find(state, name)?.ok_or_else(|| {
-            SqlError::new(
-                ErrorKind::UndefinedTable,
-                format!("{word} \"{name}\" does not exist"),
-            )
-        })?;
+        let Some(Found { place, relation }) = actor.find(state, name)? else {
+            return Err(if names_index(state, actor, name) {
+                SqlError::new(
+                    ErrorKind::WrongObjectType,
+                    format!("\"{}\" is not a {word}", name.name),
+                )
+                .with_hint("Use DROP INDEX to remove an index.")
+            } else {
+                SqlError::new(
+                    ErrorKind::UndefinedTable,
+                    format!("{word} \"{name}\" does not exist"),
+                )
+            });
+        };
         if relation.kind() != word {
             let (other, article) = (relation.kind(), "a");
             return Err(SqlError::new(
