@@ -5,7 +5,12 @@
 //! after, so it is handed out as slices. What [`Words`] name may change and is
 //! handed out as atomics. The plan keeps the two apart.
 
-use std::{marker::PhantomData, ptr::NonNull, slice, sync::atomic::AtomicU64};
+use std::{
+    marker::PhantomData,
+    ptr::NonNull,
+    slice,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use parking_lot::Mutex;
 
@@ -88,6 +93,25 @@ impl FrozenArena {
         // SAFETY: the area is in bounds (asserted) and 64-aligned (FrozenPlan); the bytes are
         // initialised and live as long as self (Region); Words are accessed as atomics only.
         unsafe { slice::from_raw_parts(self.base.add(area.offset).cast().as_ptr(), area.words) }
+    }
+
+    /// A copy of the bytes in front, a multiple of eight, of which words may change meanwhile.
+    pub(crate) fn copy_of_front(&self, bytes: usize) -> Vec<u8> {
+        assert!(bytes <= self.plan.arena_bytes, "the front of the arena");
+        let base = self.base.cast::<u64>();
+        let word = |at| {
+            // SAFETY: the word is in bounds (asserted) and aligned, as the base is (REGION_ALIGN);
+            // its bytes are initialised and live as long as self (Region). What Words name is
+            // accessed as atomics only, what Bytes name is never written, so that nobody writes
+            // it otherwise than as an atomic.
+            let word = unsafe { AtomicU64::from_ptr(base.add(at).as_ptr()) };
+            word.load(Ordering::Relaxed)
+        };
+        let mut copy = vec![0; bytes];
+        for (at, to) in copy.chunks_exact_mut(8).enumerate() {
+            to.copy_from_slice(&word(at).to_le_bytes());
+        }
+        copy
     }
 
     /// The bytes as values side by side.

@@ -11,7 +11,7 @@ use aerostat_types::{Physical, VALUE_BYTES_MAX};
 use crc32fast::Hasher;
 
 use crate::{
-    BLOCK_ROWS, ROWS_MAX, Region, SegmentError, SegmentSchema,
+    BLOCK_ROWS, HeapRegion, ROWS_MAX, Region, SegmentError, SegmentSchema,
     arena::header,
     frozen::{
         Frozen, Values,
@@ -76,48 +76,25 @@ pub(crate) fn checksum(frozen: &Frozen) -> u64 {
 /// The bytes in front of the end stamps, sealed as those of the segment when it was made:
 /// no row has ended. What they hold does not change, so no latch is needed.
 pub(crate) fn bytes_as_made(frozen: &Frozen) -> Vec<u8> {
-    let (arena, plan) = (&frozen.arena, frozen.plan());
-    let mut out = vec![0; plan.fixed_bytes()];
-    let nulls = plan.attributes.iter().map(|attribute| attribute.nulls);
-    for area in [plan.header, plan.zones, plan.versions]
-        .into_iter()
-        .chain(nulls)
-    {
-        let to = &mut out[area.offset..area.offset + area.words * 8];
-        for (to, word) in to.chunks_exact_mut(8).zip(arena.words(area)) {
-            to.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-        }
-    }
-    for area in plan.attributes.iter().flat_map(areas) {
-        out[area.offset..area.offset + area.bytes].copy_from_slice(arena.bytes(area));
-    }
+    let plan = frozen.plan();
+    let mut out = frozen.arena.copy_of_front(plan.fixed_bytes());
     let versions = plan.versions.offset..plan.versions.offset + plan.versions.words * 8;
     for block in out[versions].chunks_exact_mut(VERSION_WORDS * 8) {
         block[Side::End as usize * 8..][..8].copy_from_slice(&END_NONE.to_le_bytes());
     }
-    out[header::SEALED * 8..][..8].copy_from_slice(&1_u64.to_le_bytes());
-    let checksum = checksum_of(plan, &out);
-    out[header::CHECKSUM * 8..][..8].copy_from_slice(&checksum.to_le_bytes());
+    // The checksum is that of a segment of these bytes.
+    let mut region = HeapRegion::new(plan.arena_bytes);
+    region.as_mut_slice()[..out.len()].copy_from_slice(&out);
+    let made = Frozen {
+        arena: FrozenArena::new(Box::new(region), plan.clone()),
+        schema: Arc::clone(&frozen.schema),
+    };
+    seal(&made);
+    for word in [header::SEALED, header::CHECKSUM] {
+        let value = made.header()[word].load(Ordering::Relaxed);
+        out[word * 8..][..8].copy_from_slice(&value.to_le_bytes());
+    }
     out
-}
-
-/// [`checksum`] of the bytes in front of end stamps that are all shared.
-fn checksum_of(plan: &FrozenPlan, bytes: &[u8]) -> u64 {
-    let mut hasher = Hasher::new();
-    let mut add = |offset: usize, count: usize| hasher.update(&bytes[offset..offset + count]);
-    let after = (header::CHECKSUM + 1) * 8;
-    add(0, header::CHECKSUM * 8);
-    add(after, plan.header.words * 8 - after);
-    for area in [plan.zones, plan.versions] {
-        add(area.offset, area.words * 8);
-    }
-    for attribute in &plan.attributes {
-        for area in areas(attribute) {
-            add(area.offset, area.bytes);
-        }
-        add(attribute.nulls.offset, attribute.nulls.words * 8);
-    }
-    hasher.finalize().into()
 }
 
 /// The bytes of an attribute; tuples that it shares come once for each.
