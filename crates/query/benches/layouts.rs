@@ -3,9 +3,10 @@
 //! adviser says on both sides. Run with `cargo bench -p aerostat-query --bench layouts`;
 //! a number behind `--` divides the rows.
 //!
-//! One table, laid out anew between the curves by the reshape that `ALTER TABLE` uses. A
-//! scan by one thread; every value that comes out is read, since a column that is handed
-//! out without a copy costs nothing until somebody does. Best of five runs.
+//! A table for each layout, laid out by the reshape that `ALTER TABLE` uses. A scan by one
+//! thread; every value that comes out is read, since a column that is handed out without a
+//! copy costs nothing until somebody does. Best of seven rounds over all layouts and points,
+//! so that what else the machine does meanwhile meets all of them.
 //!
 //! It lies here because only this crate knows both the tables and the adviser.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
@@ -22,7 +23,7 @@ use aerostat_types::{Column, Layout, SqlType, TableId, TableSchema, TenantId};
 use arrow::array::{ArrayRef, AsArray, Int32Array, RecordBatch};
 use arrow::datatypes::Int32Type;
 
-const RUNS: usize = 5;
+const ROUNDS: usize = 7;
 
 /// More than the last level of cache has room for, here 105 MiB.
 const TABLE_BYTES: usize = 128 << 20;
@@ -61,7 +62,20 @@ fn names(attributes: usize) -> Vec<String> {
     (0..attributes).map(|at| format!("a{at}")).collect()
 }
 
-fn loaded(attributes: usize, rows: usize) -> Arc<Table> {
+fn batches(attributes: usize, rows: usize) -> Vec<RecordBatch> {
+    let batch = |from: usize| {
+        let range = from..rows.min(from + VECTOR_ROWS);
+        let column = |at: usize| {
+            let values = range.clone().map(|row| value(row, at));
+            let array: ArrayRef = Arc::new(Int32Array::from_iter_values(values));
+            (format!("a{at}"), array, false)
+        };
+        RecordBatch::try_from_iter_with_nullable((0..attributes).map(column)).unwrap()
+    };
+    (0..rows).step_by(VECTOR_ROWS).map(batch).collect()
+}
+
+fn loaded(attributes: usize, batches: &[RecordBatch]) -> Arc<Table> {
     let columns = names(attributes).into_iter().map(|name| Column {
         name,
         ty: SqlType::Integer,
@@ -81,28 +95,20 @@ fn loaded(attributes: usize, rows: usize) -> Arc<Table> {
         .create_table(TableId(1), schema, &Layout::Row)
         .unwrap();
     let txn = store.txns().begin();
-    for from in (0..rows).step_by(VECTOR_ROWS) {
-        let range = from..rows.min(from + VECTOR_ROWS);
-        let column = |at| {
-            Arc::new(Int32Array::from_iter_values(
-                range.clone().map(|row| value(row, at)),
-            )) as ArrayRef
-        };
-        let columns = (0..attributes).map(column).collect();
-        let batch = RecordBatch::try_new(Arc::clone(table.arrow_schema()), columns).unwrap();
-        table.insert(&txn, &batch).unwrap();
+    for batch in batches {
+        table.insert(&txn, batch).unwrap();
     }
     txn.commit().unwrap();
     table
 }
 
-/// Lays the table out anew, and returns ns per tuple.
-fn lay_out(table: &Table, layout: &Layout) -> f64 {
+/// Lays the table out anew, and returns ns per tuple; `None` if it was laid out like this.
+fn lay_out(table: &Table, layout: &Layout) -> Option<f64> {
     table.set_layout(layout).unwrap();
     let started = Instant::now();
     let report = table.reshape(&CancelToken::new()).unwrap();
     assert_eq!(report.segments_left, 0);
-    started.elapsed().as_nanos() as f64 / report.rows.max(1) as f64
+    (report.rows > 0).then(|| started.elapsed().as_nanos() as f64 / report.rows as f64)
 }
 
 /// ns per tuple of the table.
@@ -121,20 +127,16 @@ fn measure(table: &Arc<Table>, attributes: usize, rows: usize, point: Point) -> 
         predicates: Vec::from_iter(predicate),
         ..ScanSpec::default()
     };
-    let run = || {
-        let started = Instant::now();
-        let view = table.view(table.store().txns().snapshot());
-        let scan = view.scan(spec.clone());
-        while let Some(batch) = scan.next_batch().unwrap() {
-            for column in batch.columns() {
-                let values = column.as_primitive::<Int32Type>().values().iter();
-                black_box(values.fold(0_i32, |sum, value| sum.wrapping_add(*value)));
-            }
+    let started = Instant::now();
+    let view = table.view(table.store().txns().snapshot());
+    let scan = view.scan(spec);
+    while let Some(batch) = scan.next_batch().unwrap() {
+        for column in batch.columns() {
+            let values = column.as_primitive::<Int32Type>().values().iter();
+            black_box(values.fold(0_i32, |sum, value| sum.wrapping_add(*value)));
         }
-        started.elapsed().as_nanos() as f64
-    };
-    let times = (0..RUNS).map(|_| run());
-    times.fold(f64::INFINITY, f64::min) / rows as f64
+    }
+    started.elapsed().as_nanos() as f64 / rows as f64
 }
 
 fn workload(attributes: usize, point: Point) -> Workload {
@@ -194,23 +196,28 @@ fn curve(title: &str, attributes: usize, rows: usize, points: &[Point]) {
             })
         })
         .collect();
-    let table = loaded(attributes, rows);
     println!("{title}: {attributes} integers, {rows} rows; ns per tuple, measured (estimated)");
-    let measured: Vec<Vec<f64>> = layouts
-        .iter()
-        .enumerate()
-        .map(|(nth, layout)| {
-            let ns = lay_out(&table, layout);
+    let batches = batches(attributes, rows);
+    let lay = |layout: &Layout| {
+        let table = loaded(attributes, &batches);
+        if let Some(ns) = lay_out(&table, layout) {
             println!("  laid out as {}: {ns:.0} ns per tuple", short(layout));
-            let wanted = |at: usize| nth < 3 || advised[at] == nth;
-            (0..points.len())
-                .map(|at| match wanted(at) {
-                    true => measure(&table, attributes, rows, points[at]),
-                    false => f64::INFINITY,
-                })
-                .collect()
-        })
-        .collect();
+        }
+        table
+    };
+    let tables: Vec<Arc<Table>> = layouts.iter().map(lay).collect();
+    drop(batches);
+    let mut measured = vec![vec![f64::INFINITY; points.len()]; layouts.len()];
+    for _ in 0..ROUNDS {
+        for (at, &point) in points.iter().enumerate() {
+            for (nth, table) in tables.iter().enumerate() {
+                if nth < 3 || advised[at] == nth {
+                    let ns = measure(table, attributes, rows, point);
+                    measured[nth][at] = measured[nth][at].min(ns);
+                }
+            }
+        }
+    }
     println!("  scan | row | column | mixed | advised | best is");
     for (at, &point) in points.iter().enumerate() {
         let cell = |nth: usize| {
