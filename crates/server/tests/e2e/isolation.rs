@@ -42,12 +42,11 @@ mod portals;
 mod script;
 mod stage;
 
-use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use script::{Action, ENGINES, Item, LEVELS, Run, Script, Step};
+use script::{ENGINES, LEVELS, Run, Script, Step};
 use stage::{Place, Stage};
 
 use crate::harness::Aerostat;
@@ -68,7 +67,7 @@ impl Theatre {
     fn run_all(&self) {
         let _files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
         let update = std::env::var_os("UPDATE_GOLDEN").is_some();
-        let (mut steps, mut report) = (0, String::new());
+        let (mut steps, mut complaints) = (0, 0);
         for path in files() {
             let mut script = Script::read(&path);
             for level in 0..LEVELS.len() {
@@ -76,65 +75,42 @@ impl Theatre {
                     engine: self.engine,
                     level,
                 };
-                steps += self.run(&mut script, run, update, &mut report);
+                let (played, wrong) = self.run(&mut script, run, update);
+                steps += played;
+                complaints += wrong;
             }
             if update {
                 script.write();
             }
         }
         eprintln!("{}: {steps} steps", ENGINES[self.engine]);
-        assert!(
-            report.is_empty(),
-            "{} gives other results:\n{report}",
-            ENGINES[self.engine]
-        );
+        assert_eq!(complaints, 0, "these gave other results; see above");
     }
 
-    /// Plays a file at one level; gives the number of steps.
-    fn run(&self, script: &mut Script, run: Run, update: bool, report: &mut String) -> usize {
-        let file = script
-            .path
-            .file_stem()
-            .unwrap()
-            .to_string_lossy()
-            .into_owned();
-        let path = script.path.display().to_string();
-        let (mut shared, mut own) = (String::new(), None);
-        let (mut stage, mut stuck, mut steps) = (None, false, 0);
-        let (mut scenario, mut number) = (String::new(), 0);
-        for item in &mut script.items {
-            match item {
-                Item::Text(_) => {}
-                Item::Setup(lines) => {
-                    own.as_mut()
-                        .unwrap_or(&mut shared)
-                        .push_str(&lines.join("\n"));
+    /// Plays a file at one level; gives the numbers of steps and of those with other results.
+    fn run(&self, script: &mut Script, run: Run, update: bool) -> (usize, usize) {
+        let file = script.name();
+        let (mut steps, mut wrong) = (0, 0);
+        for (number, scenario) in script.scenarios().into_iter().enumerate() {
+            let place = self.place(&format!("{file}_{number}"), run);
+            let mut stage = Stage::new(place, &scenario.setup);
+            for step in scenario.steps {
+                let (lines, stuck) = stage.play(step);
+                if update && stuck.is_none() {
+                    step.record(run, &lines);
                 }
-                Item::Scenario(name) => {
-                    (scenario, own, stage, stuck) =
-                        (name.clone(), Some(shared.clone()), None, false);
-                    number += 1;
+                steps += 1;
+                if step.expected(run) != lines {
+                    let place = format!("{file}.txt:{}: {}", step.line, scenario.name);
+                    complain(&place, run, step, &lines);
+                    wrong += 1;
                 }
-                Item::Step(step) if !stuck => {
-                    let stage = stage.get_or_insert_with(|| {
-                        let place = self.place(&format!("{file}_{number}"), run);
-                        Stage::new(place, own.as_deref().unwrap_or(&shared))
-                    });
-                    let (lines, cannot_go_on) = stage.play(step);
-                    stuck = cannot_go_on.is_some();
-                    steps += 1;
-                    if update && !stuck {
-                        step.record(run, lines.clone());
-                    }
-                    if step.expected(run) != lines {
-                        let place = format!("{path}:{}: {scenario}", step.line);
-                        complain(report, &place, run, step, &lines);
-                    }
+                if stuck.is_some() {
+                    break;
                 }
-                Item::Step(_) => {}
             }
         }
-        steps
+        (steps, wrong)
     }
 
     fn place(&self, scenario: &str, run: Run) -> Place {
@@ -149,26 +125,15 @@ impl Theatre {
     }
 }
 
-fn complain(report: &mut String, place: &str, run: Run, step: &Step, lines: &[String]) {
-    writeln!(
-        report,
-        "{place}, at {}\n  {}",
-        LEVELS[run.level],
-        step.text()
-    )
-    .unwrap();
+/// Tells at once what is wrong, so that it is told even if the test does not get to its end.
+fn complain(place: &str, run: Run, step: &Step, lines: &[String]) {
+    let (engine, level) = (ENGINES[run.engine], LEVELS[run.level]);
+    eprintln!("{place}: {engine} at {level}\n   {}", step.text());
     for line in step.expected(run) {
-        writeln!(report, "    expected  {line}").unwrap();
+        eprintln!("      expected  {line}");
     }
     for line in lines {
-        writeln!(report, "    got       {line}").unwrap();
-    }
-    if matches!(step.action, Action::Wait(_)) && !lines.is_empty() {
-        writeln!(
-            report,
-            "    (its answer stands at the step that collects it)"
-        )
-        .unwrap();
+        eprintln!("      got       {line}");
     }
 }
 

@@ -32,12 +32,20 @@ const fn run(engine: usize, level: usize) -> Run {
 
 /// A file of scenarios.
 pub(super) struct Script {
-    pub(super) path: PathBuf,
-    pub(super) items: Vec<Item>,
+    path: PathBuf,
+    items: Vec<Item>,
+}
+
+/// Steps that are played on a stage of their own.
+pub(super) struct Scenario<'a> {
+    pub(super) name: &'a str,
+    /// The file's and its own.
+    pub(super) setup: String,
+    pub(super) steps: Vec<&'a mut Step>,
 }
 
 /// What a file is made of, in its order.
-pub(super) enum Item {
+enum Item {
     /// A comment or an empty line.
     Text(String),
     /// Statements before the scenarios, or before the steps of one.
@@ -78,14 +86,18 @@ impl Step {
     }
 
     /// Takes over what a run gave. PostgreSQL's results are Aerostat's, too, unless the
-    /// script says that they differ; Aerostat's are taken over only there.
-    pub(super) fn record(&mut self, run: Run, lines: Vec<String>) {
+    /// script says that they differ; Aerostat's are taken over only there. That a message
+    /// has to wait is the script's word, not a result.
+    pub(super) fn record(&mut self, run: Run, lines: &[String]) {
+        if matches!(self.action, Action::Wait(_)) {
+            return;
+        }
         let aerostat = Run { engine: 1, ..run };
         if run.engine == 0 && (!self.differs || self.results[aerostat.at()].is_empty()) {
-            self.results[aerostat.at()].clone_from(&lines);
+            self.results[aerostat.at()] = lines.to_vec();
         }
         if run.engine == 0 || self.differs {
-            self.results[run.at()] = lines;
+            self.results[run.at()] = lines.to_vec();
         }
     }
 
@@ -272,7 +284,36 @@ impl Script {
         assert!(waiting.is_empty(), "{waiting:?} wait still at the end");
     }
 
-    /// The file with the results it has now.
+    /// The file's name without its ending.
+    pub(super) fn name(&self) -> String {
+        let name = self.path.file_stem().expect("a file has a name");
+        name.to_string_lossy().into_owned()
+    }
+
+    /// The scenarios in the order of the file.
+    pub(super) fn scenarios(&mut self) -> Vec<Scenario<'_>> {
+        let mut shared = String::new();
+        let mut scenarios: Vec<Scenario<'_>> = Vec::new();
+        for item in &mut self.items {
+            match (item, scenarios.last_mut()) {
+                (Item::Text(_), _) => {}
+                (Item::Setup(lines), None) => shared += &lines.join("\n"),
+                (Item::Setup(lines), Some(scenario)) => scenario.setup += &lines.join("\n"),
+                (Item::Scenario(name), _) => scenarios.push(Scenario {
+                    name,
+                    setup: shared.clone(),
+                    steps: Vec::new(),
+                }),
+                (Item::Step(step), Some(scenario)) => scenario.steps.push(step),
+                (Item::Step(step), None) => {
+                    panic!("{}:{}: before any heading", self.path.display(), step.line)
+                }
+            }
+        }
+        scenarios
+    }
+
+    /// Writes the file with the results it has now.
     pub(super) fn write(&self) {
         let mut out = String::new();
         for item in &self.items {

@@ -93,7 +93,7 @@ impl Actor {
     }
 }
 
-/// The sessions of a scenario, and one that looks on.
+/// The sessions of a scenario, and one that sets it up and looks on.
 pub(super) struct Stage {
     place: Place,
     actors: BTreeMap<char, Actor>,
@@ -106,14 +106,13 @@ pub(super) struct Stuck;
 impl Stage {
     /// Makes the scenario's schema and what the script sets up in it.
     pub(super) fn new(place: Place, setup: &str) -> Self {
-        let mut onlooker = Raw::session_as(place.address, &place.role, &place.database);
-        onlooker
-            .query(&format!("CREATE SCHEMA {}", place.schema))
-            .unwrap();
-        let mut builder = place.session();
-        builder
-            .query(setup)
-            .unwrap_or_else(|error| panic!("{setup}: {error}"));
+        let mut onlooker = place.session();
+        let schema = format!("CREATE SCHEMA {}", place.schema);
+        for sql in [&schema, setup] {
+            onlooker
+                .query(sql)
+                .unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
         Self {
             place,
             actors: BTreeMap::new(),
