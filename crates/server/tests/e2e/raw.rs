@@ -9,6 +9,7 @@ use crate::harness::PATIENCE;
 /// A connection that sends whatever it is told.
 pub(crate) struct Raw {
     stream: TcpStream,
+    status: u8,
 }
 
 /// A message from the server: its type and body.
@@ -21,13 +22,23 @@ impl Raw {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream }
+        Self { stream, status: 0 }
     }
 
-    /// A session in a database, ready for queries.
+    /// What the last ReadyForQuery said: `I`, idle; `T`, in a block; `E`, in a failed one.
+    pub(crate) fn status(&self) -> char {
+        char::from(self.status)
+    }
+
+    /// A session of the superuser in a database, ready for queries.
     pub(crate) fn session(address: SocketAddr, database: &str) -> Self {
+        Self::session_as(address, "aerostat", database)
+    }
+
+    /// A session of a role that needs no password.
+    pub(crate) fn session_as(address: SocketAddr, role: &str, database: &str) -> Self {
         let mut raw = Self::open(address);
-        raw.send_startup(&[("user", "aerostat"), ("database", database)])
+        raw.send_startup(&[("user", role), ("database", database)])
             .unwrap();
         let messages = raw.read_until_ready().unwrap();
         assert!(errors(&messages).is_empty(), "{messages:?}");
@@ -88,7 +99,10 @@ impl Raw {
                     }
                     self.send(b'c', &[])?;
                 }
-                b'Z' => return Ok(messages),
+                b'Z' => {
+                    self.status = message.1[0];
+                    return Ok(messages);
+                }
                 _ => {}
             }
             messages.push(message);
@@ -111,7 +125,7 @@ impl Raw {
         Ok(messages
             .iter()
             .filter(|message| message.0 == b'D')
-            .map(|message| first_field(&message.1))
+            .map(|message| values(&message.1).swap_remove(0).unwrap_or_default())
             .collect())
     }
 
@@ -124,10 +138,18 @@ impl Raw {
     }
 }
 
-fn first_field(body: &[u8]) -> String {
-    let length = i32::from_be_bytes(body[2..6].try_into().unwrap());
-    let end = 6 + usize::try_from(length).unwrap_or(0);
-    String::from_utf8_lossy(&body[6..end]).into_owned()
+/// The values of a DataRow in text; `None` is NULL.
+pub(crate) fn values(body: &[u8]) -> Vec<Option<String>> {
+    let count = u16::from_be_bytes([body[0], body[1]]);
+    let mut rest = &body[2..];
+    let next = |_| {
+        let (length, after) = rest.split_at(4);
+        let length = usize::try_from(i32::from_be_bytes(length.try_into().unwrap())).ok();
+        let (value, after) = after.split_at(length.unwrap_or(0));
+        rest = after;
+        length.map(|_| String::from_utf8_lossy(value).into_owned())
+    };
+    (0..count).map(next).collect()
 }
 
 /// The fields of each ErrorResponse: `C` is the SQLSTATE, `M` the message.
@@ -136,7 +158,8 @@ pub(crate) fn errors(messages: &[Message]) -> Vec<BTreeMap<char, String>> {
     failed.map(|message| fields(&message.1)).collect()
 }
 
-fn fields(body: &[u8]) -> BTreeMap<char, String> {
+/// The fields of an ErrorResponse or a NoticeResponse.
+pub(crate) fn fields(body: &[u8]) -> BTreeMap<char, String> {
     let parts = body
         .split(|&byte| byte == 0)
         .filter(|part| !part.is_empty());
