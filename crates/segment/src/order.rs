@@ -107,7 +107,11 @@ pub(crate) fn f64_of_rank(rank: u64) -> f64 {
         return f64::NAN;
     }
     // The sign bit is set for numbers that are not negative.
-    f64::from_bits(if rank >> 63 == 1 { rank ^ 1 << 63 } else { !rank })
+    f64::from_bits(if rank >> 63 == 1 {
+        rank ^ 1 << 63
+    } else {
+        !rank
+    })
 }
 
 /// PostgreSQL compares intervals as if a month had 30 days and a day 24 hours.
@@ -148,7 +152,10 @@ mod tests {
                 .all(|w| rank_of_f64(w[0]) != rank_of_f64(w[1]))
         );
         for value in ascending {
-            assert_eq!(rank_of_f64(f64_of_rank(rank_of_f64(value))), rank_of_f64(value));
+            assert_eq!(
+                rank_of_f64(f64_of_rank(rank_of_f64(value))),
+                rank_of_f64(value)
+            );
         }
         assert_eq!(rank_of_f64(-0.0), rank_of_f64(0.0));
         assert_eq!(rank_of_f64(-f64::NAN), rank_of_f64(f64::NAN));

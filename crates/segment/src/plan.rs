@@ -338,7 +338,12 @@ mod tests {
 
     #[test]
     fn every_layout_has_room_for_the_same() {
-        let types = [SqlType::Boolean, SqlType::Text, SqlType::Uuid, SqlType::Date];
+        let types = [
+            SqlType::Boolean,
+            SqlType::Text,
+            SqlType::Uuid,
+            SqlType::Date,
+        ];
         let attributes: Vec<AttributeSpec> = (0..600)
             .map(|at| AttributeSpec {
                 ty: types[at % 4],

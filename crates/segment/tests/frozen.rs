@@ -298,7 +298,13 @@ proptest! {
 #[test]
 fn encodings_are_told_by_name() {
     use aerostat_segment::{AttributeEncoding, AttributeSpec, Encoding, SegmentSchema};
-    let types = [SqlType::Integer, SqlType::BigInt, SqlType::Text, SqlType::Text, SqlType::Double];
+    let types = [
+        SqlType::Integer,
+        SqlType::BigInt,
+        SqlType::Text,
+        SqlType::Text,
+        SqlType::Double,
+    ];
     let attributes = types.map(|ty| AttributeSpec {
         ty,
         nullable: false,
@@ -327,11 +333,23 @@ fn encodings_are_told_by_name() {
     let named: Vec<String> = (0..5).map(|at| frozen.encoding(at).to_string()).collect();
     assert_eq!(
         named,
-        ["frame of reference", "constant", "dictionary, runs", "strings", "plain"]
+        [
+            "frame of reference",
+            "constant",
+            "dictionary, runs",
+            "strings",
+            "plain"
+        ]
     );
     assert_eq!(frozen.encoding(0).code_bits, 12);
-    assert_eq!((frozen.encoding(1).code_bits, frozen.encoding(1).bytes), (0, 0));
-    assert_eq!((frozen.encoding(2).runs, frozen.encoding(2).entries), (Some(10), 10));
+    assert_eq!(
+        (frozen.encoding(1).code_bits, frozen.encoding(1).bytes),
+        (0, 0)
+    );
+    assert_eq!(
+        (frozen.encoding(2).runs, frozen.encoding(2).entries),
+        (Some(10), 10)
+    );
     let plain = AttributeEncoding {
         encoding: Encoding::Plain,
         code_bits: 64,

@@ -36,8 +36,7 @@ impl Incoming {
         }
         check_widths(table, batch)?;
         let encode = |columns: &[ArrayRef]| {
-            Keys::encode(&segment_schema, columns)
-                .map_err(|error| table.segment_error(error))
+            Keys::encode(&segment_schema, columns).map_err(|error| table.segment_error(error))
         };
         let columns = batch.columns().to_vec();
         let keys = encode(&columns)?;

@@ -220,7 +220,9 @@ impl Table {
         self.publish(&structure, directory);
         freeze::retire(unit, chosen, made, &[], &[]);
         drop(latches);
-        Ok(Some(made_entry.map_or(0, |entry| entry.segment.footprint_bytes())))
+        Ok(Some(
+            made_entry.map_or(0, |entry| entry.segment.footprint_bytes()),
+        ))
     }
 
     /// Copies a hot segment to one of the shape, with the same bounds and the same room.

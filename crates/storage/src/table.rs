@@ -211,14 +211,26 @@ impl Table {
     ) -> Result<Arc<Entry>, StorageError> {
         let (schema, no) = (self.segment_schema(), self.next_segment_no());
         let mapping = Box::new(ArenaSource::allocate(arena_bytes)?);
-        self.entry_of(Segment::create(mapping, schema, self.id, no, heap_bytes_per_row))
+        self.entry_of(Segment::create(
+            mapping,
+            schema,
+            self.id,
+            no,
+            heap_bytes_per_row,
+        ))
     }
 
     /// A new segment with as much room as another. As [`Self::open_segment`].
     pub(crate) fn open_segment_like(&self, other: &Segment) -> Result<Arc<Entry>, StorageError> {
         let (schema, no) = (self.segment_schema(), self.next_segment_no());
         let mapping = Box::new(ArenaSource::allocate(other.arena_bytes())?);
-        self.entry_of(Segment::create_for(mapping, schema, self.id, no, other.capacity()))
+        self.entry_of(Segment::create_for(
+            mapping,
+            schema,
+            self.id,
+            no,
+            other.capacity(),
+        ))
     }
 
     fn entry_of(&self, segment: Result<Segment, SegmentError>) -> Result<Arc<Entry>, StorageError> {

@@ -205,7 +205,14 @@ mod tests {
     #[test]
     fn groups_have_a_layout() {
         let names = ["a", "b", "c"];
-        for text in ["row", "column", "(a,b),(c)", "(c,b,a)", "(b),(a),(c)", "(c),(a,b)"] {
+        for text in [
+            "row",
+            "column",
+            "(a,b),(c)",
+            "(c,b,a)",
+            "(b),(a),(c)",
+            "(c),(a,b)",
+        ] {
             let layout = Layout::parse(text).unwrap();
             let groups = layout.resolve(&names).unwrap();
             assert_eq!(Layout::of_groups(&groups, &names), layout);

@@ -238,7 +238,10 @@ impl Frozen {
             entries,
             ..
         } = at.descriptor;
-        let (rows, slot_bytes) = (u64::from(self.rows()), self.schema.physical(attribute).width());
+        let (rows, slot_bytes) = (
+            u64::from(self.rows()),
+            self.schema.physical(attribute).width(),
+        );
         let code_bits = match kind {
             Kind::Plain => slot_bytes as u32 * 8,
             Kind::Frame | Kind::Sorted | Kind::RowOrder => width,

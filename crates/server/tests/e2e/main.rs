@@ -7,9 +7,11 @@
 
 mod clients;
 mod concurrency;
+mod differential;
 mod harness;
 mod hostile;
 mod operations;
+mod postgres;
 mod protocol;
 mod psql;
 mod raw;

@@ -88,7 +88,10 @@ fn every_layout_becomes_every_other() {
                 );
                 assert_eq!((report.rows, after.rows), (900, 900));
                 assert_eq!(after.segments_in_shape, after.segments);
-                assert_eq!(after.segments, before.segments, "{layout}: no segment is cut");
+                assert_eq!(
+                    after.segments, before.segments,
+                    "{layout}: no segment is cut"
+                );
                 assert_eq!(after.rows_frozen, before.rows_frozen);
                 assert_eq!(after.bytes_raw, before.bytes_raw);
                 assert_eq!(layouts(&table), BTreeSet::from([(*layout).to_owned()]));
@@ -110,11 +113,19 @@ fn full_segments_are_not_cut() {
     let table = table(&store, "row");
     // One after the other, so that each segment is filled to its last row.
     for from in (0..4_000).step_by(100) {
-        load(&table, &(from..from + 100).map(|key| (key, 1, None)).collect::<Vec<_>>());
+        load(
+            &table,
+            &(from..from + 100)
+                .map(|key| (key, 1, None))
+                .collect::<Vec<_>>(),
+        );
     }
     let full = |table: &Table| {
         let segments = table.segments();
-        segments.iter().filter(|one| one.rows == one.capacity).count()
+        segments
+            .iter()
+            .filter(|one| one.rows == one.capacity)
+            .count()
     };
     let (segments, rows) = (table.segments().len(), now(&table));
     assert!(full(&table) >= segments - 1 && segments > 3);
@@ -204,11 +215,17 @@ fn bases_are_built_anew_under_what_is_in_front_of_them() {
     set_layout(&table, "column");
     let report = reshape(&table);
     let after = table.statistics();
-    assert_eq!((report.segments_left, after.segments), (0, before.1.segments));
+    assert_eq!(
+        (report.segments_left, after.segments),
+        (0, before.1.segments)
+    );
     assert_eq!(after.rows_frozen, before.1.rows_frozen);
     assert_eq!(now(&table), before.0);
     let seen = scan(&old, Vec::new()).into_values().map(|found| found.0);
-    assert_eq!(seen.collect::<Vec<_>>(), (0..300).map(row).collect::<Vec<_>>());
+    assert_eq!(
+        seen.collect::<Vec<_>>(),
+        (0..300).map(row).collect::<Vec<_>>()
+    );
 }
 
 /// A base whose rows are all garbage goes, and what is in front of it stays.
@@ -219,12 +236,18 @@ fn garbage_is_left_behind() {
         load(&table, &(0..300).map(row).collect::<Vec<_>>());
         table.freeze().unwrap();
         if keeps {
-            load(&table, &(100..103).map(|key| row(key * 10)).collect::<Vec<_>>());
+            load(
+                &table,
+                &(100..103).map(|key| row(key * 10)).collect::<Vec<_>>(),
+            );
         }
         delete(&table, 0..300);
         set_layout(&table, "row");
         assert_eq!(reshape(&table).segments_left, 0);
-        let rows: Vec<Row> = (100..103).filter(|_| keeps).map(|key| row(key * 10)).collect();
+        let rows: Vec<Row> = (100..103)
+            .filter(|_| keeps)
+            .map(|key| row(key * 10))
+            .collect();
         assert_eq!(now(&table), rows);
         let stats = table.statistics();
         assert_eq!((stats.rows_dead, stats.segments_frozen), (0, 0));
@@ -330,21 +353,40 @@ fn segments_are_described_one_by_one() {
     assert_eq!(raw.map(|one| one.bytes_raw).sum::<u64>(), stats.bytes_raw);
     let frozen = &all[0];
     assert_eq!((frozen.lower.as_deref(), frozen.is_frozen), (None, true));
-    assert_eq!((frozen.layout.to_string().as_str(), frozen.is_in_shape), ("(k,s),(n)", false));
+    assert_eq!(
+        (frozen.layout.to_string().as_str(), frozen.is_in_shape),
+        ("(k,s),(n)", false)
+    );
     let text: u64 = (0..400).map(|key| row(key).2.unwrap().len() as u64).sum();
     let raw: Vec<u64> = frozen.attributes.iter().map(|one| one.bytes_raw).collect();
     assert_eq!(raw, [1_600, 3_200, text]);
-    let codes = frozen.attributes.iter().map(|one| (one.encoding.to_string(), one.encoding.code_bits));
-    let expected = [("frame of reference", 9), ("frame of reference", 3), ("dictionary", 4)];
-    assert_eq!(codes.collect::<Vec<_>>(), expected.map(|(name, bits)| (name.to_owned(), bits)));
+    let codes = frozen
+        .attributes
+        .iter()
+        .map(|one| (one.encoding.to_string(), one.encoding.code_bits));
+    let expected = [
+        ("frame of reference", 9),
+        ("frame of reference", 3),
+        ("dictionary", 4),
+    ];
+    assert_eq!(
+        codes.collect::<Vec<_>>(),
+        expected.map(|(name, bits)| (name.to_owned(), bits))
+    );
     let front = &all[1];
-    assert_eq!((front.is_frozen, front.is_base, front.is_in_shape), (false, false, false));
+    assert_eq!(
+        (front.is_frozen, front.is_base, front.is_in_shape),
+        (false, false, false)
+    );
     assert_eq!(front.attributes[2].bytes_raw, 13);
     assert_eq!(front.lower.as_deref(), Some("(1150)"));
     // A key below all of the frozen ones goes in front of them.
     load(&table, &[(-1, 1, None)]);
     let all = table.segments();
-    assert_eq!((all[0].is_base, all[1].is_base, all.len()), (true, false, 3));
+    assert_eq!(
+        (all[0].is_base, all[1].is_base, all.len()),
+        (true, false, 3)
+    );
     assert_eq!(all[1].layout, Layout::Column);
     assert!(all[1].is_in_shape && all[1].lower.is_none() && all[0].lower.is_none());
     assert_eq!(all[1].attributes[2].bytes_raw, 0);
