@@ -20,6 +20,13 @@
 //! Besides, the statements avoid what PostgreSQL itself leaves open: sums of floats,
 //! negative zero, intervals that are equal and look different, keys that UPDATE
 //! exchanges, and which of several wrong values is met first. Timestamps end at 294246.
+//!
+//! Found by these tests and left alone until they are mended; the generator says where:
+//! - rows of VALUES that mix literals with and without a type in one column,
+//! - an untyped literal in a branch of CASE, after IS DISTINCT FROM an interval, and
+//!   beside typed ones in IN,
+//! - joins and correlation by intervals,
+//! - min of a group of infinities.
 
 mod answers;
 mod crash;
@@ -31,6 +38,7 @@ mod tables;
 mod values;
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio_postgres::Client;
@@ -47,8 +55,14 @@ use tables::Table;
 /// The database on both sides.
 const DATABASE: &str = "diff";
 
+/// Rounds of `make test`, some 2 s each.
+const ROUNDS: u64 = 12;
+
 /// Complaints after which the test ends.
 const COMPLAINTS_MAX: usize = 12;
+
+/// What the node alone is told when a table is made; PostgreSQL takes it for a comment.
+const LAYOUT: &str = " -- WITH (layout = ";
 
 /// Statements of the round that a complaint shows; the script has them all.
 const SHOWN: usize = 8;
@@ -65,7 +79,7 @@ async fn random_statements_answer_as_postgresql() {
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let first = number("AEROSTAT_DIFF_SEED").unwrap_or(now.as_micros() as u64);
-    let rounds = number("AEROSTAT_DIFF_ROUNDS").unwrap_or(24);
+    let rounds = number("AEROSTAT_DIFF_ROUNDS").unwrap_or(ROUNDS);
     let node = Aerostat::start();
     drop(node.create(DATABASE).await);
     drop(postgres.create(DATABASE).await);
@@ -210,8 +224,7 @@ impl<'a> Round<'a> {
             let create = table.create();
             let layout = table.layout(&mut self.dice);
             let ours = Statement::new(format!("{create} WITH (layout = '{layout}')"));
-            self.history
-                .push(format!("{create} -- WITH (layout = '{layout}')"));
+            self.history.push(format!("{create}{LAYOUT}'{layout}')"));
             let ours = ask(&self.ours, &ours).await;
             let theirs = ask(&self.theirs, &Statement::new(create.clone())).await;
             self.check(&Statement::new(create), &ours, &theirs)?;
@@ -374,8 +387,6 @@ impl<'a> Round<'a> {
     }
 
     fn complain(&mut self, what: &str, found: &str) {
-        let script = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("differential-{}.sql", self.seed));
         let mut text = format!(
             "AEROSTAT_DIFF_SEED={} AEROSTAT_DIFF_ROUNDS=1, statement {}, timezone {}, {:?}\n{}\n{found}\n",
             self.seed,
@@ -392,26 +403,35 @@ impl<'a> Round<'a> {
         {
             writeln!(text, "    {line}").unwrap();
         }
-        writeln!(text, "  before it (all of it in {}):", script.display()).unwrap();
+        writeln!(
+            text,
+            "  before it (all of it in {}):",
+            self.script().display()
+        )
+        .unwrap();
         let before = self.history.len().saturating_sub(1);
         for line in &self.history[before.saturating_sub(SHOWN)..before] {
             writeln!(text, "    {}", cut(line)).unwrap();
         }
         self.complaints.push(text);
-        // psql takes it, with PostgreSQL's half of CREATE TABLE.
-        let lines: Vec<String> = self
-            .history
-            .iter()
-            .map(|line| match line.split_once(" -- WITH") {
-                Some((create, layout)) if line.starts_with("CREATE") => {
-                    format!("{create}; -- WITH{layout}\n")
-                }
-                _ if line.starts_with("--") || line.ends_with("\\.") => format!("{line}\n"),
-                _ => format!("{line};\n"),
-            })
-            .collect();
+        self.keep_script();
+    }
+
+    fn script(&self) -> PathBuf {
+        let name = format!("differential-{}.sql", self.seed);
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+    }
+
+    /// Writes the statements as a script that psql takes.
+    fn keep_script(&self) {
+        let line = |line: &String| match line.split_once(LAYOUT) {
+            Some((create, layout)) => format!("{create};{LAYOUT}{layout}\n"),
+            None if line.starts_with("--") || line.ends_with("\\.") => format!("{line}\n"),
+            None => format!("{line};\n"),
+        };
+        let lines: String = self.history.iter().map(line).collect();
         let zone = format!("SET timezone = '{}';\n", self.zone);
-        std::fs::write(script, zone + &lines.concat()).unwrap();
+        std::fs::write(self.script(), zone + &lines).unwrap();
     }
 
     /// Whole tables on both sides.

@@ -18,8 +18,7 @@ use crate::harness::{PATIENCE, free_address, send_signal};
 /// Where Debian's package `postgresql-15` puts the programs; elsewhere they are in PATH.
 const DEBIAN: &str = "/usr/lib/postgresql/15/bin";
 
-/// Answers are compared byte by byte, so texts order by their bytes. Nobody needs what
-/// it stores after the test.
+/// Nobody needs what it stores after the test.
 const SETTINGS: [&str; 6] = [
     "unix_socket_directories=",
     "fsync=off",
@@ -43,10 +42,12 @@ impl Postgres {
         let folder = tempfile::tempdir().unwrap();
         let account = give_away(folder.path());
         let data = folder.path().join("data");
+        // Texts order by their bytes; letters are Unicode's.
         let mut init = as_account(&programs.join("initdb"), account.as_deref());
         let output = init
             .args(["--username=postgres", "--auth=trust", "--no-sync"])
-            .args(["--locale=C", "--encoding=UTF8", "--pgdata"])
+            .args(["--lc-collate=C", "--lc-ctype=C.UTF-8", "--encoding=UTF8"])
+            .arg("--pgdata")
             .arg(&data)
             .current_dir(folder.path())
             .output()

@@ -77,6 +77,8 @@ impl Round<'_> {
     /// A node on what the killed one left, and sessions with it.
     async fn start_again(&mut self, data: tempfile::TempDir) {
         self.upkeep.abandon();
+        // In case the node does not come back.
+        self.keep_script();
         let node = Aerostat::start_on(data, &[]);
         self.connect(&node).await;
         self.node = Some(node);

@@ -2,7 +2,7 @@
 
 use super::dice::Dice;
 use super::tables::{Column, Table};
-use super::values::{Kind, literal, quoted};
+use super::values::{Kind, literal, plain, quoted, typed};
 
 /// How a statement travels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,6 +164,8 @@ fn insert(dice: &mut Dice, table: &mut Table) -> Statement {
                     None if dice.one_in(10) => "DEFAULT".to_owned(),
                     None => "NULL".to_owned(),
                     Some(text) if mistake == Mistake::Invalid(at) => quoted(dice, text),
+                    // Rows with and without types in one column are left alone.
+                    Some(text) if count > 1 => plain(dice, table.columns[at].kind, text),
                     Some(text) => literal(dice, table.columns[at].kind, text),
                 })
                 .collect();
@@ -296,16 +298,17 @@ fn assigned(dice: &mut Dice, table: &Table, column: &Column) -> String {
             }
         }
         3 | 4 => {
-            let peers = table.columns.iter().filter(|peer| {
+            let mut peers = table.columns.iter().filter(|peer| {
                 peer.kind.is_like(kind) && peer.name != *name && (column.nullable || !peer.nullable)
             });
-            if let Some(peer) = peers.last() {
+            if let Some(peer) = peers.next_back() {
                 return peer.name.clone();
             }
         }
         5 | 6 => {
             let text = kind.value(dice);
-            let value = literal(dice, kind, &text);
+            // An untyped literal would be a text.
+            let value = typed(dice, kind, &text);
             let when = table.predicate(dice, "");
             return format!("CASE WHEN {when} THEN {value} ELSE {name} END");
         }
@@ -382,7 +385,8 @@ fn condition(dice: &mut Dice, tables: &[Table], at: usize) -> String {
     }
 }
 
-/// Columns of one type in both tables, to join them by.
+/// Columns of one type in both tables, to join them by; not intervals, which Aerostat
+/// cannot always join by.
 pub(super) fn pair<'a>(
     dice: &mut Dice,
     left: &'a Table,
@@ -391,6 +395,7 @@ pub(super) fn pair<'a>(
     let pairs: Vec<(&str, &str)> = left
         .columns
         .iter()
+        .filter(|mine| mine.kind != Kind::Interval)
         .flat_map(|mine| {
             let peers = right
                 .columns

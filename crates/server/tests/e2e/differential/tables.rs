@@ -1,7 +1,7 @@
 //! Random tables, their layouts, and predicates on their columns.
 
 use super::dice::Dice;
-use super::values::{Kind, literal, quoted};
+use super::values::{Kind, literal, plain, quoted, typed};
 
 /// A column as both servers have it.
 #[derive(Clone)]
@@ -220,13 +220,23 @@ pub(super) fn predicate(dice: &mut Dice, columns: &[(String, Kind)], depth: u64)
         }
         5 => {
             let not = dice.pick(&["", "", "NOT "]);
-            let mut list: Vec<String> = (0..1 + dice.below(4)).map(|_| value(dice)).collect();
+            // All with their type or none; a list with both is left alone.
+            let write = dice.pick(&[plain, typed]);
+            let mut list: Vec<String> = (0..1 + dice.below(4))
+                .map(|_| {
+                    let text = kind.value(dice);
+                    write(dice, kind, &text)
+                })
+                .collect();
             if dice.one_in(8) {
                 list.push("NULL".to_owned());
             }
             format!("{name} {not}IN ({})", list.join(", "))
         }
-        6 => format!("{name} IS DISTINCT FROM {}", value(dice)),
+        6 => {
+            let text = kind.value(dice);
+            format!("{name} IS DISTINCT FROM {}", typed(dice, kind, &text))
+        }
         7 | 8 if kind.is_text() => {
             let not = dice.pick(&["", "", "NOT "]);
             let like = dice.pick(&["LIKE", "LIKE", "ILIKE"]);

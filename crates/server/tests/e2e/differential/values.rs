@@ -390,18 +390,23 @@ pub(super) fn quoted(dice: &mut Dice, text: &str) -> String {
 
 /// A value as a literal in SQL: bare, quoted, or with its type.
 pub(super) fn literal(dice: &mut Dice, kind: Kind, text: &str) -> String {
+    if dice.one_in(5) {
+        return typed(dice, kind, text);
+    }
+    plain(dice, kind, text)
+}
+
+/// A value as a literal that leaves its type to what is around it.
+pub(super) fn plain(dice: &mut Dice, kind: Kind, text: &str) -> String {
     let bare = kind.is_integer() || matches!(kind, Kind::Numeric(..));
-    if bare && dice.below(4) > 0 {
-        return if text.starts_with('-') {
-            format!("({text})")
-        } else {
-            text.to_owned()
-        };
+    match text.starts_with('-') {
+        _ if !bare || dice.one_in(4) => quoted(dice, text),
+        true => format!("({text})"),
+        false => text.to_owned(),
     }
-    let quoted = quoted(dice, text);
-    if dice.one_in(4) {
-        format!("{quoted}::{}", kind.name())
-    } else {
-        quoted
-    }
+}
+
+/// A value as a literal that says its type.
+pub(super) fn typed(dice: &mut Dice, kind: Kind, text: &str) -> String {
+    format!("{}::{}", quoted(dice, text), kind.name())
 }
