@@ -1,6 +1,6 @@
 # One command for each thing; `make help` lists them. Recipes live in scripts/.
 
-.PHONY: help demo test bench clean fmt lint slt setup
+.PHONY: help demo test crash bench clean fmt lint slt setup
 
 help: ## List the commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -10,6 +10,9 @@ demo: ## Four tenants, SSB, every answer checked, 20 s of load (KEEP=1 leaves th
 
 test: ## Everything CI checks: format, lints, unit, SQL and end-to-end tests
 	@scripts/test
+
+crash: ## Kill the node and its storage thousands of times; ROUNDS=2000 DIFF_ROUNDS=300
+	@scripts/crash
 
 bench: ## Load SSB and measure; SCALE=1 USERS=2 DURATION=30; compares answers with DuckDB's
 	@scripts/bench

@@ -8,6 +8,7 @@
 mod backup;
 mod clients;
 mod concurrency;
+mod differential;
 mod harness;
 mod hostile;
 mod isolation;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tokio_postgres::config::Host;
-use tokio_postgres::{Config, NoTls};
+use tokio_postgres::{Client, Config, NoTls};
 
 use crate::harness::{PATIENCE, free_address, send_signal, wait_for};
 
@@ -70,15 +70,24 @@ impl Postgres {
 
     /// Makes a new database and gives its name back.
     pub(crate) async fn create(&self, database: &str) -> String {
-        let (client, connection) = self.config.connect(NoTls).await.unwrap();
-        tokio::spawn(connection);
-        for sql in ["DROP DATABASE IF EXISTS", "CREATE DATABASE"] {
-            client
-                .batch_execute(&format!("{sql} {database}"))
-                .await
-                .unwrap();
+        self.create_with(database, "").await
+    }
+
+    /// The same, with options of CREATE DATABASE.
+    pub(crate) async fn create_with(&self, database: &str, options: &str) -> String {
+        let client = connected(&self.config).await;
+        for sql in [
+            format!("DROP DATABASE IF EXISTS {database}"),
+            format!("CREATE DATABASE {database} {options}"),
+        ] {
+            client.batch_execute(&sql).await.unwrap();
         }
         database.to_owned()
+    }
+
+    /// A connection to a database.
+    pub(crate) async fn connect(&self, database: &str) -> Client {
+        connected(self.config.clone().dbname(database)).await
     }
 
     async fn start(programs: &Path) -> Self {
@@ -154,6 +163,12 @@ impl Drop for Own {
             wait_for(&mut self.server);
         }
     }
+}
+
+async fn connected(config: &Config) -> Client {
+    let (client, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
 }
 
 fn read(log: &Path) -> String {
