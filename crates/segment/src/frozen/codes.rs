@@ -3,11 +3,16 @@
 use std::ops::Range;
 
 use crate::frozen::{
-    pack::{self, BLOCK_CODES, Lane, Masks, Packed, Visitor},
+    condition::{Masks, Test},
+    pack::{BLOCK_CODES, Decode, Lane, Packed, UNPACK_ROWS_MIN, Visitor, in_parts},
     plan::RANK_ROWS,
+    search::{bisect, gallop},
 };
 
 const _: () = assert!(RANK_ROWS == BLOCK_CODES);
+
+/// Words of start bits for which one count of the runs before is kept.
+const RANK_WORDS: usize = RANK_ROWS / 64;
 
 /// The codes of an attribute's rows.
 pub(crate) enum Codes<'a> {
@@ -26,26 +31,32 @@ pub(crate) struct Runs<'a> {
 }
 
 impl Runs<'_> {
+    /// How many runs start before a word's rows.
+    fn runs_before(&self, word: usize) -> usize {
+        let block = word / RANK_WORDS;
+        let whole = &self.starts[block * RANK_WORDS..word];
+        let whole: u32 = whole.iter().map(|word| word.count_ones()).sum();
+        (self.ranks[block] + whole) as usize
+    }
+
     /// The number of the run that has the row.
     fn run(&self, row: usize) -> usize {
-        let block = row / RANK_ROWS;
-        let (first, at) = (block * RANK_ROWS / 64, row / 64);
-        let whole: u32 = self.starts[first..at]
-            .iter()
-            .map(|word| word.count_ones())
-            .sum();
-        let within = self.starts[at] & (u64::MAX >> (63 - row % 64));
+        let within = self.starts[row / 64] & (u64::MAX >> (63 - row % 64));
         // Row 0 starts a run, so there is at least one.
-        (self.ranks[block] + whole + within.count_ones()) as usize - 1
+        self.runs_before(row / 64) + within.count_ones() as usize - 1
     }
 
     /// Bits of a block, by testing each run once and filling from start to start.
     fn masks(&self, block: usize, test: &Test, masks: &mut Masks) {
-        let first = block * RANK_ROWS / 64;
+        let first = block * RANK_WORDS;
         let mut run = self.ranks[block] as usize;
         // The block may begin inside a run.
         let mut holds = run > 0 && test.passes(self.codes.get(run - 1));
         for (mask, &starts) in masks.iter_mut().zip(&self.starts[first..]) {
+            if starts == 0 {
+                *mask = u64::from(holds).wrapping_neg();
+                continue;
+            }
             let (mut rest, mut toggles) = (starts, u64::from(holds));
             while rest != 0 {
                 let next = test.passes(self.codes.get(run));
@@ -56,36 +67,54 @@ impl Runs<'_> {
         }
     }
 
-    /// Shows the codes of a range of rows that is not empty, a block at a time.
-    fn decode(&self, rows: Range<usize>, out: &mut impl Decode) {
-        let mut at = rows.start;
-        let mut run = self.run(at);
-        let mut codes = [0u64; BLOCK_CODES];
-        while at < rows.end {
-            let block_end = rows.end.min(at + BLOCK_CODES);
-            let first = at;
-            while at < block_end {
-                let run_end = self.run_end(at);
-                let end = run_end.min(block_end);
-                codes[at - first..end - first].fill(self.codes.get(run));
-                run += usize::from(end == run_end);
-                at = end;
+    /// Shows the codes of rows in any order; neighbours of one run are looked up once.
+    fn pick(&self, rows: &[u32], out: &mut impl Decode) {
+        let (mut known, mut code) = (0..0, 0);
+        in_parts(rows, out, |row| {
+            if !known.contains(&row) {
+                code = self.codes.get(self.run(row));
+                known = row..self.run_end(row);
             }
-            out.codes(&codes[..block_end - first]);
-        }
+            code
+        });
     }
 
-    /// The number of runs.
-    fn len(&self) -> usize {
-        let last = self.starts.len() * 64 - 1;
-        self.run(last) + 1
+    /// Shows the codes of a range of rows that is not empty, 64 rows at a time.
+    fn decode(&self, rows: Range<usize>, out: &mut impl Decode) {
+        let words = rows.start / 64..rows.end.div_ceil(64);
+        let mut run = self.runs_before(words.start);
+        let mut last = run.checked_sub(1).map_or(0, |run| self.codes.get(run));
+        let mut codes = [0u64; 64];
+        for word in words {
+            let mut starts = self.starts[word];
+            if starts == 0 {
+                codes.fill(last);
+            } else {
+                // The code that the word begins with, and those of the runs that start in it.
+                let mut known = [last; 65];
+                let count = starts.count_ones() as usize;
+                for code in &mut known[1..=count] {
+                    *code = self.codes.get(run);
+                    run += 1;
+                }
+                let mut nth = 0;
+                for code in &mut codes {
+                    nth += (starts & 1) as usize;
+                    starts >>= 1;
+                    *code = known[nth];
+                }
+                last = known[count];
+            }
+            let first = word * 64;
+            out.codes(&codes[rows.start.max(first) - first..(rows.end - first).min(64)]);
+        }
     }
 
     /// The row at which a run starts; all rows of all blocks for the run after the last.
     fn start(&self, run: usize) -> usize {
         let block = self.ranks.partition_point(|rank| *rank as usize <= run) - 1;
         let mut nth = run - self.ranks[block] as usize;
-        let first = block * RANK_ROWS / 64;
+        let first = block * RANK_WORDS;
         for (at, &word) in (first..).zip(&self.starts[first..]) {
             let count = word.count_ones() as usize;
             if nth < count {
@@ -97,35 +126,28 @@ impl Runs<'_> {
         self.starts.len() * 64
     }
 
-    /// Of codes that ascend, the rows with codes from `least` to `greatest`.
-    pub(crate) fn rows_between(&self, least: u64, greatest: u64) -> Range<usize> {
-        let first = |is_before: &dyn Fn(u64) -> bool| {
-            let (mut low, mut high) = (0, self.len());
-            while low < high {
-                let middle = low.midpoint(high);
-                if is_before(self.codes.get(middle)) {
-                    low = middle + 1;
-                } else {
-                    high = middle;
-                }
-            }
-            self.start(low)
-        };
-        first(&|code| code < least)..first(&|code| code <= greatest)
+    /// Of rows that are not none and whose codes ascend, those with codes from `least` to
+    /// `greatest`: searched run by run.
+    pub(crate) fn rows_between(
+        &self,
+        rows: Range<usize>,
+        least: u64,
+        greatest: u64,
+    ) -> Range<usize> {
+        let runs = self.run(rows.start)..self.run(rows.end - 1) + 1;
+        let first = bisect(runs.clone(), |run| self.codes.get(run) < least);
+        let after = gallop(first..runs.end, |run| self.codes.get(run) <= greatest);
+        if first == after {
+            return rows.start..rows.start;
+        }
+        self.start(first).max(rows.start)..self.start(after).min(rows.end)
     }
 
-    /// Where the next run after this row starts; beyond all rows if there is none.
+    /// Where the run of this row ends, as far as the row's word tells.
     fn run_end(&self, row: usize) -> usize {
-        let mut at = row / 64;
-        let mut later = self.starts[at] & (u64::MAX << (row % 64)) & !(1 << (row % 64));
-        while later == 0 {
-            at += 1;
-            match self.starts.get(at) {
-                Some(&word) => later = word,
-                None => return self.starts.len() * 64,
-            }
-        }
-        at * 64 + later.trailing_zeros() as usize
+        let later = self.starts[row / 64] & (u64::MAX - 1) << (row % 64);
+        // Without another start there are 64 zeros.
+        row / 64 * 64 + later.trailing_zeros() as usize
     }
 }
 
@@ -213,10 +235,27 @@ impl Codes<'_> {
         }
     }
 
+    /// Shows the codes of rows in any order. Rows of one block are best side by side.
+    pub(crate) fn pick(&self, rows: &[u32], out: &mut impl Decode) {
+        match self {
+            Codes::Packed(packed) => packed.pick(rows, out),
+            Codes::Runs(runs) => runs.pick(rows, out),
+            Codes::Tuples(tuples) => in_parts(rows, out, |row| tuples.get(row)),
+        }
+    }
+
+    /// Whether so many rows of a block are tested sooner all together than one by one.
+    pub(crate) fn prefers_masks(&self, rows: usize) -> bool {
+        match self {
+            Codes::Packed(_) | Codes::Runs(_) => rows >= UNPACK_ROWS_MIN,
+            Codes::Tuples(_) => false,
+        }
+    }
+
     /// Which rows of a block of 512 pass; bits of rows that there are not mean nothing.
     pub(crate) fn masks(&self, block: usize, rows: u32, test: &Test, masks: &mut Masks) {
         match self {
-            Codes::Packed(packed) => packed.visit(block, &mut Tested { test, masks }),
+            Codes::Packed(packed) => packed.masks(block, test, masks),
             Codes::Runs(runs) => runs.masks(block, test, masks),
             Codes::Tuples(tuples) => {
                 let first = block * BLOCK_CODES;
@@ -225,15 +264,10 @@ impl Codes<'_> {
                 for (nth, code) in codes[..len].iter_mut().enumerate() {
                     *code = tuples.get(first + nth);
                 }
-                test.masks(&codes, masks);
+                test.masks_of(&codes, masks);
             }
         }
     }
-}
-
-/// What takes codes in order.
-pub(crate) trait Decode {
-    fn codes<L: Lane>(&mut self, codes: &[L]);
 }
 
 /// Hands a part of a block on.
@@ -245,69 +279,5 @@ struct Part<'a, D> {
 impl<D: Decode> Visitor for Part<'_, D> {
     fn codes<L: Lane>(&mut self, codes: &[L; BLOCK_CODES]) {
         self.out.codes(&codes[self.part.clone()]);
-    }
-}
-
-struct Tested<'a> {
-    test: &'a Test,
-    masks: &'a mut Masks,
-}
-
-impl Visitor for Tested<'_> {
-    fn codes<L: Lane>(&mut self, codes: &[L; BLOCK_CODES]) {
-        self.test.masks(codes, self.masks);
-    }
-}
-
-/// A condition on codes.
-#[derive(Debug)]
-pub(crate) enum Test {
-    /// Codes from `low` to `low + span`, or all others.
-    Range { low: u64, span: u64, negated: bool },
-    /// Codes whose bit is set, or all others. Codes beyond the bits are not in the set.
-    Bits { bits: Vec<u64>, negated: bool },
-    /// Codes of this sorted list, or all others.
-    List { codes: Vec<u64>, negated: bool },
-}
-
-impl Test {
-    #[inline]
-    pub(crate) fn passes(&self, code: u64) -> bool {
-        match self {
-            Test::Range { low, span, negated } => (code.wrapping_sub(*low) <= *span) != *negated,
-            Test::Bits { bits, negated } => has(bits, code) != *negated,
-            Test::List { codes, negated } => codes.binary_search(&code).is_ok() != *negated,
-        }
-    }
-
-    fn masks<L: Lane>(&self, codes: &[L; BLOCK_CODES], masks: &mut Masks) {
-        match self {
-            Test::Range { low, span, negated } => {
-                pack::in_range(codes, L::low(*low), L::low(*span), masks);
-                if *negated {
-                    masks.iter_mut().for_each(|mask| *mask = !*mask);
-                }
-            }
-            Test::Bits { bits, negated } => {
-                each(codes, masks, |code| has(bits, code) != *negated);
-            }
-            Test::List { .. } => each(codes, masks, |code| self.passes(code)),
-        }
-    }
-}
-
-#[inline]
-fn has(bits: &[u64], code: u64) -> bool {
-    let word = bits.get((code / 64) as usize);
-    word.is_some_and(|word| word >> (code % 64) & 1 == 1)
-}
-
-fn each<L: Lane>(codes: &[L; BLOCK_CODES], masks: &mut Masks, passes: impl Fn(u64) -> bool) {
-    for (mask, codes) in masks.iter_mut().zip(codes.as_chunks::<64>().0) {
-        let mut hits = [0u8; 64];
-        for (hit, &code) in hits.iter_mut().zip(codes) {
-            *hit = u8::from(passes(code.into()));
-        }
-        *mask = pack::bits_of(&hits);
     }
 }

@@ -20,6 +20,7 @@ mod arena;
 mod bits;
 mod bloom;
 mod codes;
+mod condition;
 mod encode;
 mod filter;
 mod find;
@@ -27,6 +28,7 @@ mod gather;
 mod pack;
 mod plan;
 mod seal;
+mod search;
 mod strings;
 
 use std::sync::{Arc, atomic::Ordering};
@@ -34,7 +36,7 @@ use std::sync::{Arc, atomic::Ordering};
 use aerostat_types::{Physical, SegmentNo, TableId};
 
 use crate::{
-    BLOCK_ROWS, Region, SegmentError, SegmentSchema, Selection, Zone,
+    BLOCK_ROWS, Region, SegmentError, SegmentSchema, Selection, ValueRef, Zone,
     arena::{Plain, Slots, header},
     frozen::{
         arena::FrozenArena,
@@ -52,9 +54,8 @@ use crate::{
 pub use encode::{FrozenFacts, FrozenImage};
 pub(crate) use {
     bits::interval_of,
-    find::{Finder, key_of},
+    find::{find, key_of},
     gather::gather,
-    pack::bits_of,
 };
 
 /// A frozen segment's arena and what reads it.
@@ -107,6 +108,11 @@ impl Frozen {
         schema: Arc<SegmentSchema>,
     ) -> Result<Frozen, SegmentError> {
         seal::open(region, schema)
+    }
+
+    /// See [`crate::forge`].
+    pub(crate) fn checksum_in(region: Box<dyn Region>, schema: Arc<SegmentSchema>) -> Option<u64> {
+        seal::checksum_in(region, schema)
     }
 
     /// Whether sealed bytes begin as a frozen segment does.
@@ -302,16 +308,33 @@ impl Frozen {
         &self.plan().attributes[attribute]
     }
 
+    /// The value of an attribute in a row.
+    pub(crate) fn value(&self, row: u32, attribute: usize) -> ValueRef<'_> {
+        let nulls = self.attribute(attribute).nulls;
+        if nulls.words > 0 && Nulls::new(self.arena.words(nulls)).is_null(row) {
+            return ValueRef::Null;
+        }
+        let physical = self.schema.physical(attribute);
+        if physical == Physical::Variable {
+            let column = self.column(attribute);
+            return ValueRef::Bytes(column.string(column.code(row)));
+        }
+        with_type!(physical, T => ValueRef::from(self.fixed::<T>(attribute, row)))
+    }
+
+    /// A value of a fixed width; under NULL it is any.
+    #[inline(always)]
+    fn fixed<T: Fixed>(&self, attribute: usize, row: u32) -> T {
+        if self.is_plain(attribute) {
+            return self.slots::<T>(attribute).get(row as usize);
+        }
+        let column = self.column(attribute);
+        column.fixed(column.code(row))
+    }
+
     /// A value of a fixed width, as the bits of its slot.
     fn slot_bits(&self, attribute: usize, row: u32) -> u128 {
-        with_type!(self.schema.physical(attribute), T => {
-            if self.is_plain(attribute) {
-                self.slots::<T>(attribute).get(row as usize).to_raw()
-            } else {
-                let column = self.column(attribute);
-                column.fixed::<T>(column.code(row)).to_raw()
-            }
-        })
+        with_type!(self.schema.physical(attribute), T => self.fixed::<T>(attribute, row).to_raw())
     }
 }
 

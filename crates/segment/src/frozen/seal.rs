@@ -17,8 +17,8 @@ use crate::{
         Frozen, Values,
         arena::{FrozenArena, first_words},
         bits::{Fixed, with_type},
-        codes::{Codes, Decode, Runs},
-        pack::Lane,
+        codes::{Codes, Runs},
+        pack::{Decode, Lane},
         plan::{
             AttributePlan, CodesAt, DESCRIPTOR_WORDS, Descriptor, FrozenPlan, RANK_ROWS,
             header_bytes,
@@ -120,6 +120,15 @@ pub(crate) fn open(
         check_attribute(&frozen, attribute)?;
     }
     Ok(frozen)
+}
+
+/// The checksum of a frozen segment in a region, if there could be one.
+pub(crate) fn checksum_in(region: Box<dyn Region>, schema: Arc<SegmentSchema>) -> Option<u64> {
+    let plan = plan_of(region.as_ref(), &schema).ok()?;
+    Some(checksum(&Frozen {
+        arena: FrozenArena::new(region, plan),
+        schema,
+    }))
 }
 
 /// Derives the plan from the facts and descriptors in the header.
