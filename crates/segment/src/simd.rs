@@ -27,6 +27,17 @@ pub(crate) trait Simd: Copy {
         self.bits_of(&hits)
     }
 
+    /// The low bits of a number, moved to where the mask has bits.
+    #[inline(always)]
+    fn deposit(self, bits: u64, mask: u64) -> u64 {
+        let (mut rest, mut deposited) = (mask, 0);
+        for nth in 0..mask.count_ones() {
+            deposited |= (bits >> nth & 1) << rest.trailing_zeros();
+            rest &= rest - 1;
+        }
+        deposited
+    }
+
     /// Appends `base + i` for each bit `i` of the mask.
     #[inline(always)]
     fn push_rows(self, rows: &mut Vec<u32>, base: u32, mask: u64) {
@@ -100,6 +111,12 @@ impl Simd for Avx2 {
         let (halves, _) = hits.as_chunks::<32>();
         half(&halves[0]) | half(&halves[1]) << 32
     }
+
+    #[inline(always)]
+    fn deposit(self, bits: u64, mask: u64) -> u64 {
+        // SAFETY: the machine has BMI2, since there is a value of this type.
+        unsafe { std::arch::x86_64::_pdep_u64(bits, mask) }
+    }
 }
 
 /// Made by `dispatch` alone, on machines that have AVX-512 with the parts it enables.
@@ -118,6 +135,12 @@ impl Simd for Avx512 {
             let bytes = _mm512_loadu_si512(hits.as_ptr().cast());
             _mm512_test_epi8_mask(bytes, bytes)
         }
+    }
+
+    #[inline(always)]
+    fn deposit(self, bits: u64, mask: u64) -> u64 {
+        // SAFETY: the machine has BMI2, since there is a value of this type.
+        unsafe { std::arch::x86_64::_pdep_u64(bits, mask) }
     }
 
     #[inline(always)]
@@ -194,6 +217,19 @@ pub(crate) fn push_rows(rows: &mut Vec<u32>, base: u32, mask: u64) {
     dispatch(Push(rows, base, mask));
 }
 
+/// Asks for the cache line of an item that is read soon.
+#[inline(always)]
+pub(crate) fn prefetch<T>(items: &[T], at: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if let Some(item) = items.get(at) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86-64 machine has the instruction, which is a hint and reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(item).cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = (items, at);
+}
+
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
@@ -243,7 +279,7 @@ mod tests {
     }
 
     impl Kernel for All<'_> {
-        type Output = (u64, u64, Vec<u32>);
+        type Output = (u64, u64, Vec<u32>, u64);
         fn run<S: Simd>(self, simd: S) -> Self::Output {
             let mut rows = vec![1, 2, 3];
             simd.push_rows(&mut rows, 1 << 20, self.mask);
@@ -251,6 +287,7 @@ mod tests {
                 simd.bits_of(self.hits),
                 simd.in_set(self.codes, self.set),
                 rows,
+                simd.deposit(0x1234_5678_9ABC_DEF0, self.mask),
             )
         }
     }

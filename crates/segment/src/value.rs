@@ -10,6 +10,7 @@ use crate::{
     intern::SlotForm,
     nulls::Nulls,
     segment::Form,
+    simd,
 };
 
 /// A value in its [physical](aerostat_types::SqlType::physical) form.
@@ -77,6 +78,14 @@ impl Segment {
     /// # Panics
     /// When the row is not published.
     pub fn read_row<'a>(&'a self, row: u32, mut f: impl FnMut(usize, ValueRef<'a>)) {
+        match self.form() {
+            // Where each attribute is elsewhere, one miss in place of one after the other.
+            Form::Hot(arena) => (0..self.schema().groups().len()).for_each(|group| {
+                let stride = self.schema().strides()[group];
+                simd::prefetch(arena.tuples(group), row as usize * stride);
+            }),
+            Form::Frozen(frozen) => frozen.prefetch(row),
+        }
         for attribute in 0..self.schema().attributes().len() {
             f(attribute, self.value(row, attribute));
         }

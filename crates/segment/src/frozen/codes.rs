@@ -2,11 +2,14 @@
 
 use std::ops::Range;
 
-use crate::frozen::{
-    condition::{Masks, Test},
-    pack::{BLOCK_CODES, Decode, Lane, Packed, UNPACK_ROWS_MIN, Visitor, in_parts},
-    plan::RANK_ROWS,
-    search::{bisect, gallop},
+use crate::{
+    frozen::{
+        condition::{Masks, Test},
+        pack::{BLOCK_CODES, Decode, Lane, Packed, Visitor, in_parts},
+        plan::RANK_ROWS,
+        search::{bisect, gallop},
+    },
+    simd::{self, Kernel, Simd},
 };
 
 const _: () = assert!(RANK_ROWS == BLOCK_CODES);
@@ -46,25 +49,14 @@ impl Runs<'_> {
         self.runs_before(row / 64) + within.count_ones() as usize - 1
     }
 
-    /// Bits of a block, by testing each run once and filling from start to start.
+    /// Bits of a block: runs are tested as packed codes, and their bits spread over rows.
     fn masks(&self, block: usize, test: &Test, masks: &mut Masks) {
-        let first = block * RANK_WORDS;
-        let mut run = self.ranks[block] as usize;
-        // The block may begin inside a run.
-        let mut holds = run > 0 && test.passes(self.codes.get(run - 1));
-        for (mask, &starts) in masks.iter_mut().zip(&self.starts[first..]) {
-            if starts == 0 {
-                *mask = u64::from(holds).wrapping_neg();
-                continue;
-            }
-            let (mut rest, mut toggles) = (starts, u64::from(holds));
-            while rest != 0 {
-                let next = test.passes(self.codes.get(run));
-                toggles ^= u64::from(next != holds) << rest.trailing_zeros();
-                (holds, run, rest) = (next, run + 1, rest & (rest - 1));
-            }
-            *mask = fill(toggles);
-        }
+        simd::dispatch(RunMasks {
+            runs: self,
+            block,
+            test,
+            masks,
+        });
     }
 
     /// Shows the codes of rows in any order; neighbours of one run are looked up once.
@@ -79,34 +71,33 @@ impl Runs<'_> {
         });
     }
 
-    /// Shows the codes of a range of rows that is not empty, 64 rows at a time.
+    /// Shows the codes of a range of rows that is not empty, a block at a time.
     fn decode(&self, rows: Range<usize>, out: &mut impl Decode) {
-        let words = rows.start / 64..rows.end.div_ceil(64);
-        let mut run = self.runs_before(words.start);
-        let mut last = run.checked_sub(1).map_or(0, |run| self.codes.get(run));
-        let mut codes = [0u64; 64];
-        for word in words {
-            let mut starts = self.starts[word];
-            if starts == 0 {
-                codes.fill(last);
-            } else {
-                // The code that the word begins with, and those of the runs that start in it.
-                let mut known = [last; 65];
-                let count = starts.count_ones() as usize;
-                for code in &mut known[1..=count] {
-                    *code = self.codes.get(run);
-                    run += 1;
+        let blocks = rows.start / RANK_ROWS..rows.end.div_ceil(RANK_ROWS);
+        let (mut known, mut codes) = (Collected::new(), [0u64; RANK_ROWS]);
+        for block in blocks {
+            let words = &self.starts[block * RANK_WORDS..(block + 1) * RANK_WORDS];
+            let count: u32 = words.iter().map(|word| word.count_ones()).sum();
+            // The run that the block begins with, or its own first, and those that start in it.
+            let before = self.ranks[block] as usize;
+            let first = before.saturating_sub(1);
+            known.len = 0;
+            packed_range(&self.codes, first..before + count as usize, &mut known);
+            let mut nth = before - first;
+            for (codes, &word) in codes.as_chunks_mut::<64>().0.iter_mut().zip(words) {
+                if word == 0 {
+                    codes.fill(known.codes[nth.max(1) - 1]);
+                    continue;
                 }
-                let mut nth = 0;
-                for code in &mut codes {
+                let mut starts = word;
+                for code in codes {
                     nth += (starts & 1) as usize;
                     starts >>= 1;
-                    *code = known[nth];
+                    *code = known.codes[nth - 1];
                 }
-                last = known[count];
             }
-            let first = word * 64;
-            out.codes(&codes[rows.start.max(first) - first..(rows.end - first).min(64)]);
+            let base = block * RANK_ROWS;
+            out.codes(&codes[rows.start.max(base) - base..(rows.end - base).min(RANK_ROWS)]);
         }
     }
 
@@ -148,6 +139,110 @@ impl Runs<'_> {
         let later = self.starts[row / 64] & (u64::MAX - 1) << (row % 64);
         // Without another start there are 64 zeros.
         row / 64 * 64 + later.trailing_zeros() as usize
+    }
+}
+
+/// Codes of a block's runs, and of the run that it begins with.
+struct Collected {
+    codes: [u64; RANK_ROWS + 1],
+    len: usize,
+}
+
+impl Collected {
+    fn new() -> Collected {
+        Collected {
+            codes: [0; RANK_ROWS + 1],
+            len: 0,
+        }
+    }
+}
+
+impl Decode for Collected {
+    fn codes<L: Lane>(&mut self, codes: &[L]) {
+        let to = &mut self.codes[self.len..self.len + codes.len()];
+        for (to, &code) in to.iter_mut().zip(codes) {
+            *to = code.into();
+        }
+        self.len += codes.len();
+    }
+}
+
+/// Tests the runs of a block of rows.
+struct RunMasks<'a> {
+    runs: &'a Runs<'a>,
+    block: usize,
+    test: &'a Test,
+    masks: &'a mut Masks,
+}
+
+impl Kernel for RunMasks<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let runs = self.runs;
+        let mut run = runs.ranks[self.block] as usize;
+        let mut passing = Passing {
+            block: usize::MAX,
+            masks: Masks::default(),
+        };
+        // The block may begin inside a run.
+        let mut holds = run > 0 && self.test.passes(runs.codes.get(run - 1));
+        let starts = &runs.starts[self.block * RANK_WORDS..];
+        for (mask, &starts) in self.masks.iter_mut().zip(starts) {
+            if starts == 0 {
+                *mask = u64::from(holds).wrapping_neg();
+                continue;
+            }
+            let count = starts.count_ones();
+            let bits = passing.bits(&runs.codes, self.test, run, count);
+            // A toggle where a run differs from the one before.
+            let changes = bits ^ (bits << 1 | u64::from(holds));
+            *mask = fill(simd.deposit(changes, starts) ^ u64::from(holds));
+            holds = bits >> (count - 1) & 1 == 1;
+            run += count as usize;
+        }
+    }
+}
+
+/// Which runs pass, as far as known: those of one block of packed codes.
+struct Passing {
+    block: usize,
+    masks: Masks,
+}
+
+impl Passing {
+    /// The bits of `count` runs, at most 64, from one on.
+    #[inline(always)]
+    fn bits(&mut self, codes: &Packed<'_>, test: &Test, run: usize, count: u32) -> u64 {
+        let shift = run % 64;
+        let low = self.word(codes, test, run) >> shift;
+        if shift + count as usize <= 64 {
+            return low;
+        }
+        low | self.word(codes, test, run + 64 - shift) << (64 - shift)
+    }
+
+    #[inline(always)]
+    fn word(&mut self, codes: &Packed<'_>, test: &Test, run: usize) -> u64 {
+        let block = run / BLOCK_CODES;
+        if block != self.block {
+            codes.masks(block, test, &mut self.masks);
+            self.block = block;
+        }
+        self.masks[run % BLOCK_CODES / 64]
+    }
+}
+
+/// Shows the packed codes of a range.
+fn packed_range(packed: &Packed<'_>, range: Range<usize>, out: &mut impl Decode) {
+    let mut at = range.start;
+    while at < range.end {
+        let block = at / BLOCK_CODES;
+        let end = range.end.min((block + 1) * BLOCK_CODES);
+        let part = at - block * BLOCK_CODES..end - block * BLOCK_CODES;
+        packed.visit(block, &mut Part { part, out });
+        at = end;
     }
 }
 
@@ -210,16 +305,7 @@ impl Codes<'_> {
     pub(crate) fn decode(&self, rows: Range<u32>, out: &mut impl Decode) {
         let rows = rows.start as usize..rows.end as usize;
         match self {
-            Codes::Packed(packed) => {
-                let mut at = rows.start;
-                while at < rows.end {
-                    let block = at / BLOCK_CODES;
-                    let end = rows.end.min((block + 1) * BLOCK_CODES);
-                    let part = at - block * BLOCK_CODES..end - block * BLOCK_CODES;
-                    packed.visit(block, &mut Part { part, out });
-                    at = end;
-                }
-            }
+            Codes::Packed(packed) => packed_range(packed, rows, out),
             Codes::Runs(_) if rows.is_empty() => {}
             Codes::Runs(runs) => runs.decode(rows, out),
             Codes::Tuples(tuples) => {
@@ -244,11 +330,17 @@ impl Codes<'_> {
         }
     }
 
-    /// Whether so many rows of a block are tested sooner all together than one by one.
-    pub(crate) fn prefers_masks(&self, rows: usize) -> bool {
+    /// Asks for the memory that the code of a row is in.
+    #[inline]
+    pub(crate) fn prefetch(&self, row: u32) {
+        let row = row as usize;
         match self {
-            Codes::Packed(_) | Codes::Runs(_) => rows >= UNPACK_ROWS_MIN,
-            Codes::Tuples(_) => false,
+            Codes::Packed(packed) => packed.prefetch(row),
+            Codes::Runs(runs) => {
+                simd::prefetch(runs.starts, row / 64);
+                simd::prefetch(runs.ranks, row / RANK_ROWS);
+            }
+            Codes::Tuples(tuples) => simd::prefetch(tuples.bytes, row * tuples.stride),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{
         bloom,
         codes::Codes,
         condition::{Masks, Test},
-        pack::BLOCK_CODES,
+        pack::{BLOCK_CODES, Decode, Lane},
         search::bisect,
         strings::Strings,
     },
@@ -95,7 +95,7 @@ fn filter_codes(
     selection: &mut Selection,
 ) {
     let rows = match selection {
-        Selection::Rows(rows) => return filter_rows(codes, rows_all, test, nulls, rows),
+        Selection::Rows(rows) => return filter_rows(codes, test, nulls, rows),
         Selection::Range(rows) => rows.clone(),
     };
     let mut found = Collector::reusing(selection);
@@ -117,38 +117,39 @@ fn filter_codes(
     *selection = found.finish();
 }
 
-/// Of few rows of a block each is tested by itself, of many the whole block.
-fn filter_rows(
-    codes: &Codes<'_>,
-    rows_all: u32,
-    test: &Test,
-    nulls: Option<Nulls<'_>>,
-    rows: &mut Vec<u32>,
-) {
-    let block_of = |row: u32| row / BLOCK_CODES as u32;
-    let mut masks = Masks::default();
-    let (mut kept, mut from) = (0, 0);
-    while from < rows.len() {
-        let block = block_of(rows[from]);
-        let same = |row: &&u32| block_of(**row) == block;
-        let to = from + rows[from..].iter().take_while(same).count();
-        let whole = codes.prefers_masks(to - from);
-        if whole {
-            codes.masks(block as usize, rows_all, test, &mut masks);
-        }
-        for at in from..to {
-            let row = rows[at];
-            let passes = if whole {
-                masks[row as usize % BLOCK_CODES / 64] >> (row % 64) & 1 == 1
-            } else {
-                test.passes(codes.get(row))
-            };
-            rows[kept] = row;
-            kept += usize::from(passes & !nulls.is_some_and(|nulls| nulls.is_null(row)));
-        }
-        from = to;
+fn filter_rows(codes: &Codes<'_>, test: &Test, nulls: Option<Nulls<'_>>, rows: &mut Vec<u32>) {
+    let mut hits = Hits {
+        test,
+        hits: Vec::with_capacity(rows.len()),
+    };
+    codes.pick(rows, &mut hits);
+    let mut kept = 0;
+    for (at, hit) in hits.hits.into_iter().enumerate() {
+        let row = rows[at];
+        rows[kept] = row;
+        kept += usize::from(hit & !nulls.is_some_and(|nulls| nulls.is_null(row)));
     }
     rows.truncate(kept);
+}
+
+/// Tests codes as they come.
+struct Hits<'a> {
+    test: &'a Test,
+    hits: Vec<bool>,
+}
+
+impl Decode for Hits<'_> {
+    fn codes<L: Lane>(&mut self, codes: &[L]) {
+        let codes = codes.iter().map(|&code| code.into());
+        match *self.test {
+            // Written out, for this loop vectorises.
+            Test::Range { low, span, negated } => {
+                let passes = |code: u64| (code.wrapping_sub(low) <= span) != negated;
+                self.hits.extend(codes.map(passes));
+            }
+            _ => self.hits.extend(codes.map(|code| self.test.passes(code))),
+        }
+    }
 }
 
 /// Strings in order of rows are compared one by one.

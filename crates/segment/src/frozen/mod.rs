@@ -47,6 +47,7 @@ use crate::{
         strings::Strings,
     },
     nulls::Nulls,
+    simd,
     versions::{Side, Versions},
     zone,
 };
@@ -320,6 +321,33 @@ impl Frozen {
             return ValueRef::Bytes(column.string(column.code(row)));
         }
         with_type!(physical, T => ValueRef::from(self.fixed::<T>(attribute, row)))
+    }
+
+    /// Asks for the memory that the values of a row are in: misses then overlap.
+    pub(crate) fn prefetch(&self, row: u32) {
+        for attribute in 0..self.schema.attributes().len() {
+            let column = self.column(attribute);
+            match (
+                &column.codes,
+                &column.values,
+                self.attribute(attribute).codes,
+            ) {
+                (Some(codes), _, _) => codes.prefetch(row),
+                (None, Values::RowOrder(strings), _) => strings.offsets.prefetch(row as usize),
+                (
+                    None,
+                    _,
+                    CodesAt::Slots {
+                        tuples,
+                        stride,
+                        offset,
+                    },
+                ) => {
+                    simd::prefetch(self.arena.bytes(tuples), row as usize * stride + offset);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// A value of a fixed width; under NULL it is any.

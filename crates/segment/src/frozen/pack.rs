@@ -38,7 +38,7 @@ const LINE_BYTES: usize = 64;
 
 /// From so many rows of a block on it is unpacked: that costs as much as so many codes one
 /// by one.
-pub(crate) const UNPACK_ROWS_MIN: usize = 24;
+const UNPACK_ROWS_MIN: usize = 24;
 
 /// A lane: an unsigned integer that codes are packed into.
 pub(crate) trait Lane:
@@ -206,6 +206,18 @@ impl<'a> Packed<'a> {
             Lanes::U16(lanes) => get(lanes, self.width, at),
             Lanes::U32(lanes) => get(lanes, self.width, at),
             Lanes::U64(lanes) => get(lanes, self.width, at),
+        }
+    }
+
+    /// Asks for the memory that a code begins in.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: usize) {
+        match self.lanes {
+            Lanes::None => {}
+            Lanes::U8(lanes) => simd::prefetch(lanes, Place::of::<u8>(at, self.width).lane),
+            Lanes::U16(lanes) => simd::prefetch(lanes, Place::of::<u16>(at, self.width).lane),
+            Lanes::U32(lanes) => simd::prefetch(lanes, Place::of::<u32>(at, self.width).lane),
+            Lanes::U64(lanes) => simd::prefetch(lanes, Place::of::<u64>(at, self.width).lane),
         }
     }
 
