@@ -35,6 +35,7 @@ pub(crate) struct Runs<'a> {
 
 impl Runs<'_> {
     /// How many runs start before a word's rows.
+    #[inline(always)]
     fn runs_before(&self, word: usize) -> usize {
         let block = word / RANK_WORDS;
         let whole = &self.starts[block * RANK_WORDS..word];
@@ -43,6 +44,7 @@ impl Runs<'_> {
     }
 
     /// The number of the run that has the row.
+    #[inline(always)]
     fn run(&self, row: usize) -> usize {
         let within = self.starts[row / 64] & (u64::MAX >> (63 - row % 64));
         // Row 0 starts a run, so there is at least one.
@@ -61,14 +63,16 @@ impl Runs<'_> {
 
     /// Shows the codes of rows in any order; neighbours of one run are looked up once.
     fn pick(&self, rows: &[u32], out: &mut impl Decode) {
-        let (mut known, mut code) = (0..0, 0);
-        in_parts(rows, out, |row| {
-            if !known.contains(&row) {
-                code = self.codes.get(self.run(row));
-                known = row..self.run_end(row);
-            }
-            code
-        });
+        let mut codes = [0u64; 64];
+        for rows in rows.chunks(codes.len()) {
+            let codes = &mut codes[..rows.len()];
+            simd::dispatch(RunCodes {
+                runs: self,
+                rows,
+                codes: &mut *codes,
+            });
+            out.codes(codes);
+        }
     }
 
     /// Shows the codes of a range of rows that is not empty, a block at a time.
@@ -135,6 +139,7 @@ impl Runs<'_> {
     }
 
     /// Where the run of this row ends, as far as the row's word tells.
+    #[inline(always)]
     fn run_end(&self, row: usize) -> usize {
         let later = self.starts[row / 64] & (u64::MAX - 1) << (row % 64);
         // Without another start there are 64 zeros.
@@ -164,6 +169,30 @@ impl Decode for Collected {
             *to = code.into();
         }
         self.len += codes.len();
+    }
+}
+
+/// Looks the runs of rows up. Counting bits is one instruction on machines that have it.
+struct RunCodes<'a> {
+    runs: &'a Runs<'a>,
+    rows: &'a [u32],
+    codes: &'a mut [u64],
+}
+
+impl Kernel for RunCodes<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let (mut known, mut last) = (0..0, 0);
+        for (code, &row) in self.codes.iter_mut().zip(self.rows) {
+            let row = row as usize;
+            if !known.contains(&row) {
+                last = self.runs.codes.get(self.runs.run(row));
+                known = row..self.runs.run_end(row);
+            }
+            *code = last;
+        }
     }
 }
 

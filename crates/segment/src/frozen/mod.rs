@@ -235,10 +235,11 @@ impl Frozen {
         self.arena.bytes(self.attribute(attribute).heap)
     }
 
-    pub(crate) fn column(&self, attribute: usize) -> Column<'_> {
-        let at = self.attribute(attribute);
+    /// The codes of an attribute, if it has any.
+    #[inline]
+    fn codes(&self, at: &AttributePlan) -> Option<Codes<'_>> {
         let width = at.descriptor.width;
-        let codes = match at.codes {
+        match at.codes {
             CodesAt::Nowhere | CodesAt::Slots { .. } => None,
             // Codes without bits are nowhere, not even in tuples.
             CodesAt::Tuples { .. } if width == 0 => {
@@ -267,22 +268,32 @@ impl Frozen {
                     width,
                 }))
             }
-        };
-        let strings = || Strings {
+        }
+    }
+
+    /// The strings of an attribute's dictionary.
+    #[inline]
+    fn strings(&self, at: &AttributePlan) -> Strings<'_> {
+        Strings {
             offsets: self
                 .arena
                 .packed(at.offsets, offset_width(at.descriptor.heap_bytes)),
             heap: self.arena.bytes(at.heap),
             len: at.descriptor.entries as usize,
-        };
+        }
+    }
+
+    pub(crate) fn column(&self, attribute: usize) -> Column<'_> {
+        let at = self.attribute(attribute);
+        let width = at.descriptor.width;
         let physical = self.schema.physical(attribute);
         let values = match at.descriptor.kind {
             Kind::Frame => Values::Frame {
                 base: at.descriptor.base,
             },
-            Kind::Sorted if physical == Physical::Variable => Values::Sorted(strings()),
+            Kind::Sorted if physical == Physical::Variable => Values::Sorted(self.strings(at)),
             Kind::Sorted => Values::Fixed(self.arena.bytes(at.values)),
-            Kind::RowOrder => Values::RowOrder(strings()),
+            Kind::RowOrder => Values::RowOrder(self.strings(at)),
             Kind::Plain => Values::Plain,
         };
         let codes_end = match at.descriptor.kind {
@@ -292,7 +303,7 @@ impl Frozen {
         Column {
             physical,
             values,
-            codes,
+            codes: self.codes(at),
             codes_end,
         }
     }
@@ -310,54 +321,48 @@ impl Frozen {
     }
 
     /// The value of an attribute in a row.
+    #[inline]
     pub(crate) fn value(&self, row: u32, attribute: usize) -> ValueRef<'_> {
-        let nulls = self.attribute(attribute).nulls;
-        if nulls.words > 0 && Nulls::new(self.arena.words(nulls)).is_null(row) {
+        let at = self.attribute(attribute);
+        if at.nulls.words > 0 && Nulls::new(self.arena.words(at.nulls)).is_null(row) {
             return ValueRef::Null;
         }
         let physical = self.schema.physical(attribute);
         if physical == Physical::Variable {
-            let column = self.column(attribute);
-            return ValueRef::Bytes(column.string(column.code(row)));
+            let code = self.codes(at).map_or(row.into(), |codes| codes.get(row));
+            return ValueRef::Bytes(self.strings(at).get(code as usize));
         }
         with_type!(physical, T => ValueRef::from(self.fixed::<T>(attribute, row)))
     }
 
     /// Asks for the memory that the values of a row are in: misses then overlap.
     pub(crate) fn prefetch(&self, row: u32) {
-        for attribute in 0..self.schema.attributes().len() {
-            let column = self.column(attribute);
-            match (
-                &column.codes,
-                &column.values,
-                self.attribute(attribute).codes,
-            ) {
-                (Some(codes), _, _) => codes.prefetch(row),
-                (None, Values::RowOrder(strings), _) => strings.offsets.prefetch(row as usize),
+        for at in &self.plan().attributes {
+            match (self.codes(at), at.codes) {
+                (Some(codes), _) => codes.prefetch(row),
                 (
                     None,
-                    _,
                     CodesAt::Slots {
                         tuples,
                         stride,
                         offset,
                     },
-                ) => {
-                    simd::prefetch(self.arena.bytes(tuples), row as usize * stride + offset);
-                }
-                _ => {}
+                ) => simd::prefetch(self.arena.bytes(tuples), row as usize * stride + offset),
+                _ => self.strings(at).offsets.prefetch(row as usize),
             }
         }
     }
 
     /// A value of a fixed width; under NULL it is any.
-    #[inline(always)]
+    #[inline]
     fn fixed<T: Fixed>(&self, attribute: usize, row: u32) -> T {
-        if self.is_plain(attribute) {
-            return self.slots::<T>(attribute).get(row as usize);
+        let at = self.attribute(attribute);
+        let code = || self.codes(at).map_or(0, |codes| codes.get(row));
+        match at.descriptor.kind {
+            Kind::Plain => self.slots::<T>(attribute).get(row as usize),
+            Kind::Frame => T::from_code(at.descriptor.base, code()),
+            _ => T::from_bytes(self.arena.bytes(at.values), code() as usize),
         }
-        let column = self.column(attribute);
-        column.fixed(column.code(row))
     }
 
     /// A value of a fixed width, as the bits of its slot.

@@ -36,8 +36,8 @@ pub(crate) const BLOCK_CODES: usize = 512;
 /// Bytes of a line.
 const LINE_BYTES: usize = 64;
 
-/// From so many rows of a block on it is unpacked: that costs as much as so many codes one
-/// by one.
+/// From so many rows per block on, blocks are unpacked: that costs as much as so many codes
+/// one by one.
 const UNPACK_ROWS_MIN: usize = 24;
 
 /// A lane: an unsigned integer that codes are packed into.
@@ -60,6 +60,8 @@ pub(crate) trait Lane:
     fn wrapping_sub(self, other: Self) -> Self;
     /// Codes as bytes, if they are.
     fn bytes(codes: &[Self; BLOCK_CODES]) -> Option<&[u8; BLOCK_CODES]>;
+    /// Unpacks the lines of one block.
+    fn unpack(lanes: &[Self], width: u32, codes: &mut [Self; BLOCK_CODES]);
 }
 
 macro_rules! lane {
@@ -77,6 +79,24 @@ macro_rules! lane {
             #[inline(always)]
             fn bytes(codes: &[$ty; BLOCK_CODES]) -> Option<&[u8; BLOCK_CODES]> {
                 $bytes(codes)
+            }
+            #[inline(always)]
+            fn unpack(lanes: &[$ty], width: u32, codes: &mut [$ty; BLOCK_CODES]) {
+                // Lines of a known length: each is one vector.
+                const LANES: usize = <$ty as Lane>::LANES;
+                let (lines, _) = lanes.as_chunks::<LANES>();
+                let ones = mask(width) as $ty;
+                for (nth, out) in codes.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                    let bit = nth as u32 * width;
+                    let (line, shift) = ((bit / <$ty>::BITS) as usize, bit % <$ty>::BITS);
+                    // Where nothing crosses, what the next line shifts in is cut off by the mask.
+                    let next = (line + 1).min(width as usize - 1);
+                    let (low, high) = (&lines[line], &lines[next]);
+                    for at in 0..LANES {
+                        let crossing = (high[at] << 1) << (<$ty>::BITS - 1 - shift);
+                        out[at] = (low[at] >> shift | crossing) & ones;
+                    }
+                }
             }
         }
     };
@@ -304,15 +324,18 @@ fn get<L: Lane>(lanes: &[L], width: u32, at: usize) -> u64 {
 }
 
 fn pick<L: Lane>(lanes: &[L], width: u32, rows: &[u32], out: &mut impl Decode) {
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+        return;
+    };
+    // Of rows in another order this is a guess, which costs time at most.
+    let span = last.abs_diff(*first) as usize + 1;
+    if rows.len() * BLOCK_CODES < span.max(BLOCK_CODES) * UNPACK_ROWS_MIN {
+        return in_parts(rows, out, |row| get(lanes, width, row));
+    }
     let block = |row: &u32| *row as usize / BLOCK_CODES;
+    let (mut codes, mut picked) = ([L::default(); BLOCK_CODES], [L::default(); 64]);
     for part in rows.chunk_by(|a, b| block(a) == block(b)) {
-        if part.len() < UNPACK_ROWS_MIN {
-            in_parts(part, out, |row| get(lanes, width, row));
-            continue;
-        }
-        let mut codes = [L::default(); BLOCK_CODES];
         unpack(block_of(lanes, width, block(&part[0])), width, &mut codes);
-        let mut picked = [L::default(); 64];
         for part in part.chunks(picked.len()) {
             for (code, &row) in picked.iter_mut().zip(part) {
                 *code = codes[row as usize % BLOCK_CODES];
@@ -343,26 +366,10 @@ fn unpack<L: Lane>(lanes: &[L], width: u32, codes: &mut [L; BLOCK_CODES]) {
         type Output = ();
         #[inline(always)]
         fn run<S: Simd>(self, _: S) {
-            unpack_loop(self.0, self.1, self.2);
+            L::unpack(self.0, self.1, self.2);
         }
     }
     simd::dispatch(Unpack(lanes, width, codes));
-}
-
-#[inline(always)]
-fn unpack_loop<L: Lane>(lanes: &[L], width: u32, codes: &mut [L; BLOCK_CODES]) {
-    let ones = L::low(mask(width));
-    for (nth, out) in codes.chunks_exact_mut(L::LANES).enumerate() {
-        let bit = nth as u32 * width;
-        let (line, shift) = ((bit / L::BITS) as usize, bit % L::BITS);
-        // Where nothing crosses, what the next line shifts in is cut off by the mask.
-        let next = (line + 1).min(width as usize - 1);
-        let low = &lanes[line * L::LANES..(line + 1) * L::LANES];
-        let high = &lanes[next * L::LANES..(next + 1) * L::LANES];
-        for ((out, &low), &high) in out.iter_mut().zip(low).zip(high) {
-            *out = (low >> shift | (high << 1) << (L::BITS - 1 - shift)) & ones;
-        }
-    }
 }
 
 /// Unpacks a block and tests its codes.
@@ -378,7 +385,7 @@ impl<L: Lane> Kernel for PackedMasks<'_, L> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let mut codes = [L::default(); BLOCK_CODES];
-        unpack_loop(self.lanes, self.width, &mut codes);
+        L::unpack(self.lanes, self.width, &mut codes);
         self.test.masks(simd, &codes, self.masks);
     }
 }
@@ -474,7 +481,7 @@ mod tests {
                 .collect();
             let (mut one, mut other) = ([0; BLOCK_CODES], [0; BLOCK_CODES]);
             unpack(&codes, width, &mut one);
-            unpack_loop(&codes, width, &mut other);
+            u32::unpack(&codes, width, &mut other);
             assert_eq!(one, other);
         }
     }
