@@ -142,7 +142,8 @@ fn follow_advice(database: &Database, entry: &TableEntry) {
         ),
         Ok(false) => {}
         Err(error) => tracing::error!(
-            table = entry.name, message = error.message,
+            table = entry.name,
+            message = error.message,
             "the layout stays; a later look tries again"
         ),
     }

@@ -325,11 +325,7 @@ impl ImageShape {
 
 impl Table {
     /// A frozen segment of its bytes, with a number of its own.
-    fn attach_frozen(
-        &self,
-        head: &FrozenHead,
-        bytes: Vec<u8>,
-    ) -> Result<Arc<Entry>, StorageError> {
+    fn attach_frozen(&self, head: &FrozenHead, bytes: Vec<u8>) -> Result<Arc<Entry>, StorageError> {
         let schema = head.shape.schema(self).map_err(StorageError::Segment)?;
         let reservation = self.store().budget().reserve(bytes.len() as u64)?;
         let mapping = ArenaSource::allocate(head.arena_bytes)?;

@@ -258,12 +258,7 @@ fn holder_of(segment: &Segment, index: usize, key: KeyRef<'_>, txn: &Transaction
 
 /// Whether a row of these segments has the key, other than `row` of the first and what is
 /// before that.
-fn has_other(
-    segments: &[(&Arc<Entry>, usize)],
-    row: u32,
-    key: &Key,
-    txn: &Transaction,
-) -> bool {
+fn has_other(segments: &[(&Arc<Entry>, usize)], row: u32, key: &Key, txn: &Transaction) -> bool {
     let mut found = false;
     for (nth, (entry, position)) in segments.iter().enumerate() {
         let segment = &entry.segment;

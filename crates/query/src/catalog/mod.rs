@@ -364,7 +364,10 @@ impl CatalogState {
     /// The rows of all tables, in order of names.
     pub fn tables(&self) -> Vec<Arc<Table>> {
         let entries = self.table_entries();
-        entries.iter().map(|entry| Arc::clone(&entry.table)).collect()
+        entries
+            .iter()
+            .map(|entry| Arc::clone(&entry.table))
+            .collect()
     }
 
     /// The numbers in storage of all tables.

@@ -4,8 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_types::{Column, ErrorKind, SqlError, TableId, TableSchema};
 use datafusion::sql::sqlparser::ast::{
-    self, CreateTableLikeKind, DataType,
-    helpers::stmt_create_table::CreateTableBuilder,
+    self, CreateTableLikeKind, DataType, helpers::stmt_create_table::CreateTableBuilder,
 };
 
 use super::{

@@ -97,7 +97,9 @@ fn parse(text: &str) -> Result<Option<Layout>, SqlError> {
     if text.trim().eq_ignore_ascii_case("auto") {
         return Ok(None);
     }
-    Layout::parse(text).map(Some).map_err(|error| invalid(&error))
+    Layout::parse(text)
+        .map(Some)
+        .map_err(|error| invalid(&error))
 }
 
 /// The layout that CREATE TABLE names, or the default.
@@ -289,9 +291,8 @@ fn invalid(error: &LayoutError) -> SqlError {
         LayoutError::UnknownColumn(_) => ErrorKind::UndefinedColumn,
         LayoutError::RepeatedColumn(_) => ErrorKind::DuplicateColumn,
     };
-    SqlError::new(kind, error.to_string()).with_hint(
-        "A layout is 'row', 'column', 'auto', or groups of columns such as '(a,b),(c)'.",
-    )
+    SqlError::new(kind, error.to_string())
+        .with_hint("A layout is 'row', 'column', 'auto', or groups of columns such as '(a,b),(c)'.")
 }
 
 fn no_fill_factor() -> Notice {

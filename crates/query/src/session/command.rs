@@ -28,8 +28,8 @@ use crate::{
     plan::{StatementContext, Target, describe, visible_name},
     statement::{Source, Statement, StatementKind},
     utility::{
-        BackupCommand, CommentTarget, DiscardTarget, Fragment, GrantTarget, PreparedCommand, SettingCommand,
-        SettingScope, SettingValue, TransactionCommand, TransactionModes, Utility,
+        BackupCommand, CommentTarget, DiscardTarget, Fragment, GrantTarget, PreparedCommand,
+        SettingCommand, SettingScope, SettingValue, TransactionCommand, TransactionModes, Utility,
     },
 };
 

@@ -272,7 +272,10 @@ impl Session {
         let began = self.block.is_some().then(chrono::Utc::now);
         let options = self.state.config_options();
         if began.is_some() || StatementTime::of(options).is_some() {
-            StatementTime::put(began, Arc::make_mut(&mut self.state).config_mut().options_mut());
+            StatementTime::put(
+                began,
+                Arc::make_mut(&mut self.state).config_mut().options_mut(),
+            );
         }
     }
 

@@ -147,12 +147,10 @@ impl Session {
             return Ok(());
         }
         match kind {
-            StatementKind::Utility(utility) if utility.runs_outside_blocks() => {
-                Err(SqlError::new(
-                    ErrorKind::ActiveTransaction,
-                    format!("{} cannot run inside a transaction block", utility.tag()),
-                ))
-            }
+            StatementKind::Utility(utility) if utility.runs_outside_blocks() => Err(SqlError::new(
+                ErrorKind::ActiveTransaction,
+                format!("{} cannot run inside a transaction block", utility.tag()),
+            )),
             kind => match word_of_definition(kind) {
                 None => Ok(()),
                 Some(word) => Err(SqlError::new(
@@ -262,7 +260,9 @@ impl Session {
                 let open = self.require_block("ROLLBACK TO SAVEPOINT")?;
                 let at = open.savepoint(name)?;
                 open.savepoints.truncate(at + 1);
-                let Savepoint { point, settings, .. } = &open.savepoints[at];
+                let Savepoint {
+                    point, settings, ..
+                } = &open.savepoints[at];
                 let (point, settings) = (*point, settings.clone());
                 if let Some(block) = open.block.take() {
                     // Undoing many rows takes its time.
@@ -429,7 +429,10 @@ impl Session {
     fn show_modes(&self, isolation: Isolation, read_only: bool) {
         let mut settings = self.settings.lock();
         settings.tell_local("transaction_isolation", isolation.name());
-        settings.tell_local("transaction_read_only", if read_only { "on" } else { "off" });
+        settings.tell_local(
+            "transaction_read_only",
+            if read_only { "on" } else { "off" },
+        );
     }
 
     fn warn_with(&mut self, kind: ErrorKind, message: &str) {

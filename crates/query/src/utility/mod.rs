@@ -22,8 +22,8 @@
 //! expressions and queries. Positions count characters of the text given to
 //! [`parse`], from 1. Parsing changes nothing and looks nothing up.
 
-mod comment;
 mod backup;
+mod comment;
 mod copy;
 mod database;
 mod grant;
@@ -40,8 +40,8 @@ mod unsupported;
 
 use aerostat_types::SqlError;
 
-pub use comment::{CommentStatement, CommentTarget};
 pub use backup::{BackupCommand, RestorePoint};
+pub use comment::{CommentStatement, CommentTarget};
 pub use copy::{CopyDirection, CopyStatement, CopySubject, ForceNames};
 pub use database::{DatabaseChange, DatabaseCommand, DatabaseOptions};
 pub use grant::{DatabasePrivilege, GrantStatement, GrantTarget, Grantee};

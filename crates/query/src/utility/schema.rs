@@ -53,7 +53,10 @@ impl SchemaCommand {
         match self {
             SchemaCommand::Alter {
                 name,
-                change: RelationChange::Parameters(TableParameters { layout: Some(_), .. }),
+                change:
+                    RelationChange::Parameters(TableParameters {
+                        layout: Some(_), ..
+                    }),
                 ..
             } => Some(name),
             _ => None,

@@ -18,8 +18,7 @@ use crate::{
     frozen::{
         Column, Frozen, Values,
         bits::Fixed,
-        codes::{Codes, Decode},
-        pack::Lane,
+        pack::{Decode, Lane},
     },
 };
 
@@ -100,25 +99,17 @@ impl Source<'_> {
     /// What the selected codes become.
     fn decode<U>(&self, convert: impl Fn(u64) -> U) -> Vec<U> {
         let mut out = Vec::with_capacity(self.selection.len());
+        let mut to = Converted {
+            convert,
+            out: &mut out,
+        };
         match (&self.column.codes, self.selection) {
-            (Some(codes), Selection::Range(rows)) => {
-                codes.decode(
-                    rows.clone(),
-                    &mut Converted {
-                        convert,
-                        out: &mut out,
-                    },
-                );
+            (Some(codes), Selection::Range(rows)) => codes.decode(rows.clone(), &mut to),
+            (Some(codes), Selection::Rows(rows)) => codes.pick(rows, &mut to),
+            (None, selection) => {
+                let rows = selection.iter();
+                to.out.extend(rows.map(|row| (to.convert)(row.into())));
             }
-            // The width and the place of codes are looked up once for all.
-            (Some(Codes::Packed(packed)), Selection::Rows(rows)) => {
-                out.extend(rows.iter().map(|&row| convert(packed.get(row as usize))));
-            }
-            _ => out.extend(
-                self.selection
-                    .iter()
-                    .map(|row| convert(self.column.code(row))),
-            ),
         }
         out
     }

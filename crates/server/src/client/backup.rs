@@ -108,16 +108,17 @@ pub(crate) fn restore(arguments: RestoreArguments) -> Result<()> {
 
 async fn execute(target: &Target, sql: &str) -> Result<()> {
     let client = connect(&target.maintenance()?).await?;
-    client.batch_execute(sql).await.map_err(|error| {
-        match error.as_db_error() {
+    client
+        .batch_execute(sql)
+        .await
+        .map_err(|error| match error.as_db_error() {
             Some(refused) => {
                 let more = [refused.detail(), refused.hint()];
                 let more = more.into_iter().flatten().map(|line| format!("\n{line}"));
                 anyhow!("{}{}", refused.message(), more.collect::<String>())
             }
             None => error.into(),
-        }
-    })
+        })
 }
 
 fn shown(info: &BackupInfo) -> String {

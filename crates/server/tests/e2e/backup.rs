@@ -94,10 +94,7 @@ async fn a_mistake_is_undone_by_a_restore_to_the_moment_before() {
     let data = node.kill();
     let node = Aerostat::start_on(data, &[]);
     let client = node.connect("shop_before").await;
-    assert_eq!(
-        value(&client, "SELECT count(*) FROM orders").await,
-        "1501"
-    );
+    assert_eq!(value(&client, "SELECT count(*) FROM orders").await, "1501");
     let client = node.connect("shop").await;
     assert_eq!(value(&client, "SELECT count(*) FROM orders").await, "3");
 }
@@ -147,9 +144,7 @@ async fn a_backup_is_one_moment_while_others_write() {
             String::new()
         };
         superuser
-            .batch_execute(&format!(
-                "BACKUP DATABASE bank TO '{backup}'{incremental}"
-            ))
+            .batch_execute(&format!("BACKUP DATABASE bank TO '{backup}'{incremental}"))
             .await
             .unwrap();
         superuser
@@ -158,7 +153,11 @@ async fn a_backup_is_one_moment_while_others_write() {
             .unwrap();
         let restored = node.connect(&format!("r{round}")).await;
         assert_eq!(
-            value(&restored, "SELECT count(*) || ' ' || sum(balance) FROM accounts").await,
+            value(
+                &restored,
+                "SELECT count(*) || ' ' || sum(balance) FROM accounts"
+            )
+            .await,
             "500 50000",
             "round {round}"
         );

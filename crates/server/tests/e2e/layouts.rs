@@ -91,7 +91,10 @@ async fn bad_layouts_are_refused_and_change_nothing() {
         ("ALTER TABLE v SET (layout = 'row')", "42809"),
         ("ALTER TABLE nope SET (layout = 'row')", "42P01"),
         ("BEGIN; ALTER TABLE t SET (layout = 'row')", "0A000"),
-        ("ROLLBACK; ALTER TABLE t SET (layout = 'row', layout = 'row')", "22023"),
+        (
+            "ROLLBACK; ALTER TABLE t SET (layout = 'row', layout = 'row')",
+            "22023",
+        ),
     ] {
         assert_eq!(sqlstate(&client, sql).await, state, "{sql}");
     }
@@ -102,7 +105,9 @@ async fn bad_layouts_are_refused_and_change_nothing() {
         .await
         .unwrap();
     client
-        .batch_execute("ALTER TABLE t SET (layout = row, fillfactor = 70); ALTER TABLE t RESET (layout)")
+        .batch_execute(
+            "ALTER TABLE t SET (layout = row, fillfactor = 70); ALTER TABLE t RESET (layout)",
+        )
         .await
         .unwrap();
     assert_eq!(value(&client, LAYOUT).await, "column true");
@@ -126,7 +131,11 @@ async fn a_layout_left_to_the_adviser_follows_the_statements() {
         .unwrap();
     assert_eq!(value(&client, LAYOUT).await, "column true");
     assert_eq!(
-        value(&client, "SELECT reloptions::text FROM pg_class WHERE relname = 't'").await,
+        value(
+            &client,
+            "SELECT reloptions::text FROM pg_class WHERE relname = 't'"
+        )
+        .await,
         "{layout=auto}"
     );
     let started = Instant::now();
@@ -148,7 +157,11 @@ async fn a_layout_left_to_the_adviser_follows_the_statements() {
         assert!(
             started.elapsed() < 4 * PATIENCE,
             "the layout stays {shown}: {}",
-            value(&client, "SELECT verdict FROM aerostat.layout_advice WHERE table_name = 't'").await
+            value(
+                &client,
+                "SELECT verdict FROM aerostat.layout_advice WHERE table_name = 't'"
+            )
+            .await
         );
     }
     assert_eq!(
@@ -161,7 +174,11 @@ async fn a_layout_left_to_the_adviser_follows_the_statements() {
         .await
         .unwrap();
     assert_eq!(
-        value(&client, "SELECT auto_layout FROM aerostat.tables WHERE table_name = 't'").await,
+        value(
+            &client,
+            "SELECT auto_layout FROM aerostat.tables WHERE table_name = 't'"
+        )
+        .await,
         "f"
     );
 }

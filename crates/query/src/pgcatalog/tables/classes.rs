@@ -78,15 +78,13 @@ fn relations(view: &CatalogView, rows: &mut Rows) {
             (_, "r") => HEAP,
             _ => 0,
         };
-        let options = class
-            .table()
-            .map(|table| {
-                let layout = match table.auto_layout {
-                    true => "auto".to_owned(),
-                    false => table.table.layout().to_string(),
-                };
-                vec![format!("layout={layout}")]
-            });
+        let options = class.table().map(|table| {
+            let layout = match table.auto_layout {
+                true => "auto".to_owned(),
+                false => table.table.layout().to_string(),
+            };
+            vec![format!("layout={layout}")]
+        });
         rows.push([
             ("oid", class.oid.into()),
             ("relname", (&class.name).into()),
