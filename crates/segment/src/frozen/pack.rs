@@ -92,10 +92,12 @@ macro_rules! lane {
                     // Where nothing crosses, what the next line shifts in is cut off by the mask.
                     let next = (line + 1).min(width as usize - 1);
                     let (low, high) = (&lines[line], &lines[next]);
-                    for at in 0..LANES {
+                    // Made before it is stored: a store could else change what is still to be read.
+                    let unpacked: [$ty; LANES] = std::array::from_fn(|at| {
                         let crossing = (high[at] << 1) << (<$ty>::BITS - 1 - shift);
-                        out[at] = (low[at] >> shift | crossing) & ones;
-                    }
+                        (low[at] >> shift | crossing) & ones
+                    });
+                    *out = unpacked;
                 }
             }
         }
