@@ -1,6 +1,6 @@
 # One command for each thing; `make help` lists them. Recipes live in scripts/.
 
-.PHONY: help demo test crash bench clean fmt lint slt setup
+.PHONY: help demo test crash bench clean fmt lint slt setup fuzz miri
 
 help: ## List the commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -22,6 +22,12 @@ slt: ## SQL tests alone; SLT=joins runs one file
 
 lint: ## Format check, crate arrows, clippy
 	@scripts/test lint
+
+fuzz: ## Fuzz the decoders, SECONDS_EACH=60 each; needs nightly and cargo-fuzz
+	@scripts/fuzz
+
+miri: ## Look for undefined behaviour in the segment's pointer logic; needs nightly with Miri
+	@scripts/miri
 
 fmt: ## Format the code
 	@cargo fmt --all

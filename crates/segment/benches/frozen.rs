@@ -1,6 +1,6 @@
 //! What freezing saves and costs, hot against frozen, on rows distributed like the
 //! Star Schema Benchmark's. Run with `cargo bench -p aerostat-segment --bench frozen`;
-//! prints the best of two hundred runs.
+//! prints the best of two hundred runs; `-- WORD` measures the lines that have the word.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
 use std::{
@@ -220,44 +220,75 @@ fn filter(segment: &Segment, predicate: &Predicate) -> f64 {
     million_rows_s(segment.rows(), took)
 }
 
-fn gather(segment: &Arc<Segment>, attribute: usize, every: Option<usize>) -> f64 {
+/// A filter on rows that another has left.
+fn filter_rows(segment: &Segment, predicate: &Predicate, every: usize) -> f64 {
+    let left: Vec<Selection> = vectors(segment.rows())
+        .map(|vector| Selection::Rows(vector.iter().step_by(every).collect()))
+        .collect();
     let took = best(|| {
-        for selection in vectors(segment.rows()) {
-            let selection = match every {
-                Some(step) => Selection::Rows(selection.iter().step_by(step).collect()),
-                None => selection,
-            };
-            black_box(segment.gather(attribute, &selection));
+        for selection in &left {
+            let mut selection = selection.clone();
+            segment.filter(predicate, &mut selection);
+            black_box(selection);
+        }
+    });
+    million_rows_s(segment.rows() / every as u32, took)
+}
+
+fn gather(segment: &Arc<Segment>, attribute: usize, every: Option<usize>) -> f64 {
+    let wanted: Vec<Selection> = vectors(segment.rows())
+        .map(|vector| match every {
+            Some(step) => Selection::Rows(vector.iter().step_by(step).collect()),
+            None => vector,
+        })
+        .collect();
+    let took = best(|| {
+        for selection in &wanted {
+            black_box(segment.gather(attribute, selection));
         }
     });
     million_rows_s(segment.rows() / every.unwrap_or(1) as u32, took)
 }
 
-/// Nanoseconds to find a key and gather all attributes, and to find it alone.
-fn point_reads(segment: &Arc<Segment>, columns: &[ArrayRef], attributes: usize) -> (f64, f64) {
+/// What is done with a row once its key is found.
+#[derive(Clone, Copy)]
+enum Then {
+    Nothing,
+    /// Its values one by one.
+    Read,
+    /// An array for each attribute.
+    Gather,
+}
+
+/// Nanoseconds to find a key, and to do something with its row.
+fn point_reads(segment: &Arc<Segment>, columns: &[ArrayRef], then: Then) -> f64 {
     let keys = Keys::encode(segment.schema(), columns).unwrap();
     let reads = 500;
     // Other keys in each run, so that the caches do not know them.
     let mut random = Random(3);
-    let mut run = |whole: bool| {
-        let took = best(|| {
-            for _ in 0..reads {
-                let key = keys.get(random.below(u64::from(segment.rows())) as usize);
-                let mut found = None;
-                segment.find(key, &mut |row| {
-                    found = Some(row);
-                    ControlFlow::Break(())
-                });
-                if whole {
-                    let row = Selection::Rows(vec![found.unwrap()]);
-                    (0..attributes).for_each(|at| drop(black_box(segment.gather(at, &row))));
+    let took = best(|| {
+        for _ in 0..reads {
+            let key = keys.get(random.below(u64::from(segment.rows())) as usize);
+            let mut found = None;
+            segment.find(key, &mut |row| {
+                found = Some(row);
+                ControlFlow::Break(())
+            });
+            let row = found.unwrap();
+            match then {
+                Then::Nothing => {}
+                Then::Read => segment.read_row(row, |at, value| {
+                    black_box((at, value));
+                }),
+                Then::Gather => {
+                    let row = Selection::Rows(vec![row]);
+                    (0..columns.len()).for_each(|at| drop(black_box(segment.gather(at, &row))));
                 }
-                black_box(found);
             }
-        });
-        took.as_nanos() as f64 / f64::from(reads)
-    };
-    (run(false), run(true))
+            black_box(row);
+        }
+    });
+    took.as_nanos() as f64 / f64::from(reads)
 }
 
 /// Bytes of each attribute: what the segment loses when it is constant.
@@ -275,6 +306,12 @@ fn print_bytes(columns: &[ArrayRef]) {
             bytes as f64 / columns[at].len() as f64
         );
     }
+}
+
+/// Whether a line is asked for.
+fn is_wanted(name: &str) -> bool {
+    let word = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    word.is_none_or(|word| name.contains(&word))
 }
 
 fn main() {
@@ -353,15 +390,44 @@ fn main() {
                 compare(6, CompareOp::Lt, text("3-MEDIUM")),
             ),
             (
+                "filter quantity in 10",
+                list(8, (0..10).map(|n| Literal::Int(n * 5)).collect()),
+            ),
+            (
                 "filter suppkey in 40",
                 list(4, (0..40).map(|n| Literal::Int(n * 50)).collect()),
             ),
         ] {
-            println!(
-                "  {name:<38} {:>10.0} {:>10.0}",
-                filter(&hot, &predicate),
-                filter(&frozen, &predicate)
+            if is_wanted(name) {
+                let (hot, frozen) = (filter(&hot, &predicate), filter(&frozen, &predicate));
+                println!("  {name:<38} {hot:>10.0} {frozen:>10.0}");
+            }
+        }
+        for (name, every, predicate) in [
+            (
+                "quantity < 25 of every 3rd row",
+                3,
+                compare(8, CompareOp::Lt, Literal::Int(25)),
+            ),
+            (
+                "quantity < 25 of every 40th row",
+                40,
+                compare(8, CompareOp::Lt, Literal::Int(25)),
+            ),
+            (
+                "orderdate < of every 3rd row",
+                3,
+                compare(5, CompareOp::Lt, Literal::Int(19_950_101)),
+            ),
+        ] {
+            if !is_wanted(name) {
+                continue;
+            }
+            let (hot, frozen) = (
+                filter_rows(&hot, &predicate, every),
+                filter_rows(&frozen, &predicate, every),
             );
+            println!("  {name:<38} {hot:>10.0} {frozen:>10.0}");
         }
         for (name, attribute, every) in [
             ("gather quantity", 8, None),
@@ -371,20 +437,32 @@ fn main() {
             ("gather shipmode (text)", 16, None),
             ("gather orderpriority (text, runs)", 6, None),
             ("gather revenue, every 10th row", 12, Some(10)),
+            ("gather revenue, every 100th row", 12, Some(100)),
+            ("gather orderdate, every 10th row", 5, Some(10)),
             ("gather shipmode, every 10th row", 16, Some(10)),
         ] {
+            if !is_wanted(name) {
+                continue;
+            }
             let (hot, frozen) = (
                 gather(&hot, attribute, every),
                 gather(&frozen, attribute, every),
             );
             println!("  {name:<38} {hot:>10.0} {frozen:>10.0}");
         }
-        let (hot_find, hot_read) = point_reads(&hot, &columns, 17);
-        let (find, read) = point_reads(&frozen, &columns, 17);
-        println!("  {:<38} {hot_find:>10.0} {find:>10.0} ns", "find a key");
-        println!(
-            "  {:<38} {hot_read:>10.0} {read:>10.0} ns",
-            "find a key, gather 17 attributes"
-        );
+        for (name, then) in [
+            ("find a key", Then::Nothing),
+            ("find a key, read 17 attributes", Then::Read),
+            ("find a key, gather 17 attributes", Then::Gather),
+        ] {
+            if !is_wanted(name) {
+                continue;
+            }
+            let (hot, frozen) = (
+                point_reads(&hot, &columns, then),
+                point_reads(&frozen, &columns, then),
+            );
+            println!("  {name:<38} {hot:>10.0} {frozen:>10.0} ns");
+        }
     }
 }

@@ -12,11 +12,11 @@ use aerostat_types::Physical;
 use crate::{
     CompareOp, Literal, Predicate, Selection,
     arena::{Plain, Slots},
-    frozen::bits_of,
     intern::{INLINE_BYTES_MAX, SlotForm, short_slot, with_value},
     order::{Scalar, prefix_key, rank_of_f64},
     segment::Form,
     selection::Collector,
+    simd::bits_of,
 };
 
 /// See [`crate::Segment::filter`].

@@ -23,15 +23,16 @@
 //!
 //! A scan goes vector by vector: zones decide whether to look at all
 //! ([`Predicate::may_match`]), [`Segment::select_visible`] makes a [`Selection`],
-//! [`Segment::filter`] narrows it, [`Segment::gather`] makes Arrow arrays.
+//! [`Segment::filter`] narrows it, [`Segment::gather`] makes Arrow arrays. A statement
+//! by key takes single rows: [`Segment::find`], then [`Segment::read_row`].
 //!
 //! Invariants:
 //! * A segment holds no pointers. Its plan follows from schema, size and capacity.
 //! * Values of published rows never change; what changes after publication
 //!   (stamps, zones, index, bitmap words) is only ever accessed as atomics.
 //! * Readers take no lock. One writer at a time holds the latch.
-//! * Unsafe code is in `arena`, `buffer`, `region`, and of `frozen` in `arena` and
-//!   `pack`, nowhere else.
+//! * Unsafe code is in `arena`, `buffer`, `region`, `simd` and `frozen::arena`, nowhere
+//!   else.
 //! * A frozen segment ([`FrozenImage`], `frozen`) holds encoded rows in key order: it
 //!   is read as any other and takes none; only its end stamps change.
 //!
@@ -51,6 +52,8 @@ mod buffer;
 mod encoding;
 mod error;
 mod filter;
+#[doc(hidden)]
+pub mod forge;
 mod forward;
 mod frozen;
 mod gather;
@@ -68,8 +71,10 @@ mod seal;
 mod secondary;
 mod segment;
 mod selection;
+mod simd;
 mod source;
 pub mod stamp;
+mod value;
 mod versions;
 mod zone;
 
@@ -88,6 +93,7 @@ pub use secondary::{
 };
 pub use segment::Segment;
 pub use selection::Selection;
+pub use value::ValueRef;
 pub use zone::Zone;
 
 /// The largest arena: large enough that a 6,000,000-row table is some twenty

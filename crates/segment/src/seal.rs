@@ -10,7 +10,7 @@
 //! compared with the directory; row and heap counts are held against it; the
 //! checksum is computed; and, because a checksum can be forged, every value that
 //! other code relies on for safety is examined: variable slots lie within the
-//! heap, texts are UTF-8.
+//! heap, texts are UTF-8, the index has a cell for each row and no more.
 
 use std::{
     ops::Range,
@@ -91,9 +91,16 @@ pub(crate) fn open(
     if words[header::CHECKSUM].load(Ordering::Relaxed) != checksum(&arena) {
         return Err(corrupt("the checksum does not match"));
     }
+    check_index(&arena)?;
     check_values(&arena)?;
     secondary::check(&arena)?;
     Ok(arena)
+}
+
+/// The checksum of a segment in a region, if there could be one.
+pub(crate) fn checksum_in(region: Box<dyn Region>, schema: Arc<SegmentSchema>) -> Option<u64> {
+    let plan = plan_of(region.as_ref(), &schema).ok()?;
+    Some(checksum(&Arena::new(region, plan, schema).ok()?))
 }
 
 /// Derives the plan from the facts in the header.
@@ -197,6 +204,20 @@ fn varying_blocks(arena: &Arena) -> impl Iterator<Item = (Side, Range<u32>)> + '
             .filter(move |&side| versions.varies(side, block))
             .map(move |side| (side, range.clone()))
     })
+}
+
+/// Each published row has a cell, so that the rows that there is room for find a free one.
+fn check_index(arena: &Arena) -> Result<(), SegmentError> {
+    let cells = arena.index();
+    let taken = cells
+        .iter()
+        .filter(|cell| cell.load(Ordering::Relaxed) != 0)
+        .count();
+    if cells.is_empty() || taken == arena.rows() as usize {
+        Ok(())
+    } else {
+        Err(SegmentError::Corrupt("an index of more rows or fewer"))
+    }
 }
 
 /// Examines what other code relies on for safety.

@@ -16,7 +16,7 @@ use crate::{
     append::Latch,
     arena::{Arena, Plain, Slots, header},
     filter,
-    frozen::{self, Finder, Frozen},
+    frozen::{self, Frozen},
     gather, index, key,
     nulls::Nulls,
     plan::Plan,
@@ -376,7 +376,7 @@ impl Segment {
     pub fn find(&self, key: KeyRef<'_>, f: &mut dyn FnMut(u32) -> ControlFlow<()>) {
         let arena = match &self.form {
             Form::Hot(arena) => arena,
-            Form::Frozen(frozen) => return Finder::find(frozen, key, f),
+            Form::Frozen(frozen) => return frozen::find(frozen, key, f),
         };
         let _ = index::candidates(arena.index(), key.0, arena.rows(), &mut |row| {
             if key::row_has(arena, self.schema().key(), row, key) {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::simd;
+
 /// Ascending row numbers of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
@@ -122,13 +124,7 @@ impl Collector {
         if self.rows.is_empty() {
             self.rows.extend(self.run.clone());
         }
-        let mut rows = [0; 64];
-        let mut rest = mask;
-        for row in &mut rows[..count as usize] {
-            *row = base + rest.trailing_zeros();
-            rest &= rest - 1;
-        }
-        self.rows.extend_from_slice(&rows[..count as usize]);
+        simd::push_rows(&mut self.rows, base, mask);
     }
 
     pub(crate) fn finish(self) -> Selection {

@@ -10,67 +10,16 @@ use aerostat_segment::{
     CompareOp, FrozenFacts, FrozenImage, HeapRegion, Keys, Literal, Predicate, Segment, Selection,
     VECTOR_ROWS, stamp,
 };
-use aerostat_types::{Physical, SegmentNo, SqlType, TableId};
+use aerostat_types::{SegmentNo, SqlType, TableId};
 use model::{Model, Random, Value, values};
 use proptest::prelude::*;
 
 const ARENA_BYTES: usize = 16 << 20;
 
-/// Values that call for another encoding than the model's few: wide ranges, values that
-/// are all different, runs, and columns of NULLs.
-fn reshape(model: &mut Model, random: &mut Random) {
-    for (column, spec) in model.columns.iter_mut().zip(model.schema.attributes()) {
-        match random.below(5) {
-            0 => {
-                let wide = |random: &mut Random| wide(spec.ty, random);
-                for value in column.iter_mut().filter(|value| **value != Value::Null) {
-                    *value = wide(random);
-                }
-            }
-            1 => {
-                for at in 1..column.len() {
-                    if random.below(9) > 0 {
-                        column[at] = column[at - 1].clone();
-                    }
-                }
-            }
-            2 if spec.nullable => column.fill(Value::Null),
-            _ => {}
-        }
-    }
-}
-
-fn wide(ty: SqlType, random: &mut Random) -> Value {
-    let bits = random.next();
-    match ty.physical() {
-        Physical::Bool => Value::Bool(bits & 1 == 1),
-        Physical::I16 => Value::Int((bits as i16).into()),
-        Physical::I32 => Value::Int((bits as i32).into()),
-        Physical::I64
-            if ty
-                == (SqlType::Numeric {
-                    precision: 12,
-                    scale: 2,
-                }) =>
-        {
-            Value::Int((bits as i64 % 1_000_000_000_000).into())
-        }
-        Physical::I64 => Value::Int((bits as i64).into()),
-        Physical::I128 => Value::Int(i128::from(bits as i64) << random.below(36)),
-        Physical::F32 => Value::Float(f64::from(bits as f32)),
-        Physical::F64 => Value::Float(bits as f64 / 7.0),
-        Physical::Bytes16 => Value::Bytes(bits.to_le_bytes().repeat(2)),
-        Physical::Interval => model::value(ty, random),
-        Physical::Variable => {
-            Value::Bytes(format!("{bits:016x}")[..random.below(15) as usize + 1].into())
-        }
-    }
-}
-
 /// A model and a hot segment of its rows.
 fn load(seed: u64, rows: usize) -> (Model, Arc<Segment>) {
     let mut model = Model::random(seed, rows);
-    reshape(&mut model, &mut Random(seed ^ 0xAA));
+    model.reshape(&mut Random(seed ^ 0xAA));
     let segment = Arc::new(model.segment(ARENA_BYTES));
     let columns = model.arrays(seed);
     let keys = Keys::encode(&model.schema, &columns).unwrap();
@@ -127,7 +76,7 @@ fn predicate(columns: &[Vec<Value>], model: &Model, random: &mut Random) -> Pred
     // Values that are there, and values that need not be.
     let mut literal = || match random.below(3) {
         0 => model::value(ty, random).literal(),
-        1 => wide(ty, random).literal(),
+        1 => model::wide(ty, random).literal(),
         _ => random.pick(&columns[attribute]).literal(),
     };
     let literals: Vec<Literal> = (0..12).filter_map(|_| literal()).collect();
@@ -190,6 +139,11 @@ proptest! {
                     selection.iter().map(|row| columns[attribute][row as usize].clone()).collect();
                 prop_assert_eq!(values(spec.ty, &frozen.gather(attribute, &selection)), expected);
             }
+        }
+        for row in 0..rows as u32 {
+            frozen.read_row(row, |attribute, value| {
+                assert_eq!(model::of_ref(value), columns[attribute][row as usize], "row {row}");
+            });
         }
     }
 

@@ -97,6 +97,11 @@ proptest! {
                 prop_assert_eq!(values(spec.ty, &segment.gather(attribute, &selection)), expected);
             }
         }
+        for row in 0..rows as u32 {
+            segment.read_row(row, |attribute, value| {
+                assert_eq!(model::of_ref(value), model.columns[attribute][row as usize], "row {row}");
+            });
+        }
     }
 
     #[test]

@@ -334,9 +334,12 @@ fn remove_unknown(data: &Path, record: &NodeRecord) -> Result<(), NodeError> {
     };
     for entry in entries.flatten() {
         let known = |oid: u32| record.databases.values().any(|entry| entry.oid == oid);
-        // Only folders of our naming are ours to remove.
-        let oid = entry.file_name().to_string_lossy().parse::<u32>();
-        if oid.is_ok_and(|oid| !known(oid)) {
+        // Only folders of our naming are ours to remove; a restore that did not end leaves one
+        // with a suffix.
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let partial = name.strip_suffix(".partial");
+        let oid = partial.unwrap_or(&name).parse::<u32>();
+        if oid.is_ok_and(|oid| partial.is_some() || !known(oid)) {
             remove_folder(&entry.path())?;
         }
     }

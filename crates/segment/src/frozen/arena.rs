@@ -1,5 +1,4 @@
-//! The memory of a frozen segment: the unsafe code of this folder, together with
-//! the calls of compiled versions in `pack`.
+//! The memory of a frozen segment: the unsafe code of this folder.
 //!
 //! What [`Bytes`] name is written before there is a [`FrozenArena`] and never
 //! after, so it is handed out as slices. What [`Words`] name may change and is

@@ -2,12 +2,20 @@
 
 use std::ops::Range;
 
-use crate::frozen::{
-    pack::{self, BLOCK_CODES, Lane, Masks, Packed, Visitor},
-    plan::RANK_ROWS,
+use crate::{
+    frozen::{
+        condition::{Masks, Test},
+        pack::{BLOCK_CODES, Decode, Lane, Packed, Visitor, in_parts},
+        plan::RANK_ROWS,
+        search::{bisect, gallop},
+    },
+    simd::{self, Kernel, Simd},
 };
 
 const _: () = assert!(RANK_ROWS == BLOCK_CODES);
+
+/// Words of start bits for which one count of the runs before is kept.
+const RANK_WORDS: usize = RANK_ROWS / 64;
 
 /// The codes of an attribute's rows.
 pub(crate) enum Codes<'a> {
@@ -26,66 +34,82 @@ pub(crate) struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// The number of the run that has the row.
-    fn run(&self, row: usize) -> usize {
-        let block = row / RANK_ROWS;
-        let (first, at) = (block * RANK_ROWS / 64, row / 64);
-        let whole: u32 = self.starts[first..at]
-            .iter()
-            .map(|word| word.count_ones())
-            .sum();
-        let within = self.starts[at] & (u64::MAX >> (63 - row % 64));
-        // Row 0 starts a run, so there is at least one.
-        (self.ranks[block] + whole + within.count_ones()) as usize - 1
+    /// How many runs start before a word's rows.
+    #[inline(always)]
+    fn runs_before(&self, word: usize) -> usize {
+        let block = word / RANK_WORDS;
+        let whole = &self.starts[block * RANK_WORDS..word];
+        let whole: u32 = whole.iter().map(|word| word.count_ones()).sum();
+        (self.ranks[block] + whole) as usize
     }
 
-    /// Bits of a block, by testing each run once and filling from start to start.
+    /// The number of the run that has the row.
+    #[inline(always)]
+    fn run(&self, row: usize) -> usize {
+        let within = self.starts[row / 64] & (u64::MAX >> (63 - row % 64));
+        // Row 0 starts a run, so there is at least one.
+        self.runs_before(row / 64) + within.count_ones() as usize - 1
+    }
+
+    /// Bits of a block: runs are tested as packed codes, and their bits spread over rows.
     fn masks(&self, block: usize, test: &Test, masks: &mut Masks) {
-        let first = block * RANK_ROWS / 64;
-        let mut run = self.ranks[block] as usize;
-        // The block may begin inside a run.
-        let mut holds = run > 0 && test.passes(self.codes.get(run - 1));
-        for (mask, &starts) in masks.iter_mut().zip(&self.starts[first..]) {
-            let (mut rest, mut toggles) = (starts, u64::from(holds));
-            while rest != 0 {
-                let next = test.passes(self.codes.get(run));
-                toggles ^= u64::from(next != holds) << rest.trailing_zeros();
-                (holds, run, rest) = (next, run + 1, rest & (rest - 1));
-            }
-            *mask = fill(toggles);
+        simd::dispatch(RunMasks {
+            runs: self,
+            block,
+            test,
+            masks,
+        });
+    }
+
+    /// Shows the codes of rows in any order; neighbours of one run are looked up once.
+    fn pick(&self, rows: &[u32], out: &mut impl Decode) {
+        let mut codes = [0u64; 64];
+        for rows in rows.chunks(codes.len()) {
+            let codes = &mut codes[..rows.len()];
+            simd::dispatch(RunCodes {
+                runs: self,
+                rows,
+                codes: &mut *codes,
+            });
+            out.codes(codes);
         }
     }
 
     /// Shows the codes of a range of rows that is not empty, a block at a time.
     fn decode(&self, rows: Range<usize>, out: &mut impl Decode) {
-        let mut at = rows.start;
-        let mut run = self.run(at);
-        let mut codes = [0u64; BLOCK_CODES];
-        while at < rows.end {
-            let block_end = rows.end.min(at + BLOCK_CODES);
-            let first = at;
-            while at < block_end {
-                let run_end = self.run_end(at);
-                let end = run_end.min(block_end);
-                codes[at - first..end - first].fill(self.codes.get(run));
-                run += usize::from(end == run_end);
-                at = end;
+        let blocks = rows.start / RANK_ROWS..rows.end.div_ceil(RANK_ROWS);
+        let (mut known, mut codes) = (Collected::new(), [0u64; RANK_ROWS]);
+        for block in blocks {
+            let words = &self.starts[block * RANK_WORDS..(block + 1) * RANK_WORDS];
+            let count: u32 = words.iter().map(|word| word.count_ones()).sum();
+            // The run that the block begins with, or its own first, and those that start in it.
+            let before = self.ranks[block] as usize;
+            let first = before.saturating_sub(1);
+            known.len = 0;
+            packed_range(&self.codes, first..before + count as usize, &mut known);
+            let mut nth = before - first;
+            for (codes, &word) in codes.as_chunks_mut::<64>().0.iter_mut().zip(words) {
+                if word == 0 {
+                    codes.fill(known.codes[nth.max(1) - 1]);
+                    continue;
+                }
+                let mut starts = word;
+                for code in codes {
+                    nth += (starts & 1) as usize;
+                    starts >>= 1;
+                    *code = known.codes[nth - 1];
+                }
             }
-            out.codes(&codes[..block_end - first]);
+            let base = block * RANK_ROWS;
+            out.codes(&codes[rows.start.max(base) - base..(rows.end - base).min(RANK_ROWS)]);
         }
-    }
-
-    /// The number of runs.
-    fn len(&self) -> usize {
-        let last = self.starts.len() * 64 - 1;
-        self.run(last) + 1
     }
 
     /// The row at which a run starts; all rows of all blocks for the run after the last.
     fn start(&self, run: usize) -> usize {
         let block = self.ranks.partition_point(|rank| *rank as usize <= run) - 1;
         let mut nth = run - self.ranks[block] as usize;
-        let first = block * RANK_ROWS / 64;
+        let first = block * RANK_WORDS;
         for (at, &word) in (first..).zip(&self.starts[first..]) {
             let count = word.count_ones() as usize;
             if nth < count {
@@ -97,35 +121,157 @@ impl Runs<'_> {
         self.starts.len() * 64
     }
 
-    /// Of codes that ascend, the rows with codes from `least` to `greatest`.
-    pub(crate) fn rows_between(&self, least: u64, greatest: u64) -> Range<usize> {
-        let first = |is_before: &dyn Fn(u64) -> bool| {
-            let (mut low, mut high) = (0, self.len());
-            while low < high {
-                let middle = low.midpoint(high);
-                if is_before(self.codes.get(middle)) {
-                    low = middle + 1;
-                } else {
-                    high = middle;
-                }
-            }
-            self.start(low)
-        };
-        first(&|code| code < least)..first(&|code| code <= greatest)
+    /// Of rows that are not none and whose codes ascend, those with codes from `least` to
+    /// `greatest`: searched run by run.
+    pub(crate) fn rows_between(
+        &self,
+        rows: Range<usize>,
+        least: u64,
+        greatest: u64,
+    ) -> Range<usize> {
+        let runs = self.run(rows.start)..self.run(rows.end - 1) + 1;
+        let first = bisect(runs.clone(), |run| self.codes.get(run) < least);
+        let after = gallop(first..runs.end, |run| self.codes.get(run) <= greatest);
+        if first == after {
+            return rows.start..rows.start;
+        }
+        self.start(first).max(rows.start)..self.start(after).min(rows.end)
     }
 
-    /// Where the next run after this row starts; beyond all rows if there is none.
+    /// Where the run of this row ends, as far as the row's word tells.
+    #[inline(always)]
     fn run_end(&self, row: usize) -> usize {
-        let mut at = row / 64;
-        let mut later = self.starts[at] & (u64::MAX << (row % 64)) & !(1 << (row % 64));
-        while later == 0 {
-            at += 1;
-            match self.starts.get(at) {
-                Some(&word) => later = word,
-                None => return self.starts.len() * 64,
-            }
+        let later = self.starts[row / 64] & (u64::MAX - 1) << (row % 64);
+        // Without another start there are 64 zeros.
+        row / 64 * 64 + later.trailing_zeros() as usize
+    }
+}
+
+/// Codes of a block's runs, and of the run that it begins with.
+struct Collected {
+    codes: [u64; RANK_ROWS + 1],
+    len: usize,
+}
+
+impl Collected {
+    fn new() -> Collected {
+        Collected {
+            codes: [0; RANK_ROWS + 1],
+            len: 0,
         }
-        at * 64 + later.trailing_zeros() as usize
+    }
+}
+
+impl Decode for Collected {
+    fn codes<L: Lane>(&mut self, codes: &[L]) {
+        let to = &mut self.codes[self.len..self.len + codes.len()];
+        for (to, &code) in to.iter_mut().zip(codes) {
+            *to = code.into();
+        }
+        self.len += codes.len();
+    }
+}
+
+/// Looks the runs of rows up. Counting bits is one instruction on machines that have it.
+struct RunCodes<'a> {
+    runs: &'a Runs<'a>,
+    rows: &'a [u32],
+    codes: &'a mut [u64],
+}
+
+impl Kernel for RunCodes<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let (mut known, mut last) = (0..0, 0);
+        for (code, &row) in self.codes.iter_mut().zip(self.rows) {
+            let row = row as usize;
+            if !known.contains(&row) {
+                last = self.runs.codes.get(self.runs.run(row));
+                known = row..self.runs.run_end(row);
+            }
+            *code = last;
+        }
+    }
+}
+
+/// Tests the runs of a block of rows.
+struct RunMasks<'a> {
+    runs: &'a Runs<'a>,
+    block: usize,
+    test: &'a Test,
+    masks: &'a mut Masks,
+}
+
+impl Kernel for RunMasks<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let runs = self.runs;
+        let mut run = runs.ranks[self.block] as usize;
+        let mut passing = Passing {
+            block: usize::MAX,
+            masks: Masks::default(),
+        };
+        // The block may begin inside a run.
+        let mut holds = run > 0 && self.test.passes(runs.codes.get(run - 1));
+        let starts = &runs.starts[self.block * RANK_WORDS..];
+        for (mask, &starts) in self.masks.iter_mut().zip(starts) {
+            if starts == 0 {
+                *mask = u64::from(holds).wrapping_neg();
+                continue;
+            }
+            let count = starts.count_ones();
+            let bits = passing.bits(&runs.codes, self.test, run, count);
+            // A toggle where a run differs from the one before.
+            let changes = bits ^ (bits << 1 | u64::from(holds));
+            *mask = fill(simd.deposit(changes, starts) ^ u64::from(holds));
+            holds = bits >> (count - 1) & 1 == 1;
+            run += count as usize;
+        }
+    }
+}
+
+/// Which runs pass, as far as known: those of one block of packed codes.
+struct Passing {
+    block: usize,
+    masks: Masks,
+}
+
+impl Passing {
+    /// The bits of `count` runs, at most 64, from one on.
+    #[inline(always)]
+    fn bits(&mut self, codes: &Packed<'_>, test: &Test, run: usize, count: u32) -> u64 {
+        let shift = run % 64;
+        let low = self.word(codes, test, run) >> shift;
+        if shift + count as usize <= 64 {
+            return low;
+        }
+        low | self.word(codes, test, run + 64 - shift) << (64 - shift)
+    }
+
+    #[inline(always)]
+    fn word(&mut self, codes: &Packed<'_>, test: &Test, run: usize) -> u64 {
+        let block = run / BLOCK_CODES;
+        if block != self.block {
+            codes.masks(block, test, &mut self.masks);
+            self.block = block;
+        }
+        self.masks[run % BLOCK_CODES / 64]
+    }
+}
+
+/// Shows the packed codes of a range.
+fn packed_range(packed: &Packed<'_>, range: Range<usize>, out: &mut impl Decode) {
+    let mut at = range.start;
+    while at < range.end {
+        let block = at / BLOCK_CODES;
+        let end = range.end.min((block + 1) * BLOCK_CODES);
+        let part = at - block * BLOCK_CODES..end - block * BLOCK_CODES;
+        packed.visit(block, &mut Part { part, out });
+        at = end;
     }
 }
 
@@ -188,16 +334,7 @@ impl Codes<'_> {
     pub(crate) fn decode(&self, rows: Range<u32>, out: &mut impl Decode) {
         let rows = rows.start as usize..rows.end as usize;
         match self {
-            Codes::Packed(packed) => {
-                let mut at = rows.start;
-                while at < rows.end {
-                    let block = at / BLOCK_CODES;
-                    let end = rows.end.min((block + 1) * BLOCK_CODES);
-                    let part = at - block * BLOCK_CODES..end - block * BLOCK_CODES;
-                    packed.visit(block, &mut Part { part, out });
-                    at = end;
-                }
-            }
+            Codes::Packed(packed) => packed_range(packed, rows, out),
             Codes::Runs(_) if rows.is_empty() => {}
             Codes::Runs(runs) => runs.decode(rows, out),
             Codes::Tuples(tuples) => {
@@ -213,10 +350,33 @@ impl Codes<'_> {
         }
     }
 
+    /// Shows the codes of rows in any order. Rows of one block are best side by side.
+    pub(crate) fn pick(&self, rows: &[u32], out: &mut impl Decode) {
+        match self {
+            Codes::Packed(packed) => packed.pick(rows, out),
+            Codes::Runs(runs) => runs.pick(rows, out),
+            Codes::Tuples(tuples) => in_parts(rows, out, |row| tuples.get(row)),
+        }
+    }
+
+    /// Asks for the memory that the code of a row is in.
+    #[inline]
+    pub(crate) fn prefetch(&self, row: u32) {
+        let row = row as usize;
+        match self {
+            Codes::Packed(packed) => packed.prefetch(row),
+            Codes::Runs(runs) => {
+                simd::prefetch(runs.starts, row / 64);
+                simd::prefetch(runs.ranks, row / RANK_ROWS);
+            }
+            Codes::Tuples(tuples) => simd::prefetch(tuples.bytes, row * tuples.stride),
+        }
+    }
+
     /// Which rows of a block of 512 pass; bits of rows that there are not mean nothing.
     pub(crate) fn masks(&self, block: usize, rows: u32, test: &Test, masks: &mut Masks) {
         match self {
-            Codes::Packed(packed) => packed.visit(block, &mut Tested { test, masks }),
+            Codes::Packed(packed) => packed.masks(block, test, masks),
             Codes::Runs(runs) => runs.masks(block, test, masks),
             Codes::Tuples(tuples) => {
                 let first = block * BLOCK_CODES;
@@ -225,15 +385,10 @@ impl Codes<'_> {
                 for (nth, code) in codes[..len].iter_mut().enumerate() {
                     *code = tuples.get(first + nth);
                 }
-                test.masks(&codes, masks);
+                test.masks_of(&codes, masks);
             }
         }
     }
-}
-
-/// What takes codes in order.
-pub(crate) trait Decode {
-    fn codes<L: Lane>(&mut self, codes: &[L]);
 }
 
 /// Hands a part of a block on.
@@ -245,69 +400,5 @@ struct Part<'a, D> {
 impl<D: Decode> Visitor for Part<'_, D> {
     fn codes<L: Lane>(&mut self, codes: &[L; BLOCK_CODES]) {
         self.out.codes(&codes[self.part.clone()]);
-    }
-}
-
-struct Tested<'a> {
-    test: &'a Test,
-    masks: &'a mut Masks,
-}
-
-impl Visitor for Tested<'_> {
-    fn codes<L: Lane>(&mut self, codes: &[L; BLOCK_CODES]) {
-        self.test.masks(codes, self.masks);
-    }
-}
-
-/// A condition on codes.
-#[derive(Debug)]
-pub(crate) enum Test {
-    /// Codes from `low` to `low + span`, or all others.
-    Range { low: u64, span: u64, negated: bool },
-    /// Codes whose bit is set, or all others. Codes beyond the bits are not in the set.
-    Bits { bits: Vec<u64>, negated: bool },
-    /// Codes of this sorted list, or all others.
-    List { codes: Vec<u64>, negated: bool },
-}
-
-impl Test {
-    #[inline]
-    pub(crate) fn passes(&self, code: u64) -> bool {
-        match self {
-            Test::Range { low, span, negated } => (code.wrapping_sub(*low) <= *span) != *negated,
-            Test::Bits { bits, negated } => has(bits, code) != *negated,
-            Test::List { codes, negated } => codes.binary_search(&code).is_ok() != *negated,
-        }
-    }
-
-    fn masks<L: Lane>(&self, codes: &[L; BLOCK_CODES], masks: &mut Masks) {
-        match self {
-            Test::Range { low, span, negated } => {
-                pack::in_range(codes, L::low(*low), L::low(*span), masks);
-                if *negated {
-                    masks.iter_mut().for_each(|mask| *mask = !*mask);
-                }
-            }
-            Test::Bits { bits, negated } => {
-                each(codes, masks, |code| has(bits, code) != *negated);
-            }
-            Test::List { .. } => each(codes, masks, |code| self.passes(code)),
-        }
-    }
-}
-
-#[inline]
-fn has(bits: &[u64], code: u64) -> bool {
-    let word = bits.get((code / 64) as usize);
-    word.is_some_and(|word| word >> (code % 64) & 1 == 1)
-}
-
-fn each<L: Lane>(codes: &[L; BLOCK_CODES], masks: &mut Masks, passes: impl Fn(u64) -> bool) {
-    for (mask, codes) in masks.iter_mut().zip(codes.as_chunks::<64>().0) {
-        let mut hits = [0u8; 64];
-        for (hit, &code) in hits.iter_mut().zip(codes) {
-            *hit = u8::from(passes(code.into()));
-        }
-        *mask = pack::bits_of(&hits);
     }
 }

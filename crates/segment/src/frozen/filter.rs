@@ -10,8 +10,10 @@ use crate::{
         Column, Frozen, Values,
         bits::{Fixed, with_type},
         bloom,
-        codes::{Codes, Test},
-        pack::{BLOCK_CODES, Masks},
+        codes::Codes,
+        condition::{Masks, Test},
+        pack::{BLOCK_CODES, Decode, Lane},
+        search::bisect,
         strings::Strings,
     },
     nulls::Nulls,
@@ -19,8 +21,9 @@ use crate::{
     selection::Collector,
 };
 
-/// Up to here the codes of a list become a bitmap: 8 KiB, which stay in the L1 cache.
-const BITMAP_CODES_MAX: u128 = 1 << 16;
+/// Up to here the codes of a list become a bitmap however few rows there are: 8 KiB, which
+/// stay in the L1 cache. A larger one pays when it has no more words than there are rows.
+const BITMAP_WORDS_FREE: usize = 1024;
 
 /// Which rows pass, as far as the dictionary tells.
 enum Passing {
@@ -42,7 +45,7 @@ impl Frozen {
         if let Values::RowOrder(strings) = &column.values {
             return filter_strings(strings, predicate, nulls, selection);
         }
-        match passing(&column, predicate) {
+        match passing(&column, predicate, selection.len()) {
             Passing::None => selection.clear(),
             Passing::All => {
                 if let Some(nulls) = nulls {
@@ -92,15 +95,7 @@ fn filter_codes(
     selection: &mut Selection,
 ) {
     let rows = match selection {
-        Selection::Rows(_) => {
-            let passes =
-                |row| test.passes(codes.get(row)) & !nulls.is_some_and(|nulls| nulls.is_null(row));
-            return retain(
-                selection,
-                |_, _| unreachable!("rows are tested one by one"),
-                passes,
-            );
-        }
+        Selection::Rows(rows) => return filter_rows(codes, test, nulls, rows),
         Selection::Range(rows) => rows.clone(),
     };
     let mut found = Collector::reusing(selection);
@@ -120,6 +115,41 @@ fn filter_codes(
         }
     }
     *selection = found.finish();
+}
+
+fn filter_rows(codes: &Codes<'_>, test: &Test, nulls: Option<Nulls<'_>>, rows: &mut Vec<u32>) {
+    let mut hits = Hits {
+        test,
+        hits: Vec::with_capacity(rows.len()),
+    };
+    codes.pick(rows, &mut hits);
+    let mut kept = 0;
+    for (at, hit) in hits.hits.into_iter().enumerate() {
+        let row = rows[at];
+        rows[kept] = row;
+        kept += usize::from(hit & !nulls.is_some_and(|nulls| nulls.is_null(row)));
+    }
+    rows.truncate(kept);
+}
+
+/// Tests codes as they come.
+struct Hits<'a> {
+    test: &'a Test,
+    hits: Vec<bool>,
+}
+
+impl Decode for Hits<'_> {
+    fn codes<L: Lane>(&mut self, codes: &[L]) {
+        let codes = codes.iter().map(|&code| code.into());
+        match *self.test {
+            // Written out, for this loop vectorises.
+            Test::Range { low, span, negated } => {
+                let passes = |code: u64| (code.wrapping_sub(low) <= span) != negated;
+                self.hits.extend(codes.map(passes));
+            }
+            _ => self.hits.extend(codes.map(|code| self.test.passes(code))),
+        }
+    }
 }
 
 /// Strings in order of rows are compared one by one.
@@ -160,8 +190,8 @@ fn filter_strings(
     }
 }
 
-/// Translates a comparison or a list to codes.
-fn passing(column: &Column<'_>, predicate: &Predicate) -> Passing {
+/// Translates a comparison or a list to codes, for so many rows.
+fn passing(column: &Column<'_>, predicate: &Predicate, rows: usize) -> Passing {
     let end = column.codes_end;
     match predicate {
         Predicate::Compare { op, value, .. } => {
@@ -177,7 +207,7 @@ fn passing(column: &Column<'_>, predicate: &Predicate) -> Passing {
         }
         Predicate::InList {
             values, negated, ..
-        } => list(column, values, *negated),
+        } => list(column, values, *negated, rows),
         Predicate::IsNull { .. } | Predicate::IsNotNull { .. } => {
             unreachable!("tests for NULL look at the bitmap only")
         }
@@ -198,7 +228,7 @@ fn range(codes: Range<u128>, end: u128, negated: bool) -> Passing {
     }
 }
 
-fn list(column: &Column<'_>, values: &[Literal], negated: bool) -> Passing {
+fn list(column: &Column<'_>, values: &[Literal], negated: bool, rows: usize) -> Passing {
     let mut codes: Vec<u64> = values
         .iter()
         .flat_map(|value| codes_of(column, value))
@@ -216,8 +246,9 @@ fn list(column: &Column<'_>, values: &[Literal], negated: bool) -> Passing {
             negated,
         );
     }
-    Passing::Some(if column.codes_end <= BITMAP_CODES_MAX {
-        let mut bits = vec![0; last as usize / 64 + 1];
+    let words = (last / 64) as usize + 1;
+    Passing::Some(if words <= rows.max(BITMAP_WORDS_FREE) {
+        let mut bits = vec![0; words];
         for code in codes {
             bits[code as usize / 64] |= 1 << (code % 64);
         }
@@ -252,19 +283,8 @@ pub(crate) fn codes_of(column: &Column<'_>, value: &Literal) -> Range<u128> {
 
 /// Of `len` sorted values, those that are equal.
 pub(crate) fn positions(len: usize, order: impl Fn(usize) -> Ordering) -> Range<u128> {
-    let first = |passes: &dyn Fn(Ordering) -> bool| {
-        let (mut low, mut high) = (0, len);
-        while low < high {
-            let middle = low.midpoint(high);
-            if passes(order(middle)) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low as u128
-    };
-    first(&|order| order.is_lt())..first(&|order| order.is_le())
+    let first = bisect(0..len, |at| order(at).is_lt());
+    first as u128..bisect(first..len, |at| order(at).is_le()) as u128
 }
 
 /// A value's place relative to a literal.

@@ -1,8 +1,8 @@
 //! Keys of frozen rows: found by binary search, since rows are in key order.
 //!
-//! The key is taken apart into its attributes' values and these are translated to
-//! codes once; the search then compares codes. A value that is in no dictionary
-//! ends it before it begins.
+//! The rows that have a key's first value are side by side; among them those that
+//! have its second, and so on. Each value is translated to codes once, and the
+//! search compares codes. A value that is in no dictionary ends it at once.
 
 use std::{
     cmp::Ordering,
@@ -18,111 +18,110 @@ use crate::{
         bits::{Fixed, with_type},
         codes::Codes,
         filter::positions,
+        search::{bisect, gallop},
     },
     key::{Sink, key_width, put_escaped, put_mark, put_slot},
 };
 
-/// What a key asks of one attribute.
-enum Wanted {
-    /// One of these codes, from least to greatest.
-    Codes(u64, u64),
-    /// This string.
-    String(Vec<u8>),
-    /// These bytes of the key.
-    Piece(Vec<u8>),
-}
-
-/// A key on its way through a frozen segment.
-pub(crate) struct Finder<'a> {
-    frozen: &'a Frozen,
-    attributes: Vec<(usize, Column<'a>, Wanted)>,
-}
-
-impl<'a> Finder<'a> {
-    /// `None` when no row can have the key.
-    fn of(frozen: &'a Frozen, key: KeyRef<'_>) -> Option<Finder<'a>> {
-        let mut rest = key.0;
-        let mut attributes = Vec::with_capacity(frozen.schema.key().len());
-        for &attribute in frozen.schema.key() {
-            let column = frozen.column(attribute);
-            let wanted = if column.physical == Physical::Variable {
-                let value = take_string(&mut rest)?;
-                wanted_string(&column, value)?
-            } else {
-                let piece = rest.split_off(..key_width(column.physical))?;
-                wanted_fixed(&column, piece)?
-            };
-            attributes.push((attribute, column, wanted));
+/// Calls `f` with every row that has the key, until it breaks.
+pub(crate) fn find(frozen: &Frozen, key: KeyRef<'_>, f: &mut dyn FnMut(u32) -> ControlFlow<()>) {
+    let Some(rows) = rows_of(frozen, key) else {
+        return;
+    };
+    for row in rows {
+        if f(row as u32).is_break() {
+            return;
         }
-        rest.is_empty().then_some(Finder { frozen, attributes })
     }
+}
 
-    /// Calls `f` with every row that has the key, until it breaks.
-    pub(crate) fn find(
-        frozen: &'a Frozen,
-        key: KeyRef<'_>,
-        f: &mut dyn FnMut(u32) -> ControlFlow<()>,
-    ) {
-        if frozen.schema.key().is_empty() {
-            return;
-        }
-        let Some(finder) = Finder::of(frozen, key) else {
-            return;
+/// The rows that have the key. `None` when there is none, or no key in this schema.
+fn rows_of(frozen: &Frozen, key: KeyRef<'_>) -> Option<Range<usize>> {
+    let mut rest = key.0;
+    let mut rows = 0..frozen.rows() as usize;
+    for &attribute in frozen.schema.key() {
+        let column = frozen.column(attribute);
+        rows = if column.physical == Physical::Variable {
+            let value = take_string(&mut rest)?;
+            with_string(&column, &value, rows)?
+        } else {
+            let piece = rest.split_off(..key_width(column.physical))?;
+            with_piece(frozen, attribute, &column, piece, rows)?
         };
-        let within = finder.first_attribute();
-        let (mut low, mut high) = (within.start, within.end);
-        while low < high {
-            let middle = low.midpoint(high);
-            if finder.order(middle).is_lt() {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        for row in low..within.end {
-            if !finder.order(row).is_eq() || f(row).is_break() {
-                return;
-            }
+        if rows.is_empty() {
+            return None;
         }
     }
+    (rest.is_empty() && !frozen.schema.key().is_empty()).then_some(rows)
+}
 
-    /// The rows that have the key's first attribute, where there is a faster way to them
-    /// than the search row by row: runs are searched run by run.
-    fn first_attribute(&self) -> Range<u32> {
-        let rows = self.frozen.rows();
-        if let Some((_, column, Wanted::Codes(least, greatest))) = self.attributes.first()
-            && let Some(Codes::Runs(runs)) = &column.codes
-        {
-            let found = runs.rows_between(*least, *greatest);
-            return found.start as u32..rows.min(found.end as u32);
+/// Of rows in order, those that have the string.
+fn with_string(column: &Column<'_>, value: &[u8], rows: Range<usize>) -> Option<Range<usize>> {
+    match &column.values {
+        Values::Sorted(strings) => {
+            let first = strings.position(value, false);
+            // An empty dictionary's strings are all empty.
+            let found = first < strings.len && strings.get(first) == value;
+            found.then(|| with_codes(column, first as u64, first as u64, rows))
         }
-        0..rows
+        _ => Some(equal(rows, |row| column.string(row as u64).cmp(value))),
     }
+}
 
-    /// The row's key relative to the one wanted.
-    fn order(&self, row: u32) -> Ordering {
-        self.attributes
-            .iter()
-            .map(|(attribute, column, wanted)| match wanted {
-                Wanted::Codes(least, greatest) => {
-                    let code = column.code(row);
-                    if code < *least {
-                        Ordering::Less
-                    } else if code > *greatest {
-                        Ordering::Greater
-                    } else {
-                        Ordering::Equal
-                    }
-                }
-                Wanted::String(value) => column.string(row.into()).cmp(value),
-                Wanted::Piece(piece) => {
-                    let bits = self.frozen.slot_bits(*attribute, row);
-                    piece_of(column.physical, bits).as_slice().cmp(piece)
-                }
-            })
-            .find(|order| order.is_ne())
-            .unwrap_or(Ordering::Equal)
+/// Of rows in order, those whose value has this piece of a key.
+fn with_piece(
+    frozen: &Frozen,
+    attribute: usize,
+    column: &Column<'_>,
+    piece: &[u8],
+    rows: Range<usize>,
+) -> Option<Range<usize>> {
+    match column.values {
+        Values::Frame { base } => {
+            let offset = int_of(piece).checked_sub(base)?;
+            let code = u64::try_from(offset).ok()?;
+            (u128::from(code) < column.codes_end).then(|| with_codes(column, code, code, rows))
+        }
+        Values::Fixed(values) => {
+            let equal = with_type!(column.physical, T => {
+                positions(column.codes_end as usize, |at| {
+                    let own = T::from_bytes(values, at).to_raw();
+                    piece_of(column.physical, own).as_slice().cmp(piece)
+                })
+            });
+            // More than one code can be equal: 0 and −0 are.
+            let greatest = equal.end.checked_sub(1)?;
+            (equal.start <= greatest)
+                .then(|| with_codes(column, equal.start as u64, greatest as u64, rows))
+        }
+        _ => Some(equal(rows, |row| {
+            let bits = frozen.slot_bits(attribute, row as u32);
+            piece_of(column.physical, bits).as_slice().cmp(piece)
+        })),
     }
+}
+
+/// Of rows in order, those with codes from `least` to `greatest`.
+fn with_codes(column: &Column<'_>, least: u64, greatest: u64, rows: Range<usize>) -> Range<usize> {
+    if let Some(Codes::Runs(runs)) = &column.codes {
+        return runs.rows_between(rows, least, greatest);
+    }
+    equal(rows, |row| {
+        let code = column.code(row as u32);
+        if code < least {
+            Ordering::Less
+        } else if code > greatest {
+            Ordering::Greater
+        } else {
+            Ordering::Equal
+        }
+    })
+}
+
+/// Of rows in order, those that are equal to what is sought: mostly few.
+fn equal(rows: Range<usize>, order: impl Fn(usize) -> Ordering) -> Range<usize> {
+    let first = bisect(rows.clone(), |row| order(row).is_lt());
+    first..gallop(first..rows.end, |row| order(row).is_eq())
 }
 
 /// The key that a row has of these attributes, piece by piece.
@@ -148,42 +147,6 @@ pub(crate) fn key_of(frozen: &Frozen, attributes: &[usize], row: u32) -> Key {
     let mut bytes = Vec::new();
     put_row(frozen, attributes, row, &mut bytes);
     Key::from_bytes(bytes)
-}
-
-fn wanted_string(column: &Column<'_>, value: Vec<u8>) -> Option<Wanted> {
-    match &column.values {
-        Values::Sorted(strings) => {
-            let first = strings.position(&value, false);
-            // An empty dictionary's strings are all empty.
-            let found = first < strings.len && strings.get(first) == value;
-            found.then_some(Wanted::Codes(first as u64, first as u64))
-        }
-        _ => Some(Wanted::String(value)),
-    }
-}
-
-fn wanted_fixed(column: &Column<'_>, piece: &[u8]) -> Option<Wanted> {
-    match column.values {
-        Values::Frame { base } => {
-            let offset = int_of(piece).checked_sub(base)?;
-            let code = u64::try_from(offset).ok()?;
-            (u128::from(code) < column.codes_end).then_some(Wanted::Codes(code, code))
-        }
-        Values::Fixed(values) => {
-            let equal = with_type!(column.physical, T => {
-                positions(column.codes_end as usize, |at| {
-                    let own = T::from_bytes(values, at).to_raw();
-                    piece_of(column.physical, own).as_slice().cmp(piece)
-                })
-            });
-            let greatest = equal
-                .end
-                .checked_sub(1)
-                .filter(|last| *last >= equal.start)?;
-            Some(Wanted::Codes(equal.start as u64, greatest as u64))
-        }
-        _ => Some(Wanted::Piece(piece.to_vec())),
-    }
 }
 
 /// The integer that a piece of a key stands for; a boolean's piece is its number.

@@ -18,8 +18,7 @@ use crate::{
     frozen::{
         Column, Frozen, Values,
         bits::Fixed,
-        codes::{Codes, Decode},
-        pack::Lane,
+        pack::{Decode, Lane},
     },
 };
 
@@ -82,11 +81,13 @@ struct Converted<'a, U, F> {
     out: &'a mut Vec<U>,
 }
 
-impl<U, F: Fn(u64) -> U> Decode for Converted<'_, U, F> {
+impl<U, F: Fn(u64) -> U + Copy> Decode for Converted<'_, U, F> {
     #[inline]
     fn codes<L: Lane>(&mut self, codes: &[L]) {
+        // A copy: what it has captured could else be what is written, and is loaded each time.
+        let convert = self.convert;
         self.out
-            .extend(codes.iter().map(|&code| (self.convert)(code.into())));
+            .extend(codes.iter().map(move |&code| convert(code.into())));
     }
 }
 
@@ -98,44 +99,37 @@ impl Source<'_> {
     }
 
     /// What the selected codes become.
-    fn decode<U>(&self, convert: impl Fn(u64) -> U) -> Vec<U> {
+    fn decode<U>(&self, convert: impl Fn(u64) -> U + Copy) -> Vec<U> {
         let mut out = Vec::with_capacity(self.selection.len());
+        let mut to = Converted {
+            convert,
+            out: &mut out,
+        };
         match (&self.column.codes, self.selection) {
-            (Some(codes), Selection::Range(rows)) => {
-                codes.decode(
-                    rows.clone(),
-                    &mut Converted {
-                        convert,
-                        out: &mut out,
-                    },
-                );
+            (Some(codes), Selection::Range(rows)) => codes.decode(rows.clone(), &mut to),
+            (Some(codes), Selection::Rows(rows)) => codes.pick(rows, &mut to),
+            (None, selection) => {
+                let rows = selection.iter();
+                to.out.extend(rows.map(|row| (to.convert)(row.into())));
             }
-            // The width and the place of codes are looked up once for all.
-            (Some(Codes::Packed(packed)), Selection::Rows(rows)) => {
-                out.extend(rows.iter().map(|&row| convert(packed.get(row as usize))));
-            }
-            _ => out.extend(
-                self.selection
-                    .iter()
-                    .map(|row| convert(self.column.code(row))),
-            ),
         }
         out
     }
 
     /// The selected values, converted.
-    fn collect<T: Fixed, U: Copy>(&self, convert: impl Fn(T) -> U) -> Vec<U> {
+    fn collect<T: Fixed, U: Copy>(&self, convert: impl Fn(T) -> U + Copy) -> Vec<U> {
         match self.column.values {
-            Values::Frame { base } => self.decode(|code| convert(T::from_code(base, code))),
+            Values::Frame { base } => self.decode(move |code| convert(T::from_code(base, code))),
             // A dictionary that has fewer values than are wanted is converted first.
             Values::Fixed(_) if self.column.codes_end < self.selection.len() as u128 => {
                 let entries = self.column.codes_end.max(1) as u64;
                 let table: Vec<U> = (0..entries)
                     .map(|code| convert(self.column.fixed(code)))
                     .collect();
-                self.decode(|code| table[code as usize])
+                let table = table.as_slice();
+                self.decode(move |code| table[code as usize])
             }
-            _ => self.decode(|code| convert(self.column.fixed(code))),
+            _ => self.decode(move |code| convert(self.column.fixed(code))),
         }
     }
 
@@ -161,9 +155,9 @@ impl Source<'_> {
         if strings.len < self.selection.len() {
             let all = (0..strings.len.max(1)).map(|at| strings.span(at));
             let views = Views::of_spans(segment, self.attribute, all);
-            views.chosen(|table| self.decode(|code| table[code as usize]))
+            views.chosen(|table| self.decode(move |code| table[code as usize]))
         } else {
-            let spans = self.decode(|code| strings.span(code as usize));
+            let spans = self.decode(move |code| strings.span(code as usize));
             Views::of_spans(segment, self.attribute, spans.into_iter())
         }
     }

@@ -21,6 +21,7 @@ mod arena;
 mod bits;
 mod bloom;
 mod codes;
+mod condition;
 mod encode;
 mod filter;
 mod find;
@@ -28,6 +29,7 @@ mod gather;
 mod pack;
 mod plan;
 mod seal;
+mod search;
 mod sorted;
 mod strings;
 
@@ -36,7 +38,8 @@ use std::sync::{Arc, atomic::Ordering};
 use aerostat_types::{Physical, SegmentNo, TableId};
 
 use crate::{
-    AttributeEncoding, BLOCK_ROWS, Encoding, Region, SegmentError, SegmentSchema, Selection, Zone,
+    AttributeEncoding, BLOCK_ROWS, Encoding, Region, SegmentError, SegmentSchema, Selection,
+    ValueRef, Zone,
     arena::{Plain, Slots, header},
     frozen::{
         arena::FrozenArena,
@@ -47,6 +50,7 @@ use crate::{
         strings::Strings,
     },
     nulls::Nulls,
+    simd,
     versions::{Side, Versions},
     zone,
 };
@@ -54,9 +58,8 @@ use crate::{
 pub use encode::{FrozenFacts, FrozenImage};
 pub(crate) use {
     bits::interval_of,
-    find::{Finder, key_of},
+    find::{find, key_of},
     gather::gather,
-    pack::bits_of,
 };
 
 /// A frozen segment's arena and what reads it.
@@ -133,6 +136,11 @@ impl Frozen {
     /// See [`crate::Segment::frozen_bytes`].
     pub(crate) fn bytes_as_made(&self) -> Vec<u8> {
         seal::bytes_as_made(self)
+    }
+
+    /// See [`crate::forge`].
+    pub(crate) fn checksum_in(region: Box<dyn Region>, schema: Arc<SegmentSchema>) -> Option<u64> {
+        seal::checksum_in(region, schema)
     }
 
     /// Whether sealed bytes begin as a frozen segment does.
@@ -307,10 +315,11 @@ impl Frozen {
         }
     }
 
-    pub(crate) fn column(&self, attribute: usize) -> Column<'_> {
-        let at = self.attribute(attribute);
+    /// The codes of an attribute, if it has any.
+    #[inline]
+    fn codes(&self, at: &AttributePlan) -> Option<Codes<'_>> {
         let width = at.descriptor.width;
-        let codes = match at.codes {
+        match at.codes {
             CodesAt::Nowhere | CodesAt::Slots { .. } => None,
             // Codes without bits are nowhere, not even in tuples.
             CodesAt::Tuples { .. } if width == 0 => {
@@ -339,22 +348,32 @@ impl Frozen {
                     width,
                 }))
             }
-        };
-        let strings = || Strings {
+        }
+    }
+
+    /// The strings of an attribute's dictionary.
+    #[inline]
+    fn strings(&self, at: &AttributePlan) -> Strings<'_> {
+        Strings {
             offsets: self
                 .arena
                 .packed(at.offsets, offset_width(at.descriptor.heap_bytes)),
             heap: self.arena.bytes(at.heap),
             len: at.descriptor.entries as usize,
-        };
+        }
+    }
+
+    pub(crate) fn column(&self, attribute: usize) -> Column<'_> {
+        let at = self.attribute(attribute);
+        let width = at.descriptor.width;
         let physical = self.schema.physical(attribute);
         let values = match at.descriptor.kind {
             Kind::Frame => Values::Frame {
                 base: at.descriptor.base,
             },
-            Kind::Sorted if physical == Physical::Variable => Values::Sorted(strings()),
+            Kind::Sorted if physical == Physical::Variable => Values::Sorted(self.strings(at)),
             Kind::Sorted => Values::Fixed(self.arena.bytes(at.values)),
-            Kind::RowOrder => Values::RowOrder(strings()),
+            Kind::RowOrder => Values::RowOrder(self.strings(at)),
             Kind::Plain => Values::Plain,
         };
         let codes_end = match at.descriptor.kind {
@@ -364,7 +383,7 @@ impl Frozen {
         Column {
             physical,
             values,
-            codes,
+            codes: self.codes(at),
             codes_end,
         }
     }
@@ -381,16 +400,54 @@ impl Frozen {
         &self.plan().attributes[attribute]
     }
 
+    /// The value of an attribute in a row.
+    #[inline]
+    pub(crate) fn value(&self, row: u32, attribute: usize) -> ValueRef<'_> {
+        let at = self.attribute(attribute);
+        if at.nulls.words > 0 && Nulls::new(self.arena.words(at.nulls)).is_null(row) {
+            return ValueRef::Null;
+        }
+        let physical = self.schema.physical(attribute);
+        if physical == Physical::Variable {
+            let code = self.codes(at).map_or(row.into(), |codes| codes.get(row));
+            return ValueRef::Bytes(self.strings(at).get(code as usize));
+        }
+        with_type!(physical, T => ValueRef::from(self.fixed::<T>(attribute, row)))
+    }
+
+    /// Asks for the memory that the values of a row are in: misses then overlap.
+    pub(crate) fn prefetch(&self, row: u32) {
+        for at in &self.plan().attributes {
+            match (self.codes(at), at.codes) {
+                (Some(codes), _) => codes.prefetch(row),
+                (
+                    None,
+                    CodesAt::Slots {
+                        tuples,
+                        stride,
+                        offset,
+                    },
+                ) => simd::prefetch(self.arena.bytes(tuples), row as usize * stride + offset),
+                _ => self.strings(at).offsets.prefetch(row as usize),
+            }
+        }
+    }
+
+    /// A value of a fixed width; under NULL it is any.
+    #[inline]
+    fn fixed<T: Fixed>(&self, attribute: usize, row: u32) -> T {
+        let at = self.attribute(attribute);
+        let code = || self.codes(at).map_or(0, |codes| codes.get(row));
+        match at.descriptor.kind {
+            Kind::Plain => self.slots::<T>(attribute).get(row as usize),
+            Kind::Frame => T::from_code(at.descriptor.base, code()),
+            _ => T::from_bytes(self.arena.bytes(at.values), code() as usize),
+        }
+    }
+
     /// A value of a fixed width, as the bits of its slot.
     fn slot_bits(&self, attribute: usize, row: u32) -> u128 {
-        with_type!(self.schema.physical(attribute), T => {
-            if self.is_plain(attribute) {
-                self.slots::<T>(attribute).get(row as usize).to_raw()
-            } else {
-                let column = self.column(attribute);
-                column.fixed::<T>(column.code(row)).to_raw()
-            }
-        })
+        with_type!(self.schema.physical(attribute), T => self.fixed::<T>(attribute, row).to_raw())
     }
 }
 

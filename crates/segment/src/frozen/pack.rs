@@ -20,18 +20,25 @@
 //! width. Narrow codes stay in narrow lanes, which is why there are no
 //! byte-packed codes beside the bit-packed: with 8 bits this layout *is* bytes.
 //!
-//! The kernels are plain loops, compiled three times, for the baseline, AVX2 and
-//! AVX-512; which one runs is decided by the machine.
+//! The kernels are plain loops, compiled for each kind of machine by `simd`.
 
 use std::ops::{BitAnd, BitOr, Shl, Shr};
 
-use crate::arena::Plain;
+use crate::{
+    arena::Plain,
+    frozen::condition::{Masks, Test},
+    simd::{self, Kernel, Simd},
+};
 
 /// Codes of a block: the bits of a cache line, so that a block of width `w` has `w` of them.
 pub(crate) const BLOCK_CODES: usize = 512;
 
 /// Bytes of a line.
 const LINE_BYTES: usize = 64;
+
+/// From so many rows per block on, blocks are unpacked: that costs as much as so many codes
+/// one by one.
+const UNPACK_ROWS_MIN: usize = 24;
 
 /// A lane: an unsigned integer that codes are packed into.
 pub(crate) trait Lane:
@@ -51,18 +58,55 @@ pub(crate) trait Lane:
     /// The low bits of a number.
     fn low(value: u64) -> Self;
     fn wrapping_sub(self, other: Self) -> Self;
+    /// Codes as bytes, if they are.
+    fn bytes(codes: &[Self; BLOCK_CODES]) -> Option<&[u8; BLOCK_CODES]>;
+    /// Unpacks the lines of one block.
+    fn unpack(lanes: &[Self], width: u32, codes: &mut [Self; BLOCK_CODES]);
 }
 
 macro_rules! lane {
-    ($($ty:ty)*) => {$(
+    ($ty:ty, $bytes:expr) => {
         impl Lane for $ty {
             const BITS: u32 = <$ty>::BITS;
-            fn low(value: u64) -> $ty { value as $ty }
-            fn wrapping_sub(self, other: $ty) -> $ty { <$ty>::wrapping_sub(self, other) }
+            #[inline(always)]
+            fn low(value: u64) -> $ty {
+                value as $ty
+            }
+            #[inline(always)]
+            fn wrapping_sub(self, other: $ty) -> $ty {
+                <$ty>::wrapping_sub(self, other)
+            }
+            #[inline(always)]
+            fn bytes(codes: &[$ty; BLOCK_CODES]) -> Option<&[u8; BLOCK_CODES]> {
+                $bytes(codes)
+            }
+            #[inline(always)]
+            fn unpack(lanes: &[$ty], width: u32, codes: &mut [$ty; BLOCK_CODES]) {
+                // Lines of a known length: each is one vector.
+                const LANES: usize = <$ty as Lane>::LANES;
+                let (lines, _) = lanes.as_chunks::<LANES>();
+                let ones = mask(width) as $ty;
+                for (nth, out) in codes.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                    let bit = nth as u32 * width;
+                    let (line, shift) = ((bit / <$ty>::BITS) as usize, bit % <$ty>::BITS);
+                    // Where nothing crosses, what the next line shifts in is cut off by the mask.
+                    let next = (line + 1).min(width as usize - 1);
+                    let (low, high) = (&lines[line], &lines[next]);
+                    // Made before it is stored: a store could else change what is still to be read.
+                    let unpacked: [$ty; LANES] = std::array::from_fn(|at| {
+                        let crossing = (high[at] << 1) << (<$ty>::BITS - 1 - shift);
+                        (low[at] >> shift | crossing) & ones
+                    });
+                    *out = unpacked;
+                }
+            }
         }
-    )*};
+    };
 }
-lane!(u8 u16 u32 u64);
+lane!(u8, Some);
+lane!(u16, |_| None);
+lane!(u32, |_| None);
+lane!(u64, |_| None);
 
 /// Bits that are needed for codes up to `max`.
 pub(crate) fn width_of(max: u64) -> u32 {
@@ -187,6 +231,18 @@ impl<'a> Packed<'a> {
         }
     }
 
+    /// Asks for the memory that a code begins in.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: usize) {
+        match self.lanes {
+            Lanes::None => {}
+            Lanes::U8(lanes) => simd::prefetch(lanes, Place::of::<u8>(at, self.width).lane),
+            Lanes::U16(lanes) => simd::prefetch(lanes, Place::of::<u16>(at, self.width).lane),
+            Lanes::U32(lanes) => simd::prefetch(lanes, Place::of::<u32>(at, self.width).lane),
+            Lanes::U64(lanes) => simd::prefetch(lanes, Place::of::<u64>(at, self.width).lane),
+        }
+    }
+
     /// Shows a whole block to the visitor.
     #[inline]
     pub(crate) fn visit<V: Visitor>(&self, block: usize, visitor: &mut V) {
@@ -198,11 +254,61 @@ impl<'a> Packed<'a> {
             Lanes::U64(lanes) => visit(lanes, self.width, block, visitor),
         }
     }
+
+    /// Shows the codes of rows in any order. Where many in a row are of one block, that is
+    /// unpacked.
+    pub(crate) fn pick(&self, rows: &[u32], out: &mut impl Decode) {
+        match self.lanes {
+            Lanes::None => in_parts(rows, out, |_| 0),
+            Lanes::U8(lanes) => pick(lanes, self.width, rows, out),
+            Lanes::U16(lanes) => pick(lanes, self.width, rows, out),
+            Lanes::U32(lanes) => pick(lanes, self.width, rows, out),
+            Lanes::U64(lanes) => pick(lanes, self.width, rows, out),
+        }
+    }
+
+    /// Which codes of a block pass.
+    pub(crate) fn masks(&self, block: usize, test: &Test, masks: &mut Masks) {
+        match self.lanes {
+            Lanes::None => masks.fill(if test.passes(0) { u64::MAX } else { 0 }),
+            Lanes::U8(lanes) => self.lane_masks(lanes, block, test, masks),
+            Lanes::U16(lanes) => self.lane_masks(lanes, block, test, masks),
+            Lanes::U32(lanes) => self.lane_masks(lanes, block, test, masks),
+            Lanes::U64(lanes) => self.lane_masks(lanes, block, test, masks),
+        }
+    }
+
+    #[inline(always)]
+    fn lane_masks<L: Lane>(&self, lanes: &[L], block: usize, test: &Test, masks: &mut Masks) {
+        simd::dispatch(PackedMasks {
+            lanes: block_of(lanes, self.width, block),
+            width: self.width,
+            test,
+            masks,
+        });
+    }
 }
 
 /// What takes the codes of a block, in lanes as narrow as they are packed.
 pub(crate) trait Visitor {
     fn codes<L: Lane>(&mut self, codes: &[L; BLOCK_CODES]);
+}
+
+/// What takes codes in order.
+pub(crate) trait Decode {
+    fn codes<L: Lane>(&mut self, codes: &[L]);
+}
+
+/// Shows what `get` says of each row, 64 at a time.
+#[inline]
+pub(crate) fn in_parts(rows: &[u32], out: &mut impl Decode, mut get: impl FnMut(usize) -> u64) {
+    let mut codes = [0u64; 64];
+    for part in rows.chunks(codes.len()) {
+        for (code, &row) in codes.iter_mut().zip(part) {
+            *code = get(row as usize);
+        }
+        out.codes(&codes[..part.len()]);
+    }
 }
 
 #[inline(always)]
@@ -219,120 +325,70 @@ fn get<L: Lane>(lanes: &[L], width: u32, at: usize) -> u64 {
     code & mask(width)
 }
 
+fn pick<L: Lane>(lanes: &[L], width: u32, rows: &[u32], out: &mut impl Decode) {
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+        return;
+    };
+    // Of rows in another order this is a guess, which costs time at most.
+    let span = last.abs_diff(*first) as usize + 1;
+    if rows.len() * BLOCK_CODES < span.max(BLOCK_CODES) * UNPACK_ROWS_MIN {
+        return in_parts(rows, out, |row| get(lanes, width, row));
+    }
+    let block = |row: &u32| *row as usize / BLOCK_CODES;
+    let (mut codes, mut picked) = ([L::default(); BLOCK_CODES], [L::default(); 64]);
+    for part in rows.chunk_by(|a, b| block(a) == block(b)) {
+        unpack(block_of(lanes, width, block(&part[0])), width, &mut codes);
+        for part in part.chunks(picked.len()) {
+            for (code, &row) in picked.iter_mut().zip(part) {
+                *code = codes[row as usize % BLOCK_CODES];
+            }
+            out.codes(&picked[..part.len()]);
+        }
+    }
+}
+
 #[inline(always)]
 fn visit<L: Lane, V: Visitor>(lanes: &[L], width: u32, block: usize, visitor: &mut V) {
-    let block_lanes = width as usize * L::LANES;
     let mut codes = [L::default(); BLOCK_CODES];
-    unpack(
-        &lanes[block * block_lanes..(block + 1) * block_lanes],
-        width,
-        &mut codes,
-    );
+    unpack(block_of(lanes, width, block), width, &mut codes);
     visitor.codes(&codes);
 }
 
+/// The lines of a block.
 #[inline(always)]
-fn unpack_loop<L: Lane>(lanes: &[L], width: u32, codes: &mut [L; BLOCK_CODES]) {
-    let ones = L::low(mask(width));
-    for (nth, out) in codes.chunks_exact_mut(L::LANES).enumerate() {
-        let bit = nth as u32 * width;
-        let (line, shift) = ((bit / L::BITS) as usize, bit % L::BITS);
-        // Where nothing crosses, what the next line shifts in is cut off by the mask.
-        let next = (line + 1).min(width as usize - 1);
-        let low = &lanes[line * L::LANES..(line + 1) * L::LANES];
-        let high = &lanes[next * L::LANES..(next + 1) * L::LANES];
-        for ((out, &low), &high) in out.iter_mut().zip(low).zip(high) {
-            *out = (low >> shift | (high << 1) << (L::BITS - 1 - shift)) & ones;
+fn block_of<L: Lane>(lanes: &[L], width: u32, block: usize) -> &[L] {
+    let block_lanes = width as usize * L::LANES;
+    &lanes[block * block_lanes..(block + 1) * block_lanes]
+}
+
+/// Unpacks one block, of `width` lines.
+fn unpack<L: Lane>(lanes: &[L], width: u32, codes: &mut [L; BLOCK_CODES]) {
+    struct Unpack<'a, L>(&'a [L], u32, &'a mut [L; BLOCK_CODES]);
+    impl<L: Lane> Kernel for Unpack<'_, L> {
+        type Output = ();
+        #[inline(always)]
+        fn run<S: Simd>(self, _: S) {
+            L::unpack(self.0, self.1, self.2);
         }
     }
+    simd::dispatch(Unpack(lanes, width, codes));
 }
 
-#[inline(always)]
-fn range_loop<L: Lane>(codes: &[L; BLOCK_CODES], low: L, span: L, masks: &mut Masks) {
-    for (mask, codes) in masks.iter_mut().zip(codes.as_chunks::<64>().0) {
-        let mut hits = [0u8; 64];
-        for (hit, &code) in hits.iter_mut().zip(codes) {
-            *hit = u8::from(code.wrapping_sub(low) <= span);
-        }
-        *mask = bits_of(&hits);
-    }
+/// Unpacks a block and tests its codes.
+struct PackedMasks<'a, L> {
+    lanes: &'a [L],
+    width: u32,
+    test: &'a Test,
+    masks: &'a mut Masks,
 }
 
-/// A bit per code of a block.
-pub(crate) type Masks = [u64; BLOCK_CODES / 64];
-
-/// 64 bytes of 0 or 1 as 64 bits: the multiplier moves byte i's bit to bit 56 + i, and
-/// no two of the partial products meet, so nothing carries.
-#[inline(always)]
-pub(crate) fn bits_of(hits: &[u8; 64]) -> u64 {
-    let (words, _) = hits.as_chunks::<8>();
-    words.iter().enumerate().fold(0, |mask, (at, word)| {
-        mask | (u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * at)
-    })
-}
-
-macro_rules! multiversion {
-    ($(#[$doc:meta])* $name:ident = $body:ident($($arg:ident: $ty:ty),*)) => {
-        $(#[$doc])*
-        pub(crate) fn $name<L: Lane>($($arg: $ty),*) {
-            #[cfg(target_arch = "x86_64")]
-            {
-                #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,bmi2")]
-                fn avx512<L: Lane>($($arg: $ty),*) {
-                    $body($($arg),*);
-                }
-                #[target_feature(enable = "avx2,bmi2")]
-                fn avx2<L: Lane>($($arg: $ty),*) {
-                    $body($($arg),*);
-                }
-                match level() {
-                    // SAFETY: the machine has these instructions, says `level`.
-                    Level::Avx512 => return unsafe { avx512($($arg),*) },
-                    // SAFETY: as above.
-                    Level::Avx2 => return unsafe { avx2($($arg),*) },
-                    Level::Baseline => {}
-                }
-            }
-            $body($($arg),*);
-        }
-    };
-}
-
-multiversion! {
-    /// Unpacks one block, of `width` lines.
-    unpack = unpack_loop(lanes: &[L], width: u32, codes: &mut [L; BLOCK_CODES])
-}
-multiversion! {
-    /// Which codes are in `low..=low + span`.
-    in_range = range_loop(codes: &[L; BLOCK_CODES], low: L, span: L, masks: &mut Masks)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
-    Baseline,
-    Avx2,
-    Avx512,
-}
-
-/// The best of the compiled versions that this machine runs. What it is asked for is
-/// exactly what the functions enable.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-fn level() -> Level {
-    // The macro keeps the answers in a static; each is a load and a bit test.
-    if is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vbmi")
-        && is_x86_feature_detected!("bmi2")
-    {
-        Level::Avx512
-    } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
-        Level::Avx2
-    } else {
-        Level::Baseline
+impl<L: Lane> Kernel for PackedMasks<'_, L> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let mut codes = [L::default(); BLOCK_CODES];
+        L::unpack(self.lanes, self.width, &mut codes);
+        self.test.masks(simd, &codes, self.masks);
     }
 }
 
@@ -345,6 +401,12 @@ mod tests {
 
     impl Visitor for Collect {
         fn codes<L: Lane>(&mut self, codes: &[L; BLOCK_CODES]) {
+            Decode::codes(self, codes.as_slice());
+        }
+    }
+
+    impl Decode for Collect {
+        fn codes<L: Lane>(&mut self, codes: &[L]) {
             self.0.extend(codes.iter().map(|&code| code.into()));
         }
     }
@@ -385,6 +447,20 @@ mod tests {
         for (at, &code) in codes.iter().enumerate() {
             assert_eq!(packed.get(at), code, "width {width}, code {at}");
         }
+        // Few and many of a block, forwards and backwards.
+        for step in [1, 7, 61] {
+            let mut rows: Vec<u32> = (0..codes.len() as u32).step_by(step).collect();
+            rows.extend((0..codes.len() as u32).rev().step_by(step + 2));
+            let mut picked = Collect(Vec::new());
+            packed.pick(&rows, &mut picked);
+            assert!(
+                picked
+                    .0
+                    .iter()
+                    .eq(rows.iter().map(|&row| &codes[row as usize])),
+                "width {width}"
+            );
+        }
     }
 
     #[test]
@@ -407,13 +483,8 @@ mod tests {
                 .collect();
             let (mut one, mut other) = ([0; BLOCK_CODES], [0; BLOCK_CODES]);
             unpack(&codes, width, &mut one);
-            unpack_loop(&codes, width, &mut other);
+            u32::unpack(&codes, width, &mut other);
             assert_eq!(one, other);
-            let (low, span) = (random.next() as u32 & 0xFF, random.next() as u32 & 0xFFFF);
-            let (mut mask, mut expected) = (Masks::default(), Masks::default());
-            in_range(&one, low, span, &mut mask);
-            range_loop(&one, low, span, &mut expected);
-            assert_eq!(mask, expected);
         }
     }
 }

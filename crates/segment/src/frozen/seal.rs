@@ -17,10 +17,10 @@ use crate::{
         Frozen, Values,
         arena::{FrozenArena, first_words},
         bits::{Fixed, with_type},
-        codes::{Codes, Decode, Runs},
-        pack::Lane,
+        codes::{Codes, Runs},
+        pack::{Decode, Lane},
         plan::{
-            AttributePlan, CodesAt, DESCRIPTOR_WORDS, Descriptor, FrozenPlan, RANK_ROWS,
+            AttributePlan, Bytes, CodesAt, DESCRIPTOR_WORDS, Descriptor, FrozenPlan, RANK_ROWS,
             header_bytes,
         },
         strings::Strings,
@@ -60,9 +60,8 @@ pub(crate) fn checksum(frozen: &Frozen) -> u64 {
         }
         add_words(&mut hasher, arena.words(attribute.nulls));
     }
-    for index in &plan.indexes {
-        hasher.update(arena.bytes(index.rows));
-        hasher.update(arena.bytes(index.bloom));
+    for area in index_areas(plan) {
+        hasher.update(arena.bytes(area));
     }
     let (versions, ends) = (frozen.versions(), arena.words(plan.ends));
     for (block, stamps) in ends.chunks(BLOCK_ROWS as usize).enumerate() {
@@ -98,7 +97,7 @@ pub(crate) fn bytes_as_made(frozen: &Frozen) -> Vec<u8> {
 }
 
 /// The bytes of an attribute; tuples that it shares come once for each.
-fn areas(attribute: &AttributePlan) -> impl Iterator<Item = crate::frozen::plan::Bytes> {
+fn areas(attribute: &AttributePlan) -> impl Iterator<Item = Bytes> {
     let [first, second, third] = match attribute.codes {
         CodesAt::Nowhere => Default::default(),
         CodesAt::Packed(codes) => [codes, Default::default(), Default::default()],
@@ -126,6 +125,13 @@ fn areas(attribute: &AttributePlan) -> impl Iterator<Item = crate::frozen::plan:
     .into_iter()
 }
 
+/// The bytes of all secondary indexes.
+fn index_areas(plan: &FrozenPlan) -> impl Iterator<Item = Bytes> + '_ {
+    plan.indexes
+        .iter()
+        .flat_map(|index| [index.rows, index.bloom])
+}
+
 /// Makes a segment of a region that holds a sealed one.
 ///
 /// # Errors
@@ -151,6 +157,15 @@ pub(crate) fn open(
         return Err(corrupt("an index that has not every row once"));
     }
     Ok(frozen)
+}
+
+/// The checksum of a frozen segment in a region, if there could be one.
+pub(crate) fn checksum_in(region: Box<dyn Region>, schema: Arc<SegmentSchema>) -> Option<u64> {
+    let plan = plan_of(region.as_ref(), &schema).ok()?;
+    Some(checksum(&Frozen {
+        arena: FrozenArena::new(region, plan),
+        schema,
+    }))
 }
 
 /// Derives the plan from the facts and descriptors in the header.

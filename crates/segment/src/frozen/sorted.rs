@@ -14,6 +14,7 @@ use crate::{
         Frozen, bloom,
         find::put_row,
         pack::{Packed, pack, packed_bytes, width_of},
+        search::bisect,
     },
     hash::hash_bytes,
     key::Comparer,
@@ -106,17 +107,10 @@ impl Frozen {
 
     /// How many rows have a key below this.
     fn indexed_before(&self, index: usize, key: &[u8]) -> usize {
-        let (mut low, mut high) = (0, self.rows() as usize);
-        while low < high {
-            let middle = low.midpoint(high);
-            let row = self.indexed_row(index, middle);
-            if self.compare_indexed(index, row, key).is_lt() {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
+        bisect(0..self.rows() as usize, |at| {
+            let row = self.indexed_row(index, at);
+            self.compare_indexed(index, row, key).is_lt()
+        })
     }
 
     fn compare_indexed(&self, index: usize, row: u32, key: &[u8]) -> Ordering {

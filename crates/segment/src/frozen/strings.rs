@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::frozen::pack::Packed;
+use crate::frozen::{pack::Packed, search::bisect};
 
 /// Byte strings by position.
 #[derive(Clone, Copy)]
@@ -29,16 +29,9 @@ impl<'a> Strings<'a> {
     /// Of sorted strings, the first position whose string is not before, or for `after`
     /// the first whose string is after.
     pub(crate) fn position(&self, value: &[u8], after: bool) -> usize {
-        let (mut low, mut high) = (0, self.len);
-        while low < high {
-            let middle = low.midpoint(high);
-            let own = self.get(middle);
-            if own < value || after && own == value {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
+        bisect(0..self.len, |at| {
+            let own = self.get(at);
+            own < value || after && own == value
+        })
     }
 }

@@ -151,6 +151,8 @@ impl Segment {
             return None;
         }
         rows.sort_unstable();
+        // Spans have no row in common, unless the order of damaged bytes is none.
+        rows.dedup();
         Some(rows)
     }
 

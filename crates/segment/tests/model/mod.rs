@@ -13,6 +13,7 @@ use std::{cmp::Ordering, sync::Arc};
 
 use aerostat_segment::{
     AttributeSpec, CompareOp, HeapRegion, IndexSpec, Literal, Predicate, Segment, SegmentSchema,
+    ValueRef,
 };
 use aerostat_types::{IndexKind, Physical, SegmentNo, SqlType, TableId};
 use arrow_array::{
@@ -148,6 +149,23 @@ fn of_literal(literal: &Literal) -> Value {
     }
 }
 
+/// What a value read by itself is.
+pub fn of_ref(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Bool(value) => Value::Bool(value),
+        ValueRef::I16(value) => Value::Int(value.into()),
+        ValueRef::I32(value) => Value::Int(value.into()),
+        ValueRef::I64(value) => Value::Int(value.into()),
+        ValueRef::I128(value) => Value::Int(value),
+        ValueRef::F32(value) => Value::Float(value.into()),
+        ValueRef::F64(value) => Value::Float(value),
+        ValueRef::Bytes16(value) => Value::Bytes(value.to_vec()),
+        ValueRef::Interval(value) => Value::Interval(value),
+        ValueRef::Bytes(value) => Value::Bytes(value.to_vec()),
+    }
+}
+
 fn total_ns(i: &IntervalMonthDayNano) -> i128 {
     (i128::from(i.months) * 30 + i128::from(i.days)) * 86_400_000_000_000
         + i128::from(i.nanoseconds)
@@ -233,6 +251,34 @@ pub fn value(ty: SqlType, random: &mut Random) -> Value {
     }
 }
 
+/// A value that is mostly another than any before.
+pub fn wide(ty: SqlType, random: &mut Random) -> Value {
+    let bits = random.next();
+    match ty.physical() {
+        Physical::Bool => Value::Bool(bits & 1 == 1),
+        Physical::I16 => Value::Int((bits as i16).into()),
+        Physical::I32 => Value::Int((bits as i32).into()),
+        Physical::I64
+            if ty
+                == (SqlType::Numeric {
+                    precision: 12,
+                    scale: 2,
+                }) =>
+        {
+            Value::Int((bits as i64 % 1_000_000_000_000).into())
+        }
+        Physical::I64 => Value::Int((bits as i64).into()),
+        Physical::I128 => Value::Int(i128::from(bits as i64) << random.below(36)),
+        Physical::F32 => Value::Float(f64::from(bits as f32)),
+        Physical::F64 => Value::Float(bits as f64 / 7.0),
+        Physical::Bytes16 => Value::Bytes(bits.to_le_bytes().repeat(2)),
+        Physical::Interval => value(ty, random),
+        Physical::Variable => {
+            Value::Bytes(format!("{bits:016x}")[..random.below(15) as usize + 1].into())
+        }
+    }
+}
+
 /// Attributes of random types in random groups, and the values of `rows` rows, by column.
 pub struct Model {
     pub schema: Arc<SegmentSchema>,
@@ -277,6 +323,29 @@ impl Model {
         };
         let schema = Arc::new(schema.with_indexes(indexes).unwrap());
         Model { schema, columns }
+    }
+
+    /// Makes of some columns what calls for another encoding than the few values they have:
+    /// wide ranges, values that are all different, runs, and NULLs alone.
+    pub fn reshape(&mut self, random: &mut Random) {
+        for (column, spec) in self.columns.iter_mut().zip(self.schema.attributes()) {
+            match random.below(5) {
+                0 => {
+                    for value in column.iter_mut().filter(|value| **value != Value::Null) {
+                        *value = wide(spec.ty, random);
+                    }
+                }
+                1 => {
+                    for at in 1..column.len() {
+                        if random.below(9) > 0 {
+                            column[at] = column[at - 1].clone();
+                        }
+                    }
+                }
+                2 if spec.nullable => column.fill(Value::Null),
+                _ => {}
+            }
+        }
     }
 
     pub fn rows(&self) -> usize {

@@ -562,6 +562,7 @@ fn indexes_come_back_with_their_tables() {
         assert!(segments > 0);
         let refused = insert_one(&table, (2_000, -1, None));
         assert!(matches!(refused, Err(StorageError::UniqueViolation { .. })));
+        table.freeze().unwrap();
         store.checkpoint().unwrap();
     }
     {

@@ -1,0 +1,180 @@
+//! Conditions on codes: what a predicate becomes once its literals are looked up.
+
+use crate::{
+    frozen::pack::{BLOCK_CODES, Lane},
+    simd::{self, Kernel, Simd},
+};
+
+/// A bit per code of a block.
+pub(crate) type Masks = [u64; BLOCK_CODES / 64];
+
+/// A condition on codes.
+#[derive(Debug)]
+pub(crate) enum Test {
+    /// Codes from `low` to `low + span`, or all others.
+    Range { low: u64, span: u64, negated: bool },
+    /// Codes whose bit is set, or all others. Codes beyond the bits are not in the set.
+    Bits { bits: Vec<u64>, negated: bool },
+    /// Codes of this sorted list, or all others.
+    List { codes: Vec<u64>, negated: bool },
+}
+
+impl Test {
+    /// Whether a code passes.
+    #[inline]
+    pub(crate) fn passes(&self, code: u64) -> bool {
+        match self {
+            Test::Range { low, span, negated } => (code.wrapping_sub(*low) <= *span) != *negated,
+            Test::Bits { bits, negated } => has(bits, code) != *negated,
+            Test::List { codes, negated } => codes.binary_search(&code).is_ok() != *negated,
+        }
+    }
+
+    /// Which codes of a block pass. `low` and `low + span` of a range are codes of the
+    /// attribute, so they fit the lane.
+    #[inline(always)]
+    pub(crate) fn masks<S: Simd, L: Lane>(
+        &self,
+        simd: S,
+        codes: &[L; BLOCK_CODES],
+        masks: &mut Masks,
+    ) {
+        let negated = match self {
+            Test::Range { low, span, negated } => {
+                let (low, span) = (L::low(*low), L::low(*span));
+                each(simd, codes, masks, |code| code.wrapping_sub(low) <= span);
+                *negated
+            }
+            Test::Bits { bits, negated } => {
+                match L::bytes(codes) {
+                    Some(codes) => in_set(simd, codes, bits, masks),
+                    None => each(simd, codes, masks, |code| has(bits, code.into())),
+                }
+                *negated
+            }
+            Test::List {
+                codes: list,
+                negated,
+            } => {
+                each(simd, codes, masks, |code| {
+                    list.binary_search(&code.into()).is_ok()
+                });
+                *negated
+            }
+        };
+        if negated {
+            masks.iter_mut().for_each(|mask| *mask = !*mask);
+        }
+    }
+
+    /// Which codes of a block pass, of codes that are unpacked already.
+    pub(crate) fn masks_of<L: Lane>(&self, codes: &[L; BLOCK_CODES], masks: &mut Masks) {
+        struct Tested<'a, L>(&'a Test, &'a [L; BLOCK_CODES], &'a mut Masks);
+        impl<L: Lane> Kernel for Tested<'_, L> {
+            type Output = ();
+            #[inline(always)]
+            fn run<S: Simd>(self, simd: S) {
+                self.0.masks(simd, self.1, self.2);
+            }
+        }
+        simd::dispatch(Tested(self, codes, masks));
+    }
+}
+
+#[inline]
+fn has(bits: &[u64], code: u64) -> bool {
+    let word = bits.get((code / 64) as usize);
+    word.is_some_and(|word| word >> (code % 64) & 1 == 1)
+}
+
+#[inline(always)]
+fn each<S: Simd, L: Lane>(
+    simd: S,
+    codes: &[L; BLOCK_CODES],
+    masks: &mut Masks,
+    passes: impl Fn(L) -> bool,
+) {
+    for (mask, codes) in masks.iter_mut().zip(codes.as_chunks::<64>().0) {
+        let mut hits = [0u8; 64];
+        for (hit, &code) in hits.iter_mut().zip(codes) {
+            *hit = u8::from(passes(code));
+        }
+        *mask = simd.bits_of(&hits);
+    }
+}
+
+/// Codes of a byte: there are 256, so the set is 32 bytes.
+#[inline(always)]
+fn in_set<S: Simd>(simd: S, codes: &[u8; BLOCK_CODES], bits: &[u64], masks: &mut Masks) {
+    let mut set = [0u8; 32];
+    for (to, word) in set.as_chunks_mut::<8>().0.iter_mut().zip(bits) {
+        *to = word.to_le_bytes();
+    }
+    for (mask, codes) in masks.iter_mut().zip(codes.as_chunks::<64>().0) {
+        *mask = simd.in_set(codes, &set);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{model::Random, simd::Baseline};
+
+    /// The compiled versions, and codes tested one by one, agree.
+    fn check<L: Lane>(test: &Test, codes: &[L; BLOCK_CODES]) {
+        let (mut best, mut plain) = (Masks::default(), Masks::default());
+        test.masks_of(codes, &mut best);
+        test.masks(Baseline, codes, &mut plain);
+        assert_eq!(best, plain, "{test:?}");
+        for (at, &code) in codes.iter().enumerate() {
+            let passes = best[at / 64] >> (at % 64) & 1 == 1;
+            assert_eq!(
+                passes,
+                test.passes(code.into()),
+                "{test:?} of {:?}",
+                code.into()
+            );
+        }
+    }
+
+    #[test]
+    fn blocks_are_tested_as_their_codes_are() {
+        let mut random = Random(8);
+        for _ in 0..40 {
+            let bits = random.below(8) as u32 + 1;
+            let max = (1 << bits) - 1;
+            let low = random.below(max + 1);
+            let span = random.below(max - low + 1);
+            let mut codes: Vec<u64> = (0..random.below(9) + 1)
+                .map(|_| random.next() & max)
+                .collect();
+            codes.sort_unstable();
+            codes.dedup();
+            let mut set = vec![0; random.pick(&[1, max as usize / 64 + 1])];
+            for &code in &codes {
+                if let Some(word) = set.get_mut(code as usize / 64) {
+                    *word |= 1 << (code % 64);
+                }
+            }
+            for negated in [false, true] {
+                for test in [
+                    Test::Range { low, span, negated },
+                    Test::Bits {
+                        bits: set.clone(),
+                        negated,
+                    },
+                    Test::List {
+                        codes: codes.clone(),
+                        negated,
+                    },
+                ] {
+                    let own: [u64; BLOCK_CODES] = std::array::from_fn(|_| random.next() & max);
+                    check(&test, &own);
+                    check(&test, &own.map(|code| code as u32));
+                    check(&test, &own.map(|code| code as u16));
+                    check(&test, &own.map(|code| code as u8));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Values of single rows, borrowed from the segment: what a statement by key
+//! reads, without an array for each attribute.
+
+use aerostat_types::Physical;
+use arrow_buffer::IntervalMonthDayNano;
+
+use crate::{
+    Segment,
+    arena::{Arena, Plain},
+    intern::SlotForm,
+    nulls::Nulls,
+    segment::Form,
+    simd,
+};
+
+/// A value in its [physical](aerostat_types::SqlType::physical) form.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ValueRef<'a> {
+    /// NULL.
+    Null,
+    /// `boolean`.
+    Bool(bool),
+    /// `smallint`.
+    I16(i16),
+    /// `integer`, and days of a `date`.
+    I32(i32),
+    /// `bigint`, microseconds of times and timestamps, unscaled decimals of up to 18 digits.
+    I64(i64),
+    /// Unscaled decimals of more than 18 digits.
+    I128(i128),
+    /// `real`.
+    F32(f32),
+    /// `double precision`.
+    F64(f64),
+    /// `uuid`.
+    Bytes16([u8; 16]),
+    /// `interval`.
+    Interval(IntervalMonthDayNano),
+    /// A text, which is UTF-8, or a byte string.
+    Bytes(&'a [u8]),
+}
+
+/// A byte of a slot is a boolean's.
+impl From<u8> for ValueRef<'_> {
+    fn from(value: u8) -> Self {
+        ValueRef::Bool(value != 0)
+    }
+}
+
+macro_rules! from {
+    ($($ty:ty => $variant:ident),*) => {$(
+        impl From<$ty> for ValueRef<'_> {
+            fn from(value: $ty) -> Self {
+                ValueRef::$variant(value)
+            }
+        }
+    )*};
+}
+from!(i16 => I16, i32 => I32, i64 => I64, i128 => I128, f32 => F32, f64 => F64);
+from!([u8; 16] => Bytes16, IntervalMonthDayNano => Interval);
+
+impl Segment {
+    /// The value of an attribute in a row.
+    ///
+    /// # Panics
+    /// When the row is not published, or the attribute not one of the schema.
+    pub fn value(&self, row: u32, attribute: usize) -> ValueRef<'_> {
+        let published = self.rows();
+        assert!(row < published, "row {row} of {published} published");
+        match self.form() {
+            Form::Hot(arena) => hot_value(arena, row, attribute),
+            Form::Frozen(frozen) => frozen.value(row, attribute),
+        }
+    }
+
+    /// Calls `f` with each attribute's position and its value in a row.
+    ///
+    /// # Panics
+    /// When the row is not published.
+    pub fn read_row<'a>(&'a self, row: u32, mut f: impl FnMut(usize, ValueRef<'a>)) {
+        match self.form() {
+            // Where each attribute is elsewhere, one miss in place of one after the other.
+            Form::Hot(arena) => (0..self.schema().groups().len()).for_each(|group| {
+                let stride = self.schema().strides()[group];
+                simd::prefetch(arena.tuples(group), row as usize * stride);
+            }),
+            Form::Frozen(frozen) => frozen.prefetch(row),
+        }
+        for attribute in 0..self.schema().attributes().len() {
+            f(attribute, self.value(row, attribute));
+        }
+    }
+}
+
+fn hot_value(arena: &Arena, row: u32, attribute: usize) -> ValueRef<'_> {
+    fn fixed<'a, T: Plain + Into<ValueRef<'a>>>(
+        arena: &Arena,
+        row: u32,
+        attribute: usize,
+    ) -> ValueRef<'a> {
+        arena.slots::<T>(attribute).get(row as usize).into()
+    }
+    if Nulls::of(arena, attribute).is_some_and(|nulls| nulls.is_null(row)) {
+        return ValueRef::Null;
+    }
+    match arena.schema().physical(attribute) {
+        Physical::Bool => fixed::<u8>(arena, row, attribute),
+        Physical::I16 => fixed::<i16>(arena, row, attribute),
+        Physical::I32 => fixed::<i32>(arena, row, attribute),
+        Physical::I64 => fixed::<i64>(arena, row, attribute),
+        Physical::I128 => fixed::<i128>(arena, row, attribute),
+        Physical::F32 => fixed::<f32>(arena, row, attribute),
+        Physical::F64 => fixed::<f64>(arena, row, attribute),
+        Physical::Bytes16 => fixed::<[u8; 16]>(arena, row, attribute),
+        Physical::Interval => fixed::<IntervalMonthDayNano>(arena, row, attribute),
+        Physical::Variable => ValueRef::Bytes(hot_bytes(arena, row, attribute)),
+    }
+}
+
+/// The bytes of a variable value: in its slot, or in the heap.
+fn hot_bytes(arena: &Arena, row: u32, attribute: usize) -> &[u8] {
+    let place = arena.schema().place(attribute);
+    let stride = arena.schema().strides()[place.group];
+    let slot: &[u8; 8] = arena.tuples(place.group)[row as usize * stride + place.offset..]
+        .first_chunk()
+        .expect("a published row has all its slots");
+    match SlotForm::of(u64::from_le_bytes(*slot)) {
+        SlotForm::Short { len, .. } => &slot[1..=len],
+        SlotForm::Long { len, offset } => &arena.heap()[offset..offset + len],
+    }
+}

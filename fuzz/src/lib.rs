@@ -1,0 +1,7 @@
+//! The bodies of the fuzz targets. They are functions of the segment's tests, which
+//! drive them with seeds (`crates/segment/tests/hostile.rs`); here libFuzzer does.
+
+#[path = "../../crates/segment/tests/model/mod.rs"]
+pub mod model;
+#[path = "../../crates/segment/tests/targets/mod.rs"]
+pub mod targets;
