@@ -1,9 +1,9 @@
 # One command for each thing; `make help` lists them. Recipes live in scripts/.
 
-.PHONY: help demo test crash bench clean fmt lint slt setup fuzz miri
+.PHONY: help demo test crash bench clean fmt lint slt isolation setup fuzz miri
 
 help: ## List the commands
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 demo: ## Four tenants, SSB, every answer checked, 20 s of load (KEEP=1 leaves the node running)
 	@scripts/demo
@@ -19,6 +19,9 @@ bench: ## Load SSB and measure; SCALE=1 USERS=2 DURATION=30; compares answers wi
 
 slt: ## SQL tests alone; SLT=joins runs one file
 	@cargo test --release -p aerostat-server --test e2e -- slt
+
+isolation: ## Isolation scripts alone; ISOLATION=writers runs one file
+	@cargo test --release -p aerostat-server --test e2e -- isolation
 
 lint: ## Format check, crate arrows, clippy
 	@scripts/test lint
