@@ -93,7 +93,7 @@ async fn random_statements_answer_as_postgresql() {
     let mut done = Done::default();
     let mut complaints = Vec::new();
     for seed in (0..rounds).map(|round| first.wrapping_add(round)) {
-        println!("AEROSTAT_DIFF_SEED={seed}");
+        eprintln!("AEROSTAT_DIFF_SEED={seed}");
         let running = node.take().expect("a round gives the node back");
         let mut round = Round::begin(seed, running, &postgres).await;
         if let Err(Stop) = round.run().await {
@@ -107,7 +107,7 @@ async fn random_statements_answer_as_postgresql() {
             break;
         }
     }
-    println!("{done:?}");
+    eprintln!("{done:?}");
     assert!(
         complaints.is_empty(),
         "{} differences from PostgreSQL:\n\n{}",
