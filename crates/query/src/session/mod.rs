@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aerostat_semantics::functions::StatementTime;
+use aerostat_semantics::functions::Times;
 use aerostat_txn::Snapshot;
 use aerostat_types::SqlError;
 use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser::ast};
@@ -65,6 +65,8 @@ pub struct Session {
     state: Arc<SessionState>,
     /// The open transaction block.
     block: Option<OpenBlock>,
+    /// When the transaction at hand began.
+    transaction_time: chrono::DateTime<chrono::Utc>,
     /// Whether the statements of the message at hand are a transaction.
     grouping: bool,
 }
@@ -105,6 +107,7 @@ impl Session {
             cancel: CancelHandle::default(),
             state: Arc::new(state),
             block: None,
+            transaction_time: chrono::Utc::now(),
             grouping: false,
         })
     }
@@ -183,7 +186,7 @@ impl Session {
         if self.block.is_none() {
             self.mark_time();
         }
-        self.tell_statement_time();
+        self.tell_times();
         self.note_activity(Some(statement.text()));
         let outcome = self.dispatch(statement, bound, &cancellation).await;
         if outcome.is_err() {
@@ -262,21 +265,23 @@ impl Session {
         }
     }
 
-    /// now() and its like tell this time until the transaction ends.
+    /// A transaction begins: now() and its like tell this time until it ends.
     fn mark_time(&mut self) {
-        Arc::make_mut(&mut self.state).mark_start_execution();
+        self.transaction_time = chrono::Utc::now();
     }
 
-    /// statement_timestamp() tells when the statement began, also inside a block.
-    fn tell_statement_time(&mut self) {
-        let began = self.block.is_some().then(chrono::Utc::now);
-        let options = self.state.config_options();
-        if began.is_some() || StatementTime::of(options).is_some() {
-            StatementTime::put(
-                began,
-                Arc::make_mut(&mut self.state).config_mut().options_mut(),
-            );
-        }
+    /// A statement begins.
+    fn tell_times(&mut self) {
+        let times = Times {
+            transaction: self.transaction_time,
+            statement: match self.block {
+                Some(_) => chrono::Utc::now(),
+                None => self.transaction_time,
+            },
+        };
+        let state = Arc::make_mut(&mut self.state);
+        times.put(state.config_mut().options_mut());
+        state.mark_start_execution();
     }
 
     /// Functions over times take the session's zone from the configuration they are planned with.

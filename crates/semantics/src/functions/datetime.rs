@@ -3,7 +3,7 @@
 mod fields;
 mod now;
 
-pub use now::StatementTime;
+pub use now::Times;
 
 use std::sync::{Arc, LazyLock};
 

@@ -31,7 +31,7 @@ use datafusion::functions_table::generate_series::GenerateSeriesFunc;
 use datafusion::logical_expr::{AggregateUDF, Expr, ScalarUDF};
 
 use cast::Zone;
-pub use datetime::StatementTime;
+pub use datetime::Times;
 
 /// A moment as a text of `timestamptz` names it, in microseconds since 1970 UTC; where the
 /// text has no zone, in this one.

@@ -1,7 +1,7 @@
 //! The time of the transaction or of the statement: one value wherever it stands.
 //!
-//! DataFusion's configuration carries the first as the start of the query; where the
-//! two differ, inside a transaction block, the second is its option [`StatementTime`].
+//! Both reach the functions through DataFusion's configuration, as its option [`Times`]:
+//! its own time of the query's start is not known where constants are folded.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -20,27 +20,27 @@ use datafusion::logical_expr::{
 use super::now_micros;
 use crate::functions::cast::{Coercion, Zone, convert};
 
-/// When the statement began, if that is not when its transaction did.
-#[derive(Clone, Debug, Default)]
-pub struct StatementTime(Option<DateTime<Utc>>);
+/// When the transaction and the statement began.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// What `now()` tells.
+    pub transaction: DateTime<Utc>,
+    /// What `statement_timestamp()` tells.
+    pub statement: DateTime<Utc>,
+}
 
-impl StatementTime {
-    /// What the configuration says.
-    pub fn of(options: &ConfigOptions) -> Option<DateTime<Utc>> {
-        options.extensions.get::<Self>()?.0
-    }
-
-    /// Says it to the configuration.
-    pub fn put(began: Option<DateTime<Utc>>, options: &mut ConfigOptions) {
-        options.extensions.insert(Self(began));
+impl Times {
+    /// Says them to the configuration.
+    pub fn put(self, options: &mut ConfigOptions) {
+        options.extensions.insert(self);
     }
 }
 
-impl ConfigExtension for StatementTime {
-    const PREFIX: &'static str = "aerostat_statement";
+impl ConfigExtension for Times {
+    const PREFIX: &'static str = "aerostat_times";
 }
 
-impl ExtensionOptions for StatementTime {
+impl ExtensionOptions for Times {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -50,7 +50,7 @@ impl ExtensionOptions for StatementTime {
     }
 
     fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(self.clone())
+        Box::new(*self)
     }
 
     fn set(&mut self, key: &str, _: &str) -> Result<()> {
@@ -91,6 +91,16 @@ impl Now {
         }
     }
 
+    /// The time that the configuration says, in microseconds since 1970.
+    fn told(&self, options: &ConfigOptions) -> Option<i64> {
+        let times = options.extensions.get::<Times>()?;
+        let time = match self.of {
+            Of::Transaction => times.transaction,
+            Of::Statement => times.statement,
+        };
+        Some(time.timestamp_micros())
+    }
+
     fn at(&self, micros: i64, zone: &Zone) -> Result<ScalarValue> {
         let instant: ArrayRef =
             Arc::new(TimestampMicrosecondArray::from(vec![micros]).with_timezone("UTC"));
@@ -123,23 +133,19 @@ impl ScalarUDFImpl for Now {
     }
 
     fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        let told = match self.of {
-            Of::Transaction => None,
-            Of::Statement => StatementTime::of(info.config_options()),
-        };
-        let Some(start) = told.or_else(|| info.query_execution_start_time()) else {
+        let options = info.config_options();
+        let Some(micros) = self.told(options) else {
             return Ok(ExprSimplifyResult::Original(args));
         };
-        let zone = Zone::of(info.config_options());
         Ok(ExprSimplifyResult::Simplified(Expr::Literal(
-            self.at(start.timestamp_micros(), &zone)?,
+            self.at(micros, &Zone::of(options))?,
             None,
         )))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        Ok(ColumnarValue::Scalar(
-            self.at(now_micros(), &Zone::of(&args.config_options))?,
-        ))
+        let options = &args.config_options;
+        let micros = self.told(options).unwrap_or_else(now_micros);
+        Ok(ColumnarValue::Scalar(self.at(micros, &Zone::of(options))?))
     }
 }
