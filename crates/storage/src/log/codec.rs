@@ -50,14 +50,25 @@ pub(crate) fn encode(
             .map(|nulls| nulls.slice(rows.start, rows.len()))
             .filter(|nulls| nulls.null_count() > 0);
         out.push(u8::from(nulls.is_some()));
-        if let Some(nulls) = nulls {
+        if let Some(nulls) = &nulls {
             let start = out.len();
             out.resize(start + rows.len().div_ceil(8), 0);
             for row in nulls.valid_indices() {
                 out[start + row / 8] |= 1 << (row % 8);
             }
         }
+        let start = out.len();
         encode_values(*ty, column, rows.clone(), out);
+        if let Some(nulls) = nulls
+            && ty.physical() != Physical::Variable
+        {
+            // What lies under a NULL is anybody's, and equal rows are equal bytes: replay
+            // finds rows by them.
+            let width = (out.len() - start) / rows.len();
+            for row in (0..rows.len()).filter(|&row| nulls.is_null(row)) {
+                out[start + row * width..][..width].fill(0);
+            }
+        }
     }
 }
 
