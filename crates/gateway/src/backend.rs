@@ -74,8 +74,8 @@ pub trait BackendSession: Send + 'static {
         parameters: Vec<ArrayRef>,
     ) -> impl Future<Output = Result<Outcome, SqlError>> + Send;
 
-    /// Says that these statements came in one message, so that they are one transaction.
-    fn begin_group(&mut self, statements: &[Self::Statement]);
+    /// Says that the statements to come belong together, so that they are one transaction.
+    fn begin_group(&mut self);
 
     /// Commits what [`Self::begin_group`] has begun.
     fn end_group(&mut self) -> impl Future<Output = Result<(), SqlError>> + Send;

@@ -94,8 +94,8 @@ impl BackendSession for Session {
         Session::execute_prepared(self, prepared, parameters)
     }
 
-    fn begin_group(&mut self, statements: &[Statement]) {
-        Session::begin_group(self, statements);
+    fn begin_group(&mut self) {
+        Session::begin_group(self);
     }
 
     fn end_group(&mut self) -> impl Future<Output = Result<(), SqlError>> + Send {

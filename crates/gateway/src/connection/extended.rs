@@ -166,6 +166,11 @@ impl<S: BackendSession> Connection<S> {
 
     pub(super) async fn execute(&mut self, body: &[u8]) -> Result<(), Fault> {
         let execute = Execute::read(body)?;
+        // More may come before the Sync, and is one transaction with this. Nearly always the
+        // Sync is there already.
+        if !self.signals.input.comes_next(b'S') {
+            self.session.begin_group();
+        }
         // The portal is out of the map while it runs: one that fails is gone.
         let mut portal = self
             .portals

@@ -62,6 +62,11 @@ impl<S: BackendSession> Connection<S> {
             b'H' => return self.flush().await,
             b'S' => {
                 self.skipping = false;
+                let ending = self.session.end_group();
+                match self.signals.engine(ending).await {
+                    Err(Fault::Sql(error)) => self.report(&error),
+                    ended => ended?,
+                }
                 self.ready();
                 return self.flush().await;
             }

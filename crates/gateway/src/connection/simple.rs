@@ -23,7 +23,9 @@ impl<S: BackendSession> Connection<S> {
         if statements.is_empty() {
             self.output.bare(b'I');
         }
-        self.session.begin_group(&statements);
+        if statements.len() > 1 {
+            self.session.begin_group();
+        }
         for (at, statement) in statements.iter().enumerate() {
             let last = at + 1 == statements.len();
             if self.signals.run.is_cancelled() {

@@ -425,7 +425,7 @@ impl BackendSession for FakeSession {
         self.run(&prepared.sql, parameters).await
     }
 
-    fn begin_group(&mut self, _: &[Self::Statement]) {}
+    fn begin_group(&mut self) {}
 
     async fn end_group(&mut self) -> Result<(), SqlError> {
         Ok(())

@@ -29,6 +29,11 @@ impl<R: AsyncRead + Unpin> Input<R> {
         !self.buffer.is_empty()
     }
 
+    /// Whether the next message has arrived, at least its beginning, and is of this type.
+    pub(crate) fn comes_next(&self, kind: u8) -> bool {
+        self.buffer.first() == Some(&kind)
+    }
+
     pub(crate) fn into_socket(self) -> R {
         self.socket
     }

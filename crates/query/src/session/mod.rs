@@ -67,7 +67,7 @@ pub struct Session {
     block: Option<OpenBlock>,
     /// When the transaction at hand began.
     transaction_time: chrono::DateTime<chrono::Utc>,
-    /// Whether the statements of the message at hand are a transaction.
+    /// Whether the statements at hand came together, and are a transaction.
     grouping: bool,
 }
 
@@ -251,7 +251,7 @@ impl Session {
         bound: Option<&prepared::Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        self.continue_group(statement)?;
+        self.continue_group(statement).await?;
         self.admit(statement)?;
         match &statement.kind {
             StatementKind::Empty => Ok(Outcome::Empty),

@@ -14,8 +14,7 @@
 //! return to. A block that has failed and has no savepoint is undone at once, so
 //! that nobody waits for it.
 //!
-//! Several statements in one message are a block, too, unless one of them cannot be in
-//! one: an implicit block, which ends with the message.
+//! Several statements in one message, or up to a Sync, are a block, too: an implicit one.
 //!
 //! Settings follow the transaction as in PostgreSQL: what a block SET is gone after
 //! its ROLLBACK, what it SET LOCAL also after its COMMIT.
@@ -37,7 +36,7 @@ pub(super) struct OpenBlock {
     /// `None` when the block has failed and there was nothing to return to.
     block: Option<Block>,
     failed: bool,
-    /// Made for a message of several statements, not by BEGIN.
+    /// Made for statements that came together, not by BEGIN.
     implicit: bool,
     isolation: Isolation,
     read_only: bool,
@@ -86,24 +85,24 @@ impl Session {
         }
     }
 
-    /// Says that these statements came in one message: they happen together or not at
-    /// all, unless one of them cannot be in a transaction block or is about one. The caller calls
+    /// Says that the statements to come belong together, as those of one message or those up
+    /// to a Sync: they happen together or not at all. One that cannot be in a transaction
+    /// block is a transaction of its own, and commits those before it. The caller calls
     /// [`Self::end_group`] after the last, or [`Self::fail`].
-    pub fn begin_group(&mut self, statements: &[Statement]) {
-        let alone = |statement: &Statement| match &statement.kind {
-            StatementKind::Utility(utility) if utility.runs_outside_blocks() => true,
-            kind => word_of_definition(kind).is_some(),
-        };
-        self.grouping =
-            self.block.is_none() && statements.len() > 1 && !statements.iter().any(alone);
+    pub fn begin_group(&mut self) {
+        self.grouping = true;
     }
 
-    /// Commits the statements of a message, if they are a transaction of their own.
+    /// Commits the statements of a group, if they are a transaction of their own.
     ///
     /// # Errors
     /// Those of COMMIT: nothing of them has happened then, or it is in doubt.
     pub async fn end_group(&mut self) -> Result<(), SqlError> {
         self.grouping = false;
+        self.commit_implicit().await
+    }
+
+    async fn commit_implicit(&mut self) -> Result<(), SqlError> {
         if let Some(open) = self.block.take_if(|open| open.implicit) {
             self.commit_block(open).await?;
             self.note_activity(None);
@@ -111,20 +110,30 @@ impl Session {
         Ok(())
     }
 
-    /// The block of a message with several statements begins with its first, and again
+    /// The block of a group begins with its first statement that may be in one, and again
     /// after a COMMIT among them.
-    pub(super) fn continue_group(&mut self, statement: &Statement) -> Result<(), SqlError> {
-        let about_blocks = matches!(
-            &statement.kind,
-            StatementKind::Utility(utility) if matches!(&**utility, Utility::Transaction(_))
-        );
-        if self.grouping && self.block.is_none() && !about_blocks {
-            self.open_block(TransactionModes::default())?;
-            if let Some(open) = &mut self.block {
-                open.implicit = true;
+    pub(super) async fn continue_group(&mut self, statement: &Statement) -> Result<(), SqlError> {
+        if !self.grouping {
+            return Ok(());
+        }
+        match &statement.kind {
+            StatementKind::Empty => Ok(()),
+            StatementKind::Utility(utility) if matches!(&**utility, Utility::Transaction(_)) => {
+                Ok(())
+            }
+            StatementKind::Utility(utility) if utility.runs_outside_blocks() => {
+                self.commit_implicit().await
+            }
+            kind if word_of_definition(kind).is_some() => self.commit_implicit().await,
+            _ if self.block.is_some() => Ok(()),
+            _ => {
+                self.open_block(TransactionModes::default())?;
+                if let Some(open) = &mut self.block {
+                    open.implicit = true;
+                }
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// Undoes the block, somewhere where that may take its time.
