@@ -126,6 +126,7 @@ impl Session {
             .iter()
             .map(|column| ast::ObjectName::from(vec![Ident::with_quote('"', column.clone())]))
             .collect();
+        self.note_target(target.entry.table.id());
         let fail = |error| from_datafusion(error, source);
         let listed = listed_columns(&target, &listed_names).map_err(fail)?;
         let table = target.entry.table.schema();

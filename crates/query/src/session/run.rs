@@ -141,6 +141,7 @@ impl Session {
                 }
                 break;
             };
+            self.note_target(bound.target.entry.table.id());
             if bound.kind != DmlKind::Insert && written.rows >= VACUUM_ROWS_MIN {
                 let table = Arc::clone(&bound.target.entry.table);
                 self.engine.queries().spawn_blocking(move || {

@@ -19,9 +19,12 @@
 //! Settings follow the transaction as in PostgreSQL: what a block SET is gone after
 //! its ROLLBACK, what it SET LOCAL also after its COMMIT.
 
+use std::collections::BTreeSet;
+
 use aerostat_txn::{self as txn, Block, Snapshot, Transaction};
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, SqlError, TableId};
 use datafusion::sql::sqlparser::ast;
+use parking_lot::Mutex;
 
 use super::{Session, settings::Settings};
 use crate::{
@@ -44,6 +47,8 @@ pub(super) struct OpenBlock {
     savepoints: Vec<Savepoint>,
     /// The session's settings at BEGIN.
     settings: Settings,
+    /// The tables that statements of the block were to write.
+    tables: Mutex<BTreeSet<TableId>>,
 }
 
 struct Savepoint {
@@ -198,6 +203,13 @@ impl Session {
         }
     }
 
+    /// Says which table the statement at hand writes.
+    pub(super) fn note_target(&self, table: TableId) {
+        if let Some(open) = &self.block {
+            open.tables.lock().insert(table);
+        }
+    }
+
     /// What a statement that only reads sees.
     pub(super) fn read_snapshot(&self) -> Result<Snapshot, SqlError> {
         match &self.block {
@@ -326,6 +338,7 @@ impl Session {
             read_only,
             savepoints: Vec::new(),
             settings,
+            tables: Mutex::default(),
         });
         self.show_modes(isolation, read_only);
         Ok(())
@@ -366,6 +379,14 @@ impl Session {
             self.undo(open).await?;
             return Ok("ROLLBACK");
         }
+        if self.has_lost_a_table(&open) {
+            self.undo(open).await?;
+            return Err(SqlError::new(
+                ErrorKind::SerializationFailure,
+                "a table that the transaction has written was dropped or truncated meanwhile",
+            )
+            .with_hint("Run the transaction again."));
+        }
         let OpenBlock {
             block, settings, ..
         } = open;
@@ -378,6 +399,16 @@ impl Session {
         }
         self.settings.lock().end_local();
         Ok("COMMIT")
+    }
+
+    /// Whether a table that the block has written is not the catalogue's any more: what it
+    /// commits would be in nobody's table.
+    fn has_lost_a_table(&self, open: &OpenBlock) -> bool {
+        let tables = open.tables.lock();
+        !tables.is_empty() && {
+            let there = self.connection.database().catalog.load().table_ids();
+            !tables.is_subset(&there)
+        }
     }
 
     /// Takes the block that COMMIT or ROLLBACK ends; warns where there is none.

@@ -242,3 +242,25 @@ async fn a_statement_that_fails_half_way_changes_nothing() {
         );
     }
 }
+
+/// TRUNCATE and DROP do not wait for an open block, whose COMMIT must not seem to succeed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_whose_table_is_gone_does_not_commit() {
+    let node = Aerostat::start();
+    let other = node.create("d").await;
+    let client = node.connect("d").await;
+    for sql in ["TRUNCATE t", "DROP TABLE t"] {
+        other
+            .batch_execute("CREATE TABLE IF NOT EXISTS t (a integer); CREATE TABLE IF NOT EXISTS u (a integer)")
+            .await
+            .unwrap();
+        client
+            .batch_execute("BEGIN; INSERT INTO u VALUES (1); INSERT INTO t VALUES (1)")
+            .await
+            .unwrap();
+        other.batch_execute(sql).await.unwrap();
+        let state = crate::harness::sqlstate(&client, "COMMIT").await;
+        assert_eq!(state, "40001", "{sql}");
+        assert_eq!(value(&client, "SELECT count(*) FROM u").await, "0", "{sql}");
+    }
+}
