@@ -1,15 +1,18 @@
 //! The session's time zone, from chrono-tz's table.
 
 use aerostat_types::text::ZoneOffsets;
-use chrono::{DateTime, LocalResult, NaiveDateTime, Offset, TimeZone};
+use chrono::{DateTime, LocalResult, NaiveDateTime, Offset, TimeZone, Utc};
 use chrono_tz::Tz;
 
 /// The zone in which a session reads and sees `timestamptz`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Zone(pub(crate) Tz);
 
-fn naive(local_micros: i64) -> Option<NaiveDateTime> {
-    DateTime::from_timestamp_micros(local_micros).map(|utc| utc.naive_utc())
+/// Chrono's years end before PostgreSQL's: beyond them the offset is that of its last moment.
+fn naive(micros: i64) -> Option<NaiveDateTime> {
+    let last = DateTime::<Utc>::MAX_UTC - chrono::Duration::days(2);
+    let micros = micros.min(last.timestamp_micros());
+    DateTime::from_timestamp_micros(micros).map(|utc| utc.naive_utc())
 }
 
 /// Seconds east of UTC at a local time. As in PostgreSQL the offset before the change holds
@@ -32,7 +35,7 @@ fn offset_of_local(zone: Tz, local_micros: i64) -> i32 {
 }
 
 impl Zone {
-    /// Seconds east of UTC at an instant. Beyond the years chrono knows there is no offset.
+    /// Seconds east of UTC at an instant.
     pub(crate) fn offset_at(self, utc_micros: i64) -> i32 {
         if self.0 == Tz::UTC {
             return 0;

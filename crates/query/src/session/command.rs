@@ -20,7 +20,7 @@ use datafusion::{
 use super::{Session, cancel::Cancellation, run, stream::ready};
 use crate::{
     admin::RestoreRequest,
-    api::{ColumnDescription, NoticeSeverity, Outcome, RowsTag, TransactionStatus},
+    api::{ColumnDescription, Outcome, RowsTag},
     ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, PlanColumns},
     dml,
     error::{external, from_datafusion, from_storage},
@@ -150,9 +150,9 @@ impl Session {
                     return self.set_role(name, value);
                 }
                 let local = *scope == SettingScope::Local;
-                if local && self.status() == TransactionStatus::Idle {
-                    self.notice(
-                        NoticeSeverity::Warning,
+                if local && self.block.is_none() {
+                    self.warn_with(
+                        ErrorKind::NoActiveTransaction,
                         "SET LOCAL can only be used in transaction blocks",
                     );
                     return done("SET");

@@ -34,7 +34,7 @@ pub use prepared::Prepared;
 
 use crate::{
     admin::Connection,
-    api::{Notice, NoticeSeverity, Outcome, TransactionStatus},
+    api::{Notice, Outcome, TransactionStatus},
     engine::{Engine, StatementRecord},
     error::from_datafusion,
     pgcatalog::{CatalogView, PreparedDescription, SessionDescription},
@@ -362,10 +362,6 @@ impl Session {
                 None => description.state = between,
             }
         });
-    }
-
-    fn notice(&mut self, severity: NoticeSeverity, message: impl Into<String>) {
-        self.notices.push(Notice::new(severity, message));
     }
 }
 

@@ -254,6 +254,12 @@ pub(crate) const REPORTED: &[(&str, &str)] = &[
     ("timezone", "TimeZone"),
 ];
 
+/// A setting's name in PostgreSQL's spelling.
+fn shown_name(name: &str) -> &str {
+    let reported = REPORTED.iter().find(|(known, _)| *known == name);
+    reported.map_or(name, |(_, shown)| shown)
+}
+
 /// The settings of one session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
@@ -503,7 +509,10 @@ impl KnownSetting {
         let invalid = || {
             SqlError::new(
                 ErrorKind::InvalidParameterValue,
-                format!("invalid value for parameter \"{}\": \"{value}\"", self.name),
+                format!(
+                    "invalid value for parameter \"{}\": \"{value}\"",
+                    shown_name(self.name)
+                ),
             )
         };
         match &self.check {

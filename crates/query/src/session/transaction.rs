@@ -475,7 +475,7 @@ impl Session {
         );
     }
 
-    fn warn_with(&mut self, kind: ErrorKind, message: &str) {
+    pub(super) fn warn_with(&mut self, kind: ErrorKind, message: &str) {
         let mut notice = Notice::new(NoticeSeverity::Warning, message);
         notice.kind = Some(kind);
         self.notices.push(notice);

@@ -26,7 +26,10 @@
 //! - an untyped literal in a branch of CASE, after IS DISTINCT FROM an interval, and
 //!   beside typed ones in IN,
 //! - joins and correlation by intervals,
-//! - min of a group of infinities.
+//! - min of a group of infinities,
+//! - `substr` of bytea,
+//! - `char(n)` in RETURNING and in min and max, which comes without its blanks: blanks at
+//!   the end of values are not compared.
 
 mod answers;
 mod crash;

@@ -58,7 +58,7 @@ impl Zone {
         let Some(zone) = self.shifting() else {
             return 0;
         };
-        match DateTime::from_timestamp_micros(utc_micros) {
+        match DateTime::from_timestamp_micros(known(utc_micros)) {
             Some(instant) => zone
                 .offset_from_utc_datetime(&instant.naive_utc())
                 .fix()
@@ -74,7 +74,8 @@ impl Zone {
         let Some(zone) = self.shifting() else {
             return 0;
         };
-        let Some(local) = DateTime::from_timestamp_micros(local_micros).map(|at| at.naive_utc())
+        let Some(local) =
+            DateTime::from_timestamp_micros(known(local_micros)).map(|at| at.naive_utc())
         else {
             return 0;
         };
@@ -87,6 +88,12 @@ impl Zone {
             .or_else(|| of(zone.offset_from_local_datetime(&(local - Duration::hours(6)))));
         offset.map_or(0, |offset| offset.fix().local_minus_utc())
     }
+}
+
+/// Chrono's years end before PostgreSQL's: beyond them the offset is that of its last moment.
+fn known(micros: i64) -> i64 {
+    let last = DateTime::<chrono::Utc>::MAX_UTC - Duration::days(2);
+    micros.min(last.timestamp_micros())
 }
 
 impl ZoneOffsets for Zone {

@@ -83,7 +83,9 @@ async fn message(client: &Client, sql: &str) -> Result<Vec<Part>, Error> {
             }
             SimpleQueryMessage::Row(row) => {
                 if let Some(Part::Rows { rows, .. }) = parts.last_mut() {
-                    let fields = (0..row.len()).map(|at| row.get(at).map(str::to_owned));
+                    // See the list of what is left alone: `char(n)`.
+                    let field = |at| Some(row.get(at)?.trim_end_matches(' ').to_owned());
+                    let fields = (0..row.len()).map(field);
                     rows.push(fields.collect());
                 }
             }

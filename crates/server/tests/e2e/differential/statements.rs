@@ -339,7 +339,7 @@ fn computed(dice: &mut Dice, kind: Kind) -> Option<&'static str> {
             "lower(#)",
             "replace(#, 'a', '')",
         ],
-        Kind::Bytea => &["# || '\\x00'::bytea", "substr(#, 2)"],
+        Kind::Bytea => &["# || '\\x00'::bytea"],
         Kind::Date => &["# + 1", "# - 40"],
         Kind::Time => &["# + interval '1 hour'"],
         Kind::Timestamp | Kind::Timestamptz => &["# + interval '1 day'", "# - interval '1 month'"],
