@@ -6,7 +6,6 @@ use aerostat_types::{ErrorKind, SqlError, TableId};
 
 use super::{
     Actor, CommandResult, Found,
-    alter::is_taken,
     dependency::Dependencies,
     names::{Place, QualifiedName, is_system_schema},
     privilege::relation_mut,
@@ -61,14 +60,15 @@ fn names_index(state: &CatalogState, actor: &Actor, name: &QualifiedName) -> boo
         Some(schema) => vec![schema.as_str()],
         None => actor.path().collect(),
     };
+    let is_named = |relation: &Relation| match relation {
+        Relation::Table(entry) => entry
+            .all_indexes()
+            .any(|index| index.index.name == name.name),
+        Relation::View(_) => false,
+    };
     schemas.into_iter().any(|schema| {
-        is_taken(
-            state,
-            &Place {
-                schema: schema.to_owned(),
-                name: name.name.clone(),
-            },
-        )
+        let schema = state.schemas.get(schema);
+        schema.is_some_and(|schema| schema.relations.values().any(is_named))
     })
 }
 
