@@ -15,7 +15,7 @@
 //! | [`create_table`] | CREATE TABLE |
 //! | [`create_table_as`] | CREATE TABLE AS: a table to fill, then [`PendingTable::publish`] |
 //! | [`create_view`] | CREATE \[OR REPLACE] VIEW |
-//! | [`create_index`] | CREATE INDEX |
+//! | `create_index` | CREATE INDEX |
 //! | [`execute`] | [`SchemaCommand`]: CREATE SCHEMA, TRUNCATE, DROP, ALTER |
 //! | [`grant`] | GRANT and REVOKE on tables, views and schemas |
 //! | [`comment`] | COMMENT ON table, view, column or schema |
