@@ -160,7 +160,12 @@ async fn a_damaged_log_is_reported_and_not_served() {
     let node = Aerostat::start();
     let client = node.create("shop").await;
     client
-        .batch_execute("CREATE TABLE t (id integer PRIMARY KEY, v text); INSERT INTO t SELECT g, 'row ' || g FROM generate_series(1, 1000) AS g; INSERT INTO t VALUES (0, 'last')")
+        .batch_execute("CREATE TABLE t (id integer PRIMARY KEY, v text); INSERT INTO t SELECT g, 'row ' || g FROM generate_series(1, 1000) AS g")
+        .await
+        .unwrap();
+    // A commit of its own behind the one that is damaged, which is not the log's end then.
+    client
+        .batch_execute("INSERT INTO t VALUES (0, 'last')")
         .await
         .unwrap();
     let oid = value(
