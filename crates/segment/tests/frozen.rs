@@ -7,11 +7,10 @@ mod model;
 use std::{ops::ControlFlow, sync::Arc};
 
 use aerostat_segment::{
-    CompareOp, FrozenFacts, FrozenImage, HeapRegion, Keys, Literal, Predicate, Segment, Selection,
-    VECTOR_ROWS, stamp,
+    CompareOp, Keys, Literal, Predicate, Segment, Selection, VECTOR_ROWS, stamp,
 };
 use aerostat_types::{SegmentNo, SqlType, TableId};
-use model::{Model, Random, Value, values};
+use model::{Model, Random, Value, freeze, values};
 use proptest::prelude::*;
 
 const ARENA_BYTES: usize = 16 << 20;
@@ -29,24 +28,6 @@ fn load(seed: u64, rows: usize) -> (Model, Arc<Segment>) {
         .unwrap();
     assert!(!appended.full);
     (model, segment)
-}
-
-/// The rows of a segment in key order, as the columns of an image.
-fn freeze(hot: &Arc<Segment>) -> (Arc<Segment>, Vec<u32>) {
-    let mut order: Vec<u32> = (0..hot.rows()).collect();
-    order.sort_by_cached_key(|&row| hot.key_of(row));
-    let selection = Selection::Rows(order.clone());
-    let facts = FrozenFacts {
-        table: TableId(7),
-        no: SegmentNo(4),
-        rows: hot.rows(),
-        begin: 5,
-    };
-    let image =
-        FrozenImage::encode(hot.schema(), facts, &mut |at| hot.gather(at, &selection)).unwrap();
-    let region = Box::new(HeapRegion::new(image.arena_bytes()));
-    let frozen = Segment::create_frozen(region, Arc::clone(hot.schema()), image);
-    (Arc::new(frozen), order)
 }
 
 /// The model's columns in the frozen order.

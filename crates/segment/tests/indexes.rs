@@ -13,12 +13,12 @@ use std::{
 };
 
 use aerostat_segment::{
-    AttributeSpec, CompareOp, FrozenFacts, FrozenImage, HeapRegion, IndexSpec, Keys, Literal,
-    Predicate, Segment, SegmentError, SegmentSchema, Selection,
+    AttributeSpec, CompareOp, HeapRegion, IndexSpec, Keys, Literal, Predicate, Segment,
+    SegmentError, SegmentSchema, Selection,
 };
 use aerostat_types::{IndexKind, Physical, SegmentNo, SqlType, TableId};
 use arrow_array::{ArrayRef, Float64Array, Int32Array, StringArray};
-use model::{Model, Random, Value, random_indexes, value};
+use model::{Model, Random, Value, freeze, random_indexes, value};
 use proptest::prelude::*;
 
 const ARENA_BYTES: usize = 4 << 20;
@@ -41,24 +41,6 @@ fn load(seed: u64, rows: usize) -> (Model, Arc<Segment>) {
         from = to;
     }
     (model, segment)
-}
-
-/// The frozen segment of the rows, and where each was.
-fn freeze(hot: &Arc<Segment>) -> (Arc<Segment>, Vec<u32>) {
-    let mut order: Vec<u32> = (0..hot.rows()).collect();
-    order.sort_by_cached_key(|&row| hot.key_of(row));
-    let selection = Selection::Rows(order.clone());
-    let facts = FrozenFacts {
-        table: TableId(7),
-        no: SegmentNo(4),
-        rows: hot.rows(),
-        begin: 5,
-    };
-    let image =
-        FrozenImage::encode(hot.schema(), facts, &mut |at| hot.gather(at, &selection)).unwrap();
-    let region = Box::new(HeapRegion::new(image.arena_bytes()));
-    let frozen = Segment::create_frozen(region, Arc::clone(hot.schema()), image);
-    (Arc::new(frozen), order)
 }
 
 /// A predicate that the schema accepts and that rather holds for a few rows.
