@@ -78,13 +78,8 @@ fn typed(
     };
     if l == SqlType::Interval && r == SqlType::Interval {
         // An interval orders by its length with months of 30 days, not field by field.
-        let key = |side: Expr| {
-            if is_null(&side) {
-                side
-            } else {
-                Temporal::IntervalOrder.call(vec![side])
-            }
-        };
+        // NULL becomes a NULL of that length, so that the sides stay of one type.
+        let key = |side: Expr| Temporal::IntervalOrder.call(vec![side]);
         return Ok((key(left), key(right)));
     }
     match (l, r) {
