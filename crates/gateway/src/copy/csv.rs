@@ -1,7 +1,9 @@
 //! The CSV format, as PostgreSQL reads it: quotes may begin inside a field, and
 //! a quoted field may hold line ends.
 
-use super::decoder::{Step, Target};
+use memchr::{memchr2, memchr3};
+
+use super::decoder::{Step, Target, plain};
 use crate::{api::CopyOptions, sqlstate::WireError};
 
 /// Reads CSV records.
@@ -16,6 +18,8 @@ pub(super) struct CsvReader {
     /// Where the search for the record's end goes on, and whether within quotes there.
     searched: usize,
     quoted: bool,
+    /// Whether a quote was found in the record at hand.
+    has_quotes: bool,
     crlf: Option<bool>,
     /// Line ends within quotes of the record at hand.
     inner_lines: u64,
@@ -46,6 +50,7 @@ impl CsvReader {
             force,
             searched: 0,
             quoted: false,
+            has_quotes: false,
             crlf: None,
             inner_lines: 0,
             scratch: Vec::new(),
@@ -55,11 +60,16 @@ impl CsvReader {
     /// The length of the first record without its end, and with it.
     fn record(&mut self, data: &[u8], ended: bool) -> Option<(usize, usize)> {
         let mut at = self.searched;
-        while let Some(&byte) = data.get(at) {
+        while let Some(offset) = self.next_mark(&data[at..]) {
+            at += offset;
+            let byte = data[at];
             if self.quoted {
                 if byte == self.escape && byte != self.quote {
                     match data.get(at + 1) {
-                        None if !ended => break,
+                        None if !ended => {
+                            self.searched = at;
+                            return None;
+                        }
                         Some(&next) if next == self.quote || next == self.escape => at += 1,
                         _ => {}
                     }
@@ -70,8 +80,8 @@ impl CsvReader {
                     self.inner_lines += 1;
                 }
             } else if byte == self.quote {
-                self.quoted = true;
-            } else if byte == b'\n' {
+                (self.quoted, self.has_quotes) = (true, true);
+            } else {
                 self.searched = 0;
                 let carriage = at > 0 && data[at - 1] == b'\r';
                 let crlf = *self.crlf.get_or_insert(carriage);
@@ -79,7 +89,7 @@ impl CsvReader {
             }
             at += 1;
         }
-        self.searched = at;
+        self.searched = data.len();
         if ended && !data.is_empty() {
             self.searched = 0;
             return Some((data.len(), data.len()));
@@ -87,9 +97,18 @@ impl CsvReader {
         None
     }
 
+    /// Where the next byte is that may matter to where the record ends.
+    fn next_mark(&self, data: &[u8]) -> Option<usize> {
+        if self.quoted {
+            memchr3(self.quote, self.escape, b'\n', data)
+        } else {
+            memchr2(self.quote, b'\n', data)
+        }
+    }
+
     pub(super) fn header(&mut self, data: &[u8], ended: bool) -> Option<(usize, Vec<Vec<u8>>)> {
         let (record, taken) = self.record(data, ended)?;
-        self.inner_lines = 0;
+        (self.inner_lines, self.has_quotes) = (0, false);
         let mut names = Vec::new();
         let mut rest = Some(&data[..record]);
         while let Some(from) = rest {
@@ -122,11 +141,19 @@ impl CsvReader {
         if target.width() == 0 && record.is_empty() {
             return Ok(Step::Row(taken));
         }
+        let has_quotes = std::mem::take(&mut self.has_quotes);
+        if !has_quotes && let Some(text) = plain(record, self.delimiter) {
+            let (null, force) = (self.null.as_slice(), &self.force);
+            target.put_plain(text, self.delimiter, |column, value| {
+                let (never_null, _) = force[column];
+                !never_null && value.as_bytes() == null
+            })?;
+            return Ok(Step::Row(taken));
+        }
         let mut rest = Some(record);
         for column in 0..target.width() {
             let Some(from) = rest else {
-                let message = format!("missing data for column \"{}\"", target.name(column));
-                return Err(target.bad_record(message, Some(record)));
+                return Err(target.missing(column, record));
             };
             let Some(field) = self.field(from) else {
                 return Err(target.bad_record("unterminated CSV quoted field", Some(record)));
@@ -145,15 +172,13 @@ impl CsvReader {
                     target.bad_record("unquoted carriage return found in data", Some(record))
                 );
             } else {
-                target.put_text(column, &self.scratch)?;
+                target.put_bytes(column, &self.scratch)?;
             }
         }
         target.line += std::mem::take(&mut self.inner_lines);
         match rest {
             None => Ok(Step::Row(taken)),
-            Some(_) => {
-                Err(target.bad_record("extra data after last expected column", Some(record)))
-            }
+            Some(_) => Err(target.extra(record)),
         }
     }
 

@@ -8,6 +8,8 @@ use arrow::{
     record_batch::{RecordBatch, RecordBatchOptions},
 };
 
+use memchr::{memchr_iter, memchr2};
+
 use super::{binary::BinaryReader, csv::CsvReader, text::TextReader};
 use crate::{
     api::{CopyColumn, CopyFormat, CopyHeader, CopyOptions},
@@ -60,6 +62,8 @@ pub(super) struct Target {
     builders: Vec<Builder>,
     schema: SchemaRef,
     rows: usize,
+    /// Bytes that the rows took in the data.
+    bytes: usize,
     /// The number of the current line or tuple, from 1.
     pub(super) line: u64,
 }
@@ -101,7 +105,44 @@ impl Target {
         error.with_context(context)
     }
 
-    pub(super) fn put_text(&mut self, column: usize, value: &[u8]) -> Result<(), WireError> {
+    pub(super) fn missing(&self, column: usize, record: &[u8]) -> WireError {
+        let message = format!("missing data for column \"{}\"", self.name(column));
+        self.bad_record(message, Some(record))
+    }
+
+    pub(super) fn extra(&self, record: &[u8]) -> WireError {
+        self.bad_record("extra data after last expected column", Some(record))
+    }
+
+    /// Puts the values of a [`plain`] record; `is_null` knows NULL by its column and text.
+    pub(super) fn put_plain(
+        &mut self,
+        record: &str,
+        delimiter: u8,
+        is_null: impl Fn(usize, &str) -> bool,
+    ) -> Result<(), WireError> {
+        let mut ends = memchr_iter(delimiter, record.as_bytes()).chain([record.len()]);
+        let mut start = 0;
+        for column in 0..self.width() {
+            let Some(end) = ends.next() else {
+                return Err(self.missing(column, record.as_bytes()));
+            };
+            let value = &record[start..end];
+            start = end + 1;
+            if is_null(column, value) {
+                self.put_null(column);
+            } else {
+                let put = self.builders[column].push_text(value);
+                put.map_err(|error| self.in_column(error, column, Some(value.as_bytes())))?;
+            }
+        }
+        match ends.next() {
+            None => Ok(()),
+            Some(_) => Err(self.extra(record.as_bytes())),
+        }
+    }
+
+    pub(super) fn put_bytes(&mut self, column: usize, value: &[u8]) -> Result<(), WireError> {
         let put = utf8(value).and_then(|text| self.builders[column].push_text(text));
         put.map_err(|error| self.in_column(error, column, Some(value)))
     }
@@ -116,11 +157,11 @@ impl Target {
     }
 
     fn is_full(&self) -> bool {
-        self.rows >= COPY_BATCH_ROWS
-            || self.builders.iter().map(Builder::bytes).sum::<usize>() >= COPY_BATCH_BYTES
+        self.rows >= COPY_BATCH_ROWS || self.bytes >= COPY_BATCH_BYTES
     }
 
     fn batch(&mut self) -> Result<RecordBatch, WireError> {
+        self.bytes = 0;
         let columns = self.builders.iter_mut().map(Builder::finish).collect();
         let options =
             RecordBatchOptions::new().with_row_count(Some(std::mem::take(&mut self.rows)));
@@ -131,6 +172,15 @@ impl Target {
             )
         })
     }
+}
+
+/// The record as text, if it is one whose values are just what lies between delimiters: no
+/// bytes that are refused, and none that the delimiter could be a part of.
+pub(super) fn plain(record: &[u8], delimiter: u8) -> Option<&str> {
+    if !delimiter.is_ascii() || memchr2(0, b'\r', record).is_some() {
+        return None;
+    }
+    std::str::from_utf8(record).ok()
 }
 
 /// Bytes of a value that a context repeats; PostgreSQL's MAX_COPY_DATA_DISPLAY.
@@ -163,6 +213,7 @@ impl Decoder {
                 .collect(),
             schema: Arc::new(Schema::new(fields)),
             rows: 0,
+            bytes: 0,
             line: 0,
         };
         let reader = match options.format {
@@ -204,6 +255,7 @@ impl Decoder {
                 Step::Row(bytes) => {
                     self.start += bytes;
                     self.target.rows += 1;
+                    self.target.bytes += bytes;
                 }
                 Step::Skip(bytes) => self.start += bytes,
                 Step::End => {

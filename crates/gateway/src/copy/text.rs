@@ -1,6 +1,8 @@
 //! The text format: lines of fields with backslash escapes.
 
-use super::decoder::{Step, Target};
+use memchr::memchr2;
+
+use super::decoder::{Step, Target, plain};
 use crate::{api::CopyOptions, sqlstate::WireError};
 
 /// Reads text records.
@@ -10,6 +12,8 @@ pub(super) struct TextReader {
     null: Vec<u8>,
     /// Where the search for the record's end goes on; everything before is known.
     searched: usize,
+    /// Whether a backslash was found before that.
+    escaped: bool,
     /// The first line ended with a carriage return too, so the others must.
     crlf: Option<bool>,
     scratch: Vec<u8>,
@@ -21,6 +25,7 @@ impl TextReader {
             delimiter: options.delimiter,
             null: options.null.as_bytes().to_vec(),
             searched: 0,
+            escaped: false,
             crlf: None,
             scratch: Vec::new(),
         }
@@ -29,21 +34,28 @@ impl TextReader {
     /// The length of the first line without its end, and with it.
     fn line(&mut self, data: &[u8], ended: bool) -> Option<(usize, usize)> {
         let mut at = self.searched;
-        while let Some(&byte) = data.get(at) {
-            match byte {
-                b'\n' => {
-                    self.searched = 0;
-                    let carriage = at > 0 && data[at - 1] == b'\r';
-                    let crlf = *self.crlf.get_or_insert(carriage);
-                    return Some((at - usize::from(carriage && crlf), at + 1));
-                }
-                // A backslash takes the next byte with it, even a line end.
-                b'\\' if at + 1 < data.len() => at += 2,
-                b'\\' => break,
-                _ => at += 1,
+        while let Some(offset) = memchr2(b'\n', b'\\', &data[at..]) {
+            at += offset;
+            if data[at] == b'\n' {
+                self.searched = 0;
+                let carriage = at > 0 && data[at - 1] == b'\r';
+                let crlf = *self.crlf.get_or_insert(carriage);
+                return Some((at - usize::from(carriage && crlf), at + 1));
             }
+            self.escaped = true;
+            // A backslash takes the next byte with it, even a line end.
+            if at + 1 == data.len() {
+                self.searched = at;
+                return self.last_line(data, ended);
+            }
+            at += 2;
         }
-        self.searched = at;
+        self.searched = data.len();
+        self.last_line(data, ended)
+    }
+
+    /// What there is without a line end is a line only when nothing more comes.
+    fn last_line(&mut self, data: &[u8], ended: bool) -> Option<(usize, usize)> {
         if ended && !data.is_empty() {
             self.searched = 0;
             return Some((data.len(), data.len()));
@@ -53,6 +65,7 @@ impl TextReader {
 
     pub(super) fn header(&mut self, data: &[u8], ended: bool) -> Option<(usize, Vec<Vec<u8>>)> {
         let (line, taken) = self.line(data, ended)?;
+        self.escaped = false;
         let mut names = Vec::new();
         let mut rest = Some(&data[..line]);
         while let Some(from) = rest {
@@ -82,11 +95,16 @@ impl TextReader {
         if target.width() == 0 && record.is_empty() {
             return Ok(Step::Row(taken));
         }
+        let escaped = std::mem::take(&mut self.escaped);
+        if !escaped && let Some(text) = plain(record, self.delimiter) {
+            let null = self.null.as_slice();
+            target.put_plain(text, self.delimiter, |_, value| value.as_bytes() == null)?;
+            return Ok(Step::Row(taken));
+        }
         let mut rest = Some(record);
         for column in 0..target.width() {
             let Some(from) = rest else {
-                let message = format!("missing data for column \"{}\"", target.name(column));
-                return Err(target.bad_record(message, Some(record)));
+                return Err(target.missing(column, record));
             };
             let (raw, escaped, after) = field(from, self.delimiter);
             rest = after;
@@ -95,20 +113,18 @@ impl TextReader {
             } else if escaped {
                 self.scratch.clear();
                 unescape(raw, &mut self.scratch);
-                target.put_text(column, &self.scratch)?;
+                target.put_bytes(column, &self.scratch)?;
             } else if raw.contains(&b'\r') {
                 return Err(
                     target.bad_record("literal carriage return found in data", Some(record))
                 );
             } else {
-                target.put_text(column, raw)?;
+                target.put_bytes(column, raw)?;
             }
         }
         match rest {
             None => Ok(Step::Row(taken)),
-            Some(_) => {
-                Err(target.bad_record("extra data after last expected column", Some(record)))
-            }
+            Some(_) => Err(target.extra(record)),
         }
     }
 }

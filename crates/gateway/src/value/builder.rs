@@ -32,8 +32,6 @@ pub(crate) struct Builder {
     ty: SqlType,
     zone: Zone,
     values: Values,
-    /// Bytes of variable-length values since the last batch.
-    bytes: usize,
     scratch: Vec<u8>,
 }
 
@@ -129,14 +127,8 @@ impl Builder {
             ty,
             zone,
             values,
-            bytes: 0,
             scratch: Vec::new(),
         }
-    }
-
-    /// Bytes of variable-length values gathered since the last [`Builder::finish`].
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// Appends NULL.
@@ -184,7 +176,6 @@ impl Builder {
                 self.scratch.clear();
                 text::parse_bytea_into(value, &mut self.scratch)?;
                 check_length(self.scratch.len())?;
-                self.bytes += self.scratch.len();
                 b.try_append_value(&self.scratch).map_err(too_many_bytes)?;
             }
             Values::Uuid(b) => b
@@ -208,7 +199,6 @@ impl Builder {
             _ => value,
         };
         check_length(value.len())?;
-        self.bytes += value.len();
         if let Values::Text(b) = &mut self.values {
             b.try_append_value(value).map_err(too_many_bytes)?;
         }
@@ -236,7 +226,6 @@ impl Builder {
             Values::Text(_) => return self.push_string(utf8(bytes)?),
             Values::Bytea(b) => {
                 check_length(bytes.len())?;
-                self.bytes += bytes.len();
                 b.try_append_value(bytes).map_err(too_many_bytes)?;
             }
             Values::Uuid(b) => b
@@ -283,7 +272,6 @@ impl Builder {
 
     /// The values gathered, of type [`SqlType::arrow`]; the builder starts again.
     pub(crate) fn finish(&mut self) -> ArrayRef {
-        self.bytes = 0;
         match &mut self.values {
             Values::Bool(b) => Arc::new(b.finish()),
             Values::Int2(b) => Arc::new(b.finish()),
