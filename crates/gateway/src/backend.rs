@@ -61,6 +61,9 @@ pub trait BackendSession: Send + 'static {
     /// The columns a statement gives; `None` when it gives no rows.
     fn columns(prepared: &Self::Prepared) -> Option<Arc<[ColumnDescription]>>;
 
+    /// The columns of an open cursor of SQL's, which to the protocol is a portal.
+    fn cursor_columns(&self, name: &str) -> Option<Arc<[ColumnDescription]>>;
+
     /// Runs a statement.
     fn execute(
         &mut self,

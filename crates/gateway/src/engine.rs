@@ -94,6 +94,10 @@ impl BackendSession for Session {
         Session::execute_prepared(self, prepared, parameters)
     }
 
+    fn cursor_columns(&self, name: &str) -> Option<Arc<[ColumnDescription]>> {
+        Session::cursor_columns(self, name)
+    }
+
     fn begin_group(&mut self) {
         Session::begin_group(self);
     }

@@ -24,6 +24,7 @@ pub const fn sqlstate(kind: ErrorKind) -> &'static str {
         ErrorKind::DuplicateDatabase => "42P04",
         ErrorKind::DuplicateSchema => "42P06",
         ErrorKind::DuplicateObject => "42710",
+        ErrorKind::DuplicateCursor => "42P03",
         ErrorKind::DuplicatePreparedStatement => "42P05",
         ErrorKind::DependentObjectsStillExist => "2BP01",
         ErrorKind::GroupingError => "42803",

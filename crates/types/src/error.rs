@@ -46,6 +46,8 @@ pub enum ErrorKind {
     DuplicateSchema,
     /// A role or other object with this name is there already.
     DuplicateObject,
+    /// A cursor with this name is there already.
+    DuplicateCursor,
     /// A prepared statement with this name is there already.
     DuplicatePreparedStatement,
     /// An object cannot be dropped because others need it.

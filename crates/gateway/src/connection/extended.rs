@@ -136,13 +136,14 @@ impl<S: BackendSession> Connection<S> {
                 self.output.parameter_description(&statement.parameter_oids);
                 (S::columns(&statement.prepared), Vec::new())
             }
-            Target::Portal => {
-                let portal = self
-                    .portals
-                    .get(describe.name)
-                    .ok_or_else(|| no_portal(describe.name))?;
-                (portal.columns(), portal.formats.clone())
-            }
+            Target::Portal => match self.portals.get(describe.name) {
+                Some(portal) => (portal.columns(), portal.formats.clone()),
+                None => {
+                    let columns = self.session.cursor_columns(describe.name);
+                    let columns = columns.ok_or_else(|| no_portal(describe.name))?;
+                    (Some(columns), Vec::new())
+                }
+            },
         };
         match columns {
             Some(columns) => {

@@ -425,6 +425,10 @@ impl BackendSession for FakeSession {
         self.run(&prepared.sql, parameters).await
     }
 
+    fn cursor_columns(&self, _: &str) -> Option<Arc<[ColumnDescription]>> {
+        None
+    }
+
     fn begin_group(&mut self) {}
 
     async fn end_group(&mut self) -> Result<(), SqlError> {

@@ -49,6 +49,15 @@ pub(crate) struct Cancellation {
 }
 
 impl Cancellation {
+    /// For what no client and no timeout stops.
+    pub(super) fn without_timeout() -> Self {
+        Self {
+            token: CancellationToken::new(),
+            deadline: None,
+            timed_out: Arc::default(),
+        }
+    }
+
     /// Waits until the statement must stop, and gives the error that says why.
     pub(crate) async fn stopped(&self) -> SqlError {
         match self.deadline {

@@ -17,7 +17,7 @@ use datafusion::{
     },
 };
 
-use super::{Session, cancel::Cancellation, run, stream::ready};
+use super::{Session, cancel::Cancellation, prepared::Bound, run, stream::ready};
 use crate::{
     admin::RestoreRequest,
     api::{ColumnDescription, Outcome, RowsTag},
@@ -38,12 +38,16 @@ impl Session {
         &mut self,
         utility: &Arc<Utility>,
         source: &Source,
+        bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         match &**utility {
             Utility::Transaction(command) => self.run_transaction(command).await,
             Utility::Setting(command) => self.run_setting(command).await,
             Utility::Prepared(command) => self.run_prepared(command, source, cancellation).await,
+            Utility::Cursor(command) => {
+                self.run_cursor(command, source, bound, cancellation).await
+            }
             Utility::Copy(copy) => self.run_copy(copy, source, cancellation).await,
             Utility::Maintenance(command) => self.run_maintenance(command, cancellation).await,
             Utility::Schema(_)
@@ -198,6 +202,7 @@ impl Session {
                 if *target == DiscardTarget::All {
                     self.settings.lock().reset_all();
                     self.prepared.clear();
+                    self.cursors.close_all();
                 }
                 done(match target {
                     DiscardTarget::All => "DISCARD ALL",

@@ -9,6 +9,7 @@
 mod cancel;
 mod command;
 mod copy;
+mod cursor;
 mod explain;
 pub(crate) mod facts;
 mod maintenance;
@@ -34,7 +35,7 @@ pub use prepared::Prepared;
 
 use crate::{
     admin::Connection,
-    api::{Notice, Outcome, TransactionStatus},
+    api::{ColumnDescription, Notice, Outcome, TransactionStatus},
     engine::{Engine, StatementRecord},
     error::from_datafusion,
     pgcatalog::{CatalogView, PreparedDescription, SessionDescription},
@@ -43,6 +44,7 @@ use crate::{
     utility::Utility,
 };
 use cancel::Cancellation;
+use cursor::Cursors;
 use facts::SessionFacts;
 use parking_lot::Mutex;
 use settings::Settings;
@@ -65,6 +67,7 @@ pub struct Session {
     state: Arc<SessionState>,
     /// The open transaction block.
     block: Option<OpenBlock>,
+    cursors: Cursors,
     /// When the transaction at hand began.
     transaction_time: chrono::DateTime<chrono::Utc>,
     /// Whether the statements at hand came together, and are a transaction.
@@ -107,6 +110,7 @@ impl Session {
             cancel: CancelHandle::default(),
             state: Arc::new(state),
             block: None,
+            cursors: Cursors::default(),
             transaction_time: chrono::Utc::now(),
             grouping: false,
         })
@@ -166,6 +170,11 @@ impl Session {
 
     fn statement_timeout(&self) -> Option<Duration> {
         self.settings.lock().statement_timeout()
+    }
+
+    /// The columns of an open cursor.
+    pub fn cursor_columns(&self, name: &str) -> Option<Arc<[ColumnDescription]>> {
+        self.cursors.columns(name)
     }
 
     /// The database's name.
@@ -256,7 +265,8 @@ impl Session {
         match &statement.kind {
             StatementKind::Empty => Ok(Outcome::Empty),
             StatementKind::Utility(utility) => {
-                Box::pin(self.run_utility(utility, &statement.source, cancellation)).await
+                let source = &statement.source;
+                Box::pin(self.run_utility(utility, source, bound, cancellation)).await
             }
             StatementKind::Sql(parsed) => {
                 self.run_sql(parsed, &statement.source, bound, cancellation)

@@ -11,6 +11,7 @@ use datafusion::{
 
 use super::{
     Session,
+    cursor::cursor_query,
     run::{Parameters, at, bind, plan_query},
 };
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
         describe, parameter_count, table_reference,
     },
     statement::{Statement, StatementKind},
-    utility::{SettingCommand, Utility},
+    utility::{CursorCommand, SettingCommand, Utility},
 };
 
 /// A prepared statement.
@@ -104,7 +105,21 @@ impl Session {
     ) -> Result<Prepared, SqlError> {
         let columns = match &statement.kind {
             StatementKind::Empty => None,
-            StatementKind::Utility(utility) => utility_columns(utility),
+            StatementKind::Utility(utility) => match &**utility {
+                // The parameters are those of the cursor's query.
+                Utility::Cursor(CursorCommand::Declare { query, .. }) => {
+                    let query = cursor_query(query, &statement.source)?;
+                    let inferred = Box::pin(self.prepare_typed(query, types)).await?;
+                    types = inferred.parameters.into_iter().map(Some).collect();
+                    None
+                }
+                Utility::Cursor(CursorCommand::Fetch {
+                    name,
+                    is_move: false,
+                    ..
+                }) => self.cursors.columns(name),
+                other => utility_columns(other),
+            },
             StatementKind::Sql(parsed) => {
                 let count = parameter_count(parsed)?;
                 if types.len() < count {

@@ -55,6 +55,8 @@ struct Savepoint {
     name: String,
     point: txn::Savepoint,
     settings: Settings,
+    /// Those made so far.
+    cursors: u64,
 }
 
 /// The level in storage. READ UNCOMMITTED is READ COMMITTED, as in PostgreSQL.
@@ -87,6 +89,7 @@ impl Session {
         }
         if let Some(open) = self.block.take_if(|open| open.implicit) {
             self.settings.lock().go_back_to(open.settings);
+            self.cursors.rolled_back();
         }
     }
 
@@ -264,12 +267,14 @@ impl Session {
             }
             TransactionCommand::Savepoint(name) => {
                 let settings = self.settings.lock().clone();
+                let cursors = self.cursors.mark();
                 let open = self.require_block("SAVEPOINT")?;
                 let point = open.parts()?.savepoint();
                 open.savepoints.push(Savepoint {
                     name: name.clone(),
                     point,
                     settings,
+                    cursors,
                 });
             }
             TransactionCommand::Release(name) => {
@@ -282,9 +287,12 @@ impl Session {
                 let at = open.savepoint(name)?;
                 open.savepoints.truncate(at + 1);
                 let Savepoint {
-                    point, settings, ..
+                    point,
+                    settings,
+                    cursors,
+                    ..
                 } = &open.savepoints[at];
-                let (point, settings) = (*point, settings.clone());
+                let (point, settings, cursors) = (*point, settings.clone(), *cursors);
                 if let Some(block) = open.block.take() {
                     // Undoing many rows takes its time.
                     let undone = tokio::task::spawn_blocking(move || {
@@ -295,6 +303,7 @@ impl Session {
                     open.failed = false;
                 }
                 self.settings.lock().go_back_to(settings);
+                self.cursors.undo_since(cursors);
             }
             TransactionCommand::SetModes(modes) => {
                 if self.block.is_some() {
@@ -387,6 +396,10 @@ impl Session {
             )
             .with_hint("Run the transaction again."));
         }
+        if let Err(error) = self.cursors.hold(&self.cancel.begin(None)).await {
+            self.undo(open).await?;
+            return Err(error);
+        }
         let OpenBlock {
             block, settings, ..
         } = open;
@@ -394,9 +407,11 @@ impl Session {
             let committed = tokio::task::spawn_blocking(move || block.commit()).await;
             if let Err(error) = committed.map_err(ended_early)? {
                 self.settings.lock().go_back_to(settings);
+                self.cursors.rolled_back();
                 return Err(from_storage(error.into()));
             }
         }
+        self.cursors.committed();
         self.settings.lock().end_local();
         Ok("COMMIT")
     }
@@ -428,6 +443,7 @@ impl Session {
 
     async fn undo(&mut self, open: OpenBlock) -> Result<(), SqlError> {
         self.settings.lock().go_back_to(open.settings);
+        self.cursors.rolled_back();
         if let Some(block) = open.block {
             let undone = tokio::task::spawn_blocking(move || block.rollback());
             undone.await.map_err(ended_early)?;

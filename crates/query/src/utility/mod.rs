@@ -13,7 +13,7 @@
 //!
 //! | variant | executed by |
 //! |---|---|
-//! | [`Utility::Transaction`], [`Utility::Setting`], [`Utility::Prepared`], [`Utility::Copy`], [`Utility::Maintenance`] | the session |
+//! | [`Utility::Transaction`], [`Utility::Setting`], [`Utility::Prepared`], [`Utility::Cursor`], [`Utility::Copy`], [`Utility::Maintenance`] | the session |
 //! | [`Utility::Schema`] | [`crate::ddl::execute`] |
 //! | [`Utility::Database`], [`Utility::Role`] | [`crate::admin::Node`] |
 //! | [`Utility::Grant`], [`Utility::Comment`] | by their target: [`crate::ddl`] or [`crate::admin`] |
@@ -25,6 +25,7 @@
 mod backup;
 mod comment;
 mod copy;
+mod cursor;
 mod database;
 mod grant;
 mod index;
@@ -44,6 +45,7 @@ use aerostat_types::SqlError;
 pub use backup::{BackupCommand, RestorePoint};
 pub use comment::{CommentStatement, CommentTarget};
 pub use copy::{CopyDirection, CopyStatement, CopySubject, ForceNames};
+pub use cursor::{CursorCommand, Direction};
 pub use database::{DatabaseChange, DatabaseCommand, DatabaseOptions};
 pub use grant::{DatabasePrivilege, GrantStatement, GrantTarget, Grantee};
 pub use index::CreateIndex;
@@ -66,6 +68,8 @@ pub enum Utility {
     Setting(SettingCommand),
     /// PREPARE, EXECUTE, DEALLOCATE.
     Prepared(PreparedCommand),
+    /// DECLARE, FETCH, MOVE, CLOSE.
+    Cursor(CursorCommand),
     /// COPY.
     Copy(CopyStatement),
     /// CREATE SCHEMA, TRUNCATE, and DROP or ALTER of tables, views and schemas.
@@ -91,6 +95,7 @@ impl Utility {
             Utility::Transaction(command) => command.tag(),
             Utility::Setting(command) => command.tag(),
             Utility::Prepared(command) => command.tag(),
+            Utility::Cursor(command) => command.tag(),
             Utility::Copy(_) => "COPY",
             Utility::Schema(command) => command.tag(),
             Utility::Database(command) => command.tag(),
@@ -199,6 +204,7 @@ fn statement(tokens: &mut Tokens<'_>) -> Result<Option<Utility>, SqlError> {
         "RESET" => Utility::Setting(setting::parse_reset(tokens)?),
         "DISCARD" => Utility::Setting(setting::parse_discard(tokens)?),
         "PREPARE" | "EXECUTE" | "DEALLOCATE" => Utility::Prepared(prepared::parse(tokens, &word)?),
+        "DECLARE" | "FETCH" | "MOVE" | "CLOSE" => Utility::Cursor(cursor::parse(tokens, &word)?),
         "COPY" => Utility::Copy(copy::parse(tokens)?),
         "GRANT" => Utility::Grant(grant::parse_grant(tokens)?),
         "REVOKE" => Utility::Grant(grant::parse_revoke(tokens)?),

@@ -11,10 +11,6 @@ use super::tokens::Tokens;
 /// The error for a statement by its first word, which is taken already.
 pub(super) fn statement(tokens: &Tokens<'_>, word: &str) -> SqlError {
     let (feature, hint) = match word {
-        "DECLARE" | "FETCH" | "MOVE" | "CLOSE" => (
-            "cursors are",
-            Some("Read large results with COPY (query) TO STDOUT, or in pages by key."),
-        ),
         "LISTEN" | "NOTIFY" | "UNLISTEN" => ("LISTEN and NOTIFY are", None),
         "LOCK" => (
             "LOCK TABLE is",

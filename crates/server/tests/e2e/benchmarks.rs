@@ -85,10 +85,6 @@ async fn pgbench_runs_in_every_query_mode() {
         value(&client, "SELECT count(*) FROM pgbench_history").await,
         "600"
     );
-    client
-        .batch_execute("DELETE FROM pgbench_history")
-        .await
-        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
