@@ -39,6 +39,7 @@ mod rule;
 pub(crate) mod tests;
 mod types;
 mod unnest;
+pub mod walk;
 
 use std::sync::Arc;
 

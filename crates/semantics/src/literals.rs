@@ -37,6 +37,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::functions::cast::{self, Zone};
 use crate::types;
+use crate::walk;
 
 /// Digits of the widest numeric.
 const DIGITS_MAX: usize = 38;
@@ -48,7 +49,7 @@ const DIGITS_MAX: usize = 38;
 /// `FeatureNotSupported` for integers of more than 38 digits and unknown
 /// collations; `SyntaxError` for row comparisons of unequal width.
 pub fn type_literals<N: VisitMut>(node: &mut N) -> Result<(), SqlError> {
-    match node.visit(&mut Rewriter::default()) {
+    match walk::change(node, &mut Rewriter::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }

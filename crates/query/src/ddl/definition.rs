@@ -3,13 +3,14 @@
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
+use aerostat_semantics::walk;
 use aerostat_storage::{COLUMNS_MAX, ROW_ID_COLUMN};
 use aerostat_types::{
     CheckConstraint, Column, ErrorKind, SqlError, TableSchema, keyword_category, quote_ident,
 };
 use datafusion::sql::sqlparser::ast::{
     self, ColumnDef, ColumnOption, DataType, Expr, Ident, IndexColumn, ObjectName, OrderByOptions,
-    TableConstraint, visit_expressions,
+    TableConstraint,
 };
 
 use super::{
@@ -335,7 +336,7 @@ fn named_checks(
 /// The only one of the table's columns that a condition names, which PostgreSQL calls the constraint after.
 fn single_column(condition: &Expr, columns: &BTreeSet<&str>) -> Option<String> {
     let mut found: BTreeSet<String> = BTreeSet::new();
-    let _: ControlFlow<()> = visit_expressions(condition, |expression| {
+    let _: ControlFlow<()> = walk::expressions(condition, |expression| {
         let ident = match expression {
             Expr::Identifier(ident) => Some(ident),
             Expr::CompoundIdentifier(parts) => parts.last(),
@@ -351,7 +352,7 @@ fn single_column(condition: &Expr, columns: &BTreeSet<&str>) -> Option<String> {
 
 /// A default is computed before the row is there, so it names no column.
 fn refuse_columns(default: &Expr) -> Result<(), SqlError> {
-    let found = visit_expressions(default, |expression| match expression {
+    let found = walk::expressions(default, |expression| match expression {
         // `current_user` and its like are words, not columns.
         Expr::Identifier(ident)
             if ident.quote_style.is_some() || keyword_category(&ident.value).is_none() =>

@@ -9,9 +9,10 @@ use std::{
     ops::ControlFlow,
 };
 
+use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError, quote_ident};
 use datafusion::sql::sqlparser::{
-    ast::{Ident, ObjectName, ObjectNamePart, Query, Statement, VisitMut, VisitorMut, With},
+    ast::{Ident, ObjectName, ObjectNamePart, Query, Statement, VisitorMut, With},
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
@@ -43,7 +44,7 @@ pub fn qualify_query(
         withs: Vec::new(),
         found: BTreeSet::new(),
     };
-    match query.visit(&mut visitor) {
+    match walk::change(&mut *query, &mut visitor) {
         ControlFlow::Continue(()) => Ok(visitor.found),
         ControlFlow::Break(error) => Err(*error),
     }
@@ -75,7 +76,7 @@ pub fn relations_in(state: &CatalogState, query: &str) -> Result<BTreeSet<Place>
         withs: Vec::new(),
         found: BTreeSet::new(),
     };
-    match query.visit(&mut visitor) {
+    match walk::change(&mut *query, &mut visitor) {
         ControlFlow::Continue(()) => Ok(visitor.found),
         ControlFlow::Break(error) => Err(*error),
     }
@@ -147,7 +148,7 @@ impl VisitorMut for Qualifier<'_> {
                 self.ctes.extend(names.iter().cloned());
             }
             for (cte, name) in with.cte_tables.iter_mut().zip(names) {
-                cte.visit(self)?;
+                walk::change(cte, self)?;
                 if !with.recursive {
                     self.ctes.push(name);
                 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     catalog::TableProvider,
@@ -148,7 +149,7 @@ fn plain_values(query: &ast::Query) -> Option<&[ast::Parens<Vec<ast::Expr>>]> {
 fn has_subquery(expression: &ast::Expr) -> bool {
     use std::ops::ControlFlow;
 
-    let found = ast::visit_expressions(expression, |e| match e {
+    let found = walk::expressions(expression, |e| match e {
         ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => {
             ControlFlow::Break(())
         }

@@ -16,6 +16,7 @@
 
 use std::{collections::HashSet, ops::ControlFlow};
 
+use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, GroupByExpr, JoinConstraint, JoinOperator, LimitClause, NamedWindowExpr,
@@ -70,7 +71,7 @@ const AGGREGATES: [&str; 36] = [
 /// `GroupingError`, `WindowingError`, `InvalidColumnReference`,
 /// `InvalidTextRepresentation`, `DuplicateAlias`, as the module says.
 pub(super) fn check<N: Visit>(node: &N) -> Result<(), SqlError> {
-    match node.visit(&mut Clauses) {
+    match walk::look(node, &mut Clauses) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
@@ -254,7 +255,7 @@ impl Place {
     }
 
     fn check<N: Visit>(mut self, node: &N) -> ControlFlow<SqlError> {
-        node.visit(&mut self)
+        walk::look(node, &mut self)
     }
 
     fn enter_aggregate(&mut self) -> ControlFlow<SqlError> {

@@ -15,6 +15,7 @@
 
 use std::ops::ControlFlow;
 
+use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{
@@ -37,7 +38,7 @@ const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
 /// `SyntaxError` for `TABLE` without a name; those of [`super::clauses::check`].
 pub(crate) fn rewrite_forms<N: Visit + VisitMut>(node: &mut N) -> Result<(), SqlError> {
     super::clauses::check(node)?;
-    match node.visit(&mut Forms) {
+    match walk::change(node, &mut Forms) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }

@@ -7,8 +7,9 @@
 
 use std::ops::ControlFlow;
 
+use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
-use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Visitor};
 
 use crate::ddl;
 
@@ -54,7 +55,7 @@ pub(crate) fn parameter_count(statement: &ast::Statement) -> Result<usize, SqlEr
         }
     }
     let mut highest = Highest(0);
-    match statement.visit(&mut highest) {
+    match walk::look(statement, &mut highest) {
         ControlFlow::Continue(()) => Ok(highest.0),
         ControlFlow::Break(text) => Err(SqlError::new(
             ErrorKind::UndefinedParameter,
@@ -80,7 +81,7 @@ pub(crate) fn declared_parameters(statement: &ast::Statement, types: &mut Vec<Op
             ControlFlow::Continue(())
         }
     }
-    let _ = statement.visit(&mut Casts(types));
+    let _ = walk::look(statement, &mut Casts(types));
 }
 
 /// Notes that `$n` has this type, unless one is known already.

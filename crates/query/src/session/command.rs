@@ -6,6 +6,7 @@ use std::{
 };
 
 use aerostat_semantics::functions;
+use aerostat_semantics::walk;
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableSchema};
 use datafusion::{
     arrow::array::{ArrayRef, RecordBatch, StringViewArray},
@@ -13,7 +14,7 @@ use datafusion::{
     logical_expr::ExprSchemable,
     sql::{
         planner::PlannerContext,
-        sqlparser::ast::{self, VisitMut, VisitorMut},
+        sqlparser::ast::{self, VisitorMut},
     },
 };
 
@@ -45,9 +46,7 @@ impl Session {
             Utility::Transaction(command) => self.run_transaction(command).await,
             Utility::Setting(command) => self.run_setting(command).await,
             Utility::Prepared(command) => self.run_prepared(command, source, cancellation).await,
-            Utility::Cursor(command) => {
-                self.run_cursor(command, source, bound, cancellation).await
-            }
+            Utility::Cursor(command) => self.run_cursor(command, source, bound, cancellation).await,
             Utility::Copy(copy) => self.run_copy(copy, source, cancellation).await,
             Utility::Maintenance(command) => self.run_maintenance(command, cancellation).await,
             Utility::Schema(_)
@@ -283,7 +282,7 @@ impl Session {
                     .collect::<Result<Vec<_>, _>>()?;
                 let mut filled = (**parsed).clone();
                 // The visitor never breaks.
-                let _ = filled.visit(&mut FillPlaceholders(&arguments));
+                let _ = walk::change(&mut filled, &mut FillPlaceholders(&arguments));
                 self.run_sql(
                     &Arc::new(filled),
                     &prepared.statement.source.clone(),

@@ -138,7 +138,9 @@ impl Session {
                         "DECLARE CURSOR can only be used in transaction blocks",
                     ));
                 }
-                let mut cursor = self.declare(name, query, source, bound, cancellation).await?;
+                let mut cursor = self
+                    .declare(name, query, source, bound, cancellation)
+                    .await?;
                 (cursor.scroll, cursor.hold) = (*scroll, *hold);
                 if self.block.is_none() {
                     cursor.read_to(u64::MAX, cancellation).await?;

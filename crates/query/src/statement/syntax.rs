@@ -2,11 +2,12 @@
 
 use std::ops::ControlFlow;
 
+use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, KeywordCategory, SqlError, keyword_category};
 use datafusion::sql::sqlparser::{
     ast::{
         DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-        ObjectName, SetExpr, Statement, TableFactor, TableObject, Visit, Visitor,
+        ObjectName, SetExpr, Statement, TableFactor, TableObject, Visitor,
     },
     tokenizer::{Location, Token, TokenWithSpan},
 };
@@ -24,7 +25,7 @@ pub(super) fn check(
     piece: &[TokenWithSpan],
     lines: &Lines<'_>,
 ) -> Result<(), SqlError> {
-    match statement.visit(&mut Grammar { piece }) {
+    match walk::look(statement, &mut Grammar { piece }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break((error, at)) => Err(error.with_position(lines.position(at))),
     }

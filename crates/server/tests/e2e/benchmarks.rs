@@ -126,7 +126,11 @@ async fn sysbench_runs_its_oltp_scripts() {
     let client = node.create("bench").await;
     let sysbench = |script: &str, step: &str| {
         let output = Command::new(SYSBENCH)
-            .args(["--db-driver=pgsql", "--pgsql-user=aerostat", "--pgsql-db=bench"])
+            .args([
+                "--db-driver=pgsql",
+                "--pgsql-user=aerostat",
+                "--pgsql-db=bench",
+            ])
             .arg(format!("--pgsql-host={}", node.sql.ip()))
             .arg(format!("--pgsql-port={}", node.sql.port()))
             .args(["--tables=2", "--table-size=1000", "--threads=4"])

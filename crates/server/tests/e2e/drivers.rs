@@ -18,7 +18,9 @@ fn root() -> PathBuf {
 type Driver = (&'static str, fn(&Path) -> Option<Command>);
 
 const DRIVERS: [Driver; 4] = [
-    ("psycopg", |root| python(root, "psycopg_client.py", "psycopg")),
+    ("psycopg", |root| {
+        python(root, "psycopg_client.py", "psycopg")
+    }),
     ("SQLAlchemy", |root| {
         python(root, "sqlalchemy_client.py", "sqlalchemy")
     }),
@@ -26,7 +28,9 @@ const DRIVERS: [Driver; 4] = [
         let jar = root.join(".clients/postgresql.jar");
         jar.exists().then(|| {
             let mut java = Command::new("java");
-            java.arg("-cp").arg(jar).arg(root.join("tests/clients/Jdbc.java"));
+            java.arg("-cp")
+                .arg(jar)
+                .arg(root.join("tests/clients/Jdbc.java"));
             java
         })
     }),
@@ -101,7 +105,11 @@ async fn drivers_work_unmodified() {
     for (driver, program) in programs() {
         let database = database_of(driver);
         drop(node.create(&database).await);
-        passes(driver, program, &url(driver, node.sql, "aerostat", &database));
+        passes(
+            driver,
+            program,
+            &url(driver, node.sql, "aerostat", &database),
+        );
     }
 }
 
@@ -113,6 +121,10 @@ async fn postgresql_passes_the_same_checks() {
     let (address, superuser) = postgres.address();
     for (driver, program) in programs() {
         let database = postgres.create(&database_of(driver)).await;
-        passes(driver, program, &url(driver, address, &superuser, &database));
+        passes(
+            driver,
+            program,
+            &url(driver, address, &superuser, &database),
+        );
     }
 }

@@ -7,9 +7,10 @@
 
 use std::ops::ControlFlow;
 
+use aerostat_semantics::walk;
 use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Select, SelectItem, TableAlias,
-    TableAliasColumnDef, TableFactor, VisitMut, VisitorMut,
+    TableAliasColumnDef, TableFactor, VisitorMut,
 };
 
 use super::{
@@ -136,7 +137,7 @@ pub(super) fn expand(select: &mut Select, over_columns: bool) {
             };
         }
     }
-    let _ = VisitMut::visit(select, &mut Columns { found: &found });
+    let _ = walk::change(select, &mut Columns { found: &found });
     let mut conditions: Vec<Expr> = found.iter().map(bounds).collect();
     conditions.extend(
         select

@@ -22,9 +22,10 @@ mod subquery;
 
 use std::ops::ControlFlow;
 
+use aerostat_semantics::walk;
 use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast::{
-    Expr, ObjectName, Query, Select, Statement, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
+    Expr, ObjectName, Query, Select, Statement, TableFactor, Visitor, VisitorMut,
 };
 
 use super::{CatalogView, functions};
@@ -32,7 +33,7 @@ use super::{CatalogView, functions};
 /// Rewrites a statement in place.
 pub(super) fn statement(statement: &mut Statement, view: &CatalogView) -> Result<(), SqlError> {
     let mut rewriter = Rewriter { view, derived: 0 };
-    match VisitMut::visit(statement, &mut rewriter) {
+    match walk::change(statement, &mut rewriter) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),
     }
@@ -75,7 +76,7 @@ fn flow(result: Result<(), SqlError>) -> ControlFlow<Box<SqlError>> {
 
 /// Whether a statement reads a system relation or calls a function of this module.
 pub(super) fn concerns(statement: &Statement) -> bool {
-    Visit::visit(statement, &mut Search).is_break()
+    walk::look(statement, &mut Search).is_break()
 }
 
 struct Search;
@@ -109,12 +110,12 @@ impl Visitor for Search {
 
 /// Whether a query has something inside it that `found` is true for, subqueries included.
 fn query_has(query: &Query, found: impl Fn(&Expr) -> bool) -> bool {
-    Visit::visit(query, &mut Finder { found }).is_break()
+    walk::look(query, &mut Finder { found }).is_break()
 }
 
 /// Whether an expression has something inside it that `found` is true for, subqueries included.
 fn expr_has(expression: &Expr, found: impl Fn(&Expr) -> bool) -> bool {
-    Visit::visit(expression, &mut Finder { found }).is_break()
+    walk::look(expression, &mut Finder { found }).is_break()
 }
 
 struct Finder<F> {

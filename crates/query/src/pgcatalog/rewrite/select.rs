@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
+use aerostat_semantics::walk;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, BinaryOperator, Expr, Function, GroupByExpr, JoinConstraint, JoinOperator,
-    Query, Select, SelectItem, Subscript, TableWithJoins, Value, ValueWithSpan, VisitMut,
-    VisitorMut,
+    Query, Select, SelectItem, Subscript, TableWithJoins, Value, ValueWithSpan, VisitorMut,
 };
 
 use super::{
@@ -82,7 +82,7 @@ pub(super) fn is_aggregate(expression: &Expr) -> bool {
             }
         }
     }
-    datafusion::sql::sqlparser::ast::Visit::visit(expression, &mut Outside { depth: 0 }).is_break()
+    walk::look(expression, &mut Outside { depth: 0 }).is_break()
 }
 
 /// Rewrites a SELECT whose subqueries are rewritten already.
@@ -178,7 +178,7 @@ fn expressions(expression: &mut Expr, scope: &Scope) {
             ControlFlow::Continue(())
         }
     }
-    let _ = VisitMut::visit(expression, &mut Parts { scope });
+    let _ = walk::change(expression, &mut Parts { scope });
 }
 
 fn part(expression: &mut Expr, scope: &Scope) {

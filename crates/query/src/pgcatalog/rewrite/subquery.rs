@@ -14,9 +14,10 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
+use aerostat_semantics::walk;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, Expr, Ident, Join, JoinConstraint, JoinOperator, Query, Select,
-    SelectItem, SetExpr, TableAlias, TableFactor, VisitMut, VisitorMut,
+    SelectItem, SetExpr, TableAlias, TableFactor, VisitorMut,
     helpers::attached_token::AttachedToken,
 };
 
@@ -43,12 +44,12 @@ pub(super) fn join_scalars(select: &mut Select, derived: &mut usize) {
     };
     for item in &mut select.projection {
         if let SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. } = item {
-            let _ = VisitMut::visit(item, &mut replace);
+            let _ = walk::change(item, &mut replace);
         }
     }
     replace.in_projection = false;
     if let Some(condition) = &mut select.selection {
-        let _ = VisitMut::visit(condition, &mut replace);
+        let _ = walk::change(condition, &mut replace);
     }
     if joins.is_empty() {
         return;
@@ -289,7 +290,7 @@ struct Exports<'a> {
 
 impl Exports<'_> {
     fn rename(&mut self, expression: &mut Expr) {
-        let _ = VisitMut::visit(expression, self);
+        let _ = walk::change(expression, self);
     }
 }
 
