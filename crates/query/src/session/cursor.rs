@@ -63,6 +63,8 @@ struct Cursor {
     hold: bool,
     /// Its number among all of the session's, if the transaction at hand has made it.
     made: Option<u64>,
+    /// A FETCH has failed: it takes no other.
+    failed: bool,
     reservation: MemoryReservation,
 }
 
@@ -157,7 +159,15 @@ impl Session {
                 is_move,
             } => {
                 let cursor = self.cursors.get(name)?;
-                let rows = cursor.fetch(*direction, cancellation).await?;
+                if cursor.failed {
+                    return Err(SqlError::new(
+                        ErrorKind::ObjectNotInPrerequisiteState,
+                        format!("portal \"{name}\" cannot be run"),
+                    ));
+                }
+                let rows = cursor.fetch(*direction, cancellation).await;
+                cursor.failed = rows.is_err();
+                let rows = rows?;
                 if !is_move {
                     return Ok(Outcome::Rows {
                         columns: Arc::clone(&cursor.columns),
@@ -223,6 +233,7 @@ impl Session {
             scroll: false,
             hold: false,
             made: None,
+            failed: false,
             reservation: MemoryConsumer::new("cursor").register(pool),
         })
     }
