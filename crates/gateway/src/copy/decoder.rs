@@ -8,7 +8,7 @@ use arrow::{
     record_batch::{RecordBatch, RecordBatchOptions},
 };
 
-use memchr::{memchr_iter, memchr2};
+use memchr::memchr2;
 
 use super::{binary::BinaryReader, csv::CsvReader, text::TextReader};
 use crate::{
@@ -121,14 +121,19 @@ impl Target {
         delimiter: u8,
         is_null: impl Fn(usize, &str) -> bool,
     ) -> Result<(), WireError> {
-        let mut ends = memchr_iter(delimiter, record.as_bytes()).chain([record.len()]);
-        let mut start = 0;
+        let mut rest = Some(record);
         for column in 0..self.width() {
-            let Some(end) = ends.next() else {
+            let Some(from) = rest else {
                 return Err(self.missing(column, record.as_bytes()));
             };
-            let value = &record[start..end];
-            start = end + 1;
+            // Most fields are too short for a search by vectors to pay.
+            let value = match from.bytes().position(|byte| byte == delimiter) {
+                Some(end) => {
+                    rest = Some(&from[end + 1..]);
+                    &from[..end]
+                }
+                None => rest.take().unwrap_or_default(),
+            };
             if is_null(column, value) {
                 self.put_null(column);
             } else {
@@ -136,7 +141,7 @@ impl Target {
                 put.map_err(|error| self.in_column(error, column, Some(value.as_bytes())))?;
             }
         }
-        match ends.next() {
+        match rest {
             None => Ok(()),
             Some(_) => Err(self.extra(record.as_bytes())),
         }

@@ -33,9 +33,32 @@ pub fn parse_i64(text: &str) -> Result<i64, TextError> {
 /// Digits that cannot overflow 64 bits.
 const SAFE_DIGITS: usize = 18;
 
+/// Digits and perhaps a minus, nothing else and few enough: nearly every integer there is.
+fn plain_integer(bytes: &[u8]) -> Option<i64> {
+    let (negative, digits) = match bytes {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || digits.len() > SAFE_DIGITS {
+        return None;
+    }
+    let mut value = 0;
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + i64::from(digit);
+    }
+    Some(if negative { -value } else { value })
+}
+
 /// Blanks, a sign, digits, blanks.
 fn parse_integer(text: &str, type_name: &str) -> Result<i64, TextError> {
     let bytes = text.as_bytes();
+    if let Some(value) = plain_integer(bytes) {
+        return Ok(value);
+    }
     let mut at = bytes.iter().take_while(|&&b| is_blank(b)).count();
     let negative = bytes.get(at) == Some(&b'-');
     if negative || bytes.get(at) == Some(&b'+') {
