@@ -40,4 +40,4 @@ setup: ## Install what the other commands need
 
 clean: ## Remove what was built
 	@cargo clean
-	@rm -rf .demo .venv .clients tests/clients/node/node_modules
+	@rm -rf .demo .venv

@@ -6,11 +6,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod backup;
-mod benchmarks;
 mod clients;
 mod concurrency;
 mod differential;
-mod drivers;
 mod harness;
 mod hostile;
 mod isolation;
