@@ -18,7 +18,7 @@ class Base(DeclarativeBase):
 
 class Customer(Base):
     __tablename__ = "customer"
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     name: Mapped[str] = mapped_column(String(40), nullable=False)
     city: Mapped[str | None] = mapped_column(String(20), server_default="Berlin")
     orders: Mapped[list["Order"]] = relationship(back_populates="customer", cascade="all, delete-orphan")
@@ -27,7 +27,7 @@ class Customer(Base):
 
 class Order(Base):
     __tablename__ = "orders"
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     customer_id: Mapped[int] = mapped_column(ForeignKey("customer.id", name="orders_customer"))
     day: Mapped[dt.date] = mapped_column(Date)
     price: Mapped[Decimal] = mapped_column(Numeric(12, 2))
@@ -60,9 +60,10 @@ def tables_are_made_and_found_again(engine):
 def objects_are_kept_and_queried(engine):
     with Session(engine) as session:
         for number in range(5):
-            customer = Customer(name=f"customer {number}")
+            customer = Customer(id=number + 1, name=f"customer {number}")
             customer.orders = [
-                Order(day=dt.date(2024, 1, 1 + day), price=Decimal(number * 10 + day)) for day in range(3)
+                Order(id=number * 3 + day + 1, day=dt.date(2024, 1, 1 + day), price=Decimal(number * 10 + day))
+                for day in range(3)
             ]
             session.add(customer)
         session.commit()
@@ -93,13 +94,13 @@ def changes_are_flushed_and_rolled_back(engine):
 @check
 def violations_raise_integrity_errors(engine):
     with Session(engine) as session:
-        session.add(Customer(name="customer 1"))
+        session.add(Customer(id=100, name="customer 1"))
         raises(exc.IntegrityError, session.flush)
         session.rollback()
         with session.begin_nested():
-            session.add(Customer(name="customer 9"))
+            session.add(Customer(id=101, name="customer 9"))
         nested = session.begin_nested()
-        session.add(Order(customer_id=10**6, day=dt.date(2024, 1, 1), price=1))
+        session.add(Order(id=1000, customer_id=10**6, day=dt.date(2024, 1, 1), price=1))
         raises(exc.IntegrityError, session.flush)
         nested.rollback()
         session.commit()

@@ -66,7 +66,7 @@ async fn pgbench_runs_in_every_query_mode() {
     }
     let node = Aerostat::start();
     let client = node.create("bench").await;
-    finished(&mut pgbench(node.sql, &["-i", "-s", "1", "--foreign-keys"]));
+    finished(&mut pgbench(node.sql, &["-i", "-s", "1"]));
     assert_eq!(
         value(&client, "SELECT count(*) FROM pgbench_accounts").await,
         "100000"
@@ -133,7 +133,12 @@ async fn sysbench_runs_its_oltp_scripts() {
             ])
             .arg(format!("--pgsql-host={}", node.sql.ip()))
             .arg(format!("--pgsql-port={}", node.sql.port()))
-            .args(["--tables=2", "--table-size=1000", "--threads=4"])
+            .args([
+                "--tables=2",
+                "--table-size=1000",
+                "--threads=4",
+                "--auto-inc=off",
+            ])
             .args(["--events=200", "--time=0", "--rand-seed=7"])
             .args([script, step])
             .output()

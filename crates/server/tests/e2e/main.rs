@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod alter;
 mod backup;
 mod benchmarks;
 mod clients;
@@ -21,4 +22,5 @@ mod protocol;
 mod psql;
 mod raw;
 mod recovery;
+mod s3;
 mod slt;
