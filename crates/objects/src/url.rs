@@ -73,6 +73,7 @@ impl ObjectUrl {
     }
 
     /// The whole URL, for the client of its store.
+    #[cfg_attr(not(feature = "cloud"), allow(dead_code))]
     pub(crate) fn as_str(&self) -> &str {
         self.url.as_str()
     }
