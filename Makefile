@@ -1,9 +1,9 @@
 # One command for each thing; `make help` lists them. Recipes live in scripts/.
 
-.PHONY: help demo test crash bench clean fmt lint slt isolation setup fuzz miri
+.PHONY: help demo test crash bench bench-oltp clean fmt lint slt isolation setup fuzz miri
 
 help: ## List the commands
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 demo: ## Four tenants, SSB, every answer checked, 20 s of load (KEEP=1 leaves the node running)
 	@scripts/demo
@@ -13,6 +13,9 @@ test: ## Everything CI checks: format, lints, unit, SQL and end-to-end tests
 
 crash: ## Kill the node and its storage thousands of times; ROUNDS=2000 DIFF_ROUNDS=300
 	@scripts/crash
+
+bench-oltp: ## pgbench and sysbench beside PostgreSQL 15; SECONDS_EACH=10 RUNS=3
+	@scripts/bench oltp
 
 bench: ## Load SSB and measure; SCALE=1 USERS=2 DURATION=30; compares answers with DuckDB's
 	@scripts/bench
@@ -40,4 +43,4 @@ setup: ## Install what the other commands need
 
 clean: ## Remove what was built
 	@cargo clean
-	@rm -rf .demo .venv
+	@rm -rf .demo .venv .clients tests/clients/node/node_modules .venv-s3

@@ -2,8 +2,9 @@
 //! that is not in it, or a dependency it does not allow, fails the test command.
 //!
 //! ```text
-//! types ◄ segment, txn ◄ memory ◄ storage ◄ query ◄ gateway ◄ server
-//!   ▲                                         │                  │
+//! types ◄ segment, txn ◄ memory ◄ storage ◄ fast ◄ query ◄ gateway ◄ server
+//!   ▲                               ▲               │                  │
+//!   │                               └───────────────│───── objects ◄───┤
 //!   ├────────────────── semantics ◄───────────┤                  │
 //!   ├────────────────── advice ◄──────────────┴──────────────────┤
 //!   └────────────────── workload ◄───────────────────────────────┘
@@ -24,6 +25,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("txn", &["types"]),
     ("memory", &["types", "segment"]),
     ("storage", &["types", "segment", "txn", "memory"]),
+    // Tests make tenants to back up.
+    ("objects", &["types", "memory", "storage"]),
+    ("fast", &["types", "txn", "memory", "storage"]),
     ("semantics", &["types"]),
     ("advice", &["types"]),
     (
@@ -34,6 +38,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "txn",
             "memory",
             "storage",
+            "fast",
             "semantics",
             "advice",
         ],
@@ -43,8 +48,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "types", "segment", "txn", "memory", "storage", "advice", "query", "gateway",
-            "workload",
+            "types", "segment", "txn", "memory", "storage", "objects", "advice", "query",
+            "gateway", "workload",
         ],
     ),
     ("xtask", &[]),
@@ -55,6 +60,8 @@ const ONLY: &[(&str, &[&str])] = &[
     ("datafusion", &["semantics", "query"]),
     ("sqlparser", &["semantics", "query"]),
     ("pgwire", &["gateway"]),
+    // DataFusion has it below its own names; `features` only says with which features.
+    ("object_store", &["objects", "features"]),
 ];
 
 /// The only crates that may contain `unsafe`.

@@ -16,6 +16,7 @@ const SKIPPED: &[&str] = &[
     "node_modules",
     "__pycache__",
     ".venv",
+    ".venv-s3",
 ];
 
 /// Files whose text is checked for machine paths, by ending.

@@ -3,7 +3,7 @@
 
 use std::{future::Future, io, sync::Arc};
 
-use aerostat_query::{Engine, Prepared, Session, Statement};
+use aerostat_query::{Engine, Prepared, Sent, Session};
 use aerostat_types::{SqlError, SqlType};
 use arrow::array::ArrayRef;
 use chrono_tz::Tz;
@@ -51,7 +51,7 @@ impl Backend for EngineBackend {
 }
 
 impl BackendSession for Session {
-    type Statement = Statement;
+    type Statement = Sent;
     type Prepared = Prepared;
 
     fn canceller(&self) -> Canceller {
@@ -59,7 +59,7 @@ impl BackendSession for Session {
         Arc::new(move || handle.cancel())
     }
 
-    fn split(&mut self, sql: &str) -> Result<Vec<Statement>, SqlError> {
+    fn split(&mut self, sql: &str) -> Result<Vec<Sent>, SqlError> {
         Session::split(self, sql)
     }
 
@@ -81,7 +81,7 @@ impl BackendSession for Session {
 
     fn execute(
         &mut self,
-        statement: &Statement,
+        statement: &Sent,
     ) -> impl Future<Output = Result<Outcome, SqlError>> + Send {
         Session::execute(self, statement)
     }

@@ -16,24 +16,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use aerostat_types::ByteSize;
-use thiserror::Error;
-
-/// More memory than a budget may have.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "{budget}: {requested} bytes more would exceed its memory limit of {limit} bytes, of which {used} are used"
-)]
-pub struct OutOfMemory {
-    /// The budget that refuses: the tenant's or the node's.
-    pub budget: String,
-    /// Bytes asked for.
-    pub requested: u64,
-    /// Bytes the budget had in use.
-    pub used: u64,
-    /// Bytes it may have in use.
-    pub limit: u64,
-}
+use aerostat_types::{ByteSize, OutOfMemory};
 
 /// A budget without maximum of its own.
 const UNLIMITED: u64 = u64::MAX;

@@ -14,6 +14,7 @@ mod arena;
 mod budget;
 mod machine;
 
+pub use aerostat_types::OutOfMemory;
 pub use arena::{ArenaSource, Mapping, MemoryError};
-pub use budget::{Budget, Governor, OutOfMemory, Reservation};
+pub use budget::{Budget, Governor, Reservation};
 pub use machine::{PageFacts, machine_memory_bytes, page_bytes};

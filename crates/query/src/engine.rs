@@ -13,6 +13,7 @@ use std::{
 
 use aerostat_memory::Governor;
 use aerostat_semantics::functions;
+use aerostat_storage::backup::Places;
 use aerostat_types::{ErrorKind, SqlError, TenantId};
 use datafusion::{
     common::{DataFusionError, Result},
@@ -33,7 +34,7 @@ use crate::{
     memory_pool::TenantPool,
     pgcatalog::{FunctionDescription, FunctionKind, SessionDescription},
     plan::CooperateAboveJoins,
-    session::{Session, facts::Sessions},
+    session::{Session, commit::Commits, facts::Sessions},
 };
 
 /// Rows of a batch between operators, and of a vector in storage.
@@ -51,6 +52,8 @@ pub struct EngineOptions {
     pub threads: usize,
     /// Who is told of every statement.
     pub observer: Arc<dyn Observer>,
+    /// Where backups and archives may be.
+    pub places: Arc<dyn Places>,
 }
 
 /// Is told of what sessions do, for metrics.
@@ -104,6 +107,8 @@ pub struct Engine {
     base: SessionState,
     spill: PathBuf,
     runtimes: Mutex<HashMap<TenantId, Arc<RuntimeEnv>>>,
+    /// Where the commits of each database wait.
+    commits: Mutex<HashMap<TenantId, Arc<Commits>>>,
     sessions: Sessions,
     session_next: AtomicI32,
     started_at_us: i64,
@@ -116,7 +121,7 @@ impl Engine {
     /// # Errors
     /// The folder is in use, unreadable, or not one of ours.
     pub fn open(options: EngineOptions) -> Result<Arc<Engine>, NodeError> {
-        let node = Node::open(&options.data, Arc::clone(&options.governor))?;
+        let node = Node::open(&options.data, Arc::clone(&options.governor), options.places)?;
         let base = base_state(options.threads);
         let spill = options.data.join("spill");
         // What a killed process had spilled is of no use to anybody.
@@ -134,6 +139,7 @@ impl Engine {
             base,
             spill,
             runtimes: Mutex::default(),
+            commits: Mutex::default(),
             sessions: Sessions::default(),
             session_next: AtomicI32::new(1),
             started_at_us: chrono::Utc::now().timestamp_micros(),
@@ -203,6 +209,11 @@ impl Engine {
             .build())
     }
 
+    /// Where the commits of a database wait.
+    pub(crate) fn commits_of(&self, database: &Database) -> Arc<Commits> {
+        Arc::clone(self.commits.lock().entry(database.id).or_default())
+    }
+
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.sessions
     }
@@ -235,9 +246,9 @@ impl Engine {
     /// Forgets what was kept for databases that are gone.
     pub(crate) fn forget_dropped(&self) {
         let open = self.node.open_databases();
-        self.runtimes
-            .lock()
-            .retain(|id, _| open.iter().any(|database| database.id == *id));
+        let is_open = |id: &TenantId| open.iter().any(|database| database.id == *id);
+        self.runtimes.lock().retain(|id, _| is_open(id));
+        self.commits.lock().retain(|id, _| is_open(id));
     }
 
     fn runtime_for(&self, database: &Database) -> Result<Arc<RuntimeEnv>> {

@@ -62,6 +62,16 @@ pub(crate) fn from_storage(error: StorageError) -> SqlError {
         .with_hint("Run the statement again."),
         StorageError::Deadlock => SqlError::new(ErrorKind::DeadlockDetected, "deadlock detected")
             .with_hint("Run the statement again."),
+        StorageError::LockTimeout => SqlError::new(
+            ErrorKind::LockNotAvailable,
+            "canceling statement due to lock timeout",
+        ),
+        StorageError::LockNotAvailable { table } => SqlError::new(
+            ErrorKind::LockNotAvailable,
+            format!("could not obtain lock on row in relation \"{table}\""),
+        ),
+        StorageError::TooManyLocks(_) => SqlError::new(ErrorKind::OutOfMemory, message)
+            .with_hint("Lock fewer rows together with other transactions, or end some of these."),
         StorageError::Cancelled => canceled(),
         StorageError::OutOfMemory(cause) => SqlError::new(ErrorKind::OutOfMemory, "out of memory")
             .with_detail(cause.to_string())

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!  text ─► statement ─► session ─┬─ query ─► plan ─► DataFusion ─► scan ─► storage
+//!                                ├─ by key ───────► aerostat_fast ───────► storage
 //!                                ├─ DML ───► dml (a query and a sink) ───► storage
 //!                                ├─ DDL ───► ddl ─► catalog
 //!                                └─ node ──► admin ─► catalog::node
@@ -36,7 +37,7 @@ pub mod utility;
 pub use engine::{
     DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord,
 };
-pub use session::{CancelHandle, Prepared, Session};
+pub use session::{CancelHandle, Prepared, Sent, Session};
 pub use statement::Statement;
 pub use upkeep::UpkeepOptions;
 

@@ -5,6 +5,7 @@
 //! partitions: whichever thread is free takes the next vectors, so a skewed
 //! filter leaves no core idle.
 
+pub(crate) mod locked;
 mod predicate;
 
 use std::{any::Any, fmt, sync::Arc};
@@ -57,8 +58,8 @@ impl TableScanProvider {
         }
     }
 
-    /// The table with a further column of row ids, for DML.
-    pub(crate) fn with_row_ids(view: TableView, usage: Arc<Usage>) -> Self {
+    /// The table with a further column of row ids, which DML and locks take.
+    pub(crate) fn with_row_ids(view: TableView, usage: Arc<Usage>, column: &str) -> Self {
         let mut fields: Vec<_> = view
             .table()
             .arrow_schema()
@@ -66,11 +67,7 @@ impl TableScanProvider {
             .iter()
             .cloned()
             .collect();
-        fields.push(Arc::new(Field::new(
-            aerostat_storage::ROW_ID_COLUMN,
-            DataType::UInt64,
-            false,
-        )));
+        fields.push(Arc::new(Field::new(column, DataType::UInt64, false)));
         Self {
             view,
             usage,

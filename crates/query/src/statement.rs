@@ -6,8 +6,10 @@
 //! reading [`spelling`] and [`syntax`] bring to PostgreSQL's. Limits on depth
 //! stand here, before anything recursive sees the text.
 
+pub(crate) mod locking;
 mod spelling;
 mod syntax;
+mod uniqueness;
 
 use std::sync::Arc;
 
@@ -20,6 +22,8 @@ use datafusion::sql::sqlparser::{
 };
 
 mod create_table_as;
+
+pub(crate) use uniqueness::no_matching_constraint;
 
 use crate::{
     lines::Lines,
@@ -132,7 +136,8 @@ fn parse(
     if let Some(utility) = utility::parse(&source.text).map_err(shifted)? {
         return Ok(StatementKind::Utility(Arc::new(utility)));
     }
-    let mut tokens = spelling::respelled(piece, lines)?;
+    let mut tokens = locking::respelled(spelling::respelled(piece, lines)?, lines)?;
+    uniqueness::respell(&mut tokens, lines)?;
     let removed = create_table_as::remove(&mut tokens);
     let mut parser = Parser::new(&PostgreSqlDialect {})
         .with_recursion_limit(NESTING_MAX)

@@ -135,7 +135,7 @@ fn follow_advice(database: &Database, entry: &TableEntry) {
     if advice.verdict != Verdict::Change {
         return;
     }
-    match ddl::follow_advice(database, table.id(), &advice.layout) {
+    match ddl::follow_advice(database, entry, &advice.layout) {
         Ok(true) => tracing::info!(
             table = entry.name, layout = %advice.layout, gain = advice.gain_share,
             "the layout follows the statements"

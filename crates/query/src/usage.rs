@@ -44,6 +44,13 @@ impl Usage {
         self.record(&Access::Insert { rows: rows as f64 });
     }
 
+    /// A row was looked up by its key, and these columns of it read.
+    pub(crate) fn record_lookup(&self, columns: &[usize]) {
+        self.record(&Access::Read {
+            attributes: columns.to_vec(),
+        });
+    }
+
     /// What a scan did, which has ended or was given up.
     fn record_scan(&self, scan: &Scan) {
         self.record(&access_of(scan));

@@ -3,6 +3,8 @@
 //! prints the best of two hundred runs; `-- WORD` measures the lines that have the word.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
+mod lineorder;
+
 use std::{
     hint::black_box,
     ops::ControlFlow,
@@ -14,146 +16,11 @@ use aerostat_segment::{
     ARENA_BYTES_MAX, AttributeSpec, CompareOp, FrozenFacts, FrozenImage, HeapRegion, Keys, Literal,
     Predicate, Segment, SegmentSchema, Selection, VECTOR_ROWS,
 };
-use aerostat_types::{SegmentNo, SqlType, TableId};
-use arrow_array::{ArrayRef, Int32Array, StringViewArray};
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ z >> 31) % bound
-    }
-
-    fn between(&mut self, low: i32, high: i32) -> i32 {
-        low + self.below((high - low + 1) as u64) as i32
-    }
-}
-
-/// The `n`th day from 1992 on, as yyyymmdd, with months of 30 days: as many different
-/// values as the calendar has, as far apart.
-fn date(n: i32) -> i32 {
-    (1992 + n / 360) * 10_000 + (n / 30 % 12 + 1) * 100 + n % 30 + 1
-}
-
-const NAMES: [&str; 17] = [
-    "orderkey",
-    "linenumber",
-    "custkey",
-    "partkey",
-    "suppkey",
-    "orderdate",
-    "orderpriority",
-    "shippriority",
-    "quantity",
-    "extendedprice",
-    "ordtotalprice",
-    "discount",
-    "revenue",
-    "supplycost",
-    "tax",
-    "commitdate",
-    "shipmode",
-];
-const PRIORITIES: [&str; 5] = ["1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LOW"];
-const SHIP_MODES: [&str; 7] = ["REG AIR", "AIR", "RAIL", "TRUCK", "MAIL", "FOB", "SHIP"];
-
-/// Lineorder at scale factor 1, orders of one to seven lines: the columns in table order,
-/// and the bytes of the rows as CSV.
-fn lineorder(rows: usize) -> (Vec<ArrayRef>, usize) {
-    let mut random = Random(1);
-    let mut ints: Vec<Vec<i32>> = vec![Vec::new(); 17];
-    let mut order = 0;
-    while ints[0].len() < rows {
-        order += 1;
-        let lines = random.between(1, 7).min((rows - ints[0].len()) as i32);
-        let key = order >> 3 << 5 | order & 7;
-        let (customer, day) = (random.between(1, 20_000) * 3 / 2, random.between(0, 2_400));
-        let (priority, mut total) = (random.between(0, 4), 0);
-        for line in 1..=lines {
-            let part = random.between(1, 200_000);
-            let price = 90_000 + part / 10 % 20_001 + 100 * (part % 1_000);
-            let (quantity, discount, tax) = (
-                random.between(1, 50),
-                random.between(0, 10),
-                random.between(0, 8),
-            );
-            let extended = quantity * price;
-            let revenue = (i64::from(extended) * i64::from(100 - discount) / 100) as i32;
-            total += (i64::from(revenue) * i64::from(100 + tax) / 100) as i32;
-            let commit = date(day + random.between(30, 90));
-            let values = [
-                key,
-                line,
-                customer,
-                part,
-                random.between(1, 2_000),
-                date(day),
-                priority,
-                0,
-                quantity,
-                extended,
-                0,
-                discount,
-                revenue,
-                price * 6 / 10,
-                tax,
-                commit,
-                random.between(0, 6),
-            ];
-            ints.iter_mut()
-                .zip(values)
-                .for_each(|(column, value)| column.push(value));
-        }
-        let len = ints[0].len();
-        ints[10][len - lines as usize..].fill(0);
-        ints[10].truncate(len - lines as usize);
-        ints[10].resize(len, total);
-    }
-    let text = |values: &'static [&'static str], codes: &[i32]| -> ArrayRef {
-        let values = codes.iter().map(|&code| values[code as usize]);
-        Arc::new(StringViewArray::from_iter_values(values))
-    };
-    let mut csv_bytes = 17 * rows;
-    let columns = (0..17)
-        .map(|at| -> ArrayRef {
-            let codes = &ints[at];
-            let texts: Option<&'static [&'static str]> = match at {
-                6 => Some(&PRIORITIES),
-                7 => Some(&["0"]),
-                16 => Some(&SHIP_MODES),
-                _ => None,
-            };
-            csv_bytes += match texts {
-                Some(texts) => codes
-                    .iter()
-                    .map(|&code| texts[code as usize].len())
-                    .sum::<usize>(),
-                None => codes
-                    .iter()
-                    .map(|code| code.max(&1).ilog10() as usize + 1)
-                    .sum(),
-            };
-            texts.map_or_else(
-                || Arc::new(Int32Array::from(codes.clone())) as ArrayRef,
-                |texts| text(texts, codes),
-            )
-        })
-        .collect();
-    (columns, csv_bytes)
-}
+use aerostat_types::{SegmentNo, TableId};
+use arrow_array::ArrayRef;
+use lineorder::{NAMES, Random, lineorder, ty};
 
 fn schema(groups: Vec<Vec<usize>>) -> Arc<SegmentSchema> {
-    let ty = |at| match at {
-        6 => SqlType::Char(15),
-        7 => SqlType::Char(1),
-        16 => SqlType::Char(10),
-        _ => SqlType::Integer,
-    };
     let attributes = (0..17).map(|at| AttributeSpec {
         ty: ty(at),
         nullable: false,
@@ -291,8 +158,25 @@ fn point_reads(segment: &Arc<Segment>, columns: &[ArrayRef], then: Then) -> f64 
     took.as_nanos() as f64 / f64::from(reads)
 }
 
-/// Bytes of each attribute: what the segment loses when it is constant.
-fn print_bytes(columns: &[ArrayRef]) {
+/// How long encoding takes a processor: too long for none of many runs to be interrupted.
+fn encoding(schema: &Arc<SegmentSchema>, columns: &[ArrayRef]) -> Duration {
+    let time = || {
+        let before = processor_time();
+        drop(black_box(image(schema, columns)));
+        processor_time() - before
+    };
+    std::iter::repeat_with(time).take(20).min().unwrap()
+}
+
+/// What this thread has run so far.
+fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    let ran = stat.split_whitespace().next().unwrap();
+    Duration::from_nanos(ran.parse().unwrap())
+}
+
+/// Bytes of each attribute in a group of its own, and how long they take to encode.
+fn print_attributes(columns: &[ArrayRef]) {
     for (at, name) in NAMES.iter().enumerate() {
         let spec = schema((0..17).map(|at| vec![at]).collect());
         let one = AttributeSpec {
@@ -301,9 +185,12 @@ fn print_bytes(columns: &[ArrayRef]) {
         };
         let alone = Arc::new(SegmentSchema::new(vec![one], vec![vec![0]], vec![]).unwrap());
         let bytes = image(&alone, &columns[at..=at]).used_bytes();
+        let took = encoding(&alone, &columns[at..=at]);
+        let rows = columns[at].len() as f64;
         println!(
-            "  {name:<14} {:>6.2} B/row",
-            bytes as f64 / columns[at].len() as f64
+            "  {name:<14} {:>6.2} B/row {:>6.1} ns/row",
+            bytes as f64 / rows,
+            took.as_nanos() as f64 / rows,
         );
     }
 }
@@ -324,7 +211,7 @@ fn main() {
         "{rows} rows of lineorder, {:.1} B/row as CSV",
         csv_bytes as f64 / rows as f64
     );
-    print_bytes(&columns);
+    print_attributes(&columns);
     let compare = |attribute, op, value| Predicate::Compare {
         attribute,
         op,
@@ -339,9 +226,7 @@ fn main() {
     for (name, groups) in [("column", by_column), ("row", by_row)] {
         let schema = schema(groups);
         let hot = load(&schema, &columns);
-        let took = Instant::now();
-        drop(black_box(image(&schema, &columns)));
-        let took = took.elapsed();
+        let took = encoding(&schema, &columns);
         let frozen = freeze(&schema, &columns);
         let bytes = |segment: &Segment| segment.footprint_bytes() as f64 / rows as f64;
         println!(

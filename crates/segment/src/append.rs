@@ -112,7 +112,7 @@ impl<'a> SegmentWriter<'a> {
         }
         let mut count = 0;
         for part in rows.chunks(VECTOR_ROWS as usize) {
-            let selection = selection_of(part);
+            let selection = Selection::of_rows(part.to_vec());
             let columns: Vec<ArrayRef> = (0..other.schema().attributes().len())
                 .map(|at| other.gather(at, &selection))
                 .collect();
@@ -463,15 +463,6 @@ impl<'a> SegmentWriter<'a> {
         self.hot().store(attribute, chunk.row, &slots[..fitted]);
         zone::widen(self.arena(), chunk.vector(), attribute, bounds, false);
         Ok(fitted)
-    }
-}
-
-/// Rows side by side as a range: those of columns are then not copied before they are stored.
-fn selection_of(rows: &[u32]) -> Selection {
-    let ascends_by_one = rows.windows(2).all(|pair| pair[0] + 1 == pair[1]);
-    match rows {
-        [first, .., last] if ascends_by_one => Selection::Range(*first..last + 1),
-        _ => Selection::Rows(rows.to_vec()),
     }
 }
 

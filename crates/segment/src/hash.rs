@@ -26,6 +26,13 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     fold(hash ^ STEP, LAST)
 }
 
+/// The hash of a number, in memory only. After one multiplication the hashes of consecutive
+/// numbers would be spread too evenly to be counted by chance.
+pub(crate) fn hash_number(number: u128) -> u64 {
+    let first = fold(number as u64 ^ STEP, (number >> 64) as u64 ^ LAST);
+    fold(first ^ STEP, LAST)
+}
+
 /// Up to 7 bytes as a little-endian number, by overlapping loads in place of a
 /// byte loop.
 pub(crate) fn load_short(bytes: &[u8]) -> u64 {

@@ -17,6 +17,8 @@
 //!
 //! A key is not in the segment: it is derived from the row's attributes.
 
+mod order;
+
 use std::{cmp::Ordering, fmt, ops::Deref};
 
 use aerostat_types::Physical;
@@ -189,11 +191,6 @@ impl Keys {
     /// The keys in order of rows.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = KeyRef<'_>> + '_ {
         (0..self.len).map(|row| self.get(row))
-    }
-
-    /// Whether each key is greater than the one before, so that none is there twice.
-    pub fn is_strictly_ascending(&self) -> bool {
-        (1..self.len).all(|row| self.get(row - 1) < self.get(row))
     }
 }
 

@@ -21,6 +21,17 @@ impl Default for Selection {
 }
 
 impl Selection {
+    /// Rows in the order given; as a range if they lie side by side in it, for those of
+    /// columns are not copied where they are gathered.
+    pub fn of_rows(rows: Vec<u32>) -> Selection {
+        match rows[..] {
+            [first, .., last] if rows.is_sorted_by(|a, b| a + 1 == *b) => {
+                Selection::Range(first..last + 1)
+            }
+            _ => Selection::Rows(rows),
+        }
+    }
+
     /// Number of rows.
     pub fn len(&self) -> usize {
         match self {

@@ -68,6 +68,17 @@ impl<'a> Strings<'a> {
     }
 }
 
+impl<'a> Strings<'a> {
+    /// The views, of arrays that have them: equal views are equal values.
+    pub(crate) fn views(self) -> Option<&'a [u128]> {
+        match self {
+            Strings::Utf8View(array) => Some(array.views()),
+            Strings::BinaryView(array) => Some(array.views()),
+            _ => None,
+        }
+    }
+}
+
 impl Strings<'_> {
     /// The sum of the lengths of values too long for a slot; values under a NULL count too.
     pub(crate) fn long_bytes(self, rows: Range<usize>) -> usize {

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! 0 … 2^62−1          a commit timestamp
-//! 2^62 … 2^63−1       reserved; the topmost are the constants below
-//! 2^63 …              bit 63 set: the transaction (low 62 bits) that has not been resolved yet
+//! 2^62 … 2^63−1       of an end: a set of row locks; the topmost are the constants below
+//! 2^63 …              bit 63 set: the transaction (low 62 bits) that has not been resolved yet;
+//!                     of an end, bit 62 says that the row lives on under its key
 //! ```
 //!
 //! Here are the raw numbers only: who sees what is for the transaction layer.

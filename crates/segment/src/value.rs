@@ -78,16 +78,18 @@ impl Segment {
     /// # Panics
     /// When the row is not published.
     pub fn read_row<'a>(&'a self, row: u32, mut f: impl FnMut(usize, ValueRef<'a>)) {
-        match self.form() {
-            // Where each attribute is elsewhere, one miss in place of one after the other.
-            Form::Hot(arena) => (0..self.schema().groups().len()).for_each(|group| {
-                let stride = self.schema().strides()[group];
-                simd::prefetch(arena.tuples(group), row as usize * stride);
-            }),
-            Form::Frozen(frozen) => frozen.prefetch(row),
+        let published = self.rows();
+        assert!(row < published, "row {row} of {published} published");
+        let arena = match self.form() {
+            Form::Hot(arena) => arena,
+            Form::Frozen(frozen) => return frozen.read_row(row, &mut f),
+        };
+        // Where each attribute is elsewhere, one miss in place of one after the other.
+        for (group, stride) in self.schema().strides().iter().enumerate() {
+            simd::prefetch(arena.tuples(group), row as usize * stride);
         }
         for attribute in 0..self.schema().attributes().len() {
-            f(attribute, self.value(row, attribute));
+            f(attribute, hot_value(arena, row, attribute));
         }
     }
 }

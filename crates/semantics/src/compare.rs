@@ -41,6 +41,17 @@ pub(super) fn pair(
     schema: &DFSchema,
     zone: &Zone,
 ) -> Result<(Expr, Expr)> {
+    let (left, right) = sides(op, left, right, schema, zone)?;
+    Ok((cast::shown(left), cast::shown(right)))
+}
+
+fn sides(
+    op: Operator,
+    left: Expr,
+    right: Expr,
+    schema: &DFSchema,
+    zone: &Zone,
+) -> Result<(Expr, Expr)> {
     let (l, r) = (operand(&left, schema)?, operand(&right, schema)?);
     match (l, r) {
         (Operand::Unknown, Operand::Unknown) => Ok((
@@ -293,7 +304,7 @@ pub(super) fn matches(a: SqlType, b: SqlType) -> bool {
 }
 
 /// PostgreSQL's `select_common_type` for two types.
-fn common_type(a: SqlType, b: SqlType) -> Option<SqlType> {
+pub(super) fn common_type(a: SqlType, b: SqlType) -> Option<SqlType> {
     if a == b {
         return Some(a);
     }

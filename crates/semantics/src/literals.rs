@@ -16,6 +16,12 @@
 //! | `x COLLATE "C"` | `x` |
 //! | `FETCH FIRST 2 ROWS ONLY` | `LIMIT 2` |
 //! | `@ x`, `~ x`, `\|/ x`, `\|\|/ x` | `abs(x)`, `bitwise_not(x)`, `sqrt(x)`, `cbrt(x)` |
+//! | `VALUES (f(x)), ('1')` | `VALUES (f(x)), (CASE WHEN false THEN f(x) WHEN true THEN '1' END)` |
+//! | `x = ANY ('{1,2}')`, `x <> ALL ('{1,2}')` | `x IN ('1', '2')`, `x NOT IN ('1', '2')` |
+//! | `CASE WHEN c THEN '1' ELSE x END` | `CASE WHEN false THEN x WHEN c THEN '1' ELSE x END` |
+//! | `nullif(x, 'a')` | `CASE WHEN x = 'a' THEN NULL ELSE x END` |
+//! | `x IS NOT DISTINCT FROM 'a'` | `coalesce(x = 'a', false)` |
+//! | `substring(x FOR 2)` | `substring(x FROM 1 FOR 2)` |
 //! | `gen_random_uuid()` | `uuid()::uuid` |
 //! | `1e308`, which no numeric of 38 digits holds | `'1e308'::float8` |
 //! | `x OPERATOR(pg_catalog.~) y` | `x ~ y` |
@@ -28,16 +34,19 @@ use std::ops::ControlFlow;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::common::DataFusionError;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
+    BinaryOperator, CaseWhen, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Interval,
-    LimitClause, NamedWindowExpr, ObjectName, ObjectNamePart, OrderByKind, Parens, Query, Select,
-    SetExpr, Statement, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
-    WindowFrameBound, WindowSpec, WindowType,
+    LimitClause, NamedWindowExpr, ObjectName, ObjectNamePart, OrderByKind, Query, Select, SetExpr,
+    Statement, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut, WindowFrameBound,
+    WindowSpec, WindowType, helpers::attached_token::AttachedToken,
 };
 
 use crate::functions::cast::{self, Zone};
 use crate::types;
 use crate::walk;
+
+mod array;
+mod rows;
 
 /// Digits of the widest numeric.
 const DIGITS_MAX: usize = 38;
@@ -120,7 +129,8 @@ impl VisitorMut for Rewriter {
         if let SetExpr::Values(values) = &mut *query.body
             && !(self.inserts && self.depth == 0)
         {
-            type_columns(&mut values.rows);
+            rows::type_columns(&mut values.rows);
+            rows::type_by_others(&mut values.rows);
         }
         ControlFlow::Continue(())
     }
@@ -149,33 +159,6 @@ fn limit_for_fetch(query: &mut Query) {
                 offset: None,
                 limit_by: vec![],
             })
-        }
-    }
-}
-
-/// In VALUES, a string literal or NULL takes the type that another row's cast names.
-fn type_columns(rows: &mut [Parens<Vec<Expr>>]) {
-    let width = rows.first().map_or(0, |row| row.content.len());
-    for column in 0..width {
-        let named = rows.iter().find_map(|row| match row.content.get(column) {
-            Some(Expr::Cast { data_type, .. }) => Some(data_type.clone()),
-            Some(Expr::TypedString(typed)) => Some(typed.data_type.clone()),
-            _ => None,
-        });
-        let Some(named) = named else { continue };
-        for cell in rows
-            .iter_mut()
-            .filter_map(|row| row.content.get_mut(column))
-        {
-            if matches!(
-                cell,
-                Expr::Value(ValueWithSpan {
-                    value: Value::SingleQuotedString(_) | Value::Null,
-                    ..
-                })
-            ) {
-                wrap(cell, named.clone());
-            }
         }
     }
 }
@@ -265,6 +248,11 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
         Expr::Function(function) if is_plain_call(function, "gen_random_uuid") => {
             *expr = cast_to(call("uuid", vec![]), DataType::Uuid);
         }
+        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("nullif") => {
+            if let Some(choice) = null_if_literal(function) {
+                *expr = choice;
+            }
+        }
         Expr::Function(function) => {
             if let Some(WindowType::WindowSpec(spec)) = &mut function.over {
                 bare_frame(spec);
@@ -326,6 +314,8 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
         } => {
             if let (Some(members), Expr::Subquery(query)) = (members(left), &**right) {
                 *expr = crate::unnest::row_in(members.to_vec(), query.clone(), false);
+            } else if let Some(items) = array::items(right) {
+                *expr = array::in_list(left, items, false);
             }
         }
         Expr::AllOp {
@@ -335,11 +325,107 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
         } => {
             if let (Some(members), Expr::Subquery(query)) = (members(left), &**right) {
                 *expr = crate::unnest::row_in(members.to_vec(), query.clone(), true);
+            } else if let Some(items) = array::items(right) {
+                *expr = array::in_list(left, items, true);
             }
+        }
+        Expr::Case {
+            operand,
+            conditions,
+            else_result,
+            ..
+        } => {
+            if let Some(typed) = typed_branch(conditions, else_result.as_deref()) {
+                let result = typed.clone();
+                // Never true.
+                let condition = match operand {
+                    Some(_) => null(),
+                    None => Expr::value(Value::Boolean(false)),
+                };
+                conditions.insert(0, CaseWhen { condition, result });
+            }
+        }
+        Expr::IsDistinctFrom(left, right) if is_string(left) || is_string(right) => {
+            let same = same_as_literal(left, right);
+            *expr = Expr::UnaryOp {
+                op: UnaryOperator::Not,
+                expr: Box::new(same),
+            };
+        }
+        Expr::IsNotDistinctFrom(left, right) if is_string(left) || is_string(right) => {
+            *expr = same_as_literal(left, right);
+        }
+        Expr::Substring {
+            substring_from: from @ None,
+            substring_for: Some(_),
+            ..
+        } => {
+            let one = Expr::Value(Value::Number("1".to_owned(), false).into());
+            *from = Some(Box::new(cast_to(one, DataType::Int4(None))));
         }
         _ => {}
     }
     Ok(())
+}
+
+fn is_string(expr: &Expr) -> bool {
+    let Expr::Value(ValueWithSpan { value, .. }) = expr else {
+        return false;
+    };
+    matches!(value, Value::SingleQuotedString(_))
+}
+
+fn is_null(expr: &Expr) -> bool {
+    let Expr::Value(ValueWithSpan { value, .. }) = expr else {
+        return false;
+    };
+    matches!(value, Value::Null)
+}
+
+/// The branch of a CASE that tells its type, if a string literal stands before it: whoever
+/// plans the CASE looks at the first.
+fn typed_branch<'a>(whens: &'a [CaseWhen], otherwise: Option<&'a Expr>) -> Option<&'a Expr> {
+    let results = whens.iter().map(|when| &when.result).chain(otherwise);
+    let mut results = results.filter(|result| !is_null(result)).peekable();
+    results.next_if(|first| is_string(first))?;
+    results.find(|result| !is_string(result))
+}
+
+/// `nullif(x, 'a')`, whose literal takes the type of `x`, as a CASE.
+fn null_if_literal(function: &Function) -> Option<Expr> {
+    let FunctionArguments::List(list) = &function.args else {
+        return None;
+    };
+    let [
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(literal)),
+    ] = &list.args[..]
+    else {
+        return None;
+    };
+    // Evaluated twice, so it must be a name.
+    let is_name = matches!(value, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+    (is_name && is_string(literal)).then(|| Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: vec![CaseWhen {
+            condition: binary(value.clone(), BinaryOperator::Eq, literal.clone()),
+            result: null(),
+        }],
+        else_result: Some(Box::new(value.clone())),
+    })
+}
+
+/// Whether two sides are equal of which a literal is one, so that both are not NULL.
+fn same_as_literal(left: &mut Expr, right: &mut Expr) -> Expr {
+    let (left, right) = (
+        std::mem::replace(left, null()),
+        std::mem::replace(right, null()),
+    );
+    let equal = binary(left, BinaryOperator::Eq, right);
+    let otherwise = Expr::value(Value::Boolean(false));
+    call("coalesce", vec![Expr::Nested(Box::new(equal)), otherwise])
 }
 
 /// The base of `a ^ b ^ c`, which is read from the left.

@@ -1,8 +1,10 @@
 //! Which function an operator means for the types of its operands.
 
 use aerostat_types::{ErrorKind, SqlError, SqlType};
+use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
-use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator};
+use datafusion::functions_nested::expr_fn::{array_append, array_concat, array_prepend};
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
 
 use super::{Operand, compare, literal_as, no_operator, operand};
 use crate::functions::cast::{self, Zone};
@@ -93,7 +95,7 @@ fn concatenate(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Resul
     };
     match (&l, &r) {
         (Operand::Foreign, _) | (_, Operand::Foreign) => {
-            return Ok(binary(left, Operator::StringConcat, right));
+            return concatenate_lists(left, right, schema);
         }
         (Operand::Typed(SqlType::Bytea), Operand::Typed(SqlType::Bytea)) => {
             return Ok(binary(left, Operator::StringConcat, right));
@@ -114,6 +116,22 @@ fn concatenate(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Resul
         Operator::StringConcat,
         as_text(right, &r)?,
     ))
+}
+
+/// Arrays one behind the other, or an array and an item.
+fn concatenate_lists(left: Expr, right: Expr, schema: &DFSchema) -> Result<Expr> {
+    let is_list = |side: &Expr| -> Result<bool> {
+        Ok(matches!(
+            side.to_field(schema)?.1.data_type(),
+            DataType::List(_)
+        ))
+    };
+    Ok(match (is_list(&left)?, is_list(&right)?) {
+        (true, true) => array_concat(vec![left, right]),
+        (true, false) => array_append(left, right),
+        (false, true) => array_prepend(left, right),
+        (false, false) => binary(left, Operator::StringConcat, right),
+    })
 }
 
 fn arithmetic(

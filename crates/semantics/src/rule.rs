@@ -4,20 +4,22 @@
 //! expression PostgreSQL's meaning; [`PostgresCasts`] stands after it and turns
 //! the casts that coercion put between texts and other types into PostgreSQL's.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
-use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::common::{Column, DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{
-    AggregateFunction, Between, Case, InList, Like, ScalarFunction,
+    AggregateFunction, Between, Case, InList, InSubquery, Like, ScalarFunction,
 };
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, Projection, TryCast, Union, not,
+    BinaryExpr, Cast, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Projection, Subquery,
+    TryCast, Union, not,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -103,9 +105,17 @@ fn rewrite_plan(plan: LogicalPlan, zone: &Zone, stage: Stage) -> Result<Transfor
         (Stage::Resolve, LogicalPlan::Union(union)) => {
             Transformed::yes(LogicalPlan::Union(union_types(union, zone)?))
         }
+        (Stage::Resolve, LogicalPlan::Join(mut join)) if !join.on.is_empty() => {
+            for (left, right) in &mut join.on {
+                let (l, r) = (left.clone(), right.clone());
+                (*left, *right) = compare::pair(Operator::Eq, l, r, &schema, zone)?;
+            }
+            Transformed::yes(LogicalPlan::Join(join))
+        }
         (_, data) => Transformed { data, ..rewritten },
     };
-    if !rewritten.transformed {
+    let is_values = matches!(rewritten.data, LogicalPlan::Values(_));
+    if !rewritten.transformed && !is_values {
         return rewritten.map_data(LogicalPlan::recompute_schema);
     }
     rewritten
@@ -125,7 +135,7 @@ fn union_types(mut union: Union, zone: &Zone) -> Result<Union> {
             };
             if unknown_column(input, column) {
                 literals = true;
-            } else if let Some(ty) = SqlType::of_field(field)
+            } else if let Some(ty) = union_type(input, column).or(SqlType::of_field(field))
                 && !field.data_type().is_null()
             {
                 if common.is_some_and(|common| !compare::matches(common, ty)) {
@@ -133,7 +143,7 @@ fn union_types(mut union: Union, zone: &Zone) -> Result<Union> {
                     let message = format!("UNION types {left} and {right} cannot be matched");
                     return Err(raise(ErrorKind::DatatypeMismatch, message));
                 }
-                common = common.or(Some(ty));
+                common = common.map_or(Some(ty), |common| compare::common_type(common, ty));
             }
         }
         let Some(common) = common.filter(|common| literals && !common.is_text()) else {
@@ -156,6 +166,20 @@ fn union_types(mut union: Union, zone: &Zone) -> Result<Union> {
     } else {
         Ok(union)
     }
+}
+
+/// The type of a column of a UNION within, whose inputs are not of one type yet.
+fn union_type(input: &LogicalPlan, column: usize) -> Option<SqlType> {
+    let union = match input {
+        LogicalPlan::Union(union) => union,
+        LogicalPlan::Distinct(Distinct::All(inner)) => return union_type(inner, column),
+        _ => return None,
+    };
+    let types = union.inputs.iter().map(|input| {
+        let own = |input: &LogicalPlan| SqlType::of_field(input.schema().fields().get(column)?);
+        union_type(input, column).or_else(|| own(input))
+    });
+    types.reduce(|a, b| compare::common_type(a?, b?))?
 }
 
 fn unaliased(expr: &Expr) -> &Expr {
@@ -237,6 +261,9 @@ fn values_schema(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Values(values))
 }
 
+/// Stands for the values of a subquery while they are compared.
+const SOUGHT: &str = "\u{1}sought";
+
 struct Resolver<'a> {
     schema: &'a DFSchema,
     zone: &'a Zone,
@@ -261,6 +288,7 @@ impl TreeNodeRewriter for Resolver<'_> {
             )),
             Expr::Between(between) => Ok(Transformed::yes(self.between(between)?)),
             Expr::InList(list) => Ok(Transformed::yes(self.in_list(list)?)),
+            Expr::InSubquery(test) => Ok(Transformed::yes(self.in_subquery(test)?)),
             Expr::Like(like) => Ok(Transformed::yes(self.like(like)?)),
             Expr::SimilarTo(like) => Ok(Transformed::yes(pattern::similar_to(like)?)),
             Expr::Case(case) => Ok(Transformed::yes(self.case(case)?)),
@@ -354,6 +382,50 @@ impl Resolver<'_> {
                 Ok(if negated { not(any) } else { any })
             }
         }
+    }
+
+    /// What is looked for and the subquery's values are brought to what `=` compares.
+    fn in_subquery(&self, test: InSubquery) -> Result<Expr> {
+        let plan = &test.subquery.subquery;
+        let [field] = &plan.schema().fields()[..] else {
+            return Ok(Expr::InSubquery(test));
+        };
+        // The subquery's column under a name that the rows around it do not have.
+        let stand_in = Column::new_unqualified(SOUGHT);
+        let field_of_it = field.as_ref().clone().with_name(SOUGHT);
+        let mut schema = self.schema.clone();
+        schema.merge(&DFSchema::from_unqualified_fields(
+            vec![field_of_it].into(),
+            HashMap::new(),
+        )?);
+        let (sought, value) = compare::pair(
+            Operator::Eq,
+            (*test.expr).clone(),
+            Expr::Column(stand_in.clone()),
+            &schema,
+            self.zone,
+        )?;
+        if sought == *test.expr && matches!(value, Expr::Column(_)) {
+            return Ok(Expr::InSubquery(test));
+        }
+        let column = Expr::from(plan.schema().qualified_field(0));
+        let value = value.transform_up(|expr| {
+            Ok(match expr {
+                Expr::Column(found) if found == stand_in => Transformed::yes(column.clone()),
+                other => Transformed::no(other),
+            })
+        })?;
+        let name = field.name().clone();
+        let values = Projection::try_new(vec![value.data.alias(name)], Arc::clone(plan))?;
+        let subquery = Subquery {
+            subquery: Arc::new(LogicalPlan::Projection(values)),
+            ..test.subquery
+        };
+        Ok(Expr::InSubquery(InSubquery::new(
+            Box::new(sought),
+            subquery,
+            test.negated,
+        )))
     }
 
     fn like(&self, like: Like) -> Result<Expr> {

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use aerostat_gateway::GatewayOptions;
 use aerostat_memory::Governor;
+use aerostat_objects::ObjectPlaces;
 use aerostat_query::{
     Engine, EngineOptions, Observer, QUERY_STACK_BYTES, StatementRecord, UpkeepOptions,
 };
@@ -144,6 +145,7 @@ async fn open_engine(config: &Config, cpu: &Runtime, metrics: Arc<Metrics>) -> R
         queries: cpu.handle().clone(),
         threads: config.threads,
         observer: metrics,
+        places: Arc::new(ObjectPlaces::new()),
     };
     let engine = Engine::open(options)
         .with_context(|| format!("cannot open the data folder {}", config.data.display()))?;

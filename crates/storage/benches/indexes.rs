@@ -62,6 +62,7 @@ fn number_index(kind: IndexKind, unique: bool) -> TableIndex {
         kind,
         columns: vec![1],
         unique,
+        nulls_not_distinct: false,
     }
 }
 

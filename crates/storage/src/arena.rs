@@ -23,7 +23,7 @@ impl Default for ArenaSizes {
 }
 
 impl ArenaSizes {
-    #[cfg(test)]
+    /// These and no others, in ascending order.
     pub(crate) fn of(bytes: &[usize]) -> Self {
         assert!(bytes.is_sorted() && !bytes.is_empty());
         Self(bytes.to_vec())

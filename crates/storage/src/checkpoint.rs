@@ -35,7 +35,7 @@ use crate::{
     image::ImageWriter,
     load::Unchanged,
     log::Cut,
-    manifest::{ImageFile, Manifest, TableDescription, TableImage},
+    manifest::{ImageFile, Manifest, TableImage},
 };
 
 /// What a checkpoint did.
@@ -249,12 +249,7 @@ impl TenantStore {
             let table = view.table();
             let image = |entry: &Arc<Entry>| images[&(table.id(), entry.place.no)].file.clone();
             TableImage {
-                description: TableDescription {
-                    id: table.id(),
-                    schema: (**table.schema()).clone(),
-                    layout: table.layout(),
-                    indexes: table.indexes(),
-                },
+                description: table.description(&table.shape()),
                 images: view.directory().entries().iter().map(image).collect(),
             }
         };

@@ -49,12 +49,24 @@ fn value(ty: SqlType, values: &ArrayRef, row: usize) -> String {
     if values.is_null(row) {
         return "null".to_owned();
     }
+    match literal_of(ty, values, row) {
+        Some(value) => literal(ty, &value),
+        None => {
+            let value = values.as_primitive::<IntervalMonthDayNanoType>().value(row);
+            interval(value.months, value.days, value.nanoseconds.into())
+        }
+    }
+}
+
+/// A value that is not NULL, to compare with. `None` for an interval, which nothing is
+/// compared with.
+pub(crate) fn literal_of(ty: SqlType, values: &ArrayRef, row: usize) -> Option<Literal> {
     macro_rules! int {
         ($ty:ty) => {
             Literal::Int(values.as_primitive::<$ty>().value(row).into())
         };
     }
-    let of_row = match ty {
+    Some(match ty {
         SqlType::Boolean => Literal::Bool(values.as_boolean().value(row)),
         SqlType::SmallInt => int!(Int16Type),
         SqlType::Integer => int!(Int32Type),
@@ -70,12 +82,8 @@ fn value(ty: SqlType, values: &ArrayRef, row: usize) -> String {
         SqlType::Date => int!(Date32Type),
         SqlType::Time => int!(Time64MicrosecondType),
         SqlType::Timestamp | SqlType::TimestampTz => int!(TimestampMicrosecondType),
-        SqlType::Interval => {
-            let value = values.as_primitive::<IntervalMonthDayNanoType>().value(row);
-            return interval(value.months, value.days, value.nanoseconds.into());
-        }
-    };
-    literal(ty, &of_row)
+        SqlType::Interval => return None,
+    })
 }
 
 /// A value of a type; an interval as its nanoseconds in all.

@@ -9,6 +9,11 @@
 //!
 //! The registry is locked while a change of it becomes durable, so that whoever locks it
 //! finds exactly the tables and the catalogue of a point in the commit order.
+//!
+//! A table is there from its creation on, whatever becomes of the transaction that made it;
+//! what counts is the catalogue, which the transaction commits with its rows in one record.
+//! Who rolls back drops the table, and who opens the tenant drops what the catalogue does not
+//! name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,13 +22,14 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use aerostat_txn::LogFailure;
+use aerostat_txn::{Block, Isolation, LogFailure};
 use aerostat_types::{CommitTs, Layout, TableId, TableIndex, TableSchema};
 use parking_lot::Mutex;
 
 use crate::{
     Durability, StorageError, Table, TenantStore,
     checkpoint::LastCheckpoint,
+    fault,
     log::{Log, record::Kind},
     manifest::TableDescription,
 };
@@ -121,13 +127,24 @@ impl TenantStore {
         Ok(table)
     }
 
-    /// Makes a change of a table's layout or indexes once it is durable. A checkpoint finds the log
+    /// An empty table that is there for nobody else and takes nothing: what plans are made
+    /// with for a table that may come to be. It is to have no rows.
+    ///
+    /// # Errors
+    /// As [`Self::create_table`], but for a log.
+    pub fn sketch_table(
+        self: &Arc<Self>,
+        id: TableId,
+        schema: Arc<TableSchema>,
+    ) -> Result<Arc<Table>, StorageError> {
+        Table::create(Arc::clone(self), id, schema, &Layout::Column, Vec::new())
+    }
+
+    /// Makes a change of a table's shape once it is durable. A checkpoint finds the log
     /// and the table either before it or after.
     pub(crate) fn describe_table(
         &self,
-        table: &Table,
-        layout: Layout,
-        indexes: Vec<TableIndex>,
+        description: TableDescription,
         change: impl FnOnce(),
     ) -> Result<(), StorageError> {
         let Some(durable) = &self.durable else {
@@ -135,13 +152,7 @@ impl TenantStore {
             return Ok(());
         };
         let registry = durable.registry.lock();
-        if registry.tables.contains_key(&table.id()) {
-            let description = TableDescription {
-                id: table.id(),
-                schema: TableSchema::clone(table.schema()),
-                layout,
-                indexes,
-            };
+        if registry.tables.contains_key(&description.id) {
             let json = serde_json::to_vec(&description).expect("a description has no odd map keys");
             self.append(durable, Kind::Table, json)?;
         }
@@ -208,18 +219,29 @@ impl TenantStore {
     }
 
     /// Makes this the catalogue, whose contents are the caller's, and returns its place
-    /// in the commit order once it is durable. Nothing happens if the tenant has no log.
+    /// in the commit order once it is durable.
     ///
     /// # Errors
     /// [`StorageError::Commit`].
     pub fn commit_catalog(&self, bytes: Vec<u8>) -> Result<CommitTs, StorageError> {
+        self.commit_block(self.txns().begin_block(Isolation::default()), bytes)
+    }
+
+    /// Commits a block together with this catalogue, in one step: both are durable, or
+    /// neither. The block's locks stay as long as somebody has them.
+    ///
+    /// # Errors
+    /// [`StorageError::Commit`]: as [`Block::commit`].
+    pub fn commit_block(&self, block: Block, catalog: Vec<u8>) -> Result<CommitTs, StorageError> {
         let Some(durable) = &self.durable else {
-            return Ok(self.txns().last_commit());
+            return Ok(block.commit_with(catalog)?);
         };
         let mut registry = durable.registry.lock();
-        let catalog = Arc::from(bytes.as_slice());
-        let ts = self.append(durable, Kind::Catalog, bytes)?;
-        registry.catalog = Some(catalog);
+        let document = Arc::from(catalog.as_slice());
+        fault::pass("definitions.before_commit");
+        let ts = block.commit_with(catalog)?;
+        fault::pass("definitions.after_commit");
+        registry.catalog = Some(document);
         Ok(ts)
     }
 

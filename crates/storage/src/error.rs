@@ -2,7 +2,7 @@
 
 use aerostat_memory::{MemoryError, OutOfMemory};
 use aerostat_segment::SegmentError;
-use aerostat_txn::{CommitError, LogFailure, WaitError};
+use aerostat_txn::{CommitError, LogFailure, TooManyLocks, WaitError};
 use aerostat_types::{LayoutError, TableId};
 use thiserror::Error;
 
@@ -49,9 +49,25 @@ pub enum StorageError {
     /// statement may be run again on a newer one.
     #[error("could not serialize access due to concurrent update")]
     Conflict,
+    /// The transaction is one [`aerostat_txn::Transaction::without_waiting`], and would have
+    /// to wait for another, or to make room.
+    #[error("the statement would have to wait")]
+    WouldWait,
     /// Transactions wait for each other in a circle, and this one gives way.
     #[error("deadlock detected")]
     Deadlock,
+    /// The transaction has waited for another one for as long as its lock timeout.
+    #[error("canceling statement due to lock timeout")]
+    LockTimeout,
+    /// Another transaction holds a row, and the statement does not wait.
+    #[error("could not obtain lock on row in relation {table:?}")]
+    LockNotAvailable {
+        /// The table's name.
+        table: String,
+    },
+    /// Row locks have more holders than a tenant may have.
+    #[error("out of memory for row locks")]
+    TooManyLocks(#[from] TooManyLocks),
     /// The transaction's cancel token was cancelled.
     #[error("canceling statement due to user request")]
     Cancelled,
@@ -117,6 +133,7 @@ impl From<WaitError> for StorageError {
         match error {
             WaitError::Deadlock => StorageError::Deadlock,
             WaitError::Cancelled => StorageError::Cancelled,
+            WaitError::TimedOut => StorageError::LockTimeout,
         }
     }
 }

@@ -21,22 +21,20 @@
 //!   as in a rewrite (`room`): the directory is replaced under the structure mutex
 //!   and all latches of the unit, then the old segments say where their rows went.
 //! * **Budget.** An arena is reserved before it is mapped. The encoded form is made
-//!   outside, so that its size is known, and copied.
+//!   outside, so that its size is known, and copied. What that takes meanwhile is reserved
+//!   before the first row is read (`working`).
 
 use std::{ops::Range, sync::Arc};
 
 use aerostat_memory::ArenaSource;
 use aerostat_segment::{
-    ARENA_BYTES_MAX, BLOCK_ROWS, FrozenFacts, FrozenImage, Key, KeyRef, Segment, SegmentError,
-    SegmentSchema, Selection,
+    ARENA_BYTES_MAX, BLOCK_ROWS, FrozenFacts, FrozenImage, Key, Segment, SegmentError,
+    SegmentSchema,
 };
-use aerostat_txn::{END_NONE, Stamp};
-use aerostat_types::CommitTs;
-use arrow_array::{Array, ArrayRef};
-use arrow_select::interleave::interleave;
 
 use crate::{
     StorageError, Table,
+    chosen::{Chosen, ended_now},
     directory::{Entry, Forward, KeyRange, Latch},
     room::count_dead,
     unit::Unit,
@@ -59,28 +57,17 @@ pub struct FreezeReport {
     pub postponed: u64,
 }
 
-/// A row on its way: which entry of the unit it is in, and where.
-pub(crate) struct Source {
-    key: Key,
-    entry: usize,
-    row: u32,
-}
-
-/// A unit's rows as they were when the build began.
-pub(crate) struct Chosen {
-    /// In key order.
-    pub(crate) frozen: Vec<Source>,
-    /// Rows of each entry that are too new.
-    pub(crate) tail: Vec<Vec<u32>>,
-    /// Rows there were in each entry.
-    rows: Vec<u32>,
-    begin: CommitTs,
-}
-
 /// A frozen segment that no directory has yet, and which of the chosen rows it has.
 pub(crate) struct Made {
     pub(crate) entry: Arc<Entry>,
     rows: Range<usize>,
+}
+
+impl Made {
+    /// Whether the row at a position of the chosen ones is here, if not before.
+    fn has(&self, position: u32) -> bool {
+        (position as usize) < self.rows.end
+    }
 }
 
 /// Rows of each entry of a unit that go to the hot segment of one new range.
@@ -150,9 +137,10 @@ impl Table {
 
     /// `false`, and nothing changed, when writers or snapshots are in the way.
     fn freeze_unit(&self, unit: &Unit, report: &mut FreezeReport) -> Result<bool, StorageError> {
-        let chosen = self.choose(unit);
+        let _working = self.reserve_working(unit)?;
+        let chosen = self.choose(unit)?;
         let tail: usize = chosen.tail.iter().map(Vec::len).sum();
-        if chosen.frozen.is_empty() || tail > chosen.frozen.len() {
+        if chosen.len() == 0 || tail > chosen.len() {
             return Ok(false);
         }
         self.replace_unit(unit, &chosen, report)
@@ -167,7 +155,7 @@ impl Table {
         report: &mut FreezeReport,
     ) -> Result<bool, StorageError> {
         let mut made = Vec::new();
-        if !self.build(unit, chosen, 0..chosen.frozen.len(), &mut made)? {
+        if !self.build(unit, chosen, 0..chosen.len(), &mut made)? {
             return Ok(false);
         }
         let bytes_before = unit.footprint_bytes();
@@ -176,54 +164,10 @@ impl Table {
         };
         report.segments_made += made.len() as u64;
         report.segments_replaced += unit.entries.len() as u64;
-        report.rows += chosen.frozen.len() as u64;
+        report.rows += chosen.len() as u64;
         report.bytes_before += bytes_before;
         report.bytes_after += bytes_after;
         Ok(true)
-    }
-
-    /// Divides the rows that are not garbage into those to be frozen and the tail.
-    pub(crate) fn choose(&self, unit: &Unit) -> Chosen {
-        let txns = self.store().txns();
-        let (horizon, live) = (txns.horizon(), txns.live_snapshots());
-        let mut chosen = Chosen {
-            frozen: Vec::new(),
-            tail: Vec::new(),
-            rows: Vec::new(),
-            begin: CommitTs(0),
-        };
-        for (at, entry) in unit.entries.iter().enumerate() {
-            let segment = &entry.segment;
-            let rows = segment.rows();
-            let mut tail = Vec::new();
-            for row in 0..rows {
-                let (begin, end) = segment.stamps(row);
-                if live.is_garbage(begin, end) {
-                    continue;
-                }
-                match Stamp::of(begin) {
-                    Stamp::At(ts) if ts <= horizon => {
-                        chosen.begin = chosen.begin.max(ts);
-                        let key = if self.is_keyed() {
-                            segment.key_of(row)
-                        } else {
-                            Key::from_bytes(Vec::new())
-                        };
-                        chosen.frozen.push(Source {
-                            key,
-                            entry: at,
-                            row,
-                        });
-                    }
-                    _ => tail.push(row),
-                }
-            }
-            chosen.tail.push(tail);
-            chosen.rows.push(rows);
-        }
-        // Stable: rows of a table without a key stay as they were.
-        chosen.frozen.sort_by(|a, b| a.key.cmp(&b.key));
-        chosen
     }
 
     /// Makes frozen segments of a range of the chosen rows: one, or more where one arena
@@ -239,37 +183,32 @@ impl Table {
         if rows.is_empty() {
             return Ok(true);
         }
-        let sources = &chosen.frozen[rows.clone()];
         let facts = FrozenFacts {
             table: self.id(),
             no: self.next_segment_no(),
-            rows: u32::try_from(sources.len()).unwrap_or(u32::MAX),
+            rows: u32::try_from(rows.len()).unwrap_or(u32::MAX),
             begin: chosen.begin.0,
         };
-        let columns = Columns::of(unit, sources);
+        let columns = chosen.columns(unit, rows.clone());
         let schema = self.segment_schema();
         let image = match FrozenImage::encode(&schema, facts, &mut |at| columns.gather(at)) {
             Ok(image) => image,
             Err(SegmentError::ArenaTooSmall { .. }) => {
-                let Some(cut) = self.cut_sources(sources) else {
+                let Some(cut) = chosen.cut(&rows) else {
                     return Ok(false);
                 };
-                let cut = rows.start + cut;
                 return Ok(self.build(unit, chosen, rows.start..cut, made)?
                     && self.build(unit, chosen, cut..rows.end, made)?);
             }
             Err(error) => return Err(self.segment_error(error)),
         };
-        drop(columns);
         let entry = self.open_frozen(schema, image)?;
-        if self.is_keyed()
-            && let Some(last) = sources.last()
-        {
-            entry.latch().raise_key_max(KeyRef(&last.key));
+        if self.is_keyed() {
+            entry.latch().raise_key_max(chosen.key(rows.end - 1));
         }
         for (at, old) in unit.entries.iter().enumerate() {
-            let count = sources.iter().filter(|source| source.entry == at).count();
-            entry.add_variable_bytes(&old.variable_bytes_of(count as u32));
+            let count = columns.rows_of(at) as u32;
+            entry.add_variable_bytes(&old.variable_bytes_of(count));
         }
         made.push(Made { entry, rows });
         Ok(true)
@@ -287,19 +226,6 @@ impl Table {
         Ok(Entry::new(segment, reservation))
     }
 
-    /// The position nearest to the middle at which the key changes.
-    fn cut_sources(&self, sources: &[Source]) -> Option<usize> {
-        let middle = sources.len() / 2;
-        let may_cut = |at: usize| {
-            (1..sources.len()).contains(&at)
-                && (!self.is_keyed() || sources[at - 1].key != sources[at].key)
-        };
-        (0..=middle + 1)
-            .flat_map(|distance| [Some(middle + distance), middle.checked_sub(distance)])
-            .flatten()
-            .find(|&at| may_cut(at))
-    }
-
     /// Puts the made segments where the unit was, if that is still as it was. Gives the
     /// bytes they use.
     pub(crate) fn switch(
@@ -308,6 +234,7 @@ impl Table {
         chosen: &Chosen,
         made: &[Made],
     ) -> Result<Option<u64>, StorageError> {
+        let positions = chosen.positions();
         let structure = self.structure();
         let directory = self.directory();
         let Some(position) = unit.position(&directory) else {
@@ -325,14 +252,12 @@ impl Table {
                 false => None,
             });
         }
-        for segment in made {
-            carry_ends(unit, chosen, segment)?;
-        }
+        carry_ends(self, unit, &positions, made)?;
         let ranges = deltas.iter().enumerate().filter_map(|(at, delta)| {
             let frozen = made.get(at).map(|one| Arc::clone(&one.entry));
             // The first takes over the whole lower end.
             let lower = match made.get(at).filter(|_| at > 0) {
-                Some(one) => &chosen.frozen[one.rows.start].key,
+                Some(one) => chosen.key(one.rows.start).0,
                 None => directory.lower(position),
             };
             let (entry, base) = match delta {
@@ -344,7 +269,7 @@ impl Table {
         let replaced = position..position + unit.ranges.len();
         let new = directory.replaced(replaced, ranges.collect());
         self.publish(&structure, new);
-        retire(unit, chosen, made, &tails, &deltas);
+        retire(unit, positions, made, &tails, &deltas);
         drop(latches);
         let used = made.iter().map(|one| &one.entry);
         let used = used.chain(deltas.iter().flatten());
@@ -378,7 +303,7 @@ impl Table {
             return last;
         }
         let key = segment.key_of(row);
-        made.partition_point(|one| chosen.frozen[one.rows.start].key <= key)
+        made.partition_point(|one| chosen.key(one.rows.start) <= key.borrow())
             .saturating_sub(1)
     }
 
@@ -426,46 +351,53 @@ impl Table {
     }
 }
 
-/// The end stamps of now, final or not. The caller holds the latches of the unit.
-pub(crate) fn carry_ends(unit: &Unit, chosen: &Chosen, made: &Made) -> Result<(), StorageError> {
-    let ended: Vec<(u32, u64)> = (0..)
-        .zip(&chosen.frozen[made.rows.clone()])
-        .map(|(row, from)| (row, unit.entries[from.entry].segment.stamps(from.row).1))
-        .filter(|(_, end)| *end != END_NONE)
-        .collect();
-    let blocks = ended.chunk_by(|a, b| a.0 / BLOCK_ROWS == b.0 / BLOCK_ROWS);
-    let mut latch = made.entry.latch();
-    latch.reserve_stamps(blocks.count())?;
-    for &(row, end) in &ended {
-        latch.writer.set_end(row, end);
+/// Stamps the rows of made segments that have ended by now, whether for good or not, or are
+/// locked by somebody. The caller holds the latches of the unit.
+pub(crate) fn carry_ends(
+    table: &Table,
+    unit: &Unit,
+    positions: &[Vec<u32>],
+    made: &[Made],
+) -> Result<(), StorageError> {
+    let ended = ended_now(table, unit, positions);
+    let mut rest = &ended[..];
+    for made in made {
+        let (own, others) = rest.split_at(rest.partition_point(|(at, _)| made.has(*at)));
+        rest = others;
+        if own.is_empty() {
+            continue;
+        }
+        let row_of = |position: u32| position - made.rows.start as u32;
+        let blocks = own.chunk_by(|a, b| row_of(a.0) / BLOCK_ROWS == row_of(b.0) / BLOCK_ROWS);
+        let mut latch = made.entry.latch();
+        latch.reserve_stamps(blocks.count())?;
+        for &(position, end) in own {
+            latch.writer.set_end(row_of(position), end);
+        }
+        latch.settle_reservation()?;
+        drop(latch);
+        count_dead(&made.entry);
     }
-    latch.settle_reservation()?;
-    drop(latch);
-    count_dead(&made.entry);
     Ok(())
 }
 
-/// Says of each entry where its rows have gone. The directory has been published.
+/// Says of each entry where its rows have gone: the chosen ones to `positions`. The
+/// directory has been published.
 pub(crate) fn retire(
     unit: &Unit,
-    chosen: &Chosen,
+    mut positions: Vec<Vec<u32>>,
     made: &[Made],
     tails: &[Tail],
     deltas: &[Option<Arc<Entry>>],
 ) {
-    let mut positions: Vec<Vec<u32>> = unit
-        .entries
-        .iter()
-        .map(|entry| vec![Forward::DROPPED; entry.segment.rows() as usize])
-        .collect();
-    for (position, source) in (0..).zip(&chosen.frozen) {
-        positions[source.entry][source.row as usize] = position;
+    for (entry, positions) in unit.entries.iter().zip(&mut positions) {
+        positions.resize(entry.segment.rows() as usize, Forward::DROPPED);
     }
     let mut targets: Vec<_> = made
         .iter()
         .map(|one| (one.rows.start as u32, Arc::clone(&one.entry.place)))
         .collect();
-    let mut next = chosen.frozen.len() as u32;
+    let mut next = made.last().map_or(0, |one| one.rows.end as u32);
     for (tail, delta) in tails.iter().zip(deltas) {
         targets.extend(delta.iter().map(|delta| (next, Arc::clone(&delta.place))));
         for (at, rows) in tail.iter().enumerate() {
@@ -479,45 +411,5 @@ pub(crate) fn retire(
         entry
             .place
             .retire(Forward::of_positions(positions, targets.clone()));
-    }
-}
-
-/// The columns of rows from several segments.
-struct Columns<'a> {
-    unit: &'a Unit,
-    /// The rows of each entry, in the order in which they come.
-    rows: Vec<Selection>,
-    /// For each row its entry and position among the entry's rows; empty for one entry.
-    places: Vec<(usize, usize)>,
-}
-
-impl<'a> Columns<'a> {
-    fn of(unit: &'a Unit, sources: &[Source]) -> Columns<'a> {
-        let mut rows = vec![Vec::new(); unit.entries.len()];
-        let mut places = Vec::with_capacity(sources.len());
-        for source in sources {
-            places.push((source.entry, rows[source.entry].len()));
-            rows[source.entry].push(source.row);
-        }
-        if unit.entries.len() == 1 {
-            places.clear();
-        }
-        let rows = rows.into_iter().map(Selection::Rows).collect();
-        Columns { unit, rows, places }
-    }
-
-    fn gather(&self, attribute: usize) -> ArrayRef {
-        let parts: Vec<ArrayRef> = self
-            .unit
-            .entries
-            .iter()
-            .zip(&self.rows)
-            .map(|(entry, rows)| entry.segment.gather(attribute, rows))
-            .collect();
-        if let [only] = &parts[..] {
-            return Arc::clone(only);
-        }
-        let parts: Vec<&dyn Array> = parts.iter().map(|part| &**part).collect();
-        interleave(&parts, &self.places).expect("segments of one table give arrays of one type")
     }
 }

@@ -26,8 +26,9 @@ use std::{
 
 use aerostat_memory::ArenaSource;
 use aerostat_segment::{
-    ARENA_BYTES_MAX, BLOCK_ROWS, IndexSpec, Segment, SegmentError, SegmentSchema,
+    ARENA_BYTES_MAX, BLOCK_ROWS, IndexSpec, ROWS_MAX, Segment, SegmentError, SegmentSchema,
 };
+use aerostat_txn::END_NONE;
 use aerostat_types::{CommitTs, IndexKind, SqlType};
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,10 @@ use crate::{
 
 const MAGIC_ROWS: &[u8; 8] = b"AEROIMG1";
 const MAGIC_FROZEN: &[u8; 8] = b"AEROIMF1";
+
+/// The bytes of an attribute's values as users count them: a segment's rows, each as long as
+/// the longest `char(n)`, are fewer.
+const VARIABLE_BYTES_MAX: u64 = (ROWS_MAX as u64) << 26;
 
 /// An image that is being written.
 pub(crate) struct ImageWriter {
@@ -188,6 +193,9 @@ pub(crate) fn read_rows(
                 return Err(BadBytes("the checksum does not match"));
             }
             rows.decode(count, body)?;
+            if (rows.rows() - before) as u64 > image.rows {
+                break;
+            }
         }
         if (rows.rows() - before) as u64 != image.rows || !reader.0.is_empty() {
             return Err(BadBytes("not the rows that the manifest says"));
@@ -212,6 +220,13 @@ pub(crate) fn attach(
         return Err(damaged(BadBytes("the checksum does not match")));
     }
     let head = FrozenHead::parse(&bytes).map_err(damaged)?;
+    if head
+        .variable_bytes
+        .iter()
+        .any(|bytes| *bytes > VARIABLE_BYTES_MAX)
+    {
+        return Err(damaged(BadBytes("more bytes than values have")));
+    }
     let entry = table
         .attach_frozen(&head, bytes[head.bytes..].to_vec())
         .map_err(|error| match error {
@@ -219,6 +234,13 @@ pub(crate) fn attach(
             other => other.into(),
         })?;
     let rows = entry.segment.rows();
+    let as_made = |row| {
+        let (begin, end) = entry.segment.stamps(row);
+        begin <= at.0 && end == END_NONE
+    };
+    if !(0..rows).all(as_made) {
+        return Err(damaged(BadBytes("rows that were not there or had ended")));
+    }
     let are_rows = head.ended.is_sorted_by(|a, b| a < b) && head.ended.last() < Some(&rows);
     if !are_rows || u64::from(rows) != image.rows + head.ended.len() as u64 {
         return Err(damaged(BadBytes("not the rows that the manifest says")));
@@ -291,6 +313,9 @@ impl FrozenHead {
 /// How a frozen segment is laid out, which may not be how new ones are.
 #[derive(Serialize, Deserialize)]
 struct ImageShape {
+    /// Which attributes take NULL; those of the table if it is not said.
+    #[serde(default)]
+    nullable: Vec<bool>,
     groups: Vec<Vec<usize>>,
     indexes: Vec<(IndexKind, Vec<usize>, bool)>,
 }
@@ -298,21 +323,25 @@ struct ImageShape {
 impl ImageShape {
     fn of(schema: &SegmentSchema) -> Self {
         let index = |index: &IndexSpec| (index.kind, index.attributes.clone(), index.unique);
+        let attributes = schema.attributes().iter();
         Self {
+            nullable: attributes.map(|attribute| attribute.nullable).collect(),
             groups: schema.groups().to_vec(),
             indexes: schema.indexes().iter().map(index).collect(),
         }
     }
 
-    /// The schema of the segment in a table.
-    fn schema(&self, table: &Table) -> Result<Arc<SegmentSchema>, SegmentError> {
-        let own = &table.shape().segment_schema;
+    /// The schema of the segment in a table whose new segments have this one.
+    fn schema(&self, own: &Arc<SegmentSchema>) -> Result<Arc<SegmentSchema>, SegmentError> {
         let index = |(kind, attributes, unique): &(IndexKind, Vec<usize>, bool)| IndexSpec {
             kind: *kind,
             attributes: attributes.clone(),
             unique: *unique,
         };
-        let (attributes, key) = (own.attributes().to_vec(), own.key().to_vec());
+        let (mut attributes, key) = (own.attributes().to_vec(), own.key().to_vec());
+        for (attribute, nullable) in attributes.iter_mut().zip(&self.nullable) {
+            attribute.nullable = *nullable;
+        }
         let schema = SegmentSchema::new(attributes, self.groups.clone(), key)?
             .with_indexes(self.indexes.iter().map(index).collect())?;
         Ok(if schema.fingerprint() == own.fingerprint() {
@@ -323,10 +352,40 @@ impl ImageShape {
     }
 }
 
+/// Sets the checksums in an image of a table whose new segments have this schema, as far as
+/// it can be read: see [`crate::forge`].
+pub(crate) fn seal(image: &mut [u8], own: &Arc<SegmentSchema>) {
+    if let Ok(head) = FrozenHead::parse(image) {
+        let Ok(schema) = head.shape.schema(own) else {
+            return;
+        };
+        // Without the end stamps, which a segment as it was made does not need.
+        let mut arena = image[head.bytes..].to_vec();
+        arena.resize(head.arena_bytes.max(arena.len()), 0);
+        aerostat_segment::forge::checksum(&mut arena, &schema);
+        let bytes = image.len() - head.bytes;
+        image[head.bytes..].copy_from_slice(&arena[..bytes]);
+        return;
+    }
+    let mut at = MAGIC_ROWS.len();
+    while let Some((head, rest)) = image
+        .get_mut(at..)
+        .and_then(|rest| rest.split_at_mut_checked(12))
+    {
+        let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+        let Some(body) = rest.get(..length) else {
+            return;
+        };
+        head[8..].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
+        at += head.len() + length;
+    }
+}
+
 impl Table {
     /// A frozen segment of its bytes, with a number of its own.
     fn attach_frozen(&self, head: &FrozenHead, bytes: Vec<u8>) -> Result<Arc<Entry>, StorageError> {
-        let schema = head.shape.schema(self).map_err(StorageError::Segment)?;
+        let schema = head.shape.schema(&self.segment_schema());
+        let schema = schema.map_err(StorageError::Segment)?;
         let reservation = self.store().budget().reserve(bytes.len() as u64)?;
         let mapping = ArenaSource::allocate(head.arena_bytes)?;
         let no = self.next_segment_no();

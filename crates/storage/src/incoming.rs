@@ -29,8 +29,10 @@ impl Incoming {
         );
         let shape = table.shape();
         let attributes = shape.segment_schema.attributes();
+        // The definition may refuse NULL where segments have room for it.
+        let takes_null = |at: usize| schema.columns[at].nullable && attributes[at].nullable;
         if let Some(column) = (0..attributes.len())
-            .find(|&at| !attributes[at].nullable && batch.column(at).logical_null_count() > 0)
+            .find(|&at| !takes_null(at) && batch.column(at).logical_null_count() > 0)
         {
             return Err(table.not_null(column));
         }

@@ -12,7 +12,7 @@
 //!   the index, chosen by the key's hash, from before it looks for the key in all segments
 //!   until its row is in one. Stripes are taken in ascending order, indexes in the order of
 //!   the table, latches after stripes; nobody waits for a transaction meanwhile.
-//! * A key with a NULL in it is equal to none.
+//! * A key with a NULL in it is equal to none, unless the index says that NULLs are not distinct.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -21,7 +21,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use aerostat_segment::{BLOCK_ROWS, IndexSpec, Key, KeyRef, Keys, Segment, Selection};
@@ -42,12 +41,6 @@ use crate::{
 /// Locks of a unique index. Two loads of single rows on two cores meet once in 64 rows; a
 /// batch takes nearly all, and then only one batch goes on at a time.
 const STRIPES: u64 = 64;
-
-/// How often in a row a build may find that writers are in the way of every segment that is
-/// left, with a pause in between: ten seconds without any progress mean that there is
-/// none to be had.
-const FRUITLESS_MAX: u32 = 1000;
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// An index of a table's shape.
 pub(crate) struct Index {
@@ -83,6 +76,12 @@ impl Index {
     /// Whether all segments have it, and its keys are what it demands.
     pub(crate) fn is_built(&self) -> bool {
         self.is_built.load(Ordering::Acquire)
+    }
+
+    /// Whether the key that a row of these columns has may be equal to another's.
+    pub(crate) fn is_comparable(&self, columns: &[ArrayRef], row: usize) -> bool {
+        let mut of_index = self.spec.attributes.iter();
+        self.description.nulls_not_distinct || of_index.all(|&column| columns[column].is_valid(row))
     }
 
     fn stripe(&self, key: KeyRef<'_>) -> usize {
@@ -122,7 +121,7 @@ pub(crate) struct Uniqueness {
 struct UniqueKeys {
     index: Arc<Index>,
     keys: Keys,
-    /// Of each row its stripe; `None` where the key has a NULL.
+    /// Of each row its stripe; `None` where the key is equal to none.
     stripes: Vec<Option<u8>>,
 }
 
@@ -217,13 +216,10 @@ impl UniqueKeys {
             .spec
             .keys(&shape.segment_schema, columns)
             .map_err(|error| table.segment_error(error))?;
-        let has_null = |row: usize| {
-            let of_index = index.spec.attributes.iter();
-            of_index.clone().any(|&column| columns[column].is_null(row))
-        };
         let stripe = |row: usize| {
             // There are no more than a byte tells.
-            (!has_null(row)).then(|| index.stripe(keys.get(row)) as u8)
+            let is_comparable = index.is_comparable(columns, row);
+            is_comparable.then(|| index.stripe(keys.get(row)) as u8)
         };
         let stripes: Vec<Option<u8>> = (0..incoming.rows).map(stripe).collect();
         if !keys.is_strictly_ascending() {
@@ -323,6 +319,29 @@ impl Table {
         Ok(found)
     }
 
+    /// Gives a secondary index another name, which no other has; whether there was one. The
+    /// caller keeps writers out.
+    ///
+    /// # Errors
+    /// Of a durable tenant [`StorageError::Commit`].
+    pub fn rename_index(&self, from: &str, to: &str) -> Result<bool, StorageError> {
+        let shaping = self.shaping();
+        let mut indexes = self.shape().indexes.clone();
+        let named = indexes
+            .iter_mut()
+            .find(|index| index.description.name == from);
+        let Some(index) = named else {
+            return Ok(false);
+        };
+        *index = Index::built(TableIndex {
+            name: to.to_owned(),
+            ..index.description.clone()
+        });
+        let shape = self.shape_of(&self.layout(), indexes)?;
+        self.change_shape(&shaping, shape)?;
+        Ok(true)
+    }
+
     fn shape_without(&self, name: &str) -> Result<Shape, StorageError> {
         let mut indexes = self.shape().indexes.clone();
         indexes.retain(|index| index.description.name != name);
@@ -352,25 +371,7 @@ impl Table {
     }
 
     fn build_index(&self, txn: &Transaction, index: &Index) -> Result<ReshapeReport, StorageError> {
-        let cancel = txn.cancel_token();
-        let mut report = self.reshape(&cancel)?;
-        let mut fruitless = 0;
-        while report.segments_left > 0 {
-            if fruitless == FRUITLESS_MAX {
-                return Err(StorageError::KeyCrowded {
-                    table: self.schema().name.clone(),
-                });
-            }
-            // Writers were in the way of all that is left.
-            std::thread::sleep(PAUSE);
-            let again = self.reshape(&cancel)?;
-            fruitless = if again.segments_replaced > 0 {
-                0
-            } else {
-                fruitless + 1
-            };
-            report = report.and(again);
-        }
+        let report = self.reshape_all(&txn.cancel_token())?;
         if index.spec.unique {
             self.check_unique(txn, index)?;
         }
@@ -397,9 +398,9 @@ impl Table {
                 if row % BLOCK_ROWS == 0 && txn.cancel_token().is_cancelled() {
                     return Err(StorageError::Cancelled);
                 }
-                if matches!(holder_of_row(segment, row, txn), Holder::Nobody)
-                    || segment.index_key_has_null(*position, row)
-                {
+                let equals_none = !index.description.nulls_not_distinct
+                    && segment.index_key_has_null(*position, row);
+                if equals_none || matches!(holder_of_row(segment, row, txn), Holder::Nobody) {
                     continue;
                 }
                 let key = segment.index_key_of(*position, row);
@@ -422,8 +423,7 @@ impl Table {
                     None => return Ok(()),
                 }
             };
-            txn.txns()
-                .wait_for(txn.id(), holder?, &txn.cancel_token())?;
+            txn.wait_for(holder?)?;
         }
     }
 

@@ -10,7 +10,7 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use aerostat_segment::{KeyRef, Segment};
-use aerostat_txn::{ABORTED, END_NONE, Stamp, Transaction};
+use aerostat_txn::{ABORTED, Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::RecordBatch;
 
@@ -56,8 +56,8 @@ impl Table {
     ///
     /// # Errors
     /// NULLs, duplicate keys, values and rows that do not fit, lack of memory, a
-    /// deadlock or a cancellation while waiting for another transaction's key. The
-    /// transaction is then rolled back by the caller, which removes what was appended.
+    /// deadlock or a cancellation while waiting for another transaction's key,
+    /// [`StorageError::WouldWait`] of one that must not. The transaction is then rolled back by the caller, which removes what was appended.
     pub fn insert(&self, txn: &Transaction, batch: &RecordBatch) -> Result<u64, StorageError> {
         let mut writes = Writes::of(txn, self);
         let rows = self.insert_rows(&mut writes, batch)?;
@@ -92,8 +92,14 @@ impl Table {
                         table: self.schema().name.clone(),
                     });
                 }
-                Step::Full(_, entry) => self.make_room(&entry, &incoming, at, attempts)?,
-                Step::Empty => self.open_first(&incoming)?,
+                Step::Full(_, entry) => {
+                    writes.check_may_wait()?;
+                    self.make_room(&entry, &incoming, at, attempts)?;
+                }
+                Step::Empty => {
+                    writes.check_may_wait()?;
+                    self.open_first(&incoming)?;
+                }
                 Step::Held(_, holder) => {
                     // The wait is no failure to find room.
                     attempts = 0;
@@ -149,7 +155,7 @@ impl Table {
                 writes.begun(&entry.place, rows);
             },
         )?;
-        writes.log_insert(self, incoming, from..from + count);
+        writes.log_insert(self, incoming, from..from + count)?;
         let all = from + count == end;
         Ok(match held {
             Some(holder) if all => Step::Held(count, holder),
@@ -258,7 +264,7 @@ pub(crate) fn holder_of_row(segment: &Segment, row: u32, txn: &Transaction) -> H
     match (Stamp::of(begin), Stamp::of(end)) {
         _ if begin == ABORTED => Holder::Nobody,
         // Ended for good, or gone whichever way its only writer ends.
-        (_, Stamp::At(_)) if end != END_NONE => Holder::Nobody,
+        _ if Stamp::has_ended(end) => Holder::Nobody,
         (begun, ended @ Stamp::By(_)) if begun == ended => Holder::Nobody,
         (_, Stamp::By(by)) if txn.owns(by) => Holder::Nobody,
         (Stamp::By(by), _) if !txn.owns(by) => Holder::Transaction(by),

@@ -12,6 +12,8 @@
 //!   [`TableView::update`] end the versions a view found. Rows carry the
 //!   transaction's stamp until it ends; what was written is enlisted with the
 //!   transaction, which stamps it for good or undoes it.
+//! * **Locking.** [`TableView::lock`] keeps others from changing rows until the transaction
+//!   ends, with a stamp where a change would have its own (`lock`).
 //! * **Reading.** A [`TableView`] pins the directory; readers take no latch.
 //! * **Structure.** Full segments are rewritten or followed by new ones, mostly
 //!   dead ones are rewritten without their garbage. Old segments say where rows
@@ -38,23 +40,31 @@
 mod arena;
 pub mod backup;
 mod checkpoint;
+mod chosen;
+mod conflicts;
 mod describe;
 mod directory;
 mod durable;
 mod error;
 mod fault;
+#[doc(hidden)]
+pub mod forge;
 mod freeze;
 mod image;
 mod incoming;
 mod indexes;
 mod insert;
 mod load;
+mod lock;
 mod log;
 mod manifest;
 mod meta;
 mod modify;
 mod origin;
+mod point;
 mod recover;
+mod redefine;
+mod references;
 mod replay;
 mod reshape;
 mod room;
@@ -67,22 +77,27 @@ mod table;
 mod tenant;
 mod unit;
 mod view;
+mod working;
 mod writes;
 
 #[cfg(test)]
 mod tests;
 
 pub use aerostat_segment::{
-    AttributeEncoding, CompareOp, Encoding, Key, KeyRef, Literal, Predicate,
+    AttributeEncoding, CompareOp, Encoding, Key, KeyRef, Literal, Predicate, ValueRef,
 };
 pub use checkpoint::{Checkpointed, checkpoint_is_due};
+pub use conflicts::InTheWay;
 pub use error::{COLUMNS_MAX, StorageError};
 
 pub use freeze::FreezeReport;
+pub use lock::WaitPolicy;
 pub use log::Durability;
 pub use meta::{MetaError, MetaFile};
 pub use origin::Timeline;
+pub use point::RowView;
 pub use recover::{OpenOptions, RecoverError, Recovered};
+pub use references::describe_key;
 pub use reshape::ReshapeReport;
 pub use row_id::{ROW_ID_COLUMN, RowId};
 pub use scan::{Scan, ScanCounts, ScanSpec};

@@ -8,13 +8,15 @@
 //! There is one manifest, replaced as a whole: written beside, synced, renamed.
 
 use std::{
+    collections::HashSet,
     fs::{self, File, OpenOptions},
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
-use aerostat_types::{CommitTs, Layout, TableId, TableIndex, TableSchema, TenantId};
+use aerostat_segment::ROWS_MAX;
+use aerostat_types::{CommitTs, Layout, SqlType, TableId, TableIndex, TableSchema, TenantId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -24,6 +26,16 @@ use crate::{
 
 const MAGIC: &[u8; 8] = b"AEROCKP2";
 const REPLACEMENT: &str = "manifest.new";
+
+/// No commit and no log file has such a number.
+const NUMBER_END: u64 = 1 << 62;
+
+/// Far more than an image takes, and little enough that those of any number of images are
+/// counted without overflow.
+const IMAGE_BYTES_END: u64 = 1 << 40;
+
+/// The longest declared text, as PostgreSQL has it.
+const TEXT_LENGTH_MAX: u32 = 10 << 20;
 
 /// A checkpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -91,6 +103,49 @@ pub(crate) enum ImageForm {
     Frozen,
 }
 
+impl ImageFile {
+    /// Whether its name leads to no other folder, and its numbers are such as images have.
+    fn is_sound(&self) -> bool {
+        is_image_name(&self.name) && self.rows <= ROWS_MAX.into() && self.bytes < IMAGE_BYTES_END
+    }
+}
+
+/// Whether it is a name as checkpoints give, which leads to no other folder.
+pub(crate) fn is_image_name(name: &str) -> bool {
+    let stem = name.strip_suffix(".img").unwrap_or_default();
+    let known = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+    !stem.is_empty() && stem.bytes().all(known)
+}
+
+impl TableDescription {
+    /// Whether the columns are such as tables can have: what is computed of types and names
+    /// relies on it. Key, layout and indexes are examined where they are used.
+    ///
+    /// # Errors
+    /// When they are not.
+    pub(crate) fn check(&self) -> Result<(), BadBytes> {
+        let mut names = HashSet::new();
+        for column in &self.schema.columns {
+            if !names.insert(&column.name) {
+                return Err(BadBytes("two columns of one name"));
+            }
+            let possible = match column.ty {
+                SqlType::Numeric { precision, scale } => {
+                    (1..=38).contains(&precision) && (0..=precision as i8).contains(&scale)
+                }
+                SqlType::Char(length) | SqlType::Varchar(Some(length)) => {
+                    (1..=TEXT_LENGTH_MAX).contains(&length)
+                }
+                _ => true,
+            };
+            if !possible {
+                return Err(BadBytes("a column of an impossible type"));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Manifest {
     /// The name of the file.
     pub(crate) const NAME: &str = "manifest";
@@ -98,6 +153,12 @@ impl Manifest {
     /// All images.
     pub(crate) fn images(&self) -> impl Iterator<Item = &ImageFile> {
         self.tables.iter().flat_map(|table| &table.images)
+    }
+
+    /// The highest number of a table it tells of.
+    pub(crate) fn last_table(&self) -> Option<TableId> {
+        let living = self.tables.iter().map(|table| table.description.id);
+        living.chain(self.dropped.iter().copied()).max()
     }
 
     /// The folder's manifest, if it has one.
@@ -130,18 +191,46 @@ impl Manifest {
         let length = reader.u32()? as usize;
         let mut manifest: Manifest = serde_json::from_slice(reader.take(length)?)
             .map_err(|_| BadBytes("a manifest that this version does not know"))?;
+        manifest.check()?;
         manifest.catalog = reader.0.to_vec();
         Ok(manifest)
     }
 
+    /// Whether it is one that checkpoints write, as far as others rely on it.
+    fn check(&self) -> Result<(), BadBytes> {
+        if self.at.0 >= NUMBER_END || self.log_from >= NUMBER_END {
+            return Err(BadBytes("numbers beyond all commits and files"));
+        }
+        let mut ids = HashSet::new();
+        for table in &self.tables {
+            table.description.check()?;
+            if !ids.insert(table.description.id) {
+                return Err(BadBytes("a table that is there twice"));
+            }
+        }
+        if !self.images().all(ImageFile::is_sound) {
+            return Err(BadBytes("an image that no checkpoint makes"));
+        }
+        Ok(())
+    }
+
+    /// The bytes of a file of this JSON and this catalogue.
+    pub(crate) fn to_bytes(json: &[u8], catalog: &[u8]) -> io::Result<Vec<u8>> {
+        let length = u32::try_from(json.len()).map_err(io::Error::other)?;
+        let mut bytes = Vec::with_capacity(MAGIC.len() + 8 + json.len() + catalog.len());
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(json);
+        bytes.extend_from_slice(catalog);
+        let crc = crc32fast::hash(&bytes[12..]);
+        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+        Ok(bytes)
+    }
+
     /// Replaces the folder's manifest. When this returns, the new one survives a crash.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
-        let json = serde_json::to_vec(self)?;
-        let mut rest = Vec::with_capacity(json.len() + self.catalog.len() + 4);
-        let length = u32::try_from(json.len()).map_err(io::Error::other)?;
-        rest.extend_from_slice(&length.to_le_bytes());
-        rest.extend_from_slice(&json);
-        rest.extend_from_slice(&self.catalog);
+        let bytes = Manifest::to_bytes(&serde_json::to_vec(self)?, &self.catalog)?;
         let path = folder.join(REPLACEMENT);
         let mut file = OpenOptions::new()
             .write(true)
@@ -149,9 +238,7 @@ impl Manifest {
             .truncate(true)
             .mode(0o600)
             .open(&path)?;
-        file.write_all(MAGIC)?;
-        file.write_all(&crc32fast::hash(&rest).to_le_bytes())?;
-        file.write_all(&rest)?;
+        file.write_all(&bytes)?;
         fault::pass("checkpoint.manifest");
         file.sync_all()?;
         fault::pass("checkpoint.before_rename");

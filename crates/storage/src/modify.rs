@@ -3,37 +3,42 @@
 //! A row is marked with the transaction's end stamp. Who finds another
 //! transaction's mark waits until it has settled, with no latch held, and looks
 //! again: the row is free (that one was rolled back), or it has changed since the
-//! snapshot and the statement must be run again.
+//! snapshot and the statement must be run again. A mark overwrites row locks, of which
+//! none that is in its way is left (`lock`); undoing it brings them back.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use aerostat_segment::{BLOCK_ROWS, Segment};
-use aerostat_txn::{END_NONE, Stamp, Transaction};
+use aerostat_txn::{END_NONE, RowLock, Stamp, Transaction};
 use aerostat_types::TxnId;
-use arrow_array::{BooleanArray, RecordBatch};
+use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
 
 use crate::{
     RowId, StorageError, TableView,
-    directory::{Latch, Place},
+    directory::{Entry, Latch, Place},
     writes::Writes,
 };
 
-/// A row to be ended: its position in the caller's list, and where it is now.
-struct Target {
-    index: usize,
-    place: Arc<Place>,
-    row: u32,
+/// A row to be ended or locked: its position in the caller's list, and where it is now.
+pub(crate) struct Target {
+    pub(crate) index: usize,
+    pub(crate) place: Arc<Place>,
+    pub(crate) row: u32,
 }
 
-/// How marking a run of rows in one segment ended.
-enum Marked {
+/// How far the work on a run of rows in one segment has come.
+pub(crate) enum Step {
     /// All are done.
     All,
-    /// So many are done; the next is marked by this transaction.
+    /// So many are done; the next is held by this transaction.
     Held(usize, TxnId),
-    /// The segment was rewritten before the latch was taken.
-    Moved,
+}
+
+/// A row that was marked: its position in the run, and its end stamp before.
+pub(crate) struct Marked {
+    pub(crate) at: usize,
+    pub(crate) before: u64,
 }
 
 impl TableView {
@@ -42,14 +47,52 @@ impl TableView {
     ///
     /// # Errors
     /// [`StorageError::Conflict`] when a transaction that committed after the
-    /// snapshot changed one of the rows, [`StorageError::Deadlock`] or
-    /// [`StorageError::Cancelled`] while waiting for an unfinished one. The caller
-    /// rolls back.
+    /// snapshot changed one of the rows, [`StorageError::Deadlock`],
+    /// [`StorageError::LockTimeout`] or [`StorageError::Cancelled`] while waiting for an
+    /// unfinished one, [`StorageError::WouldWait`] when the transaction must not wait. The
+    /// caller rolls back.
     pub fn delete(&self, txn: &Transaction, row_ids: &[RowId]) -> Result<u64, StorageError> {
+        self.end(txn, row_ids, RowLock::Update)
+    }
+
+    /// As [`Self::delete`], of rows in whose stead the caller appends others with the same
+    /// keys ([`Self::keys_stay`]): what others have locked FOR KEY SHARE is not in the way.
+    ///
+    /// # Errors
+    /// Those of [`Self::delete`].
+    pub fn supersede(&self, txn: &Transaction, row_ids: &[RowId]) -> Result<u64, StorageError> {
+        self.end(txn, row_ids, RowLock::NoKeyUpdate)
+    }
+
+    fn end(
+        &self,
+        txn: &Transaction,
+        row_ids: &[RowId],
+        mode: RowLock,
+    ) -> Result<u64, StorageError> {
         let mut writes = Writes::of(txn, self.table());
-        let ended = self.end_rows(&mut writes, row_ids)?;
+        let ended = self.end_rows(&mut writes, row_ids, mode)?;
         self.table().vacuum_written(&writes);
         Ok(ended.iter().filter(|ended| **ended).count() as u64)
+    }
+
+    /// Whether each of the new rows has the values of the old one in all columns of the
+    /// primary key and of unique indexes.
+    ///
+    /// # Errors
+    /// Those of [`Self::fetch`].
+    pub fn keys_stay(
+        &self,
+        row_ids: &[RowId],
+        new_rows: &RecordBatch,
+    ) -> Result<bool, StorageError> {
+        let columns = self.table().key_columns();
+        if columns.is_empty() || row_ids.is_empty() {
+            return Ok(true);
+        }
+        let old = self.fetch(row_ids, &columns)?;
+        let mut pairs = old.columns().iter().zip(&columns);
+        Ok(pairs.all(|(old, at)| same(old, new_rows.column(*at))))
     }
 
     /// Ends the rows and appends `new_rows` in their stead, row by row of the two
@@ -69,8 +112,12 @@ impl TableView {
             new_rows.num_rows(),
             "an update has one new row for each old one"
         );
+        let mode = match self.keys_stay(row_ids, new_rows)? {
+            true => RowLock::NoKeyUpdate,
+            false => RowLock::Update,
+        };
         let mut writes = Writes::of(txn, self.table());
-        let ended = self.end_rows(&mut writes, row_ids)?;
+        let ended = self.end_rows(&mut writes, row_ids, mode)?;
         let rows = if ended.iter().all(|ended| *ended) {
             self.table().insert_rows(&mut writes, new_rows)?
         } else {
@@ -87,39 +134,69 @@ impl TableView {
         &self,
         writes: &mut Writes<'_>,
         row_ids: &[RowId],
+        mode: RowLock,
     ) -> Result<Vec<bool>, StorageError> {
+        let mut ended = vec![false; row_ids.len()];
+        self.in_runs(writes, row_ids, false, &mut |writes, entry, latch, run| {
+            mark(writes, mode, entry, latch, run, &mut ended)
+        })?;
+        Ok(ended)
+    }
+
+    /// Does `step` to the rows, run by run in their segments, under the latches of these;
+    /// waits for those it finds in the way. `skips_gone` leaves rows out that are garbage.
+    pub(crate) fn in_runs(
+        &self,
+        writes: &mut Writes<'_>,
+        row_ids: &[RowId],
+        skips_gone: bool,
+        step: &mut dyn FnMut(
+            &mut Writes<'_>,
+            &Arc<Entry>,
+            &mut Latch<'_>,
+            &[Target],
+        ) -> Result<Step, StorageError>,
+    ) -> Result<(), StorageError> {
         // One order for all: transactions that end the same rows meet at the first.
         let mut order: Vec<usize> = (0..row_ids.len()).collect();
         order.sort_by_key(|&index| row_ids[index]);
-        let mut targets = order
-            .into_iter()
-            .map(|index| self.locate(index, row_ids[index]))
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut ended = vec![false; row_ids.len()];
+        let mut targets = Vec::with_capacity(row_ids.len());
+        for index in order {
+            match self.locate(index, row_ids[index]) {
+                Err(StorageError::Conflict) if skips_gone => {}
+                target => targets.push(target?),
+            }
+        }
         let mut at = 0;
         while at < targets.len() {
             writes.check_cancelled()?;
-            let place = &targets[at].place;
-            let run = targets[at..]
-                .iter()
-                .take_while(|target| Arc::ptr_eq(&target.place, place))
-                .count();
-            let marked = mark(writes, &targets[at..at + run], &mut ended)?;
+            let place = Arc::clone(&targets[at].place);
+            let is_there = |target: &&Target| Arc::ptr_eq(&target.place, &place);
+            let run = targets[at..].iter().take_while(is_there).count();
+            let run = at..at + run;
+            let Some(entry) = place.entry().filter(|_| place.forward().is_none()) else {
+                move_on(&mut targets, run, skips_gone)?;
+                continue;
+            };
+            let mut latch = entry.latch();
+            if place.forward().is_some() {
+                drop(latch);
+                move_on(&mut targets, run, skips_gone)?;
+                continue;
+            }
+            latch.reserve_stamps(blocks(&targets[run.clone()]))?;
+            let done = step(writes, &entry, &mut latch, &targets[run.clone()]);
+            drop(latch);
             writes.spill_redo()?;
-            match marked {
-                Marked::All => at += run,
-                Marked::Held(done, holder) => {
+            match done? {
+                Step::All => at = run.end,
+                Step::Held(done, holder) => {
                     at += done;
                     writes.wait_for(holder)?;
                 }
-                Marked::Moved => {
-                    for target in &mut targets[at..at + run] {
-                        follow(&mut target.place, &mut target.row)?;
-                    }
-                }
             }
         }
-        Ok(ended)
+        Ok(())
     }
 
     fn locate(&self, index: usize, row_id: RowId) -> Result<Target, StorageError> {
@@ -133,6 +210,41 @@ impl TableView {
     }
 }
 
+/// Whether two columns have the same type and values.
+fn same(old: &dyn Array, new: &dyn Array) -> bool {
+    old.data_type() == new.data_type() && old == new
+}
+
+/// Version blocks that rows of one segment are in, at most.
+fn blocks(run: &[Target]) -> usize {
+    run.chunk_by(|a, b| a.row / BLOCK_ROWS == b.row / BLOCK_ROWS)
+        .count()
+}
+
+/// Goes with a run of rows where a rewrite has moved them. Rows of a segment that was
+/// truncated are gone.
+fn move_on(
+    targets: &mut Vec<Target>,
+    run: Range<usize>,
+    skips_gone: bool,
+) -> Result<(), StorageError> {
+    let mut gone = Vec::new();
+    for at in run {
+        let target = &mut targets[at];
+        let has_moved = target.place.forward().is_some();
+        match follow(&mut target.place, &mut target.row) {
+            Ok(()) if has_moved => {}
+            Ok(()) | Err(StorageError::Conflict) if skips_gone => gone.push(at),
+            Ok(()) => return Err(StorageError::Conflict),
+            Err(error) => return Err(error),
+        }
+    }
+    for at in gone.into_iter().rev() {
+        targets.remove(at);
+    }
+    Ok(())
+}
+
 /// Goes where rewrites have moved the row.
 fn follow(place: &mut Arc<Place>, row: &mut u32) -> Result<(), StorageError> {
     while let Some(forward) = place.forward() {
@@ -143,56 +255,76 @@ fn follow(place: &mut Arc<Place>, row: &mut u32) -> Result<(), StorageError> {
     Ok(())
 }
 
+/// Marks the rows of a run as far as nobody is in the way.
 fn mark(
     writes: &mut Writes<'_>,
+    mode: RowLock,
+    entry: &Arc<Entry>,
+    latch: &mut Latch<'_>,
     run: &[Target],
     ended: &mut [bool],
-) -> Result<Marked, StorageError> {
-    let place = &run[0].place;
-    let Some(entry) = place.entry() else {
-        // Rewritten just now; or truncated, and then the row is gone.
-        return if place.forward().is_some() {
-            Ok(Marked::Moved)
-        } else {
-            Err(StorageError::Conflict)
-        };
-    };
-    let mut latch = entry.latch();
-    if place.forward().is_some() {
-        return Ok(Marked::Moved);
-    }
-    let blocks = run
-        .chunk_by(|a, b| a.row / BLOCK_ROWS == b.row / BLOCK_ROWS)
-        .count();
-    latch.reserve_stamps(blocks)?;
+) -> Result<Step, StorageError> {
     let mut newly = Vec::new();
-    let marked = mark_latched(writes, run, ended, &mut latch, &entry.segment, &mut newly);
-    writes.log_ended(&entry.segment, newly);
+    // Who locks a key does so before the rows are looked at, or after they are marked.
+    let keys = (mode == RowLock::Update).then(|| writes.locks().hold_keys());
+    let asks = writes.keyed_table().filter(|table| match &keys {
+        Some(keys) => keys.has_any(*table),
+        None => false,
+    });
+    let mut held_key = |segment: &Segment, row: u32| match (asks, &keys) {
+        (Some(table), Some(keys)) => keys.holder(writes.txn(), table, &segment.key_of(row)),
+        _ => None,
+    };
+    let marked = mark_latched(writes, mode, entry, latch, run, &mut held_key, &mut newly);
+    drop(keys);
+    for marked in &newly {
+        let target = &run[marked.at];
+        writes.ended(&target.place, target.row, marked.before);
+        ended[target.index] = true;
+    }
+    let rows = newly.iter().map(|marked| run[marked.at].row).collect();
+    writes.log_ended(&entry.segment, rows)?;
     marked
 }
 
-/// Marks the rows as far as nobody else has; `newly` are those that were not marked.
+/// Marks the rows as far as nobody else has marked or locked them; `newly` are those that
+/// were not marked.
 fn mark_latched(
-    writes: &mut Writes<'_>,
-    run: &[Target],
-    ended: &mut [bool],
+    writes: &Writes<'_>,
+    mode: RowLock,
+    entry: &Entry,
     latch: &mut Latch<'_>,
-    segment: &Segment,
-    newly: &mut Vec<u32>,
-) -> Result<Marked, StorageError> {
-    for (done, target) in run.iter().enumerate() {
+    run: &[Target],
+    held_key: &mut dyn FnMut(&Segment, u32) -> Option<TxnId>,
+    newly: &mut Vec<Marked>,
+) -> Result<Step, StorageError> {
+    let segment = &entry.segment;
+    let stamp = writes.end_stamp(mode);
+    for (at, target) in run.iter().enumerate() {
         let (_, end) = segment.stamps(target.row);
-        match Stamp::of(end) {
-            Stamp::At(_) if end == END_NONE => {
-                latch.writer.set_end(target.row, writes.stamp());
-                writes.ended(&target.place, target.row);
-                newly.push(target.row);
-                ended[target.index] = true;
-            }
+        let before = match Stamp::of(end) {
+            Stamp::At(_) if end == END_NONE => END_NONE,
             Stamp::At(_) => return Err(StorageError::Conflict),
-            Stamp::By(by) if writes.owns(by) => {}
-            Stamp::By(by) => return Ok(Marked::Held(done, by)),
+            Stamp::By(by) if writes.owns(by) => continue,
+            Stamp::By(by) => return Ok(Step::Held(at, by)),
+            Stamp::Locked(set) => {
+                if let Some(by) = writes.locks().holder(writes.txn(), set, mode) {
+                    return Ok(Step::Held(at, by));
+                }
+                match writes.locks().is_held(set) {
+                    true => {
+                        writes.keep_key_shares(mode, set, segment, target.row)?;
+                        end
+                    }
+                    false => END_NONE,
+                }
+            }
+        };
+        if let Some(by) = held_key(segment, target.row) {
+            return Ok(Step::Held(at, by));
         }
+        latch.writer.set_end(target.row, stamp);
+        newly.push(Marked { at, before });
     }
-    Ok(Marked::All)
+    Ok(Step::All)
 }

@@ -110,6 +110,9 @@ pub struct Recovered {
     pub catalog: Option<Vec<u8>>,
     /// The tables. Who does not keep one drops it with [`TenantStore::drop_table`].
     pub tables: BTreeMap<TableId, Arc<Table>>,
+    /// The highest number of a table, there or dropped, that log and checkpoint tell of. No
+    /// new table may have it, nor a lower one that had been used.
+    pub last_table: Option<TableId>,
     /// The point of the checkpoint that was loaded; 0 for none.
     pub checkpoint_at: CommitTs,
     /// Records of the log that were read.
@@ -140,6 +143,8 @@ struct Outline {
     /// In order: of a table the last counts.
     described: Vec<TableDescription>,
     dropped: HashSet<TableId>,
+    /// The highest number that a table has had, as far as is known.
+    last_table: Option<TableId>,
     catalog: Option<Vec<u8>>,
     records: u64,
     bytes: u64,
@@ -167,7 +172,7 @@ impl TenantStore {
         lock.sync_all().map_err(RecoverError::io(folder))?;
         let manifest = Manifest::read(&images, id)?;
         let outline = Outline::read(&log_folder, id, manifest.as_ref())?;
-        let log = outline.open_log(&log_folder, id, options.durability)?;
+        let log = outline.open_log(&log_folder, id, options.durability, Arc::clone(&budget))?;
         let txns = TxnManager::with_log(
             TxnId(outline.txn_max + 1),
             outline.last,
@@ -233,6 +238,7 @@ impl TenantStore {
             })
         })?;
         recovered.catalog = outline.catalog.take().or(catalog);
+        recovered.last_table = outline.last_table;
         recovered.records = outline.records;
         recovered.bytes += outline.bytes;
         recovered.truncated_bytes = outline.truncated_bytes;
@@ -285,6 +291,7 @@ impl Outline {
                 .iter()
                 .flat_map(|manifest| manifest.dropped.iter().copied())
                 .collect(),
+            last_table: manifest.and_then(Manifest::last_table),
             ..Outline::default()
         };
         let missing = files
@@ -352,21 +359,40 @@ impl Outline {
                 self.chunked.entry(record.head.txn).or_insert(None);
             }
             Kind::Commit => self.note_commit(record.head.txn, record.head.lsn),
-            Kind::Block => {
-                let (_, parts) =
-                    record::parts(record.payload).map_err(|what| file.damaged(offset, what))?;
-                parts.for_each(|part| self.note_commit(part, record.head.lsn));
+            Kind::Block => self.note_block(file, offset, record, record.payload)?,
+            Kind::Defining => {
+                let taken_apart = record::catalog(record.payload);
+                let (block, catalog) = taken_apart.map_err(|what| file.damaged(offset, what))?;
+                self.note_block(file, offset, record, block)?;
+                self.catalog = Some(catalog.to_vec());
             }
             Kind::Table => {
-                let description = serde_json::from_slice(record.payload).map_err(|_| odd())?;
+                let description: TableDescription =
+                    serde_json::from_slice(record.payload).map_err(|_| odd())?;
+                let checked = description.check();
+                checked.map_err(|what| file.damaged(offset, what))?;
+                self.last_table = self.last_table.max(Some(description.id));
                 self.described.push(description);
             }
             Kind::DropTable => {
                 let id = record.payload.try_into().map_err(|_| odd())?;
                 self.dropped.insert(TableId(u32::from_le_bytes(id)));
             }
-            Kind::Catalog => self.catalog = Some(record.payload.to_vec()),
         }
+        Ok(())
+    }
+
+    fn note_block(
+        &mut self,
+        file: &LogFile,
+        offset: usize,
+        record: &Record<'_>,
+        payload: &[u8],
+    ) -> Result<(), RecoverError> {
+        let parts = record::parts(payload).map_err(|what| file.damaged(offset, what))?;
+        parts
+            .1
+            .for_each(|part| self.note_commit(part, record.head.lsn));
         Ok(())
     }
 
@@ -381,6 +407,7 @@ impl Outline {
         folder: &Path,
         tenant: TenantId,
         durability: Durability,
+        budget: Arc<Budget>,
     ) -> Result<Arc<Log>, RecoverError> {
         let end = LogEnd {
             file: self.end,
@@ -391,7 +418,8 @@ impl Outline {
             tenant,
             timeline: self.timeline.unwrap_or_else(Timeline::begin),
         };
-        let log = Log::open(origin, folder, &end, durability).map_err(RecoverError::io(folder))?;
+        let log = Log::open(origin, folder, &end, durability, budget)
+            .map_err(RecoverError::io(folder))?;
         Ok(Arc::new(log))
     }
 
@@ -425,13 +453,7 @@ impl Outline {
                 let Some(ts) = self.committed(&record).filter(|ts| *ts > at) else {
                     continue;
                 };
-                let redo = match record.head.kind {
-                    Kind::Block => {
-                        let parts = record::parts(record.payload);
-                        parts.map_err(|what| file.damaged(offset, what))?.0
-                    }
-                    _ => record.payload,
-                };
+                let redo = record::redo(&record).map_err(|what| file.damaged(offset, what))?;
                 for operation in redo::operations(redo) {
                     let operation = operation.map_err(|what| file.damaged(offset, what))?;
                     if self.dropped.contains(&operation.table) {
@@ -462,7 +484,7 @@ impl Outline {
     fn committed(&self, record: &Record<'_>) -> Option<CommitTs> {
         match record.head.kind {
             Kind::Rows => *self.chunked.get(&record.head.txn)?,
-            Kind::Commit | Kind::Block => Some(record.head.lsn),
+            Kind::Commit | Kind::Block | Kind::Defining => Some(record.head.lsn),
             _ => None,
         }
     }

@@ -25,8 +25,9 @@ use aerostat_types::Layout;
 
 use crate::{
     FreezeReport, StorageError, Table,
+    chosen::Chosen,
     directory::{Entry, Forward, KeyRange, Latch},
-    freeze::{self, Chosen, Made},
+    freeze::{self, Made},
     unit::Unit,
 };
 
@@ -160,8 +161,9 @@ impl Table {
             ranges: Vec::new(),
             entries: vec![Arc::clone(old)],
         };
-        let (chosen, mut made) = (self.choose(&alone), Vec::new());
-        if !self.build(&alone, &chosen, 0..chosen.frozen.len(), &mut made)? {
+        let working = self.reserve_working(&alone)?;
+        let (chosen, mut made) = (self.choose(&alone)?, Vec::new());
+        if !self.build(&alone, &chosen, 0..chosen.len(), &mut made)? {
             return Ok(());
         }
         let bytes_before = old.segment.footprint_bytes();
@@ -170,12 +172,12 @@ impl Table {
                 return Ok(());
             };
             report.segments_replaced += 1;
-            report.rows += chosen.frozen.len() as u64;
+            report.rows += chosen.len() as u64;
             report.bytes_before += bytes_before;
             report.bytes_after += bytes_after;
             return Ok(());
         }
-        drop(made);
+        drop((chosen, made, working));
         self.rebuild(unit, report)
     }
 
@@ -184,7 +186,8 @@ impl Table {
     fn rebuild(&self, unit: &Unit, report: &mut ReshapeReport) -> Result<(), StorageError> {
         let replaced = self.out_of_shape(&unit.entries).count() as u64;
         let mut done = FreezeReport::default();
-        if self.replace_unit(unit, &self.choose(unit), &mut done)? {
+        let _working = self.reserve_working(unit)?;
+        if self.replace_unit(unit, &self.choose(unit)?, &mut done)? {
             report.segments_replaced += replaced;
             report.rows += done.rows;
             report.bytes_before += done.bytes_before;
@@ -202,6 +205,7 @@ impl Table {
         chosen: &Chosen,
         made: &[Made],
     ) -> Result<Option<u64>, StorageError> {
+        let positions = chosen.positions();
         let structure = self.structure();
         let directory = self.directory();
         let is_old = |entry: &Arc<Entry>| Arc::ptr_eq(entry, &unit.entries[0]);
@@ -217,9 +221,7 @@ impl Table {
             .chain(&unit.entries)
             .map(|entry| entry.latch())
             .collect();
-        for made in made {
-            freeze::carry_ends(unit, chosen, made)?;
-        }
+        freeze::carry_ends(self, unit, &positions, made)?;
         let made_entry = made.first().map(|made| &made.entry);
         let new = ranges.iter().filter_map(|range| {
             Some(match is_old(&range.entry) {
@@ -229,7 +231,7 @@ impl Table {
         });
         let directory = directory.replaced(first..first + ranges.len(), new.collect());
         self.publish(&structure, directory);
-        freeze::retire(unit, chosen, made, &[], &[]);
+        freeze::retire(unit, positions, made, &[], &[]);
         drop(latches);
         Ok(Some(
             made_entry.map_or(0, |entry| entry.segment.footprint_bytes()),

@@ -9,7 +9,7 @@
 use std::{ops::Range, sync::Arc};
 
 use aerostat_segment::{Key, KeyRef};
-use aerostat_txn::{ABORTED, END_NONE, LiveSnapshots, Stamp};
+use aerostat_txn::{ABORTED, LiveSnapshots, Stamp};
 use parking_lot::MutexGuard;
 
 use crate::{
@@ -22,6 +22,10 @@ use crate::{
 /// Arenas below this many bytes are not vacuumed before an insert needs their
 /// room: they give nothing back that matters.
 const VACUUM_BYTES_MIN: u64 = 16 << 10;
+
+/// Rewriting an arena with no more bytes than this takes less time than it takes to wake
+/// another thread for it.
+const VACUUM_AT_ONCE_BYTES_MAX: u64 = 64 << 10;
 
 /// A row that a rewrite places: a version that is kept, or the one that needs room.
 pub(crate) struct Placed {
@@ -168,11 +172,18 @@ impl Table {
     }
 
     /// Vacuums what a call has written to, if that pays and nobody else changes the
-    /// structure just now.
+    /// structure just now. A large segment is left to another thread by one that must not
+    /// wait: see [`Table::take_vacuum_wish`].
     pub(crate) fn vacuum_written(&self, writes: &Writes<'_>) {
         for place in writes.places() {
             let Some(entry) = place.entry() else { continue };
             if entry.dead() <= entry.segment.rows() / 2 {
+                continue;
+            }
+            if !writes.txn().waits() && entry.segment.footprint_bytes() > VACUUM_AT_ONCE_BYTES_MAX {
+                if entry.wants_vacuum(self.store().txns().horizon()) {
+                    self.wish_vacuum();
+                }
                 continue;
             }
             let Some(structure) = self.try_structure() else {
@@ -482,7 +493,7 @@ impl Table {
 pub(crate) fn count_dead(entry: &Entry) {
     let is_dead = |row: &u32| {
         let (begin, end) = entry.segment.stamps(*row);
-        begin == ABORTED || (end != END_NONE && matches!(Stamp::of(end), Stamp::At(_)))
+        begin == ABORTED || Stamp::has_ended(end)
     };
     entry.add_dead((0..entry.segment.rows()).filter(is_dead).count() as u32);
 }

@@ -289,7 +289,7 @@ impl Scan {
 
 /// What to look for in the secondary indexes of a table's segments.
 #[derive(Default)]
-struct Searches {
+pub(crate) struct Searches {
     /// Segments mostly share their schema, and then what to look for.
     schema: Option<Arc<SegmentSchema>>,
     /// The position of an index, and the search.
@@ -298,7 +298,7 @@ struct Searches {
 
 impl Searches {
     /// The rows of a segment that the best of its indexes finds; `None` when a scan is better.
-    fn rows(&mut self, segment: &Segment, predicates: &[Predicate]) -> Option<Vec<u32>> {
+    pub(crate) fn rows(&mut self, segment: &Segment, predicates: &[Predicate]) -> Option<Vec<u32>> {
         let schema = segment.schema();
         if predicates.is_empty() || schema.indexes().is_empty() {
             return None;

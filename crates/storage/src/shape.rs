@@ -14,8 +14,9 @@ use crate::{COLUMNS_MAX, StorageError, indexes::Index};
 
 /// How new segments of a table are laid out.
 pub(crate) struct Shape {
-    /// As the user states it.
-    pub(crate) layout: Layout,
+    /// As the user states it, by the names that the columns had then.
+    layout: Layout,
+    names: Vec<String>,
     /// The secondary indexes, built or being built, in the order in which they were made.
     pub(crate) indexes: Vec<Arc<Index>>,
     /// Attributes, groups, key and secondary indexes of new segments.
@@ -41,7 +42,7 @@ impl Shape {
         if columns > COLUMNS_MAX {
             return Err(StorageError::TooManyColumns { columns });
         }
-        let names: Vec<_> = schema.columns.iter().map(|column| &column.name).collect();
+        let names = schema.names();
         let groups = layout.resolve(&names)?;
         let attributes = schema
             .columns
@@ -74,10 +75,28 @@ impl Shape {
         };
         Ok(Shape {
             layout: layout.clone(),
+            names,
             indexes,
             row_bytes_max: row_bytes_fixed + (arena_bytes_max - overhead) / 2,
             segment_schema: Arc::new(segment_schema),
         })
+    }
+
+    /// The layout by the names of a definition.
+    pub(crate) fn layout_of(&self, schema: &TableSchema) -> Layout {
+        self.layout.renamed(&self.names, &schema.names())
+    }
+
+    /// The definition with NULL in every column that segments have room for it in. A column
+    /// that was made NOT NULL keeps that room: segments that have it are there, and the log
+    /// may have rows with it.
+    pub(crate) fn schema_of(&self, schema: &TableSchema) -> TableSchema {
+        let mut schema = TableSchema::clone(schema);
+        let attributes = self.segment_schema.attributes();
+        for (column, attribute) in schema.columns.iter_mut().zip(attributes) {
+            column.nullable = attribute.nullable;
+        }
+        schema
     }
 
     /// The indexes that are built.

@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
@@ -20,11 +20,13 @@ use crate::{
     SegmentDescription, StorageError, TableStatistics, TableView, TenantStore,
     directory::{Directory, Entry},
     indexes::Index,
+    manifest::TableDescription,
     segments,
     shape::Shape,
 };
 
-/// A table of one tenant.
+/// A table of one tenant, under one definition: the same rows may be had under another
+/// ([`Table::redefined`]).
 ///
 /// Locks, in order: the shaping mutex, stripes of unique indexes, the structure mutex, then segment latches (several only
 /// during a rewrite, whose targets nobody else knows yet). No latch is held while
@@ -37,6 +39,14 @@ pub struct Table {
     arrow_schema: SchemaRef,
     /// The columns' types, as the log's codec takes them.
     types: Vec<SqlType>,
+    contents: Arc<Contents>,
+    /// The table under the definition it was made with, by which the store knows it, if
+    /// this is another.
+    original: Option<Arc<Table>>,
+}
+
+/// What is the same under every definition of a table.
+struct Contents {
     /// Replaced under the structure mutex.
     shape: ArcSwap<Shape>,
     directory: ArcSwap<Directory>,
@@ -47,6 +57,8 @@ pub struct Table {
     /// Held by whoever freezes.
     freezing: Mutex<()>,
     next_no: AtomicU32,
+    /// Whether somebody left garbage who had no time to vacuum.
+    vacuum_wish: AtomicBool,
 }
 
 impl Table {
@@ -62,17 +74,56 @@ impl Table {
         Ok(Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             arrow_schema: schema.arrow(),
-            shape: ArcSwap::from_pointee(shape),
             types: schema.columns.iter().map(|column| column.ty).collect(),
-            directory: ArcSwap::default(),
-            structure: Mutex::new(()),
-            shaping: Mutex::new(()),
-            freezing: Mutex::new(()),
-            next_no: AtomicU32::new(0),
+            contents: Arc::new(Contents {
+                shape: ArcSwap::from_pointee(shape),
+                directory: ArcSwap::default(),
+                structure: Mutex::new(()),
+                shaping: Mutex::new(()),
+                freezing: Mutex::new(()),
+                next_no: AtomicU32::new(0),
+                vacuum_wish: AtomicBool::new(false),
+            }),
+            original: None,
             store,
             id,
             schema,
         }))
+    }
+
+    /// The same rows under another definition: other names, defaults, checks, and other
+    /// columns that refuse NULL. Nothing is written: whoever keeps the catalogue keeps the
+    /// definition. The table goes on under the old one for those that have it so.
+    ///
+    /// A column that takes NULL under the new definition alone has to be readied before,
+    /// by [`Self::accept_nulls`]. That no row has NULL in one that refuses it from now on
+    /// is the caller's to know.
+    ///
+    /// # Panics
+    /// When columns come or go, have another type, or make another primary key: that is
+    /// another table.
+    pub fn redefined(self: &Arc<Self>, schema: Arc<TableSchema>) -> Arc<Table> {
+        let types = schema.columns.iter().map(|column| column.ty);
+        assert!(
+            types.eq(self.types.iter().copied()) && schema.primary_key == self.schema.primary_key,
+            "a definition of the same rows has the same types and key"
+        );
+        let original = self.original.as_ref().unwrap_or(self);
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            store: Arc::clone(&self.store),
+            id: self.id,
+            arrow_schema: schema.arrow(),
+            schema,
+            types: self.types.clone(),
+            contents: Arc::clone(&self.contents),
+            original: Some(Arc::clone(original)),
+        })
+    }
+
+    /// Whether the definition is not the one that the store keeps.
+    pub fn is_redefined(&self) -> bool {
+        self.original.is_some()
     }
 
     /// Its id.
@@ -88,7 +139,7 @@ impl Table {
     /// Which attributes lie together in new segments. Older ones may differ until a
     /// [`Self::reshape`] has come to them.
     pub fn layout(&self) -> Layout {
-        self.shape.load().layout.clone()
+        self.shape().layout_of(&self.schema)
     }
 
     /// The Arrow schema of its rows.
@@ -113,7 +164,11 @@ impl Table {
 
     /// The table as the snapshot sees it.
     pub fn view(self: &Arc<Self>, snapshot: Snapshot) -> TableView {
-        TableView::new(Arc::clone(self), snapshot, self.directory.load_full())
+        TableView::new(
+            Arc::clone(self),
+            snapshot,
+            self.contents.directory.load_full(),
+        )
     }
 
     /// Empties the table at once, for every view taken from now on; older views
@@ -128,37 +183,53 @@ impl Table {
             "a durable table is emptied by replacing it"
         );
         let _structure = self.structure();
-        self.directory.store(Arc::default());
+        self.contents.directory.store(Arc::default());
     }
 
     /// The segments of now, in key order, each base before what is in front of it. With
     /// writers about, counts are estimates.
     pub fn segments(&self) -> Vec<SegmentDescription> {
-        segments::describe(self, &self.directory.load())
+        segments::describe(self, &self.contents.directory.load())
+    }
+
+    /// Whether a write by a transaction that must not wait has found garbage it had no time
+    /// to [vacuum](Self::vacuum), since this was asked last.
+    pub fn take_vacuum_wish(&self) -> bool {
+        self.contents.vacuum_wish.load(Ordering::Relaxed)
+            && self.contents.vacuum_wish.swap(false, Ordering::Relaxed)
+    }
+
+    pub(crate) fn wish_vacuum(&self) {
+        self.contents.vacuum_wish.store(true, Ordering::Relaxed);
     }
 
     /// Sizes and counts of now.
     pub fn statistics(&self) -> TableStatistics {
-        TableStatistics::of(self, &self.directory.load())
+        TableStatistics::of(self, &self.contents.directory.load())
     }
 
+    /// The table for as long as anybody has it, under whichever definition.
     pub(crate) fn weak(&self) -> Weak<Table> {
-        Weak::clone(&self.this)
+        match &self.original {
+            Some(original) => Arc::downgrade(original),
+            None => Weak::clone(&self.this),
+        }
     }
 
     /// The shape of new segments. It stands as long as the structure mutex is held.
     pub(crate) fn shape(&self) -> arc_swap::Guard<Arc<Shape>> {
-        self.shape.load()
+        self.contents.shape.load()
     }
 
-    /// A shape of this table.
+    /// A shape of this table, in which the columns have room for NULL that have it now.
     pub(crate) fn shape_of(
         &self,
         layout: &Layout,
         indexes: Vec<Arc<Index>>,
     ) -> Result<Shape, StorageError> {
+        let schema = self.shape().schema_of(&self.schema);
         let largest = self.store.sizes().largest();
-        Shape::of(&self.schema, layout, indexes, largest)
+        Shape::of(&schema, layout, indexes, largest)
     }
 
     /// Replaces the shape of new segments, for good: it is durable first.
@@ -167,25 +238,36 @@ impl Table {
         shaping: &MutexGuard<'_, ()>,
         shape: Shape,
     ) -> Result<(), StorageError> {
-        let (layout, indexes) = (shape.layout.clone(), shape.built_indexes());
+        let description = self.description(&shape);
         self.store
-            .describe_table(self, layout, indexes, || self.set_shape(shaping, shape))
+            .describe_table(description, || self.set_shape(shaping, shape))
+    }
+
+    /// What is kept of the table in a shape. Recovery makes segments by it, so it says what
+    /// those have room for.
+    pub(crate) fn description(&self, shape: &Shape) -> TableDescription {
+        TableDescription {
+            id: self.id,
+            schema: shape.schema_of(&self.schema),
+            layout: shape.layout_of(&self.schema),
+            indexes: shape.built_indexes(),
+        }
     }
 
     /// Replaces the shape of new segments, for now.
     pub(crate) fn set_shape(&self, _shaping: &MutexGuard<'_, ()>, shape: Shape) {
         let _structure = self.structure();
-        self.shape.store(Arc::new(shape));
+        self.contents.shape.store(Arc::new(shape));
     }
 
     pub(crate) fn shaping(&self) -> MutexGuard<'_, ()> {
-        self.shaping.lock()
+        self.contents.shaping.lock()
     }
 
     /// The schema of new segments. Attributes and key are those of every segment; groups
     /// may differ.
     pub(crate) fn segment_schema(&self) -> Arc<SegmentSchema> {
-        Arc::clone(&self.shape.load().segment_schema)
+        Arc::clone(&self.contents.shape.load().segment_schema)
     }
 
     pub(crate) fn types(&self) -> &[SqlType] {
@@ -197,35 +279,35 @@ impl Table {
     }
 
     pub(crate) fn directory(&self) -> arc_swap::Guard<Arc<Directory>> {
-        self.directory.load()
+        self.contents.directory.load()
     }
 
     /// Whether this is still the newest directory. Asked under a latch.
     pub(crate) fn is_current(&self, directory: &Arc<Directory>) -> bool {
-        Arc::ptr_eq(directory, &self.directory.load())
+        Arc::ptr_eq(directory, &self.contents.directory.load())
     }
 
     pub(crate) fn structure(&self) -> MutexGuard<'_, ()> {
-        self.structure.lock()
+        self.contents.structure.lock()
     }
 
     pub(crate) fn try_structure(&self) -> Option<MutexGuard<'_, ()>> {
-        self.structure.try_lock()
+        self.contents.structure.try_lock()
     }
 
     pub(crate) fn freezing(&self) -> MutexGuard<'_, ()> {
-        self.freezing.lock()
+        self.contents.freezing.lock()
     }
 
     /// A number that no segment of the table has had.
     pub(crate) fn next_segment_no(&self) -> SegmentNo {
-        SegmentNo(self.next_no.fetch_add(1, Ordering::Relaxed))
+        SegmentNo(self.contents.next_no.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Replaces the directory; the caller holds the structure mutex, and the latch
     /// of every entry whose range it cuts.
     pub(crate) fn publish(&self, _structure: &MutexGuard<'_, ()>, directory: Directory) {
-        self.directory.store(Arc::new(directory));
+        self.contents.directory.store(Arc::new(directory));
     }
 
     /// A new segment that no directory has yet, for as many rows as fit with

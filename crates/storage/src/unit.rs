@@ -49,6 +49,11 @@ impl Unit {
             .filter(|entry| !entry.segment.is_frozen())
     }
 
+    pub(crate) fn rows(&self) -> u64 {
+        let rows = self.entries.iter().map(|entry| entry.segment.rows());
+        rows.map(u64::from).sum()
+    }
+
     pub(crate) fn footprint_bytes(&self) -> u64 {
         let bytes = self
             .entries

@@ -7,8 +7,8 @@ use std::{
 
 use aerostat_segment::{KeyRef, Predicate, Segment, Selection};
 use aerostat_txn::{Snapshot, Visibility};
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow_schema::{Schema, SchemaRef};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_schema::{FieldRef, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 
 use crate::{
@@ -180,6 +180,25 @@ pub(crate) fn gather(
         .collect();
     columns.extend(extra);
     let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+    let schema = with_room_for_null(schema, &columns);
+    RecordBatch::try_new_with_options(schema, columns, &options)
         .expect("a segment gives columns of the table's types")
+}
+
+/// The schema, with NULL where columns have some: rows from before a definition that
+/// refuses NULL are read under it, too, until somebody has looked at them.
+fn with_room_for_null(schema: &SchemaRef, columns: &[ArrayRef]) -> SchemaRef {
+    let fits = |(field, column): (&FieldRef, &ArrayRef)| {
+        field.is_nullable() || column.logical_null_count() == 0
+    };
+    if schema.fields().iter().zip(columns).all(fits) {
+        return Arc::clone(schema);
+    }
+    let fields = schema.fields().iter().zip(columns).map(|(field, column)| {
+        let has_null = column.logical_null_count() > 0;
+        let field = field.as_ref().clone();
+        let nullable = field.is_nullable() || has_null;
+        field.with_nullable(nullable)
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }

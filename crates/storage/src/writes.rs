@@ -6,8 +6,8 @@ use std::{
 };
 
 use aerostat_segment::{Segment, Selection, stamp};
-use aerostat_txn::{Outcome, Participant, Transaction};
-use aerostat_types::TxnId;
+use aerostat_txn::{LockSetId, Outcome, Participant, RowLock, RowLocks, Stamp, Transaction};
+use aerostat_types::{TableId, TxnId};
 
 use crate::{StorageError, Table, directory::Place, incoming::Incoming, log::redo};
 
@@ -34,7 +34,13 @@ struct WriteSet {
     /// A dropped table has nothing left to stamp.
     table: Weak<Table>,
     begun: Vec<Rows>,
-    ended: Vec<Rows>,
+    ended: Vec<Ended>,
+}
+
+/// Rows that were ended, and what their end stamps become if that is undone.
+struct Ended {
+    rows: Rows,
+    before: u64,
 }
 
 impl<'t> Writes<'t> {
@@ -60,6 +66,43 @@ impl<'t> Writes<'t> {
         self.txn
     }
 
+    /// The stamp of rows that it ends, or replaces by others with the same key.
+    pub(crate) fn end_stamp(&self, mode: RowLock) -> u64 {
+        match mode {
+            RowLock::NoKeyUpdate => Stamp::superseded_by(self.txn.id()),
+            _ => self.stamp(),
+        }
+    }
+
+    /// The tenant's row locks.
+    pub(crate) fn locks(&self) -> &'t RowLocks {
+        self.txn.txns().row_locks()
+    }
+
+    /// The table, if it has keys of its own.
+    pub(crate) fn keyed_table(&self) -> Option<TableId> {
+        let table = self.set.table.upgrade()?;
+        table.is_keyed().then(|| table.id())
+    }
+
+    /// Keeps others' locks FOR KEY SHARE of a row that the transaction is about to replace
+    /// by one with the same key. The caller holds the segment's latch.
+    pub(crate) fn keep_key_shares(
+        &self,
+        mode: RowLock,
+        set: LockSetId,
+        segment: &Segment,
+        row: u32,
+    ) -> Result<(), StorageError> {
+        match self.keyed_table() {
+            Some(table) if mode == RowLock::NoKeyUpdate => {
+                let key = segment.key_of(row);
+                Ok(self.locks().move_to_key(self.txn, set, table, &key)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether rows with this stamp are the transaction's own, or its block's.
     pub(crate) fn owns(&self, id: TxnId) -> bool {
         self.txn.owns(id)
@@ -73,27 +116,31 @@ impl<'t> Writes<'t> {
         }
     }
 
+    /// Refuses what may take long to a thread that must not wait.
+    pub(crate) fn check_may_wait(&self) -> Result<(), StorageError> {
+        if self.txn.waits() {
+            Ok(())
+        } else {
+            Err(StorageError::WouldWait)
+        }
+    }
+
     /// Waits until another transaction has settled. The caller holds no latch.
     pub(crate) fn wait_for(&mut self, holder: TxnId) -> Result<(), StorageError> {
+        self.check_may_wait()?;
         assert_ne!(
             self.waited,
             Some(holder),
             "a transaction has settled and its stamp stands"
         );
         self.waited = Some(holder);
-        Ok(self
-            .txn
-            .txns()
-            .wait_for(self.txn.id(), holder, &self.txn.cancel_token())?)
+        Ok(self.txn.wait_for(holder)?)
     }
 
     /// The segments written to, some perhaps more than once.
     pub(crate) fn places(&self) -> impl Iterator<Item = &Arc<Place>> {
-        self.set
-            .begun
-            .iter()
-            .chain(&self.set.ended)
-            .map(|(place, _)| place)
+        let ended = self.set.ended.iter().map(|ended| &ended.rows);
+        self.set.begun.iter().chain(ended).map(|(place, _)| place)
     }
 
     /// Rows appended with the transaction's stamp.
@@ -102,20 +149,36 @@ impl<'t> Writes<'t> {
     }
 
     /// Says the appended rows to the log. Called under the segment's latch.
-    pub(crate) fn log_insert(&self, table: &Table, incoming: &Incoming, rows: Range<usize>) {
+    ///
+    /// # Errors
+    /// [`StorageError::OutOfMemory`]: the log will not have all, so the caller rolls back.
+    pub(crate) fn log_insert(
+        &self,
+        table: &Table,
+        incoming: &Incoming,
+        rows: Range<usize>,
+    ) -> Result<(), StorageError> {
         if self.txn.is_logged() && !rows.is_empty() {
             let redo = redo::insert(table.id(), table.types(), &incoming.columns, rows);
-            self.txn.add_redo(&redo);
+            self.txn.add_redo(&redo)?;
         }
+        Ok(())
     }
 
     /// Says to the log that rows of a segment were ended. Called under its latch.
-    pub(crate) fn log_ended(&self, segment: &Arc<Segment>, mut rows: Vec<u32>) {
+    ///
+    /// # Errors
+    /// As [`Self::log_insert`].
+    pub(crate) fn log_ended(
+        &self,
+        segment: &Arc<Segment>,
+        mut rows: Vec<u32>,
+    ) -> Result<(), StorageError> {
         let Some(table) = self.set.table.upgrade() else {
-            return;
+            return Ok(());
         };
         if !self.txn.is_logged() || rows.is_empty() {
-            return;
+            return Ok(());
         }
         let redo = if table.is_keyed() {
             let keys: Vec<_> = rows.iter().map(|&row| segment.key_of(row)).collect();
@@ -129,7 +192,7 @@ impl<'t> Writes<'t> {
                 .collect();
             redo::end_rows(table.id(), table.types(), &columns, count)
         };
-        self.txn.add_redo(&redo);
+        Ok(self.txn.add_redo(&redo)?)
     }
 
     /// Gives much redo to the log. The caller holds no latch.
@@ -137,9 +200,17 @@ impl<'t> Writes<'t> {
         Ok(self.txn.spill_redo()?)
     }
 
-    /// A row marked as ended by the transaction.
-    pub(crate) fn ended(&mut self, place: &Arc<Place>, row: u32) {
-        push(&mut self.set.ended, place, row..row + 1);
+    /// A row marked as ended by the transaction, and its end stamp before.
+    pub(crate) fn ended(&mut self, place: &Arc<Place>, row: u32, before: u64) {
+        match self.set.ended.last_mut() {
+            Some(last) if last.before == before && Arc::ptr_eq(&last.rows.0, place) => {
+                push_range(&mut last.rows.1, row..row + 1);
+            }
+            _ => self.set.ended.push(Ended {
+                rows: (Arc::clone(place), vec![row..row + 1]),
+                before,
+            }),
+        }
     }
 }
 
@@ -184,15 +255,19 @@ enum Side {
 
 impl Participant for WriteSet {
     fn finish(self: Box<Self>, outcome: Outcome) {
-        let (begin, end) = match outcome {
-            Outcome::Committed(ts) => (ts.0, ts.0),
-            Outcome::Aborted => (stamp::ABORTED, stamp::END_NONE),
-        };
         for rows in self.begun {
+            let begin = match outcome {
+                Outcome::Committed(ts) => ts.0,
+                Outcome::Aborted => stamp::ABORTED,
+            };
             settle(rows, Side::Begin, begin);
         }
-        for rows in self.ended {
-            settle(rows, Side::End, end);
+        for ended in self.ended {
+            let end = match outcome {
+                Outcome::Committed(ts) => ts.0,
+                Outcome::Aborted => ended.before,
+            };
+            settle(ended.rows, Side::End, end);
         }
         // Rows of a rollback are garbage at once: nobody saw them.
         if outcome == Outcome::Aborted
@@ -227,7 +302,7 @@ fn settle(rows: Rows, side: Side, value: u64) {
                 let count = ranges.iter().map(|range| range.end - range.start).sum();
                 match side {
                     Side::Begin if value == stamp::ABORTED => entry.add_aborted(count),
-                    Side::End if value != stamp::END_NONE => entry.add_dead(count),
+                    Side::End if Stamp::has_ended(value) => entry.add_dead(count),
                     _ => {}
                 }
                 continue;

@@ -20,7 +20,7 @@ use std::{
     path::Path,
     process::{Child, Command, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicI64, Ordering},
     },
     thread,
@@ -47,10 +47,14 @@ const BAG: TableId = TableId(2);
 /// Threads of the child, each with keys of its own.
 const THREADS: i64 = 3;
 
+/// The thread that also defines: each of its commits makes a new table of its rows, and a
+/// catalogue that names it.
+const DEFINING: i64 = 0;
+
 /// Each transaction writes so many rows of one number to both tables.
 const ROWS: i64 = 5;
 
-const PLACES: [&str; 15] = [
+const PLACES: [&str; 17] = [
     "log.before_write",
     "log.partial_write",
     "log.before_sync",
@@ -59,6 +63,8 @@ const PLACES: [&str; 15] = [
     "log.rotate",
     "log.new_file",
     "log.after_remove",
+    "definitions.before_commit",
+    "definitions.after_commit",
     "checkpoint.image",
     "checkpoint.before_manifest",
     "checkpoint.manifest",
@@ -172,6 +178,19 @@ fn check(store: &Arc<TenantStore>, recovered: &Recovered, known: &mut Known, con
     };
     let (keyed, bag) = (rows(store, keyed), rows(store, bag));
     assert_eq!(keyed, bag, "{context}: half a transaction");
+    let defined = recovered
+        .catalog
+        .as_deref()
+        .map_or_else(Vec::new, |document| {
+            let named = recovered.tables.get(&named_in(document));
+            rows(
+                store,
+                named.unwrap_or_else(|| panic!("{context}: the catalogue's table is gone")),
+            )
+        });
+    let of_thread = |(key, _): &&(i64, i64)| key / ROWS == DEFINING;
+    let also: Vec<_> = keyed.iter().filter(of_thread).copied().collect();
+    assert_eq!(defined, also, "{context}: a catalogue without its rows");
     let mut found: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
     for (key, number) in keyed {
         found.entry(key / ROWS).or_default().push(number);
@@ -222,6 +241,11 @@ fn rows(store: &Arc<TenantStore>, table: &Arc<Table>) -> Vec<(i64, i64)> {
     found
 }
 
+/// The table that a catalogue names.
+fn named_in(document: &[u8]) -> TableId {
+    TableId(u32::from_le_bytes(document.try_into().unwrap()))
+}
+
 fn text(number: i64) -> Option<String> {
     // Now and then so much that its redo goes out in chunks before the commit.
     let times = if number % 29 == 7 {
@@ -269,18 +293,70 @@ fn table(store: &Arc<TenantStore>, recovered: &Recovered, id: TableId) -> Arc<Ta
         .unwrap()
 }
 
+/// The table that the catalogue names, and numbers for those to come.
+struct Definitions {
+    now: Option<Arc<Table>>,
+    last: u32,
+}
+
+impl Definitions {
+    fn of(store: &Arc<TenantStore>, recovered: &Recovered) -> Self {
+        let named = recovered.catalog.as_deref().map(named_in);
+        let now = named.map(|id| Arc::clone(&recovered.tables[&id]));
+        let keep = [KEYED, BAG].into_iter().chain(named).collect();
+        store.retain_tables(&keep).unwrap();
+        Definitions {
+            now,
+            last: recovered.last_table.map_or(BAG.0, |id| id.0.max(BAG.0)),
+        }
+    }
+
+    /// Puts the rows of a block into a table of their own, and commits both, or neither.
+    fn commit(
+        &mut self,
+        store: &Arc<TenantStore>,
+        block: Block,
+        number: i64,
+        random: &mut StdRng,
+    ) -> bool {
+        self.last += 1;
+        let id = TableId(self.last);
+        let table = table(store, &Recovered::default(), id);
+        let statement = block.statement();
+        table
+            .insert(&statement, &batch(&table, DEFINING, number))
+            .unwrap();
+        statement.commit().unwrap();
+        if random.random_bool(0.1) {
+            block.rollback();
+            store.drop_table(id).unwrap();
+            return false;
+        }
+        store
+            .commit_block(block, id.0.to_le_bytes().to_vec())
+            .unwrap();
+        if let Some(before) = self.now.replace(table) {
+            store.drop_table(before.id()).unwrap();
+        }
+        true
+    }
+}
+
 /// Replaces rows in both tables until it is killed.
 fn child(folder: &Path, seed: u64) {
     let (store, recovered) = open(folder);
+    let definitions = Mutex::new(Definitions::of(&store, &recovered));
     let tables = [KEYED, BAG].map(|id| table(&store, &recovered, id));
+    drop(recovered);
     let rounds = AtomicI64::new(0);
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let (store, tables, rounds) = (&store, &tables, &rounds);
+            let definitions = &definitions;
             scope.spawn(move || {
                 let mut random = StdRng::seed_from_u64(seed ^ thread as u64);
                 loop {
-                    replace(store, tables, thread, &mut random);
+                    replace(store, tables, definitions, thread, &mut random);
                     rounds.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -299,8 +375,14 @@ fn child(folder: &Path, seed: u64) {
 }
 
 /// A transaction of the thread's next rows, in one statement or in a block of several.
-fn replace(store: &Arc<TenantStore>, tables: &[Arc<Table>; 2], thread: i64, random: &mut StdRng) {
-    let number = if random.random_bool(0.5) {
+fn replace(
+    store: &Arc<TenantStore>,
+    tables: &[Arc<Table>; 2],
+    definitions: &Mutex<Definitions>,
+    thread: i64,
+    random: &mut StdRng,
+) {
+    let number = if thread != DEFINING && random.random_bool(0.5) {
         let txn = store.txns().begin();
         let [one, two] = tables.each_ref().map(|table| found(table, &txn, thread));
         put(&tables[0], &txn, &one, thread, one.number + 1);
@@ -321,10 +403,16 @@ fn replace(store: &Arc<TenantStore>, tables: &[Arc<Table>; 2], thread: i64, rand
             statement.commit().unwrap();
             undone(&block, tables, thread, random);
         }
-        if random.random_bool(0.1) {
+        if thread == DEFINING {
+            let mut definitions = definitions.lock().unwrap();
+            if !definitions.commit(store, block, number + 1, random) {
+                return;
+            }
+        } else if random.random_bool(0.1) {
             return block.rollback();
+        } else {
+            block.commit().unwrap();
         }
-        block.commit().unwrap();
         number
     };
     let mut out = std::io::stdout().lock();

@@ -19,6 +19,8 @@
 //!   change of that commits them all.
 //! * A snapshot of a block sees commits up to its point and the statements that the block
 //!   had kept by then.
+//! * Locks on relations are the block's. It has them to its end, or until it goes back to a
+//!   savepoint before them.
 //! * Redo goes to the log in the order of the statements: before a statement's redo goes
 //!   out early, that of all before it does, each under its own id. The commit names those
 //!   of which the log has parts.
@@ -29,8 +31,10 @@ use aerostat_types::{CommitTs, TxnId};
 use parking_lot::Mutex;
 
 use crate::{
-    CancelToken, CommitError, CommitLog, LogFailure, Outcome, Snapshot, Transaction,
+    CancelToken, CommitError, CommitLog, Committing, LogFailure, RelationLocks, Snapshot,
+    Transaction,
     own::OwnIds,
+    relations::LockMark,
     transaction::{REDO_BYTES_MAX, Work},
     txns::TxnManager,
 };
@@ -51,6 +55,8 @@ pub enum Isolation {
 pub struct Savepoint {
     /// Statements after it have this id or a greater one.
     next: TxnId,
+    /// So have locks.
+    locks: LockMark,
 }
 
 /// An explicit transaction: statements, one after the other, that commit together.
@@ -59,6 +65,8 @@ pub struct Block {
     shared: Arc<Shared>,
     cancel: CancelToken,
     ended: bool,
+    /// Whether somebody else gives its locks back.
+    leaves_locks: bool,
 }
 
 /// What a block shares with its running statement.
@@ -68,6 +76,7 @@ pub(crate) struct Shared {
     id: TxnId,
     /// The newest commit there was.
     began: CommitTs,
+    locks: Arc<RelationLocks>,
     state: Mutex<State>,
 }
 
@@ -114,6 +123,7 @@ impl Block {
         };
         Self {
             shared: Arc::new(Shared {
+                locks: RelationLocks::of(Arc::clone(&txns), id),
                 txns,
                 id,
                 began,
@@ -121,7 +131,13 @@ impl Block {
             }),
             cancel: CancelToken::new(),
             ended: false,
+            leaves_locks: false,
         }
+    }
+
+    /// Its locks on relations.
+    pub fn relation_locks(&self) -> &Arc<RelationLocks> {
+        &self.shared.locks
     }
 
     /// What its statements see of others.
@@ -146,7 +162,7 @@ impl Block {
     /// Whether a statement that wrote something is kept. If none is, committing takes no
     /// place in the commit order.
     pub fn has_written(&self) -> bool {
-        !self.shared.state.lock().kept.is_empty()
+        self.shared.state.lock().kept.iter().any(Work::has_written)
     }
 
     /// What a statement that begins now sees: of others according to the isolation, and
@@ -156,7 +172,14 @@ impl Block {
         self.shared.state.lock().snapshot(&self.shared.txns)
     }
 
-    /// Begins a statement that writes. Its `commit` keeps what it did for the block's
+    /// As [`Self::snapshot`], but with all that others have committed by now, whatever the
+    /// isolation: for work on rows that must not miss one.
+    pub fn latest_snapshot(&self) -> Snapshot {
+        let txns = &self.shared.txns;
+        self.shared.state.lock().snapshot_at(txns.snapshot())
+    }
+
+    /// Begins a statement that writes, or locks rows. Its `commit` keeps what it did for the block's
     /// commit; dropping it undoes it. One at a time: a statement that has not ended by
     /// then is cancelled, and can only be undone.
     pub fn statement(&self) -> Transaction {
@@ -172,6 +195,7 @@ impl Block {
             Arc::clone(txns),
             statement,
             state.snapshot(txns),
+            Arc::clone(&self.shared.locks),
             Some(Arc::clone(&self.shared)),
         );
         state.running = Some((statement, transaction.cancel_token()));
@@ -183,15 +207,17 @@ impl Block {
         let mut state = self.shared.state.lock();
         Savepoint {
             next: state.next_id(&self.shared.txns),
+            locks: self.shared.locks.mark(),
         }
     }
 
-    /// Undoes all statements since then, and cancels one that has not ended. May wait for
-    /// latches, as every rollback.
+    /// Undoes all statements since then, and cancels one that has not ended. Locks taken
+    /// since then are given back. May wait for latches, as every rollback.
     pub fn rollback_to(&self, savepoint: Savepoint) {
         let txns = &self.shared.txns;
         let undone = self.shared.state.lock().cut(txns, savepoint.next);
         undo(txns, undone);
+        self.shared.locks.release_since(savepoint.locks);
     }
 
     /// Cancels its commit. Statements have tokens of their own.
@@ -206,20 +232,53 @@ impl Block {
     /// # Errors
     /// [`CommitError::Cancelled`] and [`CommitError::Refused`]: it is rolled back.
     /// [`CommitError::InDoubt`]: nobody sees it, but it may be there after a restart.
-    pub fn commit(mut self) -> Result<CommitTs, CommitError> {
+    pub fn commit(self) -> Result<CommitTs, CommitError> {
+        self.enqueue()?.finish()
+    }
+
+    /// As [`Self::commit`], with what the log keeps beside the rows as a whole: the
+    /// tenant's catalogue. It takes a place in any case. The locks stay as long as
+    /// somebody has them, for the caller has yet to show others the new catalogue.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub fn commit_with(mut self, catalog: Vec<u8>) -> Result<CommitTs, CommitError> {
+        self.leaves_locks = true;
+        self.enqueue_work(Some(catalog), None)?.finish()
+    }
+
+    /// The part of [`Self::commit`] that waits for nothing: gives it a place in the order.
+    /// What is left to do is [`Committing::finish`].
+    ///
+    /// # Errors
+    /// [`CommitError::Cancelled`] and [`CommitError::Refused`]: it is rolled back.
+    pub fn enqueue(self) -> Result<Committing, CommitError> {
+        let locks = Arc::clone(&self.shared.locks);
+        self.enqueue_work(None, Some(locks))
+    }
+
+    /// `locks` are given back at the end of the commit.
+    fn enqueue_work(
+        mut self,
+        catalog: Option<Vec<u8>>,
+        locks: Option<Arc<RelationLocks>>,
+    ) -> Result<Committing, CommitError> {
         let Shared {
             txns,
             id,
             began,
             state,
+            ..
         } = &*self.shared;
         let mut kept = state.lock().close(txns);
         if self.cancel.is_cancelled() {
             undo(txns, kept);
             return Err(CommitError::Cancelled);
         }
-        if kept.is_empty() {
-            return Ok(txns.last_commit());
+        if !kept.iter().any(Work::has_written) && catalog.is_none() {
+            // Nothing but row locks, which end with it.
+            undo(txns, kept);
+            return Ok(Committing::nothing(Arc::clone(txns)));
         }
         let spilled: Vec<TxnId> = kept
             .iter()
@@ -228,23 +287,28 @@ impl Block {
             .collect();
         let mut redo = Vec::with_capacity(kept.iter().map(|work| work.redo.len()).sum());
         for work in &mut kept {
-            redo.append(&mut work.redo);
+            redo.append(&mut work.redo.take_bytes());
         }
-        let result = txns.commit(*id, &spilled, redo);
-        let outcome = match &result {
-            Ok(ts) => Outcome::Committed(*ts),
-            Err(CommitError::InDoubt(_)) => Outcome::Aborted,
-            Err(CommitError::Refused(_) | CommitError::Cancelled) => {
+        let redo_bytes = redo.len();
+        let ts = match txns.enqueue_commit(*id, &spilled, redo, catalog) {
+            Ok(ts) => ts,
+            Err(error) => {
                 undo(txns, kept);
-                return result;
+                return Err(error);
             }
         };
+        let committing = Committing::of(
+            Arc::clone(txns),
+            *id,
+            ts,
+            redo_bytes,
+            kept,
+            Some(*began),
+            locks,
+        );
+        self.leaves_locks = true;
         self.ended = true;
-        for work in kept {
-            work.settle(txns, outcome);
-        }
-        txns.settled_block(*id, *began);
-        result
+        Ok(committing)
     }
 
     /// Undoes all of its work.
@@ -261,11 +325,15 @@ impl Drop for Block {
                 id,
                 began,
                 state,
+                ..
             } = &*self.shared;
             let kept = state.lock().close(txns);
             undo(txns, kept);
             txns.abort(*id);
             txns.settled_block(*id, *began);
+        }
+        if !self.leaves_locks {
+            self.shared.locks.release_all();
         }
     }
 }
@@ -340,6 +408,15 @@ impl State {
     }
 
     fn snapshot(&mut self, txns: &Arc<TxnManager>) -> Snapshot {
+        let point = match self.isolation {
+            Isolation::ReadCommitted => txns.snapshot(),
+            Isolation::RepeatableRead => self.point.get_or_insert_with(|| txns.snapshot()).clone(),
+        };
+        self.snapshot_at(point)
+    }
+
+    /// The point with what the block has kept by now.
+    fn snapshot_at(&mut self, point: Snapshot) -> Snapshot {
         self.has_begun = true;
         // Only now, for by now snapshots with the ids so far are mostly gone: then
         // nothing is copied.
@@ -349,10 +426,6 @@ impl State {
             let own = Arc::make_mut(&mut self.own);
             self.kept[new..].iter().for_each(|work| own.push(work.id));
         }
-        let point = match self.isolation {
-            Isolation::ReadCommitted => txns.snapshot(),
-            Isolation::RepeatableRead => self.point.get_or_insert_with(|| txns.snapshot()).clone(),
-        };
         if self.own.is_empty() {
             point
         } else {
@@ -390,12 +463,12 @@ impl State {
 
     fn spill(&mut self, log: &dyn CommitLog) -> Result<(), LogFailure> {
         for work in &mut self.kept[self.spilled..] {
-            let redo = std::mem::take(&mut work.redo);
+            let mut redo = std::mem::take(&mut work.redo);
             self.spilled += 1;
             self.redo_bytes -= redo.len();
             if !redo.is_empty() {
                 work.is_spilled = true;
-                log.append_chunk(work.id, redo)?;
+                log.append_chunk(work.id, redo.take_bytes())?;
             }
         }
         Ok(())

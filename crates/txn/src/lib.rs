@@ -23,8 +23,13 @@
 //!
 //! * An explicit transaction is a [`Block`]. Each of its statements is a transaction of its
 //!   own that ends with the block, so that stamps and undo are the same (`block`).
+//! * [`RelationLocks`] on relations and names, in PostgreSQL's eight modes, are held to the end of
+//!   a transaction or block. Waits for them and for rows are edges of one graph.
 //! * With a [`CommitLog`] a commit has its place in the order before it is durable,
-//!   and is visible after: nobody reads what a crash could lose (`log`).
+//!   and is visible after: nobody reads what a crash could lose (`log`). Who must not wait
+//!   for the disk takes the place and has another thread wait ([`Committing`]).
+//!
+//! * A row lock is an end stamp that names a set of holders (`locks`).
 //!
 //! The crate knows neither rows nor latches: storage stamps rows as a
 //! [`Participant`], and calls [`TxnManager::wait_for`] holding no latch.
@@ -33,8 +38,12 @@
 
 mod block;
 mod cancel;
+mod committing;
+mod locks;
 mod log;
 mod own;
+mod redo;
+mod relations;
 mod snapshot;
 mod stamp;
 mod transaction;
@@ -44,13 +53,20 @@ mod wait;
 #[cfg(test)]
 mod block_tests;
 #[cfg(test)]
+mod locks_tests;
+#[cfg(test)]
 mod log_tests;
+#[cfg(test)]
+mod redo_tests;
 #[cfg(test)]
 mod tests;
 
 pub use block::{Block, Isolation, Savepoint};
 pub use cancel::CancelToken;
+pub use committing::Committing;
+pub use locks::{Joined, KeysHeld, LockSetId, RowLock, RowLocks, TooManyLocks};
 pub use log::{CommitLog, LogFailure};
+pub use relations::{LockMode, LockTag, RelationLocks};
 pub use snapshot::{LiveSnapshots, Snapshot, Visibility};
 pub use stamp::{ABORTED, END_NONE, Stamp, TXN_BIT};
 pub use transaction::{CommitError, Outcome, Participant, Transaction};

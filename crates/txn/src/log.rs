@@ -26,7 +26,7 @@
 
 use std::{io, sync::Arc};
 
-use aerostat_types::{CommitTs, TxnId};
+use aerostat_types::{CommitTs, OutOfMemory, TxnId};
 use thiserror::Error;
 
 /// Why a log takes nothing any more.
@@ -71,6 +71,20 @@ pub trait CommitLog: Send + Sync + 'static {
         redo: Vec<u8>,
     ) -> Result<(), LogFailure>;
 
+    /// [`Self::enqueue_commit`] that also makes this the tenant's catalogue, whose contents
+    /// are its users': both are durable, or neither.
+    ///
+    /// # Errors
+    /// As [`Self::enqueue_commit`].
+    fn enqueue_commit_with_catalog(
+        &self,
+        txn: TxnId,
+        parts: &[TxnId],
+        ts: CommitTs,
+        redo: Vec<u8>,
+        catalog: Vec<u8>,
+    ) -> Result<(), LogFailure>;
+
     /// Waits until everything through `ts` is as durable as the tenant asks for, and
     /// returns through where it is, which may be further.
     ///
@@ -78,6 +92,21 @@ pub trait CommitLog: Send + Sync + 'static {
     /// When the log failed before it was: whether `ts` is durable is unknown.
     fn wait_durable(&self, ts: CommitTs) -> Result<CommitTs, LogFailure>;
 
+    /// As [`Self::wait_durable`] where that waits for no disk and for no other thread;
+    /// `None` where it would. For threads that must go on.
+    fn try_durable(&self, _ts: CommitTs) -> Option<Result<CommitTs, LogFailure>> {
+        None
+    }
+
     /// The transaction will not commit: its chunks need not be kept.
     fn forget(&self, txn: TxnId);
+
+    /// Takes memory for redo that waits in its transaction. May be called with latches held.
+    ///
+    /// # Errors
+    /// When there is not that much left. The statement fails.
+    fn reserve_redo(&self, bytes: usize) -> Result<(), OutOfMemory>;
+
+    /// Gives back what was taken with [`Self::reserve_redo`].
+    fn release_redo(&self, bytes: usize);
 }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use aerostat_types::{CommitTs, TxnId};
+use aerostat_types::{CommitTs, OutOfMemory, TxnId};
 use parking_lot::{Condvar, Mutex};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -24,9 +24,16 @@ pub(crate) struct State {
     pub(crate) forgotten: HashSet<TxnId>,
     /// Transactions and statements that have committed.
     pub(crate) committed: HashSet<TxnId>,
+    /// What was committed beside rows.
+    pub(crate) catalogs: Vec<(CommitTs, Vec<u8>)>,
+    /// Taken for redo and not given back.
+    pub(crate) redo_bytes: usize,
     durable: u64,
     failure: Option<LogFailure>,
 }
+
+/// So much may be taken for redo.
+pub(crate) const REDO_BUDGET: usize = 8 << 20;
 
 /// A log in memory; the test says when what is durable.
 #[derive(Default)]
@@ -86,6 +93,19 @@ impl CommitLog for FakeLog {
         Ok(())
     }
 
+    fn enqueue_commit_with_catalog(
+        &self,
+        txn: TxnId,
+        parts: &[TxnId],
+        ts: CommitTs,
+        redo: Vec<u8>,
+        catalog: Vec<u8>,
+    ) -> Result<(), LogFailure> {
+        self.enqueue_commit(txn, parts, ts, redo)?;
+        self.state.lock().catalogs.push((ts, catalog));
+        Ok(())
+    }
+
     fn wait_durable(&self, ts: CommitTs) -> Result<CommitTs, LogFailure> {
         let mut state = self.state.lock();
         loop {
@@ -102,6 +122,25 @@ impl CommitLog for FakeLog {
 
     fn forget(&self, txn: TxnId) {
         self.state.lock().forgotten.insert(txn);
+    }
+
+    fn reserve_redo(&self, bytes: usize) -> Result<(), OutOfMemory> {
+        let mut state = self.state.lock();
+        let redo_bytes = state.redo_bytes + bytes;
+        if redo_bytes > REDO_BUDGET {
+            return Err(OutOfMemory {
+                budget: "fake".to_owned(),
+                requested: bytes as u64,
+                used: state.redo_bytes as u64,
+                limit: REDO_BUDGET as u64,
+            });
+        }
+        state.redo_bytes = redo_bytes;
+        Ok(())
+    }
+
+    fn release_redo(&self, bytes: usize) {
+        self.state.lock().redo_bytes -= bytes;
     }
 }
 
@@ -195,6 +234,50 @@ fn one_wait_makes_the_whole_group_visible() {
 }
 
 #[test]
+fn commits_that_are_queued_are_finished_by_any_thread() {
+    let log = Arc::new(FakeLog::default());
+    let txns = over(&log);
+    let (first, first_outcome) = writing(&txns);
+    let (second, second_outcome) = writing(&txns);
+    let (first, second) = (first.enqueue().unwrap(), second.enqueue().unwrap());
+    assert_eq!((log.enqueued(), txns.last_commit()), (2, CommitTs(0)));
+    // This log is one that always has to be waited for.
+    let first = first.try_finish().unwrap_err();
+    assert!(first.is_small());
+    assert_eq!((txns.unsettled(), *first_outcome.lock()), (2, None));
+    log.make_durable(2);
+    thread::scope(|scope| {
+        let finished = scope.spawn(move || first.finish());
+        assert_eq!(finished.join().unwrap(), Ok(CommitTs(1)));
+    });
+    // Nobody is left to finish the other.
+    drop(second);
+    let committed = |ts| Some(Outcome::Committed(CommitTs(ts)));
+    assert_eq!(*first_outcome.lock(), committed(1));
+    assert_eq!(*second_outcome.lock(), committed(2));
+    assert_eq!(txns.unsettled(), 0);
+}
+
+#[test]
+fn a_queued_commit_of_nothing_or_of_a_statement_has_nothing_left_to_do() {
+    let log = Arc::new(FakeLog::default());
+    let txns = over(&log);
+    let done = |committing: Committing| committing.try_finish().unwrap();
+    assert_eq!(done(txns.begin().enqueue().unwrap()), Ok(CommitTs(0)));
+    let block = txns.begin_block(Isolation::ReadCommitted);
+    let statement = block.statement();
+    let outcome = Arc::default();
+    statement.enlist(Box::new(Record(Arc::clone(&outcome))));
+    assert_eq!(done(statement.enqueue().unwrap()), Ok(CommitTs(0)));
+    assert_eq!((log.enqueued(), *outcome.lock()), (0, None));
+    let committing = block.enqueue().unwrap();
+    log.make_durable(1);
+    assert_eq!(committing.finish(), Ok(CommitTs(1)));
+    assert_eq!(*outcome.lock(), Some(Outcome::Committed(CommitTs(1))));
+    assert_eq!(txns.unsettled(), 0);
+}
+
+#[test]
 fn a_failed_log_leaves_doubt_then_refuses_and_reads_go_on() {
     let log = Arc::new(FakeLog::default());
     let txns = over(&log);
@@ -239,7 +322,7 @@ fn redo_goes_in_order_and_much_of_it_before_the_commit() {
     let (txn, _) = writing(&txns);
     let id = txn.id();
     for at in 0..40_u8 {
-        txn.add_redo(&vec![at; 100_000]);
+        txn.add_redo(&vec![at; 100_000]).unwrap();
         txn.spill_redo().unwrap();
     }
     txn.commit().unwrap();
@@ -259,7 +342,7 @@ fn redo_goes_in_order_and_much_of_it_before_the_commit() {
     for bytes in [10, 2 << 20] {
         let rolled_back = txns.begin();
         let id = rolled_back.id();
-        rolled_back.add_redo(&vec![0; bytes]);
+        rolled_back.add_redo(&vec![0; bytes]).unwrap();
         rolled_back.spill_redo().unwrap();
         rolled_back.rollback();
         let forgotten = log.state.lock().forgotten.contains(&id);

@@ -53,6 +53,13 @@ impl Snapshot {
         }
     }
 
+    /// The newest point, with all that this one has of a block, and with `id`.
+    pub(crate) fn renewed(&self, id: TxnId) -> Self {
+        let mut own = self.own.as_deref().cloned().unwrap_or_default();
+        own.push(id);
+        self.point.txns.snapshot().with_own(Arc::new(own))
+    }
+
     /// Whether this is a statement whose work it contains before that has committed.
     pub(crate) fn owns(&self, id: TxnId) -> bool {
         self.own.as_ref().is_some_and(|own| own.contains(id))
@@ -79,6 +86,7 @@ impl Snapshot {
     fn includes(&self, raw: u64) -> Visibility {
         let ts = match Stamp::of(raw) {
             Stamp::At(ts) => ts,
+            Stamp::Locked(_) => return Visibility::Hidden,
             Stamp::By(id) if self.owns(id) => return Visibility::Visible,
             Stamp::By(id) => match self.point.txns.state(id) {
                 Some(TxnState::Committed(ts)) => ts,

@@ -1,12 +1,22 @@
 //! A transaction from begin to commit or rollback.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use aerostat_types::{CommitTs, TxnId};
+use aerostat_types::{CommitTs, OutOfMemory, TxnId};
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use crate::{CancelToken, Isolation, LogFailure, Snapshot, block::Shared, txns::TxnManager};
+use crate::{
+    CancelToken, Committing, Isolation, LogFailure, RelationLocks, Snapshot, WaitError,
+    block::Shared, redo::Redo, txns::TxnManager,
+};
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +50,7 @@ pub enum CommitError {
 }
 
 /// Redo beyond this goes to the log before the commit. Large enough that a write costs
-/// little more than its bytes, small enough that many loads at once need no budget.
+/// little more than its bytes, small enough for a tenant's budget.
 pub(crate) const REDO_BYTES_MAX: usize = 1 << 20;
 
 /// A unit of work that happens wholly or not at all: a transaction, or one statement of a
@@ -52,12 +62,22 @@ pub struct Transaction {
     cancel: CancelToken,
     participants: Mutex<Vec<Box<dyn Participant>>>,
     /// What it did, in the order in which it did it, as far as the log has not got it.
-    redo: Mutex<Vec<u8>>,
+    redo: Mutex<Redo>,
     /// Whether the log has a part of the redo. Locked while it gets one: later redo must not
     /// overtake it.
     spilled: Mutex<bool>,
+    /// Those of its block, if it is of one.
+    locks: Arc<RelationLocks>,
+    /// The longest wait for another transaction; `None` for any.
+    lock_timeout: Mutex<Option<Duration>>,
+    /// Whether it has taken row locks, which a block keeps as it keeps changes.
+    has_locked: AtomicBool,
     /// The block it is a statement of.
     block: Option<Arc<Shared>>,
+    /// Whether its thread may sleep or be kept busy for long.
+    waits: bool,
+    /// Whether its commit gives its locks back.
+    leaves_locks: bool,
     ended: bool,
 }
 
@@ -66,12 +86,17 @@ pub(crate) struct Work {
     pub(crate) id: TxnId,
     pub(crate) participants: Vec<Box<dyn Participant>>,
     /// As far as the log has not got it.
-    pub(crate) redo: Vec<u8>,
+    pub(crate) redo: Redo,
     /// Whether the log has a part of it.
     pub(crate) is_spilled: bool,
 }
 
 impl Work {
+    /// Whether it is more than row locks.
+    pub(crate) fn has_written(&self) -> bool {
+        !self.participants.is_empty()
+    }
+
     /// It never happened.
     pub(crate) fn undo(self, txns: &TxnManager) {
         txns.abort(self.id);
@@ -97,6 +122,7 @@ impl Transaction {
         txns: Arc<TxnManager>,
         id: TxnId,
         snapshot: Snapshot,
+        locks: Arc<RelationLocks>,
         block: Option<Arc<Shared>>,
     ) -> Self {
         Self {
@@ -107,9 +133,27 @@ impl Transaction {
             participants: Mutex::default(),
             redo: Mutex::default(),
             spilled: Mutex::new(false),
+            locks,
+            lock_timeout: Mutex::default(),
+            has_locked: AtomicBool::new(false),
             block,
+            waits: true,
+            leaves_locks: false,
             ended: false,
         }
+    }
+
+    /// The same transaction for a thread that must not wait: what would wait for another
+    /// transaction, or work for long, fails instead. The caller rolls back and has another
+    /// thread do it.
+    pub fn without_waiting(mut self) -> Self {
+        self.waits = false;
+        self
+    }
+
+    /// Whether its thread may wait for another transaction.
+    pub fn waits(&self) -> bool {
+        self.waits
     }
 
     /// The id its rows are stamped with.
@@ -141,9 +185,41 @@ impl Transaction {
         &self.txns
     }
 
+    /// Its locks on relations: held until it, or its block, has ended.
+    pub fn relation_locks(&self) -> &Arc<RelationLocks> {
+        &self.locks
+    }
+
     /// Cancels its waits and its commit.
     pub fn cancel_token(&self) -> CancelToken {
         self.cancel.clone()
+    }
+
+    /// How long it waits for another transaction at most; `None` for as long as it takes.
+    pub fn set_lock_timeout(&self, timeout: Option<Duration>) {
+        *self.lock_timeout.lock() = timeout;
+    }
+
+    /// Sleeps until another transaction has settled. The caller holds no latch, and looks at
+    /// the row again afterwards.
+    ///
+    /// # Errors
+    /// As [`TxnManager::wait_for`], and [`WaitError::TimedOut`] at the lock timeout.
+    pub fn wait_for(&self, holder: TxnId) -> Result<(), WaitError> {
+        let timeout = *self.lock_timeout.lock();
+        self.txns
+            .wait_at_most(timeout, self.id, holder, &self.cancel)
+    }
+
+    /// What has committed by now, with all that its block has kept and that it has done
+    /// itself: what constraints are checked on.
+    pub fn newest_snapshot(&self) -> Snapshot {
+        self.snapshot.renewed(self.id)
+    }
+
+    /// It has taken row locks.
+    pub(crate) fn note_locks(&self) {
+        self.has_locked.store(true, Ordering::Relaxed);
     }
 
     /// Adds what to do at the end. Participants finish in the order they enlisted.
@@ -157,10 +233,17 @@ impl Transaction {
     }
 
     /// Adds to what the log needs to do the transaction again. Quick: may be called with
-    /// latches held, so that redo of the same row is in the order of the changes.
-    pub fn add_redo(&self, redo: &[u8]) {
-        debug_assert!(self.is_logged(), "redo is for a log");
-        self.redo.lock().extend_from_slice(redo);
+    /// latches held, so that redo of the same row is in the order of the changes. Nothing is
+    /// added if nobody wants it.
+    ///
+    /// # Errors
+    /// When there is no memory for it. The caller rolls back, for the log will not have all
+    /// that was done.
+    pub fn add_redo(&self, redo: &[u8]) -> Result<(), OutOfMemory> {
+        match self.txns.log() {
+            Some(log) => self.redo.lock().add(redo, log),
+            None => Ok(()),
+        }
     }
 
     /// Gives redo to the log if there is much of it. Called with no latch held after
@@ -179,12 +262,12 @@ impl Transaction {
             block.spill(&**log)?;
         }
         let mut spilled = self.spilled.lock();
-        let redo = std::mem::take(&mut *self.redo.lock());
+        let mut redo = std::mem::take(&mut *self.redo.lock());
         if redo.is_empty() {
             return Ok(());
         }
         *spilled = true;
-        log.append_chunk(self.id, redo)
+        log.append_chunk(self.id, redo.take_bytes())
     }
 
     /// Makes all of its work visible to every snapshot taken from now on, in one
@@ -197,27 +280,46 @@ impl Transaction {
     /// # Errors
     /// [`CommitError::Cancelled`] and [`CommitError::Refused`]: it is rolled back.
     /// [`CommitError::InDoubt`]: nobody sees it, but it may be there after a restart.
-    pub fn commit(mut self) -> Result<CommitTs, CommitError> {
+    pub fn commit(self) -> Result<CommitTs, CommitError> {
+        self.enqueue()?.finish()
+    }
+
+    /// The part of [`Self::commit`] that waits for nothing: gives it a place in the order.
+    /// What is left to do is [`Committing::finish`]; of a statement of a block, nothing.
+    ///
+    /// # Errors
+    /// [`CommitError::Cancelled`] and [`CommitError::Refused`]: it is rolled back.
+    pub fn enqueue(mut self) -> Result<Committing, CommitError> {
         if self.cancel.is_cancelled() {
             return Err(CommitError::Cancelled);
         }
-        if self.participants.get_mut().is_empty() {
-            return Ok(self.txns.last_commit());
+        let has_locked = *self.has_locked.get_mut() && self.block.is_some();
+        if self.participants.get_mut().is_empty() && !has_locked {
+            return Ok(Committing::nothing(Arc::clone(&self.txns)));
         }
         let mut work = self.take_work();
         self.ended = true;
+        let txns = Arc::clone(&self.txns);
         if let Some(block) = &self.block {
             block.keep(work)?;
-            return Ok(self.txns.last_commit());
+            return Ok(Committing::nothing(txns));
         }
-        let redo = std::mem::take(&mut work.redo);
-        let result = self.txns.commit(self.id, &[], redo);
-        match &result {
-            Ok(ts) => work.settle(&self.txns, Outcome::Committed(*ts)),
-            Err(CommitError::InDoubt(_)) => work.settle(&self.txns, Outcome::Aborted),
-            Err(CommitError::Refused(_) | CommitError::Cancelled) => work.undo(&self.txns),
+        let redo = work.redo.take_bytes();
+        let redo_bytes = redo.len();
+        match txns.enqueue_commit(self.id, &[], redo, None) {
+            Ok(ts) => {
+                self.leaves_locks = true;
+                let locks = Some(Arc::clone(&self.locks));
+                let works = vec![work];
+                Ok(Committing::of(
+                    txns, self.id, ts, redo_bytes, works, None, locks,
+                ))
+            }
+            Err(error) => {
+                work.undo(&txns);
+                Err(error)
+            }
         }
-        result
     }
 
     /// Undoes all of its work.
@@ -242,6 +344,9 @@ impl Drop for Transaction {
                 block.leave(self.id);
             }
             self.take_work().undo(&self.txns);
+        }
+        if self.block.is_none() && !self.leaves_locks {
+            self.locks.release_all();
         }
     }
 }

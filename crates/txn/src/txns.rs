@@ -9,15 +9,20 @@ use std::{
     collections::{BTreeMap, HashMap},
     hash::{BuildHasherDefault, Hasher},
     ops::Range,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use aerostat_types::{CommitTs, TxnId};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    Block, CancelToken, CommitError, CommitLog, Isolation, LiveSnapshots, LogFailure, Snapshot,
-    Transaction,
+    Block, CancelToken, CommitError, CommitLog, Isolation, LiveSnapshots, LogFailure,
+    RelationLocks, RowLocks, Snapshot, Transaction,
+    relations::FastLocks,
     wait::{WaitError, WaitGraph},
 };
 
@@ -64,13 +69,17 @@ impl Hasher for IdHasher {
 /// The transactions of one tenant. Tenants share nothing.
 pub struct TxnManager {
     order: Mutex<Order>,
+    /// For transactions, statements of blocks and other owners of locks.
+    next_id: AtomicU64,
+    /// Locks on relations, but for those that `order` has.
+    fast_locks: FastLocks,
     states: RwLock<HashMap<TxnId, TxnState, BuildHasherDefault<IdHasher>>>,
+    locks: RowLocks,
     /// `None` when nothing is to survive.
     log: Option<Arc<dyn CommitLog>>,
 }
 
 struct Order {
-    next_id: u64,
     /// The newest place in the order that somebody has; perhaps not durable yet.
     last_assigned: CommitTs,
     /// The newest commit that snapshots see. Everything up to it is durable.
@@ -100,8 +109,9 @@ impl TxnManager {
         log: Option<Arc<dyn CommitLog>>,
     ) -> Arc<Self> {
         Arc::new(Self {
+            next_id: AtomicU64::new(first.0),
+            fast_locks: FastLocks::default(),
             order: Mutex::new(Order {
-                next_id: first.0,
                 last_assigned: last_commit,
                 last_commit,
                 snapshots: BTreeMap::new(),
@@ -109,29 +119,45 @@ impl TxnManager {
                 waits: WaitGraph::default(),
             }),
             states: RwLock::default(),
+            locks: RowLocks::default(),
             log,
         })
     }
 
     /// Begins a transaction on a snapshot of now.
     pub fn begin(self: &Arc<Self>) -> Transaction {
-        let mut order = self.order.lock();
-        let id = TxnId(order.next_id);
-        order.next_id += 1;
-        self.states.write().insert(id, TxnState::Active);
-        let snapshot = self.register(&mut order);
-        drop(order);
-        Transaction::new(Arc::clone(self), id, snapshot, None)
+        self.begin_with(self.relation_locks())
+    }
+
+    /// No locks yet, for a transaction to come or for who only reads. Locks are taken
+    /// before the snapshot: what they waited for is in it.
+    pub fn relation_locks(self: &Arc<Self>) -> Arc<RelationLocks> {
+        RelationLocks::of(Arc::clone(self), TxnId(self.take_id()))
+    }
+
+    /// Begins a transaction on a snapshot of now that has these locks, until its end. No
+    /// other transaction had them.
+    pub fn begin_with(self: &Arc<Self>, locks: Arc<RelationLocks>) -> Transaction {
+        let id = locks.owner();
+        let before = self.states.write().insert(id, TxnState::Active);
+        assert_eq!(before, None, "locks are of one transaction");
+        let snapshot = self.snapshot();
+        Transaction::new(Arc::clone(self), id, snapshot, locks, None)
+    }
+
+    fn take_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Begins an explicit transaction of several statements. Its first snapshot is taken
     /// when the first of them begins.
     pub fn begin_block(self: &Arc<Self>, isolation: Isolation) -> Block {
-        let (ids, began) = {
+        let ids = self.take_ids();
+        let began = {
             let mut order = self.order.lock();
             let began = order.last_commit;
             *order.blocks.entry(began).or_default() += 1;
-            (order.take_ids(), began)
+            began
         };
         self.states
             .write()
@@ -141,7 +167,17 @@ impl TxnManager {
 
     /// More ids for a block.
     pub(crate) fn take_ids(&self) -> Range<u64> {
-        self.order.lock().take_ids()
+        let first = self.next_id.fetch_add(IDS_PER_RUN, Ordering::Relaxed);
+        first..first + IDS_PER_RUN
+    }
+
+    pub(crate) fn fast_locks(&self) -> &FastLocks {
+        &self.fast_locks
+    }
+
+    /// Looks at the graph of waits and the locks in it. Quick: commits wait.
+    pub(crate) fn with_locks<T>(&self, look: impl FnOnce(&mut WaitGraph) -> T) -> T {
+        look(&mut self.order.lock().waits)
     }
 
     /// Begins a statement of a block.
@@ -196,6 +232,22 @@ impl TxnManager {
         holder: TxnId,
         cancel: &CancelToken,
     ) -> Result<(), WaitError> {
+        self.wait_at_most(None, me, holder, cancel)
+    }
+
+    /// As [`Self::wait_for`], but no longer than `timeout`.
+    ///
+    /// # Errors
+    /// Those, and [`WaitError::TimedOut`].
+    pub fn wait_at_most(
+        &self,
+        timeout: Option<Duration>,
+        me: TxnId,
+        holder: TxnId,
+        cancel: &CancelToken,
+    ) -> Result<(), WaitError> {
+        // A timeout beyond the clock's end is none.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         assert_ne!(me, holder, "a transaction waits for itself");
         let (waiter, signal) = {
             let mut order = self.order.lock();
@@ -207,10 +259,21 @@ impl TxnManager {
             (waiter, signal)
         };
         cancel.attach(&signal);
-        let result = signal.sleep();
+        let result = signal.sleep(deadline);
         cancel.detach(&signal);
         self.order.lock().waits.remove(waiter, &signal);
         result
+    }
+
+    /// The row locks of the tenant.
+    pub fn row_locks(&self) -> &RowLocks {
+        &self.locks
+    }
+
+    /// Whether the transaction, or the block of the statement, has neither committed nor been
+    /// rolled back.
+    pub fn is_active(&self, id: TxnId) -> bool {
+        self.state(id) == Some(TxnState::Active)
     }
 
     /// The block of a statement, or the transaction itself.
@@ -221,9 +284,8 @@ impl TxnManager {
         }
     }
 
-    /// How many threads wait.
-    #[cfg(test)]
-    pub(crate) fn waiting(&self) -> usize {
+    /// How many threads wait for other transactions now.
+    pub fn waiting(&self) -> usize {
         self.order.lock().waits.len()
     }
 
@@ -303,43 +365,65 @@ impl TxnManager {
 
     /// The atomic step: a snapshot is taken either before it and sees nothing of
     /// the transaction, or after it and sees all. With a log it is taken as soon as the
-    /// log has the commit for good. `spilled` are a block's statements of whose redo the
-    /// log has a part.
-    pub(crate) fn commit(
+    /// log has the commit for good ([`Self::await_durable`]). `spilled` are a block's
+    /// statements of whose redo the log has a part; `catalog` is what becomes durable with
+    /// the redo. Neither waits nor does I/O.
+    pub(crate) fn enqueue_commit(
         &self,
         id: TxnId,
         spilled: &[TxnId],
         redo: Vec<u8>,
+        catalog: Option<Vec<u8>>,
     ) -> Result<CommitTs, CommitError> {
-        let ts = {
-            let mut order = self.order.lock();
-            let ts = order.next_place();
-            if let Some(log) = &self.log {
-                log.enqueue_commit(id, spilled, ts, redo)
-                    .map_err(CommitError::Refused)?;
-            } else {
-                order.last_commit = ts;
-            }
-            order.last_assigned = ts;
-            let before = self.states.write().insert(id, TxnState::Committed(ts));
-            assert_eq!(
-                before,
-                Some(TxnState::Active),
-                "transaction {id} ended twice"
-            );
-            ts
-        };
+        let mut order = self.order.lock();
+        let ts = order.next_place();
         if let Some(log) = &self.log {
-            match log.wait_durable(ts) {
-                Ok(through) => self.publish(through),
-                Err(failure) => {
-                    // No snapshot reaches ts, and none ever will: hidden before, hidden after.
-                    self.states.write().insert(id, TxnState::Aborted);
-                    return Err(CommitError::InDoubt(failure));
-                }
+            let queued = match catalog {
+                None => log.enqueue_commit(id, spilled, ts, redo),
+                Some(catalog) => log.enqueue_commit_with_catalog(id, spilled, ts, redo, catalog),
+            };
+            queued.map_err(CommitError::Refused)?;
+        } else {
+            order.last_commit = ts;
+        }
+        order.last_assigned = ts;
+        let before = self.states.write().insert(id, TxnState::Committed(ts));
+        assert_eq!(
+            before,
+            Some(TxnState::Active),
+            "transaction {id} ended twice"
+        );
+        Ok(ts)
+    }
+
+    /// Waits until the log has the commit for good, and lets snapshots see it.
+    pub(crate) fn await_durable(&self, id: TxnId, ts: CommitTs) -> Result<(), CommitError> {
+        match &self.log {
+            Some(log) => self.durable(id, log.wait_durable(ts)),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Self::await_durable`] if there is nothing to wait for, else nothing.
+    pub(crate) fn try_durable(&self, id: TxnId, ts: CommitTs) -> Option<Result<(), CommitError>> {
+        match &self.log {
+            Some(log) => Some(self.durable(id, log.try_durable(ts)?)),
+            None => Some(Ok(())),
+        }
+    }
+
+    fn durable(&self, id: TxnId, through: Result<CommitTs, LogFailure>) -> Result<(), CommitError> {
+        match through {
+            Ok(through) => {
+                self.publish(through);
+                Ok(())
+            }
+            Err(failure) => {
+                // No snapshot reaches its place, and none ever will: hidden before, hidden after.
+                self.states.write().insert(id, TxnState::Aborted);
+                Err(CommitError::InDoubt(failure))
             }
         }
-        Ok(ts)
     }
 
     /// It will not commit. A block may have said so of its statement before.
@@ -351,8 +435,9 @@ impl TxnManager {
         );
     }
 
-    /// All stamps are final: forgets the transaction and wakes who waits for it.
+    /// All stamps are final: forgets the transaction and its locks, and wakes who waits for it.
     pub(crate) fn settled(&self, id: TxnId) {
+        self.locks.release(id);
         let order = self.order.lock();
         let state = self.states.write().remove(&id);
         assert!(state.is_some(), "transaction {id} settled twice");
@@ -378,12 +463,6 @@ impl TxnManager {
 impl Order {
     fn next_place(&self) -> CommitTs {
         CommitTs(self.last_assigned.0 + 1)
-    }
-
-    fn take_ids(&mut self) -> Range<u64> {
-        let first = self.next_id;
-        self.next_id += IDS_PER_RUN;
-        first..self.next_id
     }
 }
 

@@ -7,12 +7,17 @@
 //! A statement of a block is waited for until it is undone or its block has ended, but
 //! what holds the others up is the block: the nodes of the graph are *owners*, a
 //! statement's block or a transaction itself.
+//!
+//! Who waits for a lock on a relation waits for several at once. Those edges are not kept
+//! here but follow from the table of locks (`relations`).
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use aerostat_types::TxnId;
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
+
+use crate::{LockMode, LockTag, relations::LockTable};
 
 /// Why a wait ended without the holder's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -23,6 +28,9 @@ pub enum WaitError {
     /// The waiter's token was cancelled.
     #[error("canceled while waiting for another transaction")]
     Cancelled,
+    /// It took longer than the waiter's lock timeout.
+    #[error("waited too long for another transaction")]
+    TimedOut,
 }
 
 /// Where one thread sleeps.
@@ -49,13 +57,21 @@ impl Signal {
         self.changed.notify_all();
     }
 
-    pub(crate) fn sleep(&self) -> Result<(), WaitError> {
+    /// Until the deadline, if there is one.
+    pub(crate) fn sleep(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let mut result = self.result.lock();
         loop {
             if let Some(result) = *result {
                 return result;
             }
-            self.changed.wait(&mut result);
+            match deadline {
+                None => self.changed.wait(&mut result),
+                Some(deadline) => {
+                    if self.changed.wait_until(&mut result, deadline).timed_out() {
+                        return result.unwrap_or(Err(WaitError::TimedOut));
+                    }
+                }
+            }
         }
     }
 }
@@ -64,6 +80,7 @@ impl Signal {
 #[derive(Default)]
 pub(crate) struct WaitGraph {
     edges: HashMap<TxnId, Vec<Edge>>,
+    pub(crate) locks: LockTable,
 }
 
 struct Edge {
@@ -97,6 +114,25 @@ impl WaitGraph {
         Ok(signal)
     }
 
+    /// Gives the lock, or makes the owner wait for it: then there is a signal. It does not
+    /// wait if that would close a circle.
+    pub(crate) fn request(
+        &mut self,
+        tag: LockTag,
+        owner: TxnId,
+        mode: LockMode,
+    ) -> Result<Option<Arc<Signal>>, WaitError> {
+        let blockers = self.locks.blockers(tag, owner, mode);
+        if blockers.is_empty() {
+            self.locks.hold(tag, owner, mode);
+            return Ok(None);
+        }
+        if blockers.iter().any(|blocker| self.reaches(*blocker, owner)) {
+            return Err(WaitError::Deadlock);
+        }
+        Ok(Some(self.locks.enqueue(tag, owner, mode)))
+    }
+
     pub(crate) fn remove(&mut self, waiter: TxnId, signal: &Arc<Signal>) {
         if let Some(edges) = self.edges.get_mut(&waiter) {
             edges.retain(|edge| !Arc::ptr_eq(&edge.signal, signal));
@@ -115,9 +151,9 @@ impl WaitGraph {
         }
     }
 
-    #[cfg(test)]
+    /// How many wait.
     pub(crate) fn len(&self) -> usize {
-        self.edges.values().map(Vec::len).sum()
+        self.edges.values().map(Vec::len).sum::<usize>() + self.locks.waiting()
     }
 
     /// Whether `to` can be reached from `from`.
@@ -137,6 +173,7 @@ impl WaitGraph {
                         .flatten()
                         .map(|edge| edge.owner),
                 );
+                pending.extend(self.locks.blockers_of(at));
             }
         }
         false

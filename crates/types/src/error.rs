@@ -68,6 +68,8 @@ pub enum ErrorKind {
     InvalidColumnReference,
     /// A definition of a table is contradictory.
     InvalidTableDefinition,
+    /// A foreign key that refers to no key.
+    InvalidForeignKey,
     /// A name that is reserved.
     ReservedName,
     /// A name that is too long or empty.
@@ -116,6 +118,8 @@ pub enum ErrorKind {
     NotNullViolation,
     /// A key that is there already.
     UniqueViolation,
+    /// A row that refers to none, or that others refer to.
+    ForeignKeyViolation,
     /// A row that a CHECK refuses.
     CheckViolation,
     /// Two transactions cannot both go on; retrying helps.

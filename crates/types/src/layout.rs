@@ -131,6 +131,34 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// The layout of a table whose columns, named `before`, have come to be named `after`. A
+    /// column that has no name any more is in no group.
+    pub fn renamed<S: AsRef<str>, T: AsRef<str>>(&self, before: &[S], after: &[T]) -> Layout {
+        let Layout::Groups(groups) = self else {
+            return self.clone();
+        };
+        let after: HashMap<&str, &str> = before
+            .iter()
+            .map(AsRef::as_ref)
+            .zip(after.iter().map(AsRef::as_ref))
+            .collect();
+        let group = |names: &Vec<String>| -> Vec<String> {
+            names
+                .iter()
+                .filter_map(|name| after.get(name.as_str()).map(|name| (*name).to_owned()))
+                .collect()
+        };
+        let groups: Vec<_> = groups.iter().map(group).collect();
+        Layout::Groups(
+            groups
+                .into_iter()
+                .filter(|group| !group.is_empty())
+                .collect(),
+        )
+    }
+}
+
 type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
 fn skip_blanks(chars: &mut Chars<'_>) {
@@ -222,6 +250,15 @@ mod tests {
         assert_eq!(Layout::of_groups(&groups, &names), Layout::Column);
         let one = Layout::Row.resolve(&["a"]).unwrap();
         assert_eq!(Layout::of_groups(&one, &["a"]), Layout::Column);
+    }
+
+    #[test]
+    fn groups_follow_the_names_of_columns() {
+        let layout = Layout::parse("(a,b),(c)").unwrap();
+        let renamed = layout.renamed(&["a", "b", "c"], &["a", "c", "b"]);
+        assert_eq!(renamed.to_string(), "(a,c),(b)");
+        assert_eq!(layout.renamed(&["b"], &["b"]).to_string(), "(b)");
+        assert_eq!(Layout::Row.renamed(&["a"], &["b"]), Layout::Row);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod error;
 mod id;
 mod keyword;
 mod layout;
+mod out_of_memory;
 mod schema;
 mod sql_type;
 pub mod text;
@@ -23,5 +24,6 @@ pub use keyword::{
     Keyword, KeywordCategory, keyword_category, keywords, may_name_column, quote_ident,
 };
 pub use layout::{Layout, LayoutError};
+pub use out_of_memory::OutOfMemory;
 pub use schema::{CheckConstraint, Column, IndexKind, TableIndex, TableSchema};
 pub use sql_type::{NUMERIC_DEFAULT, Physical, SQL_TYPE_KEY, SqlType, VALUE_BYTES_MAX};

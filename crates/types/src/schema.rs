@@ -27,6 +27,9 @@ pub struct CheckConstraint {
     pub name: String,
     /// The SQL text of the condition.
     pub expression: String,
+    /// Whether rows that were there before it may break it (NOT VALID).
+    #[serde(default)]
+    pub not_valid: bool,
 }
 
 /// How an index is searched.
@@ -41,14 +44,17 @@ pub enum IndexKind {
 /// A secondary index of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableIndex {
-    /// Its name, which is also that of the constraint if it is unique.
+    /// Its name, which is also that of the constraint it keeps.
     pub name: String,
     /// How it is searched.
     pub kind: IndexKind,
     /// Positions of its columns, the leading one first.
     pub columns: Vec<usize>,
-    /// Whether no two rows may be equal in all its columns; NULL equals nothing.
+    /// Whether no two rows may be equal in all its columns.
     pub unique: bool,
+    /// Whether NULL equals NULL in that; otherwise it equals nothing.
+    #[serde(default)]
+    pub nulls_not_distinct: bool,
 }
 
 /// The description of a table.
@@ -75,6 +81,14 @@ impl TableSchema {
             .map(|c| c.ty.field(&c.name, c.nullable))
             .collect();
         Arc::new(Schema::new(fields))
+    }
+
+    /// The names of the columns.
+    pub fn names(&self) -> Vec<String> {
+        self.columns
+            .iter()
+            .map(|column| column.name.clone())
+            .collect()
     }
 
     /// The position of the column with this name.

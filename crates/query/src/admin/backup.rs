@@ -1,11 +1,10 @@
 //! BACKUP DATABASE and RESTORE DATABASE.
 //!
-//! A backup is written by the server, into a folder of its machine, while clients go
-//! on. A restore makes a database of its own beside the others; nobody can connect to
-//! it before it is whole.
+//! A backup is written by the server, into a folder of its machine or to an object store,
+//! while clients go on. A restore makes a database of its own beside the others; nobody can
+//! connect to it before it is whole.
 
 use std::{
-    path::Path,
     sync::Arc,
     time::{Duration, UNIX_EPOCH},
 };
@@ -13,21 +12,21 @@ use std::{
 use aerostat_semantics::functions::instant_of;
 use aerostat_storage::{
     Durability,
-    backup::{
-        BackupError, BackupInfo, BackupSource, FolderSink, FolderSource, Restore, Until, restore,
-    },
+    backup::{BackupError, BackupInfo, BackupSource, FolderSource, Restore, Until, restore},
 };
+use aerostat_txn::CancelToken;
 use aerostat_types::{CommitTs, ErrorKind, SqlError, TenantId};
 
 use super::{
     database::duplicate,
     node::{Node, allocate_oid, undefined_database},
+    stoppable::Stoppable,
 };
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::node::DatabaseRecord,
     ddl::{Actor, CommandResult},
-    error::{causes, from_storage},
+    error::{canceled, causes, from_storage},
     utility::RestorePoint,
 };
 
@@ -35,36 +34,44 @@ use crate::{
 pub(crate) struct RestoreRequest<'a> {
     /// The new database's name.
     pub(crate) database: &'a str,
-    /// The backup's folder.
+    /// Where the backup is.
     pub(crate) from: &'a str,
-    /// Folders with the log after it; if none are given, those that the node knows of.
+    /// Where the log after it is; if nothing is given, where the node knows of.
     pub(crate) logs: &'a [String],
     /// How far to go.
     pub(crate) until: Option<&'a RestorePoint>,
     /// The session's time zone.
     pub(crate) zone: chrono_tz::Tz,
+    /// Cancelled with the statement.
+    pub(crate) cancel: &'a CancelToken,
 }
 
 impl Node {
     /// BACKUP DATABASE, as of now.
     ///
     /// # Errors
-    /// Only superusers may: the server's files are written. The database is not there; the
-    /// folder is not empty or cannot be written; nothing is left of the backup then.
+    /// Only superusers may: the server writes with its own rights. The database is not there;
+    /// the place is not empty or cannot be written; the statement was cancelled. Nothing is
+    /// left of the backup then.
     pub(crate) fn back_up(
         &self,
         actor: &Actor,
         name: &str,
         to: &str,
         base: Option<&str>,
+        cancel: &CancelToken,
     ) -> Result<CommandResult, SqlError> {
         require_superuser(actor, "back up a database")?;
         let database = self
             .database(name)
             .ok_or_else(|| undefined_database(name))?;
-        let sink = FolderSink::for_backup(folder(to)?, base.map(folder).transpose()?)
-            .map_err(from_backup)?;
-        let info = database.store.backup(name, &sink).map_err(from_backup)?;
+        let sink = self.places.for_backup(to, base).map_err(from_backup)?;
+        let sink = Stoppable {
+            place: &*sink,
+            cancel,
+        };
+        let info = database.store.backup(name, &sink);
+        let info = info.map_err(|error| from_stoppable(error, cancel))?;
         Ok(CommandResult::new("BACKUP").with_notices(vec![told(
             format!("backup of database \"{name}\" at commit {}", info.at),
             &info,
@@ -87,9 +94,21 @@ impl Node {
             .until
             .map(|point| until(point, request.zone))
             .transpose()?;
-        let backup = FolderSource::new(folder(request.from)?);
-        let info = BackupInfo::read(&backup).map_err(from_backup)?;
+        let cancel = request.cancel;
+        let backup = self.places.source(request.from).map_err(from_backup)?;
+        let backup = Stoppable {
+            place: &*backup,
+            cancel,
+        };
+        let info = BackupInfo::read(&backup).map_err(|error| from_stoppable(error, cancel))?;
         let logs = self.logs_after(&info, request, until.is_some())?;
+        let logs: Vec<Stoppable<'_, dyn BackupSource>> = logs
+            .iter()
+            .map(|log| Stoppable {
+                place: &**log,
+                cancel,
+            })
+            .collect();
         let logs: Vec<&dyn BackupSource> = logs.iter().map(|log| log as _).collect();
 
         // Its number, so that its files are in nobody's way.
@@ -105,7 +124,8 @@ impl Node {
             logs: &logs,
             until,
         };
-        let restored = restore(&what, id, &self.folder_of(id)).map_err(from_backup)?;
+        let restored = restore(&what, id, &self.folder_of(id))
+            .map_err(|error| from_stoppable(error, cancel))?;
         let entry = DatabaseRecord {
             oid,
             owner: actor.role.clone(),
@@ -163,12 +183,10 @@ impl Node {
         info: &BackupInfo,
         request: &RestoreRequest<'_>,
         beyond: bool,
-    ) -> Result<Vec<FolderSource>, SqlError> {
+    ) -> Result<Vec<Box<dyn BackupSource>>, SqlError> {
         if !request.logs.is_empty() {
-            let folders = request.logs.iter().map(|log| folder(log));
-            return folders
-                .map(|log| log.map(FolderSource::new))
-                .collect::<Result<_, _>>();
+            let places = request.logs.iter().map(|log| self.places.source(log));
+            return places.collect::<Result<_, _>>().map_err(from_backup);
         }
         if !beyond {
             return Ok(Vec::new());
@@ -185,12 +203,14 @@ impl Node {
         if let Some(database) = self.database(name) {
             database.store.archive_log().map_err(from_backup)?;
         }
-        let archive = entry.log_archive.iter().map(Path::new);
+        let archive = entry.log_archive.iter();
+        let mut logs = archive
+            .map(|archive| self.places.source(archive))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(from_backup)?;
         let own = self.folder_of(info.tenant).join("log");
-        Ok(archive
-            .chain([own.as_path()])
-            .map(FolderSource::new)
-            .collect())
+        logs.push(Box::new(FolderSource::new(&own)));
+        Ok(logs)
     }
 }
 
@@ -213,19 +233,7 @@ fn require_superuser(actor: &Actor, what: &str) -> Result<(), SqlError> {
         ErrorKind::InsufficientPrivilege,
         format!("must be superuser to {what}"),
     )
-    .with_hint("The server reads or writes files of its machine."))
-}
-
-/// A folder of the server's. Relative ones would depend on where it was started.
-pub(super) fn folder(text: &str) -> Result<&Path, SqlError> {
-    let path = Path::new(text);
-    if path.is_absolute() {
-        return Ok(path);
-    }
-    Err(SqlError::new(
-        ErrorKind::InvalidParameterValue,
-        format!("\"{text}\" is not an absolute path"),
-    ))
+    .with_hint("The server reads or writes files with its own rights."))
 }
 
 fn until(point: &RestorePoint, zone: chrono_tz::Tz) -> Result<Until, SqlError> {
@@ -244,6 +252,14 @@ fn until(point: &RestorePoint, zone: chrono_tz::Tz) -> Result<Until, SqlError> {
     }
 }
 
+/// The error of reading or writing that a cancelled statement stops.
+fn from_stoppable(error: BackupError, cancel: &CancelToken) -> SqlError {
+    if cancel.is_cancelled() {
+        return canceled();
+    }
+    from_backup(error)
+}
+
 pub(super) fn from_backup(error: BackupError) -> SqlError {
     let message = error.to_string();
     let (kind, hint) = match error {
@@ -251,7 +267,11 @@ pub(super) fn from_backup(error: BackupError) -> SqlError {
         BackupError::NotDurable => (ErrorKind::ObjectNotInPrerequisiteState, None),
         BackupError::NotEmpty { .. } => (
             ErrorKind::InvalidParameterValue,
-            Some("Name a folder that is empty or not there."),
+            Some("Name a place where nothing is yet."),
+        ),
+        BackupError::NotAPlace { .. } => (
+            ErrorKind::InvalidParameterValue,
+            Some("Name an absolute path of the server's machine, or the URL of an object store."),
         ),
         BackupError::BeforeBackup { .. } => (
             ErrorKind::InvalidParameterValue,
@@ -259,7 +279,7 @@ pub(super) fn from_backup(error: BackupError) -> SqlError {
         ),
         BackupError::BeyondLog { .. } | BackupError::LogMissing { .. } => (
             ErrorKind::InvalidParameterValue,
-            Some("Name the folders with the log files after the backup: RESTORE … LOG 'folder'."),
+            Some("Name the places with the log files after the backup: RESTORE … LOG 'place'."),
         ),
         BackupError::NotABackup => (ErrorKind::InvalidParameterValue, None),
         _ => (ErrorKind::IoError, None),

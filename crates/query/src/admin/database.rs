@@ -1,12 +1,12 @@
 //! CREATE, ALTER and DROP DATABASE.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
-use aerostat_storage::backup::{BackupSink, FolderSink};
+use aerostat_storage::backup::{BackupSink, Places};
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
-    backup::{folder, from_backup},
+    backup::from_backup,
     node::{Node, allocate_oid, role_in, undefined_database},
 };
 use crate::{
@@ -100,7 +100,7 @@ impl Node {
                     create: Vec::new(),
                     comment: None,
                     durability: options.durability.unwrap_or_default(),
-                    log_archive: archive(actor, options)?.flatten(),
+                    log_archive: archive(&*self.places, actor, options)?.flatten(),
                 };
                 let database = self.opened(name, &entry)?;
                 record.databases.insert(name.to_owned(), entry);
@@ -246,8 +246,8 @@ impl Node {
                     entry.durability = durability;
                 }
                 let mut sink = None;
-                if let Some(archive) = archive(actor, options)? {
-                    sink = Some(sink_of(archive.as_deref())?);
+                if let Some(archive) = archive(&*self.places, actor, options)? {
+                    sink = Some(sink_of(&*self.places, archive.as_deref())?);
                     entry.log_archive = archive;
                 }
                 Ok((entry.memory_max, entry.durability, sink))
@@ -266,35 +266,41 @@ impl Node {
 }
 
 /// What the options say of the log's archive. The server writes there, so only superusers choose.
-fn archive(actor: &Actor, options: &DatabaseOptions) -> Result<Option<Option<String>>, SqlError> {
+fn archive(
+    places: &dyn Places,
+    actor: &Actor,
+    options: &DatabaseOptions,
+) -> Result<Option<Option<String>>, SqlError> {
     if options.log_archive.is_some() && !actor.superuser {
         return Err(denied("permission denied to set log_archive")
-            .with_detail("Only superusers may let the server write to folders."));
+            .with_detail("Only superusers may choose where the server writes."));
     }
     if let Some(Some(text)) = &options.log_archive {
-        folder(text)?;
+        places.check(text).map_err(from_backup)?;
     }
     Ok(options.log_archive.clone())
 }
 
-fn sink_of(archive: Option<&str>) -> Result<Option<Arc<dyn BackupSink>>, SqlError> {
-    let sink = archive
-        .map(|text| FolderSink::for_archive(Path::new(text)))
-        .transpose()
-        .map_err(from_backup)?;
-    Ok(sink.map(|sink| Arc::new(sink) as _))
+fn sink_of(
+    places: &dyn Places,
+    archive: Option<&str>,
+) -> Result<Option<Arc<dyn BackupSink>>, SqlError> {
+    let sink = archive.map(|text| places.for_archive(text)).transpose();
+    sink.map_err(from_backup)
 }
 
 /// The schema `public` belongs to the database's owner.
-fn give_public(database: &Database, before: &str, owner: &str) -> Result<(), SqlError> {
-    let mut change = database.catalog.change();
-    if let Ok(public) = change.state.schema_mut(PUBLIC)
-        && public.owner == before
-    {
-        owner.clone_into(&mut public.owner);
-        change.publish()?;
-    }
-    Ok(())
+fn give_public(database: &Arc<Database>, before: &str, owner: &str) -> Result<(), SqlError> {
+    database.define(|draft| {
+        let mut change = draft.change()?;
+        if let Ok(public) = change.state.schema_mut(PUBLIC)
+            && public.owner == before
+        {
+            owner.clone_into(&mut public.owner);
+            change.publish()?;
+        }
+        Ok(())
+    })
 }
 
 fn new_owner(record: &NodeRecord, actor: &Actor, owner: &RoleName) -> Result<String, SqlError> {

@@ -31,6 +31,7 @@ mod node;
 mod privilege;
 mod role;
 mod scram;
+mod stoppable;
 #[cfg(test)]
 mod tests;
 

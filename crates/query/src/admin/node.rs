@@ -10,7 +10,7 @@ use std::{
 use aerostat_memory::Governor;
 use aerostat_storage::{
     Durability, MetaError, MetaFile, OpenOptions, RecoverError, StorageError, TenantStore,
-    backup::{BackupError, FolderSink},
+    backup::{BackupError, Places},
 };
 use aerostat_types::{ErrorKind, SqlError, TenantId};
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
@@ -90,6 +90,7 @@ pub struct Node {
     pub(super) counts: Arc<Counts>,
     meta: MetaFile,
     governor: Arc<Governor>,
+    pub(super) places: Arc<dyn Places>,
 }
 
 impl Node {
@@ -99,7 +100,11 @@ impl Node {
     /// # Errors
     /// Another process has the folder, it cannot be read or written, or a
     /// database's log is damaged: a node does not serve what may be wrong.
-    pub fn open(data: &Path, governor: Arc<Governor>) -> Result<Self, NodeError> {
+    pub fn open(
+        data: &Path,
+        governor: Arc<Governor>,
+        places: Arc<dyn Places>,
+    ) -> Result<Self, NodeError> {
         let meta = MetaFile::open(data)?;
         let record = match meta.load::<NodeRecord>()? {
             Some(record) => record,
@@ -112,10 +117,11 @@ impl Node {
         remove_unknown(data, &record)?;
         let mut databases = Databases::new();
         for (name, entry) in &record.databases {
-            let database = open_database(data, &governor, name, entry).map_err(|source| {
-                let name = name.clone();
-                NodeError::Database { name, source }
-            })?;
+            let database =
+                open_database(data, &governor, &*places, name, entry).map_err(|source| {
+                    let name = name.clone();
+                    NodeError::Database { name, source }
+                })?;
             databases.insert(name.clone(), database);
         }
         Ok(Self {
@@ -125,6 +131,7 @@ impl Node {
             counts: Arc::default(),
             meta,
             governor,
+            places,
         })
     }
 
@@ -263,7 +270,8 @@ impl Node {
         name: &str,
         entry: &DatabaseRecord,
     ) -> Result<Arc<Database>, SqlError> {
-        open_database(self.meta.folder(), &self.governor, name, entry).map_err(|error| {
+        let (data, places) = (self.meta.folder(), &*self.places);
+        open_database(data, &self.governor, places, name, entry).map_err(|error| {
             SqlError::new(ErrorKind::IoError, "could not make the database's files")
                 .with_detail(chain(&error))
         })
@@ -287,6 +295,7 @@ fn folder_of(data: &Path, id: TenantId) -> PathBuf {
 fn open_database(
     data: &Path,
     governor: &Arc<Governor>,
+    places: &dyn Places,
     name: &str,
     entry: &DatabaseRecord,
 ) -> Result<Arc<Database>, OpenError> {
@@ -308,10 +317,10 @@ fn open_database(
     }
     let database = Database::recover(id, name, &entry.owner, store, &recovered)?;
     if let Some(archive) = &entry.log_archive {
-        let sink = FolderSink::for_archive(Path::new(archive))?;
-        database.store.archive_log_to(Some(Arc::new(sink)));
+        let sink = places.for_archive(archive)?;
+        database.store.archive_log_to(Some(sink));
     }
-    ddl::drop_unknown_indexes(&database.catalog.load());
+    ddl::settle_indexes(&database.catalog.load());
     // Tables that a statement made and did not live to publish.
     database
         .store

@@ -142,7 +142,7 @@ impl Node {
             |databases, ()| {
                 databases
                     .values()
-                    .try_for_each(|database| rename_role(database, name, to))
+                    .try_for_each(|database| database.define(|draft| rename_role(draft, name, to)))
             },
         )?
     }

@@ -3,6 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use aerostat_memory::Governor;
+use aerostat_storage::backup::Folders;
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 
 use super::*;
@@ -12,7 +13,7 @@ use crate::{
 };
 
 fn open(data: &Path) -> Node {
-    Node::open(data, Governor::new(ByteSize(1 << 30))).unwrap()
+    Node::open(data, Governor::new(ByteSize(1 << 30)), Arc::new(Folders)).unwrap()
 }
 
 fn actor(node: &Node, role: &str) -> Actor {
@@ -307,10 +308,15 @@ fn what_a_role_has_in_a_database_keeps_it() {
     else {
         panic!()
     };
-    crate::ddl::execute(&database, &actor(&node, BOOTSTRAP), &command, &|name| {
-        node.has_role(name)
-    })
-    .unwrap();
+    let owner = actor(&node, BOOTSTRAP);
+    let judges = crate::ddl::Judges {
+        checker: &crate::ddl::tests::Planner,
+        views: &crate::ddl::tests::Planner,
+        role_exists: &|name| node.has_role(name),
+    };
+    database
+        .define(|draft| crate::ddl::execute(draft, &owner, &command, &judges))
+        .unwrap();
     let error = run(&node, BOOTSTRAP, "drop role alice").unwrap_err();
     assert_eq!(
         error.detail.as_deref(),
@@ -453,14 +459,15 @@ fn a_change_that_cannot_be_stored_has_not_happened() {
 fn one_folder_has_one_node() {
     let data = tempfile::tempdir().unwrap();
     let _node = open(data.path());
-    assert!(Node::open(data.path(), Governor::new(ByteSize(1))).is_err());
+    let again = Node::open(data.path(), Governor::new(ByteSize(1)), Arc::new(Folders));
+    assert!(again.is_err());
 }
 
 #[test]
 fn dropping_a_database_gives_its_memory_back() {
     let data = tempfile::tempdir().unwrap();
     let governor = Governor::new(ByteSize(1 << 30));
-    let node = Node::open(data.path(), Arc::clone(&governor)).unwrap();
+    let node = Node::open(data.path(), Arc::clone(&governor), Arc::new(Folders)).unwrap();
     ok(&node, "create database d");
     let database = node.database("d").unwrap();
     let kept = database.store.budget().reserve(1 << 20).unwrap();

@@ -2,28 +2,41 @@
 //! database its schemas, tables and views.
 //!
 //! A database's catalogue is an immutable [`CatalogState`] behind an atomic
-//! pointer. A statement loads it once and sees one state throughout; a DDL
-//! statement copies the state (cheap: entries are shared), changes the copy,
-//! writes it to the tenant's log as a whole (`record`) and swaps it in, all
-//! under the DDL lock. The epoch advances, which cached plans are checked
-//! against.
+//! pointer. A statement loads it once and sees one state throughout. A statement
+//! that defines something copies the state (cheap: entries are shared) and changes
+//! the copy ([`Draft`]); its transaction plans on that, and swaps it in when it commits
+//! ([`Definitions`]), written to the tenant's log as a whole (`record`) in the record
+//! of the commit. The epoch tells states apart, which cached plans are checked against.
 
+mod constraint;
+mod definitions;
+mod draft;
+mod merge;
 pub mod node;
 mod record;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
 };
 
-use aerostat_storage::{Table, TenantStore};
+use aerostat_storage::Table;
+use aerostat_txn::LockTag;
 use aerostat_types::{Column, ErrorKind, IndexKind, SqlError, TableId, TableIndex};
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::{error::from_storage, usage::Usage};
+use crate::usage::Usage;
 
+pub use constraint::{Deferral, ForeignKey, IndexEntry, ReferentialAction};
+pub use definitions::{Definitions, Mark};
+pub(crate) use definitions::{Effect, forget_index, rename_index};
+pub use draft::{Change, Draft};
 pub use record::RecordError;
 
 /// The schema that unqualified names go to.
@@ -52,12 +65,44 @@ pub const NAME_BYTES_MAX: usize = 63;
 /// Everything in one database, at one moment.
 #[derive(Clone)]
 pub struct CatalogState {
-    /// Counts DDL statements; a plan made under another epoch is stale.
+    /// No two states of a database have the same; a plan made under another epoch is stale.
     pub epoch: u64,
     /// User schemas by name; `public` is there from the start.
     pub schemas: BTreeMap<String, Arc<SchemaEntry>>,
-    /// The next OID to give out.
-    pub next_oid: u32,
+    pub(crate) numbers: Arc<Numbers>,
+}
+
+/// Numbers that all states of a database take from, committed or not. One that was taken is
+/// not given again, whatever becomes of who took it.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    next_oid: AtomicU32,
+    last_epoch: AtomicU64,
+}
+
+impl Numbers {
+    fn from(next_oid: u32) -> Arc<Self> {
+        Arc::new(Self {
+            next_oid: AtomicU32::new(next_oid),
+            last_epoch: AtomicU64::new(1),
+        })
+    }
+
+    /// Gives no number up to this one any more: transactions that did not commit had some.
+    fn pass(&self, last_table: Option<TableId>) {
+        if let Some(TableId(last)) = last_table {
+            let above = last.saturating_add(1);
+            self.next_oid.fetch_max(above, Ordering::Relaxed);
+        }
+    }
+
+    fn next_oid(&self) -> u32 {
+        self.next_oid.load(Ordering::Relaxed)
+    }
+
+    fn next_epoch(&self) -> u64 {
+        self.last_epoch.fetch_add(1, Ordering::Relaxed) + 1
+    }
 }
 
 /// A schema and what is in it.
@@ -151,17 +196,10 @@ pub struct TableEntry {
     pub auto_layout: bool,
     /// The secondary indexes, in the order in which they were made.
     pub indexes: Vec<IndexEntry>,
+    /// The foreign keys, in the order in which they were made.
+    pub foreign_keys: Vec<ForeignKey>,
     /// What statements did to it since the node started.
     pub usage: Arc<Usage>,
-}
-
-/// An index of a table.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct IndexEntry {
-    /// Its OID.
-    pub oid: u32,
-    /// Its name, columns and kind.
-    pub index: TableIndex,
 }
 
 impl TableEntry {
@@ -175,7 +213,9 @@ impl TableEntry {
                 kind: IndexKind::Ordered,
                 columns: schema.primary_key.clone(),
                 unique: true,
+                nulls_not_distinct: false,
             },
+            is_constraint: true,
         })
     }
 
@@ -246,17 +286,30 @@ pub enum SchemaPrivilege {
     Create,
 }
 
-/// A database's catalogue: the current state and the DDL lock.
+/// The lock on a relation or schema.
+pub(crate) fn relation_tag(oid: u32) -> LockTag {
+    LockTag(u64::from(oid))
+}
+
+/// The lock on a name in a schema; of schemas themselves in schema 0. Two names that share
+/// one wait for each other now and then, which does no harm.
+fn name_tag(schema: u32, name: &str) -> LockTag {
+    let mut hasher = DefaultHasher::new();
+    (schema, name).hash(&mut hasher);
+    LockTag(hasher.finish() | 1 << 63)
+}
+
+/// A database's catalogue, as it was committed last.
 pub struct Catalog {
     state: ArcSwap<CatalogState>,
-    ddl: Mutex<()>,
-    /// Keeps the log that changes are written to.
-    store: Arc<TenantStore>,
+    /// Held by the transaction that commits what it has defined.
+    committing: Mutex<()>,
 }
 
 impl Catalog {
-    /// A catalogue with an empty schema `public` of this owner.
-    pub fn new(owner: &str, store: Arc<TenantStore>) -> Self {
+    /// A catalogue with an empty schema `public` of this owner. `last_table` is the highest
+    /// number that a table has had.
+    pub fn new(owner: &str, last_table: Option<TableId>) -> Self {
         let public = SchemaEntry {
             oid: PUBLIC_OID,
             name: PUBLIC.to_owned(),
@@ -268,12 +321,13 @@ impl Catalog {
                 privilege: SchemaPrivilege::Usage,
             }],
         };
-        let state = CatalogState {
+        let numbers = Numbers::from(FIRST_USER_OID);
+        numbers.pass(last_table);
+        Self::of(CatalogState {
             epoch: 1,
             schemas: BTreeMap::from([(PUBLIC.to_owned(), Arc::new(public))]),
-            next_oid: FIRST_USER_OID,
-        };
-        Self::of(state, store)
+            numbers,
+        })
     }
 
     /// The catalogue that the tenant's log ends with, over its recovered tables.
@@ -283,71 +337,23 @@ impl Catalog {
     pub fn recover(
         document: &[u8],
         tables: &BTreeMap<TableId, Arc<Table>>,
-        store: Arc<TenantStore>,
+        last_table: Option<TableId>,
     ) -> Result<Self, RecordError> {
-        Ok(Self::of(record::decode(document, tables)?, store))
+        let state = record::decode(document, tables)?;
+        state.numbers.pass(last_table);
+        Ok(Self::of(state))
     }
 
-    fn of(state: CatalogState, store: Arc<TenantStore>) -> Self {
+    fn of(state: CatalogState) -> Self {
         Self {
             state: ArcSwap::from_pointee(state),
-            ddl: Mutex::new(()),
-            store,
+            committing: Mutex::new(()),
         }
     }
 
     /// The state now.
     pub fn load(&self) -> Arc<CatalogState> {
         self.state.load_full()
-    }
-
-    /// Starts a change. Others' changes wait; readers do not.
-    pub fn change(&self) -> CatalogChange<'_> {
-        let guard = self.ddl.lock();
-        let mut state = CatalogState::clone(&self.state.load());
-        state.epoch += 1;
-        CatalogChange {
-            catalog: self,
-            state,
-            _guard: guard,
-        }
-    }
-}
-
-/// A change under way. Nothing is seen before [`CatalogChange::publish`]; dropping it undoes it.
-pub struct CatalogChange<'a> {
-    catalog: &'a Catalog,
-    /// The state to come.
-    pub state: CatalogState,
-    _guard: MutexGuard<'a, ()>,
-}
-
-impl CatalogChange<'_> {
-    /// Makes the change durable, then visible. Waits for the disk.
-    ///
-    /// # Errors
-    /// The log takes no more; nothing is seen of the change before a restart.
-    pub fn publish(self) -> Result<(), SqlError> {
-        let store = &self.catalog.store;
-        store
-            .commit_catalog(record::encode(&self.state))
-            .map_err(from_storage)?;
-        let before = self.catalog.load().table_ids();
-        let after = self.state.table_ids();
-        self.reserve();
-        for dropped in before.difference(&after) {
-            // The catalogue says it is gone; a restart drops what stays here.
-            if let Err(error) = store.drop_table(*dropped) {
-                tracing::warn!(%error, table = %dropped, "the rows of a dropped table stay until a restart");
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the change visible without making it durable: enough for numbers that
-    /// were given out, which a restart may give out again.
-    pub fn reserve(self) {
-        self.catalog.state.store(Arc::new(self.state));
     }
 }
 
@@ -372,15 +378,17 @@ impl CatalogState {
     ///
     /// # Errors
     /// All four billion are used up.
-    pub fn allocate_oid(&mut self) -> Result<u32, SqlError> {
-        let oid = self.next_oid;
-        self.next_oid = oid.checked_add(1).ok_or_else(|| {
+    pub fn allocate_oid(&self) -> Result<u32, SqlError> {
+        let next = &self.numbers.next_oid;
+        let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |oid| {
+            oid.checked_add(1)
+        });
+        taken.map_err(|_| {
             SqlError::new(
                 ErrorKind::ProgramLimitExceeded,
                 "this database has used up its object numbers",
             )
-        })?;
-        Ok(oid)
+        })
     }
 
     /// All tables, in order of names.
@@ -431,5 +439,21 @@ pub fn undefined_relation(name: &str) -> SqlError {
     SqlError::new(
         ErrorKind::UndefinedTable,
         format!("relation \"{name}\" does not exist"),
+    )
+}
+
+/// The error for a schema that is there already.
+pub(crate) fn duplicate_schema(name: &str) -> SqlError {
+    SqlError::new(
+        ErrorKind::DuplicateSchema,
+        format!("schema \"{name}\" already exists"),
+    )
+}
+
+/// The error for a name that a relation or an index has already.
+pub(crate) fn duplicate_relation(name: &str) -> SqlError {
+    SqlError::new(
+        ErrorKind::DuplicateTable,
+        format!("relation \"{name}\" already exists"),
     )
 }

@@ -97,7 +97,7 @@ impl Database {
         Arc::new(Self {
             id,
             name: RwLock::new(name.to_owned()),
-            catalog: Catalog::new(owner, Arc::clone(&store)),
+            catalog: Catalog::new(owner, None),
             store,
             connections: AtomicI64::new(0),
         })
@@ -115,8 +115,8 @@ impl Database {
         recovered: &Recovered,
     ) -> Result<Arc<Self>, RecordError> {
         let catalog = match &recovered.catalog {
-            Some(document) => Catalog::recover(document, &recovered.tables, Arc::clone(&store))?,
-            None => Catalog::new(owner, Arc::clone(&store)),
+            Some(document) => Catalog::recover(document, &recovered.tables, recovered.last_table)?,
+            None => Catalog::new(owner, recovered.last_table),
         };
         Ok(Arc::new(Self {
             id,

@@ -1,19 +1,20 @@
-//! A database's catalogue as a document, which the tenant's log keeps: each DDL
-//! statement writes the whole of it, and recovery reads the last one.
+//! A database's catalogue as a document, which the tenant's log keeps: each commit of
+//! definitions writes the whole of it, and recovery reads the last one.
 //!
 //! Tables appear by their number in storage, which keeps their columns and
 //! layout; TRUNCATE gives a table a new number, as PostgreSQL gives it a new
-//! relfilenode.
+//! relfilenode. A definition that ALTER TABLE has changed since is here.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_storage::Table;
-use aerostat_types::TableId;
+use aerostat_types::{TableId, TableSchema};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    CatalogState, Grant, IndexEntry, Relation, SchemaEntry, SchemaGrant, TableEntry, ViewEntry,
+    CatalogState, ForeignKey, Grant, IndexEntry, Numbers, Relation, SchemaEntry, SchemaGrant,
+    TableEntry, ViewEntry,
 };
 
 /// Raised whenever older documents could be misread.
@@ -62,6 +63,9 @@ struct TableRecord {
     key_oid: u32,
     /// The number in storage.
     table: u32,
+    /// The definition, where it is not the one in storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    definition: Option<TableSchema>,
     name: String,
     owner: String,
     comment: Option<String>,
@@ -71,13 +75,15 @@ struct TableRecord {
     auto_layout: bool,
     #[serde(default)]
     indexes: Vec<IndexEntry>,
+    #[serde(default)]
+    foreign_keys: Vec<ForeignKey>,
 }
 
 /// The document of a catalogue.
 pub(super) fn encode(state: &CatalogState) -> Vec<u8> {
     let record = CatalogRecord {
         format: FORMAT,
-        next_oid: state.next_oid,
+        next_oid: state.numbers.next_oid(),
         schemas: state
             .schemas
             .values()
@@ -110,7 +116,7 @@ pub(super) fn decode(
     Ok(CatalogState {
         epoch: 1,
         schemas,
-        next_oid: record.next_oid,
+        numbers: Numbers::from(record.next_oid),
     })
 }
 
@@ -138,6 +144,10 @@ fn of_table(entry: &TableEntry) -> TableRecord {
         oid: entry.oid,
         key_oid: entry.key_oid,
         table: entry.table.id().0,
+        definition: entry
+            .table
+            .is_redefined()
+            .then(|| TableSchema::clone(entry.table.schema())),
         name: entry.name.clone(),
         owner: entry.owner.clone(),
         comment: entry.comment.clone(),
@@ -145,6 +155,7 @@ fn of_table(entry: &TableEntry) -> TableRecord {
         grants: entry.grants.clone(),
         auto_layout: entry.auto_layout,
         indexes: entry.indexes.clone(),
+        foreign_keys: entry.foreign_keys.clone(),
     }
 }
 
@@ -186,12 +197,16 @@ fn to_table(
         key_oid: record.key_oid,
         name: record.name,
         owner: record.owner,
-        table: Arc::clone(table),
+        table: match record.definition {
+            Some(definition) => table.redefined(Arc::new(definition)),
+            None => Arc::clone(table),
+        },
         comment: record.comment,
         column_comments: record.column_comments,
         grants: record.grants,
         auto_layout: record.auto_layout,
         indexes: record.indexes,
+        foreign_keys: record.foreign_keys,
         usage: Arc::default(),
     })
 }

@@ -1,39 +1,45 @@
 //! ALTER TABLE, VIEW and SCHEMA: names, owners and places. Rows stay as they are.
 //!
-//! A view is kept as text, so what it names cannot be renamed under it; that
-//! is refused rather than left to break the view.
+//! A view is kept as text, so its text follows what it names. One that cannot is refused
+//! to break: the change is refused.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_txn::LockMode;
+use aerostat_types::{ErrorKind, SqlError, TableSchema};
 
 use super::{
-    Actor, CommandResult, Found, RoleExists,
-    dependency::Dependencies,
-    drop::shown,
+    Actor, CommandResult, Found, Judges,
+    definition::check_column_name,
+    expression, index,
+    key::duplicate_constraint,
     layout,
     names::{Place, QualifiedName, is_system_schema},
     privilege::{not_owner, relation_mut},
-    schema::{check_schema_name, duplicate_schema},
+    schema::check_schema_name,
+    views::{ColumnChange, Readers},
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{CatalogState, Relation, node::Database, undefined_schema},
+    catalog::{
+        CatalogState, Draft, Effect, IndexEntry, Relation, TableEntry, duplicate_relation,
+        duplicate_schema, undefined_schema,
+    },
     utility::{RelationChange, SchemaObject},
 };
 
 pub(super) fn execute(
-    database: &Database,
+    draft: &Draft,
     actor: &Actor,
     object: SchemaObject,
     name: &QualifiedName,
     if_exists: bool,
     change: &RelationChange,
-    role_exists: RoleExists<'_>,
+    judges: &Judges<'_>,
 ) -> Result<CommandResult, SqlError> {
     let done = CommandResult::new(format!("ALTER {}", object.word().to_uppercase()));
     if let RelationChange::Parameters(parameters) = change {
-        return match layout::alter(database, actor, name, parameters) {
+        return match layout::alter(draft, actor, name, parameters, draft.cancel_token()) {
             Ok(notices) => Ok(done.with_notices(notices)),
             Err(error) if if_exists && error.kind == ErrorKind::UndefinedTable => {
                 Ok(done.with_notices(vec![skipping(&error)]))
@@ -41,10 +47,23 @@ pub(super) fn execute(
             Err(error) => Err(error),
         };
     }
-    let mut catalog = database.catalog.change();
+    if object == SchemaObject::Index {
+        return match change {
+            RelationChange::Rename(to) => index::alter(draft, actor, name, if_exists, to),
+            _ => Err(SqlError::new(
+                ErrorKind::Internal,
+                "an index has nothing to change but its name",
+            )),
+        };
+    }
+    if object != SchemaObject::Schema {
+        draft.lock_owned(actor, [name], LockMode::AccessExclusive)?;
+    }
+    let mut catalog = draft.change()?;
     let state = &mut catalog.state;
+    let mut renamed = None;
     if object == SchemaObject::Schema {
-        alter_schema(state, actor, &name.name, change, role_exists)?;
+        alter_schema(state, actor, &name.name, change, judges)?;
     } else {
         let Some(Found { place, relation }) = actor.find(state, name)? else {
             let error = crate::catalog::undefined_relation(&name.to_string());
@@ -61,13 +80,28 @@ pub(super) fn execute(
             ));
         }
         actor.require_ownership(relation)?;
-        alter_relation(state, actor, &place, change, role_exists)?;
+        alter_relation(state, actor, &place, change, judges)?;
+        if let RelationChange::RenameConstraint { from, to } = change {
+            renamed = Some((place, from, to));
+        }
     }
+    let renamed = renamed.and_then(|(place, from, to)| {
+        let Some(Relation::Table(entry)) = catalog.state.relation(&place.schema, &place.name)
+        else {
+            return None;
+        };
+        let table = Arc::clone(&entry.table);
+        Some(Effect::IndexRenamed(table, from.clone(), to.clone()))
+    });
     catalog.publish()?;
+    if let Some(renamed) = renamed {
+        draft.note(renamed);
+    }
     Ok(done)
 }
 
-fn skipping(error: &SqlError) -> Notice {
+/// What IF EXISTS makes of an error.
+pub(super) fn skipping(error: &SqlError) -> Notice {
     Notice {
         kind: Some(error.kind),
         ..Notice::new(
@@ -82,11 +116,11 @@ fn alter_relation(
     actor: &Actor,
     place: &Place,
     change: &RelationChange,
-    role_exists: RoleExists<'_>,
+    judges: &Judges<'_>,
 ) -> Result<(), SqlError> {
     match change {
         RelationChange::Owner(owner) => {
-            let owner = actor.new_owner(owner, role_exists)?;
+            let owner = actor.new_owner(owner, judges.role_exists)?;
             relation_mut(state, place)?.set_owner(&owner);
             Ok(())
         }
@@ -95,7 +129,7 @@ fn alter_relation(
                 schema: place.schema.clone(),
                 name: to.clone(),
             };
-            move_relation(state, actor, place, target)
+            move_relation(state, actor, place, target, judges)
         }
         RelationChange::SetSchema(schema) => {
             if *schema == place.schema {
@@ -105,12 +139,15 @@ fn alter_relation(
                 schema: schema.clone(),
                 name: place.name.clone(),
             };
-            move_relation(state, actor, place, target)
+            move_relation(state, actor, place, target, judges)
         }
-        RelationChange::RenameColumn { from, to } => rename_column(state, actor, place, from, to),
-        RelationChange::Parameters(_) => Err(SqlError::new(
+        RelationChange::RenameColumn { from, to } => {
+            rename_column(state, actor, place, from, to, judges)
+        }
+        RelationChange::RenameConstraint { from, to } => rename_constraint(state, place, from, to),
+        RelationChange::Parameters(_) | RelationChange::Actions(_) => Err(SqlError::new(
             ErrorKind::Internal,
-            "parameters are for tables",
+            "a change of a table was taken for one of names",
         )),
     }
 }
@@ -120,6 +157,7 @@ fn move_relation(
     actor: &Actor,
     from: &Place,
     to: Place,
+    judges: &Judges<'_>,
 ) -> Result<(), SqlError> {
     if is_system_schema(&to.schema) {
         return Err(SqlError::new(
@@ -133,33 +171,36 @@ fn move_relation(
         .ok_or_else(|| undefined_schema(&to.schema))?;
     actor.require_creation(schema)?;
     check_free(state, &to)?;
-    require_no_dependants(
-        state,
-        actor,
-        &BTreeSet::from([from.clone()]),
-        "renaming or moving",
-    )?;
+    let before = state.clone();
     let moved = state.schema_mut(&from.schema)?.relations.remove(&from.name);
     let mut relation = moved.ok_or_else(|| crate::catalog::undefined_relation(&from.name))?;
     match &mut relation {
-        Relation::Table(table) => Arc::make_mut(table).name.clone_from(&to.name),
+        Relation::Table(table) => {
+            let table = Arc::make_mut(table);
+            // Messages of storage name the table, too.
+            redefine(table, |schema| schema.name.clone_from(&to.name));
+            table.name.clone_from(&to.name);
+        }
         Relation::View(view) => Arc::make_mut(view).name.clone_from(&to.name),
     }
-    state
-        .schema_mut(&to.schema)?
-        .relations
-        .insert(to.name, relation);
-    Ok(())
+    let relations = &mut state.schema_mut(&to.schema)?.relations;
+    relations.insert(to.name.clone(), relation);
+    let moves = BTreeMap::from([(from.clone(), to)]);
+    Readers::follow_moves(&before, actor, state, &moves, judges.views)
+}
+
+/// Changes a definition that the rows stay as they are under.
+pub(super) fn redefine(table: &mut TableEntry, change: impl FnOnce(&mut TableSchema)) {
+    let mut schema = TableSchema::clone(table.table.schema());
+    change(&mut schema);
+    table.table = table.table.redefined(Arc::new(schema));
 }
 
 /// # Errors
 /// A relation or an index has the name already.
 pub(super) fn check_free(state: &CatalogState, place: &Place) -> Result<(), SqlError> {
     if is_taken(state, place) {
-        return Err(SqlError::new(
-            ErrorKind::DuplicateTable,
-            format!("relation \"{}\" already exists", place.name),
-        ));
+        return Err(duplicate_relation(&place.name));
     }
     Ok(())
 }
@@ -178,44 +219,28 @@ pub(super) fn is_taken(state: &CatalogState, place: &Place) -> bool {
     schema.relations.contains_key(&place.name) || schema.relations.values().any(has_index)
 }
 
-fn require_no_dependants(
-    state: &CatalogState,
-    actor: &Actor,
-    targets: &BTreeSet<Place>,
-    what: &str,
-) -> Result<(), SqlError> {
-    let dependants = Dependencies::of(state)?.dependants(targets);
-    let Some((view, needed)) = dependants.first() else {
-        return Ok(());
-    };
-    let (view, needed) = (shown(state, actor, view), shown(state, actor, needed));
-    Err(SqlError::new(
-        ErrorKind::FeatureNotSupported,
-        format!("{what} what views depend on is not supported"),
-    )
-    .with_detail(format!("view {view} depends on {needed}"))
-    .with_hint("Drop the view, and create it again afterwards."))
-}
-
 fn rename_column(
     state: &mut CatalogState,
     actor: &Actor,
     place: &Place,
     from: &str,
     to: &str,
+    judges: &Judges<'_>,
 ) -> Result<(), SqlError> {
     let relation = relation_mut(state, place)?;
-    let Some(at) = relation
+    let names: Vec<String> = relation
         .columns()
         .iter()
-        .position(|column| column.name == from)
-    else {
+        .map(|column| column.name.clone())
+        .collect();
+    let Some(at) = names.iter().position(|name| name == from) else {
         return Err(SqlError::new(
             ErrorKind::UndefinedColumn,
             format!("column \"{from}\" does not exist"),
         ));
     };
-    if relation.columns().iter().any(|column| column.name == to) {
+    check_column_name(to)?;
+    if names.iter().any(|name| name == to) {
         return Err(SqlError::new(
             ErrorKind::DuplicateColumn,
             format!(
@@ -224,21 +249,90 @@ fn rename_column(
             ),
         ));
     }
-    if !matches!(relation, Relation::View(_)) {
-        return Err(SqlError::new(
-            ErrorKind::FeatureNotSupported,
-            "renaming a table's column is not supported",
-        )
-        .with_hint("Create a view with the name you want."));
+    let readers = Readers::of(state, place, judges.views)?;
+    match relation_mut(state, place)? {
+        Relation::Table(table) => rename_table_column(Arc::make_mut(table), at, from, to)?,
+        Relation::View(view) => to.clone_into(&mut Arc::make_mut(view).columns[at].name),
     }
-    require_no_dependants(
-        state,
-        actor,
-        &BTreeSet::from([place.clone()]),
-        "renaming the columns of",
-    )?;
-    if let Relation::View(view) = relation_mut(state, place)? {
-        Arc::make_mut(view).columns[at].name = to.to_owned();
+    let change = ColumnChange {
+        before: &names,
+        now: &|name| Some(if name == from { to } else { name }.to_owned()),
+        renames: true,
+    };
+    readers.carry_over(actor, state, &change)
+}
+
+fn rename_table_column(
+    table: &mut TableEntry,
+    at: usize,
+    from: &str,
+    to: &str,
+) -> Result<(), SqlError> {
+    let mut checks = table.table.schema().checks.clone();
+    for check in &mut checks {
+        check.expression = expression::renamed(&check.expression, from, to)?;
+    }
+    redefine(table, |schema| {
+        to.clone_into(&mut schema.columns[at].name);
+        schema.checks = checks;
+    });
+    if let Some(comment) = table.column_comments.remove(from) {
+        table.column_comments.insert(to.to_owned(), comment);
+    }
+    Ok(())
+}
+
+/// A primary key or UNIQUE is renamed with its index, which relations may not be called like.
+fn rename_constraint(
+    state: &mut CatalogState,
+    place: &Place,
+    from: &str,
+    to: &str,
+) -> Result<(), SqlError> {
+    let Relation::Table(table) = relation_mut(state, place)? else {
+        return Err(SqlError::new(
+            ErrorKind::WrongObjectType,
+            format!("\"{}\" is not a table", place.name),
+        ));
+    };
+    let table = Arc::make_mut(table);
+    let schema = table.table.schema();
+    let is_check = schema.checks.iter().any(|check| check.name == from);
+    let is_key = table.key_oid != 0 && schema.primary_key_name == from;
+    let is_foreign = table.foreign_keys.iter().any(|key| key.name == from);
+    let is_unique = |index: &IndexEntry| index.is_constraint && index.index.name == from;
+    if table.indexes.iter().any(is_unique) || is_key {
+        let index = Place {
+            schema: place.schema.clone(),
+            name: from.to_owned(),
+        };
+        return index::rename(state, &index, to);
+    }
+    if !is_check && !is_foreign {
+        return Err(SqlError::new(
+            ErrorKind::UndefinedObject,
+            format!(
+                "constraint \"{from}\" for table \"{}\" does not exist",
+                place.name
+            ),
+        ));
+    }
+    let unique = table
+        .all_indexes()
+        .any(|index| index.is_constraint && index.index.name == to);
+    let check = schema.checks.iter().any(|check| check.name == to);
+    if unique || check || table.foreign_keys.iter().any(|key| key.name == to) {
+        return Err(duplicate_constraint(to, &place.name));
+    }
+    for key in table.foreign_keys.iter_mut().filter(|key| key.name == from) {
+        to.clone_into(&mut key.name);
+    }
+    if is_check {
+        redefine(table, |schema| {
+            for check in schema.checks.iter_mut().filter(|check| check.name == from) {
+                to.clone_into(&mut check.name);
+            }
+        });
     }
     Ok(())
 }
@@ -248,7 +342,7 @@ fn alter_schema(
     actor: &Actor,
     name: &str,
     change: &RelationChange,
-    role_exists: RoleExists<'_>,
+    judges: &Judges<'_>,
 ) -> Result<(), SqlError> {
     if is_system_schema(name) {
         return Err(not_owner("schema", name));
@@ -256,13 +350,15 @@ fn alter_schema(
     actor.require_schema_ownership(state.schema_mut(name)?)?;
     match change {
         RelationChange::Owner(owner) => {
-            state.schema_mut(name)?.owner = actor.new_owner(owner, role_exists)?;
+            state.schema_mut(name)?.owner = actor.new_owner(owner, judges.role_exists)?;
             Ok(())
         }
-        RelationChange::Rename(to) => rename_schema(state, actor, name, to),
+        RelationChange::Rename(to) => rename_schema(state, actor, name, to, judges),
         RelationChange::RenameColumn { .. }
+        | RelationChange::RenameConstraint { .. }
         | RelationChange::SetSchema(_)
-        | RelationChange::Parameters(_) => Err(SqlError::new(
+        | RelationChange::Parameters(_)
+        | RelationChange::Actions(_) => Err(SqlError::new(
             ErrorKind::Internal,
             "a schema has no columns, no schema and no parameters",
         )),
@@ -274,36 +370,25 @@ fn rename_schema(
     actor: &Actor,
     from: &str,
     to: &str,
+    judges: &Judges<'_>,
 ) -> Result<(), SqlError> {
     check_schema_name(to)?;
     if is_system_schema(to) || state.schemas.contains_key(to) {
         return Err(duplicate_schema(to));
     }
-    let inside = state
-        .schemas
-        .get(from)
-        .into_iter()
-        .flat_map(|schema| schema.relations.keys());
-    let inside: BTreeSet<Place> = inside
-        .map(|name| Place {
-            schema: from.to_owned(),
-            name: name.clone(),
-        })
-        .collect();
-    // Views inside name their own schema, too.
-    for place in &inside {
-        require_no_dependants(
-            state,
-            actor,
-            &BTreeSet::from([place.clone()]),
-            "renaming the schema of",
-        )?;
-    }
+    let before = state.clone();
     let mut entry = state
         .schemas
         .remove(from)
         .ok_or_else(|| undefined_schema(from))?;
     Arc::make_mut(&mut entry).name = to.to_owned();
+    let at = |schema: &str, name: &String| Place {
+        schema: schema.to_owned(),
+        name: name.clone(),
+    };
+    let names = entry.relations.keys();
+    // Views inside name their own schema, too.
+    let moves = names.map(|name| (at(from, name), at(to, name))).collect();
     state.schemas.insert(to.to_owned(), entry);
-    Ok(())
+    Readers::follow_moves(&before, actor, state, &moves, judges.views)
 }

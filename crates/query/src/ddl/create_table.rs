@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use aerostat_types::{Column, ErrorKind, SqlError, TableId, TableSchema};
+use aerostat_types::{Column, ErrorKind, SqlError, TableId, TableIndex, TableSchema};
 use datafusion::sql::sqlparser::ast::{
     self, CreateTableLikeKind, DataType, helpers::stmt_create_table::CreateTableBuilder,
 };
@@ -10,13 +10,14 @@ use datafusion::sql::sqlparser::ast::{
 use super::{
     Actor, CommandResult, ExpressionChecker, Found,
     alter::{check_free, is_taken},
-    definition::Definition,
+    definition::{Defined, Definition},
+    foreign_key::{self, Resolved},
     layout::{self, DefaultLayout, WantedLayout},
     names::{self, Place, QualifiedName},
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{Privilege, Relation, TableEntry, node::Database},
+    catalog::{CatalogState, Draft, IndexEntry, Privilege, Relation, TableEntry},
 };
 
 /// What [`create_table_as`] came to.
@@ -39,10 +40,9 @@ impl CreatedTable {
     }
 }
 
-/// A new table, empty, that nobody sees before [`PendingTable::publish`].
-/// Dropping it instead leaves no trace but a used number.
+/// A new table, empty, that nobody sees before [`PendingTable::publish`], and others not
+/// before the transaction's commit.
 pub struct PendingTable {
-    database: Arc<Database>,
     place: Place,
     entry: Arc<TableEntry>,
     notices: Vec<Notice>,
@@ -59,23 +59,21 @@ impl PendingTable {
         &self.place.schema
     }
 
-    /// Makes the table visible.
+    /// Puts the table into what the transaction defines.
     ///
     /// # Errors
     /// Meanwhile its name was taken or its schema dropped.
-    pub fn publish(self) -> Result<CommandResult, SqlError> {
-        let mut change = self.database.catalog.change();
+    pub fn publish(self, draft: &Draft) -> Result<CommandResult, SqlError> {
+        let mut change = draft.change()?;
         check_free(&change.state, &self.place)?;
-        if self.entry.key_oid != 0 {
-            let name = self.entry.table.schema().primary_key_name.clone();
-            check_free(
-                &change.state,
-                &Place {
-                    name,
-                    ..self.place.clone()
-                },
-            )?;
+        for index in self.entry.all_indexes() {
+            let place = Place {
+                schema: self.place.schema.clone(),
+                name: index.index.name,
+            };
+            check_free(&change.state, &place)?;
         }
+        check_referenced(&change.state, &self.entry)?;
         let relations = &mut change.state.schema_mut(&self.place.schema)?.relations;
         relations.insert(self.place.name, Relation::Table(self.entry));
         change.publish()?;
@@ -89,15 +87,15 @@ impl PendingTable {
 /// As PostgreSQL: the name, rights, the definition, what `checker` says of its
 /// expressions, and memory.
 pub fn create_table(
-    database: &Arc<Database>,
+    draft: &Draft,
     actor: &Actor,
     statement: &ast::CreateTable,
     default_layout: DefaultLayout,
     checker: &dyn ExpressionChecker,
 ) -> Result<CommandResult, SqlError> {
-    match create(database, actor, statement, default_layout, None, checker)? {
+    match create(draft, actor, statement, default_layout, None, checker)? {
         CreatedTable::Exists(result) => Ok(result),
-        CreatedTable::Pending(table) => table.publish(),
+        CreatedTable::Pending(table) => table.publish(draft),
     }
 }
 
@@ -107,7 +105,7 @@ pub fn create_table(
 /// # Errors
 /// As [`create_table`].
 pub fn create_table_as(
-    database: &Arc<Database>,
+    draft: &Draft,
     actor: &Actor,
     statement: &ast::CreateTable,
     default_layout: DefaultLayout,
@@ -120,7 +118,7 @@ pub fn create_table_as(
         ));
     }
     create(
-        database,
+        draft,
         actor,
         statement,
         default_layout,
@@ -143,7 +141,7 @@ impl ExpressionChecker for NoExpressions {
 }
 
 fn create(
-    database: &Arc<Database>,
+    draft: &Draft,
     actor: &Actor,
     statement: &ast::CreateTable,
     default_layout: DefaultLayout,
@@ -153,7 +151,7 @@ fn create(
     refuse_other_forms(statement)?;
     let mut notices = Vec::new();
     let name = QualifiedName::from_object_name(&statement.name, &mut notices)?;
-    let state = database.catalog.load();
+    let state = draft.load()?;
     let place = Place {
         schema: actor.creation_schema(&state, &name)?.name.clone(),
         name: name.name.clone(),
@@ -215,12 +213,21 @@ fn create(
             },
         )
     };
-    let schema = definition.finish(&taken)?;
+    let Defined {
+        schema,
+        unique,
+        foreign_keys,
+    } = definition.finish(&taken)?;
+    let own = foreign_key::Own {
+        place: &place,
+        schema: &schema,
+        unique: &unique,
+    };
+    let foreign_keys = foreign_key::resolve(&state, actor, &own, foreign_keys)?;
     let layout = layout::of_create(statement, &schema, default_layout, &mut notices)?;
     check_expressions(&schema, checker)?;
-    let entry = build(database, actor, schema, &layout)?;
+    let entry = build(draft, &state, actor, schema, unique, foreign_keys, &layout)?;
     Ok(CreatedTable::Pending(PendingTable {
-        database: Arc::clone(database),
         place,
         entry,
         notices,
@@ -228,24 +235,40 @@ fn create(
 }
 
 fn build(
-    database: &Database,
+    draft: &Draft,
+    state: &CatalogState,
     actor: &Actor,
     schema: TableSchema,
+    unique: Vec<TableIndex>,
+    foreign_keys: Vec<Resolved>,
     layout: &WantedLayout,
 ) -> Result<Arc<TableEntry>, SqlError> {
-    let mut change = database.catalog.change();
-    let oid = change.state.allocate_oid()?;
+    let oid = state.allocate_oid()?;
     let key_oid = if schema.primary_key.is_empty() {
         0
     } else {
-        change.state.allocate_oid()?
+        state.allocate_oid()?
     };
-    change.reserve();
+    let mut indexes = Vec::with_capacity(unique.len());
+    for index in &unique {
+        indexes.push(IndexEntry {
+            oid: state.allocate_oid()?,
+            index: index.clone(),
+            is_constraint: true,
+        });
+    }
+    let mut keys = Vec::with_capacity(foreign_keys.len());
+    for Resolved { mut key, own_index } in foreign_keys {
+        key.oid = state.allocate_oid()?;
+        if let Some(name) = own_index {
+            key.referenced = oid;
+            let index = indexes.iter().find(|index| index.index.name == name);
+            key.index = index.map_or(key_oid, |index| index.oid);
+        }
+        keys.push(key);
+    }
     let name = schema.name.clone();
-    let table = database
-        .store
-        .create_table(TableId(oid), Arc::new(schema), &layout.start)
-        .map_err(crate::error::from_storage)?;
+    let table = draft.create_table(TableId(oid), Arc::new(schema), &layout.start, unique)?;
     Ok(Arc::new(TableEntry {
         oid,
         key_oid,
@@ -256,9 +279,25 @@ fn build(
         column_comments: BTreeMap::new(),
         grants: Vec::new(),
         auto_layout: layout.auto,
-        indexes: Vec::new(),
+        indexes,
+        foreign_keys: keys,
         usage: Arc::default(),
     }))
+}
+
+/// Whether what its foreign keys refer to has stayed.
+fn check_referenced(state: &CatalogState, entry: &TableEntry) -> Result<(), SqlError> {
+    for key in &entry.foreign_keys {
+        let is_own = key.referenced == entry.oid;
+        let there = state.table(key.referenced);
+        if !is_own && there.is_none_or(|(_, table)| table.index(key.index).is_none()) {
+            return Err(SqlError::new(
+                ErrorKind::SerializationFailure,
+                "a table that a foreign key refers to was dropped meanwhile",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Everything that neither PostgreSQL nor Aerostat makes of a CREATE TABLE.

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use aerostat_txn::LockMode;
 use aerostat_types::{Column, ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{self, CreateTableOptions};
 
@@ -12,7 +13,7 @@ use super::{
     dependency::{Dependencies, qualify_query},
     names::{self, Place, QualifiedName},
 };
-use crate::catalog::{CatalogState, Relation, ViewEntry, node::Database, undefined_relation};
+use crate::catalog::{CatalogState, Draft, Relation, ViewEntry, undefined_relation};
 
 /// CREATE VIEW and CREATE OR REPLACE VIEW.
 ///
@@ -23,7 +24,7 @@ use crate::catalog::{CatalogState, Relation, ViewEntry, node::Database, undefine
 /// As PostgreSQL: the name, rights, the query's own errors, and columns that
 /// a view that is replaced must keep.
 pub fn create_view(
-    database: &Database,
+    draft: &Draft,
     actor: &Actor,
     statement: &ast::CreateView,
     planner: &dyn PlanColumns,
@@ -32,8 +33,8 @@ pub fn create_view(
     let mut notices = Vec::new();
     let name = QualifiedName::from_object_name(&statement.name, &mut notices)?;
     let mut query = statement.query.clone();
-    // Planning asks the catalogue, so it comes before the lock.
-    let needs = qualify_query(&database.catalog.load(), actor, &mut query)?;
+    let state = draft.load()?;
+    let needs = qualify_query(&state, actor, &mut query)?;
     let mut columns = planner.plan_columns(&query)?;
     if statement.columns.len() > columns.len() {
         return Err(SqlError::new(
@@ -45,8 +46,11 @@ pub fn create_view(
         column.name = names::declared(&given.name, &mut notices)?;
     }
     check_columns(&columns)?;
-    let mut change = database.catalog.change();
-    // What the query was planned against may be gone meanwhile.
+    if statement.or_replace {
+        draft.lock_owned(actor, [&name], LockMode::AccessExclusive)?;
+    }
+    let mut change = draft.change()?;
+    // Planning has locked what the query names, but for what the planner does not know.
     for needed in &needs {
         if change
             .state

@@ -6,18 +6,32 @@ use std::{collections::BTreeSet, ops::ControlFlow};
 use aerostat_semantics::walk;
 use aerostat_storage::{COLUMNS_MAX, ROW_ID_COLUMN};
 use aerostat_types::{
-    CheckConstraint, Column, ErrorKind, SqlError, TableSchema, keyword_category, quote_ident,
+    CheckConstraint, Column, ErrorKind, SqlError, TableIndex, TableSchema, keyword_category,
+    quote_ident,
 };
 use datafusion::sql::sqlparser::ast::{
-    self, ColumnDef, ColumnOption, DataType, Expr, Ident, IndexColumn, ObjectName, OrderByOptions,
-    TableConstraint,
+    self, ColumnDef, ColumnOption, DataType, Expr, Ident, IndexColumn, NullsDistinctOption,
+    ObjectName, OrderByOptions, TableConstraint,
 };
 
 use super::{
-    names::{SYSTEM_COLUMNS, declared, fold, folded, make_object_name},
+    foreign_key::WrittenForeignKey,
+    key::{
+        self, WrittenKey, duplicate_constraint, multiple_primary_keys, refuse_deferrable, unused,
+    },
+    names::{SYSTEM_COLUMNS, declared, fold, folded},
     sql_type,
 };
 use crate::api::Notice;
+
+/// What a statement defines.
+pub(super) struct Defined {
+    pub(super) schema: TableSchema,
+    /// The indexes of UNIQUE constraints.
+    pub(super) unique: Vec<TableIndex>,
+    /// What they refer to is not known yet.
+    pub(super) foreign_keys: Vec<WrittenForeignKey>,
+}
 
 /// A table's definition while its clauses are read.
 pub(super) struct Definition<'n> {
@@ -25,7 +39,12 @@ pub(super) struct Definition<'n> {
     columns: Vec<Column>,
     /// What was said of each column: `Some(false)` for NOT NULL.
     nullability: Vec<Option<bool>>,
-    key: Option<(Option<String>, Vec<String>)>,
+    keys: Vec<WrittenKey>,
+    foreign_keys: Vec<WrittenForeignKey>,
+    /// The primary key that the table has: positions of its columns, and its name.
+    key_there: Option<(Vec<usize>, String)>,
+    /// Names of its constraints but CHECKs.
+    names_there: BTreeSet<String>,
     /// Checks with their given names and the single column that names those without.
     checks: Vec<(Option<String>, Option<String>, String)>,
     notices: &'n mut Vec<Notice>,
@@ -37,10 +56,51 @@ impl<'n> Definition<'n> {
             table: table.to_owned(),
             columns: Vec::new(),
             nullability: Vec::new(),
-            key: None,
+            keys: Vec::new(),
+            foreign_keys: Vec::new(),
+            key_there: None,
+            names_there: BTreeSet::new(),
             checks: Vec::new(),
             notices,
         }
+    }
+
+    /// The definition of a table that is there, to which more is added. `constraints` are the
+    /// names of its constraints but CHECKs.
+    pub(super) fn of(
+        schema: &TableSchema,
+        constraints: BTreeSet<String>,
+        notices: &'n mut Vec<Notice>,
+    ) -> Self {
+        let mut definition = Self::new(&schema.name, notices);
+        for column in &schema.columns {
+            definition.add_column(column.clone());
+        }
+        if !schema.primary_key.is_empty() {
+            let key = (schema.primary_key.clone(), schema.primary_key_name.clone());
+            definition.key_there = Some(key);
+        }
+        definition.names_there = constraints;
+        let checks = schema.checks.iter();
+        let written =
+            checks.map(|check| (Some(check.name.clone()), None, check.expression.clone()));
+        definition.checks = written.collect();
+        definition
+    }
+
+    /// Whether a column of this name is defined.
+    pub(super) fn has_column(&self, name: &str) -> bool {
+        self.columns.iter().any(|column| column.name == name)
+    }
+
+    /// How many CHECK constraints are defined, which is the position of the next.
+    pub(super) fn checks_read(&self) -> usize {
+        self.checks.len()
+    }
+
+    /// Tells the user something.
+    pub(super) fn note(&mut self, notice: Notice) {
+        self.notices.push(notice);
     }
 
     /// Takes a column that is defined already, as LIKE and AS do.
@@ -100,16 +160,21 @@ impl<'n> Definition<'n> {
                 Ok(())
             }
             ColumnOption::PrimaryKey(constraint) => {
-                if constraint.characteristics.is_some() {
-                    return Err(deferrable());
-                }
+                refuse_deferrable(constraint.characteristics.as_ref(), "keys")?;
                 let name = name.or(constraint.name.as_ref());
-                self.set_key(name, vec![column.to_owned()])
+                self.add_key(name, vec![column.to_owned()], true, false)
+            }
+            ColumnOption::Unique(constraint) => {
+                refuse_deferrable(constraint.characteristics.as_ref(), "keys")?;
+                let name = name.or(constraint.name.as_ref());
+                // How NULLS NOT DISTINCT is spelled for the parser.
+                let said = constraint.characteristics.as_ref();
+                let nulls_not_distinct = said.is_some_and(|said| said.enforced == Some(false));
+                self.add_key(name, vec![column.to_owned()], false, nulls_not_distinct)
             }
             ColumnOption::Check(check) => self.add_check(name, check, Some(column)),
             ColumnOption::Collation(collation) => check_collation(collation),
-            ColumnOption::Unique(_) => Err(unique()),
-            ColumnOption::ForeignKey(_) => Err(foreign_key()),
+            ColumnOption::ForeignKey(key) => self.add_foreign_key(name, key, Some(column)),
             ColumnOption::Generated { .. } | ColumnOption::Identity(_) => {
                 Err(not_supported("generated and identity columns are")
                     .with_hint("Give the values, or use DEFAULT."))
@@ -138,17 +203,35 @@ impl<'n> Definition<'n> {
         )
     }
 
-    fn set_key(&mut self, name: Option<&Ident>, columns: Vec<String>) -> Result<(), SqlError> {
+    fn add_key(
+        &mut self,
+        name: Option<&Ident>,
+        columns: Vec<String>,
+        is_primary: bool,
+        nulls_not_distinct: bool,
+    ) -> Result<(), SqlError> {
         let name = name.map(|name| declared(name, self.notices)).transpose()?;
-        if self.key.replace((name, columns)).is_some() {
-            return Err(SqlError::new(
-                ErrorKind::InvalidTableDefinition,
-                format!(
-                    "multiple primary keys for table \"{}\" are not allowed",
-                    self.table
-                ),
-            ));
+        let has_primary = self.key_there.is_some() || self.keys.iter().any(|key| key.is_primary);
+        if is_primary && has_primary {
+            return Err(multiple_primary_keys(&self.table));
         }
+        self.keys.push(WrittenKey {
+            name,
+            columns,
+            is_primary,
+            nulls_not_distinct,
+        });
+        Ok(())
+    }
+
+    fn add_foreign_key(
+        &mut self,
+        name: Option<&Ident>,
+        written: &ast::ForeignKeyConstraint,
+        column: Option<&str>,
+    ) -> Result<(), SqlError> {
+        let key = WrittenForeignKey::read(name, written, column, self.notices)?;
+        self.foreign_keys.push(key);
         Ok(())
     }
 
@@ -174,18 +257,23 @@ impl<'n> Definition<'n> {
     pub(super) fn read_constraint(&mut self, constraint: &TableConstraint) -> Result<(), SqlError> {
         match constraint {
             TableConstraint::PrimaryKey(key) => {
-                if key.characteristics.is_some() {
-                    return Err(deferrable());
-                }
+                refuse_deferrable(key.characteristics.as_ref(), "keys")?;
                 if key.index_type.is_some() || !key.index_options.is_empty() {
                     return Err(not_supported("options of a primary key's index are"));
                 }
-                let columns = key
-                    .columns
-                    .iter()
-                    .map(|column| self.key_column(column))
-                    .collect::<Result<Vec<_>, _>>()?;
-                self.set_key(key.name.as_ref().or(key.index_name.as_ref()), columns)
+                let columns = self.key_columns(&key.columns)?;
+                let name = key.name.as_ref().or(key.index_name.as_ref());
+                self.add_key(name, columns, true, false)
+            }
+            TableConstraint::Unique(unique) => {
+                refuse_deferrable(unique.characteristics.as_ref(), "keys")?;
+                if unique.index_type.is_some() || !unique.index_options.is_empty() {
+                    return Err(not_supported("options of a unique constraint's index are"));
+                }
+                let columns = self.key_columns(&unique.columns)?;
+                let name = unique.name.as_ref().or(unique.index_name.as_ref());
+                let nulls_not_distinct = unique.nulls_distinct == NullsDistinctOption::NotDistinct;
+                self.add_key(name, columns, false, nulls_not_distinct)
             }
             TableConstraint::Check(check) => {
                 let names = self
@@ -196,13 +284,19 @@ impl<'n> Definition<'n> {
                 let column = single_column(&check.expr, &names);
                 self.add_check(None, check, column.as_deref())
             }
-            TableConstraint::Unique(_) => Err(unique()),
-            TableConstraint::ForeignKey(_) => Err(foreign_key()),
+            TableConstraint::ForeignKey(key) => self.add_foreign_key(None, key, None),
             other => Err(SqlError::new(
                 ErrorKind::FeatureNotSupported,
                 format!("this constraint is not supported: {other}"),
             )),
         }
+    }
+
+    fn key_columns(&mut self, columns: &[IndexColumn]) -> Result<Vec<String>, SqlError> {
+        columns
+            .iter()
+            .map(|column| self.key_column(column))
+            .collect()
     }
 
     fn key_column(&mut self, column: &IndexColumn) -> Result<String, SqlError> {
@@ -221,114 +315,75 @@ impl<'n> Definition<'n> {
         }
     }
 
-    /// The schema, once everything is read. `taken` says which names the
-    /// schema's relations have, for the key's index to have another.
+    /// What the statement defines, once everything is read. `taken` says which names the schema's relations have, for indexes to have others.
     ///
     /// # Errors
     /// The clauses contradict each other or name what is not there.
-    pub(super) fn finish(mut self, taken: &dyn Fn(&str) -> bool) -> Result<TableSchema, SqlError> {
+    pub(super) fn finish(mut self, taken: &dyn Fn(&str) -> bool) -> Result<Defined, SqlError> {
         check_columns(&self.columns)?;
         for (column, said) in self.columns.iter_mut().zip(&self.nullability) {
             column.nullable = *said != Some(false);
         }
-        let (primary_key, primary_key_name) = self.finish_key(taken)?;
-        let mut schema = TableSchema {
-            name: self.table,
-            columns: self.columns,
-            primary_key,
-            primary_key_name,
-            checks: Vec::new(),
-        };
-        schema.checks = named_checks(&schema, self.checks)?;
-        Ok(schema)
-    }
-
-    fn finish_key(
-        &mut self,
-        taken: &dyn Fn(&str) -> bool,
-    ) -> Result<(Vec<usize>, String), SqlError> {
-        let Some((name, key)) = self.key.take() else {
-            return Ok((Vec::new(), String::new()));
-        };
-        let mut positions = Vec::with_capacity(key.len());
-        for column in &key {
-            let at = self
-                .columns
-                .iter()
-                .position(|candidate| candidate.name == *column)
-                .ok_or_else(|| {
-                    SqlError::new(
-                        ErrorKind::UndefinedColumn,
-                        format!("column \"{column}\" named in key does not exist"),
-                    )
-                })?;
-            if positions.contains(&at) {
-                return Err(SqlError::new(
-                    ErrorKind::DuplicateColumn,
-                    format!("column \"{column}\" appears twice in primary key constraint"),
-                ));
-            }
+        let given = self.checks.iter().filter_map(|(name, ..)| name.clone());
+        let given: BTreeSet<String> = given.chain(self.names_there.iter().cloned()).collect();
+        let has_primary = self.keys.iter().any(|key| key.is_primary);
+        let keys = std::mem::take(&mut self.keys);
+        let mut indexes = key::indexes_of(&self.table, &self.columns, keys, taken, &given)?;
+        let primary = has_primary.then(|| indexes.remove(0));
+        for &at in primary.iter().flat_map(|primary| &primary.columns) {
             if self.nullability[at] == Some(true) {
                 return Err(self.conflicting(at));
             }
             self.columns[at].nullable = false;
-            positions.push(at);
         }
-        let name = match name {
-            Some(name) if taken(&name) || name == self.table => {
-                return Err(SqlError::new(
-                    ErrorKind::DuplicateTable,
-                    format!("relation \"{name}\" already exists"),
-                ));
-            }
-            Some(name) => name,
-            None => unused(&self.table, None, "pkey", taken),
+        let mut names = self.names_there;
+        names.extend(indexes.iter().map(|index| index.name.clone()));
+        names.extend(primary.iter().map(|primary| primary.name.clone()));
+        let checks = named_checks(&self.table, self.checks, names)?;
+        let (primary_key, primary_key_name) = match primary {
+            Some(primary) => (primary.columns, primary.name),
+            None => self.key_there.unwrap_or_default(),
         };
-        Ok((positions, name))
+        let schema = TableSchema {
+            name: self.table,
+            columns: self.columns,
+            primary_key,
+            primary_key_name,
+            checks,
+        };
+        Ok(Defined {
+            schema,
+            unique: indexes,
+            foreign_keys: self.foreign_keys,
+        })
     }
 }
 
-/// PostgreSQL's `ChooseConstraintName`: a number is appended until the name is free.
-fn unused(table: &str, column: Option<&str>, label: &str, taken: &dyn Fn(&str) -> bool) -> String {
-    let plain = make_object_name(table, column, label);
-    if !taken(&plain) {
-        return plain;
-    }
-    (1..)
-        .map(|number: u32| make_object_name(table, column, &format!("{label}{number}")))
-        .find(|name| !taken(name))
-        .unwrap_or(plain)
-}
-
+/// Gives the checks without a name one; `names` are those of the table's other constraints.
 fn named_checks(
-    schema: &TableSchema,
+    table: &str,
     checks: Vec<(Option<String>, Option<String>, String)>,
+    mut names: BTreeSet<String>,
 ) -> Result<Vec<CheckConstraint>, SqlError> {
-    let mut names: BTreeSet<String> = BTreeSet::new();
-    if !schema.primary_key.is_empty() {
-        names.insert(schema.primary_key_name.clone());
-    }
     for name in checks.iter().filter_map(|(name, ..)| name.as_ref()) {
         if !names.insert(name.clone()) {
-            return Err(SqlError::new(
-                ErrorKind::DuplicateObject,
-                format!(
-                    "constraint \"{name}\" for relation \"{}\" already exists",
-                    schema.name
-                ),
-            ));
+            return Err(duplicate_constraint(name, table));
         }
     }
     let mut named = Vec::with_capacity(checks.len());
     for (name, column, expression) in checks {
         let name = name.unwrap_or_else(|| {
-            let made = unused(&schema.name, column.as_deref(), "check", &|name| {
+            let made = unused(table, column.as_deref(), "check", &|name| {
                 names.contains(name)
             });
             names.insert(made.clone());
             made
         });
-        named.push(CheckConstraint { name, expression });
+        named.push(CheckConstraint {
+            name,
+            expression,
+            not_valid: false,
+        });
     }
     Ok(named)
 }
@@ -351,7 +406,7 @@ fn single_column(condition: &Expr, columns: &BTreeSet<&str>) -> Option<String> {
 }
 
 /// A default is computed before the row is there, so it names no column.
-fn refuse_columns(default: &Expr) -> Result<(), SqlError> {
+pub(super) fn refuse_columns(default: &Expr) -> Result<(), SqlError> {
     let found = walk::expressions(default, |expression| match expression {
         // `current_user` and its like are words, not columns.
         Expr::Identifier(ident)
@@ -380,12 +435,7 @@ pub(super) fn check_columns(columns: &[Column]) -> Result<(), SqlError> {
     let mut seen = BTreeSet::new();
     for column in columns {
         let name = column.name.as_str();
-        if SYSTEM_COLUMNS.contains(&name) || name == ROW_ID_COLUMN {
-            return Err(SqlError::new(
-                ErrorKind::DuplicateColumn,
-                format!("column name \"{name}\" conflicts with a system column name"),
-            ));
-        }
+        check_column_name(name)?;
         if !seen.insert(name) {
             return Err(SqlError::new(
                 ErrorKind::DuplicateColumn,
@@ -396,8 +446,19 @@ pub(super) fn check_columns(columns: &[Column]) -> Result<(), SqlError> {
     Ok(())
 }
 
+/// Refuses names that are kept.
+pub(super) fn check_column_name(name: &str) -> Result<(), SqlError> {
+    if SYSTEM_COLUMNS.contains(&name) || name == ROW_ID_COLUMN {
+        return Err(SqlError::new(
+            ErrorKind::DuplicateColumn,
+            format!("column name \"{name}\" conflicts with a system column name"),
+        ));
+    }
+    Ok(())
+}
+
 /// Texts compare by their bytes, so only collations that do are taken.
-fn check_collation(name: &ObjectName) -> Result<(), SqlError> {
+pub(super) fn check_collation(name: &ObjectName) -> Result<(), SqlError> {
     let last = name
         .0
         .last()
@@ -418,17 +479,4 @@ fn not_supported(what: &str) -> SqlError {
         ErrorKind::FeatureNotSupported,
         format!("{what} not supported"),
     )
-}
-
-fn unique() -> SqlError {
-    not_supported("UNIQUE constraints are")
-        .with_hint("The primary key is the only unique constraint.")
-}
-
-fn foreign_key() -> SqlError {
-    not_supported("foreign keys are").with_hint("Leave REFERENCES out; joins need no foreign key.")
-}
-
-fn deferrable() -> SqlError {
-    not_supported("deferrable constraints are")
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError, TableId};
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{CatalogState, Privilege, Relation, TableEntry, node::Database, undefined_schema},
+    catalog::{CatalogState, Draft, Privilege, Relation, TableEntry, undefined_schema},
     utility::SchemaObject,
 };
 
@@ -20,14 +21,18 @@ use crate::{
 const DEPENDANTS_SHOWN_MAX: usize = 100;
 
 pub(super) fn execute(
-    database: &Database,
+    draft: &Draft,
     actor: &Actor,
     kind: SchemaObject,
     names: &[QualifiedName],
     if_exists: bool,
     cascade: bool,
 ) -> Result<CommandResult, SqlError> {
-    let mut change = database.catalog.change();
+    match kind {
+        SchemaObject::Schema => draft.lock_schemas(actor, names, LockMode::AccessExclusive)?,
+        _ => draft.lock_owned(actor, names, LockMode::AccessExclusive)?,
+    }
+    let mut change = draft.change()?;
     let mut notices = Vec::new();
     let mut targets = Targets::default();
     for name in names {
@@ -85,6 +90,8 @@ struct Targets {
     schemas: BTreeSet<String>,
     relations: BTreeSet<Place>,
     dependants: BTreeSet<Place>,
+    /// Foreign keys of tables that stay, by their names.
+    foreign_keys: BTreeSet<(Place, String)>,
 }
 
 impl Targets {
@@ -180,6 +187,13 @@ impl Targets {
                 }
             }
         }
+        for (place, key, needed) in foreign_keys_to(state, &gone) {
+            lines.push((
+                format!("constraint {key} on table {}", shown(state, actor, &place)),
+                format!("table {}", shown(state, actor, &needed)),
+            ));
+            self.foreign_keys.insert((place, key));
+        }
         for (view, needed) in Dependencies::of(state)?.dependants(&gone) {
             let kind = state
                 .relation(&needed.schema, &needed.name)
@@ -217,17 +231,16 @@ impl Targets {
             (Some(only), None) => format!("cannot drop {only} because other objects depend on it"),
             _ => "cannot drop desired object(s) because other objects depend on them".to_owned(),
         };
-        let detail = listed(
-            lines
-                .iter()
-                .map(|(object, needed)| format!("{object} depends on {needed}")),
-        );
-        SqlError::new(ErrorKind::DependentObjectsStillExist, message)
-            .with_detail(detail)
-            .with_hint("Use DROP ... CASCADE to drop the dependent objects too.")
+        depended_on(message, lines)
     }
 
     fn apply(&self, state: &mut CatalogState) {
+        for (place, name) in &self.foreign_keys {
+            if let Ok(Relation::Table(entry)) = relation_mut(state, place) {
+                let keys = &mut Arc::make_mut(entry).foreign_keys;
+                keys.retain(|key| key.name != *name);
+            }
+        }
         for schema in &self.schemas {
             state.schemas.remove(schema);
         }
@@ -239,7 +252,47 @@ impl Targets {
     }
 }
 
-fn cascade_notice(lines: &[(String, String)]) -> Notice {
+/// The foreign keys of other tables that refer to one of these: the table that has it, its
+/// name, and what it refers to.
+fn foreign_keys_to(state: &CatalogState, gone: &BTreeSet<Place>) -> Vec<(Place, String, Place)> {
+    let place_of = |schema: &str, name: &str| Place {
+        schema: schema.to_owned(),
+        name: name.to_owned(),
+    };
+    let mut found = Vec::new();
+    for (schema, relation, name) in state.relations() {
+        let place = place_of(&schema.name, name);
+        let Relation::Table(entry) = relation else {
+            continue;
+        };
+        if gone.contains(&place) {
+            continue;
+        }
+        for key in &entry.foreign_keys {
+            let referenced = state.table(key.referenced);
+            let needed = referenced.map(|(schema, table)| place_of(&schema.name, &table.name));
+            if let Some(needed) = needed.filter(|needed| gone.contains(needed)) {
+                found.push((place.clone(), key.name.clone(), needed));
+            }
+        }
+    }
+    found
+}
+
+/// The error for what cannot go; `lines` are objects and what each of them needs.
+pub(super) fn depended_on(message: String, lines: &[(String, String)]) -> SqlError {
+    let detail = listed(
+        lines
+            .iter()
+            .map(|(object, needed)| format!("{object} depends on {needed}")),
+    );
+    SqlError::new(ErrorKind::DependentObjectsStillExist, message)
+        .with_detail(detail)
+        .with_hint("Use DROP ... CASCADE to drop the dependent objects too.")
+}
+
+/// Says what goes with what was dropped.
+pub(super) fn cascade_notice(lines: &[(String, String)]) -> Notice {
     if let [(object, _)] = lines {
         return Notice::new(NoticeSeverity::Notice, format!("drop cascades to {object}"));
     }
@@ -278,12 +331,17 @@ pub(super) fn shown(state: &CatalogState, actor: &Actor, place: &Place) -> Strin
 }
 
 pub(super) fn truncate(
-    database: &Database,
+    draft: &Draft,
     actor: &Actor,
     names: &[QualifiedName],
 ) -> Result<CommandResult, SqlError> {
-    let mut change = database.catalog.change();
+    draft.lock_named(actor, names, LockMode::AccessExclusive, &|_, found| {
+        let is_table = matches!(found.relation, Relation::Table(_));
+        is_table && actor.require(found.relation, Privilege::Truncate).is_ok()
+    })?;
+    let mut change = draft.change()?;
     let mut emptied = Vec::with_capacity(names.len());
+    let mut truncated = Vec::with_capacity(names.len());
     for name in names {
         let Found { place, relation } = actor.resolve(&change.state, name)?;
         let Relation::Table(entry) = relation else {
@@ -294,21 +352,12 @@ pub(super) fn truncate(
         };
         actor.require(relation, Privilege::Truncate)?;
         let entry = Arc::clone(entry);
+        truncated.push(entry.oid);
         // A new number in storage, so that the log's older rows stay the old table's.
         let id = TableId(change.state.allocate_oid()?);
-        let table = database
-            .store
-            .create_table_with_indexes(
-                id,
-                Arc::clone(entry.table.schema()),
-                &entry.table.layout(),
-                entry
-                    .indexes
-                    .iter()
-                    .map(|index| index.index.clone())
-                    .collect(),
-            )
-            .map_err(crate::error::from_storage)?;
+        let indexes = entry.indexes.iter().map(|index| index.index.clone());
+        let schema = Arc::clone(entry.table.schema());
+        let table = draft.create_table(id, schema, &entry.table.layout(), indexes.collect())?;
         emptied.push((
             place,
             TableEntry {
@@ -317,9 +366,31 @@ pub(super) fn truncate(
             },
         ));
     }
+    for (_, entry) in &emptied {
+        let mut referring = change.state.referring(entry.oid);
+        if let Some((other, _)) = referring.find(|(other, _)| !truncated.contains(&other.oid)) {
+            return Err(still_referred_to(entry, other));
+        }
+    }
     for (place, entry) in emptied {
         *relation_mut(&mut change.state, &place)? = Relation::Table(Arc::new(entry));
     }
     change.publish()?;
     Ok(CommandResult::new("TRUNCATE TABLE"))
+}
+
+/// The error for emptying a table that rows of another may refer to.
+fn still_referred_to(entry: &TableEntry, other: &TableEntry) -> SqlError {
+    SqlError::new(
+        ErrorKind::FeatureNotSupported,
+        "cannot truncate a table referenced in a foreign key constraint",
+    )
+    .with_detail(format!(
+        "Table \"{}\" references \"{}\".",
+        other.name, entry.name
+    ))
+    .with_hint(format!(
+        "Truncate table \"{}\" at the same time, or use TRUNCATE ... CASCADE.",
+        other.name
+    ))
 }

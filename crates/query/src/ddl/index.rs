@@ -1,24 +1,29 @@
 //! CREATE INDEX and DROP INDEX.
 //!
-//! An index is built in storage first, while others read and write, and then put into
-//! the catalogue. What a crash leaves between the two is dropped when the database is
-//! opened. DROP goes the other way.
+//! An index is built in storage first, and then put into the catalogue. What is undone, or
+//! a crash leaves between the two, is dropped. DROP goes the other way: the index leaves
+//! storage after the commit.
+//!
+//! Others read and write meanwhile, unless the statement is part of a transaction block:
+//! then they do not write before the block's end, for its index must not bind them if it is
+//! undone.
 
 use std::sync::Arc;
 
-use aerostat_storage::Table;
-use aerostat_txn::Transaction;
+use aerostat_txn::{LockMode, Transaction};
 use aerostat_types::{ErrorKind, SqlError, TableIndex};
 
 use super::{
     Actor, CommandResult, Found,
-    alter::{check_free, is_taken},
+    alter::{check_free, is_taken, redefine, skipping},
     names::{Place, QualifiedName, make_object_name},
     privilege::relation_mut,
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{CatalogState, IndexEntry, Relation, TableEntry, node::Database},
+    catalog::{
+        CatalogState, Draft, Effect, IndexEntry, Relation, TableEntry, forget_index, rename_index,
+    },
     error::from_storage,
     utility::CreateIndex,
 };
@@ -30,24 +35,31 @@ use crate::{
 /// As PostgreSQL: names, rights, columns, equal rows in a unique index; lack of memory.
 /// There is no such index then.
 pub(crate) fn create(
-    database: &Database,
+    draft: &Draft,
     actor: &Actor,
     create: &CreateIndex,
     transaction: &Transaction,
+    in_block: bool,
 ) -> Result<CommandResult, SqlError> {
     let done = CommandResult::new("CREATE INDEX");
-    let state = database.catalog.load();
-    let (place, entry) = table(&state, actor, &create.table)?;
+    let mode = match in_block {
+        true => LockMode::Share,
+        false => LockMode::ShareUpdateExclusive,
+    };
+    draft.lock_owned(actor, [&create.table], mode)?;
+    let mut change = draft.change()?;
+    let state = &mut change.state;
+    let (place, entry) = table(state, actor, &create.table)?;
     let columns = columns(&entry, &create.columns)?;
     let name = match &create.name {
         Some(name) => name.clone(),
-        None => free_name(&state, &place, &create.columns),
+        None => free_name(state, &place, &create.columns),
     };
     let index_place = Place {
         schema: place.schema.clone(),
         name: name.clone(),
     };
-    if let Err(error) = check_free(&state, &index_place) {
+    if let Err(error) = check_free(state, &index_place) {
         if !create.if_not_exists {
             return Err(error);
         }
@@ -64,73 +76,141 @@ pub(crate) fn create(
         kind: create.kind,
         columns,
         unique: create.unique,
+        nulls_not_distinct: create.nulls_not_distinct,
     };
+    let oid = state.allocate_oid()?;
+    if let Relation::Table(now) = relation_mut(state, &place)? {
+        let index = index.clone();
+        Arc::make_mut(now).indexes.push(IndexEntry {
+            oid,
+            index,
+            is_constraint: false,
+        });
+    }
+    // The name is taken before the work begins.
+    change.publish()?;
+    let name = index.name.clone();
     entry
         .table
-        .create_index(transaction, index.clone())
+        .create_index(transaction, index)
         .map_err(from_storage)?;
-    publish(database, &place, &entry, index_place, index.clone()).inspect_err(|_| {
-        forget(&entry.table, &index.name);
-    })?;
+    draft.note(Effect::IndexBuilt(Arc::clone(&entry.table), name));
     Ok(done)
 }
 
-fn publish(
-    database: &Database,
-    place: &Place,
-    entry: &TableEntry,
-    index_place: Place,
-    index: TableIndex,
-) -> Result<(), SqlError> {
-    let mut change = database.catalog.change();
-    check_free(&change.state, &index_place)?;
-    let oid = change.state.allocate_oid()?;
-    match relation_mut(&mut change.state, place)? {
-        Relation::Table(now) if now.table.id() == entry.table.id() => {
-            Arc::make_mut(now).indexes.push(IndexEntry { oid, index });
-        }
-        // Dropped, or emptied, which makes another table of it.
-        _ => {
-            return Err(SqlError::new(
-                ErrorKind::SerializationFailure,
-                "the table was replaced while its index was being built",
-            ));
-        }
-    }
-    change.publish()
-}
-
-/// Takes an index out of storage. Segments lose it when they are made anew.
-fn forget(table: &Table, name: &str) {
-    if let Err(error) = table.drop_index(name) {
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            index = name,
-            "an index that the catalogue does not have stays until a restart"
-        );
-    }
-}
-
-/// Drops what storage has and the catalogue has not: a crash came between the two.
-pub(crate) fn drop_unknown(state: &CatalogState) {
+/// Makes storage's indexes those of the catalogue, whose word counts: a crash may come
+/// between the two.
+pub(crate) fn settle_all(state: &CatalogState) {
     for entry in state.table_entries() {
-        for index in entry.table.indexes() {
-            let known = |entry: &IndexEntry| entry.index.name == index.name;
-            if !entry.indexes.iter().any(known) {
-                forget(&entry.table, &index.name);
-            }
+        settle(&entry);
+    }
+}
+
+/// An index that the catalogue does not know is one that it has renamed, if there is such a
+/// one, or else one that is gone.
+fn settle(entry: &TableEntry) {
+    let stored = entry.table.indexes();
+    for index in &stored {
+        let known = |entry: &IndexEntry| entry.index.name == index.name;
+        if entry.indexes.iter().any(known) {
+            continue;
+        }
+        let is_new_name = |other: &&IndexEntry| {
+            let renamed = TableIndex {
+                name: other.index.name.clone(),
+                ..index.clone()
+            };
+            renamed == other.index && !stored.iter().any(|stored| stored.name == renamed.name)
+        };
+        match entry.indexes.iter().find(is_new_name) {
+            Some(renamed) => rename_index(&entry.table, &index.name, &renamed.index.name),
+            None => forget_index(&entry.table, &index.name),
         }
     }
+}
+
+/// Gives an index, and the constraint that it keeps, another name.
+///
+/// # Errors
+/// A relation or an index has the name already; there is no such index.
+pub(super) fn rename(state: &mut CatalogState, index: &Place, to: &str) -> Result<(), SqlError> {
+    let target = Place {
+        schema: index.schema.clone(),
+        name: to.to_owned(),
+    };
+    check_free(state, &target)?;
+    let is_named = |entry: &IndexEntry| entry.index.name == index.name;
+    let relations = &mut state.schema_mut(&index.schema)?.relations;
+    for relation in relations.values_mut() {
+        let Relation::Table(table) = relation else {
+            continue;
+        };
+        if !table.all_indexes().any(|entry| is_named(&entry)) {
+            continue;
+        }
+        let table = Arc::make_mut(table);
+        if table.key_index().is_some_and(|key| is_named(&key)) {
+            redefine(table, |schema| to.clone_into(&mut schema.primary_key_name));
+        }
+        for entry in table.indexes.iter_mut().filter(|entry| is_named(entry)) {
+            to.clone_into(&mut entry.index.name);
+        }
+        return Ok(());
+    }
+    Err(crate::catalog::undefined_relation(&index.name))
+}
+
+/// ALTER INDEX … RENAME TO.
+pub(super) fn alter(
+    draft: &Draft,
+    actor: &Actor,
+    name: &QualifiedName,
+    if_exists: bool,
+    to: &str,
+) -> Result<CommandResult, SqlError> {
+    let done = CommandResult::new("ALTER INDEX");
+    if let Ok((_, entry, _)) = locate(&*draft.load()?, actor, name) {
+        draft.lock(entry.oid, LockMode::AccessExclusive)?;
+    }
+    let mut change = draft.change()?;
+    let (place, entry, _) = match locate(&change.state, actor, name) {
+        Err(error) if error.kind == ErrorKind::UndefinedObject => {
+            let error = crate::catalog::undefined_relation(&name.to_string());
+            if !if_exists {
+                return Err(error);
+            }
+            return Ok(done.with_notices(vec![skipping(&error)]));
+        }
+        found => found?,
+    };
+    let index = Place {
+        schema: place.schema,
+        name: name.name.clone(),
+    };
+    rename(&mut change.state, &index, to)?;
+    change.publish()?;
+    draft.note(Effect::IndexRenamed(
+        entry.table.clone(),
+        index.name,
+        to.to_owned(),
+    ));
+    Ok(done)
 }
 
 /// DROP INDEX.
 pub(super) fn drop(
-    database: &Database,
+    draft: &Draft,
     actor: &Actor,
     names: &[QualifiedName],
     if_exists: bool,
 ) -> Result<CommandResult, SqlError> {
-    let mut change = database.catalog.change();
+    for name in names {
+        // What is wrong with it is said below.
+        if let Ok((_, entry)) = find(&*draft.load()?, actor, name) {
+            draft.lock(entry.oid, LockMode::AccessExclusive)?;
+        }
+    }
+    let mut change = draft.change()?;
     let (mut notices, mut dropped) = (Vec::new(), Vec::new());
     for name in names {
         match find(&change.state, actor, name) {
@@ -157,7 +237,7 @@ pub(super) fn drop(
     }
     change.publish()?;
     for (entry, name) in dropped {
-        forget(&entry.table, &name);
+        draft.note(Effect::IndexDropped(Arc::clone(&entry.table), name));
     }
     Ok(CommandResult::new("DROP INDEX").with_notices(notices))
 }
@@ -168,6 +248,27 @@ fn find(
     actor: &Actor,
     name: &QualifiedName,
 ) -> Result<(Place, Arc<TableEntry>), SqlError> {
+    let (place, table, index) = locate(state, actor, name)?;
+    if index.is_constraint {
+        let constraint = format!("constraint {} on table {}", name.name, table.name);
+        return Err(SqlError::new(
+            ErrorKind::DependentObjectsStillExist,
+            format!(
+                "cannot drop index {} because {constraint} requires it",
+                name.name
+            ),
+        )
+        .with_hint(format!("You can drop {constraint} instead.")));
+    }
+    Ok((place, table))
+}
+
+/// An index that the actor owns, and its table.
+fn locate(
+    state: &CatalogState,
+    actor: &Actor,
+    name: &QualifiedName,
+) -> Result<(Place, Arc<TableEntry>, IndexEntry), SqlError> {
     let schemas: Vec<&str> = match &name.schema {
         Some(schema) => vec![schema.as_str()],
         None => actor.path().collect(),
@@ -195,29 +296,54 @@ fn find(
             let Relation::Table(table) = relation else {
                 continue;
             };
-            if table.key_oid != 0 && table.table.schema().primary_key_name == name.name {
+            let is_named = |index: &IndexEntry| index.index.name == name.name;
+            let Some(index) = table.all_indexes().find(is_named) else {
+                continue;
+            };
+            actor.require_ownership(relation)?;
+            if index.is_constraint {
+                let constraint = format!("constraint {} on table {}", name.name, table.name);
                 return Err(SqlError::new(
                     ErrorKind::DependentObjectsStillExist,
                     format!(
-                        "cannot drop index {0} because constraint {0} on table {1} requires it",
-                        name.name, table.name
+                        "cannot drop index {} because {constraint} requires it",
+                        name.name
                     ),
-                ));
+                )
+                .with_hint(format!("You can drop {constraint} instead.")));
             }
-            if table
-                .indexes
-                .iter()
-                .any(|index| index.index.name == name.name)
-            {
-                actor.require_ownership(relation)?;
-                return Ok((place, Arc::clone(table)));
+            if let Some((other, key)) = referring_to(state, table, index.oid) {
+                return Err(SqlError::new(
+                    ErrorKind::DependentObjectsStillExist,
+                    format!(
+                        "cannot drop index {} because other objects depend on it",
+                        name.name
+                    ),
+                )
+                .with_detail(format!(
+                    "constraint {key} on table {other} depends on index {}",
+                    name.name
+                ))
+                .with_hint("Use DROP ... CASCADE to drop the dependent objects too."));
             }
+            return Ok((place, Arc::clone(table), index));
         }
     }
     Err(SqlError::new(
         ErrorKind::UndefinedObject,
         format!("index \"{name}\" does not exist"),
     ))
+}
+
+/// The first foreign key that refers to an index, with its table.
+fn referring_to<'s>(
+    state: &'s CatalogState,
+    table: &TableEntry,
+    index: u32,
+) -> Option<(&'s str, &'s str)> {
+    let mut referring = state.referring(table.oid);
+    let (other, key) = referring.find(|(_, key)| key.index == index)?;
+    Some((&other.name, &key.name))
 }
 
 fn table(

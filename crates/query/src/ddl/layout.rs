@@ -1,12 +1,14 @@
 //! The layout of a table: what CREATE TABLE and ALTER TABLE say of it, and changing it.
 //!
 //! A layout is given, or left to the adviser (`auto`): then it begins as a column
-//! store, and upkeep changes it as the statements suggest. ALTER TABLE changes the
-//! catalogue first; the table's segments follow one by one while statements go on.
+//! store, and upkeep changes it as the statements suggest. ALTER TABLE changes it at
+//! once, and back if its transaction does not commit; the table's segments follow one by
+//! one while statements go on.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-use aerostat_types::{Column, ErrorKind, Layout, LayoutError, SqlError, TableId, TableSchema};
+use aerostat_txn::{CancelToken, LockMode};
+use aerostat_types::{Column, ErrorKind, Layout, LayoutError, SqlError, TableSchema};
 use datafusion::sql::sqlparser::ast::{self, CreateTableOptions, Expr, SqlOption, Value};
 
 use super::{
@@ -16,7 +18,7 @@ use super::{
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{CatalogState, Relation, TableEntry, node::Database},
+    catalog::{CatalogState, Draft, Effect, Relation, TableEntry, node::Database, relation_tag},
     error::from_storage,
     utility::TableParameters,
 };
@@ -167,14 +169,16 @@ fn check(layout: &Layout, columns: &[Column]) -> Result<(), SqlError> {
         .map_err(|error| invalid(&error))
 }
 
-/// ALTER TABLE … SET or RESET. The catalogue says so before the table begins to change.
+/// ALTER TABLE … SET or RESET. The table's segments follow while others use them.
 pub(super) fn alter(
-    database: &Database,
+    draft: &Draft,
     actor: &Actor,
     name: &QualifiedName,
     parameters: &TableParameters,
+    cancel: &CancelToken,
 ) -> Result<Vec<Notice>, SqlError> {
-    let mut change = database.catalog.change();
+    draft.lock_owned(actor, [name], LockMode::ShareUpdateExclusive)?;
+    let mut change = draft.change()?;
     let (place, entry) = table(&change.state, actor, name)?;
     let mut notices = Vec::new();
     if parameters.fill_factor {
@@ -189,64 +193,42 @@ pub(super) fn alter(
         None => Some(DefaultLayout::default().of(columns)),
         Some(text) => parse(text)?,
     };
-    let before = entry.table.layout();
     if let Some(layout) = &wanted {
         check(layout, columns)?;
+        let before = entry.table.layout();
         entry.table.set_layout(layout).map_err(from_storage)?;
+        draft.note(Effect::Laid(Arc::clone(&entry.table), before));
     }
     set_auto(&mut change.state, &place, wanted.is_none())?;
-    publish_or_go_back(change, &entry, &before)?;
+    change.publish()?;
+    entry.table.reshape(cancel).map_err(from_storage)?;
     Ok(notices)
 }
 
 /// Gives a table whose layout is left to the adviser another one. `false` when the table
-/// is not there any more, or its layout is no longer to be changed.
+/// is not there any more, its layout is no longer to be changed, or somebody is at it.
 ///
 /// # Errors
-/// Writing the catalogue failed; the layout is what it was.
+/// The layout does not fit, or is not durable; it is what it was.
 pub(crate) fn follow_advice(
     database: &Database,
-    id: TableId,
+    entry: &TableEntry,
     layout: &Layout,
 ) -> Result<bool, SqlError> {
-    let change = database.catalog.change();
-    let found = change
-        .state
-        .relations()
-        .find_map(|(_, relation, _)| match relation {
-            Relation::Table(entry) if entry.table.id() == id && entry.auto_layout => {
-                Some(Arc::clone(entry))
-            }
-            _ => None,
-        });
-    let Some(entry) = found else {
+    let locks = database.store.txns().relation_locks();
+    if !locks.try_acquire(relation_tag(entry.oid), LockMode::ShareUpdateExclusive) {
         return Ok(false);
+    }
+    let state = database.catalog.load();
+    let is_it = |relation: &Relation| match relation {
+        Relation::Table(now) => now.table.id() == entry.table.id() && now.auto_layout,
+        Relation::View(_) => false,
     };
-    let before = entry.table.layout();
-    entry.table.set_layout(layout).map_err(from_storage)?;
-    publish_or_go_back(change, &entry, &before)?;
-    Ok(true)
-}
-
-fn publish_or_go_back(
-    change: crate::catalog::CatalogChange<'_>,
-    entry: &TableEntry,
-    before: &Layout,
-) -> Result<(), SqlError> {
-    change.publish().inspect_err(|_| {
-        if let Err(error) = entry.table.set_layout(before) {
-            tracing::error!(%error, table = %entry.table.id(), "the layout it had fits no more");
-        }
-    })
-}
-
-/// The table of an ALTER TABLE that has been done, for its segments to follow.
-pub(crate) fn altered(
-    database: &Database,
-    actor: &Actor,
-    name: &QualifiedName,
-) -> Result<Arc<TableEntry>, SqlError> {
-    Ok(table(&database.catalog.load(), actor, name)?.1)
+    let found = state.relations().any(|(_, relation, _)| is_it(relation));
+    if found {
+        entry.table.set_layout(layout).map_err(from_storage)?;
+    }
+    Ok(found)
 }
 
 fn table(

@@ -1,14 +1,16 @@
 //! Schema statements: they change what exists in one database.
 //!
 //! ```text
-//!  statement ──► checks under the DDL lock ──► changed copy ──► publish
-//!                names, rights, dependants     of the state     (one swap)
+//!  statement ──► locks ──► checks ──► changed copy ──► publish    ──► … COMMIT
+//!                          names,     of the state     to its own     to all
+//!                          rights,                     transaction
+//!                          dependants
 //! ```
 //!
-//! Every statement checks everything before it changes anything, works on a
-//! copy of the [`crate::catalog::CatalogState`], and publishes it once: it
-//! happens as a whole or not at all, however many objects it names. Readers
-//! never wait.
+//! Every statement locks what it is to change, checks everything before it changes
+//! anything, works on a copy of the [`crate::catalog::CatalogState`], and publishes it once:
+//! it happens as a whole or not at all, however many objects it names. It is seen by its
+//! own transaction at once, and by others when that commits ([`Draft`]).
 //!
 //! | call | for |
 //! |---|---|
@@ -16,15 +18,14 @@
 //! | [`create_table_as`] | CREATE TABLE AS: a table to fill, then [`PendingTable::publish`] |
 //! | [`create_view`] | CREATE \[OR REPLACE] VIEW |
 //! | `create_index` | CREATE INDEX |
+//! | `prepare_alter` | ALTER TABLE of columns and constraints: a table to be, then its `publish` |
 //! | [`execute`] | [`SchemaCommand`]: CREATE SCHEMA, TRUNCATE, DROP, ALTER |
 //! | [`grant`] | GRANT and REVOKE on tables, views and schemas |
 //! | [`comment`] | COMMENT ON table, view, column or schema |
 //! | [`sql_type`] | a type as `sqlparser` reads it |
 //! | [`Actor::resolve`], [`Actor::require`] | names and rights for any other statement |
 //!
-//! TRUNCATE gives a table new, empty rows under its old number. Statements
-//! that read the old rows go on reading them; one that was still writing them
-//! counts as having come before.
+//! TRUNCATE gives a table new, empty rows under its old number.
 //!
 //! Who may do what: as in PostgreSQL 15, the owner of the database and
 //! superusers may create in `public`, others only with GRANT CREATE ON SCHEMA;
@@ -32,35 +33,48 @@
 //! do everything.
 
 mod alter;
+mod alter_table;
 mod create_table;
 mod create_view;
 mod definition;
 mod dependency;
 mod drop;
+mod expression;
+mod foreign_key;
 mod index;
+mod key;
 mod layout;
+mod lock;
 pub mod names;
 mod privilege;
 mod schema;
 mod sql_type;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
+mod view_text;
+mod views;
 
 use aerostat_types::{Column, ErrorKind, SqlError, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
-use crate::{api::Notice, catalog::node::Database, utility::SchemaCommand};
+use crate::{api::Notice, catalog::Draft, utility::SchemaCommand};
 
+pub(crate) use alter_table::{
+    Altering, Asked as AskedAlter, PendingAlter, of_rewrite, plan_rows, plan_violations,
+    prepare as prepare_alter,
+};
 pub use create_table::{CreatedTable, PendingTable, create_table, create_table_as};
 pub use create_view::create_view;
 pub use dependency::{qualify_query, relations_in};
-pub(crate) use index::{create as create_index, drop_unknown as drop_unknown_indexes};
+pub(crate) use index::{create as create_index, settle_all as settle_indexes};
 pub use layout::DefaultLayout;
-pub(crate) use layout::{altered, follow_advice, unrecognized};
+pub(crate) use layout::{follow_advice, unrecognized};
+pub(crate) use lock::lock;
 pub use names::{Found, Place, QualifiedName};
 pub(crate) use privilege::{belongings, denied, grantee_names, rename_role, toggle};
 pub use privilege::{comment, grant};
 pub use sql_type::sql_type;
+pub use views::PlanViews;
 
 /// What a statement without rows came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,15 +148,26 @@ pub trait PlanColumns {
 /// Whether the node has a role of this name. [`crate::admin::Node::has_role`] knows.
 pub type RoleExists<'a> = &'a dyn Fn(&str) -> bool;
 
+/// Whom a schema statement asks for what the catalogue does not know.
+#[derive(Clone, Copy)]
+pub struct Judges<'a> {
+    /// Plans defaults and conditions.
+    pub checker: &'a dyn ExpressionChecker,
+    /// Plans views' queries.
+    pub views: &'a dyn PlanViews,
+    /// Knows the roles.
+    pub role_exists: RoleExists<'a>,
+}
+
 /// Runs a schema statement.
 ///
 /// # Errors
 /// As PostgreSQL: names that are there or not there, rights, dependants.
 pub fn execute(
-    database: &Database,
+    draft: &Draft,
     actor: &Actor,
     command: &SchemaCommand,
-    role_exists: RoleExists<'_>,
+    judges: &Judges<'_>,
 ) -> Result<CommandResult, SqlError> {
     match command {
         SchemaCommand::CreateSchema {
@@ -150,40 +175,32 @@ pub fn execute(
             owner,
             if_not_exists,
         } => schema::create(
-            database,
+            draft,
             actor,
             name.as_deref(),
             owner.as_ref(),
             *if_not_exists,
-            role_exists,
+            judges.role_exists,
         ),
         SchemaCommand::CreateIndex(_) => Err(SqlError::new(
             ErrorKind::Internal,
             "an index is built under a transaction",
         )),
         SchemaCommand::DropIndex { names, if_exists } => {
-            index::drop(database, actor, names, *if_exists)
+            index::drop(draft, actor, names, *if_exists)
         }
-        SchemaCommand::Truncate { tables } => drop::truncate(database, actor, tables),
+        SchemaCommand::Truncate { tables } => drop::truncate(draft, actor, tables),
         SchemaCommand::Drop {
             kind,
             names,
             if_exists,
             cascade,
-        } => drop::execute(database, actor, *kind, names, *if_exists, *cascade),
+        } => drop::execute(draft, actor, *kind, names, *if_exists, *cascade),
         SchemaCommand::Alter {
             object,
             name,
             if_exists,
             change,
-        } => alter::execute(
-            database,
-            actor,
-            *object,
-            name,
-            *if_exists,
-            change,
-            role_exists,
-        ),
+        } => alter::execute(draft, actor, *object, name, *if_exists, change, judges),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
@@ -10,8 +11,8 @@ use super::{
 };
 use crate::{
     catalog::{
-        CatalogState, Grant, PUBLIC, Privilege, Relation, SchemaEntry, SchemaGrant,
-        SchemaPrivilege, node::Database, undefined_schema,
+        CatalogState, Draft, Grant, PUBLIC, Privilege, Relation, SchemaEntry, SchemaGrant,
+        SchemaPrivilege, undefined_schema,
     },
     utility::{CommentStatement, CommentTarget, GrantStatement, GrantTarget, Grantee, RoleName},
 };
@@ -66,7 +67,7 @@ impl Actor {
     }
 
     /// Whether it has the owner's rights over the schema. `public` belongs to the database's owner.
-    pub(super) fn owns_schema(&self, schema: &SchemaEntry) -> bool {
+    pub(crate) fn owns_schema(&self, schema: &SchemaEntry) -> bool {
         self.owns(&schema.owner) || (schema.name == PUBLIC && self.database_owner)
     }
 
@@ -169,14 +170,17 @@ pub(crate) fn grantee_names(
 /// # Errors
 /// What is named is not there, or belongs to someone else.
 pub fn grant(
-    database: &Database,
+    draft: &Draft,
     actor: &Actor,
     statement: &GrantStatement,
     role_exists: RoleExists<'_>,
 ) -> Result<CommandResult, SqlError> {
     // The object is looked for before the roles, as in PostgreSQL.
     let grantees = || grantee_names(&actor.role, &statement.grantees, role_exists);
-    let mut change = database.catalog.change();
+    if let GrantTarget::Relations { names, .. } = &statement.target {
+        draft.lock_owned(actor, names, LockMode::ShareUpdateExclusive)?;
+    }
+    let mut change = draft.change()?;
     let state = &mut change.state;
     match &statement.target {
         GrantTarget::Relations { privileges, names } => {
@@ -356,8 +360,8 @@ impl Relation {
 }
 
 /// A role's name changed: what it owns and was granted follows.
-pub(crate) fn rename_role(database: &Database, from: &str, to: &str) -> Result<(), SqlError> {
-    let mut change = database.catalog.change();
+pub(crate) fn rename_role(draft: &Draft, from: &str, to: &str) -> Result<(), SqlError> {
+    let mut change = draft.change()?;
     for schema in change.state.schemas.values_mut().map(Arc::make_mut) {
         let renamed = |role: &mut String| {
             if role == from {
@@ -412,11 +416,17 @@ pub(crate) fn belongings(state: &CatalogState, role: &str) -> Vec<String> {
 /// # Errors
 /// What is named is not there, is something else, or belongs to someone else.
 pub fn comment(
-    database: &Database,
+    draft: &Draft,
     actor: &Actor,
     statement: &CommentStatement,
 ) -> Result<CommandResult, SqlError> {
-    let mut change = database.catalog.change();
+    let relation = match &statement.target {
+        CommentTarget::Table(name) | CommentTarget::View(name) => Some(name),
+        CommentTarget::Column { relation, .. } => Some(relation),
+        _ => None,
+    };
+    draft.lock_owned(actor, relation, LockMode::ShareUpdateExclusive)?;
+    let mut change = draft.change()?;
     let state = &mut change.state;
     let text = statement.text.clone();
     match &statement.target {

@@ -7,12 +7,12 @@ use aerostat_types::{ErrorKind, SqlError};
 use super::{Actor, CommandResult, RoleExists, names::is_system_schema, privilege::denied};
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{SchemaEntry, node::Database},
+    catalog::{Draft, SchemaEntry, duplicate_schema},
     utility::RoleName,
 };
 
 pub(super) fn create(
-    database: &Database,
+    draft: &Draft,
     actor: &Actor,
     name: Option<&str>,
     owner: Option<&RoleName>,
@@ -28,7 +28,7 @@ pub(super) fn create(
         return Err(denied("database", &actor.database));
     }
     check_schema_name(name)?;
-    let mut change = database.catalog.change();
+    let mut change = draft.change()?;
     if is_system_schema(name) || change.state.schemas.contains_key(name) {
         let error = duplicate_schema(name);
         if !if_not_exists {
@@ -71,12 +71,4 @@ pub(super) fn check_schema_name(name: &str) -> Result<(), SqlError> {
         format!("unacceptable schema name \"{name}\""),
     )
     .with_detail("The prefix \"pg_\" is reserved for system schemas."))
-}
-
-/// The error for a schema that is there already.
-pub(super) fn duplicate_schema(name: &str) -> SqlError {
-    SqlError::new(
-        ErrorKind::DuplicateSchema,
-        format!("schema \"{name}\" already exists"),
-    )
 }

@@ -1,5 +1,7 @@
 //! Schema statements against a database in memory.
 
+mod alter;
+mod blocks;
 mod objects;
 mod tables;
 mod views;
@@ -8,19 +10,23 @@ use std::sync::Arc;
 
 use aerostat_memory::Governor;
 use aerostat_storage::TenantStore;
+use aerostat_txn::{CancelToken, Isolation};
 use aerostat_types::{
     ByteSize, Column, ErrorKind, Layout, SqlError, SqlType, TableSchema, TenantId,
 };
 use datafusion::sql::sqlparser::{
-    ast::{Query, SelectItem, SetExpr, Statement},
+    ast::{Expr, Query, SelectItem, SetExpr, Statement, TableFactor},
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
 
 use super::*;
 use crate::{
-    catalog::{Privilege, Relation, TableEntry, ViewEntry, node::Database},
-    utility::{self, Utility},
+    catalog::{
+        CatalogState, Definitions, Draft, Privilege, Relation, TableEntry, ViewEntry,
+        node::Database,
+    },
+    utility::{self, RelationChange, TableAction, Utility},
 };
 
 /// A database and whoever speaks to it.
@@ -32,7 +38,7 @@ struct Scene {
 
 /// Stands for the planner: an expression with `bad` in it is wrong, and a
 /// query gives integers named as its select list names them.
-struct Planner;
+pub(crate) struct Planner;
 
 impl ExpressionChecker for Planner {
     fn check_default(&self, column: &Column, sql: &str) -> Result<(), SqlError> {
@@ -72,6 +78,85 @@ impl PlanColumns for Planner {
     }
 }
 
+/// Names alone: every column is an integer.
+impl PlanViews for Planner {
+    fn view_columns(
+        &self,
+        state: &Arc<CatalogState>,
+        query: &Query,
+    ) -> Result<Vec<Column>, SqlError> {
+        let names = names_of_query(state, query).ok_or_else(|| {
+            SqlError::new(ErrorKind::UndefinedColumn, format!("cannot plan {query}"))
+        })?;
+        Ok(names.iter().map(|name| integer(name)).collect())
+    }
+}
+
+fn names_of_query(state: &CatalogState, query: &Query) -> Option<Vec<String>> {
+    let SetExpr::Select(select) = &*query.body else {
+        return None;
+    };
+    let mut known = Vec::new();
+    for from in &select.from {
+        let joined = from.joins.iter().map(|join| &join.relation);
+        for factor in std::iter::once(&from.relation).chain(joined) {
+            known.extend(names_of_factor(state, factor)?);
+        }
+    }
+    let known_name = |expression: &Expr| match expression {
+        Expr::Identifier(ident) => known.contains(&ident.value).then(|| ident.value.clone()),
+        Expr::CompoundIdentifier(parts) => {
+            let last = parts.last()?;
+            known.contains(&last.value).then(|| last.value.clone())
+        }
+        _ => Some("?column?".to_owned()),
+    };
+    let mut names = Vec::new();
+    for item in &select.projection {
+        match item {
+            SelectItem::ExprWithAlias { expr, alias } => {
+                known_name(expr)?;
+                names.push(alias.value.clone());
+            }
+            SelectItem::UnnamedExpr(expression) => names.push(known_name(expression)?),
+            _ => names.extend(known.iter().cloned()),
+        }
+    }
+    Some(names)
+}
+
+fn names_of_factor(state: &CatalogState, factor: &TableFactor) -> Option<Vec<String>> {
+    match factor {
+        TableFactor::Table { name, .. } => {
+            let part = |at: usize| Some(name.0.get(at)?.as_ident()?.value.clone());
+            match state.relation(&part(0)?, &part(1)?)? {
+                Relation::View(view) => {
+                    let parsed = Parser::parse_sql(&PostgreSqlDialect {}, &view.query).ok()?;
+                    let Some(Statement::Query(query)) = parsed.first() else {
+                        return None;
+                    };
+                    names_of_query(state, query)?;
+                    Some(
+                        view.columns
+                            .iter()
+                            .map(|column| column.name.clone())
+                            .collect(),
+                    )
+                }
+                table => Some(
+                    table
+                        .columns()
+                        .iter()
+                        .map(|column| column.name.clone())
+                        .collect(),
+                ),
+            }
+        }
+        TableFactor::Derived { subquery, .. } => names_of_query(state, subquery),
+        _ => None,
+    }
+}
+
 fn integer(name: &str) -> Column {
     Column {
         name: name.to_owned(),
@@ -103,29 +188,86 @@ fn actor(role: &str) -> Actor {
 }
 
 impl Scene {
+    /// A statement that is a transaction of its own.
     fn run(&self, sql: &str) -> Result<CommandResult, SqlError> {
+        let block = self.database.store.txns().begin_block(Isolation::default());
+        let definitions = Definitions::new(&self.database, &block);
+        let result = self.run_in(&definitions, sql)?;
+        if definitions.has_changes() {
+            definitions.commit(block)?;
+        }
+        Ok(result)
+    }
+
+    /// A statement of a transaction.
+    fn run_in(&self, definitions: &Arc<Definitions>, sql: &str) -> Result<CommandResult, SqlError> {
+        let draft = &Draft::new(definitions, CancelToken::new(), None);
         let exists = |name: &str| ["owner", "alice", "bob", "root"].contains(&name);
         match utility::parse(sql)? {
             Some(Utility::Schema(command)) => {
-                execute(&self.database, &self.actor, &command, &exists)
+                let judges = Judges {
+                    checker: &Planner,
+                    views: &Planner,
+                    role_exists: &exists,
+                };
+                match command {
+                    SchemaCommand::Alter {
+                        name,
+                        if_exists,
+                        change: RelationChange::Actions(actions),
+                        ..
+                    } => self.alter(draft, &name, if_exists, &actions, &judges),
+                    SchemaCommand::CreateIndex(create) => {
+                        let transaction = self.database.store.txns().begin();
+                        create_index(draft, &self.actor, &create, &transaction, true)
+                    }
+                    command => execute(draft, &self.actor, &command, &judges),
+                }
             }
-            Some(Utility::Grant(statement)) => {
-                grant(&self.database, &self.actor, &statement, &exists)
-            }
-            Some(Utility::Comment(statement)) => comment(&self.database, &self.actor, &statement),
+            Some(Utility::Grant(statement)) => grant(draft, &self.actor, &statement, &exists),
+            Some(Utility::Comment(statement)) => comment(draft, &self.actor, &statement),
             Some(other) => panic!("not a schema statement: {other:?}"),
             None => match Parser::parse_sql(&PostgreSqlDialect {}, sql)
                 .unwrap()
                 .remove(0)
             {
                 Statement::CreateTable(create) => {
-                    create_table(&self.database, &self.actor, &create, self.layout, &Planner)
+                    create_table(draft, &self.actor, &create, self.layout, &Planner)
                 }
-                Statement::CreateView(create) => {
-                    create_view(&self.database, &self.actor, &create, &Planner)
-                }
+                Statement::CreateView(create) => create_view(draft, &self.actor, &create, &Planner),
                 other => panic!("not a schema statement: {other:?}"),
             },
+        }
+    }
+
+    /// ALTER TABLE of a table without rows.
+    fn alter(
+        &self,
+        draft: &Draft,
+        name: &QualifiedName,
+        if_exists: bool,
+        actions: &[TableAction],
+        judges: &Judges<'_>,
+    ) -> Result<CommandResult, SqlError> {
+        let asked = AskedAlter {
+            name,
+            if_exists,
+            actions,
+        };
+        let state = draft.load()?;
+        let prepared = prepare_alter(&self.database, &state, &self.actor, &asked, judges)?;
+        match prepared {
+            Altering::Skipped(result) => Ok(result),
+            Altering::Pending(mut pending) => {
+                if pending.rewrites() {
+                    pending.make_table(draft)?;
+                } else {
+                    let transaction = self.database.store.txns().begin();
+                    pending.make_room(&transaction.cancel_token())?;
+                    pending.build_indexes(draft, &transaction)?;
+                }
+                pending.publish(draft)
+            }
         }
     }
 

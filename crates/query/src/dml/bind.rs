@@ -28,7 +28,7 @@ use datafusion::{
     },
 };
 
-use super::{BoundDml, DmlKind};
+use super::{BoundDml, DmlKind, insert::qualified, on_conflict::ORDINAL_COLUMN};
 use crate::{
     catalog::Privilege,
     error::external,
@@ -63,8 +63,48 @@ pub(crate) fn bind_update(
         parameters,
     )?;
     let schema = target.entry.table.schema();
-    let mut assigned: Vec<Option<Expr>> = vec![None; schema.columns.len()];
-    for (name, value) in assignments(&update.assignments)? {
+    let assigned = assigned_values(
+        context,
+        &target,
+        &update.assignments,
+        found.schema(),
+        parameters,
+    )?;
+    let changed = (0..assigned.len()).filter(|at| assigned[*at].is_some());
+    let changed: Vec<usize> = changed.collect();
+    let row_id = Expr::Column(Column::new(Some(target.alias.clone()), ROW_ID_COLUMN));
+    let mut outputs = vec![row_id.alias(ROW_ID_COLUMN)];
+    for (at, assigned) in assigned.into_iter().enumerate() {
+        let name = schema.columns[at].name.as_str();
+        let unchanged = || Expr::Column(Column::new(Some(target.alias.clone()), name));
+        outputs.push(qualified(&target, at, assigned.unwrap_or_else(unchanged)));
+    }
+    outputs.extend(others(&found, &target));
+    let plan = LogicalPlanBuilder::from(found).project(outputs)?.build()?;
+    let bound = finish(
+        context,
+        DmlKind::Update,
+        target,
+        plan,
+        update.returning.as_deref(),
+        parameters,
+    )?;
+    Ok(BoundDml {
+        assigned: changed,
+        ..bound
+    })
+}
+
+/// For each column of the target what SET gives it, over rows of this schema.
+pub(super) fn assigned_values(
+    context: &StatementContext,
+    target: &Target,
+    set: &[ast::Assignment],
+    schema: &DFSchema,
+    parameters: &mut PlannerContext,
+) -> Result<Vec<Option<Expr>>> {
+    let mut assigned: Vec<Option<Expr>> = vec![None; target.entry.table.schema().columns.len()];
+    for (name, value) in assignments(set)? {
         let at = target.column(&name).map_err(external)?;
         if assigned[at].is_some() {
             return Err(external(SqlError::new(
@@ -73,34 +113,14 @@ pub(crate) fn bind_update(
             )));
         }
         assigned[at] = Some(match value {
-            Assigned::Value(value) if is_default(value) => default_value(context, &target, at)?,
+            Assigned::Value(value) if is_default(value) => default_value(context, target, at)?,
             value => {
-                let expression = value.plan(context, found.schema(), parameters)?;
-                assign(expression, found.schema(), &target, at)?
+                let expression = value.plan(context, schema, parameters)?;
+                assign(expression, schema, target, at)?
             }
         });
     }
-    let row_id = Expr::Column(Column::new(Some(target.alias.clone()), ROW_ID_COLUMN));
-    let mut outputs = vec![row_id.alias(ROW_ID_COLUMN)];
-    for (column, assigned) in schema.columns.iter().zip(assigned) {
-        let value = assigned.unwrap_or_else(|| {
-            Expr::Column(Column::new(
-                Some(target.alias.clone()),
-                column.name.as_str(),
-            ))
-        });
-        outputs.push(value.alias_qualified(Some(target.alias.clone()), column.name.as_str()));
-    }
-    outputs.extend(others(&found, &target));
-    let plan = LogicalPlanBuilder::from(found).project(outputs)?.build()?;
-    finish(
-        context,
-        DmlKind::Update,
-        target,
-        plan,
-        update.returning.as_deref(),
-        parameters,
-    )
+    Ok(assigned)
 }
 
 /// Binds `DELETE FROM t [USING …] [WHERE …] [RETURNING …]`.
@@ -158,6 +178,27 @@ pub(super) fn finish(
     returning: Option<&[SelectItem]>,
     parameters: &mut PlannerContext,
 ) -> Result<BoundDml> {
+    finish_with(
+        context,
+        kind,
+        target,
+        plan,
+        returning,
+        parameters,
+        Vec::new(),
+    )
+}
+
+/// The same, with further outputs at the end.
+pub(super) fn finish_with(
+    context: &StatementContext,
+    kind: DmlKind,
+    target: Target,
+    plan: LogicalPlan,
+    returning: Option<&[SelectItem]>,
+    parameters: &mut PlannerContext,
+    hidden: Vec<Expr>,
+) -> Result<BoundDml> {
     let first = usize::from(kind != DmlKind::Insert);
     let columns = first..first + target.entry.table.schema().columns.len();
     let mut outputs: Vec<Expr> = plan
@@ -186,14 +227,17 @@ pub(super) fn finish(
         }
     }
     let checks = returning_end..outputs.len();
+    outputs.extend(hidden);
     let source = LogicalPlanBuilder::from(plan).project(outputs)?.build()?;
     Ok(BoundDml {
         kind,
         target,
+        assigned: Vec::new(),
         source,
         columns: columns.clone(),
         returning: returning.map(|_| columns.end..returning_end),
         checks,
+        conflict: None,
     })
 }
 
@@ -216,7 +260,8 @@ fn returning_expressions(
     parameters: &mut PlannerContext,
 ) -> Result<Vec<(String, Expr)>> {
     let visible = |qualifier: Option<&TableReference>, name: &str| {
-        !(name == ROW_ID_COLUMN && qualifier.is_none_or(|q| q.table() == target.alias))
+        let is_hidden = matches!(name, ROW_ID_COLUMN | ORDINAL_COLUMN);
+        !(is_hidden && qualifier.is_none_or(|q| q.table() == target.alias))
     };
     let mut expressions = Vec::new();
     for item in items {
@@ -326,7 +371,7 @@ fn plan_found(
 }
 
 /// A query of nothing but this body.
-pub(super) fn query_of(body: SetExpr) -> ast::Query {
+pub(crate) fn query_of(body: SetExpr) -> ast::Query {
     ast::Query {
         with: None,
         body: Box::new(body),

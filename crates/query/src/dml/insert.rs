@@ -5,9 +5,10 @@ use std::sync::Arc;
 use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
+    arrow::array::RecordBatch,
     catalog::TableProvider,
     common::{DFSchema, Result},
-    datasource::provider_as_source,
+    datasource::{MemTable, provider_as_source},
     logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder},
     scalar::ScalarValue,
     sql::{
@@ -19,6 +20,7 @@ use datafusion::{
 use super::{
     BoundDml, DmlKind,
     bind::{assign, default_value, finish, is_default, query_of, refuse, unsupported},
+    on_conflict::bind_on_conflict,
 };
 use crate::{
     catalog::Privilege,
@@ -26,13 +28,12 @@ use crate::{
     plan::{StatementContext, Target, column_identifiers},
 };
 
-/// Binds `INSERT INTO t [(…)] VALUES … | SELECT … | DEFAULT VALUES [RETURNING …]`.
+/// Binds `INSERT INTO t [(…)] VALUES … | SELECT … | DEFAULT VALUES [ON CONFLICT …] [RETURNING …]`.
 pub(crate) fn bind_insert(
     context: &StatementContext,
     insert: &ast::Insert,
     parameters: &mut PlannerContext,
 ) -> Result<BoundDml> {
-    refuse(insert.on.is_some(), "INSERT … ON CONFLICT")?;
     refuse(
         insert.or.is_some()
             || insert.overwrite
@@ -59,14 +60,22 @@ pub(crate) fn bind_insert(
             }
         },
     };
-    finish(
+    let returning = insert.returning.as_deref();
+    let conflict = match &insert.on {
+        Some(on) => Some(bind_on_conflict(
+            context, &target, on, returning, parameters,
+        )?),
+        None => None,
+    };
+    let bound = finish(
         context,
         DmlKind::Insert,
         target,
         plan,
-        insert.returning.as_deref(),
+        returning,
         parameters,
-    )
+    )?;
+    Ok(BoundDml { conflict, ..bound })
 }
 
 /// Binds the filling of a table by a query of the same columns.
@@ -85,6 +94,34 @@ pub(crate) fn bind_create_table_as(
         None,
         &mut PlannerContext::new(),
     )
+}
+
+/// Binds the filling of a table by a plan of exactly its columns, under its name.
+pub(crate) fn bind_rewrite(
+    context: &StatementContext,
+    target: Target,
+    plan: LogicalPlan,
+) -> Result<BoundDml> {
+    let parameters = &mut PlannerContext::new();
+    finish(context, DmlKind::Insert, target, plan, None, parameters)
+}
+
+/// Binds rows of the table itself, so that its CHECKs are evaluated for them.
+pub(super) fn bind_table_rows(
+    context: &StatementContext,
+    target: Target,
+    rows: RecordBatch,
+) -> Result<BoundDml> {
+    let table = MemTable::try_new(rows.schema(), vec![vec![rows]])?;
+    let source = provider_as_source(Arc::new(table));
+    let plan = LogicalPlanBuilder::scan("rows", source, None)?.build()?;
+    let columns = plan.schema().iter().enumerate();
+    let outputs: Vec<Expr> = columns
+        .map(|(at, pair)| qualified(&target, at, Expr::from(pair)))
+        .collect();
+    let plan = LogicalPlanBuilder::from(plan).project(outputs)?.build()?;
+    let parameters = &mut PlannerContext::new();
+    finish(context, DmlKind::Insert, target, plan, None, parameters)
 }
 
 /// Binds `COPY t (…) FROM STDIN`, whose rows come from `stream` with these columns of the table.
@@ -219,7 +256,7 @@ fn select_of(projection: Vec<SelectItem>) -> SetExpr {
     }))))
 }
 
-fn default_row(context: &StatementContext, target: &Target) -> Result<LogicalPlan> {
+pub(super) fn default_row(context: &StatementContext, target: &Target) -> Result<LogicalPlan> {
     let count = target.entry.table.schema().columns.len();
     let outputs: Vec<Expr> = (0..count)
         .map(|at| Ok(qualified(target, at, default_value(context, target, at)?)))
@@ -329,9 +366,14 @@ fn project_columns(
     LogicalPlanBuilder::from(plan).project(outputs)?.build()
 }
 
-fn qualified(target: &Target, at: usize, value: Expr) -> Expr {
-    let name = target.entry.table.schema().columns[at].name.as_str();
-    value.alias_qualified(Some(target.alias.clone()), name)
+/// A value as a column of the table, whose type it bears: of a `char(n)` its Arrow type would
+/// not tell.
+pub(super) fn qualified(target: &Target, at: usize, value: Expr) -> Expr {
+    let column = &target.entry.table.schema().columns[at];
+    let named = column.ty.field("", true).metadata().clone();
+    let named = (!named.is_empty()).then(|| named.into());
+    let (alias, name) = (target.alias.clone(), column.name.as_str());
+    value.alias_qualified_with_metadata(Some(alias), name, named)
 }
 
 /// More values than columns never fit; fewer do only without a column list.

@@ -16,14 +16,20 @@
 mod bind;
 pub(crate) mod copy;
 mod insert;
+mod on_conflict;
+mod referential;
 pub(crate) mod sink;
+mod upsert;
 
 use std::ops::Range;
 
 use datafusion::logical_expr::LogicalPlan;
 
-pub(crate) use bind::{bind_delete, bind_update, parse_expression};
-pub(crate) use insert::{bind_copy, bind_create_table_as, bind_insert, listed_columns};
+pub(crate) use bind::{bind_delete, bind_update, parse_expression, query_of};
+pub(crate) use insert::{
+    bind_copy, bind_create_table_as, bind_insert, bind_rewrite, listed_columns,
+};
+pub(crate) use on_conflict::OnConflict;
 
 use crate::plan::Target;
 
@@ -40,6 +46,8 @@ pub(crate) enum DmlKind {
 pub(crate) struct BoundDml {
     pub(crate) kind: DmlKind,
     pub(crate) target: Target,
+    /// The columns that an UPDATE assigns.
+    pub(crate) assigned: Vec<usize>,
     /// Computes everything; outputs as drawn above.
     pub(crate) source: LogicalPlan,
     /// Where the table's columns are in its outputs.
@@ -48,4 +56,20 @@ pub(crate) struct BoundDml {
     pub(crate) returning: Option<Range<usize>>,
     /// Where the truths of the CHECK constraints are, in the table's order.
     pub(crate) checks: Range<usize>,
+    /// What an INSERT does about rows that are in the way.
+    pub(crate) conflict: Option<OnConflict>,
+}
+
+impl BoundDml {
+    /// The query of DO UPDATE.
+    pub(crate) fn update_on_conflict(&self) -> Option<&BoundDml> {
+        let update = self.conflict.as_ref()?.update.as_ref()?;
+        Some(&update.bound)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn update_on_conflict_mut(&mut self) -> Option<&mut BoundDml> {
+        let update = self.conflict.as_mut()?.update.as_mut()?;
+        Some(&mut update.bound)
+    }
 }

@@ -14,19 +14,25 @@ use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::{
         array::{Array, AsArray, BooleanArray, RecordBatch},
-        compute::filter_record_batch,
+        compute::{concat_batches, filter_record_batch},
         datatypes::{Schema, UInt64Type},
         util::display::{ArrayFormatter, FormatOptions},
     },
     common::{DataFusionError, Result},
+    execution::SessionState,
     execution::memory_pool::{MemoryConsumer, MemoryReservation},
-    execution::{SessionState, TaskContext},
     physical_plan::{ExecutionPlan, execute_stream},
 };
 use futures::StreamExt;
 
-use super::{BoundDml, DmlKind};
-use crate::error::{external, from_storage};
+use super::{
+    BoundDml, DmlKind,
+    referential::{Part, Referential},
+};
+use crate::{
+    error::{external, from_storage},
+    plan::{StatementContext, Target},
+};
 
 /// What a DML statement did.
 pub(crate) struct Written {
@@ -50,12 +56,15 @@ pub(crate) async fn run(
     bound: &BoundDml,
     view: TableView,
     plan: Arc<dyn ExecutionPlan>,
-    context: Arc<TaskContext>,
+    context: &StatementContext,
     transaction: &Arc<Transaction>,
 ) -> Result<Written> {
-    let reservation = MemoryConsumer::new("dml").register(context.memory_pool());
+    let task = context.state.task_ctx();
+    let reservation = MemoryConsumer::new("dml").register(task.memory_pool());
     let mut sink = Sink {
         bound,
+        state: &context.state,
+        referential: Referential::of(context, &bound.target.entry, transaction),
         view,
         transaction: Arc::clone(transaction),
         seen: HashSet::new(),
@@ -63,9 +72,10 @@ pub(crate) async fn run(
         new_rows: Vec::new(),
         returned: Vec::new(),
         inserted: 0,
+        ordinal: 0,
         reservation,
     };
-    let mut stream = execute_stream(plan, context)?;
+    let mut stream = execute_stream(plan, task)?;
     while let Some(batch) = stream.next().await {
         let batch = batch?;
         if batch.num_rows() > 0 {
@@ -75,15 +85,21 @@ pub(crate) async fn run(
     sink.finish().await
 }
 
-struct Sink<'a> {
-    bound: &'a BoundDml,
-    view: TableView,
-    transaction: Arc<Transaction>,
+pub(super) struct Sink<'a> {
+    pub(super) bound: &'a BoundDml,
+    pub(super) state: &'a SessionState,
+    /// `None` if no foreign key is concerned.
+    pub(super) referential: Option<Referential<'a>>,
+    pub(super) view: TableView,
+    pub(super) transaction: Arc<Transaction>,
     seen: HashSet<u64>,
     row_ids: Vec<RowId>,
     new_rows: Vec<RecordBatch>,
-    returned: Vec<RecordBatch>,
-    inserted: u64,
+    pub(super) returned: Vec<RecordBatch>,
+    /// Rows inserted, and those updated instead.
+    pub(super) inserted: u64,
+    /// How many rows came before, where that counts.
+    pub(super) ordinal: u64,
     reservation: MemoryReservation,
 }
 
@@ -94,7 +110,10 @@ impl Sink<'_> {
         } else {
             self.claim(batch)?
         };
-        self.check(&batch)?;
+        check(self.bound, &batch)?;
+        if let Some(conflict) = &self.bound.conflict {
+            return self.upsert(conflict, batch).await;
+        }
         if let Some(returning) = self.bound.returning.clone() {
             let columns: Vec<usize> = returning.collect();
             self.keep(batch.project(&columns)?, |sink, rows| {
@@ -103,13 +122,20 @@ impl Sink<'_> {
         }
         match self.bound.kind {
             DmlKind::Insert => {
-                let rows = self.table_rows(&batch)?;
+                let rows = table_rows(self.bound, &batch)?;
+                let new = rows.clone();
                 let table = Arc::clone(self.view.table());
                 let transaction = Arc::clone(&self.transaction);
-                self.inserted += blocking(move || table.insert(&transaction, &rows)).await?;
+                self.inserted += blocking(&self.bound.target, move || {
+                    table.insert(&transaction, &rows)
+                })
+                .await?;
+                if let Some(referential) = &mut self.referential {
+                    referential.inserted(&self.bound.target.entry, &new).await?;
+                }
             }
             DmlKind::Update => {
-                let rows = self.table_rows(&batch)?;
+                let rows = table_rows(self.bound, &batch)?;
                 self.keep(rows, |sink, rows| sink.new_rows.push(rows))?;
             }
             DmlKind::Delete => {}
@@ -124,19 +150,84 @@ impl Sink<'_> {
                 let (view, transaction) = (self.view.clone(), Arc::clone(&self.transaction));
                 let row_ids = std::mem::take(&mut self.row_ids);
                 let rows = row_ids.len() as u64;
-                blocking(move || view.delete(&transaction, &row_ids)).await?;
+                self.tell_referential(&row_ids).await?;
+                let keys_stay = self.keys_stay(&row_ids)?;
+                blocking(&self.bound.target, move || match keys_stay {
+                    true => view.supersede(&transaction, &row_ids),
+                    false => view.delete(&transaction, &row_ids),
+                })
+                .await?;
                 for new_rows in std::mem::take(&mut self.new_rows) {
                     let table = Arc::clone(self.view.table());
                     let transaction = Arc::clone(&self.transaction);
-                    blocking(move || table.insert(&transaction, &new_rows)).await?;
+                    blocking(&self.bound.target, move || {
+                        table.insert(&transaction, &new_rows)
+                    })
+                    .await?;
                 }
                 rows
             }
         };
+        if let Some(referential) = self.referential.take() {
+            referential.finish().await?;
+        }
         Ok(Written {
             rows,
             returned: self.returned,
         })
+    }
+
+    /// Tells foreign keys of rows that are about to be updated or deleted.
+    async fn tell_referential(&mut self, row_ids: &[RowId]) -> Result<()> {
+        let Some(referential) = &mut self.referential else {
+            return Ok(());
+        };
+        let entry = &self.bound.target.entry;
+        let positions = referential.columns(entry);
+        let old = self.view.fetch(row_ids, &positions);
+        let old = old.map_err(|error| external(from_storage(error)))?;
+        self.reservation.try_grow(old.get_array_memory_size())?;
+        let old = Part::new(positions.clone(), old);
+        if self.bound.kind == DmlKind::Delete {
+            referential.deleted(entry, old);
+            return Ok(());
+        }
+        let project = |rows: &RecordBatch| Ok(rows.project(&positions)?);
+        let new = self.new_rows.iter().map(project);
+        let new = new.collect::<Result<Vec<_>>>()?;
+        let Some(first) = new.first() else {
+            return Ok(());
+        };
+        let new = concat_batches(&first.schema(), &new)?;
+        self.reservation.try_grow(new.get_array_memory_size())?;
+        referential
+            .updated(entry, old, Part::new(positions, new))
+            .await
+    }
+
+    /// Whether an UPDATE leaves all keys as they are, so that who has locked the rows FOR KEY
+    /// SHARE is not in its way.
+    fn keys_stay(&self, row_ids: &[RowId]) -> Result<bool> {
+        if self.bound.kind != DmlKind::Update {
+            return Ok(false);
+        }
+        let key_columns = self.view.table().key_columns();
+        if !key_columns
+            .iter()
+            .any(|at| self.bound.assigned.contains(at))
+        {
+            return Ok(true);
+        }
+        let mut from = 0;
+        for new_rows in &self.new_rows {
+            let to = from + new_rows.num_rows();
+            let stay = self.view.keys_stay(&row_ids[from..to], new_rows);
+            if !stay.map_err(|error| external(from_storage(error)))? {
+                return Ok(false);
+            }
+            from = to;
+        }
+        Ok(true)
     }
 
     /// Notes the row ids and drops rows that were met before.
@@ -162,96 +253,155 @@ impl Sink<'_> {
         Ok(filter_record_batch(&batch, &BooleanArray::from(fresh))?)
     }
 
-    fn keep(&mut self, rows: RecordBatch, push: impl FnOnce(&mut Self, RecordBatch)) -> Result<()> {
+    pub(super) fn keep(
+        &mut self,
+        rows: RecordBatch,
+        push: impl FnOnce(&mut Self, RecordBatch),
+    ) -> Result<()> {
         self.reservation.try_grow(rows.get_array_memory_size())?;
         push(self, rows);
         Ok(())
     }
+}
 
-    /// The table's columns of a batch, under the table's own schema.
-    fn table_rows(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let table = self.view.table();
-        let columns = self
-            .bound
-            .columns
-            .clone()
-            .zip(table.arrow_schema().fields())
-            .map(|(at, field)| {
-                let column = batch.column(at);
-                if column.data_type() == field.data_type() {
-                    Ok(Arc::clone(column))
-                } else {
-                    Ok(arrow::compute::cast(column, field.data_type())?)
-                }
-            })
-            .collect::<Result<Vec<_>>>()?;
-        // NOT NULL is storage's to enforce, with PostgreSQL's error.
-        let fields: Vec<_> = table
-            .arrow_schema()
-            .fields()
-            .iter()
-            .map(|f| f.as_ref().clone().with_nullable(true))
-            .collect();
-        Ok(RecordBatch::try_new(
-            Arc::new(Schema::new(fields)),
-            columns,
-        )?)
-    }
-
-    fn check(&self, batch: &RecordBatch) -> Result<()> {
-        let table = self.view.table().schema();
-        for (at, check) in self.bound.checks.clone().zip(&table.checks) {
-            let truths = batch.column(at).as_boolean();
-            let failed = (0..truths.len()).find(|&row| truths.is_valid(row) && !truths.value(row));
-            if let Some(row) = failed {
-                let mut error = SqlError::new(
-                    ErrorKind::CheckViolation,
-                    format!(
-                        "new row for relation \"{}\" violates check constraint \"{}\"",
-                        table.name, check.name
-                    ),
-                )
-                .with_detail(format!(
-                    "Failing row contains ({}).",
-                    self.shown(batch, row)
-                ))
-                .with_constraint(check.name.clone());
-                error.object = Some(Box::new((
-                    self.bound.target.schema.clone(),
-                    table.name.clone(),
-                    None,
-                )));
-                return Err(external(error));
+/// The table's columns of a batch, under the table's own schema.
+pub(super) fn table_rows(bound: &BoundDml, batch: &RecordBatch) -> Result<RecordBatch> {
+    let table = &bound.target.entry.table;
+    let columns = bound
+        .columns
+        .clone()
+        .zip(table.arrow_schema().fields())
+        .map(|(at, field)| {
+            let column = batch.column(at);
+            if column.data_type() == field.data_type() {
+                Ok(Arc::clone(column))
+            } else {
+                Ok(arrow::compute::cast(column, field.data_type())?)
             }
-        }
-        Ok(())
-    }
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let fields: Vec<_> = table
+        .arrow_schema()
+        .fields()
+        .iter()
+        .map(|f| f.as_ref().clone().with_nullable(true))
+        .collect();
+    Ok(RecordBatch::try_new(
+        Arc::new(Schema::new(fields)),
+        columns,
+    )?)
+}
 
-    fn shown(&self, batch: &RecordBatch, row: usize) -> String {
-        let options = FormatOptions::new().with_null("null");
-        let value = |at: usize| {
-            ArrayFormatter::try_new(batch.column(at), &options)
-                .map_or_else(|_| "?".into(), |f| f.value(row).to_string())
-        };
-        self.bound
-            .columns
-            .clone()
-            .map(value)
-            .collect::<Vec<_>>()
-            .join(", ")
+/// Refuses the first row that has a NULL where none may be, or that a CHECK refuses. Of
+/// several CHECKs the first by name, as in PostgreSQL.
+pub(super) fn check(bound: &BoundDml, batch: &RecordBatch) -> Result<()> {
+    if bound.kind == DmlKind::Delete {
+        return Ok(());
+    }
+    let schema = bound.target.entry.table.schema();
+    let nulls = bound.columns.clone().zip(&schema.columns).enumerate();
+    let nulls = nulls
+        .filter(|(_, (_, column))| !column.nullable)
+        .filter_map(|(column, (at, _))| {
+            let values = batch.column(at);
+            let is_null = |row: &usize| values.is_null(*row);
+            let row = (values.null_count() > 0).then(|| (0..values.len()).find(is_null))??;
+            Some((row, Broken::NotNull(column)))
+        });
+    let checks = bound.checks.clone().zip(&schema.checks);
+    let checks = checks.filter_map(|(at, check)| {
+        let truths = batch.column(at).as_boolean();
+        let row = (0..truths.len()).find(|&row| truths.is_valid(row) && !truths.value(row))?;
+        Some((row, Broken::Check(&check.name)))
+    });
+    match nulls.chain(checks).min() {
+        Some((row, broken)) => Err(external(broken.error(bound, batch, row))),
+        None => Ok(()),
     }
 }
 
-/// Runs a storage write, which may wait for another transaction, off the query threads.
-async fn blocking<T: Send + 'static>(
+/// What a row breaks, in the order in which PostgreSQL looks.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Broken<'a> {
+    /// The position of a column.
+    NotNull(usize),
+    /// The name of a constraint.
+    Check(&'a str),
+}
+
+impl Broken<'_> {
+    fn error(&self, bound: &BoundDml, batch: &RecordBatch, row: usize) -> SqlError {
+        let entry = &bound.target.entry;
+        let table = &entry.name;
+        let (mut error, column) = match self {
+            Broken::NotNull(column) => {
+                let column = &entry.table.schema().columns[*column].name;
+                let message = format!(
+                    "null value in column \"{column}\" of relation \"{table}\" violates not-null constraint"
+                );
+                let error = SqlError::new(ErrorKind::NotNullViolation, message);
+                (error, Some(column.clone()))
+            }
+            Broken::Check(name) => {
+                let message = format!(
+                    "new row for relation \"{table}\" violates check constraint \"{name}\""
+                );
+                let error = SqlError::new(ErrorKind::CheckViolation, message);
+                (error.with_constraint(*name), None)
+            }
+        };
+        error.object = Some(Box::new((
+            bound.target.schema.clone(),
+            table.clone(),
+            column,
+        )));
+        let shown = shown(bound, batch, row);
+        error.with_detail(format!("Failing row contains ({shown})."))
+    }
+}
+
+fn shown(bound: &BoundDml, batch: &RecordBatch, row: usize) -> String {
+    let options = FormatOptions::new().with_null("null");
+    let value = |at: usize| {
+        ArrayFormatter::try_new(batch.column(at), &options)
+            .map_or_else(|_| "?".into(), |f| f.value(row).to_string())
+    };
+    bound
+        .columns
+        .clone()
+        .map(value)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// Runs a write to a table, which may wait for another transaction, off the query threads.
+pub(super) async fn blocking<T: Send + 'static>(
+    target: &Target,
     write: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
 ) -> Result<T> {
-    match tokio::task::spawn_blocking(write).await {
+    waiting(write, |mut error| {
+        if let Some(object) = &mut error.object {
+            // Storage knows a table by the name it was made with.
+            object.0.clone_from(&target.schema);
+            object.1.clone_from(&target.entry.name);
+        }
+        error
+    })
+    .await
+}
+
+/// Runs what may wait for another transaction off the query threads; `refine` may say more
+/// of its error.
+pub(crate) async fn waiting<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
+    refine: impl FnOnce(SqlError) -> SqlError,
+) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(StorageError::Conflict)) => {
             Err(DataFusionError::External(Box::new(StorageError::Conflict)))
         }
-        Ok(Err(error)) => Err(external(from_storage(error))),
+        Ok(Err(error)) => Err(external(refine(from_storage(error)))),
         Err(error) => Err(DataFusionError::Internal(format!(
             "a write ended early: {error}"
         ))),

@@ -6,11 +6,8 @@ use datafusion::sql::sqlparser::{
     tokenizer::{Token, Tokenizer},
 };
 
-use super::{
-    classes::Class,
-    tables::{index_columns, key_columns},
-};
-use crate::catalog::{IndexEntry, TableEntry, ViewEntry};
+use super::{classes::Class, tables::index_columns};
+use crate::catalog::{Deferral, ForeignKey, IndexEntry, ReferentialAction, TableEntry, ViewEntry};
 
 /// `pg_get_indexdef`, the table's name with its schema or without.
 pub(super) fn of_index(
@@ -25,30 +22,76 @@ pub(super) fn of_index(
         String::new()
     };
     let unique = if index.index.unique { "UNIQUE " } else { "" };
+    let nulls = if index.index.nulls_not_distinct {
+        " NULLS NOT DISTINCT"
+    } else {
+        ""
+    };
     let method = match index.index.kind {
         IndexKind::Ordered => "btree",
         IndexKind::Hash => "hash",
     };
     format!(
-        "CREATE {unique}INDEX {} ON {schema}{} USING {method} ({})",
+        "CREATE {unique}INDEX {} ON {schema}{} USING {method} ({}){nulls}",
         quote_ident(&class.name),
         quote_ident(&table.name),
         listed(index_columns(table, index)),
     )
 }
 
-/// `pg_get_constraintdef` of a table's key.
-pub(super) fn of_key(table: &TableEntry) -> String {
-    format!("PRIMARY KEY ({})", listed(key_columns(table)))
+/// `pg_get_constraintdef` of a table's primary key, or of a UNIQUE constraint.
+pub(super) fn of_key(table: &TableEntry, index: &IndexEntry) -> String {
+    let kind = match (index.oid == table.key_oid, index.index.nulls_not_distinct) {
+        (true, _) => "PRIMARY KEY",
+        (false, false) => "UNIQUE",
+        (false, true) => "UNIQUE NULLS NOT DISTINCT",
+    };
+    format!("{kind} ({})", listed(index_columns(table, index)))
+}
+
+/// `pg_get_constraintdef` of a foreign key; `referenced` is the name of the other table.
+pub(super) fn of_foreign_key(
+    table: &TableEntry,
+    key: &ForeignKey,
+    referenced: &str,
+    referenced_table: &TableEntry,
+) -> String {
+    let of = |table: &TableEntry, positions: &[usize]| {
+        let columns = &table.table.schema().columns;
+        listed(positions.iter().filter_map(|&at| columns.get(at)))
+    };
+    let mut text = format!(
+        "FOREIGN KEY ({}) REFERENCES {referenced}({})",
+        of(table, &key.columns),
+        of(referenced_table, &key.referenced_columns)
+    );
+    if key.is_full {
+        text.push_str(" MATCH FULL");
+    }
+    for (event, action) in [("UPDATE", key.on_update), ("DELETE", key.on_delete)] {
+        if action != ReferentialAction::NoAction {
+            text.push_str(&format!(" ON {event} {}", action.words()));
+        }
+    }
+    text.push_str(match key.deferral {
+        Deferral::Never => "",
+        Deferral::Immediate => " DEFERRABLE",
+        Deferral::Deferred => " DEFERRABLE INITIALLY DEFERRED",
+    });
+    if !key.is_valid {
+        text.push_str(" NOT VALID");
+    }
+    text
 }
 
 /// `pg_get_constraintdef` of a CHECK. The pretty form has one pair of parentheses, the other two.
 pub(super) fn of_check(check: &CheckConstraint, pretty: bool) -> String {
     let expression = check.expression.trim();
+    let not_valid = if check.not_valid { " NOT VALID" } else { "" };
     if pretty {
-        format!("CHECK ({expression})")
+        format!("CHECK ({expression}){not_valid}")
     } else {
-        format!("CHECK (({expression}))")
+        format!("CHECK (({expression})){not_valid}")
     }
 }
 

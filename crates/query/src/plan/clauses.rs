@@ -289,7 +289,7 @@ impl Place {
     }
 }
 
-fn is_aggregate(function: &Function) -> bool {
+pub(super) fn is_aggregate(function: &Function) -> bool {
     let name = match &function.name.0[..] {
         [name] => name.as_ident().map(folded),
         [_, name] => name.as_ident().map(folded),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use aerostat_storage::TableView;
-use aerostat_txn::Snapshot;
+use aerostat_txn::{LockMode, Snapshot};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::datatypes::{DataType, SchemaRef},
@@ -29,6 +29,7 @@ use datafusion::{
 };
 use parking_lot::Mutex;
 
+use super::locking::{LOCK_SCHEMA, Locking};
 use crate::{
     catalog::{
         AEROSTAT, CatalogState, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation, TableEntry,
@@ -37,6 +38,7 @@ use crate::{
     ddl::{Actor, QualifiedName},
     error::external,
     pgcatalog::{self, CatalogView},
+    plan::Gate,
     scan::TableScanProvider,
     statement::{Statement, StatementKind},
 };
@@ -59,10 +61,14 @@ pub(crate) struct StatementContext {
     pub(crate) snapshot: Snapshot,
     pub(crate) actor: Actor,
     pub(crate) system: Arc<CatalogView>,
+    /// Locks what the statement needs.
+    pub(crate) gate: Arc<Gate>,
     /// The DML target's view; made with the context, so that the rows found and the rows changed are of one directory.
     views: Mutex<HashMap<u32, TableView>>,
     functions: OnceLock<HashMap<String, Arc<ScalarUDF>>>,
     view_depth: Mutex<usize>,
+    /// What the statement's locking clauses need; shared with the views that it expands.
+    pub(crate) locking: Arc<Locking>,
 }
 
 impl StatementContext {
@@ -72,6 +78,7 @@ impl StatementContext {
         snapshot: Snapshot,
         actor: Actor,
         system: Arc<CatalogView>,
+        gate: Arc<Gate>,
     ) -> Self {
         Self {
             catalog: Arc::clone(&system.state),
@@ -80,9 +87,11 @@ impl StatementContext {
             snapshot,
             actor,
             system,
+            gate,
             views: Mutex::default(),
             functions: OnceLock::new(),
             view_depth: Mutex::new(0),
+            locking: Arc::default(),
         }
     }
 
@@ -108,6 +117,7 @@ impl StatementContext {
     ) -> Result<LogicalPlan> {
         crate::plan::rewrite_forms(&mut query).map_err(external)?;
         crate::plan::name_outputs(&mut query);
+        super::locking::rewrite_query(self, &mut query, parameters)?;
         let mut statement = ast::Statement::Query(Box::new(query));
         pgcatalog::rewrite(&mut statement, &self.system).map_err(external)?;
         aerostat_semantics::type_literals(&mut statement).map_err(external)?;
@@ -146,8 +156,15 @@ impl StatementContext {
                 })
                 .ok_or_else(|| internal("a DML target that is not there"))?;
             return Ok(provider_as_source(Arc::new(
-                TableScanProvider::with_row_ids(self.table_view(entry), Arc::clone(&entry.usage)),
+                TableScanProvider::with_row_ids(
+                    self.table_view(entry),
+                    Arc::clone(&entry.usage),
+                    ROW_ID_COLUMN,
+                ),
             )));
+        }
+        if name.schema() == Some(LOCK_SCHEMA) {
+            return Ok(provider_as_source(self.locking.source(name.table())?));
         }
         if let Some(provider) = self.system_table(name) {
             return Ok(provider_as_source(provider));
@@ -155,6 +172,7 @@ impl StatementContext {
         let (_, relation) = self.resolve(name).map_err(external)?;
         self.actor
             .require(relation, Privilege::Select)
+            .and_then(|()| self.gate.require(relation.oid(), LockMode::AccessShare))
             .map_err(external)?;
         match relation {
             Relation::Table(entry) => Ok(provider_as_source(Arc::new(TableScanProvider::new(
@@ -166,7 +184,7 @@ impl StatementContext {
     }
 
     /// System relations stand before the search path, as `pg_catalog` does in PostgreSQL.
-    fn system_table(&self, name: &TableReference) -> Option<Arc<dyn TableProvider>> {
+    pub(super) fn system_table(&self, name: &TableReference) -> Option<Arc<dyn TableProvider>> {
         match name.schema() {
             Some(schema @ (PG_CATALOG | INFORMATION_SCHEMA | AEROSTAT)) => {
                 pgcatalog::table(&self.system, schema, name.table())
@@ -178,6 +196,19 @@ impl StatementContext {
 
     /// A view's query runs with its owner's rights, as in PostgreSQL.
     fn expand(&self, view: &ViewEntry) -> Result<ViewTable> {
+        let (nested, query) = self.within(view)?;
+        let plan = nested.plan_query(query, &mut PlannerContext::new())?;
+        let plan = crate::plan::rename_outputs(
+            plan,
+            view.columns.iter().map(|column| column.name.as_str()),
+        )?;
+        self.leave_view();
+        Ok(ViewTable::new(plan, Some(view.query.clone())))
+    }
+
+    /// A view's query, and the context that it is planned in. Whoever has planned it leaves
+    /// the view.
+    pub(super) fn within(&self, view: &ViewEntry) -> Result<(StatementContext, ast::Query)> {
         let depth = {
             let mut depth = self.view_depth.lock();
             *depth += 1;
@@ -199,11 +230,13 @@ impl StatementContext {
             views: Mutex::new(self.views.lock().clone()),
             functions: OnceLock::new(),
             view_depth: Mutex::new(depth),
+            locking: Arc::clone(&self.locking),
             state: Arc::clone(&self.state),
             database: Arc::clone(&self.database),
             catalog: Arc::clone(&self.catalog),
             snapshot: self.snapshot.clone(),
             system: Arc::clone(&self.system),
+            gate: Arc::clone(&self.gate),
         };
         let statement = Statement::single(&view.query).map_err(external)?;
         let StatementKind::Sql(parsed) = statement.kind else {
@@ -212,13 +245,12 @@ impl StatementContext {
         let ast::Statement::Query(query) = (*parsed).clone() else {
             return Err(internal("a view that is no query"));
         };
-        let plan = nested.plan_query(*query, &mut PlannerContext::new())?;
-        let plan = crate::plan::rename_outputs(
-            plan,
-            view.columns.iter().map(|column| column.name.as_str()),
-        )?;
+        Ok((nested, *query))
+    }
+
+    /// The view's query is planned.
+    pub(super) fn leave_view(&self) {
         *self.view_depth.lock() -= 1;
-        Ok(ViewTable::new(plan, Some(view.query.clone())))
     }
 
     fn function(&self, name: &str) -> Option<Arc<ScalarUDF>> {

@@ -30,7 +30,7 @@ use datafusion::sql::sqlparser::{
 use crate::ddl::names::folded;
 
 /// Functions in FROM that give one column.
-const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
+pub(super) const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
 
 /// Rewrites a statement, query or expression as the module says.
 ///

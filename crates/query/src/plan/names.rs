@@ -80,7 +80,25 @@ fn name_items(items: &mut [SelectItem]) {
 
 /// PostgreSQL's `FigureColname`.
 pub(crate) fn output_name(expression: &ast::Expr) -> String {
-    strong_name(expression).unwrap_or_else(|| "?column?".to_owned())
+    any_name(expression).unwrap_or_else(|| "?column?".to_owned())
+}
+
+/// The name of an expression, also one that a cast around it replaces by its type's.
+fn any_name(expression: &ast::Expr) -> Option<String> {
+    use ast::Expr as E;
+    match expression {
+        E::Nested(inner) | E::Collate { expr: inner, .. } => any_name(inner),
+        E::Cast {
+            expr, data_type, ..
+        } => strong_name(expr).or_else(|| Some(cast_name(data_type))),
+        E::TypedString(typed) => Some(cast_name(&typed.data_type)),
+        E::Interval(_) => Some("interval".to_owned()),
+        E::Case { else_result, .. } => {
+            let otherwise = else_result.as_deref().and_then(strong_name);
+            otherwise.or_else(|| Some("case".to_owned()))
+        }
+        other => strong_name(other),
+    }
 }
 
 fn strong_name(expression: &ast::Expr) -> Option<String> {
@@ -90,27 +108,18 @@ fn strong_name(expression: &ast::Expr) -> Option<String> {
         E::CompoundIdentifier(parts) => folded(parts.last()?),
         E::Function(function) => folded(function.name.0.last()?.as_ident()?),
         E::Nested(inner) | E::Collate { expr: inner, .. } => return strong_name(inner),
-        E::Cast {
-            expr, data_type, ..
-        } => match strong_name(expr) {
-            Some(name) if !matches!(**expr, E::Case { .. }) => name,
-            _ => cast_name(data_type),
-        },
-        E::TypedString(typed) => cast_name(&typed.data_type),
-        E::Interval(_) => "interval".to_owned(),
-        E::Case { else_result, .. } => {
-            return else_result
-                .as_deref()
-                .filter(|e| matches!(e, E::Identifier(_) | E::CompoundIdentifier(_)))
-                .and_then(strong_name)
-                .or_else(|| Some("case".to_owned()));
-        }
+        E::Cast { expr, .. } => return strong_name(expr),
+        E::Case { else_result, .. } => return else_result.as_deref().and_then(strong_name),
+        E::CompoundFieldAccess { root, .. } => return strong_name(root),
         E::Exists { .. } => "exists".to_owned(),
         E::Array(_) => "array".to_owned(),
         E::Extract { .. } => "extract".to_owned(),
         E::Ceil { .. } => "ceil".to_owned(),
         E::Floor { .. } => "floor".to_owned(),
         E::Position { .. } => "position".to_owned(),
+        E::Substring {
+            shorthand: true, ..
+        } => "substr".to_owned(),
         E::Substring { .. } => "substring".to_owned(),
         E::Trim { trim_where, .. } => match trim_where {
             Some(ast::TrimWhereField::Leading) => "ltrim".to_owned(),
@@ -130,7 +139,7 @@ fn strong_name(expression: &ast::Expr) -> Option<String> {
                 }
             };
             match select.projection.first()? {
-                SelectItem::UnnamedExpr(inner) => return strong_name(inner),
+                SelectItem::UnnamedExpr(inner) => return any_name(inner),
                 SelectItem::ExprWithAlias { alias, .. } => folded(alias),
                 _ => return None,
             }
@@ -142,7 +151,7 @@ fn strong_name(expression: &ast::Expr) -> Option<String> {
 /// PostgreSQL names a cast of an unnamed expression by the type's internal name.
 fn cast_name(data_type: &ast::DataType) -> String {
     let text = data_type.to_string().to_ascii_lowercase();
-    let base = text.split(['(', ' ']).next().unwrap_or_default();
+    let base = text.split(['(', ' ', '[']).next().unwrap_or_default();
     match base {
         "int" | "integer" | "int4" => "int4",
         "smallint" | "int2" => "int2",

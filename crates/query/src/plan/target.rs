@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     common::TableReference,
@@ -51,6 +52,9 @@ impl Target {
             .with_hint("Change the rows of the table the view reads from."));
         };
         context.actor.require(relation, privilege)?;
+        context
+            .gate
+            .require(relation.oid(), LockMode::RowExclusive)?;
         Ok(Target {
             entry: Arc::clone(entry),
             schema,

@@ -7,6 +7,7 @@ use std::{
 
 use aerostat_semantics::functions;
 use aerostat_semantics::walk;
+use aerostat_txn::CancelToken;
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableSchema};
 use datafusion::{
     arrow::array::{ArrayRef, RecordBatch, StringViewArray},
@@ -22,15 +23,15 @@ use super::{Session, cancel::Cancellation, prepared::Bound, run, stream::ready};
 use crate::{
     admin::RestoreRequest,
     api::{ColumnDescription, Outcome, RowsTag},
-    ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, PlanColumns},
+    catalog::Draft,
+    ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, Judges, PlanColumns},
     dml,
-    error::{external, from_datafusion, from_storage},
-    plan::{StatementContext, Target, describe, visible_name},
+    error::{external, from_datafusion},
+    plan::{Gate, StatementContext, Target, describe, visible_name},
     statement::{Source, Statement, StatementKind},
     utility::{
-        BackupCommand, CommentTarget, DiscardTarget, Fragment, GrantTarget, PreparedCommand,
-        SchemaCommand, SettingCommand, SettingScope, SettingValue, TransactionCommand,
-        TransactionModes, Utility,
+        BackupCommand, DiscardTarget, Fragment, PreparedCommand, SchemaCommand, SettingCommand,
+        SettingScope, SettingValue, TransactionCommand, TransactionModes, Utility,
     },
 };
 
@@ -49,17 +50,65 @@ impl Session {
             Utility::Cursor(command) => self.run_cursor(command, source, bound, cancellation).await,
             Utility::Copy(copy) => self.run_copy(copy, source, cancellation).await,
             Utility::Maintenance(command) => self.run_maintenance(command, cancellation).await,
-            Utility::Schema(_)
-            | Utility::Database(_)
-            | Utility::Role(_)
-            | Utility::Grant(_)
-            | Utility::Comment(_)
-            | Utility::Backup(_) => self.run_definition(utility, cancellation).await,
+            Utility::Lock(statement) => self.run_lock(statement, cancellation).await,
+            Utility::Schema(command) if command.alters_table() => {
+                self.run_alter_table(command, source, cancellation).await
+            }
+            other if other.defines_in_database() => {
+                self.run_definition(utility, source, cancellation).await
+            }
+            _ => self.run_for_node(utility, cancellation).await,
         }
     }
 
-    /// Statements that change what exists. They wait for locks and the disk, so they leave the query threads alone.
+    /// Statements that change what exists in the database, as a part of the block. They wait
+    /// for locks and the disk, so they leave the query threads alone.
     async fn run_definition(
+        &mut self,
+        utility: &Arc<Utility>,
+        source: &Source,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        let actor = self.actor()?;
+        let in_block = self.is_one_of_several();
+        let definitions = self.definitions()?;
+        // Nothing is written under it; an index being built waits for others in its name.
+        let transaction = self.begin_statement(None)?;
+        let context = self.context(&self.open_gate()?, transaction.snapshot().clone())?;
+        let source = source.clone();
+        let cancel = transaction.cancel_token();
+        let mut stop = run::CancelOnDrop::of(cancel.clone());
+        let draft = self.draft(&definitions, cancel);
+        let (engine, utility) = (Arc::clone(&self.engine), Arc::clone(utility));
+        let work = move || {
+            let planner = Planner {
+                context: &context,
+                source: &source,
+            };
+            let judges = Judges {
+                checker: &planner,
+                views: &planner,
+                role_exists: &|role| engine.node().role(role).is_some(),
+            };
+            match &*utility {
+                Utility::Schema(SchemaCommand::CreateIndex(create)) => {
+                    ddl::create_index(&draft, &actor, create, &transaction, in_block)
+                }
+                Utility::Schema(command) => ddl::execute(&draft, &actor, command, &judges),
+                Utility::Grant(grant) => ddl::grant(&draft, &actor, grant, judges.role_exists),
+                Utility::Comment(comment) => ddl::comment(&draft, &actor, comment),
+                other => Ok(CommandResult::new(other.tag())),
+            }
+        };
+        let result = self
+            .on_query_runtime(blocking(work), cancellation)
+            .await??;
+        stop.disarm();
+        Ok(self.command(result))
+    }
+
+    /// Statements about what all databases share, each a transaction of its own.
+    async fn run_for_node(
         &mut self,
         utility: &Arc<Utility>,
         cancellation: &Cancellation,
@@ -71,34 +120,18 @@ impl Session {
             Arc::clone(self.connection.database()),
             Arc::clone(utility),
         );
-        // Nothing is written under it; an index being built waits for others in its name.
-        let transaction = database.store.txns().begin();
-        let cancel = transaction.cancel_token();
+        let cancel = CancelToken::new();
         let mut stop = run::CancelOnDrop::of(cancel.clone());
         let work = move || {
             let node = engine.node();
             match &*utility {
-                Utility::Schema(SchemaCommand::CreateIndex(create)) => {
-                    ddl::create_index(&database, &actor, create, &transaction)
-                }
-                Utility::Schema(command) => {
-                    let exists = |role: &str| node.role(role).is_some();
-                    let result = ddl::execute(&database, &actor, command, &exists)?;
-                    // With IF EXISTS there may be none.
-                    if let Some(name) = command.reshapes()
-                        && let Ok(entry) = ddl::altered(&database, &actor, name)
-                    {
-                        entry.table.reshape(&cancel).map_err(from_storage)?;
-                    }
-                    Ok(result)
-                }
                 Utility::Database(command) => {
                     let result = node.execute_database(&actor, &database, command);
                     engine.forget_dropped();
                     result
                 }
                 Utility::Backup(BackupCommand::Backup { database, to, base }) => {
-                    node.back_up(&actor, database, to, base.as_deref())
+                    node.back_up(&actor, database, to, base.as_deref(), &cancel)
                 }
                 Utility::Backup(BackupCommand::Restore {
                     database,
@@ -113,20 +146,13 @@ impl Session {
                         logs,
                         until: until.as_ref(),
                         zone,
+                        cancel: &cancel,
                     },
                 ),
                 Utility::Role(command) => node.execute_role(&actor, command),
-                Utility::Grant(grant) => match grant.target {
-                    GrantTarget::Databases { .. } => node.grant(&actor, grant),
-                    _ => ddl::grant(&database, &actor, grant, &|role| node.role(role).is_some()),
-                },
-                Utility::Comment(comment) => match comment.target {
-                    CommentTarget::Database(_) | CommentTarget::Role(_) => {
-                        node.comment(&actor, comment)
-                    }
-                    _ => ddl::comment(&database, &actor, comment),
-                },
-                _ => Ok(CommandResult::new(utility.tag())),
+                Utility::Grant(grant) => node.grant(&actor, grant),
+                Utility::Comment(comment) => node.comment(&actor, comment),
+                other => Ok(CommandResult::new(other.tag())),
             }
         };
         let result = self
@@ -136,7 +162,7 @@ impl Session {
         Ok(self.command(result))
     }
 
-    fn command(&mut self, result: CommandResult) -> Outcome {
+    pub(super) fn command(&mut self, result: CommandResult) -> Outcome {
         self.notices.extend(result.notices);
         Outcome::Command { tag: result.tag }
     }
@@ -312,36 +338,79 @@ impl Session {
         source: &Source,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let actor = self.actor()?;
-        let database = Arc::clone(self.connection.database());
         let layout =
             DefaultLayout::from_setting(self.settings.lock().get("aerostat.default_layout")?);
-        let transaction = Arc::new(self.begin_statement()?);
-        let context = self.context(transaction.snapshot().clone())?;
+        let mut locks = None;
+        loop {
+            let gate = self.gate(locks.take())?;
+            let created = match &create.query {
+                None => {
+                    self.create_table(&gate, create, layout, source, cancellation)
+                        .await
+                }
+                Some(query) => {
+                    self.create_table_as(&gate, create, query, layout, source, cancellation)
+                        .await
+                }
+            };
+            match created {
+                Ok(result) => return Ok(self.command(result)),
+                Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
+            }
+        }
+    }
+
+    async fn create_table(
+        &mut self,
+        gate: &Arc<Gate>,
+        create: &ast::CreateTable,
+        layout: DefaultLayout,
+        source: &Source,
+        cancellation: &Cancellation,
+    ) -> Result<CommandResult, SqlError> {
+        let actor = self.actor()?;
+        let context = self.context(gate, self.read_snapshot()?)?;
+        let (draft, mut stop) = self.stoppable_draft()?;
         let (create, source) = (create.clone(), source.clone());
-        let Some(query) = create.query.clone() else {
-            let work = blocking(move || {
-                let checker = Planner {
-                    context: &context,
-                    source: &source,
-                };
-                ddl::create_table(&database, &actor, &create, layout, &checker)
-            });
-            let result = self.on_query_runtime(work, cancellation).await??;
-            return Ok(self.command(result));
-        };
+        let work = blocking(move || {
+            let checker = Planner {
+                context: &context,
+                source: &source,
+            };
+            ddl::create_table(&draft, &actor, &create, layout, &checker)
+        });
+        let result = self.on_query_runtime(work, cancellation).await??;
+        stop.disarm();
+        Ok(result)
+    }
+
+    async fn create_table_as(
+        &mut self,
+        gate: &Arc<Gate>,
+        create: &ast::CreateTable,
+        query: &ast::Query,
+        layout: DefaultLayout,
+        source: &Source,
+        cancellation: &Cancellation,
+    ) -> Result<CommandResult, SqlError> {
+        let actor = self.actor()?;
+        let (draft, mut stop) = self.stoppable_draft()?;
+        let transaction = Arc::new(self.begin_statement(gate.locks())?);
+        let context = self.context(gate, transaction.snapshot().clone())?;
+        let (create, query, source) = (create.clone(), query.clone(), source.clone());
         let work = async move {
             let fail = |error| from_datafusion(error, &source);
             let plan = context
-                .plan_query(*query, &mut PlannerContext::new())
+                .plan_query(query, &mut PlannerContext::new())
                 .map_err(fail)?;
             let plan = context
                 .state
                 .analyzer()
                 .execute_and_check(plan, context.state.config_options(), |_, _| {})
                 .map_err(fail)?;
+            context.gate.confirm()?;
             let columns = columns_of(plan.schema())?;
-            let created = ddl::create_table_as(&database, &actor, &create, layout, columns)?;
+            let created = ddl::create_table_as(&draft, &actor, &create, layout, columns)?;
             let ddl::CreatedTable::Pending(pending) = created else {
                 return Ok::<CommandResult, SqlError>(created.into_result());
             };
@@ -359,12 +428,21 @@ impl Session {
                         "a table nobody else knows was changed by somebody else",
                     )
                 })?;
-            let mut result = blocking(move || pending.publish()).await?;
+            let mut result = blocking(move || pending.publish(&draft)).await?;
             result.tag = format!("SELECT {}", written.rows);
             Ok(result)
         };
         let result: CommandResult = self.on_query_runtime(work, cancellation).await??;
-        Ok(self.command(result))
+        stop.disarm();
+        Ok(result)
+    }
+
+    /// A draft whose waits end when the statement is dropped.
+    fn stoppable_draft(&mut self) -> Result<(Draft, run::CancelOnDrop), SqlError> {
+        let definitions = self.definitions()?;
+        let cancel = CancelToken::new();
+        let stop = run::CancelOnDrop::of(cancel.clone());
+        Ok((self.draft(&definitions, cancel), stop))
     }
 
     pub(super) async fn run_create_view(
@@ -373,19 +451,37 @@ impl Session {
         source: &Source,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let context = self.context(self.connection.database().store.txns().snapshot())?;
+        let mut locks = None;
+        loop {
+            let gate = self.gate(locks.take())?;
+            match self.create_view(&gate, create, source, cancellation).await {
+                Ok(result) => return Ok(self.command(result)),
+                Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
+            }
+        }
+    }
+
+    async fn create_view(
+        &mut self,
+        gate: &Arc<Gate>,
+        create: &ast::CreateView,
+        source: &Source,
+        cancellation: &Cancellation,
+    ) -> Result<CommandResult, SqlError> {
         let actor = self.actor()?;
-        let database = Arc::clone(self.connection.database());
+        let context = self.context(gate, self.read_snapshot()?)?;
+        let (draft, mut stop) = self.stoppable_draft()?;
         let (create, source) = (create.clone(), source.clone());
         let work = blocking(move || {
             let planner = Planner {
                 context: &context,
                 source: &source,
             };
-            ddl::create_view(&database, &actor, &create, &planner)
+            ddl::create_view(&draft, &actor, &create, &planner)
         });
         let result = self.on_query_runtime(work, cancellation).await??;
-        Ok(self.command(result))
+        stop.disarm();
+        Ok(result)
     }
 }
 
@@ -404,9 +500,9 @@ pub(super) async fn blocking<T: Send + 'static>(
 }
 
 /// Plans what definitions hold.
-struct Planner<'a> {
-    context: &'a StatementContext,
-    source: &'a Source,
+pub(super) struct Planner<'a> {
+    pub(super) context: &'a StatementContext,
+    pub(super) source: &'a Source,
 }
 
 impl ExpressionChecker for Planner<'_> {

@@ -36,6 +36,7 @@ impl Session {
         match (&copy.subject, copy.direction) {
             (CopySubject::Table { name, columns }, CopyDirection::In) => {
                 self.copy_in(copy, name, columns, source, cancellation)
+                    .await
             }
             (CopySubject::Table { name, columns }, CopyDirection::Out) => {
                 let statement = Statement::single(&select_text(name, columns))?;
@@ -111,7 +112,7 @@ impl Session {
         }))
     }
 
-    fn copy_in(
+    async fn copy_in(
         &self,
         copy: &CopyStatement,
         name: &QualifiedName,
@@ -119,14 +120,25 @@ impl Session {
         source: &Source,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let transaction = Arc::new(self.begin_statement()?);
-        let context = self.context(transaction.snapshot().clone())?;
-        let target = Target::resolve(&context, &object_name(name), None, Privilege::Insert)?;
+        let mut locks = None;
+        let (transaction, context, target) = loop {
+            let gate = self.gate(locks.take())?;
+            let transaction = Arc::new(self.begin_statement(gate.locks())?);
+            let context = self.context(&gate, transaction.snapshot().clone())?;
+            let resolved = Target::resolve(&context, &object_name(name), None, Privilege::Insert);
+            let confirmed = resolved.and_then(|target| gate.confirm().map(|()| target));
+            match confirmed {
+                Ok(target) => break (transaction, context, target),
+                Err(error) => {
+                    drop((transaction, context));
+                    locks = Some(self.past(&gate, error, cancellation).await?);
+                }
+            }
+        };
         let listed_names: Vec<ast::ObjectName> = columns
             .iter()
             .map(|column| ast::ObjectName::from(vec![Ident::with_quote('"', column.clone())]))
             .collect();
-        self.note_target(target.entry.table.id());
         let fail = |error| from_datafusion(error, source);
         let listed = listed_columns(&target, &listed_names).map_err(fail)?;
         let table = target.entry.table.schema();

@@ -29,13 +29,13 @@ use super::{
     Session,
     cancel::Cancellation,
     command::nested_statement,
+    plain,
     prepared::Bound,
     run::{is_dml, unsupported},
     stream::ready,
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowStream, RowsTag},
-    error::from_datafusion,
     statement::{Source, Statement, StatementKind},
     utility::{CursorCommand, Direction, Fragment},
 };
@@ -127,7 +127,7 @@ impl Session {
         bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let tag = match command {
+        match command {
             CursorCommand::Declare {
                 name,
                 scroll,
@@ -151,7 +151,6 @@ impl Session {
                 }
                 self.cursors.made += 1;
                 self.cursors.by_name.insert(name.clone(), cursor);
-                "DECLARE CURSOR".to_owned()
             }
             CursorCommand::Fetch {
                 name,
@@ -176,19 +175,19 @@ impl Session {
                     });
                 }
                 let passed: usize = rows.iter().map(RecordBatch::num_rows).sum();
-                format!("MOVE {passed}")
+                return Ok(Outcome::Command {
+                    tag: format!("MOVE {passed}"),
+                });
             }
             CursorCommand::Close(name) => {
                 self.cursors.get(name)?;
                 self.cursors.by_name.remove(name);
-                "CLOSE CURSOR".to_owned()
             }
-            CursorCommand::CloseAll => {
-                self.cursors.close_all();
-                "CLOSE CURSOR ALL".to_owned()
-            }
-        };
-        Ok(Outcome::Command { tag })
+            CursorCommand::CloseAll => self.cursors.close_all(),
+        }
+        Ok(Outcome::Command {
+            tag: command.tag().to_owned(),
+        })
     }
 
     /// Starts the cursor's query, with a life of its own: it is not stopped with DECLARE.
@@ -274,7 +273,7 @@ impl Cursor {
             };
             self.reservation
                 .try_grow(batch.get_array_memory_size())
-                .map_err(|error| from_datafusion(error, &no_source()))?;
+                .map_err(plain)?;
             self.read += batch.num_rows() as u64;
             self.kept.push(batch);
         }
@@ -384,14 +383,7 @@ impl Cursor {
 
 fn reversed(batch: &RecordBatch) -> Result<RecordBatch, SqlError> {
     let order: UInt32Array = (0..batch.num_rows() as u32).rev().collect();
-    take_record_batch(batch, &order).map_err(|error| from_datafusion(error.into(), &no_source()))
-}
-
-fn no_source() -> Source {
-    Source {
-        text: "".into(),
-        offset: 0,
-    }
+    take_record_batch(batch, &order).map_err(|error| plain(error.into()))
 }
 
 fn missing(name: &str) -> SqlError {

@@ -23,7 +23,7 @@ use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{BoundDml, DmlKind, sink},
     error::from_storage,
-    plan::StatementContext,
+    plan::{Gate, StatementContext, locking::first_lock},
     statement::Source,
 };
 
@@ -47,16 +47,43 @@ impl Session {
         let options = options_of(parsed)?;
         if options.analyze {
             self.admit_dml(statement)?;
+            if let Some(mode) = first_lock(&**statement) {
+                self.admit_locks(mode)?;
+            }
         }
-        let transaction = Arc::new(self.begin_statement()?);
-        let context = self.context(transaction.snapshot().clone())?;
-        let parameters = bound.map(Bound::parameters).unwrap_or_default();
-        let (statement, source) = (Arc::new((**statement).clone()), source.clone());
+        let mut locks = None;
+        loop {
+            let gate = self.gate(locks.take())?;
+            let explained = self.explain(&gate, statement, options, source, bound, cancellation);
+            match explained.await {
+                Ok(text) => return Ok(lines(&text)),
+                Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
+            }
+        }
+    }
+
+    async fn explain(
+        &self,
+        gate: &Arc<Gate>,
+        statement: &ast::Statement,
+        options: Options,
+        source: &Source,
+        bound: Option<&Bound<'_>>,
+        cancellation: &Cancellation,
+    ) -> Result<String, SqlError> {
+        let transaction = Arc::new(self.begin_statement(gate.locks())?);
+        let context = self.context(gate, transaction.snapshot().clone())?;
+        let parameters = Parameters::of(bound);
+        context
+            .locking
+            .begin(&transaction, parameters.values.clone());
+        let (statement, source) = (Arc::new(statement.clone()), source.clone());
         let work = async move {
             let started = Instant::now();
             let (plan, dml) = plan(&context, &statement, &parameters)
                 .await
                 .map_err(at(&source))?;
+            context.gate.confirm()?;
             let planned = started.elapsed();
             let mut text = String::new();
             let indent = match &dml {
@@ -68,6 +95,16 @@ impl Session {
                     };
                     // Writing to a String cannot fail.
                     let _ = writeln!(text, "{verb} on {}", bound.target.entry.name);
+                    if let Some(conflict) = &bound.conflict {
+                        let resolution = if conflict.update.is_some() {
+                            "UPDATE"
+                        } else {
+                            "NOTHING"
+                        };
+                        let _ = writeln!(text, "  Conflict Resolution: {resolution}");
+                        let arbiters = conflict.constraints.join(", ");
+                        let _ = writeln!(text, "  Conflict Arbiter Indexes: {arbiters}");
+                    }
                     "  "
                 }
                 None => "",
@@ -108,8 +145,7 @@ impl Session {
             );
             Ok(text)
         };
-        let text: String = self.on_query_runtime(work, cancellation).await??;
-        Ok(lines(&text))
+        self.on_query_runtime(work, cancellation).await?
     }
 }
 

@@ -23,7 +23,7 @@ impl Session {
     ) -> Result<Outcome, SqlError> {
         let actor = self.actor()?;
         let database = Arc::clone(self.connection.database());
-        let state = database.catalog.load();
+        let state = self.catalog()?;
         match command {
             MaintenanceCommand::Vacuum { tables, freeze } => {
                 let tables = if tables.is_empty() {

@@ -6,12 +6,17 @@
 //! stopped leaves no trace: it is a transaction of its own, or a part of one
 //! ([`transaction`]).
 
+mod alter;
 mod cancel;
 mod command;
+pub(crate) mod commit;
 mod copy;
 mod cursor;
 mod explain;
 pub(crate) mod facts;
+mod fast;
+mod locking;
+mod locks;
 mod maintenance;
 mod prepared;
 mod run;
@@ -31,6 +36,7 @@ use aerostat_types::SqlError;
 use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser::ast};
 
 pub use cancel::CancelHandle;
+pub use fast::Sent;
 pub use prepared::Prepared;
 
 use crate::{
@@ -39,7 +45,7 @@ use crate::{
     engine::{Engine, StatementRecord},
     error::from_datafusion,
     pgcatalog::{CatalogView, PreparedDescription, SessionDescription},
-    plan::StatementContext,
+    plan::{Gate, StatementContext},
     statement::{Source, Statement, StatementKind},
     utility::Utility,
 };
@@ -72,6 +78,8 @@ pub struct Session {
     transaction_time: chrono::DateTime<chrono::Utc>,
     /// Whether the statements at hand came together, and are a transaction.
     grouping: bool,
+    fast: fast::FastPath,
+    commits: Arc<commit::Commits>,
 }
 
 impl Session {
@@ -100,6 +108,8 @@ impl Session {
             ..SessionDescription::default()
         });
         Ok(Self {
+            commits: engine.commits_of(connection.database()),
+            fast: fast::FastPath::default(),
             engine,
             connection,
             role: role.to_owned(),
@@ -119,22 +129,6 @@ impl Session {
     /// The way to stop this session's running statement from elsewhere.
     pub fn cancel_handle(&self) -> CancelHandle {
         self.cancel.clone()
-    }
-
-    /// Cuts a message of the simple protocol into statements.
-    ///
-    /// # Errors
-    /// See [`Statement::split`].
-    pub fn split(&self, message: &str) -> Result<Vec<Statement>, SqlError> {
-        Statement::split(message)
-    }
-
-    /// Runs a statement without parameters.
-    ///
-    /// # Errors
-    /// Anything that can be wrong with a statement. Nothing of it has happened then.
-    pub async fn execute(&mut self, statement: &Statement) -> Result<Outcome, SqlError> {
-        self.run(statement, None).await
     }
 
     /// Messages beside the results, since the last call.
@@ -191,11 +185,13 @@ impl Session {
         let started = Instant::now();
         let cancellation = self.cancel.begin(self.statement_timeout());
         let kind = kind_of(&statement.kind);
-        self.follow_time_zone();
         if self.block.is_none() {
             self.mark_time();
         }
-        self.tell_times();
+        if !is_transaction_command(&statement.kind) {
+            self.follow_time_zone();
+            self.tell_times();
+        }
         self.note_activity(Some(statement.text()));
         let outcome = self.dispatch(statement, bound, &cancellation).await;
         if outcome.is_err() {
@@ -260,9 +256,9 @@ impl Session {
         bound: Option<&prepared::Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        self.continue_group(statement).await?;
+        let alone = self.enter_block(statement).await?;
         self.admit(statement)?;
-        match &statement.kind {
+        let outcome = match &statement.kind {
             StatementKind::Empty => Ok(Outcome::Empty),
             StatementKind::Utility(utility) => {
                 let source = &statement.source;
@@ -272,7 +268,11 @@ impl Session {
                 self.run_sql(parsed, &statement.source, bound, cancellation)
                     .await
             }
+        };
+        if alone && outcome.is_ok() {
+            self.commit_implicit().await?;
         }
+        outcome
     }
 
     /// A transaction begins: now() and its like tell this time until it ends.
@@ -304,13 +304,17 @@ impl Session {
     }
 
     /// What the next statement, or the next attempt at it, sees.
-    fn context(&self, snapshot: Snapshot) -> Result<Arc<StatementContext>, SqlError> {
+    fn context(
+        &self,
+        gate: &Arc<Gate>,
+        snapshot: Snapshot,
+    ) -> Result<Arc<StatementContext>, SqlError> {
         let actor = self.actor()?;
         let database = Arc::clone(self.connection.database());
         let system = Arc::new(CatalogView {
             node: self.engine.node().record(),
             database: database.name.read().clone(),
-            state: database.catalog.load(),
+            state: Arc::clone(gate.catalog()),
             role: actor.role.clone(),
             session_role: self.role.clone(),
             superuser: actor.superuser,
@@ -330,6 +334,7 @@ impl Session {
             snapshot,
             actor,
             system,
+            Arc::clone(gate),
         )))
     }
 
@@ -381,6 +386,11 @@ impl Drop for Session {
         self.fail_for_good();
         self.engine.forget_session(self.number);
     }
+}
+
+/// Whether it is BEGIN, COMMIT or their like, which plan nothing.
+fn is_transaction_command(kind: &StatementKind) -> bool {
+    matches!(kind, StatementKind::Utility(utility) if matches!(&**utility, Utility::Transaction(_)))
 }
 
 /// The kinds that metrics tell apart.

@@ -2,23 +2,27 @@
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlError, SqlType};
+use aerostat_types::{Column, ErrorKind, SqlError, SqlType};
 use datafusion::{
     arrow::{array::ArrayRef, datatypes::FieldRef},
     common::{ParamValues, ScalarValue},
-    sql::sqlparser::ast::{self, AssignmentTarget, SetExpr, TableObject},
+    sql::sqlparser::ast::{
+        self, AssignmentTarget, OnConflictAction, OnInsert, SetExpr, TableObject,
+    },
 };
 
 use super::{
     Session,
     cursor::cursor_query,
+    fast::FastStatement,
     run::{Parameters, at, bind, plan_query},
 };
 use crate::{
     api::{ColumnDescription, Outcome},
+    dml::BoundDml,
     plan::{
         StatementContext, bare_placeholder, column_identifiers, declare, declared_parameters,
-        describe, parameter_count, table_reference,
+        describe, locking::without_locks, parameter_count, table_reference,
     },
     statement::{Statement, StatementKind},
     utility::{CursorCommand, SettingCommand, Utility},
@@ -32,6 +36,8 @@ pub struct Prepared {
     pub parameters: Vec<SqlType>,
     /// The columns it returns; `None` if it returns no rows.
     pub columns: Option<Arc<[ColumnDescription]>>,
+    /// As the fast path reads it, if that can.
+    pub(super) fast: Option<Arc<FastStatement>>,
 }
 
 impl Prepared {
@@ -76,6 +82,9 @@ impl Session {
         text: &str,
         parameter_oids: &[u32],
     ) -> Result<Prepared, SqlError> {
+        if let Some(prepared) = self.prepared_before(text, parameter_oids) {
+            return Ok(prepared);
+        }
         let statement = Statement::single(text)?;
         self.refuse_after_failure(&statement.kind)?;
         self.follow_time_zone();
@@ -95,7 +104,9 @@ impl Session {
                 })?),
             });
         }
-        self.prepare_typed(statement, types).await
+        let prepared = self.prepare_typed(statement, types).await?;
+        self.keep_prepared(text, parameter_oids, &prepared);
+        Ok(prepared)
     }
 
     pub(super) async fn prepare_typed(
@@ -126,7 +137,7 @@ impl Session {
                     types.resize(count, None);
                 }
                 let snapshot = self.connection.database().store.txns().snapshot();
-                let context = self.context(snapshot)?;
+                let context = self.context(&self.open_gate()?, snapshot)?;
                 let (parsed, source) = (Arc::clone(parsed), statement.source.clone());
                 let cancellation = self.cancel.begin(self.statement_timeout());
                 let work = async move {
@@ -138,11 +149,16 @@ impl Session {
                 columns
             }
         };
-        let parameters = types
+        let parameters: Vec<SqlType> = types
             .into_iter()
             .map(|ty| ty.unwrap_or(SqlType::Text))
             .collect();
+        let fast = match &statement.kind {
+            StatementKind::Sql(_) => FastStatement::read(statement.text(), &parameters),
+            _ => None,
+        };
         Ok(Prepared {
+            fast,
             statement,
             parameters,
             columns,
@@ -169,6 +185,11 @@ impl Session {
                 ),
             ));
         }
+        if let Some(fast) = &prepared.fast
+            && let Some(outcome) = self.run_fast(fast, &parameters, Some(prepared)).await?
+        {
+            return Ok(outcome);
+        }
         let values = parameters
             .iter()
             .map(|array| ScalarValue::try_from_array(array, 0))
@@ -193,8 +214,19 @@ fn infer(
         values: None,
     };
     if types.iter().any(Option::is_none) {
-        let inferred = match plan_any(context, parsed, &known(types))? {
-            Planned::Query(plan) | Planned::Dml(plan, _) => plan.get_parameter_types()?,
+        // A subquery that locks is planned apart, out of sight.
+        let inferred = match plan_any(context, &without_locks(parsed), &known(types))? {
+            Planned::Query(plan) => plan.get_parameter_types()?,
+            Planned::Dml(bound) => {
+                let mut inferred = bound.source.get_parameter_types()?;
+                if let Some(update) = bound.update_on_conflict() {
+                    for (name, ty) in update.source.get_parameter_types()? {
+                        let known = inferred.entry(name).or_default();
+                        *known = known.take().or(ty);
+                    }
+                }
+                inferred
+            }
             Planned::Other => Default::default(),
         };
         for (name, data_type) in inferred {
@@ -219,10 +251,10 @@ fn infer(
             )?;
             Some(describe(analyzed.schema().as_arrow()))
         }
-        Planned::Dml(plan, returning) => match returning {
+        Planned::Dml(bound) => match bound.returning {
             Some(range) => {
                 let analyzed = context.state.analyzer().execute_and_check(
-                    plan,
+                    bound.source,
                     context.state.config_options(),
                     |_, _| {},
                 )?;
@@ -240,10 +272,7 @@ fn infer(
 
 enum Planned {
     Query(datafusion::logical_expr::LogicalPlan),
-    Dml(
-        datafusion::logical_expr::LogicalPlan,
-        Option<std::ops::Range<usize>>,
-    ),
+    Dml(Box<BoundDml>),
     Other,
 }
 
@@ -261,7 +290,7 @@ fn plan_any(
         | ast::Statement::Update(_)
         | ast::Statement::Delete(_) => {
             let bound = bind(context, parsed, &mut parameters.planner())?;
-            Planned::Dml(bound.source, bound.returning)
+            Planned::Dml(Box::new(bound))
         }
         _ => Planned::Other,
     })
@@ -297,6 +326,11 @@ fn declare_by_column(
                 None if listed.is_empty() => columns.get(at).map(|column| column.ty),
                 None => None,
             };
+            if let Some(OnInsert::OnConflict(on)) = &insert.on
+                && let OnConflictAction::DoUpdate(update) = &on.action
+            {
+                declare_assigned(&update.assignments, &columns, types);
+            }
             let Some(query) = &insert.source else { return };
             let SetExpr::Values(values) = &*query.body else {
                 return;
@@ -316,17 +350,26 @@ fn declare_by_column(
             let Some(columns) = column_types(name) else {
                 return;
             };
-            for assignment in &update.assignments {
-                if let AssignmentTarget::ColumnName(name) = &assignment.target
-                    && let Some(n) = bare_placeholder(&assignment.value)
-                    && let Ok(names) = column_identifiers(std::slice::from_ref(name))
-                    && let Some(column) = columns.iter().find(|column| column.name == names[0])
-                {
-                    declare(types, n, column.ty);
-                }
-            }
+            declare_assigned(&update.assignments, &columns, types);
         }
         _ => {}
+    }
+}
+
+/// Parameters that a column is set to.
+fn declare_assigned(
+    assignments: &[ast::Assignment],
+    columns: &[Column],
+    types: &mut Vec<Option<SqlType>>,
+) {
+    for assignment in assignments {
+        if let AssignmentTarget::ColumnName(name) = &assignment.target
+            && let Some(n) = bare_placeholder(&assignment.value)
+            && let Ok(names) = column_identifiers(std::slice::from_ref(name))
+            && let Some(column) = columns.iter().find(|column| column.name == names[0])
+        {
+            declare(types, n, column.ty);
+        }
     }
 }
 

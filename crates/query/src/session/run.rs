@@ -24,14 +24,14 @@ use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{self, BoundDml, DmlKind, sink},
     error::{from_datafusion, from_storage},
-    plan::{StatementContext, describe, parameter_count},
+    plan::{Gate, StatementContext, describe, locking::first_lock, parameter_count},
     statement::Source,
 };
 
 /// How often a statement is run again because rows changed under it. Each
 /// attempt waits for the transaction it met, so this many in a row means the
 /// rows are hotter than statements can be.
-const ATTEMPTS_MAX: usize = 100;
+pub(super) const ATTEMPTS_MAX: usize = 100;
 
 /// A statement that ended this many rows is followed by a vacuum of its table:
 /// a version block. Fewer are left to the next write that comes by.
@@ -52,12 +52,24 @@ impl Session {
             ast::Statement::Query(query) if is_dml(query) => {
                 self.run_dml(parsed, source, bound, cancellation).await
             }
-            ast::Statement::Query(_) => self.run_query(parsed, source, bound, cancellation).await,
+            ast::Statement::Query(_) => match first_lock(&**parsed) {
+                None => self.run_query(parsed, source, bound, cancellation).await,
+                Some(mode) => {
+                    self.admit_locks(mode)?;
+                    self.run_locking(parsed, source, bound, cancellation).await
+                }
+            },
             ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
                 self.run_dml(parsed, source, bound, cancellation).await
             }
             ast::Statement::CreateTable(create) => {
                 self.run_create_table(create, source, cancellation).await
+            }
+            ast::Statement::CreateView(create) if first_lock(&create.query).is_some() => {
+                Err(SqlError::new(
+                    ErrorKind::FeatureNotSupported,
+                    "views that lock rows are not supported",
+                ))
             }
             ast::Statement::CreateView(create) => {
                 self.run_create_view(create, source, cancellation).await
@@ -77,8 +89,27 @@ impl Session {
         bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
+        let mut locks = None;
+        loop {
+            let gate = self.gate(locks.take())?;
+            let started = self.start_query(&gate, parsed, source, bound, cancellation);
+            match started.await {
+                Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
+                started => return started,
+            }
+        }
+    }
+
+    async fn start_query(
+        &self,
+        gate: &Arc<Gate>,
+        parsed: &Arc<ast::Statement>,
+        source: &Source,
+        bound: Option<&Bound<'_>>,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
         let snapshot = self.read_snapshot()?;
-        let context = self.context(snapshot)?;
+        let context = self.context(gate, snapshot)?;
         let parameters = Parameters::of(bound);
         let (parsed, source) = (Arc::clone(parsed), source.clone());
         let (rows, receiver) = mpsc::channel(RESULT_BATCHES_MAX);
@@ -117,10 +148,15 @@ impl Session {
         bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        for _ in 0..ATTEMPTS_MAX {
-            let transaction = Arc::new(self.begin_statement()?);
-            let context = self.context(transaction.snapshot().clone())?;
+        let (mut attempts, mut locks) = (0, None);
+        while attempts < ATTEMPTS_MAX {
+            let gate = self.gate(locks.take())?;
+            let transaction = Arc::new(self.begin_statement(gate.locks())?);
+            let context = self.context(&gate, transaction.snapshot().clone())?;
             let parameters = Parameters::of(bound);
+            context
+                .locking
+                .begin(&transaction, parameters.values.clone());
             let (parsed, source) = (Arc::clone(parsed), source.clone());
             let work = async move {
                 let mut planner = parameters.planner();
@@ -130,18 +166,26 @@ impl Session {
                 let plan = sink::plan(&context.state, &bound)
                     .await
                     .map_err(|error| from_datafusion(error, &source))?;
+                context.gate.confirm()?;
                 let written = write(&context, &bound, plan, &transaction).await;
                 finish(written, transaction, &source)
                     .await
                     .map(|written| written.map(|written| (bound, written)))
             };
-            let Some((bound, written)) = self.on_query_runtime(work, cancellation).await?? else {
+            let done = match self.on_query_runtime(work, cancellation).await? {
+                Ok(done) => done,
+                Err(error) => {
+                    locks = Some(self.past(&gate, error, cancellation).await?);
+                    continue;
+                }
+            };
+            let Some((bound, written)) = done else {
                 if self.may_run_again() {
+                    attempts += 1;
                     continue;
                 }
                 break;
             };
-            self.note_target(bound.target.entry.table.id());
             if bound.kind != DmlKind::Insert && written.rows >= VACUUM_ROWS_MIN {
                 let table = Arc::clone(&bound.target.entry.table);
                 self.engine.queries().spawn_blocking(move || {
@@ -179,7 +223,7 @@ pub(super) async fn write(
 ) -> PlanResult<sink::Written> {
     let mut cancel = CancelOnDrop::of(transaction.cancel_token());
     let view = context.table_view(&bound.target.entry);
-    let written = sink::run(bound, view, plan, context.state.task_ctx(), transaction).await;
+    let written = sink::run(bound, view, plan, context, transaction).await;
     cancel.disarm();
     if let Ok(written) = &written
         && bound.kind != DmlKind::Delete
@@ -212,34 +256,28 @@ impl Drop for CancelOnDrop {
 }
 
 /// Commits, or rolls back and says why. `None` asks for another attempt.
-pub(super) async fn finish(
-    written: PlanResult<sink::Written>,
+pub(super) async fn finish<T>(
+    done: PlanResult<T>,
     transaction: Arc<Transaction>,
     source: &Source,
-) -> Result<Option<sink::Written>, SqlError> {
+) -> Result<Option<T>, SqlError> {
+    let done = match done {
+        Ok(done) => done,
+        // Dropping it rolls it back, once a thread that may still lock or write has ended.
+        Err(error) if sink::is_conflict(&error) => return Ok(None),
+        Err(error) => return Err(from_datafusion(error, source)),
+    };
     // Writes run on blocking threads that hold the transaction; all have ended here.
     let transaction = Arc::into_inner(transaction)
         .ok_or_else(|| SqlError::new(ErrorKind::Internal, "a write outlived its statement"))?;
-    match written {
-        Ok(written) => {
-            let committed = tokio::task::spawn_blocking(move || transaction.commit()).await;
-            match committed {
-                Ok(Ok(_)) => Ok(Some(written)),
-                Ok(Err(error)) => Err(from_storage(error.into())),
-                Err(error) => Err(SqlError::new(
-                    ErrorKind::Internal,
-                    format!("the commit ended early: {error}"),
-                )),
-            }
-        }
-        Err(error) if sink::is_conflict(&error) => {
-            transaction.rollback();
-            Ok(None)
-        }
-        Err(error) => {
-            transaction.rollback();
-            Err(from_datafusion(error, source))
-        }
+    let committed = tokio::task::spawn_blocking(move || transaction.commit()).await;
+    match committed {
+        Ok(Ok(_)) => Ok(Some(done)),
+        Ok(Err(error)) => Err(from_storage(error.into())),
+        Err(error) => Err(SqlError::new(
+            ErrorKind::Internal,
+            format!("the commit ended early: {error}"),
+        )),
     }
 }
 
@@ -296,6 +334,7 @@ pub(super) fn bind(
 ) -> PlanResult<BoundDml> {
     let mut parsed = parsed.clone();
     crate::plan::rewrite_forms(&mut parsed).map_err(crate::error::external)?;
+    crate::plan::locking::rewrite_statement(context, &mut parsed, planner)?;
     crate::pgcatalog::rewrite(&mut parsed, &context.system).map_err(crate::error::external)?;
     aerostat_semantics::type_literals(&mut parsed).map_err(crate::error::external)?;
     let (with, statement) = match parsed {
@@ -343,6 +382,7 @@ async fn produce(
     let started = async {
         let plan = plan_query(&context, &parsed, &parameters)?;
         let physical = plan_physical(&context, plan).await?;
+        context.gate.confirm().map_err(crate::error::external)?;
         let columns = describe(&physical.schema());
         Ok((columns, execute_stream(physical, context.state.task_ctx())?))
     };
@@ -404,7 +444,7 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    fn of(bound: Option<&Bound<'_>>) -> Self {
+    pub(super) fn of(bound: Option<&Bound<'_>>) -> Self {
         bound.map(Bound::parameters).unwrap_or_default()
     }
 
@@ -421,6 +461,9 @@ impl Parameters {
 
     pub(super) fn fill_dml(&self, mut bound: BoundDml) -> PlanResult<BoundDml> {
         bound.source = self.fill(bound.source)?;
+        if let Some(update) = bound.update_on_conflict_mut() {
+            update.source = self.fill(update.source.clone())?;
+        }
         Ok(bound)
     }
 }

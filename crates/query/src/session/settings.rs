@@ -52,6 +52,12 @@ const ON_OFF: Check = Check::OneOf(&["on", "off"]);
 /// SERIALIZABLE promises more than snapshots give.
 const ISOLATION_LEVELS: &[&str] = &["read committed", "read uncommitted", "repeatable read"];
 
+/// Whether a setting only tells of the transaction at hand: begins and ends of blocks are
+/// no changes for who keeps what the others say.
+fn is_told(name: &str) -> bool {
+    followed(name).is_some()
+}
+
 /// What a setting without a value of its own follows.
 fn followed(name: &str) -> Option<&'static str> {
     match name {
@@ -103,6 +109,12 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "Form of dates.",
     ),
     known(
+        "deadlock_timeout",
+        "1s",
+        Check::Duration,
+        "Accepted; deadlocks are found at once.",
+    ),
+    known(
         "default_transaction_isolation",
         "read committed",
         Check::OneOf(ISOLATION_LEVELS),
@@ -113,6 +125,12 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "off",
         ON_OFF,
         "Whether new transactions only read.",
+    ),
+    known(
+        "enable_fast_path",
+        "on",
+        ON_OFF,
+        "Runs simple statements by key without planning them.",
     ),
     known(
         "extra_float_digits",
@@ -148,7 +166,7 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "lock_timeout",
         "0",
         Check::Duration,
-        "Longest wait for a lock.",
+        "Longest wait for another transaction.",
     ),
     known(
         "max_identifier_length",
@@ -270,6 +288,8 @@ pub(crate) struct Settings {
     changed: Vec<String>,
     /// SET LOCAL: what each such setting goes back to when the transaction ends.
     local: BTreeMap<String, Option<String>>,
+    /// Another one after every change.
+    version: u64,
 }
 
 impl Settings {
@@ -291,6 +311,11 @@ impl Settings {
         settings.start = settings.values.clone();
         settings.changed.clear();
         Ok(settings)
+    }
+
+    /// A number that stands as long as no setting changes but those that blocks tell.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
     }
 
     /// The value of a setting.
@@ -319,6 +344,7 @@ impl Settings {
             None if name.contains('.') && !name.starts_with("aerostat.") => values.join(", "),
             None => return Err(unrecognized(&name)),
         };
+        self.version += 1;
         self.changed.push(name.clone());
         self.local.remove(&name);
         self.values.insert(name, value);
@@ -366,6 +392,7 @@ impl Settings {
     /// The transaction has ended: what was set for it alone is what it was.
     pub(crate) fn end_local(&mut self) {
         for (name, before) in std::mem::take(&mut self.local) {
+            self.version += u64::from(!is_told(&name));
             match before {
                 Some(value) => self.values.insert(name.clone(), value),
                 None => self.values.remove(&name),
@@ -380,6 +407,8 @@ impl Settings {
         let names = self.values.keys().chain(earlier.values.keys());
         let changed: Vec<String> = names.filter(differs).cloned().collect();
         self.changed.extend(changed);
+        // Not the earlier version: what was read meanwhile would pass for this.
+        self.version += 1;
         self.values = earlier.values;
         self.local = earlier.local;
     }
@@ -393,6 +422,7 @@ impl Settings {
         if find(&name).is_none() && !self.values.contains_key(&name) {
             return Err(unrecognized(&name));
         }
+        self.version += 1;
         match self.start.get(&name) {
             Some(value) => self.values.insert(name.clone(), value.clone()),
             None => self.values.remove(&name),
@@ -404,6 +434,7 @@ impl Settings {
 
     /// RESET ALL.
     pub(crate) fn reset_all(&mut self) {
+        self.version += 1;
         self.changed.extend(self.values.keys().cloned());
         self.values = self.start.clone();
     }
@@ -445,10 +476,16 @@ impl Settings {
 
     /// The longest run time of a statement; `None` for no limit.
     pub(crate) fn statement_timeout(&self) -> Option<Duration> {
-        let timeout = self
-            .get("statement_timeout")
-            .ok()
-            .and_then(parse_duration)?;
+        self.timeout("statement_timeout")
+    }
+
+    /// The longest wait for another transaction; `None` for no limit.
+    pub(crate) fn lock_timeout(&self) -> Option<Duration> {
+        self.timeout("lock_timeout")
+    }
+
+    fn timeout(&self, name: &str) -> Option<Duration> {
+        let timeout = self.get(name).ok().and_then(parse_duration)?;
         (!timeout.is_zero()).then_some(timeout)
     }
 

@@ -14,23 +14,27 @@
 //! return to. A block that has failed and has no savepoint is undone at once, so
 //! that nobody waits for it.
 //!
+//! What a block defines is its own until it commits ([`Definitions`]), and goes back to
+//! savepoints with its rows. A statement that defines something is always in a block, an
+//! implicit one if there is no other.
+//!
 //! Several statements in one message, or up to a Sync, are a block, too: an implicit one.
 //!
 //! Settings follow the transaction as in PostgreSQL: what a block SET is gone after
 //! its ROLLBACK, what it SET LOCAL also after its COMMIT.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use aerostat_txn::{self as txn, Block, Snapshot, Transaction};
-use aerostat_types::{ErrorKind, SqlError, TableId};
+use aerostat_txn::{self as txn, Block, RelationLocks, Snapshot, Transaction};
+use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast;
-use parking_lot::Mutex;
 
 use super::{Session, settings::Settings};
 use crate::{
     api::{Notice, NoticeSeverity, Outcome, TransactionStatus},
+    catalog::{Definitions, Mark},
     error::from_storage,
-    statement::{Statement, StatementKind},
+    statement::{Statement, StatementKind, locking::shown},
     utility::{CopyDirection, Isolation, TransactionCommand, TransactionModes, Utility},
 };
 
@@ -38,8 +42,10 @@ use crate::{
 pub(super) struct OpenBlock {
     /// `None` when the block has failed and there was nothing to return to.
     block: Option<Block>,
+    /// What it has defined; `None` as long as it has defined nothing.
+    definitions: Option<Arc<Definitions>>,
     failed: bool,
-    /// Made for statements that came together, not by BEGIN.
+    /// Made for statements that came together, or for one that defines, not by BEGIN.
     implicit: bool,
     isolation: Isolation,
     read_only: bool,
@@ -47,13 +53,13 @@ pub(super) struct OpenBlock {
     savepoints: Vec<Savepoint>,
     /// The session's settings at BEGIN.
     settings: Settings,
-    /// The tables that statements of the block were to write.
-    tables: Mutex<BTreeSet<TableId>>,
 }
 
 struct Savepoint {
     name: String,
     point: txn::Savepoint,
+    /// What was defined by then; `None` for nothing.
+    definitions: Option<Mark>,
     settings: Settings,
     /// Those made so far.
     cursors: u64,
@@ -110,7 +116,7 @@ impl Session {
         self.commit_implicit().await
     }
 
-    async fn commit_implicit(&mut self) -> Result<(), SqlError> {
+    pub(super) async fn commit_implicit(&mut self) -> Result<(), SqlError> {
         if let Some(open) = self.block.take_if(|open| open.implicit) {
             self.commit_block(open).await?;
             self.note_activity(None);
@@ -118,38 +124,41 @@ impl Session {
         Ok(())
     }
 
-    /// The block of a group begins with its first statement that may be in one, and again
-    /// after a COMMIT among them.
-    pub(super) async fn continue_group(&mut self, statement: &Statement) -> Result<(), SqlError> {
-        if !self.grouping {
-            return Ok(());
-        }
-        match &statement.kind {
-            StatementKind::Empty => Ok(()),
-            StatementKind::Utility(utility) if matches!(&**utility, Utility::Transaction(_)) => {
-                Ok(())
-            }
-            StatementKind::Utility(utility) if utility.runs_outside_blocks() => {
-                self.commit_implicit().await
-            }
-            kind if word_of_definition(kind).is_some() => self.commit_implicit().await,
-            _ if self.block.is_some() => Ok(()),
-            _ => {
-                self.open_block(TransactionModes::default())?;
-                if let Some(open) = &mut self.block {
-                    open.implicit = true;
+    /// Opens a block for the statement at hand, if it needs one: the block of a group begins
+    /// with its first statement that may be in one, and again after a COMMIT among them.
+    /// Returns whether the block is for this statement alone.
+    pub(super) async fn enter_block(&mut self, statement: &Statement) -> Result<bool, SqlError> {
+        let kind = &statement.kind;
+        let is_control = match kind {
+            StatementKind::Empty => true,
+            StatementKind::Utility(utility) => {
+                if utility.runs_outside_blocks() || defines_in_node(utility) {
+                    self.commit_implicit().await?;
+                    return Ok(false);
                 }
-                Ok(())
+                matches!(&**utility, Utility::Transaction(_))
             }
+            StatementKind::Sql(_) => false,
+        };
+        let needs_block = (self.grouping && !is_control) || word_of_definition(kind).is_some();
+        if self.block.is_some() || !needs_block {
+            return Ok(false);
         }
+        self.open_block(TransactionModes::default())?;
+        if let Some(open) = &mut self.block {
+            open.implicit = true;
+        }
+        Ok(!self.grouping)
     }
 
     /// Undoes the block, somewhere where that may take its time.
     pub(super) fn fail_for_good(&mut self) {
-        if let Some(block) = self.block.as_mut().and_then(|open| open.block.take()) {
+        let Some(open) = &mut self.block else { return };
+        if let Some(block) = open.block.take() {
+            let definitions = open.definitions.take();
             self.engine
                 .queries()
-                .spawn_blocking(move || block.rollback());
+                .spawn_blocking(move || roll_back(block, definitions));
         }
     }
 
@@ -158,25 +167,32 @@ impl Session {
         let kind = &statement.kind;
         self.refuse_after_failure(kind)?;
         if let Some(word) = self.read_only().then(|| word_of_change(kind)).flatten() {
-            return Err(read_only(&word));
+            return Err(read_only(word));
         }
         if self.block.is_none() {
             return Ok(());
         }
-        match kind {
-            StatementKind::Utility(utility) if utility.runs_outside_blocks() => Err(SqlError::new(
+        let StatementKind::Utility(utility) = kind else {
+            return Ok(());
+        };
+        if utility.runs_outside_blocks() {
+            return Err(SqlError::new(
                 ErrorKind::ActiveTransaction,
                 format!("{} cannot run inside a transaction block", utility.tag()),
-            )),
-            kind => match word_of_definition(kind) {
-                None => Ok(()),
-                Some(word) => Err(SqlError::new(
-                    ErrorKind::FeatureNotSupported,
-                    format!("{word} inside a transaction block is not supported"),
-                )
-                .with_hint("Run it before BEGIN or after COMMIT; it is a transaction of its own.")),
-            },
+            ));
         }
+        if defines_in_node(utility) {
+            let message = format!(
+                "{} inside a transaction block is not supported",
+                utility.tag()
+            );
+            return Err(
+                SqlError::new(ErrorKind::FeatureNotSupported, message).with_hint(
+                    "Run it before BEGIN or after COMMIT; it is a transaction of its own.",
+                ),
+            );
+        }
+        Ok(())
     }
 
     /// After a failure a block takes only what ends it.
@@ -190,6 +206,17 @@ impl Session {
         }
     }
 
+    /// Whether the fast path may take a statement where the session stands. The first of a
+    /// group makes the group's block, and what is refused is refused in one place: both are
+    /// the other way's.
+    pub(super) fn admits_fast(&self, writes: bool) -> bool {
+        let is_open = match &self.block {
+            Some(open) => !open.failed,
+            None => !self.grouping,
+        };
+        is_open && !(writes && self.read_only())
+    }
+
     /// Refuses INSERT, UPDATE and DELETE in a read-only transaction.
     pub(super) fn admit_dml(&self, parsed: &ast::Statement) -> Result<(), SqlError> {
         match word_of_dml(parsed) {
@@ -198,19 +225,66 @@ impl Session {
         }
     }
 
-    /// A transaction for a statement that may write: the block's next part, or one of its own.
-    pub(super) fn begin_statement(&self) -> Result<Transaction, SqlError> {
+    /// A transaction for a statement that may write: the block's next part, or one of its own
+    /// that has these locks.
+    pub(super) fn begin_statement(
+        &self,
+        locks: Option<&Arc<RelationLocks>>,
+    ) -> Result<Transaction, SqlError> {
+        let transaction = match &self.block {
+            None => {
+                let txns = self.connection.database().store.txns();
+                let locks = locks.cloned().unwrap_or_else(|| txns.relation_locks());
+                txns.begin_with(locks)
+            }
+            Some(open) => open.parts()?.statement(),
+        };
+        transaction.set_lock_timeout(self.settings.lock().lock_timeout());
+        Ok(transaction)
+    }
+
+    /// Refuses locking rows in a read-only transaction.
+    pub(super) fn admit_locks(&self, mode: txn::RowLock) -> Result<(), SqlError> {
+        if self.read_only() {
+            return Err(read_only(&format!("SELECT {}", shown(mode))));
+        }
+        Ok(())
+    }
+
+    /// The locks of the block, or none yet for a statement of its own.
+    pub(super) fn relation_locks(&self) -> Result<Arc<RelationLocks>, SqlError> {
         match &self.block {
-            None => Ok(self.connection.database().store.txns().begin()),
-            Some(open) => Ok(open.parts()?.statement()),
+            None => Ok(self.connection.database().store.txns().relation_locks()),
+            Some(open) => Ok(Arc::clone(open.parts()?.relation_locks())),
         }
     }
 
-    /// Says which table the statement at hand writes.
-    pub(super) fn note_target(&self, table: TableId) {
-        if let Some(open) = &self.block {
-            open.tables.lock().insert(table);
+    /// Whether the statement at hand is one of several of a transaction.
+    pub(super) fn is_one_of_several(&self) -> bool {
+        self.block
+            .as_ref()
+            .is_some_and(|open| self.grouping || !open.implicit)
+    }
+
+    /// What the block has defined, if it has defined something.
+    pub(super) fn defined(&self) -> Option<&Definitions> {
+        self.block.as_ref()?.definitions.as_deref()
+    }
+
+    /// What the block defines. The caller has opened one.
+    pub(super) fn definitions(&mut self) -> Result<Arc<Definitions>, SqlError> {
+        let open = self.block.as_mut().ok_or_else(|| {
+            SqlError::new(
+                ErrorKind::Internal,
+                "a definition came to be without a block",
+            )
+        })?;
+        if let Some(definitions) = &open.definitions {
+            return Ok(Arc::clone(definitions));
         }
+        let definitions = Definitions::new(self.connection.database(), open.parts()?);
+        open.definitions = Some(Arc::clone(&definitions));
+        Ok(definitions)
     }
 
     /// What a statement that only reads sees.
@@ -218,6 +292,14 @@ impl Session {
         match &self.block {
             None => Ok(self.connection.database().store.txns().snapshot()),
             Some(open) => Ok(open.parts()?.snapshot()),
+        }
+    }
+
+    /// What a statement sees that must not miss a row that is there, whatever the isolation.
+    pub(super) fn latest_snapshot(&self) -> Result<Snapshot, SqlError> {
+        match &self.block {
+            None => Ok(self.connection.database().store.txns().snapshot()),
+            Some(open) => Ok(open.parts()?.latest_snapshot()),
         }
     }
 
@@ -270,9 +352,11 @@ impl Session {
                 let cursors = self.cursors.mark();
                 let open = self.require_block("SAVEPOINT")?;
                 let point = open.parts()?.savepoint();
+                let definitions = open.definitions.as_ref().map(|defined| defined.mark());
                 open.savepoints.push(Savepoint {
                     name: name.clone(),
                     point,
+                    definitions,
                     settings,
                     cursors,
                 });
@@ -288,18 +372,31 @@ impl Session {
                 open.savepoints.truncate(at + 1);
                 let Savepoint {
                     point,
+                    definitions: mark,
                     settings,
                     cursors,
                     ..
                 } = &open.savepoints[at];
                 let (point, settings, cursors) = (*point, settings.clone(), *cursors);
                 if let Some(block) = open.block.take() {
-                    // Undoing many rows takes its time.
+                    let (mark, definitions) = (mark.clone(), open.definitions.take());
+                    // Undoing many rows takes its time, and dropping tables the disk's.
                     let undone = tokio::task::spawn_blocking(move || {
+                        let kept = definitions.filter(|defined| match &mark {
+                            Some(mark) => {
+                                defined.rollback_to(mark);
+                                true
+                            }
+                            None => {
+                                defined.rollback();
+                                false
+                            }
+                        });
                         block.rollback_to(point);
-                        block
+                        (block, kept)
                     });
-                    open.block = Some(undone.await.map_err(ended_early)?);
+                    let (block, definitions) = undone.await.map_err(ended_early)?;
+                    (open.block, open.definitions) = (Some(block), definitions);
                     open.failed = false;
                 }
                 self.settings.lock().go_back_to(settings);
@@ -341,13 +438,13 @@ impl Session {
         let txns = self.connection.database().store.txns();
         self.block = Some(OpenBlock {
             block: Some(txns.begin_block(level(isolation))),
+            definitions: None,
             failed: false,
             implicit: false,
             isolation,
             read_only,
             savepoints: Vec::new(),
             settings,
-            tables: Mutex::default(),
         });
         self.show_modes(isolation, read_only);
         Ok(())
@@ -388,42 +485,41 @@ impl Session {
             self.undo(open).await?;
             return Ok("ROLLBACK");
         }
-        if self.has_lost_a_table(&open) {
-            self.undo(open).await?;
-            return Err(SqlError::new(
-                ErrorKind::SerializationFailure,
-                "a table that the transaction has written was dropped or truncated meanwhile",
-            )
-            .with_hint("Run the transaction again."));
-        }
         if let Err(error) = self.cursors.hold(&self.cancel.begin(None)).await {
             self.undo(open).await?;
             return Err(error);
         }
         let OpenBlock {
-            block, settings, ..
+            block,
+            definitions,
+            settings,
+            ..
         } = open;
         if let Some(block) = block {
-            let committed = tokio::task::spawn_blocking(move || block.commit()).await;
-            if let Err(error) = committed.map_err(ended_early)? {
+            let committed = match definitions {
+                Some(definitions) if definitions.has_changes() => {
+                    let work = tokio::task::spawn_blocking(move || definitions.commit(block));
+                    work.await.map_err(ended_early)?
+                }
+                _ => match block.enqueue() {
+                    Ok(committing) => {
+                        let threads = self.engine.queries();
+                        self.commits.commit(committing, threads).await
+                    }
+                    Err(error) => Err(error),
+                }
+                .map(drop)
+                .map_err(|error| from_storage(error.into())),
+            };
+            if let Err(error) = committed {
                 self.settings.lock().go_back_to(settings);
                 self.cursors.rolled_back();
-                return Err(from_storage(error.into()));
+                return Err(error);
             }
         }
         self.cursors.committed();
         self.settings.lock().end_local();
         Ok("COMMIT")
-    }
-
-    /// Whether a table that the block has written is not the catalogue's any more: what it
-    /// commits would be in nobody's table.
-    fn has_lost_a_table(&self, open: &OpenBlock) -> bool {
-        let tables = open.tables.lock();
-        !tables.is_empty() && {
-            let there = self.connection.database().catalog.load().table_ids();
-            !tables.is_subset(&there)
-        }
     }
 
     /// Takes the block that COMMIT or ROLLBACK ends; warns where there is none.
@@ -445,7 +541,8 @@ impl Session {
         self.settings.lock().go_back_to(open.settings);
         self.cursors.rolled_back();
         if let Some(block) = open.block {
-            let undone = tokio::task::spawn_blocking(move || block.rollback());
+            let definitions = open.definitions;
+            let undone = tokio::task::spawn_blocking(move || roll_back(block, definitions));
             undone.await.map_err(ended_early)?;
         }
         Ok(())
@@ -531,6 +628,14 @@ impl OpenBlock {
     }
 }
 
+/// What was defined goes before the locks that keep others from it.
+fn roll_back(block: Block, definitions: Option<Arc<Definitions>>) {
+    if let Some(definitions) = definitions {
+        definitions.rollback();
+    }
+    block.rollback();
+}
+
 /// SERIALIZABLE promises what snapshots do not give.
 fn supported(isolation: Isolation) -> Result<(), SqlError> {
     if isolation == Isolation::Serializable {
@@ -582,18 +687,15 @@ fn may_follow_failure(kind: &StatementKind) -> bool {
 
 /// What the statement would change, by the word of PostgreSQL's messages; `None` for one
 /// that only reads.
-fn word_of_change(kind: &StatementKind) -> Option<String> {
+fn word_of_change(kind: &StatementKind) -> Option<&'static str> {
     match kind {
         StatementKind::Utility(utility) => match &**utility {
-            Utility::Copy(copy) => {
-                (copy.direction == CopyDirection::In).then(|| "COPY FROM".to_owned())
-            }
-            Utility::Database(_) => Some(utility.tag().to_owned()),
+            Utility::Copy(copy) => (copy.direction == CopyDirection::In).then_some("COPY FROM"),
+            Utility::Database(_) => Some(utility.tag()),
+            other if defines_in_node(other) => Some(utility.tag()),
             _ => word_of_definition(kind),
         },
-        StatementKind::Sql(parsed) => word_of_dml(parsed)
-            .map(str::to_owned)
-            .or_else(|| word_of_definition(kind)),
+        StatementKind::Sql(parsed) => word_of_dml(parsed).or_else(|| word_of_definition(kind)),
         StatementKind::Empty => None,
     }
 }
@@ -614,20 +716,24 @@ fn word_of_dml(parsed: &ast::Statement) -> Option<&'static str> {
     }
 }
 
-/// What the statement defines, if it changes the catalogue.
-fn word_of_definition(kind: &StatementKind) -> Option<String> {
+/// Whether it defines something that all databases share, which no block of one can undo.
+fn defines_in_node(utility: &Utility) -> bool {
+    let defines = matches!(
+        utility,
+        Utility::Role(_) | Utility::Grant(_) | Utility::Comment(_)
+    );
+    defines && !utility.defines_in_database()
+}
+
+/// What the statement defines in the database, by its tag, if it does.
+fn word_of_definition(kind: &StatementKind) -> Option<&'static str> {
     match kind {
-        StatementKind::Utility(utility) => match &**utility {
-            Utility::Schema(_) | Utility::Role(_) | Utility::Grant(_) | Utility::Comment(_) => {
-                Some(utility.tag().to_owned())
-            }
-            _ => None,
-        },
+        StatementKind::Utility(utility) if utility.defines_in_database() => Some(utility.tag()),
+        StatementKind::Utility(_) | StatementKind::Empty => None,
         StatementKind::Sql(parsed) => match &**parsed {
-            ast::Statement::CreateTable(_) => Some("CREATE TABLE".to_owned()),
-            ast::Statement::CreateView(_) => Some("CREATE VIEW".to_owned()),
+            ast::Statement::CreateTable(_) => Some("CREATE TABLE"),
+            ast::Statement::CreateView(_) => Some("CREATE VIEW"),
             _ => None,
         },
-        StatementKind::Empty => None,
     }
 }

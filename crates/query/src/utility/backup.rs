@@ -1,15 +1,17 @@
 //! BACKUP and RESTORE.
 //!
 //! ```text
-//! BACKUP DATABASE name TO 'folder' [INCREMENTAL FROM 'folder']
-//! RESTORE DATABASE name FROM 'folder' [LOG 'folder' [, …]] [UNTIL {'timestamp' | COMMIT n}]
+//! BACKUP DATABASE name TO 'place' [INCREMENTAL FROM 'place']
+//! RESTORE DATABASE name FROM 'place' [LOG 'place' [, …]] [UNTIL {'timestamp' | COMMIT n}]
 //! ```
+//!
+//! A place is an absolute path or the URL of a prefix in an object store.
 
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::tokens::Tokens;
 
-/// A command about a backup. Folders are the server's.
+/// A command about a backup. Folders are those of the server's machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackupCommand {
     /// BACKUP DATABASE.

@@ -67,7 +67,7 @@ impl Direction {
 }
 
 impl CursorCommand {
-    pub(super) fn tag(&self) -> &'static str {
+    pub(crate) fn tag(&self) -> &'static str {
         match self {
             CursorCommand::Declare { .. } => "DECLARE CURSOR",
             CursorCommand::Fetch { is_move: false, .. } => "FETCH",

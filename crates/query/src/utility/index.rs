@@ -16,6 +16,8 @@ pub struct CreateIndex {
     pub table: crate::ddl::QualifiedName,
     /// UNIQUE.
     pub unique: bool,
+    /// NULLS NOT DISTINCT.
+    pub nulls_not_distinct: bool,
     /// USING; ordered if not given.
     pub kind: IndexKind,
     /// The columns, the leading one first.
@@ -47,12 +49,13 @@ pub(super) fn parse_create(
         columns.push(column(tokens)?);
         Ok(())
     })?;
-    options(tokens)?;
+    let nulls_not_distinct = options(tokens)?;
     Ok(SchemaCommand::CreateIndex(CreateIndex {
         name,
         if_not_exists,
         table,
         unique,
+        nulls_not_distinct,
         kind,
         columns,
     }))
@@ -102,18 +105,17 @@ fn column(tokens: &mut Tokens<'_>) -> Result<String, SqlError> {
     Ok(name)
 }
 
-fn options(tokens: &mut Tokens<'_>) -> Result<(), SqlError> {
+/// What follows the columns; whether NULLS NOT DISTINCT is among it.
+fn options(tokens: &mut Tokens<'_>) -> Result<bool, SqlError> {
     if tokens.accept(&["INCLUDE"]) {
         return Err(not_supported(
             "INCLUDE columns of indexes are not supported",
         ));
     }
+    let mut nulls_not_distinct = false;
     if tokens.accept(&["NULLS"]) {
-        if !tokens.accept(&["NOT"]) {
-            tokens.expect(&["DISTINCT"])?;
-        } else {
-            return Err(not_supported("NULLS NOT DISTINCT is not supported"));
-        }
+        nulls_not_distinct = tokens.accept(&["NOT"]);
+        tokens.expect(&["DISTINCT"])?;
     }
     if tokens.accept(&["WITH"]) {
         tokens.parenthesized(|tokens| {
@@ -130,7 +132,7 @@ fn options(tokens: &mut Tokens<'_>) -> Result<(), SqlError> {
     if tokens.accept(&["WHERE"]) {
         return Err(not_supported("partial indexes are not supported"));
     }
-    Ok(())
+    Ok(nulls_not_distinct)
 }
 
 /// After DROP INDEX.

@@ -13,7 +13,7 @@
 //!
 //! | variant | executed by |
 //! |---|---|
-//! | [`Utility::Transaction`], [`Utility::Setting`], [`Utility::Prepared`], [`Utility::Cursor`], [`Utility::Copy`], [`Utility::Maintenance`] | the session |
+//! | [`Utility::Transaction`], [`Utility::Setting`], [`Utility::Prepared`], [`Utility::Cursor`], [`Utility::Copy`], [`Utility::Maintenance`], [`Utility::Lock`] | the session |
 //! | [`Utility::Schema`] | [`crate::ddl::execute`] |
 //! | [`Utility::Database`], [`Utility::Role`] | [`crate::admin::Node`] |
 //! | [`Utility::Grant`], [`Utility::Comment`] | by their target: [`crate::ddl`] or [`crate::admin`] |
@@ -22,6 +22,7 @@
 //! expressions and queries. Positions count characters of the text given to
 //! [`parse`], from 1. Parsing changes nothing and looks nothing up.
 
+mod alter;
 mod backup;
 mod comment;
 mod copy;
@@ -29,6 +30,7 @@ mod cursor;
 mod database;
 mod grant;
 mod index;
+mod lock;
 mod maintenance;
 mod prepared;
 mod role;
@@ -42,6 +44,7 @@ mod unsupported;
 
 use aerostat_types::SqlError;
 
+pub use alter::TableAction;
 pub use backup::{BackupCommand, RestorePoint};
 pub use comment::{CommentStatement, CommentTarget};
 pub use copy::{CopyDirection, CopyStatement, CopySubject, ForceNames};
@@ -49,6 +52,7 @@ pub use cursor::{CursorCommand, Direction};
 pub use database::{DatabaseChange, DatabaseCommand, DatabaseOptions};
 pub use grant::{DatabasePrivilege, GrantStatement, GrantTarget, Grantee};
 pub use index::CreateIndex;
+pub use lock::LockStatement;
 pub use maintenance::MaintenanceCommand;
 pub use prepared::PreparedCommand;
 pub use role::{Password, RoleCommand, RoleName, RoleOptions};
@@ -86,6 +90,8 @@ pub enum Utility {
     Maintenance(MaintenanceCommand),
     /// BACKUP and RESTORE.
     Backup(BackupCommand),
+    /// LOCK TABLE.
+    Lock(LockStatement),
 }
 
 impl Utility {
@@ -104,6 +110,21 @@ impl Utility {
             Utility::Comment(_) => "COMMENT",
             Utility::Maintenance(command) => command.tag(),
             Utility::Backup(command) => command.tag(),
+            Utility::Lock(_) => "LOCK TABLE",
+        }
+    }
+
+    /// Whether it defines something in the database at hand, as a part of the transaction:
+    /// not roles and databases, which are the node's.
+    pub fn defines_in_database(&self) -> bool {
+        match self {
+            Utility::Schema(_) => true,
+            Utility::Grant(grant) => !matches!(grant.target, GrantTarget::Databases { .. }),
+            Utility::Comment(comment) => !matches!(
+                comment.target,
+                CommentTarget::Database(_) | CommentTarget::Role(_)
+            ),
+            _ => false,
         }
     }
 
@@ -209,6 +230,7 @@ fn statement(tokens: &mut Tokens<'_>) -> Result<Option<Utility>, SqlError> {
         "GRANT" => Utility::Grant(grant::parse_grant(tokens)?),
         "REVOKE" => Utility::Grant(grant::parse_revoke(tokens)?),
         "COMMENT" => Utility::Comment(comment::parse(tokens)?),
+        "LOCK" => Utility::Lock(lock::parse(tokens)?),
         "TRUNCATE" => Utility::Schema(schema::parse_truncate(tokens)?),
         "ANALYSE" | "ANALYZE" | "CHECKPOINT" | "REINDEX" | "VACUUM" => {
             Utility::Maintenance(maintenance::parse(tokens, &word)?)
@@ -238,6 +260,7 @@ fn definition(tokens: &mut Tokens<'_>, verb: &str) -> Result<Option<Utility>, Sq
             tokens.expect(&["INDEX"])?;
             Utility::Schema(index::parse_create(tokens, true)?)
         }
+        ("ALTER", "INDEX") => Utility::Schema(schema::parse_alter_index(tokens)?),
         ("DROP", "INDEX") => Utility::Schema(index::parse_drop(tokens)?),
         ("CREATE", "SCHEMA") => Utility::Schema(schema::parse_create(tokens)?),
         ("ALTER", "TABLE" | "VIEW" | "SCHEMA") => {

@@ -3,7 +3,12 @@
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{index::CreateIndex, role::RoleName, tokens::Tokens};
+use super::{
+    alter::{self, TableAction},
+    index::CreateIndex,
+    role::RoleName,
+    tokens::Tokens,
+};
 use crate::ddl::QualifiedName;
 
 /// A command about a database's tables, views and schemas.
@@ -57,19 +62,15 @@ pub enum SchemaCommand {
 }
 
 impl SchemaCommand {
-    /// The table whose segments must follow once the command is done.
-    pub(crate) fn reshapes(&self) -> Option<&QualifiedName> {
-        match self {
+    /// Whether columns or constraints of a table are to change.
+    pub(crate) fn alters_table(&self) -> bool {
+        matches!(
+            self,
             SchemaCommand::Alter {
-                name,
-                change:
-                    RelationChange::Parameters(TableParameters {
-                        layout: Some(_), ..
-                    }),
+                change: RelationChange::Actions(_),
                 ..
-            } => Some(name),
-            _ => None,
-        }
+            }
+        )
     }
 
     pub(crate) fn tag(&self) -> &'static str {
@@ -82,11 +83,13 @@ impl SchemaCommand {
                 SchemaObject::Table => "DROP TABLE",
                 SchemaObject::View => "DROP VIEW",
                 SchemaObject::Schema => "DROP SCHEMA",
+                SchemaObject::Index => "DROP INDEX",
             },
             SchemaCommand::Alter { object, .. } => match object {
                 SchemaObject::Table => "ALTER TABLE",
                 SchemaObject::View => "ALTER VIEW",
                 SchemaObject::Schema => "ALTER SCHEMA",
+                SchemaObject::Index => "ALTER INDEX",
             },
         }
     }
@@ -101,6 +104,8 @@ pub enum SchemaObject {
     View,
     /// A schema.
     Schema,
+    /// An index, for ALTER alone.
+    Index,
 }
 
 /// What DROP drops.
@@ -113,6 +118,7 @@ impl SchemaObject {
             SchemaObject::Table => "table",
             SchemaObject::View => "view",
             SchemaObject::Schema => "schema",
+            SchemaObject::Index => "index",
         }
     }
 }
@@ -129,12 +135,21 @@ pub enum RelationChange {
         /// Its name to come.
         to: String,
     },
+    /// RENAME CONSTRAINT, of a table.
+    RenameConstraint {
+        /// Its name now.
+        from: String,
+        /// Its name to come.
+        to: String,
+    },
     /// OWNER TO.
     Owner(RoleName),
     /// SET SCHEMA.
     SetSchema(String),
     /// SET or RESET of storage parameters, of a table.
     Parameters(TableParameters),
+    /// Actions on the columns and constraints of a table, in the order given.
+    Actions(Vec<TableAction>),
 }
 
 /// What SET or RESET says of a table's storage parameters.
@@ -223,6 +238,28 @@ pub(super) fn parse_drop(tokens: &mut Tokens<'_>, word: &str) -> Result<SchemaCo
     })
 }
 
+/// After ALTER INDEX.
+pub(super) fn parse_alter_index(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, SqlError> {
+    let if_exists = tokens.accept(&["IF", "EXISTS"]);
+    let name = tokens.qualified_name()?;
+    if !tokens.accept(&["RENAME"]) {
+        let action = tokens.next_word();
+        return Err(match action.as_str() {
+            "SET" | "RESET" | "ATTACH" | "ALTER" | "DEPENDS" | "NO" => {
+                not_supported("INDEX", &action)
+            }
+            _ => tokens.unexpected_before(&action),
+        });
+    }
+    tokens.expect(&["TO"])?;
+    Ok(SchemaCommand::Alter {
+        object: SchemaObject::Index,
+        if_exists,
+        name,
+        change: RelationChange::Rename(tokens.name()?),
+    })
+}
+
 pub(super) fn parse_alter(tokens: &mut Tokens<'_>, word: &str) -> Result<SchemaCommand, SqlError> {
     let object = object(word);
     let if_exists = object != SchemaObject::Schema && tokens.accept(&["IF", "EXISTS"]);
@@ -248,27 +285,8 @@ fn change(
     word: &str,
     object: SchemaObject,
 ) -> Result<RelationChange, SqlError> {
-    if tokens.accept(&["OWNER"]) {
-        tokens.expect(&["TO"])?;
-        return Ok(RelationChange::Owner(RoleName::parse(tokens)?));
-    }
     if tokens.accept(&["RENAME"]) {
-        if tokens.accept(&["TO"]) {
-            return Ok(RelationChange::Rename(tokens.name()?));
-        }
-        if object == SchemaObject::Schema {
-            return Err(tokens.unexpected());
-        }
-        if tokens.accept(&["CONSTRAINT"]) {
-            return Err(not_supported(word, "RENAME CONSTRAINT"));
-        }
-        tokens.accept(&["COLUMN"]);
-        let from = tokens.name()?;
-        tokens.expect(&["TO"])?;
-        return Ok(RelationChange::RenameColumn {
-            from,
-            to: tokens.name()?,
-        });
+        return rename(tokens, object);
     }
     if object != SchemaObject::Schema && tokens.accept(&["SET", "SCHEMA"]) {
         return Ok(RelationChange::SetSchema(tokens.name()?));
@@ -282,27 +300,51 @@ fn change(
             word == "RESET",
         )?));
     }
-    let action = tokens.next_word();
-    let action = match action.as_str() {
-        "ADD" | "DROP" | "ALTER" | "SET" | "RESET" | "ENABLE" | "DISABLE" | "VALIDATE"
-        | "CLUSTER" | "INHERIT" | "NO" | "ATTACH" | "DETACH" | "REPLICA" | "FORCE" | "OF"
-        | "NOT" => action,
-        _ => return Err(tokens.unexpected_before(&action)),
-    };
-    let second = tokens.peek_word();
-    let what = match (action.as_str(), second.as_str()) {
-        ("SET", _) if tokens.peek() == Some(&Token::LParen) => "SET storage parameters".to_owned(),
-        (
-            "ADD" | "DROP" | "ALTER" | "SET" | "NO" | "REPLICA",
-            "COLUMN" | "CONSTRAINT" | "PRIMARY" | "CHECK" | "UNIQUE" | "FOREIGN" | "LOGGED"
-            | "UNLOGGED" | "TABLESPACE" | "INHERIT" | "IDENTITY" | "WITHOUT" | "ACCESS",
-        ) => {
-            format!("{action} {second}")
+    if tokens.accept(&["OWNER"]) {
+        tokens.expect(&["TO"])?;
+        let owner = RoleName::parse(tokens)?;
+        if object == SchemaObject::Schema || !tokens.accept_token(&Token::Comma) {
+            return Ok(RelationChange::Owner(owner));
         }
-        ("ADD" | "DROP" | "ALTER", _) => format!("{action} COLUMN"),
-        _ => action,
-    };
-    Err(not_supported(word, &what))
+        let mut actions = vec![TableAction::Owner(owner)];
+        actions.extend(alter::parse(tokens)?);
+        return Ok(RelationChange::Actions(actions));
+    }
+    if object != SchemaObject::Schema && alter::is_here(tokens) {
+        return Ok(RelationChange::Actions(alter::parse(tokens)?));
+    }
+    let action = tokens.next_word();
+    match action.as_str() {
+        "SET" | "RESET" | "ENABLE" | "DISABLE" | "CLUSTER" | "INHERIT" | "NO" | "ATTACH"
+        | "DETACH" | "REPLICA" | "FORCE" | "OF" | "NOT" => {
+            let what = match tokens.peek_word() {
+                second if second.is_empty() => action,
+                second => format!("{action} {second}"),
+            };
+            Err(not_supported(word, &what))
+        }
+        _ => Err(tokens.unexpected_before(&action)),
+    }
+}
+
+fn rename(tokens: &mut Tokens<'_>, object: SchemaObject) -> Result<RelationChange, SqlError> {
+    if tokens.accept(&["TO"]) {
+        return Ok(RelationChange::Rename(tokens.name()?));
+    }
+    if object == SchemaObject::Schema {
+        return Err(tokens.unexpected());
+    }
+    let of_constraint = object == SchemaObject::Table && tokens.accept(&["CONSTRAINT"]);
+    if !of_constraint {
+        tokens.accept(&["COLUMN"]);
+    }
+    let from = tokens.name()?;
+    tokens.expect(&["TO"])?;
+    let to = tokens.name()?;
+    Ok(match of_constraint {
+        true => RelationChange::RenameConstraint { from, to },
+        false => RelationChange::RenameColumn { from, to },
+    })
 }
 
 fn parameters(tokens: &mut Tokens<'_>, reset: bool) -> Result<TableParameters, SqlError> {

@@ -390,6 +390,31 @@ impl<'a> Tokens<'a> {
         Ok(self.fragment(from, self.at))
     }
 
+    /// What stands between here and the next comma outside parentheses, where `is_end` says
+    /// so outside parentheses, or the end of the statement. The end is not taken.
+    ///
+    /// # Errors
+    /// Nothing stands here, or a parenthesis is missing.
+    pub(super) fn until(&mut self, is_end: impl Fn(&Self) -> bool) -> Result<Fragment, SqlError> {
+        let from = self.at;
+        let mut depth = 0usize;
+        while let Some(token) = self.peek() {
+            match token {
+                Token::LParen | Token::LBracket => depth += 1,
+                Token::RParen | Token::RBracket if depth == 0 => return Err(self.unexpected()),
+                Token::RParen | Token::RBracket => depth -= 1,
+                Token::Comma if depth == 0 => break,
+                _ if depth == 0 && is_end(self) => break,
+                _ => {}
+            }
+            self.at += 1;
+        }
+        if depth > 0 || self.at == from {
+            return Err(self.unexpected());
+        }
+        Ok(self.fragment(from, self.at))
+    }
+
     fn fragment(&self, from: usize, to: usize) -> Fragment {
         let start = self.lexemes[from].start;
         let end = self.lexemes[to - 1].end;

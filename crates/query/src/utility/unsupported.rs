@@ -12,10 +12,6 @@ use super::tokens::Tokens;
 pub(super) fn statement(tokens: &Tokens<'_>, word: &str) -> SqlError {
     let (feature, hint) = match word {
         "LISTEN" | "NOTIFY" | "UNLISTEN" => ("LISTEN and NOTIFY are", None),
-        "LOCK" => (
-            "LOCK TABLE is",
-            Some("A statement reads one snapshot and needs no lock."),
-        ),
         "DO" => ("DO is", None),
         "CALL" => ("procedures are", None),
         "CLUSTER" => (

@@ -9,6 +9,7 @@ use aerostat_query::{
     Engine, EngineOptions, NoObserver, QUERY_STACK_BYTES, Session,
     api::{CopyIn, Outcome},
 };
+use aerostat_storage::backup::Folders;
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 use arrow::{
     array::RecordBatch,
@@ -43,6 +44,7 @@ impl Fixture {
             queries: runtime.handle().clone(),
             threads: 2,
             observer: Arc::new(NoObserver),
+            places: Arc::new(Folders),
         })
         .unwrap();
         Self {

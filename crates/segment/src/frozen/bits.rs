@@ -10,6 +10,8 @@ pub(crate) trait Fixed: Scalar {
     fn to_int(self) -> Option<i128>;
     /// Base + code, for types that `to_int` takes.
     fn from_code(base: i128, code: u64) -> Self;
+    /// The code with which `from_code` gives the value.
+    fn to_code(self, base: i128) -> u64;
     /// The bytes, little-endian, in the low part.
     fn to_raw(self) -> u128;
     /// The value whose bytes these are.
@@ -44,6 +46,11 @@ macro_rules! integer {
                     base.wrapping_add(code.into()) as $ty
                 }
             }
+            #[inline(always)]
+            fn to_code(self, base: i128) -> u64 {
+                (self as u64).wrapping_sub(base as u64)
+            }
+            #[inline]
             fn to_raw(self) -> u128 { self as u128 }
             #[inline]
             fn from_raw(bits: u128) -> $ty { bits as $ty }
@@ -61,6 +68,10 @@ macro_rules! other {
             fn from_code(base: i128, code: u64) -> $ty {
                 Self::from_raw(base.wrapping_add(code.into()) as u128)
             }
+            fn to_code(self, base: i128) -> u64 {
+                self.to_raw().wrapping_sub(base as u128) as u64
+            }
+            #[inline]
             fn to_raw(self) -> u128 {
                 $to(self)
             }

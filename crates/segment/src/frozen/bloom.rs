@@ -4,13 +4,20 @@
 //!
 //! With 12 bits per value some 0.5% of absent values pass, at one cache miss.
 
-use crate::{Literal, hash::hash_bytes};
+use crate::{
+    Literal,
+    hash::hash_bytes,
+    simd::{self, Kernel, Simd},
+};
 
 /// Bits per distinct value.
 const VALUE_BITS: usize = 12;
 
 /// Bits of a line.
 const LINE_BITS: usize = 512;
+
+/// Words of a line.
+const LINE_WORDS: usize = LINE_BITS / 64;
 
 /// The hash of a value, as bytes: of strings and uuids their own, of integers 16 bytes.
 pub(crate) fn hash_int(value: i128) -> u64 {
@@ -33,15 +40,37 @@ pub(crate) fn lines_for(values: usize) -> usize {
 
 /// A filter of these hashes, as bytes.
 pub(crate) fn build(hashes: &[u64]) -> Vec<u8> {
-    let lines = lines_for(hashes.len());
-    let mut words = vec![0u64; lines * 8];
-    for &hash in hashes {
-        let first = line_of(hash, lines) * 8;
-        for (nth, word) in words[first..first + 8].iter_mut().enumerate() {
-            *word |= bit_of(hash, nth);
+    let mut lines = vec![[0u64; LINE_WORDS]; lines_for(hashes.len())];
+    simd::dispatch(Enter {
+        hashes,
+        lines: &mut lines,
+    });
+    let words = lines.as_flattened();
+    let mut bytes = vec![0; size_of_val(words)];
+    for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+        *to = word.to_le_bytes();
+    }
+    bytes
+}
+
+/// Sets the bits of hashes.
+struct Enter<'a> {
+    hashes: &'a [u64],
+    lines: &'a mut [[u64; LINE_WORDS]],
+}
+
+impl Kernel for Enter<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let len = self.lines.len();
+        for &hash in self.hashes {
+            for (nth, word) in self.lines[line_of(hash, len)].iter_mut().enumerate() {
+                *word |= bit_of(hash, nth);
+            }
         }
     }
-    words.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
 /// Whether the value may be among those of the filter; an empty filter knows nothing.
@@ -51,24 +80,26 @@ pub(crate) fn may_have(words: &[u64], literal: &Literal) -> bool {
 
 /// Whether a value with this hash may be among those of the filter.
 pub(crate) fn may_have_hash(words: &[u64], hash: impl FnOnce() -> u64) -> bool {
-    let lines = words.len() / 8;
+    let lines = words.len() / LINE_WORDS;
     if lines == 0 {
         return true;
     }
     let hash = hash();
-    let first = line_of(hash, lines) * 8;
-    let line = &words[first..first + 8];
+    let first = line_of(hash, lines) * LINE_WORDS;
+    let line = &words[first..first + LINE_WORDS];
     line.iter()
         .enumerate()
         .all(|(nth, word)| word & bit_of(hash, nth) != 0)
 }
 
 /// The line, from the hash's upper half.
+#[inline(always)]
 fn line_of(hash: u64, lines: usize) -> usize {
     (((hash >> 32) * lines as u64) >> 32) as usize
 }
 
 /// The bit in a line's word, from the hash's lower half times an odd number of its own.
+#[inline(always)]
 fn bit_of(hash: u64, nth: usize) -> u64 {
     // The odd multipliers of Impala's and Parquet's split-block filters.
     const SALTS: [u32; 8] = [

@@ -7,7 +7,7 @@ use crate::{
         condition::{Masks, Test},
         pack::{BLOCK_CODES, Decode, Lane, Packed, Visitor, in_parts},
         plan::RANK_ROWS,
-        search::{bisect, gallop},
+        search::{gallop, interpolate},
     },
     simd::{self, Kernel, Simd},
 };
@@ -43,9 +43,19 @@ impl Runs<'_> {
         (self.ranks[block] + whole) as usize
     }
 
-    /// The number of the run that has the row.
+    /// The position of the count before a row.
+    pub(crate) fn rank_at(row: usize) -> usize {
+        row / RANK_ROWS
+    }
+
+    /// The number of the run that has the row. Counting bits is one instruction on machines
+    /// that have it.
+    pub(crate) fn run(&self, row: usize) -> usize {
+        simd::dispatch(RunOf { runs: self, row })
+    }
+
     #[inline(always)]
-    fn run(&self, row: usize) -> usize {
+    fn run_of(&self, row: usize) -> usize {
         let within = self.starts[row / 64] & (u64::MAX >> (63 - row % 64));
         // Row 0 starts a run, so there is at least one.
         self.runs_before(row / 64) + within.count_ones() as usize - 1
@@ -107,7 +117,9 @@ impl Runs<'_> {
 
     /// The row at which a run starts; all rows of all blocks for the run after the last.
     fn start(&self, run: usize) -> usize {
-        let block = self.ranks.partition_point(|rank| *rank as usize <= run) - 1;
+        // The last block before which there are no more runs than this one.
+        let rank = |block: usize| u64::from(self.ranks[block]);
+        let block = interpolate(0..self.ranks.len(), run as u64 + 1, rank) - 1;
         let mut nth = run - self.ranks[block] as usize;
         let first = block * RANK_WORDS;
         for (at, &word) in (first..).zip(&self.starts[first..]) {
@@ -130,7 +142,7 @@ impl Runs<'_> {
         greatest: u64,
     ) -> Range<usize> {
         let runs = self.run(rows.start)..self.run(rows.end - 1) + 1;
-        let first = bisect(runs.clone(), |run| self.codes.get(run) < least);
+        let first = interpolate(runs.clone(), least, |run| self.codes.get(run));
         let after = gallop(first..runs.end, |run| self.codes.get(run) <= greatest);
         if first == after {
             return rows.start..rows.start;
@@ -172,7 +184,22 @@ impl Decode for Collected {
     }
 }
 
-/// Looks the runs of rows up. Counting bits is one instruction on machines that have it.
+/// Looks the run of a row up.
+struct RunOf<'a> {
+    runs: &'a Runs<'a>,
+    row: usize,
+}
+
+impl Kernel for RunOf<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> usize {
+        self.runs.run_of(self.row)
+    }
+}
+
+/// Looks the runs of rows up.
 struct RunCodes<'a> {
     runs: &'a Runs<'a>,
     rows: &'a [u32],
@@ -188,7 +215,7 @@ impl Kernel for RunCodes<'_> {
         for (code, &row) in self.codes.iter_mut().zip(self.rows) {
             let row = row as usize;
             if !known.contains(&row) {
-                last = self.runs.codes.get(self.runs.run(row));
+                last = self.runs.codes.get(self.runs.run_of(row));
                 known = row..self.runs.run_end(row);
             }
             *code = last;
@@ -356,20 +383,6 @@ impl Codes<'_> {
             Codes::Packed(packed) => packed.pick(rows, out),
             Codes::Runs(runs) => runs.pick(rows, out),
             Codes::Tuples(tuples) => in_parts(rows, out, |row| tuples.get(row)),
-        }
-    }
-
-    /// Asks for the memory that the code of a row is in.
-    #[inline]
-    pub(crate) fn prefetch(&self, row: u32) {
-        let row = row as usize;
-        match self {
-            Codes::Packed(packed) => packed.prefetch(row),
-            Codes::Runs(runs) => {
-                simd::prefetch(runs.starts, row / 64);
-                simd::prefetch(runs.ranks, row / RANK_ROWS);
-            }
-            Codes::Tuples(tuples) => simd::prefetch(tuples.bytes, row * tuples.stride),
         }
     }
 

@@ -10,60 +10,54 @@
 //!  plain        rows × the slot
 //! ```
 //!
+//! `scalars` and `texts` choose, `distinct` counts different values, `lanes` holds codes and
+//! finds runs, `pack` packs them. What is certain early is decided early: mostly there are
+//! too many different values for a dictionary after a few of the rows.
+//!
 //! Everything is computed before the arena is allocated, so that it can be as
 //! large as it needs to be and be paid for first.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    hash::{BuildHasherDefault, Hasher},
-    sync::Arc,
-};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
-use aerostat_types::{Physical, SegmentNo, TableId, VALUE_BYTES_MAX};
+use aerostat_types::{Physical, SegmentNo, TableId};
 use arrow_array::{Array, ArrayRef, NullArray};
 
 use crate::{
-    BLOCK_ROWS, IndexSpec, SegmentError, SegmentSchema, VECTOR_ROWS,
+    BLOCK_ROWS, IndexSpec, SegmentError, SegmentSchema,
     arena::header,
     frozen::{
-        bits::Fixed,
         bloom,
-        pack::{pack, packed_bytes, width_of},
-        plan::{CodesAt, Descriptor, FrozenPlan, Kind, RANK_ROWS, offset_width},
+        distinct::Estimate,
+        lanes::{LaneVec, Starts, with_lanes},
+        pack::{Lane, pack, width_of},
+        plan::{AttributePlan, CodesAt, Descriptor, FrozenPlan, Kind, offset_width},
+        scalars,
         seal::{FORMAT, MAGIC},
-        sorted,
+        sorted, texts,
     },
-    hash::hash_bytes,
-    order::prefix_key,
-    plan::HEADER_WORDS,
-    source::{Source, Strings, Values},
+    hash::{hash_bytes, hash_number},
+    plan::{HEADER_WORDS, ZONE_WORDS},
+    source::{Source, Values},
     stamp::END_NONE,
-    zone,
 };
-
-/// A dictionary of fixed-width values has at most this many: their codes then fit 16
-/// bits, and a scan's condition on them a bitmap in the L1 cache.
-const FIXED_ENTRIES_MAX: usize = 1 << 16;
-
-/// Frames this narrow are not worth looking for a dictionary.
-const FRAME_WIDTH_SMALL: u32 = 3;
-
-/// Runs are kept when they take at most this much of the packed codes, in tenths:
-/// they are a little slower to scan.
-const RUNS_TENTHS: usize = 7;
 
 /// Below this many rows a segment has no Bloom filter: its zones and binary search are as good.
 const BLOOM_ROWS_MIN: usize = 4096;
 
-/// A Bloom filter pays where nearly every row has a value of its own, in percent:
-/// identifiers are looked up by equality; measures, which repeat, are not.
-const BLOOM_DISTINCT_PERCENT: usize = 99;
+/// A Bloom filter pays where nearly every row has a value of its own: at most one in so many
+/// is there before. Identifiers are looked up by equality; measures, which repeat, are not.
+const BLOOM_REPEATED: usize = 100;
+
+/// After so many rows it is asked whether too many values have come twice.
+const CHECK_ROWS: usize = 4096;
+
+/// The offset and bytes of an area, and what is to be there.
+pub(crate) type Part = (usize, usize, Vec<u8>);
 
 /// A frozen segment before it has an arena.
 pub struct FrozenImage {
     plan: FrozenPlan,
-    /// Offset and bytes of an area, and what is to be there.
-    parts: Vec<(usize, usize, Vec<u8>)>,
+    parts: Vec<Part>,
 }
 
 /// Whose rows a frozen segment has.
@@ -151,16 +145,12 @@ impl FrozenImage {
         self.plan.fixed_bytes().next_multiple_of(4096) as u64
     }
 
-    pub(crate) fn into_parts(self) -> (FrozenPlan, Vec<(usize, usize, Vec<u8>)>) {
+    pub(crate) fn into_parts(self) -> (FrozenPlan, Vec<Part>) {
         (self.plan, self.parts)
     }
 }
 
-fn header_part(
-    schema: &SegmentSchema,
-    facts: FrozenFacts,
-    plan: &FrozenPlan,
-) -> (usize, usize, Vec<u8>) {
+fn header_part(schema: &SegmentSchema, facts: FrozenFacts, plan: &FrozenPlan) -> Part {
     let mut words = vec![0; HEADER_WORDS];
     words[header::MAGIC] = MAGIC;
     words[header::FORMAT] = FORMAT;
@@ -184,28 +174,34 @@ fn zones_part(encoded: &[Encoded]) -> Vec<u8> {
 }
 
 fn bytes_of(words: Vec<u64>) -> Vec<u8> {
-    words.into_iter().flat_map(u64::to_le_bytes).collect()
+    let mut bytes = vec![0; words.len() * 8];
+    for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+        *to = word.to_le_bytes();
+    }
+    bytes
 }
 
 /// An attribute, encoded.
-struct Encoded {
-    descriptor: Descriptor,
+pub(crate) struct Encoded {
+    pub(crate) descriptor: Descriptor,
     /// A code per row, or per run.
-    codes: Vec<u64>,
-    /// The rows at which runs start.
-    starts: Vec<u32>,
+    pub(crate) codes: LaneVec,
+    /// Where runs start, if there is a code for each.
+    pub(crate) starts: Option<Starts>,
     /// A value per row, in the form of its slot.
-    slots: Vec<u8>,
-    values: Vec<u8>,
-    offsets: Vec<u64>,
-    heap: Vec<u8>,
-    nulls: Vec<u64>,
-    bloom: Vec<u8>,
-    zones: Vec<[u64; 3]>,
+    pub(crate) slots: Vec<u8>,
+    pub(crate) values: Vec<u8>,
+    pub(crate) offsets: Vec<u64>,
+    pub(crate) heap: Vec<u8>,
+    pub(crate) nulls: Vec<u64>,
+    pub(crate) bloom: Vec<u8>,
+    pub(crate) zones: Vec<[u64; ZONE_WORDS]>,
+    /// Different values, if they have been counted.
+    pub(crate) distinct: Option<usize>,
 }
 
 impl Encoded {
-    fn new(kind: Kind) -> Encoded {
+    pub(crate) fn new(kind: Kind) -> Encoded {
         let descriptor = Descriptor {
             kind,
             width: 0,
@@ -218,8 +214,8 @@ impl Encoded {
         };
         Encoded {
             descriptor,
-            codes: Vec::new(),
-            starts: Vec::new(),
+            codes: LaneVec::U8(Vec::new()),
+            starts: None,
             slots: Vec::new(),
             values: Vec::new(),
             offsets: Vec::new(),
@@ -227,60 +223,59 @@ impl Encoded {
             nulls: Vec::new(),
             bloom: Vec::new(),
             zones: Vec::new(),
+            distinct: None,
         }
     }
 
     /// Keeps a code per run if that is much smaller.
     fn find_runs(&mut self) {
-        let (rows, width) = (self.codes.len(), self.descriptor.width);
-        let starts: Vec<u32> = (0..rows as u32)
-            .filter(|&row| row == 0 || self.codes[row as usize] != self.codes[row as usize - 1])
-            .collect();
-        let blocks = rows.div_ceil(RANK_ROWS);
-        let runs_bytes = blocks * (RANK_ROWS / 8 + 4) + packed_bytes(starts.len(), width);
-        if runs_bytes * 10 <= packed_bytes(rows, width) * RUNS_TENTHS {
-            self.codes = starts.iter().map(|&row| self.codes[row as usize]).collect();
-            self.descriptor.runs = Some(starts.len() as u32);
-            self.starts = starts;
-        }
+        self.starts = self.codes.cut_into_runs(self.descriptor.width);
+        self.descriptor.runs = self.starts.as_ref().map(|starts| starts.runs);
     }
 
+    /// Puts the content of each area to `parts`, and that of a group's tuples to `tuples`,
+    /// which attributes share: by their offset.
     fn into_parts(
         self,
-        at: &crate::frozen::plan::AttributePlan,
+        at: &AttributePlan,
         rows: usize,
         tuples: &mut HashMap<usize, Vec<u8>>,
-        parts: &mut Vec<(usize, usize, Vec<u8>)>,
+        parts: &mut Vec<Part>,
     ) {
         let width = self.descriptor.width;
         let mut part = |offset, bytes, content| parts.push((offset, bytes, content));
-        let packed = |codes: &[u64], width| pack(codes.iter().copied(), width);
         match at.codes {
             CodesAt::Nowhere => {}
             CodesAt::Tuples { .. } if width == 0 => {}
-            CodesAt::Packed(area) => part(area.offset, area.bytes, packed(&self.codes, width)),
+            CodesAt::Packed(area) => part(area.offset, area.bytes, pack(&self.codes, width)),
             CodesAt::Runs {
-                starts,
+                starts: bits,
                 ranks,
                 codes,
             } => {
-                let (bits, before) = run_bits(&self.starts, rows);
-                part(starts.offset, starts.bytes, bytes_of(bits));
+                let starts = self.starts.expect("a code per run comes with their starts");
+                let before = starts.ranks();
                 let before = before.into_iter().flat_map(u32::to_le_bytes).collect();
                 part(ranks.offset, ranks.bytes, before);
-                part(codes.offset, codes.bytes, packed(&self.codes, width));
+                part(bits.offset, bits.bytes, bytes_of(starts.bits));
+                part(codes.offset, codes.bytes, pack(&self.codes, width));
             }
             CodesAt::Slots {
                 tuples: area,
                 stride,
                 offset,
             } => {
-                let bytes = tuples
-                    .entry(area.offset)
-                    .or_insert_with(|| vec![0; area.bytes]);
                 let slot = self.slots.len() / rows;
-                for (nth, value) in self.slots.chunks_exact(slot).enumerate() {
-                    bytes[nth * stride + offset..][..slot].copy_from_slice(value);
+                if stride == slot {
+                    part(area.offset, area.bytes, self.slots);
+                } else {
+                    let bytes = tuples
+                        .entry(area.offset)
+                        .or_insert_with(|| vec![0; area.bytes]);
+                    let slots = self.slots.chunks_exact(slot);
+                    for (tuple, value) in bytes.chunks_exact_mut(stride).zip(slots) {
+                        tuple[offset..offset + slot].copy_from_slice(value);
+                    }
                 }
             }
             CodesAt::Tuples {
@@ -291,19 +286,14 @@ impl Encoded {
                 let bytes = tuples
                     .entry(area.offset)
                     .or_insert_with(|| vec![0; area.bytes]);
-                for (nth, &code) in self.codes.iter().enumerate() {
-                    put_bits(bytes, nth * stride * 8 + bit, code, width);
-                }
+                with_lanes!(&self.codes, codes => put_in_tuples(codes, width, bytes, stride, bit));
             }
         }
         part(at.values.offset, at.values.bytes, self.values);
         if !self.offsets.is_empty() {
             let width = offset_width(self.descriptor.heap_bytes);
-            part(
-                at.offsets.offset,
-                at.offsets.bytes,
-                packed(&self.offsets, width),
-            );
+            let offsets = LaneVec::of(&self.offsets, width, |offset: u64| offset);
+            part(at.offsets.offset, at.offsets.bytes, pack(&offsets, width));
         }
         part(at.heap.offset, at.heap.bytes, self.heap);
         part(at.nulls.offset, at.nulls.words * 8, bytes_of(self.nulls));
@@ -311,31 +301,19 @@ impl Encoded {
     }
 }
 
-/// A bit for each start, and for every 512 rows how many come before.
-fn run_bits(starts: &[u32], rows: usize) -> (Vec<u64>, Vec<u32>) {
-    let blocks = rows.div_ceil(RANK_ROWS);
-    let mut bits = vec![0; blocks * RANK_ROWS / 64];
-    let mut before = vec![0; blocks];
-    for &row in starts {
-        bits[row as usize / 64] |= 1 << (row % 64);
-        before[row as usize / RANK_ROWS] += 1;
-    }
-    let mut sum = 0;
-    for count in &mut before {
-        (*count, sum) = (sum, sum + *count);
-    }
-    (bits, before)
-}
-
-/// Puts a code where zeros are.
-fn put_bits(bytes: &mut [u8], bit: usize, code: u64, width: u32) {
-    let shifted = u128::from(code) << (bit % 8);
-    let touched = (bit % 8 + width as usize).div_ceil(8);
-    for (to, from) in bytes[bit / 8..][..touched]
-        .iter_mut()
-        .zip(shifted.to_le_bytes())
-    {
-        *to |= from;
+/// Puts codes to where zeros are, at a bit of each tuple.
+fn put_in_tuples<L: Lane>(codes: &[L], width: u32, bytes: &mut [u8], stride: usize, bit: usize) {
+    let shift = (bit % 8) as u32;
+    for (nth, &code) in codes.iter().enumerate() {
+        let code: u64 = code.into();
+        let at = nth * stride + bit / 8;
+        let to = bytes[at..]
+            .first_chunk_mut()
+            .expect("tuples are followed by slack");
+        *to = (u64::from_le_bytes(*to) | code << shift).to_le_bytes();
+        if shift + width > u64::BITS {
+            bytes[at + 8] |= (code >> (u64::BITS - shift)) as u8;
+        }
     }
 }
 
@@ -349,292 +327,51 @@ fn encode_attribute(
     if source.nulls.is_some() && !spec.nullable {
         return Err(SegmentError::NullValue { attribute });
     }
+    let (rows, nulls) = (array.len(), source.nulls);
     let mut encoded = match source.values {
-        Values::Bool(values) => encode_fixed(
-            &source,
-            (0..array.len()).map(|at| u8::from(values.value(at))),
-        ),
-        Values::I16(values) => encode_fixed(&source, values.iter().copied()),
-        Values::I32(values) => encode_fixed(&source, values.iter().copied()),
-        Values::I64(values) => encode_fixed(&source, values.iter().copied()),
-        Values::I128(values) => encode_fixed(&source, values.iter().copied()),
-        Values::F32(values) => encode_fixed(&source, values.iter().copied()),
-        Values::F64(values) => encode_fixed(&source, values.iter().copied()),
-        Values::Interval(values) => encode_fixed(&source, values.iter().copied()),
-        Values::Bytes16(values) => encode_fixed(
-            &source,
-            (0..array.len()).map(|at| <[u8; 16]>::try_from(values.value(at)).unwrap_or_default()),
-        ),
+        Values::I16(values) => scalars::encode(Cow::Borrowed(values), nulls),
+        Values::I32(values) => scalars::encode(Cow::Borrowed(values), nulls),
+        Values::I64(values) => scalars::encode(Cow::Borrowed(values), nulls),
+        Values::I128(values) => scalars::encode(Cow::Borrowed(values), nulls),
+        Values::F32(values) => scalars::encode(Cow::Borrowed(values), nulls),
+        Values::F64(values) => scalars::encode(Cow::Borrowed(values), nulls),
+        Values::Interval(values) => scalars::encode(Cow::Borrowed(values), nulls),
+        Values::Bool(values) => {
+            let values = (0..rows).map(|at| u8::from(values.value(at)));
+            scalars::encode::<u8>(values.collect(), nulls)
+        }
+        Values::Bytes16(values) => {
+            let value = |at| <[u8; 16]>::try_from(values.value(at)).unwrap_or_default();
+            scalars::encode::<[u8; 16]>((0..rows).map(value).collect(), nulls)
+        }
         Values::Narrow(values) => {
             let out_of_range =
                 |row: usize| !source.is_null(row) && i64::try_from(values[row]).is_err();
-            if (0..values.len()).any(out_of_range) {
+            if (0..rows).any(out_of_range) {
                 return Err(SegmentError::ValueOutOfRange { attribute });
             }
-            encode_fixed(&source, values.iter().map(|&value| value as i64))
+            scalars::encode::<i64>(values.iter().map(|&value| value as i64).collect(), nulls)
         }
-        Values::Variable(strings) => encode_strings(attribute, &source, strings, array.len())?,
+        Values::Variable(strings) => texts::encode(attribute, &source, strings, rows)?,
     };
     let alone = schema.groups()[schema.place(attribute).group].len() == 1;
     if alone && encoded.descriptor.width > 0 {
         encoded.find_runs();
     }
-    if source.nulls.is_some() {
+    if let Some(nulls) = nulls {
         encoded.descriptor.nulls = true;
-        encoded.nulls = vec![0; array.len().div_ceil(64)];
-        for row in (0..array.len()).filter(|&row| source.is_null(row)) {
-            encoded.nulls[row / 64] |= 1 << (row % 64);
+        let words = nulls.inner().bit_chunks().iter_padded();
+        encoded.nulls = words.take(rows.div_ceil(64)).map(|word| !word).collect();
+        if let Some(last) = encoded.nulls.last_mut()
+            && !rows.is_multiple_of(64)
+        {
+            *last &= (1 << (rows % 64)) - 1;
         }
     }
     if schema.key().first() != Some(&attribute) {
-        add_bloom(&mut encoded, &source, spec.ty.physical(), array.len());
+        add_bloom(&mut encoded, &source, spec.ty.physical(), rows);
     }
     Ok(encoded)
-}
-
-/// The zones of values given by their order keys.
-fn zones_of(source: &Source<'_>, rows: usize, key: impl Fn(usize) -> u64) -> Vec<[u64; 3]> {
-    (0..rows)
-        .step_by(VECTOR_ROWS as usize)
-        .map(|first| {
-            let vector = first..rows.min(first + VECTOR_ROWS as usize);
-            let present = vector.clone().filter(|&row| !source.is_null(row)).map(&key);
-            let bounds = present.fold(None, |bounds: Option<(u64, u64)>, key| {
-                Some(bounds.map_or((key, key), |(min, max)| (min.min(key), max.max(key))))
-            });
-            let nulls = vector.clone().any(|row| source.is_null(row));
-            zone::to_words(bounds, nulls)
-        })
-        .collect()
-}
-
-fn encode_fixed<T: Fixed>(source: &Source<'_>, values: impl Iterator<Item = T>) -> Encoded {
-    let mut values: Vec<T> = values.collect();
-    let rows = values.len();
-    let zones = zones_of(source, rows, |row| T::order_key(values[row].rank()));
-    let present = || (0..rows).filter(|&row| !source.is_null(row));
-    let bounds = present().fold(None, |bounds: Option<(T, T)>, row| {
-        let value = values[row];
-        Some(bounds.map_or((value, value), |(min, max)| {
-            (
-                if value.rank() < min.rank() {
-                    value
-                } else {
-                    min
-                },
-                if value.rank() > max.rank() {
-                    value
-                } else {
-                    max
-                },
-            )
-        }))
-    });
-    let (min, max) = bounds.unwrap_or_default();
-    // What lies under a NULL is anything: then the least value.
-    if source.nulls.is_some() {
-        for row in (0..rows).filter(|&row| source.is_null(row)) {
-            values[row] = min;
-        }
-    }
-    let frame = min.to_int().zip(max.to_int()).and_then(|(min, max)| {
-        let width = width_of(u64::try_from(max.checked_sub(min)?).ok()?);
-        Some((min, width))
-    });
-    let plain_bits = size_of::<T>() * 8;
-    let bits = rows * frame.map_or(plain_bits, |(_, width)| width as usize);
-    let is_narrow = frame.is_some_and(|(_, width)| width <= FRAME_WIDTH_SMALL);
-    let dictionary = (!is_narrow)
-        .then(|| Dictionary::of(&values, bits))
-        .flatten();
-    let mut encoded = match (dictionary, frame) {
-        (Some(dictionary), _) => dictionary.encode(&values),
-        (None, Some((base, width))) => {
-            let mut encoded = Encoded::new(Kind::Frame);
-            (encoded.descriptor.base, encoded.descriptor.width) = (base, width);
-            let code = |value: &T| {
-                value
-                    .to_int()
-                    .map_or(0, |value| value.wrapping_sub(base) as u64)
-            };
-            encoded.codes = values.iter().map(code).collect();
-            encoded
-        }
-        (None, None) => {
-            let mut encoded = Encoded::new(Kind::Plain);
-            encoded.slots = slots_of(&values);
-            encoded
-        }
-    };
-    encoded.zones = zones;
-    encoded
-}
-
-fn slots_of<T: Fixed>(values: &[T]) -> Vec<u8> {
-    values
-        .iter()
-        .flat_map(|value| {
-            value
-                .to_raw()
-                .to_le_bytes()
-                .into_iter()
-                .take(size_of::<T>())
-        })
-        .collect()
-}
-
-/// A map with the segment's own hash: the standard one is three times slower.
-type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
-
-/// Hashes one value.
-#[derive(Default)]
-struct FastHasher(u64);
-
-impl Hasher for FastHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = hash_bytes(bytes) ^ self.0.rotate_left(5);
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        self.0 ^= number as u64;
-    }
-}
-
-/// The distinct values of a fixed width, in order, with their codes.
-struct Dictionary<T> {
-    values: Vec<T>,
-    codes: FastMap<u128, u64>,
-}
-
-impl<T: Fixed> Dictionary<T> {
-    /// `None` when it is not smaller than so many bits.
-    fn of(values: &[T], bits: usize) -> Option<Dictionary<T>> {
-        let value_bits = size_of::<T>() * 8;
-        // Bits of codes alone are not known before all values are counted.
-        let entries_max = (bits / value_bits).min(FIXED_ENTRIES_MAX);
-        let mut codes = FastMap::default();
-        for value in values {
-            codes.entry(value.to_raw()).or_insert(0);
-            if codes.len() > entries_max {
-                return None;
-            }
-        }
-        let width = width_of(codes.len() as u64 - 1) as usize;
-        if codes.len() * value_bits + values.len() * width >= bits {
-            return None;
-        }
-        let mut sorted: Vec<T> = codes.keys().map(|&bits| T::from_raw(bits)).collect();
-        // Equal values may differ in their bits, as 0 and −0 do.
-        sorted.sort_unstable_by_key(|value| (value.rank(), value.to_raw()));
-        for (code, value) in (0..).zip(&sorted) {
-            codes.insert(value.to_raw(), code);
-        }
-        Some(Dictionary {
-            values: sorted,
-            codes,
-        })
-    }
-
-    fn encode(self, values: &[T]) -> Encoded {
-        let mut encoded = Encoded::new(Kind::Sorted);
-        encoded.descriptor.entries = self.values.len() as u32;
-        encoded.descriptor.width = width_of(self.values.len() as u64 - 1);
-        encoded.codes = values
-            .iter()
-            .map(|value| self.codes[&value.to_raw()])
-            .collect();
-        encoded.values = slots_of(&self.values);
-        encoded
-    }
-}
-
-fn encode_strings(
-    attribute: usize,
-    source: &Source<'_>,
-    strings: Strings<'_>,
-    rows: usize,
-) -> Result<Encoded, SegmentError> {
-    let mut counts: FastMap<&[u8], u64> = FastMap::default();
-    let (mut all_bytes, mut distinct_bytes) = (0, 0);
-    for row in (0..rows).filter(|&row| !source.is_null(row)) {
-        let value = strings.get(row);
-        if value.len() > VALUE_BYTES_MAX {
-            return Err(SegmentError::ValueTooLong {
-                attribute,
-                row,
-                bytes: value.len(),
-            });
-        }
-        all_bytes += value.len();
-        if let Entry::Vacant(vacant) = counts.entry(value) {
-            vacant.insert(0);
-            distinct_bytes += value.len();
-        }
-    }
-    let width = width_of((counts.len() as u64).saturating_sub(1)) as usize;
-    let offset = |bytes: usize| offset_width(u32::try_from(bytes).unwrap_or(u32::MAX)) as usize;
-    let sorted_bits = distinct_bytes * 8 + counts.len() * offset(distinct_bytes) + rows * width;
-    let row_order_bits = all_bytes * 8 + rows * offset(all_bytes);
-    let mut encoded = if counts.is_empty() || sorted_bits <= row_order_bits {
-        sorted_strings(counts, source, strings, rows)
-    } else {
-        let present = |row: usize| {
-            if source.is_null(row) {
-                &[]
-            } else {
-                strings.get(row)
-            }
-        };
-        let mut encoded = Encoded::new(Kind::RowOrder);
-        encoded.set_strings((0..rows).map(present));
-        encoded
-    };
-    encoded.zones = zones_of(source, rows, |row| prefix_key(strings.get(row)));
-    Ok(encoded)
-}
-
-fn sorted_strings(
-    mut counts: FastMap<&[u8], u64>,
-    source: &Source<'_>,
-    strings: Strings<'_>,
-    rows: usize,
-) -> Encoded {
-    let mut encoded = Encoded::new(Kind::Sorted);
-    let mut sorted: Vec<&[u8]> = counts.keys().copied().collect();
-    sorted.sort_unstable();
-    for (code, value) in (0..).zip(&sorted) {
-        counts.insert(value, code);
-    }
-    let code = |row: usize| {
-        if source.is_null(row) {
-            0
-        } else {
-            counts[strings.get(row)]
-        }
-    };
-    encoded.codes = (0..rows).map(code).collect();
-    encoded.descriptor.width = width_of((sorted.len() as u64).saturating_sub(1));
-    if !sorted.is_empty() {
-        encoded.set_strings(sorted.into_iter());
-    }
-    encoded
-}
-
-impl Encoded {
-    fn set_strings<'a>(&mut self, strings: impl Iterator<Item = &'a [u8]>) {
-        self.offsets.push(0);
-        for value in strings {
-            self.heap.extend_from_slice(value);
-            self.offsets.push(self.heap.len() as u64);
-        }
-        self.descriptor.entries = self.offsets.len() as u32 - 1;
-        // More than an arena holds is refused by the plan.
-        self.descriptor.heap_bytes = u32::try_from(self.heap.len()).unwrap_or(u32::MAX);
-    }
 }
 
 /// Adds a Bloom filter where values are identifiers.
@@ -652,22 +389,50 @@ fn add_bloom(encoded: &mut Encoded, source: &Source<'_>, physical: Physical, row
     if rows < BLOOM_ROWS_MIN || !suits || !wide || encoded.descriptor.runs.is_some() {
         return;
     }
-    let hash = |row: usize| match source.values {
-        Values::I32(values) => bloom::hash_int(values[row].into()),
-        Values::I64(values) => bloom::hash_int(values[row].into()),
-        Values::Narrow(values) | Values::I128(values) => bloom::hash_int(values[row]),
+    let present = || (0..rows).filter(|&row| !source.is_null(row));
+    let repeated_max = rows / BLOOM_REPEATED;
+    let number = |row: usize| match source.values {
+        Values::I32(values) => hash_number(values[row] as u128),
+        Values::I64(values) => hash_number(values[row] as u128),
+        Values::Narrow(values) | Values::I128(values) => hash_number(values[row] as u128),
         Values::Bytes16(values) => hash_bytes(values.value(row)),
         Values::Variable(strings) => hash_bytes(strings.get(row)),
         _ => unreachable!("other types have been left out"),
     };
-    let mut hashes: Vec<u64> = (0..rows)
-        .filter(|&row| !source.is_null(row))
-        .map(hash)
-        .collect();
-    hashes.sort_unstable();
-    hashes.dedup();
-    if hashes.len() * 100 >= rows * BLOOM_DISTINCT_PERCENT {
-        encoded.bloom = bloom::build(&hashes);
-        encoded.descriptor.bloom_lines = (encoded.bloom.len() / 64) as u32;
+    let repeats = match encoded.distinct {
+        Some(distinct) => rows - distinct > repeated_max,
+        None => repeat_more(present().map(number), rows, repeated_max),
+    };
+    if repeats {
+        return;
+    }
+    let hash = |row: usize| match source.values {
+        Values::I32(values) => bloom::hash_int(values[row].into()),
+        Values::I64(values) => bloom::hash_int(values[row].into()),
+        Values::Narrow(values) | Values::I128(values) => bloom::hash_int(values[row]),
+        _ => number(row),
+    };
+    let hashes: Vec<u64> = present().map(hash).collect();
+    encoded.bloom = bloom::build(&hashes);
+    encoded.descriptor.bloom_lines = (encoded.bloom.len() / 64) as u32;
+}
+
+/// Whether, of so many rows, more than `repeated_max` are NULL or have a value that was there
+/// before, to a few in 10,000.
+fn repeat_more(mut hashes: impl Iterator<Item = u64>, rows: usize, repeated_max: usize) -> bool {
+    let mut estimate = Estimate::of_at_most(rows);
+    let mut came = 0;
+    loop {
+        let before = came;
+        for hash in hashes.by_ref().take(CHECK_ROWS) {
+            estimate.add(hash);
+            came += 1;
+        }
+        if came - estimate.count().min(came) > repeated_max {
+            return true;
+        }
+        if came == before {
+            return rows - estimate.count().min(came) > repeated_max;
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::{
         bits::{Fixed, with_type},
         codes::Codes,
         filter::positions,
-        search::{bisect, gallop},
+        search::{bisect, gallop, interpolate},
     },
     key::{Sink, key_width, put_escaped, put_mark, put_slot},
 };
@@ -106,16 +106,9 @@ fn with_codes(column: &Column<'_>, least: u64, greatest: u64, rows: Range<usize>
     if let Some(Codes::Runs(runs)) = &column.codes {
         return runs.rows_between(rows, least, greatest);
     }
-    equal(rows, |row| {
-        let code = column.code(row as u32);
-        if code < least {
-            Ordering::Less
-        } else if code > greatest {
-            Ordering::Greater
-        } else {
-            Ordering::Equal
-        }
-    })
+    let code = |row: usize| column.code(row as u32);
+    let first = interpolate(rows.clone(), least, code);
+    first..gallop(first..rows.end, |row| code(row) <= greatest)
 }
 
 /// Of rows in order, those that are equal to what is sought: mostly few.

@@ -22,35 +22,38 @@ mod bits;
 mod bloom;
 mod codes;
 mod condition;
+mod distinct;
 mod encode;
 mod filter;
 mod find;
 mod gather;
+mod lanes;
 mod pack;
 mod plan;
+mod read;
+mod scalars;
 mod seal;
 mod search;
 mod sorted;
 mod strings;
+mod texts;
 
 use std::sync::{Arc, atomic::Ordering};
 
 use aerostat_types::{Physical, SegmentNo, TableId};
 
 use crate::{
-    AttributeEncoding, BLOCK_ROWS, Encoding, Region, SegmentError, SegmentSchema, Selection,
-    ValueRef, Zone,
+    AttributeEncoding, BLOCK_ROWS, Encoding, Region, SegmentError, SegmentSchema, Selection, Zone,
     arena::{Plain, Slots, header},
     frozen::{
         arena::FrozenArena,
-        bits::{Fixed, with_type},
+        bits::Fixed,
         codes::{Codes, Runs, Tuples},
         pack::{Lanes, Packed},
         plan::{AttributePlan, CodesAt, Descriptor, FrozenPlan, Kind, offset_width},
         strings::Strings,
     },
     nulls::Nulls,
-    simd,
     versions::{Side, Versions},
     zone,
 };
@@ -326,15 +329,7 @@ impl Frozen {
                 Some(Codes::Packed(Packed::new(0, Lanes::None)))
             }
             CodesAt::Packed(codes) => Some(Codes::Packed(self.arena.packed(codes, width))),
-            CodesAt::Runs {
-                starts,
-                ranks,
-                codes,
-            } => Some(Codes::Runs(Runs {
-                starts: self.arena.values(starts),
-                ranks: self.arena.values(ranks),
-                codes: self.arena.packed(codes, width),
-            })),
+            CodesAt::Runs { .. } => self.runs(at).map(Codes::Runs),
             CodesAt::Tuples {
                 tuples,
                 stride,
@@ -349,6 +344,24 @@ impl Frozen {
                 }))
             }
         }
+    }
+
+    /// The runs of an attribute, if its codes are kept per run.
+    #[inline]
+    fn runs(&self, at: &AttributePlan) -> Option<Runs<'_>> {
+        let CodesAt::Runs {
+            starts,
+            ranks,
+            codes,
+        } = at.codes
+        else {
+            return None;
+        };
+        Some(Runs {
+            starts: self.arena.values(starts),
+            ranks: self.arena.values(ranks),
+            codes: self.arena.packed(codes, at.descriptor.width),
+        })
     }
 
     /// The strings of an attribute's dictionary.
@@ -398,56 +411,6 @@ impl Frozen {
 
     fn attribute(&self, attribute: usize) -> &AttributePlan {
         &self.plan().attributes[attribute]
-    }
-
-    /// The value of an attribute in a row.
-    #[inline]
-    pub(crate) fn value(&self, row: u32, attribute: usize) -> ValueRef<'_> {
-        let at = self.attribute(attribute);
-        if at.nulls.words > 0 && Nulls::new(self.arena.words(at.nulls)).is_null(row) {
-            return ValueRef::Null;
-        }
-        let physical = self.schema.physical(attribute);
-        if physical == Physical::Variable {
-            let code = self.codes(at).map_or(row.into(), |codes| codes.get(row));
-            return ValueRef::Bytes(self.strings(at).get(code as usize));
-        }
-        with_type!(physical, T => ValueRef::from(self.fixed::<T>(attribute, row)))
-    }
-
-    /// Asks for the memory that the values of a row are in: misses then overlap.
-    pub(crate) fn prefetch(&self, row: u32) {
-        for at in &self.plan().attributes {
-            match (self.codes(at), at.codes) {
-                (Some(codes), _) => codes.prefetch(row),
-                (
-                    None,
-                    CodesAt::Slots {
-                        tuples,
-                        stride,
-                        offset,
-                    },
-                ) => simd::prefetch(self.arena.bytes(tuples), row as usize * stride + offset),
-                _ => self.strings(at).offsets.prefetch(row as usize),
-            }
-        }
-    }
-
-    /// A value of a fixed width; under NULL it is any.
-    #[inline]
-    fn fixed<T: Fixed>(&self, attribute: usize, row: u32) -> T {
-        let at = self.attribute(attribute);
-        let code = || self.codes(at).map_or(0, |codes| codes.get(row));
-        match at.descriptor.kind {
-            Kind::Plain => self.slots::<T>(attribute).get(row as usize),
-            Kind::Frame => T::from_code(at.descriptor.base, code()),
-            _ => T::from_bytes(self.arena.bytes(at.values), code() as usize),
-        }
-    }
-
-    /// A value of a fixed width, as the bits of its slot.
-    fn slot_bits(&self, attribute: usize, row: u32) -> u128 {
-        with_type!(self.schema.physical(attribute), T => self.fixed::<T>(attribute, row).to_raw())
     }
 }
 

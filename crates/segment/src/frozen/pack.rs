@@ -26,7 +26,10 @@ use std::ops::{BitAnd, BitOr, Shl, Shr};
 
 use crate::{
     arena::Plain,
-    frozen::condition::{Masks, Test},
+    frozen::{
+        condition::{Masks, Test},
+        lanes::{LaneVec, with_lanes},
+    },
     simd::{self, Kernel, Simd},
 };
 
@@ -62,6 +65,8 @@ pub(crate) trait Lane:
     fn bytes(codes: &[Self; BLOCK_CODES]) -> Option<&[u8; BLOCK_CODES]>;
     /// Unpacks the lines of one block.
     fn unpack(lanes: &[Self], width: u32, codes: &mut [Self; BLOCK_CODES]);
+    /// Packs a block into lines of zeros.
+    fn pack(codes: &[Self; BLOCK_CODES], width: u32, lines: &mut [u8]);
 }
 
 macro_rules! lane {
@@ -100,6 +105,27 @@ macro_rules! lane {
                     *out = unpacked;
                 }
             }
+            #[inline(always)]
+            fn pack(codes: &[$ty; BLOCK_CODES], width: u32, lines: &mut [u8]) {
+                const LANES: usize = <$ty as Lane>::LANES;
+                let mut packed = [[0; LANES]; <$ty>::BITS as usize];
+                for (nth, codes) in codes.as_chunks::<LANES>().0.iter().enumerate() {
+                    let bit = nth as u32 * width;
+                    let (line, shift) = ((bit / <$ty>::BITS) as usize, bit % <$ty>::BITS);
+                    for (to, &code) in packed[line].iter_mut().zip(codes) {
+                        *to |= code << shift;
+                    }
+                    if shift + width > <$ty>::BITS {
+                        for (to, &code) in packed[line + 1].iter_mut().zip(codes) {
+                            *to = code >> (<$ty>::BITS - shift);
+                        }
+                    }
+                }
+                let (to, _) = lines.as_chunks_mut::<{ size_of::<$ty>() }>();
+                for (to, lane) in to.iter_mut().zip(packed.as_flattened()) {
+                    *to = lane.to_le_bytes();
+                }
+            }
         }
     };
 }
@@ -124,54 +150,50 @@ fn mask(width: u32) -> u64 {
 }
 
 /// Packs codes that have at most `width` bits.
-pub(crate) fn pack(codes: impl ExactSizeIterator<Item = u64>, width: u32) -> Vec<u8> {
-    match width {
-        0 => Vec::new(),
-        1..=8 => pack_lanes::<u8>(codes, width, |lane| lane.to_le_bytes()),
-        9..=16 => pack_lanes::<u16>(codes, width, |lane| lane.to_le_bytes()),
-        17..=32 => pack_lanes::<u32>(codes, width, |lane| lane.to_le_bytes()),
-        _ => pack_lanes::<u64>(codes, width, |lane| lane.to_le_bytes()),
+pub(crate) fn pack(codes: &LaneVec, width: u32) -> Vec<u8> {
+    if width == 0 {
+        return Vec::new();
     }
+    with_lanes!(codes, codes => pack_lanes(codes, width))
 }
 
-fn pack_lanes<L: LaneBytes>(
-    codes: impl ExactSizeIterator<Item = u64>,
+fn pack_lanes<L: Lane>(codes: &[L], width: u32) -> Vec<u8> {
+    debug_assert!(codes.iter().all(|&code| code.into() <= mask(width)));
+    let mut bytes = vec![0; packed_bytes(codes.len(), width)];
+    let mut last = [L::default(); BLOCK_CODES];
+    for (codes, bytes) in codes
+        .chunks(BLOCK_CODES)
+        .zip(bytes.chunks_exact_mut(width as usize * LINE_BYTES))
+    {
+        let codes = match codes.try_into() {
+            Ok(codes) => codes,
+            Err(_) => {
+                last[..codes.len()].copy_from_slice(codes);
+                &last
+            }
+        };
+        simd::dispatch(Pack {
+            codes,
+            width,
+            bytes,
+        });
+    }
+    bytes
+}
+
+/// Packs a block.
+struct Pack<'a, L> {
+    codes: &'a [L; BLOCK_CODES],
     width: u32,
-    to_bytes: impl Fn(L) -> L::Bytes,
-) -> Vec<u8> {
-    let lanes_len = packed_bytes(codes.len(), width) / size_of::<L>();
-    let mut lanes = vec![L::default(); lanes_len];
-    for (at, code) in codes.enumerate() {
-        debug_assert!(code <= mask(width));
-        let place = Place::of::<L>(at, width);
-        lanes[place.lane] = lanes[place.lane] | L::low(code << place.shift);
-        if place.shift + width > L::BITS {
-            let next = place.lane + L::LANES;
-            lanes[next] = lanes[next] | L::low(code >> (L::BITS - place.shift));
-        }
+    bytes: &'a mut [u8],
+}
+
+impl<L: Lane> Kernel for Pack<'_, L> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        L::pack(self.codes, self.width, self.bytes);
     }
-    lanes
-        .into_iter()
-        .flat_map(|lane| to_bytes(lane).into_iter())
-        .collect()
-}
-
-/// The bytes of a lane, as an array.
-trait LaneBytes: Lane {
-    type Bytes: IntoIterator<Item = u8>;
-}
-
-impl LaneBytes for u8 {
-    type Bytes = [u8; 1];
-}
-impl LaneBytes for u16 {
-    type Bytes = [u8; 2];
-}
-impl LaneBytes for u32 {
-    type Bytes = [u8; 4];
-}
-impl LaneBytes for u64 {
-    type Bytes = [u8; 8];
 }
 
 /// Where a code begins.
@@ -468,7 +490,7 @@ mod tests {
         let mut random = Random(7);
         for width in 0..=64 {
             let codes: Vec<u64> = (0..1100).map(|_| random.next() & mask(width)).collect();
-            let bytes = pack(codes.iter().copied(), width);
+            let bytes = pack(&LaneVec::of(&codes, width, |code| code), width);
             assert_eq!(bytes.len(), packed_bytes(codes.len(), width));
             check(&bytes, width, &codes);
         }

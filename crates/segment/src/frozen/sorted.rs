@@ -13,12 +13,12 @@ use crate::{
     frozen::{
         Frozen, bloom,
         find::put_row,
+        lanes::LaneVec,
         pack::{Packed, pack, packed_bytes, width_of},
         search::bisect,
     },
     hash::hash_bytes,
     key::Comparer,
-    order::prefix_key,
     region::REGION_ALIGN,
     secondary::search::KeySpan,
 };
@@ -44,18 +44,11 @@ pub(crate) fn area_bytes(index: &IndexSpec, rows: u32) -> (usize, usize) {
 /// The content of the two areas.
 pub(crate) fn encode(index: &IndexSpec, keys: &Keys) -> (Vec<u8>, Vec<u8>) {
     let rows = keys.len() as u32;
-    // Most keys differ in their first eight bytes, which then are all that is compared.
-    let mut order: Vec<(u64, u32)> = keys
-        .iter()
-        .map(|key| prefix_key(key.0))
-        .zip(0..rows)
-        .collect();
-    order.sort_unstable_by(|a, b| {
-        let rest = || keys.get(a.1 as usize).cmp(&keys.get(b.1 as usize));
-        a.0.cmp(&b.0).then_with(rest).then(a.1.cmp(&b.1))
-    });
-    let numbers = order.iter().map(|(_, row)| u64::from(*row));
-    let packed = pack(numbers, row_width(rows));
+    let width = row_width(rows);
+    let packed = pack(
+        &LaneVec::of(&keys.order(), width, |row: u32| row.into()),
+        width,
+    );
     let (_, bloom_bytes) = area_bytes(index, rows);
     let bloom = if bloom_bytes == 0 {
         Vec::new()

@@ -7,10 +7,12 @@
 //! | numeric(p,s) | numeric(38,s) | numeric(38, s and at least 16) | 128-bit sum |
 //! | real | real | double precision | double sum |
 //! | double precision | double precision | double precision | double sum |
-//! | interval | interval | – | DataFusion's |
+//! | interval | interval | interval | sum by fields |
 
 mod distinct;
+pub(crate) mod extreme;
 mod groups;
+mod intervals;
 mod kind;
 mod single;
 
@@ -108,8 +110,8 @@ impl Total {
             return Err(raise(ErrorKind::UndefinedFunction, message));
         };
         match argument_type(argument) {
-            Some(ty) if self.finish == Finish::Sum || !is_interval(&ty) => Ok(vec![ty]),
-            _ => Err(self.unknown(argument)),
+            Some(ty) => Ok(vec![ty]),
+            None => Err(self.unknown(argument)),
         }
     }
 
@@ -152,7 +154,7 @@ fn state_type(argument: &DataType) -> DataType {
 fn result_type(finish: Finish, argument: &DataType) -> DataType {
     match (finish, argument) {
         (Finish::Sum, DataType::Float32) => DataType::Float32,
-        (Finish::Sum, DataType::Interval(unit)) => DataType::Interval(*unit),
+        (_, DataType::Interval(unit)) => DataType::Interval(*unit),
         (Finish::Sum, other) => state_type(other),
         (Finish::Average, DataType::Int16 | DataType::Int32 | DataType::Int64) => {
             DataType::Decimal128(38, AVERAGE_SCALE)
@@ -258,7 +260,10 @@ impl AggregateUDFImpl for Total {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if is_interval(args.expr_fields[0].data_type()) {
-            return self.intervals.accumulator(args);
+            return match self.finish {
+                Finish::Sum => self.intervals.accumulator(args),
+                Finish::Average => intervals::average(args.is_distinct),
+            };
         }
         if args.is_distinct {
             let element = args.expr_fields[0].data_type().clone();
@@ -274,7 +279,10 @@ impl AggregateUDFImpl for Total {
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         let argument = args.input_fields[0].data_type();
         if is_interval(argument) {
-            return self.intervals.state_fields(args);
+            return match self.finish {
+                Finish::Sum => self.intervals.state_fields(args),
+                Finish::Average => Ok(intervals::state_fields(args.name)),
+            };
         }
         if args.is_distinct {
             let item = Field::new_list_field(argument.clone(), true);
@@ -309,7 +317,7 @@ impl AggregateUDFImpl for Total {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        if is_interval(args.expr_fields[0].data_type()) {
+        if is_interval(args.expr_fields[0].data_type()) && self.finish == Finish::Sum {
             return self.intervals.create_sliding_accumulator(args);
         }
         self.accumulator(args)

@@ -6,6 +6,7 @@
 //! (widening a number, a text to a text), so that the optimizer still
 //! understands it, and otherwise puts a [`PostgresCast`] in its place.
 
+mod list;
 mod number;
 mod text;
 mod time;
@@ -43,6 +44,8 @@ pub(crate) struct PostgresCast {
     name: String,
     to: SqlType,
     coercion: Coercion,
+    /// Whether it shows in the name of what it gives.
+    is_shown: bool,
     signature: Signature,
 }
 
@@ -65,6 +68,7 @@ impl PostgresCast {
             name: format!("{verb} {to}"),
             to,
             coercion,
+            is_shown: false,
             signature: Signature::any(1, volatility),
         };
         Expr::ScalarFunction(ScalarFunction::new_udf(
@@ -81,9 +85,14 @@ impl ScalarUDFImpl for PostgresCast {
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         // A cast does not show in a column's name, as in DataFusion's own.
-        Ok(args
+        let name = args
             .first()
-            .map_or_else(String::new, |argument| argument.schema_name().to_string()))
+            .map(|argument| argument.schema_name().to_string());
+        let name = name.unwrap_or_default();
+        Ok(match self.is_shown {
+            true => format!("{}({name})", self.name),
+            false => name,
+        })
     }
 
     fn signature(&self) -> &Signature {
@@ -105,6 +114,12 @@ impl ScalarUDFImpl for PostgresCast {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let zone = Zone::of(&args.config_options);
+        if let Some(DataType::List(item)) = args.arg_fields.first().map(|field| field.data_type()) {
+            let lists = args.args[0].to_array(args.number_rows)?;
+            let texts = list::to_text(&lists, item, &zone)?;
+            let texts = text::from_text(&texts, self.to, self.coercion, &zone)?;
+            return Ok(ColumnarValue::Array(texts));
+        }
         let Some(from) = args
             .arg_fields
             .first()
@@ -130,6 +145,25 @@ impl ScalarUDFImpl for PostgresCast {
                 )?))
             }
         }
+    }
+}
+
+/// A cast that shows in its name: as a side of a comparison it may be the key of a join, and
+/// then stands beside the column itself.
+pub(crate) fn shown(expr: Expr) -> Expr {
+    let Expr::ScalarFunction(call) = &expr else {
+        return expr;
+    };
+    match call.func.inner().downcast_ref::<PostgresCast>() {
+        Some(cast) if !cast.is_shown => {
+            let cast = PostgresCast {
+                is_shown: true,
+                ..cast.clone()
+            };
+            let function = Arc::new(ScalarUDF::new_from_impl(cast));
+            Expr::ScalarFunction(ScalarFunction::new_udf(function, call.args.clone()))
+        }
+        _ => expr,
     }
 }
 
@@ -314,6 +348,11 @@ pub(crate) fn is_catalogue_type(target: &Field) -> bool {
 /// `CannotCoerce` where PostgreSQL has no such cast; errors of values where a literal is cast.
 pub(crate) fn resolve(expr: Expr, from: &Field, target: &FieldRef, zone: &Zone) -> Result<Expr> {
     let from_type = SqlType::of_field(from);
+    if let (DataType::List(_), Some(to)) = (from.data_type(), SqlType::of_field(target))
+        && to.is_text()
+    {
+        return Ok(PostgresCast::call(to, Coercion::Explicit, expr));
+    }
     let (Some(from_type), Some(to)) = (from_type, target_type(from_type, target)) else {
         return Ok(Expr::Cast(Cast::new_from_field(
             Box::new(expr),

@@ -11,6 +11,7 @@ pub(crate) mod arithmetic;
 mod bounded;
 mod bucket;
 pub(crate) mod cast;
+mod choice;
 pub(crate) mod datetime;
 mod format;
 pub(crate) mod math;
@@ -70,11 +71,13 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
         replace(registry, function)?;
     }
     bounded::register(registry)?;
+    choice::register(registry)?;
     crate::unnest::register(registry)?;
     for function in [aggregate::sum(), aggregate::avg()] {
         registry.deregister_udaf(function.name())?;
         registry.register_udaf(function)?;
     }
+    aggregate::extreme::register(registry)?;
     for (alias, name) in [
         ("every", "bool_and"),
         ("variance", "var_samp"),

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::datasource::{ViewTable, provider_as_source};
 use datafusion::functions_table::generate_series::GenerateSeriesFunc;
-use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast, col};
+use datafusion::logical_expr::{Cast, Expr, LogicalPlanBuilder, col};
 
+use super::cast::{self, Coercion, Zone};
 use super::temporal::DAY_MICROS;
 use crate::raise;
 
@@ -22,11 +23,12 @@ pub(super) struct Series(pub(super) GenerateSeriesFunc);
 
 impl TableFunctionImpl for Series {
     fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
-        let values = args
+        let mut values = args
             .exprs()
             .iter()
             .map(constant)
             .collect::<Result<Vec<_>>>()?;
+        type_literals(&mut values, &Zone::of(args.session().config_options()))?;
         if !(2..=3).contains(&values.len()) {
             return Err(undefined(&values));
         }
@@ -40,7 +42,7 @@ impl TableFunctionImpl for Series {
             .call_with_args(TableFunctionArgs::new(&inner, args.session()))?;
         let column = provider.schema().field(0).name().clone();
         let plan = LogicalPlanBuilder::scan(NAME, provider_as_source(provider), None)?
-            .project([cast(col(column), result).alias(NAME)])?
+            .project([Expr::Cast(Cast::new(Box::new(col(column)), result)).alias(NAME)])?
             .build()?;
         Ok(Arc::new(ViewTable::new(plan, None)))
     }
@@ -55,6 +57,32 @@ fn constant(expr: &Expr) -> Result<ScalarValue> {
             "generate_series with arguments that are no constants is not supported",
         )),
     }
+}
+
+/// String literals are read as what the other bound is, or as the step that it takes.
+fn type_literals(values: &mut [ScalarValue], zone: &Zone) -> Result<()> {
+    let mut bounds = values.iter().take(2).map(ScalarValue::data_type);
+    let typed = bounds.find(|ty| !matches!(ty, DataType::Utf8 | DataType::Null));
+    let Some(bound) = typed.as_ref().and_then(SqlType::of_arrow) else {
+        return Ok(());
+    };
+    let step = match bound {
+        SqlType::Date | SqlType::Timestamp | SqlType::TimestampTz => SqlType::Interval,
+        number => number,
+    };
+    for (at, value) in values.iter_mut().enumerate() {
+        if let ScalarValue::Utf8(Some(text)) = value {
+            *value = cast::literal(text, if at < 2 { bound } else { step }, zone)?;
+        }
+        // As PostgreSQL, which has no series of dates and prefers this to timestamps.
+        if matches!(value, ScalarValue::Date32(Some(_))) {
+            let to = SqlType::TimestampTz;
+            let days = value.to_array()?;
+            let moments = cast::convert(&days, SqlType::Date, to, Coercion::Explicit, zone)?;
+            *value = ScalarValue::try_from_array(&moments, 0)?;
+        }
+    }
+    Ok(())
 }
 
 fn result_type(values: &[ScalarValue]) -> Result<DataType> {

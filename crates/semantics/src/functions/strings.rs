@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlType, quote_ident};
-use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, StringViewBuilder};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryViewBuilder, PrimitiveArray, StringViewBuilder,
+};
 use arrow::datatypes::{DataType, Int32Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{
@@ -16,6 +18,7 @@ use super::overload::{Call, Overload, Returns, function};
 use crate::raise;
 
 const TEXT: Returns = Returns::Type(SqlType::Text);
+const BYTEA: Returns = Returns::Type(SqlType::Bytea);
 const INTEGER: Returns = Returns::Type(SqlType::Integer);
 
 /// `substring`, also behind `substring(x from y for z)`.
@@ -72,8 +75,9 @@ fn number(call: &Call, at: usize, row: usize) -> i64 {
     i64::from(call.args[at].as_primitive::<Int32Type>().value(row))
 }
 
-/// `length` characters from the 1-based `start`, which may lie before the text.
-fn substring(text: &str, start: i64, length: Option<i64>) -> Result<String> {
+/// How many characters or bytes to skip and to take, for `length` of them from the 1-based
+/// `start`, which may lie before the value.
+fn part(start: i64, length: Option<i64>) -> Result<(usize, usize)> {
     let end = match length {
         Some(length) if length < 0 => {
             return Err(raise(
@@ -86,10 +90,45 @@ fn substring(text: &str, start: i64, length: Option<i64>) -> Result<String> {
     };
     let from = start.max(1);
     let count = usize::try_from(end.saturating_sub(from)).unwrap_or(0);
-    Ok(text.chars().skip((from - 1) as usize).take(count).collect())
+    Ok(((from - 1) as usize, count))
+}
+
+fn substring(text: &str, start: i64, length: Option<i64>) -> Result<String> {
+    let (skipped, count) = part(start, length)?;
+    Ok(text.chars().skip(skipped).take(count).collect())
+}
+
+/// The part of each byte string that starts at the second argument, of the length that the
+/// third says if there is one.
+fn bytes_between(call: &Call) -> Result<ArrayRef> {
+    let values = call.args[0].as_binary_view();
+    let mut builder = BinaryViewBuilder::with_capacity(call.rows);
+    for row in 0..call.rows {
+        if call.args.iter().any(|arg| arg.is_null(row)) {
+            builder.append_null();
+            continue;
+        }
+        let length = (call.args.len() > 2).then(|| number(call, 2, row));
+        let (skipped, count) = part(number(call, 1, row), length)?;
+        let value = values.value(row);
+        let from = skipped.min(value.len());
+        let to = from.saturating_add(count).min(value.len());
+        builder.append_value(&value[from..to]);
+    }
+    Ok(Arc::new(builder.finish()))
 }
 
 const SUBSTRING: &[Overload] = &[
+    Overload {
+        parameters: &[SqlType::Bytea, SqlType::Integer],
+        returns: BYTEA,
+        body: bytes_between,
+    },
+    Overload {
+        parameters: &[SqlType::Bytea, SqlType::Integer, SqlType::Integer],
+        returns: BYTEA,
+        body: bytes_between,
+    },
     Overload {
         parameters: &[SqlType::Text, SqlType::Integer],
         returns: TEXT,

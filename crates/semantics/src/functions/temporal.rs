@@ -207,6 +207,10 @@ impl ScalarUDFImpl for TemporalFunction {
             (Some(symbol), [left, right]) => {
                 format!("{} {symbol} {}", left.schema_name(), right.schema_name())
             }
+            // The key of a join may stand beside the column itself.
+            (_, [single, ..]) if self.op == Temporal::IntervalOrder => {
+                format!("{}({})", self.name(), single.schema_name())
+            }
             (_, [single, ..]) => single.schema_name().to_string(),
             _ => self.name().to_owned(),
         })
@@ -319,7 +323,7 @@ pub(crate) fn evaluate(op: Temporal, arrays: &[ArrayRef], zone: &Zone) -> Result
                 if by == 0.0 {
                     return Err(raise(ErrorKind::DivisionByZero, "division by zero"));
                 }
-                scale_by(value, |part| part / by)
+                over(value, by)
             })?)
         }
         Temporal::IntervalOrder => {
@@ -346,7 +350,8 @@ fn order(value: IntervalMonthDayNano) -> i128 {
     i128::from(days) * i128::from(DAY_MICROS) * 1000 + i128::from(value.nanoseconds)
 }
 
-fn add(
+/// `a` and `sign` times `b`.
+pub(super) fn add(
     a: IntervalMonthDayNano,
     b: IntervalMonthDayNano,
     sign: i64,
@@ -360,6 +365,11 @@ fn add(
 
 fn scale(value: IntervalMonthDayNano, by: f64) -> Result<IntervalMonthDayNano> {
     scale_by(value, |part| part * by)
+}
+
+/// A share of an interval; `by` is not zero.
+pub(super) fn over(value: IntervalMonthDayNano, by: f64) -> Result<IntervalMonthDayNano> {
+    scale_by(value, |part| part / by)
 }
 
 /// PostgreSQL's `interval_mul`: the fraction of a month becomes days, the fraction of a day time.

@@ -1,9 +1,9 @@
 //! `aerostat backup` and `aerostat restore`: one database of a running node, while the
-//! others go on. The node reads and writes the folders, so they are on its machine.
+//! others go on. The node reads and writes the places, so folders are those of its machine,
+//! and credentials of object stores are in its environment. `verify` reads by itself.
 
-use std::path::{Path, PathBuf};
-
-use aerostat_storage::backup::{BackupInfo, FolderSource, verify};
+use aerostat_objects::{ObjectPlaces, is_absolute};
+use aerostat_storage::backup::{BackupInfo, BackupSource, Places, verify};
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
 
@@ -17,12 +17,12 @@ pub(crate) struct BackupArguments {
     /// Database to back up
     #[arg(long, required = true)]
     database: Option<String>,
-    /// Folder to write, empty or not there
+    /// Folder, or URL in an object store such as s3://bucket/prefix, where nothing is yet
     #[arg(long, required = true)]
-    to: Option<PathBuf>,
-    /// An earlier backup, whose files are linked instead of copied
+    to: Option<String>,
+    /// An earlier backup beside it, whose files are linked or copied there
     #[arg(long)]
-    incremental_from: Option<PathBuf>,
+    incremental_from: Option<String>,
     #[command(flatten)]
     target: Target,
 }
@@ -31,8 +31,8 @@ pub(crate) struct BackupArguments {
 enum BackupCommand {
     /// Read a whole backup and say what it is of; needs no node
     Verify {
-        /// Its folder
-        folder: PathBuf,
+        /// Its folder or URL
+        place: String,
     },
 }
 
@@ -42,12 +42,12 @@ pub(crate) struct RestoreArguments {
     /// Name of the database to make
     #[arg(long)]
     database: String,
-    /// Folder of the backup
+    /// Folder or URL of the backup
     #[arg(long)]
-    from: PathBuf,
-    /// Folders with the log after the backup
+    from: String,
+    /// Folders or URLs with the log after the backup
     #[arg(long)]
-    log: Vec<PathBuf>,
+    log: Vec<String>,
     /// Go no further than this time, such as '2026-11-22 12:00:00+01'
     #[arg(long, conflicts_with = "until_commit")]
     until: Option<String>,
@@ -63,21 +63,22 @@ pub(crate) struct RestoreArguments {
 /// # Errors
 /// What the node refuses, or what is wrong with the backup.
 pub(crate) fn run(arguments: BackupArguments) -> Result<()> {
-    if let Some(BackupCommand::Verify { folder }) = &arguments.what {
-        let info = verify(&FolderSource::new(folder))
-            .with_context(|| format!("{} is no good backup", folder.display()))?;
+    if let Some(BackupCommand::Verify { place }) = &arguments.what {
+        let info = source(place)
+            .and_then(|source| Ok(verify(&*source)?))
+            .context("this is no good backup")?;
         return crate::print(&shown(&info));
     }
     let (Some(database), Some(to)) = (&arguments.database, &arguments.to) else {
-        return Err(anyhow!("name a database and a folder"));
+        return Err(anyhow!("name a database and a place"));
     };
-    let mut sql = format!("BACKUP DATABASE {} TO {}", name(database), path(to)?);
+    let mut sql = format!("BACKUP DATABASE {} TO {}", name(database), place(to)?);
     if let Some(base) = &arguments.incremental_from {
-        sql += &format!(" INCREMENTAL FROM {}", path(base)?);
+        sql += &format!(" INCREMENTAL FROM {}", place(base)?);
     }
     block_on(execute(&arguments.target, &sql))?;
-    let info = BackupInfo::read(&FolderSource::new(to));
-    // On another machine the folder cannot be seen from here.
+    let info = source(to).and_then(|source| Ok(BackupInfo::read(&*source)?));
+    // The place may be one that only the node can see.
     info.map_or_else(|_| crate::print("done"), |info| crate::print(&shown(&info)))
 }
 
@@ -86,13 +87,13 @@ pub(crate) fn run(arguments: BackupArguments) -> Result<()> {
 /// # Errors
 /// What the node refuses.
 pub(crate) fn restore(arguments: RestoreArguments) -> Result<()> {
-    let from = path(&arguments.from)?;
+    let from = place(&arguments.from)?;
     let mut sql = format!("RESTORE DATABASE {} FROM {from}", name(&arguments.database));
     if !arguments.log.is_empty() {
         let logs: Vec<String> = arguments
             .log
             .iter()
-            .map(|log| path(log))
+            .map(|log| place(log))
             .collect::<Result<_>>()?;
         sql += &format!(" LOG {}", logs.join(", "));
     }
@@ -132,13 +133,23 @@ fn shown(info: &BackupInfo) -> String {
     )
 }
 
-/// The absolute path of a folder as a literal.
-fn path(folder: &Path) -> Result<String> {
-    let absolute = std::path::absolute(folder)?;
-    let text = absolute
-        .to_str()
-        .with_context(|| format!("{} is not UTF-8", absolute.display()))?;
-    Ok(literal(text))
+/// The files at a place, read from here.
+fn source(place: &str) -> Result<Box<dyn BackupSource>> {
+    Ok(ObjectPlaces::new().source(&absolute(place)?)?)
+}
+
+/// A place as a literal, wherever the node was started.
+fn place(text: &str) -> Result<String> {
+    Ok(literal(&absolute(text)?))
+}
+
+fn absolute(place: &str) -> Result<String> {
+    if is_absolute(place) {
+        return Ok(place.to_owned());
+    }
+    let path = std::path::absolute(place)?;
+    let text = path.into_os_string().into_string();
+    text.map_err(|path| anyhow!("{} is not UTF-8", path.display()))
 }
 
 fn literal(text: &str) -> String {

@@ -5,11 +5,22 @@ use std::process::Output;
 
 use crate::harness::{Aerostat, command, sqlstate, value};
 use crate::psql::script;
+use crate::s3::{S3, SECRET};
 
 /// Runs a subcommand of the binary against a node.
 fn aerostat(node: &Aerostat, arguments: &[&str]) -> Output {
+    aerostat_within(node, arguments, &[])
+}
+
+/// The same, with more in its environment.
+fn aerostat_within(
+    node: &Aerostat,
+    arguments: &[&str],
+    environment: &[(String, String)],
+) -> Output {
     command()
         .args(arguments)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .env(
             "AEROSTAT_URL",
             format!("postgres://aerostat@{}/aerostat", node.sql),
@@ -277,4 +288,159 @@ async fn bad_backups_and_bad_requests_are_refused() {
         .await,
         "shop"
     );
+}
+
+async fn each(client: &tokio_postgres::Client, statements: &[&str]) {
+    for sql in statements {
+        let done = client.batch_execute(sql).await;
+        assert!(done.is_ok(), "{sql}: {done:?}");
+    }
+}
+
+/// Backups, archive and restores through the API of S3: files of one request and of several,
+/// copies within the store, a point in time, the command line.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_comes_back_from_s3() {
+    let Some(s3) = S3::start("backups") else {
+        return;
+    };
+    let environment = s3.environment();
+    let data = tempfile::tempdir().unwrap();
+    let node = Aerostat::start_within(data, &[], &environment);
+    let client = node.create("shop").await;
+    // 100,000 different texts of 160 bytes: an image of several parts.
+    each(
+        &client,
+        &[
+            "ALTER DATABASE shop SET (log_archive = 's3://backups/shop/log')",
+            "CREATE TABLE items (id integer PRIMARY KEY, what text)",
+            "INSERT INTO items
+                SELECT g, repeat(md5(g::text), 5) FROM generate_series(1, 100000) AS g",
+            "CREATE TABLE notes (line text)",
+            "INSERT INTO notes VALUES ('first')",
+            "BACKUP DATABASE shop TO 's3://backups/shop/monday'",
+            "INSERT INTO notes VALUES ('second')",
+            "BACKUP DATABASE shop TO 's3://backups/shop/tuesday'
+                INCREMENTAL FROM 's3://backups/shop/monday'",
+            "INSERT INTO notes VALUES ('third')",
+            "CHECKPOINT",
+        ],
+    )
+    .await;
+    let moment = value(&client, "SELECT now()::text").await;
+    each(
+        &client,
+        &[
+            "DELETE FROM items",
+            "RESTORE DATABASE a FROM 's3://backups/shop/monday'",
+            "RESTORE DATABASE b FROM 's3://backups/shop/tuesday/'",
+            &format!("RESTORE DATABASE c FROM 's3://backups/shop/tuesday' UNTIL '{moment}'"),
+        ],
+    )
+    .await;
+    for (database, notes) in [("a", "1"), ("b", "2"), ("c", "3")] {
+        let restored = node.connect(database).await;
+        let found = value(&restored, "SELECT count(*) FROM notes").await;
+        assert_eq!(found, notes, "{database}");
+        let query = "SELECT count(*) || ' ' || sum(length(what)) FROM items";
+        assert_eq!(value(&restored, query).await, "100000 16000000");
+    }
+    // Of the archive alone, on another node.
+    let other = Aerostat::start_within(tempfile::tempdir().unwrap(), &[], &environment);
+    let restore = [
+        "restore",
+        "--database",
+        "d",
+        "--from",
+        "s3://backups/shop/monday",
+        "--log",
+        "s3://backups/shop/log",
+    ];
+    let restored = aerostat_within(&other, &restore, &[]);
+    assert!(restored.status.success(), "{}", text(&restored.stderr));
+    let client_of_copy = other.connect("d").await;
+    assert_ne!(
+        value(&client_of_copy, "SELECT count(*) FROM notes").await,
+        "1"
+    );
+    // The command line has credentials of its own.
+    let backup = ["backup", "--database", "a", "--to", "s3://backups/a"];
+    let made = aerostat_within(&node, &backup, &environment);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    assert!(text(&made.stdout).contains("100001 rows"));
+    let verify = ["backup", "verify", "s3://backups/shop/tuesday"];
+    let verified = aerostat_within(&node, &verify, &environment);
+    assert!(verified.status.success(), "{}", text(&verified.stderr));
+    assert!(text(&verified.stdout).contains("100002 rows"));
+}
+
+/// What an object store refuses is said without secrets, and a store that is gone stops
+/// backups and nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn object_stores_that_refuse_are_told_of_and_secrets_are_not() {
+    let Some(s3) = S3::start("backups") else {
+        return;
+    };
+    let node = Aerostat::start_within(tempfile::tempdir().unwrap(), &[], &s3.environment());
+    let client = node.create("shop").await;
+    each(
+        &client,
+        &[
+            "CREATE TABLE t (a integer)",
+            "INSERT INTO t VALUES (1)",
+            "BACKUP DATABASE shop TO 's3://backups/shop'",
+        ],
+    )
+    .await;
+    let refused = async |sql: &str, state: &str| {
+        let error = client.batch_execute(sql).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code().code(), state, "{error:?}");
+        let shown = format!("{error:?}");
+        assert!(
+            !shown.contains(SECRET) && !shown.contains("hidden"),
+            "{shown}"
+        );
+        shown
+    };
+    let taken = refused("BACKUP DATABASE shop TO 's3://backups/shop'", "22023").await;
+    assert!(
+        taken.contains("s3://backups/shop is there already"),
+        "{taken}"
+    );
+    for url in [
+        "s3://key:hidden@backups/x",
+        "s3://backups/x?key=hidden",
+        "ftp://host/x",
+    ] {
+        refused(&format!("BACKUP DATABASE shop TO '{url}'"), "22023").await;
+        refused(&format!("RESTORE DATABASE r FROM '{url}'"), "22023").await;
+        refused(
+            &format!("ALTER DATABASE shop SET (log_archive = '{url}')"),
+            "22023",
+        )
+        .await;
+    }
+    refused("RESTORE DATABASE r FROM 's3://backups/nothing'", "22023").await;
+    let missing = refused("BACKUP DATABASE shop TO 's3://none/x'", "58030").await;
+    assert!(missing.contains("NoSuchBucket"), "{missing}");
+
+    client
+        .batch_execute("ALTER DATABASE shop SET (log_archive = 's3://backups/log')")
+        .await
+        .unwrap();
+    drop(s3);
+    let gone = refused("BACKUP DATABASE shop TO 's3://backups/y'", "58030").await;
+    assert!(gone.contains("s3://backups/y"), "{gone}");
+    client
+        .batch_execute("INSERT INTO t VALUES (2)")
+        .await
+        .unwrap();
+    refused("CHECKPOINT", "58030").await;
+    assert_eq!(value(&client, "SELECT count(*) FROM t").await, "2");
+    // A node whose store is away starts, and serves.
+    let node = Aerostat::start_on(node.kill(), &[]);
+    let client = node.connect("shop").await;
+    assert_eq!(value(&client, "SELECT count(*) FROM t").await, "2");
+    assert!(!node.log().contains(SECRET));
 }

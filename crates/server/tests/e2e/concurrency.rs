@@ -243,13 +243,13 @@ async fn a_statement_that_fails_half_way_changes_nothing() {
     }
 }
 
-/// TRUNCATE and DROP do not wait for an open block, whose COMMIT must not seem to succeed.
+/// TRUNCATE and DROP wait for an open block that has written to the table.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_block_whose_table_is_gone_does_not_commit() {
+async fn a_table_stays_until_the_blocks_that_use_it_have_ended() {
     let node = Aerostat::start();
     let other = node.create("d").await;
     let client = node.connect("d").await;
-    for sql in ["TRUNCATE t", "DROP TABLE t"] {
+    for (sql, left) in [("TRUNCATE t", "0"), ("DROP TABLE t", "none")] {
         other
             .batch_execute("CREATE TABLE IF NOT EXISTS t (a integer); CREATE TABLE IF NOT EXISTS u (a integer)")
             .await
@@ -258,9 +258,23 @@ async fn a_block_whose_table_is_gone_does_not_commit() {
             .batch_execute("BEGIN; INSERT INTO u VALUES (1); INSERT INTO t VALUES (1)")
             .await
             .unwrap();
-        other.batch_execute(sql).await.unwrap();
-        let state = crate::harness::sqlstate(&client, "COMMIT").await;
-        assert_eq!(state, "40001", "{sql}");
-        assert_eq!(value(&client, "SELECT count(*) FROM u").await, "0", "{sql}");
+        let waits = other.batch_execute("SET lock_timeout = '20ms'").await;
+        waits.unwrap();
+        assert_eq!(
+            crate::harness::sqlstate(&other, sql).await,
+            "55P03",
+            "{sql}"
+        );
+        other.batch_execute("SET lock_timeout = 0").await.unwrap();
+        let (ended, done) = tokio::join!(client.batch_execute("COMMIT"), other.batch_execute(sql));
+        ended.unwrap();
+        done.unwrap();
+        if left == "none" {
+            let state = crate::harness::sqlstate(&client, "SELECT count(*) FROM t").await;
+            assert_eq!(state, "42P01");
+        } else {
+            assert_eq!(value(&client, "SELECT count(*) FROM t").await, left);
+        }
     }
+    assert_eq!(value(&client, "SELECT count(*) FROM u").await, "2");
 }

@@ -78,6 +78,15 @@ impl Aerostat {
 
     /// Starts a node on a data folder that may be used already.
     pub(crate) fn start_on(data: TempDir, flags: &[&str]) -> Self {
+        Self::start_within(data, flags, &[])
+    }
+
+    /// The same, with more in its environment.
+    pub(crate) fn start_within(
+        data: TempDir,
+        flags: &[&str],
+        environment: &[(String, String)],
+    ) -> Self {
         let (sql, http) = (free_address(), free_address());
         let log = File::options()
             .create(true)
@@ -97,6 +106,7 @@ impl Aerostat {
             .arg("--data")
             .arg(data.path())
             .args(flags)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

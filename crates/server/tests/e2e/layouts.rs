@@ -90,7 +90,6 @@ async fn bad_layouts_are_refused_and_change_nothing() {
         ("ALTER TABLE t SET (nope = 1)", "22023"),
         ("ALTER TABLE v SET (layout = 'row')", "42809"),
         ("ALTER TABLE nope SET (layout = 'row')", "42P01"),
-        ("BEGIN; ALTER TABLE t SET (layout = 'row')", "0A000"),
         (
             "ROLLBACK; ALTER TABLE t SET (layout = 'row', layout = 'row')",
             "22023",

@@ -5,10 +5,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod alter;
 mod backup;
+mod benchmarks;
 mod clients;
 mod concurrency;
 mod differential;
+mod drivers;
 mod harness;
 mod hostile;
 mod isolation;
@@ -19,4 +22,5 @@ mod protocol;
 mod psql;
 mod raw;
 mod recovery;
+mod s3;
 mod slt;

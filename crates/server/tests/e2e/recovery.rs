@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicI64, Ordering},
 };
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -268,6 +268,57 @@ async fn work(
     }
 }
 
+/// Defines in blocks: each generation empties and fills a table, and has a table of its own
+/// in the place of the last one's.
+async fn migrate(node: tokio_postgres::Config, stop: Arc<AtomicBool>, newest: Arc<AtomicI64>) {
+    let Ok((client, connection)) = node.connect(NoTls).await else {
+        return;
+    };
+    tokio::spawn(connection);
+    let first = newest.load(Ordering::Relaxed) + 1;
+    for generation in first.. {
+        let before = generation - 1;
+        let migration = format!(
+            "BEGIN;
+             TRUNCATE filled;
+             INSERT INTO filled SELECT {generation}, g FROM generate_series(1, {ROWS_AT_ONCE}) AS g;
+             SAVEPOINT s;
+             DROP TABLE filled;
+             ROLLBACK TO s;
+             DROP TABLE made_{before};
+             CREATE TABLE made_{generation} AS SELECT {generation} AS n;
+             CREATE INDEX made_index ON made_{generation} (n);
+             COMMIT"
+        );
+        if stop.load(Ordering::Relaxed) || client.batch_execute(&migration).await.is_err() {
+            return;
+        }
+        newest.store(generation, Ordering::Relaxed);
+    }
+}
+
+/// Of a generation there is all, and nothing of any other.
+async fn check_migration(client: &Client, newest: &AtomicI64, context: &str) {
+    let acknowledged = newest.load(Ordering::Relaxed);
+    let made = "SELECT relname FROM pg_class WHERE relname LIKE 'made_%' ORDER BY 1";
+    let made = rows(client, made).await;
+    let number = |name: &String| name.strip_prefix("made_").and_then(|n| n.parse().ok());
+    let found: i64 = made.iter().find_map(number).unwrap_or(-1);
+    let expected = [format!("made_{found}"), "made_index".to_owned()];
+    assert_eq!(made, expected, "{context}");
+    let range = acknowledged..=acknowledged + 1;
+    assert!(
+        range.contains(&found),
+        "told of {acknowledged}, finds {found}; {context}"
+    );
+    let filled = "SELECT count(*), min(generation), max(generation) FROM filled";
+    let whole = format!("{ROWS_AT_ONCE}|{found}|{found}");
+    assert_eq!(rows(client, filled).await, [whole], "{context}");
+    let own = format!("SELECT n FROM made_{found}");
+    assert_eq!(value(client, &own).await, found.to_string(), "{context}");
+    newest.store(found, Ordering::Relaxed);
+}
+
 async fn check(client: &Client, done: &Acknowledged, context: &str) {
     let torn = "SELECT count(*) FROM (SELECT worker, batch FROM notes GROUP BY worker, batch HAVING count(*) <> ";
     let torn = format!("{torn}{ROWS_AT_ONCE}) AS torn");
@@ -328,12 +379,17 @@ async fn a_killed_node_loses_nothing_it_acknowledged() {
             "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL);
              INSERT INTO accounts SELECT g, 0 FROM generate_series(0, {ACCOUNTS} - 1) AS g;
              CREATE TABLE notes (worker bigint, batch bigint, n bigint, pad text, PRIMARY KEY (worker, batch, n));
-             CREATE TABLE scratch (worker bigint, n bigint)"
+             CREATE TABLE scratch (worker bigint, n bigint);
+             CREATE TABLE filled (generation bigint, n bigint);
+             INSERT INTO filled SELECT 0, g FROM generate_series(1, {ROWS_AT_ONCE}) AS g;
+             CREATE TABLE made_0 AS SELECT 0::bigint AS n;
+             CREATE INDEX made_index ON made_0 (n)"
         ))
         .await
         .unwrap();
     drop(client);
     let done: Acknowledged = Arc::default();
+    let newest: Arc<AtomicI64> = Arc::default();
     for round in 0..rounds {
         let context = format!("round {round}, AEROSTAT_CRASH_SEED={seed}");
         // SplitMix64: the next seed and this round's choices.
@@ -351,6 +407,11 @@ async fn a_killed_node_loses_nothing_it_acknowledged() {
                 ))
             })
             .collect();
+        let migration = tokio::spawn(migrate(
+            node.config("bank"),
+            Arc::clone(&stop),
+            Arc::clone(&newest),
+        ));
         tokio::time::sleep(Duration::from_millis(5 + mixed % 150)).await;
         if mixed & (1 << 40) != 0 {
             let checkpoint = node.connect("bank").await;
@@ -362,8 +423,11 @@ async fn a_killed_node_loses_nothing_it_acknowledged() {
         for worker in workers {
             worker.await.unwrap();
         }
+        migration.await.unwrap();
         node = Aerostat::start_on(data, &[]);
-        check(&node.connect("bank").await, &done, &context).await;
+        let client = node.connect("bank").await;
+        check(&client, &done, &context).await;
+        check_migration(&client, &newest, &context).await;
     }
 }
 

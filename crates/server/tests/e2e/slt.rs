@@ -215,9 +215,11 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-async fn run_with_layout(layout: &str) {
+async fn run_with_layout(layout: &str, fast_path: &str) {
     let node = Aerostat::start();
-    let setup = Some(format!("SET aerostat.default_layout = '{layout}'"));
+    let setup = Some(format!(
+        "SET aerostat.default_layout = '{layout}'; SET enable_fast_path = {fast_path}"
+    ));
     let place = Place {
         engine: "aerostat",
         config: node.config("aerostat"),
@@ -228,17 +230,18 @@ async fn run_with_layout(layout: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn row_layout_answers_as_postgresql() {
-    run_with_layout("row").await;
+    run_with_layout("row", "on").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn column_layout_answers_as_postgresql() {
-    run_with_layout("column").await;
+    run_with_layout("column", "on").await;
 }
 
+/// Here without the fast path: both ways are PostgreSQL's.
 #[tokio::test(flavor = "multi_thread")]
 async fn mixed_layout_answers_as_postgresql() {
-    run_with_layout("pairs").await;
+    run_with_layout("pairs", "off").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

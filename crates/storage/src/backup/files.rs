@@ -314,7 +314,7 @@ pub(super) fn begin_folder(target: &Path) -> Result<PathBuf, BackupError> {
     };
     if !is_empty {
         return Err(BackupError::NotEmpty {
-            path: target.to_owned(),
+            place: target.display().to_string(),
         });
     }
     let partial = with_suffix(target);

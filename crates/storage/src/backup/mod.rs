@@ -15,15 +15,17 @@
 //! * A restored tenant is another one: it has an id and a [`Timeline`](crate::Timeline) of its own, which
 //!   stand in the headers of its log and in its manifest. LSNs go on from the point it
 //!   was restored to. Restoring copies files and applies nothing: opening the folder does.
-//! * Where the files are is behind [`BackupSink`] and [`BackupSource`]; folders are here.
+//! * Where the files are is behind [`BackupSink`] and [`BackupSource`], and [`Places`] finds
+//!   them by name. Folders are here; object stores are the crate `objects`.
 
 mod document;
 mod files;
+mod places;
 mod restore;
 
 use std::{
     io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -35,6 +37,7 @@ use crate::{RecoverError, StorageError, TenantStore, fault, manifest::Manifest};
 
 pub use document::{BackupFile, BackupInfo};
 pub use files::{BackupSink, BackupSource, FolderSink, FolderSource};
+pub use places::{Folders, Places};
 pub use restore::{Restore, Restored, Until, restore};
 
 pub(crate) use files::put_file;
@@ -55,11 +58,19 @@ pub enum BackupError {
     /// The tenant could not say what it has.
     #[error("the checkpoint that a backup begins with failed")]
     Storage(#[from] StorageError),
+    /// The text names no place that is known.
+    #[error("\"{place}\" {why}")]
+    NotAPlace {
+        /// The text, without what should not be shown.
+        place: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Something is where the backup or the restored tenant should go.
-    #[error("{} is there already and not empty", path.display())]
+    #[error("{place} is there already and not empty")]
     NotEmpty {
         /// Where.
-        path: PathBuf,
+        place: String,
     },
     /// A file or folder could not be read or written.
     #[error("cannot use {name}")]

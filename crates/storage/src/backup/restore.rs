@@ -22,7 +22,7 @@ use crate::{
         read::{self, Expected, LogFile, Sequence},
         record::{FileHead, Head, Kind},
     },
-    manifest::Manifest,
+    manifest::{Manifest, is_image_name},
     origin::Origin,
 };
 
@@ -276,13 +276,6 @@ fn available<'a>(
         }),
         None => Ok(found.into_iter().collect()),
     }
-}
-
-/// Whether it is a name as checkpoints give, which leads to no other folder.
-fn is_image_name(name: &str) -> bool {
-    let stem = name.strip_suffix(".img").unwrap_or_default();
-    let known = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
-    !stem.is_empty() && stem.bytes().all(known)
 }
 
 fn create(path: &Path) -> Result<fs::File, BackupError> {

@@ -47,6 +47,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use aerostat_memory::{Budget, OutOfMemory};
 use aerostat_txn::{CommitLog, LogFailure};
 use aerostat_types::{CommitTs, TxnId};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -86,6 +87,10 @@ pub(crate) const FILE_BYTES_MAX: usize = 64 << 20;
 
 /// Chunks wait for the disk while so much is queued.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
+
+/// No more is written by a thread that must not wait: bytes that go to the operating
+/// system's cache in less time than it takes to wake another thread.
+const WRITE_AT_ONCE_BYTES_MAX: usize = 64 << 10;
 
 /// The writer keeps no larger buffer than this: an idle tenant's.
 const BUFFER_BYTES_KEPT: usize = 16 << 10;
@@ -136,6 +141,8 @@ pub(crate) struct Cut {
 /// The log of one tenant.
 pub(crate) struct Log {
     origin: Origin,
+    /// Pays for redo that is not in the queue yet.
+    budget: Arc<Budget>,
     folder: PathBuf,
     /// The folder itself, for syncs after its entries changed.
     folder_file: File,
@@ -149,6 +156,7 @@ pub(crate) struct Log {
 }
 
 /// Where complete files are copied before they go.
+#[derive(Clone)]
 struct Archive {
     sink: Arc<dyn BackupSink>,
     /// The newest file that is there.
@@ -171,6 +179,7 @@ impl Log {
         folder: &Path,
         end: &LogEnd,
         durability: Durability,
+        budget: Arc<Budget>,
     ) -> io::Result<Log> {
         let folder_file = File::open(folder)?;
         let (number, writer) = match end.file {
@@ -200,6 +209,7 @@ impl Log {
         };
         Ok(Log {
             origin,
+            budget,
             folder: folder.to_owned(),
             folder_file,
             queue: Mutex::new(Queue {
@@ -291,6 +301,21 @@ impl Log {
         queue.bytes += payload.len();
         queue.entries.push(Entry { head, payload });
         Ok(queue)
+    }
+
+    fn enqueue_block(
+        &self,
+        kind: Kind,
+        txn: TxnId,
+        parts: &[TxnId],
+        ts: CommitTs,
+        payload: Vec<u8>,
+    ) -> Result<(), LogFailure> {
+        let mut queue = self.enqueue(kind, ts, txn, payload)?;
+        for part in parts {
+            queue.chunked.remove(part);
+        }
+        Ok(())
     }
 
     /// Writes what is queued, with the queue unlocked meanwhile; `sync` whether to sync
@@ -389,22 +414,31 @@ impl Log {
     }
 
     /// Copies the files before this one, which are complete, to the archive if there is one.
+    /// One call at a time. May take as long as the archive does, and keeps nobody from
+    /// choosing another meanwhile.
     pub(crate) fn archive_before(&self, number: u64) -> Result<(), BackupError> {
-        let mut archive = self.archive.lock();
-        let Some(archive) = &mut *archive else {
+        let Some(archive) = self.archive.lock().clone() else {
             return Ok(());
         };
         let files = read::files(&self.folder).map_err(BackupError::io(&self.folder))?;
-        let new = files.into_iter().filter(|(found, _)| *found < number);
-        for (found, path) in new {
-            if found > archive.through {
+        for (found, path) in files {
+            if (archive.through + 1..number).contains(&found) {
                 let name = format!("{}/{}", self.origin.timeline, file_name(found));
                 put_file(&*archive.sink, &name, &path)?;
-                archive.through = found;
+                self.note_archived(&archive.sink, found);
                 fault::pass("log.archived");
             }
         }
         Ok(())
+    }
+
+    /// The archive has the files through this one, if it is still the one in use.
+    fn note_archived(&self, sink: &Arc<dyn BackupSink>, through: u64) {
+        if let Some(archive) = &mut *self.archive.lock()
+            && Arc::ptr_eq(&archive.sink, sink)
+        {
+            archive.through = through;
+        }
     }
 
     /// Removes files that no checkpoint needs, once they are archived. What cannot be
@@ -463,11 +497,20 @@ impl CommitLog for Log {
             return self.enqueue(Kind::Commit, ts, txn, redo).map(drop);
         }
         record::put_parts(parts, &mut redo);
-        let mut queue = self.enqueue(Kind::Block, ts, txn, redo)?;
-        for part in parts {
-            queue.chunked.remove(part);
-        }
-        Ok(())
+        self.enqueue_block(Kind::Block, txn, parts, ts, redo)
+    }
+
+    fn enqueue_commit_with_catalog(
+        &self,
+        txn: TxnId,
+        parts: &[TxnId],
+        ts: CommitTs,
+        mut redo: Vec<u8>,
+        catalog: Vec<u8>,
+    ) -> Result<(), LogFailure> {
+        record::put_parts(parts, &mut redo);
+        record::put_catalog(&catalog, &mut redo);
+        self.enqueue_block(Kind::Defining, txn, parts, ts, redo)
     }
 
     fn wait_durable(&self, ts: CommitTs) -> Result<CommitTs, LogFailure> {
@@ -487,8 +530,36 @@ impl CommitLog for Log {
         }
     }
 
+    fn try_durable(&self, ts: CommitTs) -> Option<Result<CommitTs, LogFailure>> {
+        let mut queue = self.queue.lock();
+        let is_through = queue.durable >= ts;
+        if !is_through && queue.failure.is_none() {
+            let syncs = self.fsync.load(Ordering::Acquire);
+            if syncs || queue.led || queue.bytes > WRITE_AT_ONCE_BYTES_MAX {
+                return None;
+            }
+            // Who has seen that nobody leads is the only one to lock it.
+            if self.writer.lock().bytes + WRITE_AT_ONCE_BYTES_MAX >= FILE_BYTES_MAX {
+                return None;
+            }
+            queue = self.lead(queue, false, false);
+        }
+        match &queue.failure {
+            Some(failure) if queue.durable < ts => Some(Err(failure.clone())),
+            _ => Some(Ok(queue.durable)),
+        }
+    }
+
     fn forget(&self, txn: TxnId) {
         self.queue.lock().chunked.remove(&txn);
+    }
+
+    fn reserve_redo(&self, bytes: usize) -> Result<(), OutOfMemory> {
+        self.budget.try_grow_raw(bytes as u64)
+    }
+
+    fn release_redo(&self, bytes: usize) {
+        self.budget.shrink_raw(bytes as u64);
     }
 }
 

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The payload of a BLOCK ends with `transaction u64 × count, count u32`: the statements of
-//! which there are ROWS before it.
+//! which there are ROWS before it. That of a DEFINING is that of a BLOCK, and then
+//! `catalogue, length u32`.
 //!
 //! `synced` is how much of the file was known to be on disk when the record was written.
 //! It tells a torn tail from damage: a write that a power failure interrupts may leave
@@ -48,10 +49,10 @@ pub(crate) enum Kind {
     Table = 3,
     /// The end of a table: its id.
     DropTable = 4,
-    /// The caller's catalogue.
-    Catalog = 5,
     /// The commit of several statements, of some of which there are [`Kind::Rows`].
     Block = 6,
+    /// As [`Kind::Block`], with the caller's catalogue: a commit that changes what exists.
+    Defining = 7,
 }
 
 impl Kind {
@@ -61,8 +62,8 @@ impl Kind {
             Kind::Commit,
             Kind::Table,
             Kind::DropTable,
-            Kind::Catalog,
             Kind::Block,
+            Kind::Defining,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == byte)
@@ -87,12 +88,13 @@ pub(crate) struct Record<'a> {
     pub(crate) payload: &'a [u8],
 }
 
+/// No LSN and no transaction reaches this: their stamps have other meanings from here on.
+const NUMBER_END: u64 = 1 << 62;
+
 /// Appends a record.
 pub(crate) fn put(head: &Head, synced: u32, payload: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
-    let length = u32::try_from(payload.len()).expect("redo goes out long before 4 GiB");
-    out.extend_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&[0; 8]);
     out.push(head.kind as u8);
     out.extend_from_slice(SYNC);
     out.extend_from_slice(&synced.to_le_bytes());
@@ -100,8 +102,15 @@ pub(crate) fn put(head: &Head, synced: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&head.txn.0.to_le_bytes());
     out.extend_from_slice(&head.wall_micros.to_le_bytes());
     out.extend_from_slice(payload);
-    let crc = checksum(&out[start..]);
-    out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+    seal(&mut out[start..]);
+}
+
+/// Sets a record's length and checksum.
+pub(crate) fn seal(record: &mut [u8]) {
+    let length = u32::try_from(record.len() - HEAD_BYTES).expect("redo goes out before 4 GiB");
+    record[..4].copy_from_slice(&length.to_le_bytes());
+    let crc = checksum(record);
+    record[4..8].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Of the length and of everything after the checksum.
@@ -137,6 +146,9 @@ pub(crate) fn take_apart(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
         txn: TxnId(reader.u64().ok()?),
         wall_micros: reader.u64().ok()?,
     };
+    if head.lsn.0 >= NUMBER_END || head.txn.0 >= NUMBER_END {
+        return None;
+    }
     let payload = &whole[HEAD_BYTES..];
     Some((
         Record {
@@ -169,19 +181,55 @@ pub(crate) fn parts(payload: &[u8]) -> Result<(&[u8], impl Iterator<Item = TxnId
     Ok((redo, parts.chunks_exact(8).map(id)))
 }
 
-/// Whether a valid record after `offset`, where none is, says that there had been one.
+/// Makes the payload of a [`Kind::Block`] that of a [`Kind::Defining`].
+pub(crate) fn put_catalog(catalog: &[u8], payload: &mut Vec<u8>) {
+    payload.extend_from_slice(catalog);
+    let length = u32::try_from(catalog.len()).expect("a catalogue is far smaller than 4 GiB");
+    payload.extend_from_slice(&length.to_le_bytes());
+}
+
+/// The payload of a [`Kind::Defining`] as that of a [`Kind::Block`], and the catalogue.
+pub(crate) fn catalog(payload: &[u8]) -> Result<(&[u8], &[u8]), BadBytes> {
+    let bad = BadBytes("the catalogue of a commit is missing");
+    let (rest, length) = payload.split_last_chunk::<4>().ok_or(bad)?;
+    let length = u32::from_le_bytes(*length) as usize;
+    let at = rest.len().checked_sub(length).ok_or(bad)?;
+    Ok(rest.split_at(at))
+}
+
+/// The redo of a commit.
+pub(crate) fn redo<'a>(record: &Record<'a>) -> Result<&'a [u8], BadBytes> {
+    match record.head.kind {
+        Kind::Block => Ok(parts(record.payload)?.0),
+        Kind::Defining => Ok(parts(catalog(record.payload)?.0)?.0),
+        _ => Ok(record.payload),
+    }
+}
+
+/// How often on average a byte behind an offset may be part of what could be a record. Of a
+/// torn tail few are, once; values that look like records must not make recovery endless.
+const LOOKS_MAX: usize = 64;
+
+/// Whether a valid record after `offset`, where none is, says that there had been one. True
+/// also where too much looks like records to tell.
 pub(crate) fn proves_damage(bytes: &[u8], offset: usize) -> bool {
+    let mut bytes_left = (bytes.len() - offset).saturating_mul(LOOKS_MAX);
     let mut at = offset + 1;
     while let Some(found) = bytes
         .get(at + 9..)
         .and_then(|rest| rest.windows(SYNC.len()).position(|window| window == SYNC))
     {
-        if let Some((record, _)) = parse(&bytes[at + found..])
-            && record.synced as usize > offset
+        at += found;
+        // A record says what was on disk before it.
+        if let Some((record, total)) = take_apart(&bytes[at..])
+            && (offset + 1..=at).contains(&(record.synced as usize))
         {
-            return true;
+            if total > bytes_left || parse(&bytes[at..]).is_some() {
+                return true;
+            }
+            bytes_left -= total;
         }
-        at += found + 1;
+        at += 1;
     }
     false
 }
@@ -204,9 +252,14 @@ impl FileHead {
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.after.0.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.origin.timeline.0.to_le_bytes());
+        Self::seal(&mut bytes);
+        bytes
+    }
+
+    /// Sets a header's checksum.
+    pub(crate) fn seal(bytes: &mut [u8; FILE_HEAD_BYTES]) {
         let crc = crc32fast::hash(&bytes[..40]);
         bytes[40..44].copy_from_slice(&crc.to_le_bytes());
-        bytes
     }
 
     /// Whether a file of another version begins like this. One of zeros is torn.

@@ -182,7 +182,44 @@ proptest! {
         if let Ok((redo, parts)) = record::parts(&hostile) {
             prop_assert_eq!(redo.len() + parts.count() * 8 + 4, hostile.len());
         }
+        let block = payload.clone();
+        record::put_catalog(&hostile, &mut payload);
+        let head = Head { kind: Kind::Defining, lsn: CommitTs(9), txn: TxnId(8), wall_micros: 7 };
+        let record = record::Record { head, synced: 0, payload: &payload };
+        prop_assert_eq!(record::redo(&record).unwrap(), &redo[..]);
+        prop_assert_eq!(record::catalog(&payload).unwrap(), (&block[..], &hostile[..]));
+        if let Ok((block, catalog)) = record::catalog(&hostile) {
+            prop_assert_eq!(block.len() + catalog.len() + 4, hostile.len());
+        }
     }
+}
+
+/// A torn tail of values that were chosen to look like records, each to the end of the file:
+/// whether one is valid is not asked of all.
+#[test]
+fn values_that_look_like_records_are_no_torn_tail() {
+    let offset = 100;
+    let mut bytes = vec![0; offset + (1 << 20)];
+    let end = bytes.len();
+    for at in (offset + record::HEAD_BYTES..end - record::HEAD_BYTES).step_by(record::HEAD_BYTES) {
+        let mut head = Vec::new();
+        let commit = Head {
+            kind: Kind::Commit,
+            lsn: CommitTs(9),
+            txn: TxnId(8),
+            wall_micros: 7,
+        };
+        record::put(&commit, offset as u32 + 1, &[], &mut head);
+        let length = (end - at - record::HEAD_BYTES) as u32;
+        head[..4].copy_from_slice(&length.to_le_bytes());
+        bytes[at..at + head.len()].copy_from_slice(&head);
+    }
+    assert!(record::proves_damage(&bytes, offset));
+    // A few of them are looked at, and are no records.
+    let few = &bytes[..offset + 4 * record::HEAD_BYTES];
+    assert!(!record::proves_damage(few, offset));
+    bytes[offset..].fill(0);
+    assert!(!record::proves_damage(&bytes, offset));
 }
 
 fn table(folder: &Path) -> (Arc<TenantStore>, Arc<crate::Table>) {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use aerostat_txn::{Block, Isolation};
 use aerostat_types::CommitTs;
+use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::{
     recovery::{copy, create, listed, open, rows_in},
@@ -180,4 +181,54 @@ fn scan_ids(view: &TableView) -> Vec<RowId> {
         ids.extend(found.values().iter().map(|id| RowId(*id)));
     }
     ids
+}
+
+/// A block's rows and the catalogue that it commits with come back together or not at all,
+/// wherever the log ends.
+#[test]
+fn a_catalogue_comes_back_with_the_rows_it_was_committed_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path());
+    let before = create(&store, 10, true);
+    load(&before, &[(1, 1, None)]);
+    store.commit_catalog(b"10".to_vec()).unwrap();
+    // As TRUNCATE and COPY in a block: another table, rows of it, and the catalogue that
+    // names it. Much redo, so that the log has a part of it early.
+    let block = store.txns().begin_block(Isolation::ReadCommitted);
+    let after = create(&store, 11, true);
+    put(&after, &block, &wide(0..400, 2));
+    put(&after, &block, &[(3, 3, None)]);
+    store.checkpoint().unwrap();
+    let expected = |rows: usize| (rows, if rows == 0 { "10" } else { "11" }.to_owned());
+    let found = |folder: &std::path::Path| {
+        let (_store, recovered) = open(folder);
+        let catalog = String::from_utf8(recovered.catalog.unwrap()).unwrap();
+        assert_eq!(recovered.last_table, Some(TableId(11)));
+        assert_eq!(rows_in(&recovered.tables[&TableId(10)]), [(1, 1, None)]);
+        (brief(&recovered.tables[&TableId(11)]).len(), catalog)
+    };
+    let crashed = folder.path().join("open");
+    copy(folder.path(), &crashed);
+    assert_eq!(
+        found(&crashed),
+        expected(0),
+        "a checkpoint writes what has committed"
+    );
+    store.commit_block(block, b"11".to_vec()).unwrap();
+    drop((store, before, after));
+    let log = folder.path().join("log");
+    let last = std::fs::read_dir(&log)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .max()
+        .unwrap();
+    let bytes = std::fs::read(&last).unwrap();
+    let mut random = StdRng::seed_from_u64(3);
+    let ends = (0..20).map(|_| random.random_range(48..bytes.len()));
+    for end in ends.chain([bytes.len() - 1]) {
+        std::fs::write(&last, &bytes[..end]).unwrap();
+        assert_eq!(found(folder.path()), expected(0), "cut at {end}");
+    }
+    std::fs::write(&last, &bytes).unwrap();
+    assert_eq!(found(folder.path()), expected(400));
 }

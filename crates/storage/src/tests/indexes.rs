@@ -22,6 +22,7 @@ fn index(name: &str, kind: IndexKind, columns: &[usize], unique: bool) -> TableI
         kind,
         columns: columns.to_vec(),
         unique,
+        nulls_not_distinct: false,
     }
 }
 

@@ -6,10 +6,14 @@ mod basics;
 mod block_recovery;
 mod blocks;
 mod budget;
+mod conflicts;
 mod freeze;
 mod indexes;
+mod locks;
 mod model;
 mod recovery;
+mod redefine;
+mod references;
 mod reshape;
 mod threads;
 

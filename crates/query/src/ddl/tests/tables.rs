@@ -188,24 +188,24 @@ fn wrong_definitions_are_refused() {
             "type \"nonsense\" does not exist",
         ),
         (
-            "create table t (a int unique)",
+            "create table t (a int unique deferrable)",
             FeatureNotSupported,
-            "UNIQUE constraints are not supported",
+            "deferrable keys are not supported",
         ),
         (
-            "create table t (a int, unique (a))",
-            FeatureNotSupported,
-            "UNIQUE constraints are not supported",
+            "create table t (a int, unique (b))",
+            UndefinedColumn,
+            "column \"b\" named in key does not exist",
         ),
         (
-            "create table t (a int references u)",
+            "create table t (a int references u initially deferred)",
             FeatureNotSupported,
-            "foreign keys are not supported",
+            "deferrable foreign keys are not supported",
         ),
         (
-            "create table t (a int, foreign key (a) references u (a))",
-            FeatureNotSupported,
-            "foreign keys are not supported",
+            "create table t (a int, foreign key (a) references t)",
+            UndefinedObject,
+            "there is no primary key for referenced table \"t\"",
         ),
         (
             "create table t (a int generated always as identity)",
@@ -324,22 +324,24 @@ fn a_table_can_be_like_another() {
 #[test]
 fn a_table_made_from_a_query_is_unseen_until_it_is_published() {
     let scene = scene();
-    let create = |sql: &str, columns| {
+    let block = scene
+        .database
+        .store
+        .txns()
+        .begin_block(Isolation::default());
+    let definitions = Definitions::new(&scene.database, &block);
+    let draft = Draft::new(&definitions, CancelToken::new(), None);
+    let create = |draft: &Draft, sql: &str, columns| {
         let Statement::CreateTable(create) = Parser::parse_sql(&PostgreSqlDialect {}, sql)
             .unwrap()
             .remove(0)
         else {
             panic!("{sql}")
         };
-        create_table_as(
-            &scene.database,
-            &scene.actor,
-            &create,
-            scene.layout,
-            columns,
-        )
+        create_table_as(draft, &scene.actor, &create, scene.layout, columns)
     };
     let created = create(
+        &draft,
         "create table t as select 1 as x, 2 as b",
         vec![integer("x"), integer("b")],
     )
@@ -352,8 +354,23 @@ fn a_table_made_from_a_query_is_unseen_until_it_is_published() {
         ("public", "t")
     );
     assert!(scene.relation("public", "t").is_none());
-    let rival = create("create table t as select 1", vec![integer("a")]).unwrap();
-    pending.publish().unwrap();
+    let other = scene
+        .database
+        .store
+        .txns()
+        .begin_block(Isolation::default());
+    let rivals = Definitions::new(&scene.database, &other);
+    let rival_draft = Draft::new(&rivals, CancelToken::new(), None);
+    let rival = create(
+        &rival_draft,
+        "create table t as select 1",
+        vec![integer("a")],
+    )
+    .unwrap();
+    pending.publish(&draft).unwrap();
+    assert!(scene.relation("public", "t").is_none());
+    assert_eq!(draft.load().unwrap().relations().count(), 1);
+    definitions.commit(block).unwrap();
     let names: Vec<_> = scene
         .table("t")
         .table
@@ -366,8 +383,11 @@ fn a_table_made_from_a_query_is_unseen_until_it_is_published() {
     let CreatedTable::Pending(rival) = rival else {
         panic!()
     };
-    assert_eq!(rival.publish().unwrap_err().kind, ErrorKind::DuplicateTable);
-    let error = |sql, columns| create(sql, columns).err().unwrap().kind;
+    assert_eq!(
+        rival.publish(&rival_draft).unwrap_err().kind,
+        ErrorKind::DuplicateTable
+    );
+    let error = |sql, columns| create(&rival_draft, sql, columns).err().unwrap().kind;
     assert_eq!(
         error(
             "create table u as select 1, 2",
@@ -376,6 +396,7 @@ fn a_table_made_from_a_query_is_unseen_until_it_is_published() {
         ErrorKind::DuplicateColumn
     );
     let exists = create(
+        &rival_draft,
         "create table if not exists t as select 1",
         vec![integer("a")],
     )

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlError, quote_ident};
+use aerostat_types::{ErrorKind, SqlError, VALUE_BYTES_MAX, quote_ident};
 use datafusion::{
     arrow::{
         array::{Array, ListArray, Scalar, new_empty_array},
@@ -234,7 +234,8 @@ fn quote(text: &str) -> String {
     }
 }
 
-/// PostgreSQL's `format` with `%s`, `%I`, `%L` and `%%`, also by position (`%1$s`).
+/// PostgreSQL's `format` with `%s`, `%I`, `%L` and `%%`, also by position (`%1$s`) and with a
+/// width (`%-5s`).
 fn format(call: &Call<'_>) -> Result<Cell, SqlError> {
     let Some(template) = call.at(0).str() else {
         return Ok(Cell::Null);
@@ -252,14 +253,15 @@ fn format(call: &Call<'_>) -> Result<Cell, SqlError> {
             out.push('%');
             continue;
         }
-        let mut digits = String::new();
-        while let Some(digit) = chars.next_if(char::is_ascii_digit) {
-            digits.push(digit);
+        let (mut at, mut digits, mut left) = (next, String::new(), false);
+        let is_part = |c: &char| c.is_ascii_digit() || matches!(c, '-' | '$');
+        while let Some(part) = chars.next_if(is_part) {
+            match part {
+                '-' => left = true,
+                '$' => at = std::mem::take(&mut digits).parse().unwrap_or(next),
+                digit => digits.push(digit),
+            }
         }
-        let at = match digits.parse::<usize>() {
-            Ok(at) if chars.next_if_eq(&'$').is_some() => at,
-            _ => next,
-        };
         next = at + 1;
         let Some(kind) = chars.next() else {
             return Err(invalid("unterminated format() type specifier".to_owned()));
@@ -267,24 +269,30 @@ fn format(call: &Call<'_>) -> Result<Cell, SqlError> {
         let Some(argument) = call.arguments.get(at) else {
             return Err(invalid("too few arguments for format()".to_owned()));
         };
-        match (kind, argument.shown()) {
-            ('s', shown) => out.push_str(&shown.unwrap_or_default()),
-            ('I', Some(shown)) => out.push_str(&quote_ident(&shown)),
+        let value = match (kind, argument.shown()) {
+            ('s', shown) => shown.unwrap_or_default(),
+            ('I', Some(shown)) => quote_ident(&shown),
             ('I', None) => {
                 return Err(SqlError::new(
                     ErrorKind::DataException,
                     "null values cannot be formatted as an SQL identifier",
                 ));
             }
-            ('L', shown) => {
-                out.push_str(&shown.map_or_else(|| "NULL".to_owned(), |shown| quote(&shown)))
-            }
+            ('L', shown) => shown.map_or_else(|| "NULL".to_owned(), |shown| quote(&shown)),
             (other, _) => {
                 return Err(invalid(format!(
                     "unrecognized format() type specifier \"{other}\""
                 )));
             }
-        }
+        };
+        let width = digits.parse().unwrap_or(0).min(VALUE_BYTES_MAX);
+        let padding = " ".repeat(width.saturating_sub(value.chars().count()));
+        let (before, behind) = if left {
+            ("", padding.as_str())
+        } else {
+            (padding.as_str(), "")
+        };
+        out.extend([before, &value, behind]);
     }
     Ok(out.into())
 }

@@ -13,6 +13,7 @@ use super::{
     Call, Definition, Reg, function,
     names::function_of,
 };
+use crate::catalog::{ForeignKey, TableEntry};
 
 pub(super) fn definitions() -> Vec<Definition> {
     let mut all = vec![
@@ -93,6 +94,10 @@ pub(super) fn definitions() -> Vec<Definition> {
                     .get(&class.columns().get(at)?.name)
             });
             Ok(comment.into())
+        }),
+        // Of PostgreSQL's rows, of which there are none without partitions, the NULL.
+        function("pg_partition_ancestors", &["regclass"], "oid", |_| {
+            Ok(Cell::Null)
         }),
         function("pg_relation_is_publishable", &["regclass"], "bool", |_| {
             Ok(false.into())
@@ -207,8 +212,8 @@ fn constraint(call: &Call<'_>) -> Result<Cell, SqlError> {
     };
     if let Some(class) = call.view.class(oid) {
         return Ok(match &class.kind {
-            ClassKind::Index(table, index) if index.oid == table.key_oid => {
-                definition::of_key(table).into()
+            ClassKind::Index(table, index) if index.is_constraint => {
+                definition::of_key(table, index).into()
             }
             _ => Cell::Null,
         });
@@ -220,8 +225,26 @@ fn constraint(call: &Call<'_>) -> Result<Cell, SqlError> {
                 return Ok(definition::of_check(check, call.truth(1)).into());
             }
         }
+        let keys = &table.foreign_keys;
+        if let Some(key) = keys.iter().find(|key| i64::from(key.oid) == oid) {
+            return Ok(foreign_key(call, table, key));
+        }
     }
     Ok(Cell::Null)
+}
+
+fn foreign_key(call: &Call<'_>, table: &TableEntry, key: &ForeignKey) -> Cell {
+    let Some(class) = call.view.class(key.referenced.into()) else {
+        return Cell::Null;
+    };
+    let Some(referenced) = class.table() else {
+        return Cell::Null;
+    };
+    let mut name = aerostat_types::quote_ident(&class.name).to_string();
+    if !call.view.is_visible(class) {
+        name = format!("{}.{name}", aerostat_types::quote_ident(&class.schema));
+    }
+    definition::of_foreign_key(table, key, &name, referenced).into()
 }
 
 fn index(call: &Call<'_>) -> Result<Cell, SqlError> {

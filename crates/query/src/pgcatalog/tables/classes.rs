@@ -1,6 +1,8 @@
 //! Relations and what hangs on them: columns, defaults, keys, constraints,
 //! comments, and the views that PostgreSQL puts over these.
 
+use std::collections::BTreeSet;
+
 use aerostat_types::{Column, IndexKind, SqlType};
 
 use super::{
@@ -12,7 +14,7 @@ use super::{
     Builder,
 };
 use crate::{
-    catalog::{IndexEntry, PG_CATALOG, TableEntry},
+    catalog::{Deferral, IndexEntry, PG_CATALOG, TableEntry},
     pgcatalog::CatalogView,
 };
 
@@ -58,6 +60,7 @@ fn namespaces(view: &CatalogView, rows: &mut Rows) {
 }
 
 fn relations(view: &CatalogView, rows: &mut Rows) {
+    let referential = referential(view);
     for class in view.classes() {
         let owner = class.owner().unwrap_or_else(|| view.system_owner());
         let (columns, checks, has_key) = match &class.kind {
@@ -120,6 +123,7 @@ fn relations(view: &CatalogView, rows: &mut Rows) {
             ("relnatts", columns.into()),
             ("relchecks", checks.into()),
             ("relhasrules", (class.relkind() == "v").into()),
+            ("relhastriggers", referential.contains(&class.oid).into()),
             ("relispopulated", true.into()),
             (
                 "relreplident",
@@ -236,15 +240,6 @@ fn push_attribute(rows: &mut Rows, attribute: &Attribute<'_>) {
     ]);
 }
 
-/// The columns of a table's primary key, in key order.
-pub(crate) fn key_columns(table: &TableEntry) -> impl Iterator<Item = &Column> {
-    let schema = table.table.schema();
-    schema
-        .primary_key
-        .iter()
-        .filter_map(|&at| schema.columns.get(at))
-}
-
 /// The columns of an index, the leading one first.
 pub(crate) fn index_columns<'a>(
     table: &'a TableEntry,
@@ -302,6 +297,7 @@ fn indexes(view: &CatalogView, rows: &mut Rows) {
             ("indnatts", key.len().into()),
             ("indnkeyatts", key.len().into()),
             ("indisunique", index.index.unique.into()),
+            ("indnullsnotdistinct", index.index.nulls_not_distinct.into()),
             ("indisprimary", (index.oid == table.key_oid).into()),
             ("indimmediate", true.into()),
             ("indisvalid", true.into()),
@@ -324,32 +320,59 @@ fn indexes(view: &CatalogView, rows: &mut Rows) {
     }
 }
 
+/// The tables that foreign keys refer from or to: in PostgreSQL both have triggers for that.
+fn referential(view: &CatalogView) -> BTreeSet<u32> {
+    tables(view)
+        .flat_map(|(class, table)| table.foreign_keys.iter().map(move |key| (class, key)))
+        .flat_map(|(class, key)| [class.oid, key.referenced])
+        .collect()
+}
+
+/// The numbers of columns at these positions.
+fn numbers(positions: &[usize]) -> Cell {
+    positions.iter().map(|at| at + 1).collect::<Vec<_>>().into()
+}
+
 fn constraints(view: &CatalogView, rows: &mut Rows) {
     for (class, table) in tables(view) {
         let schema = table.table.schema();
-        if table.key_oid != 0 {
+        for index in table.all_indexes().filter(|index| index.is_constraint) {
+            let is_primary = index.oid == table.key_oid;
             rows.push([
-                ("oid", table.key_oid.into()),
-                ("conname", (&schema.primary_key_name).into()),
+                ("oid", index.oid.into()),
+                ("conname", (&index.index.name).into()),
                 ("connamespace", class.schema_oid.into()),
-                ("contype", "p".into()),
+                ("contype", if is_primary { "p" } else { "u" }.into()),
                 ("convalidated", true.into()),
                 ("conrelid", class.oid.into()),
-                ("conindid", table.key_oid.into()),
+                ("conindid", index.oid.into()),
                 ("confupdtype", " ".into()),
                 ("confdeltype", " ".into()),
                 ("confmatchtype", " ".into()),
                 ("conislocal", true.into()),
                 ("connoinherit", true.into()),
-                (
-                    "conkey",
-                    schema
-                        .primary_key
-                        .iter()
-                        .map(|at| at + 1)
-                        .collect::<Vec<_>>()
-                        .into(),
-                ),
+                ("conkey", numbers(&index.index.columns)),
+            ]);
+        }
+        for key in &table.foreign_keys {
+            rows.push([
+                ("oid", key.oid.into()),
+                ("conname", (&key.name).into()),
+                ("connamespace", class.schema_oid.into()),
+                ("contype", "f".into()),
+                ("condeferrable", (key.deferral != Deferral::Never).into()),
+                ("condeferred", (key.deferral == Deferral::Deferred).into()),
+                ("convalidated", key.is_valid.into()),
+                ("conrelid", class.oid.into()),
+                ("conindid", key.index.into()),
+                ("confrelid", key.referenced.into()),
+                ("confupdtype", key.on_update.letter().into()),
+                ("confdeltype", key.on_delete.letter().into()),
+                ("confmatchtype", if key.is_full { "f" } else { "s" }.into()),
+                ("conislocal", true.into()),
+                ("connoinherit", true.into()),
+                ("conkey", numbers(&key.columns)),
+                ("confkey", numbers(&key.referenced_columns)),
             ]);
         }
         for (at, check) in schema.checks.iter().enumerate() {
@@ -358,7 +381,7 @@ fn constraints(view: &CatalogView, rows: &mut Rows) {
                 ("conname", (&check.name).into()),
                 ("connamespace", class.schema_oid.into()),
                 ("contype", "c".into()),
-                ("convalidated", true.into()),
+                ("convalidated", (!check.not_valid).into()),
                 ("conrelid", class.oid.into()),
                 ("confupdtype", " ".into()),
                 ("confdeltype", " ".into()),
@@ -412,6 +435,7 @@ fn descriptions(view: &CatalogView, rows: &mut Rows) {
 }
 
 fn table_views(view: &CatalogView, rows: &mut Rows) {
+    let referential = referential(view);
     for class in view.classes().iter().filter(|class| class.relkind() == "r") {
         rows.push([
             ("schemaname", (&class.schema).into()),
@@ -432,7 +456,7 @@ fn table_views(view: &CatalogView, rows: &mut Rows) {
                     .into(),
             ),
             ("hasrules", false.into()),
-            ("hastriggers", false.into()),
+            ("hastriggers", referential.contains(&class.oid).into()),
             ("rowsecurity", false.into()),
         ]);
     }

@@ -11,14 +11,14 @@ use super::{
         types,
         view::FunctionKind,
     },
-    Builder, key_columns,
+    Builder,
 };
 use crate::{
     catalog::{INFORMATION_SCHEMA, PG_CATALOG, PUBLIC},
     pgcatalog::CatalogView,
 };
 
-pub(super) const BUILDERS: [(&str, &str, Builder); 17] = [
+pub(super) const BUILDERS: [(&str, &str, Builder); 12] = [
     (
         INFORMATION_SCHEMA,
         "information_schema_catalog_name",
@@ -28,19 +28,6 @@ pub(super) const BUILDERS: [(&str, &str, Builder); 17] = [
     (INFORMATION_SCHEMA, "tables", tables),
     (INFORMATION_SCHEMA, "columns", columns),
     (INFORMATION_SCHEMA, "views", views),
-    (INFORMATION_SCHEMA, "table_constraints", table_constraints),
-    (INFORMATION_SCHEMA, "key_column_usage", key_column_usage),
-    (
-        INFORMATION_SCHEMA,
-        "constraint_column_usage",
-        constraint_column_usage,
-    ),
-    (
-        INFORMATION_SCHEMA,
-        "constraint_table_usage",
-        constraint_table_usage,
-    ),
-    (INFORMATION_SCHEMA, "check_constraints", check_constraints),
     (INFORMATION_SCHEMA, "routines", routines),
     (INFORMATION_SCHEMA, "parameters", parameters),
     (INFORMATION_SCHEMA, "character_sets", character_sets),
@@ -56,16 +43,16 @@ const DATETIME_PRECISION: i32 = 6;
 /// What PostgreSQL gives as the octet length of texts without limit.
 const OCTETS_MAX: i32 = 1 << 30;
 
-fn yes(value: bool) -> Cell {
+pub(super) fn yes(value: bool) -> Cell {
     if value { "YES" } else { "NO" }.into()
 }
 
-fn catalog(view: &CatalogView) -> Cell {
+pub(super) fn catalog(view: &CatalogView) -> Cell {
     (&view.database).into()
 }
 
 /// The relations, without indexes, that the role may use.
-fn usable(view: &CatalogView) -> impl Iterator<Item = &Class> {
+pub(super) fn usable(view: &CatalogView) -> impl Iterator<Item = &Class> {
     view.classes().iter().filter(|class| {
         !matches!(class.kind, ClassKind::Index(..)) && view.may_anything(&view.role, class)
     })
@@ -253,149 +240,6 @@ fn views(view: &CatalogView, rows: &mut Rows) {
             ("is_trigger_deletable", yes(false)),
             ("is_trigger_insertable_into", yes(false)),
         ]);
-    }
-}
-
-/// A constraint of a table: its schema and table, its name, its kind, its columns.
-struct Constraint<'a> {
-    class: &'a Class,
-    name: String,
-    kind: &'static str,
-    columns: Vec<&'a str>,
-    clause: Option<String>,
-}
-
-/// Keys, CHECKs, and NOT NULL columns, which the standard counts as CHECKs.
-fn constraints(view: &CatalogView) -> Vec<Constraint<'_>> {
-    let mut all = Vec::new();
-    for class in usable(view) {
-        let Some(table) = class.table() else { continue };
-        let schema = table.table.schema();
-        if table.key_oid != 0 {
-            all.push(Constraint {
-                class,
-                name: schema.primary_key_name.clone(),
-                kind: "PRIMARY KEY",
-                columns: key_columns(table)
-                    .map(|column| column.name.as_str())
-                    .collect(),
-                clause: None,
-            });
-        }
-        for check in &schema.checks {
-            let columns = definition::columns_of_check(schema, check);
-            all.push(Constraint {
-                class,
-                name: check.name.clone(),
-                kind: "CHECK",
-                columns: columns
-                    .iter()
-                    .filter_map(|n| Some(schema.columns.get(*n as usize - 1)?.name.as_str()))
-                    .collect(),
-                clause: Some(format!("({})", check.expression)),
-            });
-        }
-        for (at, column) in schema
-            .columns
-            .iter()
-            .enumerate()
-            .filter(|(_, column)| !column.nullable)
-        {
-            all.push(Constraint {
-                class,
-                name: format!("{}_{}_{}_not_null", class.schema_oid, class.oid, at + 1),
-                kind: "CHECK",
-                columns: Vec::new(),
-                clause: Some(format!("{} IS NOT NULL", column.name)),
-            });
-        }
-    }
-    all
-}
-
-fn constraint_names(view: &CatalogView, constraint: &Constraint<'_>) -> [(&'static str, Cell); 6] {
-    [
-        ("constraint_catalog", catalog(view)),
-        ("constraint_schema", (&constraint.class.schema).into()),
-        ("constraint_name", (&constraint.name).into()),
-        ("table_catalog", catalog(view)),
-        ("table_schema", (&constraint.class.schema).into()),
-        ("table_name", (&constraint.class.name).into()),
-    ]
-}
-
-fn table_constraints(view: &CatalogView, rows: &mut Rows) {
-    for constraint in constraints(view) {
-        let [a, b, c, d, e, f] = constraint_names(view, &constraint);
-        rows.push([
-            a,
-            b,
-            c,
-            d,
-            e,
-            f,
-            ("constraint_type", constraint.kind.into()),
-            ("is_deferrable", yes(false)),
-            ("initially_deferred", yes(false)),
-            ("enforced", yes(true)),
-        ]);
-    }
-}
-
-fn key_column_usage(view: &CatalogView, rows: &mut Rows) {
-    for constraint in constraints(view)
-        .iter()
-        .filter(|constraint| constraint.kind == "PRIMARY KEY")
-    {
-        for (at, column) in constraint.columns.iter().enumerate() {
-            let [a, b, c, d, e, f] = constraint_names(view, constraint);
-            rows.push([
-                a,
-                b,
-                c,
-                d,
-                e,
-                f,
-                ("column_name", (*column).to_owned().into()),
-                ("ordinal_position", (at + 1).into()),
-            ]);
-        }
-    }
-}
-
-fn constraint_column_usage(view: &CatalogView, rows: &mut Rows) {
-    for constraint in &constraints(view) {
-        for column in &constraint.columns {
-            let [a, b, c, d, e, f] = constraint_names(view, constraint);
-            rows.push([
-                a,
-                b,
-                c,
-                d,
-                e,
-                f,
-                ("column_name", (*column).to_owned().into()),
-            ]);
-        }
-    }
-}
-
-fn constraint_table_usage(view: &CatalogView, rows: &mut Rows) {
-    for constraint in constraints(view)
-        .iter()
-        .filter(|constraint| constraint.kind == "PRIMARY KEY")
-    {
-        rows.push(constraint_names(view, constraint));
-    }
-}
-
-fn check_constraints(view: &CatalogView, rows: &mut Rows) {
-    for constraint in constraints(view) {
-        let Some(clause) = &constraint.clause else {
-            continue;
-        };
-        let [a, b, c, ..] = constraint_names(view, &constraint);
-        rows.push([a, b, c, ("check_clause", clause.into())]);
     }
 }
 

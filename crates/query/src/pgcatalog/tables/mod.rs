@@ -3,12 +3,13 @@
 
 mod aerostat;
 mod classes;
+mod constraints;
 mod fixed;
 mod information;
 mod node;
 mod statistics;
 
-pub(super) use classes::{BTREE, HASH, HEAP, PG_CLASS, derived_oid, index_columns, key_columns};
+pub(super) use classes::{BTREE, HASH, HEAP, PG_CLASS, derived_oid, index_columns};
 #[cfg(test)]
 pub(super) use classes::{PG_NAMESPACE, PG_TYPE};
 pub(super) use fixed::all_functions;
@@ -22,12 +23,13 @@ use crate::catalog::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};
 /// Fills the rows of one relation.
 type Builder = fn(&CatalogView, &mut Rows);
 
-const BUILDERS: [&[(&str, &str, Builder)]; 6] = [
+const BUILDERS: [&[(&str, &str, Builder)]; 7] = [
     &classes::BUILDERS,
     &fixed::BUILDERS,
     &node::BUILDERS,
     &statistics::BUILDERS,
     &information::BUILDERS,
+    &constraints::BUILDERS,
     &aerostat::BUILDERS,
 ];
 

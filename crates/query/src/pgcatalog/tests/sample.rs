@@ -16,8 +16,8 @@ use super::super::{
     SessionDescription, Setting,
 };
 use crate::catalog::{
-    Catalog, Grant, Privilege, Relation, SchemaEntry, TableEntry, ViewEntry,
-    node::{DatabaseRecord, NodeRecord, RoleRecord},
+    Grant, Privilege, Relation, SchemaEntry, TableEntry, ViewEntry,
+    node::{Database, DatabaseRecord, NodeRecord, RoleRecord},
 };
 
 /// The relations' numbers, as golden files name them.
@@ -40,11 +40,14 @@ pub(super) fn view(role: &str) -> CatalogView {
         node: Arc::new(node),
         database: "shop".to_owned(),
         state: {
-            let catalog = Catalog::new("alice", store());
-            let mut change = catalog.change();
-            fill(&mut change.state.schemas);
-            change.publish().unwrap();
-            catalog.load()
+            let database = Database::new(TenantId(1), "shop", "alice", store());
+            let filled = database.define(|draft| {
+                let mut change = draft.change()?;
+                fill(&mut change.state.schemas);
+                change.publish()
+            });
+            filled.unwrap();
+            database.catalog.load()
         },
         role: role.to_owned(),
         session_role: role.to_owned(),
@@ -159,6 +162,7 @@ fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
     TableEntry {
         auto_layout: false,
         indexes: Vec::new(),
+        foreign_keys: Vec::new(),
         oid,
         key_oid,
         name: name.to_owned(),
@@ -214,6 +218,7 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
                 vec![CheckConstraint {
                     name: "customer_balance_check".to_owned(),
                     expression: "balance >= 0".to_owned(),
+                    not_valid: false,
                 }],
             ),
         )

@@ -273,10 +273,14 @@ macro_rules! float_sum {
             }
 
             fn sums(
-                sums: Vec<f64>,
+                mut sums: Vec<f64>,
                 nulls: Option<NullBuffer>,
                 output: &DataType,
             ) -> Result<ArrayRef> {
+                // Infinities of both signs make a NaN with a sign, which is not PostgreSQL's.
+                for sum in sums.iter_mut().filter(|sum| sum.is_nan()) {
+                    *sum = f64::NAN;
+                }
                 if *output != DataType::Float32 {
                     return Ok(Arc::new(Float64Array::new(sums.into(), nulls)));
                 }
@@ -294,7 +298,8 @@ macro_rules! float_sum {
                 let averages = sums
                     .iter()
                     .zip(counts)
-                    .map(|(sum, &count)| (count > 0).then(|| sum / count as f64));
+                    .map(|(sum, &count)| (count > 0).then(|| sum / count as f64))
+                    .map(|average| average.map(|x| if x.is_nan() { f64::NAN } else { x }));
                 Ok(Arc::new(averages.collect::<Float64Array>()))
             }
         }

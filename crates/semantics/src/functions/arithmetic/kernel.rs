@@ -122,12 +122,21 @@ checked_integer!(i32, |a, b| {
 });
 checked_integer!(i64, i64::overflowing_mul);
 
+/// A float whose NaN is the one that a text `NaN` is. Processors make others, with a sign,
+/// that sort before all numbers.
+macro_rules! one_nan {
+    ($value:expr) => {{
+        let value: Self = $value;
+        if value.is_nan() { Self::NAN } else { value }
+    }};
+}
+
 macro_rules! checked_float {
     ($native:ty) => {
         impl Checked for $native {
             #[inline(always)]
             fn plus(self, other: Self) -> (Self, u8) {
-                let value = self + other;
+                let value = one_nan!(self + other);
                 (
                     value,
                     u8::from(value.is_infinite() & self.is_finite() & other.is_finite()),
@@ -141,7 +150,7 @@ macro_rules! checked_float {
 
             #[inline(always)]
             fn times(self, other: Self) -> (Self, u8) {
-                let value = self * other;
+                let value = one_nan!(self * other);
                 let overflow = value.is_infinite() & self.is_finite() & other.is_finite();
                 let underflow = (value == 0.0) & (self != 0.0) & (other != 0.0);
                 (
@@ -152,7 +161,7 @@ macro_rules! checked_float {
 
             #[inline(always)]
             fn over(self, other: Self) -> (Self, u8) {
-                let value = self / other;
+                let value = one_nan!(self / other);
                 let zero = (other == 0.0) & !self.is_nan();
                 let overflow = value.is_infinite() & self.is_finite() & !zero;
                 let underflow = (value == 0.0) & (self != 0.0) & other.is_finite();
@@ -166,7 +175,7 @@ macro_rules! checked_float {
 
             #[inline(always)]
             fn modulo(self, other: Self) -> (Self, u8) {
-                (self % other, 0)
+                (one_nan!(self % other), 0)
             }
 
             #[inline(always)]

@@ -83,8 +83,7 @@ async fn message(client: &Client, sql: &str) -> Result<Vec<Part>, Error> {
             }
             SimpleQueryMessage::Row(row) => {
                 if let Some(Part::Rows { rows, .. }) = parts.last_mut() {
-                    // See the list of what is left alone: `char(n)`.
-                    let field = |at| Some(row.get(at)?.trim_end_matches(' ').to_owned());
+                    let field = |at| Some(row.get(at)?.to_owned());
                     let fields = (0..row.len()).map(field);
                     rows.push(fields.collect());
                 }

@@ -82,8 +82,6 @@ fn aggregate(dice: &mut Dice, name: &str, kind: Kind) -> String {
         Kind::Bigint => &["sum(#)", "min(#)", "max(#)"],
         Kind::Numeric(precision, _) if precision < 20 => &["sum(#)", "min(#)", "max(#)"],
         Kind::Bytea | Kind::Uuid => &["count(#)"],
-        // Aerostat's least of a group of nothing but infinities is not one.
-        Kind::Real | Kind::Double => &["count(#)"],
         _ => &["min(#)", "max(#)"],
     };
     let call = if dice.one_in(3) {

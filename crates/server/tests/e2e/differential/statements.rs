@@ -2,7 +2,7 @@
 
 use super::dice::Dice;
 use super::tables::{Column, Table};
-use super::values::{Kind, literal, plain, quoted, typed};
+use super::values::{Kind, literal, plain, quoted};
 
 /// How a statement travels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -307,8 +307,7 @@ fn assigned(dice: &mut Dice, table: &Table, column: &Column) -> String {
         }
         5 | 6 => {
             let text = kind.value(dice);
-            // An untyped literal would be a text.
-            let value = typed(dice, kind, &text);
+            let value = literal(dice, kind, &text);
             let when = table.predicate(dice, "");
             return format!("CASE WHEN {when} THEN {value} ELSE {name} END");
         }
@@ -385,8 +384,7 @@ fn condition(dice: &mut Dice, tables: &[Table], at: usize) -> String {
     }
 }
 
-/// Columns of one type in both tables, to join them by; not intervals, which Aerostat
-/// cannot always join by.
+/// Columns of one type in both tables, to join them by.
 pub(super) fn pair<'a>(
     dice: &mut Dice,
     left: &'a Table,
@@ -395,7 +393,6 @@ pub(super) fn pair<'a>(
     let pairs: Vec<(&str, &str)> = left
         .columns
         .iter()
-        .filter(|mine| mine.kind != Kind::Interval)
         .flat_map(|mine| {
             let peers = right
                 .columns

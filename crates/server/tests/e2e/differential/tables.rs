@@ -235,7 +235,7 @@ pub(super) fn predicate(dice: &mut Dice, columns: &[(String, Kind)], depth: u64)
         }
         6 => {
             let text = kind.value(dice);
-            format!("{name} IS DISTINCT FROM {}", typed(dice, kind, &text))
+            format!("{name} IS DISTINCT FROM {}", literal(dice, kind, &text))
         }
         7 | 8 if kind.is_text() => {
             let not = dice.pick(&["", "", "NOT "]);

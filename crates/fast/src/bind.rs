@@ -1,0 +1,688 @@
+//! From a shape to a program: names to columns, types settled, keys found.
+//!
+//! `None` anywhere says that the planner's way must be asked, be it for a name that is not
+//! there or for a type that is not brought to another here.
+
+use std::sync::Arc;
+
+use aerostat_storage::Table;
+use aerostat_types::{CheckConstraint, Column, IndexKind, SqlType, TableIndex, TableSchema};
+use arrow_schema::{Field, Schema};
+
+use crate::{
+    Literal, Output, Program,
+    expression::{Condition, Expr, Fit, Width},
+    parse,
+    program::{Action, By, Find},
+    select::{Aggregate, List, RowList, Selection},
+    shape::{self, ColumnName, Comparison, Item, LiteralType, Operator, Scalar, Shape},
+    write::{Change, Write},
+};
+
+/// Binds a shape to the table it names. `types` are those of its parameters.
+pub fn bind(shape: &Shape, table: &Arc<Table>, types: &[SqlType]) -> Option<Program> {
+    let called = match &shape.target.alias {
+        Some(alias) => alias,
+        None => &shape.target.name.name,
+    };
+    let binder = Binder {
+        table,
+        schema: table.schema(),
+        called,
+        types,
+        constants: None,
+    };
+    let (action, outputs) = match &shape.action {
+        shape::Action::Select(select) => {
+            let (selection, outputs) = binder.select(select, shape.items.as_deref()?)?;
+            (Action::Select(selection), outputs)
+        }
+        shape::Action::Insert(insert) => {
+            let change = Change::Insert(binder.insert(insert)?);
+            binder.write(change, shape.items.as_deref())?
+        }
+        shape::Action::Update(update) => {
+            let change = binder.update(update)?;
+            binder.write(change, shape.items.as_deref())?
+        }
+        shape::Action::Delete(conditions) => {
+            let change = Change::Delete(binder.find(conditions)?);
+            binder.write(change, shape.items.as_deref())?
+        }
+    };
+    let fields: Vec<Field> = outputs
+        .iter()
+        .map(|output| output.ty.field(&output.name, true))
+        .collect();
+    Some(Program {
+        table: Arc::clone(table),
+        read: columns_read(&action, table.schema()),
+        action,
+        outputs,
+        schema: Arc::new(Schema::new(fields)),
+    })
+}
+
+/// The type of a bound scalar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Type {
+    Sql(SqlType),
+    /// A literal with so many digits after the point.
+    Decimal(u8),
+    /// A string whose place gives it a type.
+    Unknown,
+    Null,
+}
+
+struct Binder<'a> {
+    table: &'a Arc<Table>,
+    schema: &'a TableSchema,
+    /// What the statement calls the table.
+    called: &'a str,
+    types: &'a [SqlType],
+    /// The literals of a text of the catalogue, which is then what is bound.
+    constants: Option<&'a [Literal]>,
+}
+
+impl Binder<'_> {
+    fn column(&self, name: &ColumnName) -> Option<usize> {
+        match &name.qualifier {
+            Some(qualifier) if qualifier != self.called => None,
+            _ => self.schema.position(&name.name),
+        }
+    }
+
+    fn scalar(&self, scalar: &Scalar) -> Option<(Expr, Type)> {
+        Some(match scalar {
+            Scalar::Column(name) => {
+                let at = self.column(name)?;
+                (Expr::Column(at), Type::Sql(self.schema.columns[at].ty))
+            }
+            Scalar::Parameter(number) => {
+                let ty = self.types.get(*number)?;
+                (Expr::Input(*number), Type::Sql(*ty))
+            }
+            Scalar::Literal(at, ty) => {
+                let ty = match ty {
+                    LiteralType::Integer => Type::Sql(SqlType::Integer),
+                    LiteralType::BigInt => Type::Sql(SqlType::BigInt),
+                    LiteralType::Numeric(scale) => Type::Decimal(*scale),
+                    LiteralType::Unknown => Type::Unknown,
+                };
+                let expr = match self.constants {
+                    Some(constants) => Expr::Constant(constants.get(*at)?.clone()),
+                    None => Expr::Input(self.types.len() + at),
+                };
+                (expr, ty)
+            }
+            Scalar::Null => (Expr::Null, Type::Null),
+            Scalar::Default => return None,
+            Scalar::Now(_) => (Expr::Now, Type::Sql(SqlType::TimestampTz)),
+            Scalar::Arithmetic(operator, left, right) => {
+                let (left, left_type) = self.scalar(left)?;
+                let (right, right_type) = self.scalar(right)?;
+                let width = width_of(left_type)?.max(width_of(right_type)?);
+                let expr = Expr::Arithmetic(*operator, Box::new(left), Box::new(right), width);
+                (expr, Type::Sql(integer_of(width)))
+            }
+        })
+    }
+
+    /// A condition, and the types of its sides.
+    fn comparison(&self, comparison: &Comparison) -> Option<Condition> {
+        let (left, left_type) = self.scalar(&comparison.left)?;
+        let (right, right_type) = self.scalar(&comparison.right)?;
+        let (left, right) = comparable((left, left_type), (right, right_type))?;
+        Some(Condition {
+            left,
+            operator: comparison.operator,
+            right,
+        })
+    }
+
+    /// How the rows are found that meet all conditions: these must fix the primary key, or
+    /// bound it on both sides if it is one integer, or fix what a secondary index asks for.
+    fn find(&self, conditions: &[Comparison]) -> Option<Find> {
+        let conditions = conditions
+            .iter()
+            .map(|comparison| self.comparison(comparison))
+            .collect::<Option<Vec<_>>>()?;
+        self.find_by_key(conditions.clone())
+            .or_else(|| self.find_by_index(conditions))
+    }
+
+    fn find_by_index(&self, conditions: Vec<Condition>) -> Option<Find> {
+        let columns = 0..self.schema.columns.len();
+        let fixed: Vec<_> = columns
+            .filter_map(|column| {
+                let mut bounds = conditions
+                    .iter()
+                    .filter_map(|condition| bound_on(condition, column));
+                let (_, value) = bounds.find(|(operator, _)| *operator == Operator::Equal)?;
+                Some((column, self.schema.columns[column].ty.physical(), value))
+            })
+            .collect();
+        let is_fixed = |column: &usize| fixed.iter().any(|(fixed, ..)| fixed == column);
+        let indexes = self.table.indexes();
+        let is_of_use = |index: &TableIndex| match index.kind {
+            IndexKind::Hash => index.columns.iter().all(is_fixed),
+            IndexKind::Ordered => index.columns.first().is_some_and(is_fixed),
+        };
+        indexes.iter().any(is_of_use).then_some(Find {
+            by: By::Index(fixed),
+            conditions,
+        })
+    }
+
+    fn find_by_key(&self, mut rest: Vec<Condition>) -> Option<Find> {
+        let key = &self.schema.primary_key;
+        if key.is_empty() {
+            return None;
+        }
+        let mut point = Vec::with_capacity(key.len());
+        for &column in key {
+            let found = rest.iter().position(|condition| {
+                bound_on(condition, column).is_some_and(|(operator, _)| operator == Operator::Equal)
+            });
+            let Some(found) = found else { break };
+            let (_, value) = bound_on(&rest.remove(found), column)?;
+            point.push((self.schema.columns[column].ty.physical(), value));
+        }
+        if point.len() == key.len() {
+            return Some(Find {
+                by: By::Point(point),
+                conditions: rest,
+            });
+        }
+        let &[column] = &key[..] else { return None };
+        let ty = self.schema.columns[column].ty;
+        width_of(Type::Sql(ty))?;
+        let (of_key, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|condition| {
+            bound_on(condition, column).is_some_and(|(operator, _)| operator != Operator::Unequal)
+        });
+        let bounds: Vec<_> = of_key
+            .iter()
+            .filter_map(|condition| bound_on(condition, column))
+            .collect();
+        let is_bounded = |one: Operator, other: Operator| {
+            bounds
+                .iter()
+                .any(|(operator, _)| *operator == one || *operator == other)
+        };
+        let both = is_bounded(Operator::Less, Operator::LessEqual)
+            && is_bounded(Operator::Greater, Operator::GreaterEqual);
+        both.then_some(Find {
+            by: By::Range {
+                physical: ty.physical(),
+                bounds,
+            },
+            conditions: others,
+        })
+    }
+
+    fn select(&self, select: &shape::Select, items: &[Item]) -> Option<(Selection, Vec<Output>)> {
+        let find = self.find(&select.conditions)?;
+        if items.iter().any(|item| matches!(item, Item::Aggregate(..))) {
+            if select.distinct || !select.order.is_empty() || select.limit.is_some() {
+                return None;
+            }
+            let (aggregates, outputs) = items
+                .iter()
+                .map(|item| self.aggregate(item))
+                .collect::<Option<_>>()?;
+            let list = List::Aggregates(aggregates);
+            return Some((Selection { find, list }, outputs));
+        }
+        let (exprs, outputs) = self.items(items)?;
+        let mut order = Vec::new();
+        for key in &select.order {
+            order.push((
+                self.order_key(key, select.distinct, &exprs, &outputs)?,
+                key.descending,
+            ));
+        }
+        if select.distinct && !outputs.iter().all(|output| is_ordered(output.ty)) {
+            return None;
+        }
+        let limit = match &select.limit {
+            None => None,
+            Some(limit) => {
+                let (limit, ty) = self.scalar(limit)?;
+                (width_of(ty).is_some() && limit.is_constant()).then_some(Some(limit))?
+            }
+        };
+        // They come by ascending key, and a single one needs no order.
+        let by_key = match (&order[..], &self.schema.primary_key[..]) {
+            ([(Expr::Column(first), false)], [key]) => first == key,
+            _ => false,
+        };
+        let is_point = matches!(find.by, By::Point(_));
+        let ascends = by_key && matches!(find.by, By::Range { .. });
+        if is_point || (ascends && !select.distinct) {
+            order.clear();
+        }
+        let list = List::Rows(RowList {
+            outputs: exprs,
+            distinct: select.distinct && !is_point,
+            order,
+            limit,
+        });
+        Some((Selection { find, list }, outputs))
+    }
+
+    /// A name in ORDER BY is an output's before it is a column's.
+    fn order_key(
+        &self,
+        key: &shape::Order,
+        distinct: bool,
+        exprs: &[Expr],
+        outputs: &[Output],
+    ) -> Option<Expr> {
+        let named = |output: &&Output| output.name == key.column.name;
+        let mut same = outputs.iter().filter(named);
+        let (expr, ty) = match (&key.column.qualifier, same.next(), same.next()) {
+            (None, Some(output), None) => {
+                let at = outputs
+                    .iter()
+                    .position(|other| std::ptr::eq(other, output))?;
+                (exprs[at].clone(), output.ty)
+            }
+            // Not among the outputs, which DISTINCT asks for; or ambiguous.
+            _ if distinct => return None,
+            (None, Some(_), Some(_)) => return None,
+            _ => {
+                let at = self.column(&key.column)?;
+                (Expr::Column(at), self.schema.columns[at].ty)
+            }
+        };
+        is_ordered(ty).then_some(expr)
+    }
+
+    fn items(&self, items: &[Item]) -> Option<(Vec<Expr>, Vec<Output>)> {
+        let (mut exprs, mut outputs) = (Vec::new(), Vec::new());
+        for item in items {
+            match item {
+                Item::All => {
+                    for (at, column) in self.schema.columns.iter().enumerate() {
+                        exprs.push(Expr::Column(at));
+                        outputs.push(Output {
+                            name: column.name.clone(),
+                            ty: column.ty,
+                        });
+                    }
+                }
+                Item::Scalar(scalar, alias) => {
+                    let (expr, ty) = self.scalar(scalar)?;
+                    let Type::Sql(ty) = ty else { return None };
+                    let name = match (alias, scalar) {
+                        (Some(alias), _) => alias.clone(),
+                        (None, Scalar::Column(column)) => column.name.clone(),
+                        (None, Scalar::Now(name)) => (*name).to_owned(),
+                        (None, _) => "?column?".to_owned(),
+                    };
+                    exprs.push(expr);
+                    outputs.push(Output { name, ty });
+                }
+                Item::Aggregate(..) => return None,
+            }
+        }
+        Some((exprs, outputs))
+    }
+
+    fn aggregate(&self, item: &Item) -> Option<(Aggregate, Output)> {
+        let Item::Aggregate(aggregate, alias) = item else {
+            return None;
+        };
+        let of = |name: &ColumnName| {
+            let at = self.column(name)?;
+            Some((at, self.schema.columns[at].ty))
+        };
+        let (bound, ty) = match aggregate {
+            shape::Aggregate::CountRows => (Aggregate::CountRows, SqlType::BigInt),
+            shape::Aggregate::Count(name) => (Aggregate::Count(of(name)?.0), SqlType::BigInt),
+            shape::Aggregate::Sum(name) => match of(name)? {
+                (at, SqlType::SmallInt | SqlType::Integer) => (Aggregate::Sum(at), SqlType::BigInt),
+                _ => return None,
+            },
+            shape::Aggregate::Min(name) => {
+                let (at, ty) = of(name)?;
+                (Aggregate::Min(at), ty)
+            }
+            shape::Aggregate::Max(name) => {
+                let (at, ty) = of(name)?;
+                (Aggregate::Max(at), ty)
+            }
+        };
+        let is_least_or_greatest = matches!(bound, Aggregate::Min(_) | Aggregate::Max(_));
+        if is_least_or_greatest && !has_least(ty) {
+            return None;
+        }
+        let name = alias.clone();
+        let name = name.unwrap_or_else(|| aggregate.name().to_owned());
+        Some((bound, Output { name, ty }))
+    }
+
+    fn insert(&self, insert: &shape::Insert) -> Option<Vec<Vec<Expr>>> {
+        let columns = &self.schema.columns;
+        let listed: Vec<usize> = if insert.columns.is_empty() {
+            (0..columns.len()).collect()
+        } else {
+            let positions = insert.columns.iter().map(|name| self.schema.position(name));
+            positions.collect::<Option<_>>()?
+        };
+        let is_twice = |at: usize| listed[..at].contains(&listed[at]);
+        if (0..listed.len()).any(is_twice) {
+            return None;
+        }
+        let mut rows = Vec::with_capacity(insert.rows.len());
+        for given in &insert.rows {
+            let fits = if insert.columns.is_empty() {
+                given.len() <= listed.len()
+            } else {
+                given.len() == listed.len()
+            };
+            // All rows of VALUES have as many.
+            if !fits || given.len() != insert.rows[0].len() {
+                return None;
+            }
+            let mut row: Vec<Option<Expr>> = vec![None; columns.len()];
+            for (scalar, &at) in given.iter().zip(&listed) {
+                row[at] = Some(self.assigned(scalar, &columns[at])?);
+            }
+            let row = row.into_iter().zip(columns);
+            let row = row.map(|(given, column)| match given {
+                Some(given) if given.is_constant() => Some(given),
+                Some(_) => None,
+                None => self.default_of(column),
+            });
+            rows.push(row.collect::<Option<Vec<Expr>>>()?);
+        }
+        Some(rows)
+    }
+
+    fn update(&self, update: &shape::Update) -> Option<Change> {
+        let find = self.find(&update.conditions)?;
+        let mut values: Vec<Expr> = (0..self.schema.columns.len()).map(Expr::Column).collect();
+        let mut assigned = Vec::new();
+        for (name, scalar) in &update.assignments {
+            let at = self.schema.position(name)?;
+            if assigned.contains(&at) {
+                return None;
+            }
+            assigned.push(at);
+            values[at] = self.assigned(scalar, &self.schema.columns[at])?;
+        }
+        Some(Change::Update(find, values))
+    }
+
+    fn write(&self, change: Change, items: Option<&[Item]>) -> Option<(Action, Vec<Output>)> {
+        // A new part of a table's description must be thought about here.
+        let TableSchema {
+            name: _,
+            columns,
+            primary_key: _,
+            primary_key_name: _,
+            checks,
+        } = self.schema;
+        let (returning, outputs) = match items {
+            None => (None, Vec::new()),
+            Some(items) => {
+                let (exprs, outputs) = self.items(items)?;
+                // The planner's way forgets the n of char(n) and varchar(n) here.
+                let has_length = |output: &Output| {
+                    matches!(output.ty, SqlType::Char(_) | SqlType::Varchar(Some(_)))
+                };
+                if outputs.iter().any(has_length) {
+                    return None;
+                }
+                (Some(exprs), outputs)
+            }
+        };
+        let checks = match &change {
+            Change::Delete(_) => Vec::new(),
+            Change::Insert(_) | Change::Update(..) => self.checks(checks)?,
+        };
+        let fields: Vec<Field> = columns
+            .iter()
+            .map(|column| column.ty.field(&column.name, true))
+            .collect();
+        let write = Write {
+            change,
+            returning,
+            checks,
+            schema: Arc::new(Schema::new(fields)),
+        };
+        Some((Action::Write(write), outputs))
+    }
+
+    fn checks(&self, checks: &[CheckConstraint]) -> Option<Vec<Condition>> {
+        let mut bound = Vec::new();
+        for check in checks {
+            let (conditions, constants) = parse::conditions(&check.expression)?;
+            let binder = self.over_constants(&constants);
+            for condition in &conditions {
+                bound.push(binder.comparison(condition)?);
+            }
+        }
+        Some(bound)
+    }
+
+    /// What a column becomes that is assigned a scalar.
+    fn assigned(&self, scalar: &Scalar, column: &Column) -> Option<Expr> {
+        if *scalar == Scalar::Default {
+            return self.default_of(column);
+        }
+        let (expr, ty) = self.scalar(scalar)?;
+        fitted(expr, ty, column.ty)
+    }
+
+    fn default_of(&self, column: &Column) -> Option<Expr> {
+        let Column {
+            name: _,
+            ty,
+            nullable: _,
+            default,
+        } = column;
+        let Some(default) = default else {
+            return Some(Expr::Null);
+        };
+        let (scalar, constants) = parse::scalar(default)?;
+        let (expr, from) = self.over_constants(&constants).scalar(&scalar)?;
+        expr.is_constant().then(|| fitted(expr, from, *ty))?
+    }
+
+    /// A binder of a text of the catalogue with these literals, which has no parameters.
+    fn over_constants<'b>(&'b self, constants: &'b [Literal]) -> Binder<'b> {
+        Binder {
+            table: self.table,
+            schema: self.schema,
+            called: &self.schema.name,
+            types: &[],
+            constants: Some(constants),
+        }
+    }
+}
+
+/// The columns that are read of rows found by key.
+fn columns_read(action: &Action, schema: &TableSchema) -> Vec<usize> {
+    let mut read = schema.primary_key.clone();
+    let mut add = |expr: &Expr| add_columns(expr, &mut read);
+    match action {
+        Action::Select(selection) => {
+            for condition in &selection.find.conditions {
+                add(&condition.left);
+                add(&condition.right);
+            }
+            match &selection.list {
+                List::Rows(list) => {
+                    list.outputs.iter().for_each(&mut add);
+                    list.order.iter().for_each(|(key, _)| add(key));
+                }
+                List::Aggregates(aggregates) => {
+                    for aggregate in aggregates {
+                        match aggregate {
+                            Aggregate::CountRows => {}
+                            Aggregate::Count(at)
+                            | Aggregate::Sum(at)
+                            | Aggregate::Min(at)
+                            | Aggregate::Max(at) => add(&Expr::Column(*at)),
+                        }
+                    }
+                }
+            }
+        }
+        // A new version is made of the whole old one.
+        Action::Write(Write {
+            change: Change::Update(..),
+            ..
+        }) => return (0..schema.columns.len()).collect(),
+        Action::Write(Write {
+            change: Change::Insert(_),
+            ..
+        }) => return Vec::new(),
+        Action::Write(Write { returning, .. }) => {
+            returning.iter().flatten().for_each(&mut add);
+        }
+    }
+    read
+}
+
+fn add_columns(expr: &Expr, read: &mut Vec<usize>) {
+    match expr {
+        Expr::Column(at) if read.contains(at) => {}
+        Expr::Column(at) => read.push(*at),
+        Expr::Input(_) | Expr::Constant(_) | Expr::Null | Expr::Now | Expr::LocalNow => {}
+        Expr::Arithmetic(_, left, right, _) => {
+            add_columns(left, read);
+            add_columns(right, read);
+        }
+        Expr::Fitted(inner, _) => add_columns(inner, read),
+    }
+}
+
+/// What a condition bounds the column by, if that is all it says.
+fn bound_on(condition: &Condition, column: usize) -> Option<(Operator, Expr)> {
+    let Condition {
+        left,
+        operator,
+        right,
+    } = condition;
+    let is_column = |expr: &Expr| matches!(expr, Expr::Column(at) if *at == column);
+    if is_column(left) && right.is_constant() {
+        Some((*operator, right.clone()))
+    } else if is_column(right) && left.is_constant() {
+        Some((operator.mirrored(), left.clone()))
+    } else {
+        None
+    }
+}
+
+fn width_of(ty: Type) -> Option<Width> {
+    match ty {
+        Type::Sql(SqlType::SmallInt) => Some(Width::I16),
+        Type::Sql(SqlType::Integer) => Some(Width::I32),
+        Type::Sql(SqlType::BigInt) => Some(Width::I64),
+        _ => None,
+    }
+}
+
+fn integer_of(width: Width) -> SqlType {
+    match width {
+        Width::I16 => SqlType::SmallInt,
+        Width::I32 => SqlType::Integer,
+        Width::I64 => SqlType::BigInt,
+    }
+}
+
+/// Both sides as values of one kind, as PostgreSQL compares them.
+fn comparable(left: (Expr, Type), right: (Expr, Type)) -> Option<(Expr, Expr)> {
+    use Type::{Decimal, Sql, Unknown};
+    let is_text = |ty: Type| matches!(ty, Sql(SqlType::Text | SqlType::Varchar(_)));
+    let is_integer = |ty: Type| width_of(ty).is_some();
+    let ((left, left_type), (right, right_type)) = (left, right);
+    match (left_type, right_type) {
+        (a, b) if is_integer(a) && is_integer(b) => Some((left, right)),
+        (a, b) if is_text(a) && (is_text(b) || b == Unknown) => Some((left, right)),
+        (Unknown, b) if is_text(b) => Some((left, right)),
+        (Sql(a), Sql(b)) if a == b && is_ordered(a) && !matches!(a, SqlType::Char(_)) => {
+            Some((left, right))
+        }
+        (Sql(SqlType::Numeric { scale, .. }), b) if is_integer(b) || matches!(b, Decimal(_)) => {
+            Some((left, scaled(right, b, scale)?))
+        }
+        (a, Sql(SqlType::Numeric { scale, .. })) if is_integer(a) || matches!(a, Decimal(_)) => {
+            Some((scaled(left, a, scale)?, right))
+        }
+        _ => None,
+    }
+}
+
+/// Digits of the widest number that is compared or kept.
+const DIGITS_MAX: u8 = 38;
+
+/// An integer or a decimal of a smaller scale, at this one.
+fn scaled(expr: Expr, ty: Type, scale: i8) -> Option<Expr> {
+    decimal(expr, ty, DIGITS_MAX, scale)
+}
+
+fn decimal(expr: Expr, ty: Type, digits: u8, scale: i8) -> Option<Expr> {
+    let scale = u8::try_from(scale).ok()?;
+    let power = match ty {
+        Type::Decimal(own) => scale.checked_sub(own)?,
+        _ => scale,
+    };
+    Some(Expr::Fitted(Box::new(expr), Fit::Decimal { power, digits }))
+}
+
+/// A value as a column's type, by PostgreSQL's assignment casts, as far as they are known here.
+fn fitted(expr: Expr, from: Type, to: SqlType) -> Option<Expr> {
+    let is_text = |ty: Type| matches!(ty, Type::Sql(SqlType::Text | SqlType::Varchar(_)));
+    let fit = |expr, fit| Some(Expr::Fitted(Box::new(expr), fit));
+    match (from, to) {
+        (Type::Null, _) => Some(Expr::Null),
+        (from, SqlType::Char(n))
+            if is_text(from) || matches!(from, Type::Unknown | Type::Sql(SqlType::Char(_))) =>
+        {
+            fit(expr, Fit::Char(n))
+        }
+        (from, SqlType::Varchar(n)) if is_text(from) || from == Type::Unknown => match n {
+            Some(n) => fit(expr, Fit::Varchar(n)),
+            None => Some(expr),
+        },
+        (from, SqlType::Text) if is_text(from) || from == Type::Unknown => Some(expr),
+        (Type::Sql(from), to) if from == to => Some(expr),
+        (Type::Sql(SqlType::TimestampTz), SqlType::Timestamp) => {
+            matches!(expr, Expr::Now).then_some(Expr::LocalNow)
+        }
+        (from, SqlType::SmallInt | SqlType::Integer | SqlType::BigInt) => {
+            width_of(from)?;
+            fit(expr, Fit::Integer(width_of(Type::Sql(to))?))
+        }
+        (from, SqlType::Numeric { precision, scale })
+            if width_of(from).is_some() || matches!(from, Type::Decimal(_)) =>
+        {
+            decimal(expr, from, precision, scale)
+        }
+        (from, SqlType::Double) if width_of(from).is_some() => fit(expr, Fit::Double),
+        _ => None,
+    }
+}
+
+/// Whether values of the type are ordered by their numbers or bytes.
+fn is_ordered(ty: SqlType) -> bool {
+    !matches!(ty, SqlType::Real | SqlType::Double | SqlType::Interval)
+}
+
+/// Whether `min` and `max` are known here: numbers whose type the result has.
+fn has_least(ty: SqlType) -> bool {
+    matches!(
+        ty,
+        SqlType::SmallInt
+            | SqlType::Integer
+            | SqlType::BigInt
+            | SqlType::Date
+            | SqlType::Time
+            | SqlType::Timestamp
+            | SqlType::TimestampTz
+    )
+}

@@ -1,0 +1,111 @@
+//! Values as columns of a batch.
+
+use std::sync::Arc;
+
+use aerostat_storage::ValueRef;
+use aerostat_types::SqlType;
+use arrow_array::{
+    ArrayRef, ArrowPrimitiveType, BinaryViewArray, BooleanArray, FixedSizeBinaryArray,
+    PrimitiveArray, StringViewArray,
+    builder::FixedSizeBinaryBuilder,
+    types::{
+        Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+        IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
+    },
+};
+
+use crate::expression::as_wide;
+
+/// The values as an array of the type's Arrow form. Each is NULL or of the type.
+pub(crate) fn array<'a>(ty: SqlType, values: impl Iterator<Item = ValueRef<'a>>) -> ArrayRef {
+    match ty {
+        SqlType::Boolean => {
+            let values = values.map(|value| match value {
+                ValueRef::Bool(value) => Some(value),
+                _ => None,
+            });
+            Arc::new(values.collect::<BooleanArray>())
+        }
+        SqlType::SmallInt => integers::<Int16Type>(ty, values),
+        SqlType::Integer => integers::<Int32Type>(ty, values),
+        SqlType::BigInt => integers::<Int64Type>(ty, values),
+        SqlType::Date => integers::<Date32Type>(ty, values),
+        SqlType::Time => integers::<Time64MicrosecondType>(ty, values),
+        SqlType::Timestamp | SqlType::TimestampTz => {
+            integers::<TimestampMicrosecondType>(ty, values)
+        }
+        SqlType::Numeric { .. } => integers::<Decimal128Type>(ty, values),
+        SqlType::Real => primitive::<Float32Type>(
+            ty,
+            values.map(|value| match value {
+                ValueRef::F32(value) => Some(value),
+                _ => None,
+            }),
+        ),
+        SqlType::Double => primitive::<Float64Type>(
+            ty,
+            values.map(|value| match value {
+                ValueRef::F64(value) => Some(value),
+                _ => None,
+            }),
+        ),
+        SqlType::Interval => primitive::<IntervalMonthDayNanoType>(
+            ty,
+            values.map(|value| match value {
+                ValueRef::Interval(value) => Some(value),
+                _ => None,
+            }),
+        ),
+        SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text => {
+            let texts = values.map(|value| {
+                bytes(value).map(|bytes| std::str::from_utf8(bytes).expect("texts are UTF-8"))
+            });
+            Arc::new(texts.collect::<StringViewArray>())
+        }
+        SqlType::Bytea => Arc::new(values.map(bytes).collect::<BinaryViewArray>()),
+        SqlType::Uuid => Arc::new(uuids(values)),
+    }
+}
+
+fn bytes(value: ValueRef<'_>) -> Option<&[u8]> {
+    match value {
+        ValueRef::Bytes(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+fn integers<'a, T>(ty: SqlType, values: impl Iterator<Item = ValueRef<'a>>) -> ArrayRef
+where
+    T: ArrowPrimitiveType<Native: TryFrom<i128>>,
+{
+    let narrow = |value| {
+        as_wide(value).map(|value| {
+            let narrow = T::Native::try_from(value);
+            narrow
+                .ok()
+                .expect("a value was fitted to its column's type")
+        })
+    };
+    primitive::<T>(ty, values.map(narrow))
+}
+
+fn primitive<T: ArrowPrimitiveType>(
+    ty: SqlType,
+    values: impl Iterator<Item = Option<T::Native>>,
+) -> ArrayRef {
+    let array: PrimitiveArray<T> = values.collect();
+    Arc::new(array.with_data_type(ty.arrow()))
+}
+
+fn uuids<'a>(values: impl Iterator<Item = ValueRef<'a>>) -> FixedSizeBinaryArray {
+    let mut builder = FixedSizeBinaryBuilder::new(16);
+    for value in values {
+        match value {
+            ValueRef::Bytes16(bytes) => builder
+                .append_value(bytes)
+                .expect("a uuid has sixteen bytes"),
+            _ => builder.append_null(),
+        }
+    }
+    builder.finish()
+}

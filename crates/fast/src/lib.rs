@@ -1,0 +1,61 @@
+//! The fast path: the way of simple statements by primary key around the planner.
+//!
+//! ```text
+//!  text ─► token, parse ─► Shape ── bind to a table ──► Program ─┬─ read(snapshot)
+//!                          + lifted literals      (kept by shape) └─ write(transaction)
+//! ```
+//!
+//! * **A grammar of its own**, and a small one: SELECT, UPDATE and DELETE of the rows with a
+//!   key, in a short range of keys or that a secondary index finds, INSERT … VALUES. What is not in it is not fast, so
+//!   nothing is taken for something else by oversight. Literals are lifted out of the
+//!   [`Shape`], so that a text with other numbers finds the program of the last one.
+//! * **All or nothing.** Whoever asks gets the very result that the planner's way gives, or
+//!   [`Stop::Unfit`], and then nothing has happened: names that are not there, types that
+//!   need a conversion not known here, overflow, violated constraints, every error is the
+//!   other way's to tell. So there is one place for each message.
+//! * **No waiting.** With a transaction [without waiting](Transaction::without_waiting)
+//!   a program runs to its end within microseconds, on a thread that carries connections;
+//!   what would have to wait says so ([`Stop::WouldWait`]).
+//! * Rows are read where they lie ([`aerostat_storage::RowView`]) and become a batch of the
+//!   few values that go out.
+//!
+//! The crate knows neither catalogue nor sessions: who may do what, and which table a name
+//! means, is the caller's to know.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod bind;
+mod columns;
+mod expression;
+mod input;
+mod parse;
+mod program;
+mod select;
+mod shape;
+mod token;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use bind::bind;
+pub use input::{Inputs, Literal};
+pub use parse::{Parsed, parse};
+pub use program::{Kind, Output, Program, Stop, Written};
+pub use shape::{Shape, TableName};
+
+#[cfg(doc)]
+use aerostat_txn::Transaction;
+
+/// Rows that a range of keys may have, found or not: each key of it is looked up, which
+/// costs up to a microsecond or two in a frozen segment. Beyond this a scan is as good.
+pub const RANGE_KEYS_MAX: i128 = 512;
+
+/// Rows that a secondary index may lead to.
+pub const INDEX_ROWS_MAX: usize = 512;
+
+/// Rows that an INSERT may have. More are better off with the planner's columns.
+pub const INSERT_ROWS_MAX: usize = 128;
+
+/// The longest text that is looked at.
+pub const TEXT_BYTES_MAX: usize = 16 << 10;

@@ -1,0 +1,190 @@
+//! A statement without its literals: what programs are kept by.
+
+use crate::program::Kind;
+
+/// A statement of the grammar. Names are folded, literals are numbered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// The table it is about.
+    pub(crate) target: Target,
+    pub(crate) action: Action,
+    /// RETURNING, or the SELECT list; `None` where nothing is returned.
+    pub(crate) items: Option<Vec<Item>>,
+}
+
+impl Shape {
+    /// The name of the one table it is about.
+    pub fn table(&self) -> &TableName {
+        &self.target.name
+    }
+
+    /// What it does.
+    pub fn kind(&self) -> Kind {
+        match &self.action {
+            Action::Select(_) => Kind::Select,
+            Action::Insert(_) => Kind::Insert,
+            Action::Update(_) => Kind::Update,
+            Action::Delete(_) => Kind::Delete,
+        }
+    }
+}
+
+/// A table's name, as written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TableName {
+    /// Its schema, if that was written.
+    pub schema: Option<String>,
+    /// Its own name.
+    pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Target {
+    pub(crate) name: TableName,
+    /// What the statement calls it instead.
+    pub(crate) alias: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Action {
+    Select(Select),
+    Insert(Insert),
+    Update(Update),
+    Delete(Vec<Comparison>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Select {
+    pub(crate) distinct: bool,
+    pub(crate) conditions: Vec<Comparison>,
+    pub(crate) order: Vec<Order>,
+    pub(crate) limit: Option<Scalar>,
+}
+
+/// One key of ORDER BY.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Order {
+    pub(crate) column: ColumnName,
+    pub(crate) descending: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Insert {
+    /// Empty for all.
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<Vec<Scalar>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Update {
+    pub(crate) assignments: Vec<(String, Scalar)>,
+    pub(crate) conditions: Vec<Comparison>,
+}
+
+/// One output.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Item {
+    All,
+    Scalar(Scalar, Option<String>),
+    Aggregate(Aggregate, Option<String>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Aggregate {
+    CountRows,
+    Count(ColumnName),
+    Sum(ColumnName),
+    Min(ColumnName),
+    Max(ColumnName),
+}
+
+impl Aggregate {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Aggregate::CountRows | Aggregate::Count(_) => "count",
+            Aggregate::Sum(_) => "sum",
+            Aggregate::Min(_) => "min",
+            Aggregate::Max(_) => "max",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ColumnName {
+    /// The table, as the statement calls it.
+    pub(crate) qualifier: Option<String>,
+    pub(crate) name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Scalar {
+    Column(ColumnName),
+    Parameter(usize),
+    /// A literal of the text, and its type, which does not vary within a shape.
+    Literal(usize, LiteralType),
+    Null,
+    Default,
+    /// `CURRENT_TIMESTAMP` or `now()`, by the name of its output.
+    Now(&'static str),
+    Arithmetic(Arithmetic, Box<Scalar>, Box<Scalar>),
+}
+
+/// The types that PostgreSQL gives literals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LiteralType {
+    Integer,
+    BigInt,
+    /// With so many digits after the point.
+    Numeric(u8),
+    /// None yet: the place it stands in gives it one.
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Arithmetic {
+    Add,
+    Subtract,
+    Multiply,
+}
+
+/// A condition. All of a statement's must be true.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Comparison {
+    pub(crate) left: Scalar,
+    pub(crate) operator: Operator,
+    pub(crate) right: Scalar,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Operator {
+    Equal,
+    Unequal,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+}
+
+impl Operator {
+    pub(crate) fn mirrored(self) -> Self {
+        match self {
+            Operator::Less => Operator::Greater,
+            Operator::LessEqual => Operator::GreaterEqual,
+            Operator::Greater => Operator::Less,
+            Operator::GreaterEqual => Operator::LessEqual,
+            Operator::Equal | Operator::Unequal => self,
+        }
+    }
+
+    /// Whether it holds of two values in this order.
+    pub(crate) fn holds(self, order: std::cmp::Ordering) -> bool {
+        match self {
+            Operator::Equal => order.is_eq(),
+            Operator::Unequal => order.is_ne(),
+            Operator::Less => order.is_lt(),
+            Operator::LessEqual => order.is_le(),
+            Operator::Greater => order.is_gt(),
+            Operator::GreaterEqual => order.is_ge(),
+        }
+    }
+}

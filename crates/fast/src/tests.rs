@@ -1,0 +1,305 @@
+//! Statements of the grammar, and texts that are none; programs against a table in memory.
+
+use std::sync::Arc;
+
+use aerostat_memory::Governor;
+use aerostat_storage::{Table, TenantStore};
+use aerostat_types::{
+    ByteSize, CheckConstraint, Column, Layout, SqlType, TableId, TableSchema, TenantId,
+};
+use arrow_array::{Array, ArrayRef, Int32Array, RecordBatch, cast::AsArray, types::*};
+
+use crate::*;
+
+#[test]
+fn the_grammar_reads_these() {
+    for text in [
+        "SELECT abalance FROM pgbench_accounts WHERE aid = $1;",
+        "select c from sbtest1 where id between $1 and $2 order by c",
+        "SELECT DISTINCT c FROM sbtest1 WHERE id BETWEEN 5 AND 104 ORDER BY c",
+        "select sum(k), count(*) as n from s.sbtest1 where id >= 1 and id < 100",
+        "select *, a + 1 * -2 as b from \"T\" as x where x.k = 'it''s' and (v > 1.50 and w <> $3) limit 10",
+        "update t set a = a + -5, b = default, c = null where 5 = k returning *",
+        "insert into t (a, b) values (1, 'x'), ($1, current_timestamp), (default, now()) returning a",
+        "insert into t values (((1)))",
+        "delete from t where a = (1 + 2) ;;",
+    ] {
+        assert!(parse(text).is_some(), "{text}");
+    }
+}
+
+#[test]
+fn the_grammar_does_not_read_these() {
+    for text in [
+        "",
+        "select 1",
+        "select a from t",
+        "select a from t, u where a = 1",
+        "select a from t join u on a = b where a = 1",
+        "select a from t where a = 1 or a = 2",
+        "select a from t where not a = 1",
+        "select a from t where a = 1 for update",
+        "select a from t where a = 1 group by a",
+        "select a from t where a in (1)",
+        "select a from t where a = (select 1)",
+        "select a b from t where a = 1",
+        "select a::text from t where a = 1",
+        "select lower(a) from t where a = 1",
+        "select count(distinct a) from t where a = 1",
+        "select a from only t where a = 1",
+        "select a from t where a = 1 order by a nulls first",
+        "select a from t where a = 1 limit 1 offset 2",
+        "select a from t where a = 1; select b from t where a = 1",
+        "with x as (select 1) select a from t where a = 1",
+        "insert into t select 1",
+        "insert into t default values",
+        "insert into t values (1) on conflict do nothing",
+        "update t set a = 1",
+        "update t set (a, b) = (1, 2) where a = 1",
+        "update t set a = 1 from u where a = 1",
+        "delete from t using u where a = 1",
+        "select current_timestamp(3) from t where a = 1",
+        "select a from t where a = 1e5",
+        "select user from t where a = 1",
+        "select a from t where a = -2147483648",
+        "explain select a from t where a = 1",
+        "select a from t where ((((((((((((((((((a = 1))))))))))))))))))",
+    ] {
+        assert!(parse(text).is_none(), "{text}");
+    }
+}
+
+#[test]
+fn literals_are_not_of_the_shape() {
+    let shape = |text: &str| parse(text).unwrap().shape;
+    let first = shape("SELECT a FROM t WHERE k = 7");
+    assert_eq!(first, shape("select a from T where K=1234567;"));
+    assert_ne!(first, shape("select a from t where k = 3000000000"));
+    assert_ne!(first, shape("select a from t where k = '7'"));
+    assert_ne!(first, shape("select a from \"T\" where k = 7"));
+}
+
+fn column(name: &str, ty: SqlType, nullable: bool, default: Option<&str>) -> Column {
+    Column {
+        name: name.to_owned(),
+        ty,
+        nullable,
+        default: default.map(str::to_owned),
+    }
+}
+
+fn table() -> (Arc<TenantStore>, Arc<Table>) {
+    let memory: ByteSize = "1GB".parse().unwrap();
+    let store = TenantStore::new(TenantId(1), Governor::new(memory).budget("test", None));
+    let schema = TableSchema {
+        name: "t".to_owned(),
+        columns: vec![
+            column("k", SqlType::Integer, false, None),
+            column("v", SqlType::SmallInt, true, Some("5")),
+            column("c", SqlType::Char(4), true, None),
+        ],
+        primary_key: vec![0],
+        primary_key_name: "t_pkey".to_owned(),
+        checks: vec![CheckConstraint {
+            not_valid: false,
+            name: "t_v_check".to_owned(),
+            expression: "v < 100".to_owned(),
+        }],
+    };
+    let table = store
+        .create_table(
+            TableId(7),
+            Arc::new(schema),
+            &Layout::parse("(k,c),(v)").unwrap(),
+        )
+        .unwrap();
+    (store, table)
+}
+
+fn inputs(parsed: &Parsed, parameters: Vec<ArrayRef>, types: &[SqlType]) -> Inputs {
+    Inputs {
+        parameters: parameters.into(),
+        types: types.into(),
+        literals: parsed.literals.clone().into(),
+        now_micros: 0,
+        offset_s: 0,
+    }
+}
+
+fn write(store: &Arc<TenantStore>, table: &Arc<Table>, text: &str) -> Result<u64, Stop> {
+    let parsed = parse(text).unwrap();
+    let program = bind(&parsed.shape, table, &[]).ok_or(Stop::Unfit)?;
+    let transaction = store.txns().begin();
+    let written = program.write(&transaction, &inputs(&parsed, Vec::new(), &[]))?;
+    transaction.commit().unwrap();
+    Ok(written.rows)
+}
+
+fn read(store: &Arc<TenantStore>, table: &Arc<Table>, text: &str) -> Result<RecordBatch, Stop> {
+    let parsed = parse(text).unwrap();
+    let program = bind(&parsed.shape, table, &[]).ok_or(Stop::Unfit)?;
+    program.read(store.txns().snapshot(), &inputs(&parsed, Vec::new(), &[]))
+}
+
+fn integers(batch: &RecordBatch, column: usize) -> Vec<Option<i32>> {
+    let array = batch.column(column).as_primitive::<Int32Type>();
+    array.iter().collect()
+}
+
+#[test]
+fn rows_are_written_and_found() {
+    let (store, table) = table();
+    let rows: Vec<String> = (0..100)
+        .map(|k| format!("({k}, {}, 'r{k} ')", k % 7))
+        .collect();
+    let insert = format!("insert into t values {}", rows.join(", "));
+    assert_eq!(write(&store, &table, &insert), Ok(100));
+    assert_eq!(
+        write(&store, &table, "insert into t (c, k) values (null, 100)"),
+        Ok(1)
+    );
+    assert_eq!(
+        write(
+            &store,
+            &table,
+            "update t set v = v + 10, c = 'x' where k between 98 and 1000000 - 999500"
+        ),
+        Ok(3)
+    );
+    assert_eq!(
+        write(&store, &table, "delete from t where k = 99 and v = 11"),
+        Ok(1)
+    );
+    assert_eq!(write(&store, &table, "delete from t where k = 99"), Ok(0));
+
+    let batch = read(
+        &store,
+        &table,
+        "select k, v, c from t where k > 96 and k <= 200 order by v desc, k limit 3",
+    )
+    .unwrap();
+    // v: 98 % 7 + 10 = 10, 5 + 10 = 15 for 100, 97 % 7 = 6.
+    assert_eq!(integers(&batch, 0), [Some(100), Some(98), Some(97)]);
+    let texts = batch.column(2).as_string_view();
+    assert_eq!(
+        texts.iter().collect::<Vec<_>>(),
+        [Some("x"), Some("x"), Some("r97")]
+    );
+
+    let batch = read(
+        &store,
+        &table,
+        "select distinct v from t where k between 0 and 50 order by v",
+    )
+    .unwrap();
+    assert_eq!(batch.num_rows(), 7);
+    let batch = read(
+        &store,
+        &table,
+        "select count(*), sum(v), min(k), max(k), count(c) from t where k between 90 and 110",
+    )
+    .unwrap();
+    let number = |at: usize| batch.column(at).as_primitive::<Int64Type>().value(0);
+    // 90 to 97 have 6, 0, 1, … 6; 98 has 10, 100 has 15, 99 is gone.
+    assert_eq!((number(0), number(1), number(4)), (10, 27 + 10 + 15, 10));
+    assert_eq!(
+        (integers(&batch, 2)[0], integers(&batch, 3)[0]),
+        (Some(90), Some(100))
+    );
+    let batch = read(
+        &store,
+        &table,
+        "select sum(v) from t where k between 500 and 510",
+    )
+    .unwrap();
+    assert!(batch.column(0).is_null(0));
+}
+
+#[test]
+fn errors_are_the_other_ways() {
+    let (store, table) = table();
+    assert_eq!(
+        write(&store, &table, "insert into t values (1, 32000)"),
+        Err(Stop::Unfit),
+        "CHECK"
+    );
+    assert_eq!(write(&store, &table, "insert into t values (1, 99)"), Ok(1));
+    for text in [
+        "insert into t values (1, 1)",
+        "insert into t values (null, 1)",
+        "insert into t values (2, 1, 'abcde')",
+        "insert into t values (2, 40000)",
+        "insert into t (k, k) values (2, 2)",
+        "insert into t (k) values (2, 2)",
+        "insert into t (nobody) values (2)",
+        "insert into t values (2, 'two')",
+        "update t set v = v + 1 where k = 1",
+        "update t set v = v * 1000 where k = 1",
+        "update t set v = 1 where k > 0",
+        "update t set v = 1, v = 2 where k = 1",
+        "update t set v = 1 where v = 99",
+        "delete from t where k between 1 and 1000000",
+        "delete from t where k = '1'",
+        "delete from t where c = 'a' and k = k",
+    ] {
+        assert_eq!(write(&store, &table, text), Err(Stop::Unfit), "{text}");
+    }
+    let batch = read(&store, &table, "select v from t where k = 1").unwrap();
+    assert_eq!(batch.column(0).as_primitive::<Int16Type>().values(), &[99]);
+    assert_eq!(
+        read(&store, &table, "select v from t where k = 3000000000")
+            .unwrap()
+            .num_rows(),
+        0
+    );
+    assert_eq!(
+        read(&store, &table, "select v from t where k = null"),
+        Err(Stop::Unfit)
+    );
+}
+
+#[test]
+fn who_must_not_wait_says_so() {
+    let (store, table) = table();
+    write(&store, &table, "insert into t values (1, 1)").unwrap();
+    let update = parse("update t set v = 2 where k = 1").unwrap();
+    let program = bind(&update.shape, &table, &[]).unwrap();
+    let values = inputs(&update, Vec::new(), &[]);
+    let (first, second) = (store.txns().begin(), store.txns().begin());
+    let second = second.without_waiting();
+    program.write(&first, &values).unwrap();
+    assert_eq!(program.write(&second, &values).err(), Some(Stop::WouldWait));
+    first.commit().unwrap();
+    assert_eq!(program.write(&second, &values).err(), Some(Stop::Conflict));
+}
+
+#[test]
+fn parameters_have_the_types_they_were_given() {
+    let (store, table) = table();
+    write(&store, &table, "insert into t values (1, 1)").unwrap();
+    let parsed = parse("select k + $2 as n from t where k = $1").unwrap();
+    let types = [SqlType::Integer, SqlType::Integer];
+    let program = bind(&parsed.shape, &table, &types).unwrap();
+    assert_eq!(
+        program.outputs(),
+        [Output {
+            name: "n".to_owned(),
+            ty: SqlType::Integer
+        }]
+    );
+    let run = |key: Option<i32>, more: i32| {
+        let parameters: Vec<ArrayRef> = vec![
+            Arc::new(Int32Array::from(vec![key])),
+            Arc::new(Int32Array::from(vec![more])),
+        ];
+        program.read(
+            store.txns().snapshot(),
+            &inputs(&parsed, parameters, &types),
+        )
+    };
+    assert_eq!(integers(&run(Some(1), 41).unwrap(), 0), [Some(42)]);
+    assert_eq!(run(None, 41).unwrap().num_rows(), 0);
+    assert_eq!(run(Some(1), i32::MAX).err(), Some(Stop::Unfit));
+    assert!(bind(&parsed.shape, &table, &types[..1]).is_none());
+    assert!(bind(&parsed.shape, &table, &[SqlType::Text, SqlType::Integer]).is_none());
+}

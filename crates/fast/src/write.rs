@@ -1,0 +1,153 @@
+//! INSERT, UPDATE and DELETE of the rows found.
+
+use std::sync::Arc;
+
+use aerostat_storage::{RowId, ValueRef};
+use aerostat_txn::Transaction;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::SchemaRef;
+
+use crate::{
+    Kind, Program, Stop, Written,
+    columns::array,
+    expression::{Condition, Expr, NoRow, Row},
+    input::Values,
+    program::{Find, evaluate},
+};
+
+/// A bound write.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) change: Change,
+    /// What RETURNING computes: of new rows, or of deleted ones.
+    pub(crate) returning: Option<Vec<Expr>>,
+    /// None of these may be false of a new row.
+    pub(crate) checks: Vec<Condition>,
+    /// The table's, with every column nullable: storage is who refuses NULLs.
+    pub(crate) schema: SchemaRef,
+}
+
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// The values of all columns, row by row.
+    Insert(Vec<Vec<Expr>>),
+    /// The new values of all columns.
+    Update(Find, Vec<Expr>),
+    Delete(Find),
+}
+
+impl Write {
+    pub(crate) fn kind(&self) -> Kind {
+        match &self.change {
+            Change::Insert(_) => Kind::Insert,
+            Change::Update(..) => Kind::Update,
+            Change::Delete(_) => Kind::Delete,
+        }
+    }
+
+    pub(crate) fn run(
+        &self,
+        program: &Program,
+        transaction: &Transaction,
+        values: &Values<'_>,
+    ) -> Result<Written, Stop> {
+        let mut returned = Vec::new();
+        let rows = match &self.change {
+            Change::Insert(rows) => {
+                let mut new = Vec::with_capacity(rows.len() * self.schema.fields().len());
+                for row in rows {
+                    let from = new.len();
+                    evaluate(row, &NoRow, values, &mut new)?;
+                    self.check(&new[from..], values, &mut returned)?;
+                }
+                program
+                    .table
+                    .insert(transaction, &self.batch(program, &new)?)?
+            }
+            Change::Update(find, columns) => {
+                let view = program.table.view(transaction.snapshot().clone());
+                let (mut ids, mut new) = (Vec::new(), Vec::with_capacity(columns.len()));
+                find.each(&view, values, |row| {
+                    let from = new.len();
+                    ids.push(row.id());
+                    evaluate(columns, &row, values, &mut new)?;
+                    self.check(&new[from..], values, &mut returned)
+                })?;
+                if !ids.is_empty() {
+                    view.update(transaction, &ids, &self.batch(program, &new)?)?;
+                }
+                let rows = ids.len() as u64;
+                return self.written(program, rows, &returned);
+            }
+            Change::Delete(find) => {
+                let view = program.table.view(transaction.snapshot().clone());
+                let mut ids: Vec<RowId> = Vec::new();
+                find.each(&view, values, |row| {
+                    ids.push(row.id());
+                    self.take_returned(&row, values, &mut returned)
+                })?;
+                if !ids.is_empty() {
+                    view.delete(transaction, &ids)?;
+                }
+                let rows = ids.len() as u64;
+                return self.written(program, rows, &returned);
+            }
+        };
+        self.written(program, rows, &returned)
+    }
+
+    /// Looks at a new row before it is written.
+    fn check<'a>(
+        &'a self,
+        row: &[ValueRef<'a>],
+        values: &Values<'a>,
+        returned: &mut Vec<ValueRef<'a>>,
+    ) -> Result<(), Stop> {
+        for check in &self.checks {
+            if check.truth(&row, values)? == Some(false) {
+                return Err(Stop::Unfit);
+            }
+        }
+        self.take_returned(&row, values, returned)
+    }
+
+    fn take_returned<'a>(
+        &'a self,
+        row: &impl Row<'a>,
+        values: &Values<'a>,
+        returned: &mut Vec<ValueRef<'a>>,
+    ) -> Result<(), Stop> {
+        match &self.returning {
+            Some(outputs) => evaluate(outputs, row, values, returned),
+            None => Ok(()),
+        }
+    }
+
+    /// Whole rows of the table, as storage takes them.
+    fn batch(&self, program: &Program, new: &[ValueRef<'_>]) -> Result<RecordBatch, Stop> {
+        let columns = &program.table.schema().columns;
+        let width = columns.len();
+        let arrays: Vec<ArrayRef> = columns
+            .iter()
+            .enumerate()
+            .map(|(at, column)| array(column.ty, new[at..].iter().step_by(width).copied()))
+            .collect();
+        RecordBatch::try_new(Arc::clone(&self.schema), arrays).map_err(|_| Stop::Unfit)
+    }
+
+    fn written(
+        &self,
+        program: &Program,
+        rows: u64,
+        returned: &[ValueRef<'_>],
+    ) -> Result<Written, Stop> {
+        let returned = match &self.returning {
+            Some(outputs) => {
+                let rows = returned.len() / outputs.len();
+                Some(program.batch(returned, rows)?)
+            }
+            None => None,
+        };
+        Ok(Written { rows, returned })
+    }
+}

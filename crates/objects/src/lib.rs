@@ -1,0 +1,186 @@
+//! Backups and log archives in object stores: S3, Google Cloud Storage, Azure, WebDAV.
+//!
+//! ```text
+//!  's3://bucket/shop/monday'
+//!    url       scheme, store, prefix; never a secret
+//!    client    a client of that store, made with what the environment says
+//!    prefix    the store from the prefix on; callers wait for what `requests` runs
+//!    sink      files go up, large ones in parts side by side
+//!    source    files come down while they are read
+//! ```
+//!
+//! * **Names.** What has no `://` is a folder, and so is `file:///…`: those are
+//!   [`Folders`]' business.
+//! * **Waiting.** Storage writes and reads files and waits. Requests run on one thread that
+//!   is begun with the first of them; whoever waits may be any thread but that one.
+//! * **Whole or not at all.** An object is there as a whole or not at all. A backup is
+//!   there once its description is, which comes last. One that is being made, or was not
+//!   finished, has a claim (`sink`), so that no other goes to the same place.
+//! * **Secrets** come from the environment (`AWS_*`, `GOOGLE_*`, `AZURE_*`) and go to the
+//!   store's client only. A URL with a secret in it is refused before it is shown anywhere.
+//! * **Limits.** Each request is tried again for a while and then fails (`client`). What is on
+//!   its way up or down has named limits (`sink`, `source`).
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod client;
+mod error;
+mod prefix;
+mod requests;
+mod sink;
+mod source;
+#[cfg(test)]
+mod tests;
+mod url;
+
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+};
+
+use aerostat_storage::backup::{BackupError, BackupSink, BackupSource, Folders, Places};
+use object_store::ObjectStore;
+
+use crate::{
+    error::not_a_place, prefix::Prefix, requests::Requests, sink::ObjectSink, source::ObjectSource,
+    url::ObjectUrl,
+};
+
+/// Folders, and prefixes in object stores by their URLs.
+#[derive(Default)]
+pub struct ObjectPlaces {
+    folders: Folders,
+    requests: OnceLock<Arc<Requests>>,
+    /// What `memory:///…` means.
+    memory: Option<Arc<dyn ObjectStore>>,
+}
+
+/// What a text names.
+enum Place<'a> {
+    Folder(&'a str),
+    /// A `file:///…`.
+    FileUrl(String),
+    Prefix(ObjectUrl),
+}
+
+impl ObjectPlaces {
+    /// Every store that there is a client for. No thread runs and nothing is asked before a
+    /// place is used.
+    pub fn new() -> ObjectPlaces {
+        ObjectPlaces::default()
+    }
+
+    /// The same, and `memory:///…` is this store: for tests, since the other stores in memory
+    /// end with the process.
+    pub fn with_memory(store: Arc<dyn ObjectStore>) -> ObjectPlaces {
+        ObjectPlaces {
+            memory: Some(store),
+            ..ObjectPlaces::default()
+        }
+    }
+
+    fn place<'a>(&self, text: &'a str) -> Result<Place<'a>, BackupError> {
+        if !url::is_url(text) {
+            return Ok(Place::Folder(text));
+        }
+        let url = ObjectUrl::parse(text)?;
+        if let Some(path) = url.file_path()? {
+            return Ok(Place::FileUrl(path));
+        }
+        if url.is_memory() && self.memory.is_none() {
+            return Err(not_a_place(&url, "would end with the process"));
+        }
+        Ok(Place::Prefix(url))
+    }
+
+    fn prefix(&self, url: ObjectUrl) -> Result<Prefix, BackupError> {
+        let memory = self.memory.as_ref().filter(|_| url.is_memory());
+        let store = match memory {
+            Some(store) => Arc::clone(store),
+            None => client::open(&url)?,
+        };
+        Ok(Prefix::new(url, store, self.requests()?))
+    }
+
+    fn requests(&self) -> Result<Arc<Requests>, BackupError> {
+        if let Some(requests) = self.requests.get() {
+            return Ok(Arc::clone(requests));
+        }
+        let started = Requests::start().map_err(|source| BackupError::Io {
+            name: "the thread for object stores".to_owned(),
+            source,
+        })?;
+        // Somebody else may have been first; one of the two threads ends at once then.
+        Ok(Arc::clone(self.requests.get_or_init(|| Arc::new(started))))
+    }
+
+    fn sink_for_backup(
+        &self,
+        url: ObjectUrl,
+        base: Option<&str>,
+    ) -> Result<ObjectSink, BackupError> {
+        let base = base
+            .map(|base| match self.place(base)? {
+                Place::Prefix(base) if base.is_in_store_of(&url) => Ok(base),
+                Place::Prefix(base) => Err(not_a_place(&base, "is in another store")),
+                Place::Folder(_) | Place::FileUrl(_) => Err(BackupError::NotAPlace {
+                    place: base.to_owned(),
+                    why: "is not in the object store that the backup goes to".to_owned(),
+                }),
+            })
+            .transpose()?;
+        ObjectSink::for_backup(self.prefix(url)?, base)
+    }
+}
+
+impl Places for ObjectPlaces {
+    fn check(&self, place: &str) -> Result<(), BackupError> {
+        match self.place(place)? {
+            Place::Folder(path) => self.folders.check(path),
+            Place::FileUrl(path) => self.folders.check(&path),
+            Place::Prefix(_) => Ok(()),
+        }
+    }
+
+    fn for_backup(
+        &self,
+        place: &str,
+        base: Option<&str>,
+    ) -> Result<Box<dyn BackupSink>, BackupError> {
+        let folder = match self.place(place)? {
+            Place::Prefix(url) => return Ok(Box::new(self.sink_for_backup(url, base)?)),
+            Place::Folder(path) => path.to_owned(),
+            Place::FileUrl(path) => path,
+        };
+        let base = base
+            .map(|base| match self.place(base)? {
+                Place::Folder(path) => Ok(path.to_owned()),
+                Place::FileUrl(path) => Ok(path),
+                Place::Prefix(url) => Err(not_a_place(&url, "is no folder, as the backup is")),
+            })
+            .transpose()?;
+        self.folders.for_backup(&folder, base.as_deref())
+    }
+
+    fn for_archive(&self, place: &str) -> Result<Arc<dyn BackupSink>, BackupError> {
+        match self.place(place)? {
+            Place::Folder(path) => self.folders.for_archive(path),
+            Place::FileUrl(path) => self.folders.for_archive(&path),
+            Place::Prefix(url) => Ok(Arc::new(ObjectSink::for_archive(self.prefix(url)?))),
+        }
+    }
+
+    fn source(&self, place: &str) -> Result<Box<dyn BackupSource>, BackupError> {
+        match self.place(place)? {
+            Place::Folder(path) => self.folders.source(path),
+            Place::FileUrl(path) => self.folders.source(&path),
+            Place::Prefix(url) => Ok(Box::new(ObjectSource::new(self.prefix(url)?))),
+        }
+    }
+}
+
+/// Whether a text of the command line names the same place wherever the process was started:
+/// a URL does, and so does an absolute path.
+pub fn is_absolute(place: &str) -> bool {
+    url::is_url(place) || Path::new(place).is_absolute()
+}

@@ -1,0 +1,130 @@
+//! Constraints that the catalogue keeps beside a table's schema: which indexes
+//! are constraints, and foreign keys. The primary key and CHECKs are in the
+//! schema itself.
+
+use std::sync::Arc;
+
+use aerostat_types::TableIndex;
+use serde::{Deserialize, Serialize};
+
+use super::{CatalogState, Relation, SchemaEntry, TableEntry};
+
+/// An index of a table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IndexEntry {
+    /// Its OID, also that of the constraint.
+    pub oid: u32,
+    /// Its name, columns and kind.
+    pub index: TableIndex,
+    /// Whether a UNIQUE constraint of its name has it, so that it cannot be dropped alone.
+    #[serde(default)]
+    pub is_constraint: bool,
+}
+
+/// A foreign key: rows of its table refer to rows of another, or of the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignKey {
+    /// Its OID.
+    pub oid: u32,
+    /// Its name, unlike that of any other constraint of the table.
+    pub name: String,
+    /// Positions of the columns that refer.
+    pub columns: Vec<usize>,
+    /// The OID of the table referred to.
+    pub referenced: u32,
+    /// Positions of the columns referred to, one for each of `columns`.
+    pub referenced_columns: Vec<usize>,
+    /// The OID of the unique index, or primary key, of those columns.
+    pub index: u32,
+    /// MATCH FULL: either all columns are NULL or none. Otherwise one NULL refers to nothing.
+    pub is_full: bool,
+    /// When the key referred to changes.
+    pub on_update: ReferentialAction,
+    /// When the row referred to is deleted.
+    pub on_delete: ReferentialAction,
+    /// When it is checked.
+    pub deferral: Deferral,
+    /// Whether all rows are known to keep it; false after NOT VALID.
+    pub is_valid: bool,
+}
+
+/// What happens to rows that refer to a row when that goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReferentialAction {
+    /// An error, unless something else is referred to by the time of the check.
+    #[default]
+    NoAction,
+    /// An error.
+    Restrict,
+    /// They go, too, or change with it.
+    Cascade,
+    /// They refer to nothing.
+    SetNull,
+    /// They refer to what the columns' defaults say.
+    SetDefault,
+}
+
+impl ReferentialAction {
+    /// The words of SQL.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::NoAction => "NO ACTION",
+            Self::Restrict => "RESTRICT",
+            Self::Cascade => "CASCADE",
+            Self::SetNull => "SET NULL",
+            Self::SetDefault => "SET DEFAULT",
+        }
+    }
+
+    /// The letter of `pg_constraint`.
+    pub fn letter(self) -> &'static str {
+        match self {
+            Self::NoAction => "a",
+            Self::Restrict => "r",
+            Self::Cascade => "c",
+            Self::SetNull => "n",
+            Self::SetDefault => "d",
+        }
+    }
+}
+
+/// When a constraint is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Deferral {
+    /// At the end of each statement, always.
+    #[default]
+    Never,
+    /// At the end of each statement, unless the transaction says later.
+    Immediate,
+    /// When the transaction commits, unless it says at once.
+    Deferred,
+}
+
+impl TableEntry {
+    /// The index of this OID, also the primary key's.
+    pub fn index(&self, oid: u32) -> Option<IndexEntry> {
+        self.all_indexes().find(|index| index.oid == oid)
+    }
+}
+
+impl CatalogState {
+    /// The table of this OID, with its schema.
+    pub fn table(&self, oid: u32) -> Option<(&SchemaEntry, &Arc<TableEntry>)> {
+        self.relations()
+            .find_map(|(schema, relation, _)| match relation {
+                Relation::Table(entry) if entry.oid == oid => Some((schema, entry)),
+                _ => None,
+            })
+    }
+
+    /// The foreign keys that refer to a table, with the tables that have them.
+    pub fn referring(&self, oid: u32) -> impl Iterator<Item = (&Arc<TableEntry>, &ForeignKey)> {
+        self.relations()
+            .filter_map(|(_, relation, _)| match relation {
+                Relation::Table(entry) => Some(entry),
+                Relation::View(_) => None,
+            })
+            .flat_map(|entry| entry.foreign_keys.iter().map(move |key| (entry, key)))
+            .filter(move |(_, key)| key.referenced == oid)
+    }
+}

@@ -1,0 +1,342 @@
+//! A statement that defines something: the state it changes, and the locks it takes.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use aerostat_storage::Table;
+use aerostat_txn::{CancelToken, LockMode, LockTag};
+use aerostat_types::{Layout, SqlError, TableId, TableIndex, TableSchema};
+
+use super::{
+    CatalogState, Relation, SchemaEntry,
+    definitions::{Definitions, Effect},
+    duplicate_relation, duplicate_schema,
+    merge::{is_same, is_same_outside, merge},
+    name_tag, relation_tag,
+};
+use crate::{
+    ddl::{Actor, Found, QualifiedName},
+    error::from_storage,
+};
+
+/// One statement's way to what its transaction defines.
+pub struct Draft {
+    definitions: Arc<Definitions>,
+    cancel: CancelToken,
+    lock_timeout: Option<Duration>,
+    takes_locks: bool,
+}
+
+impl Draft {
+    /// For a statement that the token stops while it waits for locks.
+    pub fn new(
+        definitions: &Arc<Definitions>,
+        cancel: CancelToken,
+        lock_timeout: Option<Duration>,
+    ) -> Self {
+        Self {
+            definitions: Arc::clone(definitions),
+            cancel,
+            lock_timeout,
+            takes_locks: true,
+        }
+    }
+
+    /// For a change that must not wait, since others wait for who makes it. A transaction
+    /// that changes the same object at the time cannot commit.
+    pub(super) fn without_locks(definitions: &Arc<Definitions>) -> Self {
+        Self {
+            takes_locks: false,
+            ..Self::new(definitions, CancelToken::new(), None)
+        }
+    }
+
+    /// Stops the statement.
+    pub(crate) fn cancel_token(&self) -> &CancelToken {
+        &self.cancel
+    }
+
+    /// What there is, as the transaction sees it now: what it has defined itself, and what
+    /// others have committed.
+    ///
+    /// # Errors
+    /// The two contradict each other.
+    pub fn load(&self) -> Result<Arc<CatalogState>, SqlError> {
+        self.definitions.load()
+    }
+
+    /// Starts a change of what there is now.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn change(&self) -> Result<Change<'_>, SqlError> {
+        let before = self.load()?;
+        let mut state = CatalogState::clone(&before);
+        state.epoch = state.numbers.next_epoch();
+        Ok(Change {
+            draft: self,
+            before,
+            state,
+        })
+    }
+
+    /// Locks a relation by its OID to the transaction's end, once nobody is in the way.
+    ///
+    /// # Errors
+    /// A deadlock, the statement was cancelled, or it took too long.
+    pub fn lock(&self, oid: u32, mode: LockMode) -> Result<(), SqlError> {
+        self.lock_tag(relation_tag(oid), mode)
+    }
+
+    /// As [`Self::lock`], unless somebody is in the way: then `false`.
+    pub fn try_lock(&self, oid: u32, mode: LockMode) -> bool {
+        self.definitions
+            .locks()
+            .try_acquire(relation_tag(oid), mode)
+    }
+
+    fn lock_tag(&self, tag: LockTag, mode: LockMode) -> Result<(), SqlError> {
+        if !self.takes_locks {
+            return Ok(());
+        }
+        self.definitions
+            .locks()
+            .acquire(tag, mode, &self.cancel, self.lock_timeout)
+            .map_err(|error| from_storage(error.into()))
+    }
+
+    /// Locks the relations that the names lead to, as far as they are there and the actor
+    /// may have them locked. A name is looked up again after a wait: it may lead elsewhere.
+    /// What is wrong with a name is left for the statement to say.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    pub fn lock_named<'n>(
+        &self,
+        actor: &Actor,
+        names: impl IntoIterator<Item = &'n QualifiedName>,
+        mode: LockMode,
+        may: &dyn Fn(&CatalogState, &Found<'_>) -> bool,
+    ) -> Result<(), SqlError> {
+        for name in names {
+            let mut locked = None;
+            loop {
+                let state = self.load()?;
+                let found = actor.find(&state, name).ok().flatten();
+                let Some(found) = found.filter(|found| may(&state, found)) else {
+                    break;
+                };
+                let oid = found.relation.oid();
+                if locked == Some(oid) {
+                    break;
+                }
+                self.lock(oid, mode)?;
+                locked = Some(oid);
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Self::lock_named`], what the actor owns, itself or by its schema.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    pub fn lock_owned<'n>(
+        &self,
+        actor: &Actor,
+        names: impl IntoIterator<Item = &'n QualifiedName>,
+        mode: LockMode,
+    ) -> Result<(), SqlError> {
+        self.lock_named(actor, names, mode, &|state, found| {
+            let schema = state.schemas.get(&found.place.schema);
+            actor.owns(found.relation.owner())
+                || schema.is_some_and(|schema| actor.owns_schema(schema))
+        })
+    }
+
+    /// Locks the schemas of these names that the actor owns, to the transaction's end.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    pub fn lock_schemas<'n>(
+        &self,
+        actor: &Actor,
+        names: impl IntoIterator<Item = &'n QualifiedName>,
+        mode: LockMode,
+    ) -> Result<(), SqlError> {
+        for name in names {
+            let mut locked = None;
+            while let Some(schema) = self.load()?.schemas.get(&name.name)
+                && actor.owns_schema(schema)
+                && locked != Some(schema.oid)
+            {
+                self.lock(schema.oid, mode)?;
+                locked = Some(schema.oid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an empty table in storage, which is dropped if the transaction does not commit
+    /// or its catalogue does not name it then.
+    ///
+    /// # Errors
+    /// As [`aerostat_storage::TenantStore::create_table`].
+    pub fn create_table(
+        &self,
+        id: TableId,
+        schema: Arc<TableSchema>,
+        layout: &Layout,
+        indexes: Vec<TableIndex>,
+    ) -> Result<Arc<Table>, SqlError> {
+        let store = &self.definitions.database().store;
+        let table = store
+            .create_table_with_indexes(id, schema, layout, indexes)
+            .map_err(from_storage)?;
+        self.note(Effect::TableMade(Arc::clone(&table)));
+        Ok(table)
+    }
+
+    /// Notes what the statement has done, or wants done, outside the catalogue.
+    pub(crate) fn note(&self, effect: Effect) {
+        self.definitions.note(effect, &self.cancel);
+    }
+}
+
+/// A change under way. Nobody sees it before [`Change::publish`], and others only after the
+/// transaction's commit; dropping it undoes it.
+pub struct Change<'d> {
+    draft: &'d Draft,
+    /// The state that was changed.
+    before: Arc<CatalogState>,
+    /// The state to come.
+    pub state: CatalogState,
+}
+
+impl Change<'_> {
+    /// Makes the change part of what the transaction defines. New names, and what is
+    /// changed or gone, are locked to its end: whoever else wants them waits.
+    ///
+    /// # Errors
+    /// As [`Draft::lock`]; a new name was taken meanwhile.
+    pub fn publish(self) -> Result<(), SqlError> {
+        let Change {
+            draft,
+            before,
+            state,
+        } = self;
+        lock_objects(draft, &before, &state)?;
+        let added = names_added(&before, &state);
+        for name in &added {
+            draft.lock_tag(name.tag(), LockMode::AccessExclusive)?;
+        }
+        let now = draft.load()?;
+        let state = if Arc::ptr_eq(&now, &before) {
+            state
+        } else {
+            // Somebody has committed since, perhaps one of those that were waited for.
+            let taken = names_in(&now, &before);
+            if let Some(name) = added.iter().find(|name| taken.contains(name)) {
+                return Err(name.is_taken());
+            }
+            merge(&before, &state, &now)?
+        };
+        draft.definitions.put(state, &draft.cancel)
+    }
+}
+
+/// Locks schemas and relations that a change touches.
+fn lock_objects(
+    draft: &Draft,
+    before: &CatalogState,
+    after: &CatalogState,
+) -> Result<(), SqlError> {
+    let after_of = |oid: u32| after.schemas.values().find(|schema| schema.oid == oid);
+    for schema in before.schemas.values() {
+        let Some(now) = after_of(schema.oid) else {
+            draft.lock(schema.oid, LockMode::AccessExclusive)?;
+            for relation in schema.relations.values() {
+                draft.lock(relation.oid(), LockMode::AccessExclusive)?;
+            }
+            continue;
+        };
+        if Arc::ptr_eq(schema, now) {
+            continue;
+        }
+        let mode = if is_same_outside(schema, now) {
+            LockMode::AccessShare
+        } else {
+            LockMode::ShareUpdateExclusive
+        };
+        draft.lock(schema.oid, mode)?;
+        for (name, relation) in &schema.relations {
+            let now = now.relations.get(name);
+            if is_same(Some(relation), now) {
+                continue;
+            }
+            let mode = match now {
+                None => LockMode::AccessExclusive,
+                Some(_) => LockMode::ShareUpdateExclusive,
+            };
+            draft.lock(relation.oid(), mode)?;
+        }
+    }
+    Ok(())
+}
+
+/// A name that something has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Name<'s> {
+    Schema(&'s str),
+    /// Of a relation or an index, in a schema.
+    Relation(u32, &'s str),
+}
+
+impl Name<'_> {
+    fn tag(self) -> LockTag {
+        match self {
+            Name::Schema(name) => name_tag(0, name),
+            Name::Relation(schema, name) => name_tag(schema, name),
+        }
+    }
+
+    fn is_taken(self) -> SqlError {
+        match self {
+            Name::Schema(name) => duplicate_schema(name),
+            Name::Relation(_, name) => duplicate_relation(name),
+        }
+    }
+}
+
+fn names_added<'s>(before: &CatalogState, after: &'s CatalogState) -> Vec<Name<'s>> {
+    let there = names_in(before, after);
+    let names = names_in(after, before);
+    names
+        .into_iter()
+        .filter(|name| !there.contains(name))
+        .collect()
+}
+
+/// The names in those schemas of a state that are not the very same in the other.
+fn names_in<'s>(state: &'s CatalogState, other: &CatalogState) -> BTreeSet<Name<'s>> {
+    let is_other = |schema: &&Arc<SchemaEntry>| {
+        let other = other.schemas.get(&schema.name);
+        !other.is_some_and(|other| Arc::ptr_eq(schema, other))
+    };
+    let mut names = BTreeSet::new();
+    for schema in state.schemas.values().filter(is_other) {
+        names.insert(Name::Schema(&schema.name));
+        for (name, relation) in &schema.relations {
+            names.insert(Name::Relation(schema.oid, name));
+            if let Relation::Table(entry) = relation {
+                if entry.key_oid != 0 {
+                    let key = &entry.table.schema().primary_key_name;
+                    names.insert(Name::Relation(schema.oid, key));
+                }
+                for index in &entry.indexes {
+                    names.insert(Name::Relation(schema.oid, &index.index.name));
+                }
+            }
+        }
+    }
+    names
+}

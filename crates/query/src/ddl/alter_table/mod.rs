@@ -1,0 +1,569 @@
+//! ALTER TABLE: its columns and constraints.
+//!
+//! ```text
+//!  lock ──► design ──► views ──► rows ─────────────────────────► publish
+//!           (pure)     planned   definition alone: checked       the catalogue at once
+//!                      against   columns, types, key: copied
+//!                      it        to another table
+//! ```
+//!
+//! What changes names, defaults, checks and NOT NULL changes the definition alone: the table
+//! in storage stays, under another definition, and its rows are at most read through once.
+//! What changes the rows makes a table of them in storage, as TRUNCATE makes an empty one,
+//! and the catalogue has that one from then on. Nobody else sees anything before it is
+//! published, and a statement that fails leaves nothing.
+
+mod design;
+mod plan;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use aerostat_storage::Table;
+use aerostat_txn::{CancelToken, Transaction};
+use aerostat_types::{
+    CheckConstraint, Column, ErrorKind, SqlError, TableId, TableIndex, TableSchema,
+};
+
+use super::{
+    Actor, CommandResult, ExpressionChecker, Found, Judges, PlanViews,
+    alter::{is_taken, skipping},
+    dependency::Dependencies,
+    drop::{cascade_notice, depended_on, shown},
+    names::{Place, QualifiedName},
+    privilege::relation_mut,
+    views::{ColumnChange, Readers},
+};
+use crate::{
+    api::Notice,
+    catalog::{
+        CatalogState, Draft, Effect, ForeignKey, IndexEntry, Relation, TableEntry, node::Database,
+    },
+    error::from_storage,
+    utility::TableAction,
+};
+
+pub(crate) use design::Source;
+pub(crate) use plan::{of_rewrite, plan_rows, plan_violations};
+
+/// What an ALTER TABLE comes to.
+pub(crate) enum Altering {
+    /// IF EXISTS, and there is none.
+    Skipped(CommandResult),
+    /// A table that is to be another.
+    Pending(Box<PendingAlter>),
+}
+
+/// A table that is to be another, before anybody sees that.
+pub(crate) struct PendingAlter {
+    place: Place,
+    before: Arc<TableEntry>,
+    /// The definition to come.
+    schema: Arc<TableSchema>,
+    sources: Vec<Source>,
+    indexes: Vec<IndexEntry>,
+    new_indexes: Vec<TableIndex>,
+    foreign_keys: Vec<ForeignKey>,
+    owner: Option<String>,
+    rewrites: bool,
+    checks_to_verify: BTreeSet<String>,
+    columns_to_verify: Vec<usize>,
+    /// Views that go with a column.
+    dropped_views: BTreeSet<Place>,
+    /// Numbers of foreign keys of other tables that go with a key of this one.
+    dropped_references: BTreeSet<u32>,
+    /// The queries that views come to have, and what they were.
+    followed_views: BTreeMap<Place, (String, String)>,
+    /// The table to come in storage, once it is made.
+    table: Option<Arc<Table>>,
+    notices: Vec<Notice>,
+}
+
+/// What an ALTER TABLE says.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// The table.
+    pub(crate) name: &'a QualifiedName,
+    /// IF EXISTS.
+    pub(crate) if_exists: bool,
+    /// What is to be done.
+    pub(crate) actions: &'a [TableAction],
+}
+
+/// Works out what the actions make of a table. The caller has locked it, and the catalogue's
+/// state is that of after the lock.
+///
+/// # Errors
+/// As PostgreSQL: names, rights, contradictions, what depends on what goes, and what the
+/// planner says of expressions.
+pub(crate) fn prepare(
+    database: &Database,
+    state: &CatalogState,
+    actor: &Actor,
+    asked: &Asked<'_>,
+    judges: &Judges<'_>,
+) -> Result<Altering, SqlError> {
+    let Asked {
+        name,
+        if_exists,
+        actions,
+    } = *asked;
+    let Some(Found { place, relation }) = actor.find(state, name)? else {
+        let error = crate::catalog::undefined_relation(&name.to_string());
+        if !if_exists {
+            return Err(error);
+        }
+        let done = CommandResult::new("ALTER TABLE").with_notices(vec![skipping(&error)]);
+        return Ok(Altering::Skipped(done));
+    };
+    actor.require_ownership(relation)?;
+    let Relation::Table(entry) = relation else {
+        return Err(not_for_views(name, actions));
+    };
+    let mut notices = Vec::new();
+    let taken = |name: &str| {
+        let name = name.to_owned();
+        is_taken(
+            state,
+            &Place {
+                name,
+                ..place.clone()
+            },
+        )
+    };
+    let design = design::design(entry, actions, &taken, &mut notices)?;
+    let owner = match &design.owner {
+        Some(owner) => Some(actor.new_owner(owner, judges.role_exists)?),
+        None => None,
+    };
+    let before = entry.table.schema();
+    check_expressions(&design, before, judges.checker)?;
+    let rewrites = design.rewrites(before);
+    let mut pending = PendingAlter {
+        before: Arc::clone(entry),
+        schema: Arc::new(design.schema.clone()),
+        sources: design.sources.clone(),
+        indexes: design.indexes.clone(),
+        new_indexes: design.new_indexes.clone(),
+        foreign_keys: design.foreign_keys.clone(),
+        owner,
+        rewrites,
+        checks_to_verify: design.checks_to_verify.clone(),
+        columns_to_verify: design.columns_to_verify.clone(),
+        dropped_views: BTreeSet::new(),
+        dropped_references: BTreeSet::new(),
+        followed_views: BTreeMap::new(),
+        table: None,
+        notices,
+        place,
+    };
+    pending.drop_references(state, &design)?;
+    pending.settle_views(database, state, actor, &design, judges.views)?;
+    Ok(Altering::Pending(Box::new(pending)))
+}
+
+/// The first action that only tables take is what a view is refused.
+fn not_for_views(name: &QualifiedName, actions: &[TableAction]) -> SqlError {
+    let words = actions.first().map_or("ALTER", TableAction::words);
+    SqlError::new(
+        ErrorKind::WrongObjectType,
+        format!(
+            "ALTER action {words} cannot be performed on relation \"{}\"",
+            name.name
+        ),
+    )
+    .with_detail("This operation is not supported for views.")
+}
+
+/// Plans the defaults and conditions that are new, or read something new.
+fn check_expressions(
+    design: &design::Design,
+    before: &TableSchema,
+    checker: &dyn ExpressionChecker,
+) -> Result<(), SqlError> {
+    let schema = &design.schema;
+    let same = |column: &Column| {
+        let was = before.columns.iter().find(|old| old.name == column.name);
+        was.is_some_and(|was| was.ty == column.ty && was.default == column.default)
+    };
+    let converted = |column: &Column| design.converted(before).any(|(other, _)| other == column);
+    for column in schema.columns.iter().filter(|column| !same(column)) {
+        let Some(default) = &column.default else {
+            continue;
+        };
+        checker.check_default(column, default).map_err(|error| {
+            if error.kind == ErrorKind::DatatypeMismatch && converted(column) {
+                return SqlError::new(
+                    error.kind,
+                    format!(
+                        "default for column \"{}\" cannot be cast automatically to type {}",
+                        column.name, column.ty
+                    ),
+                );
+            }
+            error
+        })?;
+    }
+    let is_new = |check: &CheckConstraint| {
+        design.checks_to_verify.contains(&check.name) || !before.checks.contains(check)
+    };
+    for check in schema.checks.iter().filter(|check| is_new(check)) {
+        checker.check_condition(schema, &check.expression)?;
+    }
+    Ok(())
+}
+
+impl PendingAlter {
+    /// The table as it is.
+    pub(crate) fn entry(&self) -> &Arc<TableEntry> {
+        &self.before
+    }
+
+    /// The schema it is in.
+    pub(crate) fn schema_name(&self) -> &str {
+        &self.place.schema
+    }
+
+    /// Whether its rows have to be written anew.
+    pub(crate) fn rewrites(&self) -> bool {
+        self.rewrites
+    }
+
+    /// With CASCADE, foreign keys go with the index that they refer to; without, it stays.
+    fn drop_references(
+        &mut self,
+        state: &CatalogState,
+        design: &design::Design,
+    ) -> Result<(), SqlError> {
+        for gone in &design.gone {
+            let kept = design.foreign_keys.iter().map(|key| key.oid);
+            let own: BTreeSet<u32> = kept.collect();
+            let mut lines = Vec::new();
+            for (table, key) in state.referring(self.before.oid) {
+                let stays = table.oid != self.before.oid || own.contains(&key.oid);
+                if key.index == gone.oid && stays && self.dropped_references.insert(key.oid) {
+                    let constraint = format!("constraint {} on table {}", key.name, table.name);
+                    lines.push((constraint, gone.needed.clone()));
+                }
+            }
+            if lines.is_empty() {
+                continue;
+            }
+            if !gone.cascade {
+                let dropped = &gone.dropped;
+                let message = format!("cannot drop {dropped} because other objects depend on it");
+                return Err(depended_on(message, &lines));
+            }
+            self.notices.push(cascade_notice(&lines));
+        }
+        Ok(())
+    }
+
+    /// Finds out what becomes of the views that read the table.
+    fn settle_views(
+        &mut self,
+        database: &Database,
+        state: &CatalogState,
+        actor: &Actor,
+        design: &design::Design,
+        planner: &dyn PlanViews,
+    ) -> Result<(), SqlError> {
+        let place = self.place.clone();
+        let readers = Readers::of(state, &place, planner)?;
+        if readers.is_empty() {
+            return Ok(());
+        }
+        for (column, _) in design.converted(self.before.table.schema()) {
+            if let Some(view) = readers.using(&column.name)?.first() {
+                let view = shown(state, actor, view);
+                return Err(SqlError::new(
+                    ErrorKind::FeatureNotSupported,
+                    "cannot alter type of a column used by a view or rule",
+                )
+                .with_detail(format!(
+                    "rule _RETURN on view {view} depends on column \"{}\"",
+                    column.name
+                )));
+            }
+        }
+        self.drop_views(state, actor, design, &readers)?;
+        let same_columns = self.before.table.schema().columns.len() == self.schema.columns.len();
+        if !self.rewrites || (same_columns && design.dropped.is_empty()) {
+            return Ok(());
+        }
+        let sketch = database
+            .store
+            .sketch_table(self.before.table.id(), Arc::clone(&self.schema))
+            .map_err(from_storage)?;
+        let mut after = state.clone();
+        self.remove_views(&mut after)?;
+        if let Relation::Table(entry) = relation_mut(&mut after, &self.place)? {
+            Arc::make_mut(entry).table = sketch;
+        }
+        let names = self.before.table.schema().names();
+        let stays = |name: &str| !design.dropped.iter().any(|(dropped, _)| dropped == name);
+        let change = ColumnChange {
+            before: &names,
+            now: &|name| stays(name).then(|| name.to_owned()),
+            renames: false,
+        };
+        readers.carry_over(actor, &mut after, &change)?;
+        for (place, was) in readers.texts() {
+            let Some(Relation::View(view)) = after.relation(&place.schema, &place.name) else {
+                continue;
+            };
+            if view.query != was {
+                self.followed_views.insert(place, (was, view.query.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// With CASCADE, what reads a column goes with it; without, the column stays.
+    fn drop_views(
+        &mut self,
+        state: &CatalogState,
+        actor: &Actor,
+        design: &design::Design,
+        readers: &Readers<'_>,
+    ) -> Result<(), SqlError> {
+        let dependencies = Dependencies::of(state)?;
+        let table = shown(state, actor, &self.place);
+        for (column, cascade) in &design.dropped {
+            let mut gone: BTreeSet<Place> = BTreeSet::new();
+            let mut lines = Vec::new();
+            let needed = format!("column {column} of table {table}");
+            for view in readers.using(column)? {
+                if !self.dropped_views.contains(&view) {
+                    lines.push((
+                        format!("view {}", shown(state, actor, &view)),
+                        needed.clone(),
+                    ));
+                    gone.insert(view);
+                }
+            }
+            for (view, needed) in dependencies.dependants(&gone) {
+                if !self.dropped_views.contains(&view) {
+                    let line = |place| format!("view {}", shown(state, actor, place));
+                    lines.push((line(&view), line(&needed)));
+                    gone.insert(view);
+                }
+            }
+            if lines.is_empty() {
+                continue;
+            }
+            if !cascade {
+                let message = format!("cannot drop {needed} because other objects depend on it");
+                return Err(depended_on(message, &lines));
+            }
+            self.notices.push(cascade_notice(&lines));
+            self.dropped_views.append(&mut gone);
+        }
+        Ok(())
+    }
+
+    fn remove_views(&self, state: &mut CatalogState) -> Result<(), SqlError> {
+        for place in &self.dropped_views {
+            let relations = &mut state.schema_mut(&place.schema)?.relations;
+            relations.remove(&place.name);
+        }
+        Ok(())
+    }
+
+    /// Makes the table in storage that the rows are to be copied to, under the checks that
+    /// they have to meet.
+    ///
+    /// # Errors
+    /// Too many columns, rows that are too wide, a layout that does not fit, the log.
+    pub(crate) fn make_table(&mut self, draft: &Draft) -> Result<Arc<TableEntry>, SqlError> {
+        let id = TableId(draft.load()?.allocate_oid()?);
+        let old = &self.before.table;
+        let names = self.schema.names();
+        // Groups without the columns that have gone; what is new is by itself.
+        let layout = old.layout().renamed(&names, &names);
+        let indexes = self.indexes.iter().map(|index| &index.index);
+        let indexes: Vec<TableIndex> = indexes.chain(&self.new_indexes).cloned().collect();
+        let table = draft.create_table(id, Arc::clone(&self.schema), &layout, indexes)?;
+        self.table = Some(Arc::clone(&table));
+        let mut schema = TableSchema::clone(&self.schema);
+        schema
+            .checks
+            .retain(|check| self.checks_to_verify.contains(&check.name));
+        Ok(Arc::new(TableEntry {
+            // Its rows are others than those of the table that is there.
+            oid: id.0,
+            table: table.redefined(Arc::new(schema)),
+            // They hold, for the rows are the same.
+            foreign_keys: Vec::new(),
+            ..TableEntry::clone(&self.before)
+        }))
+    }
+
+    /// Builds the indexes of new UNIQUE constraints, where the rows stay where they are. The
+    /// transaction stands for the build where it waits for others; its cancel token stops it.
+    ///
+    /// # Errors
+    /// Rows that are equal, lack of memory, cancellation, the log. None of them is there then.
+    pub(crate) fn build_indexes(
+        &self,
+        draft: &Draft,
+        transaction: &Transaction,
+    ) -> Result<(), SqlError> {
+        if self.rewrites {
+            return Ok(());
+        }
+        let table = &self.before.table;
+        for index in &self.new_indexes {
+            table
+                .create_index(transaction, index.clone())
+                .map_err(from_storage)?;
+            draft.note(Effect::IndexBuilt(Arc::clone(table), index.name.clone()));
+        }
+        Ok(())
+    }
+
+    /// Readies the table for a definition that takes NULL where the old one did not.
+    ///
+    /// # Errors
+    /// Lack of memory, cancellation, the log.
+    pub(crate) fn make_room(&self, cancel: &CancelToken) -> Result<(), SqlError> {
+        let before = &self.before.table.schema().columns;
+        let columns = before.iter().zip(&self.schema.columns);
+        let takes_null: Vec<usize> = columns
+            .enumerate()
+            .filter(|(_, (before, now))| now.nullable && !before.nullable)
+            .map(|(at, _)| at)
+            .collect();
+        if self.rewrites || takes_null.is_empty() {
+            return Ok(());
+        }
+        let table = &self.before.table;
+        table
+            .accept_nulls(&takes_null, cancel)
+            .map_err(from_storage)
+    }
+
+    /// Makes the table visible as it has become.
+    ///
+    /// # Errors
+    /// Somebody changed the table or its schema meanwhile, and the log takes no more.
+    pub(crate) fn publish(self: Box<Self>, draft: &Draft) -> Result<CommandResult, SqlError> {
+        let mut change = draft.change()?;
+        match change.state.relation(&self.place.schema, &self.place.name) {
+            Some(Relation::Table(now)) if Arc::ptr_eq(now, &self.before) => {}
+            _ => return Err(changed_meanwhile()),
+        }
+        self.follow_references(&mut change.state)?;
+        let entry = self.altered(&change.state)?;
+        *relation_mut(&mut change.state, &self.place)? = Relation::Table(Arc::new(entry));
+        self.remove_views(&mut change.state)?;
+        for (place, (was, is)) in &self.followed_views {
+            match relation_mut(&mut change.state, place)? {
+                Relation::View(view) if view.query == *was => {
+                    Arc::make_mut(view).query.clone_from(is);
+                }
+                _ => return Err(changed_meanwhile()),
+            }
+        }
+        change.publish()?;
+        let gone = |index: &&IndexEntry| !self.indexes.iter().any(|kept| kept.oid == index.oid);
+        for index in self.before.indexes.iter().filter(gone) {
+            let table = Arc::clone(&self.before.table);
+            draft.note(Effect::IndexDropped(table, index.index.name.clone()));
+        }
+        Ok(CommandResult::new("ALTER TABLE").with_notices(self.notices))
+    }
+
+    /// Foreign keys of other tables go, or refer to the columns where they are now.
+    fn follow_references(&self, state: &mut CatalogState) -> Result<(), SqlError> {
+        let before = self.before.table.schema();
+        let now = |at: &usize| self.schema.position(&before.columns[*at].name);
+        let mut referring = Vec::new();
+        for (schema, relation, name) in state.relations() {
+            if let Relation::Table(table) = relation
+                && table
+                    .foreign_keys
+                    .iter()
+                    .any(|key| key.referenced == self.before.oid)
+            {
+                referring.push(Place {
+                    schema: schema.name.clone(),
+                    name: name.to_owned(),
+                });
+            }
+        }
+        for place in referring {
+            let Relation::Table(table) = relation_mut(state, &place)? else {
+                continue;
+            };
+            let keys = &mut Arc::make_mut(table).foreign_keys;
+            keys.retain(|key| !self.dropped_references.contains(&key.oid));
+            for key in keys
+                .iter_mut()
+                .filter(|key| key.referenced == self.before.oid)
+            {
+                key.referenced_columns = key.referenced_columns.iter().filter_map(now).collect();
+            }
+        }
+        Ok(())
+    }
+
+    fn altered(&self, state: &CatalogState) -> Result<TableEntry, SqlError> {
+        let mut entry = TableEntry::clone(&self.before);
+        entry.table = match &self.table {
+            Some(table) => Arc::clone(table),
+            None => entry.table.redefined(Arc::clone(&self.schema)),
+        };
+        let is_kept = |name: &str| {
+            let at = self.schema.position(name);
+            at.is_some_and(|at| self.sources[at] != Source::Added)
+        };
+        entry.column_comments.retain(|name, _| is_kept(name));
+        let same_key =
+            entry.table.schema().primary_key_name == self.before.table.schema().primary_key_name;
+        entry.key_oid = match (self.schema.primary_key.is_empty(), entry.key_oid) {
+            (true, _) => 0,
+            (false, oid) if oid != 0 && same_key => oid,
+            (false, _) => state.allocate_oid()?,
+        };
+        entry.indexes.clone_from(&self.indexes);
+        for index in &self.new_indexes {
+            entry.indexes.push(IndexEntry {
+                oid: state.allocate_oid()?,
+                index: index.clone(),
+                is_constraint: true,
+            });
+        }
+        let now = |at: &usize| {
+            let name = &self.before.table.schema().columns[*at].name;
+            self.schema.position(name)
+        };
+        entry.foreign_keys.clone_from(&self.foreign_keys);
+        entry
+            .foreign_keys
+            .retain(|key| !self.dropped_references.contains(&key.oid));
+        for key in &mut entry.foreign_keys {
+            if key.referenced == entry.oid {
+                key.referenced_columns = key.referenced_columns.iter().filter_map(now).collect();
+            }
+        }
+        if let Some(owner) = &self.owner {
+            entry.owner.clone_from(owner);
+        }
+        if self.rewrites {
+            // It is counted by positions of columns.
+            entry.usage = Arc::default();
+        }
+        Ok(entry)
+    }
+}
+
+fn changed_meanwhile() -> SqlError {
+    SqlError::new(
+        ErrorKind::SerializationFailure,
+        "the table, or a view that reads it, was changed meanwhile",
+    )
+    .with_hint("Run the statement again.")
+}

@@ -1,0 +1,339 @@
+//! FOREIGN KEY and REFERENCES in a table's definition: what they refer to.
+
+use std::collections::BTreeSet;
+
+use aerostat_types::{ErrorKind, SqlError, SqlType, TableIndex, TableSchema};
+use datafusion::sql::sqlparser::ast::{
+    self, ConstraintCharacteristics, ConstraintReferenceMatchKind, Ident, ObjectName,
+};
+
+use super::{
+    Actor, Found,
+    key::{duplicate_constraint, unused},
+    names::{Place, QualifiedName, declared, fold},
+    privilege::denied,
+};
+use crate::{
+    api::Notice,
+    catalog::{CatalogState, Deferral, ForeignKey, IndexEntry, ReferentialAction, Relation},
+};
+
+/// FOREIGN KEY or REFERENCES as it was written.
+pub(super) struct WrittenForeignKey {
+    name: Option<String>,
+    columns: Vec<String>,
+    table: QualifiedName,
+    referenced: Vec<String>,
+    is_full: bool,
+    on_update: ReferentialAction,
+    on_delete: ReferentialAction,
+}
+
+impl WrittenForeignKey {
+    /// Reads a constraint; `column` is the column that has it, if one has.
+    ///
+    /// # Errors
+    /// What is not supported: MATCH PARTIAL, DEFERRABLE.
+    pub(super) fn read(
+        name: Option<&Ident>,
+        written: &ast::ForeignKeyConstraint,
+        column: Option<&str>,
+        notices: &mut Vec<Notice>,
+    ) -> Result<Self, SqlError> {
+        refuse_deferrable(written.characteristics.as_ref())?;
+        let name = name.or(written.name.as_ref());
+        let name = name.map(|name| declared(name, notices)).transpose()?;
+        let mut folded = |names: &[Ident]| -> Vec<String> {
+            names.iter().map(|name| fold(name, notices)).collect()
+        };
+        let columns = match column {
+            Some(column) => vec![column.to_owned()],
+            None => folded(&written.columns),
+        };
+        let referenced = folded(&written.referred_columns);
+        Ok(Self {
+            name,
+            columns,
+            table: named_table(&written.foreign_table)?,
+            referenced,
+            is_full: match written.match_kind {
+                None | Some(ConstraintReferenceMatchKind::Simple) => false,
+                Some(ConstraintReferenceMatchKind::Full) => true,
+                Some(ConstraintReferenceMatchKind::Partial) => {
+                    return Err(not_supported("MATCH PARTIAL not yet implemented"));
+                }
+            },
+            on_update: action(written.on_update.as_ref()),
+            on_delete: action(written.on_delete.as_ref()),
+        })
+    }
+}
+
+fn named_table(name: &ObjectName) -> Result<QualifiedName, SqlError> {
+    QualifiedName::from_object_name(name, &mut Vec::new())
+}
+
+fn action(written: Option<&ast::ReferentialAction>) -> ReferentialAction {
+    match written {
+        None | Some(ast::ReferentialAction::NoAction) => ReferentialAction::NoAction,
+        Some(ast::ReferentialAction::Restrict) => ReferentialAction::Restrict,
+        Some(ast::ReferentialAction::Cascade) => ReferentialAction::Cascade,
+        Some(ast::ReferentialAction::SetNull) => ReferentialAction::SetNull,
+        Some(ast::ReferentialAction::SetDefault) => ReferentialAction::SetDefault,
+    }
+}
+
+fn refuse_deferrable(written: Option<&ConstraintCharacteristics>) -> Result<(), SqlError> {
+    super::key::refuse_deferrable(written, "foreign keys")
+}
+
+/// A table that is being made, as foreign keys to it see it.
+pub(super) struct Own<'a> {
+    pub(super) place: &'a Place,
+    pub(super) schema: &'a TableSchema,
+    /// The indexes of its UNIQUE constraints.
+    pub(super) unique: &'a [TableIndex],
+}
+
+/// A foreign key, and the name of the index that it refers to if that is of its own table:
+/// which has no number yet.
+pub(super) struct Resolved {
+    pub(super) key: ForeignKey,
+    pub(super) own_index: Option<String>,
+}
+
+/// What foreign keys refer to, with names for those that have none.
+///
+/// # Errors
+/// As PostgreSQL: tables, columns and keys that are not there, rights, types that do not fit.
+pub(super) fn resolve(
+    state: &CatalogState,
+    actor: &Actor,
+    own: &Own<'_>,
+    written: Vec<WrittenForeignKey>,
+) -> Result<Vec<Resolved>, SqlError> {
+    let mut names = constraint_names(own);
+    let given = written.iter().filter_map(|key| key.name.clone());
+    for name in given {
+        if !names.insert(name.clone()) {
+            return Err(duplicate_constraint(&name, &own.place.name));
+        }
+    }
+    let mut resolved = Vec::with_capacity(written.len());
+    for key in written {
+        let name = key.name.clone().unwrap_or_else(|| {
+            let columns = key.columns.join("_");
+            let taken = |name: &str| names.contains(name);
+            let name = unused(&own.place.name, Some(&columns), "fkey", &taken);
+            names.insert(name.clone());
+            name
+        });
+        resolved.push(resolve_one(state, actor, own, key, name)?);
+    }
+    Ok(resolved)
+}
+
+fn constraint_names(own: &Own<'_>) -> BTreeSet<String> {
+    let checks = own.schema.checks.iter().map(|check| check.name.clone());
+    let unique = own.unique.iter().map(|index| index.name.clone());
+    let mut names: BTreeSet<String> = checks.chain(unique).collect();
+    if !own.schema.primary_key.is_empty() {
+        names.insert(own.schema.primary_key_name.clone());
+    }
+    names
+}
+
+fn resolve_one(
+    state: &CatalogState,
+    actor: &Actor,
+    own: &Own<'_>,
+    written: WrittenForeignKey,
+    name: String,
+) -> Result<Resolved, SqlError> {
+    let is_own = written.table.name == own.place.name
+        && written
+            .table
+            .schema
+            .as_ref()
+            .is_none_or(|schema| *schema == own.place.schema);
+    let (schema, oid, indexes, table) = if is_own {
+        (own.schema, 0, own_indexes(own), own.place.name.clone())
+    } else {
+        let Found { relation, .. } = actor.resolve(state, &written.table)?;
+        let Relation::Table(entry) = relation else {
+            return Err(SqlError::new(
+                ErrorKind::WrongObjectType,
+                format!(
+                    "referenced relation \"{}\" is not a table",
+                    written.table.name
+                ),
+            ));
+        };
+        if actor.require_ownership(relation).is_err() {
+            return Err(denied("table", &entry.name));
+        }
+        let indexes = entry.all_indexes().collect();
+        (
+            &**entry.table.schema(),
+            entry.oid,
+            indexes,
+            entry.name.clone(),
+        )
+    };
+    let columns = positions(own.schema, &written.columns)?;
+    let (referenced_columns, index) = if written.referenced.is_empty() {
+        let primary = indexes.into_iter().find(|index| {
+            !schema.primary_key.is_empty() && index.index.name == schema.primary_key_name
+        });
+        let primary = primary.ok_or_else(|| {
+            SqlError::new(
+                ErrorKind::UndefinedObject,
+                format!("there is no primary key for referenced table \"{table}\""),
+            )
+        })?;
+        check_count(&columns, &primary.index.columns)?;
+        (primary.index.columns.clone(), primary)
+    } else {
+        let referenced = positions(schema, &written.referenced)?;
+        let distinct: BTreeSet<&usize> = referenced.iter().collect();
+        if distinct.len() < referenced.len() {
+            return Err(SqlError::new(
+                ErrorKind::InvalidForeignKey,
+                "foreign key referenced-columns list must not contain duplicates",
+            ));
+        }
+        check_count(&columns, &referenced)?;
+        let index = matching(indexes, &referenced).ok_or_else(|| {
+            SqlError::new(
+                ErrorKind::InvalidForeignKey,
+                format!(
+                    "there is no unique constraint matching given keys for referenced table \"{table}\""
+                ),
+            )
+        })?;
+        (referenced, index)
+    };
+    for (&from, &to) in columns.iter().zip(&referenced_columns) {
+        check_types(&name, (own.schema, from), (schema, to))?;
+    }
+    Ok(Resolved {
+        own_index: is_own.then(|| index.index.name.clone()),
+        key: ForeignKey {
+            oid: 0,
+            name,
+            columns,
+            referenced: oid,
+            referenced_columns,
+            index: index.oid,
+            is_full: written.is_full,
+            on_update: written.on_update,
+            on_delete: written.on_delete,
+            deferral: Deferral::Never,
+            is_valid: true,
+        },
+    })
+}
+
+/// The unique indexes of a table that is being made, without numbers.
+fn own_indexes(own: &Own<'_>) -> Vec<IndexEntry> {
+    let of = |index: TableIndex| IndexEntry {
+        oid: 0,
+        index,
+        is_constraint: true,
+    };
+    let primary = (!own.schema.primary_key.is_empty()).then(|| TableIndex {
+        name: own.schema.primary_key_name.clone(),
+        kind: aerostat_types::IndexKind::Ordered,
+        columns: own.schema.primary_key.clone(),
+        unique: true,
+        nulls_not_distinct: false,
+    });
+    primary
+        .into_iter()
+        .chain(own.unique.iter().cloned())
+        .map(of)
+        .collect()
+}
+
+fn positions(schema: &TableSchema, names: &[String]) -> Result<Vec<usize>, SqlError> {
+    names
+        .iter()
+        .map(|name| {
+            schema.position(name).ok_or_else(|| {
+                SqlError::new(
+                    ErrorKind::UndefinedColumn,
+                    format!(
+                        "column \"{name}\" referenced in foreign key constraint does not exist"
+                    ),
+                )
+            })
+        })
+        .collect()
+}
+
+fn check_count(columns: &[usize], referenced: &[usize]) -> Result<(), SqlError> {
+    if columns.len() == referenced.len() {
+        return Ok(());
+    }
+    Err(SqlError::new(
+        ErrorKind::InvalidForeignKey,
+        "number of referencing and referenced columns for foreign key disagree",
+    ))
+}
+
+/// The unique index of just these columns, in any order.
+fn matching(indexes: Vec<IndexEntry>, columns: &[usize]) -> Option<IndexEntry> {
+    let sorted = |columns: &[usize]| {
+        let mut columns = columns.to_vec();
+        columns.sort_unstable();
+        columns
+    };
+    let wanted = sorted(columns);
+    indexes
+        .into_iter()
+        .find(|index| index.index.unique && sorted(&index.index.columns) == wanted)
+}
+
+/// Refuses columns whose values PostgreSQL could not compare.
+fn check_types(
+    name: &str,
+    (from_schema, from): (&TableSchema, usize),
+    (to_schema, to): (&TableSchema, usize),
+) -> Result<(), SqlError> {
+    let (from, to) = (&from_schema.columns[from], &to_schema.columns[to]);
+    if fits(from.ty, to.ty) {
+        return Ok(());
+    }
+    let detail = format!(
+        "Key columns \"{}\" and \"{}\" are of incompatible types: {} and {}.",
+        from.name,
+        to.name,
+        without_modifier(from.ty),
+        without_modifier(to.ty)
+    );
+    Err(SqlError::new(
+        ErrorKind::DatatypeMismatch,
+        format!("foreign key constraint \"{name}\" cannot be implemented"),
+    )
+    .with_detail(detail))
+}
+
+fn without_modifier(ty: SqlType) -> String {
+    let text = ty.to_string();
+    text.split('(').next().unwrap_or(&text).to_owned()
+}
+
+/// Whether a column of the first type may refer to one of the second.
+fn fits(from: SqlType, to: SqlType) -> bool {
+    use SqlType::{BigInt, Double, Integer, Numeric, Real, SmallInt};
+    match (from, to) {
+        (SmallInt | Integer | BigInt, SmallInt | Integer | BigInt | Numeric { .. }) => true,
+        (Numeric { .. }, Numeric { .. }) | (Real | Double, Real | Double) => true,
+        (from, to) if from.is_text() && to.is_text() => true,
+        (from, to) => from == to,
+    }
+}
+
+fn not_supported(message: &str) -> SqlError {
+    SqlError::new(ErrorKind::FeatureNotSupported, message)
+}

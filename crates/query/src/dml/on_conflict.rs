@@ -1,0 +1,328 @@
+//! Binding `ON CONFLICT … DO NOTHING | DO UPDATE SET … [WHERE …]`.
+//!
+//! DO UPDATE is a second query, over pairs of a row that is there and the row
+//! that was to be inserted instead, `excluded`. It is bound with the statement
+//! and planned when there are such pairs; its outputs are those of an UPDATE.
+//!
+//! ```text
+//!  rows of the source ──► storage: what is in the way? ──┬─ nothing ──► insert
+//!                                                        └─ a row ────► pairs ──► query ──► update
+//! ```
+
+use std::{fmt, sync::Arc};
+
+use aerostat_types::{ErrorKind, SqlError};
+use async_trait::async_trait;
+use datafusion::{
+    arrow::{
+        array::RecordBatch,
+        datatypes::{DataType, Field, Schema, SchemaRef},
+    },
+    catalog::{Session, TableProvider},
+    common::Result,
+    datasource::{TableType, memory::MemorySourceConfig, provider_as_source},
+    logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder},
+    physical_plan::ExecutionPlan,
+    prelude::Column,
+    sql::{
+        planner::PlannerContext,
+        sqlparser::ast::{
+            self, ConflictTarget, DoUpdate, ObjectName, ObjectNamePart, OnConflictAction, OnInsert,
+        },
+    },
+};
+use parking_lot::Mutex;
+
+use super::{
+    BoundDml, DmlKind,
+    bind::{assigned_values, finish_with, unsupported},
+};
+use crate::{
+    catalog::{IndexEntry, Privilege, Relation},
+    ddl::names::folded,
+    error::external,
+    plan::{ROW_ID_COLUMN, StatementContext, Target},
+    statement::no_matching_constraint,
+};
+
+/// What the rows that were to be inserted are called.
+const EXCLUDED: &str = "excluded";
+
+/// The column that counts the rows of the statement; no name that a user can write.
+pub(super) const ORDINAL_COLUMN: &str = "\u{1}ordinal";
+
+/// What an INSERT does about rows that are in the way.
+#[derive(Clone)]
+pub(crate) struct OnConflict {
+    /// The constraints whose keys count, by name.
+    pub(crate) constraints: Vec<String>,
+    /// DO UPDATE; `None` for DO NOTHING.
+    pub(crate) update: Option<ConflictUpdate>,
+}
+
+/// DO UPDATE.
+#[derive(Clone)]
+pub(crate) struct ConflictUpdate {
+    /// As an UPDATE's, over the pairs, with [`ORDINAL_COLUMN`] as the last output.
+    pub(crate) bound: Box<BoundDml>,
+    /// The pairs.
+    pub(crate) pairs: Arc<Pairs>,
+}
+
+/// Binds what follows ON.
+pub(super) fn bind_on_conflict(
+    context: &StatementContext,
+    target: &Target,
+    on: &OnInsert,
+    returning: Option<&[ast::SelectItem]>,
+    parameters: &mut PlannerContext,
+) -> Result<OnConflict> {
+    let OnInsert::OnConflict(on) = on else {
+        return Err(unsupported("ON DUPLICATE KEY UPDATE"));
+    };
+    let relation = Relation::Table(Arc::clone(&target.entry));
+    let require = |privilege| {
+        let required = context.actor.require(&relation, privilege);
+        required.map_err(external)
+    };
+    if on.conflict_target.is_some() {
+        require(Privilege::Select)?;
+    }
+    let chosen = arbiters(target, on.conflict_target.as_ref()).map_err(external)?;
+    let update = match &on.action {
+        OnConflictAction::DoNothing => None,
+        OnConflictAction::DoUpdate(_) if on.conflict_target.is_none() => {
+            return Err(external(
+                SqlError::new(
+                    ErrorKind::SyntaxError,
+                    "ON CONFLICT DO UPDATE requires inference specification or constraint name",
+                )
+                .with_hint("For example, ON CONFLICT (column_name)."),
+            ));
+        }
+        OnConflictAction::DoUpdate(update) => {
+            require(Privilege::Update)?;
+            Some(bind_update(context, target, update, returning, parameters)?)
+        }
+    };
+    Ok(OnConflict {
+        constraints: chosen.into_iter().map(|index| index.index.name).collect(),
+        update,
+    })
+}
+
+/// The unique indexes that a conflict's target means; all of them for none.
+fn arbiters(target: &Target, wanted: Option<&ConflictTarget>) -> Result<Vec<IndexEntry>, SqlError> {
+    let unique = target
+        .entry
+        .all_indexes()
+        .filter(|index| index.index.unique);
+    match wanted {
+        None => Ok(unique.collect()),
+        Some(ConflictTarget::OnConstraint(name)) => {
+            let name = constraint_name(name)?;
+            let mut named = unique.filter(|index| index.is_constraint && index.index.name == name);
+            match named.next() {
+                Some(index) => Ok(vec![index]),
+                None => Err(not_an_arbiter(target, &name)),
+            }
+        }
+        Some(ConflictTarget::Columns(names)) => {
+            let mut columns = Vec::with_capacity(names.len());
+            for name in names {
+                let name = folded(name);
+                let at = target.entry.table.schema().position(&name);
+                columns.push(at.ok_or_else(|| {
+                    SqlError::new(
+                        ErrorKind::UndefinedColumn,
+                        format!("column \"{name}\" does not exist"),
+                    )
+                })?);
+            }
+            columns.sort_unstable();
+            columns.dedup();
+            let matches = |index: &IndexEntry| {
+                let mut of_index = index.index.columns.clone();
+                of_index.sort_unstable();
+                of_index == columns
+            };
+            let matching: Vec<IndexEntry> = unique.filter(matches).collect();
+            if matching.is_empty() {
+                return Err(no_matching_constraint());
+            }
+            Ok(matching)
+        }
+    }
+}
+
+fn constraint_name(name: &ObjectName) -> Result<String, SqlError> {
+    match &name.0[..] {
+        [ObjectNamePart::Identifier(ident)] => Ok(folded(ident)),
+        _ => Err(SqlError::new(
+            ErrorKind::SyntaxError,
+            "syntax error at or near \".\"",
+        )),
+    }
+}
+
+/// The error for ON CONSTRAINT with what has no unique index.
+fn not_an_arbiter(target: &Target, name: &str) -> SqlError {
+    let checks = &target.entry.table.schema().checks;
+    let keys = &target.entry.foreign_keys;
+    if checks.iter().any(|check| check.name == name) || keys.iter().any(|key| key.name == name) {
+        return SqlError::new(
+            ErrorKind::WrongObjectType,
+            "constraint in ON CONFLICT clause has no associated index",
+        );
+    }
+    SqlError::new(
+        ErrorKind::UndefinedObject,
+        format!(
+            "constraint \"{name}\" for table \"{}\" does not exist",
+            target.entry.name
+        ),
+    )
+}
+
+fn bind_update(
+    context: &StatementContext,
+    target: &Target,
+    update: &DoUpdate,
+    returning: Option<&[ast::SelectItem]>,
+    parameters: &mut PlannerContext,
+) -> Result<ConflictUpdate> {
+    if target.alias == EXCLUDED {
+        return Err(external(SqlError::new(
+            ErrorKind::DuplicateAlias,
+            format!("table name \"{EXCLUDED}\" specified more than once"),
+        )));
+    }
+    let pairs = Pairs::of(target);
+    let mut found = pairs.plan(target)?;
+    if let Some(selection) = &update.selection {
+        let planner = context.planner();
+        let condition = planner.sql_to_expr(selection.clone(), found.schema(), parameters)?;
+        found = LogicalPlanBuilder::from(found).filter(condition)?.build()?;
+    }
+    let assigned = assigned_values(
+        context,
+        target,
+        &update.assignments,
+        found.schema(),
+        parameters,
+    )?;
+    let of_target = |name: &str| Column::new(Some(target.alias.clone()), name);
+    let mut outputs = vec![Expr::Column(of_target(ROW_ID_COLUMN)).alias(ROW_ID_COLUMN)];
+    let columns = &target.entry.table.schema().columns;
+    for (column, assigned) in columns.iter().zip(assigned) {
+        let value = assigned.unwrap_or_else(|| Expr::Column(of_target(&column.name)));
+        outputs.push(value.alias_qualified(Some(target.alias.clone()), column.name.as_str()));
+    }
+    outputs.push(Expr::Column(Column::from_name(ORDINAL_COLUMN)));
+    let plan = LogicalPlanBuilder::from(found).project(outputs)?.build()?;
+    let hidden = vec![Expr::Column(Column::from_name(ORDINAL_COLUMN))];
+    let bound = finish_with(
+        context,
+        DmlKind::Update,
+        target.clone(),
+        plan,
+        returning,
+        parameters,
+        hidden,
+    )?;
+    Ok(ConflictUpdate {
+        bound: Box::new(bound),
+        pairs,
+    })
+}
+
+/// Pairs of rows as a table: row id and ordinal, the row that is there, the row that was to
+/// be inserted.
+pub(crate) struct Pairs {
+    schema: SchemaRef,
+    rows: Mutex<Option<RecordBatch>>,
+}
+
+impl Pairs {
+    fn of(target: &Target) -> Arc<Self> {
+        let columns = &target.entry.table.schema().columns;
+        let mut fields = vec![
+            Field::new(ROW_ID_COLUMN, DataType::UInt64, false),
+            Field::new(ORDINAL_COLUMN, DataType::UInt64, false),
+        ];
+        for side in ["old", "new"] {
+            let of_side = columns.iter().enumerate();
+            fields
+                .extend(of_side.map(|(at, column)| column.ty.field(&format!("{side}{at}"), true)));
+        }
+        Arc::new(Self {
+            schema: Arc::new(Schema::new(fields)),
+            rows: Mutex::new(None),
+        })
+    }
+
+    /// Its columns.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// What the next plan reads.
+    pub(super) fn put(&self, rows: RecordBatch) {
+        *self.rows.lock() = Some(rows);
+    }
+
+    /// All of it, the columns under the names that the statement knows them by.
+    fn plan(self: &Arc<Self>, target: &Target) -> Result<LogicalPlan> {
+        let source = provider_as_source(Arc::clone(self) as Arc<dyn TableProvider>);
+        let scan = LogicalPlanBuilder::scan("pairs", source, None)?.build()?;
+        let columns = &target.entry.table.schema().columns;
+        let alias = target.alias.as_str();
+        let names = [(alias, ROW_ID_COLUMN), ("", ORDINAL_COLUMN)];
+        let sides = [alias, EXCLUDED].into_iter();
+        let of_sides = sides.flat_map(|side| {
+            columns
+                .iter()
+                .map(move |column| (side, column.name.as_str()))
+        });
+        let outputs: Vec<Expr> = scan
+            .schema()
+            .iter()
+            .zip(names.into_iter().chain(of_sides))
+            .map(|(pair, (qualifier, name))| match qualifier {
+                "" => Expr::from(pair).alias(name),
+                qualifier => Expr::from(pair).alias_qualified(Some(qualifier), name),
+            })
+            .collect();
+        LogicalPlanBuilder::from(scan).project(outputs)?.build()
+    }
+}
+
+impl fmt::Debug for Pairs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pairs")
+    }
+}
+
+#[async_trait]
+impl TableProvider for Pairs {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Temporary
+    }
+
+    async fn scan(
+        &self,
+        _state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let rows: Vec<RecordBatch> = self.rows.lock().iter().cloned().collect();
+        let schema = Arc::clone(&self.schema);
+        let plan = MemorySourceConfig::try_new_exec(&[rows], schema, projection.cloned())?;
+        Ok(plan)
+    }
+}

@@ -1,0 +1,271 @@
+//! Running INSERT … ON CONFLICT, batch by batch.
+//!
+//! Storage says of each row what is in its way. What nothing is in the way of is
+//! inserted; the others are paired with the rows that are there, and the query
+//! of DO UPDATE makes new rows of the pairs. The rows in the way are the newest
+//! there are: one that the snapshot does not see makes the statement run again,
+//! or fail under REPEATABLE READ, and so does one that came between the question
+//! and the insert.
+
+use std::{collections::HashMap, sync::Arc};
+
+use aerostat_storage::{InTheWay, RowId, StorageError, TableView};
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::{
+    arrow::{
+        array::{ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array, UInt64Array},
+        compute::{cast, concat_batches, filter_record_batch, sort_to_indices, take_record_batch},
+        datatypes::{Schema, SchemaRef, UInt64Type},
+    },
+    common::{DataFusionError, Result},
+    physical_plan::collect,
+};
+
+use super::{
+    on_conflict::{ConflictUpdate, OnConflict},
+    referential::Part,
+    sink::{Sink, blocking, check, plan, table_rows},
+};
+use crate::error::{external, from_storage};
+
+/// A row that is there and the position in a batch of the one that was to be inserted.
+type Pair = (RowId, usize);
+
+/// RETURNING rows with the ordinals of the rows they are of.
+#[derive(Default)]
+struct Returned {
+    rows: Vec<RecordBatch>,
+    ordinals: Vec<u64>,
+}
+
+impl Sink<'_> {
+    /// Inserts the rows of a batch, or updates those in their way.
+    pub(super) async fn upsert(&mut self, conflict: &OnConflict, batch: RecordBatch) -> Result<()> {
+        let first = self.ordinal;
+        self.ordinal += batch.num_rows() as u64;
+        let rows = table_rows(self.bound, &batch)?;
+        // What was written since the statement began is in newer segments.
+        let view = self.view.table().view(self.view.snapshot().clone());
+        let (asked, transaction) = (view.clone(), Arc::clone(&self.transaction));
+        let (new, constraints) = (rows.clone(), conflict.constraints.clone());
+        let found = blocking(&self.bound.target, move || {
+            asked.in_the_way(&transaction, &new, &constraints)
+        })
+        .await?;
+        let (free, pairs) = sorted(&found, conflict)?;
+        let mut returned = Returned::default();
+        self.insert_free(conflict, &batch, &rows, free, first, &mut returned)
+            .await?;
+        if let Some(update) = &conflict.update
+            && !pairs.is_empty()
+        {
+            self.update_pairs(update, view, &rows, pairs, first, &mut returned)
+                .await?;
+        }
+        if let Some(rows) = returned.in_order()? {
+            self.keep(rows, |sink, rows| sink.returned.push(rows))?;
+        }
+        Ok(())
+    }
+
+    async fn insert_free(
+        &mut self,
+        conflict: &OnConflict,
+        batch: &RecordBatch,
+        rows: &RecordBatch,
+        free: Vec<bool>,
+        first: u64,
+        returned: &mut Returned,
+    ) -> Result<()> {
+        let positions = free.iter().enumerate().filter(|(_, free)| **free);
+        let ordinals: Vec<u64> = positions.map(|(at, _)| first + at as u64).collect();
+        if ordinals.is_empty() {
+            return Ok(());
+        }
+        let mask = BooleanArray::from(free);
+        if let Some(range) = self.bound.returning.clone() {
+            let columns: Vec<usize> = range.collect();
+            let kept = filter_record_batch(&batch.project(&columns)?, &mask)?;
+            returned.push(kept, ordinals);
+        }
+        let rows = filter_record_batch(rows, &mask)?;
+        let new = rows.clone();
+        let table = Arc::clone(self.view.table());
+        let transaction = Arc::clone(&self.transaction);
+        let constraints = conflict.constraints.clone();
+        let inserted = blocking(&self.bound.target, move || {
+            let inserted = table.insert(&transaction, &rows);
+            inserted.map_err(|error| match error {
+                // Somebody was faster.
+                StorageError::UniqueViolation { constraint, .. }
+                    if constraints.contains(&constraint) =>
+                {
+                    StorageError::Conflict
+                }
+                error => error,
+            })
+        });
+        self.inserted += inserted.await?;
+        if let Some(referential) = &mut self.referential {
+            referential.inserted(&self.bound.target.entry, &new).await?;
+        }
+        Ok(())
+    }
+
+    async fn update_pairs(
+        &mut self,
+        update: &ConflictUpdate,
+        view: TableView,
+        rows: &RecordBatch,
+        pairs: Vec<Pair>,
+        first: u64,
+        returned: &mut Returned,
+    ) -> Result<()> {
+        let bound = &*update.bound;
+        update
+            .pairs
+            .put(paired(update, &view, rows, &pairs, first)?);
+        let plan = plan(self.state, bound).await?;
+        let schema = plan.schema();
+        let batches = collect(plan, self.state.task_ctx()).await?;
+        let batch = concat_batches(&schema, &batches)?;
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        let ids: Vec<u64> = batch
+            .column(0)
+            .as_primitive::<UInt64Type>()
+            .values()
+            .to_vec();
+        let ordinals = batch.column(batch.num_columns() - 1);
+        let ordinals = ordinals.as_primitive::<UInt64Type>().values().to_vec();
+        refuse_second_update(&pairs, &ids, &ordinals, first)?;
+        check(bound, &batch)?;
+        if let Some(range) = bound.returning.clone() {
+            let columns: Vec<usize> = range.collect();
+            returned.push(batch.project(&columns)?, ordinals);
+        }
+        let rows = table_rows(bound, &batch)?;
+        let ids: Vec<RowId> = ids.into_iter().map(RowId).collect();
+        if let Some(referential) = &mut self.referential {
+            let all: Vec<usize> = (0..rows.num_columns()).collect();
+            let old = view.fetch(&ids, &all);
+            let old = Part::all(old.map_err(|error| external(from_storage(error)))?);
+            let new = Part::all(rows.clone());
+            referential.updated(&bound.target.entry, old, new).await?;
+        }
+        let transaction = Arc::clone(&self.transaction);
+        let updated = blocking(&bound.target, move || {
+            view.update(&transaction, &ids, &rows)
+        });
+        self.inserted += updated.await?;
+        Ok(())
+    }
+}
+
+/// Which rows can be inserted, and which meet a row that DO UPDATE is about.
+fn sorted(found: &[InTheWay], conflict: &OnConflict) -> Result<(Vec<bool>, Vec<Pair>)> {
+    let free = found.iter().map(|found| *found == InTheWay::Nothing);
+    let mut pairs = Vec::new();
+    for (at, found) in found.iter().enumerate() {
+        match found {
+            InTheWay::Unseen => {
+                return Err(DataFusionError::External(Box::new(StorageError::Conflict)));
+            }
+            InTheWay::New if conflict.update.is_some() => return Err(external(second_time())),
+            InTheWay::Row(id) if conflict.update.is_some() => pairs.push((*id, at)),
+            InTheWay::Nothing | InTheWay::New | InTheWay::Row(_) => {}
+        }
+    }
+    Ok((free.collect(), pairs))
+}
+
+/// The pairs as a batch.
+fn paired(
+    update: &ConflictUpdate,
+    view: &TableView,
+    rows: &RecordBatch,
+    pairs: &[Pair],
+    first: u64,
+) -> Result<RecordBatch> {
+    let ids: Vec<RowId> = pairs.iter().map(|(id, _)| *id).collect();
+    let all: Vec<usize> = (0..rows.num_columns()).collect();
+    let old = view.fetch(&ids, &all).map_err(from_storage);
+    let old = old.map_err(external)?;
+    let positions = UInt32Array::from_iter_values(pairs.iter().map(|(_, at)| *at as u32));
+    let new = take_record_batch(rows, &positions)?;
+    let ordinals = pairs.iter().map(|(_, at)| first + *at as u64);
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(UInt64Array::from_iter_values(ids.iter().map(|id| id.0))),
+        Arc::new(UInt64Array::from_iter_values(ordinals)),
+    ];
+    columns.extend(old.columns().iter().cloned());
+    columns.extend(new.columns().iter().cloned());
+    let schema = update.pairs.schema();
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
+
+/// Refuses a row that meets one that a row before it has updated.
+fn refuse_second_update(pairs: &[Pair], ids: &[u64], ordinals: &[u64], first: u64) -> Result<()> {
+    let mut updated: HashMap<u64, u64> = HashMap::with_capacity(ids.len());
+    for (&id, &ordinal) in ids.iter().zip(ordinals) {
+        let earliest = updated.entry(id).or_insert(ordinal);
+        *earliest = ordinal.min(*earliest);
+    }
+    let is_later = |(id, at): &Pair| {
+        let earliest = updated.get(&id.0);
+        earliest.is_some_and(|&earliest| first + *at as u64 > earliest)
+    };
+    if pairs.iter().any(is_later) {
+        return Err(external(second_time()));
+    }
+    Ok(())
+}
+
+fn second_time() -> SqlError {
+    SqlError::new(
+        ErrorKind::CardinalityViolation,
+        "ON CONFLICT DO UPDATE command cannot affect row a second time",
+    )
+    .with_hint(
+        "Ensure that no rows proposed for insertion within the same command have duplicate constrained values.",
+    )
+}
+
+impl Returned {
+    fn push(&mut self, rows: RecordBatch, ordinals: Vec<u64>) {
+        self.rows.push(rows);
+        self.ordinals.extend(ordinals);
+    }
+
+    /// All rows, in the order of those they are of.
+    fn in_order(self) -> Result<Option<RecordBatch>> {
+        let Some(first) = self.rows.first() else {
+            return Ok(None);
+        };
+        let schema = Arc::new(nullable(&first.schema()));
+        let same = |rows: &RecordBatch| under(rows, &schema);
+        let all = self.rows.iter().map(same).collect::<Result<Vec<_>>>()?;
+        let rows = concat_batches(&schema, &all)?;
+        if self.ordinals.is_sorted() {
+            return Ok(Some(rows));
+        }
+        let order = sort_to_indices(&UInt64Array::from(self.ordinals), None, None)?;
+        Ok(Some(take_record_batch(&rows, &order)?))
+    }
+}
+
+fn nullable(schema: &Schema) -> Schema {
+    let fields = schema.fields().iter();
+    let nullable = fields.map(|field| field.as_ref().clone().with_nullable(true));
+    Schema::new(nullable.collect::<Vec<_>>())
+}
+
+/// The rows as columns of these types: two queries may write texts in two ways.
+fn under(rows: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let columns = rows.columns().iter().zip(schema.fields());
+    let columns = columns
+        .map(|(column, field)| Ok(cast(column, field.data_type())?))
+        .collect::<Result<Vec<_>>>()?;
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}

@@ -1,0 +1,126 @@
+//! The locks that a statement takes while it is planned.
+//!
+//! ```text
+//!  catalogue ──► snapshot ──► planning: each relation is locked as it is met
+//!     ▲                          │ somebody is in the way, or others have
+//!     │                          │ changed what exists by the end
+//!     └── wait for the lock ◄────┘
+//! ```
+//!
+//! Planning finds out which relations a statement needs, and runs on threads that must not
+//! sleep. So it never waits: a lock that is not free is an obstacle, the plan is given up,
+//! the session waits and plans again on what there is then.
+//!
+//! A transaction that changes what exists lets others see its rows first, then its
+//! catalogue, and gives its locks back last. So a statement that has loaded the catalogue
+//! before its snapshot, and finds it unchanged once it has all its locks, has a snapshot
+//! with everything that was done to its relations, and nobody does more to them.
+
+use std::sync::Arc;
+
+use aerostat_txn::{LockMode, LockTag, RelationLocks};
+use aerostat_types::{ErrorKind, SqlError};
+use parking_lot::Mutex;
+
+use crate::catalog::{CatalogState, Definitions, node::Database, relation_tag};
+
+/// What a statement is planned on, and with which locks.
+pub(crate) struct Gate {
+    database: Arc<Database>,
+    /// What there is for the statement.
+    catalog: Arc<CatalogState>,
+    /// What others have committed of it.
+    committed: Arc<CatalogState>,
+    /// `None` for a plan that is not run.
+    locks: Option<Arc<RelationLocks>>,
+    obstacle: Mutex<Option<Obstacle>>,
+}
+
+/// Why a statement must be planned again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// Somebody has, or waits for, a lock that excludes this one.
+    Locked(LockTag, LockMode),
+    /// Others have changed what exists.
+    Changed,
+}
+
+impl Gate {
+    /// Of what there is now.
+    ///
+    /// # Errors
+    /// The transaction's definitions contradict what others have committed.
+    pub(crate) fn new(
+        database: &Arc<Database>,
+        definitions: Option<&Definitions>,
+        locks: Option<Arc<RelationLocks>>,
+    ) -> Result<Arc<Self>, SqlError> {
+        let committed = database.catalog.load();
+        let catalog = match definitions {
+            Some(definitions) => definitions.load()?,
+            None => Arc::clone(&committed),
+        };
+        Ok(Arc::new(Self {
+            database: Arc::clone(database),
+            catalog,
+            committed,
+            locks,
+            obstacle: Mutex::new(None),
+        }))
+    }
+
+    pub(crate) fn catalog(&self) -> &Arc<CatalogState> {
+        &self.catalog
+    }
+
+    /// The locks of the statement; `None` for a plan that is not run.
+    pub(crate) fn locks(&self) -> Option<&Arc<RelationLocks>> {
+        self.locks.as_ref()
+    }
+
+    /// Locks a relation that the statement needs.
+    ///
+    /// # Errors
+    /// Somebody is in the way. The statement is planned again.
+    pub(crate) fn require(&self, oid: u32, mode: LockMode) -> Result<(), SqlError> {
+        let Some(locks) = &self.locks else {
+            return Ok(());
+        };
+        let tag = relation_tag(oid);
+        if locks.try_acquire(tag, mode) {
+            return Ok(());
+        }
+        Err(self.meet(Obstacle::Locked(tag, mode)))
+    }
+
+    /// Says that the statement has all its locks.
+    ///
+    /// # Errors
+    /// It must be planned again.
+    pub(crate) fn confirm(&self) -> Result<(), SqlError> {
+        if self.locks.is_none() {
+            return Ok(());
+        }
+        let met = *self.obstacle.lock();
+        match met {
+            Some(obstacle) => Err(self.meet(obstacle)),
+            None if Arc::ptr_eq(&self.database.catalog.load(), &self.committed) => Ok(()),
+            None => Err(self.meet(Obstacle::Changed)),
+        }
+    }
+
+    /// Why the statement must be planned again, if it must.
+    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
+        *self.obstacle.lock()
+    }
+
+    /// The error stands for the obstacle on the way out of the planner; no user sees it.
+    fn meet(&self, obstacle: Obstacle) -> SqlError {
+        // A lock to wait for says more than that something has changed.
+        self.obstacle.lock().get_or_insert(obstacle);
+        SqlError::new(
+            ErrorKind::LockNotAvailable,
+            "the statement is planned again",
+        )
+    }
+}

@@ -1,0 +1,219 @@
+//! ALTER TABLE that changes columns or constraints: worked out, done to the rows, published.
+
+use std::sync::Arc;
+
+use aerostat_txn::{CancelToken, LockMode, Transaction};
+use aerostat_types::{Column, ErrorKind, SqlError};
+use datafusion::{
+    common::Result as PlanResult, physical_plan::execute_stream, sql::sqlparser::ast,
+};
+use futures::StreamExt;
+
+use super::{
+    Session,
+    cancel::Cancellation,
+    command::{Planner, blocking},
+    run,
+};
+use crate::{
+    api::Outcome,
+    catalog::{CatalogState, Draft},
+    ddl::{
+        self, Actor, Altering, AskedAlter, CommandResult, Judges, PendingAlter, PlanColumns,
+        PlanViews, QualifiedName,
+    },
+    dml,
+    error::from_datafusion,
+    pgcatalog::CatalogView,
+    plan::{StatementContext, Target},
+    statement::Source,
+    utility::{RelationChange, SchemaCommand, SchemaObject, TableAction},
+};
+
+impl Session {
+    /// Runs the actions of an ALTER TABLE, as a whole or not at all.
+    pub(super) async fn run_alter_table(
+        &mut self,
+        command: &SchemaCommand,
+        source: &Source,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        let (name, if_exists, actions) = parts(command)?;
+        let actor = self.actor()?;
+        let definitions = self.definitions()?;
+        let cancel = CancelToken::new();
+        let mut stop = run::CancelOnDrop::of(cancel.clone());
+        let draft = Arc::new(self.draft(&definitions, cancel));
+        {
+            let (draft, actor, name) = (Arc::clone(&draft), actor.clone(), name.clone());
+            let lock = move || draft.lock_owned(&actor, [&name], LockMode::AccessExclusive);
+            self.on_query_runtime(blocking(lock), cancellation)
+                .await??;
+        }
+        // From here on nobody changes the table or its rows.
+        let gate = self.open_gate()?;
+        let transaction = Arc::new(self.begin_statement(None)?);
+        let mut stop_writing = run::CancelOnDrop::of(transaction.cancel_token());
+        let context = self.context(&gate, self.latest_snapshot()?)?;
+        let engine = Arc::clone(&self.engine);
+        let source = source.clone();
+        let work = async move {
+            let prepared = {
+                let (context, source) = (Arc::clone(&context), source.clone());
+                blocking(move || {
+                    let planner = Planner {
+                        context: &context,
+                        source: &source,
+                    };
+                    let judges = Judges {
+                        checker: &planner,
+                        views: &planner,
+                        role_exists: &|role| engine.node().role(role).is_some(),
+                    };
+                    let asked = AskedAlter {
+                        name: &name,
+                        if_exists,
+                        actions: &actions,
+                    };
+                    ddl::prepare_alter(&context.database, &context.catalog, &actor, &asked, &judges)
+                })
+                .await?
+            };
+            let mut pending = match prepared {
+                Altering::Skipped(result) => return Ok::<CommandResult, SqlError>(result),
+                Altering::Pending(pending) => pending,
+            };
+            if pending.rewrites() {
+                pending = copy(&context, pending, &draft, transaction, &source).await?;
+            } else {
+                verify(&context, &pending, &source).await?;
+                let draft = Arc::clone(&draft);
+                pending = blocking(move || {
+                    pending.make_room(&transaction.cancel_token())?;
+                    pending.build_indexes(&draft, &transaction)?;
+                    Ok(pending)
+                })
+                .await?;
+            }
+            blocking(move || pending.publish(&draft)).await
+        };
+        let result = self.on_query_runtime(work, cancellation).await??;
+        stop.disarm();
+        stop_writing.disarm();
+        Ok(self.command(result))
+    }
+}
+
+/// The table of an ALTER TABLE, whether IF EXISTS is said, and the actions.
+fn parts(command: &SchemaCommand) -> Result<(QualifiedName, bool, Vec<TableAction>), SqlError> {
+    match command {
+        SchemaCommand::Alter {
+            object: SchemaObject::Table,
+            if_exists,
+            name,
+            change: RelationChange::Actions(actions),
+        } => Ok((name.clone(), *if_exists, actions.clone())),
+        SchemaCommand::Alter {
+            object: SchemaObject::View,
+            ..
+        } => Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            "defaults of views' columns are not supported",
+        )),
+        _ => Err(SqlError::new(ErrorKind::Internal, "this is no ALTER TABLE")),
+    }
+}
+
+/// Writes the rows anew, to a table that nobody knows yet.
+async fn copy(
+    context: &Arc<StatementContext>,
+    mut pending: Box<PendingAlter>,
+    draft: &Arc<Draft>,
+    transaction: Arc<Transaction>,
+    source: &Source,
+) -> Result<Box<PendingAlter>, SqlError> {
+    let rows = ddl::plan_rows(context, &pending, source)?;
+    let draft = Arc::clone(draft);
+    let (pending, entry) = blocking(move || {
+        let entry = pending.make_table(&draft)?;
+        Ok((pending, entry))
+    })
+    .await?;
+    let fail = |error| ddl::of_rewrite(from_datafusion(error, source), &pending);
+    let target = Target::unpublished(&entry, pending.schema_name());
+    let bound = dml::bind_rewrite(context, target, rows).map_err(fail)?;
+    let physical = dml::sink::plan(&context.state, &bound)
+        .await
+        .map_err(fail)?;
+    let written = run::write(context, &bound, physical, &transaction).await;
+    let written = run::finish(written, transaction, source)
+        .await
+        .map_err(|error| ddl::of_rewrite(error, &pending))?;
+    if written.is_none() {
+        return Err(SqlError::new(
+            ErrorKind::Internal,
+            "a table nobody else knows was changed by somebody else",
+        ));
+    }
+    Ok(pending)
+}
+
+/// Looks for rows that break what comes to hold.
+async fn verify(
+    context: &Arc<StatementContext>,
+    pending: &PendingAlter,
+    source: &Source,
+) -> Result<(), SqlError> {
+    for (plan, error) in ddl::plan_violations(context, pending, source)? {
+        let found = has_rows(context, plan).await;
+        if found.map_err(|error| from_datafusion(error, source))? {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+async fn has_rows(
+    context: &Arc<StatementContext>,
+    plan: datafusion::logical_expr::LogicalPlan,
+) -> PlanResult<bool> {
+    let physical = run::plan_physical(context, plan).await?;
+    let mut batches = execute_stream(physical, context.state.task_ctx())?;
+    while let Some(batch) = batches.next().await {
+        if batch?.num_rows() > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+impl PlanViews for Planner<'_> {
+    fn view_columns(
+        &self,
+        state: &Arc<CatalogState>,
+        query: &ast::Query,
+    ) -> Result<Vec<Column>, SqlError> {
+        let system = CatalogView {
+            state: Arc::clone(state),
+            index: Arc::default(),
+            ..CatalogView::clone(&self.context.system)
+        };
+        let actor = Actor {
+            superuser: true,
+            ..self.context.actor.clone()
+        };
+        let context = StatementContext::new(
+            Arc::clone(&self.context.state),
+            Arc::clone(&self.context.database),
+            self.context.snapshot.clone(),
+            actor,
+            Arc::new(system),
+            Arc::clone(&self.context.gate),
+        );
+        let planner = Planner {
+            context: &context,
+            source: self.source,
+        };
+        planner.plan_columns(query)
+    }
+}

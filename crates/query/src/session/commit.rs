@@ -1,0 +1,105 @@
+//! Waiting for commits without a thread for each.
+//!
+//! A commit has its place in the order and its record in the log's queue when it comes here.
+//! Where the log need not wait for the disk it is finished at once. Else it joins those of
+//! its tenant that wait: one thread finishes them one after the other, as long as there are
+//! any. The first has the log write and sync for all that have come by then, so that a
+//! thousand commits need one thread and a few syncs.
+
+use std::sync::Arc;
+
+use aerostat_txn::{CommitError, Committing};
+use aerostat_types::CommitTs;
+use parking_lot::Mutex;
+use tokio::{runtime::Handle, sync::oneshot};
+
+/// Where the small commits of a tenant wait.
+#[derive(Default)]
+pub(crate) struct Commits {
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Waiting>,
+    /// Whether a thread finishes them.
+    is_served: bool,
+}
+
+struct Waiting {
+    committing: Committing,
+    done: oneshot::Sender<Result<CommitTs, CommitError>>,
+}
+
+impl Commits {
+    /// Finishes a commit. It is finished also if nobody waits for this any more.
+    ///
+    /// # Errors
+    /// Those of [`Committing::finish`].
+    pub(crate) async fn commit(
+        self: &Arc<Self>,
+        committing: Committing,
+        threads: &Handle,
+    ) -> Result<CommitTs, CommitError> {
+        let committing = match committing.try_finish() {
+            Ok(done) => return done,
+            Err(committing) => committing,
+        };
+        let (done, result) = oneshot::channel();
+        let waiting = Waiting { committing, done };
+        if waiting.committing.is_small() {
+            self.join(waiting, threads);
+        } else {
+            // It has rows to stamp, for which the small ones need not wait.
+            threads.spawn_blocking(move || waiting.finish());
+        }
+        match result.await {
+            Ok(done) => done,
+            // The thread died; dropping a commit has finished it, how nobody knows.
+            Err(_) => Err(CommitError::Cancelled),
+        }
+    }
+
+    fn join(self: &Arc<Self>, waiting: Waiting, threads: &Handle) {
+        let mut queue = self.queue.lock();
+        queue.waiting.push(waiting);
+        if !std::mem::replace(&mut queue.is_served, true) {
+            let commits = Arc::clone(self);
+            threads.spawn_blocking(move || commits.serve());
+        }
+    }
+
+    /// Finishes commits until there are none.
+    fn serve(&self) {
+        let server = Server(self);
+        while let Some(waiting) = self.take() {
+            waiting.into_iter().for_each(Waiting::finish);
+        }
+        std::mem::forget(server);
+    }
+
+    fn take(&self) -> Option<Vec<Waiting>> {
+        let mut queue = self.queue.lock();
+        if queue.waiting.is_empty() {
+            queue.is_served = false;
+            return None;
+        }
+        Some(std::mem::take(&mut queue.waiting))
+    }
+}
+
+impl Waiting {
+    fn finish(self) {
+        // Whoever asked may be gone.
+        let _ = self.done.send(self.committing.finish());
+    }
+}
+
+/// Should the thread die, the next commit gets another.
+struct Server<'a>(&'a Commits);
+
+impl Drop for Server<'_> {
+    fn drop(&mut self) {
+        self.0.queue.lock().is_served = false;
+    }
+}

@@ -1,0 +1,585 @@
+//! The fast path's place in a session: simple statements by key, bound once, run on the
+//! client's own task (`aerostat_fast`).
+//!
+//! ```text
+//!  text ─► Sent ──┬─ of the fast path's grammar: bound program of its shape ─► storage
+//!  Prepared ──────┘        │ unfit: nothing has happened
+//!                          └───────────────────────────────► planner, as any statement
+//! ```
+//!
+//! A program is good for one state of the catalogue, of the node's roles and of the search
+//! path; under another it is bound again. A write first runs without waiting. Where it meets
+//! a row that another transaction has changed and not settled, it is undone and runs again on
+//! a thread that may wait; then, on a newer snapshot, again here.
+
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
+use aerostat_fast::{Inputs, Kind, Literal, Parsed, Program, Shape, Stop, Written};
+use aerostat_txn::{LockMode, Transaction};
+use aerostat_types::{SqlError, SqlType};
+use arrow::array::{ArrayRef, RecordBatch};
+use chrono::{Offset, TimeZone};
+use parking_lot::Mutex;
+
+use super::{
+    ACTIVITY_CHARS_MAX, Session, cancel::Cancellation, command::blocking, run::ATTEMPTS_MAX,
+    run::CancelOnDrop, stream::ready,
+};
+use crate::{
+    api::{ColumnDescription, Outcome, RowsTag, TransactionStatus},
+    catalog::{CatalogState, Privilege, Relation, TableEntry, node::NodeRecord},
+    ddl::QualifiedName,
+    engine::StatementRecord,
+    error::from_storage,
+    plan::Gate,
+    statement::Statement,
+};
+
+/// Programs that a session keeps: those of the shapes that come again and again. A program
+/// is a few hundred bytes; when there are more, all are bound anew.
+const PROGRAMS_MAX: usize = 256;
+
+/// A statement of the simple protocol.
+#[derive(Clone)]
+pub struct Sent(Form);
+
+#[derive(Clone)]
+enum Form {
+    /// One of the fast path's grammar, alone in its message.
+    Fast(Arc<FastStatement>),
+    Parsed(Statement),
+}
+
+impl Sent {
+    /// The statement's text; of a simple one the whole message.
+    pub fn text(&self) -> &str {
+        match &self.0 {
+            Form::Fast(fast) => &fast.text,
+            Form::Parsed(statement) => statement.text(),
+        }
+    }
+}
+
+/// A statement of the fast path's grammar.
+pub(super) struct FastStatement {
+    text: Arc<str>,
+    shape: Arc<Shape>,
+    literals: Arc<[Literal]>,
+    /// Of its parameters.
+    types: Arc<[SqlType]>,
+    /// What it was bound to last.
+    bound: Mutex<Option<Arc<BoundProgram>>>,
+}
+
+impl FastStatement {
+    /// The statement of a text with parameters of these types, if it is of the grammar.
+    pub(super) fn read(text: &str, types: &[SqlType]) -> Option<Arc<Self>> {
+        let Parsed { shape, literals } = aerostat_fast::parse(text)?;
+        // What stands before it stays, for the places of errors.
+        let end = |char: char| char == ';' || char.is_whitespace();
+        Some(Arc::new(Self {
+            text: text.trim_end_matches(end).into(),
+            shape: Arc::new(shape),
+            literals: literals.into(),
+            types: types.into(),
+            bound: Mutex::new(None),
+        }))
+    }
+}
+
+/// A shape under one state of everything that names and rights depend on.
+struct BoundProgram {
+    /// `None` when the shape is not for the fast path.
+    runs: Option<Runs>,
+    place: Place,
+}
+
+struct Runs {
+    program: Arc<Program>,
+    entry: Arc<TableEntry>,
+    /// The columns it returns; `None` if it returns no rows.
+    columns: Option<Arc<[ColumnDescription]>>,
+}
+
+/// What names and rights depend on.
+#[derive(Clone)]
+struct Place {
+    epoch: u64,
+    node: Arc<NodeRecord>,
+    path: Arc<[String]>,
+}
+
+impl Place {
+    fn is(&self, other: &Place) -> bool {
+        self.epoch == other.epoch
+            && Arc::ptr_eq(&self.node, &other.node)
+            && (Arc::ptr_eq(&self.path, &other.path) || self.path == other.path)
+    }
+}
+
+/// What the fast path keeps for a session.
+#[derive(Default)]
+pub(super) struct FastPath {
+    programs: HashMap<Arc<Shape>, Arc<BoundProgram>>,
+    settings: Option<FastSettings>,
+    statements: u64,
+    /// Statements prepared before, by text and the types their client gave.
+    prepared: HashMap<(String, Vec<u32>), (super::Prepared, Place)>,
+}
+
+/// The settings that matter, as they were at a version of the session's.
+struct FastSettings {
+    version: u64,
+    is_on: bool,
+    path: Arc<[String]>,
+    zone: chrono_tz::Tz,
+}
+
+impl Session {
+    /// Cuts a message of the simple protocol into statements.
+    ///
+    /// # Errors
+    /// See [`Statement::split`].
+    pub fn split(&self, message: &str) -> Result<Vec<Sent>, SqlError> {
+        if let Some(fast) = FastStatement::read(message, &[]) {
+            return Ok(vec![Sent(Form::Fast(fast))]);
+        }
+        let statements = Statement::split(message)?.into_iter();
+        Ok(statements
+            .map(|statement| Sent(Form::Parsed(statement)))
+            .collect())
+    }
+
+    /// Runs a statement without parameters.
+    ///
+    /// # Errors
+    /// Anything that can be wrong with a statement. Nothing of it has happened then.
+    pub async fn execute(&mut self, sent: &Sent) -> Result<Outcome, SqlError> {
+        let fast = match &sent.0 {
+            Form::Parsed(statement) => return self.run(statement, None).await,
+            Form::Fast(fast) => fast,
+        };
+        if let Some(outcome) = self.run_fast(fast, &[], None).await? {
+            return Ok(outcome);
+        }
+        let mut outcome = Outcome::Empty;
+        // There is one: the grammar has no semicolons between.
+        for statement in Statement::split(&fast.text)? {
+            outcome = self.run(&statement, None).await?;
+        }
+        Ok(outcome)
+    }
+
+    /// How many statements of the session took the fast path.
+    pub fn fast_statements(&self) -> u64 {
+        self.fast.statements
+    }
+
+    /// Runs a statement on the fast path; `None` if it is not for that, and then nothing has
+    /// happened. `told` are the columns that the client knows of, if it was told any.
+    pub(super) async fn run_fast(
+        &mut self,
+        fast: &FastStatement,
+        parameters: &[ArrayRef],
+        told: Option<&super::Prepared>,
+    ) -> Result<Option<Outcome>, SqlError> {
+        let started = Instant::now();
+        let writes = fast.shape.kind() != Kind::Select;
+        if !self.fast_settings().is_on || !self.admits_fast(writes) {
+            return Ok(None);
+        }
+        let Ok(gate) = self.gate(None) else {
+            return Ok(None);
+        };
+        let bound = self.bound_program(fast, gate.catalog());
+        let Some(runs) = &bound.runs else {
+            return Ok(None);
+        };
+        // Who is in the way is waited for on the planner's way.
+        let mode = match writes {
+            true => LockMode::RowExclusive,
+            false => LockMode::AccessShare,
+        };
+        if gate.require(runs.entry.oid, mode).is_err() {
+            return Ok(None);
+        }
+        if told.is_some_and(|prepared| prepared.columns != runs.columns) {
+            return Ok(None);
+        }
+        if self.block.is_none() {
+            self.mark_time();
+        }
+        let inputs = Inputs {
+            parameters: parameters.into(),
+            types: Arc::clone(&fast.types),
+            literals: Arc::clone(&fast.literals),
+            now_micros: self.transaction_time.timestamp_micros(),
+            offset_s: self.offset_s(),
+        };
+        let (rows, outcome) = if writes {
+            match self.write_fast(&gate, runs, inputs, &fast.text).await {
+                Ok(None) => return Ok(None),
+                Ok(Some(written)) => (written.rows, self.outcome_of(runs, written)),
+                Err(error) => {
+                    self.fail();
+                    self.record_fast(runs, started, 0, Some(error.kind));
+                    return Err(error);
+                }
+            }
+        } else {
+            let snapshot = self.read_snapshot()?;
+            if gate.confirm().is_err() {
+                return Ok(None);
+            }
+            let Ok(batch) = runs.program.read(snapshot, &inputs) else {
+                return Ok(None);
+            };
+            (
+                batch.num_rows() as u64,
+                rows_of(runs, batch, RowsTag::Select),
+            )
+        };
+        self.fast.statements += 1;
+        self.note_fast(&fast.text);
+        self.record_fast(runs, started, rows, None);
+        Ok(Some(outcome))
+    }
+
+    /// Runs a write until it is committed, or kept for its block.
+    async fn write_fast(
+        &mut self,
+        gate: &Gate,
+        runs: &Runs,
+        inputs: Inputs,
+        text: &str,
+    ) -> Result<Option<Written>, SqlError> {
+        let mut waiting: Option<Cancellation> = None;
+        let mut waits = false;
+        for _ in 0..ATTEMPTS_MAX {
+            // An attempt before this one has given the lock back.
+            if gate.require(runs.entry.oid, LockMode::RowExclusive).is_err() {
+                return Ok(None);
+            }
+            let transaction = self.begin_statement(gate.locks())?;
+            if gate.confirm().is_err() {
+                return Ok(None);
+            }
+            let (written, transaction) = match &waiting {
+                Some(cancellation) if waits => {
+                    self.write_waiting(runs, &inputs, transaction, cancellation)
+                        .await?
+                }
+                _ => {
+                    let transaction = transaction.without_waiting();
+                    (runs.program.write(&transaction, &inputs), transaction)
+                }
+            };
+            let written = match written {
+                Ok(written) => written,
+                Err(Stop::Conflict) if self.may_run_again() => {
+                    waits = false;
+                    continue;
+                }
+                Err(Stop::WouldWait) if !waits => {
+                    waits = true;
+                    if waiting.is_none() {
+                        self.note_activity(Some(text));
+                        waiting = Some(self.cancel.begin(self.statement_timeout()));
+                    }
+                    continue;
+                }
+                Err(Stop::Cancelled) => {
+                    return Err(waiting.map_or_else(crate::error::canceled, |c| c.error()));
+                }
+                Err(Stop::Unfit | Stop::Conflict | Stop::WouldWait) => return Ok(None),
+            };
+            let committing = transaction
+                .enqueue()
+                .map_err(|error| from_storage(error.into()))?;
+            self.commits
+                .commit(committing, self.engine.queries())
+                .await
+                .map_err(|error| from_storage(error.into()))?;
+            self.tidy(runs);
+            return Ok(Some(written));
+        }
+        Ok(None)
+    }
+
+    /// Runs an attempt on a thread that may wait, until it ends or the statement is stopped.
+    async fn write_waiting(
+        &self,
+        runs: &Runs,
+        inputs: &Inputs,
+        transaction: Transaction,
+        cancellation: &Cancellation,
+    ) -> Result<(Result<Written, Stop>, Transaction), SqlError> {
+        let mut stop = CancelOnDrop::of(transaction.cancel_token());
+        let (program, inputs) = (Arc::clone(&runs.program), inputs.clone());
+        let work = move || {
+            let written = program.write(&transaction, &inputs);
+            Ok((written, transaction))
+        };
+        let done = self
+            .on_query_runtime(blocking(work), cancellation)
+            .await??;
+        stop.disarm();
+        Ok(done)
+    }
+
+    /// Gives garbage that a write had no time for to a thread that has.
+    fn tidy(&self, runs: &Runs) {
+        if runs.entry.table.take_vacuum_wish() {
+            let table = Arc::clone(&runs.entry.table);
+            self.engine.queries().spawn_blocking(move || {
+                if let Err(error) = table.vacuum() {
+                    tracing::warn!(%error, "vacuum gave up; a later one tries again");
+                }
+            });
+        }
+    }
+
+    fn outcome_of(&self, runs: &Runs, written: Written) -> Outcome {
+        let tag = match runs.program.kind() {
+            Kind::Select => RowsTag::Select,
+            Kind::Insert => RowsTag::Insert,
+            Kind::Update => RowsTag::Update,
+            Kind::Delete => RowsTag::Delete,
+        };
+        match written.returned {
+            Some(batch) => rows_of(runs, batch, tag),
+            None => Outcome::Command {
+                tag: tag.after(written.rows),
+            },
+        }
+    }
+
+    /// The program of a statement, under what is there now.
+    fn bound_program(
+        &mut self,
+        fast: &FastStatement,
+        catalog: &Arc<CatalogState>,
+    ) -> Arc<BoundProgram> {
+        let place = self.place(catalog);
+        let mut kept = fast.bound.lock();
+        if let Some(bound) = kept.as_ref().filter(|bound| bound.place.is(&place)) {
+            return Arc::clone(bound);
+        }
+        // Types of parameters go with a prepared statement, which keeps its own.
+        let is_shared = fast.types.is_empty();
+        let known = self.fast.programs.get(&fast.shape);
+        let bound = match known.filter(|bound| is_shared && bound.place.is(&place)) {
+            Some(bound) => Arc::clone(bound),
+            None => {
+                let runs = self.bind_fast(fast, catalog);
+                let bound = Arc::new(BoundProgram { runs, place });
+                if is_shared {
+                    if self.fast.programs.len() >= PROGRAMS_MAX {
+                        self.fast.programs.clear();
+                    }
+                    let shape = Arc::clone(&fast.shape);
+                    self.fast.programs.insert(shape, Arc::clone(&bound));
+                }
+                bound
+            }
+        };
+        *kept = Some(Arc::clone(&bound));
+        bound
+    }
+
+    /// `None` also for errors: the planner's way finds them again.
+    fn bind_fast(&self, fast: &FastStatement, catalog: &Arc<CatalogState>) -> Option<Runs> {
+        let actor = self.actor().ok()?;
+        let name = fast.shape.table();
+        // The system's relations stand before the search path.
+        if name.schema.is_none() && name.name.starts_with("pg_") {
+            return None;
+        }
+        let name = QualifiedName {
+            database: None,
+            schema: name.schema.clone(),
+            name: name.name.clone(),
+        };
+        let found = actor.find(catalog, &name).ok()??;
+        let privilege = match fast.shape.kind() {
+            Kind::Select => Privilege::Select,
+            Kind::Insert => Privilege::Insert,
+            Kind::Update => Privilege::Update,
+            Kind::Delete => Privilege::Delete,
+        };
+        let Relation::Table(entry) = found.relation else {
+            return None;
+        };
+        let writes = fast.shape.kind() != Kind::Select;
+        if !actor.may(found.relation, privilege) || !is_plain(entry, catalog, writes) {
+            return None;
+        }
+        let program = aerostat_fast::bind(&fast.shape, &entry.table, &fast.types)?;
+        let returns = program.kind() == Kind::Select || !program.outputs().is_empty();
+        let outputs = program.outputs().iter();
+        let columns = returns.then(|| {
+            outputs
+                .map(|output| ColumnDescription::new(output.name.clone(), output.ty))
+                .collect()
+        });
+        Some(Runs {
+            program: Arc::new(program),
+            entry: Arc::clone(entry),
+            columns,
+        })
+    }
+
+    fn place(&mut self, catalog: &CatalogState) -> Place {
+        let epoch = catalog.epoch;
+        let node = self.engine.node().record();
+        let path = Arc::clone(&self.fast_settings().path);
+        Place { epoch, node, path }
+    }
+
+    fn fast_settings(&mut self) -> &FastSettings {
+        let settings = self.settings.lock();
+        let version = settings.version();
+        if self
+            .fast
+            .settings
+            .as_ref()
+            .is_none_or(|known| known.version != version)
+        {
+            self.fast.settings = None;
+        }
+        self.fast.settings.get_or_insert_with(|| FastSettings {
+            version,
+            is_on: settings.get("enable_fast_path") == Ok("on"),
+            path: settings.search_path().into(),
+            zone: settings.time_zone(),
+        })
+    }
+
+    /// Seconds east of UTC in the session's zone when the transaction began.
+    fn offset_s(&mut self) -> i32 {
+        let time = self.transaction_time;
+        let zone = self.fast_settings().zone;
+        if zone == chrono_tz::UTC {
+            return 0;
+        }
+        let offset = zone.offset_from_utc_datetime(&time.naive_utc());
+        offset.fix().local_minus_utc()
+    }
+
+    /// A statement that was prepared before under the same conditions.
+    pub(super) fn prepared_before(&mut self, text: &str, oids: &[u32]) -> Option<super::Prepared> {
+        if self.fast.prepared.is_empty() || self.status() == TransactionStatus::Failed {
+            return None;
+        }
+        let catalog = self.catalog().ok()?;
+        let place = self.place(&catalog);
+        let key = (text.to_owned(), oids.to_vec());
+        let (prepared, known) = self.fast.prepared.get(&key)?;
+        known.is(&place).then(|| prepared.clone())
+    }
+
+    /// Keeps a statement of the fast path's grammar, for whoever prepares the same again.
+    pub(super) fn keep_prepared(&mut self, text: &str, oids: &[u32], prepared: &super::Prepared) {
+        if prepared.fast.is_none() {
+            return;
+        }
+        let Ok(catalog) = self.catalog() else {
+            return;
+        };
+        let place = self.place(&catalog);
+        if self.fast.prepared.len() >= PROGRAMS_MAX {
+            self.fast.prepared.clear();
+        }
+        let key = (text.to_owned(), oids.to_vec());
+        self.fast.prepared.insert(key, (prepared.clone(), place));
+    }
+
+    /// Notes in `pg_stat_activity` what the session has done.
+    fn note_fast(&self, text: &str) {
+        let text = text.trim_start();
+        let now = chrono::Utc::now().timestamp_micros();
+        let state = match self.status() {
+            TransactionStatus::InTransaction => "idle in transaction",
+            _ => "idle",
+        };
+        self.engine.update_session(self.number, |description| {
+            description.state_at_us = Some(now);
+            description.query_at_us = Some(now);
+            description.state = state;
+            let end = match text.len() {
+                ..=ACTIVITY_CHARS_MAX => text.len(),
+                _ => text
+                    .char_indices()
+                    .nth(ACTIVITY_CHARS_MAX)
+                    .map_or(text.len(), |(end, _)| end),
+            };
+            description.query.clear();
+            description.query.push_str(&text[..end]);
+        });
+    }
+
+    fn record_fast(
+        &self,
+        runs: &Runs,
+        started: Instant,
+        rows: u64,
+        error: Option<aerostat_types::ErrorKind>,
+    ) {
+        let kind = runs.program.kind();
+        if error.is_none() {
+            let read = runs.program.columns_read();
+            if !read.is_empty() {
+                runs.entry.usage.record_lookup(read);
+            }
+            if matches!(kind, Kind::Insert | Kind::Update) {
+                runs.entry.usage.record_insert(rows);
+            }
+        }
+        let database = self.connection.database().name.read();
+        self.engine.observer().statement(&StatementRecord {
+            database: &database,
+            kind: match kind {
+                Kind::Select => "select",
+                Kind::Insert => "insert",
+                Kind::Update => "update",
+                Kind::Delete => "delete",
+            },
+            elapsed: started.elapsed(),
+            rows,
+            error,
+        });
+    }
+}
+
+fn rows_of(runs: &Runs, batch: RecordBatch, tag: RowsTag) -> Outcome {
+    let batches = if batch.num_rows() == 0 {
+        Vec::new()
+    } else {
+        vec![batch]
+    };
+    Outcome::Rows {
+        columns: runs.columns.clone().unwrap_or_default(),
+        batches: ready(batches),
+        tag,
+    }
+}
+
+/// Whether the fast path knows all that is said of a table here: a new part of its entry
+/// must be thought about. Writes that foreign keys ask for more are the planner's.
+fn is_plain(entry: &TableEntry, catalog: &CatalogState, writes: bool) -> bool {
+    let TableEntry {
+        oid: _,
+        key_oid: _,
+        name: _,
+        owner: _,
+        table: _,
+        comment: _,
+        column_comments: _,
+        grants: _,
+        auto_layout: _,
+        indexes: _,
+        foreign_keys,
+        usage: _,
+    } = entry;
+    !writes || foreign_keys.is_empty() && catalog.referring(entry.oid).next().is_none()
+}

@@ -1,0 +1,97 @@
+//! Queries that lock the rows they give: run to their end under a transaction, as DML is,
+//! before the first row goes out, since another attempt may give other rows.
+
+use std::sync::Arc;
+
+use aerostat_types::SqlError;
+use datafusion::{
+    arrow::array::RecordBatch, common::Result as PlanResult,
+    execution::memory_pool::MemoryConsumer, physical_plan::execute_stream, sql::sqlparser::ast,
+};
+use futures::StreamExt;
+
+use super::{
+    Session,
+    cancel::Cancellation,
+    prepared::Bound,
+    run::{ATTEMPTS_MAX, CancelOnDrop, Parameters, finish, plan_physical, plan_query},
+    stream::ready,
+};
+use crate::{
+    api::{ColumnDescription, Outcome, RowsTag},
+    error::{external, from_storage},
+    plan::{StatementContext, describe},
+    statement::Source,
+};
+
+/// What a query gave.
+type Rows = (Arc<[ColumnDescription]>, Vec<RecordBatch>);
+
+impl Session {
+    /// Runs a query that locks; when rows have changed under it, again on a newer snapshot.
+    pub(super) async fn run_locking(
+        &self,
+        parsed: &Arc<ast::Statement>,
+        source: &Source,
+        bound: Option<&Bound<'_>>,
+        cancellation: &Cancellation,
+    ) -> Result<Outcome, SqlError> {
+        let (mut attempts, mut locks) = (0, None);
+        while attempts < ATTEMPTS_MAX {
+            let gate = self.gate(locks.take())?;
+            let transaction = Arc::new(self.begin_statement(gate.locks())?);
+            let context = self.context(&gate, transaction.snapshot().clone())?;
+            let parameters = Parameters::of(bound);
+            context
+                .locking
+                .begin(&transaction, parameters.values.clone());
+            let (parsed, source) = (Arc::clone(parsed), source.clone());
+            let work = async move {
+                let mut cancel = CancelOnDrop::of(transaction.cancel_token());
+                let rows = collect(&context, &parsed, &parameters).await;
+                if rows.is_ok() {
+                    cancel.disarm();
+                }
+                drop(cancel);
+                finish(rows, transaction, &source).await
+            };
+            match self.on_query_runtime(work, cancellation).await? {
+                Ok(Some((columns, rows))) => {
+                    return Ok(Outcome::Rows {
+                        columns,
+                        batches: ready(rows),
+                        tag: RowsTag::Select,
+                    });
+                }
+                Ok(None) if self.may_run_again() => attempts += 1,
+                Ok(None) => break,
+                Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
+            }
+        }
+        Err(from_storage(aerostat_storage::StorageError::Conflict))
+    }
+}
+
+/// All rows of a query, in memory that the tenant is charged for.
+async fn collect(
+    context: &StatementContext,
+    parsed: &ast::Statement,
+    parameters: &Parameters,
+) -> PlanResult<Rows> {
+    let plan = plan_query(context, parsed, parameters)?;
+    let plan = plan_physical(context, plan).await?;
+    context.gate.confirm().map_err(external)?;
+    let columns = describe(&plan.schema());
+    let task = context.state.task_ctx();
+    let reservation = MemoryConsumer::new("locked rows").register(task.memory_pool());
+    let mut stream = execute_stream(plan, task)?;
+    let mut rows = Vec::new();
+    while let Some(batch) = stream.next().await {
+        let batch = batch?;
+        if batch.num_rows() > 0 {
+            reservation.try_grow(batch.get_array_memory_size())?;
+            rows.push(batch);
+        }
+    }
+    Ok((columns, rows))
+}

@@ -1,0 +1,89 @@
+//! Arrays as PostgreSQL writes them: `{1,NULL,"a b"}`.
+
+use std::sync::Arc;
+
+use aerostat_types::{ErrorKind, SqlType};
+use arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder};
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::Result;
+
+use super::{Coercion, Zone, convert};
+use crate::{name_of_arrow, raise};
+
+/// The text of each list; an item is of `item`.
+pub(super) fn to_text(lists: &ArrayRef, item: &Field, zone: &Zone) -> Result<ArrayRef> {
+    let lists = lists.as_list::<i32>();
+    let nested = matches!(item.data_type(), DataType::List(_));
+    let items = item_texts(lists.values(), item, zone)?;
+    let items = items.as_string_view();
+    let mut builder = StringViewBuilder::with_capacity(lists.len());
+    let mut text = String::new();
+    for (row, ends) in lists.value_offsets().windows(2).enumerate() {
+        if lists.is_null(row) {
+            builder.append_null();
+            continue;
+        }
+        text.clear();
+        text.push('{');
+        for at in ends[0] as usize..ends[1] as usize {
+            if at > ends[0] as usize {
+                text.push(',');
+            }
+            match items.is_valid(at).then(|| items.value(at)) {
+                None => text.push_str("NULL"),
+                Some(item) if nested => text.push_str(item),
+                Some(item) => put_item(item, &mut text),
+            }
+        }
+        text.push('}');
+        builder.append_value(&text);
+    }
+    Ok(Arc::new(builder.finish()))
+}
+
+fn item_texts(items: &ArrayRef, item: &Field, zone: &Zone) -> Result<ArrayRef> {
+    if let DataType::List(inner) = item.data_type() {
+        return to_text(items, inner, zone);
+    }
+    if item.data_type().is_null() {
+        return Ok(arrow::array::new_null_array(
+            &DataType::Utf8View,
+            items.len(),
+        ));
+    }
+    match SqlType::of_field(item) {
+        // Its output function is not its cast to text.
+        Some(SqlType::Boolean) => {
+            let bits = items.as_boolean().iter();
+            let texts = bits.map(|bit| bit.map(|bit| if bit { "t" } else { "f" }));
+            Ok(Arc::new(texts.collect::<arrow::array::StringViewArray>()))
+        }
+        Some(from) => convert(items, from, SqlType::Text, Coercion::Explicit, zone),
+        None => {
+            let name = name_of_arrow(item.data_type());
+            Err(raise(
+                ErrorKind::CannotCoerce,
+                format!("cannot cast type {name}[] to text"),
+            ))
+        }
+    }
+}
+
+/// An item, quoted where it could be taken for something else.
+fn put_item(item: &str, out: &mut String) {
+    let special = |c: char| {
+        matches!(c, '{' | '}' | ',' | '"' | '\\') || c.is_ascii_whitespace() || c == '\u{b}'
+    };
+    if !item.is_empty() && !item.eq_ignore_ascii_case("null") && !item.contains(special) {
+        out.push_str(item);
+        return;
+    }
+    out.push('"');
+    for c in item.chars() {
+        if matches!(c, '"' | '\\') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out.push('"');
+}

@@ -1,0 +1,75 @@
+//! Redo that waits in memory for its transaction's commit, and is paid for.
+//!
+//! What a buffer takes is reserved from the log's budget before it grows, and given back
+//! when the buffer is dropped: after the log has got its content, or the undo.
+
+use std::{mem, sync::Arc};
+
+use aerostat_types::OutOfMemory;
+
+use crate::CommitLog;
+
+/// The smallest buffer: the redo of a row or two.
+const BUFFER_BYTES_MIN: usize = 256;
+
+/// Redo in the order in which things were done.
+#[derive(Default)]
+pub(crate) struct Redo {
+    bytes: Vec<u8>,
+    /// `None` as long as there is no buffer.
+    payment: Option<Payment>,
+}
+
+/// Bytes taken from a log's budget.
+struct Payment {
+    log: Arc<dyn CommitLog>,
+    bytes: usize,
+}
+
+impl Redo {
+    /// Adds some at the end.
+    ///
+    /// # Errors
+    /// When there is no memory for it; nothing is added then.
+    pub(crate) fn add(&mut self, redo: &[u8], log: &Arc<dyn CommitLog>) -> Result<(), OutOfMemory> {
+        let needed = self.bytes.len() + redo.len();
+        if needed > self.bytes.capacity() {
+            let room = needed.max(2 * self.bytes.capacity()).max(BUFFER_BYTES_MIN);
+            let payment = self.payment.get_or_insert_with(|| Payment {
+                log: Arc::clone(log),
+                bytes: 0,
+            });
+            payment.raise(room)?;
+            self.bytes.reserve_exact(room - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(redo);
+        Ok(())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The content. What it takes stays paid for until this is dropped.
+    pub(crate) fn take_bytes(&mut self) -> Vec<u8> {
+        mem::take(&mut self.bytes)
+    }
+}
+
+impl Payment {
+    fn raise(&mut self, bytes: usize) -> Result<(), OutOfMemory> {
+        self.log.reserve_redo(bytes - self.bytes)?;
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Payment {
+    fn drop(&mut self) {
+        self.log.release_redo(self.bytes);
+    }
+}

@@ -1,0 +1,19 @@
+//! The refusal of a memory budget.
+
+use thiserror::Error;
+
+/// More memory than a budget may have.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{budget}: {requested} bytes more would exceed its memory limit of {limit} bytes, of which {used} are used"
+)]
+pub struct OutOfMemory {
+    /// The budget that refuses: the tenant's or the node's.
+    pub budget: String,
+    /// Bytes asked for.
+    pub requested: u64,
+    /// Bytes the budget had in use.
+    pub used: u64,
+    /// Bytes it may have in use.
+    pub limit: u64,
+}
