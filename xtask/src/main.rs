@@ -1,7 +1,8 @@
-//! Checks that cargo itself does not do. `make test` runs both.
+//! Checks that cargo itself does not do. `make test` runs all.
 //!
 //! ```text
 //! cargo run -p xtask -- arrows      which crate may know which (the table in `arrows`)
+//! cargo run -p xtask -- features    whether every selection of packages shares one build
 //! cargo run -p xtask -- lint-tree   what clippy cannot see of the tree's shape
 //! ```
 
@@ -9,6 +10,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod arrows;
+mod features;
 mod tree;
 
 use std::io::Write;
@@ -32,8 +34,9 @@ fn run() -> Result<()> {
     let root = workspace_root()?;
     let (subject, complaints) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["arrows"] => ("arrows", check_arrows(&root)?),
+        ["features"] => ("features", features::check(&root)?),
         ["lint-tree"] => ("tree", tree::check(&root)?),
-        _ => bail!("usage: xtask arrows | lint-tree"),
+        _ => bail!("usage: xtask arrows | features | lint-tree"),
     };
     for complaint in &complaints {
         eprintln!("{subject}: {complaint}");

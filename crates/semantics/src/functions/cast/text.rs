@@ -82,7 +82,16 @@ pub(super) fn from_text(
             Arc::new(builder.finish())
         }
         SqlType::Text | SqlType::Varchar(None) => Arc::clone(array),
-        SqlType::Char(_) | SqlType::Varchar(Some(_)) => fit_all(texts, to, coercion)?,
+        SqlType::Char(n) | SqlType::Varchar(Some(n)) => {
+            // Most do, and rows that COPY has decoded always.
+            let may_end_blank = !matches!(to, SqlType::Char(_));
+            let fits =
+                |text: &str| text.len() <= n as usize && (may_end_blank || !text.ends_with(' '));
+            if texts.iter().flatten().all(fits) {
+                return Ok(Arc::clone(array));
+            }
+            fit_all(texts, to, coercion)?
+        }
     })
 }
 
