@@ -111,7 +111,10 @@ pub(super) fn bind_on_conflict(
         }
     };
     Ok(OnConflict {
-        constraints: chosen.into_iter().map(|index| index.index.name).collect(),
+        constraints: chosen
+            .iter()
+            .map(|index| target.entry.stored_name(index))
+            .collect(),
         update,
     })
 }
