@@ -9,7 +9,10 @@ use super::{binary, call, is_null, is_string, null};
 
 /// The branch of a CASE that tells its type, if a string literal stands before it: whoever
 /// plans the CASE looks at the first.
-pub(super) fn typed_branch<'a>(whens: &'a [CaseWhen], otherwise: Option<&'a Expr>) -> Option<&'a Expr> {
+pub(super) fn typed_branch<'a>(
+    whens: &'a [CaseWhen],
+    otherwise: Option<&'a Expr>,
+) -> Option<&'a Expr> {
     let results = whens.iter().map(|when| &when.result).chain(otherwise);
     let mut results = results.filter(|result| !is_null(result)).peekable();
     results.next_if(|first| is_string(first))?;

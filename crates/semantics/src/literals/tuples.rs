@@ -51,7 +51,11 @@ fn join(mut terms: Vec<Expr>, op: BinaryOperator) -> Expr {
     Expr::Nested(Box::new(joined))
 }
 
-pub(super) fn compare_rows(left: Vec<Expr>, op: &BinaryOperator, right: Vec<Expr>) -> Result<Expr, SqlError> {
+pub(super) fn compare_rows(
+    left: Vec<Expr>,
+    op: &BinaryOperator,
+    right: Vec<Expr>,
+) -> Result<Expr, SqlError> {
     if left.len() != right.len() {
         return Err(SqlError::new(
             ErrorKind::SyntaxError,

@@ -314,11 +314,17 @@ async fn what_a_block_undoes_is_undone_after_a_kill() {
             "23502"
         );
         assert_eq!(
-            value(&client, "SELECT count(*) FROM pg_index WHERE indrelid = 't'::regclass").await,
+            value(
+                &client,
+                "SELECT count(*) FROM pg_index WHERE indrelid = 't'::regclass"
+            )
+            .await,
             "1"
         );
         client
-            .batch_execute("INSERT INTO t VALUES (4, -1, NULL, NULL); DELETE FROM t WHERE id = 4; CHECKPOINT")
+            .batch_execute(
+                "INSERT INTO t VALUES (4, -1, NULL, NULL); DELETE FROM t WHERE id = 4; CHECKPOINT",
+            )
             .await
             .unwrap();
         drop(client);
@@ -347,19 +353,33 @@ async fn a_foreign_key_waits_for_writers_of_both_tables() {
         other.batch_execute("COMMIT").await.unwrap();
         assert_eq!(sqlstate(&client, ADD).await, "23503", "{write}");
         client
-            .batch_execute("INSERT INTO p VALUES (2) ON CONFLICT DO NOTHING; DELETE FROM c WHERE id = 3")
+            .batch_execute(
+                "INSERT INTO p VALUES (2) ON CONFLICT DO NOTHING; DELETE FROM c WHERE id = 3",
+            )
             .await
             .unwrap();
     }
     // Until the block ends nobody writes to either, and all read.
     client.batch_execute("BEGIN").await.unwrap();
     client.batch_execute(ADD).await.unwrap();
-    other.batch_execute("SET lock_timeout = '100ms'").await.unwrap();
-    assert_eq!(sqlstate(&other, "DELETE FROM p WHERE id = 2").await, "55P03");
+    other
+        .batch_execute("SET lock_timeout = '100ms'")
+        .await
+        .unwrap();
+    assert_eq!(
+        sqlstate(&other, "DELETE FROM p WHERE id = 2").await,
+        "55P03"
+    );
     assert_eq!(value(&other, "SELECT sum(id) FROM p").await, "3");
     client.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(sqlstate(&other, "DELETE FROM p WHERE id = 2").await, "23503");
-    assert_eq!(sqlstate(&other, "INSERT INTO c VALUES (3, 9)").await, "23503");
+    assert_eq!(
+        sqlstate(&other, "DELETE FROM p WHERE id = 2").await,
+        "23503"
+    );
+    assert_eq!(
+        sqlstate(&other, "INSERT INTO c VALUES (3, 9)").await,
+        "23503"
+    );
     // NOT VALID keeps rows that are there; both survive a kill.
     client
         .batch_execute(
@@ -371,7 +391,10 @@ async fn a_foreign_key_waits_for_writers_of_both_tables() {
     drop((client, other));
     let node = Aerostat::start_on(node.kill(), &[]);
     let client = node.connect("keys").await;
-    assert_eq!(sqlstate(&client, "INSERT INTO c VALUES (4, 9)").await, "23503");
+    assert_eq!(
+        sqlstate(&client, "INSERT INTO c VALUES (4, 9)").await,
+        "23503"
+    );
     assert_eq!(
         sqlstate(&client, "ALTER TABLE c VALIDATE CONSTRAINT later").await,
         "23503"
@@ -381,7 +404,11 @@ async fn a_foreign_key_waits_for_writers_of_both_tables() {
         .await
         .unwrap();
     assert_eq!(
-        value(&client, "SELECT bool_and(convalidated)::text FROM pg_constraint").await,
+        value(
+            &client,
+            "SELECT bool_and(convalidated)::text FROM pg_constraint"
+        )
+        .await,
         "true"
     );
 }

@@ -67,9 +67,8 @@ pub(crate) fn plan_rows(
                     None => own(*at),
                     Some(using) => computed(context, using, rows.schema()).map_err(fail)?,
                 };
-                converted(value, rows.schema(), column).map_err(|error| {
-                    not_cast(fail(error), column, old[*at].ty, using.is_some())
-                })?
+                converted(value, rows.schema(), column)
+                    .map_err(|error| not_cast(fail(error), column, old[*at].ty, using.is_some()))?
             }
         };
         outputs.push(value.alias_qualified(Some(table.clone()), column.name.as_str()));
@@ -328,7 +327,10 @@ impl PendingAlter {
             unique: true,
             nulls_not_distinct: false,
         });
-        primary.into_iter().chain(self.new_indexes.clone()).collect()
+        primary
+            .into_iter()
+            .chain(self.new_indexes.clone())
+            .collect()
     }
 
     fn is_duplicated(&self, index: String, detail: &str) -> SqlError {

@@ -334,7 +334,12 @@ fn foreign_keys_follow_columns_and_indexes_on_both_sides() {
     assert_eq!(
         keys,
         [
-            ("c_e_fkey", vec![2], (c.oid, vec![0], c.indexes[0].oid), true),
+            (
+                "c_e_fkey",
+                vec![2],
+                (c.oid, vec![0], c.indexes[0].oid),
+                true
+            ),
             ("c_d_fkey", vec![1], (p.oid, vec![0], p.key_oid), true),
             ("f", vec![0], (p.oid, vec![1], p.indexes[0].oid), false),
         ]
