@@ -18,6 +18,7 @@ pub const fn sqlstate(kind: ErrorKind) -> &'static str {
         ErrorKind::InvalidCatalogName => "3D000",
         ErrorKind::InvalidSchemaName => "3F000",
         ErrorKind::AmbiguousColumn => "42702",
+        ErrorKind::AmbiguousAlias => "42P09",
         ErrorKind::DuplicateTable => "42P07",
         ErrorKind::DuplicateColumn => "42701",
         ErrorKind::DuplicateAlias => "42712",

@@ -34,11 +34,10 @@ use std::ops::ControlFlow;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::common::DataFusionError;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Interval,
-    LimitClause, NamedWindowExpr, ObjectName, ObjectNamePart, OrderByKind, Query, Select, SetExpr,
-    Statement, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut, WindowFrameBound,
-    WindowSpec, WindowType, helpers::attached_token::AttachedToken,
+    BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Interval, LimitClause,
+    NamedWindowExpr, ObjectName, ObjectNamePart, OrderByKind, Query, Select, SetExpr, Statement,
+    UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut, WindowType,
 };
 
 use crate::functions::cast::{self, Zone};
@@ -46,10 +45,14 @@ use crate::types;
 use crate::walk;
 
 mod array;
+mod choice;
+mod number;
 mod rows;
+mod tuples;
 
-/// Digits of the widest numeric.
-const DIGITS_MAX: usize = 38;
+use choice::{null_if_literal, same_as_literal, typed_branch};
+use number::{bare, bare_frame, fits_numeric, is_number, is_wrapped, literal_type, negate};
+use tuples::{compare_rows, is_comparison, is_row_beside_value, members, row_in_list};
 
 /// Rewrites a query, DML statement or expression as the module says. Call it
 /// once between parser and planner; a second call changes nothing.
@@ -193,47 +196,7 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             ..
         } => check_literal(text, data_type)?,
         Expr::TypedString(typed) => check_text(&typed.value.value, &typed.data_type)?,
-        Expr::UnaryOp {
-            op: UnaryOperator::Minus,
-            expr: inner,
-        } => match &mut **inner {
-            power @ Expr::BinaryOp {
-                op: BinaryOperator::PGExp,
-                ..
-            } => {
-                let base = first_base(power);
-                *base = Expr::UnaryOp {
-                    op: UnaryOperator::Minus,
-                    expr: Box::new(std::mem::replace(base, null())),
-                };
-                rewrite(base)?;
-                *expr = std::mem::replace(&mut **inner, null());
-            }
-            inner if is_wrapped(inner) => negate(expr)?,
-            // DataFusion reads a sign with its number.
-            inner if is_number(inner) => {}
-            inner => *expr = call("checked_negate", vec![std::mem::replace(inner, null())]),
-        },
-        Expr::UnaryOp { op, expr: operand } => {
-            let name = match op {
-                UnaryOperator::Not => {
-                    if let Expr::Value(ValueWithSpan {
-                        value: Value::SingleQuotedString(_),
-                        ..
-                    }) = &**operand
-                    {
-                        wrap(operand, DataType::Boolean);
-                    }
-                    return Ok(());
-                }
-                UnaryOperator::BitwiseNot => "bitwise_not",
-                UnaryOperator::PGAbs => "abs",
-                UnaryOperator::PGSquareRoot => "sqrt",
-                UnaryOperator::PGCubeRoot => "cbrt",
-                _ => return Ok(()),
-            };
-            *expr = call(name, vec![std::mem::replace(&mut **operand, null())]);
-        }
+        Expr::UnaryOp { .. } => rewrite_unary(expr)?,
         Expr::Interval(interval) => {
             if let Some(text) = interval_text(interval) {
                 *expr = cast_to(
@@ -368,6 +331,55 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
     Ok(())
 }
 
+/// Operators of one operand.
+fn rewrite_unary(expr: &mut Expr) -> Result<(), SqlError> {
+    match expr {
+        Expr::UnaryOp {
+            op: UnaryOperator::Minus,
+            expr: inner,
+        } => match &mut **inner {
+            power @ Expr::BinaryOp {
+                op: BinaryOperator::PGExp,
+                ..
+            } => {
+                let base = first_base(power);
+                *base = Expr::UnaryOp {
+                    op: UnaryOperator::Minus,
+                    expr: Box::new(std::mem::replace(base, null())),
+                };
+                rewrite(base)?;
+                *expr = std::mem::replace(&mut **inner, null());
+            }
+            inner if is_wrapped(inner) => negate(expr)?,
+            // DataFusion reads a sign with its number.
+            inner if is_number(inner) => {}
+            inner => *expr = call("checked_negate", vec![std::mem::replace(inner, null())]),
+        },
+        Expr::UnaryOp { op, expr: operand } => {
+            let name = match op {
+                UnaryOperator::Not => {
+                    if let Expr::Value(ValueWithSpan {
+                        value: Value::SingleQuotedString(_),
+                        ..
+                    }) = &**operand
+                    {
+                        wrap(operand, DataType::Boolean);
+                    }
+                    return Ok(());
+                }
+                UnaryOperator::BitwiseNot => "bitwise_not",
+                UnaryOperator::PGAbs => "abs",
+                UnaryOperator::PGSquareRoot => "sqrt",
+                UnaryOperator::PGCubeRoot => "cbrt",
+                _ => return Ok(()),
+            };
+            *expr = call(name, vec![std::mem::replace(&mut **operand, null())]);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
 fn is_string(expr: &Expr) -> bool {
     let Expr::Value(ValueWithSpan { value, .. }) = expr else {
         return false;
@@ -380,52 +392,6 @@ fn is_null(expr: &Expr) -> bool {
         return false;
     };
     matches!(value, Value::Null)
-}
-
-/// The branch of a CASE that tells its type, if a string literal stands before it: whoever
-/// plans the CASE looks at the first.
-fn typed_branch<'a>(whens: &'a [CaseWhen], otherwise: Option<&'a Expr>) -> Option<&'a Expr> {
-    let results = whens.iter().map(|when| &when.result).chain(otherwise);
-    let mut results = results.filter(|result| !is_null(result)).peekable();
-    results.next_if(|first| is_string(first))?;
-    results.find(|result| !is_string(result))
-}
-
-/// `nullif(x, 'a')`, whose literal takes the type of `x`, as a CASE.
-fn null_if_literal(function: &Function) -> Option<Expr> {
-    let FunctionArguments::List(list) = &function.args else {
-        return None;
-    };
-    let [
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)),
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(literal)),
-    ] = &list.args[..]
-    else {
-        return None;
-    };
-    // Evaluated twice, so it must be a name.
-    let is_name = matches!(value, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
-    (is_name && is_string(literal)).then(|| Expr::Case {
-        case_token: AttachedToken::empty(),
-        end_token: AttachedToken::empty(),
-        operand: None,
-        conditions: vec![CaseWhen {
-            condition: binary(value.clone(), BinaryOperator::Eq, literal.clone()),
-            result: null(),
-        }],
-        else_result: Some(Box::new(value.clone())),
-    })
-}
-
-/// Whether two sides are equal of which a literal is one, so that both are not NULL.
-fn same_as_literal(left: &mut Expr, right: &mut Expr) -> Expr {
-    let (left, right) = (
-        std::mem::replace(left, null()),
-        std::mem::replace(right, null()),
-    );
-    let equal = binary(left, BinaryOperator::Eq, right);
-    let otherwise = Expr::value(Value::Boolean(false));
-    call("coalesce", vec![Expr::Nested(Box::new(equal)), otherwise])
 }
 
 /// The base of `a ^ b ^ c`, which is read from the left.
@@ -469,48 +435,6 @@ fn check_text(value: &Value, data_type: &DataType) -> Result<(), SqlError> {
     }
 }
 
-/// The type of a number literal; nothing for one with a point or an exponent,
-/// which DataFusion reads as numeric.
-fn literal_type(sign: &str, digits: &str) -> Result<Option<DataType>, SqlError> {
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Ok(None);
-    }
-    let signed = format!("{sign}{digits}");
-    if signed.parse::<i32>().is_ok() {
-        return Ok(Some(DataType::Int4(None)));
-    }
-    if signed.parse::<i64>().is_ok() {
-        return Ok(Some(DataType::Int8(None)));
-    }
-    let significant = digits.trim_start_matches('0').len();
-    if significant > DIGITS_MAX {
-        let message = format!("numeric literal of {significant} digits is not supported");
-        return Err(SqlError::new(ErrorKind::FeatureNotSupported, message)
-            .with_hint("The largest precision is 38."));
-    }
-    Ok(Some(DataType::Numeric(ExactNumberInfo::PrecisionAndScale(
-        significant as u64,
-        0,
-    ))))
-}
-
-/// Whether a number with a point or an exponent has at most 38 digits.
-fn fits_numeric(digits: &str) -> bool {
-    let (mantissa, exponent) = match digits.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().unwrap_or(i64::MAX)),
-        None => (digits, 0),
-    };
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    if !digits.contains(['.', 'e', 'E']) {
-        return true;
-    }
-    let before = (whole.trim_start_matches('0').len() as i64)
-        .saturating_add(exponent)
-        .max(0);
-    let after = (fraction.len() as i64).saturating_sub(exponent).max(0);
-    before.saturating_add(after) <= DIGITS_MAX as i64
-}
-
 fn null() -> Expr {
     Expr::Value(Value::Null.into())
 }
@@ -532,98 +456,6 @@ fn cast_to(expr: Expr, data_type: DataType) -> Expr {
 fn wrap(expr: &mut Expr, data_type: DataType) {
     let inner = std::mem::replace(expr, null());
     *expr = cast_to(inner, data_type);
-}
-
-fn is_number(expr: &Expr) -> bool {
-    match expr {
-        Expr::Value(ValueWithSpan {
-            value: Value::Number(..),
-            ..
-        }) => true,
-        Expr::UnaryOp {
-            op: UnaryOperator::Minus,
-            expr,
-        } => is_number(expr),
-        _ => false,
-    }
-}
-
-/// Whether this is a literal with the cast that [`wrap`] puts around it.
-fn is_wrapped(expr: &Expr) -> bool {
-    matches!(expr, Expr::Cast { kind: CastKind::DoubleColon, expr, data_type, .. }
-        if matches!(data_type, DataType::Int4(None) | DataType::Int8(None) | DataType::Numeric(_)) && is_number(expr))
-}
-
-/// Takes the cast off again.
-fn bare(expr: &mut Expr) {
-    if is_wrapped(expr)
-        && let Expr::Cast { expr: inner, .. } = expr
-    {
-        *expr = std::mem::replace(inner, null());
-    }
-}
-
-fn bare_frame(spec: &mut WindowSpec) {
-    let Some(frame) = &mut spec.window_frame else {
-        return;
-    };
-    for bound in std::iter::once(&mut frame.start_bound).chain(frame.end_bound.as_mut()) {
-        if let WindowFrameBound::Preceding(Some(offset))
-        | WindowFrameBound::Following(Some(offset)) = bound
-        {
-            bare(offset);
-            bare_interval(offset);
-        }
-    }
-}
-
-/// Window frames read an interval themselves, so it becomes a literal again.
-fn bare_interval(expr: &mut Expr) {
-    if let Expr::Cast {
-        expr: inner,
-        data_type: DataType::Interval { .. },
-        ..
-    } = expr
-    {
-        let value = Box::new(std::mem::replace(&mut **inner, null()));
-        *expr = Expr::Interval(Interval {
-            value,
-            leading_field: None,
-            leading_precision: None,
-            last_field: None,
-            fractional_seconds_precision: None,
-        });
-    }
-}
-
-/// `-(1::int4)` to `(-1)::int4`: one literal, whose type follows from its sign too.
-fn negate(expr: &mut Expr) -> Result<(), SqlError> {
-    let Expr::UnaryOp { expr: wrapped, .. } = expr else {
-        return Ok(());
-    };
-    let mut wrapped = std::mem::replace(&mut **wrapped, null());
-    if let Expr::Cast {
-        expr: inner,
-        data_type,
-        ..
-    } = &mut wrapped
-    {
-        if let Expr::Value(ValueWithSpan {
-            value: Value::Number(digits, _),
-            ..
-        }) = &**inner
-            && let Some(signed) = literal_type("-", digits)?
-        {
-            *data_type = signed;
-        }
-        let number = Box::new(std::mem::replace(&mut **inner, null()));
-        **inner = Expr::UnaryOp {
-            op: UnaryOperator::Minus,
-            expr: number,
-        };
-    }
-    *expr = wrapped;
-    Ok(())
 }
 
 /// `interval '90' day` as one text, where it is one.
@@ -715,132 +547,12 @@ fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     })
 }
 
-/// The members of a row expression of two or more.
-fn members(expr: &Expr) -> Option<Vec<Expr>> {
-    match expr {
-        Expr::Tuple(members) if members.len() > 1 => Some(members.clone()),
-        Expr::Nested(inner) => members(inner),
-        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {
-            match &function.args {
-                FunctionArguments::List(list) => list
-                    .args
-                    .iter()
-                    .map(|argument| match argument {
-                        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
-                        _ => None,
-                    })
-                    .collect(),
-                _ => None,
-            }
-        }
-        _ => None,
-    }
-}
-
-fn is_comparison(op: &BinaryOperator) -> bool {
-    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
-    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
-}
-
-/// Whether `row` is a row and `value` certainly none.
-fn is_row_beside_value(row: &Expr, value: &Expr) -> bool {
-    let is_value = matches!(
-        value,
-        Expr::Cast { .. } | Expr::Value(_) | Expr::CompoundIdentifier(_) | Expr::BinaryOp { .. }
-    );
-    is_value && members(row).is_some()
-}
-
 fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     Expr::BinaryOp {
         left: Box::new(left),
         op,
         right: Box::new(right),
     }
-}
-
-fn join(mut terms: Vec<Expr>, op: BinaryOperator) -> Expr {
-    let mut joined = terms.pop().unwrap_or_else(null);
-    while let Some(term) = terms.pop() {
-        joined = binary(term, op.clone(), joined);
-    }
-    Expr::Nested(Box::new(joined))
-}
-
-fn compare_rows(left: Vec<Expr>, op: &BinaryOperator, right: Vec<Expr>) -> Result<Expr, SqlError> {
-    if left.len() != right.len() {
-        return Err(SqlError::new(
-            ErrorKind::SyntaxError,
-            "unequal number of entries in row expressions",
-        ));
-    }
-    let pairs = left.into_iter().zip(right);
-    match op {
-        BinaryOperator::Eq => Ok(join(
-            pairs.map(|(l, r)| binary(l, op.clone(), r)).collect(),
-            BinaryOperator::And,
-        )),
-        BinaryOperator::NotEq => Ok(join(
-            pairs.map(|(l, r)| binary(l, op.clone(), r)).collect(),
-            BinaryOperator::Or,
-        )),
-        BinaryOperator::Lt | BinaryOperator::LtEq => {
-            Ok(lexicographic(pairs, BinaryOperator::Lt, op))
-        }
-        BinaryOperator::Gt | BinaryOperator::GtEq => {
-            Ok(lexicographic(pairs, BinaryOperator::Gt, op))
-        }
-        _ => Err(SqlError::new(
-            ErrorKind::FeatureNotSupported,
-            format!("operator {op} is not supported for rows"),
-        )),
-    }
-}
-
-/// `(a, b) < (c, d)` to `a < c OR (a = c AND b < d)`.
-fn lexicographic(
-    pairs: impl DoubleEndedIterator<Item = (Expr, Expr)>,
-    strict: BinaryOperator,
-    last: &BinaryOperator,
-) -> Expr {
-    let mut rest: Option<Expr> = None;
-    for (left, right) in pairs.rev() {
-        rest = Some(match rest {
-            None => binary(left, last.clone(), right),
-            Some(rest) => {
-                let equal = binary(left.clone(), BinaryOperator::Eq, right.clone());
-                let tie = Expr::Nested(Box::new(binary(equal, BinaryOperator::And, rest)));
-                Expr::Nested(Box::new(binary(
-                    binary(left, strict.clone(), right),
-                    BinaryOperator::Or,
-                    tie,
-                )))
-            }
-        });
-    }
-    rest.unwrap_or_else(null)
-}
-
-fn row_in_list(row: Vec<Expr>, list: &[Expr], negated: bool) -> Result<Expr, SqlError> {
-    let terms = list
-        .iter()
-        .map(|item| match members(item) {
-            Some(item) => compare_rows(row.clone(), &BinaryOperator::Eq, item),
-            None => Err(SqlError::new(
-                ErrorKind::SyntaxError,
-                "unequal number of entries in row expressions",
-            )),
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    let any = join(terms, BinaryOperator::Or);
-    Ok(if negated {
-        Expr::UnaryOp {
-            op: UnaryOperator::Not,
-            expr: Box::new(any),
-        }
-    } else {
-        any
-    })
 }
 
 #[cfg(test)]

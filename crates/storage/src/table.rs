@@ -243,13 +243,18 @@ impl Table {
             .describe_table(description, || self.set_shape(shaping, shape))
     }
 
-    /// What is kept of the table in a shape. Recovery makes segments by it, so it says what
-    /// those have room for.
+    /// What is kept of the table in a shape: under the definition it was made with, whatever
+    /// this one is, for that may never be committed. Recovery makes segments by it, so it
+    /// says what those have room for.
     pub(crate) fn description(&self, shape: &Shape) -> TableDescription {
+        let schema = match &self.original {
+            Some(original) => &original.schema,
+            None => &self.schema,
+        };
         TableDescription {
             id: self.id,
-            schema: shape.schema_of(&self.schema),
-            layout: shape.layout_of(&self.schema),
+            schema: shape.schema_of(schema),
+            layout: shape.layout_of(schema),
             indexes: shape.built_indexes(),
         }
     }

@@ -34,6 +34,8 @@ pub enum ErrorKind {
     InvalidSchemaName,
     /// A column name that several relations in scope have.
     AmbiguousColumn,
+    /// A name that several relations in scope are called by.
+    AmbiguousAlias,
     /// A relation with this name is there already.
     DuplicateTable,
     /// A column name is given twice.

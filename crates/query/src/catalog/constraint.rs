@@ -105,6 +105,28 @@ impl TableEntry {
     pub fn index(&self, oid: u32) -> Option<IndexEntry> {
         self.all_indexes().find(|index| index.oid == oid)
     }
+
+    /// What storage calls an index: by its old name until the new one is committed.
+    pub(crate) fn stored_name(&self, index: &IndexEntry) -> String {
+        let stored = self.table.indexes();
+        let is_named = |other: &TableIndex| other.name == index.index.name;
+        if index.oid == self.key_oid || stored.iter().any(is_named) {
+            return index.index.name.clone();
+        }
+        let is_known = |other: &TableIndex| {
+            let mut known = self.indexes.iter();
+            known.any(|known| known.index.name == other.name)
+        };
+        let is_it = |other: &&TableIndex| {
+            let renamed = TableIndex {
+                name: other.name.clone(),
+                ..index.index.clone()
+            };
+            renamed == **other && !is_known(other)
+        };
+        let old = stored.iter().find(is_it).unwrap_or(&index.index);
+        old.name.clone()
+    }
 }
 
 impl CatalogState {

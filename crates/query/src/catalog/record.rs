@@ -66,6 +66,10 @@ struct TableRecord {
     /// The definition, where it is not the one in storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     definition: Option<TableSchema>,
+    /// Positions of columns that refuse NULL under the one in storage. It comes to say that
+    /// they take it when room for NULL is made for a definition that is not committed then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    not_null: Vec<usize>,
     name: String,
     owner: String,
     comment: Option<String>,
@@ -140,14 +144,18 @@ fn of_schema(schema: &SchemaEntry) -> SchemaRecord {
 }
 
 fn of_table(entry: &TableEntry) -> TableRecord {
+    let columns = entry.table.schema().columns.iter().enumerate();
+    let refuses = columns.filter(|(_, column)| !column.nullable);
+    let is_redefined = entry.table.is_redefined();
     TableRecord {
         oid: entry.oid,
         key_oid: entry.key_oid,
         table: entry.table.id().0,
-        definition: entry
-            .table
-            .is_redefined()
-            .then(|| TableSchema::clone(entry.table.schema())),
+        definition: is_redefined.then(|| TableSchema::clone(entry.table.schema())),
+        not_null: match is_redefined {
+            true => Vec::new(),
+            false => refuses.map(|(at, _)| at).collect(),
+        },
         name: entry.name.clone(),
         owner: entry.owner.clone(),
         comment: entry.comment.clone(),
@@ -199,7 +207,7 @@ fn to_table(
         owner: record.owner,
         table: match record.definition {
             Some(definition) => table.redefined(Arc::new(definition)),
-            None => Arc::clone(table),
+            None => refusing(table, &record.not_null),
         },
         comment: record.comment,
         column_comments: record.column_comments,
@@ -209,4 +217,18 @@ fn to_table(
         foreign_keys: record.foreign_keys,
         usage: Arc::default(),
     })
+}
+
+/// The table with these columns refusing NULL.
+fn refusing(table: &Arc<Table>, not_null: &[usize]) -> Arc<Table> {
+    let columns = &table.schema().columns;
+    let takes_null = |at: &usize| columns.get(*at).is_some_and(|column| column.nullable);
+    if !not_null.iter().any(takes_null) {
+        return Arc::clone(table);
+    }
+    let mut schema = TableSchema::clone(table.schema());
+    for &at in not_null.iter().filter(|&at| takes_null(at)) {
+        schema.columns[at].nullable = false;
+    }
+    table.redefined(Arc::new(schema))
 }

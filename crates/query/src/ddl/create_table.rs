@@ -138,6 +138,16 @@ impl ExpressionChecker for NoExpressions {
     fn check_condition(&self, _schema: &TableSchema, _sql: &str) -> Result<(), SqlError> {
         Ok(())
     }
+
+    fn check_conversion(
+        &self,
+        _before: &TableSchema,
+        _at: usize,
+        _to: &Column,
+        _using: Option<&ast::Expr>,
+    ) -> Result<(), SqlError> {
+        Ok(())
+    }
 }
 
 fn create(
@@ -218,11 +228,8 @@ fn create(
         unique,
         foreign_keys,
     } = definition.finish(&taken)?;
-    let own = foreign_key::Own {
-        place: &place,
-        schema: &schema,
-        unique: &unique,
-    };
+    let indexes = unique.iter().cloned().map(foreign_key::unnumbered);
+    let own = foreign_key::Own::new(&place, &schema, indexes, Vec::new());
     let foreign_keys = foreign_key::resolve(&state, actor, &own, foreign_keys)?;
     let layout = layout::of_create(statement, &schema, default_layout, &mut notices)?;
     check_expressions(&schema, checker)?;

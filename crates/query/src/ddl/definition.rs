@@ -98,6 +98,11 @@ impl<'n> Definition<'n> {
         self.checks.len()
     }
 
+    /// How many foreign keys are defined, which is the position of the next.
+    pub(super) fn foreign_keys_read(&self) -> usize {
+        self.foreign_keys.len()
+    }
+
     /// Tells the user something.
     pub(super) fn note(&mut self, notice: Notice) {
         self.notices.push(notice);

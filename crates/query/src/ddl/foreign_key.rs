@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use aerostat_types::{ErrorKind, SqlError, SqlType, TableIndex, TableSchema};
 use datafusion::sql::sqlparser::ast::{
-    self, ConstraintCharacteristics, ConstraintReferenceMatchKind, Ident, ObjectName,
+    self, ConstraintCharacteristics, ConstraintReferenceMatchKind, Ident,
 };
 
 use super::{
@@ -27,6 +27,13 @@ pub(super) struct WrittenForeignKey {
     is_full: bool,
     on_update: ReferentialAction,
     on_delete: ReferentialAction,
+}
+
+/// The table that a constraint refers to, as it was written.
+pub(super) fn referenced_table(
+    written: &ast::ForeignKeyConstraint,
+) -> Result<QualifiedName, SqlError> {
+    QualifiedName::from_object_name(&written.foreign_table, &mut Vec::new())
 }
 
 impl WrittenForeignKey {
@@ -54,7 +61,7 @@ impl WrittenForeignKey {
         Ok(Self {
             name,
             columns,
-            table: named_table(&written.foreign_table)?,
+            table: referenced_table(written)?,
             referenced,
             is_full: match written.match_kind {
                 None | Some(ConstraintReferenceMatchKind::Simple) => false,
@@ -67,10 +74,11 @@ impl WrittenForeignKey {
             on_delete: action(written.on_delete.as_ref()),
         })
     }
-}
 
-fn named_table(name: &ObjectName) -> Result<QualifiedName, SqlError> {
-    QualifiedName::from_object_name(name, &mut Vec::new())
+    /// Whether it was given this name.
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        self.name.as_deref() == Some(name)
+    }
 }
 
 fn action(written: Option<&ast::ReferentialAction>) -> ReferentialAction {
@@ -87,16 +95,61 @@ fn refuse_deferrable(written: Option<&ConstraintCharacteristics>) -> Result<(), 
     super::key::refuse_deferrable(written, "foreign keys")
 }
 
-/// A table that is being made, as foreign keys to it see it.
+/// The table that has the foreign keys, as it is to be.
 pub(super) struct Own<'a> {
     pub(super) place: &'a Place,
     pub(super) schema: &'a TableSchema,
-    /// The indexes of its UNIQUE constraints.
-    pub(super) unique: &'a [TableIndex],
+    /// Its indexes, the primary key's too. Their numbers mean nothing.
+    indexes: Vec<IndexEntry>,
+    /// The names of the foreign keys that it has.
+    there: Vec<String>,
+}
+
+impl<'a> Own<'a> {
+    /// A table with these indexes beside the primary key's, and foreign keys of these names.
+    pub(super) fn new(
+        place: &'a Place,
+        schema: &'a TableSchema,
+        indexes: impl IntoIterator<Item = IndexEntry>,
+        there: Vec<String>,
+    ) -> Self {
+        let primary = (!schema.primary_key.is_empty()).then(|| TableIndex {
+            name: schema.primary_key_name.clone(),
+            kind: aerostat_types::IndexKind::Ordered,
+            columns: schema.primary_key.clone(),
+            unique: true,
+            nulls_not_distinct: false,
+        });
+        let primary = primary.map(unnumbered);
+        Self {
+            place,
+            schema,
+            indexes: primary.into_iter().chain(indexes).collect(),
+            there,
+        }
+    }
+
+    fn constraint_names(&self) -> BTreeSet<String> {
+        let checks = self.schema.checks.iter().map(|check| check.name.clone());
+        let indexes = self.indexes.iter().filter(|index| index.is_constraint);
+        let indexes = indexes.map(|index| index.index.name.clone());
+        let there = self.there.iter().cloned();
+        checks.chain(indexes).chain(there).collect()
+    }
+}
+
+/// The index of a constraint that is being made, without a number.
+pub(super) fn unnumbered(index: TableIndex) -> IndexEntry {
+    IndexEntry {
+        oid: 0,
+        index,
+        is_constraint: true,
+    }
 }
 
 /// A foreign key, and the name of the index that it refers to if that is of its own table:
-/// which has no number yet.
+/// neither may have a number yet.
+#[derive(Clone)]
 pub(super) struct Resolved {
     pub(super) key: ForeignKey,
     pub(super) own_index: Option<String>,
@@ -112,7 +165,7 @@ pub(super) fn resolve(
     own: &Own<'_>,
     written: Vec<WrittenForeignKey>,
 ) -> Result<Vec<Resolved>, SqlError> {
-    let mut names = constraint_names(own);
+    let mut names = own.constraint_names();
     let given = written.iter().filter_map(|key| key.name.clone());
     for name in given {
         if !names.insert(name.clone()) {
@@ -133,16 +186,6 @@ pub(super) fn resolve(
     Ok(resolved)
 }
 
-fn constraint_names(own: &Own<'_>) -> BTreeSet<String> {
-    let checks = own.schema.checks.iter().map(|check| check.name.clone());
-    let unique = own.unique.iter().map(|index| index.name.clone());
-    let mut names: BTreeSet<String> = checks.chain(unique).collect();
-    if !own.schema.primary_key.is_empty() {
-        names.insert(own.schema.primary_key_name.clone());
-    }
-    names
-}
-
 fn resolve_one(
     state: &CatalogState,
     actor: &Actor,
@@ -157,7 +200,7 @@ fn resolve_one(
             .as_ref()
             .is_none_or(|schema| *schema == own.place.schema);
     let (schema, oid, indexes, table) = if is_own {
-        (own.schema, 0, own_indexes(own), own.place.name.clone())
+        (own.schema, 0, own.indexes.clone(), own.place.name.clone())
     } else {
         let Found { relation, .. } = actor.resolve(state, &written.table)?;
         let Relation::Table(entry) = relation else {
@@ -234,27 +277,6 @@ fn resolve_one(
     })
 }
 
-/// The unique indexes of a table that is being made, without numbers.
-fn own_indexes(own: &Own<'_>) -> Vec<IndexEntry> {
-    let of = |index: TableIndex| IndexEntry {
-        oid: 0,
-        index,
-        is_constraint: true,
-    };
-    let primary = (!own.schema.primary_key.is_empty()).then(|| TableIndex {
-        name: own.schema.primary_key_name.clone(),
-        kind: aerostat_types::IndexKind::Ordered,
-        columns: own.schema.primary_key.clone(),
-        unique: true,
-        nulls_not_distinct: false,
-    });
-    primary
-        .into_iter()
-        .chain(own.unique.iter().cloned())
-        .map(of)
-        .collect()
-}
-
 fn positions(schema: &TableSchema, names: &[String]) -> Result<Vec<usize>, SqlError> {
     names
         .iter()
@@ -295,7 +317,10 @@ fn matching(indexes: Vec<IndexEntry>, columns: &[usize]) -> Option<IndexEntry> {
 }
 
 /// Refuses columns whose values PostgreSQL could not compare.
-fn check_types(
+///
+/// # Errors
+/// `DatatypeMismatch`, of the foreign key of this name.
+pub(super) fn check_types(
     name: &str,
     (from_schema, from): (&TableSchema, usize),
     (to_schema, to): (&TableSchema, usize),

@@ -60,8 +60,9 @@ use datafusion::sql::sqlparser::ast;
 use crate::{api::Notice, catalog::Draft, utility::SchemaCommand};
 
 pub(crate) use alter_table::{
-    Altering, Asked as AskedAlter, PendingAlter, of_rewrite, plan_rows, plan_violations,
-    prepare as prepare_alter,
+    Altering, Asked as AskedAlter, PendingAlter, duplicate, lock as lock_alter, of_rewrite,
+    plan_conversion, plan_duplicates, plan_references, plan_rows, plan_violations,
+    prepare as prepare_alter, refers_to_none,
 };
 pub use create_table::{CreatedTable, PendingTable, create_table, create_table_as};
 pub use create_view::create_view;
@@ -134,6 +135,19 @@ pub trait ExpressionChecker {
     /// # Errors
     /// What is wrong with it, in the planner's words.
     fn check_condition(&self, schema: &TableSchema, sql: &str) -> Result<(), SqlError>;
+
+    /// Whether the values of the column at this position, or what USING makes of a row, are
+    /// assigned to a column of another type.
+    ///
+    /// # Errors
+    /// What is wrong with USING, and in PostgreSQL's words that they are not.
+    fn check_conversion(
+        &self,
+        before: &TableSchema,
+        at: usize,
+        to: &Column,
+        using: Option<&ast::Expr>,
+    ) -> Result<(), SqlError>;
 }
 
 /// Plans a view's query. The planner implements it.

@@ -60,6 +60,16 @@ impl ExpressionChecker for Planner {
         }
         Ok(())
     }
+
+    fn check_conversion(
+        &self,
+        _before: &TableSchema,
+        _at: usize,
+        _to: &Column,
+        _using: Option<&Expr>,
+    ) -> Result<(), SqlError> {
+        Ok(())
+    }
 }
 
 impl PlanColumns for Planner {

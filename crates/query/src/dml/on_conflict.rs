@@ -9,8 +9,9 @@
 //!                                                        └─ a row ────► pairs ──► query ──► update
 //! ```
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::ControlFlow, sync::Arc};
 
+use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use async_trait::async_trait;
 use datafusion::{
@@ -47,6 +48,10 @@ use crate::{
 
 /// What the rows that were to be inserted are called.
 const EXCLUDED: &str = "excluded";
+
+/// What the rows that are there are called where the statement calls them the same; no name
+/// that a user can write.
+const UNNAMED: &str = "\u{1}there";
 
 /// The column that counts the rows of the statement; no name that a user can write.
 pub(super) const ORDINAL_COLUMN: &str = "\u{1}ordinal";
@@ -106,7 +111,10 @@ pub(super) fn bind_on_conflict(
         }
     };
     Ok(OnConflict {
-        constraints: chosen.into_iter().map(|index| index.index.name).collect(),
+        constraints: chosen
+            .iter()
+            .map(|index| target.entry.stored_name(index))
+            .collect(),
         update,
     })
 }
@@ -191,14 +199,15 @@ fn bind_update(
     returning: Option<&[ast::SelectItem]>,
     parameters: &mut PlannerContext,
 ) -> Result<ConflictUpdate> {
-    if target.alias == EXCLUDED {
-        return Err(external(SqlError::new(
-            ErrorKind::DuplicateAlias,
-            format!("table name \"{EXCLUDED}\" specified more than once"),
-        )));
-    }
+    let alias = match target.alias.as_str() {
+        EXCLUDED => {
+            refuse_ambiguous(update).map_err(external)?;
+            UNNAMED
+        }
+        alias => alias,
+    };
     let pairs = Pairs::of(target);
-    let mut found = pairs.plan(target)?;
+    let mut found = pairs.plan(target, alias)?;
     if let Some(selection) = &update.selection {
         let planner = context.planner();
         let condition = planner.sql_to_expr(selection.clone(), found.schema(), parameters)?;
@@ -211,7 +220,7 @@ fn bind_update(
         found.schema(),
         parameters,
     )?;
-    let of_target = |name: &str| Column::new(Some(target.alias.clone()), name);
+    let of_target = |name: &str| Column::new(Some(alias), name);
     let mut outputs = vec![Expr::Column(of_target(ROW_ID_COLUMN)).alias(ROW_ID_COLUMN)];
     let columns = &target.entry.table.schema().columns;
     for (column, assigned) in columns.iter().zip(assigned) {
@@ -234,6 +243,23 @@ fn bind_update(
         bound: Box::new(bound),
         pairs,
     })
+}
+
+/// Refuses to name one of two relations of the same name.
+fn refuse_ambiguous(update: &DoUpdate) -> Result<(), SqlError> {
+    let names_either = |expression: &ast::Expr| match expression {
+        ast::Expr::CompoundIdentifier(parts) if folded(&parts[0]) == EXCLUDED => {
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    };
+    if walk::expressions(update, names_either).is_break() {
+        return Err(SqlError::new(
+            ErrorKind::AmbiguousAlias,
+            format!("table reference \"{EXCLUDED}\" is ambiguous"),
+        ));
+    }
+    Ok(())
 }
 
 /// Pairs of rows as a table: row id and ordinal, the row that is there, the row that was to
@@ -272,11 +298,11 @@ impl Pairs {
     }
 
     /// All of it, the columns under the names that the statement knows them by.
-    fn plan(self: &Arc<Self>, target: &Target) -> Result<LogicalPlan> {
+    /// The row that is there is called `alias`.
+    fn plan(self: &Arc<Self>, target: &Target, alias: &str) -> Result<LogicalPlan> {
         let source = provider_as_source(Arc::clone(self) as Arc<dyn TableProvider>);
         let scan = LogicalPlanBuilder::scan("pairs", source, None)?.build()?;
         let columns = &target.entry.table.schema().columns;
-        let alias = target.alias.as_str();
         let names = [(alias, ROW_ID_COLUMN), ("", ORDINAL_COLUMN)];
         let sides = [alias, EXCLUDED].into_iter();
         let of_sides = sides.flat_map(|side| {

@@ -643,7 +643,7 @@ fn by_index(
     let of = |wanted: &usize| key.referenced_columns.iter().position(|at| at == wanted);
     let order = index.index.columns.iter().filter_map(of);
     let ordered = order.map(|nth| Arc::clone(&values[nth])).collect();
-    Ok((index.index.name, ordered))
+    Ok((referenced.stored_name(&index), ordered))
 }
 
 fn schema_of(context: &StatementContext, entry: &TableEntry) -> String {

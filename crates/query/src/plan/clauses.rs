@@ -19,8 +19,9 @@ use std::{collections::HashSet, ops::ControlFlow};
 use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, GroupByExpr, JoinConstraint, JoinOperator, LimitClause, NamedWindowExpr,
-    OrderByKind, Query, Select, SelectItem, SetExpr, Statement, Value, Visit, Visitor, With,
+    Assignment, Expr, Function, GroupByExpr, JoinConstraint, JoinOperator, LimitClause,
+    NamedWindowExpr, OnConflictAction, OnInsert, OrderByKind, Query, Select, SelectItem, SetExpr,
+    Statement, Value, Visit, Visitor, With,
 };
 
 use crate::ddl::names::folded;
@@ -89,9 +90,7 @@ impl Visitor for Clauses {
     fn pre_visit_statement(&mut self, statement: &Statement) -> ControlFlow<SqlError> {
         match statement {
             Statement::Update(update) => {
-                for assignment in &update.assignments {
-                    Place::without_either("UPDATE").check(&assignment.value)?;
-                }
+                check_set(&update.assignments)?;
                 check_where(update.selection.as_ref())?;
                 check_returning(update.returning.as_deref())
             }
@@ -99,7 +98,15 @@ impl Visitor for Clauses {
                 check_where(delete.selection.as_ref())?;
                 check_returning(delete.returning.as_deref())
             }
-            Statement::Insert(insert) => check_returning(insert.returning.as_deref()),
+            Statement::Insert(insert) => {
+                if let Some(OnInsert::OnConflict(on)) = &insert.on
+                    && let OnConflictAction::DoUpdate(update) = &on.action
+                {
+                    check_set(&update.assignments)?;
+                    check_where(update.selection.as_ref())?;
+                }
+                check_returning(insert.returning.as_deref())
+            }
             _ => ControlFlow::Continue(()),
         }
     }
@@ -158,6 +165,13 @@ impl Visitor for Clauses {
         }
         ControlFlow::Continue(())
     }
+}
+
+fn check_set(assignments: &[Assignment]) -> ControlFlow<SqlError> {
+    for assignment in assignments {
+        Place::without_either("UPDATE").check(&assignment.value)?;
+    }
+    ControlFlow::Continue(())
 }
 
 fn check_where(condition: Option<&Expr>) -> ControlFlow<SqlError> {
@@ -411,6 +425,16 @@ mod tests {
                 "UPDATE t SET a = sum(a)",
                 GroupingError,
                 "aggregate functions are not allowed in UPDATE",
+            ),
+            (
+                "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET a = sum(t.a)",
+                GroupingError,
+                "aggregate functions are not allowed in UPDATE",
+            ),
+            (
+                "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET a = 1 WHERE rank() OVER () > 1",
+                WindowingError,
+                "window functions are not allowed in WHERE",
             ),
             (
                 "DELETE FROM t RETURNING sum(a)",

@@ -116,6 +116,7 @@ impl StatementContext {
         parameters: &mut PlannerContext,
     ) -> Result<LogicalPlan> {
         crate::plan::rewrite_forms(&mut query).map_err(external)?;
+        super::wildcards::rewrite(self, &mut query);
         crate::plan::name_outputs(&mut query);
         super::locking::rewrite_query(self, &mut query, parameters)?;
         let mut statement = ast::Statement::Query(Box::new(query));

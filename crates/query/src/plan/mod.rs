@@ -9,6 +9,7 @@ pub(crate) mod locking;
 mod names;
 mod parameters;
 mod target;
+mod wildcards;
 
 pub(crate) use context::{ROW_ID_COLUMN, StatementContext, TARGET_SCHEMA};
 pub(crate) use cooperate::CooperateAboveJoins;

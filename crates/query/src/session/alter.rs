@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use aerostat_txn::{CancelToken, LockMode, Transaction};
+use aerostat_txn::{CancelToken, Transaction};
 use aerostat_types::{Column, ErrorKind, SqlError};
 use datafusion::{
-    common::Result as PlanResult, physical_plan::execute_stream, sql::sqlparser::ast,
+    arrow::array::RecordBatch, common::Result as PlanResult, logical_expr::LogicalPlan,
+    physical_plan::execute_stream, sql::sqlparser::ast,
 };
 use futures::StreamExt;
 
@@ -45,8 +46,9 @@ impl Session {
         let mut stop = run::CancelOnDrop::of(cancel.clone());
         let draft = Arc::new(self.draft(&definitions, cancel));
         {
-            let (draft, actor, name) = (Arc::clone(&draft), actor.clone(), name.clone());
-            let lock = move || draft.lock_owned(&actor, [&name], LockMode::AccessExclusive);
+            let (draft, actor) = (Arc::clone(&draft), actor.clone());
+            let (name, actions) = (name.clone(), actions.clone());
+            let lock = move || ddl::lock_alter(&draft, &actor, &name, &actions);
             self.on_query_runtime(blocking(lock), cancellation)
                 .await??;
         }
@@ -86,15 +88,9 @@ impl Session {
             if pending.rewrites() {
                 pending = copy(&context, pending, &draft, transaction, &source).await?;
             } else {
-                verify(&context, &pending, &source).await?;
-                let draft = Arc::clone(&draft);
-                pending = blocking(move || {
-                    pending.make_room(&transaction.cancel_token())?;
-                    pending.build_indexes(&draft, &transaction)?;
-                    Ok(pending)
-                })
-                .await?;
+                pending = settle(&context, pending, &draft, transaction, &source).await?;
             }
+            verify_references(&context, &pending, &source).await?;
             blocking(move || pending.publish(&draft)).await
         };
         let result = self.on_query_runtime(work, cancellation).await??;
@@ -146,16 +142,64 @@ async fn copy(
         .await
         .map_err(fail)?;
     let written = run::write(context, &bound, physical, &transaction).await;
-    let written = run::finish(written, transaction, source)
-        .await
-        .map_err(|error| ddl::of_rewrite(error, &pending))?;
-    if written.is_none() {
-        return Err(SqlError::new(
+    match run::finish(written, transaction, source).await {
+        Ok(Some(_)) => Ok(pending),
+        Ok(None) => Err(SqlError::new(
             ErrorKind::Internal,
             "a table nobody else knows was changed by somebody else",
-        ));
+        )),
+        Err(error) => {
+            let error = ddl::of_rewrite(error, &pending);
+            Err(first_complaint(context, &pending, error, source).await)
+        }
     }
-    Ok(pending)
+}
+
+/// Makes rows that stay where they are what comes to hold of them: unique keys first, as
+/// PostgreSQL does.
+async fn settle(
+    context: &Arc<StatementContext>,
+    pending: Box<PendingAlter>,
+    draft: &Arc<Draft>,
+    transaction: Arc<Transaction>,
+    source: &Source,
+) -> Result<Box<PendingAlter>, SqlError> {
+    let (draft, building) = (Arc::clone(draft), Arc::clone(&transaction));
+    let pending = blocking(move || {
+        pending.build_indexes(&draft, &building)?;
+        Ok(pending)
+    })
+    .await?;
+    verify(context, &pending, source).await?;
+    blocking(move || {
+        pending.make_room(&transaction.cancel_token())?;
+        Ok(pending)
+    })
+    .await
+}
+
+/// What is to be said of rows that cannot be written anew. Where PostgreSQL leaves the rows
+/// and makes indexes, it finds keys that are there twice before it looks at anything else.
+async fn first_complaint(
+    context: &Arc<StatementContext>,
+    pending: &PendingAlter,
+    error: SqlError,
+    source: &Source,
+) -> SqlError {
+    let is_later = matches!(
+        error.kind,
+        ErrorKind::NotNullViolation | ErrorKind::CheckViolation
+    );
+    if !is_later || pending.converts() {
+        return error;
+    }
+    // What cannot be asked is not complained of.
+    for (plan, index) in ddl::plan_duplicates(context, pending, source).unwrap_or_default() {
+        if let Ok(Some(row)) = first_row(context, plan).await {
+            return ddl::duplicate(pending, index, row.columns());
+        }
+    }
+    error
 }
 
 /// Looks for rows that break what comes to hold.
@@ -165,26 +209,43 @@ async fn verify(
     source: &Source,
 ) -> Result<(), SqlError> {
     for (plan, error) in ddl::plan_violations(context, pending, source)? {
-        let found = has_rows(context, plan).await;
-        if found.map_err(|error| from_datafusion(error, source))? {
+        let found = first_row(context, plan).await;
+        if found.map_err(run::at(source))?.is_some() {
             return Err(error);
         }
     }
     Ok(())
 }
 
-async fn has_rows(
+/// Looks for rows that refer to none.
+async fn verify_references(
     context: &Arc<StatementContext>,
-    plan: datafusion::logical_expr::LogicalPlan,
-) -> PlanResult<bool> {
+    pending: &PendingAlter,
+    source: &Source,
+) -> Result<(), SqlError> {
+    for (plan, reference) in ddl::plan_references(context, pending, source)? {
+        let found = first_row(context, plan).await;
+        if let Some(row) = found.map_err(run::at(source))? {
+            return Err(ddl::refers_to_none(pending, reference, row.columns()));
+        }
+    }
+    Ok(())
+}
+
+/// The first row of a query with others behind it, or none.
+async fn first_row(
+    context: &Arc<StatementContext>,
+    plan: LogicalPlan,
+) -> PlanResult<Option<RecordBatch>> {
     let physical = run::plan_physical(context, plan).await?;
     let mut batches = execute_stream(physical, context.state.task_ctx())?;
     while let Some(batch) = batches.next().await {
-        if batch?.num_rows() > 0 {
-            return Ok(true);
+        let batch = batch?;
+        if batch.num_rows() > 0 {
+            return Ok(Some(batch));
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 impl PlanViews for Planner<'_> {

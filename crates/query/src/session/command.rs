@@ -543,6 +543,16 @@ impl ExpressionChecker for Planner<'_> {
         };
         check().map_err(|error| from_datafusion(error, self.source))
     }
+
+    fn check_conversion(
+        &self,
+        before: &TableSchema,
+        at: usize,
+        to: &Column,
+        using: Option<&ast::Expr>,
+    ) -> Result<(), SqlError> {
+        ddl::plan_conversion(self.context, before, at, to, using, self.source)
+    }
 }
 
 impl PlanColumns for Planner<'_> {

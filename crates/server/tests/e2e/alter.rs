@@ -28,7 +28,9 @@ async fn errors_are_postgresqls() {
         .batch_execute(
             "CREATE TABLE t (id integer PRIMARY KEY, a integer, s text DEFAULT 'x', d date);
              INSERT INTO t VALUES (1, 1, '1', '2024-01-01'), (2, NULL, '2', NULL), (3, 1, '2', NULL);
-             CREATE VIEW v AS SELECT a FROM t; CREATE VIEW w AS SELECT * FROM v",
+             CREATE VIEW v AS SELECT a FROM t; CREATE VIEW w AS SELECT * FROM v;
+             CREATE TABLE p (id integer PRIMARY KEY); INSERT INTO p VALUES (1), (3);
+             CREATE TABLE n (a integer); INSERT INTO n VALUES (1), (1), (NULL)",
         )
         .await
         .unwrap();
@@ -38,6 +40,36 @@ async fn errors_are_postgresqls() {
             "column \"s\" cannot be cast automatically to type integer",
             "",
             "You might need to specify \"USING s::integer\".",
+        ),
+        (
+            "ALTER TABLE t ALTER s TYPE integer USING s::integer",
+            "default for column \"s\" cannot be cast automatically to type integer",
+            "",
+            "",
+        ),
+        (
+            "ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (id) REFERENCES p",
+            "insert or update on table \"t\" violates foreign key constraint \"f\"",
+            "Key (id)=(2) is not present in table \"p\".",
+            "",
+        ),
+        (
+            "ALTER TABLE t ADD FOREIGN KEY (d) REFERENCES p",
+            "foreign key constraint \"t_d_fkey\" cannot be implemented",
+            "Key columns \"d\" and \"id\" are of incompatible types: date and integer.",
+            "",
+        ),
+        (
+            "ALTER TABLE n ADD PRIMARY KEY (a)",
+            "could not create unique index \"n_pkey\"",
+            "Key (a)=(1) is duplicated.",
+            "",
+        ),
+        (
+            "ALTER TABLE n ADD CHECK (a > 1), ADD UNIQUE (a)",
+            "could not create unique index \"n_a_key\"",
+            "Key (a)=(1) is duplicated.",
+            "",
         ),
         (
             "ALTER TABLE t ALTER d TYPE integer USING id > 2",
@@ -248,6 +280,137 @@ async fn a_block_alters_for_itself_until_it_commits() {
     let node = Aerostat::start_on(node.kill(), &[]);
     let client = node.connect("blocks").await;
     assert_eq!(value(&client, "SELECT sum(b) FROM t").await, "19");
+}
+
+/// What storage is told at once, and what is not committed then, are two things.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_block_undoes_is_undone_after_a_kill() {
+    let node = Aerostat::start();
+    let client = node.create("undone").await;
+    client
+        .batch_execute(
+            "CREATE TABLE t (id integer PRIMARY KEY, a integer NOT NULL, b integer NOT NULL, c integer);
+             INSERT INTO t VALUES (1, 1, 1, NULL); ALTER TABLE t ALTER b DROP NOT NULL;
+             BEGIN; ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME TO u;
+             ALTER TABLE u ALTER x DROP NOT NULL, ALTER c SET DEFAULT 7;
+             CREATE INDEX u_x ON u (x); ALTER TABLE u ADD CHECK (x > 0), ADD UNIQUE (c);
+             INSERT INTO u VALUES (2, NULL, 2, 2); ROLLBACK;
+             CREATE TABLE other (a integer)",
+        )
+        .await
+        .unwrap();
+    drop(client);
+    let mut data = node.kill();
+    for _ in 0..2 {
+        let node = Aerostat::start_on(data, &[]);
+        let client = node.connect("undone").await;
+        assert_eq!(
+            value(&client, "SELECT string_agg(column_name || is_nullable || coalesce(column_default, ''), ',' ORDER BY ordinal_position) FROM information_schema.columns WHERE table_name = 't'").await,
+            "idNO,aNO,bYES,cYES"
+        );
+        assert_eq!(value(&client, "SELECT sum(a) FROM t").await, "1");
+        assert_eq!(
+            sqlstate(&client, "INSERT INTO t VALUES (3, NULL, 3, 3)").await,
+            "23502"
+        );
+        assert_eq!(
+            value(
+                &client,
+                "SELECT count(*) FROM pg_index WHERE indrelid = 't'::regclass"
+            )
+            .await,
+            "1"
+        );
+        client
+            .batch_execute(
+                "INSERT INTO t VALUES (4, -1, NULL, NULL); DELETE FROM t WHERE id = 4; CHECKPOINT",
+            )
+            .await
+            .unwrap();
+        drop(client);
+        data = node.kill();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_key_waits_for_writers_of_both_tables() {
+    let node = Aerostat::start();
+    let client = node.create("keys").await;
+    let other = node.connect("keys").await;
+    client
+        .batch_execute(
+            "CREATE TABLE p (id integer PRIMARY KEY); CREATE TABLE c (id integer PRIMARY KEY, p integer);
+             INSERT INTO p VALUES (1), (2); INSERT INTO c VALUES (1, 1), (2, 2);
+             SET lock_timeout = '100ms'",
+        )
+        .await
+        .unwrap();
+    const ADD: &str = "ALTER TABLE c ADD CONSTRAINT key FOREIGN KEY (p) REFERENCES p";
+    for write in ["DELETE FROM p WHERE id = 2", "INSERT INTO c VALUES (3, 9)"] {
+        other.batch_execute("BEGIN").await.unwrap();
+        other.batch_execute(write).await.unwrap();
+        assert_eq!(sqlstate(&client, ADD).await, "55P03", "{write}");
+        other.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(sqlstate(&client, ADD).await, "23503", "{write}");
+        client
+            .batch_execute(
+                "INSERT INTO p VALUES (2) ON CONFLICT DO NOTHING; DELETE FROM c WHERE id = 3",
+            )
+            .await
+            .unwrap();
+    }
+    // Until the block ends nobody writes to either, and all read.
+    client.batch_execute("BEGIN").await.unwrap();
+    client.batch_execute(ADD).await.unwrap();
+    other
+        .batch_execute("SET lock_timeout = '100ms'")
+        .await
+        .unwrap();
+    assert_eq!(
+        sqlstate(&other, "DELETE FROM p WHERE id = 2").await,
+        "55P03"
+    );
+    assert_eq!(value(&other, "SELECT sum(id) FROM p").await, "3");
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(
+        sqlstate(&other, "DELETE FROM p WHERE id = 2").await,
+        "23503"
+    );
+    assert_eq!(
+        sqlstate(&other, "INSERT INTO c VALUES (3, 9)").await,
+        "23503"
+    );
+    // NOT VALID keeps rows that are there; both survive a kill.
+    client
+        .batch_execute(
+            "ALTER TABLE c DROP CONSTRAINT key; INSERT INTO c VALUES (3, 9);
+             ALTER TABLE c ADD CONSTRAINT later FOREIGN KEY (p) REFERENCES p NOT VALID",
+        )
+        .await
+        .unwrap();
+    drop((client, other));
+    let node = Aerostat::start_on(node.kill(), &[]);
+    let client = node.connect("keys").await;
+    assert_eq!(
+        sqlstate(&client, "INSERT INTO c VALUES (4, 9)").await,
+        "23503"
+    );
+    assert_eq!(
+        sqlstate(&client, "ALTER TABLE c VALIDATE CONSTRAINT later").await,
+        "23503"
+    );
+    client
+        .batch_execute("DELETE FROM c WHERE id = 3; ALTER TABLE c VALIDATE CONSTRAINT later")
+        .await
+        .unwrap();
+    assert_eq!(
+        value(
+            &client,
+            "SELECT bool_and(convalidated)::text FROM pg_constraint"
+        )
+        .await,
+        "true"
+    );
 }
 
 /// Inserts rows of its own until told to stop; says how many were acknowledged.

@@ -11,15 +11,18 @@
 
 use std::collections::BTreeSet;
 
-use aerostat_types::{
-    CheckConstraint, Column, ErrorKind, SqlError, SqlType, TableIndex, TableSchema,
-};
+use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableIndex, TableSchema};
 use datafusion::sql::sqlparser::ast::{self, TableConstraint};
 
-use super::super::{
-    definition::{Defined, Definition, check_collation, refuse_columns},
-    expression, names,
-    sql_type::sql_type,
+use super::{
+    super::{
+        definition::{Defined, Definition, check_collation, refuse_columns},
+        expression,
+        foreign_key::WrittenForeignKey,
+        names,
+        sql_type::sql_type,
+    },
+    dropping::Gone,
 };
 use crate::{
     api::{Notice, NoticeSeverity},
@@ -49,6 +52,10 @@ pub(super) struct Design {
     pub(super) new_indexes: Vec<TableIndex>,
     /// The foreign keys that stay.
     pub(super) foreign_keys: Vec<ForeignKey>,
+    /// The foreign keys that come.
+    pub(super) new_foreign_keys: Vec<NewForeignKey>,
+    /// Names of foreign keys that stay and that rows have to be checked by.
+    pub(super) keys_to_verify: BTreeSet<String>,
     /// The unique indexes, and the key's, that go.
     pub(super) gone: Vec<Gone>,
     /// Names of constraints that rows have to be checked by.
@@ -60,40 +67,31 @@ pub(super) struct Design {
     pub(super) owner: Option<RoleName>,
 }
 
-/// An index that goes, and what went for that.
-#[derive(Clone)]
-pub(super) struct Gone {
-    pub(super) oid: u32,
-    /// What the statement drops, as messages show it.
-    pub(super) dropped: String,
-    /// What others need of that.
-    pub(super) needed: String,
-    /// CASCADE.
-    pub(super) cascade: bool,
-}
-
-/// What is being dropped, and whether with CASCADE.
-#[derive(Clone, Copy)]
-enum Dropping<'a> {
-    Column(&'a str, bool),
-    Constraint(&'a str, bool),
+/// A foreign key that comes.
+pub(super) struct NewForeignKey {
+    /// What it refers to is not known yet.
+    pub(super) written: WrittenForeignKey,
+    /// Whether rows that are there have to meet it.
+    pub(super) is_valid: bool,
 }
 
 /// A definition under way.
-struct Designing<'a> {
-    table: &'a str,
-    schema: TableSchema,
-    sources: Vec<Source>,
+pub(super) struct Designing<'a> {
+    pub(super) table: &'a str,
+    pub(super) schema: TableSchema,
+    pub(super) sources: Vec<Source>,
     /// With the names of their columns.
-    indexes: Vec<(IndexEntry, Vec<String>)>,
+    pub(super) indexes: Vec<(IndexEntry, Vec<String>)>,
     new_indexes: Vec<TableIndex>,
-    foreign_keys: Vec<(ForeignKey, Vec<String>)>,
-    key_oid: u32,
-    gone: Vec<Gone>,
+    pub(super) foreign_keys: Vec<(ForeignKey, Vec<String>)>,
+    new_foreign_keys: Vec<NewForeignKey>,
+    pub(super) key_oid: u32,
+    pub(super) gone: Vec<Gone>,
     checks_to_verify: BTreeSet<String>,
-    dropped: Vec<(String, bool)>,
+    keys_to_verify: BTreeSet<String>,
+    pub(super) dropped: Vec<(String, bool)>,
     /// Names of indexes that have gone.
-    freed: BTreeSet<String>,
+    pub(super) freed: BTreeSet<String>,
     owner: Option<RoleName>,
     notices: &'a mut Vec<Notice>,
 }
@@ -125,9 +123,11 @@ pub(super) fn design(
             .iter()
             .map(|key| (key.clone(), names_at(before, &key.columns)))
             .collect(),
+        new_foreign_keys: Vec::new(),
         key_oid: entry.key_oid,
         gone: Vec::new(),
         checks_to_verify: BTreeSet::new(),
+        keys_to_verify: BTreeSet::new(),
         dropped: Vec::new(),
         freed: BTreeSet::new(),
         owner: None,
@@ -152,151 +152,8 @@ fn names_at(schema: &TableSchema, positions: &[usize]) -> Vec<String> {
 }
 
 impl Designing<'_> {
-    /// What goes: columns, constraints, defaults, NOT NULL.
-    fn take_away(&mut self, action: &TableAction) -> Result<(), SqlError> {
-        match action {
-            TableAction::DropColumn {
-                if_exists,
-                name,
-                cascade,
-            } => match self.schema.position(name) {
-                Some(at) => {
-                    self.dropped.push((name.clone(), *cascade));
-                    self.drop_column(at, *cascade)
-                }
-                None if *if_exists => {
-                    self.skip(ErrorKind::UndefinedColumn, &self.no_column(name).message);
-                    Ok(())
-                }
-                None => Err(self.no_column(name)),
-            },
-            TableAction::DropConstraint {
-                if_exists,
-                name,
-                cascade,
-            } => {
-                if self.drop_constraint(name, *cascade) {
-                    return Ok(());
-                }
-                let error = self.no_constraint(name);
-                if !if_exists {
-                    return Err(error);
-                }
-                self.skip(ErrorKind::UndefinedObject, &error.message);
-                Ok(())
-            }
-            TableAction::SetDefault {
-                column,
-                default: None,
-            } => {
-                let at = self.position(column)?;
-                self.schema.columns[at].default = None;
-                Ok(())
-            }
-            TableAction::SetNullable {
-                column,
-                nullable: true,
-            } => {
-                let at = self.position(column)?;
-                if self.schema.primary_key.contains(&at) {
-                    return Err(SqlError::new(
-                        ErrorKind::InvalidTableDefinition,
-                        format!("column \"{column}\" is in a primary key"),
-                    ));
-                }
-                self.schema.columns[at].nullable = true;
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Drops a column with every index and constraint that has it, as PostgreSQL does.
-    fn drop_column(&mut self, at: usize, cascade: bool) -> Result<(), SqlError> {
-        if self.schema.columns.len() == 1 {
-            return Err(SqlError::new(
-                ErrorKind::FeatureNotSupported,
-                "tables without columns are not supported",
-            ));
-        }
-        let name = self.schema.columns[at].name.clone();
-        let mentions = |check: &CheckConstraint| expression::mentions(&check.expression, &name);
-        self.schema.checks.retain(|check| !mentions(check));
-        let dropping = Dropping::Column(&name, cascade);
-        if self.schema.primary_key.contains(&at) {
-            self.drop_key(dropping);
-        }
-        self.drop_indexes(dropping, |_, columns| columns.contains(&name));
-        for position in &mut self.schema.primary_key {
-            *position -= usize::from(*position > at);
-        }
-        self.schema.columns.remove(at);
-        self.sources.remove(at);
-        self.foreign_keys
-            .retain(|(_, columns)| !columns.contains(&name));
-        Ok(())
-    }
-
-    fn drop_key(&mut self, dropping: Dropping<'_>) {
-        self.schema.primary_key.clear();
-        let name = std::mem::take(&mut self.schema.primary_key_name);
-        self.note_gone(self.key_oid, name, dropping);
-    }
-
-    fn drop_indexes(
-        &mut self,
-        dropping: Dropping<'_>,
-        goes: impl Fn(&IndexEntry, &[String]) -> bool,
-    ) {
-        let (gone, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.indexes)
-            .into_iter()
-            .partition(|(index, columns)| goes(index, columns));
-        self.indexes = kept;
-        for (index, _) in gone {
-            self.note_gone(index.oid, index.index.name, dropping);
-        }
-    }
-
-    fn note_gone(&mut self, oid: u32, index: String, dropping: Dropping<'_>) {
-        let table = self.table;
-        let (dropped, needed, cascade) = match dropping {
-            Dropping::Column(name, cascade) => {
-                let column = format!("column {name} of table {table}");
-                (column.clone(), column, cascade)
-            }
-            Dropping::Constraint(name, cascade) => (
-                format!("constraint {name} on table {table}"),
-                format!("index {index}"),
-                cascade,
-            ),
-        };
-        self.gone.push(Gone {
-            oid,
-            dropped,
-            needed,
-            cascade,
-        });
-        self.freed.insert(index);
-    }
-
-    /// Whether there was such a constraint.
-    fn drop_constraint(&mut self, name: &str, cascade: bool) -> bool {
-        let dropping = Dropping::Constraint(name, cascade);
-        if self.is_key(name) {
-            self.drop_key(dropping);
-            return true;
-        }
-        let before = self.constraints();
-        self.schema.checks.retain(|check| check.name != name);
-        self.foreign_keys.retain(|(key, _)| key.name != name);
-        self.drop_indexes(dropping, |index, _| {
-            index.is_constraint && index.index.name == name
-        });
-        self.constraints() < before
-    }
-
     /// How many constraints there are beside the primary key.
-    fn constraints(&self) -> usize {
+    pub(super) fn constraints(&self) -> usize {
         let unique = self.indexes.iter().filter(|(index, _)| index.is_constraint);
         self.schema.checks.len() + self.foreign_keys.len() + unique.count()
     }
@@ -311,7 +168,7 @@ impl Designing<'_> {
         unique.chain(foreign).chain(primary).collect()
     }
 
-    fn is_key(&self, name: &str) -> bool {
+    pub(super) fn is_key(&self, name: &str) -> bool {
         !self.schema.primary_key.is_empty() && self.schema.primary_key_name == name
     }
 
@@ -351,6 +208,10 @@ impl Designing<'_> {
             .filter(|check| !check.not_valid && expression::mentions(&check.expression, column));
         self.checks_to_verify
             .extend(again.map(|check| check.name.clone()));
+        let keys = self.foreign_keys.iter();
+        let again = keys.filter(|(key, columns)| key.is_valid && columns.contains(column));
+        self.keys_to_verify
+            .extend(again.map(|(key, _)| key.name.clone()));
         Ok(())
     }
 
@@ -361,7 +222,7 @@ impl Designing<'_> {
         taken: &dyn Fn(&str) -> bool,
     ) -> Result<(), SqlError> {
         let before = self.schema.checks.len();
-        let mut not_valid = BTreeSet::new();
+        let (mut not_valid, mut keys_not_valid) = (BTreeSet::new(), BTreeSet::new());
         let mut definition = Definition::of(&self.schema, self.constraint_names(), self.notices);
         for action in actions {
             let TableAction::AddColumn {
@@ -394,8 +255,15 @@ impl Designing<'_> {
                 continue;
             };
             if *is_not_valid {
-                require_verifiable(constraint)?;
-                not_valid.insert(definition.checks_read());
+                match **constraint {
+                    TableConstraint::ForeignKey(_) => {
+                        keys_not_valid.insert(definition.foreign_keys_read());
+                    }
+                    _ => {
+                        require_verifiable(constraint)?;
+                        not_valid.insert(definition.checks_read());
+                    }
+                }
             }
             definition.read_constraint(constraint)?;
         }
@@ -405,13 +273,12 @@ impl Designing<'_> {
             unique: indexes,
             foreign_keys,
         } = definition.finish(&|name| taken(name) && !freed.contains(name))?;
-        if !foreign_keys.is_empty() {
-            return Err(SqlError::new(
-                ErrorKind::FeatureNotSupported,
-                "ALTER TABLE … ADD FOREIGN KEY is not supported",
-            )
-            .with_hint("Name the foreign key when the table is made."));
-        }
+        let new_keys = foreign_keys.into_iter().enumerate();
+        let new_keys = new_keys.map(|(nth, written)| NewForeignKey {
+            written,
+            is_valid: !keys_not_valid.contains(&nth),
+        });
+        self.new_foreign_keys = new_keys.collect();
         self.sources.resize(schema.columns.len(), Source::Added);
         for (at, check) in schema.checks.iter_mut().enumerate().skip(before) {
             check.not_valid = not_valid.contains(&at);
@@ -460,8 +327,16 @@ impl Designing<'_> {
             }
             return Ok(());
         }
-        // A foreign key that is there has been checked.
-        if self.foreign_keys.iter().any(|(key, _)| key.name == name) {
+        let mut keys = self.foreign_keys.iter_mut();
+        if let Some((key, _)) = keys.find(|(key, _)| key.name == name) {
+            if !std::mem::replace(&mut key.is_valid, true) {
+                self.keys_to_verify.insert(name.to_owned());
+            }
+            return Ok(());
+        }
+        let mut keys = self.new_foreign_keys.iter_mut();
+        if let Some(key) = keys.find(|key| key.written.is_named(name)) {
+            key.is_valid = true;
             return Ok(());
         }
         if self.constraint_names().contains(name) {
@@ -500,6 +375,8 @@ impl Designing<'_> {
             indexes: indexes.collect(),
             foreign_keys: foreign_keys.collect(),
             new_indexes: self.new_indexes,
+            new_foreign_keys: self.new_foreign_keys,
+            keys_to_verify: self.keys_to_verify,
             gone: self.gone,
             columns_to_verify,
             sources: self.sources,
@@ -510,13 +387,13 @@ impl Designing<'_> {
         })
     }
 
-    fn position(&self, column: &str) -> Result<usize, SqlError> {
+    pub(super) fn position(&self, column: &str) -> Result<usize, SqlError> {
         self.schema
             .position(column)
             .ok_or_else(|| self.no_column(column))
     }
 
-    fn no_column(&self, name: &str) -> SqlError {
+    pub(super) fn no_column(&self, name: &str) -> SqlError {
         SqlError::new(
             ErrorKind::UndefinedColumn,
             format!(
@@ -526,7 +403,7 @@ impl Designing<'_> {
         )
     }
 
-    fn no_constraint(&self, name: &str) -> SqlError {
+    pub(super) fn no_constraint(&self, name: &str) -> SqlError {
         SqlError::new(
             ErrorKind::UndefinedObject,
             format!(
@@ -536,7 +413,7 @@ impl Designing<'_> {
         )
     }
 
-    fn skip(&mut self, kind: ErrorKind, message: &str) {
+    pub(super) fn skip(&mut self, kind: ErrorKind, message: &str) {
         self.notices.push(skipping(kind, message));
     }
 }

@@ -14,7 +14,9 @@
 //! published, and a statement that fails leaves nothing.
 
 mod design;
+mod dropping;
 mod plan;
+mod reference;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,6 +34,7 @@ use super::{
     alter::{is_taken, skipping},
     dependency::Dependencies,
     drop::{cascade_notice, depended_on, shown},
+    foreign_key::Resolved,
     names::{Place, QualifiedName},
     privilege::relation_mut,
     views::{ColumnChange, Readers},
@@ -45,8 +48,15 @@ use crate::{
     utility::TableAction,
 };
 
+use design::Design;
+use reference::Reference;
+
 pub(crate) use design::Source;
-pub(crate) use plan::{of_rewrite, plan_rows, plan_violations};
+pub(crate) use plan::{
+    duplicate, of_rewrite, plan_conversion, plan_duplicates, plan_references, plan_rows,
+    plan_violations,
+};
+pub(crate) use reference::{lock, refers_to_none};
 
 /// What an ALTER TABLE comes to.
 pub(crate) enum Altering {
@@ -66,6 +76,9 @@ pub(crate) struct PendingAlter {
     indexes: Vec<IndexEntry>,
     new_indexes: Vec<TableIndex>,
     foreign_keys: Vec<ForeignKey>,
+    new_foreign_keys: Vec<Resolved>,
+    /// The foreign keys that rows have to be checked by.
+    references: Vec<Reference>,
     owner: Option<String>,
     rewrites: bool,
     checks_to_verify: BTreeSet<String>,
@@ -133,7 +146,8 @@ pub(crate) fn prepare(
             },
         )
     };
-    let design = design::design(entry, actions, &taken, &mut notices)?;
+    let mut design = design::design(entry, actions, &taken, &mut notices)?;
+    let new_foreign_keys = std::mem::take(&mut design.new_foreign_keys);
     let owner = match &design.owner {
         Some(owner) => Some(actor.new_owner(owner, judges.role_exists)?),
         None => None,
@@ -148,6 +162,8 @@ pub(crate) fn prepare(
         indexes: design.indexes.clone(),
         new_indexes: design.new_indexes.clone(),
         foreign_keys: design.foreign_keys.clone(),
+        new_foreign_keys: Vec::new(),
+        references: Vec::new(),
         owner,
         rewrites,
         checks_to_verify: design.checks_to_verify.clone(),
@@ -160,6 +176,7 @@ pub(crate) fn prepare(
         place,
     };
     pending.drop_references(state, &design)?;
+    pending.settle_references(state, actor, &design, new_foreign_keys)?;
     pending.settle_views(database, state, actor, &design, judges.views)?;
     Ok(Altering::Pending(Box::new(pending)))
 }
@@ -177,13 +194,18 @@ fn not_for_views(name: &QualifiedName, actions: &[TableAction]) -> SqlError {
     .with_detail("This operation is not supported for views.")
 }
 
-/// Plans the defaults and conditions that are new, or read something new.
+/// Plans conversions, then the defaults and conditions that are new, or read something new.
 fn check_expressions(
-    design: &design::Design,
+    design: &Design,
     before: &TableSchema,
     checker: &dyn ExpressionChecker,
 ) -> Result<(), SqlError> {
     let schema = &design.schema;
+    for (source, column) in design.sources.iter().zip(&schema.columns) {
+        if let Source::Converted(at, using) = source {
+            checker.check_conversion(before, *at, column, using.as_ref())?;
+        }
+    }
     let same = |column: &Column| {
         let was = before.columns.iter().find(|old| old.name == column.name);
         was.is_some_and(|was| was.ty == column.ty && was.default == column.default)
@@ -231,34 +253,10 @@ impl PendingAlter {
         self.rewrites
     }
 
-    /// With CASCADE, foreign keys go with the index that they refer to; without, it stays.
-    fn drop_references(
-        &mut self,
-        state: &CatalogState,
-        design: &design::Design,
-    ) -> Result<(), SqlError> {
-        for gone in &design.gone {
-            let kept = design.foreign_keys.iter().map(|key| key.oid);
-            let own: BTreeSet<u32> = kept.collect();
-            let mut lines = Vec::new();
-            for (table, key) in state.referring(self.before.oid) {
-                let stays = table.oid != self.before.oid || own.contains(&key.oid);
-                if key.index == gone.oid && stays && self.dropped_references.insert(key.oid) {
-                    let constraint = format!("constraint {} on table {}", key.name, table.name);
-                    lines.push((constraint, gone.needed.clone()));
-                }
-            }
-            if lines.is_empty() {
-                continue;
-            }
-            if !gone.cascade {
-                let dropped = &gone.dropped;
-                let message = format!("cannot drop {dropped} because other objects depend on it");
-                return Err(depended_on(message, &lines));
-            }
-            self.notices.push(cascade_notice(&lines));
-        }
-        Ok(())
+    /// Whether PostgreSQL would write its rows anew.
+    pub(crate) fn converts(&self) -> bool {
+        let is_converted = |source: &Source| matches!(source, Source::Converted(..));
+        self.sources.iter().any(is_converted)
     }
 
     /// Finds out what becomes of the views that read the table.
@@ -267,7 +265,7 @@ impl PendingAlter {
         database: &Database,
         state: &CatalogState,
         actor: &Actor,
-        design: &design::Design,
+        design: &Design,
         planner: &dyn PlanViews,
     ) -> Result<(), SqlError> {
         let place = self.place.clone();
@@ -326,7 +324,7 @@ impl PendingAlter {
         &mut self,
         state: &CatalogState,
         actor: &Actor,
-        design: &design::Design,
+        design: &Design,
         readers: &Readers<'_>,
     ) -> Result<(), SqlError> {
         let dependencies = Dependencies::of(state)?;
@@ -476,40 +474,6 @@ impl PendingAlter {
         Ok(CommandResult::new("ALTER TABLE").with_notices(self.notices))
     }
 
-    /// Foreign keys of other tables go, or refer to the columns where they are now.
-    fn follow_references(&self, state: &mut CatalogState) -> Result<(), SqlError> {
-        let before = self.before.table.schema();
-        let now = |at: &usize| self.schema.position(&before.columns[*at].name);
-        let mut referring = Vec::new();
-        for (schema, relation, name) in state.relations() {
-            if let Relation::Table(table) = relation
-                && table
-                    .foreign_keys
-                    .iter()
-                    .any(|key| key.referenced == self.before.oid)
-            {
-                referring.push(Place {
-                    schema: schema.name.clone(),
-                    name: name.to_owned(),
-                });
-            }
-        }
-        for place in referring {
-            let Relation::Table(table) = relation_mut(state, &place)? else {
-                continue;
-            };
-            let keys = &mut Arc::make_mut(table).foreign_keys;
-            keys.retain(|key| !self.dropped_references.contains(&key.oid));
-            for key in keys
-                .iter_mut()
-                .filter(|key| key.referenced == self.before.oid)
-            {
-                key.referenced_columns = key.referenced_columns.iter().filter_map(now).collect();
-            }
-        }
-        Ok(())
-    }
-
     fn altered(&self, state: &CatalogState) -> Result<TableEntry, SqlError> {
         let mut entry = TableEntry::clone(&self.before);
         entry.table = match &self.table {
@@ -536,19 +500,7 @@ impl PendingAlter {
                 is_constraint: true,
             });
         }
-        let now = |at: &usize| {
-            let name = &self.before.table.schema().columns[*at].name;
-            self.schema.position(name)
-        };
-        entry.foreign_keys.clone_from(&self.foreign_keys);
-        entry
-            .foreign_keys
-            .retain(|key| !self.dropped_references.contains(&key.oid));
-        for key in &mut entry.foreign_keys {
-            if key.referenced == entry.oid {
-                key.referenced_columns = key.referenced_columns.iter().filter_map(now).collect();
-            }
-        }
+        entry.foreign_keys = self.own_references(&entry, state)?;
         if let Some(owner) = &self.owner {
             entry.owner.clone_from(owner);
         }

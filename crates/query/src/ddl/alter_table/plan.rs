@@ -4,18 +4,24 @@
 use std::sync::Arc;
 
 use aerostat_semantics::{functions, type_literals};
-use aerostat_types::{Column, ErrorKind, SqlError, SqlType, quote_ident};
+use aerostat_storage::describe_key;
+use aerostat_types::{
+    Column, ErrorKind, IndexKind, SqlError, SqlType, TableIndex, TableSchema, quote_ident,
+};
 use datafusion::{
-    common::{DFSchema, Result, TableReference},
+    arrow::array::ArrayRef,
+    common::{DFSchema, JoinType, Result, TableReference},
     datasource::provider_as_source,
-    logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder},
+    functions_aggregate::expr_fn::count,
+    logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, lit},
     prelude::Column as ColumnName,
     scalar::ScalarValue,
     sql::{planner::PlannerContext, sqlparser::ast},
 };
 
-use super::{PendingAlter, Source};
+use super::{PendingAlter, Source, reference::Reference};
 use crate::{
+    catalog::TableEntry,
     dml::parse_expression,
     error::{external, from_datafusion},
     plan::{StatementContext, rewrite_forms},
@@ -25,7 +31,10 @@ use crate::{
 
 /// All rows of the table as it is.
 fn scan(context: &StatementContext, pending: &PendingAlter) -> Result<LogicalPlanBuilder> {
-    let entry = pending.entry();
+    scan_of(context, pending.entry())
+}
+
+fn scan_of(context: &StatementContext, entry: &TableEntry) -> Result<LogicalPlanBuilder> {
     let provider = TableScanProvider::new(context.table_view(entry), Arc::clone(&entry.usage));
     let source = provider_as_source(Arc::new(provider));
     LogicalPlanBuilder::scan(TableReference::bare(entry.name.clone()), source, None)
@@ -53,18 +62,44 @@ pub(crate) fn plan_rows(
         let value = match source {
             Source::Kept(at) => own(*at),
             Source::Added => added(context, column).map_err(fail)?,
-            Source::Converted(at, None) => converted(own(*at), rows.schema(), column)
-                .map_err(|error| not_cast(fail(error), column, old[*at].ty, false))?,
-            Source::Converted(at, Some(using)) => {
-                let value = computed(context, using, rows.schema()).map_err(fail)?;
+            Source::Converted(at, using) => {
+                let value = match using {
+                    None => own(*at),
+                    Some(using) => computed(context, using, rows.schema()).map_err(fail)?,
+                };
                 converted(value, rows.schema(), column)
-                    .map_err(|error| not_cast(fail(error), column, old[*at].ty, true))?
+                    .map_err(|error| not_cast(fail(error), column, old[*at].ty, using.is_some()))?
             }
         };
         outputs.push(value.alias_qualified(Some(table.clone()), column.name.as_str()));
     }
     let planned = rows.project(outputs).and_then(LogicalPlanBuilder::build);
     planned.map_err(fail)
+}
+
+/// Whether a column's values, or what USING makes of rows, are assigned to its new type.
+///
+/// # Errors
+/// As [`plan_rows`].
+pub(crate) fn plan_conversion(
+    context: &StatementContext,
+    before: &TableSchema,
+    at: usize,
+    to: &Column,
+    using: Option<&ast::Expr>,
+    text: &statement::Source,
+) -> Result<(), SqlError> {
+    let fail = |error| from_datafusion(error, text);
+    let rows = DFSchema::try_from_qualified_schema(before.name.as_str(), &before.arrow());
+    let rows = rows.map_err(fail)?;
+    let value = match using {
+        None => Expr::Column(ColumnName::from(rows.qualified_field(at))),
+        Some(using) => computed(context, using, &rows).map_err(fail)?,
+    };
+    let by_using = using.is_some();
+    converted(value, &rows, to)
+        .map(drop)
+        .map_err(|error| not_cast(fail(error), to, before.columns[at].ty, by_using))
 }
 
 /// A new column's value in rows that are there.
@@ -159,6 +194,98 @@ fn first(rows: LogicalPlanBuilder) -> Result<LogicalPlan> {
     rows.limit(0, Some(1))?.build()
 }
 
+/// Queries of rows that refer to none, one for each foreign key that rows have to be checked
+/// by: the values of its columns in the first such row.
+///
+/// # Errors
+/// As [`plan_rows`].
+pub(crate) fn plan_references<'p>(
+    context: &StatementContext,
+    pending: &'p PendingAlter,
+    text: &statement::Source,
+) -> Result<Vec<(LogicalPlan, &'p Reference)>, SqlError> {
+    let rows_of = |other: Option<&TableEntry>| match other {
+        None => plan_rows(context, pending, text),
+        Some(entry) => scan_of(context, entry)
+            .and_then(LogicalPlanBuilder::build)
+            .map_err(|error| from_datafusion(error, text)),
+    };
+    let plan = |reference: &'p Reference| -> Result<(LogicalPlan, &'p Reference), SqlError> {
+        let (key, from, to) = (&reference.key, &reference.from, &reference.to);
+        let from = rows_of(from.as_ref().map(|other| &*other.entry))?;
+        let to = rows_of(to.as_ref().map(|other| &*other.entry))?;
+        let plan = || {
+            let from = columns(from, &key.columns, "from")?;
+            let to = columns(to, &key.referenced_columns, "to")?.build()?;
+            let count = key.columns.len();
+            let is_equal = (0..count).map(|nth| column("from", nth).eq(column("to", nth)));
+            let refers = from.join_on(to, JoinType::LeftAnti, is_equal)?;
+            let has_value = (0..count).map(|nth| column("from", nth).is_not_null());
+            let must_refer = has_value.reduce(match key.is_full {
+                true => Expr::or,
+                false => Expr::and,
+            });
+            first(refers.filter(must_refer.unwrap_or_else(|| lit(true)))?)
+        };
+        let plan = plan().map_err(|error| from_datafusion(error, text))?;
+        Ok((plan, reference))
+    };
+    pending.references.iter().map(plan).collect()
+}
+
+/// Columns of rows, called by a word and their number.
+fn columns(rows: LogicalPlan, positions: &[usize], word: &str) -> Result<LogicalPlanBuilder> {
+    let of = |(nth, at): (usize, &usize)| {
+        let column = ColumnName::from(rows.schema().qualified_field(*at));
+        Expr::Column(column).alias(format!("{word}{nth}"))
+    };
+    let outputs: Vec<Expr> = positions.iter().enumerate().map(of).collect();
+    LogicalPlanBuilder::from(rows).project(outputs)
+}
+
+fn column(word: &str, nth: usize) -> Expr {
+    Expr::Column(ColumnName::from_name(format!("{word}{nth}")))
+}
+
+/// Queries of keys that several rows have, for each unique index that comes.
+///
+/// # Errors
+/// As [`plan_rows`].
+pub(crate) fn plan_duplicates(
+    context: &StatementContext,
+    pending: &PendingAlter,
+    text: &statement::Source,
+) -> Result<Vec<(LogicalPlan, TableIndex)>, SqlError> {
+    let plan = |index: TableIndex| -> Result<(LogicalPlan, TableIndex), SqlError> {
+        let rows = plan_rows(context, pending, text)?;
+        let plan = || {
+            let mut rows = columns(rows, &index.columns, "key")?;
+            let keys = || (0..index.columns.len()).map(|nth| column("key", nth));
+            if !index.nulls_not_distinct {
+                for key in keys() {
+                    rows = rows.filter(key.is_not_null())?;
+                }
+            }
+            let counted = rows.aggregate(keys(), [count(lit(1)).alias("rows")])?;
+            let several = Expr::Column(ColumnName::from_name("rows")).gt(lit(1_i64));
+            first(counted.filter(several)?.project(keys())?)
+        };
+        let plan = plan().map_err(|error| from_datafusion(error, text))?;
+        Ok((plan, index))
+    };
+    pending.unique_to_come().into_iter().map(plan).collect()
+}
+
+/// The error for a key that several rows have; `values` are those of the index's columns.
+pub(crate) fn duplicate(
+    pending: &PendingAlter,
+    index: TableIndex,
+    values: &[ArrayRef],
+) -> SqlError {
+    let key = describe_key(&pending.schema, &index.columns, values, 0);
+    pending.is_duplicated(index.name, &format!("{key} is duplicated."))
+}
+
 /// The words for what a row breaks that is being copied, where an INSERT has others.
 pub(crate) fn of_rewrite(error: SqlError, pending: &PendingAlter) -> SqlError {
     match (error.kind, &error.object, &error.constraint) {
@@ -167,15 +294,10 @@ pub(crate) fn of_rewrite(error: SqlError, pending: &PendingAlter) -> SqlError {
             None => error,
         },
         (ErrorKind::CheckViolation, _, Some(check)) => pending.is_violated(check.clone()),
-        (ErrorKind::UniqueViolation, object, Some(index)) => {
-            let mut duplicated = SqlError::new(
-                error.kind,
-                format!("could not create unique index \"{index}\""),
-            )
-            .with_constraint(index.clone());
-            duplicated.object.clone_from(object);
+        (ErrorKind::UniqueViolation, _, Some(index)) => {
             let detail = error.detail.as_deref().unwrap_or_default();
-            duplicated.with_detail(detail.replace("already exists.", "is duplicated."))
+            let detail = detail.replace("already exists.", "is duplicated.");
+            pending.is_duplicated(index.clone(), &detail)
         }
         _ => error,
     }
@@ -189,6 +311,35 @@ impl PendingAlter {
             format!("column \"{column}\" of relation \"{table}\" contains null values"),
         );
         error.object = Some(Box::new((self.place.schema.clone(), table, Some(column))));
+        error
+    }
+
+    /// The unique indexes that come, the primary key's first.
+    fn unique_to_come(&self) -> Vec<TableIndex> {
+        let (before, schema) = (self.before.table.schema(), &self.schema);
+        let is_new = !schema.primary_key.is_empty()
+            && (before.primary_key.is_empty()
+                || before.primary_key_name != schema.primary_key_name);
+        let primary = is_new.then(|| TableIndex {
+            name: schema.primary_key_name.clone(),
+            kind: IndexKind::Ordered,
+            columns: schema.primary_key.clone(),
+            unique: true,
+            nulls_not_distinct: false,
+        });
+        primary
+            .into_iter()
+            .chain(self.new_indexes.clone())
+            .collect()
+    }
+
+    fn is_duplicated(&self, index: String, detail: &str) -> SqlError {
+        let message = format!("could not create unique index \"{index}\"");
+        let mut error = SqlError::new(ErrorKind::UniqueViolation, message)
+            .with_constraint(index)
+            .with_detail(detail);
+        let table = self.before.name.clone();
+        error.object = Some(Box::new((self.place.schema.clone(), table, None)));
         error
     }
 

@@ -314,3 +314,71 @@ fn if_exists_only_tells() {
         "must be owner of table t"
     );
 }
+
+#[test]
+fn foreign_keys_follow_columns_and_indexes_on_both_sides() {
+    let scene = scene();
+    scene.ok("create table p (x int, id int primary key, y int unique)");
+    scene.ok("create table c (a int, b int, d int)");
+    scene.ok("alter table c add foreign key (d) references p, drop a, add e int references c (b), add unique (b), add constraint f foreign key (b) references p (y) not valid");
+    scene.ok("alter table p drop x");
+    let (c, p) = (scene.table("c"), scene.table("p"));
+    let keys: Vec<_> = c
+        .foreign_keys
+        .iter()
+        .map(|key| {
+            let refers = (key.referenced, key.referenced_columns.clone(), key.index);
+            (key.name.as_str(), key.columns.clone(), refers, key.is_valid)
+        })
+        .collect();
+    assert_eq!(
+        keys,
+        [
+            (
+                "c_e_fkey",
+                vec![2],
+                (c.oid, vec![0], c.indexes[0].oid),
+                true
+            ),
+            ("c_d_fkey", vec![1], (p.oid, vec![0], p.key_oid), true),
+            ("f", vec![0], (p.oid, vec![1], p.indexes[0].oid), false),
+        ]
+    );
+    scene.ok("alter table c validate constraint f, drop constraint c_b_key cascade");
+    let c = scene.table("c");
+    let left: Vec<_> = c
+        .foreign_keys
+        .iter()
+        .map(|key| (key.name.as_str(), key.is_valid))
+        .collect();
+    assert_eq!(left, [("c_d_fkey", true), ("f", true)]);
+    for (sql, kind, message) in [
+        (
+            "alter table c add constraint f foreign key (b) references p",
+            ErrorKind::DuplicateObject,
+            "constraint \"f\" for relation \"c\" already exists",
+        ),
+        (
+            "alter table c add foreign key (b, d) references p",
+            ErrorKind::InvalidForeignKey,
+            "number of referencing and referenced columns for foreign key disagree",
+        ),
+        (
+            "alter table c alter d type text",
+            ErrorKind::DatatypeMismatch,
+            "foreign key constraint \"c_d_fkey\" cannot be implemented",
+        ),
+        (
+            "alter table p alter y type text",
+            ErrorKind::DatatypeMismatch,
+            "foreign key constraint \"f\" cannot be implemented",
+        ),
+        (
+            "alter table p drop constraint p_pkey",
+            ErrorKind::DependentObjectsStillExist,
+            "cannot drop constraint p_pkey on table p because other objects depend on it",
+        ),
+    ] {
+        assert_eq!(scene.error(sql), (kind, message.to_owned()), "{sql}");
+    }
+}

@@ -1,0 +1,516 @@
+//! `*`, `t.*`, and columns that USING and NATURAL merge, where DataFusion takes them
+//! otherwise than PostgreSQL.
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `SELECT t.* FROM s.t` | `SELECT s.t.* FROM s.t` |
+//! | `SELECT * FROM t (a, b) JOIN u (b, c) USING (b)` | `SELECT t.b, t.a, u.c …`: what is merged comes first |
+//! | `SELECT b FROM t RIGHT JOIN u USING (b)` | `SELECT u.b …`, of a FULL JOIN `coalesce(t.b, u.b) AS b` |
+//!
+//! What the relations in FROM have is found without planning them: from the catalogue, and
+//! from the SELECT lists of subqueries. Where that does not tell, the query stays as it is.
+
+use std::ops::ControlFlow;
+
+use aerostat_semantics::walk;
+use datafusion::sql::sqlparser::{
+    ast::{
+        Cte, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Query, Select, SelectItem,
+        SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins,
+        VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions, With,
+    },
+    dialect::PostgreSqlDialect,
+    parser::Parser,
+};
+
+use super::{StatementContext, names::output_name, target::table_reference};
+use crate::ddl::names::folded;
+
+/// Rewrites a query and those in it as the module says.
+pub(super) fn rewrite(context: &StatementContext, query: &mut Query) {
+    if walk::look(query, &mut Search).is_continue() {
+        return;
+    }
+    // It never breaks.
+    let _ = walk::change(
+        query,
+        &mut Wildcards {
+            context,
+            known: Vec::new(),
+            withs: Vec::new(),
+        },
+    );
+}
+
+/// Looks for a SELECT that may have to be rewritten.
+struct Search;
+
+impl Visitor for Search {
+    type Break = ();
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        let is_qualified = |item: &SelectItem| matches!(item, SelectItem::QualifiedWildcard(..));
+        if select.from.iter().any(merges) || select.projection.iter().any(is_qualified) {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Whether columns of two relations are merged.
+fn merges(table: &TableWithJoins) -> bool {
+    let nested = |factor: &TableFactor| match factor {
+        TableFactor::NestedJoin {
+            table_with_joins, ..
+        } => merges(table_with_joins),
+        _ => false,
+    };
+    nested(&table.relation)
+        || table.joins.iter().any(|join| {
+            let (constraint, _) = parts(&join.join_operator);
+            let is_merging = matches!(
+                constraint,
+                Some(JoinConstraint::Using(_) | JoinConstraint::Natural)
+            );
+            is_merging || nested(&join.relation)
+        })
+}
+
+/// Which side has the values of a merged column.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+    Either,
+}
+
+fn parts(operator: &JoinOperator) -> (Option<&JoinConstraint>, Side) {
+    use JoinOperator as J;
+    match operator {
+        J::Join(constraint)
+        | J::Inner(constraint)
+        | J::Left(constraint)
+        | J::LeftOuter(constraint) => (Some(constraint), Side::Left),
+        J::Right(constraint) | J::RightOuter(constraint) => (Some(constraint), Side::Right),
+        J::FullOuter(constraint) => (Some(constraint), Side::Either),
+        _ => (None, Side::Left),
+    }
+}
+
+/// A column of FROM.
+#[derive(Clone)]
+struct Output {
+    name: String,
+    value: Expr,
+    /// Whether the planner would take another for it.
+    is_other: bool,
+}
+
+struct Wildcards<'a> {
+    context: &'a StatementContext,
+    /// WITH queries in scope, and their columns where those are known.
+    known: Vec<(String, Option<Vec<String>>)>,
+    /// WITH clauses of the queries that the walk is in, taken out until they are left, and how
+    /// many were in scope before.
+    withs: Vec<(Option<With>, usize)>,
+}
+
+impl VisitorMut for Wildcards<'_> {
+    type Break = ();
+
+    /// Takes the WITH queries out and does them here, each with those before it in scope.
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        let before = self.known.len();
+        let mut with = query.with.take();
+        if let Some(with) = &mut with {
+            if with.recursive {
+                let unknown = |cte: &Cte| (folded(&cte.alias.name), aliased(&cte.alias, None));
+                self.known.extend(with.cte_tables.iter().map(unknown));
+            }
+            for cte in &mut with.cte_tables {
+                walk::change(cte, self)?;
+                let columns = aliased(&cte.alias, self.query_columns(&cte.query));
+                self.known.push((folded(&cte.alias.name), columns));
+            }
+        }
+        self.withs.push((with, before));
+        self.order_by(query);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if let Some((with, before)) = self.withs.pop() {
+            query.with = with;
+            self.known.truncate(before);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        qualify(select);
+        if select.from.iter().any(merges) {
+            self.merged(select);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Calls a relation of another schema by its whole name before `.*`.
+fn qualify(select: &mut Select) {
+    let Select {
+        projection, from, ..
+    } = select;
+    for item in projection {
+        let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) =
+            item
+        else {
+            continue;
+        };
+        let [only] = &name.0[..] else { continue };
+        let Some(wanted) = only.as_ident().map(folded) else {
+            continue;
+        };
+        if let Some(whole) = from.iter().find_map(|table| whole_name(table, &wanted)) {
+            *name = whole.clone();
+        }
+    }
+}
+
+/// The name in FROM of the relation that is known by this one alone.
+fn whole_name<'a>(table: &'a TableWithJoins, wanted: &str) -> Option<&'a ObjectName> {
+    let joined = table.joins.iter().map(|join| &join.relation);
+    let mut factors = std::iter::once(&table.relation).chain(joined);
+    factors.find_map(|factor| match factor {
+        TableFactor::Table {
+            name, alias: None, ..
+        } if name.0.len() > 1 => {
+            let last = name.0.last()?.as_ident()?;
+            (folded(last) == wanted).then_some(name)
+        }
+        TableFactor::NestedJoin {
+            table_with_joins,
+            alias: None,
+        } => whole_name(table_with_joins, wanted),
+        _ => None,
+    })
+}
+
+impl Wildcards<'_> {
+    /// Writes `*` out, and what the planner would take wrongly.
+    fn merged(&self, select: &mut Select) {
+        let Some(all) = self.items(&select.from) else {
+            return;
+        };
+        let others = self.others(&select.from);
+        let mut items = Vec::with_capacity(select.projection.len());
+        for item in std::mem::take(&mut select.projection) {
+            match item {
+                SelectItem::Wildcard(options) if options == plain() => {
+                    items.extend(all.iter().cloned());
+                }
+                SelectItem::UnnamedExpr(Expr::Identifier(name)) => {
+                    let other = others.iter().find(|other| other.name == folded(&name));
+                    items.push(match other {
+                        Some(other) => item_of(other),
+                        None => SelectItem::UnnamedExpr(Expr::Identifier(name)),
+                    });
+                }
+                mut item => {
+                    replace(&mut item, &others);
+                    items.push(item);
+                }
+            }
+        }
+        select.projection = items;
+        replace(&mut select.selection, &others);
+        replace(&mut select.group_by, &others);
+        replace(&mut select.having, &others);
+    }
+
+    /// ORDER BY names outputs before it names columns.
+    fn order_by(&self, query: &mut Query) {
+        let SetExpr::Select(select) = &*query.body else {
+            return;
+        };
+        if query.order_by.is_none() || !select.from.iter().any(merges) {
+            return;
+        }
+        let Some(names) = self.select_columns(select) else {
+            return;
+        };
+        let mut others = self.others(&select.from);
+        others.retain(|other| !names.contains(&other.name));
+        replace(&mut query.order_by, &others);
+    }
+
+    /// What `*` stands for.
+    fn items(&self, from: &[TableWithJoins]) -> Option<Vec<SelectItem>> {
+        let mut items = Vec::new();
+        for table in from {
+            if merges(table) {
+                items.extend(self.joined(table)?.iter().map(item_of));
+                continue;
+            }
+            let joined = table.joins.iter().map(|join| &join.relation);
+            for factor in std::iter::once(&table.relation).chain(joined) {
+                let name = ObjectName::from(qualifier(factor)?);
+                let name = SelectItemQualifiedWildcardKind::ObjectName(name);
+                items.push(SelectItem::QualifiedWildcard(name, plain()));
+            }
+        }
+        Some(items)
+    }
+
+    /// The merged columns that the planner would take wrongly.
+    fn others(&self, from: &[TableWithJoins]) -> Vec<Output> {
+        let merging = from.iter().filter(|table| merges(table));
+        let columns = merging.filter_map(|table| self.joined(table)).flatten();
+        columns.filter(|column| column.is_other).collect()
+    }
+
+    /// The columns of relations that are joined.
+    fn joined(&self, table: &TableWithJoins) -> Option<Vec<Output>> {
+        let mut left = self.factor(&table.relation)?;
+        for join in &table.joins {
+            let right = self.factor(&join.relation)?;
+            let (constraint, side) = parts(&join.join_operator);
+            let names = match constraint {
+                Some(JoinConstraint::Using(names)) => names
+                    .iter()
+                    .map(|name| Some(folded(name.0.last()?.as_ident()?)))
+                    .collect::<Option<Vec<_>>>()?,
+                Some(JoinConstraint::Natural) => {
+                    let of_both = left.iter().filter(|column| column.is_in(&right));
+                    of_both.map(|column| column.name.clone()).collect()
+                }
+                _ => Vec::new(),
+            };
+            let merged = names.iter().map(|name| {
+                let (left, right) = (only(&left, name)?, only(&right, name)?);
+                let value = match side {
+                    Side::Left => left.value.clone(),
+                    Side::Right => right.value.clone(),
+                    Side::Either => coalesce(&left.value, &right.value)?,
+                };
+                Some(Output {
+                    name: name.clone(),
+                    value,
+                    is_other: left.is_other || side != Side::Left,
+                })
+            });
+            let merged = merged.collect::<Option<Vec<_>>>()?;
+            let rest = left.into_iter().chain(right);
+            let rest = rest.filter(|column| !names.contains(&column.name));
+            left = merged.into_iter().chain(rest).collect();
+        }
+        Some(left)
+    }
+
+    fn factor(&self, factor: &TableFactor) -> Option<Vec<Output>> {
+        let (columns, alias) = match factor {
+            TableFactor::Table {
+                name,
+                alias,
+                args: None,
+                ..
+            } => (self.table_columns(name), alias),
+            TableFactor::Derived {
+                subquery, alias, ..
+            } => (self.query_columns(subquery), alias),
+            TableFactor::NestedJoin {
+                table_with_joins,
+                alias: None,
+            } => return self.joined(table_with_joins),
+            TableFactor::Table { alias, .. } | TableFactor::Function { alias, .. } => {
+                (Some(Vec::new()), alias)
+            }
+            _ => return None,
+        };
+        let (qualifier, mut columns) = (qualifier(factor)?, columns?);
+        if let Some(alias) = alias {
+            columns = aliased(alias, Some(columns))?;
+        }
+        // Those of a function are those that its alias names.
+        if columns.is_empty() {
+            return None;
+        }
+        let output = |name: String| {
+            let mut parts = qualifier.clone();
+            parts.push(quoted(&name));
+            Output {
+                name,
+                value: Expr::CompoundIdentifier(parts),
+                is_other: false,
+            }
+        };
+        Some(columns.into_iter().map(output).collect())
+    }
+
+    fn table_columns(&self, name: &ObjectName) -> Option<Vec<String>> {
+        if let [only] = &name.0[..]
+            && let Some(only) = only.as_ident().map(folded)
+            && let Some((_, columns)) = self.known.iter().rev().find(|(name, _)| *name == only)
+        {
+            return columns.clone();
+        }
+        let reference = table_reference(name).ok()?;
+        if let Some(system) = self.context.system_table(&reference) {
+            let schema = system.schema();
+            let fields = schema.fields().iter();
+            return Some(fields.map(|field| field.name().clone()).collect());
+        }
+        let (_, relation) = self.context.resolve(&reference).ok()?;
+        let columns = relation.columns().iter();
+        Some(columns.map(|column| column.name.clone()).collect())
+    }
+
+    /// The names of a query's columns.
+    fn query_columns(&self, query: &Query) -> Option<Vec<String>> {
+        // Those in its own WITH are not known here.
+        if query.with.is_some() {
+            return None;
+        }
+        let mut body = &query.body;
+        loop {
+            match &**body {
+                SetExpr::Select(select) => return self.select_columns(select),
+                SetExpr::Query(inner) => return self.query_columns(inner),
+                SetExpr::SetOperation { left, .. } => body = left,
+                SetExpr::Values(values) => {
+                    let width = values.rows.first().map_or(0, |row| row.len());
+                    return Some((1..=width).map(|nth| format!("column{nth}")).collect());
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    fn select_columns(&self, select: &Select) -> Option<Vec<String>> {
+        let mut names = Vec::with_capacity(select.projection.len());
+        for item in &select.projection {
+            match item {
+                SelectItem::UnnamedExpr(expression) => names.push(output_name(expression)),
+                SelectItem::ExprWithAlias { alias, .. } => names.push(folded(alias)),
+                SelectItem::Wildcard(_) => {
+                    for table in &select.from {
+                        names.extend(self.joined(table)?.into_iter().map(|column| column.name));
+                    }
+                }
+                _ => return None,
+            }
+        }
+        Some(names)
+    }
+}
+
+impl Output {
+    fn is_in(&self, others: &[Output]) -> bool {
+        others.iter().any(|other| other.name == self.name)
+    }
+}
+
+/// The column of this name, if there is just one.
+fn only<'a>(columns: &'a [Output], name: &str) -> Option<&'a Output> {
+    let mut named = columns.iter().filter(|column| column.name == name);
+    named.next().filter(|_| named.next().is_none())
+}
+
+/// What a relation in FROM is called.
+fn qualifier(factor: &TableFactor) -> Option<Vec<Ident>> {
+    match factor {
+        TableFactor::Table {
+            alias: Some(alias), ..
+        }
+        | TableFactor::Derived {
+            alias: Some(alias), ..
+        }
+        | TableFactor::Function {
+            alias: Some(alias), ..
+        } => Some(vec![quoted(&folded(&alias.name))]),
+        TableFactor::Table { name, .. } => name
+            .0
+            .iter()
+            .map(|part| Some(quoted(&folded(part.as_ident()?))))
+            .collect(),
+        _ => None,
+    }
+}
+
+/// The columns under the names that an alias gives the first of them.
+fn aliased(alias: &TableAlias, columns: Option<Vec<String>>) -> Option<Vec<String>> {
+    if alias.columns.is_empty() {
+        return columns;
+    }
+    let given = alias.columns.iter().map(|column| folded(&column.name));
+    let behind = columns.unwrap_or_default().into_iter();
+    Some(given.chain(behind.skip(alias.columns.len())).collect())
+}
+
+fn quoted(name: &str) -> Ident {
+    Ident::with_quote('"', name)
+}
+
+fn plain() -> WildcardAdditionalOptions {
+    WildcardAdditionalOptions::default()
+}
+
+fn item_of(output: &Output) -> SelectItem {
+    match &output.value {
+        Expr::CompoundIdentifier(_) => SelectItem::UnnamedExpr(output.value.clone()),
+        value => SelectItem::ExprWithAlias {
+            expr: value.clone(),
+            alias: quoted(&output.name),
+        },
+    }
+}
+
+fn coalesce(left: &Expr, right: &Expr) -> Option<Expr> {
+    let text = format!("coalesce({left}, {right})");
+    let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text);
+    parser.and_then(|mut parser| parser.parse_expr()).ok()
+}
+
+/// Puts the values of merged columns where a clause names them, but not in its subqueries,
+/// which have columns of their own.
+fn replace<N: VisitMut>(node: &mut N, others: &[Output]) {
+    struct Replacing<'a> {
+        others: &'a [Output],
+        subqueries: usize,
+    }
+    impl VisitorMut for Replacing<'_> {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.subqueries += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.subqueries -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+            if let Expr::Identifier(name) = expression
+                && self.subqueries == 0
+            {
+                let name = folded(name);
+                if let Some(other) = self.others.iter().find(|other| other.name == name) {
+                    *expression = other.value.clone();
+                }
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    if others.is_empty() {
+        return;
+    }
+    // It never breaks.
+    let _ = walk::change(
+        node,
+        &mut Replacing {
+            others,
+            subqueries: 0,
+        },
+    );
+}
