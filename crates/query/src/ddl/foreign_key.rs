@@ -67,6 +67,11 @@ impl WrittenForeignKey {
             on_delete: action(written.on_delete.as_ref()),
         })
     }
+
+    /// What it refers to, by the name that was written.
+    pub(super) fn table(&self) -> &QualifiedName {
+        &self.table
+    }
 }
 
 fn named_table(name: &ObjectName) -> Result<QualifiedName, SqlError> {

@@ -211,6 +211,8 @@ fn bind_update(
         found.schema(),
         parameters,
     )?;
+    let changed = (0..assigned.len()).filter(|at| assigned[*at].is_some());
+    let changed: Vec<usize> = changed.collect();
     let of_target = |name: &str| Column::new(Some(target.alias.clone()), name);
     let mut outputs = vec![Expr::Column(of_target(ROW_ID_COLUMN)).alias(ROW_ID_COLUMN)];
     let columns = &target.entry.table.schema().columns;
@@ -230,6 +232,10 @@ fn bind_update(
         parameters,
         hidden,
     )?;
+    let bound = BoundDml {
+        assigned: changed,
+        ..bound
+    };
     Ok(ConflictUpdate {
         bound: Box::new(bound),
         pairs,
