@@ -162,7 +162,11 @@ pub(super) fn converted(
 }
 
 /// The rows with other values in these columns.
-pub(super) fn replaced(rows: &RecordBatch, positions: &[usize], given: Vec<ArrayRef>) -> Result<RecordBatch> {
+pub(super) fn replaced(
+    rows: &RecordBatch,
+    positions: &[usize],
+    given: Vec<ArrayRef>,
+) -> Result<RecordBatch> {
     let mut columns = rows.columns().to_vec();
     for (&at, values) in positions.iter().zip(given) {
         columns[at] = values;

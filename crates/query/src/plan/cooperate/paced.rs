@@ -220,7 +220,10 @@ mod tests {
         assert_eq!(settled(Duration::from_nanos(100), 100), (1, ROWS_MAX));
         // 20 µs a row: 50 ms are 2,500 rows.
         let (yields, rows) = settled(Duration::from_micros(20), 100);
-        assert!(yields > 40 && (2_400..2_600).contains(&rows), "{yields}, {rows}");
+        assert!(
+            yields > 40 && (2_400..2_600).contains(&rows),
+            "{yields}, {rows}"
+        );
         // 100 µs: too slow for the pace, but not for narrower batches.
         assert_eq!(settled(Duration::from_micros(100), 100), (100, WIDE_ROWS));
         // 1 ms: far too slow.
