@@ -12,7 +12,8 @@
 //! * **All or nothing.** Whoever asks gets the very result that the planner's way gives, or
 //!   [`Stop::Unfit`], and then nothing has happened: names that are not there, types that
 //!   need a conversion not known here, overflow, violated constraints, every error is the
-//!   other way's to tell. So there is one place for each message.
+//!   other way's to tell. So there is one place for each message. A wait that has failed is
+//!   told as what it is, for the other way would wait again.
 //! * **No waiting.** With a transaction [without waiting](Transaction::without_waiting)
 //!   a program runs to its end within microseconds, on a thread that carries connections;
 //!   what would have to wait says so ([`Stop::WouldWait`]).

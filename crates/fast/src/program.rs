@@ -46,6 +46,10 @@ pub enum Stop {
     Conflict,
     /// The transaction was cancelled.
     Cancelled,
+    /// It waited for a transaction that waits for its own.
+    Deadlock,
+    /// It waited for another transaction for as long as its lock timeout.
+    TimedOut,
 }
 
 impl From<StorageError> for Stop {
@@ -54,6 +58,8 @@ impl From<StorageError> for Stop {
             StorageError::WouldWait => Stop::WouldWait,
             StorageError::Conflict => Stop::Conflict,
             StorageError::Cancelled => Stop::Cancelled,
+            StorageError::Deadlock => Stop::Deadlock,
+            StorageError::LockTimeout => Stop::TimedOut,
             _ => Stop::Unfit,
         }
     }

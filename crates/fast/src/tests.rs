@@ -1,6 +1,6 @@
 //! Statements of the grammar, and texts that are none; programs against a table in memory.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use aerostat_memory::Governor;
 use aerostat_storage::{Table, TenantStore};
@@ -271,6 +271,39 @@ fn who_must_not_wait_says_so() {
     assert_eq!(program.write(&second, &values).err(), Some(Stop::WouldWait));
     first.commit().unwrap();
     assert_eq!(program.write(&second, &values).err(), Some(Stop::Conflict));
+}
+
+#[test]
+fn a_wait_that_fails_says_why() {
+    let (store, table) = table();
+    write(&store, &table, "insert into t values (1, 1), (2, 1)").unwrap();
+    let of = |text: &str| {
+        let update = parse(text).unwrap();
+        let program = bind(&update.shape, &table, &[]).unwrap();
+        (program, inputs(&update, Vec::new(), &[]))
+    };
+    let (program, one) = of("update t set v = 2 where k = 1");
+    let (_, two) = of("update t set v = 2 where k = 2");
+    let (first, second) = (store.txns().begin(), store.txns().begin());
+    program.write(&first, &one).unwrap();
+    program.write(&second, &two).unwrap();
+
+    let third = store.txns().begin();
+    third.set_lock_timeout(Some(Duration::from_millis(1)));
+    assert_eq!(program.write(&third, &one).err(), Some(Stop::TimedOut));
+    third.set_lock_timeout(None);
+    third.cancel_token().cancel();
+    assert_eq!(program.write(&third, &one).err(), Some(Stop::Cancelled));
+
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| program.write(&first, &two));
+        while store.txns().waiting() == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(program.write(&second, &one).err(), Some(Stop::Deadlock));
+        second.rollback();
+        assert_eq!(waiting.join().unwrap().unwrap().rows, 1);
+    });
 }
 
 #[test]

@@ -5,13 +5,16 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use aerostat_query::{
     Session,
     api::{Outcome, TransactionStatus},
 };
-use aerostat_types::SqlError;
+use aerostat_types::{ErrorKind, SqlError};
 use arrow::array::{ArrayRef, Int32Array, StringViewArray};
 use common::{Fixture, rows_of};
 
@@ -447,4 +450,62 @@ fn writers_of_one_row_wait_for_each_other() {
         fixture.ok(&mut session, "select v from t where k = 1"),
         [(clients * rounds).to_string()]
     );
+}
+
+/// A write that meets another's runs on, waiting, with the session's limits.
+#[test]
+fn waits_end_at_their_limits() {
+    let fixture = Fixture::new();
+    let (mut holder, mut waiter) = (fixture.session(), fixture.session());
+    fixture.ok(
+        &mut holder,
+        "create table t (k int primary key, v int); insert into t values (1, 0); begin; \
+         update t set v = 1 where k = 1",
+    );
+    let update = "update t set v = 2 where k = 1";
+    fixture.ok(&mut waiter, "set lock_timeout = '5ms'");
+    let error = fixture.error(&mut waiter, update);
+    assert_eq!(
+        (error.kind, &*error.message),
+        (
+            ErrorKind::LockNotAvailable,
+            "canceling statement due to lock timeout"
+        )
+    );
+    fixture.ok(
+        &mut waiter,
+        "set lock_timeout = 0; set statement_timeout = '5ms'",
+    );
+    let error = fixture.error(&mut waiter, update);
+    assert_eq!(
+        (error.kind, &*error.message),
+        (
+            ErrorKind::QueryCanceled,
+            "canceling statement due to statement timeout"
+        )
+    );
+    fixture.ok(&mut waiter, "set statement_timeout = 0");
+    let cancel = waiter.cancel_handle();
+    let over = AtomicBool::new(false);
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // A cancel that comes before the wait does nothing.
+            while !over.load(Ordering::Relaxed) {
+                cancel.cancel();
+                std::thread::yield_now();
+            }
+        });
+        let error = fixture.error(&mut waiter, update);
+        over.store(true, Ordering::Relaxed);
+        error
+    });
+    assert_eq!(
+        (error.kind, &*error.message),
+        (
+            ErrorKind::QueryCanceled,
+            "canceling statement due to user request"
+        )
+    );
+    fixture.ok(&mut holder, "commit");
+    assert_eq!(fixture.ok(&mut waiter, update), ["UPDATE 1"]);
 }

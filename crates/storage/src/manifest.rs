@@ -21,14 +21,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     RecoverError, Timeline, fault,
-    log::codec::{BadBytes, Reader},
+    log::{
+        codec::{BadBytes, Reader},
+        record::USED_END,
+    },
 };
 
 const MAGIC: &[u8; 8] = b"AEROCKP2";
 const REPLACEMENT: &str = "manifest.new";
-
-/// No commit and no log file has such a number.
-const NUMBER_END: u64 = 1 << 62;
 
 /// Far more than an image takes, and little enough that those of any number of images are
 /// counted without overflow.
@@ -198,7 +198,7 @@ impl Manifest {
 
     /// Whether it is one that checkpoints write, as far as others rely on it.
     fn check(&self) -> Result<(), BadBytes> {
-        if self.at.0 >= NUMBER_END || self.log_from >= NUMBER_END {
+        if self.at.0 >= USED_END || self.log_from >= USED_END {
             return Err(BadBytes("numbers beyond all commits and files"));
         }
         let mut ids = HashSet::new();

@@ -39,7 +39,7 @@ use crate::{
         Log, LogEnd,
         codec::BadBytes,
         read::{self, Expected, LogFile, Sequence},
-        record::{self, Kind, Record},
+        record::{self, Kind, Record, USED_END},
         redo::{self, Operation},
     },
     manifest::{Manifest, TableDescription},
@@ -337,6 +337,10 @@ impl Outline {
             if head.kind != Kind::Rows {
                 let followed = sequence.follow(head.lsn);
                 followed.map_err(|gap| file.damaged(offset, gap))?;
+            }
+            if head.txn.0 >= USED_END || head.lsn.0 >= USED_END {
+                let what = BadBytes("a number that nothing has reached");
+                return Err(file.damaged(offset, what));
             }
             self.records += 1;
             self.txn_max = self.txn_max.max(head.txn.0);

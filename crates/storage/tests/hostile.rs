@@ -61,6 +61,8 @@ fn damaged_backups_are_refused_or_harmless() {
 fn what_was_found_stays_mended() {
     // A frozen segment whose rows bear the stamp of a transaction.
     seeded(417, targets::checkpoint_decode);
+    // A transaction whose number leaves none for the next.
+    seeded(50, targets::log_decode);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use aerostat_txn::LockMode;
 use aerostat_types::{Column, ErrorKind, SqlError, TableId, TableIndex, TableSchema};
 use datafusion::sql::sqlparser::ast::{
     self, CreateTableLikeKind, DataType, helpers::stmt_create_table::CreateTableBuilder,
@@ -230,6 +231,10 @@ fn create(
     } = definition.finish(&taken)?;
     let indexes = unique.iter().cloned().map(foreign_key::unnumbered);
     let own = foreign_key::Own::new(&place, &schema, indexes, Vec::new());
+    // Who writes to a table must know what refers to it.
+    let referenced = foreign_keys.iter().map(|key| key.table());
+    draft.lock_owned(actor, referenced, LockMode::ShareRowExclusive)?;
+    let state = draft.load()?;
     let foreign_keys = foreign_key::resolve(&state, actor, &own, foreign_keys)?;
     let layout = layout::of_create(statement, &schema, default_layout, &mut notices)?;
     check_expressions(&schema, checker)?;

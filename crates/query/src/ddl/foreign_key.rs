@@ -75,6 +75,11 @@ impl WrittenForeignKey {
         })
     }
 
+    /// What it refers to, by the name that was written.
+    pub(super) fn table(&self) -> &QualifiedName {
+        &self.table
+    }
+
     /// Whether it was given this name.
     pub(super) fn is_named(&self, name: &str) -> bool {
         self.name.as_deref() == Some(name)

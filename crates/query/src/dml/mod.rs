@@ -30,6 +30,7 @@ pub(crate) use insert::{
     bind_copy, bind_create_table_as, bind_insert, bind_rewrite, listed_columns,
 };
 pub(crate) use on_conflict::OnConflict;
+pub(crate) use referential::{lock_concerned, lock_concerned_by_insert};
 
 use crate::plan::Target;
 

@@ -221,6 +221,8 @@ fn bind_update(
         parameters,
     )?;
     let of_target = |name: &str| Column::new(Some(alias), name);
+    let changed = (0..assigned.len()).filter(|at| assigned[*at].is_some());
+    let changed: Vec<usize> = changed.collect();
     let mut outputs = vec![Expr::Column(of_target(ROW_ID_COLUMN)).alias(ROW_ID_COLUMN)];
     let columns = &target.entry.table.schema().columns;
     for (column, assigned) in columns.iter().zip(assigned) {
@@ -239,6 +241,10 @@ fn bind_update(
         parameters,
         hidden,
     )?;
+    let bound = BoundDml {
+        assigned: changed,
+        ..bound
+    };
     Ok(ConflictUpdate {
         bound: Box::new(bound),
         pairs,

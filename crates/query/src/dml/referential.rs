@@ -2,36 +2,38 @@
 //! rows it wrote.
 //!
 //! ```text
-//!  new rows ──────────► the rows they refer to are locked FOR KEY SHARE, or missing
-//!  rows that are gone ─► NO ACTION, RESTRICT    checked at the end
-//!                      └ CASCADE, SET …         rows that refer to them change;
-//!                                               those are gone, too, and so on
+//!  rows written ──► events, one after another
+//!    new values ────────► the rows they refer to are locked FOR KEY SHARE, or missing
+//!    rows are gone ─┬───► NO ACTION, RESTRICT   no row may refer to them
+//!                   └───► CASCADE, SET …        rows that refer to them change: events
 //! ```
 //!
+//! * The order is that of PostgreSQL's triggers: what is written first comes first, of rows
+//!   that are gone one foreign key after another as they were made, and what an action
+//!   writes comes behind all that waits. NOT NULL and CHECK are looked at as rows are
+//!   written, so before any event.
 //! * All is done batch by batch, by look-ups in unique indexes and one scan of the
 //!   referring table for the keys of a batch, and within the statement's transaction.
 //! * It is done to the newest rows, whatever the statement's snapshot: who inserts a
 //!   row that refers to another holds that one, who deletes that one waits for it,
 //!   and each finds what the other has committed.
-//! * Actions come before checks, so that a row may be referred to by one that goes
-//!   with it.
+
+mod concerned;
+mod lookup;
+mod part;
 
 use std::{collections::VecDeque, sync::Arc};
 
-use aerostat_storage::{RowId, StorageError, Table, WaitPolicy, describe_key};
-use aerostat_txn::{RowLock, Transaction};
+use aerostat_storage::{RowId, describe_key};
+use aerostat_txn::Transaction;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::{
-        array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array},
-        compute::{
-            CastOptions, and, cast_with_options, filter_record_batch,
-            kernels::cmp::{distinct, not_distinct},
-            nullif, or, take,
-        },
-        datatypes::{Field, Schema},
+        array::{Array, ArrayRef, RecordBatch, UInt32Array, new_null_array},
+        compute::take,
     },
     common::Result,
+    execution::memory_pool::{MemoryConsumer, MemoryReservation},
     physical_plan::collect,
 };
 
@@ -44,29 +46,30 @@ use crate::{
     error::external,
     plan::{StatementContext, Target},
 };
+use lookup::{by_index, first_there, lock_rows};
+use part::{Completeness, all_valid, changed, complete, complete_only, converted, replaced};
+
+pub(crate) use concerned::{lock_concerned, lock_concerned_by_insert};
+pub(super) use part::Part;
 
 /// What one statement has to do for foreign keys.
 pub(super) struct Referential<'a> {
     context: &'a StatementContext,
     transaction: Arc<Transaction>,
-    gone: VecDeque<Gone>,
-    /// New rows that refer to rows of their own table, which may come later.
-    new: Vec<New>,
-    checks: Vec<Check>,
+    events: VecDeque<Event>,
+    /// An event is an error, so that nothing counts that comes behind it.
+    has_failed: bool,
+    /// An action has changed rows: some that an event is about may be gone again.
+    has_acted: bool,
+    /// For the values of events.
+    reservation: MemoryReservation,
 }
 
-/// Some columns of some rows of a table.
-#[derive(Clone)]
-pub(super) struct Part {
-    positions: Vec<usize>,
-    rows: RecordBatch,
-}
-
-/// Rows that are no longer as they were, and what they are now unless they are deleted.
-struct Gone {
-    entry: Arc<TableEntry>,
-    old: Part,
-    new: Option<Part>,
+enum Event {
+    New(New),
+    Gone(Gone),
+    /// Values refer to nothing. It is told when it is its turn.
+    Failed(SqlError),
 }
 
 /// Values of the columns of a foreign key, none of them NULL.
@@ -76,13 +79,22 @@ struct New {
     values: Vec<ArrayRef>,
 }
 
-/// Values that rows were referred to by, and must not be any more.
-struct Check {
+/// Rows that are no longer as they were, and what they are now unless they are deleted.
+struct Gone {
     entry: Arc<TableEntry>,
-    referring: Arc<TableEntry>,
-    key: ForeignKey,
-    action: ReferentialAction,
-    values: Vec<ArrayRef>,
+    old: Part,
+    new: Option<Part>,
+}
+
+impl Event {
+    /// Of its values in memory.
+    fn bytes(&self) -> usize {
+        match self {
+            Event::New(new) => new.values.iter().map(|v| v.get_array_memory_size()).sum(),
+            Event::Gone(gone) => gone.old.bytes() + gone.new.as_ref().map_or(0, Part::bytes),
+            Event::Failed(_) => 0,
+        }
+    }
 }
 
 impl<'a> Referential<'a> {
@@ -94,12 +106,14 @@ impl<'a> Referential<'a> {
     ) -> Option<Self> {
         let is_concerned =
             !entry.foreign_keys.is_empty() || context.catalog.referring(entry.oid).next().is_some();
+        let pool = &context.state.runtime_env().memory_pool;
         is_concerned.then(|| Self {
             context,
             transaction: Arc::clone(transaction),
-            gone: VecDeque::new(),
-            new: Vec::new(),
-            checks: Vec::new(),
+            events: VecDeque::new(),
+            has_failed: false,
+            has_acted: false,
+            reservation: MemoryConsumer::new("foreign keys").register(pool),
         })
     }
 
@@ -116,7 +130,8 @@ impl<'a> Referential<'a> {
         positions
     }
 
-    /// Rows were inserted.
+    /// Rows were inserted. What they refer to is locked at once, so that a load of any size
+    /// is not kept for it, unless it may come with later rows.
     pub(super) async fn inserted(
         &mut self,
         entry: &Arc<TableEntry>,
@@ -124,136 +139,163 @@ impl<'a> Referential<'a> {
     ) -> Result<()> {
         let part = Part::all(rows.clone());
         for key in &entry.foreign_keys {
-            self.refer(entry, key, part.values(&key.columns)).await?;
+            let Some(new) = self.referring(entry, key, part.values(&key.columns))? else {
+                continue;
+            };
+            if key.referenced == entry.oid {
+                self.push(Event::New(new))?;
+            } else if !self.has_failed
+                && let Some(violation) = self.lock_referenced(&new).await?
+            {
+                self.push(Event::Failed(violation))?;
+            }
         }
         Ok(())
     }
 
     /// Rows were updated, or are about to be; both parts in the same order, with at least
     /// [`Self::columns`].
-    pub(super) async fn updated(
-        &mut self,
-        entry: &Arc<TableEntry>,
-        old: Part,
-        new: Part,
-    ) -> Result<()> {
+    pub(super) fn updated(&mut self, entry: &Arc<TableEntry>, old: Part, new: Part) -> Result<()> {
+        let mut given = Vec::new();
         for key in &entry.foreign_keys {
             let changed = changed(&old, &new, &key.columns)?;
             if changed.true_count() > 0 {
-                let values = new.filtered(&changed)?.values(&key.columns);
-                self.refer(entry, key, values).await?;
+                given.push((key, new.filtered(&changed)?.values(&key.columns)));
             }
         }
-        self.gone.push_back(Gone {
+        self.push(Event::Gone(Gone {
             entry: Arc::clone(entry),
             old,
             new: Some(new),
-        });
+        }))?;
+        for (key, values) in given {
+            if let Some(new) = self.referring(entry, key, values)? {
+                self.push(Event::New(new))?;
+            }
+        }
         Ok(())
     }
 
-    /// Rows were deleted.
-    pub(super) fn deleted(&mut self, entry: &Arc<TableEntry>, old: Part) {
-        self.gone.push_back(Gone {
+    /// Rows were deleted, or are about to be.
+    pub(super) fn deleted(&mut self, entry: &Arc<TableEntry>, old: Part) -> Result<()> {
+        self.push(Event::Gone(Gone {
             entry: Arc::clone(entry),
             old,
             new: None,
-        });
+        }))
     }
 
     /// Does what is left to do, after all rows of the statement are written.
     pub(super) async fn finish(mut self) -> Result<()> {
-        while let Some(gone) = self.gone.pop_front() {
-            let referring: Vec<(Arc<TableEntry>, ForeignKey)> = self
-                .context
-                .catalog
-                .referring(gone.entry.oid)
-                .map(|(entry, key)| (Arc::clone(entry), key.clone()))
-                .collect();
-            for (entry, key) in referring {
-                self.let_go(&gone, entry, key).await?;
+        while let Some(event) = self.events.pop_front() {
+            self.reservation.shrink(event.bytes());
+            match event {
+                Event::New(new) => {
+                    if let Some(violation) = self.lock_referenced(&new).await? {
+                        return Err(external(violation));
+                    }
+                }
+                Event::Gone(gone) => self.let_go(&gone).await?,
+                Event::Failed(violation) => return Err(external(violation)),
             }
-        }
-        for new in std::mem::take(&mut self.new) {
-            self.lock_referenced(&new.entry, &new.key, new.values)
-                .await?;
-        }
-        for check in std::mem::take(&mut self.checks) {
-            self.check_unreferred(check).await?;
         }
         Ok(())
     }
 
-    /// New values of a foreign key's columns.
-    async fn refer(
+    fn push(&mut self, event: Event) -> Result<()> {
+        if self.has_failed {
+            return Ok(());
+        }
+        self.has_failed = matches!(event, Event::Failed(_));
+        self.reservation.try_grow(event.bytes())?;
+        self.events.push_back(event);
+        Ok(())
+    }
+
+    /// Those of new values that refer to something.
+    fn referring(
         &mut self,
         entry: &Arc<TableEntry>,
         key: &ForeignKey,
         values: Vec<ArrayRef>,
-    ) -> Result<()> {
+    ) -> Result<Option<New>> {
         let values = match complete(&values)? {
             Completeness::All => values,
-            Completeness::None => return Ok(()),
+            Completeness::None => return Ok(None),
             Completeness::Some { filtered, is_mixed } => {
                 if key.is_full && is_mixed {
-                    return Err(external(mixed(self.context, entry, key)));
+                    self.push(Event::Failed(mixed(self.context, entry, key)))?;
+                    return Ok(None);
                 }
                 filtered
             }
         };
-        if key.referenced == entry.oid {
-            self.new.push(New {
-                entry: Arc::clone(entry),
-                key: key.clone(),
-                values,
-            });
-            return Ok(());
-        }
-        self.lock_referenced(entry, key, values).await
+        Ok(Some(New {
+            entry: Arc::clone(entry),
+            key: key.clone(),
+            values,
+        }))
     }
 
-    /// Locks the rows that these values refer to.
-    async fn lock_referenced(
-        &self,
-        entry: &Arc<TableEntry>,
-        key: &ForeignKey,
-        values: Vec<ArrayRef>,
-    ) -> Result<()> {
+    /// Locks the rows that values refer to. A violation if there is none, and the row with
+    /// the values is there still.
+    async fn lock_referenced(&self, new: &New) -> Result<Option<SqlError>> {
+        let New { entry, key, values } = new;
         let referenced = self.referenced(key)?;
-        let wanted = converted(&values, &referenced, &key.referenced_columns)?;
+        let wanted = converted(values, &referenced, &key.referenced_columns)?;
         let (constraint, wanted) = by_index(&referenced, key, wanted)?;
         let target = self.target(&referenced);
         let (transaction, table) = (Arc::clone(&self.transaction), Arc::clone(&referenced.table));
+        let referring = self.has_acted.then(|| Arc::clone(&entry.table));
+        let (columns, own) = (key.columns.clone(), values.clone());
         let missing = blocking(&target, move || {
-            lock_by_key(&table, &transaction, &constraint, &wanted)
+            let view = table.view(transaction.newest_snapshot());
+            let found = view.find_by_key(&constraint, &wanted)?;
+            let mut missing = (0..found.len()).filter(|&row| found[row].is_none());
+            let missing = match referring {
+                None => missing.next(),
+                Some(referring) => {
+                    let view = referring.view(transaction.newest_snapshot());
+                    first_there(&view, &columns, &own, missing.collect())?
+                }
+            };
+            if missing.is_none() {
+                lock_rows(&view, &transaction, found)?;
+            }
+            Ok(missing)
         });
         let Some(row) = missing.await? else {
-            return Ok(());
+            return Ok(None);
         };
-        let described = describe_key(entry.table.schema(), &key.columns, &values, row);
-        let message = format!(
-            "insert or update on table \"{}\" violates foreign key constraint \"{}\"",
-            entry.name, key.name
-        );
+        let described = describe_key(entry.table.schema(), &key.columns, values, row);
         let detail = format!(
             "{described} is not present in table \"{}\".",
             referenced.name
         );
-        Err(external(violation(
-            self.context,
-            entry,
-            key,
-            message,
-            detail,
-        )))
+        Ok(Some(not_present(self.context, entry, key, detail)))
     }
 
-    /// Rows are gone that rows of another table, or the same, may refer to.
-    async fn let_go(
+    /// Rows are gone that rows of other tables, or of the same, may refer to.
+    async fn let_go(&mut self, gone: &Gone) -> Result<()> {
+        let mut referring: Vec<(Arc<TableEntry>, ForeignKey)> = self
+            .context
+            .catalog
+            .referring(gone.entry.oid)
+            .map(|(entry, key)| (Arc::clone(entry), key.clone()))
+            .collect();
+        referring.sort_by_key(|(_, key)| key.oid);
+        for (entry, key) in referring {
+            self.let_go_of(gone, &entry, &key).await?;
+        }
+        Ok(())
+    }
+
+    /// The same, for one foreign key.
+    async fn let_go_of(
         &mut self,
         gone: &Gone,
-        referring: Arc<TableEntry>,
-        key: ForeignKey,
+        referring: &Arc<TableEntry>,
+        key: &ForeignKey,
     ) -> Result<()> {
         let (old, new, action) = match &gone.new {
             None => (gone.old.clone(), None, key.on_delete),
@@ -272,24 +314,29 @@ impl<'a> Referential<'a> {
                 new.map(|new| new.filtered(&complete)).transpose()?,
             ),
         };
-        if old.rows.num_rows() == 0 {
+        if old.len() == 0 {
             return Ok(());
         }
         let values = old.values(&key.referenced_columns);
-        if matches!(
-            action,
-            ReferentialAction::NoAction | ReferentialAction::Restrict
-        ) {
-            self.checks.push(Check {
-                entry: Arc::clone(&gone.entry),
-                referring,
-                key,
-                action,
-                values,
-            });
-            return Ok(());
+        let check = Check {
+            entry: &gone.entry,
+            referring,
+            key,
+        };
+        match action {
+            ReferentialAction::NoAction | ReferentialAction::Restrict => {
+                self.require_unreferred(check, action, values).await
+            }
+            ReferentialAction::Cascade | ReferentialAction::SetNull => {
+                self.act(referring, key, action, &values, new).await
+            }
+            ReferentialAction::SetDefault => {
+                self.act(referring, key, action, &values, None).await?;
+                // A default that is what the row had before still refers to what is gone.
+                let action = ReferentialAction::NoAction;
+                self.require_unreferred(check, action, values).await
+            }
         }
-        self.act(&referring, &key, action, &values, new).await
     }
 
     /// CASCADE, SET NULL, SET DEFAULT for the rows that refer to these values.
@@ -308,6 +355,11 @@ impl<'a> Referential<'a> {
             complete_only(converted(values, referring, &key.columns)?)?,
         );
         let deletes = action == ReferentialAction::Cascade && new.is_none();
+        let concerned = self.columns(referring);
+        let fetched = match deletes {
+            true => concerned.clone(),
+            false => (0..table.schema().columns.len()).collect(),
+        };
         let (rows, sources, view) = blocking(&target, move || {
             let view = table.view(transaction.newest_snapshot());
             let found = view.find_by_values(&positions, &wanted.values)?;
@@ -315,8 +367,7 @@ impl<'a> Referential<'a> {
                 .into_iter()
                 .map(|(id, nth)| (id, wanted.rows[nth]))
                 .unzip();
-            let all: Vec<usize> = (0..table.schema().columns.len()).collect();
-            let rows = view.fetch(&ids, &all)?;
+            let rows = view.fetch(&ids, &fetched)?;
             if deletes {
                 view.delete(&transaction, &ids)?;
             }
@@ -327,10 +378,9 @@ impl<'a> Referential<'a> {
         if ids.is_empty() {
             return Ok(());
         }
-        let old = Part::all(rows.clone());
+        self.has_acted = true;
         if deletes {
-            self.deleted(referring, old);
-            return Ok(());
+            return self.deleted(referring, Part::new(concerned, rows));
         }
         let given = match (&action, &new) {
             (ReferentialAction::Cascade, Some(new)) => {
@@ -349,11 +399,13 @@ impl<'a> Referential<'a> {
                 key.columns.iter().map(null).collect()
             }
         };
+        let old = Part::new(concerned.clone(), rows.project(&concerned)?);
         let changed = replaced(&rows, &key.columns, given)?;
         let changed = self.checked(&target, changed).await?;
-        let (transaction, new_rows) = (Arc::clone(&self.transaction), changed.clone());
-        blocking(&target, move || view.update(&transaction, &ids, &new_rows)).await?;
-        Box::pin(self.updated(referring, old, Part::all(changed))).await
+        let new = Part::new(concerned.clone(), changed.project(&concerned)?);
+        let transaction = Arc::clone(&self.transaction);
+        blocking(&target, move || view.update(&transaction, &ids, &changed)).await?;
+        self.updated(referring, old, new)
     }
 
     /// The defaults of columns, for so many rows.
@@ -398,20 +450,23 @@ impl<'a> Referential<'a> {
         table_rows(&bound, &rows)
     }
 
-    /// Refuses to let go of what is still referred to.
-    async fn check_unreferred(&self, check: Check) -> Result<()> {
+    /// Refuses to let go of values that are still referred to.
+    async fn require_unreferred(
+        &self,
+        check: Check<'_>,
+        action: ReferentialAction,
+        values: Vec<ArrayRef>,
+    ) -> Result<()> {
         let Check {
             entry,
             referring,
             key,
-            action,
-            values,
         } = check;
-        let target = self.target(&entry);
+        let target = self.target(entry);
         let transaction = Arc::clone(&self.transaction);
         let (table, other) = (Arc::clone(&entry.table), Arc::clone(&referring.table));
-        let (constraint, own) = by_index(&entry, &key, values.clone())?;
-        let wanted = complete_only(converted(&values, &referring, &key.columns)?)?;
+        let (constraint, own) = by_index(entry, key, values.clone())?;
+        let wanted = complete_only(converted(&values, referring, &key.columns)?)?;
         let positions = key.columns.clone();
         let still = blocking(&target, move || {
             let newest = transaction.newest_snapshot();
@@ -444,8 +499,8 @@ impl<'a> Referential<'a> {
         );
         Err(external(violation(
             self.context,
-            &referring,
-            &key,
+            referring,
+            key,
             message,
             detail,
         )))
@@ -466,184 +521,12 @@ impl<'a> Referential<'a> {
     }
 }
 
-impl Part {
-    /// Columns of a table at these positions.
-    pub(super) fn new(positions: Vec<usize>, rows: RecordBatch) -> Self {
-        Self { positions, rows }
-    }
-
-    /// All columns of a table.
-    pub(super) fn all(rows: RecordBatch) -> Self {
-        let positions = (0..rows.num_columns()).collect();
-        Self { positions, rows }
-    }
-
-    /// The columns at these positions of the table, all of which it has.
-    fn values(&self, positions: &[usize]) -> Vec<ArrayRef> {
-        let of = |wanted: &usize| self.positions.iter().position(|at| at == wanted);
-        let found = positions.iter().filter_map(of);
-        found.map(|at| Arc::clone(self.rows.column(at))).collect()
-    }
-
-    fn filtered(&self, mask: &BooleanArray) -> Result<Self> {
-        Ok(Self {
-            positions: self.positions.clone(),
-            rows: filter_record_batch(&self.rows, mask)?,
-        })
-    }
-}
-
-/// Which rows differ in one of the columns.
-fn changed(old: &Part, new: &Part, positions: &[usize]) -> Result<BooleanArray> {
-    let (old_values, new_values) = (old.values(positions), new.values(positions));
-    let mut changed = BooleanArray::from(vec![false; old.rows.num_rows()]);
-    for (old, new) in old_values.iter().zip(&new_values) {
-        changed = or(&changed, &distinct(old, new)?)?;
-    }
-    Ok(changed)
-}
-
-fn all_valid(values: &[ArrayRef]) -> Result<BooleanArray> {
-    let rows = values.first().map_or(0, |values| values.len());
-    let mut valid = BooleanArray::from(vec![true; rows]);
-    for values in values.iter().filter(|values| values.null_count() > 0) {
-        valid = and(&valid, &arrow::compute::is_not_null(values)?)?;
-    }
-    Ok(valid)
-}
-
-/// Whether rows have NULLs in the columns of a foreign key.
-enum Completeness {
-    /// None has.
-    All,
-    /// All are NULL throughout.
-    None,
-    /// Some have: those that have none, and whether one has NULLs and others.
-    Some {
-        filtered: Vec<ArrayRef>,
-        is_mixed: bool,
-    },
-}
-
-fn complete(values: &[ArrayRef]) -> Result<Completeness> {
-    let valid = all_valid(values)?;
-    if valid.false_count() == 0 {
-        return Ok(Completeness::All);
-    }
-    let is_mixed = (0..valid.len())
-        .any(|row| !valid.value(row) && values.iter().any(|values| values.is_valid(row)));
-    if valid.true_count() == 0 && !is_mixed {
-        return Ok(Completeness::None);
-    }
-    let filtered = values
-        .iter()
-        .map(|values| Ok(arrow::compute::filter(values, &valid)?))
-        .collect::<Result<Vec<_>>>()?;
-    Ok(Completeness::Some { filtered, is_mixed })
-}
-
-/// Values without those that are NULL in one column, and which rows they are of.
-struct Found {
-    values: Vec<ArrayRef>,
-    rows: Vec<u32>,
-}
-
-fn complete_only(values: Vec<ArrayRef>) -> Result<Found> {
-    let valid = all_valid(&values)?;
-    let rows: Vec<u32> = (0..valid.len() as u32)
-        .filter(|&row| valid.value(row as usize))
-        .collect();
-    if valid.false_count() == 0 {
-        return Ok(Found { values, rows });
-    }
-    let filtered = values
-        .iter()
-        .map(|values| Ok(arrow::compute::filter(values, &valid)?))
-        .collect::<Result<Vec<_>>>()?;
-    Ok(Found {
-        values: filtered,
-        rows,
-    })
-}
-
-/// Values as those of a table's columns at these positions; NULL where such a column has no
-/// such value.
-fn converted(
-    values: &[ArrayRef],
-    entry: &TableEntry,
-    positions: &[usize],
-) -> Result<Vec<ArrayRef>> {
-    let schema = entry.table.arrow_schema();
-    values
-        .iter()
-        .zip(positions)
-        .map(|(values, &at)| {
-            let to = schema.field(at).data_type();
-            if values.data_type() == to {
-                return Ok(Arc::clone(values));
-            }
-            let safe = CastOptions {
-                safe: true,
-                ..CastOptions::default()
-            };
-            let there = cast_with_options(values, to, &safe)?;
-            let back = cast_with_options(&there, values.data_type(), &safe)?;
-            let is_other = arrow::compute::not(&not_distinct(&back, values)?)?;
-            Ok(nullif(&there, &is_other)?)
-        })
-        .collect()
-}
-
-/// The rows with other values in these columns.
-fn replaced(rows: &RecordBatch, positions: &[usize], given: Vec<ArrayRef>) -> Result<RecordBatch> {
-    let mut columns = rows.columns().to_vec();
-    for (&at, values) in positions.iter().zip(given) {
-        columns[at] = values;
-    }
-    let schema = rows.schema();
-    let fields = schema.fields().iter();
-    let nullable = fields.map(|field| field.as_ref().clone().with_nullable(true));
-    let schema = Schema::new(nullable.collect::<Vec<Field>>());
-    Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
-}
-
-/// Locks the rows that have these keys, in the newest state; the first of `values` that no
-/// row has. A conflict if one is taken away meanwhile: a later look tells by whom.
-fn lock_by_key(
-    table: &Arc<Table>,
-    transaction: &Transaction,
-    constraint: &str,
-    values: &[ArrayRef],
-) -> Result<Option<usize>, StorageError> {
-    let view = table.view(transaction.newest_snapshot());
-    let found = view.find_by_key(constraint, values)?;
-    if let Some(missing) = found.iter().position(Option::is_none) {
-        return Ok(Some(missing));
-    }
-    let mut ids: Vec<RowId> = found.into_iter().flatten().collect();
-    ids.sort_unstable();
-    ids.dedup();
-    view.lock(transaction, &ids, RowLock::KeyShare, WaitPolicy::Wait)?;
-    Ok(None)
-}
-
-/// The name of the constraint that a foreign key refers to, and values of the columns
-/// referred to in the order of that.
-fn by_index(
-    referenced: &TableEntry,
-    key: &ForeignKey,
-    values: Vec<ArrayRef>,
-) -> Result<(String, Vec<ArrayRef>)> {
-    let index = referenced.index(key.index);
-    let index = index.ok_or_else(|| {
-        external(internal(
-            "a foreign key refers to an index that is not there",
-        ))
-    })?;
-    let of = |wanted: &usize| key.referenced_columns.iter().position(|at| at == wanted);
-    let order = index.index.columns.iter().filter_map(of);
-    let ordered = order.map(|nth| Arc::clone(&values[nth])).collect();
-    Ok((referenced.stored_name(&index), ordered))
+/// A foreign key, and the tables that it refers to and from.
+#[derive(Clone, Copy)]
+struct Check<'c> {
+    entry: &'c Arc<TableEntry>,
+    referring: &'c Arc<TableEntry>,
+    key: &'c ForeignKey,
 }
 
 fn schema_of(context: &StatementContext, entry: &TableEntry) -> String {
@@ -652,12 +535,21 @@ fn schema_of(context: &StatementContext, entry: &TableEntry) -> String {
 }
 
 fn mixed(context: &StatementContext, entry: &TableEntry, key: &ForeignKey) -> SqlError {
+    let detail = "MATCH FULL does not allow mixing of null and nonnull key values.";
+    not_present(context, entry, key, detail.to_owned())
+}
+
+fn not_present(
+    context: &StatementContext,
+    entry: &TableEntry,
+    key: &ForeignKey,
+    detail: String,
+) -> SqlError {
     let message = format!(
         "insert or update on table \"{}\" violates foreign key constraint \"{}\"",
         entry.name, key.name
     );
-    let detail = "MATCH FULL does not allow mixing of null and nonnull key values.";
-    violation(context, entry, key, message, detail.to_owned())
+    violation(context, entry, key, message, detail)
 }
 
 fn violation(

@@ -150,7 +150,7 @@ impl Sink<'_> {
                 let (view, transaction) = (self.view.clone(), Arc::clone(&self.transaction));
                 let row_ids = std::mem::take(&mut self.row_ids);
                 let rows = row_ids.len() as u64;
-                self.tell_referential(&row_ids).await?;
+                self.tell_referential(&row_ids)?;
                 let keys_stay = self.keys_stay(&row_ids)?;
                 blocking(&self.bound.target, move || match keys_stay {
                     true => view.supersede(&transaction, &row_ids),
@@ -178,7 +178,7 @@ impl Sink<'_> {
     }
 
     /// Tells foreign keys of rows that are about to be updated or deleted.
-    async fn tell_referential(&mut self, row_ids: &[RowId]) -> Result<()> {
+    fn tell_referential(&mut self, row_ids: &[RowId]) -> Result<()> {
         let Some(referential) = &mut self.referential else {
             return Ok(());
         };
@@ -186,11 +186,9 @@ impl Sink<'_> {
         let positions = referential.columns(entry);
         let old = self.view.fetch(row_ids, &positions);
         let old = old.map_err(|error| external(from_storage(error)))?;
-        self.reservation.try_grow(old.get_array_memory_size())?;
         let old = Part::new(positions.clone(), old);
         if self.bound.kind == DmlKind::Delete {
-            referential.deleted(entry, old);
-            return Ok(());
+            return referential.deleted(entry, old);
         }
         let project = |rows: &RecordBatch| Ok(rows.project(&positions)?);
         let new = self.new_rows.iter().map(project);
@@ -199,10 +197,7 @@ impl Sink<'_> {
             return Ok(());
         };
         let new = concat_batches(&first.schema(), &new)?;
-        self.reservation.try_grow(new.get_array_memory_size())?;
-        referential
-            .updated(entry, old, Part::new(positions, new))
-            .await
+        referential.updated(entry, old, Part::new(positions, new))
     }
 
     /// Whether an UPDATE leaves all keys as they are, so that who has locked the rows FOR KEY

@@ -148,11 +148,12 @@ impl Sink<'_> {
         let rows = table_rows(bound, &batch)?;
         let ids: Vec<RowId> = ids.into_iter().map(RowId).collect();
         if let Some(referential) = &mut self.referential {
-            let all: Vec<usize> = (0..rows.num_columns()).collect();
-            let old = view.fetch(&ids, &all);
-            let old = Part::all(old.map_err(|error| external(from_storage(error)))?);
-            let new = Part::all(rows.clone());
-            referential.updated(&bound.target.entry, old, new).await?;
+            let positions = referential.columns(&bound.target.entry);
+            let old = view.fetch(&ids, &positions);
+            let old = old.map_err(|error| external(from_storage(error)))?;
+            let new = Part::new(positions.clone(), rows.project(&positions)?);
+            let old = Part::new(positions, old);
+            referential.updated(&bound.target.entry, old, new)?;
         }
         let transaction = Arc::clone(&self.transaction);
         let updated = blocking(&bound.target, move || {

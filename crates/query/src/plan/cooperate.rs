@@ -5,6 +5,11 @@
 //! join can make any number of batches of one that it read, so between two
 //! yields a cross join may run for minutes. This rule counts what joins hand
 //! over in the same way.
+//!
+//! A join that compares rows one by one may hand over nothing for as long. Its input comes
+//! paced ([`paced`]): no more rows at once than it is done with in a moment, then a yield.
+
+mod paced;
 
 use std::sync::Arc;
 
@@ -19,11 +24,15 @@ use datafusion::{
         ExecutionPlan,
         coop::CooperativeExec,
         joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec},
+        replace_children_if_necessary,
         unnest::UnnestExec,
     },
 };
 
-/// Puts a yield point above every operator that multiplies rows.
+use paced::PacedExec;
+
+/// Puts a yield point above every operator that multiplies rows, and paces the input of
+/// those that reject what they have made.
 #[derive(Debug)]
 pub(crate) struct CooperateAboveJoins;
 
@@ -34,13 +43,16 @@ impl PhysicalOptimizerRule for CooperateAboveJoins {
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
-            if multiplies_rows(node.as_ref()) {
-                Ok(Transformed::yes(
-                    Arc::new(CooperativeExec::new(node)) as Arc<dyn ExecutionPlan>
-                ))
-            } else {
-                Ok(Transformed::no(node))
+            if !multiplies_rows(node.as_ref()) {
+                return Ok(Transformed::no(node));
             }
+            let node = match rejects_rows(node.as_ref()) {
+                true => with_paced_input(node)?,
+                false => node,
+            };
+            Ok(Transformed::yes(
+                Arc::new(CooperativeExec::new(node)) as Arc<dyn ExecutionPlan>
+            ))
         })
         .map(|transformed| transformed.data)
     }
@@ -60,4 +72,19 @@ fn multiplies_rows(node: &dyn ExecutionPlan) -> bool {
         || node.is::<NestedLoopJoinExec>()
         || node.is::<SortMergeJoinExec>()
         || node.is::<UnnestExec>()
+}
+
+/// Whether it makes pairs of rows that it may throw away before anybody counts them.
+fn rejects_rows(node: &dyn ExecutionPlan) -> bool {
+    let hash_join = node.downcast_ref::<HashJoinExec>();
+    node.is::<NestedLoopJoinExec>() || hash_join.is_some_and(|join| join.filter().is_some())
+}
+
+/// Both kinds of joins gather their left side and read the right one as they go.
+fn with_paced_input(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let mut children: Vec<_> = node.children().into_iter().map(Arc::clone).collect();
+    if let Some(right) = children.get_mut(1) {
+        *right = Arc::new(PacedExec::new(Arc::clone(right)));
+    }
+    replace_children_if_necessary(node, children)
 }

@@ -126,7 +126,11 @@ impl Session {
             let transaction = Arc::new(self.begin_statement(gate.locks())?);
             let context = self.context(&gate, transaction.snapshot().clone())?;
             let resolved = Target::resolve(&context, &object_name(name), None, Privilege::Insert);
-            let confirmed = resolved.and_then(|target| gate.confirm().map(|()| target));
+            let confirmed = resolved.and_then(|target| {
+                dml::lock_concerned_by_insert(&context, &target.entry)?;
+                gate.confirm()?;
+                Ok(target)
+            });
             match confirmed {
                 Ok(target) => break (transaction, context, target),
                 Err(error) => {

@@ -85,6 +85,12 @@ impl Cursors {
         self.undo_since(0);
     }
 
+    /// Whether [`Self::hold`] has something to read.
+    pub(super) fn must_read(&self) -> bool {
+        let is_unread = |cursor: &Cursor| cursor.hold && cursor.source.is_some();
+        self.by_name.values().any(is_unread)
+    }
+
     /// The transaction is about to commit: what is to be held is read to its end.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
-    dml::{BoundDml, DmlKind, sink},
+    dml::{BoundDml, DmlKind, lock_concerned, sink},
     error::from_storage,
     plan::{Gate, StatementContext, locking::first_lock},
     statement::Source,
@@ -83,6 +83,11 @@ impl Session {
             let (plan, dml) = plan(&context, &statement, &parameters)
                 .await
                 .map_err(at(&source))?;
+            if options.analyze
+                && let Some(bound) = &dml
+            {
+                lock_concerned(&context, bound)?;
+            }
             context.gate.confirm()?;
             let planned = started.elapsed();
             let mut text = String::new();

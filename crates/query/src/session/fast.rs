@@ -15,6 +15,7 @@
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use aerostat_fast::{Inputs, Kind, Literal, Parsed, Program, Shape, Stop, Written};
+use aerostat_storage::StorageError;
 use aerostat_txn::{LockMode, Transaction};
 use aerostat_types::{SqlError, SqlType};
 use arrow::array::{ArrayRef, RecordBatch};
@@ -294,6 +295,9 @@ impl Session {
                 Err(Stop::Cancelled) => {
                     return Err(waiting.map_or_else(crate::error::canceled, |c| c.error()));
                 }
+                // The other way would wait once more before it said so.
+                Err(Stop::Deadlock) => return Err(from_storage(StorageError::Deadlock)),
+                Err(Stop::TimedOut) => return Err(from_storage(StorageError::LockTimeout)),
                 Err(Stop::Unfit | Stop::Conflict | Stop::WouldWait) => return Ok(None),
             };
             let committing = transaction

@@ -163,6 +163,7 @@ impl Session {
                 let bound = bind(&context, &parsed, &mut planner)
                     .and_then(|bound| parameters.fill_dml(bound));
                 let bound = bound.map_err(|error| from_datafusion(error, &source))?;
+                dml::lock_concerned(&context, &bound)?;
                 let plan = sink::plan(&context.state, &bound)
                     .await
                     .map_err(|error| from_datafusion(error, &source))?;

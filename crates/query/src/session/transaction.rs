@@ -485,7 +485,9 @@ impl Session {
             self.undo(open).await?;
             return Ok("ROLLBACK");
         }
-        if let Err(error) = self.cursors.hold(&self.cancel.begin(None)).await {
+        if self.cursors.must_read()
+            && let Err(error) = self.cursors.hold(&self.cancel.begin(None)).await
+        {
             self.undo(open).await?;
             return Err(error);
         }

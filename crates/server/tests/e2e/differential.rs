@@ -21,8 +21,8 @@
 //! negative zero, intervals that are equal and look different, keys that UPDATE
 //! exchanges, and which of several wrong values is met first. Timestamps end at 294246.
 //!
-//! Found by these tests and left alone until they are mended: NULL beside intervals in IN,
-//! and intervals that are equal and look different in GROUP BY.
+//! Found by these tests and left alone until it is mended: intervals that are equal and look
+//! different in GROUP BY.
 
 mod answers;
 mod crash;

@@ -91,6 +91,10 @@ pub(crate) struct Record<'a> {
 /// No LSN and no transaction reaches this: their stamps have other meanings from here on.
 const NUMBER_END: u64 = 1 << 62;
 
+/// No LSN, transaction or log file that was written has such a number: as many are left for
+/// those to come, more than any node can use up.
+pub(crate) const USED_END: u64 = 1 << 61;
+
 /// Appends a record.
 pub(crate) fn put(head: &Head, synced: u32, payload: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
