@@ -3,11 +3,13 @@
 
 use std::{future::Future, sync::Arc};
 
-use aerostat_types::{SqlError, SqlType};
+use aerostat_types::SqlError;
 use arrow::array::ArrayRef;
 use chrono_tz::Tz;
 
-use crate::api::{ColumnDescription, Notice, Outcome, RoleInfo, TransactionStatus};
+use crate::api::{
+    ColumnDescription, Notice, Outcome, ParameterType, RoleInfo, TransactionStatus,
+};
 
 /// Cancels what a session is running; does nothing when it runs nothing. Called from other tasks.
 pub type Canceller = Arc<dyn Fn() + Send + Sync>;
@@ -56,7 +58,7 @@ pub trait BackendSession: Send + 'static {
     ) -> impl Future<Output = Result<Self::Prepared, SqlError>> + Send;
 
     /// The types of a statement's parameters.
-    fn parameters(prepared: &Self::Prepared) -> &[SqlType];
+    fn parameters(prepared: &Self::Prepared) -> &[ParameterType];
 
     /// The columns a statement gives; `None` when it gives no rows.
     fn columns(prepared: &Self::Prepared) -> Option<Arc<[ColumnDescription]>>;
@@ -70,7 +72,8 @@ pub trait BackendSession: Send + 'static {
         statement: &Self::Statement,
     ) -> impl Future<Output = Result<Outcome, SqlError>> + Send;
 
-    /// Runs a prepared statement with arrays of one row, of the types `parameters[i].arrow()`.
+    /// Runs a prepared statement with arrays of one row, of the types
+    /// `parameters[i].carrier().arrow()`.
     fn execute_prepared(
         &mut self,
         prepared: &Self::Prepared,

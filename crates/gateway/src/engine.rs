@@ -4,14 +4,14 @@
 use std::{future::Future, io, sync::Arc};
 
 use aerostat_query::{Engine, Prepared, Sent, Session};
-use aerostat_types::{SqlError, SqlType};
+use aerostat_types::SqlError;
 use arrow::array::ArrayRef;
 use chrono_tz::Tz;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{ColumnDescription, Notice, Outcome, RoleInfo, TransactionStatus},
+    api::{ColumnDescription, Notice, Outcome, ParameterType, RoleInfo, TransactionStatus},
     backend::{Backend, BackendSession, Canceller},
     options::GatewayOptions,
     serve::serve_backend,
@@ -71,7 +71,7 @@ impl BackendSession for Session {
         Session::prepare(self, sql, parameter_oids)
     }
 
-    fn parameters(prepared: &Prepared) -> &[SqlType] {
+    fn parameters(prepared: &Prepared) -> &[ParameterType] {
         &prepared.parameters
     }
 

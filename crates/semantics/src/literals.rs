@@ -48,6 +48,8 @@ use crate::walk;
 mod array;
 mod rows;
 
+pub use array::array_items;
+
 /// Digits of the widest numeric.
 const DIGITS_MAX: usize = 38;
 

@@ -48,6 +48,7 @@ impl Session {
         if bound.is_none() {
             refuse_parameters(parsed)?;
         }
+        let parsed = &Bound::write_arrays(bound, parsed);
         match &**parsed {
             ast::Statement::Query(query) if is_dml(query) => {
                 self.run_dml(parsed, source, bound, cancellation).await
