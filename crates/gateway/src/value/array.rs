@@ -150,8 +150,8 @@ pub(crate) fn text_of(bytes: &[u8], item: SqlType, zone: Zone) -> Result<String,
             return Err(WireError::new(ErrorKind::FeatureNotSupported, message));
         }
     };
-    let sent = SqlType::from_oid(oid.cast_unsigned());
-    if sent.is_none_or(|sent| sent.arrow() != item.arrow()) {
+    let is_item = |sent: SqlType| sent.oid() == item.oid() || sent.is_text() && item.is_text();
+    if !SqlType::from_oid(oid.cast_unsigned()).is_some_and(is_item) {
         return Err(WireError::new(
             ErrorKind::DatatypeMismatch,
             format!(

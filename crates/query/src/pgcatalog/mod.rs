@@ -68,6 +68,11 @@ pub fn rewrite(statement: &mut Statement, view: &CatalogView) -> Result<(), SqlE
     rewrite::statement(statement, view)
 }
 
+/// The function that shows numbers of a type such as `regclass` as names.
+pub fn shower(typname: &str) -> Option<&'static str> {
+    functions::Reg::of_typname(typname).map(functions::Reg::shower)
+}
+
 /// Whether the statement reads system relations or calls functions of this module,
 /// so that its plan belongs to one view of the catalogue.
 pub fn concerns(statement: &Statement) -> bool {

@@ -16,7 +16,9 @@ pub(crate) use context::{ROW_ID_COLUMN, StatementContext, TARGET_SCHEMA};
 pub(crate) use cooperate::CooperateAboveJoins;
 pub(crate) use forms::rewrite_forms;
 pub(crate) use gate::{Gate, Obstacle};
-pub(crate) use names::{describe, name_outputs, output_name, rename_outputs, visible_name};
+pub(crate) use names::{
+    describe, name_outputs, output_name, rename_outputs, show_entries, visible_name,
+};
 pub(crate) use parameters::{
     bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,
 };

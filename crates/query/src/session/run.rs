@@ -24,7 +24,7 @@ use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{self, BoundDml, DmlKind, sink},
     error::{from_datafusion, from_storage},
-    plan::{Gate, StatementContext, describe, locking::first_lock, parameter_count},
+    plan::{Gate, StatementContext, describe, locking::first_lock, parameter_count, show_entries},
     statement::Source,
 };
 
@@ -422,7 +422,7 @@ pub(super) fn plan_query(
         return Err(crate::error::external(unsupported(parsed)));
     };
     let plan = context.plan_query((**query).clone(), &mut parameters.planner())?;
-    parameters.fill(plan)
+    parameters.fill(show_entries(context, plan)?)
 }
 
 pub(super) async fn plan_physical(
