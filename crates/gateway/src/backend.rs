@@ -8,7 +8,7 @@ use arrow::array::ArrayRef;
 use chrono_tz::Tz;
 
 use crate::api::{
-    ColumnDescription, Notice, Outcome, ParameterType, RoleInfo, TransactionStatus,
+    ColumnDescription, EntryNumbers, Notice, Outcome, ParameterType, RoleInfo, TransactionStatus,
 };
 
 /// Cancels what a session is running; does nothing when it runs nothing. Called from other tasks.
@@ -65,6 +65,13 @@ pub trait BackendSession: Send + 'static {
 
     /// The columns of an open cursor of SQL's, which to the protocol is a portal.
     fn cursor_columns(&self, name: &str) -> Option<Arc<[ColumnDescription]>>;
+
+    /// What names of catalogue entries mean now. A result has them as texts, and their binary
+    /// form is a number.
+    ///
+    /// # Errors
+    /// The database is gone.
+    fn entry_numbers(&self) -> Result<EntryNumbers, SqlError>;
 
     /// Runs a statement.
     fn execute(

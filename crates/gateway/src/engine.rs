@@ -11,7 +11,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{ColumnDescription, Notice, Outcome, ParameterType, RoleInfo, TransactionStatus},
+    api::{
+        ColumnDescription, EntryNumbers, Notice, Outcome, ParameterType, RoleInfo,
+        TransactionStatus,
+    },
     backend::{Backend, BackendSession, Canceller},
     options::GatewayOptions,
     serve::serve_backend,
@@ -96,6 +99,10 @@ impl BackendSession for Session {
 
     fn cursor_columns(&self, name: &str) -> Option<Arc<[ColumnDescription]>> {
         Session::cursor_columns(self, name)
+    }
+
+    fn entry_numbers(&self) -> Result<EntryNumbers, SqlError> {
+        Session::entry_numbers(self)
     }
 
     fn begin_group(&mut self) {

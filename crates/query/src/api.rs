@@ -25,6 +25,10 @@ pub use scram::{ScramVerifier, ScramVerifierError};
 /// Batches of rows, in order. Dropping the stream ends the statement and frees what it holds.
 pub type RowStream = Pin<Box<dyn Stream<Item = Result<RecordBatch, SqlError>> + Send>>;
 
+/// The number of the catalogue entry that a name means, by the number of the type that shows
+/// it, such as that of `regclass`; 0 for one that is not there.
+pub type EntryNumbers = Arc<dyn Fn(u32, &str) -> i64 + Send + Sync>;
+
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterType {

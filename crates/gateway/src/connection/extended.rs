@@ -231,7 +231,13 @@ impl<S: BackendSession> Connection<S> {
                 tag,
             } => {
                 let formats = check_formats(&portal.formats, columns.len())?;
-                let encoder = RowEncoder::new(columns, formats, self.zone());
+                let numbers = RowEncoder::wants_numbers(&columns, &formats)
+                    .then(|| self.session.entry_numbers())
+                    .transpose()?;
+                let mut encoder = RowEncoder::new(columns, formats, self.zone());
+                if let Some(numbers) = numbers {
+                    encoder = encoder.with_numbers(numbers);
+                }
                 let open = Box::new(OpenRows {
                     batches,
                     encoder,

@@ -20,7 +20,8 @@ use tokio::sync::watch;
 
 use crate::{
     api::{
-        ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink, Notice,
+        ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink,
+        EntryNumbers, Notice,
         NoticeSeverity, Outcome, ParameterType, RoleInfo, RowsTag, ScramVerifier,
         TransactionStatus,
     },
@@ -428,6 +429,10 @@ impl BackendSession for FakeSession {
 
     fn cursor_columns(&self, _: &str) -> Option<Arc<[ColumnDescription]>> {
         None
+    }
+
+    fn entry_numbers(&self) -> Result<EntryNumbers, SqlError> {
+        Ok(Arc::new(|_, name| name.len() as i64))
     }
 
     fn begin_group(&mut self) {}

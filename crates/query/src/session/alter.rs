@@ -177,7 +177,7 @@ async fn has_rows(
     context: &Arc<StatementContext>,
     plan: datafusion::logical_expr::LogicalPlan,
 ) -> PlanResult<bool> {
-    let physical = run::plan_physical(context, plan).await?;
+    let physical = run::plan_physical(context, &plan).await?;
     let mut batches = execute_stream(physical, context.state.task_ctx())?;
     while let Some(batch) = batches.next().await {
         if batch?.num_rows() > 0 {

@@ -22,7 +22,7 @@ use crate::{
     dml::BoundDml,
     plan::{
         Items, StatementContext, array_parameters, bare_placeholder, column_identifiers, declare,
-        declared_parameters, describe, locking::without_locks, parameter_count, read_items,
+        declared_parameters, describe, describe_query, locking::without_locks, parameter_count, read_items,
         table_reference, write_arrays,
     },
     statement::{Statement, StatementKind},
@@ -301,11 +301,11 @@ fn infer(
     Ok(match plan_any(context, &written, &known(types))? {
         Planned::Query(plan) => {
             let analyzed = context.state.analyzer().execute_and_check(
-                plan,
+                plan.clone(),
                 context.state.config_options(),
                 |_, _| {},
             )?;
-            Some(describe(analyzed.schema().as_arrow()))
+            Some(describe_query(context, &plan, analyzed.schema().as_arrow()))
         }
         Planned::Dml(bound) => match bound.returning {
             Some(range) => {

@@ -24,7 +24,10 @@ use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{self, BoundDml, DmlKind, sink},
     error::{from_datafusion, from_storage},
-    plan::{Gate, StatementContext, describe, locking::first_lock, parameter_count, show_entries},
+    plan::{
+        Gate, StatementContext, describe, describe_query, locking::first_lock, parameter_count,
+        show_entries,
+    },
     statement::Source,
 };
 
@@ -382,9 +385,9 @@ async fn produce(
 ) {
     let started = async {
         let plan = plan_query(&context, &parsed, &parameters)?;
-        let physical = plan_physical(&context, plan).await?;
+        let physical = plan_physical(&context, &plan).await?;
         context.gate.confirm().map_err(crate::error::external)?;
-        let columns = describe(&physical.schema());
+        let columns = describe_query(&context, &plan, &physical.schema());
         Ok((columns, execute_stream(physical, context.state.task_ctx())?))
     };
     let mut stream = match started.await {
@@ -427,9 +430,9 @@ pub(super) fn plan_query(
 
 pub(super) async fn plan_physical(
     context: &StatementContext,
-    plan: LogicalPlan,
+    plan: &LogicalPlan,
 ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-    let optimized = context.state.optimize(&plan)?;
+    let optimized = context.state.optimize(plan)?;
     context
         .state
         .query_planner()
