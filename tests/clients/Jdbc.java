@@ -431,7 +431,7 @@ public final class Jdbc {
             equal(types.get("_text"), Types.ARRAY);
             equal(column(meta.getProcedures(null, "shop", "%"), "PROCEDURE_NAME"), List.of());
             equal(column(meta.getFunctions(null, "shop", "%"), "FUNCTION_NAME"), List.of());
-            equal(column(meta.getUDTs(null, "shop", "%", null), "TYPE_NAME"), List.of());
+            equal(column(meta.getUDTs(null, "shop", "%", new int[] {Types.DISTINCT}), "TYPE_NAME"), List.of());
             equal(meta.getSQLKeywords().contains("ilike"), true);
             equal(meta.getDatabaseMajorVersion(), 15);
             equal(meta.supportsTransactionIsolationLevel(Connection.TRANSACTION_REPEATABLE_READ), true);

@@ -326,8 +326,8 @@ def lists_are_parameters_and_results(url):
         for binary in (False, True):
             equal(connection.execute(query, binary=binary).fetchone(), ([200, 201], ["changed", "changed"]))
         raises(errors.InvalidTextRepresentation, lambda: connection.execute("SELECT %s::int[]", ("1,2",)))
-        connection.execute("PREPARE some (int[]) AS SELECT count(*) FROM listed WHERE id = ANY($1)")
-        equal(connection.execute("EXECUTE some('{1,2,1000}')").fetchone(), (2,))
+        connection.execute("PREPARE among (int[]) AS SELECT count(*) FROM listed WHERE id = ANY($1)")
+        equal(connection.execute("EXECUTE among('{1,2,1000}')").fetchone(), (2,))
 
 
 @check
