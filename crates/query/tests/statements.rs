@@ -298,7 +298,10 @@ fn prepared_statements_infer_types() {
             .prepare("insert into t values ($1, $2)", &[])
             .await
             .unwrap();
-        assert_eq!(format!("{:?}", insert.parameters), "[Value(Integer), Value(Text)]");
+        assert_eq!(
+            format!("{:?}", insert.parameters),
+            "[Value(Integer), Value(Text)]"
+        );
         for (a, b) in [(1, "x"), (2, "y")] {
             let values: Vec<ArrayRef> = vec![
                 Arc::new(Int32Array::from(vec![a])),

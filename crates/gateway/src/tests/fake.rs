@@ -21,9 +21,8 @@ use tokio::sync::watch;
 use crate::{
     api::{
         ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink,
-        EntryNumbers, Notice,
-        NoticeSeverity, Outcome, ParameterType, RoleInfo, RowsTag, ScramVerifier,
-        TransactionStatus,
+        EntryNumbers, Notice, NoticeSeverity, Outcome, ParameterType, RoleInfo, RowsTag,
+        ScramVerifier, TransactionStatus,
     },
     backend::{Backend, BackendSession, Canceller},
 };

@@ -200,7 +200,12 @@ pub(crate) fn show_entries(context: &StatementContext, plan: LogicalPlan) -> Res
         let is_number = *field.data_type() == DataType::Int64;
         context.function(pgcatalog::shower(typname).filter(|_| is_number)?)
     };
-    if !plan.schema().fields().iter().any(|field| shower(field).is_some()) {
+    if !plan
+        .schema()
+        .fields()
+        .iter()
+        .any(|field| shower(field).is_some())
+    {
         return Ok(plan);
     }
     let shown: Vec<Expr> = plan

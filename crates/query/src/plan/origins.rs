@@ -57,7 +57,9 @@ fn origins(context: &StatementContext, plan: &LogicalPlan) -> Vec<Origin> {
             columns.iter().map(|&at| numbered(oid?, at)).collect()
         }
         LogicalPlan::SubqueryAlias(alias) => match context.resolve(&alias.alias) {
-            Ok((_, Relation::View(view))) => (0..outputs).map(|at| numbered(view.oid, at)).collect(),
+            Ok((_, Relation::View(view))) => {
+                (0..outputs).map(|at| numbered(view.oid, at)).collect()
+            }
             _ => origins(context, &alias.input),
         },
         LogicalPlan::Projection(projection) => of_columns(&projection.expr, &projection.input),

@@ -257,7 +257,10 @@ impl Session {
         let mut waits = false;
         for _ in 0..ATTEMPTS_MAX {
             // An attempt before this one has given the lock back.
-            if gate.require(runs.entry.oid, LockMode::RowExclusive).is_err() {
+            if gate
+                .require(runs.entry.oid, LockMode::RowExclusive)
+                .is_err()
+            {
                 return Ok(None);
             }
             let transaction = self.begin_statement(gate.locks())?;

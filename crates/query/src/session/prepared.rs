@@ -22,8 +22,8 @@ use crate::{
     dml::BoundDml,
     plan::{
         Items, StatementContext, array_parameters, bare_placeholder, column_identifiers, declare,
-        declared_parameters, describe, describe_query, locking::without_locks, parameter_count, read_items,
-        table_reference, write_arrays,
+        declared_parameters, describe, describe_query, locking::without_locks, parameter_count,
+        read_items, table_reference, write_arrays,
     },
     statement::{Statement, StatementKind},
     utility::{CursorCommand, SettingCommand, Utility},
@@ -82,7 +82,13 @@ impl Bound<'_> {
         let Some(bound) = bound.filter(|bound| bound.prepared.takes_arrays()) else {
             return Arc::clone(parsed);
         };
-        let types: Vec<_> = bound.prepared.parameters.iter().copied().map(Some).collect();
+        let types: Vec<_> = bound
+            .prepared
+            .parameters
+            .iter()
+            .copied()
+            .map(Some)
+            .collect();
         let mut written = (**parsed).clone();
         write_arrays(&mut written, &types, &[], &bound.arrays);
         Arc::new(written)

@@ -10,12 +10,12 @@ pub(super) fn items(literal: &Expr) -> Option<Vec<Expr>> {
         Expr::Value(ValueWithSpan {
             value: Value::SingleQuotedString(text),
             ..
-        }) => Some(array_items(text)?.into_iter().map(literal).collect()),
+        }) => Some(array_items(text)?.into_iter().map(item_literal).collect()),
         _ => None,
     }
 }
 
-fn literal(item: Option<String>) -> Expr {
+fn item_literal(item: Option<String>) -> Expr {
     Expr::value(item.map_or(Value::Null, Value::SingleQuotedString))
 }
 

@@ -137,9 +137,9 @@ pub(super) fn expand(select: &mut Select, over_columns: bool) {
                 alias: name.clone(),
             };
         } else if let SelectItem::UnnamedExpr(Expr::Identifier(name)) = item
-            && found.iter().any(|lateral| {
-                lateral.columns().any(|column| *column == folded(name))
-            })
+            && found
+                .iter()
+                .any(|lateral| lateral.columns().any(|column| *column == folded(name)))
         {
             *item = SelectItem::ExprWithAlias {
                 expr: Expr::Identifier(name.clone()),
@@ -163,16 +163,17 @@ fn name_wildcards(select: &mut Select, found: &[Lateral]) {
     let all = |options: &WildcardAdditionalOptions| {
         let mut items = Vec::new();
         for from in &select.from {
-            for factor in std::iter::once(&from.relation).chain(from.joins.iter().map(|j| &j.relation))
+            for factor in
+                std::iter::once(&from.relation).chain(from.joins.iter().map(|j| &j.relation))
             {
                 let name = scope::alias_of(factor);
                 match found.iter().find(|lateral| lateral.alias == name) {
-                    Some(lateral) => items.extend(lateral.columns().map(|value| {
-                        SelectItem::ExprWithAlias {
+                    Some(lateral) => {
+                        items.extend(lateral.columns().map(|value| SelectItem::ExprWithAlias {
                             expr: column(&lateral.alias, value),
                             alias: Ident::with_quote('"', value),
-                        }
-                    })),
+                        }))
+                    }
                     None => items.push(SelectItem::QualifiedWildcard(
                         SelectItemQualifiedWildcardKind::ObjectName(ObjectName::from(vec![
                             Ident::with_quote('"', name),
