@@ -134,7 +134,7 @@ def pgbench(server, options, *, script, mode, clients, seconds):
 
 def sysbench(server, *, script, clients, seconds):
     base = ["sysbench", "--db-driver=pgsql", "--pgsql-host=127.0.0.1", f"--pgsql-port={server.port}",
-            f"--pgsql-user={server.user}", f"--pgsql-db={DATABASE}", "--tables=4", "--table-size=100000",
+            f"--pgsql-user={server.user}", f"--pgsql-db={DATABASE}", "--tables=4", "--table-size=100000", "--auto-inc=off",
             f"--threads={clients}", f"--time={seconds}", "--percentile=99", script]
     if not server.prepared:
         subprocess.run([*base, "prepare"], check=True, stdout=subprocess.DEVNULL)

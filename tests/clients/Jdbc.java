@@ -1,5 +1,6 @@
-// pgjdbc: prepared statements, batches, fetch size, transactions, COPY, metadata.
+// pgjdbc: prepared statements, batches, arrays, fetch size, scrollable and updatable results, transactions, COPY, metadata.
 
+import java.io.ByteArrayInputStream;
 import java.io.StringReader;
 import java.io.StringWriter;
 import java.math.BigDecimal;
@@ -229,6 +230,223 @@ public final class Jdbc {
                 equal(columns.getPrecision(2), 10);
                 equal(columns.getScale(2), 2);
                 equal(statement.getParameterMetaData().getParameterTypeName(1), "int4");
+            }
+        });
+        CHECKS.put("arrays_are_parameters_and_results", connection -> {
+            run(connection, "CREATE TABLE listed (id integer PRIMARY KEY, name text, n numeric(8,2))",
+                "INSERT INTO listed SELECT x, 'name ' || x, x / 4.0 FROM generate_series(1, 100) s(x)");
+            String sql = "SELECT id FROM listed WHERE id = ANY (?) AND name <> ALL (?) ORDER BY id";
+            try (PreparedStatement statement = connection.prepareStatement(sql)) {
+                for (int run = 0; run < 8; run++) {
+                    statement.setArray(1, connection.createArrayOf("int4", new Integer[] {run, 50, null, 1000}));
+                    statement.setArray(2, connection.createArrayOf("text", new String[] {"a \"b\"", "{,}", "", "name 3"}));
+                    List<String> expected = new ArrayList<>();
+                    if (run != 0 && run != 3) {
+                        expected.add(String.valueOf(run));
+                    }
+                    expected.add("50");
+                    equal(column(statement.executeQuery(), "id"), expected);
+                }
+            }
+            try (PreparedStatement statement = connection.prepareStatement("SELECT ?::numeric[], ?::text[], array_agg(id ORDER BY id) FROM listed WHERE id < 4")) {
+                for (int run = 0; run < 8; run++) {
+                    BigDecimal[] numbers = {new BigDecimal("1.5"), null};
+                    String[] texts = {"NULL", null, "größer\\"};
+                    statement.setArray(1, connection.createArrayOf("numeric", numbers));
+                    statement.setArray(2, connection.createArrayOf("text", texts));
+                    try (ResultSet row = statement.executeQuery()) {
+                        row.next();
+                        equal(new BigDecimal("1.5").compareTo(((BigDecimal[]) row.getArray(1).getArray())[0]), 0);
+                        equal(Arrays.asList((String[]) row.getArray(2).getArray()), Arrays.asList(texts));
+                        equal(Arrays.asList((Integer[]) row.getArray(3).getArray()), List.of(1, 2, 3));
+                    }
+                }
+            }
+        });
+        CHECKS.put("results_are_scrolled_and_updated", connection -> {
+            run(connection, "CREATE TABLE scrolled (id integer PRIMARY KEY, name text)",
+                "INSERT INTO scrolled SELECT x, 'name ' || x FROM generate_series(1, 20) s(x)");
+            try (Statement statement = connection.createStatement(ResultSet.TYPE_SCROLL_INSENSITIVE, ResultSet.CONCUR_READ_ONLY);
+                    ResultSet rows = statement.executeQuery("SELECT id FROM scrolled ORDER BY id")) {
+                rows.last();
+                equal(rows.getRow(), 20);
+                rows.absolute(5);
+                equal(rows.getInt(1), 5);
+                rows.relative(-2);
+                equal(rows.getInt(1), 3);
+                equal(rows.previous(), true);
+                rows.beforeFirst();
+                equal(rows.previous(), false);
+            }
+            try (Statement statement = connection.createStatement(ResultSet.TYPE_SCROLL_INSENSITIVE, ResultSet.CONCUR_UPDATABLE);
+                    ResultSet rows = statement.executeQuery("SELECT id, name FROM scrolled")) {
+                while (rows.next()) {
+                    if (rows.getInt("id") == 7) {
+                        rows.updateString("name", "changed");
+                        rows.updateRow();
+                    } else if (rows.getInt("id") == 8) {
+                        rows.deleteRow();
+                    }
+                }
+                rows.moveToInsertRow();
+                rows.updateInt("id", 21);
+                rows.updateString("name", "inserted");
+                rows.insertRow();
+            }
+            equal(one(connection, "SELECT count(*) FROM scrolled WHERE name IN ('changed', 'inserted')"), 2L);
+            equal(one(connection, "SELECT count(*) FROM scrolled"), 20L);
+            try (Statement statement = connection.createStatement()) {
+                statement.setMaxRows(3);
+                equal(column(statement.executeQuery("SELECT id FROM scrolled ORDER BY id"), "id"), List.of("1", "2", "3"));
+            }
+        });
+        CHECKS.put("keys_are_given_for_inserted_rows", connection -> {
+            run(connection, "CREATE TABLE keyed (id integer PRIMARY KEY, name text, made date DEFAULT DATE '2024-02-29')");
+            try (PreparedStatement insert = connection.prepareStatement("INSERT INTO keyed VALUES (?, ?)", Statement.RETURN_GENERATED_KEYS)) {
+                for (int id = 1; id <= 3; id++) {
+                    insert.setInt(1, id);
+                    insert.setString(2, "name " + id);
+                    insert.addBatch();
+                }
+                equal(Arrays.toString(insert.executeBatch()), "[1, 1, 1]");
+                equal(column(insert.getGeneratedKeys(), "made"), List.of("2024-02-29", "2024-02-29", "2024-02-29"));
+            }
+            try (Statement statement = connection.createStatement()) {
+                statement.addBatch("UPDATE keyed SET name = 'x' WHERE id < 3");
+                statement.addBatch("DELETE FROM keyed WHERE id = 3");
+                statement.addBatch("UPDATE keyed SET name = 'y' WHERE id = 3");
+                equal(Arrays.toString(statement.executeBatch()), "[2, 1, 0]");
+                equal(statement.execute("SELECT 1 AS a; UPDATE keyed SET name = 'z'; SELECT 2 AS b"), true);
+                equal(statement.getMoreResults(), false);
+                equal(statement.getUpdateCount(), 2);
+                equal(statement.getMoreResults(), true);
+                equal(column(statement.getResultSet(), "b"), List.of("2"));
+            }
+        });
+        CHECKS.put("streams_and_times_are_values", connection -> {
+            run(connection, "CREATE TABLE streamed (id integer PRIMARY KEY, bytes bytea, words text, at time, moment timestamp, instant timestamptz, flag boolean)");
+            byte[] bytes = new byte[100_000];
+            new Random(7).nextBytes(bytes);
+            Timestamp moment = Timestamp.valueOf("2024-02-29 12:34:56.789012");
+            try (PreparedStatement insert = connection.prepareStatement("INSERT INTO streamed VALUES (?, ?, ?, ?, ?, ?, ?)")) {
+                for (int id = 0; id < 7; id++) {
+                    insert.setInt(1, id);
+                    insert.setBinaryStream(2, new ByteArrayInputStream(bytes), bytes.length);
+                    insert.setCharacterStream(3, new StringReader("größer".repeat(1000)));
+                    insert.setObject(4, LocalTime.of(23, 59, 59));
+                    insert.setTimestamp(5, moment);
+                    insert.setTimestamp(6, moment, Calendar.getInstance(TimeZone.getTimeZone("UTC")));
+                    insert.setObject(7, "true", Types.BOOLEAN);
+                    insert.executeUpdate();
+                }
+            }
+            try (PreparedStatement select = connection.prepareStatement("SELECT * FROM streamed WHERE id = ? AND moment = ? AND instant <= ?")) {
+                for (int id = 0; id < 7; id++) {
+                    select.setInt(1, id);
+                    select.setTimestamp(2, moment);
+                    select.setObject(3, OffsetDateTime.of(2024, 3, 1, 0, 0, 0, 0, ZoneOffset.UTC));
+                    try (ResultSet row = select.executeQuery()) {
+                        row.next();
+                        equal(Arrays.equals(row.getBinaryStream(2).readAllBytes(), bytes), true);
+                        equal(row.getString(3).length(), 6000);
+                        equal(row.getObject(4, LocalTime.class), LocalTime.of(23, 59, 59));
+                        equal(row.getTimestamp(5), moment);
+                        equal(row.getObject(6, OffsetDateTime.class).toInstant(), Instant.parse("2024-02-29T12:34:56.789012Z"));
+                        equal(row.getBoolean(7), true);
+                    }
+                }
+            }
+        });
+        CHECKS.put("connections_behave_as_they_are_told", connection -> {
+            String url = connection.getMetaData().getURL();
+            for (String option : List.of("reWriteBatchedInserts=true", "preferQueryMode=simple", "prepareThreshold=1",
+                    "preferQueryMode=extendedForPrepared", "binaryTransfer=false", "currentSchema=told", "autosave=always")) {
+                try (Connection other = DriverManager.getConnection(url + (url.contains("?") ? "&" : "?") + "user=" + connection.getMetaData().getUserName() + "&" + option)) {
+                    run(other, "CREATE SCHEMA IF NOT EXISTS told", "DROP TABLE IF EXISTS told.rows", "CREATE TABLE told.rows (id integer PRIMARY KEY, n bigint, t text)");
+                    equal(other.isValid(1), true);
+                    try (PreparedStatement insert = other.prepareStatement("INSERT INTO told.rows VALUES (?, ?, ?)")) {
+                        for (int id = 0; id < 500; id++) {
+                            insert.setInt(1, id);
+                            insert.setLong(2, 1L << 40);
+                            insert.setString(3, "it's \\ " + id);
+                            insert.addBatch();
+                        }
+                        insert.executeBatch();
+                    }
+                    equal(one(other, "SELECT sum(n) FROM told.rows"), new BigDecimal(500L << 40));
+                    other.setAutoCommit(false);
+                    try (PreparedStatement select = other.prepareStatement("SELECT t FROM told.rows WHERE id BETWEEN ? AND ? ORDER BY id")) {
+                        select.setFetchSize(7);
+                        select.setInt(1, 10);
+                        select.setInt(2, 30);
+                        equal(column(select.executeQuery(), "t").size(), 21);
+                    }
+                    if (option.equals("autosave=always")) {
+                        equal(stateOf(c -> run(c, "INSERT INTO told.rows VALUES (1)"), other), "23505");
+                        equal(one(other, "SELECT 1"), 1);
+                    }
+                    other.rollback();
+                    other.setSchema("told");
+                    equal(other.getSchema(), "told");
+                    other.commit();
+                }
+            }
+            run(connection, "DROP SCHEMA told CASCADE");
+        });
+        CHECKS.put("metadata_describe_keys_and_types", connection -> {
+            run(connection,
+                "CREATE TABLE shop.sale (id integer PRIMARY KEY, item_id integer NOT NULL, item_part integer NOT NULL, day date, code char(3) UNIQUE,"
+                    + " CONSTRAINT sale_item FOREIGN KEY (item_id, item_part) REFERENCES shop.item (id, part) ON DELETE CASCADE ON UPDATE SET NULL)",
+                "COMMENT ON COLUMN shop.sale.day IS 'when it was sold'");
+            DatabaseMetaData meta = connection.getMetaData();
+            List<String> keys = new ArrayList<>();
+            try (ResultSet rows = meta.getImportedKeys(null, "shop", "sale")) {
+                while (rows.next()) {
+                    keys.add(rows.getString("FK_NAME") + " " + rows.getString("FKCOLUMN_NAME") + " " + rows.getString("PKTABLE_NAME") + "."
+                        + rows.getString("PKCOLUMN_NAME") + " " + rows.getInt("KEY_SEQ") + " " + rows.getInt("DELETE_RULE") + " " + rows.getInt("UPDATE_RULE")
+                        + " " + rows.getString("PK_NAME") + " " + rows.getInt("DEFERRABILITY"));
+                }
+            }
+            equal(keys, List.of("sale_item item_id item.id 1 0 2 item_pkey 7", "sale_item item_part item.part 2 0 2 item_pkey 7"));
+            equal(column(meta.getExportedKeys(null, "shop", "item"), "FKTABLE_NAME"), List.of("sale", "sale"));
+            equal(column(meta.getCrossReference(null, "shop", "item", null, "shop", "sale"), "FKCOLUMN_NAME"), List.of("item_id", "item_part"));
+            equal(column(meta.getIndexInfo(null, "shop", "sale", true, true), "INDEX_NAME"), List.of("sale_code_key", "sale_pkey"));
+            equal(column(meta.getBestRowIdentifier(null, "shop", "sale", DatabaseMetaData.bestRowSession, false), "COLUMN_NAME"), List.of("id"));
+            equal(column(meta.getColumns(null, "shop", "sale", "d%"), "REMARKS"), List.of("when it was sold"));
+            equal(column(meta.getColumns(null, "shop", "sale", "%"), "ORDINAL_POSITION"), List.of("1", "2", "3", "4", "5"));
+            equal(column(meta.getTablePrivileges(null, "shop", "sale"), "PRIVILEGE").contains("SELECT"), true);
+            equal(column(meta.getColumnPrivileges(null, "shop", "sale", "id"), "PRIVILEGE").contains("UPDATE"), true);
+            equal(column(meta.getCatalogs(), "TABLE_CAT").contains(connection.getCatalog()), true);
+            equal(column(meta.getTableTypes(), "TABLE_TYPE").containsAll(List.of("TABLE", "VIEW", "SYSTEM TABLE", "INDEX")), true);
+            equal(column(meta.getTables(null, "pg_catalog", "pg_cl%", new String[] {"SYSTEM TABLE"}), "TABLE_NAME"), List.of("pg_class"));
+            Map<String, Integer> types = new HashMap<>();
+            try (ResultSet rows = meta.getTypeInfo()) {
+                while (rows.next()) {
+                    types.put(rows.getString("TYPE_NAME"), rows.getInt("DATA_TYPE"));
+                }
+            }
+            equal(types.get("int8"), Types.BIGINT);
+            equal(types.get("numeric"), Types.NUMERIC);
+            equal(types.get("timestamptz"), Types.TIMESTAMP);
+            equal(types.get("_text"), Types.ARRAY);
+            equal(column(meta.getProcedures(null, "shop", "%"), "PROCEDURE_NAME"), List.of());
+            equal(column(meta.getFunctions(null, "shop", "%"), "FUNCTION_NAME"), List.of());
+            equal(column(meta.getUDTs(null, "shop", "%", new int[] {Types.DISTINCT}), "TYPE_NAME"), List.of());
+            equal(meta.getSQLKeywords().contains("ilike"), true);
+            equal(meta.getDatabaseMajorVersion(), 15);
+            equal(meta.supportsTransactionIsolationLevel(Connection.TRANSACTION_REPEATABLE_READ), true);
+            try (Statement statement = connection.createStatement(); ResultSet rows = statement.executeQuery("SELECT s.*, s.id + 1 AS next, 'a'::regtype FROM shop.sale s")) {
+                throw new AssertionError("type a was found");
+            } catch (SQLException error) {
+                equal(error.getSQLState(), "42704");
+            }
+            try (Statement statement = connection.createStatement(); ResultSet rows = statement.executeQuery("SELECT s.*, s.id + 1 AS next, 'shop.sale'::regclass AS r FROM shop.sale s")) {
+                ResultSetMetaData columns = rows.getMetaData();
+                List<String> shown = new ArrayList<>();
+                for (int at = 1; at <= columns.getColumnCount(); at++) {
+                    shown.add(columns.getColumnLabel(at) + " " + columns.getColumnTypeName(at) + " " + columns.getTableName(at) + " " + columns.isNullable(at));
+                }
+                equal(shown, List.of("id int4 sale 0", "item_id int4 sale 0", "item_part int4 sale 0", "day date sale 1", "code bpchar sale 1", "next int4  2", "r regclass  2"));
             }
         });
     }

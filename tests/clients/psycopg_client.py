@@ -1,4 +1,4 @@
-"""psycopg 3: sync and async connections, pipelines, COPY, binary values, errors."""
+"""psycopg 3: sync and async connections, pipelines, COPY, binary values, lists, cursors, locks, errors."""
 
 import asyncio
 import datetime as dt
@@ -11,7 +11,8 @@ from decimal import Decimal
 import psycopg
 from checks import check, equal, raises, run
 from psycopg import errors, sql
-from psycopg.rows import dict_row
+from psycopg.rows import class_row, dict_row, namedtuple_row
+from psycopg.types import TypeInfo
 
 VALUES = {
     "boolean": [True, False],
@@ -278,6 +279,180 @@ def async_connections_work_side_by_side(url):
         connection.execute("INSERT INTO counter VALUES (1, 0)")
         equal(asyncio.run(all_of_them()), list(range(8)))
         equal(connection.execute("SELECT n FROM counter").fetchone(), (160,))
+
+
+@check
+def values_are_bound_by_the_client_too(url):
+    with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
+        connection.execute("SET TIME ZONE 'UTC'")
+        for type_name, values in VALUES.items():
+            for value in [*values, None]:
+                (back,) = connection.execute(f"SELECT CAST(%s AS {type_name})", (value,)).fetchone()
+                equal((type_name, back), (type_name, value))
+    with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor) as connection:
+        equal(connection.execute("SELECT $2::text, $1::int + $1", (4, "x")).fetchone(), ("x", 8))
+
+
+@check
+def lists_are_parameters_and_results(url):
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE listed (id integer PRIMARY KEY, name text, n numeric(8,2), day date)")
+        days = [dt.date(2024, 1, 1) + dt.timedelta(number) for number in range(100)]
+        rows = [(number, f"name {number}", Decimal(number), days[number]) for number in range(100)]
+        with connection.cursor() as cursor:
+            cursor.executemany("INSERT INTO listed VALUES (%s, %s, %s, %s)", rows)
+
+        def ids(condition, value):
+            query = f"SELECT id FROM listed WHERE {condition} ORDER BY id"
+            return [id for (id,) in connection.execute(query, (value,))]
+
+        for mark in ("%s", "%b", "%t"):
+            equal(ids(f"id = ANY({mark})", [3, 5, 70_000]), [3, 5])
+            equal(ids(f"name = ANY({mark})", ["name 7", 'a "quoted", {one}\\', ""]), [7])
+            equal(ids(f"n = ANY({mark})", [Decimal("9.00"), Decimal("0.5")]), [9])
+            equal(ids(f"day = ANY({mark})", [days[2], None]), [2])
+            equal(ids(f"id <> ALL({mark}) AND id < 5", [1, 2]), [0, 3, 4])
+            equal(ids(f"id = ANY({mark}::int[])", []), [])
+            equal(ids(f"id = ANY({mark}::bigint[])", None), [])
+            for value in ([1, None, 3], [], None):
+                equal(connection.execute(f"SELECT {mark}::int[]", (value,)).fetchone(), (value,))
+            words = ["", "NULL", None, "größer", 'a"b', "{,}", "\\"]
+            equal(connection.execute(f"SELECT {mark}::text[]", (words,)).fetchone(), (words,))
+        more = ([200, 201], ["two hundred", None])
+        connection.execute("INSERT INTO listed (id, name) SELECT * FROM unnest(%s::int[], %s::text[])", more)
+        equal(connection.execute("SELECT id, name FROM listed WHERE id >= 200 ORDER BY id").fetchall(), list(zip(*more)))
+        connection.execute("UPDATE listed SET name = 'changed' WHERE id = ANY(%s)", ([200, 201],))
+        query = "SELECT array_agg(id ORDER BY id), array_agg(name ORDER BY id) FROM listed WHERE name = 'changed'"
+        for binary in (False, True):
+            equal(connection.execute(query, binary=binary).fetchone(), ([200, 201], ["changed", "changed"]))
+        raises(errors.InvalidTextRepresentation, lambda: connection.execute("SELECT %s::int[]", ("1,2",)))
+        connection.execute("PREPARE among (int[]) AS SELECT count(*) FROM listed WHERE id = ANY($1)")
+        equal(connection.execute("EXECUTE among('{1,2,1000}')").fetchone(), (2,))
+
+
+@check
+def named_cursors_go_back_and_forth(url):
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE pieces AS SELECT x AS id, x::text AS word FROM generate_series(1, 5000) s(x)")
+        for binary in (False, True):
+            with connection.cursor(name="walk", binary=binary) as cursor:
+                cursor.itersize = 300
+                cursor.execute("SELECT * FROM pieces WHERE id > %s AND id <> ALL(%s) ORDER BY id", (10, [12]))
+                equal([column.name for column in cursor.description], ["id", "word"])
+                equal(cursor.fetchone(), (11, "11"))
+                equal(cursor.fetchmany(100)[0], (13, "13"))
+                equal(sum(1 for _ in cursor), 4888)
+        with connection.cursor(name="back", scrollable=True) as cursor:
+            cursor.execute("SELECT id FROM pieces ORDER BY id")
+            cursor.scroll(4999)
+            equal(cursor.fetchone(), (5000,))
+            cursor.scroll(-3)
+            equal(cursor.fetchone(), (4998,))
+            cursor.scroll(0, mode="absolute")
+            equal(cursor.fetchone(), (1,))
+        with connection.cursor(name="held", withhold=True) as cursor:
+            cursor.execute("SELECT id FROM pieces WHERE id < 4 ORDER BY id")
+            connection.commit()
+            equal(cursor.fetchall(), [(1,), (2,), (3,)])
+        with connection.cursor() as cursor:
+            equal(sum(id for (id,) in cursor.stream("SELECT id FROM pieces WHERE id <= %s", (1000,))), 500_500)
+
+
+@check
+def rows_become_what_is_asked_for(url):
+    class Person:
+        def __init__(self, id, name):
+            self.id, self.name = id, name
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        query = "SELECT %s::int AS id, %s AS name"
+        person = connection.cursor(row_factory=class_row(Person)).execute(query, (1, "Ada")).fetchone()
+        equal((person.id, person.name), (1, "Ada"))
+        equal(connection.cursor(row_factory=namedtuple_row).execute(query, (1, "Ada")).fetchone().name, "Ada")
+        cursor = connection.execute("SELECT 1::smallint AS a, 2.50::numeric(8,2) AS b, 'x'::varchar(7) AS c")
+        shown = [(c.name, c.type_code, c.precision, c.scale, c.internal_size) for c in cursor.description]
+        equal(shown, [("a", 21, None, None, 2), ("b", 1700, 8, 2, None), ("c", 1043, None, None, None)])
+
+
+@check
+def types_and_tables_are_found_by_name(url):
+    with psycopg.connect(url, autocommit=True) as connection:
+        info = TypeInfo.fetch(connection, "numeric")
+        equal((info.name, info.oid, info.array_oid, info.regtype), ("numeric", 1700, 1231, "numeric"))
+        equal(TypeInfo.fetch(connection, "pg_catalog.int8").regtype, "bigint")
+        equal(TypeInfo.fetch(connection, "no_such_type"), None)
+        connection.execute("CREATE TABLE found (id integer)")
+        query = "SELECT 'found'::regclass, to_regclass('lost'), 'int4'::regtype, c.oid::regclass::text, c.oid = %s::regclass"
+        cursor = connection.execute(query + " FROM pg_class c WHERE oid = 'found'::regclass", ("found",))
+        equal(cursor.fetchone(), ("found", None, "integer", "found", True))
+        equal([column.type_code for column in cursor.description], [2205, 2205, 2206, 25, 16])
+        (number,) = connection.execute("SELECT oid FROM pg_class WHERE relname = 'found'").fetchone()
+        query = "SELECT 'found'::regclass, to_regclass('lost'), 'int4'::regtype, oid::regclass FROM pg_class WHERE oid = %s"
+        row = connection.cursor(binary=True).execute(query, (number,)).fetchone()
+        equal([value and int.from_bytes(value, "big") for value in row], [number, None, 23, number])
+        raises(errors.UndefinedTable, lambda: connection.execute("SELECT 'lost'::regclass"))
+        raises(errors.UndefinedObject, lambda: connection.execute("SELECT 'lost'::regtype"))
+
+
+@check
+def rows_are_locked(url):
+    with psycopg.connect(url) as first, psycopg.connect(url) as second:
+        first.execute("CREATE TABLE jobs (id integer PRIMARY KEY, state text)")
+        first.execute("INSERT INTO jobs SELECT x, 'new' FROM generate_series(1, 5) s(x)")
+        first.commit()
+        equal(first.execute("SELECT id FROM jobs WHERE id <= 2 ORDER BY id FOR UPDATE").fetchall(), [(1,), (2,)])
+        raises(errors.LockNotAvailable, lambda: second.execute("SELECT * FROM jobs WHERE id = 1 FOR UPDATE NOWAIT"))
+        second.rollback()
+        take = "UPDATE jobs SET state = 'taken' WHERE id IN (SELECT id FROM jobs WHERE state = 'new' ORDER BY id LIMIT 2 FOR UPDATE SKIP LOCKED) RETURNING id"
+        equal(sorted(second.execute(take).fetchall()), [(3,), (4,)])
+        second.commit()
+        second.execute("SET lock_timeout = '50ms'")
+        raises(errors.LockNotAvailable, lambda: second.execute("UPDATE jobs SET state = 'mine' WHERE id = 1"))
+        second.rollback()
+        first.rollback()
+
+
+@check
+def wrong_values_have_their_errors(url):
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE narrow (a smallint, b varchar(3), c numeric(4,2), d date)")
+        wrong = [
+            (errors.NumericValueOutOfRange, "a", 40_000), (errors.StringDataRightTruncation, "b", "long"),
+            (errors.NumericValueOutOfRange, "c", Decimal("123.4")), (errors.InvalidDatetimeFormat, "d", "yesterdayish"),
+            (errors.DatatypeMismatch, "a", dt.date(2024, 1, 1)), (errors.InvalidTextRepresentation, "a", "seven"),
+        ]
+        for error, column, value in wrong:
+            raises(error, lambda: connection.execute(f"INSERT INTO narrow ({column}) VALUES (%s)", (value,)))
+        raises(errors.UndefinedFunction, lambda: connection.execute("SELECT nothing(%s)", (1,)))
+        raises(errors.AmbiguousColumn, lambda: connection.execute("SELECT a FROM narrow x, narrow y"))
+        raises(errors.DuplicateTable, lambda: connection.execute("CREATE TABLE narrow (a int)"))
+        raises(errors.GroupingError, lambda: connection.execute("SELECT a, count(*) FROM narrow"))
+        equal(connection.execute("SELECT count(*) FROM narrow").fetchone(), (0,))
+
+
+@check
+def async_pipelines_copies_and_cursors(url):
+    async def all_of_it():
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            await connection.execute("CREATE TABLE streamed (id integer PRIMARY KEY, word text)")
+            async with connection.cursor() as cursor:
+                async with cursor.copy("COPY streamed FROM STDIN") as copy:
+                    for number in range(2000):
+                        await copy.write_row((number, f"word {number}"))
+                async with cursor.copy("COPY streamed TO STDOUT") as copy:
+                    equal(sum([len(data) async for data in copy]) > 20_000, True)
+            async with connection.pipeline():
+                cursors = [await connection.execute("SELECT word FROM streamed WHERE id = %s", (n,)) for n in range(50)]
+                equal([(await cursor.fetchone())[0] for cursor in cursors], [f"word {n}" for n in range(50)])
+            async with connection.cursor(name="some") as cursor:
+                await cursor.execute("SELECT id FROM streamed ORDER BY id")
+                equal(sum([id async for (id,) in cursor]), 1_999_000)
+            async with connection.transaction():
+                await connection.execute("DELETE FROM streamed WHERE id = ANY(%s)", (list(range(100)),))
+            cursor = await connection.execute("SELECT count(*) FROM streamed")
+            equal(await cursor.fetchone(), (1900,))
+
+    asyncio.run(all_of_it())
 
 
 if __name__ == "__main__":

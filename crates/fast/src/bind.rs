@@ -308,6 +308,7 @@ impl Binder<'_> {
                         outputs.push(Output {
                             name: column.name.clone(),
                             ty: column.ty,
+                            column: Some(at),
                         });
                     }
                 }
@@ -320,8 +321,12 @@ impl Binder<'_> {
                         (None, Scalar::Now(name)) => (*name).to_owned(),
                         (None, _) => "?column?".to_owned(),
                     };
+                    let column = match expr {
+                        Expr::Column(at) => Some(at),
+                        _ => None,
+                    };
                     exprs.push(expr);
-                    outputs.push(Output { name, ty });
+                    outputs.push(Output { name, ty, column });
                 }
                 Item::Aggregate(..) => return None,
             }
@@ -359,7 +364,8 @@ impl Binder<'_> {
         }
         let name = alias.clone();
         let name = name.unwrap_or_else(|| aggregate.name().to_owned());
-        Some((bound, Output { name, ty }))
+        let column = None;
+        Some((bound, Output { name, ty, column }))
     }
 
     fn insert(&self, insert: &shape::Insert) -> Option<Vec<Vec<Expr>>> {

@@ -72,6 +72,8 @@ pub struct Output {
     pub name: String,
     /// Its type.
     pub ty: SqlType,
+    /// The column of the table that it is, from 0; `None` for one that is computed.
+    pub column: Option<usize>,
 }
 
 /// What a write did.

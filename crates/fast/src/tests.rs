@@ -317,7 +317,8 @@ fn parameters_have_the_types_they_were_given() {
         program.outputs(),
         [Output {
             name: "n".to_owned(),
-            ty: SqlType::Integer
+            ty: SqlType::Integer,
+            column: None,
         }]
     );
     let run = |key: Option<i32>, more: i32| {

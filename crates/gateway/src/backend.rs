@@ -3,11 +3,13 @@
 
 use std::{future::Future, sync::Arc};
 
-use aerostat_types::{SqlError, SqlType};
+use aerostat_types::SqlError;
 use arrow::array::ArrayRef;
 use chrono_tz::Tz;
 
-use crate::api::{ColumnDescription, Notice, Outcome, RoleInfo, TransactionStatus};
+use crate::api::{
+    ColumnDescription, EntryNumbers, Notice, Outcome, ParameterType, RoleInfo, TransactionStatus,
+};
 
 /// Cancels what a session is running; does nothing when it runs nothing. Called from other tasks.
 pub type Canceller = Arc<dyn Fn() + Send + Sync>;
@@ -56,7 +58,7 @@ pub trait BackendSession: Send + 'static {
     ) -> impl Future<Output = Result<Self::Prepared, SqlError>> + Send;
 
     /// The types of a statement's parameters.
-    fn parameters(prepared: &Self::Prepared) -> &[SqlType];
+    fn parameters(prepared: &Self::Prepared) -> &[ParameterType];
 
     /// The columns a statement gives; `None` when it gives no rows.
     fn columns(prepared: &Self::Prepared) -> Option<Arc<[ColumnDescription]>>;
@@ -64,13 +66,21 @@ pub trait BackendSession: Send + 'static {
     /// The columns of an open cursor of SQL's, which to the protocol is a portal.
     fn cursor_columns(&self, name: &str) -> Option<Arc<[ColumnDescription]>>;
 
+    /// What names of catalogue entries mean now. A result has them as texts, and their binary
+    /// form is a number.
+    ///
+    /// # Errors
+    /// The database is gone.
+    fn entry_numbers(&self) -> Result<EntryNumbers, SqlError>;
+
     /// Runs a statement.
     fn execute(
         &mut self,
         statement: &Self::Statement,
     ) -> impl Future<Output = Result<Outcome, SqlError>> + Send;
 
-    /// Runs a prepared statement with arrays of one row, of the types `parameters[i].arrow()`.
+    /// Runs a prepared statement with arrays of one row, of the types
+    /// `parameters[i].carrier().arrow()`.
     fn execute_prepared(
         &mut self,
         prepared: &Self::Prepared,

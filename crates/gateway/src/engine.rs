@@ -4,14 +4,17 @@
 use std::{future::Future, io, sync::Arc};
 
 use aerostat_query::{Engine, Prepared, Sent, Session};
-use aerostat_types::{SqlError, SqlType};
+use aerostat_types::SqlError;
 use arrow::array::ArrayRef;
 use chrono_tz::Tz;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{ColumnDescription, Notice, Outcome, RoleInfo, TransactionStatus},
+    api::{
+        ColumnDescription, EntryNumbers, Notice, Outcome, ParameterType, RoleInfo,
+        TransactionStatus,
+    },
     backend::{Backend, BackendSession, Canceller},
     options::GatewayOptions,
     serve::serve_backend,
@@ -71,7 +74,7 @@ impl BackendSession for Session {
         Session::prepare(self, sql, parameter_oids)
     }
 
-    fn parameters(prepared: &Prepared) -> &[SqlType] {
+    fn parameters(prepared: &Prepared) -> &[ParameterType] {
         &prepared.parameters
     }
 
@@ -96,6 +99,10 @@ impl BackendSession for Session {
 
     fn cursor_columns(&self, name: &str) -> Option<Arc<[ColumnDescription]>> {
         Session::cursor_columns(self, name)
+    }
+
+    fn entry_numbers(&self) -> Result<EntryNumbers, SqlError> {
+        Session::entry_numbers(self)
     }
 
     fn begin_group(&mut self) {

@@ -12,7 +12,7 @@ mod row;
 pub(crate) mod tests;
 mod zone;
 
-pub(crate) use array::put_value;
+pub(crate) use array::{put_value, text_of as array_text};
 pub(crate) use builder::Builder;
 pub(crate) use column::Column;
 pub(crate) use row::RowEncoder;

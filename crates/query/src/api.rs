@@ -25,6 +25,53 @@ pub use scram::{ScramVerifier, ScramVerifierError};
 /// Batches of rows, in order. Dropping the stream ends the statement and frees what it holds.
 pub type RowStream = Pin<Box<dyn Stream<Item = Result<RecordBatch, SqlError>> + Send>>;
 
+/// The number of the catalogue entry that a name means, by the number of the type that shows
+/// it, such as that of `regclass`; 0 for one that is not there.
+pub type EntryNumbers = Arc<dyn Fn(u32, &str) -> i64 + Send + Sync>;
+
+/// The type of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParameterType {
+    /// Of a value that a column can have.
+    Value(SqlType),
+    /// Of an array of such values.
+    Array(SqlType),
+}
+
+impl ParameterType {
+    /// The type with this number of PostgreSQL's, if a parameter can have it.
+    pub fn from_oid(oid: u32) -> Option<Self> {
+        SqlType::from_oid(oid)
+            .map(Self::Value)
+            .or_else(|| SqlType::from_array_oid(oid).map(Self::Array))
+    }
+
+    /// PostgreSQL's number for it.
+    pub const fn oid(self) -> u32 {
+        match self {
+            Self::Value(ty) => ty.oid(),
+            Self::Array(item) => item.array_oid(),
+        }
+    }
+
+    /// The type that values have when they are handed over: that of an array is its text.
+    pub const fn carrier(self) -> SqlType {
+        match self {
+            Self::Value(ty) => ty,
+            Self::Array(_) => SqlType::Text,
+        }
+    }
+}
+
+impl fmt::Display for ParameterType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(ty) => ty.fmt(f),
+            Self::Array(item) => write!(f, "{item}[]"),
+        }
+    }
+}
+
 /// A column of a result, as a client is told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnDescription {

@@ -12,7 +12,7 @@ use std::sync::{
 
 use aerostat_query::{
     Session,
-    api::{Outcome, TransactionStatus},
+    api::{Outcome, ParameterType, TransactionStatus},
 };
 use aerostat_types::{ErrorKind, SqlError};
 use arrow::array::{ArrayRef, Int32Array, StringViewArray};
@@ -377,7 +377,10 @@ fn texts_prepared_again_are_not_planned_again_but_follow_the_catalogue() {
         .runtime
         .block_on(session.prepare(text, &[]))
         .unwrap();
-    assert_eq!(prepared.parameters[0], aerostat_types::SqlType::BigInt);
+    assert_eq!(
+        prepared.parameters[0],
+        ParameterType::Value(aerostat_types::SqlType::BigInt)
+    );
 }
 
 #[test]

@@ -298,7 +298,10 @@ fn prepared_statements_infer_types() {
             .prepare("insert into t values ($1, $2)", &[])
             .await
             .unwrap();
-        assert_eq!(format!("{:?}", insert.parameters), "[Integer, Text]");
+        assert_eq!(
+            format!("{:?}", insert.parameters),
+            "[Value(Integer), Value(Text)]"
+        );
         for (a, b) in [(1, "x"), (2, "y")] {
             let values: Vec<ArrayRef> = vec![
                 Arc::new(Int32Array::from(vec![a])),
@@ -311,7 +314,7 @@ fn prepared_statements_infer_types() {
             .prepare("select b from t where a = $1", &[])
             .await
             .unwrap();
-        assert_eq!(format!("{:?}", select.parameters), "[Integer]");
+        assert_eq!(format!("{:?}", select.parameters), "[Value(Integer)]");
         assert_eq!(select.columns.as_ref().unwrap()[0].name, "b");
         let outcome = session
             .execute_prepared(&select, vec![Arc::new(Int32Array::from(vec![2]))])

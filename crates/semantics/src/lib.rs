@@ -51,7 +51,7 @@ use datafusion::logical_expr::planner::{ExprPlanner, TypePlanner};
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, OptimizerRule};
 
-pub use literals::type_literals;
+pub use literals::{array_items, type_literals};
 pub(crate) use operand::{Operand, literal_as, operand};
 pub(crate) use types::ANY_NUMERIC;
 pub use types::name_of_arrow;

@@ -54,6 +54,8 @@ use choice::{null_if_literal, same_as_literal, typed_branch};
 use number::{bare, bare_frame, fits_numeric, is_number, is_wrapped, literal_type, negate};
 use tuples::{compare_rows, is_comparison, is_row_beside_value, members, row_in_list};
 
+pub use array::array_items;
+
 /// Rewrites a query, DML statement or expression as the module says. Call it
 /// once between parser and planner; a second call changes nothing.
 ///

@@ -243,6 +243,29 @@ impl SqlType {
         }
     }
 
+    /// PostgreSQL's number for arrays of the type.
+    pub const fn array_oid(self) -> u32 {
+        match self {
+            SqlType::Boolean => 1000,
+            SqlType::Bytea => 1001,
+            SqlType::BigInt => 1016,
+            SqlType::SmallInt => 1005,
+            SqlType::Integer => 1007,
+            SqlType::Text => 1009,
+            SqlType::Real => 1021,
+            SqlType::Double => 1022,
+            SqlType::Char(_) => 1014,
+            SqlType::Varchar(_) => 1015,
+            SqlType::Date => 1182,
+            SqlType::Time => 1183,
+            SqlType::Timestamp => 1115,
+            SqlType::TimestampTz => 1185,
+            SqlType::Interval => 1187,
+            SqlType::Numeric { .. } => 1231,
+            SqlType::Uuid => 2951,
+        }
+    }
+
     /// PostgreSQL's type modifier; −1 where there is none.
     pub const fn typmod(self) -> i32 {
         match self {
@@ -290,6 +313,34 @@ impl SqlType {
             1186 => SqlType::Interval,
             1700 => NUMERIC_DEFAULT,
             2950 => SqlType::Uuid,
+            _ => return None,
+        })
+    }
+
+    /// The type of the items of arrays with this PostgreSQL type number, without modifier. `None`
+    /// for what is no array, or one of a type Aerostat lacks.
+    pub const fn from_array_oid(oid: u32) -> Option<SqlType> {
+        SqlType::from_oid(match oid {
+            1000 => 16,
+            1001 => 17,
+            1002 => 18,
+            1003 => 19,
+            1005 => 21,
+            1007 => 23,
+            1009 => 25,
+            1014 => 1042,
+            1015 => 1043,
+            1016 => 20,
+            1021 => 700,
+            1022 => 701,
+            1028 => 26,
+            1115 => 1114,
+            1182 => 1082,
+            1183 => 1083,
+            1185 => 1184,
+            1187 => 1186,
+            1231 => 1700,
+            2951 => 2950,
             _ => return None,
         })
     }

@@ -10,11 +10,11 @@ use super::{
     portal::{OpenRows, Portal, Progress, Statement, spread},
 };
 use crate::{
-    api::Outcome,
+    api::{Outcome, ParameterType},
     backend::BackendSession,
     limits::{PORTALS_MAX, STATEMENTS_MAX},
     sqlstate::{Fault, WireError},
-    value::{Builder, RowEncoder, Zone},
+    value::{Builder, RowEncoder, Zone, array_text},
     wire::{Bind, Describe, Execute, Format, Parse, Target},
 };
 
@@ -231,7 +231,13 @@ impl<S: BackendSession> Connection<S> {
                 tag,
             } => {
                 let formats = check_formats(&portal.formats, columns.len())?;
-                let encoder = RowEncoder::new(columns, formats, self.zone());
+                let numbers = RowEncoder::wants_numbers(&columns, &formats)
+                    .then(|| self.session.entry_numbers())
+                    .transpose()?;
+                let mut encoder = RowEncoder::new(columns, formats, self.zone());
+                if let Some(numbers) = numbers {
+                    encoder = encoder.with_numbers(numbers);
+                }
                 let open = Box::new(OpenRows {
                     batches,
                     encoder,
@@ -304,19 +310,24 @@ fn check_formats(formats: &[Format], columns: usize) -> Result<Vec<Format>, Wire
 
 fn parameter(
     bytes: Option<&[u8]>,
-    ty: SqlType,
+    ty: ParameterType,
     format: Format,
     zone: Zone,
     at: usize,
 ) -> Result<ArrayRef, WireError> {
     // A parameter of type varchar(n) or char(n) takes any length: the column it goes to decides.
-    let ty = if ty.is_text() { SqlType::Text } else { ty };
-    let mut builder = Builder::new(ty, zone, 1);
-    match bytes {
-        None => builder.push_null(),
-        Some(bytes) => builder
-            .push(bytes, format)
-            .map_err(|error| error.with_context(format!("unnamed portal parameter ${}", at + 1)))?,
-    }
+    let any_length = |ty: SqlType| if ty.is_text() { SqlType::Text } else { ty };
+    let mut builder = Builder::new(any_length(ty.carrier()), zone, 1);
+    let pushed = match (bytes, ty, format) {
+        (None, ..) => {
+            builder.push_null();
+            Ok(())
+        }
+        (Some(bytes), ParameterType::Array(item), Format::Binary) => {
+            array_text(bytes, any_length(item), zone).and_then(|text| builder.push_text(&text))
+        }
+        (Some(bytes), ..) => builder.push(bytes, format),
+    };
+    pushed.map_err(|error| error.with_context(format!("unnamed portal parameter ${}", at + 1)))?;
     Ok(builder.finish())
 }

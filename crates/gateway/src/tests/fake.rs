@@ -20,8 +20,9 @@ use tokio::sync::watch;
 
 use crate::{
     api::{
-        ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink, Notice,
-        NoticeSeverity, Outcome, RoleInfo, RowsTag, ScramVerifier, TransactionStatus,
+        ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink,
+        EntryNumbers, Notice, NoticeSeverity, Outcome, ParameterType, RoleInfo, RowsTag,
+        ScramVerifier, TransactionStatus,
     },
     backend::{Backend, BackendSession, Canceller},
 };
@@ -54,7 +55,7 @@ pub(super) struct FakeSession {
 
 pub(super) struct FakePrepared {
     sql: String,
-    parameters: Vec<SqlType>,
+    parameters: Vec<ParameterType>,
     columns: Option<Arc<[ColumnDescription]>>,
 }
 
@@ -382,10 +383,10 @@ impl BackendSession for FakeSession {
         } else {
             0
         };
-        let parameters = ALL_TYPES[..count].to_vec();
+        let types = &ALL_TYPES[..count];
         let columns = match words.first() {
             Some(&"echo") => Some(
-                parameters
+                types
                     .iter()
                     .map(|ty| ColumnDescription::new("v", *ty))
                     .collect(),
@@ -400,12 +401,12 @@ impl BackendSession for FakeSession {
         };
         Ok(FakePrepared {
             sql: sql.to_owned(),
-            parameters,
+            parameters: types.iter().copied().map(ParameterType::Value).collect(),
             columns: columns.map(Into::into),
         })
     }
 
-    fn parameters(prepared: &FakePrepared) -> &[SqlType] {
+    fn parameters(prepared: &FakePrepared) -> &[ParameterType] {
         &prepared.parameters
     }
 
@@ -427,6 +428,10 @@ impl BackendSession for FakeSession {
 
     fn cursor_columns(&self, _: &str) -> Option<Arc<[ColumnDescription]>> {
         None
+    }
+
+    fn entry_numbers(&self) -> Result<EntryNumbers, SqlError> {
+        Ok(Arc::new(|_, name| name.len() as i64))
     }
 
     fn begin_group(&mut self) {}

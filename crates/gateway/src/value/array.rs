@@ -1,21 +1,26 @@
-//! PostgreSQL arrays from Arrow lists: `{1,NULL,"a b"}`, and their binary form.
+//! PostgreSQL arrays from Arrow lists, `{1,NULL,"a b"}` and their binary form; and the text of
+//! a parameter's binary form.
 //!
 //! ```text
 //! i32 dimensions (0 or 1) · i32 has NULL · u32 element type · [i32 length · i32 lower bound 1]
 //! per element: i32 bytes or −1 · the element
 //! ```
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
-use aerostat_types::ErrorKind;
+use aerostat_types::{ErrorKind, SqlType};
 use arrow::{
-    array::{Array, ArrayRef, AsArray},
+    array::{Array, ArrayRef, AsArray, ListArray},
+    buffer::OffsetBuffer,
     compute::cast,
     datatypes::{DataType, Field},
 };
 
-use super::{Column, Zone};
-use crate::{sqlstate::WireError, wire::Format};
+use super::{Builder, Column, Zone};
+use crate::{
+    sqlstate::WireError,
+    wire::{Cursor, Format},
+};
 
 /// A column of lists.
 #[derive(Debug)]
@@ -121,6 +126,64 @@ impl ListColumn {
         }
         Ok(())
     }
+}
+
+/// The text of an array with items of this type from its binary form.
+pub(crate) fn text_of(bytes: &[u8], item: SqlType, zone: Zone) -> Result<String, WireError> {
+    let invalid = || {
+        WireError::new(
+            ErrorKind::InvalidBinaryRepresentation,
+            "invalid binary data for an array",
+        )
+    };
+    let mut cursor = Cursor::new(bytes);
+    let mut number = || cursor.i32().map_err(|_| invalid());
+    let (dimensions, _has_null, oid) = (number()?, number()?, number()?);
+    let count = match dimensions {
+        0 => 0,
+        1 => {
+            let (count, _lower_bound) = (number()?, number()?);
+            usize::try_from(count).map_err(|_| invalid())?
+        }
+        _ => {
+            let message = "parameters that are arrays of several dimensions are not supported";
+            return Err(WireError::new(ErrorKind::FeatureNotSupported, message));
+        }
+    };
+    let is_item = |sent: SqlType| sent.oid() == item.oid() || sent.is_text() && item.is_text();
+    if !SqlType::from_oid(oid.cast_unsigned()).is_some_and(is_item) {
+        return Err(WireError::new(
+            ErrorKind::DatatypeMismatch,
+            format!(
+                "binary data has array element type {oid} instead of expected {}",
+                item.oid()
+            ),
+        ));
+    }
+    // A count that the bytes do not bear out ends in an error at the first item that is missing.
+    let mut items = Builder::new(item, zone, 0);
+    for _ in 0..count {
+        let length = cursor.i32().map_err(|_| invalid())?;
+        match usize::try_from(length) {
+            Ok(length) => {
+                let value = cursor.bytes(length).map_err(|_| invalid())?;
+                items.push(value, Format::Binary)?;
+            }
+            Err(_) if length == -1 => items.push_null(),
+            Err(_) => return Err(invalid()),
+        }
+    }
+    cursor.end().map_err(|_| invalid())?;
+    let items = items.finish();
+    let list: ArrayRef = Arc::new(ListArray::new(
+        Field::new_list_field(items.data_type().clone(), true).into(),
+        OffsetBuffer::from_lengths([count]),
+        items,
+        None,
+    ));
+    let mut text = Vec::new();
+    ListColumn::new(&list, item.oid(), false, zone)?.put_text(0, &mut text)?;
+    String::from_utf8(text).map_err(|_| invalid())
 }
 
 /// A value with its length before it; −1 for NULL.

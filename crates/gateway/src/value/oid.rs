@@ -30,6 +30,11 @@ pub(super) enum Shape {
     Other,
 }
 
+/// Whether values of the type are numbers of catalogue entries that are shown by name.
+pub(super) const fn is_entry(oid: u32) -> bool {
+    matches!(oid, 24 | 2202..=2206 | 4089 | 4096 | 4191)
+}
+
 /// The form of a type's values.
 pub(super) const fn shape(oid: u32) -> Shape {
     match oid {

@@ -3,22 +3,26 @@
 use std::sync::Arc;
 
 use aerostat_types::ErrorKind;
-use arrow::record_batch::RecordBatch;
+use arrow::{
+    array::{ArrayRef, AsArray, Int64Array},
+    datatypes::DataType,
+    record_batch::RecordBatch,
+};
 
-use super::{Column, Zone, array::put_value};
+use super::{Column, Zone, array::put_value, oid::is_entry};
 use crate::{
-    api::ColumnDescription,
+    api::{ColumnDescription, EntryNumbers},
     limits::ROW_BYTES_MAX,
     sqlstate::WireError,
     wire::{Format, Output},
 };
 
 /// Encodes the batches of one result.
-#[derive(Debug)]
 pub(crate) struct RowEncoder {
     columns: Arc<[ColumnDescription]>,
     formats: Vec<Format>,
     zone: Zone,
+    numbers: Option<EntryNumbers>,
 }
 
 impl RowEncoder {
@@ -28,7 +32,22 @@ impl RowEncoder {
             columns,
             formats,
             zone,
+            numbers: None,
         }
+    }
+
+    /// Whether a result shows catalogue entries whose numbers the client wants.
+    pub(crate) fn wants_numbers(columns: &[ColumnDescription], formats: &[Format]) -> bool {
+        let wants = |(column, format): (&ColumnDescription, &Format)| {
+            *format == Format::Binary && is_entry(column.oid)
+        };
+        columns.iter().zip(formats).any(wants)
+    }
+
+    /// The same, with the numbers that names of catalogue entries mean.
+    pub(crate) fn with_numbers(mut self, numbers: EntryNumbers) -> Self {
+        self.numbers = Some(numbers);
+        self
     }
 
     /// Makes a batch ready.
@@ -41,8 +60,29 @@ impl RowEncoder {
         }
         let columns = batch.columns().iter().zip(self.columns.iter());
         columns
-            .map(|(array, declared)| Column::new(array, declared, self.zone))
+            .zip(&self.formats)
+            .map(|((array, declared), format)| {
+                let numbered = self.numbered(array, declared, *format);
+                Column::new(numbered.as_ref().unwrap_or(array), declared, self.zone)
+            })
             .collect()
+    }
+
+    /// Names of catalogue entries as numbers, where those are wanted.
+    fn numbered(
+        &self,
+        array: &ArrayRef,
+        declared: &ColumnDescription,
+        format: Format,
+    ) -> Option<ArrayRef> {
+        let numbers = self.numbers.as_ref()?;
+        let is_name = *array.data_type() == DataType::Utf8View && is_entry(declared.oid);
+        if format != Format::Binary || !is_name {
+            return None;
+        }
+        let names = array.as_string_view().iter();
+        let number = |name: Option<&str>| name.map(|name| numbers(declared.oid, name));
+        Some(Arc::new(names.map(number).collect::<Int64Array>()))
     }
 
     /// Appends one row.

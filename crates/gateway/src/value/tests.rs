@@ -113,7 +113,24 @@ proptest! {
             for format in [Format::Text, Format::Binary] {
                 let _ = Builder::new(ty, ZONE, 1).push(&bytes, format);
             }
+            let _ = super::array_text(&bytes, ty, ZONE);
+            let header = [&[0, 0, 0, 1, 0, 0, 0, 0][..], &ty.oid().to_be_bytes(), &bytes].concat();
+            let _ = super::array_text(&header, ty, ZONE);
         }
+    }
+
+    #[test]
+    fn arrays_have_the_same_text_from_their_binary_form((ty, texts) in any_column()) {
+        let items = build(ty, &texts);
+        let list: ArrayRef = Arc::new(ListArray::new(
+            Field::new_list_field(items.data_type().clone(), true).into(),
+            OffsetBuffer::from_lengths([items.len()]),
+            items,
+            None,
+        ));
+        let text = shown(Arc::clone(&list), ty.array_oid(), -1, Format::Text);
+        let binary = shown(list, ty.array_oid(), -1, Format::Binary);
+        prop_assert_eq!(super::array_text(&binary, ty, ZONE).unwrap().into_bytes(), text);
     }
 
     #[test]

@@ -53,6 +53,11 @@ pub fn table(view: &Arc<CatalogView>, schema: &str, name: &str) -> Option<Arc<dy
     )))
 }
 
+/// The number of a system relation.
+pub fn relation_oid(schema: &str, name: &str) -> Option<u32> {
+    data::relation(schema, name).map(|relation| relation.oid)
+}
+
 /// The functions that answer from the catalogue, bound to a view of it.
 pub fn functions(view: Arc<CatalogView>) -> Vec<ScalarUDF> {
     functions::all(&view)
@@ -66,6 +71,22 @@ pub fn functions(view: Arc<CatalogView>) -> Vec<ScalarUDF> {
 /// A name cast to `regclass` or its kin that is not there.
 pub fn rewrite(statement: &mut Statement, view: &CatalogView) -> Result<(), SqlError> {
     rewrite::statement(statement, view)
+}
+
+/// The function that shows numbers of a type such as `regclass` as names.
+pub fn shower(typname: &str) -> Option<&'static str> {
+    functions::Reg::of_typname(typname).map(functions::Reg::shower)
+}
+
+/// The number of the catalogue entry that a name means, as a value of the type with the number
+/// `type_oid`, which is `regclass` or its kin; 0 for one that is not there.
+pub fn entry_number(view: &CatalogView, type_oid: u32, name: &str) -> i64 {
+    types::types()
+        .iter()
+        .find(|ty| ty.oid == type_oid)
+        .and_then(|ty| functions::Reg::of_typname(&ty.name))
+        .and_then(|kind| functions::resolve(view, kind, name).ok())
+        .unwrap_or(0)
 }
 
 /// Whether the statement reads system relations or calls functions of this module,

@@ -254,7 +254,8 @@ impl StatementContext {
         *self.view_depth.lock() -= 1;
     }
 
-    fn function(&self, name: &str) -> Option<Arc<ScalarUDF>> {
+    /// A function of the catalogue's.
+    pub(super) fn function(&self, name: &str) -> Option<Arc<ScalarUDF>> {
         self.functions
             .get_or_init(|| {
                 pgcatalog::functions(Arc::clone(&self.system))

@@ -1,5 +1,6 @@
 //! From a parsed statement to a physical plan, under one consistent context.
 
+mod arrays;
 mod clauses;
 mod context;
 mod cooperate;
@@ -7,14 +8,21 @@ mod forms;
 mod gate;
 pub(crate) mod locking;
 mod names;
+mod origins;
 mod parameters;
 mod target;
 mod wildcards;
 
+pub(crate) use arrays::{Items, array_parameters, read_items, write_arrays};
 pub(crate) use context::{ROW_ID_COLUMN, StatementContext, TARGET_SCHEMA};
 pub(crate) use cooperate::CooperateAboveJoins;
 pub(crate) use forms::rewrite_forms;
 pub(crate) use gate::{Gate, Obstacle};
-pub(crate) use names::{describe, name_outputs, output_name, rename_outputs, visible_name};
-pub(crate) use parameters::{bare_placeholder, declare, declared_parameters, parameter_count};
+pub(crate) use names::{
+    describe, name_outputs, output_name, rename_outputs, show_entries, visible_name,
+};
+pub(crate) use origins::describe_query;
+pub(crate) use parameters::{
+    bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,
+};
 pub(crate) use target::{Target, column_identifiers, table_reference};

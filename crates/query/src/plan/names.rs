@@ -9,13 +9,18 @@ use std::{collections::HashSet, sync::Arc};
 
 use aerostat_types::SqlType;
 use datafusion::{
-    arrow::datatypes::{Field, Schema},
+    arrow::datatypes::{DataType, Field, Schema},
     common::Result,
-    logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder},
+    logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, expr::ScalarFunction},
     sql::sqlparser::ast::{self, Ident, SelectItem, SetExpr},
 };
 
-use crate::{api::ColumnDescription, ddl::names::folded, pgcatalog};
+use super::StatementContext;
+use crate::{
+    api::ColumnDescription,
+    ddl::names::folded,
+    pgcatalog::{self, PG_TYPE_KEY},
+};
 
 /// Begins the suffix that tells columns of one name apart.
 const SUFFIX: char = '\u{1}';
@@ -186,6 +191,38 @@ pub(crate) fn rename_outputs<'a>(
         .map(|((qualifier, field), name)| Expr::from((qualifier, field)).alias(name))
         .collect();
     LogicalPlanBuilder::from(plan).project(renamed)?.build()
+}
+
+/// Shows numbers of catalogue entries by name, as PostgreSQL shows columns of `regproc` and its kin.
+pub(crate) fn show_entries(context: &StatementContext, plan: LogicalPlan) -> Result<LogicalPlan> {
+    let shower = |field: &Field| {
+        let typname = field.metadata().get(PG_TYPE_KEY)?;
+        let is_number = *field.data_type() == DataType::Int64;
+        context.function(pgcatalog::shower(typname).filter(|_| is_number)?)
+    };
+    if !plan
+        .schema()
+        .fields()
+        .iter()
+        .any(|field| shower(field).is_some())
+    {
+        return Ok(plan);
+    }
+    let shown: Vec<Expr> = plan
+        .schema()
+        .iter()
+        .map(|(qualifier, field)| {
+            let column = Expr::from((qualifier, field));
+            match shower(field) {
+                Some(function) => {
+                    let call = ScalarFunction::new_udf(function, vec![column]);
+                    Expr::ScalarFunction(call).alias_qualified(qualifier.cloned(), field.name())
+                }
+                None => column,
+            }
+        })
+        .collect();
+    LogicalPlanBuilder::from(plan).project(shown)?.build()
 }
 
 /// The columns of a result as a client is told of them.

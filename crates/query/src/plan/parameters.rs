@@ -9,9 +9,9 @@ use std::ops::ControlFlow;
 
 use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
-use datafusion::sql::sqlparser::ast::{self, Visitor};
+use datafusion::sql::sqlparser::ast::{self, ArrayElemTypeDef, DataType, Visitor};
 
-use crate::ddl;
+use crate::{api::ParameterType, ddl};
 
 /// The most parameters a statement may have: the wire protocol counts them in 16 bits.
 const PARAMETERS_MAX: usize = 65_535;
@@ -64,9 +64,35 @@ pub(crate) fn parameter_count(statement: &ast::Statement) -> Result<usize, SqlEr
     }
 }
 
+/// The type of a parameter by its name in SQL.
+///
+/// # Errors
+/// As [`ddl::sql_type`].
+pub(crate) fn parameter_type(data_type: &DataType) -> Result<ParameterType, SqlError> {
+    match data_type {
+        DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) => {
+            item_type(item).map(ParameterType::Array)
+        }
+        other => item_type(other).map(ParameterType::Value),
+    }
+}
+
+/// Numbers of catalogue entries travel as the numbers they are.
+fn item_type(data_type: &DataType) -> Result<SqlType, SqlError> {
+    match data_type {
+        DataType::Custom(name, _) if name.to_string().eq_ignore_ascii_case("oid") => {
+            Ok(SqlType::BigInt)
+        }
+        other => ddl::sql_type(other),
+    }
+}
+
 /// The types that casts `$n::type` give, by position; grows `types` as needed.
-pub(crate) fn declared_parameters(statement: &ast::Statement, types: &mut Vec<Option<SqlType>>) {
-    struct Casts<'a>(&'a mut Vec<Option<SqlType>>);
+pub(crate) fn declared_parameters(
+    statement: &ast::Statement,
+    types: &mut Vec<Option<ParameterType>>,
+) {
+    struct Casts<'a>(&'a mut Vec<Option<ParameterType>>);
     impl Visitor for Casts<'_> {
         type Break = ();
         fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
@@ -74,7 +100,7 @@ pub(crate) fn declared_parameters(statement: &ast::Statement, types: &mut Vec<Op
                 expr, data_type, ..
             } = expression
                 && let Some(n) = bare_placeholder(expr)
-                && let Ok(ty) = ddl::sql_type(data_type)
+                && let Ok(ty) = parameter_type(data_type)
             {
                 declare(self.0, n, ty);
             }
@@ -85,7 +111,7 @@ pub(crate) fn declared_parameters(statement: &ast::Statement, types: &mut Vec<Op
 }
 
 /// Notes that `$n` has this type, unless one is known already.
-pub(crate) fn declare(types: &mut Vec<Option<SqlType>>, n: usize, ty: SqlType) {
+pub(crate) fn declare(types: &mut Vec<Option<ParameterType>>, n: usize, ty: ParameterType) {
     if types.len() < n {
         types.resize(n, None);
     }

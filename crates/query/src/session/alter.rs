@@ -237,7 +237,7 @@ async fn first_row(
     context: &Arc<StatementContext>,
     plan: LogicalPlan,
 ) -> PlanResult<Option<RecordBatch>> {
-    let physical = run::plan_physical(context, plan).await?;
+    let physical = run::plan_physical(context, &plan).await?;
     let mut batches = execute_stream(physical, context.state.task_ctx())?;
     while let Some(batch) = batches.next().await {
         let batch = batch?;

@@ -22,7 +22,7 @@ use datafusion::{
 use super::{Session, cancel::Cancellation, prepared::Bound, run, stream::ready};
 use crate::{
     admin::RestoreRequest,
-    api::{ColumnDescription, Outcome, RowsTag},
+    api::{ColumnDescription, Outcome, ParameterType, RowsTag},
     catalog::Draft,
     ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, Judges, PlanColumns},
     dml,
@@ -602,7 +602,7 @@ pub(super) fn nested_statement(
     Ok(statement)
 }
 
-fn cast_argument(argument: &Fragment, ty: SqlType) -> Result<ast::Expr, SqlError> {
+fn cast_argument(argument: &Fragment, ty: ParameterType) -> Result<ast::Expr, SqlError> {
     dml::parse_expression(&format!("CAST(({}) AS {ty})", argument.text)).map_err(|error| {
         from_datafusion(
             error,

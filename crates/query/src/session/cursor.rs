@@ -215,6 +215,7 @@ impl Session {
         let StatementKind::Sql(parsed) = &statement.kind else {
             return Err(SqlError::new(ErrorKind::Internal, "a cursor has no query"));
         };
+        let parsed = &Bound::write_arrays(bound, parsed);
         let own = Cancellation::without_timeout();
         let started = tokio::select! {
             biased;

@@ -182,7 +182,7 @@ async fn plan(
     match statement {
         ast::Statement::Query(query) if !run::is_dml(query) => {
             let logical = run::plan_query(context, statement, parameters)?;
-            Ok((run::plan_physical(context, logical).await?, None))
+            Ok((run::plan_physical(context, &logical).await?, None))
         }
         ast::Statement::Query(_)
         | ast::Statement::Insert(_)

@@ -14,7 +14,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
-use aerostat_fast::{Inputs, Kind, Literal, Parsed, Program, Shape, Stop, Written};
+use aerostat_fast::{Inputs, Kind, Literal, Output, Parsed, Program, Shape, Stop, Written};
 use aerostat_storage::StorageError;
 use aerostat_txn::{LockMode, Transaction};
 use aerostat_types::{SqlError, SqlType};
@@ -423,12 +423,20 @@ impl Session {
         }
         let program = aerostat_fast::bind(&fast.shape, &entry.table, &fast.types)?;
         let returns = program.kind() == Kind::Select || !program.outputs().is_empty();
-        let outputs = program.outputs().iter();
-        let columns = returns.then(|| {
-            outputs
-                .map(|output| ColumnDescription::new(output.name.clone(), output.ty))
-                .collect()
-        });
+        // The planner's way tells no origin of what RETURNING gives.
+        let origin = |at: usize| i16::try_from(at + 1).ok().filter(|_| !writes);
+        let describe = |output: &Output| {
+            let column = ColumnDescription::new(output.name.clone(), output.ty);
+            match output.column.and_then(origin) {
+                Some(attnum) => ColumnDescription {
+                    table_oid: entry.oid,
+                    attnum,
+                    ..column
+                },
+                None => column,
+            }
+        };
+        let columns = returns.then(|| program.outputs().iter().map(describe).collect());
         Some(Runs {
             program: Arc::new(program),
             entry: Arc::clone(entry),

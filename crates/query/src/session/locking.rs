@@ -20,7 +20,7 @@ use super::{
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     error::{external, from_storage},
-    plan::{StatementContext, describe},
+    plan::{StatementContext, describe_query},
     statement::Source,
 };
 
@@ -78,10 +78,10 @@ async fn collect(
     parsed: &ast::Statement,
     parameters: &Parameters,
 ) -> PlanResult<Rows> {
-    let plan = plan_query(context, parsed, parameters)?;
-    let plan = plan_physical(context, plan).await?;
+    let logical = plan_query(context, parsed, parameters)?;
+    let plan = plan_physical(context, &logical).await?;
     context.gate.confirm().map_err(external)?;
-    let columns = describe(&plan.schema());
+    let columns = describe_query(context, &logical, &plan.schema());
     let task = context.state.task_ctx();
     let reservation = MemoryConsumer::new("locked rows").register(task.memory_pool());
     let mut stream = execute_stream(plan, task)?;

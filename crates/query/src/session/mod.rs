@@ -41,10 +41,10 @@ pub use prepared::Prepared;
 
 use crate::{
     admin::Connection,
-    api::{ColumnDescription, Notice, Outcome, TransactionStatus},
+    api::{ColumnDescription, EntryNumbers, Notice, Outcome, TransactionStatus},
     engine::{Engine, StatementRecord},
     error::from_datafusion,
-    pgcatalog::{CatalogView, PreparedDescription, SessionDescription},
+    pgcatalog::{self, CatalogView, PreparedDescription, SessionDescription},
     plan::{Gate, StatementContext},
     statement::{Source, Statement, StatementKind},
     utility::Utility,
@@ -301,6 +301,19 @@ impl Session {
             let state = Arc::make_mut(&mut self.state);
             state.config_mut().options_mut().execution.time_zone = Some(zone.to_owned());
         }
+    }
+
+    /// What names of catalogue entries mean now.
+    ///
+    /// # Errors
+    /// The database is gone.
+    pub fn entry_numbers(&self) -> Result<EntryNumbers, SqlError> {
+        let snapshot = self.connection.database().store.txns().snapshot();
+        let context = self.context(&self.open_gate()?, snapshot)?;
+        let view = Arc::clone(&context.system);
+        Ok(Arc::new(move |type_oid, name| {
+            pgcatalog::entry_number(&view, type_oid, name)
+        }))
     }
 
     /// What the next statement, or the next attempt at it, sees.

@@ -18,11 +18,12 @@ use super::{
     run::{Parameters, at, bind, plan_query},
 };
 use crate::{
-    api::{ColumnDescription, Outcome},
+    api::{ColumnDescription, Outcome, ParameterType},
     dml::BoundDml,
     plan::{
-        StatementContext, bare_placeholder, column_identifiers, declare, declared_parameters,
-        describe, locking::without_locks, parameter_count, table_reference,
+        Items, StatementContext, array_parameters, bare_placeholder, column_identifiers, declare,
+        declared_parameters, describe, describe_query, locking::without_locks, parameter_count,
+        read_items, table_reference, write_arrays,
     },
     statement::{Statement, StatementKind},
     utility::{CursorCommand, SettingCommand, Utility},
@@ -33,7 +34,7 @@ use crate::{
 pub struct Prepared {
     pub(crate) statement: Statement,
     /// The types of its parameters.
-    pub parameters: Vec<SqlType>,
+    pub parameters: Vec<ParameterType>,
     /// The columns it returns; `None` if it returns no rows.
     pub columns: Option<Arc<[ColumnDescription]>>,
     /// As the fast path reads it, if that can.
@@ -45,12 +46,19 @@ impl Prepared {
     pub fn text(&self) -> &str {
         self.statement.text()
     }
+
+    fn takes_arrays(&self) -> bool {
+        let is_array = |ty: &ParameterType| matches!(ty, ParameterType::Array(_));
+        self.parameters.iter().any(is_array)
+    }
 }
 
 /// A prepared statement with values for its parameters.
 pub(super) struct Bound<'a> {
     prepared: &'a Prepared,
     values: Vec<ScalarValue>,
+    /// The items of those that are arrays; the planner is shown no parameter of such a type.
+    arrays: Vec<Option<Items>>,
 }
 
 impl Bound<'_> {
@@ -65,10 +73,30 @@ impl Bound<'_> {
             values: (!self.values.is_empty()).then(|| ParamValues::from(self.values.clone())),
         }
     }
+
+    /// The statement with the arrays among its parameters written out.
+    pub(super) fn write_arrays(
+        bound: Option<&Self>,
+        parsed: &Arc<ast::Statement>,
+    ) -> Arc<ast::Statement> {
+        let Some(bound) = bound.filter(|bound| bound.prepared.takes_arrays()) else {
+            return Arc::clone(parsed);
+        };
+        let types: Vec<_> = bound
+            .prepared
+            .parameters
+            .iter()
+            .copied()
+            .map(Some)
+            .collect();
+        let mut written = (**parsed).clone();
+        write_arrays(&mut written, &types, &[], &bound.arrays);
+        Arc::new(written)
+    }
 }
 
-fn parameter_field(ty: SqlType) -> FieldRef {
-    Arc::new(ty.field("", true))
+fn parameter_field(ty: ParameterType) -> FieldRef {
+    Arc::new(ty.carrier().field("", true))
 }
 
 impl Session {
@@ -93,7 +121,7 @@ impl Session {
             // 0 is unspecified, 705 is `unknown`.
             types.push(match oid {
                 0 | 705 => None,
-                _ => Some(SqlType::from_oid(oid).ok_or_else(|| {
+                _ => Some(ParameterType::from_oid(oid).ok_or_else(|| {
                     SqlError::new(
                         ErrorKind::FeatureNotSupported,
                         format!(
@@ -112,7 +140,7 @@ impl Session {
     pub(super) async fn prepare_typed(
         &mut self,
         statement: Statement,
-        mut types: Vec<Option<SqlType>>,
+        mut types: Vec<Option<ParameterType>>,
     ) -> Result<Prepared, SqlError> {
         let columns = match &statement.kind {
             StatementKind::Empty => None,
@@ -149,12 +177,19 @@ impl Session {
                 columns
             }
         };
-        let parameters: Vec<SqlType> = types
+        let parameters: Vec<ParameterType> = types
             .into_iter()
-            .map(|ty| ty.unwrap_or(SqlType::Text))
+            .map(|ty| ty.unwrap_or(ParameterType::Value(SqlType::Text)))
             .collect();
-        let fast = match &statement.kind {
-            StatementKind::Sql(_) => FastStatement::read(statement.text(), &parameters),
+        let values: Option<Vec<SqlType>> = parameters
+            .iter()
+            .map(|ty| match ty {
+                ParameterType::Value(ty) => Some(*ty),
+                ParameterType::Array(_) => None,
+            })
+            .collect();
+        let fast = match (&statement.kind, values) {
+            (StatementKind::Sql(_), Some(values)) => FastStatement::read(statement.text(), &values),
             _ => None,
         };
         Ok(Prepared {
@@ -165,8 +200,8 @@ impl Session {
         })
     }
 
-    /// Runs a prepared statement with values of its parameters, each an array
-    /// of one element of the parameter's Arrow type.
+    /// Runs a prepared statement with values of its parameters, each an array of one element of
+    /// the Arrow type that [`ParameterType::carrier`] has.
     ///
     /// # Errors
     /// Anything that can be wrong with a statement. Nothing of it has happened then.
@@ -195,7 +230,22 @@ impl Session {
             .map(|array| ScalarValue::try_from_array(array, 0))
             .collect::<Result<Vec<_>, _>>()
             .map_err(super::plain)?;
-        let bound = Bound { prepared, values };
+        let arrays = prepared
+            .parameters
+            .iter()
+            .zip(&values)
+            .map(|(ty, value)| match (ty, value) {
+                (ParameterType::Array(_), ScalarValue::Utf8View(Some(text))) => {
+                    read_items(text).map(Some)
+                }
+                _ => Ok(None),
+            })
+            .collect::<Result<_, _>>()?;
+        let bound = Bound {
+            prepared,
+            values,
+            arrays,
+        };
         self.run(&prepared.statement, Some(&bound)).await
     }
 }
@@ -204,18 +254,28 @@ impl Session {
 fn infer(
     context: &StatementContext,
     parsed: &ast::Statement,
-    types: &mut Vec<Option<SqlType>>,
+    types: &mut Vec<Option<ParameterType>>,
 ) -> datafusion::common::Result<Option<Arc<[ColumnDescription]>>> {
     declared_parameters(parsed, types);
     declare_by_column(context, parsed, types);
     // A first plan tells what DataFusion infers; the second has every type.
-    let known = |types: &[Option<SqlType>]| Parameters {
+    let known = |types: &[Option<ParameterType>]| Parameters {
         fields: types.iter().map(|ty| ty.map(parameter_field)).collect(),
         values: None,
     };
     if types.iter().any(Option::is_none) {
+        let arrays = array_parameters(parsed);
+        let mut written = parsed.clone();
+        write_arrays(&mut written, types, &arrays, &[]);
+        let inferred_type = |n: usize, ty: SqlType| {
+            if arrays.contains(&n) {
+                ParameterType::Array(ty)
+            } else {
+                ParameterType::Value(ty)
+            }
+        };
         // A subquery that locks is planned apart, out of sight.
-        let inferred = match plan_any(context, &without_locks(parsed), &known(types))? {
+        let inferred = match plan_any(context, &without_locks(&written), &known(types))? {
             Planned::Query(plan) => plan.get_parameter_types()?,
             Planned::Dml(bound) => {
                 let mut inferred = bound.source.get_parameter_types()?;
@@ -235,21 +295,23 @@ fn infer(
                 data_type,
             ) && let Some(ty) = SqlType::of_arrow(&data_type)
             {
-                declare(types, n, ty);
+                declare(types, n, inferred_type(n, ty));
             }
         }
-        for ty in types.iter_mut() {
-            ty.get_or_insert(SqlType::Text);
+        for (at, ty) in types.iter_mut().enumerate() {
+            ty.get_or_insert(inferred_type(at + 1, SqlType::Text));
         }
     }
-    Ok(match plan_any(context, parsed, &known(types))? {
+    let mut written = parsed.clone();
+    write_arrays(&mut written, types, &[], &[]);
+    Ok(match plan_any(context, &written, &known(types))? {
         Planned::Query(plan) => {
             let analyzed = context.state.analyzer().execute_and_check(
-                plan,
+                plan.clone(),
                 context.state.config_options(),
                 |_, _| {},
             )?;
-            Some(describe(analyzed.schema().as_arrow()))
+            Some(describe_query(context, &plan, analyzed.schema().as_arrow()))
         }
         Planned::Dml(bound) => match bound.returning {
             Some(range) => {
@@ -300,7 +362,7 @@ fn plan_any(
 fn declare_by_column(
     context: &StatementContext,
     parsed: &ast::Statement,
-    types: &mut Vec<Option<SqlType>>,
+    types: &mut Vec<Option<ParameterType>>,
 ) {
     let column_types = |name: &ast::ObjectName| {
         let reference = table_reference(name).ok()?;
@@ -338,7 +400,7 @@ fn declare_by_column(
             for row in &values.rows {
                 for (at, cell) in row.iter().enumerate() {
                     if let (Some(n), Some(ty)) = (bare_placeholder(cell), type_at(at)) {
-                        declare(types, n, ty);
+                        declare(types, n, ParameterType::Value(ty));
                     }
                 }
             }
@@ -360,7 +422,7 @@ fn declare_by_column(
 fn declare_assigned(
     assignments: &[ast::Assignment],
     columns: &[Column],
-    types: &mut Vec<Option<SqlType>>,
+    types: &mut Vec<Option<ParameterType>>,
 ) {
     for assignment in assignments {
         if let AssignmentTarget::ColumnName(name) = &assignment.target
@@ -368,7 +430,7 @@ fn declare_assigned(
             && let Ok(names) = column_identifiers(std::slice::from_ref(name))
             && let Some(column) = columns.iter().find(|column| column.name == names[0])
         {
-            declare(types, n, column.ty);
+            declare(types, n, ParameterType::Value(column.ty));
         }
     }
 }

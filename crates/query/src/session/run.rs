@@ -24,7 +24,10 @@ use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{self, BoundDml, DmlKind, sink},
     error::{from_datafusion, from_storage},
-    plan::{Gate, StatementContext, describe, locking::first_lock, parameter_count},
+    plan::{
+        Gate, StatementContext, describe, describe_query, locking::first_lock, parameter_count,
+        show_entries,
+    },
     statement::Source,
 };
 
@@ -48,6 +51,7 @@ impl Session {
         if bound.is_none() {
             refuse_parameters(parsed)?;
         }
+        let parsed = &Bound::write_arrays(bound, parsed);
         match &**parsed {
             ast::Statement::Query(query) if is_dml(query) => {
                 self.run_dml(parsed, source, bound, cancellation).await
@@ -382,9 +386,9 @@ async fn produce(
 ) {
     let started = async {
         let plan = plan_query(&context, &parsed, &parameters)?;
-        let physical = plan_physical(&context, plan).await?;
+        let physical = plan_physical(&context, &plan).await?;
         context.gate.confirm().map_err(crate::error::external)?;
-        let columns = describe(&physical.schema());
+        let columns = describe_query(&context, &plan, &physical.schema());
         Ok((columns, execute_stream(physical, context.state.task_ctx())?))
     };
     let mut stream = match started.await {
@@ -422,14 +426,14 @@ pub(super) fn plan_query(
         return Err(crate::error::external(unsupported(parsed)));
     };
     let plan = context.plan_query((**query).clone(), &mut parameters.planner())?;
-    parameters.fill(plan)
+    parameters.fill(show_entries(context, plan)?)
 }
 
 pub(super) async fn plan_physical(
     context: &StatementContext,
-    plan: LogicalPlan,
+    plan: &LogicalPlan,
 ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-    let optimized = context.state.optimize(&plan)?;
+    let optimized = context.state.optimize(plan)?;
     context
         .state
         .query_planner()

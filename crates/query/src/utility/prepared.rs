@@ -1,13 +1,13 @@
 //! PREPARE, EXECUTE and DEALLOCATE.
 
-use aerostat_types::{ErrorKind, SqlError, SqlType};
+use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser, tokenizer::Token};
 
 use super::{
     tokens::{Fragment, Tokens},
     transaction,
 };
-use crate::ddl;
+use crate::{api::ParameterType, plan};
 
 /// A command about statements prepared by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum PreparedCommand {
         /// The name.
         name: String,
         /// The parameters' types; `None` for one to be inferred (`unknown`). Later ones are inferred too.
-        types: Vec<Option<SqlType>>,
+        types: Vec<Option<ParameterType>>,
         /// The statement.
         statement: Fragment,
     },
@@ -84,7 +84,7 @@ fn prepare(tokens: &mut Tokens<'_>) -> Result<PreparedCommand, SqlError> {
     })
 }
 
-fn parameter_type(tokens: &mut Tokens<'_>) -> Result<Option<SqlType>, SqlError> {
+fn parameter_type(tokens: &mut Tokens<'_>) -> Result<Option<ParameterType>, SqlError> {
     let piece = tokens.until_close(true)?;
     if piece.text.eq_ignore_ascii_case("unknown") {
         return Ok(None);
@@ -103,7 +103,7 @@ fn parameter_type(tokens: &mut Tokens<'_>) -> Result<Option<SqlType>, SqlError> 
     if parser.peek_token().token != Token::EOF {
         return Err(syntax_error());
     }
-    ddl::sql_type(&data_type)
+    plan::parameter_type(&data_type)
         .map(Some)
         .map_err(|error| error.with_position(piece.position))
 }

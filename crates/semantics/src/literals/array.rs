@@ -1,4 +1,5 @@
-//! Array literals beside `= ANY` and `<> ALL`, whose items take the type of the other side.
+//! Arrays as text: literals beside `= ANY` and `<> ALL`, whose items take the type of the other
+//! side, and values of parameters.
 
 use datafusion::sql::sqlparser::ast::{Expr, Value, ValueWithSpan};
 
@@ -9,9 +10,13 @@ pub(super) fn items(literal: &Expr) -> Option<Vec<Expr>> {
         Expr::Value(ValueWithSpan {
             value: Value::SingleQuotedString(text),
             ..
-        }) => parse(text),
+        }) => Some(array_items(text)?.into_iter().map(item_literal).collect()),
         _ => None,
     }
+}
+
+fn item_literal(item: Option<String>) -> Expr {
+    Expr::value(item.map_or(Value::Null, Value::SingleQuotedString))
 }
 
 /// `left IN (…)` or its negation; of no items what PostgreSQL says of an empty array.
@@ -26,9 +31,9 @@ pub(super) fn in_list(left: &Expr, items: Vec<Expr>, negated: bool) -> Expr {
     }
 }
 
-/// Takes `{1,NULL,"a b"}` apart. `None` for what is none, or has several dimensions: that is
-/// left to who reads it as an array.
-fn parse(text: &str) -> Option<Vec<Expr>> {
+/// Takes an array's text apart, `{1,NULL,"a b"}`. `None` for what is none, or has several
+/// dimensions: that is left to who reads it as an array.
+pub fn array_items(text: &str) -> Option<Vec<Option<String>>> {
     let inner = text.trim().strip_prefix('{')?.strip_suffix('}')?;
     let mut items = Vec::new();
     if inner.trim().is_empty() {
@@ -45,20 +50,20 @@ fn parse(text: &str) -> Option<Vec<Expr>> {
                 Some('"') if is_quoted => break,
                 Some('"' | '{' | '}') if !is_quoted => return None,
                 Some(',') if !is_quoted => {
-                    items.push(literal(item.trim_end(), is_quoted)?);
+                    items.push(bare_item(item.trim_end())?);
                     item.clear();
                     break;
                 }
                 Some(c) => item.push(c),
                 None if is_quoted => return None,
                 None => {
-                    items.push(literal(item.trim_end(), is_quoted)?);
+                    items.push(bare_item(item.trim_end())?);
                     return Some(items);
                 }
             }
         }
         if is_quoted {
-            items.push(literal(&item, is_quoted)?);
+            items.push(Some(item));
             while characters.next_if(|c| c.is_ascii_whitespace()).is_some() {}
             match characters.next() {
                 Some(',') => {}
@@ -69,15 +74,12 @@ fn parse(text: &str) -> Option<Vec<Expr>> {
     }
 }
 
-/// An item that is not quoted must be there, and may be NULL.
-fn literal(item: &str, is_quoted: bool) -> Option<Expr> {
-    if !is_quoted && item.is_empty() {
+/// An item that is not quoted: it must be there, and may be NULL.
+fn bare_item(item: &str) -> Option<Option<String>> {
+    if item.is_empty() {
         return None;
     }
-    if !is_quoted && item.eq_ignore_ascii_case("null") {
-        return Some(Expr::value(Value::Null));
-    }
-    Some(Expr::value(Value::SingleQuotedString(item.to_owned())))
+    Some((!item.eq_ignore_ascii_case("null")).then(|| item.to_owned()))
 }
 
 #[cfg(test)]

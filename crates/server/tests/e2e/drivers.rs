@@ -36,11 +36,14 @@ const DRIVERS: [Driver; 4] = [
     }),
     ("node-postgres", |root| {
         let folder = root.join("tests/clients/node");
-        folder.join("node_modules/pg").exists().then(|| {
-            let mut node = Command::new("node");
-            node.arg(folder.join("client.mjs"));
-            node
-        })
+        folder
+            .join("node_modules/pg-copy-streams")
+            .exists()
+            .then(|| {
+                let mut node = Command::new("node");
+                node.arg(folder.join("client.mjs"));
+                node
+            })
     }),
 ];
 

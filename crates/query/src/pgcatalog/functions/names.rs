@@ -37,10 +37,29 @@ impl Reg {
         })
     }
 
-    fn at(self) -> usize {
-        self as usize
+    /// The kind that a function such as `to_regclass` finds.
+    pub(crate) fn of_finder(name: &str) -> Option<Self> {
+        Self::of_typname(name.strip_prefix("to_")?)
+    }
+
+    /// The kind that one of [`SHOWN`] shows.
+    pub(crate) fn of_shower(name: &str) -> Option<Self> {
+        let at = SHOWN.iter().position(|shown| *shown == name)?;
+        Some(KINDS[at])
     }
 }
+
+/// All kinds, in their order.
+const KINDS: [Reg; 8] = [
+    Reg::Class,
+    Reg::Type,
+    Reg::Proc,
+    Reg::Procedure,
+    Reg::Namespace,
+    Reg::Role,
+    Reg::Operator,
+    Reg::Collation,
+];
 
 /// The names of the functions that show a number as a name, by [`Reg`].
 pub(crate) const SHOWN: [&str; 8] = [
@@ -66,6 +85,18 @@ pub(crate) const READ: [&str; 8] = [
     "aerostat_read_collation",
 ];
 
+/// The names of the functions that find a name's number, NULL if there is none, by [`Reg`].
+pub(crate) const FOUND: [&str; 8] = [
+    "aerostat_find_class",
+    "aerostat_find_type",
+    "aerostat_find_proc",
+    "aerostat_find_procedure",
+    "aerostat_find_namespace",
+    "aerostat_find_role",
+    "aerostat_find_operator",
+    "aerostat_find_collation",
+];
+
 pub(super) fn definitions() -> Vec<Definition> {
     let mut all = vec![
         function("pg_get_userbyid", &["oid"], "name", |call| {
@@ -89,70 +120,15 @@ pub(super) fn definitions() -> Vec<Definition> {
                 .any(|ty| Some(i64::from(ty.oid)) == call.int(0));
             Ok(known.then_some(true).into())
         }),
-        function("to_regclass", &["text"], "shown:regclass", |call| {
-            to_reg(call, Reg::Class)
-        }),
-        function("to_regtype", &["text"], "shown:regtype", |call| {
-            to_reg(call, Reg::Type)
-        }),
-        function("to_regproc", &["text"], "shown:regproc", |call| {
-            to_reg(call, Reg::Proc)
-        }),
-        function("to_regnamespace", &["text"], "shown:regnamespace", |call| {
-            to_reg(call, Reg::Namespace)
-        }),
-        function("to_regrole", &["text"], "shown:regrole", |call| {
-            to_reg(call, Reg::Role)
-        }),
-        function(SHOWN[0], &["oid"], "shown:regclass", |call| {
-            Ok(show(call.view, Reg::Class, call.at(0)))
-        }),
-        function(SHOWN[1], &["oid"], "shown:regtype", |call| {
-            Ok(show(call.view, Reg::Type, call.at(0)))
-        }),
-        function(SHOWN[2], &["oid"], "shown:regproc", |call| {
-            Ok(show(call.view, Reg::Proc, call.at(0)))
-        }),
-        function(SHOWN[3], &["oid"], "shown:regprocedure", |call| {
-            Ok(show(call.view, Reg::Procedure, call.at(0)))
-        }),
-        function(SHOWN[4], &["oid"], "shown:regnamespace", |call| {
-            Ok(show(call.view, Reg::Namespace, call.at(0)))
-        }),
-        function(SHOWN[5], &["oid"], "shown:regrole", |call| {
-            Ok(show(call.view, Reg::Role, call.at(0)))
-        }),
-        function(SHOWN[6], &["oid"], "text", |call| {
-            Ok(show(call.view, Reg::Operator, call.at(0)))
-        }),
-        function(SHOWN[7], &["oid"], "text", |call| {
-            Ok(show(call.view, Reg::Collation, call.at(0)))
-        }),
-        function(READ[0], &["any"], "oid", |call| {
-            call.oid(0, Reg::Class).map(Cell::Int)
-        }),
-        function(READ[1], &["any"], "oid", |call| {
-            call.oid(0, Reg::Type).map(Cell::Int)
-        }),
-        function(READ[2], &["any"], "oid", |call| {
-            call.oid(0, Reg::Proc).map(Cell::Int)
-        }),
-        function(READ[3], &["any"], "oid", |call| {
-            call.oid(0, Reg::Procedure).map(Cell::Int)
-        }),
-        function(READ[4], &["any"], "oid", |call| {
-            call.oid(0, Reg::Namespace).map(Cell::Int)
-        }),
-        function(READ[5], &["any"], "oid", |call| {
-            call.oid(0, Reg::Role).map(Cell::Int)
-        }),
-        function(READ[6], &["any"], "oid", |call| {
-            call.oid(0, Reg::Operator).map(Cell::Int)
-        }),
-        function(READ[7], &["any"], "oid", |call| {
-            call.oid(0, Reg::Collation).map(Cell::Int)
-        }),
     ];
+    all.extend(kind::<0>("to_regclass", "shown:regclass"));
+    all.extend(kind::<1>("to_regtype", "shown:regtype"));
+    all.extend(kind::<2>("to_regproc", "shown:regproc"));
+    all.extend(kind::<3>("to_regprocedure", "shown:regprocedure"));
+    all.extend(kind::<4>("to_regnamespace", "shown:regnamespace"));
+    all.extend(kind::<5>("to_regrole", "shown:regrole"));
+    all.extend(kind::<6>("to_regoper", "shown:regoper"));
+    all.extend(kind::<7>("to_regcollation", "text"));
     // Everything of these kinds lives in pg_catalog, which is always searched.
     all.extend(
         [
@@ -173,12 +149,29 @@ pub(super) fn definitions() -> Vec<Definition> {
     all
 }
 
-/// `to_regclass` and its kin: a name that is not there gives NULL, not an error.
-fn to_reg(call: &Call<'_>, kind: Reg) -> Result<Cell, SqlError> {
-    Ok(match resolve(call.view, kind, call.text(0)) {
-        Ok(oid) => show(call.view, kind, &Cell::Int(oid)),
-        Err(_) => Cell::Null,
-    })
+/// The functions of one of [`KINDS`].
+fn kind<const K: usize>(finder: &'static str, shown: &'static str) -> [Definition; 4] {
+    [
+        function(finder, &["text"], shown, |call| {
+            Ok(show(call.view, KINDS[K], &found(call, KINDS[K])))
+        }),
+        function(FOUND[K], &["text"], "oid", |call| Ok(found(call, KINDS[K]))),
+        function(SHOWN[K], &["oid"], shown, |call| {
+            Ok(show(call.view, KINDS[K], call.at(0)))
+        }),
+        function(READ[K], &["any"], "oid", |call| {
+            call.oid(0, KINDS[K]).map(Cell::Int)
+        }),
+    ]
+}
+
+/// The number of a name, NULL for one that is not there. A number is no name.
+fn found(call: &Call<'_>, kind: Reg) -> Cell {
+    let name = call.text(0);
+    if name.trim().parse::<u32>().is_ok() {
+        return Cell::Null;
+    }
+    resolve(call.view, kind, name).map_or(Cell::Null, Cell::Int)
 }
 
 /// The number that a number, the text of one, or a name means.
@@ -338,10 +331,14 @@ pub(super) fn function_of(view: &CatalogView, oid: i64) -> Option<&super::Functi
 
 impl Reg {
     pub(crate) fn shower(self) -> &'static str {
-        SHOWN[self.at()]
+        SHOWN[self as usize]
     }
 
     pub(crate) fn reader(self) -> &'static str {
-        READ[self.at()]
+        READ[self as usize]
+    }
+
+    pub(crate) fn finder(self) -> &'static str {
+        FOUND[self as usize]
     }
 }

@@ -1,16 +1,18 @@
 //! Functions in FROM.
 //!
 //! * A function that PostgreSQL also has as a view, `pg_timezone_names()`, is that view.
-//! * `generate_series(a, b) AS s` and `unnest(a) AS t(x)` with arguments from other
-//!   relations become joins with the relation of small integers, bounded by a
-//!   condition: `… CROSS JOIN integers s WHERE s.n BETWEEN a AND b`.
+//! * `generate_series(a, b) AS s`, `generate_subscripts(a, 1) AS s` and
+//!   `unnest(a, b) AS t(x, y)` with arguments from other relations become joins with
+//!   the relation of small integers, bounded by a condition:
+//!   `… CROSS JOIN integers s WHERE s.n BETWEEN a AND b`.
 
 use std::ops::ControlFlow;
 
 use aerostat_semantics::walk;
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Select, SelectItem, TableAlias,
-    TableAliasColumnDef, TableFactor, VisitorMut,
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, TableAlias, TableAliasColumnDef, TableFactor, VisitorMut,
+    WildcardAdditionalOptions,
 };
 
 use super::{
@@ -78,8 +80,8 @@ fn table(name: ObjectName, alias: Option<TableAlias>) -> TableFactor {
 struct Lateral {
     /// Its name in the SELECT.
     alias: String,
-    /// The name of its value column.
-    value: String,
+    /// The names of its value columns.
+    values: Vec<String>,
     /// The name of its ordinality column.
     ordinality: Option<String>,
     kind: Kind,
@@ -88,8 +90,15 @@ struct Lateral {
 enum Kind {
     /// From the first to the second, both included.
     Series(Box<(Expr, Expr)>),
-    /// The items of an array.
-    Items(Box<Expr>),
+    /// The items of arrays, side by side.
+    Items(Vec<Expr>),
+}
+
+impl Lateral {
+    /// All its columns.
+    fn columns(&self) -> impl Iterator<Item = &String> {
+        self.values.iter().chain(&self.ordinality)
+    }
 }
 
 /// Replaces set-returning functions in the FROM of a SELECT: those over columns where
@@ -116,6 +125,7 @@ pub(super) fn expand(select: &mut Select, over_columns: bool) {
     if found.is_empty() {
         return;
     }
+    name_wildcards(select, &found);
     // A replaced column keeps its name in the result.
     for item in &mut select.projection {
         if let SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) = item
@@ -127,9 +137,9 @@ pub(super) fn expand(select: &mut Select, over_columns: bool) {
                 alias: name.clone(),
             };
         } else if let SelectItem::UnnamedExpr(Expr::Identifier(name)) = item
-            && found.iter().any(|lateral| {
-                lateral.value == folded(name) || lateral.ordinality == Some(folded(name))
-            })
+            && found
+                .iter()
+                .any(|lateral| lateral.columns().any(|column| *column == folded(name)))
         {
             *item = SelectItem::ExprWithAlias {
                 expr: Expr::Identifier(name.clone()),
@@ -146,6 +156,40 @@ pub(super) fn expand(select: &mut Select, over_columns: bool) {
             .map(|condition| Expr::Nested(Box::new(condition))),
     );
     select.selection = conjunction(conditions);
+}
+
+/// Writes `*` as what it stands for, since a replaced function has other columns.
+fn name_wildcards(select: &mut Select, found: &[Lateral]) {
+    let all = |options: &WildcardAdditionalOptions| {
+        let mut items = Vec::new();
+        for from in &select.from {
+            for factor in
+                std::iter::once(&from.relation).chain(from.joins.iter().map(|j| &j.relation))
+            {
+                let name = scope::alias_of(factor);
+                match found.iter().find(|lateral| lateral.alias == name) {
+                    Some(lateral) => {
+                        items.extend(lateral.columns().map(|value| SelectItem::ExprWithAlias {
+                            expr: column(&lateral.alias, value),
+                            alias: Ident::with_quote('"', value),
+                        }))
+                    }
+                    None => items.push(SelectItem::QualifiedWildcard(
+                        SelectItemQualifiedWildcardKind::ObjectName(ObjectName::from(vec![
+                            Ident::with_quote('"', name),
+                        ])),
+                        options.clone(),
+                    )),
+                }
+            }
+        }
+        items
+    };
+    let items = select.projection.iter().flat_map(|item| match item {
+        SelectItem::Wildcard(options) => all(options),
+        other => vec![other.clone()],
+    });
+    select.projection = items.collect();
 }
 
 fn lateral(factor: &TableFactor, over_columns: bool) -> Option<Lateral> {
@@ -197,8 +241,16 @@ fn lateral(factor: &TableFactor, over_columns: bool) -> Option<Lateral> {
     }
     let kind = match (name.as_str(), &arguments[..]) {
         ("generate_series", [low, high]) => Kind::Series(Box::new((low.clone(), high.clone()))),
-        ("unnest", [array]) => Kind::Items(Box::new(array.clone())),
+        ("generate_subscripts", [array, dimension]) => {
+            let end = |name| call(name, vec![array.clone(), dimension.clone()]);
+            Kind::Series(Box::new((end("array_lower"), end("array_upper"))))
+        }
+        ("unnest", [_, ..]) => Kind::Items(arguments.clone()),
         _ => return None,
+    };
+    let count = match &kind {
+        Kind::Series(..) => 1,
+        Kind::Items(arrays) => arrays.len(),
     };
     let own = alias.as_ref().map_or(name, |alias| folded(&alias.name));
     let columns: Vec<String> = alias
@@ -207,10 +259,12 @@ fn lateral(factor: &TableFactor, over_columns: bool) -> Option<Lateral> {
         .map(|column| folded(&column.name))
         .collect();
     Some(Lateral {
-        value: columns.first().cloned().unwrap_or_else(|| own.clone()),
+        values: (0..count)
+            .map(|at| columns.get(at).unwrap_or(&own).clone())
+            .collect(),
         ordinality: with_ordinality.then(|| {
             columns
-                .get(1)
+                .get(count)
                 .cloned()
                 .unwrap_or_else(|| "ordinality".to_owned())
         }),
@@ -233,10 +287,14 @@ fn bounds(lateral: &Lateral) -> Expr {
     let n = column(&lateral.alias, "n");
     let (low, high) = match &lateral.kind {
         Kind::Series(bounds) => (**bounds).clone(),
-        Kind::Items(array) => (
-            number(1),
-            call("array_upper", vec![(**array).clone(), number(1)]),
-        ),
+        Kind::Items(arrays) => {
+            let upper = |array: &Expr| call("array_upper", vec![array.clone(), number(1)]);
+            let high = match &arrays[..] {
+                [array] => upper(array),
+                arrays => call("greatest", arrays.iter().map(upper).collect()),
+            };
+            (number(1), high)
+        }
     };
     let at_least = |low: Expr, high: Expr| Expr::BinaryOp {
         left: Box::new(low),
@@ -270,10 +328,10 @@ impl VisitorMut for Columns<'_> {
             let n = column(&lateral.alias, "n");
             if lateral.ordinality.as_ref() == Some(&name) {
                 *expression = n;
-            } else if name == lateral.value {
+            } else if let Some(at) = lateral.values.iter().position(|value| *value == name) {
                 *expression = match &lateral.kind {
                     Kind::Series(..) => n,
-                    Kind::Items(array) => call(ITEM, vec![(**array).clone(), n]),
+                    Kind::Items(arrays) => call(ITEM, vec![arrays[at].clone(), n]),
                 };
             } else {
                 continue;

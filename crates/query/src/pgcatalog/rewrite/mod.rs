@@ -5,6 +5,7 @@
 //! * *Spelling* ([`spelling`]) applies to every statement: names qualified by
 //!   `pg_catalog`, `OPERATOR(pg_catalog.~)`, `COLLATE`, PostgreSQL's type names,
 //!   `regclass` and its kin, `ARRAY(SELECT …)`. A statement without them stays as it is.
+//!   Columns that show names are read as numbers where they are compared ([`names`]).
 //! * *Shape* ([`select`], [`subquery`], [`from`]) applies to a SELECT that reads a
 //!   system relation: comparisons of numbers with texts, `tableoid`, array
 //!   operators, scalar subqueries that give one row by the catalogue's keys, and
@@ -15,6 +16,7 @@
 
 mod build;
 mod from;
+mod names;
 mod scope;
 mod select;
 mod spelling;
@@ -32,7 +34,11 @@ use super::{CatalogView, functions};
 
 /// Rewrites a statement in place.
 pub(super) fn statement(statement: &mut Statement, view: &CatalogView) -> Result<(), SqlError> {
-    let mut rewriter = Rewriter { view, derived: 0 };
+    let mut rewriter = Rewriter {
+        view,
+        named: Vec::new(),
+        derived: 0,
+    };
     match walk::change(statement, &mut rewriter) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),
@@ -41,12 +47,19 @@ pub(super) fn statement(statement: &mut Statement, view: &CatalogView) -> Result
 
 struct Rewriter<'a> {
     view: &'a CatalogView,
+    /// The WITH queries seen so far that show names.
+    named: names::Named,
     /// Derived tables made so far, for their names.
     derived: usize,
 }
 
 impl VisitorMut for Rewriter<'_> {
     type Break = Box<SqlError>;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
+        names::note_with(query, &mut self.named);
+        ControlFlow::Continue(())
+    }
 
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Self::Break> {
         flow(spelling::before_children(expression, self.view))
@@ -62,7 +75,7 @@ impl VisitorMut for Rewriter<'_> {
     }
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
-        select::after_children(select, &mut self.derived);
+        select::after_children(select, &self.named, &mut self.derived);
         ControlFlow::Continue(())
     }
 }

@@ -120,6 +120,13 @@ impl Scope {
     }
 }
 
+/// The name that a relation in FROM has in the SELECT.
+pub(super) fn alias_of(factor: &TableFactor) -> String {
+    let mut entries = Vec::new();
+    add(factor, &mut entries);
+    entries.pop().map(|entry| entry.alias).unwrap_or_default()
+}
+
 fn add(factor: &TableFactor, entries: &mut Vec<Entry>) {
     match factor {
         TableFactor::Table {

@@ -12,6 +12,7 @@ use super::{
     super::functions::{ANY, CAT, EMPTY, ITEM, OR_EMPTY},
     build::{bare_name, call, literal_text, null, number, truth, unnested},
     expr_has, from,
+    names::{self, Named},
     scope::{Scope, is_empty_query, is_empty_select},
     subquery,
 };
@@ -86,7 +87,8 @@ pub(super) fn is_aggregate(expression: &Expr) -> bool {
 }
 
 /// Rewrites a SELECT whose subqueries are rewritten already.
-pub(super) fn after_children(select: &mut Select, derived: &mut usize) {
+pub(super) fn after_children(select: &mut Select, named: &Named, derived: &mut usize) {
+    names::read_as_numbers(select, named);
     let is_system = Scope::of(&select.from).is_system();
     from::expand(select, is_system);
     if !is_system {
@@ -130,7 +132,7 @@ fn is_truth(expression: &Expr) -> bool {
 }
 
 /// Calls `change` with every expression of the SELECT itself: projection, conditions, join conditions, keys.
-fn for_each_expression(select: &mut Select, change: &mut dyn FnMut(&mut Expr)) {
+pub(super) fn for_each_expression(select: &mut Select, change: &mut dyn FnMut(&mut Expr)) {
     for item in &mut select.projection {
         if let SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. } = item {
             change(item);

@@ -27,45 +27,54 @@ pub(super) fn before_children(expression: &mut Expr, view: &CatalogView) -> Resu
     if let Some(replacement) = field_access(expression) {
         *expression = replacement;
     }
+    if let Expr::BinaryOp { op, .. } = expression {
+        custom_operator(op);
+    }
+    number_operands(expression, &mut |operand| read_as_number(operand, view))
+}
+
+/// Calls `each` for the operands whose numbers count, not their names: of comparisons, casts to
+/// numbers, and the catalogue's functions.
+pub(super) fn number_operands(
+    expression: &mut Expr,
+    each: &mut dyn FnMut(&mut Expr) -> Result<(), SqlError>,
+) -> Result<(), SqlError> {
     match expression {
-        Expr::BinaryOp { left, op, right } => {
-            custom_operator(op);
-            if is_comparison(op) {
-                read_as_number(left, view)?;
-                read_as_number(right, view)?;
-            }
+        Expr::BinaryOp { left, op, right } if is_comparison(op) => {
+            each(left)?;
+            each(right)?;
         }
         Expr::IsDistinctFrom(left, right) | Expr::IsNotDistinctFrom(left, right) => {
-            read_as_number(left, view)?;
-            read_as_number(right, view)?;
+            each(left)?;
+            each(right)?;
         }
         Expr::InList { expr, list, .. } => {
-            read_as_number(expr, view)?;
-            for item in list {
-                read_as_number(item, view)?;
-            }
+            each(expr)?;
+            list.iter_mut().try_for_each(each)?;
         }
-        Expr::InSubquery { expr, .. } => read_as_number(expr, view)?,
+        Expr::InSubquery { expr, .. } => each(expr)?,
         Expr::AnyOp { left, right, .. } | Expr::AllOp { left, right, .. } => {
-            read_as_number(left, view)?;
-            if let Expr::Array(array) = &mut **right {
-                for item in &mut array.elem {
-                    read_as_number(item, view)?;
-                }
+            each(left)?;
+            match &mut **right {
+                Expr::Array(array) => array.elem.iter_mut().try_for_each(each)?,
+                other => each(other)?,
             }
         }
         Expr::Cast {
             expr, data_type, ..
-        } if is_number(data_type) => read_as_number(expr, view)?,
+        } if is_number(data_type) => each(expr)?,
         Expr::Function(function) => {
-            let ours = bare_name(&function.name)
-                .is_some_and(|name| functions::is_function(&name) && name != "format");
+            let takes_numbers = bare_name(&function.name).is_some_and(|name| {
+                functions::is_function(&name)
+                    && !["format", "quote_ident", "quote_literal", "quote_nullable"]
+                        .contains(&name.as_str())
+            });
             if let FunctionArguments::List(list) = &mut function.args
-                && ours
+                && takes_numbers
             {
                 for argument in &mut list.args {
                     if let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument {
-                        read_as_number(argument, view)?;
+                        each(argument)?;
                     }
                 }
             }
@@ -148,24 +157,51 @@ fn type_name(name: &ObjectName) -> Option<String> {
     }
 }
 
-/// Turns `x::regclass` into the number it stands for.
+/// Turns `x::regclass`, `to_regclass(x)` and `'{x,y}'::regclass[]` into the numbers they stand for.
 fn read_as_number(expression: &mut Expr, view: &CatalogView) -> Result<(), SqlError> {
     let mut operand = &mut *expression;
     while let Expr::Nested(inner) = operand {
         operand = inner;
     }
-    if let Expr::Cast {
-        expr, data_type, ..
-    } = operand
-        && let Some(kind) = reg_type(data_type)
-    {
-        let read = match literal_number(expr, kind, view)? {
-            Some(number) => number,
-            None => call(kind.reader(), vec![(**expr).clone()]),
-        };
-        *expression = read;
-    }
+    let read = match operand {
+        Expr::Cast {
+            expr, data_type, ..
+        } => match (reg_type(data_type), data_type) {
+            (Some(kind), _) => match literal_number(expr, kind, view)? {
+                Some(number) => number,
+                None => call(kind.reader(), vec![(**expr).clone()]),
+            },
+            (None, DataType::Array(ArrayElemTypeDef::SquareBracket(item, _))) => {
+                match (reg_type(item), literal_text(expr)) {
+                    (Some(kind), Some(text)) => number_array(kind, text, view)?,
+                    _ => return Ok(()),
+                }
+            }
+            _ => return Ok(()),
+        },
+        Expr::Function(function) => {
+            let kind = bare_name(&function.name).and_then(|name| Reg::of_finder(&name));
+            match (kind, arguments(function).as_deref()) {
+                (Some(kind), Some([name])) => call(kind.finder(), vec![(*name).clone()]),
+                _ => return Ok(()),
+            }
+        }
+        _ => return Ok(()),
+    };
+    *expression = read;
     Ok(())
+}
+
+/// `'{x,y}'::regclass[]` as numbers.
+fn number_array(kind: Reg, text: &str, view: &CatalogView) -> Result<Expr, SqlError> {
+    let elem = functions::parse_array(text)
+        .iter()
+        .map(|item| match item.str() {
+            Some(name) => functions::resolve(view, kind, name).map(number),
+            None => Ok(null()),
+        })
+        .collect::<Result<_, _>>()?;
+    Ok(Expr::Array(Array { elem, named: true }))
 }
 
 fn literal_number(

@@ -223,6 +223,43 @@ async fn names_cast_to_regclass_are_numbers_where_compared_and_names_where_shown
             .await,
         ["∅|customer"]
     );
+    let queries = [
+        (
+            "SELECT typname FROM pg_type WHERE oid = to_regtype('integer')",
+            "int4",
+        ),
+        (
+            "SELECT count(*) FROM pg_class WHERE oid = to_regclass('nosuch')",
+            "0",
+        ),
+        (
+            "SELECT to_regclass('16390'), to_regtype('bigint')::oid",
+            "∅|20",
+        ),
+        (
+            "SELECT to_regnamespace('sales')::oid = relnamespace FROM pg_class WHERE relname = 'region'",
+            "t",
+        ),
+        (
+            "SELECT c.relname FROM pg_class c, (SELECT 'sales.region'::regclass) AS d(r) WHERE c.oid = d.r",
+            "region",
+        ),
+        (
+            "WITH t AS (SELECT 'customer'::regclass AS r) SELECT c.relname, t.r FROM pg_class c JOIN t ON t.r = c.oid",
+            "customer|customer",
+        ),
+        (
+            "SELECT relname FROM pg_class WHERE oid = ANY ('{customer}'::regclass[])",
+            "customer",
+        ),
+        (
+            "SELECT 'customer'::regclass = 'public.customer'::regclass",
+            "t",
+        ),
+    ];
+    for (sql, expected) in queries {
+        assert_eq!(asker.lines(sql).await, [expected], "{sql}");
+    }
     let error = asker
         .try_ask("SELECT 'nosuch'::regclass")
         .await

@@ -1,0 +1,325 @@
+//! Parameters that are arrays: `id = ANY ($1)`, `unnest($1::int[])`.
+//!
+//! No column has such a type, so the planner is not asked to carry one: before a statement is
+//! planned, its arrays are written out.
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `x = ANY ($1)`, `x <> ALL ($1)` | `x IN (1::int, …)`, `x NOT IN (…)`, which an index answers |
+//! | `$1` elsewhere | `ARRAY[1::int, …]` |
+//! | `x = ANY ($1)` while nobody has said what `$1` is | `x IN ($1)`, so that `x` says it |
+
+use std::ops::ControlFlow;
+
+use aerostat_semantics::{array_items, walk};
+use aerostat_types::{ErrorKind, SqlError, SqlType};
+use datafusion::sql::sqlparser::ast::{
+    self, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr,
+    TimezoneInfo, Value, Visitor, VisitorMut,
+};
+
+use super::parameters::bare_placeholder;
+use crate::api::ParameterType;
+
+/// The items of an array, NULL for `None`.
+pub(crate) type Items = Vec<Option<String>>;
+
+/// Takes the text of an array apart.
+///
+/// # Errors
+/// `InvalidTextRepresentation` for what is none; `FeatureNotSupported` for arrays of arrays.
+pub(crate) fn read_items(text: &str) -> Result<Items, SqlError> {
+    array_items(text).ok_or_else(|| {
+        let mut opening = text.chars().filter(|c| !c.is_whitespace());
+        if opening.next() == Some('{') && opening.next() == Some('{') {
+            return SqlError::new(
+                ErrorKind::FeatureNotSupported,
+                "parameters that are arrays of several dimensions are not supported",
+            );
+        }
+        SqlError::new(
+            ErrorKind::InvalidTextRepresentation,
+            format!("malformed array literal: \"{text}\""),
+        )
+    })
+}
+
+/// The parameters that stand bare as the array of ANY or ALL.
+pub(crate) fn array_parameters(statement: &ast::Statement) -> Vec<usize> {
+    struct Arrays(Vec<usize>);
+    impl Visitor for Arrays {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+            if let Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } = expression {
+                self.0.extend(bare_placeholder(right));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut arrays = Arrays(Vec::new());
+    let _ = walk::look(statement, &mut arrays);
+    arrays.0
+}
+
+/// Writes arrays in the place of the parameters that are arrays: by number the items of each,
+/// or NULL where there are none. One whose type is not known, but listed in `unknown`, becomes
+/// its only item.
+pub(crate) fn write_arrays(
+    statement: &mut ast::Statement,
+    types: &[Option<ParameterType>],
+    unknown: &[usize],
+    values: &[Option<Items>],
+) {
+    let mut writer = Writer {
+        types,
+        unknown,
+        values,
+    };
+    // The visitor never breaks.
+    let _ = walk::change(statement, &mut writer);
+}
+
+struct Writer<'a> {
+    types: &'a [Option<ParameterType>],
+    unknown: &'a [usize],
+    values: &'a [Option<Items>],
+}
+
+impl VisitorMut for Writer<'_> {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        if let Some(written) = self.written(expression) {
+            *expression = written;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Writer<'_> {
+    fn written(&self, expression: &Expr) -> Option<Expr> {
+        match expression {
+            Expr::AnyOp {
+                left,
+                compare_op: BinaryOperator::Eq,
+                right,
+                ..
+            } => self.list(left, right, false),
+            Expr::AllOp {
+                left,
+                compare_op: BinaryOperator::NotEq,
+                right,
+            } => self.list(left, right, true),
+            Expr::Cast {
+                expr, data_type, ..
+            } => match self.array(expr, item_type(data_type)?)? {
+                // The cast stays for the name that it gives the column.
+                array @ Expr::Array(_) => Some(cast(array, data_type.clone())),
+                other => Some(other),
+            },
+            Expr::Value(_) => {
+                let n = bare_placeholder(expression)?;
+                self.array(expression, named(self.item(n)?))
+            }
+            _ => None,
+        }
+    }
+
+    /// The type of the items of an array parameter.
+    fn item(&self, n: usize) -> Option<SqlType> {
+        match self.types.get(n.checked_sub(1)?)? {
+            Some(ParameterType::Array(item)) => Some(*item),
+            _ => None,
+        }
+    }
+
+    /// The items of an array parameter, each cast to `ty`; `None` for a NULL array.
+    fn items(&self, n: usize, ty: &DataType) -> Option<Vec<Expr>> {
+        let items = self.values.get(n.checked_sub(1)?)?.as_ref()?;
+        let item = |item: &Option<String>| {
+            let value = item.clone().map_or(Value::Null, Value::SingleQuotedString);
+            cast(Expr::value(value), ty.clone())
+        };
+        Some(items.iter().map(item).collect())
+    }
+
+    /// `left = ANY (right)`, or `left <> ALL (right)` if negated, as a list.
+    fn list(&self, left: &Expr, right: &Expr, negated: bool) -> Option<Expr> {
+        let (n, ty) = match right {
+            Expr::Nested(inner) => return self.list(left, inner, negated),
+            Expr::Cast {
+                expr, data_type, ..
+            } => (bare_placeholder(expr)?, item_type(data_type)?),
+            other => {
+                let n = bare_placeholder(other)?;
+                match self.item(n) {
+                    Some(item) => (n, named(item)),
+                    None if self.unknown.contains(&n) => {
+                        return Some(in_list(left, vec![other.clone()], negated));
+                    }
+                    None => return None,
+                }
+            }
+        };
+        self.item(n)?;
+        Some(match self.items(n, &ty) {
+            Some(items) if items.is_empty() => Expr::value(Value::Boolean(negated)),
+            Some(items) => in_list(left, items, negated),
+            None => in_list(left, vec![cast(Expr::value(Value::Null), ty)], negated),
+        })
+    }
+
+    /// The array that a placeholder stands for.
+    fn array(&self, placeholder: &Expr, item: DataType) -> Option<Expr> {
+        let n = bare_placeholder(placeholder)?;
+        self.item(n)?;
+        let array_type = || {
+            let item = Box::new(item.clone());
+            DataType::Array(ArrayElemTypeDef::SquareBracket(item, None))
+        };
+        Some(match self.items(n, &item) {
+            // An array without items says nothing of its type.
+            Some(items) if items.is_empty() => {
+                let empty = Value::SingleQuotedString("{}".to_owned());
+                cast(Expr::value(empty), array_type())
+            }
+            Some(items) => Expr::Array(Array {
+                elem: items,
+                named: true,
+            }),
+            None => cast(Expr::value(Value::Null), array_type()),
+        })
+    }
+}
+
+fn in_list(left: &Expr, list: Vec<Expr>, negated: bool) -> Expr {
+    Expr::InList {
+        expr: Box::new(left.clone()),
+        list,
+        negated,
+    }
+}
+
+fn cast(value: Expr, data_type: DataType) -> Expr {
+    Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(value),
+        data_type,
+        array: false,
+        format: None,
+    }
+}
+
+/// The type of an array type's items, as written.
+fn item_type(data_type: &DataType) -> Option<DataType> {
+    match data_type {
+        DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) => Some((**item).clone()),
+        _ => None,
+    }
+}
+
+/// A type without its modifiers as SQL names it: items keep the digits and letters they have.
+fn named(ty: SqlType) -> DataType {
+    match ty {
+        SqlType::Boolean => DataType::Boolean,
+        SqlType::SmallInt => DataType::SmallInt(None),
+        SqlType::Integer => DataType::Integer(None),
+        SqlType::BigInt => DataType::BigInt(None),
+        SqlType::Real => DataType::Real,
+        SqlType::Double => DataType::DoublePrecision,
+        SqlType::Numeric { .. } => DataType::Numeric(ExactNumberInfo::None),
+        SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text => DataType::Text,
+        SqlType::Bytea => DataType::Bytea,
+        SqlType::Uuid => DataType::Uuid,
+        SqlType::Date => DataType::Date,
+        SqlType::Time => DataType::Time(None, TimezoneInfo::None),
+        SqlType::Timestamp => DataType::Timestamp(None, TimezoneInfo::None),
+        SqlType::TimestampTz => DataType::Timestamp(None, TimezoneInfo::Tz),
+        SqlType::Interval => DataType::Interval {
+            fields: None,
+            precision: None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statement::{Statement, StatementKind};
+
+    fn written(sql: &str, ty: Option<ParameterType>, value: Option<&str>) -> String {
+        let StatementKind::Sql(parsed) = Statement::single(sql).unwrap().kind else {
+            panic!("not SQL")
+        };
+        let mut statement = (*parsed).clone();
+        let unknown = array_parameters(&statement);
+        let items = value.map(|text| read_items(text).unwrap());
+        write_arrays(&mut statement, &[ty], &unknown, &[items]);
+        statement.to_string()
+    }
+
+    #[test]
+    fn arrays_are_written_out() {
+        let int = Some(ParameterType::Array(SqlType::Integer));
+        let cases = [
+            (
+                "SELECT a = ANY ($1)",
+                int,
+                Some("{1,NULL}"),
+                "SELECT a IN (CAST('1' AS INTEGER), CAST(NULL AS INTEGER))",
+            ),
+            (
+                "SELECT a <> ALL (($1::bigint[]))",
+                int,
+                Some("{1}"),
+                "SELECT a NOT IN (CAST('1' AS BIGINT))",
+            ),
+            ("SELECT a = ANY ($1)", int, Some("{}"), "SELECT false"),
+            ("SELECT a <> ALL ($1)", int, Some("{}"), "SELECT true"),
+            (
+                "SELECT a = ANY ($1)",
+                int,
+                None,
+                "SELECT a IN (CAST(NULL AS INTEGER))",
+            ),
+            ("SELECT a = ANY ($1)", None, None, "SELECT a IN ($1)"),
+            (
+                "SELECT a < ANY ($1), cardinality($1::int[])",
+                int,
+                Some("{7}"),
+                "SELECT a < ANY(ARRAY[CAST('7' AS INTEGER)]), cardinality(CAST(ARRAY[CAST('7' AS INT)] AS INT[]))",
+            ),
+            (
+                "SELECT $1::text[]",
+                Some(ParameterType::Array(SqlType::Text)),
+                Some(r#"{"a,'",b}"#),
+                "SELECT CAST(ARRAY[CAST('a,''' AS TEXT), CAST('b' AS TEXT)] AS TEXT[])",
+            ),
+            (
+                "SELECT $1",
+                int,
+                Some("{}"),
+                "SELECT CAST('{}' AS INTEGER[])",
+            ),
+            (
+                "SELECT a = $1",
+                Some(ParameterType::Value(SqlType::Integer)),
+                None,
+                "SELECT a = $1",
+            ),
+        ];
+        for (sql, ty, value, expected) in cases {
+            assert_eq!(written(sql, ty, value), expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_array_is_refused() {
+        assert_eq!(
+            read_items("1,2").unwrap_err().to_string(),
+            "malformed array literal: \"1,2\""
+        );
+        let several = read_items(" { {1}, {2} }").unwrap_err();
+        assert_eq!(several.kind, ErrorKind::FeatureNotSupported);
+    }
+}

@@ -1,0 +1,98 @@
+//! Which column of which relation an output of a query is. Clients are told it with the
+//! result's columns: drivers find keys, defaults and comments by it, and edit rows in place.
+//!
+//! An output that is a column, however it was renamed, joined, sorted or grouped on its way,
+//! has an origin; one that is computed has none. What comes through a view is the view's.
+
+use std::sync::Arc;
+
+use datafusion::{
+    arrow::datatypes::Schema,
+    common::TableReference,
+    logical_expr::{Distinct, Expr, LogicalPlan},
+};
+
+use super::{StatementContext, describe};
+use crate::{
+    api::ColumnDescription,
+    catalog::{PG_CATALOG, Relation},
+    pgcatalog,
+};
+
+/// A relation's number and the column's, from 1.
+type Origin = Option<(u32, i16)>;
+
+/// The columns of a query's result as a client is told of them: `schema` is what it gives,
+/// `plan` how.
+pub(crate) fn describe_query(
+    context: &StatementContext,
+    plan: &LogicalPlan,
+    schema: &Schema,
+) -> Arc<[ColumnDescription]> {
+    let mut described = describe(schema).to_vec();
+    for (column, origin) in described.iter_mut().zip(origins(context, plan)) {
+        if let Some((table_oid, attnum)) = origin {
+            (column.table_oid, column.attnum) = (table_oid, attnum);
+        }
+    }
+    described.into()
+}
+
+/// The origins of a plan's outputs, in order.
+fn origins(context: &StatementContext, plan: &LogicalPlan) -> Vec<Origin> {
+    let of_columns = |expressions: &[Expr], input: &LogicalPlan| {
+        let inner = origins(context, input);
+        let of = |expression: &Expr| match bare(expression) {
+            Expr::Column(column) => *inner.get(input.schema().maybe_index_of_column(column)?)?,
+            _ => None,
+        };
+        expressions.iter().map(of).collect::<Vec<_>>()
+    };
+    let outputs = plan.schema().fields().len();
+    let mut found = match plan {
+        LogicalPlan::TableScan(scan) => {
+            let oid = relation(context, &scan.table_name);
+            let all = 0..scan.source.schema().fields().len();
+            let columns = scan.projection.clone().unwrap_or_else(|| all.collect());
+            columns.iter().map(|&at| numbered(oid?, at)).collect()
+        }
+        LogicalPlan::SubqueryAlias(alias) => match context.resolve(&alias.alias) {
+            Ok((_, Relation::View(view))) => {
+                (0..outputs).map(|at| numbered(view.oid, at)).collect()
+            }
+            _ => origins(context, &alias.input),
+        },
+        LogicalPlan::Projection(projection) => of_columns(&projection.expr, &projection.input),
+        LogicalPlan::Aggregate(aggregate) => of_columns(&aggregate.group_expr, &aggregate.input),
+        LogicalPlan::Filter(filter) => origins(context, &filter.input),
+        LogicalPlan::Sort(sort) => origins(context, &sort.input),
+        LogicalPlan::Limit(limit) => origins(context, &limit.input),
+        LogicalPlan::Distinct(Distinct::All(input)) => origins(context, input),
+        LogicalPlan::Window(window) => origins(context, &window.input),
+        LogicalPlan::Join(join) => {
+            let mut both = origins(context, &join.left);
+            both.extend(origins(context, &join.right));
+            both
+        }
+        _ => Vec::new(),
+    };
+    found.resize(outputs, None);
+    found
+}
+
+fn bare(expression: &Expr) -> &Expr {
+    match expression {
+        Expr::Alias(alias) => bare(&alias.expr),
+        other => other,
+    }
+}
+
+fn numbered(oid: u32, at: usize) -> Origin {
+    Some((oid, i16::try_from(at + 1).ok()?))
+}
+
+/// The number of a relation that a plan scans.
+fn relation(context: &StatementContext, name: &TableReference) -> Option<u32> {
+    pgcatalog::relation_oid(name.schema().unwrap_or(PG_CATALOG), name.table())
+        .or_else(|| context.resolve(name).ok().map(|(_, found)| found.oid()))
+}
