@@ -18,6 +18,7 @@ use super::{PendingAlter, Source};
 use crate::{
     dml::parse_expression,
     error::{external, from_datafusion},
+    pgcatalog::numbers_of,
     plan::{StatementContext, rewrite_forms},
     scan::TableScanProvider,
     statement,
@@ -52,7 +53,7 @@ pub(crate) fn plan_rows(
     for (source, column) in pending.sources.iter().zip(&pending.schema.columns) {
         let value = match source {
             Source::Kept(at) => own(*at),
-            Source::Added => added(context, column).map_err(fail)?,
+            Source::Added => added(context, pending, column).map_err(fail)?,
             Source::Converted(at, None) => converted(own(*at), rows.schema(), column)
                 .map_err(|error| not_cast(fail(error), column, old[*at].ty, false))?,
             Source::Converted(at, Some(using)) => {
@@ -68,8 +69,11 @@ pub(crate) fn plan_rows(
 }
 
 /// A new column's value in rows that are there.
-fn added(context: &StatementContext, column: &Column) -> Result<Expr> {
+fn added(context: &StatementContext, pending: &PendingAlter, column: &Column) -> Result<Expr> {
     let empty = DFSchema::empty();
+    if let Some(sequence) = pending.new_sequence(&column.name) {
+        return converted(numbers_of(sequence), &empty, column);
+    }
     let Some(default) = &column.default else {
         return Expr::Literal(ScalarValue::Null, None).cast_to(&column.ty.arrow(), &empty);
     };
