@@ -352,10 +352,7 @@ fn numbers_of_sequences_are_taken_while_there_are_some() {
     };
     let transaction = store.txns().begin();
     let written = program.write(&transaction, &given).unwrap();
-    assert_eq!(
-        integers(&written.returned.unwrap(), 0),
-        [Some(3), Some(2)]
-    );
+    assert_eq!(integers(&written.returned.unwrap(), 0), [Some(3), Some(2)]);
     let again = program.write(&transaction, &given);
     assert!(matches!(again, Err(Stop::Unfit)), "one is left for two");
     let without = program.write(&transaction, &inputs(&parsed, Vec::new(), &[]));

@@ -150,7 +150,9 @@ fn parse(
             removed.restore(&mut statement);
             match overriding.restore(&mut statement) {
                 true => Ok(statement),
-                false => Err(ParserError::ParserError("OVERRIDING without INSERT".to_owned())),
+                false => Err(ParserError::ParserError(
+                    "OVERRIDING without INSERT".to_owned(),
+                )),
             }
         } else {
             parser.expected("end of statement", next)

@@ -10,8 +10,8 @@ use aerostat_types::{
     keyword_category, quote_ident,
 };
 use datafusion::sql::sqlparser::ast::{
-    self, ColumnDef, ColumnOption, DataType, Expr, GeneratedAs, Ident, IndexColumn, NullsDistinctOption,
-    ObjectName, OrderByOptions, TableConstraint,
+    self, ColumnDef, ColumnOption, DataType, Expr, GeneratedAs, Ident, IndexColumn,
+    NullsDistinctOption, ObjectName, OrderByOptions, TableConstraint,
 };
 
 use super::{

@@ -193,12 +193,12 @@ impl Targets {
             }
         }
         self.refuse_identities(state, actor, &gone)?;
-        let sequences = gone.iter().filter_map(|place| {
-            match state.relation(&place.schema, &place.name) {
-                Some(Relation::Sequence(entry)) => Some(entry.oid),
-                _ => None,
-            }
-        });
+        let sequences =
+            gone.iter()
+                .filter_map(|place| match state.relation(&place.schema, &place.name) {
+                    Some(Relation::Sequence(entry)) => Some(entry.oid),
+                    _ => None,
+                });
         for needy in sequence::needy_defaults(state, &sequences.collect()) {
             let NeedyDefault {
                 table,
@@ -243,9 +243,8 @@ impl Targets {
 
     /// Adds the sequences that belong to tables that go.
     fn add_owned(&mut self, state: &CatalogState) {
-        let goes = |place: &Place| {
-            self.relations.contains(place) || self.schemas.contains(&place.schema)
-        };
+        let goes =
+            |place: &Place| self.relations.contains(place) || self.schemas.contains(&place.schema);
         let mut owned = Vec::new();
         for (schema, entry) in state.sequences() {
             let Some(owner) = &entry.owned_by else {
@@ -274,8 +273,7 @@ impl Targets {
         gone: &BTreeSet<Place>,
     ) -> Result<(), SqlError> {
         for place in &self.relations {
-            let Some(Relation::Sequence(entry)) = state.relation(&place.schema, &place.name)
-            else {
+            let Some(Relation::Sequence(entry)) = state.relation(&place.schema, &place.name) else {
                 continue;
             };
             let identity = entry.owned_by.as_ref().filter(|owner| owner.is_identity);
@@ -291,7 +289,11 @@ impl Targets {
             if gone.contains(&table) {
                 continue;
             }
-            let column = format!("column {} of table {}", owner.column, shown(state, actor, &table));
+            let column = format!(
+                "column {} of table {}",
+                owner.column,
+                shown(state, actor, &table)
+            );
             return Err(SqlError::new(
                 ErrorKind::DependentObjectsStillExist,
                 format!(

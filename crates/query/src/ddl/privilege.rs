@@ -283,7 +283,7 @@ fn grant_relations(
         }
         // ON TABLE takes sequences, too, and ALL means what there is.
         let privileges = match relation {
-            Relation::Sequence(_) if *privileges == RELATION_ALL => &SEQUENCE_ALL,
+            Relation::Sequence(_) if *privileges == RELATION_ALL => &SEQUENCE_ALL[..],
             _ => privileges,
         };
         let is_sequence = matches!(relation, Relation::Sequence(_));

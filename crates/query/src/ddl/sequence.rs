@@ -111,7 +111,11 @@ pub(super) fn alter(
         entry.counter = draft.create_counter(id, start)?;
     }
     if let Some(owned_by) = &options.owned_by {
-        if entry.owned_by.as_ref().is_some_and(|owner| owner.is_identity) {
+        if entry
+            .owned_by
+            .as_ref()
+            .is_some_and(|owner| owner.is_identity)
+        {
             return Err(linked(
                 &change.state,
                 &entry,
@@ -138,7 +142,10 @@ fn owner_of(
 ) -> Result<OwnedBy, SqlError> {
     let found = actor.resolve(state, &owner.table)?;
     let Relation::Table(table) = found.relation else {
-        let message = format!("sequence cannot be owned by relation \"{}\"", found.place.name);
+        let message = format!(
+            "sequence cannot be owned by relation \"{}\"",
+            found.place.name
+        );
         return Err(SqlError::new(ErrorKind::WrongObjectType, message));
     };
     let message = if table.owner != entry.owner {
@@ -258,10 +265,7 @@ pub(super) struct NeedyDefault {
 }
 
 /// The defaults that need one of these sequences.
-pub(super) fn needy_defaults(
-    state: &CatalogState,
-    sequences: &BTreeSet<u32>,
-) -> Vec<NeedyDefault> {
+pub(super) fn needy_defaults(state: &CatalogState, sequences: &BTreeSet<u32>) -> Vec<NeedyDefault> {
     let mut found = Vec::new();
     if sequences.is_empty() {
         return found;
@@ -311,7 +315,9 @@ pub(super) fn change_owned(
     mut change: impl FnMut(&mut SequenceEntry),
 ) {
     let owned = state.owned_sequences(table);
-    let places: Vec<Place> = owned.map(|(schema, entry)| place_of(&schema.name, entry)).collect();
+    let places: Vec<Place> = owned
+        .map(|(schema, entry)| place_of(&schema.name, entry))
+        .collect();
     for place in places {
         if let Ok(Relation::Sequence(entry)) = relation_mut(state, &place) {
             change(Arc::make_mut(entry));

@@ -289,9 +289,7 @@ fn expand_defaults(target: &Target, listed: &[usize], body: &mut SetExpr) {
     let selects = rows.into_iter().map(|row| {
         let items = row.iter().enumerate().map(|(at, cell)| {
             let default = || {
-                let text = listed
-                    .get(at)
-                    .and_then(|&at| target.entry.default_text(at));
+                let text = listed.get(at).and_then(|&at| target.entry.default_text(at));
                 text.and_then(|text| super::bind::parse_expression(&text).ok())
                     .unwrap_or(ast::Expr::value(ast::Value::Null))
             };

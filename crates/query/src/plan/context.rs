@@ -38,8 +38,7 @@ use super::locking::{LOCK_SCHEMA, Locking};
 use crate::{
     catalog::{
         AEROSTAT, CatalogState, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation,
-        SEQUENCE_COLUMNS, SequenceEntry, TableEntry, ViewEntry, node::Database,
-        undefined_relation,
+        SEQUENCE_COLUMNS, SequenceEntry, TableEntry, ViewEntry, node::Database, undefined_relation,
     },
     ddl::{Actor, QualifiedName},
     error::external,

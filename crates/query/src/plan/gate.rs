@@ -103,9 +103,10 @@ impl Gate {
         let Some(planned) = of(&self.catalog) else {
             return Ok(None);
         };
-        let is_locked = self.locks.as_ref().is_none_or(|locks| {
-            locks.try_acquire(relation_tag(oid), LockMode::RowExclusive)
-        });
+        let is_locked = self
+            .locks
+            .as_ref()
+            .is_none_or(|locks| locks.try_acquire(relation_tag(oid), LockMode::RowExclusive));
         if !is_locked {
             return Err(SqlError::new(
                 ErrorKind::LockNotAvailable,

@@ -162,7 +162,9 @@ impl Options {
         let is_new = position.is_none();
         let ty = self.ty.unwrap_or(before.ty);
         let Some((type_min, type_max)) = bounds(ty) else {
-            return Err(invalid("sequence type must be smallint, integer, or bigint"));
+            return Err(invalid(
+                "sequence type must be smallint, integer, or bigint",
+            ));
         };
         // Bounds that were those of the type follow it.
         let (follows_min, follows_max) = match bounds(before.ty) {
@@ -223,7 +225,9 @@ impl Options {
         check_bounds("RESTART", position.last_value, min, max)?;
         let cache = self.cache.unwrap_or(before.cache);
         if cache <= 0 {
-            return Err(invalid(format!("CACHE ({cache}) must be greater than zero")));
+            return Err(invalid(format!(
+                "CACHE ({cache}) must be greater than zero"
+            )));
         }
         let definition = Definition {
             ty,

@@ -9,9 +9,7 @@ use std::{
 use aerostat_semantics::walk;
 use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::{
-    ast::{
-        Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Value, VisitorMut,
-    },
+    ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Value, VisitorMut},
     dialect::PostgreSqlDialect,
     tokenizer::{Token, Tokenizer},
 };
@@ -131,9 +129,11 @@ fn numbers_in(text: &str) -> Vec<(Range<usize>, u32)> {
     };
     let mut found = Vec::new();
     for window in tokens.windows(3) {
-        if let (true, Token::LParen, Token::Number(digits, _)) =
-            (is_ours(&window[0].token), &window[1].token, &window[2].token)
-            && let Ok(number) = digits.parse()
+        if let (true, Token::LParen, Token::Number(digits, _)) = (
+            is_ours(&window[0].token),
+            &window[1].token,
+            &window[2].token,
+        ) && let Ok(number) = digits.parse()
         {
             let span = window[2].span;
             found.push((lines.byte(span.start)..lines.byte(span.end), number));

@@ -27,9 +27,7 @@ use super::{
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag, TransactionStatus},
-    catalog::{
-        CatalogState, Privilege, Relation, SequenceEntry, TableEntry, node::NodeRecord,
-    },
+    catalog::{CatalogState, Privilege, Relation, SequenceEntry, TableEntry, node::NodeRecord},
     ddl::{Actor, QualifiedName},
     engine::StatementRecord,
     error::from_storage,
@@ -132,7 +130,10 @@ impl Runs {
     /// Locks what a run needs.
     fn lock(&self, gate: &Gate, mode: LockMode) -> Result<(), SqlError> {
         gate.require(self.entry.oid, mode)?;
-        let entries = self.sequences.iter().flat_map(|sequences| &sequences.entries);
+        let entries = self
+            .sequences
+            .iter()
+            .flat_map(|sequences| &sequences.entries);
         for entry in entries {
             gate.require(entry.oid, LockMode::RowExclusive)?;
         }
@@ -254,7 +255,10 @@ impl Session {
             literals: Arc::clone(&fast.literals),
             now_micros: self.transaction_time.timestamp_micros(),
             offset_s: self.offset_s(),
-            numbers: runs.sequences.clone().map(|sequences| sequences as Arc<dyn Numbers>),
+            numbers: runs
+                .sequences
+                .clone()
+                .map(|sequences| sequences as Arc<dyn Numbers>),
         };
         let (rows, outcome) = if writes {
             match self.write_fast(&gate, runs, inputs, &fast.text).await {
@@ -458,8 +462,7 @@ impl Session {
         let program = aerostat_fast::bind(&fast.shape, &entry.table, &fast.types, &default)?;
         let entries = Self::sequences_of(&program, entry, catalog, &actor)?;
         let taken = Arc::clone(&self.taken);
-        let sequences =
-            (!entries.is_empty()).then(|| Arc::new(Sequences { entries, taken }));
+        let sequences = (!entries.is_empty()).then(|| Arc::new(Sequences { entries, taken }));
         let returns = program.kind() == Kind::Select || !program.outputs().is_empty();
         let outputs = program.outputs().iter();
         let columns = returns.then(|| {
@@ -652,5 +655,6 @@ fn is_plain(entry: &TableEntry, catalog: &CatalogState, writes: bool) -> bool {
         usage: _,
     } = entry;
     let takes_values = identities.values().all(|identity| !identity.is_always);
-    !writes || takes_values && foreign_keys.is_empty() && catalog.referring(entry.oid).next().is_none()
+    !writes
+        || takes_values && foreign_keys.is_empty() && catalog.referring(entry.oid).next().is_none()
 }

@@ -13,7 +13,12 @@ use datafusion::sql::sqlparser::{
 
 /// The options of a sequence in `sqlparser`'s order.
 const OPTIONS: [&str; 6] = [
-    "INCREMENT", "MINVALUE", "MAXVALUE", "START", "CACHE", "CYCLE",
+    "INCREMENT",
+    "MINVALUE",
+    "MAXVALUE",
+    "START",
+    "CACHE",
+    "CYCLE",
 ];
 
 /// What was taken out of an INSERT.
@@ -141,7 +146,12 @@ mod tests {
         let sorted = "CREATE TABLE t (a INT GENERATED ALWAYS AS IDENTITY ( INCREMENT BY 2 NO MINVALUE MAXVALUE 9 START WITH 5 CACHE 3 NO CYCLE ), b INT)";
         let written = "CREATE TABLE t (a INT GENERATED ALWAYS AS IDENTITY (START WITH 5 NO CYCLE CACHE 3 MAXVALUE 9 NO MINVALUE INCREMENT BY 2), b INT)";
         assert_eq!(parsed(written), sorted);
-        assert!(Statement::single("CREATE TABLE t (a INT GENERATED ALWAYS AS IDENTITY (START 1 START 2))").is_err());
+        assert!(
+            Statement::single(
+                "CREATE TABLE t (a INT GENERATED ALWAYS AS IDENTITY (START 1 START 2))"
+            )
+            .is_err()
+        );
     }
 
     #[test]

@@ -186,8 +186,8 @@ fn target(tokens: &mut Tokens<'_>, grant: bool) -> Result<GrantTarget, SqlError>
     }
     let other = match object.as_str() {
         "ALL" => tokens.peek_second_word(),
-        "FUNCTION" | "PROCEDURE" | "ROUTINE" | "LANGUAGE" | "TYPE" | "DOMAIN"
-        | "TABLESPACE" | "LARGE" | "FOREIGN" | "PARAMETER"
+        "FUNCTION" | "PROCEDURE" | "ROUTINE" | "LANGUAGE" | "TYPE" | "DOMAIN" | "TABLESPACE"
+        | "LARGE" | "FOREIGN" | "PARAMETER"
             if is_named =>
         {
             object

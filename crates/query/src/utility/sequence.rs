@@ -71,25 +71,8 @@ pub(super) fn parse_alter(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, SqlE
     })
 }
 
-/// The options of an identity column, in parentheses if there are some.
-pub(super) fn of_identity(tokens: &mut Tokens<'_>) -> Result<Options, SqlError> {
-    let mut options = SequenceOptions::default();
-    if !tokens.accept_token(&Token::LParen) {
-        return Ok(options.numbers);
-    }
-    if !option(tokens, &mut options)? {
-        return Err(tokens.unexpected());
-    }
-    while option(tokens, &mut options)? {}
-    tokens.expect_token(&Token::RParen)?;
-    Ok(options.numbers)
-}
-
 /// Reads one option, if one stands here.
-pub(super) fn option(
-    tokens: &mut Tokens<'_>,
-    options: &mut SequenceOptions,
-) -> Result<bool, SqlError> {
+fn option(tokens: &mut Tokens<'_>, options: &mut SequenceOptions) -> Result<bool, SqlError> {
     let word = tokens.peek_word();
     let numbers = &mut options.numbers;
     let is_new = match word.as_str() {

@@ -293,7 +293,9 @@ impl PendingAlter {
 
     fn keep_identities(&mut self) {
         let identities = self.before.identities.clone().into_iter();
-        self.identities = identities.filter(|(column, _)| self.keeps(column)).collect();
+        self.identities = identities
+            .filter(|(column, _)| self.keeps(column))
+            .collect();
     }
 
     /// Sequences go with the columns that they belong to, and with CASCADE the defaults of
@@ -387,14 +389,20 @@ impl PendingAlter {
 
     /// The sequence that the rows of a new column take their values from.
     fn new_sequence(&self, column: &str) -> Option<&Arc<SequenceEntry>> {
-        let at = self.wanted.iter().position(|wanted| wanted.column == column)?;
+        let at = self
+            .wanted
+            .iter()
+            .position(|wanted| wanted.column == column)?;
         self.sequences.get(at)
     }
 
     /// Sequences come, go, and follow their table.
     fn settle_sequences(&self, state: &mut CatalogState) -> Result<(), SqlError> {
         for place in &self.dropped_sequences {
-            state.schema_mut(&place.schema)?.relations.remove(&place.name);
+            state
+                .schema_mut(&place.schema)?
+                .relations
+                .remove(&place.name);
         }
         for (table, column) in &self.dropped_defaults {
             if *table != self.place {

@@ -78,10 +78,7 @@ fn a_default_keeps_its_sequence() {
     scene.ok("CREATE SEQUENCE s");
     let oid = scene.sequence("s").oid;
     scene.ok("CREATE TABLE t (a int DEFAULT nextval('s'), b int)");
-    assert_eq!(
-        scene.default_of("t", "a"),
-        Some(format!("nextval({oid})"))
-    );
+    assert_eq!(scene.default_of("t", "a"), Some(format!("nextval({oid})")));
     scene.ok("ALTER SEQUENCE s RENAME TO r");
     let error = scene.run("DROP SEQUENCE r").unwrap_err();
     assert_eq!(error.kind, ErrorKind::DependentObjectsStillExist);
@@ -106,7 +103,11 @@ fn what_is_altered_can_be_undone_and_numbers_cannot() {
     let scene = scene();
     scene.ok("CREATE SEQUENCE s");
     assert_eq!(scene.next("s"), 1);
-    let block = scene.database.store.txns().begin_block(Isolation::default());
+    let block = scene
+        .database
+        .store
+        .txns()
+        .begin_block(Isolation::default());
     let definitions = Definitions::new(&scene.database, &block);
     scene
         .run_in(&definitions, "ALTER SEQUENCE s INCREMENT 10 RESTART 100")
@@ -141,10 +142,7 @@ fn owners_and_schemas_go_together() {
             "ALTER SEQUENCE t_id_seq OWNED BY t.nowhere",
             ErrorKind::UndefinedColumn,
         ),
-        (
-            "ALTER SEQUENCE t OWNED BY NONE",
-            ErrorKind::WrongObjectType,
-        ),
+        ("ALTER SEQUENCE t OWNED BY NONE", ErrorKind::WrongObjectType),
         ("DROP SEQUENCE t", ErrorKind::WrongObjectType),
         ("DROP TABLE t_id_seq", ErrorKind::WrongObjectType),
         ("DROP SEQUENCE nowhere", ErrorKind::UndefinedTable),

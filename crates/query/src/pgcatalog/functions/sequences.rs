@@ -84,16 +84,11 @@ fn sequence(call: &Call<'_>) -> Result<Arc<SequenceEntry>, SqlError> {
 
 /// # Errors
 /// The role has none of these privileges.
-fn require(
-    call: &Call<'_>,
-    sequence: &SequenceEntry,
-    any: &[Privilege],
-) -> Result<(), SqlError> {
+fn require(call: &Call<'_>, sequence: &SequenceEntry, any: &[Privilege]) -> Result<(), SqlError> {
     let class = call.view.class(sequence.oid.into());
     let role = &call.view.role;
-    let may = |privilege: &Privilege| {
-        class.is_some_and(|class| call.view.may(role, class, *privilege))
-    };
+    let may =
+        |privilege: &Privilege| class.is_some_and(|class| call.view.may(role, class, *privilege));
     if any.iter().any(may) {
         return Ok(());
     }
@@ -107,7 +102,9 @@ fn next(call: &Call<'_>, checks_rights: bool) -> Result<Cell, SqlError> {
         require(call, &sequence, &[Privilege::Usage, Privilege::Update])?;
     }
     facts.admit_change("nextval()")?;
-    let number = sequence.counter.next(&sequence.definition, &sequence.name)?;
+    let number = sequence
+        .counter
+        .next(&sequence.definition, &sequence.name)?;
     facts.taken().lock().note(sequence.oid, number);
     Ok(number.into())
 }

@@ -17,11 +17,11 @@ use super::super::{
 };
 use parking_lot::Mutex;
 
-use crate::sequence::Taken;
 use crate::catalog::{
     Grant, Privilege, Relation, SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
     node::{Database, DatabaseRecord, NodeRecord, RoleRecord},
 };
+use crate::sequence::Taken;
 
 /// The relations' numbers, as golden files name them.
 pub(super) const OIDS: [(&str, u32); 8] = [
