@@ -582,10 +582,10 @@ impl Marker<'_> {
                 (context.locking.add(|_| plan), columns)
             }
             Relation::Sequence(_) => {
-                return Err(external(SqlError::new(
+                return Err(SqlError::new(
                     ErrorKind::WrongObjectType,
                     format!("cannot lock rows in sequence \"{}\"", relation.name()),
-                )));
+                ));
             }
         };
         *name = ObjectName(vec![

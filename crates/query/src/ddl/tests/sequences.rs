@@ -116,6 +116,7 @@ fn what_is_altered_can_be_undone_and_numbers_cannot() {
     let altered = Arc::clone(altered.sequence(scene.sequence("s").oid).unwrap().1);
     assert_eq!(altered.counter.next(&altered.definition, "s").unwrap(), 100);
     definitions.rollback();
+    drop((definitions, altered));
     block.rollback();
     assert_eq!(scene.next("s"), 2);
 
