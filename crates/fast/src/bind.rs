@@ -19,8 +19,14 @@ use crate::{
     write::{Change, Write},
 };
 
-/// Binds a shape to the table it names. `types` are those of its parameters.
-pub fn bind(shape: &Shape, table: &Arc<Table>, types: &[SqlType]) -> Option<Program> {
+/// Binds a shape to the table it names. `types` are those of its parameters, `default` the
+/// texts of what columns take that are given nothing.
+pub fn bind(
+    shape: &Shape,
+    table: &Arc<Table>,
+    types: &[SqlType],
+    default: &dyn Fn(usize) -> Option<String>,
+) -> Option<Program> {
     let called = match &shape.target.alias {
         Some(alias) => alias,
         None => &shape.target.name.name,
@@ -30,6 +36,7 @@ pub fn bind(shape: &Shape, table: &Arc<Table>, types: &[SqlType]) -> Option<Prog
         schema: table.schema(),
         called,
         types,
+        default,
         constants: None,
     };
     let (action, outputs) = match &shape.action {
@@ -57,11 +64,15 @@ pub fn bind(shape: &Shape, table: &Arc<Table>, types: &[SqlType]) -> Option<Prog
     Some(Program {
         table: Arc::clone(table),
         read: columns_read(&action, table.schema()),
+        sequences: sequences_of(&action),
         action,
         outputs,
         schema: Arc::new(Schema::new(fields)),
     })
 }
+
+/// The functions that give the next number of a sequence, as defaults call them: by number.
+const NEXT: [&str; 2] = ["nextval", "aerostat_next"];
 
 /// The type of a bound scalar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +91,7 @@ struct Binder<'a> {
     /// What the statement calls the table.
     called: &'a str,
     types: &'a [SqlType],
+    default: &'a dyn Fn(usize) -> Option<String>,
     /// The literals of a text of the catalogue, which is then what is bound.
     constants: Option<&'a [Literal]>,
 }
@@ -393,13 +405,13 @@ impl Binder<'_> {
             }
             let mut row: Vec<Option<Expr>> = vec![None; columns.len()];
             for (scalar, &at) in given.iter().zip(&listed) {
-                row[at] = Some(self.assigned(scalar, &columns[at])?);
+                row[at] = Some(self.assigned(scalar, at)?);
             }
-            let row = row.into_iter().zip(columns);
-            let row = row.map(|(given, column)| match given {
+            let row = row.into_iter().enumerate();
+            let row = row.map(|(at, given)| match given {
                 Some(given) if given.is_constant() => Some(given),
                 Some(_) => None,
-                None => self.default_of(column),
+                None => self.default_of(at),
             });
             rows.push(row.collect::<Option<Vec<Expr>>>()?);
         }
@@ -416,7 +428,7 @@ impl Binder<'_> {
                 return None;
             }
             assigned.push(at);
-            values[at] = self.assigned(scalar, &self.schema.columns[at])?;
+            values[at] = self.assigned(scalar, at)?;
         }
         Some(Change::Update(find, values))
     }
@@ -474,25 +486,31 @@ impl Binder<'_> {
     }
 
     /// What a column becomes that is assigned a scalar.
-    fn assigned(&self, scalar: &Scalar, column: &Column) -> Option<Expr> {
+    fn assigned(&self, scalar: &Scalar, at: usize) -> Option<Expr> {
         if *scalar == Scalar::Default {
-            return self.default_of(column);
+            return self.default_of(at);
         }
         let (expr, ty) = self.scalar(scalar)?;
-        fitted(expr, ty, column.ty)
+        fitted(expr, ty, self.schema.columns[at].ty)
     }
 
-    fn default_of(&self, column: &Column) -> Option<Expr> {
+    fn default_of(&self, at: usize) -> Option<Expr> {
+        // A new part of a column's description must be thought about here. `default` is the
+        // caller's to tell.
         let Column {
             name: _,
             ty,
             nullable: _,
-            default,
-        } = column;
-        let Some(default) = default else {
+            default: _,
+        } = &self.schema.columns[at];
+        let Some(default) = (self.default)(at) else {
             return Some(Expr::Null);
         };
-        let (scalar, constants) = parse::scalar(default)?;
+        if let Some(sequence) = next_of(&default) {
+            let next = Expr::Next(sequence);
+            return fitted(next, Type::Sql(SqlType::BigInt), *ty);
+        }
+        let (scalar, constants) = parse::scalar(&default)?;
         let (expr, from) = self.over_constants(&constants).scalar(&scalar)?;
         expr.is_constant().then(|| fitted(expr, from, *ty))?
     }
@@ -504,9 +522,49 @@ impl Binder<'_> {
             schema: self.schema,
             called: &self.schema.name,
             types: &[],
+            default: self.default,
             constants: Some(constants),
         }
     }
+}
+
+/// The sequence whose next number a text is, and nothing else.
+fn next_of(text: &str) -> Option<u32> {
+    let mut called = NEXT.iter();
+    let rest = called.find_map(|name| text.strip_prefix(name))?;
+    let number = rest.strip_prefix('(')?.strip_suffix(')')?;
+    number.parse().ok()
+}
+
+/// The sequences that a program takes numbers of.
+fn sequences_of(action: &Action) -> Vec<u32> {
+    fn add(expr: &Expr, sequences: &mut Vec<u32>) {
+        match expr {
+            Expr::Next(sequence) if sequences.contains(sequence) => {}
+            Expr::Next(sequence) => sequences.push(*sequence),
+            Expr::Fitted(inner, _) => add(inner, sequences),
+            Expr::Arithmetic(_, left, right, _) => {
+                add(left, sequences);
+                add(right, sequences);
+            }
+            Expr::Column(_)
+            | Expr::Input(_)
+            | Expr::Constant(_)
+            | Expr::Null
+            | Expr::Now
+            | Expr::LocalNow => {}
+        }
+    }
+    let mut sequences = Vec::new();
+    let mut add_all = |exprs: &[Expr]| exprs.iter().for_each(|expr| add(expr, &mut sequences));
+    if let Action::Write(write) = action {
+        match &write.change {
+            Change::Insert(rows) => rows.iter().for_each(|row| add_all(row)),
+            Change::Update(_, columns) => add_all(columns),
+            Change::Delete(_) => {}
+        }
+    }
+    sequences
 }
 
 /// The columns that are read of rows found by key.
@@ -557,7 +615,12 @@ fn add_columns(expr: &Expr, read: &mut Vec<usize>) {
     match expr {
         Expr::Column(at) if read.contains(at) => {}
         Expr::Column(at) => read.push(*at),
-        Expr::Input(_) | Expr::Constant(_) | Expr::Null | Expr::Now | Expr::LocalNow => {}
+        Expr::Input(_)
+        | Expr::Constant(_)
+        | Expr::Null
+        | Expr::Now
+        | Expr::LocalNow
+        | Expr::Next(_) => {}
         Expr::Arithmetic(_, left, right, _) => {
             add_columns(left, read);
             add_columns(right, read);

@@ -51,6 +51,8 @@ pub(crate) enum Expr {
     Now,
     /// The same in the session's zone, as a time without zone.
     LocalNow,
+    /// The next number of a sequence, another each time.
+    Next(u32),
     /// Of integers, in the width of the result.
     Arithmetic(Arithmetic, Box<Expr>, Box<Expr>, Width),
     /// Brought to a type.
@@ -88,7 +90,12 @@ impl Expr {
     pub(crate) fn is_constant(&self) -> bool {
         match self {
             Expr::Column(_) => false,
-            Expr::Input(_) | Expr::Constant(_) | Expr::Null | Expr::Now | Expr::LocalNow => true,
+            Expr::Input(_)
+            | Expr::Constant(_)
+            | Expr::Null
+            | Expr::Now
+            | Expr::LocalNow
+            | Expr::Next(_) => true,
             Expr::Arithmetic(_, left, right, _) => left.is_constant() && right.is_constant(),
             Expr::Fitted(inner, _) => inner.is_constant(),
         }
@@ -109,6 +116,11 @@ impl Expr {
             Expr::LocalNow => {
                 let shift = i64::from(values.inputs.offset_s) * 1_000_000;
                 ValueRef::I64(values.inputs.now_micros + shift)
+            }
+            Expr::Next(sequence) => {
+                let numbers = values.inputs.numbers.as_ref();
+                let next = numbers.and_then(|numbers| numbers.next(*sequence));
+                ValueRef::I64(next.ok_or(Stop::Unfit)?)
             }
             Expr::Arithmetic(operator, left, right, width) => {
                 let (left, right) = (left.eval(row, values)?, right.eval(row, values)?);

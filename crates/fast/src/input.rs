@@ -1,6 +1,6 @@
 //! What a program is run with: parameters, literals, the time.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use aerostat_storage::ValueRef;
 use aerostat_types::SqlType;
@@ -28,6 +28,12 @@ impl Literal {
     }
 }
 
+/// Gives the numbers of sequences.
+pub trait Numbers: fmt::Debug + Send + Sync {
+    /// Takes a number of a sequence, if one is at hand: whoever has to wait for one is unfit.
+    fn next(&self, sequence: u32) -> Option<i64>;
+}
+
 /// What the values of one run are. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Inputs {
@@ -41,6 +47,8 @@ pub struct Inputs {
     pub now_micros: i64,
     /// Seconds east of UTC in the session's zone at that time.
     pub offset_s: i32,
+    /// The sequences that the program takes numbers of; `None` if it takes none.
+    pub numbers: Option<Arc<dyn Numbers>>,
 }
 
 /// The values of a run, borrowed: parameters first, then literals.

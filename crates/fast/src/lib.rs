@@ -40,7 +40,7 @@ mod write;
 mod tests;
 
 pub use bind::bind;
-pub use input::{Inputs, Literal};
+pub use input::{Inputs, Literal, Numbers};
 pub use parse::{Parsed, parse};
 pub use program::{Kind, Output, Program, Stop, Written};
 pub use shape::{Shape, TableName};

@@ -95,6 +95,8 @@ pub struct Program {
     pub(crate) schema: SchemaRef,
     /// The columns that it reads of rows it finds.
     pub(crate) read: Vec<usize>,
+    /// The sequences that it takes numbers of.
+    pub(crate) sequences: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -126,6 +128,11 @@ impl Program {
     /// an INSERT, which looks for nothing.
     pub fn columns_read(&self) -> &[usize] {
         &self.read
+    }
+
+    /// The sequences that it takes numbers of, by number.
+    pub fn sequences(&self) -> &[u32] {
+        &self.sequences
     }
 
     /// Runs a SELECT. The caller knows how many bytes a short range of rows has at most.

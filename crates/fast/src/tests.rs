@@ -11,6 +11,12 @@ use arrow_array::{Array, ArrayRef, Int32Array, RecordBatch, cast::AsArray, types
 
 use crate::*;
 
+/// A program whose columns have the defaults that the table says.
+fn bind(shape: &Shape, table: &Arc<Table>, types: &[SqlType]) -> Option<Program> {
+    let default = |at: usize| table.schema().columns[at].default.clone();
+    crate::bind(shape, table, types, &default)
+}
+
 #[test]
 fn the_grammar_reads_these() {
     for text in [
@@ -123,6 +129,7 @@ fn inputs(parsed: &Parsed, parameters: Vec<ArrayRef>, types: &[SqlType]) -> Inpu
         literals: parsed.literals.clone().into(),
         now_micros: 0,
         offset_s: 0,
+        numbers: None,
     }
 }
 
@@ -336,4 +343,52 @@ fn parameters_have_the_types_they_were_given() {
     assert_eq!(run(Some(1), i32::MAX).err(), Some(Stop::Unfit));
     assert!(bind(&parsed.shape, &table, &types[..1]).is_none());
     assert!(bind(&parsed.shape, &table, &[SqlType::Text, SqlType::Integer]).is_none());
+}
+
+/// Gives the numbers that are left, downwards.
+#[derive(Debug)]
+struct Countdown(std::sync::atomic::AtomicI64);
+
+impl Numbers for Countdown {
+    fn next(&self, sequence: u32) -> Option<i64> {
+        assert_eq!(sequence, 7);
+        let before = self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        (before > 0).then_some(before)
+    }
+}
+
+#[test]
+fn numbers_of_sequences_are_taken_while_there_are_some() {
+    let store = TenantStore::new(
+        TenantId(1),
+        Governor::new(ByteSize(64 << 20)).budget("numbers", None),
+    );
+    let schema = TableSchema {
+        name: "t".to_owned(),
+        columns: vec![
+            column("k", SqlType::Integer, false, Some("nextval(7)")),
+            column("v", SqlType::Integer, true, None),
+        ],
+        primary_key: vec![0],
+        primary_key_name: "t_pkey".to_owned(),
+        checks: Vec::new(),
+    };
+    let table = store
+        .create_table(TableId(1), Arc::new(schema), &Layout::Row)
+        .unwrap();
+    let parsed = parse("insert into t (v) values (1), (2) returning k").unwrap();
+    let program = bind(&parsed.shape, &table, &[]).unwrap();
+    assert_eq!(program.sequences(), [7]);
+    let numbers = Countdown(3.into());
+    let given = Inputs {
+        numbers: Some(Arc::new(numbers)),
+        ..inputs(&parsed, Vec::new(), &[])
+    };
+    let transaction = store.txns().begin();
+    let written = program.write(&transaction, &given).unwrap();
+    assert_eq!(integers(&written.returned.unwrap(), 0), [Some(3), Some(2)]);
+    let again = program.write(&transaction, &given);
+    assert!(matches!(again, Err(Stop::Unfit)), "one is left for two");
+    let without = program.write(&transaction, &inputs(&parsed, Vec::new(), &[]));
+    assert!(matches!(without, Err(Stop::Unfit)));
 }

@@ -58,6 +58,8 @@ pub const fn sqlstate(kind: ErrorKind) -> &'static str {
         ErrorKind::InvalidArgumentForLogarithm => "2201E",
         ErrorKind::InvalidArgumentForPower => "2201F",
         ErrorKind::InvalidArgumentForWidthBucket => "2201G",
+        ErrorKind::SequenceGeneratorLimitExceeded => "2200H",
+        ErrorKind::GeneratedAlways => "428C9",
         ErrorKind::DataException => "22000",
         ErrorKind::NotNullViolation => "23502",
         ErrorKind::UniqueViolation => "23505",

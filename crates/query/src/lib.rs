@@ -28,6 +28,7 @@ mod memory_pool;
 pub mod pgcatalog;
 mod plan;
 mod scan;
+pub mod sequence;
 mod session;
 mod statement;
 mod upkeep;

@@ -6,6 +6,7 @@
 //! reading [`spelling`] and [`syntax`] bring to PostgreSQL's. Limits on depth
 //! stand here, before anything recursive sees the text.
 
+mod identity;
 pub(crate) mod locking;
 mod spelling;
 mod syntax;
@@ -139,6 +140,7 @@ fn parse(
     let mut tokens = locking::respelled(spelling::respelled(piece, lines)?, lines)?;
     uniqueness::respell(&mut tokens, lines)?;
     let removed = create_table_as::remove(&mut tokens);
+    let overriding = identity::respell(&mut tokens);
     let mut parser = Parser::new(&PostgreSqlDialect {})
         .with_recursion_limit(NESTING_MAX)
         .with_tokens_with_locations(tokens);
@@ -146,7 +148,12 @@ fn parse(
         let next = parser.peek_token();
         if next.token == Token::EOF {
             removed.restore(&mut statement);
-            Ok(statement)
+            match overriding.restore(&mut statement) {
+                true => Ok(statement),
+                false => Err(ParserError::ParserError(
+                    "OVERRIDING without INSERT".to_owned(),
+                )),
+            }
         } else {
             parser.expected("end of statement", next)
         }

@@ -114,6 +114,10 @@ pub enum ErrorKind {
     InvalidArgumentForPower,
     /// Buckets without a width or a number.
     InvalidArgumentForWidthBucket,
+    /// A sequence has no more numbers.
+    SequenceGeneratorLimitExceeded,
+    /// A value for a column that gets its own always.
+    GeneratedAlways,
     /// A value is wrong in a way that has no closer name.
     DataException,
     /// A NULL in a column that takes none.

@@ -144,7 +144,7 @@ impl CatalogState {
         self.relations()
             .filter_map(|(_, relation, _)| match relation {
                 Relation::Table(entry) => Some(entry),
-                Relation::View(_) => None,
+                Relation::View(_) | Relation::Sequence(_) => None,
             })
             .flat_map(|entry| entry.foreign_keys.iter().map(move |key| (entry, key)))
             .filter(move |(_, key)| key.referenced == oid)

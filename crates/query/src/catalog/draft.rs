@@ -16,6 +16,7 @@ use super::{
 use crate::{
     ddl::{Actor, Found, QualifiedName},
     error::from_storage,
+    sequence::{Counter, Position},
 };
 
 /// One statement's way to what its transaction defines.
@@ -194,6 +195,19 @@ impl Draft {
             .map_err(from_storage)?;
         self.note(Effect::TableMade(Arc::clone(&table)));
         Ok(table)
+    }
+
+    /// Makes what a sequence stands in, which goes as a table does.
+    ///
+    /// # Errors
+    /// As [`Self::create_table`].
+    pub(crate) fn create_counter(
+        &self,
+        id: TableId,
+        start: Position,
+    ) -> Result<Arc<Counter>, SqlError> {
+        let table = self.create_table(id, Counter::schema(), &Layout::Row, Vec::new())?;
+        Ok(Counter::new(table, start))
     }
 
     /// Notes what the statement has done, or wants done, outside the catalogue.

@@ -115,6 +115,7 @@ pub(super) fn is_same(one: Option<&Relation>, other: Option<&Relation>) -> bool 
         (None, None) => true,
         (Some(Relation::Table(one)), Some(Relation::Table(other))) => Arc::ptr_eq(one, other),
         (Some(Relation::View(one)), Some(Relation::View(other))) => Arc::ptr_eq(one, other),
+        (Some(Relation::Sequence(one)), Some(Relation::Sequence(other))) => Arc::ptr_eq(one, other),
         _ => false,
     }
 }

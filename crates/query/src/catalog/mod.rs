@@ -1,5 +1,5 @@
 //! What exists: roles and databases of the node ([`node`]), and inside one
-//! database its schemas, tables and views.
+//! database its schemas, tables, views and sequences.
 //!
 //! A database's catalogue is an immutable [`CatalogState`] behind an atomic
 //! pointer. A statement loads it once and sees one state throughout. A statement
@@ -14,6 +14,7 @@ mod draft;
 mod merge;
 pub mod node;
 mod record;
+mod sequence;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,6 +39,8 @@ pub use definitions::{Definitions, Mark};
 pub(crate) use definitions::{Effect, forget_index, rename_index};
 pub use draft::{Change, Draft};
 pub use record::RecordError;
+pub(crate) use sequence::SEQUENCE_COLUMNS;
+pub use sequence::{Identity, OwnedBy, SequenceEntry};
 
 /// The schema that unqualified names go to.
 pub const PUBLIC: &str = "public";
@@ -114,7 +117,7 @@ pub struct SchemaEntry {
     pub name: String,
     /// The role that owns it.
     pub owner: String,
-    /// Tables and views by name.
+    /// Tables, views and sequences by name.
     pub relations: BTreeMap<String, Relation>,
     /// Its COMMENT.
     pub comment: Option<String>,
@@ -122,13 +125,15 @@ pub struct SchemaEntry {
     pub grants: Vec<SchemaGrant>,
 }
 
-/// A table or view.
+/// A table, view or sequence.
 #[derive(Clone)]
 pub enum Relation {
     /// A table with rows.
     Table(Arc<TableEntry>),
     /// A named query.
     View(Arc<ViewEntry>),
+    /// Numbers, one after the other.
+    Sequence(Arc<SequenceEntry>),
 }
 
 impl Relation {
@@ -137,6 +142,7 @@ impl Relation {
         match self {
             Relation::Table(table) => table.oid,
             Relation::View(view) => view.oid,
+            Relation::Sequence(sequence) => sequence.oid,
         }
     }
 
@@ -145,6 +151,7 @@ impl Relation {
         match self {
             Relation::Table(table) => &table.owner,
             Relation::View(view) => &view.owner,
+            Relation::Sequence(sequence) => &sequence.owner,
         }
     }
 
@@ -153,6 +160,7 @@ impl Relation {
         match self {
             Relation::Table(table) => &table.table.schema().columns,
             Relation::View(view) => &view.columns,
+            Relation::Sequence(_) => &SEQUENCE_COLUMNS,
         }
     }
 
@@ -161,6 +169,7 @@ impl Relation {
         match self {
             Relation::Table(_) => "table",
             Relation::View(_) => "view",
+            Relation::Sequence(_) => "sequence",
         }
     }
 
@@ -169,6 +178,7 @@ impl Relation {
         match self {
             Relation::Table(table) => &table.grants,
             Relation::View(view) => &view.grants,
+            Relation::Sequence(sequence) => &sequence.grants,
         }
     }
 }
@@ -198,6 +208,8 @@ pub struct TableEntry {
     pub indexes: Vec<IndexEntry>,
     /// The foreign keys, in the order in which they were made.
     pub foreign_keys: Vec<ForeignKey>,
+    /// The identity columns, by name.
+    pub identities: BTreeMap<String, Identity>,
     /// What statements did to it since the node started.
     pub usage: Arc<Usage>,
 }
@@ -266,6 +278,8 @@ pub enum Privilege {
     Delete,
     /// Remove all rows at once.
     Truncate,
+    /// Take numbers from a sequence.
+    Usage,
 }
 
 /// One privilege that a role holds on a schema.
@@ -396,7 +410,7 @@ impl CatalogState {
         self.relations()
             .filter_map(|(_, relation, _)| match relation {
                 Relation::Table(entry) => Some(Arc::clone(entry)),
-                Relation::View(_) => None,
+                Relation::View(_) | Relation::Sequence(_) => None,
             })
             .collect()
     }
@@ -410,9 +424,13 @@ impl CatalogState {
             .collect()
     }
 
-    /// The numbers in storage of all tables.
+    /// The numbers in storage of all tables, those that sequences stand in too.
     pub fn table_ids(&self) -> BTreeSet<TableId> {
-        self.tables().iter().map(|table| table.id()).collect()
+        let tables = self.tables();
+        let tables = tables.iter().map(|table| table.id());
+        let counters = self.sequences();
+        let counters = counters.map(|(_, sequence)| sequence.counter.table_id());
+        tables.chain(counters).collect()
     }
 
     /// Every relation with its schema, in order of names.

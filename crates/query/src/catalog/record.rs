@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    CatalogState, ForeignKey, Grant, IndexEntry, Numbers, Relation, SchemaEntry, SchemaGrant,
-    TableEntry, ViewEntry,
+    CatalogState, ForeignKey, Grant, Identity, IndexEntry, Numbers, OwnedBy, Relation, SchemaEntry,
+    SchemaGrant, SequenceEntry, TableEntry, ViewEntry,
 };
+use crate::sequence::{Counter, Definition, Position};
 
 /// Raised whenever older documents could be misread.
 const FORMAT: u32 = 1;
@@ -55,6 +56,8 @@ struct SchemaRecord {
     grants: Vec<SchemaGrant>,
     tables: Vec<TableRecord>,
     views: Vec<ViewEntry>,
+    #[serde(default)]
+    sequences: Vec<SequenceRecord>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -81,6 +84,23 @@ struct TableRecord {
     indexes: Vec<IndexEntry>,
     #[serde(default)]
     foreign_keys: Vec<ForeignKey>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    identities: BTreeMap<String, Identity>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SequenceRecord {
+    oid: u32,
+    name: String,
+    owner: String,
+    definition: Definition,
+    /// The number in storage of the table that it stands in.
+    table: u32,
+    /// Where it stands as long as that is empty.
+    start: Position,
+    owned_by: Option<OwnedBy>,
+    comment: Option<String>,
+    grants: Vec<Grant>,
 }
 
 /// The document of a catalogue.
@@ -125,11 +145,12 @@ pub(super) fn decode(
 }
 
 fn of_schema(schema: &SchemaEntry) -> SchemaRecord {
-    let (mut tables, mut views) = (Vec::new(), Vec::new());
+    let (mut tables, mut views, mut sequences) = (Vec::new(), Vec::new(), Vec::new());
     for relation in schema.relations.values() {
         match relation {
             Relation::Table(entry) => tables.push(of_table(entry)),
             Relation::View(entry) => views.push(ViewEntry::clone(entry)),
+            Relation::Sequence(entry) => sequences.push(of_sequence(entry)),
         }
     }
     SchemaRecord {
@@ -140,6 +161,21 @@ fn of_schema(schema: &SchemaEntry) -> SchemaRecord {
         grants: schema.grants.clone(),
         tables,
         views,
+        sequences,
+    }
+}
+
+fn of_sequence(entry: &SequenceEntry) -> SequenceRecord {
+    SequenceRecord {
+        oid: entry.oid,
+        name: entry.name.clone(),
+        owner: entry.owner.clone(),
+        definition: entry.definition.clone(),
+        table: entry.counter.table_id().0,
+        start: entry.counter.start(),
+        owned_by: entry.owned_by.clone(),
+        comment: entry.comment.clone(),
+        grants: entry.grants.clone(),
     }
 }
 
@@ -164,6 +200,7 @@ fn of_table(entry: &TableEntry) -> TableRecord {
         auto_layout: entry.auto_layout,
         indexes: entry.indexes.clone(),
         foreign_keys: entry.foreign_keys.clone(),
+        identities: entry.identities.clone(),
     }
 }
 
@@ -179,6 +216,10 @@ fn to_schema(
         let entry = to_table(table, tables)?;
         relations.insert(entry.name.clone(), Relation::Table(Arc::new(entry)));
     }
+    for sequence in record.sequences {
+        let entry = to_sequence(sequence, tables)?;
+        relations.insert(entry.name.clone(), Relation::Sequence(Arc::new(entry)));
+    }
     Ok(SchemaEntry {
         oid: record.oid,
         name: record.name,
@@ -193,13 +234,7 @@ fn to_table(
     record: TableRecord,
     tables: &BTreeMap<TableId, Arc<Table>>,
 ) -> Result<TableEntry, RecordError> {
-    let id = TableId(record.table);
-    let Some(table) = tables.get(&id) else {
-        return Err(RecordError::MissingTable {
-            id,
-            name: record.name,
-        });
-    };
+    let table = stored(tables, record.table, &record.name)?;
     Ok(TableEntry {
         oid: record.oid,
         key_oid: record.key_oid,
@@ -207,7 +242,7 @@ fn to_table(
         owner: record.owner,
         table: match record.definition {
             Some(definition) => table.redefined(Arc::new(definition)),
-            None => refusing(table, &record.not_null),
+            None => refusing(&table, &record.not_null),
         },
         comment: record.comment,
         column_comments: record.column_comments,
@@ -215,6 +250,7 @@ fn to_table(
         auto_layout: record.auto_layout,
         indexes: record.indexes,
         foreign_keys: record.foreign_keys,
+        identities: record.identities,
         usage: Arc::default(),
     })
 }
@@ -231,4 +267,37 @@ fn refusing(table: &Arc<Table>, not_null: &[usize]) -> Arc<Table> {
         schema.columns[at].nullable = false;
     }
     table.redefined(Arc::new(schema))
+}
+
+fn to_sequence(
+    record: SequenceRecord,
+    tables: &BTreeMap<TableId, Arc<Table>>,
+) -> Result<SequenceEntry, RecordError> {
+    let table = stored(tables, record.table, &record.name)?;
+    Ok(SequenceEntry {
+        oid: record.oid,
+        name: record.name,
+        owner: record.owner,
+        definition: record.definition,
+        counter: Counter::new(table, record.start),
+        owned_by: record.owned_by,
+        comment: record.comment,
+        grants: record.grants,
+    })
+}
+
+/// The table of this number in storage; `name` is of what has it.
+fn stored(
+    tables: &BTreeMap<TableId, Arc<Table>>,
+    number: u32,
+    name: &str,
+) -> Result<Arc<Table>, RecordError> {
+    let id = TableId(number);
+    tables
+        .get(&id)
+        .cloned()
+        .ok_or_else(|| RecordError::MissingTable {
+            id,
+            name: name.to_owned(),
+        })
 }

@@ -17,6 +17,7 @@ use super::{
     names::{Place, QualifiedName, is_system_schema},
     privilege::{not_owner, relation_mut},
     schema::check_schema_name,
+    sequence,
     views::{ColumnChange, Readers},
 };
 use crate::{
@@ -72,11 +73,11 @@ pub(super) fn execute(
             }
             return Ok(done.with_notices(vec![skipping(&error)]));
         };
-        // As in PostgreSQL, ALTER TABLE takes views too.
-        if object == SchemaObject::View && relation.kind() != "view" {
+        // As in PostgreSQL, ALTER TABLE takes views and sequences too.
+        if object != SchemaObject::Table && relation.kind() != object.word() {
             return Err(SqlError::new(
                 ErrorKind::WrongObjectType,
-                format!("\"{}\" is not a view", name.name),
+                format!("\"{}\" is not a {}", name.name, object.word()),
             ));
         }
         actor.require_ownership(relation)?;
@@ -121,7 +122,13 @@ fn alter_relation(
     match change {
         RelationChange::Owner(owner) => {
             let owner = actor.new_owner(owner, judges.role_exists)?;
-            relation_mut(state, place)?.set_owner(&owner);
+            refuse_linked(state, place, &|name| {
+                format!("cannot change owner of sequence \"{name}\"")
+            })?;
+            let relation = relation_mut(state, place)?;
+            relation.set_owner(&owner);
+            let oid = relation.oid();
+            sequence::change_owned(state, oid, |owned| owned.owner.clone_from(&owner));
             Ok(())
         }
         RelationChange::Rename(to) => {
@@ -135,11 +142,25 @@ fn alter_relation(
             if *schema == place.schema {
                 return Ok(());
             }
+            refuse_linked(state, place, &|_| {
+                "cannot move an owned sequence into another schema".to_owned()
+            })?;
             let target = Place {
                 schema: schema.clone(),
                 name: place.name.clone(),
             };
-            move_relation(state, actor, place, target, judges)
+            let oid = relation_mut(state, place)?.oid();
+            move_relation(state, actor, place, target, judges)?;
+            let owned = state.owned_sequences(oid);
+            let owned: Vec<String> = owned.map(|(_, entry)| entry.name.clone()).collect();
+            for name in owned {
+                let [from, to] = [&place.schema, schema].map(|schema| Place {
+                    schema: schema.clone(),
+                    name: name.clone(),
+                });
+                move_relation(state, actor, &from, to, judges)?;
+            }
+            Ok(())
         }
         RelationChange::RenameColumn { from, to } => {
             rename_column(state, actor, place, from, to, judges)
@@ -149,6 +170,20 @@ fn alter_relation(
             ErrorKind::Internal,
             "a change of a table was taken for one of names",
         )),
+    }
+}
+
+/// Refuses to take a sequence away from the column that it belongs to.
+fn refuse_linked(
+    state: &CatalogState,
+    place: &Place,
+    message: &dyn Fn(&str) -> String,
+) -> Result<(), SqlError> {
+    match state.relation(&place.schema, &place.name) {
+        Some(Relation::Sequence(entry)) if entry.owned_by.is_some() => {
+            Err(sequence::linked(state, entry, &message(&entry.name)))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -182,6 +217,7 @@ fn move_relation(
             table.name.clone_from(&to.name);
         }
         Relation::View(view) => Arc::make_mut(view).name.clone_from(&to.name),
+        Relation::Sequence(sequence) => Arc::make_mut(sequence).name.clone_from(&to.name),
     }
     let relations = &mut state.schema_mut(&to.schema)?.relations;
     relations.insert(to.name.clone(), relation);
@@ -214,7 +250,7 @@ pub(super) fn is_taken(state: &CatalogState, place: &Place) -> bool {
         Relation::Table(entry) => entry
             .all_indexes()
             .any(|index| index.index.name == place.name),
-        Relation::View(_) => false,
+        Relation::View(_) | Relation::Sequence(_) => false,
     };
     schema.relations.contains_key(&place.name) || schema.relations.values().any(has_index)
 }
@@ -251,8 +287,22 @@ fn rename_column(
     }
     let readers = Readers::of(state, place, judges.views)?;
     match relation_mut(state, place)? {
-        Relation::Table(table) => rename_table_column(Arc::make_mut(table), at, from, to)?,
+        Relation::Table(table) => {
+            rename_table_column(Arc::make_mut(table), at, from, to)?;
+            let oid = table.oid;
+            sequence::change_owned(state, oid, |owned| match &mut owned.owned_by {
+                Some(owner) if owner.column == from => to.clone_into(&mut owner.column),
+                _ => {}
+            });
+        }
         Relation::View(view) => to.clone_into(&mut Arc::make_mut(view).columns[at].name),
+        Relation::Sequence(_) => {
+            return Err(SqlError::new(
+                ErrorKind::WrongObjectType,
+                format!("cannot rename columns of relation \"{}\"", place.name),
+            )
+            .with_detail("This operation is not supported for sequences."));
+        }
     }
     let change = ColumnChange {
         before: &names,
@@ -278,6 +328,9 @@ fn rename_table_column(
     });
     if let Some(comment) = table.column_comments.remove(from) {
         table.column_comments.insert(to.to_owned(), comment);
+    }
+    if let Some(identity) = table.identities.remove(from) {
+        table.identities.insert(to.to_owned(), identity);
     }
     Ok(())
 }

@@ -15,10 +15,14 @@ use super::{
     foreign_key::{self, Resolved},
     layout::{self, DefaultLayout, WantedLayout},
     names::{self, Place, QualifiedName},
+    sequence::{self, Wanted},
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{CatalogState, Draft, IndexEntry, Privilege, Relation, TableEntry},
+    catalog::{
+        CatalogState, Draft, Identity, IndexEntry, Privilege, Relation, SequenceEntry, TableEntry,
+    },
+    sequence::text,
 };
 
 /// What [`create_table_as`] came to.
@@ -46,6 +50,8 @@ impl CreatedTable {
 pub struct PendingTable {
     place: Place,
     entry: Arc<TableEntry>,
+    /// Those of its columns.
+    sequences: Vec<Arc<SequenceEntry>>,
     notices: Vec<Notice>,
 }
 
@@ -74,9 +80,16 @@ impl PendingTable {
             };
             check_free(&change.state, &place)?;
         }
+        for sequence in &self.sequences {
+            let place = sequence::place_of(&self.place.schema, sequence);
+            check_free(&change.state, &place)?;
+        }
         check_referenced(&change.state, &self.entry)?;
         let relations = &mut change.state.schema_mut(&self.place.schema)?.relations;
         relations.insert(self.place.name, Relation::Table(self.entry));
+        for sequence in self.sequences {
+            relations.insert(sequence.name.clone(), Relation::Sequence(sequence));
+        }
         change.publish()?;
         Ok(CommandResult::new("CREATE TABLE").with_notices(self.notices))
     }
@@ -225,10 +238,16 @@ fn create(
         )
     };
     let Defined {
-        schema,
+        mut schema,
         unique,
         foreign_keys,
+        sequences,
     } = definition.finish(&taken)?;
+    for column in &mut schema.columns {
+        if let Some(default) = &mut column.default {
+            *default = sequence::bound_default(&state, actor, default)?;
+        }
+    }
     let indexes = unique.iter().cloned().map(foreign_key::unnumbered);
     let own = foreign_key::Own::new(&place, &schema, indexes, Vec::new());
     // Who writes to a table must know what refers to it.
@@ -238,23 +257,43 @@ fn create(
     let foreign_keys = foreign_key::resolve(&state, actor, &own, foreign_keys)?;
     let layout = layout::of_create(statement, &schema, default_layout, &mut notices)?;
     check_expressions(&schema, checker)?;
-    let entry = build(draft, &state, actor, schema, unique, foreign_keys, &layout)?;
+    let parts = Parts {
+        schema,
+        unique,
+        foreign_keys,
+        sequences,
+    };
+    let (entry, sequences) = build(draft, &state, actor, parts, &layout, &taken)?;
     Ok(CreatedTable::Pending(PendingTable {
         place,
         entry,
+        sequences,
         notices,
     }))
+}
+
+/// What a table is made of.
+struct Parts {
+    schema: TableSchema,
+    unique: Vec<TableIndex>,
+    foreign_keys: Vec<Resolved>,
+    sequences: Vec<Wanted>,
 }
 
 fn build(
     draft: &Draft,
     state: &CatalogState,
     actor: &Actor,
-    schema: TableSchema,
-    unique: Vec<TableIndex>,
-    foreign_keys: Vec<Resolved>,
+    parts: Parts,
     layout: &WantedLayout,
-) -> Result<Arc<TableEntry>, SqlError> {
+    taken: &dyn Fn(&str) -> bool,
+) -> Result<(Arc<TableEntry>, Vec<Arc<SequenceEntry>>), SqlError> {
+    let Parts {
+        mut schema,
+        unique,
+        foreign_keys,
+        sequences: wanted,
+    } = parts;
     let oid = state.allocate_oid()?;
     let key_oid = if schema.primary_key.is_empty() {
         0
@@ -280,8 +319,20 @@ fn build(
         keys.push(key);
     }
     let name = schema.name.clone();
+    let owner = sequence::Owner {
+        oid,
+        name: &name,
+        role: &actor.role,
+    };
+    let is_own = |other: &str| {
+        let mut own = indexes.iter().map(|index| &index.index.name);
+        other == name || other == schema.primary_key_name || own.any(|own| own == other)
+    };
+    let is_taken = |name: &str| taken(name) || is_own(name);
+    let sequences = sequence::make_wanted(draft, state, &owner, &wanted, &is_taken)?;
+    let identities = give_numbers(&mut schema, &wanted, &sequences);
     let table = draft.create_table(TableId(oid), Arc::new(schema), &layout.start, unique)?;
-    Ok(Arc::new(TableEntry {
+    let entry = Arc::new(TableEntry {
         oid,
         key_oid,
         name,
@@ -293,8 +344,38 @@ fn build(
         auto_layout: layout.auto,
         indexes,
         foreign_keys: keys,
+        identities,
         usage: Arc::default(),
-    }))
+    });
+    Ok((entry, sequences))
+}
+
+/// Lets columns take their values from the sequences made for them: serial ones by default,
+/// the others as identity columns, which are returned.
+pub(super) fn give_numbers(
+    schema: &mut TableSchema,
+    wanted: &[Wanted],
+    sequences: &[Arc<SequenceEntry>],
+) -> BTreeMap<String, Identity> {
+    let mut identities = BTreeMap::new();
+    for (wanted, made) in wanted.iter().zip(sequences) {
+        let sequence = made.oid;
+        match wanted.is_always {
+            Some(is_always) => {
+                let identity = Identity {
+                    sequence,
+                    is_always,
+                };
+                identities.insert(wanted.column.clone(), identity);
+            }
+            None => {
+                if let Some(at) = schema.position(&wanted.column) {
+                    schema.columns[at].default = Some(text::default_of(sequence));
+                }
+            }
+        }
+    }
+    identities
 }
 
 /// Whether what its foreign keys refer to has stayed.

@@ -6,12 +6,12 @@ use std::{collections::BTreeSet, ops::ControlFlow};
 use aerostat_semantics::walk;
 use aerostat_storage::{COLUMNS_MAX, ROW_ID_COLUMN};
 use aerostat_types::{
-    CheckConstraint, Column, ErrorKind, SqlError, TableIndex, TableSchema, keyword_category,
-    quote_ident,
+    CheckConstraint, Column, ErrorKind, SqlError, SqlType, TableIndex, TableSchema,
+    keyword_category, quote_ident,
 };
 use datafusion::sql::sqlparser::ast::{
-    self, ColumnDef, ColumnOption, DataType, Expr, Ident, IndexColumn, NullsDistinctOption,
-    ObjectName, OrderByOptions, TableConstraint,
+    self, ColumnDef, ColumnOption, DataType, Expr, GeneratedAs, Ident, IndexColumn,
+    NullsDistinctOption, ObjectName, OrderByOptions, TableConstraint,
 };
 
 use super::{
@@ -20,9 +20,10 @@ use super::{
         self, WrittenKey, duplicate_constraint, multiple_primary_keys, refuse_deferrable, unused,
     },
     names::{SYSTEM_COLUMNS, declared, fold, folded},
+    sequence::Wanted,
     sql_type,
 };
-use crate::api::Notice;
+use crate::{api::Notice, sequence::Options};
 
 /// What a statement defines.
 pub(super) struct Defined {
@@ -31,6 +32,8 @@ pub(super) struct Defined {
     pub(super) unique: Vec<TableIndex>,
     /// What they refer to is not known yet.
     pub(super) foreign_keys: Vec<WrittenForeignKey>,
+    /// The sequences of serial and identity columns.
+    pub(super) sequences: Vec<Wanted>,
 }
 
 /// A table's definition while its clauses are read.
@@ -41,6 +44,7 @@ pub(super) struct Definition<'n> {
     nullability: Vec<Option<bool>>,
     keys: Vec<WrittenKey>,
     foreign_keys: Vec<WrittenForeignKey>,
+    sequences: Vec<Wanted>,
     /// The primary key that the table has: positions of its columns, and its name.
     key_there: Option<(Vec<usize>, String)>,
     /// Names of its constraints but CHECKs.
@@ -58,6 +62,7 @@ impl<'n> Definition<'n> {
             nullability: Vec::new(),
             keys: Vec::new(),
             foreign_keys: Vec::new(),
+            sequences: Vec::new(),
             key_there: None,
             names_there: BTreeSet::new(),
             checks: Vec::new(),
@@ -123,14 +128,26 @@ impl<'n> Definition<'n> {
                 format!("column \"{name}\" needs a type"),
             ));
         }
-        let ty = sql_type(&definition.data_type)?;
+        let serial = serial_type(&definition.data_type);
+        let ty = match serial {
+            Some(ty) => ty,
+            None => sql_type(&definition.data_type)?,
+        };
         self.columns.push(Column {
             name: name.clone(),
             ty,
             nullable: true,
             default: None,
         });
-        self.nullability.push(None);
+        self.nullability.push(serial.map(|_| false));
+        if serial.is_some() {
+            self.sequences.push(Wanted {
+                column: name.clone(),
+                ty,
+                is_always: None,
+                options: Options::default(),
+            });
+        }
         for option in &definition.options {
             self.read_option(&name, option.name.as_ref(), &option.option)?;
         }
@@ -149,18 +166,12 @@ impl<'n> Definition<'n> {
             ColumnOption::NotNull => self.set_nullable(at, false),
             ColumnOption::Default(expression) => {
                 refuse_columns(expression)?;
-                if self.columns[at]
-                    .default
-                    .replace(expression.to_string())
-                    .is_some()
-                {
-                    return Err(SqlError::new(
-                        ErrorKind::SyntaxError,
-                        format!(
-                            "multiple default values specified for column \"{column}\" of table \"{}\"",
-                            self.table
-                        ),
-                    ));
+                if self.identity_of(column).is_some() {
+                    return Err(self.specified("both default and identity specified", column));
+                }
+                let before = self.columns[at].default.replace(expression.to_string());
+                if before.is_some() || self.sequence_of(column).is_some() {
+                    return Err(self.specified("multiple default values specified", column));
                 }
                 Ok(())
             }
@@ -180,8 +191,14 @@ impl<'n> Definition<'n> {
             ColumnOption::Check(check) => self.add_check(name, check, Some(column)),
             ColumnOption::Collation(collation) => check_collation(collation),
             ColumnOption::ForeignKey(key) => self.add_foreign_key(name, key, Some(column)),
+            ColumnOption::Generated {
+                generated_as,
+                sequence_options: Some(options),
+                generation_expr: None,
+                ..
+            } => self.add_identity(column, *generated_as == GeneratedAs::Always, options),
             ColumnOption::Generated { .. } | ColumnOption::Identity(_) => {
-                Err(not_supported("generated and identity columns are")
+                Err(not_supported("generated columns are")
                     .with_hint("Give the values, or use DEFAULT."))
             }
             other => Err(SqlError::new(
@@ -189,6 +206,48 @@ impl<'n> Definition<'n> {
                 format!("syntax error at or near \"{other}\""),
             )),
         }
+    }
+
+    fn add_identity(
+        &mut self,
+        column: &str,
+        is_always: bool,
+        options: &[ast::SequenceOptions],
+    ) -> Result<(), SqlError> {
+        let at = self.columns.len() - 1;
+        let ty = self.columns[at].ty;
+        if self.identity_of(column).is_some() {
+            return Err(self.specified("multiple identity specifications", column));
+        }
+        if self.columns[at].default.is_some() || self.sequence_of(column).is_some() {
+            return Err(self.specified("both default and identity specified", column));
+        }
+        require_integer(ty)?;
+        self.set_nullable(at, false)?;
+        self.sequences.push(Wanted {
+            column: column.to_owned(),
+            ty,
+            is_always: Some(is_always),
+            options: read_options(options)?,
+        });
+        Ok(())
+    }
+
+    fn sequence_of(&self, column: &str) -> Option<&Wanted> {
+        self.sequences.iter().find(|wanted| wanted.column == column)
+    }
+
+    fn identity_of(&self, column: &str) -> Option<&Wanted> {
+        let wanted = self.sequence_of(column)?;
+        wanted.is_always.is_some().then_some(wanted)
+    }
+
+    /// The error for what a column has one of at most.
+    fn specified(&self, what: &str, column: &str) -> SqlError {
+        SqlError::new(
+            ErrorKind::SyntaxError,
+            format!("{what} for column \"{column}\" of table \"{}\"", self.table),
+        )
     }
 
     fn set_nullable(&mut self, at: usize, nullable: bool) -> Result<(), SqlError> {
@@ -360,8 +419,68 @@ impl<'n> Definition<'n> {
             schema,
             unique: indexes,
             foreign_keys: self.foreign_keys,
+            sequences: self.sequences,
         })
     }
+}
+
+/// The type of a column that is called `serial` or like it.
+fn serial_type(data_type: &DataType) -> Option<SqlType> {
+    let DataType::Custom(name, modifiers) = data_type else {
+        return None;
+    };
+    let ([part], []) = (&name.0[..], &modifiers[..]) else {
+        return None;
+    };
+    match folded(part.as_ident()?).as_str() {
+        "smallserial" | "serial2" => Some(SqlType::SmallInt),
+        "serial" | "serial4" => Some(SqlType::Integer),
+        "bigserial" | "serial8" => Some(SqlType::BigInt),
+        _ => None,
+    }
+}
+
+/// # Errors
+/// A column of the type cannot be an identity column.
+pub(super) fn require_integer(ty: SqlType) -> Result<(), SqlError> {
+    match ty {
+        SqlType::SmallInt | SqlType::Integer | SqlType::BigInt => Ok(()),
+        _ => Err(SqlError::new(
+            ErrorKind::InvalidParameterValue,
+            "identity column type must be smallint, integer, or bigint",
+        )),
+    }
+}
+
+/// The options of an identity column, as `sqlparser` has them.
+fn read_options(written: &[ast::SequenceOptions]) -> Result<Options, SqlError> {
+    let mut options = Options::default();
+    for option in written {
+        match option {
+            ast::SequenceOptions::IncrementBy(by, _) => options.increment = Some(number(by)?),
+            ast::SequenceOptions::MinValue(min) => {
+                options.min = Some(min.as_ref().map(number).transpose()?);
+            }
+            ast::SequenceOptions::MaxValue(max) => {
+                options.max = Some(max.as_ref().map(number).transpose()?);
+            }
+            ast::SequenceOptions::StartWith(start, _) => options.start = Some(number(start)?),
+            ast::SequenceOptions::Cache(cache) => options.cache = Some(number(cache)?),
+            // `sqlparser` notes the NO.
+            ast::SequenceOptions::Cycle(no) => options.cycles = Some(!no),
+        }
+    }
+    Ok(options)
+}
+
+fn number(written: &Expr) -> Result<i64, SqlError> {
+    let text = written.to_string();
+    text.parse().map_err(|_| {
+        SqlError::new(
+            ErrorKind::NumericValueOutOfRange,
+            format!("value \"{text}\" is out of range for type bigint"),
+        )
+    })
 }
 
 /// Gives the checks without a name one; `names` are those of the table's other constraints.

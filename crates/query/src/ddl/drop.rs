@@ -1,4 +1,4 @@
-//! DROP TABLE, VIEW and SCHEMA, and TRUNCATE.
+//! DROP TABLE, VIEW, SCHEMA and SEQUENCE, and TRUNCATE.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -10,6 +10,7 @@ use super::{
     dependency::Dependencies,
     names::{Place, QualifiedName, is_system_schema},
     privilege::relation_mut,
+    sequence::{self, NeedyDefault},
 };
 use crate::{
     api::{Notice, NoticeSeverity},
@@ -69,7 +70,7 @@ fn names_index(state: &CatalogState, actor: &Actor, name: &QualifiedName) -> boo
         Relation::Table(entry) => entry
             .all_indexes()
             .any(|index| index.index.name == name.name),
-        Relation::View(_) => false,
+        Relation::View(_) | Relation::Sequence(_) => false,
     };
     schemas.into_iter().any(|schema| {
         let schema = state.schemas.get(schema);
@@ -92,6 +93,8 @@ struct Targets {
     dependants: BTreeSet<Place>,
     /// Foreign keys of tables that stay, by their names.
     foreign_keys: BTreeSet<(Place, String)>,
+    /// Columns of tables that stay whose defaults go.
+    defaults: BTreeSet<(Place, String)>,
 }
 
 impl Targets {
@@ -169,6 +172,8 @@ impl Targets {
     ) -> Result<Option<Notice>, SqlError> {
         let mut lines = Vec::new();
         let mut gone = self.relations.clone();
+        self.add_owned(state);
+        gone.extend(self.dependants.iter().cloned());
         for schema in &self.schemas {
             for (name, relation) in state
                 .schemas
@@ -186,6 +191,31 @@ impl Targets {
                     self.dependants.insert(place);
                 }
             }
+        }
+        self.refuse_identities(state, actor, &gone)?;
+        let sequences =
+            gone.iter()
+                .filter_map(|place| match state.relation(&place.schema, &place.name) {
+                    Some(Relation::Sequence(entry)) => Some(entry.oid),
+                    _ => None,
+                });
+        for needy in sequence::needy_defaults(state, &sequences.collect()) {
+            let NeedyDefault {
+                table,
+                column,
+                sequence,
+            } = needy;
+            if gone.contains(&table) {
+                continue;
+            }
+            lines.push((
+                format!(
+                    "default value for column {column} of table {}",
+                    shown(state, actor, &table)
+                ),
+                format!("sequence {}", shown(state, actor, &sequence)),
+            ));
+            self.defaults.insert((table, column));
         }
         for (place, key, needed) in foreign_keys_to(state, &gone) {
             lines.push((
@@ -209,6 +239,71 @@ impl Targets {
             (false, true) => Ok(Some(cascade_notice(&lines))),
             (false, false) => Err(self.still_needed(state, actor, &lines)),
         }
+    }
+
+    /// Adds the sequences that belong to tables that go.
+    fn add_owned(&mut self, state: &CatalogState) {
+        let goes =
+            |place: &Place| self.relations.contains(place) || self.schemas.contains(&place.schema);
+        let mut owned = Vec::new();
+        for (schema, entry) in state.sequences() {
+            let Some(owner) = &entry.owned_by else {
+                continue;
+            };
+            let Some((home, table)) = state.table(owner.table) else {
+                continue;
+            };
+            let table = Place {
+                schema: home.name.clone(),
+                name: table.name.clone(),
+            };
+            let place = sequence::place_of(&schema.name, entry);
+            if goes(&table) && !self.relations.contains(&place) {
+                owned.push(place);
+            }
+        }
+        self.dependants.extend(owned);
+    }
+
+    /// An identity column's sequence goes with the column, not alone.
+    fn refuse_identities(
+        &self,
+        state: &CatalogState,
+        actor: &Actor,
+        gone: &BTreeSet<Place>,
+    ) -> Result<(), SqlError> {
+        for place in &self.relations {
+            let Some(Relation::Sequence(entry)) = state.relation(&place.schema, &place.name) else {
+                continue;
+            };
+            let identity = entry.owned_by.as_ref().filter(|owner| owner.is_identity);
+            let Some((owner, (home, table))) =
+                identity.and_then(|owner| Some((owner, state.table(owner.table)?)))
+            else {
+                continue;
+            };
+            let table = Place {
+                schema: home.name.clone(),
+                name: table.name.clone(),
+            };
+            if gone.contains(&table) {
+                continue;
+            }
+            let column = format!(
+                "column {} of table {}",
+                owner.column,
+                shown(state, actor, &table)
+            );
+            return Err(SqlError::new(
+                ErrorKind::DependentObjectsStillExist,
+                format!(
+                    "cannot drop sequence {} because {column} requires it",
+                    shown(state, actor, place)
+                ),
+            )
+            .with_hint(format!("You can drop {column} instead.")));
+        }
+        Ok(())
     }
 
     fn still_needed(
@@ -240,6 +335,9 @@ impl Targets {
                 let keys = &mut Arc::make_mut(entry).foreign_keys;
                 keys.retain(|key| key.name != *name);
             }
+        }
+        for (table, column) in &self.defaults {
+            sequence::remove_default(state, table, column);
         }
         for schema in &self.schemas {
             state.schemas.remove(schema);
@@ -334,6 +432,7 @@ pub(super) fn truncate(
     draft: &Draft,
     actor: &Actor,
     names: &[QualifiedName],
+    restarts_identity: bool,
 ) -> Result<CommandResult, SqlError> {
     draft.lock_named(actor, names, LockMode::AccessExclusive, &|_, found| {
         let is_table = matches!(found.relation, Relation::Table(_));
@@ -373,7 +472,11 @@ pub(super) fn truncate(
         }
     }
     for (place, entry) in emptied {
+        let oid = entry.oid;
         *relation_mut(&mut change.state, &place)? = Relation::Table(Arc::new(entry));
+        if restarts_identity {
+            sequence::restart_owned(draft, actor, &mut change.state, oid)?;
+        }
     }
     change.publish()?;
     Ok(CommandResult::new("TRUNCATE TABLE"))

@@ -12,7 +12,9 @@ use datafusion::sql::sqlparser::{
 
 use super::names::folded;
 
-fn parse(text: &str) -> Result<Expr, SqlError> {
+/// # Errors
+/// It cannot be read, which is a defect.
+pub(super) fn parse(text: &str) -> Result<Expr, SqlError> {
     Parser::new(&PostgreSqlDialect {})
         .try_with_sql(text)
         .and_then(|mut parser| parser.parse_expr())

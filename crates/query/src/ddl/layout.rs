@@ -222,7 +222,7 @@ pub(crate) fn follow_advice(
     let state = database.catalog.load();
     let is_it = |relation: &Relation| match relation {
         Relation::Table(now) => now.table.id() == entry.table.id() && now.auto_layout,
-        Relation::View(_) => false,
+        Relation::View(_) | Relation::Sequence(_) => false,
     };
     let found = state.relations().any(|(_, relation, _)| is_it(relation));
     if found {

@@ -50,6 +50,11 @@ impl Wish<'_> {
             if locked == Some(relation.oid()) {
                 return match relation {
                     Relation::Table(_) => Ok(()),
+                    Relation::Sequence(_) => Err(SqlError::new(
+                        ErrorKind::WrongObjectType,
+                        format!("cannot lock relation \"{}\"", relation.name()),
+                    )
+                    .with_detail("This operation is not supported for sequences.")),
                     Relation::View(view) => {
                         let owner = Actor {
                             role: view.owner.clone(),

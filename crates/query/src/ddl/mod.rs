@@ -19,7 +19,7 @@
 //! | [`create_view`] | CREATE \[OR REPLACE] VIEW |
 //! | `create_index` | CREATE INDEX |
 //! | `prepare_alter` | ALTER TABLE of columns and constraints: a table to be, then its `publish` |
-//! | [`execute`] | [`SchemaCommand`]: CREATE SCHEMA, TRUNCATE, DROP, ALTER |
+//! | [`execute`] | [`SchemaCommand`]: CREATE SCHEMA, SEQUENCE, TRUNCATE, DROP, ALTER |
 //! | [`grant`] | GRANT and REVOKE on tables, views and schemas |
 //! | [`comment`] | COMMENT ON table, view, column or schema |
 //! | [`sql_type`] | a type as `sqlparser` reads it |
@@ -48,6 +48,7 @@ mod lock;
 pub mod names;
 mod privilege;
 mod schema;
+mod sequence;
 mod sql_type;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -203,7 +204,20 @@ pub fn execute(
         SchemaCommand::DropIndex { names, if_exists } => {
             index::drop(draft, actor, names, *if_exists)
         }
-        SchemaCommand::Truncate { tables } => drop::truncate(draft, actor, tables),
+        SchemaCommand::CreateSequence {
+            name,
+            if_not_exists,
+            options,
+        } => sequence::create(draft, actor, name, *if_not_exists, options),
+        SchemaCommand::AlterSequence {
+            name,
+            if_exists,
+            options,
+        } => sequence::alter(draft, actor, name, *if_exists, options),
+        SchemaCommand::Truncate {
+            tables,
+            restarts_identity,
+        } => drop::truncate(draft, actor, tables, *restarts_identity),
         SchemaCommand::Drop {
             kind,
             names,

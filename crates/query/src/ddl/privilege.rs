@@ -14,7 +14,11 @@ use crate::{
         CatalogState, Draft, Grant, PUBLIC, Privilege, Relation, SchemaEntry, SchemaGrant,
         SchemaPrivilege, undefined_schema,
     },
-    utility::{CommentStatement, CommentTarget, GrantStatement, GrantTarget, Grantee, RoleName},
+    sequence::not_a_sequence,
+    utility::{
+        CommentStatement, CommentTarget, GrantStatement, GrantTarget, Grantee, RELATION_ALL,
+        RoleName, SEQUENCE_ALL,
+    },
 };
 
 /// The role that stands for everyone in grants; no role can have this name.
@@ -177,17 +181,25 @@ pub fn grant(
 ) -> Result<CommandResult, SqlError> {
     // The object is looked for before the roles, as in PostgreSQL.
     let grantees = || grantee_names(&actor.role, &statement.grantees, role_exists);
-    if let GrantTarget::Relations { names, .. } = &statement.target {
+    if let GrantTarget::Relations { names, .. } | GrantTarget::Sequences { names, .. } =
+        &statement.target
+    {
         draft.lock_owned(actor, names, LockMode::ShareUpdateExclusive)?;
     }
     let mut change = draft.change()?;
     let state = &mut change.state;
     match &statement.target {
-        GrantTarget::Relations { privileges, names } => {
-            let places = names
-                .iter()
-                .map(|name| actor.resolve(state, name).map(|found| found.place))
-                .collect::<Result<Vec<_>, _>>()?;
+        GrantTarget::Relations { privileges, names }
+        | GrantTarget::Sequences { privileges, names } => {
+            let of_sequences = matches!(statement.target, GrantTarget::Sequences { .. });
+            let mut places = Vec::with_capacity(names.len());
+            for name in names {
+                let found = actor.resolve(state, name)?;
+                if of_sequences && !matches!(found.relation, Relation::Sequence(_)) {
+                    return Err(not_a_sequence(&found.place.name));
+                }
+                places.push(found.place);
+            }
             grant_relations(
                 state,
                 actor,
@@ -200,18 +212,26 @@ pub fn grant(
         GrantTarget::AllRelations {
             privileges,
             schemas,
+        }
+        | GrantTarget::AllSequences {
+            privileges,
+            schemas,
         } => {
+            let of_sequences = matches!(statement.target, GrantTarget::AllSequences { .. });
             let mut places = Vec::new();
             for name in schemas {
                 let schema = state
                     .schemas
                     .get(name)
                     .ok_or_else(|| undefined_schema(name))?;
-                let place = |relation: &String| Place {
-                    schema: name.clone(),
-                    name: relation.clone(),
-                };
-                places.extend(schema.relations.keys().map(place));
+                for (relation, entry) in &schema.relations {
+                    if matches!(entry, Relation::Sequence(_)) == of_sequences {
+                        places.push(Place {
+                            schema: name.clone(),
+                            name: relation.clone(),
+                        });
+                    }
+                }
             }
             grant_relations(
                 state,
@@ -261,9 +281,18 @@ fn grant_relations(
         if !actor.owns(relation.owner()) {
             return Err(denied(relation.kind(), relation.name()));
         }
+        // ON TABLE takes sequences, too, and ALL means what there is.
+        let privileges = match relation {
+            Relation::Sequence(_) if *privileges == RELATION_ALL => &SEQUENCE_ALL[..],
+            _ => privileges,
+        };
+        let is_sequence = matches!(relation, Relation::Sequence(_));
         let grants = relation.grants_mut();
         for role in grantees {
             for &privilege in privileges {
+                if is_sequence && !SEQUENCE_ALL.contains(&privilege) {
+                    continue;
+                }
                 toggle(
                     grants,
                     Grant {
@@ -334,6 +363,7 @@ impl Relation {
         match self {
             Relation::Table(table) => &table.name,
             Relation::View(view) => &view.name,
+            Relation::Sequence(sequence) => &sequence.name,
         }
     }
 
@@ -341,6 +371,7 @@ impl Relation {
         match self {
             Relation::Table(table) => &mut Arc::make_mut(table).grants,
             Relation::View(view) => &mut Arc::make_mut(view).grants,
+            Relation::Sequence(sequence) => &mut Arc::make_mut(sequence).grants,
         }
     }
 
@@ -348,6 +379,7 @@ impl Relation {
         match self {
             Relation::Table(table) => Arc::make_mut(table).owner = owner.to_owned(),
             Relation::View(view) => Arc::make_mut(view).owner = owner.to_owned(),
+            Relation::Sequence(sequence) => Arc::make_mut(sequence).owner = owner.to_owned(),
         }
     }
 
@@ -355,6 +387,7 @@ impl Relation {
         match self {
             Relation::Table(table) => Arc::make_mut(table).comment = comment,
             Relation::View(view) => Arc::make_mut(view).comment = comment,
+            Relation::Sequence(sequence) => Arc::make_mut(sequence).comment = comment,
         }
     }
 }
@@ -421,7 +454,9 @@ pub fn comment(
     statement: &CommentStatement,
 ) -> Result<CommandResult, SqlError> {
     let relation = match &statement.target {
-        CommentTarget::Table(name) | CommentTarget::View(name) => Some(name),
+        CommentTarget::Table(name) | CommentTarget::View(name) | CommentTarget::Sequence(name) => {
+            Some(name)
+        }
         CommentTarget::Column { relation, .. } => Some(relation),
         _ => None,
     };
@@ -432,6 +467,9 @@ pub fn comment(
     match &statement.target {
         CommentTarget::Table(name) => owned(state, actor, name, Some("table"))?.set_comment(text),
         CommentTarget::View(name) => owned(state, actor, name, Some("view"))?.set_comment(text),
+        CommentTarget::Sequence(name) => {
+            owned(state, actor, name, Some("sequence"))?.set_comment(text);
+        }
         CommentTarget::Column { relation, column } => {
             let relation = owned(state, actor, relation, None)?;
             if !relation

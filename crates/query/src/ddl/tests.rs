@@ -3,6 +3,7 @@
 mod alter;
 mod blocks;
 mod objects;
+mod sequences;
 mod tables;
 mod views;
 
@@ -269,6 +270,7 @@ impl Scene {
         match prepared {
             Altering::Skipped(result) => Ok(result),
             Altering::Pending(mut pending) => {
+                pending.make_sequences(draft)?;
                 if pending.rewrites() {
                     pending.make_table(draft)?;
                 } else {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use aerostat_semantics::{functions, type_literals};
+use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::datatypes::DataType,
@@ -33,6 +34,7 @@ use crate::{
     catalog::Privilege,
     error::external,
     plan::{ROW_ID_COLUMN, StatementContext, Target, column_identifiers, output_name},
+    sequence::text::sequences_in,
 };
 
 /// Binds `UPDATE t SET … [FROM …] [WHERE …] [RETURNING …]`.
@@ -114,6 +116,7 @@ pub(super) fn assigned_values(
         }
         assigned[at] = Some(match value {
             Assigned::Value(value) if is_default(value) => default_value(context, target, at)?,
+            _ if is_always_generated(target, at) => return Err(not_default(target, at, false)),
             value => {
                 let expression = value.plan(context, schema, parameters)?;
                 assign(expression, schema, target, at)?
@@ -544,10 +547,14 @@ pub(super) fn default_value(
     at: usize,
 ) -> Result<Expr> {
     let column = &target.entry.table.schema().columns[at];
-    match &column.default {
+    match target.entry.default_text(at) {
         Some(text) => {
+            for sequence in sequences_in(&text) {
+                let locked = context.gate.require(sequence, LockMode::RowExclusive);
+                locked.map_err(external)?;
+            }
             let expression = context.planner().sql_to_expr(
-                parse_expression(text)?,
+                parse_expression(&text)?,
                 &DFSchema::empty(),
                 &mut PlannerContext::new(),
             )?;
@@ -555,6 +562,32 @@ pub(super) fn default_value(
         }
         None => Ok(lit(ScalarValue::Null).cast_to(&column.ty.arrow(), &DFSchema::empty())?),
     }
+}
+
+/// Whether a column takes no values but its own.
+pub(super) fn is_always_generated(target: &Target, at: usize) -> bool {
+    let identity = target.entry.identity(at);
+    identity.is_some_and(|identity| identity.is_always)
+}
+
+/// The error for giving such a column another value.
+pub(super) fn not_default(
+    target: &Target,
+    at: usize,
+    inserts: bool,
+) -> datafusion::error::DataFusionError {
+    let column = &target.entry.table.schema().columns[at].name;
+    let message = match inserts {
+        true => format!("cannot insert a non-DEFAULT value into column \"{column}\""),
+        false => format!("column \"{column}\" can only be updated to DEFAULT"),
+    };
+    let error = SqlError::new(ErrorKind::GeneratedAlways, message).with_detail(format!(
+        "Column \"{column}\" is an identity column defined as GENERATED ALWAYS."
+    ));
+    external(match inserts {
+        true => error.with_hint("Use OVERRIDING SYSTEM VALUE to override."),
+        false => error,
+    })
 }
 
 /// An expression as the column's type, by PostgreSQL's assignment casts.

@@ -19,7 +19,10 @@ use datafusion::{
 
 use super::{
     BoundDml, DmlKind,
-    bind::{assign, default_value, finish, is_default, query_of, refuse, unsupported},
+    bind::{
+        assign, default_value, finish, is_always_generated, is_default, not_default, query_of,
+        refuse, unsupported,
+    },
     on_conflict::bind_on_conflict,
 };
 use crate::{
@@ -48,15 +51,24 @@ pub(crate) fn bind_insert(
     let target = Target::resolve(context, name, alias, Privilege::Insert).map_err(external)?;
     let listed = listed_columns(&target, &insert.columns)?;
     let explicit = !insert.columns.is_empty();
+    let overriding = Overriding::of(insert);
+    check_values(&target, &listed, insert.source.as_deref(), overriding)?;
     let plan = match &insert.source {
         None => default_row(context, &target)?,
         Some(query) => match plain_values(query) {
-            Some(rows) => plan_values(context, &target, &listed, explicit, rows, parameters)?,
+            Some(rows) => {
+                let written = Written { rows, overriding };
+                plan_values(context, &target, &listed, explicit, &written, parameters)?
+            }
             None => {
+                let is_values = matches!(&*query.body, SetExpr::Values(_));
                 let mut query = (**query).clone();
                 expand_defaults(&target, &listed, &mut query.body);
                 let plan = context.plan_query(query, parameters)?;
-                columns_from(context, &target, &listed, explicit, plan)?
+                if !is_values {
+                    check_query(&target, &listed, &plan, overriding)?;
+                }
+                columns_from(context, &target, &listed, explicit, plan, overriding)?
             }
         },
     };
@@ -85,7 +97,7 @@ pub(crate) fn bind_create_table_as(
     plan: LogicalPlan,
 ) -> Result<BoundDml> {
     let listed: Vec<usize> = (0..target.entry.table.schema().columns.len()).collect();
-    let plan = columns_from(context, &target, &listed, true, plan)?;
+    let plan = columns_from(context, &target, &listed, true, plan, Overriding::System)?;
     finish(
         context,
         DmlKind::Insert,
@@ -132,7 +144,7 @@ pub(crate) fn bind_copy(
     stream: Arc<dyn TableProvider>,
 ) -> Result<BoundDml> {
     let plan = LogicalPlanBuilder::scan("copy", provider_as_source(stream), None)?.build()?;
-    let plan = columns_from(context, &target, listed, true, plan)?;
+    let plan = columns_from(context, &target, listed, true, plan, Overriding::System)?;
     finish(
         context,
         DmlKind::Insert,
@@ -141,6 +153,79 @@ pub(crate) fn bind_copy(
         None,
         &mut PlannerContext::new(),
     )
+}
+
+/// What an INSERT says of the values that it gives to identity columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Overriding {
+    /// Nothing: columns that are GENERATED ALWAYS take none.
+    Nothing,
+    /// OVERRIDING SYSTEM VALUE: they are taken.
+    System,
+    /// OVERRIDING USER VALUE: all are left aside for the columns' own.
+    User,
+}
+
+impl Overriding {
+    fn of(insert: &ast::Insert) -> Self {
+        // How the clause is spelled for the parser, see `statement::identity`.
+        match insert.priority {
+            Some(ast::MysqlInsertPriority::LowPriority) => Self::System,
+            Some(ast::MysqlInsertPriority::HighPriority) => Self::User,
+            _ => Self::Nothing,
+        }
+    }
+
+    /// Whether a column takes its own value instead of the one given.
+    fn ignores(self, target: &Target, at: usize) -> bool {
+        self == Self::User && target.entry.identity(at).is_some()
+    }
+
+    /// Whether a column takes no value that is given.
+    fn refuses(self, target: &Target, at: usize) -> bool {
+        self == Self::Nothing && is_always_generated(target, at)
+    }
+}
+
+/// The rows of a VALUES, and what is said of them.
+struct Written<'a> {
+    rows: &'a [ast::Parens<Vec<ast::Expr>>],
+    overriding: Overriding,
+}
+
+/// Refuses values for columns that take none; DEFAULT is none.
+fn check_values(
+    target: &Target,
+    listed: &[usize],
+    query: Option<&ast::Query>,
+    overriding: Overriding,
+) -> Result<()> {
+    let Some(SetExpr::Values(values)) = query.map(|query| &*query.body) else {
+        return Ok(());
+    };
+    let is_given = |nth: usize| {
+        let mut cells = values.rows.iter().filter_map(|row| row.get(nth));
+        cells.any(|cell| !is_default(cell))
+    };
+    let mut columns = listed.iter().enumerate();
+    match columns.find(|&(nth, &at)| overriding.refuses(target, at) && is_given(nth)) {
+        Some((_, &at)) => Err(not_default(target, at, true)),
+        None => Ok(()),
+    }
+}
+
+/// The same of a query that is no VALUES.
+fn check_query(
+    target: &Target,
+    listed: &[usize],
+    plan: &LogicalPlan,
+    overriding: Overriding,
+) -> Result<()> {
+    let mut given = listed.iter().take(plan.schema().fields().len());
+    match given.find(|&&at| overriding.refuses(target, at)) {
+        Some(&at) => Err(not_default(target, at, true)),
+        None => Ok(()),
+    }
 }
 
 /// The positions of the columns a list names; all of them for an empty list.
@@ -204,12 +289,8 @@ fn expand_defaults(target: &Target, listed: &[usize], body: &mut SetExpr) {
     let selects = rows.into_iter().map(|row| {
         let items = row.iter().enumerate().map(|(at, cell)| {
             let default = || {
-                let column = listed
-                    .get(at)
-                    .map(|&at| &target.entry.table.schema().columns[at]);
-                column
-                    .and_then(|column| column.default.as_deref())
-                    .and_then(|text| super::bind::parse_expression(text).ok())
+                let text = listed.get(at).and_then(|&at| target.entry.default_text(at));
+                text.and_then(|text| super::bind::parse_expression(&text).ok())
                     .unwrap_or(ast::Expr::value(ast::Value::Null))
             };
             let value = if is_default(cell) {
@@ -270,9 +351,10 @@ fn plan_values(
     target: &Target,
     listed: &[usize],
     explicit: bool,
-    rows: &[ast::Parens<Vec<ast::Expr>>],
+    written: &Written<'_>,
     parameters: &mut PlannerContext,
 ) -> Result<LogicalPlan> {
+    let Written { rows, overriding } = *written;
     let width = rows.first().map_or(0, |row| row.len());
     if rows.iter().any(|row| row.len() != width) {
         return Err(external(SqlError::new(
@@ -287,7 +369,7 @@ fn plan_values(
     for row in rows {
         let mut planned = Vec::with_capacity(width);
         for (cell, &at) in row.iter().zip(listed) {
-            planned.push(if is_default(cell) {
+            planned.push(if is_default(cell) || overriding.ignores(target, at) {
                 default_value(context, target, at)?
             } else {
                 let expression = planner.sql_to_expr(cell.clone(), &empty, parameters)?;
@@ -308,6 +390,7 @@ fn columns_from(
     listed: &[usize],
     explicit: bool,
     plan: LogicalPlan,
+    overriding: Overriding,
 ) -> Result<LogicalPlan> {
     let width = plan.schema().fields().len();
     check_width(width, listed, explicit)?;
@@ -317,6 +400,9 @@ fn columns_from(
         .zip(listed)
         .enumerate()
         .map(|(output, (pair, &at))| {
+            if overriding.ignores(target, at) {
+                return default_value(context, target, at);
+            }
             let given = string_literal(&plan, output).unwrap_or_else(|| Expr::from(pair));
             assign(given, plan.schema(), target, at)
         })

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::catalog::{
     AEROSTAT, AEROSTAT_OID, Grant, INFORMATION_SCHEMA, INFORMATION_SCHEMA_OID, IndexEntry,
-    PG_CATALOG, PG_CATALOG_OID, Relation, TableEntry, ViewEntry,
+    PG_CATALOG, PG_CATALOG_OID, Relation, SEQUENCE_COLUMNS, SequenceEntry, TableEntry, ViewEntry,
 };
 
 /// What is worked out once for a statement, on first use: relations by number and
@@ -45,6 +45,7 @@ pub(super) struct Class {
 pub(super) enum ClassKind {
     Table(Arc<TableEntry>),
     View(Arc<ViewEntry>),
+    Sequence(Arc<SequenceEntry>),
     /// An index of a table.
     Index(Arc<TableEntry>, IndexEntry),
     System(&'static SystemRelation),
@@ -56,17 +57,19 @@ impl Class {
         match &self.kind {
             ClassKind::Table(_) => "r",
             ClassKind::View(_) => "v",
+            ClassKind::Sequence(_) => "S",
             ClassKind::Index(..) => "i",
             ClassKind::System(relation) if relation.kind == 'v' => "v",
             ClassKind::System(_) => "r",
         }
     }
 
-    /// The columns of a user's table or view.
+    /// The columns of a user's table, view or sequence.
     pub(super) fn columns(&self) -> &[Column] {
         match &self.kind {
             ClassKind::Table(table) => &table.table.schema().columns,
             ClassKind::View(view) => &view.columns,
+            ClassKind::Sequence(_) => &SEQUENCE_COLUMNS,
             ClassKind::Index(..) | ClassKind::System(_) => &[],
         }
     }
@@ -76,6 +79,7 @@ impl Class {
         match &self.kind {
             ClassKind::Table(table) => &table.grants,
             ClassKind::View(view) => &view.grants,
+            ClassKind::Sequence(sequence) => &sequence.grants,
             ClassKind::Index(..) | ClassKind::System(_) => &[],
         }
     }
@@ -85,6 +89,7 @@ impl Class {
         match &self.kind {
             ClassKind::Table(table) | ClassKind::Index(table, _) => Some(&table.owner),
             ClassKind::View(view) => Some(&view.owner),
+            ClassKind::Sequence(sequence) => Some(&sequence.owner),
             ClassKind::System(_) => None,
         }
     }
@@ -130,6 +135,10 @@ impl Indexed {
                 }
                 Relation::View(view) => {
                     classes.push(class(view.oid, name, ClassKind::View(Arc::clone(view))))
+                }
+                Relation::Sequence(sequence) => {
+                    let kind = ClassKind::Sequence(Arc::clone(sequence));
+                    classes.push(class(sequence.oid, name, kind));
                 }
             }
         }

@@ -10,7 +10,7 @@
 //!
 //! Everything is computed from one [`CatalogView`], so a statement sees one state
 //! of the catalogue however many relations it joins. Nothing here is stored, and
-//! what Aerostat lacks (sequences, triggers, inheritance, …) has a relation with
+//! what Aerostat lacks (triggers, inheritance, …) has a relation with
 //! the right columns and no rows.
 //!
 //! Plans over these relations hold the view: they must not outlive the statement
@@ -38,6 +38,8 @@ use datafusion::{catalog::TableProvider, logical_expr::ScalarUDF, sql::sqlparser
 use aerostat_types::SqlError;
 
 pub use classes::ClassIndex;
+pub(crate) use functions::{NEXT_OF_IDENTITY, numbers_of};
+pub(crate) use quoting::split_name;
 pub use types::{PG_TYPE_KEY, length_of_type, oid_of_field, oid_of_typname};
 pub use view::{
     CatalogView, Facts, FunctionDescription, FunctionKind, PreparedDescription, SessionDescription,

@@ -1,7 +1,7 @@
 //! Names as SQL writes and reads them.
 
 /// Splits a possibly qualified, possibly quoted name as SQL would read it.
-pub(super) fn split_name(text: &str) -> Option<Vec<String>> {
+pub(crate) fn split_name(text: &str) -> Option<Vec<String>> {
     let mut parts = Vec::new();
     let mut chars = text.trim().chars().peekable();
     loop {

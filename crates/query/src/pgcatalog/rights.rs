@@ -27,7 +27,7 @@ impl CatalogView {
 
     /// Whether a role may do anything at all with a relation.
     pub(super) fn may_anything(&self, role: &str, class: &Class) -> bool {
-        PRIVILEGES
+        privileges_of(class)
             .iter()
             .any(|&(privilege, ..)| self.may(role, class, privilege))
     }
@@ -38,7 +38,8 @@ impl CatalogView {
         if grants.is_empty() {
             return None;
         }
-        let all: String = PRIVILEGES.iter().map(|&(_, letter, _)| letter).collect();
+        let privileges = privileges_of(class);
+        let all: String = privileges.iter().map(|&(_, letter, _)| letter).collect();
         let mut acl = vec![acl_item(owner, &all, owner)];
         let roles: BTreeSet<&str> = grants
             .iter()
@@ -46,7 +47,7 @@ impl CatalogView {
             .filter(|role| *role != owner)
             .collect();
         for role in roles {
-            let letters: String = PRIVILEGES
+            let letters: String = privileges
                 .iter()
                 .filter(|(privilege, ..)| {
                     grants
@@ -163,6 +164,21 @@ pub(super) const PRIVILEGES: [(Privilege, char, &str); 5] = [
     (Privilege::Delete, 'd', "DELETE"),
     (Privilege::Truncate, 'D', "TRUNCATE"),
 ];
+
+/// Those of a sequence.
+const SEQUENCE_PRIVILEGES: [(Privilege, char, &str); 3] = [
+    (Privilege::Select, 'r', "SELECT"),
+    (Privilege::Update, 'w', "UPDATE"),
+    (Privilege::Usage, 'U', "USAGE"),
+];
+
+/// What one may do with something.
+pub(super) fn privileges_of(class: &Class) -> &'static [(Privilege, char, &'static str)] {
+    match class.kind {
+        ClassKind::Sequence(_) => &SEQUENCE_PRIVILEGES,
+        _ => &PRIVILEGES,
+    }
+}
 
 fn acl_item(role: &str, letters: &str, grantor: &str) -> String {
     let role = if role == EVERYONE { "" } else { role };

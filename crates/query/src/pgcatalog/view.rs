@@ -4,13 +4,15 @@
 
 use std::sync::Arc;
 
-use aerostat_types::SqlError;
+use aerostat_types::{SqlError, quote_ident};
+use parking_lot::Mutex;
 
 use super::classes::ClassIndex;
 use crate::catalog::{
     AEROSTAT, AEROSTAT_OID, CatalogState, INFORMATION_SCHEMA, INFORMATION_SCHEMA_OID, PG_CATALOG,
-    PG_CATALOG_OID, node::NodeRecord,
+    PG_CATALOG_OID, SequenceEntry, node::NodeRecord,
 };
+use crate::sequence::{Taken, text};
 
 /// One statement's view of everything the system catalogue shows.
 #[derive(Clone)]
@@ -50,6 +52,18 @@ pub trait Facts: Send + Sync {
     /// # Errors
     /// There is no such setting, or it does not take the value.
     fn set(&self, name: &str, value: &str, is_local: bool) -> Result<String, SqlError>;
+    /// A sequence to take numbers from, locked for the statement; `None` if it is not there.
+    ///
+    /// # Errors
+    /// Somebody is changing it.
+    fn sequence(&self, oid: u32) -> Result<Option<Arc<SequenceEntry>>, SqlError>;
+    /// The numbers that the session has taken.
+    fn taken(&self) -> &Mutex<Taken>;
+    /// Whether the transaction may change something by a call of this function.
+    ///
+    /// # Errors
+    /// It is read-only.
+    fn admit_change(&self, function: &str) -> Result<(), SqlError>;
     /// Sessions connected now, of all databases.
     fn sessions(&self) -> Vec<SessionDescription>;
     /// Prepared statements of this session.
@@ -166,6 +180,18 @@ impl CatalogView {
             .roles
             .get(role)
             .is_some_and(|record| record.superuser)
+    }
+
+    /// The text of a default with the names of sequences.
+    pub(super) fn shown_default(&self, default: &str) -> String {
+        text::shown(default, &|oid| {
+            let class = self.class(oid.into())?;
+            let name = quote_ident(&class.name);
+            Some(match self.is_visible(class) {
+                true => name,
+                false => format!("{}.{name}", quote_ident(&class.schema)),
+            })
+        })
     }
 
     /// The number of a role, 0 if there is none.

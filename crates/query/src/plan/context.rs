@@ -4,17 +4,22 @@
 
 use std::{
     collections::HashMap,
+    ops::ControlFlow,
     sync::{Arc, OnceLock},
 };
 
+use aerostat_semantics::walk;
 use aerostat_storage::TableView;
 use aerostat_txn::{LockMode, Snapshot};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
-    arrow::datatypes::{DataType, SchemaRef},
+    arrow::{
+        array::{ArrayRef, BooleanArray, Int64Array, RecordBatch},
+        datatypes::{DataType, Schema, SchemaRef},
+    },
     catalog::{TableFunctionArgs, TableProvider, cte_worktable::CteWorkTable},
     common::{DFSchema, DataFusionError, Result, TableReference, config::ConfigOptions},
-    datasource::{ViewTable, provider_as_source},
+    datasource::{MemTable, ViewTable, provider_as_source},
     execution::SessionState,
     logical_expr::{
         AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, ScalarUDF, TableSource, WindowUDF,
@@ -24,7 +29,7 @@ use datafusion::{
     optimizer::simplify_expressions::ExprSimplifier,
     sql::{
         planner::{ParserOptions, PlannerContext, SqlToRel},
-        sqlparser::ast,
+        sqlparser::ast::{self, Visit},
     },
 };
 use parking_lot::Mutex;
@@ -32,14 +37,15 @@ use parking_lot::Mutex;
 use super::locking::{LOCK_SCHEMA, Locking};
 use crate::{
     catalog::{
-        AEROSTAT, CatalogState, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation, TableEntry,
-        ViewEntry, node::Database, undefined_relation,
+        AEROSTAT, CatalogState, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation,
+        SEQUENCE_COLUMNS, SequenceEntry, TableEntry, ViewEntry, node::Database, undefined_relation,
     },
     ddl::{Actor, QualifiedName},
     error::external,
-    pgcatalog::{self, CatalogView},
+    pgcatalog::{self, CatalogView, split_name},
     plan::Gate,
     scan::TableScanProvider,
+    sequence::text,
     statement::{Statement, StatementKind},
 };
 
@@ -115,6 +121,7 @@ impl StatementContext {
         mut query: ast::Query,
         parameters: &mut PlannerContext,
     ) -> Result<LogicalPlan> {
+        self.lock_sequences(&query).map_err(external)?;
         crate::plan::rewrite_forms(&mut query).map_err(external)?;
         super::wildcards::rewrite(self, &mut query);
         crate::plan::name_outputs(&mut query);
@@ -181,6 +188,38 @@ impl StatementContext {
                 Arc::clone(&entry.usage),
             )))),
             Relation::View(view) => Ok(provider_as_source(Arc::new(self.expand(view)?))),
+            Relation::Sequence(sequence) => {
+                let table = MemTable::try_new(position_schema(), vec![vec![position(sequence)?]])?;
+                Ok(provider_as_source(Arc::new(table)))
+            }
+        }
+    }
+
+    /// Locks the sequences that are named in calls of `nextval` and its kin, so that the
+    /// statement need not wait for them when it runs. What is wrong with a name is left for
+    /// the call to say.
+    ///
+    /// # Errors
+    /// Somebody is in the way. The statement is planned again.
+    pub(crate) fn lock_sequences(&self, node: &impl Visit) -> Result<(), SqlError> {
+        let flow = walk::expressions(node, |expression| {
+            let ast::Expr::Function(function) = expression else {
+                return ControlFlow::Continue(());
+            };
+            let parts = text::named_sequence(function).and_then(split_name);
+            let name = parts.and_then(|parts| QualifiedName::from_parts(parts).ok());
+            let found = name.and_then(|name| self.actor.find(&self.catalog, &name).ok()?);
+            let Some(Relation::Sequence(entry)) = found.map(|found| found.relation) else {
+                return ControlFlow::Continue(());
+            };
+            match self.gate.require(entry.oid, LockMode::RowExclusive) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => ControlFlow::Break(error),
+            }
+        });
+        match flow {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(error) => Err(error),
         }
     }
 
@@ -274,6 +313,24 @@ impl StatementContext {
             .get(name)
             .cloned()
     }
+}
+
+/// What a query finds in a sequence: one row, as it is when the statement is planned.
+fn position(sequence: &SequenceEntry) -> Result<RecordBatch> {
+    let (position, left) = sequence.counter.state();
+    let left = i64::try_from(left).unwrap_or(i64::MAX);
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from(vec![position.last_value])),
+        Arc::new(Int64Array::from(vec![left])),
+        Arc::new(BooleanArray::from(vec![position.is_called])),
+    ];
+    Ok(RecordBatch::try_new(position_schema(), columns)?)
+}
+
+fn position_schema() -> SchemaRef {
+    let columns = SEQUENCE_COLUMNS.iter();
+    let fields = columns.map(|column| column.ty.field(&column.name, column.nullable));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 /// How the planner reads SQL: as PostgreSQL does.

@@ -22,7 +22,7 @@ use aerostat_txn::{LockMode, LockTag, RelationLocks};
 use aerostat_types::{ErrorKind, SqlError};
 use parking_lot::Mutex;
 
-use crate::catalog::{CatalogState, Definitions, node::Database, relation_tag};
+use crate::catalog::{CatalogState, Definitions, SequenceEntry, node::Database, relation_tag};
 
 /// What a statement is planned on, and with which locks.
 pub(crate) struct Gate {
@@ -91,6 +91,35 @@ impl Gate {
             return Ok(());
         }
         Err(self.meet(Obstacle::Locked(tag, mode)))
+    }
+
+    /// A sequence that the running statement takes numbers from; `None` if it is not there.
+    /// One that was not known when the statement was planned is locked now.
+    ///
+    /// # Errors
+    /// Somebody is changing it.
+    pub(crate) fn sequence(&self, oid: u32) -> Result<Option<Arc<SequenceEntry>>, SqlError> {
+        let of = |state: &CatalogState| state.sequence(oid).map(|(_, entry)| Arc::clone(entry));
+        let Some(planned) = of(&self.catalog) else {
+            return Ok(None);
+        };
+        let is_locked = self
+            .locks
+            .as_ref()
+            .is_none_or(|locks| locks.try_acquire(relation_tag(oid), LockMode::RowExclusive));
+        if !is_locked {
+            return Err(SqlError::new(
+                ErrorKind::LockNotAvailable,
+                format!("could not obtain lock on relation \"{}\"", planned.name),
+            ));
+        }
+        // Under the lock nobody changes it, but somebody may have before. What the
+        // transaction has changed itself is only in its own state.
+        let committed = of(&self.committed);
+        if committed.is_some_and(|committed| Arc::ptr_eq(&committed, &planned)) {
+            return Ok(of(&self.database.catalog.load()));
+        }
+        Ok(Some(planned))
     }
 
     /// Says that the statement has all its locks.

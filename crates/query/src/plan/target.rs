@@ -44,6 +44,12 @@ impl Target {
             ));
         }
         let (schema, relation) = context.resolve(&reference)?;
+        if let Relation::Sequence(entry) = relation {
+            return Err(SqlError::new(
+                ErrorKind::WrongObjectType,
+                format!("cannot change sequence \"{}\"", entry.name),
+            ));
+        }
         let Relation::Table(entry) = relation else {
             return Err(SqlError::new(
                 ErrorKind::ObjectNotInPrerequisiteState,

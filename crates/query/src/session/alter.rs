@@ -85,6 +85,14 @@ impl Session {
                 Altering::Skipped(result) => return Ok::<CommandResult, SqlError>(result),
                 Altering::Pending(pending) => pending,
             };
+            pending = {
+                let draft = Arc::clone(&draft);
+                blocking(move || {
+                    pending.make_sequences(&draft)?;
+                    Ok(pending)
+                })
+                .await?
+            };
             if pending.rewrites() {
                 pending = copy(&context, pending, &draft, transaction, &source).await?;
             } else {

@@ -229,6 +229,9 @@ impl Session {
                     self.prepared.clear();
                     self.cursors.close_all();
                 }
+                if matches!(target, DiscardTarget::All | DiscardTarget::Sequences) {
+                    self.taken.lock().forget();
+                }
                 done(match target {
                     DiscardTarget::All => "DISCARD ALL",
                     DiscardTarget::Plans => "DISCARD PLANS",

@@ -5,10 +5,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use aerostat_types::SqlError;
 use parking_lot::Mutex;
 
-use super::settings::Settings;
+use super::{settings::Settings, transaction::read_only};
 use crate::{
+    catalog::SequenceEntry,
     engine::Engine,
     pgcatalog::{Facts, PreparedDescription, SessionDescription, Setting},
+    plan::Gate,
+    sequence::Taken,
 };
 
 /// Every session's line in `pg_stat_activity`, by its number.
@@ -19,6 +22,11 @@ pub(super) struct SessionFacts {
     pub(super) engine: Arc<Engine>,
     pub(super) settings: Arc<Mutex<Settings>>,
     pub(super) prepared: Vec<PreparedDescription>,
+    pub(super) gate: Arc<Gate>,
+    /// The sequences that the statement has asked for.
+    pub(super) sequences: Mutex<BTreeMap<u32, Arc<SequenceEntry>>>,
+    pub(super) taken: Arc<Mutex<Taken>>,
+    pub(super) read_only: bool,
 }
 
 impl Facts for SessionFacts {
@@ -51,6 +59,29 @@ impl Facts for SessionFacts {
             settings.set(name, &values)?;
         }
         Ok(settings.get(name)?.to_owned())
+    }
+
+    fn sequence(&self, oid: u32) -> Result<Option<Arc<SequenceEntry>>, SqlError> {
+        let mut known = self.sequences.lock();
+        if let Some(entry) = known.get(&oid) {
+            return Ok(Some(Arc::clone(entry)));
+        }
+        let found = self.gate.sequence(oid)?;
+        if let Some(entry) = &found {
+            known.insert(oid, Arc::clone(entry));
+        }
+        Ok(found)
+    }
+
+    fn taken(&self) -> &Mutex<Taken> {
+        &self.taken
+    }
+
+    fn admit_change(&self, function: &str) -> Result<(), SqlError> {
+        match self.read_only {
+            true => Err(read_only(function)),
+            false => Ok(()),
+        }
     }
 
     fn sessions(&self) -> Vec<SessionDescription> {

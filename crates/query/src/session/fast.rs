@@ -12,9 +12,11 @@
 //! a row that another transaction has changed and not settled, it is undone and runs again on
 //! a thread that may wait; then, on a newer snapshot, again here.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{collections::HashMap, fmt, sync::Arc, time::Instant};
 
-use aerostat_fast::{Inputs, Kind, Literal, Output, Parsed, Program, Shape, Stop, Written};
+use aerostat_fast::{
+    Inputs, Kind, Literal, Numbers, Output, Parsed, Program, Shape, Stop, Written,
+};
 use aerostat_storage::StorageError;
 use aerostat_txn::{LockMode, Transaction};
 use aerostat_types::{SqlError, SqlType};
@@ -28,11 +30,12 @@ use super::{
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag, TransactionStatus},
-    catalog::{CatalogState, Privilege, Relation, TableEntry, node::NodeRecord},
-    ddl::QualifiedName,
+    catalog::{CatalogState, Privilege, Relation, SequenceEntry, TableEntry, node::NodeRecord},
+    ddl::{Actor, QualifiedName},
     engine::StatementRecord,
     error::from_storage,
     plan::Gate,
+    sequence::Taken,
     statement::Statement,
 };
 
@@ -98,8 +101,47 @@ struct BoundProgram {
 struct Runs {
     program: Arc<Program>,
     entry: Arc<TableEntry>,
+    /// The sequences it takes numbers of; `None` if it takes none.
+    sequences: Option<Arc<Sequences>>,
     /// The columns it returns; `None` if it returns no rows.
     columns: Option<Arc<[ColumnDescription]>>,
+}
+
+/// The sequences of a program, and where the session notes what it takes of them.
+struct Sequences {
+    entries: Vec<Arc<SequenceEntry>>,
+    taken: Arc<Mutex<Taken>>,
+}
+
+impl fmt::Debug for Sequences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.entries.iter().map(|entry| &entry.name);
+        f.debug_list().entries(names).finish()
+    }
+}
+
+impl Numbers for Sequences {
+    fn next(&self, sequence: u32) -> Option<i64> {
+        let entry = self.entries.iter().find(|entry| entry.oid == sequence)?;
+        let number = entry.counter.next_at_hand(&entry.definition)?;
+        self.taken.lock().note(sequence, number);
+        Some(number)
+    }
+}
+
+impl Runs {
+    /// Locks what a run needs.
+    fn lock(&self, gate: &Gate, mode: LockMode) -> Result<(), SqlError> {
+        gate.require(self.entry.oid, mode)?;
+        let entries = self
+            .sequences
+            .iter()
+            .flat_map(|sequences| &sequences.entries);
+        for entry in entries {
+            gate.require(entry.oid, LockMode::RowExclusive)?;
+        }
+        Ok(())
+    }
 }
 
 /// What names and rights depend on.
@@ -201,7 +243,7 @@ impl Session {
             true => LockMode::RowExclusive,
             false => LockMode::AccessShare,
         };
-        if gate.require(runs.entry.oid, mode).is_err() {
+        if runs.lock(&gate, mode).is_err() {
             return Ok(None);
         }
         if told.is_some_and(|prepared| prepared.columns != runs.columns) {
@@ -216,6 +258,10 @@ impl Session {
             literals: Arc::clone(&fast.literals),
             now_micros: self.transaction_time.timestamp_micros(),
             offset_s: self.offset_s(),
+            numbers: runs
+                .sequences
+                .clone()
+                .map(|sequences| sequences as Arc<dyn Numbers>),
         };
         let (rows, outcome) = if writes {
             match self.write_fast(&gate, runs, inputs, &fast.text).await {
@@ -258,10 +304,7 @@ impl Session {
         let mut waits = false;
         for _ in 0..ATTEMPTS_MAX {
             // An attempt before this one has given the lock back.
-            if gate
-                .require(runs.entry.oid, LockMode::RowExclusive)
-                .is_err()
-            {
+            if runs.lock(gate, LockMode::RowExclusive).is_err() {
                 return Ok(None);
             }
             let transaction = self.begin_statement(gate.locks())?;
@@ -421,7 +464,11 @@ impl Session {
         if !actor.may(found.relation, privilege) || !is_plain(entry, catalog, writes) {
             return None;
         }
-        let program = aerostat_fast::bind(&fast.shape, &entry.table, &fast.types)?;
+        let default = |at: usize| entry.default_text(at);
+        let program = aerostat_fast::bind(&fast.shape, &entry.table, &fast.types, &default)?;
+        let entries = Self::sequences_of(&program, entry, catalog, &actor)?;
+        let taken = Arc::clone(&self.taken);
+        let sequences = (!entries.is_empty()).then(|| Arc::new(Sequences { entries, taken }));
         let returns = program.kind() == Kind::Select || !program.outputs().is_empty();
         // The planner's way tells no origin of what RETURNING gives.
         let origin = |at: usize| i16::try_from(at + 1).ok().filter(|_| !writes);
@@ -440,8 +487,32 @@ impl Session {
         Some(Runs {
             program: Arc::new(program),
             entry: Arc::clone(entry),
+            sequences,
             columns,
         })
+    }
+
+    /// The sequences that a program takes numbers of, if the actor may. `None` if it may not.
+    fn sequences_of(
+        program: &Program,
+        table: &TableEntry,
+        catalog: &CatalogState,
+        actor: &Actor,
+    ) -> Option<Vec<Arc<SequenceEntry>>> {
+        let mut entries = Vec::with_capacity(program.sequences().len());
+        for &oid in program.sequences() {
+            let (_, entry) = catalog.sequence(oid)?;
+            // Who may insert may take the numbers of identity columns.
+            let mut identities = table.identities.values();
+            let is_identity = identities.any(|identity| identity.sequence == oid);
+            let relation = Relation::Sequence(Arc::clone(entry));
+            let may = |privilege| actor.may(&relation, privilege);
+            if !is_identity && !may(Privilege::Usage) && !may(Privilege::Update) {
+                return None;
+            }
+            entries.push(Arc::clone(entry));
+        }
+        Some(entries)
     }
 
     fn place(&mut self, catalog: &CatalogState) -> Place {
@@ -594,7 +665,10 @@ fn is_plain(entry: &TableEntry, catalog: &CatalogState, writes: bool) -> bool {
         auto_layout: _,
         indexes: _,
         foreign_keys,
+        identities,
         usage: _,
     } = entry;
-    !writes || foreign_keys.is_empty() && catalog.referring(entry.oid).next().is_none()
+    let takes_values = identities.values().all(|identity| !identity.is_always);
+    !writes
+        || takes_values && foreign_keys.is_empty() && catalog.referring(entry.oid).next().is_none()
 }

@@ -77,7 +77,7 @@ fn named_tables(
         .iter()
         .map(|name| match actor.resolve(state, name)?.relation {
             Relation::Table(entry) => Ok(Arc::clone(&entry.table)),
-            Relation::View(_) => Err(SqlError::new(
+            Relation::View(_) | Relation::Sequence(_) => Err(SqlError::new(
                 ErrorKind::WrongObjectType,
                 format!("\"{name}\" is not a table"),
             )),

@@ -46,6 +46,7 @@ use crate::{
     error::from_datafusion,
     pgcatalog::{self, CatalogView, PreparedDescription, SessionDescription},
     plan::{Gate, StatementContext},
+    sequence::Taken,
     statement::{Source, Statement, StatementKind},
     utility::Utility,
 };
@@ -79,6 +80,8 @@ pub struct Session {
     /// Whether the statements at hand came together, and are a transaction.
     grouping: bool,
     fast: fast::FastPath,
+    /// The numbers of sequences that it has taken.
+    taken: Arc<Mutex<Taken>>,
     commits: Arc<commit::Commits>,
 }
 
@@ -110,6 +113,7 @@ impl Session {
         Ok(Self {
             commits: engine.commits_of(connection.database()),
             fast: fast::FastPath::default(),
+            taken: Arc::default(),
             engine,
             connection,
             role: role.to_owned(),
@@ -337,6 +341,10 @@ impl Session {
                 engine: Arc::clone(&self.engine),
                 settings: Arc::clone(&self.settings),
                 prepared: self.prepared_descriptions(),
+                gate: Arc::clone(gate),
+                sequences: Mutex::default(),
+                taken: Arc::clone(&self.taken),
+                read_only: self.read_only(),
             }),
             functions: self.engine.function_descriptions(),
             index: Arc::default(),

@@ -338,6 +338,8 @@ pub(super) fn bind(
     planner: &mut PlannerContext,
 ) -> PlanResult<BoundDml> {
     let mut parsed = parsed.clone();
+    let locked = context.lock_sequences(&parsed);
+    locked.map_err(crate::error::external)?;
     crate::plan::rewrite_forms(&mut parsed).map_err(crate::error::external)?;
     crate::plan::locking::rewrite_statement(context, &mut parsed, planner)?;
     crate::pgcatalog::rewrite(&mut parsed, &context.system).map_err(crate::error::external)?;

@@ -573,7 +573,7 @@ impl Session {
         }
     }
 
-    fn read_only(&self) -> bool {
+    pub(super) fn read_only(&self) -> bool {
         match &self.block {
             Some(open) => open.read_only,
             None => self.settings.lock().get("default_transaction_read_only") == Ok("on"),
@@ -658,7 +658,8 @@ fn outside_block(word: &str) -> SqlError {
 }
 
 /// The error for a statement that would change something in a read-only transaction.
-fn read_only(word: &str) -> SqlError {
+/// The error for changing something in a read-only transaction.
+pub(super) fn read_only(word: &str) -> SqlError {
     SqlError::new(
         ErrorKind::ReadOnlyTransaction,
         format!("cannot execute {word} in a read-only transaction"),

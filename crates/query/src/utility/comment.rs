@@ -22,6 +22,8 @@ pub enum CommentTarget {
     Table(QualifiedName),
     /// A view.
     View(QualifiedName),
+    /// A sequence.
+    Sequence(QualifiedName),
     /// A column of a table.
     Column {
         /// The table.
@@ -43,6 +45,7 @@ pub(super) fn parse(tokens: &mut Tokens<'_>) -> Result<CommentStatement, SqlErro
     let target = match object.as_str() {
         "TABLE" => CommentTarget::Table(tokens.qualified_name()?),
         "VIEW" => CommentTarget::View(tokens.qualified_name()?),
+        "SEQUENCE" => CommentTarget::Sequence(tokens.qualified_name()?),
         "COLUMN" => column(tokens)?,
         "SCHEMA" => CommentTarget::Schema(tokens.name()?),
         "DATABASE" => CommentTarget::Database(tokens.name()?),

@@ -37,6 +37,20 @@ pub enum GrantTarget {
         /// In which schemas.
         schemas: Vec<String>,
     },
+    /// ON SEQUENCE; for [`crate::ddl::grant`].
+    Sequences {
+        /// What one may do.
+        privileges: Vec<Privilege>,
+        /// With which.
+        names: Vec<QualifiedName>,
+    },
+    /// ON ALL SEQUENCES IN SCHEMA; for [`crate::ddl::grant`].
+    AllSequences {
+        /// What one may do.
+        privileges: Vec<Privilege>,
+        /// In which schemas.
+        schemas: Vec<String>,
+    },
     /// On schemas; for [`crate::ddl::grant`].
     Schemas {
         /// What one may do.
@@ -153,12 +167,28 @@ fn target(tokens: &mut Tokens<'_>, grant: bool) -> Result<GrantTarget, SqlError>
             schemas: tokens.list(Tokens::name)?,
         });
     }
+    if tokens.accept(&["ALL", "SEQUENCES", "IN", "SCHEMA"]) {
+        let privileges = words.read(sequence_privilege, &SEQUENCE_ALL, "sequence")?;
+        return Ok(GrantTarget::AllSequences {
+            privileges,
+            schemas: tokens.list(Tokens::name)?,
+        });
+    }
     let object = tokens.peek_word();
+    let is_named = !matches!(tokens.peek_second_word().as_str(), "TO" | "FROM" | "");
+    if object == "SEQUENCE" && is_named {
+        tokens.skip();
+        let privileges = words.read(sequence_privilege, &SEQUENCE_ALL, "sequence")?;
+        return Ok(GrantTarget::Sequences {
+            privileges,
+            names: tokens.qualified_names()?,
+        });
+    }
     let other = match object.as_str() {
         "ALL" => tokens.peek_second_word(),
-        "SEQUENCE" | "FUNCTION" | "PROCEDURE" | "ROUTINE" | "LANGUAGE" | "TYPE" | "DOMAIN"
-        | "TABLESPACE" | "LARGE" | "FOREIGN" | "PARAMETER"
-            if !matches!(tokens.peek_second_word().as_str(), "TO" | "FROM" | "") =>
+        "FUNCTION" | "PROCEDURE" | "ROUTINE" | "LANGUAGE" | "TYPE" | "DOMAIN" | "TABLESPACE"
+        | "LARGE" | "FOREIGN" | "PARAMETER"
+            if is_named =>
         {
             object
         }
@@ -177,7 +207,12 @@ fn target(tokens: &mut Tokens<'_>, grant: bool) -> Result<GrantTarget, SqlError>
     )))
 }
 
-const RELATION_ALL: [Privilege; 5] = [
+/// What ALL means of a sequence.
+pub(crate) const SEQUENCE_ALL: [Privilege; 3] =
+    [Privilege::Select, Privilege::Update, Privilege::Usage];
+
+/// What ALL means of a table or view.
+pub(crate) const RELATION_ALL: [Privilege; 5] = [
     Privilege::Select,
     Privilege::Insert,
     Privilege::Update,
@@ -267,6 +302,15 @@ fn relation_privilege(word: &str) -> Option<Privilege> {
         "UPDATE" => Privilege::Update,
         "DELETE" => Privilege::Delete,
         "TRUNCATE" => Privilege::Truncate,
+        _ => return None,
+    })
+}
+
+fn sequence_privilege(word: &str) -> Option<Privilege> {
+    Some(match word {
+        "SELECT" => Privilege::Select,
+        "UPDATE" => Privilege::Update,
+        "USAGE" => Privilege::Usage,
         _ => return None,
     })
 }

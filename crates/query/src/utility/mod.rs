@@ -35,6 +35,7 @@ mod maintenance;
 mod prepared;
 mod role;
 mod schema;
+mod sequence;
 mod setting;
 #[cfg(test)]
 mod tests;
@@ -51,12 +52,14 @@ pub use copy::{CopyDirection, CopyStatement, CopySubject, ForceNames};
 pub use cursor::{CursorCommand, Direction};
 pub use database::{DatabaseChange, DatabaseCommand, DatabaseOptions};
 pub use grant::{DatabasePrivilege, GrantStatement, GrantTarget, Grantee};
+pub(crate) use grant::{RELATION_ALL, SEQUENCE_ALL};
 pub use index::CreateIndex;
 pub use lock::LockStatement;
 pub use maintenance::MaintenanceCommand;
 pub use prepared::PreparedCommand;
 pub use role::{Password, RoleCommand, RoleName, RoleOptions};
 pub use schema::{DropKind, RelationChange, SchemaCommand, SchemaObject, TableParameters};
+pub use sequence::{OwnerColumn, SequenceOptions};
 pub use setting::{DiscardTarget, SettingCommand, SettingScope, SettingValue};
 pub use tokens::Fragment;
 pub use transaction::{Isolation, TransactionCommand, TransactionModes};
@@ -76,7 +79,8 @@ pub enum Utility {
     Cursor(CursorCommand),
     /// COPY.
     Copy(CopyStatement),
-    /// CREATE SCHEMA, TRUNCATE, and DROP or ALTER of tables, views and schemas.
+    /// CREATE SCHEMA and SEQUENCE, TRUNCATE, and DROP or ALTER of tables, views, schemas and
+    /// sequences.
     Schema(SchemaCommand),
     /// CREATE, ALTER and DROP DATABASE.
     Database(DatabaseCommand),
@@ -260,13 +264,15 @@ fn definition(tokens: &mut Tokens<'_>, verb: &str) -> Result<Option<Utility>, Sq
             tokens.expect(&["INDEX"])?;
             Utility::Schema(index::parse_create(tokens, true)?)
         }
+        ("CREATE", "SEQUENCE") => Utility::Schema(sequence::parse_create(tokens)?),
+        ("ALTER", "SEQUENCE") => Utility::Schema(sequence::parse_alter(tokens)?),
         ("ALTER", "INDEX") => Utility::Schema(schema::parse_alter_index(tokens)?),
         ("DROP", "INDEX") => Utility::Schema(index::parse_drop(tokens)?),
         ("CREATE", "SCHEMA") => Utility::Schema(schema::parse_create(tokens)?),
         ("ALTER", "TABLE" | "VIEW" | "SCHEMA") => {
             Utility::Schema(schema::parse_alter(tokens, &object)?)
         }
-        ("DROP", "TABLE" | "VIEW" | "SCHEMA") => {
+        ("DROP", "TABLE" | "VIEW" | "SCHEMA" | "SEQUENCE") => {
             Utility::Schema(schema::parse_drop(tokens, &object)?)
         }
         _ => return Err(unsupported::definition(tokens, verb, &object)),

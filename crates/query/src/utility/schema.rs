@@ -1,4 +1,5 @@
-//! CREATE SCHEMA, TRUNCATE, and DROP and ALTER of tables, views and schemas.
+//! CREATE SCHEMA, TRUNCATE, DROP of tables, views, schemas and sequences, and ALTER of the
+//! first three.
 
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -7,11 +8,12 @@ use super::{
     alter::{self, TableAction},
     index::CreateIndex,
     role::RoleName,
+    sequence::SequenceOptions,
     tokens::Tokens,
 };
 use crate::ddl::QualifiedName;
 
-/// A command about a database's tables, views and schemas.
+/// A command about a database's tables, views, schemas and sequences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaCommand {
     /// CREATE SCHEMA.
@@ -27,8 +29,28 @@ pub enum SchemaCommand {
     Truncate {
         /// The tables.
         tables: Vec<QualifiedName>,
+        /// RESTART IDENTITY.
+        restarts_identity: bool,
     },
-    /// DROP TABLE, VIEW or SCHEMA.
+    /// CREATE SEQUENCE.
+    CreateSequence {
+        /// Its name.
+        name: QualifiedName,
+        /// IF NOT EXISTS.
+        if_not_exists: bool,
+        /// What it is to be.
+        options: SequenceOptions,
+    },
+    /// ALTER SEQUENCE, but for its name, owner and schema.
+    AlterSequence {
+        /// Which.
+        name: QualifiedName,
+        /// IF EXISTS.
+        if_exists: bool,
+        /// What it is to be.
+        options: SequenceOptions,
+    },
+    /// DROP TABLE, VIEW, SCHEMA or SEQUENCE.
     Drop {
         /// What is dropped.
         kind: DropKind,
@@ -48,7 +70,7 @@ pub enum SchemaCommand {
         /// IF EXISTS.
         if_exists: bool,
     },
-    /// ALTER TABLE, VIEW or SCHEMA.
+    /// ALTER TABLE, VIEW, SCHEMA or SEQUENCE.
     Alter {
         /// What is altered.
         object: SchemaObject,
@@ -77,6 +99,8 @@ impl SchemaCommand {
         match self {
             SchemaCommand::CreateSchema { .. } => "CREATE SCHEMA",
             SchemaCommand::Truncate { .. } => "TRUNCATE TABLE",
+            SchemaCommand::CreateSequence { .. } => "CREATE SEQUENCE",
+            SchemaCommand::AlterSequence { .. } => "ALTER SEQUENCE",
             SchemaCommand::CreateIndex(_) => "CREATE INDEX",
             SchemaCommand::DropIndex { .. } => "DROP INDEX",
             SchemaCommand::Drop { kind, .. } => match kind {
@@ -84,12 +108,14 @@ impl SchemaCommand {
                 SchemaObject::View => "DROP VIEW",
                 SchemaObject::Schema => "DROP SCHEMA",
                 SchemaObject::Index => "DROP INDEX",
+                SchemaObject::Sequence => "DROP SEQUENCE",
             },
             SchemaCommand::Alter { object, .. } => match object {
                 SchemaObject::Table => "ALTER TABLE",
                 SchemaObject::View => "ALTER VIEW",
                 SchemaObject::Schema => "ALTER SCHEMA",
                 SchemaObject::Index => "ALTER INDEX",
+                SchemaObject::Sequence => "ALTER SEQUENCE",
             },
         }
     }
@@ -106,6 +132,8 @@ pub enum SchemaObject {
     Schema,
     /// An index, for ALTER alone.
     Index,
+    /// A sequence.
+    Sequence,
 }
 
 /// What DROP drops.
@@ -119,6 +147,7 @@ impl SchemaObject {
             SchemaObject::View => "view",
             SchemaObject::Schema => "schema",
             SchemaObject::Index => "index",
+            SchemaObject::Sequence => "sequence",
         }
     }
 }
@@ -198,18 +227,23 @@ pub(super) fn parse_truncate(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, S
         tokens.accept_token(&Token::Mul);
         Ok(name)
     })?;
-    if tokens.accept_one(&["RESTART", "CONTINUE"]).is_some() {
+    let identity = tokens.accept_one(&["RESTART", "CONTINUE"]);
+    if identity.is_some() {
         tokens.expect(&["IDENTITY"])?;
     }
     // Nothing refers to a table's rows, so CASCADE and RESTRICT mean the same.
     tokens.accept_one(&["CASCADE", "RESTRICT"]);
-    Ok(SchemaCommand::Truncate { tables })
+    Ok(SchemaCommand::Truncate {
+        tables,
+        restarts_identity: identity == Some("RESTART"),
+    })
 }
 
 fn object(word: &str) -> SchemaObject {
     match word {
         "TABLE" => SchemaObject::Table,
         "VIEW" => SchemaObject::View,
+        "SEQUENCE" => SchemaObject::Sequence,
         _ => SchemaObject::Schema,
     }
 }

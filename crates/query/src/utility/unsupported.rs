@@ -46,7 +46,6 @@ pub(super) fn definition(tokens: &Tokens<'_>, verb: &str, object: &str) -> SqlEr
         ("TRIGGER", _) | ("EVENT" | "CONSTRAINT", "TRIGGER") => ("triggers are", None),
         ("CONSTRAINT", _) if verb == "COMMENT ON" => ("comments on constraints are", None),
         ("EXTENSION", _) => ("extensions are", None),
-        ("SEQUENCE", _) => ("sequences are", None),
         ("TYPE", _) => ("user-defined types are", None),
         ("DOMAIN", _) => ("domains are", None),
         ("COLLATION" | "CONVERSION", _) => ("collations and conversions are", None),

@@ -474,3 +474,54 @@ async fn frozen_rows_answer_and_change_as_before() {
         "after a kill"
     );
 }
+
+/// Numbers of sequences are never given again, whether or not a row with them was committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_number_of_a_sequence_comes_twice_after_kills() {
+    let mut node = Aerostat::start();
+    let client = node.create("shop").await;
+    client
+        .batch_execute(
+            "CREATE SEQUENCE s; CREATE SEQUENCE moved; SELECT setval('moved', 500);
+             CREATE TABLE t (id serial PRIMARY KEY, v bigint GENERATED ALWAYS AS IDENTITY);
+             CREATE SEQUENCE altered; SELECT nextval('altered'); ALTER SEQUENCE altered INCREMENT 5;
+             BEGIN; CREATE SEQUENCE undone; SELECT nextval('undone'); ROLLBACK",
+        )
+        .await
+        .unwrap();
+    drop(client);
+    let mut taken: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
+    for round in 0..4 {
+        let client = node.connect("shop").await;
+        for (name, sql) in [
+            ("s", "SELECT nextval('s') FROM generate_series(1, 90)"),
+            ("moved", "SELECT nextval('moved')"),
+            (
+                "altered",
+                "SELECT nextval('altered') FROM generate_series(1, 3)",
+            ),
+            (
+                "t",
+                "INSERT INTO t (id) SELECT nextval('t_id_seq') FROM generate_series(1, 40) RETURNING id",
+            ),
+            ("t", "INSERT INTO t DEFAULT VALUES RETURNING id"),
+        ] {
+            let numbers = rows(&client, sql).await;
+            let numbers = numbers.iter().map(|number| number.parse::<i64>().unwrap());
+            taken.entry(name).or_default().extend(numbers);
+        }
+        if round == 2 {
+            client.batch_execute("CHECKPOINT").await.unwrap();
+        }
+        assert_eq!(sqlstate(&client, "SELECT nextval('undone')").await, "42P01");
+        drop(client);
+        node = Aerostat::start_on(node.kill(), &[]);
+    }
+    for (name, numbers) in taken {
+        let ascends = numbers.windows(2).all(|pair| pair[0] < pair[1]);
+        assert!(ascends, "{name}: {numbers:?}");
+    }
+    let client = node.connect("shop").await;
+    let twice = "SELECT count(*) - count(DISTINCT v) FROM t";
+    assert_eq!(value(&client, twice).await, "0");
+}

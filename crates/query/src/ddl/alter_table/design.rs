@@ -9,24 +9,26 @@
 //! makes room for what comes. Columns keep their names meanwhile, so names are what
 //! everything is found by; positions are made of them at the end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableIndex, TableSchema};
 use datafusion::sql::sqlparser::ast::{self, TableConstraint};
 
 use super::{
     super::{
-        definition::{Defined, Definition, check_collation, refuse_columns},
+        definition::{Defined, Definition, check_collation, refuse_columns, require_integer},
         expression,
         foreign_key::WrittenForeignKey,
         names,
+        sequence::Wanted,
         sql_type::sql_type,
     },
     dropping::Gone,
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{ForeignKey, IndexEntry, TableEntry},
+    catalog::{ForeignKey, Identity, IndexEntry, TableEntry},
+    sequence::text,
     utility::{RoleName, TableAction},
 };
 
@@ -64,6 +66,8 @@ pub(super) struct Design {
     pub(super) columns_to_verify: Vec<usize>,
     /// Columns that are dropped, each with whether CASCADE is said.
     pub(super) dropped: Vec<(String, bool)>,
+    /// The sequences of new columns.
+    pub(super) sequences: Vec<Wanted>,
     pub(super) owner: Option<RoleName>,
 }
 
@@ -90,6 +94,8 @@ pub(super) struct Designing<'a> {
     checks_to_verify: BTreeSet<String>,
     keys_to_verify: BTreeSet<String>,
     pub(super) dropped: Vec<(String, bool)>,
+    sequences: Vec<Wanted>,
+    identities: &'a BTreeMap<String, Identity>,
     /// Names of indexes that have gone.
     pub(super) freed: BTreeSet<String>,
     owner: Option<RoleName>,
@@ -129,6 +135,8 @@ pub(super) fn design(
         checks_to_verify: BTreeSet::new(),
         keys_to_verify: BTreeSet::new(),
         dropped: Vec::new(),
+        sequences: Vec::new(),
+        identities: &entry.identities,
         freed: BTreeSet::new(),
         owner: None,
         notices,
@@ -187,6 +195,9 @@ impl Designing<'_> {
         if let Some(collation) = collation {
             check_collation(collation)?;
         }
+        if self.identities.contains_key(column) {
+            require_integer(ty)?;
+        }
         let Source::Kept(from) = self.sources[at] else {
             return Err(SqlError::new(
                 ErrorKind::FeatureNotSupported,
@@ -197,7 +208,10 @@ impl Designing<'_> {
             return Ok(());
         }
         let changed = &mut self.schema.columns[at];
-        if let Some(default) = changed.default.as_mut().filter(|_| changed.ty != ty) {
+        // The next number of a sequence has no type to be converted from.
+        let is_value = |default: &&mut String| !text::is_next(default);
+        let before = changed.default.as_mut().filter(|_| changed.ty != ty);
+        if let Some(default) = before.filter(is_value) {
             // It is what it was, and converted as any value.
             *default = format!("CAST({default} AS {})", changed.ty);
         }
@@ -272,6 +286,7 @@ impl Designing<'_> {
             mut schema,
             unique: indexes,
             foreign_keys,
+            sequences,
         } = definition.finish(&|name| taken(name) && !freed.contains(name))?;
         let new_keys = foreign_keys.into_iter().enumerate();
         let new_keys = new_keys.map(|(nth, written)| NewForeignKey {
@@ -291,6 +306,7 @@ impl Designing<'_> {
         }
         self.schema = schema;
         self.new_indexes = indexes;
+        self.sequences = sequences;
         Ok(())
     }
 
@@ -302,6 +318,7 @@ impl Designing<'_> {
                 default: Some(default),
             } => {
                 let at = self.position(column)?;
+                self.refuse_identity(column)?;
                 refuse_columns(default)?;
                 self.schema.columns[at].default = Some(default.to_string());
             }
@@ -382,9 +399,22 @@ impl Designing<'_> {
             sources: self.sources,
             checks_to_verify: self.checks_to_verify,
             dropped: self.dropped,
+            sequences: self.sequences,
             owner: self.owner,
             schema,
         })
+    }
+
+    /// An identity column has its numbers, and never NULL.
+    pub(super) fn refuse_identity(&self, column: &str) -> Result<(), SqlError> {
+        if !self.identities.contains_key(column) {
+            return Ok(());
+        }
+        let message = format!(
+            "column \"{column}\" of relation \"{}\" is an identity column",
+            self.table
+        );
+        Err(SqlError::new(ErrorKind::SyntaxError, message))
     }
 
     pub(super) fn position(&self, column: &str) -> Result<usize, SqlError> {

@@ -63,6 +63,7 @@ impl Designing<'_> {
                 default: None,
             } => {
                 let at = self.position(column)?;
+                self.refuse_identity(column)?;
                 self.schema.columns[at].default = None;
                 Ok(())
             }
@@ -71,6 +72,7 @@ impl Designing<'_> {
                 nullable: true,
             } => {
                 let at = self.position(column)?;
+                self.refuse_identity(column)?;
                 if self.schema.primary_key.contains(&at) {
                     return Err(SqlError::new(
                         ErrorKind::InvalidTableDefinition,

@@ -32,19 +32,23 @@ use aerostat_types::{
 use super::{
     Actor, CommandResult, ExpressionChecker, Found, Judges, PlanViews,
     alter::{is_taken, skipping},
+    create_table::give_numbers,
     dependency::Dependencies,
     drop::{cascade_notice, depended_on, shown},
     foreign_key::Resolved,
     names::{Place, QualifiedName},
     privilege::relation_mut,
+    sequence::{self, NeedyDefault, Wanted},
     views::{ColumnChange, Readers},
 };
 use crate::{
     api::Notice,
     catalog::{
-        CatalogState, Draft, Effect, ForeignKey, IndexEntry, Relation, TableEntry, node::Database,
+        CatalogState, Draft, Effect, ForeignKey, Identity, IndexEntry, Relation, SequenceEntry,
+        TableEntry, node::Database,
     },
     error::from_storage,
+    sequence::Options,
     utility::TableAction,
 };
 
@@ -87,6 +91,14 @@ pub(crate) struct PendingAlter {
     dropped_views: BTreeSet<Place>,
     /// Numbers of foreign keys of other tables that go with a key of this one.
     dropped_references: BTreeSet<u32>,
+    /// The sequences of new columns, as the statement has them, and as they are made.
+    wanted: Vec<Wanted>,
+    sequences: Vec<Arc<SequenceEntry>>,
+    /// The identity columns that there are to be.
+    identities: BTreeMap<String, Identity>,
+    /// Sequences that go with a column, and defaults of other tables that go with those.
+    dropped_sequences: BTreeSet<Place>,
+    dropped_defaults: Vec<(Place, String)>,
     /// The queries that views come to have, and what they were.
     followed_views: BTreeMap<Place, (String, String)>,
     /// The table to come in storage, once it is made.
@@ -133,7 +145,7 @@ pub(crate) fn prepare(
     };
     actor.require_ownership(relation)?;
     let Relation::Table(entry) = relation else {
-        return Err(not_for_views(name, actions));
+        return Err(not_for_views(name, relation.kind(), actions));
     };
     let mut notices = Vec::new();
     let taken = |name: &str| {
@@ -148,6 +160,11 @@ pub(crate) fn prepare(
     };
     let mut design = design::design(entry, actions, &taken, &mut notices)?;
     let new_foreign_keys = std::mem::take(&mut design.new_foreign_keys);
+    for column in &mut design.schema.columns {
+        if let Some(default) = &mut column.default {
+            *default = sequence::bound_default(state, actor, default)?;
+        }
+    }
     let owner = match &design.owner {
         Some(owner) => Some(actor.new_owner(owner, judges.role_exists)?),
         None => None,
@@ -170,6 +187,11 @@ pub(crate) fn prepare(
         columns_to_verify: design.columns_to_verify.clone(),
         dropped_views: BTreeSet::new(),
         dropped_references: BTreeSet::new(),
+        wanted: design.sequences.clone(),
+        sequences: Vec::new(),
+        identities: BTreeMap::new(),
+        dropped_sequences: BTreeSet::new(),
+        dropped_defaults: Vec::new(),
         followed_views: BTreeMap::new(),
         table: None,
         notices,
@@ -177,12 +199,14 @@ pub(crate) fn prepare(
     };
     pending.drop_references(state, &design)?;
     pending.settle_references(state, actor, &design, new_foreign_keys)?;
+    pending.keep_identities();
+    pending.drop_sequences(state, actor, &design)?;
     pending.settle_views(database, state, actor, &design, judges.views)?;
     Ok(Altering::Pending(Box::new(pending)))
 }
 
 /// The first action that only tables take is what a view is refused.
-fn not_for_views(name: &QualifiedName, actions: &[TableAction]) -> SqlError {
+fn not_for_views(name: &QualifiedName, kind: &str, actions: &[TableAction]) -> SqlError {
     let words = actions.first().map_or("ALTER", TableAction::words);
     SqlError::new(
         ErrorKind::WrongObjectType,
@@ -191,7 +215,7 @@ fn not_for_views(name: &QualifiedName, actions: &[TableAction]) -> SqlError {
             name.name
         ),
     )
-    .with_detail("This operation is not supported for views.")
+    .with_detail(format!("This operation is not supported for {kind}s."))
 }
 
 /// Plans conversions, then the defaults and conditions that are new, or read something new.
@@ -257,6 +281,162 @@ impl PendingAlter {
     pub(crate) fn converts(&self) -> bool {
         let is_converted = |source: &Source| matches!(source, Source::Converted(..));
         self.sources.iter().any(is_converted)
+    }
+
+    /// Whether the table has had this column and keeps it.
+    fn keeps(&self, column: &str) -> bool {
+        let at = self.schema.position(column);
+        at.is_some_and(|at| self.sources[at] != Source::Added)
+    }
+
+    fn keep_identities(&mut self) {
+        let identities = self.before.identities.clone().into_iter();
+        self.identities = identities
+            .filter(|(column, _)| self.keeps(column))
+            .collect();
+    }
+
+    /// Sequences go with the columns that they belong to, and with CASCADE the defaults of
+    /// other columns with them; without, the columns stay.
+    fn drop_sequences(
+        &mut self,
+        state: &CatalogState,
+        actor: &Actor,
+        design: &design::Design,
+    ) -> Result<(), SqlError> {
+        for (dropped, cascade) in &design.dropped {
+            let goes = |entry: &SequenceEntry| {
+                let owner = entry.owned_by.as_ref();
+                owner.is_some_and(|owner| owner.column == *dropped)
+            };
+            let owned = state.owned_sequences(self.before.oid);
+            let mut gone = BTreeSet::new();
+            for (schema, entry) in owned.filter(|(_, entry)| goes(entry)) {
+                let place = sequence::place_of(&schema.name, entry);
+                self.dropped_sequences.insert(place);
+                gone.insert(entry.oid);
+            }
+            let mut lines = Vec::new();
+            for needy in sequence::needy_defaults(state, &gone) {
+                let NeedyDefault {
+                    table,
+                    column,
+                    sequence,
+                } = needy;
+                if table == self.place && !self.keeps(&column) {
+                    continue;
+                }
+                let of = format!("column {column} of table {}", shown(state, actor, &table));
+                lines.push((
+                    format!("default value for {of}"),
+                    format!("sequence {}", shown(state, actor, &sequence)),
+                ));
+                self.dropped_defaults.push((table, column));
+            }
+            if lines.is_empty() {
+                continue;
+            }
+            if !cascade {
+                let table = shown(state, actor, &self.place);
+                let message = format!(
+                    "cannot drop column {dropped} of table {table} because other objects depend on it"
+                );
+                return Err(depended_on(message, &lines));
+            }
+            self.notices.push(cascade_notice(&lines));
+        }
+        let mut schema = TableSchema::clone(&self.schema);
+        for (table, column) in &self.dropped_defaults {
+            if let Some(at) = schema.position(column).filter(|_| *table == self.place) {
+                schema.columns[at].default = None;
+            }
+        }
+        self.schema = Arc::new(schema);
+        Ok(())
+    }
+
+    /// Makes the sequences of new columns, which nobody sees yet.
+    ///
+    /// # Errors
+    /// Numbers that contradict each other, the log.
+    pub(crate) fn make_sequences(&mut self, draft: &Draft) -> Result<(), SqlError> {
+        let state = draft.load()?;
+        let owner = sequence::Owner {
+            oid: self.before.oid,
+            name: &self.before.name,
+            role: self.owner.as_ref().unwrap_or(&self.before.owner),
+        };
+        let taken = |name: &str| {
+            let place = Place {
+                schema: self.place.schema.clone(),
+                name: name.to_owned(),
+            };
+            let mut new = self.new_indexes.iter();
+            is_taken(&state, &place)
+                || self.schema.primary_key_name == name
+                || new.any(|index| index.name == name)
+        };
+        let made = sequence::make_wanted(draft, &state, &owner, &self.wanted, &taken)?;
+        let mut schema = TableSchema::clone(&self.schema);
+        let identities = give_numbers(&mut schema, &self.wanted, &made);
+        self.identities.extend(identities);
+        self.schema = Arc::new(schema);
+        self.sequences = made;
+        Ok(())
+    }
+
+    /// The sequence that the rows of a new column take their values from.
+    fn new_sequence(&self, column: &str) -> Option<&Arc<SequenceEntry>> {
+        let at = self
+            .wanted
+            .iter()
+            .position(|wanted| wanted.column == column)?;
+        self.sequences.get(at)
+    }
+
+    /// Sequences come, go, and follow their table.
+    fn settle_sequences(&self, state: &mut CatalogState) -> Result<(), SqlError> {
+        for place in &self.dropped_sequences {
+            state
+                .schema_mut(&place.schema)?
+                .relations
+                .remove(&place.name);
+        }
+        for (table, column) in &self.dropped_defaults {
+            if *table != self.place {
+                sequence::remove_default(state, table, column);
+            }
+        }
+        let before = self.before.table.schema();
+        for (source, column) in self.sources.iter().zip(&self.schema.columns) {
+            let is_converted = matches!(source, Source::Converted(from, _)
+                if before.columns[*from].ty != column.ty);
+            let Some(identity) = self.identities.get(&column.name).filter(|_| is_converted) else {
+                continue;
+            };
+            let Some((schema, entry)) = state.sequence(identity.sequence) else {
+                continue;
+            };
+            let place = sequence::place_of(&schema.name, entry);
+            let options = Options {
+                ty: Some(column.ty),
+                ..Options::default()
+            };
+            let (definition, _) = options.alter(&entry.definition, entry.counter.position())?;
+            if let Relation::Sequence(entry) = relation_mut(state, &place)? {
+                Arc::make_mut(entry).definition = definition;
+            }
+        }
+        if let Some(owner) = &self.owner {
+            let change = |owned: &mut SequenceEntry| owned.owner.clone_from(owner);
+            sequence::change_owned(state, self.before.oid, change);
+        }
+        let relations = &mut state.schema_mut(&self.place.schema)?.relations;
+        for sequence in &self.sequences {
+            let entry = Relation::Sequence(Arc::clone(sequence));
+            relations.insert(sequence.name.clone(), entry);
+        }
+        Ok(())
     }
 
     /// Finds out what becomes of the views that read the table.
@@ -457,6 +637,7 @@ impl PendingAlter {
         let entry = self.altered(&change.state)?;
         *relation_mut(&mut change.state, &self.place)? = Relation::Table(Arc::new(entry));
         self.remove_views(&mut change.state)?;
+        self.settle_sequences(&mut change.state)?;
         for (place, (was, is)) in &self.followed_views {
             match relation_mut(&mut change.state, place)? {
                 Relation::View(view) if view.query == *was => {
@@ -485,6 +666,7 @@ impl PendingAlter {
             at.is_some_and(|at| self.sources[at] != Source::Added)
         };
         entry.column_comments.retain(|name, _| is_kept(name));
+        entry.identities.clone_from(&self.identities);
         let same_key =
             entry.table.schema().primary_key_name == self.before.table.schema().primary_key_name;
         entry.key_oid = match (self.schema.primary_key.is_empty(), entry.key_oid) {

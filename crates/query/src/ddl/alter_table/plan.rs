@@ -24,6 +24,7 @@ use crate::{
     catalog::TableEntry,
     dml::parse_expression,
     error::{external, from_datafusion},
+    pgcatalog::numbers_of,
     plan::{StatementContext, rewrite_forms},
     scan::TableScanProvider,
     statement,
@@ -61,7 +62,7 @@ pub(crate) fn plan_rows(
     for (source, column) in pending.sources.iter().zip(&pending.schema.columns) {
         let value = match source {
             Source::Kept(at) => own(*at),
-            Source::Added => added(context, column).map_err(fail)?,
+            Source::Added => added(context, pending, column).map_err(fail)?,
             Source::Converted(at, using) => {
                 let value = match using {
                     None => own(*at),
@@ -103,8 +104,11 @@ pub(crate) fn plan_conversion(
 }
 
 /// A new column's value in rows that are there.
-fn added(context: &StatementContext, column: &Column) -> Result<Expr> {
+fn added(context: &StatementContext, pending: &PendingAlter, column: &Column) -> Result<Expr> {
     let empty = DFSchema::empty();
+    if let Some(sequence) = pending.new_sequence(&column.name) {
+        return converted(numbers_of(sequence), &empty, column);
+    }
     let Some(default) = &column.default else {
         return Expr::Literal(ScalarValue::Null, None).cast_to(&column.ty.arrow(), &empty);
     };

@@ -17,12 +17,12 @@ use crate::catalog::{ForeignKey, TableEntry};
 
 pub(super) fn definitions() -> Vec<Definition> {
     let mut all = vec![
-        // Expressions are kept as SQL text, so there is nothing to deparse.
+        // Expressions are kept as SQL text; all there is to deparse is numbers of sequences.
         function(
             "pg_get_expr",
             &["pg_node_tree", "oid", "bool?"],
             "text",
-            |call| Ok(call.at(0).clone()),
+            |call| Ok(call.view.shown_default(call.text(0)).into()),
         ),
         function(
             "pg_get_constraintdef",
@@ -171,6 +171,7 @@ pub(super) fn definitions() -> Vec<Definition> {
                         let kind = match class.relkind() {
                             "v" => "view",
                             "i" => "index",
+                            "S" => "sequence",
                             _ => "table",
                         };
                         format!("{kind} {}", class.name)
@@ -192,17 +193,12 @@ pub(super) fn definitions() -> Vec<Definition> {
         ]
         .map(|name| function(name, &["oid", "bool?"], "text", |_| Ok(Cell::Null))),
     );
-    all.extend([
-        function("pg_get_serial_sequence", &["text", "text"], "text", |_| {
-            Ok(Cell::Null)
-        }),
-        function(
-            "pg_get_function_arg_default",
-            &["oid", "int4"],
-            "text",
-            |_| Ok(Cell::Null),
-        ),
-    ]);
+    all.push(function(
+        "pg_get_function_arg_default",
+        &["oid", "int4"],
+        "text",
+        |_| Ok(Cell::Null),
+    ));
     all
 }
 
@@ -305,6 +301,7 @@ fn describe(call: &Call<'_>) -> Result<Cell, SqlError> {
         return Ok(match &class.kind {
             ClassKind::Table(table) => table.comment.clone().into(),
             ClassKind::View(view) => view.comment.clone().into(),
+            ClassKind::Sequence(sequence) => sequence.comment.clone().into(),
             ClassKind::Index(..) | ClassKind::System(_) => Cell::Null,
         });
     }

@@ -8,6 +8,7 @@ mod arrays;
 mod definitions;
 mod names;
 mod privileges;
+mod sequences;
 mod session;
 mod sizes;
 
@@ -32,6 +33,7 @@ use datafusion::{
 
 pub(super) use arrays::{ANY, CAT, EMPTY, EXPAND, ITEM, OR_EMPTY, SUBSCRIPTS, parse_array};
 pub(super) use names::{Reg, resolve};
+pub(crate) use sequences::{NEXT_OF_IDENTITY, numbers_of};
 
 use super::{
     CatalogView,
@@ -123,6 +125,7 @@ fn definitions() -> &'static [Definition] {
             definitions::definitions(),
             sizes::definitions(),
             privileges::definitions(),
+            sequences::definitions(),
             arrays::definitions(),
         ]
         .into_iter()

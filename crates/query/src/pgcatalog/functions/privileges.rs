@@ -6,7 +6,7 @@ use super::{
     super::{
         cell::Cell,
         classes::Class,
-        rights::{PRIVILEGES, is_granted},
+        rights::{is_granted, privileges_of},
     },
     Call, Definition, Reg, function,
 };
@@ -32,6 +32,12 @@ pub(super) fn definitions() -> Vec<Definition> {
             &["any", "any", "any", "text?"],
             "bool",
             |call| relation(call, 3),
+        ),
+        function(
+            "has_sequence_privilege",
+            &["any", "any", "text?"],
+            "bool",
+            |call| relation(call, 2),
         ),
         function(
             "has_database_privilege",
@@ -60,13 +66,12 @@ pub(super) fn definitions() -> Vec<Definition> {
             |_| Ok(false.into()),
         ),
     ];
-    // Functions, types and languages are everyone's; there are no sequences or servers.
+    // Functions, types and languages are everyone's; there are no servers.
     all.extend(
         [
             "has_function_privilege",
             "has_type_privilege",
             "has_language_privilege",
-            "has_sequence_privilege",
             "has_server_privilege",
             "has_foreign_data_wrapper_privilege",
             "has_tablespace_privilege",
@@ -132,7 +137,7 @@ fn relation_word(call: &Call<'_>, role: &str, class: &Class, word: &str) -> Resu
     if grantable {
         return Ok(owns);
     }
-    match PRIVILEGES.iter().find(|(.., name)| *name == word) {
+    match privileges_of(class).iter().find(|(.., name)| *name == word) {
         Some(&(privilege, ..)) => Ok(call.view.may(role, class, privilege)),
         None if matches!(word, "REFERENCES" | "TRIGGER" | "RULE" | "MAINTAIN") => Ok(owns),
         None => Err(unknown(word)),

@@ -73,6 +73,7 @@ fn relations(view: &CatalogView, rows: &mut Rows) {
                 )
             }
             ClassKind::View(entry) => (entry.columns.len(), 0, false),
+            ClassKind::Sequence(_) => (class.columns().len(), 0, false),
             ClassKind::Index(_, index) => (index.index.columns.len(), 0, false),
             ClassKind::System(relation) => (relation.columns.len(), 0, false),
         };
@@ -149,15 +150,21 @@ struct Attribute<'a> {
     typmod: i32,
     nullable: bool,
     has_default: bool,
+    /// `a`, `d`, or empty for what is no identity column.
+    identity: &'static str,
     collation: u32,
 }
 
 fn attributes(view: &CatalogView, rows: &mut Rows) {
     for class in view.classes() {
         match &class.kind {
-            ClassKind::Table(_) | ClassKind::View(_) => {
+            ClassKind::Table(_) | ClassKind::View(_) | ClassKind::Sequence(_) => {
                 for (at, column) in class.columns().iter().enumerate() {
-                    push_attribute(rows, &user_attribute(class.oid, at, column));
+                    let mut attribute = user_attribute(class.oid, at, column);
+                    if let Some(identity) = class.table().and_then(|table| table.identity(at)) {
+                        attribute.identity = if identity.is_always { "a" } else { "d" };
+                    }
+                    push_attribute(rows, &attribute);
                 }
             }
             ClassKind::Index(table, index) => {
@@ -186,6 +193,7 @@ fn attributes(view: &CatalogView, rows: &mut Rows) {
                             typmod: -1,
                             nullable: column.nullable,
                             has_default: false,
+                            identity: "",
                             collation: match column.typname {
                                 "name" | "text" | "varchar" | "_text" | "_name"
                                 | "pg_node_tree" => COLLATION_C,
@@ -208,6 +216,7 @@ fn user_attribute(relation: u32, at: usize, column: &Column) -> Attribute<'_> {
         typmod: column.ty.typmod(),
         nullable: column.nullable,
         has_default: column.default.is_some(),
+        identity: "",
         collation: if column.ty.is_text() {
             COLLATION_DEFAULT
         } else {
@@ -235,6 +244,7 @@ fn push_attribute(rows: &mut Rows, attribute: &Attribute<'_>) {
         ("attstorage", physical.storage.into()),
         ("attnotnull", (!attribute.nullable).into()),
         ("atthasdef", attribute.has_default.into()),
+        ("attidentity", attribute.identity.into()),
         ("attislocal", true.into()),
         ("attcollation", attribute.collation.into()),
     ]);
@@ -412,6 +422,7 @@ fn descriptions(view: &CatalogView, rows: &mut Rows) {
         let comment = match &class.kind {
             ClassKind::Table(table) => table.comment.as_deref(),
             ClassKind::View(entry) => entry.comment.as_deref(),
+            ClassKind::Sequence(entry) => entry.comment.as_deref(),
             ClassKind::Index(..) | ClassKind::System(_) => None,
         };
         if let Some(comment) = comment {

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     catalog::{INFORMATION_SCHEMA, PG_CATALOG, PUBLIC},
     pgcatalog::CatalogView,
+    sequence::Definition,
 };
 
 pub(super) const BUILDERS: [(&str, &str, Builder); 12] = [
@@ -51,10 +52,11 @@ pub(super) fn catalog(view: &CatalogView) -> Cell {
     (&view.database).into()
 }
 
-/// The relations, without indexes, that the role may use.
+/// The tables and views that the role may use.
 pub(super) fn usable(view: &CatalogView) -> impl Iterator<Item = &Class> {
     view.classes().iter().filter(|class| {
-        !matches!(class.kind, ClassKind::Index(..)) && view.may_anything(&view.role, class)
+        !matches!(class.kind, ClassKind::Index(..) | ClassKind::Sequence(_))
+            && view.may_anything(&view.role, class)
     })
 }
 
@@ -191,13 +193,24 @@ fn columns(view: &CatalogView, rows: &mut Rows) {
                 .collect(),
         };
         for (at, (name, facts, nullable, default)) in described.into_iter().enumerate() {
+            let identity = class.table().and_then(|table| {
+                let identity = table.identity(at)?;
+                let (_, sequence) = view.state.sequence(identity.sequence)?;
+                Some((identity, &sequence.definition))
+            });
+            let number = |of: fn(&Definition) -> i64| -> Cell {
+                identity.map(|(_, numbers)| of(numbers).to_string()).into()
+            };
             rows.push([
                 ("table_catalog", catalog(view)),
                 ("table_schema", (&class.schema).into()),
                 ("table_name", (&class.name).into()),
                 ("column_name", name.to_owned().into()),
                 ("ordinal_position", (at + 1).into()),
-                ("column_default", default.into()),
+                (
+                    "column_default",
+                    default.map(|default| view.shown_default(default)).into(),
+                ),
                 ("is_nullable", yes(nullable)),
                 ("data_type", facts.name.into()),
                 ("character_maximum_length", facts.length.into()),
@@ -211,8 +224,24 @@ fn columns(view: &CatalogView, rows: &mut Rows) {
                 ("udt_name", facts.udt.into()),
                 ("dtd_identifier", (at + 1).to_string().into()),
                 ("is_self_referencing", yes(false)),
-                ("is_identity", yes(false)),
-                ("identity_cycle", yes(false)),
+                ("is_identity", yes(identity.is_some())),
+                (
+                    "identity_generation",
+                    identity
+                        .map(|(identity, _)| match identity.is_always {
+                            true => "ALWAYS",
+                            false => "BY DEFAULT",
+                        })
+                        .map_or(Cell::Null, Cell::from),
+                ),
+                ("identity_start", number(|numbers| numbers.start)),
+                ("identity_increment", number(|numbers| numbers.increment)),
+                ("identity_maximum", number(|numbers| numbers.max)),
+                ("identity_minimum", number(|numbers| numbers.min)),
+                (
+                    "identity_cycle",
+                    yes(identity.is_some_and(|(_, numbers)| numbers.cycles)),
+                ),
                 ("is_generated", "NEVER".into()),
                 ("is_updatable", yes(class.table().is_some())),
             ]);
@@ -320,7 +349,7 @@ fn privileges(view: &CatalogView, rows: &mut Rows, for_everyone: bool) {
     for class in view.classes() {
         let Some(owner) = class
             .owner()
-            .filter(|_| !matches!(class.kind, ClassKind::Index(..)))
+            .filter(|_| !matches!(class.kind, ClassKind::Index(..) | ClassKind::Sequence(_)))
         else {
             continue;
         };

@@ -7,6 +7,7 @@ mod constraints;
 mod fixed;
 mod information;
 mod node;
+mod sequences;
 mod statistics;
 
 pub(super) use classes::{BTREE, HASH, HEAP, PG_CLASS, derived_oid, index_columns};
@@ -23,13 +24,14 @@ use crate::catalog::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};
 /// Fills the rows of one relation.
 type Builder = fn(&CatalogView, &mut Rows);
 
-const BUILDERS: [&[(&str, &str, Builder)]; 7] = [
+const BUILDERS: [&[(&str, &str, Builder)]; 8] = [
     &classes::BUILDERS,
     &fixed::BUILDERS,
     &node::BUILDERS,
     &statistics::BUILDERS,
     &information::BUILDERS,
     &constraints::BUILDERS,
+    &sequences::BUILDERS,
     &aerostat::BUILDERS,
 ];
 

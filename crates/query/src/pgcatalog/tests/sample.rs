@@ -15,10 +15,13 @@ use super::super::{
     CatalogView, ClassIndex, Facts, FunctionDescription, FunctionKind, PreparedDescription,
     SessionDescription, Setting,
 };
+use parking_lot::Mutex;
+
 use crate::catalog::{
-    Grant, Privilege, Relation, SchemaEntry, TableEntry, ViewEntry,
+    Grant, Privilege, Relation, SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
     node::{Database, DatabaseRecord, NodeRecord, RoleRecord},
 };
+use crate::sequence::Taken;
 
 /// The relations' numbers, as golden files name them.
 pub(super) const OIDS: [(&str, u32); 8] = [
@@ -54,7 +57,7 @@ pub(super) fn view(role: &str) -> CatalogView {
         superuser,
         search_path: vec![role.to_owned(), "public".to_owned()],
         backend_pid: 4_242,
-        facts: Arc::new(SampleFacts),
+        facts: Arc::new(SampleFacts::default()),
         functions: Arc::new([
             FunctionDescription {
                 name: "lower".to_owned(),
@@ -163,6 +166,7 @@ fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
         auto_layout: false,
         indexes: Vec::new(),
         foreign_keys: Vec::new(),
+        identities: BTreeMap::new(),
         oid,
         key_oid,
         name: name.to_owned(),
@@ -305,7 +309,10 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
     schemas.insert("sales".to_owned(), Arc::new(sales));
 }
 
-struct SampleFacts;
+#[derive(Default)]
+struct SampleFacts {
+    taken: Mutex<Taken>,
+}
 
 impl Facts for SampleFacts {
     fn version(&self) -> String {
@@ -338,6 +345,18 @@ impl Facts for SampleFacts {
             "search_path" => Ok(value.to_owned()),
             _ => Err(SqlError::new(ErrorKind::UndefinedObject, "no such setting")),
         }
+    }
+
+    fn sequence(&self, _oid: u32) -> Result<Option<Arc<SequenceEntry>>, SqlError> {
+        Ok(None)
+    }
+
+    fn taken(&self) -> &Mutex<Taken> {
+        &self.taken
+    }
+
+    fn admit_change(&self, _function: &str) -> Result<(), SqlError> {
+        Ok(())
     }
 
     fn sessions(&self) -> Vec<SessionDescription> {

@@ -296,6 +296,12 @@ impl Marker<'_> {
                 let plan = Arc::new(ViewTable::new(plan, Some(view.query.clone())));
                 (context.locking.add(|_| plan), columns)
             }
+            Relation::Sequence(_) => {
+                return Err(SqlError::new(
+                    ErrorKind::WrongObjectType,
+                    format!("cannot lock rows in sequence \"{}\"", relation.name()),
+                ));
+            }
         };
         *name = ObjectName(vec![
             ObjectNamePart::Identifier(Ident::with_quote('"', LOCK_SCHEMA)),
