@@ -290,8 +290,13 @@ async fn what_a_block_undoes_is_undone_after_a_kill() {
     client
         .batch_execute(
             "CREATE TABLE t (id integer PRIMARY KEY, a integer NOT NULL, b integer NOT NULL, c integer);
-             INSERT INTO t VALUES (1, 1, 1, NULL); ALTER TABLE t ALTER b DROP NOT NULL;
-             BEGIN; ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME TO u;
+             INSERT INTO t VALUES (1, 1, 1, NULL); ALTER TABLE t ALTER b DROP NOT NULL",
+        )
+        .await
+        .unwrap();
+    client
+        .batch_execute(
+            "BEGIN; ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME TO u;
              ALTER TABLE u ALTER x DROP NOT NULL, ALTER c SET DEFAULT 7;
              CREATE INDEX u_x ON u (x); ALTER TABLE u ADD CHECK (x > 0), ADD UNIQUE (c);
              INSERT INTO u VALUES (2, NULL, 2, 2); ROLLBACK;
