@@ -308,6 +308,10 @@ fn reworded(line: &str) -> Option<SqlError> {
         let message = format!("{clause} position {position} is not in select list");
         Some(SqlError::new(ErrorKind::InvalidColumnReference, message))
     };
+    if let Some(name) = after("Invalid qualifier ") {
+        let message = format!("missing FROM-clause entry for table \"{name}\"");
+        return Some(SqlError::new(ErrorKind::UndefinedTable, message));
+    }
     if line.contains("LIMIT must be") {
         let message = "LIMIT must not be negative";
         return Some(SqlError::new(ErrorKind::InvalidRowCountInLimit, message));

@@ -49,9 +49,16 @@ pub(super) struct Definition<'n> {
     key_there: Option<(Vec<usize>, String)>,
     /// Names of its constraints but CHECKs.
     names_there: BTreeSet<String>,
-    /// Checks with their given names and the single column that names those without.
-    checks: Vec<(Option<String>, Option<String>, String)>,
+    checks: Vec<WrittenCheck>,
     notices: &'n mut Vec<Notice>,
+}
+
+/// CHECK as it was written.
+struct WrittenCheck {
+    name: Option<String>,
+    expression: String,
+    /// The expression, of which a name is made if it has none; `None` for one that is there.
+    condition: Option<Expr>,
 }
 
 impl<'n> Definition<'n> {
@@ -87,8 +94,11 @@ impl<'n> Definition<'n> {
         }
         definition.names_there = constraints;
         let checks = schema.checks.iter();
-        let written =
-            checks.map(|check| (Some(check.name.clone()), None, check.expression.clone()));
+        let written = checks.map(|check| WrittenCheck {
+            name: Some(check.name.clone()),
+            expression: check.expression.clone(),
+            condition: None,
+        });
         definition.checks = written.collect();
         definition
     }
@@ -188,7 +198,7 @@ impl<'n> Definition<'n> {
                 let nulls_not_distinct = said.is_some_and(|said| said.enforced == Some(false));
                 self.add_key(name, vec![column.to_owned()], false, nulls_not_distinct)
             }
-            ColumnOption::Check(check) => self.add_check(name, check, Some(column)),
+            ColumnOption::Check(check) => self.add_check(name, check),
             ColumnOption::Collation(collation) => check_collation(collation),
             ColumnOption::ForeignKey(key) => self.add_foreign_key(name, key, Some(column)),
             ColumnOption::Generated {
@@ -303,7 +313,6 @@ impl<'n> Definition<'n> {
         &mut self,
         name: Option<&Ident>,
         check: &ast::CheckConstraint,
-        column: Option<&str>,
     ) -> Result<(), SqlError> {
         if check.enforced == Some(false) {
             return Err(not_supported("CHECK constraints that are not enforced are"));
@@ -312,8 +321,11 @@ impl<'n> Definition<'n> {
             .or(check.name.as_ref())
             .map(|name| declared(name, self.notices))
             .transpose()?;
-        let column = column.map(str::to_owned);
-        self.checks.push((name, column, check.expr.to_string()));
+        self.checks.push(WrittenCheck {
+            name,
+            expression: check.expr.to_string(),
+            condition: Some(Expr::clone(&check.expr)),
+        });
         Ok(())
     }
 
@@ -339,15 +351,7 @@ impl<'n> Definition<'n> {
                 let nulls_not_distinct = unique.nulls_distinct == NullsDistinctOption::NotDistinct;
                 self.add_key(name, columns, false, nulls_not_distinct)
             }
-            TableConstraint::Check(check) => {
-                let names = self
-                    .columns
-                    .iter()
-                    .map(|column| column.name.as_str())
-                    .collect();
-                let column = single_column(&check.expr, &names);
-                self.add_check(None, check, column.as_deref())
-            }
+            TableConstraint::Check(check) => self.add_check(None, check),
             TableConstraint::ForeignKey(key) => self.add_foreign_key(None, key, None),
             other => Err(SqlError::new(
                 ErrorKind::FeatureNotSupported,
@@ -388,7 +392,7 @@ impl<'n> Definition<'n> {
         for (column, said) in self.columns.iter_mut().zip(&self.nullability) {
             column.nullable = *said != Some(false);
         }
-        let given = self.checks.iter().filter_map(|(name, ..)| name.clone());
+        let given = self.checks.iter().filter_map(|check| check.name.clone());
         let given: BTreeSet<String> = given.chain(self.names_there.iter().cloned()).collect();
         let has_primary = self.keys.iter().any(|key| key.is_primary);
         let keys = std::mem::take(&mut self.keys);
@@ -403,7 +407,7 @@ impl<'n> Definition<'n> {
         let mut names = self.names_there;
         names.extend(indexes.iter().map(|index| index.name.clone()));
         names.extend(primary.iter().map(|primary| primary.name.clone()));
-        let checks = named_checks(&self.table, self.checks, names)?;
+        let checks = named_checks(&self.table, &self.columns, self.checks, names)?;
         let (primary_key, primary_key_name) = match primary {
             Some(primary) => (primary.columns, primary.name),
             None => self.key_there.unwrap_or_default(),
@@ -486,17 +490,25 @@ fn number(written: &Expr) -> Result<i64, SqlError> {
 /// Gives the checks without a name one; `names` are those of the table's other constraints.
 fn named_checks(
     table: &str,
-    checks: Vec<(Option<String>, Option<String>, String)>,
+    columns: &[Column],
+    checks: Vec<WrittenCheck>,
     mut names: BTreeSet<String>,
 ) -> Result<Vec<CheckConstraint>, SqlError> {
-    for name in checks.iter().filter_map(|(name, ..)| name.as_ref()) {
+    let columns: BTreeSet<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+    for name in checks.iter().filter_map(|check| check.name.as_ref()) {
         if !names.insert(name.clone()) {
             return Err(duplicate_constraint(name, table));
         }
     }
     let mut named = Vec::with_capacity(checks.len());
-    for (name, column, expression) in checks {
+    for check in checks {
+        let WrittenCheck {
+            name,
+            expression,
+            condition,
+        } = check;
         let name = name.unwrap_or_else(|| {
+            let column = condition.and_then(|condition| single_column(&condition, &columns));
             let made = unused(table, column.as_deref(), "check", &|name| {
                 names.contains(name)
             });

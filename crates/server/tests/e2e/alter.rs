@@ -29,7 +29,7 @@ async fn errors_are_postgresqls() {
             "CREATE TABLE t (id integer PRIMARY KEY, a integer, s text DEFAULT 'x', d date);
              INSERT INTO t VALUES (1, 1, '1', '2024-01-01'), (2, NULL, '2', NULL), (3, 1, '2', NULL);
              CREATE VIEW v AS SELECT a FROM t; CREATE VIEW w AS SELECT * FROM v;
-             CREATE TABLE p (id integer PRIMARY KEY); INSERT INTO p VALUES (1), (3);
+             CREATE TABLE parent (id integer PRIMARY KEY); INSERT INTO parent VALUES (1), (3);
              CREATE TABLE n (a integer); INSERT INTO n VALUES (1), (1), (NULL)",
         )
         .await
@@ -48,13 +48,13 @@ async fn errors_are_postgresqls() {
             "",
         ),
         (
-            "ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (id) REFERENCES p",
+            "ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (id) REFERENCES parent",
             "insert or update on table \"t\" violates foreign key constraint \"f\"",
-            "Key (id)=(2) is not present in table \"p\".",
+            "Key (id)=(2) is not present in table \"parent\".",
             "",
         ),
         (
-            "ALTER TABLE t ADD FOREIGN KEY (d) REFERENCES p",
+            "ALTER TABLE t ADD FOREIGN KEY (d) REFERENCES parent",
             "foreign key constraint \"t_d_fkey\" cannot be implemented",
             "Key columns \"d\" and \"id\" are of incompatible types: date and integer.",
             "",
@@ -290,8 +290,13 @@ async fn what_a_block_undoes_is_undone_after_a_kill() {
     client
         .batch_execute(
             "CREATE TABLE t (id integer PRIMARY KEY, a integer NOT NULL, b integer NOT NULL, c integer);
-             INSERT INTO t VALUES (1, 1, 1, NULL); ALTER TABLE t ALTER b DROP NOT NULL;
-             BEGIN; ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME TO u;
+             INSERT INTO t VALUES (1, 1, 1, NULL); ALTER TABLE t ALTER b DROP NOT NULL",
+        )
+        .await
+        .unwrap();
+    client
+        .batch_execute(
+            "BEGIN; ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME TO u;
              ALTER TABLE u ALTER x DROP NOT NULL, ALTER c SET DEFAULT 7;
              CREATE INDEX u_x ON u (x); ALTER TABLE u ADD CHECK (x > 0), ADD UNIQUE (c);
              INSERT INTO u VALUES (2, NULL, 2, 2); ROLLBACK;
