@@ -8,6 +8,8 @@
 //! | `x = ANY ($1)`, `x <> ALL ($1)` | `x IN (1::int, …)`, `x NOT IN (…)`, which an index answers |
 //! | `$1` elsewhere | `ARRAY[1::int, …]` |
 //! | `x = ANY ($1)` while nobody has said what `$1` is | `x IN ($1)`, so that `x` says it |
+//!
+//! So are other parameters in the arguments of functions in FROM, which must be constants.
 
 use std::ops::ControlFlow;
 
@@ -15,7 +17,7 @@ use aerostat_semantics::{array_items, walk};
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::sql::sqlparser::ast::{
     self, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr,
-    TimezoneInfo, Value, Visitor, VisitorMut,
+    TableFactor, TimezoneInfo, Value, Visitor, VisitorMut,
 };
 
 use super::parameters::bare_placeholder;
@@ -61,9 +63,35 @@ pub(crate) fn array_parameters(statement: &ast::Statement) -> Vec<usize> {
     arrays.0
 }
 
+/// Whether parameters stand in the arguments of functions in FROM.
+pub(crate) fn has_function_parameters(statement: &ast::Statement) -> bool {
+    struct Functions;
+    impl Visitor for Functions {
+        type Break = ();
+        fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+            let arguments = match factor {
+                TableFactor::Table {
+                    args: Some(given), ..
+                } => &given.args,
+                TableFactor::Function { args, .. } => args,
+                _ => return ControlFlow::Continue(()),
+            };
+            let is_parameter = |expression: &Expr| match bare_placeholder(expression) {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            };
+            for argument in arguments {
+                walk::expressions(argument, is_parameter)?;
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    walk::look(statement, &mut Functions).is_break()
+}
+
 /// Writes arrays in the place of the parameters that are arrays: by number the items of each,
 /// or NULL where there are none. One whose type is not known, but listed in `unknown`, becomes
-/// its only item.
+/// its only item. A parameter that is no array has itself as its only item.
 pub(crate) fn write_arrays(
     statement: &mut ast::Statement,
     types: &[Option<ParameterType>],
@@ -85,8 +113,45 @@ struct Writer<'a> {
     values: &'a [Option<Items>],
 }
 
+/// Writes the parameters of a function in FROM that are no arrays.
+struct ArgumentWriter<'a>(&'a Writer<'a>);
+
+impl VisitorMut for ArgumentWriter<'_> {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        if let Some(n) = bare_placeholder(expression)
+            && let Some(Some(ParameterType::Value(ty))) = self.0.types.get(n - 1)
+        {
+            let item = self
+                .0
+                .values
+                .get(n - 1)
+                .and_then(|value| value.as_ref()?.first()?.clone());
+            let value = item.map_or(Value::Null, Value::SingleQuotedString);
+            *expression = cast(Expr::value(value), named(*ty));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
 impl VisitorMut for Writer<'_> {
     type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        let arguments = match factor {
+            TableFactor::Table {
+                args: Some(given), ..
+            } => &mut given.args,
+            TableFactor::Function { args, .. } => args,
+            _ => return ControlFlow::Continue(()),
+        };
+        for argument in arguments {
+            // The visitor never breaks.
+            let _ = walk::change(argument, &mut ArgumentWriter(self));
+        }
+        ControlFlow::Continue(())
+    }
 
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         if let Some(written) = self.written(expression) {
@@ -185,6 +250,12 @@ impl Writer<'_> {
             }
             Some(items) => Expr::Array(Array {
                 elem: items,
+                named: true,
+            }),
+            // As long as nothing has a value, no two are alike: `unnest` tells its arguments apart
+            // by what they are.
+            None if self.values.is_empty() => Expr::Array(Array {
+                elem: vec![cast(Expr::value(Value::Null), item); n],
                 named: true,
             }),
             None => cast(Expr::value(Value::Null), array_type()),
@@ -300,6 +371,12 @@ mod tests {
                 int,
                 Some("{}"),
                 "SELECT CAST('{}' AS INTEGER[])",
+            ),
+            (
+                "SELECT x + $1 FROM generate_series(1, $1::int) AS s (x)",
+                Some(ParameterType::Value(SqlType::Integer)),
+                Some("{7}"),
+                "SELECT x + $1 FROM generate_series(1, CAST('7' AS INTEGER)::INT) AS s (x)",
             ),
             (
                 "SELECT a = $1",

@@ -13,7 +13,9 @@ mod parameters;
 mod target;
 mod wildcards;
 
-pub(crate) use arrays::{Items, array_parameters, read_items, write_arrays};
+pub(crate) use arrays::{
+    Items, array_parameters, has_function_parameters, read_items, write_arrays,
+};
 pub(crate) use context::{ROW_ID_COLUMN, StatementContext, TARGET_SCHEMA};
 pub(crate) use cooperate::CooperateAboveJoins;
 pub(crate) use forms::rewrite_forms;

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType};
 use datafusion::{
-    arrow::{array::ArrayRef, datatypes::FieldRef},
+    arrow::{
+        array::ArrayRef,
+        datatypes::{DataType, FieldRef},
+    },
     common::{ParamValues, ScalarValue},
     sql::sqlparser::ast::{
         self, AssignmentTarget, OnConflictAction, OnInsert, SetExpr, TableObject,
@@ -22,8 +25,8 @@ use crate::{
     dml::BoundDml,
     plan::{
         Items, StatementContext, array_parameters, bare_placeholder, column_identifiers, declare,
-        declared_parameters, describe, describe_query, locking::without_locks, parameter_count,
-        read_items, table_reference, write_arrays,
+        declared_parameters, describe, describe_query, has_function_parameters,
+        locking::without_locks, parameter_count, read_items, table_reference, write_arrays,
     },
     statement::{Statement, StatementKind},
     utility::{CursorCommand, SettingCommand, Utility},
@@ -37,6 +40,8 @@ pub struct Prepared {
     pub parameters: Vec<ParameterType>,
     /// The columns it returns; `None` if it returns no rows.
     pub columns: Option<Arc<[ColumnDescription]>>,
+    /// Whether some of its parameters are written into it before it is planned.
+    is_written: bool,
     /// As the fast path reads it, if that can.
     pub(super) fast: Option<Arc<FastStatement>>,
 }
@@ -46,19 +51,14 @@ impl Prepared {
     pub fn text(&self) -> &str {
         self.statement.text()
     }
-
-    fn takes_arrays(&self) -> bool {
-        let is_array = |ty: &ParameterType| matches!(ty, ParameterType::Array(_));
-        self.parameters.iter().any(is_array)
-    }
 }
 
 /// A prepared statement with values for its parameters.
 pub(super) struct Bound<'a> {
     prepared: &'a Prepared,
     values: Vec<ScalarValue>,
-    /// The items of those that are arrays; the planner is shown no parameter of such a type.
-    arrays: Vec<Option<Items>>,
+    /// What is written of them into the statement, see [`write_arrays`].
+    written: Vec<Option<Items>>,
 }
 
 impl Bound<'_> {
@@ -74,12 +74,12 @@ impl Bound<'_> {
         }
     }
 
-    /// The statement with the arrays among its parameters written out.
+    /// The statement with those of its parameters written out that cannot be planned.
     pub(super) fn write_arrays(
         bound: Option<&Self>,
         parsed: &Arc<ast::Statement>,
     ) -> Arc<ast::Statement> {
-        let Some(bound) = bound.filter(|bound| bound.prepared.takes_arrays()) else {
+        let Some(bound) = bound.filter(|bound| bound.prepared.is_written) else {
             return Arc::clone(parsed);
         };
         let types: Vec<_> = bound
@@ -90,13 +90,20 @@ impl Bound<'_> {
             .map(Some)
             .collect();
         let mut written = (**parsed).clone();
-        write_arrays(&mut written, &types, &[], &bound.arrays);
+        write_arrays(&mut written, &types, &[], &bound.written);
         Arc::new(written)
     }
 }
 
+/// What a parameter is to the planner. One that goes into a `varchar(n)` or `char(n)` may be
+/// longer: it is measured when it gets there.
 fn parameter_field(ty: ParameterType) -> FieldRef {
-    Arc::new(ty.carrier().field("", true))
+    let any_length = match ty.carrier() {
+        SqlType::Varchar(_) => SqlType::Varchar(None),
+        SqlType::Char(_) => SqlType::Char(u32::MAX),
+        other => other,
+    };
+    Arc::new(any_length.field("", true))
 }
 
 impl Session {
@@ -142,6 +149,7 @@ impl Session {
         statement: Statement,
         mut types: Vec<Option<ParameterType>>,
     ) -> Result<Prepared, SqlError> {
+        let mut is_written = false;
         let columns = match &statement.kind {
             StatementKind::Empty => None,
             StatementKind::Utility(utility) => match &**utility {
@@ -149,6 +157,7 @@ impl Session {
                 Utility::Cursor(CursorCommand::Declare { query, .. }) => {
                     let query = cursor_query(query, &statement.source)?;
                     let inferred = Box::pin(self.prepare_typed(query, types)).await?;
+                    is_written = inferred.is_written;
                     types = inferred.parameters.into_iter().map(Some).collect();
                     None
                 }
@@ -160,6 +169,7 @@ impl Session {
                 other => utility_columns(other),
             },
             StatementKind::Sql(parsed) => {
+                is_written = has_function_parameters(parsed);
                 let count = parameter_count(parsed)?;
                 if types.len() < count {
                     types.resize(count, None);
@@ -181,6 +191,10 @@ impl Session {
             .into_iter()
             .map(|ty| ty.unwrap_or(ParameterType::Value(SqlType::Text)))
             .collect();
+        let takes_arrays = parameters
+            .iter()
+            .any(|ty| matches!(ty, ParameterType::Array(_)));
+        is_written |= takes_arrays;
         let values: Option<Vec<SqlType>> = parameters
             .iter()
             .map(|ty| match ty {
@@ -197,6 +211,7 @@ impl Session {
             statement,
             parameters,
             columns,
+            is_written,
         })
     }
 
@@ -230,24 +245,41 @@ impl Session {
             .map(|array| ScalarValue::try_from_array(array, 0))
             .collect::<Result<Vec<_>, _>>()
             .map_err(super::plain)?;
-        let arrays = prepared
-            .parameters
-            .iter()
-            .zip(&values)
-            .map(|(ty, value)| match (ty, value) {
-                (ParameterType::Array(_), ScalarValue::Utf8View(Some(text))) => {
-                    read_items(text).map(Some)
-                }
-                _ => Ok(None),
-            })
-            .collect::<Result<_, _>>()?;
+        let written = if prepared.is_written {
+            written_values(prepared, &values)?
+        } else {
+            Vec::new()
+        };
         let bound = Bound {
             prepared,
             values,
-            arrays,
+            written,
         };
         self.run(&prepared.statement, Some(&bound)).await
     }
+}
+
+/// The values of parameters as they are written into a statement.
+fn written_values(
+    prepared: &Prepared,
+    values: &[ScalarValue],
+) -> Result<Vec<Option<Items>>, SqlError> {
+    let written = |(ty, value): (&ParameterType, &ScalarValue)| {
+        let text = match value.cast_to(&DataType::Utf8).map_err(super::plain)? {
+            ScalarValue::Utf8(Some(text)) => text,
+            _ => return Ok(None),
+        };
+        match ty {
+            ParameterType::Array(_) => read_items(&text).map(Some),
+            ParameterType::Value(_) => Ok(Some(vec![Some(text)])),
+        }
+    };
+    prepared
+        .parameters
+        .iter()
+        .zip(values)
+        .map(written)
+        .collect()
 }
 
 /// Finds the types that are still open, and the columns of the result.

@@ -215,6 +215,10 @@ pub(crate) fn resolve(view: &CatalogView, kind: Reg, text: &str) -> Result<i64, 
                 .ok_or_else(|| undefined_relation(trimmed))
         }
         Reg::Type => types::oid_of_sql_name(trimmed)
+            .or_else(|| match &split_name(trimmed)?[..] {
+                [schema, name] if schema == PG_CATALOG => types::oid_of_typname(name),
+                _ => None,
+            })
             .map(Into::into)
             .ok_or_else(|| missing("type")),
         Reg::Proc | Reg::Procedure => {

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 
 use aerostat_semantics::walk;
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Select, SelectItem,
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, Select, SelectItem,
     SelectItemQualifiedWildcardKind, TableAlias, TableAliasColumnDef, TableFactor, VisitorMut,
     WildcardAdditionalOptions,
 };
@@ -77,7 +77,7 @@ fn table(name: ObjectName, alias: Option<TableAlias>) -> TableFactor {
 }
 
 /// A set-returning function in FROM with arguments that are not constant.
-struct Lateral {
+pub(super) struct Lateral {
     /// Its name in the SELECT.
     alias: String,
     /// The names of its value columns.
@@ -103,7 +103,9 @@ impl Lateral {
 
 /// Replaces set-returning functions in the FROM of a SELECT: those over columns where
 /// `over_columns`, those over functions of the catalogue always.
-pub(super) fn expand(select: &mut Select, over_columns: bool) {
+///
+/// Gives the functions, for [`order_by`].
+pub(super) fn expand(select: &mut Select, over_columns: bool) -> Vec<Lateral> {
     let mut found = Vec::new();
     for from in &mut select.from {
         for factor in std::iter::once(&mut from.relation)
@@ -123,7 +125,7 @@ pub(super) fn expand(select: &mut Select, over_columns: bool) {
         }
     }
     if found.is_empty() {
-        return;
+        return found;
     }
     name_wildcards(select, &found);
     // A replaced column keeps its name in the result.
@@ -156,6 +158,16 @@ pub(super) fn expand(select: &mut Select, over_columns: bool) {
             .map(|condition| Expr::Nested(Box::new(condition))),
     );
     select.selection = conjunction(conditions);
+    found
+}
+
+/// Replaces the columns of functions in the ORDER BY of the query whose SELECT had them.
+pub(super) fn order_by(query: &mut Query, found: &[Lateral]) {
+    if !found.is_empty()
+        && let Some(order_by) = &mut query.order_by
+    {
+        let _ = walk::change(order_by, &mut Columns { found });
+    }
 }
 
 /// Writes `*` as what it stands for, since a replaced function has other columns.

@@ -27,7 +27,7 @@ use std::ops::ControlFlow;
 use aerostat_semantics::walk;
 use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast::{
-    Expr, ObjectName, Query, Select, Statement, TableFactor, Visitor, VisitorMut,
+    Expr, ObjectName, Query, Select, SetExpr, Statement, TableFactor, Visitor, VisitorMut,
 };
 
 use super::{CatalogView, functions};
@@ -37,6 +37,7 @@ pub(super) fn statement(statement: &mut Statement, view: &CatalogView) -> Result
     let mut rewriter = Rewriter {
         view,
         named: Vec::new(),
+        expanded: Vec::new(),
         derived: 0,
     };
     match walk::change(statement, &mut rewriter) {
@@ -49,6 +50,8 @@ struct Rewriter<'a> {
     view: &'a CatalogView,
     /// The WITH queries seen so far that show names.
     named: names::Named,
+    /// The functions in FROM of the SELECT done last that became relations.
+    expanded: Vec<from::Lateral>,
     /// Derived tables made so far, for their names.
     derived: usize,
 }
@@ -75,7 +78,15 @@ impl VisitorMut for Rewriter<'_> {
     }
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
-        select::after_children(select, &self.named, &mut self.derived);
+        self.expanded = select::after_children(select, &self.named, &mut self.derived);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
+        let expanded = std::mem::take(&mut self.expanded);
+        if matches!(*query.body, SetExpr::Select(_)) {
+            from::order_by(query, &expanded);
+        }
         ControlFlow::Continue(())
     }
 }

@@ -11,7 +11,8 @@ use datafusion::sql::sqlparser::ast::{
 use super::{
     super::functions::{ANY, CAT, EMPTY, ITEM, OR_EMPTY},
     build::{bare_name, call, literal_text, null, number, truth, unnested},
-    expr_has, from,
+    expr_has,
+    from::{self, Lateral},
     names::{self, Named},
     scope::{Scope, is_empty_query, is_empty_select},
     subquery,
@@ -86,13 +87,18 @@ pub(super) fn is_aggregate(expression: &Expr) -> bool {
     walk::look(expression, &mut Outside { depth: 0 }).is_break()
 }
 
-/// Rewrites a SELECT whose subqueries are rewritten already.
-pub(super) fn after_children(select: &mut Select, named: &Named, derived: &mut usize) {
+/// Rewrites a SELECT whose subqueries are rewritten already; gives the functions in its FROM
+/// that became relations.
+pub(super) fn after_children(
+    select: &mut Select,
+    named: &Named,
+    derived: &mut usize,
+) -> Vec<Lateral> {
     names::read_as_numbers(select, named);
     let is_system = Scope::of(&select.from).is_system();
-    from::expand(select, is_system);
+    let found = from::expand(select, is_system);
     if !is_system {
-        return;
+        return found;
     }
     if is_empty_select(select) {
         simplify_empty(select);
@@ -100,6 +106,7 @@ pub(super) fn after_children(select: &mut Select, named: &Named, derived: &mut u
     let scope = Scope::of(&select.from);
     for_each_expression(select, &mut |expression| expressions(expression, &scope));
     subquery::join_scalars(select, derived);
+    found
 }
 
 /// A SELECT without rows needs no subqueries to say so.
