@@ -32,6 +32,9 @@ impl Literal {
 pub trait Numbers: fmt::Debug + Send + Sync {
     /// Takes a number of a sequence, if one is at hand: whoever has to wait for one is unfit.
     fn next(&self, sequence: u32) -> Option<i64>;
+
+    /// The program runs again: the numbers that it has taken come once more.
+    fn again(&self);
 }
 
 /// What the values of one run are. Clones share them.

@@ -157,6 +157,9 @@ impl Program {
             return Err(Stop::Unfit);
         };
         let values = Values::of(inputs).ok_or(Stop::Unfit)?;
+        if let Some(numbers) = &inputs.numbers {
+            numbers.again();
+        }
         write.run(self, transaction, &values)
     }
 

@@ -355,6 +355,8 @@ impl Numbers for Countdown {
         let before = self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         (before > 0).then_some(before)
     }
+
+    fn again(&self) {}
 }
 
 #[test]

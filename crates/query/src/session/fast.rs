@@ -113,19 +113,49 @@ struct Sequences {
     taken: Arc<Mutex<Taken>>,
 }
 
-impl fmt::Debug for Sequences {
+/// The numbers that a statement takes, whose attempts take the same.
+struct Drawing {
+    sequences: Arc<Sequences>,
+    drawn: Mutex<Drawn>,
+}
+
+#[derive(Default)]
+struct Drawn {
+    /// Sequences and their numbers, in the order of the program.
+    numbers: Vec<(u32, i64)>,
+    /// How many of them the attempt at hand has had.
+    used: usize,
+}
+
+impl fmt::Debug for Drawing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.entries.iter().map(|entry| &entry.name);
+        let names = self.sequences.entries.iter().map(|entry| &entry.name);
         f.debug_list().entries(names).finish()
     }
 }
 
-impl Numbers for Sequences {
+impl Numbers for Drawing {
     fn next(&self, sequence: u32) -> Option<i64> {
-        let entry = self.entries.iter().find(|entry| entry.oid == sequence)?;
-        let number = entry.counter.next_at_hand(&entry.definition)?;
-        self.taken.lock().note(sequence, number);
+        let mut drawn = self.drawn.lock();
+        let number = match drawn.numbers.get(drawn.used) {
+            Some(&(of, number)) if of == sequence => number,
+            _ => {
+                let mut entries = self.sequences.entries.iter();
+                let entry = entries.find(|entry| entry.oid == sequence)?;
+                let number = entry.counter.next_at_hand(&entry.definition)?;
+                self.sequences.taken.lock().note(sequence, number);
+                let used = drawn.used;
+                drawn.numbers.truncate(used);
+                drawn.numbers.push((sequence, number));
+                number
+            }
+        };
+        drawn.used += 1;
         Some(number)
+    }
+
+    fn again(&self) {
+        self.drawn.lock().used = 0;
     }
 }
 
@@ -258,10 +288,11 @@ impl Session {
             literals: Arc::clone(&fast.literals),
             now_micros: self.transaction_time.timestamp_micros(),
             offset_s: self.offset_s(),
-            numbers: runs
-                .sequences
-                .clone()
-                .map(|sequences| sequences as Arc<dyn Numbers>),
+            numbers: runs.sequences.as_ref().map(|sequences| {
+                let sequences = Arc::clone(sequences);
+                let drawn = Mutex::default();
+                Arc::new(Drawing { sequences, drawn }) as Arc<dyn Numbers>
+            }),
         };
         let (rows, outcome) = if writes {
             match self.write_fast(&gate, runs, inputs, &fast.text).await {

@@ -86,6 +86,7 @@ pub(super) fn definitions() -> Vec<Definition> {
             "json",
             json_object,
         )),
+        function(JSON, &["text"], "shown:json", |call| Ok(call.at(0).clone())),
         function(SUBSCRIPTS, &["anyarray", "int4?"], "_int4", |call| {
             Ok(match call.at(0) {
                 Cell::List(items) => (1..=items.len()).collect::<Vec<_>>().into(),
@@ -105,6 +106,8 @@ pub(crate) const CAT: &str = "aerostat_cat";
 pub(crate) const EMPTY: &str = "aerostat_empty";
 /// The item of an array at a place counted from 1, NULL outside it.
 pub(crate) const ITEM: &str = "aerostat_item";
+/// A text that a client is told is `json`.
+pub(crate) const JSON: &str = "aerostat_json";
 /// The places of an array's items.
 pub(crate) const SUBSCRIPTS: &str = "aerostat_subscripts";
 

@@ -31,7 +31,7 @@ use datafusion::{
     },
 };
 
-pub(super) use arrays::{ANY, CAT, EMPTY, EXPAND, ITEM, OR_EMPTY, SUBSCRIPTS, parse_array};
+pub(super) use arrays::{ANY, CAT, EMPTY, EXPAND, ITEM, JSON, OR_EMPTY, SUBSCRIPTS, parse_array};
 pub(super) use names::{Reg, resolve};
 pub(crate) use sequences::{NEXT_OF_IDENTITY, numbers_of};
 

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::{
     super::{
         CatalogView,
-        functions::{self, EMPTY, EXPAND, OR_EMPTY, Reg, SUBSCRIPTS},
+        functions::{self, EMPTY, EXPAND, JSON, OR_EMPTY, Reg, SUBSCRIPTS},
     },
     build::{arguments, bare_name, call, literal_text, null, number, truth, unnested},
     scope,
@@ -127,12 +127,33 @@ pub(super) fn after_children(expression: &mut Expr, view: &CatalogView) -> Resul
                 plain_type(data_type);
             }
         }
+        // A CASE does not tell what its texts are.
+        Expr::Case { conditions, .. } if conditions.iter().any(|when| gives_json(&when.result)) => {
+            *expression = call(JSON, vec![expression.clone()]);
+        }
         Expr::Exists { subquery, negated } if scope::is_empty_query(subquery) => {
             *expression = truth(*negated)
         }
         _ => {}
     }
     Ok(())
+}
+
+/// Whether a value is a subquery's object of `json`.
+fn gives_json(value: &Expr) -> bool {
+    let Expr::Subquery(query) = value else {
+        return false;
+    };
+    let SetExpr::Select(select) = &*query.body else {
+        return false;
+    };
+    let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
+        &select.projection[..]
+    else {
+        return false;
+    };
+    matches!(item, Expr::Function(function)
+        if bare_name(&function.name).as_deref() == Some("json_build_object"))
 }
 
 /// The kind of catalogue entry that values of the type are.
