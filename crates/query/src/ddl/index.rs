@@ -260,6 +260,20 @@ fn find(
         )
         .with_hint(format!("You can drop {constraint} instead.")));
     }
+    if let Some((other, key)) = referring_to(state, &table, index.oid) {
+        return Err(SqlError::new(
+            ErrorKind::DependentObjectsStillExist,
+            format!(
+                "cannot drop index {} because other objects depend on it",
+                name.name
+            ),
+        )
+        .with_detail(format!(
+            "constraint {key} on table {other} depends on index {}",
+            name.name
+        ))
+        .with_hint("Use DROP ... CASCADE to drop the dependent objects too."));
+    }
     Ok((place, table))
 }
 
@@ -301,31 +315,6 @@ fn locate(
                 continue;
             };
             actor.require_ownership(relation)?;
-            if index.is_constraint {
-                let constraint = format!("constraint {} on table {}", name.name, table.name);
-                return Err(SqlError::new(
-                    ErrorKind::DependentObjectsStillExist,
-                    format!(
-                        "cannot drop index {} because {constraint} requires it",
-                        name.name
-                    ),
-                )
-                .with_hint(format!("You can drop {constraint} instead.")));
-            }
-            if let Some((other, key)) = referring_to(state, table, index.oid) {
-                return Err(SqlError::new(
-                    ErrorKind::DependentObjectsStillExist,
-                    format!(
-                        "cannot drop index {} because other objects depend on it",
-                        name.name
-                    ),
-                )
-                .with_detail(format!(
-                    "constraint {key} on table {other} depends on index {}",
-                    name.name
-                ))
-                .with_hint("Use DROP ... CASCADE to drop the dependent objects too."));
-            }
             return Ok((place, Arc::clone(table), index));
         }
     }
