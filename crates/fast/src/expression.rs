@@ -101,6 +101,19 @@ impl Expr {
         }
     }
 
+    /// Computes what of it reads no column, as a planner does before there is a row.
+    pub(crate) fn settle<'a>(&'a self, values: &Values<'a>) -> Result<(), Stop> {
+        match self {
+            constant if constant.is_constant() => constant.eval(&NoRow, values).map(drop),
+            Expr::Arithmetic(_, left, right, _) => {
+                left.settle(values)?;
+                right.settle(values)
+            }
+            Expr::Fitted(inner, _) => inner.settle(values),
+            _ => Ok(()),
+        }
+    }
+
     /// Its value; [`Stop::Unfit`] where that would be an error.
     pub(crate) fn eval<'a>(
         &'a self,

@@ -243,6 +243,8 @@ fn errors_are_the_other_ways() {
         "update t set v = v + 1 where k = 1",
         "update t set v = v * 1000 where k = 1",
         "update t set v = 1 where k > 0",
+        "update t set c = 'abcde' where k = 77",
+        "update t set v = v + 1, c = 'abcde' where k between 9 and 8",
         "update t set v = 1, v = 2 where k = 1",
         "update t set v = 1 where v = 99",
         "delete from t where k between 1 and 1000000",

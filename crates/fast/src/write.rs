@@ -73,7 +73,9 @@ impl Write {
                     evaluate(columns, &row, values, &mut new)?;
                     self.check(&new[from..], values, &mut returned)
                 })?;
-                if !ids.is_empty() {
+                if ids.is_empty() {
+                    columns.iter().try_for_each(|value| value.settle(values))?;
+                } else {
                     view.update(transaction, &ids, &self.batch(program, &new)?)?;
                 }
                 let rows = ids.len() as u64;

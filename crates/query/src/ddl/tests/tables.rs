@@ -235,7 +235,7 @@ fn wrong_definitions_are_refused() {
         (
             "create table t (a int primary key deferrable)",
             FeatureNotSupported,
-            "deferrable constraints are not supported",
+            "deferrable keys are not supported",
         ),
         (
             "create table t (a int default bad())",
