@@ -7,6 +7,7 @@ mod forms;
 mod gate;
 pub(crate) mod locking;
 mod names;
+mod numbering;
 mod parameters;
 mod target;
 
@@ -15,5 +16,6 @@ pub(crate) use cooperate::CooperateAboveJoins;
 pub(crate) use forms::rewrite_forms;
 pub(crate) use gate::{Gate, Obstacle};
 pub(crate) use names::{describe, name_outputs, output_name, rename_outputs, visible_name};
+pub(crate) use numbering::in_order;
 pub(crate) use parameters::{bare_placeholder, declare, declared_parameters, parameter_count};
 pub(crate) use target::{Target, column_identifiers, table_reference};

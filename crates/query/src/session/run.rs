@@ -24,7 +24,7 @@ use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{self, BoundDml, DmlKind, sink},
     error::{from_datafusion, from_storage},
-    plan::{Gate, StatementContext, describe, locking::first_lock, parameter_count},
+    plan::{Gate, StatementContext, describe, in_order, locking::first_lock, parameter_count},
     statement::Source,
 };
 
@@ -430,11 +430,11 @@ pub(super) async fn plan_physical(
     context: &StatementContext,
     plan: LogicalPlan,
 ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-    let optimized = context.state.optimize(&plan)?;
-    context
-        .state
+    let state = in_order(&context.state, &plan)?;
+    let optimized = state.optimize(&plan)?;
+    state
         .query_planner()
-        .create_physical_plan(&optimized, context.state.as_ref())
+        .create_physical_plan(&optimized, state.as_ref())
         .await
 }
 
