@@ -10,7 +10,7 @@ from decimal import Decimal
 from checks import check, equal, raises, run
 from sqlalchemy import (
     BigInteger, Boolean, CheckConstraint, Column, Date, DateTime, Double, Enum, Float, ForeignKey, ForeignKeyConstraint,
-    Index, Integer, Interval, LargeBinary, MetaData, Numeric, PrimaryKeyConstraint, SmallInteger, String, Table, Text, Time,
+    Identity, Index, Integer, Interval, LargeBinary, MetaData, Numeric, PrimaryKeyConstraint, SmallInteger, String, Table, Text, Time,
     UniqueConstraint, Uuid, any_, case, cast, create_engine, delete, exc, exists, extract, func, inspect, literal, select, text,
     true, tuple_, union_all, update,
 )
@@ -28,7 +28,7 @@ class Base(DeclarativeBase):
 
 class Customer(Base):
     __tablename__ = "customer"
-    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(40), nullable=False)
     city: Mapped[str | None] = mapped_column(String(20), server_default="Berlin")
     orders: Mapped[list["Order"]] = relationship(back_populates="customer", cascade="all, delete-orphan")
@@ -37,7 +37,7 @@ class Customer(Base):
 
 class Order(Base):
     __tablename__ = "orders"
-    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    id: Mapped[int] = mapped_column(Identity(start=1000), primary_key=True)
     customer_id: Mapped[int] = mapped_column(ForeignKey("customer.id", name="orders_customer"))
     day: Mapped[dt.date] = mapped_column(Date)
     price: Mapped[Decimal] = mapped_column(Numeric(12, 2))
@@ -56,9 +56,12 @@ def tables_are_made_and_found_again(engine):
     equal(list(columns), ["id", "customer_id", "day", "price"])
     equal(str(columns["price"]["type"]), "NUMERIC(12, 2)")
     equal(columns["day"]["nullable"], False)
+    equal((columns["id"]["identity"]["start"], columns["id"]["identity"]["always"]), (1000, False))
     columns = {column["name"]: column for column in inspector.get_columns("customer")}
     equal(str(columns["name"]["type"]), "VARCHAR(40)")
     assert "Berlin" in columns["city"]["default"]
+    equal(columns["id"]["default"], "nextval('customer_id_seq'::regclass)")
+    equal(inspector.get_sequence_names(), ["customer_id_seq", "orders_id_seq"])
     equal([index["name"] for index in inspector.get_indexes("customer") if not index["unique"]], ["customer_city"])
     equal(inspector.get_unique_constraints("customer")[0]["column_names"], ["name"])
     equal(inspector.get_check_constraints("orders")[0]["name"], "price_is_positive")
@@ -70,14 +73,15 @@ def tables_are_made_and_found_again(engine):
 def objects_are_kept_and_queried(engine):
     with Session(engine) as session:
         for number in range(5):
-            customer = Customer(id=number + 1, name=f"customer {number}")
+            customer = Customer(name=f"customer {number}")
             customer.orders = [
-                Order(id=number * 3 + day + 1, day=dt.date(2024, 1, 1 + day), price=Decimal(number * 10 + day))
+                Order(day=dt.date(2024, 1, 1 + day), price=Decimal(number * 10 + day))
                 for day in range(3)
             ]
             session.add(customer)
         session.commit()
         assert session.get(Customer, 1).city == "Berlin"
+        equal(session.scalar(select(func.max(Order.id))), 1014)
         total = select(Customer.name, func.sum(Order.price)).join(Order).group_by(Customer.name).order_by(Customer.name)
         equal(session.execute(total).all()[1], ("customer 1", Decimal("33.00")))
         late = select(Order).where(Order.day > dt.date(2024, 1, 2)).order_by(Order.id)
@@ -104,13 +108,13 @@ def changes_are_flushed_and_rolled_back(engine):
 @check
 def violations_raise_integrity_errors(engine):
     with Session(engine) as session:
-        session.add(Customer(id=100, name="customer 1"))
+        session.add(Customer(name="customer 1"))
         raises(exc.IntegrityError, session.flush)
         session.rollback()
         with session.begin_nested():
-            session.add(Customer(id=101, name="customer 9"))
+            session.add(Customer(name="customer 9"))
         nested = session.begin_nested()
-        session.add(Order(id=1000, customer_id=10**6, day=dt.date(2024, 1, 1), price=1))
+        session.add(Order(customer_id=10**6, day=dt.date(2024, 1, 1), price=1))
         raises(exc.IntegrityError, session.flush)
         nested.rollback()
         session.commit()

@@ -121,14 +121,14 @@ fn alter_relation(
 ) -> Result<(), SqlError> {
     match change {
         RelationChange::Owner(owner) => {
-            let owner = actor.new_owner(owner, judges.role_exists)?;
-            let relation = relation_mut(state, place)?;
-            if relation.owner() == owner {
+            let before = relation_mut(state, place)?.owner();
+            if before == owner.of(&actor.role) {
                 return Ok(());
             }
             refuse_linked(state, place, &|name| {
                 format!("cannot change owner of sequence \"{name}\"")
             })?;
+            let owner = actor.new_owner(owner, judges.role_exists)?;
             let relation = relation_mut(state, place)?;
             relation.set_owner(&owner);
             let oid = relation.oid();

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     error::{external, from_storage},
-    plan::{StatementContext, Target},
+    plan::{StatementContext, Target, in_order},
 };
 
 /// What a DML statement did.
@@ -44,10 +44,11 @@ pub(crate) struct Written {
 
 /// Plans the query of a bound statement.
 pub(crate) async fn plan(state: &SessionState, bound: &BoundDml) -> Result<Arc<dyn ExecutionPlan>> {
+    let state = in_order(state, &bound.source)?;
     let optimized = state.optimize(&bound.source)?;
     state
         .query_planner()
-        .create_physical_plan(&optimized, state)
+        .create_physical_plan(&optimized, &state)
         .await
 }
 

@@ -8,6 +8,7 @@ mod forms;
 mod gate;
 pub(crate) mod locking;
 mod names;
+mod numbering;
 mod origins;
 mod parameters;
 mod target;
@@ -23,6 +24,7 @@ pub(crate) use gate::{Gate, Obstacle};
 pub(crate) use names::{
     describe, name_outputs, output_name, rename_outputs, show_entries, visible_name,
 };
+pub(crate) use numbering::in_order;
 pub(crate) use origins::describe_query;
 pub(crate) use parameters::{
     bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,

@@ -25,7 +25,7 @@ use crate::{
     dml::{self, BoundDml, DmlKind, sink},
     error::{from_datafusion, from_storage},
     plan::{
-        Gate, StatementContext, describe, describe_query, locking::first_lock, parameter_count,
+        Gate, StatementContext, describe, describe_query, in_order, locking::first_lock, parameter_count,
         show_entries,
     },
     statement::Source,
@@ -435,11 +435,11 @@ pub(super) async fn plan_physical(
     context: &StatementContext,
     plan: &LogicalPlan,
 ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-    let optimized = context.state.optimize(plan)?;
-    context
-        .state
+    let state = in_order(&context.state, plan)?;
+    let optimized = state.optimize(plan)?;
+    state
         .query_planner()
-        .create_physical_plan(&optimized, context.state.as_ref())
+        .create_physical_plan(&optimized, state.as_ref())
         .await
 }
 

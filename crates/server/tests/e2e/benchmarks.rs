@@ -133,12 +133,7 @@ async fn sysbench_runs_its_oltp_scripts() {
             ])
             .arg(format!("--pgsql-host={}", node.sql.ip()))
             .arg(format!("--pgsql-port={}", node.sql.port()))
-            .args([
-                "--tables=2",
-                "--table-size=1000",
-                "--threads=4",
-                "--auto-inc=off",
-            ])
+            .args(["--tables=2", "--table-size=1000", "--threads=4"])
             .args(["--events=200", "--time=0", "--rand-seed=7"])
             .args([script, step])
             .output()

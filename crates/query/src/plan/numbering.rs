@@ -1,0 +1,47 @@
+//! Statements that take numbers of sequences run in one partition: numbers come in the order
+//! of the rows, as in PostgreSQL, where `nextval` keeps a query from running in parallel.
+
+use std::borrow::Cow;
+
+use datafusion::{
+    common::{
+        Result,
+        tree_node::{TreeNode, TreeNodeRecursion},
+    },
+    execution::SessionState,
+    logical_expr::{Expr, LogicalPlan},
+};
+
+use crate::pgcatalog::NEXT_OF_IDENTITY;
+
+/// The state to plan a statement with.
+pub(crate) fn in_order<'s>(
+    state: &'s SessionState,
+    plan: &LogicalPlan,
+) -> Result<Cow<'s, SessionState>> {
+    if !takes_numbers(plan)? {
+        return Ok(Cow::Borrowed(state));
+    }
+    let mut state = state.clone();
+    let options = state.config_mut().options_mut();
+    options.execution.target_partitions = 1;
+    Ok(Cow::Owned(state))
+}
+
+fn takes_numbers(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|part| match part {
+                Expr::ScalarFunction(function)
+                    if ["nextval", NEXT_OF_IDENTITY].contains(&function.name()) =>
+                {
+                    found = true;
+                    Ok(TreeNodeRecursion::Stop)
+                }
+                _ => Ok(TreeNodeRecursion::Continue),
+            })
+        })
+    })?;
+    Ok(found)
+}
