@@ -48,7 +48,7 @@ pub(crate) async fn plan(state: &SessionState, bound: &BoundDml) -> Result<Arc<d
     let optimized = state.optimize(&bound.source)?;
     state
         .query_planner()
-        .create_physical_plan(&optimized, &state)
+        .create_physical_plan(&optimized, state.as_ref())
         .await
 }
 

@@ -369,6 +369,8 @@ impl Session {
                 Err(Stop::Cancelled) => {
                     return Err(waiting.map_or_else(crate::error::canceled, |c| c.error()));
                 }
+                // The other way would begin anew, on a snapshot that sees what was waited for.
+                Err(Stop::Conflict) if waits => return Err(from_storage(StorageError::Conflict)),
                 // The other way would wait once more before it said so.
                 Err(Stop::Deadlock) => return Err(from_storage(StorageError::Deadlock)),
                 Err(Stop::TimedOut) => return Err(from_storage(StorageError::LockTimeout)),

@@ -25,8 +25,8 @@ use crate::{
     dml::{self, BoundDml, DmlKind, sink},
     error::{from_datafusion, from_storage},
     plan::{
-        Gate, StatementContext, describe, describe_query, in_order, locking::first_lock, parameter_count,
-        show_entries,
+        Gate, StatementContext, describe, describe_query, in_order, locking::first_lock,
+        parameter_count, show_entries,
     },
     statement::Source,
 };

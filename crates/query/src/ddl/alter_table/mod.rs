@@ -302,7 +302,7 @@ impl PendingAlter {
         &mut self,
         state: &CatalogState,
         actor: &Actor,
-        design: &design::Design,
+        design: &Design,
     ) -> Result<(), SqlError> {
         for (dropped, cascade) in &design.dropped {
             let goes = |entry: &SequenceEntry| {
