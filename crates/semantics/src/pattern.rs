@@ -2,10 +2,11 @@
 
 use aerostat_types::ErrorKind;
 use datafusion::common::{DataFusionError, Result, ScalarValue};
-use datafusion::logical_expr::expr::Like;
+use datafusion::logical_expr::expr::{Like, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
 use super::raise;
+use crate::functions::strings;
 
 /// The text of a pattern that is a constant; `Ok(None)` for NULL.
 fn constant(pattern: &Expr, construct: &str) -> Result<Option<String>> {
@@ -39,8 +40,8 @@ fn escapes_nothing(pattern: &str) -> bool {
     backslashes.count() % 2 == 1
 }
 
-/// LIKE with another escape character becomes LIKE with the usual one. A
-/// constant pattern that ends in its escape is refused at once, where
+/// LIKE with another escape character becomes LIKE with the usual one, by a call of
+/// `like_escape` where the pattern is no constant. A constant pattern that ends in its escape is refused at once, where
 /// PostgreSQL waits for a text that matches so far.
 pub(super) fn like(mut like: Like) -> Result<Expr> {
     let escape = like.escape_char.take().unwrap_or('\\');
@@ -50,18 +51,35 @@ pub(super) fn like(mut like: Like) -> Result<Expr> {
             _ => Ok(Expr::Like(like)),
         };
     }
-    let Some(pattern) = constant(&like.pattern, "LIKE with ESCAPE")? else {
-        return Ok(Expr::Like(like));
-    };
+    match constant(&like.pattern, "LIKE with ESCAPE") {
+        Ok(None) => {}
+        Ok(Some(pattern)) => {
+            let pattern = with_backslash(&pattern, Some(escape));
+            if escapes_nothing(&pattern) {
+                return Err(ends_in_escape());
+            }
+            like.pattern = text(pattern);
+        }
+        Err(_) => {
+            let args = vec![*like.pattern, *text(escape.to_string())];
+            let call = ScalarFunction::new_udf(strings::like_escape(), args);
+            like.pattern = Box::new(Expr::ScalarFunction(call));
+        }
+    }
+    Ok(Expr::Like(like))
+}
+
+/// A LIKE pattern written with the backslash for its escape, or for none.
+pub(crate) fn with_backslash(pattern: &str, escape: Option<char>) -> String {
     let mut rewritten = String::with_capacity(pattern.len());
     let mut characters = pattern.chars();
     while let Some(character) = characters.next() {
-        if character == escape {
-            let next = characters.next().ok_or_else(ends_in_escape)?;
-            if matches!(next, '%' | '_' | '\\') {
+        if Some(character) == escape {
+            let next = characters.next();
+            if matches!(next, None | Some('%' | '_' | '\\')) {
                 rewritten.push('\\');
             }
-            rewritten.push(next);
+            rewritten.extend(next);
         } else {
             if character == '\\' {
                 rewritten.push('\\');
@@ -69,8 +87,7 @@ pub(super) fn like(mut like: Like) -> Result<Expr> {
             rewritten.push(character);
         }
     }
-    like.pattern = text(rewritten);
-    Ok(Expr::Like(like))
+    rewritten
 }
 
 /// SIMILAR TO becomes a regular expression match.

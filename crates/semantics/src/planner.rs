@@ -5,7 +5,7 @@
 //! resolves them again once string literals and casts have settled.
 
 use arrow::datatypes::Field;
-use datafusion::common::{Column, DFSchema, Result, TableReference};
+use datafusion::common::{Column, DFSchema, Result, ScalarValue, TableReference};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, Operator};
@@ -66,7 +66,13 @@ impl ExprPlanner for PostgresOperators {
         )))
     }
 
-    fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+    fn plan_extract(&self, mut args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        // The field's name decides the type, so it must stay a constant: no cast comes before it.
+        if let Some(Expr::Literal(value, _)) = args.first_mut()
+            && let ScalarValue::Utf8(name) = value
+        {
+            *value = ScalarValue::Utf8View(name.take());
+        }
         Ok(PlannerResult::Planned(Expr::ScalarFunction(
             ScalarFunction::new_udf(datetime::extract(), args),
         )))

@@ -128,6 +128,8 @@ impl VisitorMut for ArgumentWriter<'_> {
                 .values
                 .get(n - 1)
                 .and_then(|value| value.as_ref()?.first()?.clone());
+            // As long as nothing has a value, any does that is one.
+            let item = item.or_else(|| (self.0.values.is_empty()).then(|| sample(*ty)));
             let value = item.map_or(Value::Null, Value::SingleQuotedString);
             *expression = cast(Expr::value(value), named(*ty));
         }
@@ -261,6 +263,20 @@ impl Writer<'_> {
             None => cast(Expr::value(Value::Null), array_type()),
         })
     }
+}
+
+/// The text of some value.
+fn sample(ty: SqlType) -> String {
+    match ty {
+        SqlType::Date | SqlType::Timestamp | SqlType::TimestampTz => "2000-01-01",
+        SqlType::Time => "00:00",
+        SqlType::Interval => "1 day",
+        SqlType::Uuid => "00000000-0000-0000-0000-000000000000",
+        SqlType::Boolean => "true",
+        SqlType::Bytea => "\\x",
+        _ => "1",
+    }
+    .to_owned()
 }
 
 fn in_list(left: &Expr, list: Vec<Expr>, negated: bool) -> Expr {

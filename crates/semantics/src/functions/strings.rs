@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
 
 use super::cast::{Coercion, Zone, convert};
 use super::overload::{Call, Overload, Returns, function};
-use crate::raise;
+use crate::{pattern::with_backslash, raise};
 
 const TEXT: Returns = Returns::Type(SqlType::Text);
 const BYTEA: Returns = Returns::Type(SqlType::Bytea);
@@ -24,6 +24,11 @@ const INTEGER: Returns = Returns::Type(SqlType::Integer);
 /// `substring`, also behind `substring(x from y for z)`.
 pub(crate) fn substring_function() -> Arc<ScalarUDF> {
     function("substr", &["substring"], Volatility::Immutable, SUBSTRING)
+}
+
+/// PostgreSQL's `like_escape`: a LIKE pattern with the backslash for its escape.
+pub(crate) fn like_escape() -> Arc<ScalarUDF> {
+    function("like_escape", &[], Volatility::Immutable, LIKE_ESCAPE)
 }
 
 /// The functions of this module.
@@ -39,6 +44,7 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
         immutable("bit_length", &[], BIT_LENGTH),
         immutable("chr", &[], CHR),
         immutable("split_part", &[], SPLIT_PART),
+        like_escape(),
         immutable("quote_ident", &[], QUOTE_IDENT),
         immutable("quote_literal", &[], QUOTE_LITERAL),
         immutable("quote_nullable", &[], QUOTE_NULLABLE),
@@ -306,6 +312,24 @@ fn quote_literal(value: &str) -> String {
         format!("'{quoted}'")
     }
 }
+
+const LIKE_ESCAPE: &[Overload] = &[Overload {
+    parameters: &[SqlType::Text, SqlType::Text],
+    returns: TEXT,
+    body: |call| {
+        rows(call, |row| {
+            let mut escape = text(call, 1, row).chars();
+            let first = escape.next();
+            if escape.next().is_some() {
+                return Err(raise(
+                    ErrorKind::InvalidEscapeSequence,
+                    "invalid escape string",
+                ));
+            }
+            Ok(Some(with_backslash(text(call, 0, row), first)))
+        })
+    },
+}];
 
 const QUOTE_IDENT: &[Overload] = &[Overload {
     parameters: &[SqlType::Text],
