@@ -155,7 +155,7 @@ def related_objects_are_loaded(engine):
         equal(session.scalars(busy).all(), ["customer 4"])
         idle = select(Customer.name).where(~Customer.orders.any())
         equal(session.scalars(idle).all(), ["customer 9"])
-        locked = session.get(Order, 4, with_for_update={"nowait": True})
+        locked = session.get(Order, 1003, with_for_update={"nowait": True})
         locked.price += 1
         session.commit()
         session.refresh(locked)
@@ -296,7 +296,7 @@ def other_schemas_views_and_comments_are_reflected(engine):
     equal(inspector.get_columns("stock", "shop")[3]["default"], "0")
     equal(sorted(name for _, name in inspector.get_multi_columns("shop")), ["part", "stock"])
     equal((inspector.has_table("stock", "shop"), inspector.has_table("stock"), inspector.has_schema("shop")), (True, False, True))
-    equal(inspector.get_sequence_names(), [])
+    equal(inspector.get_sequence_names("shop"), [])
     reflected = MetaData(schema="shop")
     reflected.reflect(engine, views=True)
     equal(sorted(reflected.tables), ["shop.part", "shop.scarce", "shop.stock"])

@@ -3,8 +3,7 @@
 
 use std::{
     fmt,
-    io::{self, BufRead, BufReader, Read, Write},
-    net::TcpListener,
+    io::{self, Read},
     path::Path as FilePath,
     sync::{
         Arc,
@@ -463,6 +462,11 @@ fn names_lead_nowhere_else() {
 /// Serves the files of a folder, and nothing more than one GET per connection.
 #[cfg(feature = "cloud")]
 fn serve(folder: &FilePath) -> std::net::SocketAddr {
+    use std::{
+        io::{BufRead, BufReader, Write},
+        net::TcpListener,
+    };
+
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, folder) = (listener.local_addr().unwrap(), folder.to_owned());
     std::thread::spawn(move || {

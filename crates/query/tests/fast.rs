@@ -271,7 +271,7 @@ fn sides() -> [(Fixture, Session); 2] {
 #[test]
 fn both_ways_answer_alike() {
     for seed in 1..=4 {
-        println!("seed {seed}");
+        eprintln!("seed {seed}");
         let mut random = Random(seed);
         let mut sides = sides();
         let mut in_block = false;

@@ -41,6 +41,10 @@ pub(crate) struct Marked {
     pub(crate) before: u64,
 }
 
+/// What is done to rows of one segment under its latch.
+pub(crate) type RunStep<'s> = dyn FnMut(&mut Writes<'_>, &Arc<Entry>, &mut Latch<'_>, &[Target]) -> Result<Step, StorageError>
+    + 's;
+
 impl TableView {
     /// Ends the rows and returns how many; a row that the transaction has ended
     /// already, or that is listed twice, counts once.
@@ -150,12 +154,7 @@ impl TableView {
         writes: &mut Writes<'_>,
         row_ids: &[RowId],
         skips_gone: bool,
-        step: &mut dyn FnMut(
-            &mut Writes<'_>,
-            &Arc<Entry>,
-            &mut Latch<'_>,
-            &[Target],
-        ) -> Result<Step, StorageError>,
+        step: &mut RunStep<'_>,
     ) -> Result<(), StorageError> {
         // One order for all: transactions that end the same rows meet at the first.
         let mut order: Vec<usize> = (0..row_ids.len()).collect();

@@ -207,7 +207,7 @@ impl<'t> Writes<'t> {
                 push_range(&mut last.rows.1, row..row + 1);
             }
             _ => self.set.ended.push(Ended {
-                rows: (Arc::clone(place), vec![row..row + 1]),
+                rows: (Arc::clone(place), std::iter::once(row..row + 1).collect()),
                 before,
             }),
         }

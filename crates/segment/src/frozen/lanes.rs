@@ -176,6 +176,7 @@ impl<L: Lane> Kernel for StartBits<'_, L> {
 }
 
 #[cfg(test)]
+#[allow(clippy::useless_conversion, reason = "of lanes of any width")]
 mod tests {
     use super::*;
     use crate::model::Random;

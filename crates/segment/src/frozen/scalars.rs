@@ -308,6 +308,7 @@ fn of_numbers<T: Fixed>(values: &[T], limit: &Limit) -> Option<Dictionary<T>> {
 }
 
 #[cfg(test)]
+#[allow(clippy::useless_conversion, reason = "of lanes of any width")]
 mod tests {
     use std::collections::BTreeSet;
 
@@ -383,7 +384,7 @@ mod tests {
             .map(|_| random.pick(&[0.0, -0.0, 1.5, f64::NAN, -7.25, f64::INFINITY]))
             .collect();
         // The whole first vector is NULL, and some of the second.
-        let is_valid = |row: usize| row >= VECTOR_ROWS as usize && row % 3 != 0;
+        let is_valid = |row: usize| row >= VECTOR_ROWS as usize && !row.is_multiple_of(3);
         let nulls: NullBuffer = (0..rows).map(is_valid).collect();
         let encoded = encode(Cow::Borrowed(&values[..]), Some(&nulls));
         assert_eq!(encoded.descriptor.kind, Kind::Sorted);

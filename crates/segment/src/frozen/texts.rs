@@ -189,6 +189,7 @@ impl Encoded {
 }
 
 #[cfg(test)]
+#[allow(clippy::useless_conversion, reason = "of lanes of any width")]
 mod tests {
     use std::sync::Arc;
 
@@ -222,7 +223,7 @@ mod tests {
             let texts: Vec<Option<String>> = (0..rows)
                 .map(|_| {
                     let text = random.below(distinct);
-                    let long = if text % 2 == 0 {
+                    let long = if text.is_multiple_of(2) {
                         "a text that is long "
                     } else {
                         ""

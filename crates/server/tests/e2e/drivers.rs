@@ -73,7 +73,7 @@ fn passes(driver: &str, mut program: Command, url: &str) {
         "{driver} against {url}:\n{printed}\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    println!("{driver}: {} checks", printed.matches("ok ").count());
+    eprintln!("{driver}: {} checks", printed.matches("ok ").count());
 }
 
 /// The programs there are; the others are skipped by name.

@@ -58,7 +58,7 @@ impl Base {
             let sink = FolderSink::for_backup(&backup, None).unwrap();
             store.backup("shop", &sink).unwrap();
         };
-        let has_checkpoint = case % 4 != 0;
+        let has_checkpoint = !case.is_multiple_of(4);
         if has_checkpoint {
             back_up();
         }

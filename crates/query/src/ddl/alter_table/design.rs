@@ -38,7 +38,7 @@ pub(crate) enum Source {
     /// The column that was at this position.
     Kept(usize),
     /// The column that was at this position, in another type: by USING, or by a cast.
-    Converted(usize, Option<ast::Expr>),
+    Converted(usize, Option<Box<ast::Expr>>),
     /// The column's default, or NULL.
     Added,
 }
@@ -216,7 +216,7 @@ impl Designing<'_> {
             *default = format!("CAST({default} AS {})", changed.ty);
         }
         changed.ty = ty;
-        self.sources[at] = Source::Converted(from, using.as_deref().cloned());
+        self.sources[at] = Source::Converted(from, using.clone());
         let checks = self.schema.checks.iter();
         let again = checks
             .filter(|check| !check.not_valid && expression::mentions(&check.expression, column));

@@ -227,7 +227,7 @@ fn check_expressions(
     let schema = &design.schema;
     for (source, column) in design.sources.iter().zip(&schema.columns) {
         if let Source::Converted(at, using) = source {
-            checker.check_conversion(before, *at, column, using.as_ref())?;
+            checker.check_conversion(before, *at, column, using.as_deref())?;
         }
     }
     let same = |column: &Column| {
