@@ -52,7 +52,10 @@ pub(super) fn number_operands(
             each(expr)?;
             list.iter_mut().try_for_each(each)?;
         }
-        Expr::InSubquery { expr, .. } => each(expr)?,
+        Expr::InSubquery { expr, subquery, .. } => {
+            each(expr)?;
+            outputs(&mut subquery.body, each)?;
+        }
         Expr::AnyOp { left, right, .. } | Expr::AllOp { left, right, .. } => {
             each(left)?;
             match &mut **right {
@@ -82,6 +85,36 @@ pub(super) fn number_operands(
         _ => {}
     }
     Ok(())
+}
+
+/// Calls `each` for the outputs of a query.
+fn outputs(
+    body: &mut SetExpr,
+    each: &mut dyn FnMut(&mut Expr) -> Result<(), SqlError>,
+) -> Result<(), SqlError> {
+    match body {
+        SetExpr::Select(select) => select
+            .projection
+            .iter_mut()
+            .try_for_each(|item| match item {
+                SelectItem::UnnamedExpr(output)
+                | SelectItem::ExprWithAlias { expr: output, .. } => each(output),
+                _ => Ok(()),
+            }),
+        SetExpr::Values(values) => {
+            let mut cells = values
+                .rows
+                .iter_mut()
+                .flat_map(|row| row.content.iter_mut());
+            cells.try_for_each(each)
+        }
+        SetExpr::SetOperation { left, right, .. } => {
+            outputs(left, each)?;
+            outputs(right, each)
+        }
+        SetExpr::Query(query) => outputs(&mut query.body, each),
+        _ => Ok(()),
+    }
 }
 
 /// Everything that needs no context.
