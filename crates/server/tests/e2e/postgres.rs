@@ -115,7 +115,7 @@ impl Postgres {
         let server = program("postgres")
             .args(["-D", "data", "-k", "", "-h", &address.ip().to_string()])
             .args(["-p", &address.port().to_string(), "-F"])
-            .args(["-c", "deadlock_timeout=200ms", "-c", "log_statement=none"])
+            .args(["-c", "deadlock_timeout=50ms", "-c", "log_statement=none"])
             .spawn()
             .unwrap();
         let mut config = Config::new();

@@ -52,7 +52,10 @@ pub(super) fn number_operands(
             each(expr)?;
             list.iter_mut().try_for_each(each)?;
         }
-        Expr::InSubquery { expr, .. } => each(expr)?,
+        Expr::InSubquery { expr, subquery, .. } => {
+            each(expr)?;
+            outputs(&mut subquery.body, each)?;
+        }
         Expr::AnyOp { left, right, .. } | Expr::AllOp { left, right, .. } => {
             each(left)?;
             match &mut **right {
@@ -82,6 +85,36 @@ pub(super) fn number_operands(
         _ => {}
     }
     Ok(())
+}
+
+/// Calls `each` for the outputs of a query.
+fn outputs(
+    body: &mut SetExpr,
+    each: &mut dyn FnMut(&mut Expr) -> Result<(), SqlError>,
+) -> Result<(), SqlError> {
+    match body {
+        SetExpr::Select(select) => select
+            .projection
+            .iter_mut()
+            .try_for_each(|item| match item {
+                SelectItem::UnnamedExpr(output)
+                | SelectItem::ExprWithAlias { expr: output, .. } => each(output),
+                _ => Ok(()),
+            }),
+        SetExpr::Values(values) => {
+            let mut cells = values
+                .rows
+                .iter_mut()
+                .flat_map(|row| row.content.iter_mut());
+            cells.try_for_each(each)
+        }
+        SetExpr::SetOperation { left, right, .. } => {
+            outputs(left, each)?;
+            outputs(right, each)
+        }
+        SetExpr::Query(query) => outputs(&mut query.body, each),
+        _ => Ok(()),
+    }
 }
 
 /// Everything that needs no context.
@@ -127,8 +160,11 @@ pub(super) fn after_children(expression: &mut Expr, view: &CatalogView) -> Resul
                 plain_type(data_type);
             }
         }
+        Expr::Subquery(query) if gives_json(query) => {
+            *expression = call(JSON, vec![expression.clone()]);
+        }
         // A CASE does not tell what its texts are.
-        Expr::Case { conditions, .. } if conditions.iter().any(|when| gives_json(&when.result)) => {
+        Expr::Case { conditions, .. } if conditions.iter().any(|when| is_json(&when.result)) => {
             *expression = call(JSON, vec![expression.clone()]);
         }
         Expr::Exists { subquery, negated } if scope::is_empty_query(subquery) => {
@@ -139,11 +175,8 @@ pub(super) fn after_children(expression: &mut Expr, view: &CatalogView) -> Resul
     Ok(())
 }
 
-/// Whether a value is a subquery's object of `json`.
-fn gives_json(value: &Expr) -> bool {
-    let Expr::Subquery(query) = value else {
-        return false;
-    };
+/// Whether a subquery's value is an object of `json`.
+fn gives_json(query: &Query) -> bool {
     let SetExpr::Select(select) = &*query.body else {
         return false;
     };
@@ -154,6 +187,12 @@ fn gives_json(value: &Expr) -> bool {
     };
     matches!(item, Expr::Function(function)
         if bare_name(&function.name).as_deref() == Some("json_build_object"))
+}
+
+/// Whether a value was found to be `json` before.
+fn is_json(value: &Expr) -> bool {
+    matches!(value, Expr::Function(function)
+        if bare_name(&function.name).as_deref() == Some(JSON))
 }
 
 /// The kind of catalogue entry that values of the type are.
