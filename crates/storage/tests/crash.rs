@@ -95,7 +95,10 @@ fn main() {
         }
     }
     // Else nothing was there to lose; on a slow machine most rounds end before a commit.
-    assert!(commits > rounds / 10, "{commits} commits in {rounds} rounds");
+    assert!(
+        commits > rounds / 10,
+        "{commits} commits in {rounds} rounds"
+    );
     println!("{rounds} crashes, {commits} commits acknowledged, none lost");
 }
 
