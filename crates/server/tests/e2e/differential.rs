@@ -22,7 +22,7 @@
 //! exchanges, and which of several wrong values is met first. Timestamps end at 294246.
 //!
 //! Found by these tests and left alone until it is mended: intervals that are equal and look
-//! different in GROUP BY.
+//! different in GROUP BY, LIKE over `char(n)`, untyped literals of bytea in CASE.
 
 mod answers;
 mod crash;
