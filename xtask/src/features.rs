@@ -3,9 +3,9 @@
 //! selections that the commands of this repository make are compared with the whole
 //! workspace; what one of them lacks belongs into `aerostat-features`.
 
-use std::{collections::BTreeSet, path::Path, process::Command};
+use std::{collections::BTreeSet, path::Path};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
 /// What `cargo tree` selects: all that is linted, and what must not differ from it.
 const ALL: &[&str] = &[
@@ -52,20 +52,10 @@ fn lacking(name: &str, part: &BTreeSet<String>, all: &BTreeSet<String>) -> Vec<S
 
 /// Each package with its features, one in a line.
 fn tree(root: &Path, selection: &[&str]) -> Result<BTreeSet<String>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["tree", "--locked", "--prefix=none", "--format={p} {f}"])
-        .args(selection)
-        .current_dir(root)
-        .output()
-        .context("cannot run cargo tree")?;
-    if !output.status.success() {
-        bail!(
-            "cargo tree failed: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    Ok(packages(&String::from_utf8_lossy(&output.stdout)))
+    let mut arguments = vec!["tree", "--locked", "--prefix=none", "--format={p} {f}"];
+    arguments.extend(selection);
+    let printed = crate::cargo(root, &arguments)?;
+    Ok(packages(&String::from_utf8_lossy(&printed)))
 }
 
 /// The lines without the mark of those that came before.

@@ -55,26 +55,37 @@ fn workspace_root() -> Result<PathBuf> {
     Ok(root.to_owned())
 }
 
-fn check_arrows(root: &Path) -> Result<Vec<String>> {
+/// What cargo prints when it is called so in the workspace.
+///
+/// # Errors
+/// When it cannot be called, or fails: with what it says.
+fn cargo(root: &Path, arguments: &[&str]) -> Result<Vec<u8>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let command = arguments.first().copied().unwrap_or_default();
     let output = Command::new(cargo)
-        .args([
+        .args(arguments)
+        .current_dir(root)
+        .output()
+        .with_context(|| format!("cannot run cargo {command}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("cargo {command} failed: {said}");
+    }
+    Ok(output.stdout)
+}
+
+fn check_arrows(root: &Path) -> Result<Vec<String>> {
+    let printed = cargo(
+        root,
+        &[
             "metadata",
             "--no-deps",
             "--offline",
             "--format-version",
             "1",
-        ])
-        .current_dir(root)
-        .output()
-        .context("cannot run cargo metadata")?;
-    if !output.status.success() {
-        bail!(
-            "cargo metadata failed: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    let metadata = serde_json::from_slice(&output.stdout).context("cargo metadata is no JSON")?;
+        ],
+    )?;
+    let metadata = serde_json::from_slice(&printed).context("cargo metadata is no JSON")?;
     let mut complaints = arrows::check(&metadata)?;
     complaints.extend(arrows::check_unsafe(&metadata)?);
     Ok(complaints)
