@@ -11,13 +11,12 @@ mod predicate;
 use std::{any::Any, fmt, sync::Arc};
 
 use aerostat_storage::{ScanSpec, TableView};
-use async_trait::async_trait;
 use datafusion::{
     arrow::datatypes::{DataType, Field, Schema, SchemaRef},
     catalog::{Session, TableProvider},
     common::{
-        ColumnStatistics, Result, Statistics, config::ConfigOptions, stats::Precision,
-        tree_node::TreeNodeRecursion,
+        ColumnStatistics, DataFusionError, Result, Statistics, config::ConfigOptions,
+        stats::Precision, tree_node::TreeNodeRecursion,
     },
     datasource::{
         TableType,
@@ -32,12 +31,21 @@ use datafusion::{
         stream::RecordBatchStreamAdapter,
     },
 };
-use futures::stream;
+use futures::{
+    future::{BoxFuture, ready},
+    stream,
+};
 
 use crate::{
     error::{external, from_storage},
     usage::{RecordedScan, Usage},
 };
+
+/// What [`TableProvider::scan`] returns. The providers of this crate plan at once and return a
+/// future that is ready. An `async fn` would hold the filters, and for each of them the compiler
+/// would prove anew that every type of a logical plan can be sent between threads, which takes
+/// it ten seconds each.
+pub(crate) type Planning<'a> = BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>>;
 
 /// A table as one statement sees it.
 pub(crate) struct TableScanProvider {
@@ -75,6 +83,44 @@ impl TableScanProvider {
             row_ids: true,
         }
     }
+
+    /// A scan of these columns, of the rows that pass the filters which storage takes.
+    fn plan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let table = self.view.table().schema();
+        let columns = projection
+            .cloned()
+            .unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        let mut predicates = Vec::new();
+        for filter in filters {
+            let taken = predicate::from_expr(filter, table);
+            predicates.extend(taken.ok_or_else(|| {
+                DataFusionError::Internal(format!("storage cannot evaluate {filter}"))
+            })?);
+        }
+        let source = TableScan {
+            view: self.view.clone(),
+            usage: Arc::clone(&self.usage),
+            schema: Arc::new(self.schema.project(&columns)?),
+            columns,
+            row_id_at: self.row_ids.then(|| self.schema.fields().len() - 1),
+            predicates,
+            shown_filters: filters
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(" AND "),
+            limit,
+            partitions: state.config().target_partitions(),
+            metrics: ExecutionPlanMetricsSet::new(),
+        };
+        Ok(DataSourceExec::from_data_source(source))
+    }
 }
 
 impl fmt::Debug for TableScanProvider {
@@ -85,7 +131,6 @@ impl fmt::Debug for TableScanProvider {
     }
 }
 
-#[async_trait]
 impl TableProvider for TableScanProvider {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
@@ -113,39 +158,21 @@ impl TableProvider for TableScanProvider {
         Some(statistics(&self.view, self.schema.fields().len()))
     }
 
-    async fn scan(
-        &self,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
+    fn scan<'s, 't, 'p, 'f, 'r>(
+        &'s self,
+        state: &'t dyn Session,
+        projection: Option<&'p Vec<usize>>,
+        filters: &'f [Expr],
         limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let table = self.view.table().schema();
-        let columns = projection
-            .cloned()
-            .unwrap_or_else(|| (0..self.schema.fields().len()).collect());
-        let predicates = filters
-            .iter()
-            .filter_map(|filter| predicate::from_expr(filter, table))
-            .flatten()
-            .collect();
-        let source = TableScan {
-            view: self.view.clone(),
-            usage: Arc::clone(&self.usage),
-            schema: Arc::new(self.schema.project(&columns)?),
-            columns,
-            row_id_at: self.row_ids.then(|| self.schema.fields().len() - 1),
-            predicates,
-            shown_filters: filters
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join(" AND "),
-            limit,
-            partitions: state.config().target_partitions(),
-            metrics: ExecutionPlanMetricsSet::new(),
-        };
-        Ok(DataSourceExec::from_data_source(source))
+    ) -> Planning<'r>
+    where
+        's: 'r,
+        't: 'r,
+        'p: 'r,
+        'f: 'r,
+        Self: 'r,
+    {
+        Box::pin(ready(self.plan(state, projection, filters, limit)))
     }
 }
 

@@ -29,6 +29,7 @@
 mod compare;
 pub mod functions;
 mod guard;
+mod lists;
 mod literals;
 mod operand;
 mod operator;

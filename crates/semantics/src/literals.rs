@@ -85,6 +85,19 @@ impl VisitorMut for Rewriter {
         ControlFlow::Continue(())
     }
 
+    /// However a string is quoted, it is one from here on.
+    fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<SqlError> {
+        let text = match &mut value.value {
+            Value::EscapedStringLiteral(text)
+            | Value::UnicodeStringLiteral(text)
+            | Value::NationalStringLiteral(text) => text,
+            Value::DollarQuotedString(quoted) => &mut quoted.value,
+            _ => return ControlFlow::Continue(()),
+        };
+        value.value = Value::SingleQuotedString(std::mem::take(text));
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<SqlError> {
         self.depth += 1;
         ControlFlow::Continue(())

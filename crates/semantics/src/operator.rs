@@ -4,12 +4,14 @@ use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::functions_nested::expr_fn::{array_append, array_concat, array_prepend};
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
 
-use super::{Operand, compare, literal_as, no_operator, operand};
+use super::types::LENGTH_MAX;
+use super::{Operand, compare, lists, literal_as, no_operator, operand};
 use crate::functions::cast::{self, Zone};
 use crate::functions::temporal::Temporal;
-use crate::functions::{arithmetic, temporal};
+use crate::functions::{arithmetic, strings, temporal};
 
 /// The expression for `left op right`, with PostgreSQL's meaning.
 ///
@@ -33,11 +35,12 @@ pub(super) fn resolve(
         | Operator::Multiply
         | Operator::Divide
         | Operator::Modulo => arithmetic(op, left, right, schema, zone),
-        Operator::And | Operator::Or => Ok(binary(
-            condition(left, op, schema, zone)?,
-            op,
-            condition(right, op, schema, zone)?,
-        )),
+        Operator::And | Operator::Or => {
+            let left = condition(left, op, schema, zone)?;
+            let right = condition(right, op, schema, zone)?;
+            let right = lists::apart(op, &left, right, schema)?;
+            Ok(binary(left, op, right))
+        }
         Operator::StringConcat => concatenate(left, right, schema, zone),
         Operator::LikeMatch
         | Operator::ILikeMatch
@@ -49,7 +52,7 @@ pub(super) fn resolve(
         | Operator::RegexNotIMatch => {
             let name = op.to_string();
             Ok(binary(
-                text(left, &name, schema, zone)?,
+                matched(left, &name, schema, zone)?,
                 op,
                 text(right, &name, schema, zone)?,
             ))
@@ -83,6 +86,24 @@ pub(super) fn text(expr: Expr, operator: &str, schema: &DFSchema, zone: &Zone) -
         Operand::Unknown => literal_as(expr, SqlType::Text, zone),
         Operand::Typed(ty) if !ty.is_text() => {
             Err(no_operator(super::type_name(ty), operator, "unknown"))
+        }
+        _ => Ok(expr),
+    }
+}
+
+/// What LIKE and the regular expression operators match: a `char(n)` with its blanks.
+pub(super) fn matched(expr: Expr, operator: &str, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
+    filled(text(expr, operator, schema, zone)?, schema)
+}
+
+/// A `char(n)` with its blanks; others as they are.
+pub(super) fn filled(expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    match operand(&expr, schema)? {
+        Operand::Typed(SqlType::Char(length)) if u64::from(length) <= LENGTH_MAX => {
+            let length = ScalarValue::Int32(i32::try_from(length).ok());
+            let args = vec![expr, Expr::Literal(length, None)];
+            let call = ScalarFunction::new_udf(strings::with_blanks(), args);
+            Ok(Expr::ScalarFunction(call))
         }
         _ => Ok(expr),
     }

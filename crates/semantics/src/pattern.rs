@@ -40,6 +40,17 @@ fn escapes_nothing(pattern: &str) -> bool {
     backslashes.count() % 2 == 1
 }
 
+/// Whether a LIKE pattern, a constant with the usual escape, matches a text with trailing
+/// blanks just where it matches it without them: then a scan may look at a `char(n)` as it
+/// is stored.
+pub(super) fn is_blind_to_blanks(pattern: &Expr) -> bool {
+    let pattern = match pattern {
+        Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) => text,
+        _ => return false,
+    };
+    pattern.ends_with('%') && !pattern.contains([' ', '_', '\\'])
+}
+
 /// LIKE with another escape character becomes LIKE with the usual one, by a call of
 /// `like_escape` where the pattern is no constant. A constant pattern that ends in its escape is refused at once, where
 /// PostgreSQL waits for a text that matches so far.

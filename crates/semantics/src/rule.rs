@@ -23,7 +23,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::{Operand, compare, operand, operator, pattern, raise};
+use super::{Operand, compare, lists, operand, operator, pattern, raise};
 use crate::functions::cast::{self, Zone};
 use crate::functions::{aggregate, any, arithmetic, temporal};
 
@@ -290,7 +290,10 @@ impl TreeNodeRewriter for Resolver<'_> {
             Expr::InList(list) => Ok(Transformed::yes(self.in_list(list)?)),
             Expr::InSubquery(test) => Ok(Transformed::yes(self.in_subquery(test)?)),
             Expr::Like(like) => Ok(Transformed::yes(self.like(like)?)),
-            Expr::SimilarTo(like) => Ok(Transformed::yes(pattern::similar_to(like)?)),
+            Expr::SimilarTo(mut like) => {
+                *like.expr = operator::matched(*like.expr, "~", self.schema, self.zone)?;
+                Ok(Transformed::yes(pattern::similar_to(like)?))
+            }
             Expr::Case(case) => Ok(Transformed::yes(self.case(case)?)),
             Expr::ScalarFunction(call) => Ok(Transformed::yes(self.function(call)?)),
             Expr::AggregateFunction(call) => Ok(Transformed::yes(self.aggregate(call)?)),
@@ -366,22 +369,7 @@ impl Resolver<'_> {
         for item in list {
             pairs.push(self.pair(Operator::Eq, (*expr).clone(), item)?);
         }
-        let same = pairs.windows(2).all(|two| two[0].0 == two[1].0);
-        match pairs.first().map(|(left, _)| left.clone()) {
-            Some(left) if same => {
-                let items = pairs.into_iter().map(|(_, item)| item).collect();
-                Ok(Expr::InList(InList::new(Box::new(left), items, negated)))
-            }
-            _ => {
-                let any = pairs
-                    .into_iter()
-                    .map(|(left, item)| left.eq(item))
-                    .reduce(Expr::or);
-                let any =
-                    any.unwrap_or_else(|| Expr::Literal(ScalarValue::Boolean(Some(false)), None));
-                Ok(if negated { not(any) } else { any })
-            }
-        }
+        Ok(lists::membership(pairs, negated))
     }
 
     /// What is looked for and the subquery's values are brought to what `=` compares.
@@ -442,7 +430,11 @@ impl Resolver<'_> {
             (false, true) => "~~*",
             (true, true) => "!~~*",
         };
-        let expr = operator::text(*expr, name, self.schema, self.zone)?;
+        let expr = if escape_char.is_none() && pattern::is_blind_to_blanks(&pattern) {
+            operator::text(*expr, name, self.schema, self.zone)?
+        } else {
+            operator::matched(*expr, name, self.schema, self.zone)?
+        };
         let pattern = operator::text(*pattern, name, self.schema, self.zone)?;
         pattern::like(Like::new(
             negated,
@@ -513,6 +505,10 @@ impl Resolver<'_> {
                 let (left, right) = self.pair(Operator::Eq, left, right)?;
                 vec![left, right]
             }
+            "octet_length" => args
+                .into_iter()
+                .map(|argument| operator::filled(argument, self.schema))
+                .collect::<Result<_>>()?,
             _ => args,
         };
         if let [argument] = &args[..]

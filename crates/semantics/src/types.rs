@@ -21,7 +21,7 @@ use super::{external, type_name};
 pub(crate) const ANY_NUMERIC: &str = "numeric";
 
 /// PostgreSQL's longest `char(n)` and `varchar(n)`.
-const LENGTH_MAX: u64 = 10_485_760;
+pub(crate) const LENGTH_MAX: u64 = 10_485_760;
 
 /// Digits of Arrow's widest decimal that fits 16 bytes.
 const PRECISION_MAX: u64 = 38;

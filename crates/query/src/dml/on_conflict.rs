@@ -13,7 +13,6 @@ use std::{fmt, ops::ControlFlow, sync::Arc};
 
 use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
-use async_trait::async_trait;
 use datafusion::{
     arrow::{
         array::RecordBatch,
@@ -32,6 +31,7 @@ use datafusion::{
         },
     },
 };
+use futures::future::ready;
 use parking_lot::Mutex;
 
 use super::{
@@ -43,6 +43,7 @@ use crate::{
     ddl::names::folded,
     error::external,
     plan::{ROW_ID_COLUMN, StatementContext, Target},
+    scan::Planning,
     statement::no_matching_constraint,
 };
 
@@ -335,7 +336,6 @@ impl fmt::Debug for Pairs {
     }
 }
 
-#[async_trait]
 impl TableProvider for Pairs {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
@@ -345,16 +345,23 @@ impl TableProvider for Pairs {
         TableType::Temporary
     }
 
-    async fn scan(
-        &self,
-        _state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
+    fn scan<'s, 't, 'p, 'f, 'r>(
+        &'s self,
+        _state: &'t dyn Session,
+        projection: Option<&'p Vec<usize>>,
+        _filters: &'f [Expr],
         _limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    ) -> Planning<'r>
+    where
+        's: 'r,
+        't: 'r,
+        'p: 'r,
+        'f: 'r,
+        Self: 'r,
+    {
         let rows: Vec<RecordBatch> = self.rows.lock().iter().cloned().collect();
         let schema = Arc::clone(&self.schema);
-        let plan = MemorySourceConfig::try_new_exec(&[rows], schema, projection.cloned())?;
-        Ok(plan)
+        let plan = MemorySourceConfig::try_new_exec(&[rows], schema, projection.cloned());
+        Box::pin(ready(plan.map(|plan| plan as Arc<dyn ExecutionPlan>)))
     }
 }

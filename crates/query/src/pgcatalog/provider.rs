@@ -4,7 +4,6 @@
 use std::{fmt, sync::Arc};
 
 use aerostat_types::{ErrorKind, SqlError};
-use async_trait::async_trait;
 use datafusion::{
     arrow::{
         datatypes::{Schema, SchemaRef},
@@ -16,6 +15,9 @@ use datafusion::{
     logical_expr::Expr,
     physical_plan::ExecutionPlan,
 };
+use futures::future::ready;
+
+use crate::scan::Planning;
 
 use super::{CatalogView, cell::Rows, data::SystemRelation, tables, types};
 
@@ -46,6 +48,21 @@ impl SystemTable {
         tables::fill(&self.view, self.relation, &mut rows);
         rows.finish()
     }
+
+    fn plan(&self, projection: Option<&Vec<usize>>) -> Result<Arc<dyn ExecutionPlan>> {
+        if tables::is_secret(self.relation) && !self.view.superuser {
+            return Err(DataFusionError::External(Box::new(SqlError::new(
+                ErrorKind::InsufficientPrivilege,
+                format!("permission denied for table {}", self.relation.name),
+            ))));
+        }
+        let batch = self.rows()?;
+        Ok(MemorySourceConfig::try_new_exec(
+            &[vec![batch]],
+            Arc::clone(&self.schema),
+            projection.cloned(),
+        )?)
+    }
 }
 
 impl fmt::Debug for SystemTable {
@@ -56,7 +73,6 @@ impl fmt::Debug for SystemTable {
     }
 }
 
-#[async_trait]
 impl TableProvider for SystemTable {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
@@ -70,24 +86,20 @@ impl TableProvider for SystemTable {
         }
     }
 
-    async fn scan(
-        &self,
-        _state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
+    fn scan<'s, 't, 'p, 'f, 'r>(
+        &'s self,
+        _state: &'t dyn Session,
+        projection: Option<&'p Vec<usize>>,
+        _filters: &'f [Expr],
         _limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        if tables::is_secret(self.relation) && !self.view.superuser {
-            return Err(DataFusionError::External(Box::new(SqlError::new(
-                ErrorKind::InsufficientPrivilege,
-                format!("permission denied for table {}", self.relation.name),
-            ))));
-        }
-        let batch = self.rows()?;
-        Ok(MemorySourceConfig::try_new_exec(
-            &[vec![batch]],
-            Arc::clone(&self.schema),
-            projection.cloned(),
-        )?)
+    ) -> Planning<'r>
+    where
+        's: 'r,
+        't: 'r,
+        'p: 'r,
+        'f: 'r,
+        Self: 'r,
+    {
+        Box::pin(ready(self.plan(projection)))
     }
 }

@@ -14,7 +14,6 @@ use std::{
 use aerostat_storage::{RowId, TableView, WaitPolicy};
 use aerostat_txn::{RowLock, Transaction};
 use aerostat_types::{ErrorKind, SqlError};
-use async_trait::async_trait;
 use datafusion::{
     arrow::{
         array::{Array, AsArray, BooleanArray, RecordBatch, RecordBatchOptions},
@@ -37,7 +36,7 @@ use datafusion::{
 };
 use futures::{StreamExt, stream};
 
-use crate::{dml::sink::waiting, error::external, statement::locking::shown};
+use crate::{dml::sink::waiting, error::external, scan::Planning, statement::locking::shown};
 
 /// A table whose rows a query locks.
 #[derive(Clone)]
@@ -112,9 +111,19 @@ impl LockedProvider {
             transaction,
         })
     }
+
+    /// Where the projected columns stand in the query's rows, and their schema.
+    fn columns(&self, projection: Option<&Vec<usize>>) -> Result<(Vec<usize>, SchemaRef)> {
+        Ok(match projection {
+            None => (self.outputs.clone(), Arc::clone(&self.schema)),
+            Some(columns) => (
+                columns.iter().map(|&at| self.outputs[at]).collect(),
+                Arc::new(self.schema.project(columns)?),
+            ),
+        })
+    }
 }
 
-#[async_trait]
 impl TableProvider for LockedProvider {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
@@ -134,35 +143,41 @@ impl TableProvider for LockedProvider {
         ])
     }
 
-    async fn scan(
-        &self,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
+    fn scan<'s, 't, 'p, 'f, 'r>(
+        &'s self,
+        state: &'t dyn Session,
+        projection: Option<&'p Vec<usize>>,
+        _filters: &'f [Expr],
         limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let (outputs, schema) = match projection {
-            None => (self.outputs.clone(), Arc::clone(&self.schema)),
-            Some(columns) => (
-                columns.iter().map(|&at| self.outputs[at]).collect(),
-                Arc::new(self.schema.project(columns)?),
-            ),
-        };
-        let input = state.create_physical_plan(&self.plan).await?;
-        Ok(Arc::new(LockExec {
-            properties: Arc::new(PlanProperties::new(
-                EquivalenceProperties::new(Arc::clone(&schema)),
-                Partitioning::UnknownPartitioning(1),
-                EmissionType::Incremental,
-                Boundedness::Bounded,
-            )),
-            input,
-            marks: Arc::clone(&self.marks),
-            outputs,
-            schema,
-            limit,
-            transaction: self.transaction.clone(),
-        }))
+    ) -> Planning<'r>
+    where
+        's: 'r,
+        't: 'r,
+        'p: 'r,
+        'f: 'r,
+        Self: 'r,
+    {
+        let columns = self.columns(projection);
+        let input = state.create_physical_plan(&self.plan);
+        let (marks, transaction) = (Arc::clone(&self.marks), self.transaction.clone());
+        Box::pin(async move {
+            let (outputs, schema) = columns?;
+            let plan: Arc<dyn ExecutionPlan> = Arc::new(LockExec {
+                properties: Arc::new(PlanProperties::new(
+                    EquivalenceProperties::new(Arc::clone(&schema)),
+                    Partitioning::UnknownPartitioning(1),
+                    EmissionType::Incremental,
+                    Boundedness::Bounded,
+                )),
+                input: input.await?,
+                marks,
+                outputs,
+                schema,
+                limit,
+                transaction,
+            });
+            Ok(plan)
+        })
     }
 }
 

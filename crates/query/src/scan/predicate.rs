@@ -61,6 +61,9 @@ pub(super) fn from_expr(filter: &Expr, table: &TableSchema) -> Option<Vec<Predic
                 negated: *negated,
             }])
         }
+        // What the optimizer made of a filter that storage had taken.
+        Expr::Literal(ScalarValue::Boolean(Some(true)), _) => Some(Vec::new()),
+        Expr::Literal(ScalarValue::Boolean(_), _) => Some(never()),
         Expr::IsNull(expr) => Some(vec![Predicate::IsNull {
             attribute: column(expr, table)?.0,
         }]),
@@ -77,6 +80,15 @@ pub(super) fn from_expr(filter: &Expr, table: &TableSchema) -> Option<Vec<Predic
         }
         _ => None,
     }
+}
+
+/// Holds for no row.
+fn never() -> Vec<Predicate> {
+    let attribute = 0;
+    vec![
+        Predicate::IsNull { attribute },
+        Predicate::IsNotNull { attribute },
+    ]
 }
 
 fn is(attribute: usize, value: bool) -> Predicate {

@@ -7,7 +7,7 @@ use aerostat_types::{ErrorKind, KeywordCategory, SqlError, keyword_category};
 use datafusion::sql::sqlparser::{
     ast::{
         DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-        ObjectName, SetExpr, Statement, TableFactor, TableObject, Visitor,
+        ObjectName, Select, SelectItem, SetExpr, Statement, TableFactor, TableObject, Visitor,
     },
     tokenizer::{Location, Token, TokenWithSpan},
 };
@@ -178,6 +178,19 @@ impl Visitor for Grammar<'_> {
         self.statement(statement)
     }
 
+    /// `SELECT 'a' 'b'` names no column.
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Refused> {
+        for item in &select.projection {
+            if let SelectItem::ExprWithAlias { alias, .. } = item
+                && alias.quote_style == Some('\'')
+            {
+                let literal = format!("'{}'", alias.value);
+                return ControlFlow::Break(near(&literal, alias.span.start));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<Refused> {
         match expression {
             Expr::Identifier(ident) => reserved(ident),
@@ -242,6 +255,7 @@ mod tests {
                 16,
             ),
             ("SELECT end FROM t", "syntax error at or near \"end\"", 8),
+            ("SELECT 'a' 'b'", "syntax error at or near \"'b'\"", 12),
         ] {
             let error = Statement::single(text).err().unwrap();
             assert_eq!(error.kind, ErrorKind::SyntaxError, "{text}");

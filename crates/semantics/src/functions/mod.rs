@@ -15,7 +15,7 @@ mod choice;
 pub(crate) mod datetime;
 mod format;
 pub(crate) mod math;
-mod overload;
+pub(crate) mod overload;
 mod series;
 pub(crate) mod strings;
 pub(crate) mod temporal;

@@ -23,7 +23,7 @@ pub(super) const NUMERIC: SqlType = aerostat_types::NUMERIC_DEFAULT;
 
 /// What an overload returns.
 #[derive(Clone, Copy)]
-pub(super) enum Returns {
+pub(crate) enum Returns {
     /// Always the same type.
     Type(SqlType),
     /// A type that follows from the arguments' types and constants.
@@ -31,9 +31,9 @@ pub(super) enum Returns {
 }
 
 /// What a body may look at besides its arguments.
-pub(super) struct Call<'a> {
+pub(crate) struct Call<'a> {
     /// The arguments, all of one length.
-    pub(super) args: &'a [ArrayRef],
+    pub(crate) args: &'a [ArrayRef],
     /// The type to return.
     pub(super) returns: &'a DataType,
     /// The session's zone.
@@ -44,10 +44,10 @@ pub(super) struct Call<'a> {
 
 /// One list of parameter types with its implementation.
 #[derive(Clone, Copy)]
-pub(super) struct Overload {
-    pub(super) parameters: &'static [SqlType],
-    pub(super) returns: Returns,
-    pub(super) body: fn(&Call) -> Result<ArrayRef>,
+pub(crate) struct Overload {
+    pub(crate) parameters: &'static [SqlType],
+    pub(crate) returns: Returns,
+    pub(crate) body: fn(&Call) -> Result<ArrayRef>,
 }
 
 /// A function by name.
@@ -79,7 +79,7 @@ impl Hash for Function {
 }
 
 /// Makes the function `name` of `overloads`.
-pub(super) fn function(
+pub(crate) fn function(
     name: &'static str,
     aliases: &[&str],
     volatility: Volatility,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlType, quote_ident};
+use aerostat_types::{ErrorKind, SqlType, quote_ident, text::format_char};
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryViewBuilder, PrimitiveArray, StringViewBuilder,
 };
@@ -15,6 +15,7 @@ use datafusion::logical_expr::{
 
 use super::cast::{Coercion, Zone, convert};
 use super::overload::{Call, Overload, Returns, function};
+use crate::types::LENGTH_MAX;
 use crate::{pattern::with_backslash, raise};
 
 const TEXT: Returns = Returns::Type(SqlType::Text);
@@ -29,6 +30,11 @@ pub(crate) fn substring_function() -> Arc<ScalarUDF> {
 /// PostgreSQL's `like_escape`: a LIKE pattern with the backslash for its escape.
 pub(crate) fn like_escape() -> Arc<ScalarUDF> {
     function("like_escape", &[], Volatility::Immutable, LIKE_ESCAPE)
+}
+
+/// The text of a `char(n)` with the blanks that fill it up to the second argument.
+pub(crate) fn with_blanks() -> Arc<ScalarUDF> {
+    function("with_blanks", &[], Volatility::Immutable, WITH_BLANKS)
 }
 
 /// The functions of this module.
@@ -331,6 +337,23 @@ const LIKE_ESCAPE: &[Overload] = &[Overload {
     },
 }];
 
+const WITH_BLANKS: &[Overload] = &[Overload {
+    parameters: &[SqlType::Text, SqlType::Integer],
+    returns: TEXT,
+    body: |call| {
+        rows(call, |row| {
+            let length = u32::try_from(number(call, 1, row)).unwrap_or(0);
+            Ok(Some(filled(text(call, 0, row), length)))
+        })
+    },
+}];
+
+fn filled(text: &str, length: u32) -> String {
+    let mut filled = String::with_capacity(text.len().max(length as usize));
+    format_char(text, length, &mut filled);
+    filled
+}
+
 const QUOTE_IDENT: &[Overload] = &[Overload {
     parameters: &[SqlType::Text],
     returns: TEXT,
@@ -447,6 +470,14 @@ fn output_text(array: &ArrayRef, field: &arrow::datatypes::Field) -> Result<Arra
             let mut builder = StringViewBuilder::with_capacity(bits.len());
             for bit in bits {
                 builder.append_option(bit.map(|bit| if bit { "t" } else { "f" }));
+            }
+            Ok(Arc::new(builder.finish()))
+        }
+        Some(SqlType::Char(length)) if u64::from(length) <= LENGTH_MAX => {
+            let texts = arrow::compute::cast(array, &DataType::Utf8View)?;
+            let mut builder = StringViewBuilder::with_capacity(texts.len());
+            for text in texts.as_string_view() {
+                builder.append_option(text.map(|text| filled(text, length)));
             }
             Ok(Arc::new(builder.finish()))
         }

@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use aerostat_types::text::{civil_from_days, days_from_civil};
+use aerostat_types::text::{civil_from_days, days_from_civil, is_date, is_timestamp};
 use aerostat_types::{ErrorKind, SqlType};
 use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::datatypes::{
@@ -252,6 +252,12 @@ fn overflow(what: &str) -> DataFusionError {
     )
 }
 
+/// A date that an operator came to.
+fn days_off(date: Option<i32>) -> Result<i32> {
+    date.filter(|&days| is_date(days))
+        .ok_or_else(|| overflow("date"))
+}
+
 fn binary<A: ArrowPrimitiveType, B: ArrowPrimitiveType, O: ArrowPrimitiveType>(
     arrays: &[ArrayRef],
     f: impl Fn(A::Native, B::Native) -> Result<O::Native>,
@@ -271,10 +277,10 @@ pub(crate) fn evaluate(op: Temporal, arrays: &[ArrayRef], zone: &Zone) -> Result
     type S = TimestampMicrosecondType;
     Ok(match op {
         Temporal::DatePlusDays => Arc::new(binary::<D, Int32Type, D>(arrays, |date, days| {
-            date.checked_add(days).ok_or_else(|| overflow("date"))
+            days_off(date.checked_add(days))
         })?),
         Temporal::DateMinusDays => Arc::new(binary::<D, Int32Type, D>(arrays, |date, days| {
-            date.checked_sub(days).ok_or_else(|| overflow("date"))
+            days_off(date.checked_sub(days))
         })?),
         Temporal::DateMinusDate => Arc::new(binary::<D, D, Int32Type>(arrays, |a, b| {
             a.checked_sub(b).ok_or_else(|| overflow("date"))
@@ -417,6 +423,7 @@ pub(crate) fn shift(at: i64, by: IntervalMonthDayNano, sign: i64) -> Result<i64>
     let moved = shift_days(at, by, sign)?;
     moved
         .checked_add(sign * (by.nanoseconds / 1000))
+        .filter(|&at| is_timestamp(at))
         .ok_or_else(out_of_range)
 }
 
@@ -444,5 +451,6 @@ fn shift_in_zone(at: i64, by: IntervalMonthDayNano, sign: i64, zone: &Zone) -> R
         at = moved - i64::from(zone.offset_at_local(moved)) * 1_000_000;
     }
     at.checked_add(sign * (by.nanoseconds / 1000))
+        .filter(|&at| is_timestamp(at))
         .ok_or_else(out_of_range)
 }

@@ -22,6 +22,18 @@ const DATE_MIN_DAYS: i64 = -2_440_588;
 /// The day after PostgreSQL's last date, 5874897-12-31.
 const DATE_END_DAYS: i64 = 2_147_483_494 - 2_440_588;
 
+/// Whether a number of days since 1970-01-01 is a date, which lie from 4714-11-24 BC to
+/// 5874897-12-31.
+pub fn is_date(days: i32) -> bool {
+    (DATE_MIN_DAYS..DATE_END_DAYS).contains(&i64::from(days))
+}
+
+/// Whether microseconds since 1970-01-01 are a timestamp: the first is 4714-11-24 BC, the last
+/// is as far as 64 bits count.
+pub fn is_timestamp(micros: i64) -> bool {
+    micros.div_euclid(DAY_MICROS) >= DATE_MIN_DAYS
+}
+
 /// What turns a local time into an offset from UTC; the caller has the zone table.
 pub trait ZoneOffsets {
     /// Seconds east of UTC in the session's zone at `local_micros`, a timestamp without zone.

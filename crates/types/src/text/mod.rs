@@ -41,8 +41,8 @@ use crate::{ErrorKind, SqlError};
 pub use bytes::{format_bytea, format_uuid, parse_bytea, parse_bytea_into, parse_uuid};
 pub use civil::{civil_from_days, days_from_civil};
 pub use datetime::{
-    ZoneOffsets, format_date, format_time, format_timestamp, format_timestamptz, parse_date,
-    parse_time, parse_timestamp, parse_timestamptz,
+    ZoneOffsets, format_date, format_time, format_timestamp, format_timestamptz, is_date,
+    is_timestamp, parse_date, parse_time, parse_timestamp, parse_timestamptz,
 };
 pub use decimal::{format_numeric, parse_numeric};
 pub use interval::{Interval, format_interval, parse_interval};

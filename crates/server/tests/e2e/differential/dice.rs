@@ -9,6 +9,12 @@ impl Dice {
         Self(seed)
     }
 
+    /// Dice for one of a round's steps: what is drawn in another does not matter to them.
+    pub(super) fn of_step(seed: u64, step: u64) -> Self {
+        let mut round = Self(seed);
+        Self(round.next().wrapping_add(step << 32))
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

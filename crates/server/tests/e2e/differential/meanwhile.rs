@@ -57,12 +57,15 @@ pub(super) struct Reader {
 impl Round<'_> {
     /// Starts upkeep now and then, lets the reader look, changes readers.
     pub(super) async fn meanwhile(&mut self) -> Result<(), Stop> {
-        if self.dice.one_in(3) && !self.upkeep.is_busy() {
-            self.finish_upkeep().await?;
+        if self.dice.one_in(3) {
+            // Drawn in any case: no other choice may hang on how long upkeep takes.
             let sql = self.choose_upkeep();
-            self.history.push(format!("-- meanwhile: {sql}"));
-            self.done.upkeep += 1;
-            self.upkeep.start(sql);
+            if !self.upkeep.is_busy() {
+                self.finish_upkeep().await?;
+                self.history.push(format!("-- meanwhile: {sql}"));
+                self.done.upkeep += 1;
+                self.upkeep.start(sql);
+            }
         }
         if self.dice.one_in(6) {
             // Now what follows begins after it.

@@ -307,10 +307,7 @@ fn assigned(dice: &mut Dice, table: &Table, column: &Column) -> String {
         }
         5 | 6 => {
             let text = kind.value(dice);
-            let mut value = literal(dice, kind, &text);
-            if kind == Kind::Bytea {
-                value.push_str("::bytea");
-            }
+            let value = literal(dice, kind, &text);
             let when = table.predicate(dice, "");
             return format!("CASE WHEN {when} THEN {value} ELSE {name} END");
         }

@@ -242,12 +242,7 @@ pub(super) fn predicate(dice: &mut Dice, columns: &[(String, Kind)], depth: u64)
             let like = dice.pick(&["LIKE", "LIKE", "ILIKE"]);
             let text = kind.value(dice);
             let pattern = pattern(dice, &text);
-            // Of char(n) PostgreSQL compares the blanks, too.
-            let text = match kind {
-                Kind::Char(_) => format!("{name}::text"),
-                _ => name.to_owned(),
-            };
-            format!("{text} {not}{like} {}", quoted(dice, &pattern))
+            format!("{name} {not}{like} {}", quoted(dice, &pattern))
         }
         7 | 8 if kind == Kind::Boolean => dice
             .pick(&["#", "NOT #", "# IS TRUE", "# IS NOT FALSE", "# IS UNKNOWN"])

@@ -1,0 +1,124 @@
+//! IN lists that DataFusion may merge, and those that it may not.
+//!
+//! Its simplifier merges two lists of one operand that meet in AND or OR by what their items
+//! look like: `x IN (1, 2) AND x NOT IN (y, NULL)` becomes `x IN (1, 2)`, and
+//! `x IN (1, 2) AND x IN (3, 4)` becomes false where it is unknown for a NULL, which a NOT
+//! around it brings to light. So lists have only constants, and where merging could leave an
+//! empty list of an operand that may be NULL, one side stands behind a function.
+
+use std::sync::Arc;
+
+use aerostat_types::SqlType;
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr::{InList, ScalarFunction};
+use datafusion::logical_expr::{
+    BinaryExpr, Cast, Expr, ExprSchemable, Operator, ScalarUDF, Volatility, lit,
+};
+
+use crate::functions::overload::{Overload, Returns, function};
+
+/// `left IN (…)` of constants, `or`ed with comparisons with everything else.
+///
+/// `pairs` are the operand and each item as they are compared; where the operand is not the
+/// same for all there is no list.
+pub(super) fn membership(pairs: Vec<(Expr, Expr)>, negated: bool) -> Expr {
+    let same = pairs.windows(2).all(|two| two[0].0 == two[1].0);
+    let (listed, compared): (Vec<_>, Vec<_>) = pairs
+        .into_iter()
+        .partition(|(operand, item)| same && (is_constant(item) || operand.is_volatile()));
+    let operand = listed.first().map(|(operand, _)| operand.clone());
+    let items: Vec<Expr> = listed.into_iter().map(|(_, item)| item).collect();
+    let in_list = |negated| {
+        let list = |operand| Expr::InList(InList::new(Box::new(operand), items, negated));
+        operand.map(list)
+    };
+    if compared.is_empty() {
+        return in_list(negated).unwrap_or_else(|| lit(negated));
+    }
+    let comparisons = compared.into_iter().map(|(operand, item)| operand.eq(item));
+    let any = in_list(false).into_iter().chain(comparisons);
+    let any = any.reduce(Expr::or).unwrap_or_else(|| lit(false));
+    if negated { !any } else { any }
+}
+
+/// Whether this is a value that is not NULL.
+fn is_constant(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(value, _) => !value.is_null(),
+        Expr::Cast(Cast { expr, .. }) => is_constant(expr),
+        _ => false,
+    }
+}
+
+/// The right side of AND or OR, kept from merging with the left where that could go wrong.
+pub(super) fn apart(op: Operator, left: &Expr, right: Expr, schema: &DFSchema) -> Result<Expr> {
+    let (mut ours, mut theirs) = (Lists::default(), Lists::default());
+    ours.gather(left, op == Operator::Or);
+    theirs.gather(&right, op == Operator::Or);
+    // Of these DataFusion makes the union, which is exact.
+    let is_union = match op {
+        Operator::And => ours.only(true) && theirs.only(true),
+        _ => ours.only(false) && theirs.only(false),
+    };
+    if is_union || ours.0.is_empty() {
+        return Ok(right);
+    }
+    for operand in ours.operands() {
+        if theirs.operands().any(|other| other == operand) && operand.nullable(schema)? {
+            let call = ScalarFunction::new_udf(as_is(), vec![right]);
+            return Ok(Expr::ScalarFunction(call));
+        }
+    }
+    Ok(right)
+}
+
+/// The operands of a condition's lists, also of those that DataFusion makes of `x = 1 OR x = 2`,
+/// and whether they are negated.
+#[derive(Default)]
+struct Lists<'a>(Vec<(&'a Expr, bool)>);
+
+impl<'a> Lists<'a> {
+    fn gather(&mut self, expr: &'a Expr, in_or: bool) {
+        match expr {
+            Expr::InList(list) => self.0.push((&list.expr, list.negated)),
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
+                Operator::And | Operator::Or => {
+                    let in_or = *op == Operator::Or;
+                    self.gather(left, in_or);
+                    self.gather(right, in_or);
+                }
+                Operator::Eq if in_or && is_constant(right) => self.0.push((left, false)),
+                Operator::Eq if in_or && is_constant(left) => self.0.push((right, false)),
+                _ => {}
+            },
+            Expr::Not(inner) => {
+                let from = self.0.len();
+                self.gather(inner, false);
+                for (_, negated) in &mut self.0[from..] {
+                    *negated = !*negated;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// All are negated, or none is.
+    fn only(&self, negated: bool) -> bool {
+        self.0.iter().all(|list| list.1 == negated)
+    }
+
+    fn operands(&self) -> impl Iterator<Item = &'a Expr> {
+        self.0.iter().map(|(operand, _)| *operand)
+    }
+}
+
+/// A condition as it is, which DataFusion does not look into.
+fn as_is() -> Arc<ScalarUDF> {
+    function("as_is", &[], Volatility::Immutable, AS_IS)
+}
+
+const AS_IS: &[Overload] = &[Overload {
+    parameters: &[SqlType::Boolean],
+    returns: Returns::Type(SqlType::Boolean),
+    body: |call| Ok(Arc::clone(&call.args[0])),
+}];
