@@ -23,6 +23,7 @@ mod run;
 pub(crate) mod settings;
 mod stream;
 mod transaction;
+mod waiting;
 
 use std::{
     collections::HashMap,
@@ -31,13 +32,15 @@ use std::{
 };
 
 use aerostat_semantics::functions::Times;
-use aerostat_txn::Snapshot;
+use aerostat_txn::{AdvisoryLocks, CancelToken, Snapshot};
 use aerostat_types::SqlError;
 use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser::ast};
 
 pub use cancel::CancelHandle;
 pub use fast::Sent;
 pub use prepared::Prepared;
+pub(crate) use waiting::waits;
+pub use waiting::{LockDescription, Waiting};
 
 use crate::{
     admin::Connection,
@@ -69,7 +72,9 @@ pub struct Session {
     settings: Arc<Mutex<Settings>>,
     number: i32,
     prepared: HashMap<String, Arc<Prepared>>,
-    notices: Vec<Notice>,
+    notices: waiting::Notices,
+    /// Its advisory locks, and which transaction it has at hand.
+    advisory: Arc<AdvisoryLocks>,
     cancel: CancelHandle,
     state: Arc<SessionState>,
     /// The open transaction block.
@@ -110,7 +115,10 @@ impl Session {
             state: "idle",
             ..SessionDescription::default()
         });
+        let advisory = connection.database().store.txns().advisory_locks();
+        engine.register_locks(number, &advisory);
         Ok(Self {
+            advisory,
             commits: engine.commits_of(connection.database()),
             fast: fast::FastPath::default(),
             taken: Arc::default(),
@@ -120,7 +128,7 @@ impl Session {
             settings: Arc::new(Mutex::new(settings)),
             number,
             prepared: HashMap::new(),
-            notices: Vec::new(),
+            notices: Arc::default(),
             cancel: CancelHandle::default(),
             state: Arc::new(state),
             block: None,
@@ -137,7 +145,7 @@ impl Session {
 
     /// Messages beside the results, since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
-        std::mem::take(&mut self.notices)
+        std::mem::take(&mut *self.notices.lock())
     }
 
     /// Settings the client is told of that have changed since the last call.
@@ -326,6 +334,16 @@ impl Session {
         gate: &Arc<Gate>,
         snapshot: Snapshot,
     ) -> Result<Arc<StatementContext>, SqlError> {
+        self.context_until(gate, snapshot, self.cancel.waits())
+    }
+
+    /// As [`Self::context`], for a statement whose functions wait until this is cancelled.
+    fn context_until(
+        &self,
+        gate: &Arc<Gate>,
+        snapshot: Snapshot,
+        waits: CancelToken,
+    ) -> Result<Arc<StatementContext>, SqlError> {
         let actor = self.actor()?;
         let database = Arc::clone(self.connection.database());
         let system = Arc::new(CatalogView {
@@ -345,6 +363,7 @@ impl Session {
                 sequences: Mutex::default(),
                 taken: Arc::clone(&self.taken),
                 read_only: self.read_only(),
+                waiting: self.waiting(gate.locks(), waits),
             }),
             functions: self.engine.function_descriptions(),
             index: Arc::default(),
@@ -403,8 +422,10 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The client is gone: so is what it did not commit.
+        // The client is gone: so is what it did not commit, and what it waits for.
+        self.cancel.cancel();
         self.fail_for_good();
+        self.advisory.end();
         self.engine.forget_session(self.number);
     }
 }
