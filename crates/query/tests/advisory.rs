@@ -51,7 +51,10 @@ fn more_may_wait_than_there_are_threads() {
     // Others work meanwhile, with several threads, too.
     let sum = "select sum(a.g * b.g) from generate_series(1, 100) as a(g), generate_series(1, 100) as b(g)";
     assert_eq!(fixture.ok(&mut holder, sum), ["25502500"]);
-    assert_eq!(fixture.ok(&mut holder, "select pg_advisory_unlock(1)"), ["true"]);
+    assert_eq!(
+        fixture.ok(&mut holder, "select pg_advisory_unlock(1)"),
+        ["true"]
+    );
     for task in tasks {
         let (_, result) = fixture.runtime.block_on(task).unwrap();
         assert_eq!(result.unwrap(), ["true"]);
@@ -84,12 +87,19 @@ fn a_wait_that_is_stopped_leaves_nothing() {
         let (mut session, result) = fixture.runtime.block_on(task).unwrap();
         let error = result.unwrap_err();
         assert_eq!(error.kind, ErrorKind::QueryCanceled, "{sql}");
-        assert_eq!(error.message, "canceling statement due to user request", "{sql}");
+        assert_eq!(
+            error.message, "canceling statement due to user request",
+            "{sql}"
+        );
         if sql.starts_with("begin") {
             fixture.ok(&mut session, "rollback");
         }
         await_waiting(&fixture, &mut holder, 0);
-        assert_eq!(held(&fixture, &mut holder), ["0|1|1|ExclusiveLock"], "{sql}");
+        assert_eq!(
+            held(&fixture, &mut holder),
+            ["0|1|1|ExclusiveLock"],
+            "{sql}"
+        );
     }
     assert_eq!(fixture.ok(&mut holder, "select k from t"), ["1"]);
 }
@@ -102,7 +112,10 @@ fn timeouts_end_waits_and_sleep() {
     fixture.ok(&mut session, "set lock_timeout = '5ms'");
     let error = fixture.error(&mut session, "select pg_advisory_lock(1)");
     assert_eq!(error.kind, ErrorKind::LockNotAvailable);
-    fixture.ok(&mut session, "set lock_timeout = 0; set statement_timeout = '5ms'");
+    fixture.ok(
+        &mut session,
+        "set lock_timeout = 0; set statement_timeout = '5ms'",
+    );
     for sql in [
         "select pg_advisory_lock(1)",
         "select pg_sleep(1000)",
@@ -123,9 +136,16 @@ fn a_session_that_ends_gives_its_locks_back_and_waits_no_more() {
     let fixture = Fixture::new();
     let mut watcher = fixture.session();
     let mut holder = fixture.session();
-    fixture.ok(&mut holder, "begin; select pg_advisory_lock(1), pg_advisory_xact_lock(1, 2)");
+    fixture.ok(
+        &mut holder,
+        "begin; select pg_advisory_lock(1), pg_advisory_xact_lock(1, 2)",
+    );
     let task = spawn(&fixture, fixture.session(), "select pg_advisory_lock(1)");
-    let gone = spawn(&fixture, fixture.session(), "select pg_advisory_lock_shared(1)");
+    let gone = spawn(
+        &fixture,
+        fixture.session(),
+        "select pg_advisory_lock_shared(1)",
+    );
     await_waiting(&fixture, &mut watcher, 2);
     // A client that goes away takes the task of its session with it.
     gone.abort();
@@ -222,7 +242,10 @@ fn sessions_exclude_each_other_under_stress() {
             fixture.runtime.spawn(async move {
                 for _ in 0..30 {
                     let (lock, unlock) = match number % 2 {
-                        0 => ("select pg_advisory_lock(7, 7)", "select pg_advisory_unlock(7, 7)"),
+                        0 => (
+                            "select pg_advisory_lock(7, 7)",
+                            "select pg_advisory_unlock(7, 7)",
+                        ),
                         _ => ("begin; select pg_advisory_xact_lock(7, 7)", "commit"),
                     };
                     run(&mut session, lock).await.unwrap();

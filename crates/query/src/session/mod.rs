@@ -39,8 +39,8 @@ use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser
 pub use cancel::CancelHandle;
 pub use fast::Sent;
 pub use prepared::Prepared;
+pub use waiting::Waiting;
 pub(crate) use waiting::waits;
-pub use waiting::{LockDescription, Waiting};
 
 use crate::{
     admin::Connection,

@@ -36,11 +36,11 @@ pub(super) type Notices = Arc<Mutex<Vec<Notice>>>;
 
 /// What is known of a lock that somebody has or waits for.
 #[derive(Clone, Copy, Debug)]
-pub struct LockDescription {
+pub(crate) struct LockDescription {
     /// What it is on, and how.
-    pub lock: ShownLock,
+    pub(crate) lock: ShownLock,
     /// The session's number, where it is known.
-    pub pid: Option<i32>,
+    pub(crate) pid: Option<i32>,
 }
 
 /// One statement's access to its session's advisory locks, and its way to wait.
