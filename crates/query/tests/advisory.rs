@@ -228,6 +228,49 @@ fn parameters_have_the_types_of_the_functions() {
 }
 
 #[test]
+fn circles_through_a_lock_from_before_the_transaction_are_found() {
+    let fixture = Fixture::new();
+    let (mut a, mut b, mut watcher) = (fixture.session(), fixture.session(), fixture.session());
+    fixture.ok(
+        &mut a,
+        "create table t (k int primary key, v int); insert into t values (1, 0)",
+    );
+    let row = "begin; update t set v = 1 where k = 1";
+    for (holds, wants) in [
+        (row, "update t set v = v + 1 where k = 1"),
+        (row, "update t set v = v + 1 where k + 0 = 1"),
+        (row, "begin; select k from t for update"),
+        ("begin; lock table t", "select count(*) from t"),
+        ("begin; lock table t", "begin; lock table t in share mode"),
+    ] {
+        fixture.ok(&mut a, "select pg_advisory_lock(21)");
+        fixture.ok(&mut b, holds);
+        let task = spawn(&fixture, a, wants);
+        let waits = "select locktype, mode, pid is not null from pg_locks where not granted";
+        let waiting = loop {
+            match fixture.ok(&mut watcher, waits).pop() {
+                Some(waiting) => break waiting,
+                None => thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        let expected = match (holds == row, wants.contains("count")) {
+            (true, _) => "transactionid|ShareLock|true",
+            (false, true) => "relation|AccessShareLock|true",
+            (false, false) => "relation|ShareLock|true",
+        };
+        assert_eq!(waiting, expected, "{wants}");
+        let error = fixture.error(&mut b, "select pg_advisory_lock(21)");
+        assert_eq!(error.kind, ErrorKind::DeadlockDetected, "{wants}");
+        let (session, result) = fixture.runtime.block_on(task).unwrap();
+        a = session;
+        result.unwrap();
+        fixture.ok(&mut b, "rollback");
+        fixture.ok(&mut a, "rollback; select pg_advisory_unlock_all()");
+    }
+    assert_eq!(fixture.ok(&mut watcher, "select * from pg_locks"), [""; 0]);
+}
+
+#[test]
 fn sessions_exclude_each_other_under_stress() {
     let fixture = Fixture::new();
     let mut session = fixture.session();

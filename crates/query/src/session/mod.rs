@@ -39,8 +39,7 @@ use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser
 pub use cancel::CancelHandle;
 pub use fast::Sent;
 pub use prepared::Prepared;
-pub use waiting::Waiting;
-pub(crate) use waiting::waits;
+pub(crate) use waiting::{Waiting, waits};
 
 use crate::{
     admin::Connection,
@@ -84,6 +83,8 @@ pub struct Session {
     transaction_time: chrono::DateTime<chrono::Utc>,
     /// Whether the statements at hand came together, and are a transaction.
     grouping: bool,
+    /// Whether a statement goes on after [`Self::run`]: its rows come or go.
+    is_busy: bool,
     fast: fast::FastPath,
     /// The numbers of sequences that it has taken.
     taken: Arc<Mutex<Taken>>,
@@ -135,6 +136,7 @@ impl Session {
             cursors: Cursors::default(),
             transaction_time: chrono::Utc::now(),
             grouping: false,
+            is_busy: false,
         })
     }
 
@@ -212,7 +214,13 @@ impl Session {
         if self.block.is_none() {
             self.settings.lock().end_local();
         }
-        self.note_activity(None);
+        self.is_busy = matches!(
+            outcome,
+            Ok(Outcome::Rows { .. } | Outcome::CopyIn(_) | Outcome::CopyOut(_))
+        );
+        if !self.is_busy {
+            self.note_activity(None);
+        }
         let database = self.database();
         let record = |rows: u64, error| StatementRecord {
             database: &database,
@@ -396,6 +404,15 @@ impl Session {
                 parameters: prepared.parameters.iter().map(|ty| ty.oid()).collect(),
             })
             .collect()
+    }
+
+    /// Says that the client may send its next statements: the rows of those before have come
+    /// and gone. Gives where the session stands.
+    pub fn rest(&mut self) -> TransactionStatus {
+        if std::mem::take(&mut self.is_busy) {
+            self.note_activity(None);
+        }
+        self.status()
     }
 
     /// Notes in `pg_stat_activity` what the session does.
