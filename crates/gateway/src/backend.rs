@@ -97,8 +97,8 @@ pub trait BackendSession: Send + 'static {
     /// takes nothing more until its end then.
     fn fail(&mut self);
 
-    /// Where the session stands.
-    fn status(&self) -> TransactionStatus;
+    /// Says that the client may send the next statements, and gives where the session stands.
+    fn rest(&mut self) -> TransactionStatus;
 
     /// The notices since the last call.
     fn take_notices(&mut self) -> Vec<Notice>;

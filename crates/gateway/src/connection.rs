@@ -309,7 +309,7 @@ impl<S: BackendSession> Connection<S> {
         for (name, value) in self.session.parameter_changes() {
             self.output.parameter_status(&name, &value);
         }
-        let status = self.session.status();
+        let status = self.session.rest();
         if status == crate::api::TransactionStatus::Idle {
             // Portals end with their transaction.
             self.portals.clear();

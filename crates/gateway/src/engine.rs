@@ -117,8 +117,8 @@ impl BackendSession for Session {
         Session::fail(self);
     }
 
-    fn status(&self) -> TransactionStatus {
-        Session::status(self)
+    fn rest(&mut self) -> TransactionStatus {
+        Session::rest(self)
     }
 
     fn take_notices(&mut self) -> Vec<Notice> {

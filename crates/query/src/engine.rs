@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicI32, Ordering},
     },
     time::Duration,
@@ -14,6 +14,7 @@ use std::{
 use aerostat_memory::Governor;
 use aerostat_semantics::functions;
 use aerostat_storage::backup::Places;
+use aerostat_txn::{AdvisoryLocks, TxnManager};
 use aerostat_types::{ErrorKind, SqlError, TenantId};
 use datafusion::{
     common::{DataFusionError, Result},
@@ -25,7 +26,7 @@ use datafusion::{
     prelude::SessionConfig,
 };
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::Semaphore};
 
 use crate::{
     admin::{Node, NodeError},
@@ -34,7 +35,7 @@ use crate::{
     memory_pool::TenantPool,
     pgcatalog::{FunctionDescription, FunctionKind, SessionDescription},
     plan::CooperateAboveJoins,
-    session::{Session, commit::Commits, facts::Sessions},
+    session::{Session, commit::Commits, facts::Sessions, waits},
 };
 
 /// Rows of a batch between operators, and of a vector in storage.
@@ -111,6 +112,10 @@ pub struct Engine {
     commits: Mutex<HashMap<TenantId, Arc<Commits>>>,
     sessions: Sessions,
     session_next: AtomicI32,
+    /// Each session's advisory locks, by its number.
+    advisory: Mutex<HashMap<i32, Weak<AdvisoryLocks>>>,
+    /// For functions that wait.
+    waits: Semaphore,
     started_at_us: i64,
     functions: Arc<[FunctionDescription]>,
 }
@@ -142,6 +147,8 @@ impl Engine {
             commits: Mutex::default(),
             sessions: Sessions::default(),
             session_next: AtomicI32::new(1),
+            advisory: Mutex::default(),
+            waits: waits(),
             started_at_us: chrono::Utc::now().timestamp_micros(),
         }))
     }
@@ -233,6 +240,27 @@ impl Engine {
 
     pub(crate) fn forget_session(&self, number: i32) {
         self.sessions.lock().remove(&number);
+        self.advisory.lock().remove(&number);
+    }
+
+    pub(crate) fn register_locks(&self, number: i32, locks: &Arc<AdvisoryLocks>) {
+        self.advisory.lock().insert(number, Arc::downgrade(locks));
+    }
+
+    /// Sessions of a database by their numbers, with their advisory locks.
+    pub(crate) fn advisory_locks_of(
+        &self,
+        txns: &Arc<TxnManager>,
+    ) -> Vec<(i32, Arc<AdvisoryLocks>)> {
+        let all = self.advisory.lock();
+        all.iter()
+            .filter_map(|(number, locks)| Some((*number, locks.upgrade()?)))
+            .filter(|(_, locks)| locks.are_of(txns))
+            .collect()
+    }
+
+    pub(crate) fn waits(&self) -> &Semaphore {
+        &self.waits
     }
 
     pub(crate) fn started_at_us(&self) -> i64 {

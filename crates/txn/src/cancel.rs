@@ -6,11 +6,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Instant,
 };
 
 use parking_lot::Mutex;
 
-use crate::wait::Signal;
+use crate::{WaitError, wait::Signal};
 
 /// Tells a transaction's threads to stop. Clones are the same token.
 #[derive(Clone, Default)]
@@ -42,6 +43,21 @@ impl CancelToken {
     /// Whether [`Self::cancel`] was called. Long loops ask between batches.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until then; for ever without a time.
+    ///
+    /// # Errors
+    /// [`WaitError::Cancelled`] when the token is cancelled before.
+    pub fn sleep_until(&self, time: Option<Instant>) -> Result<(), WaitError> {
+        let signal = Arc::new(Signal::default());
+        self.attach(&signal);
+        let slept = signal.sleep(time);
+        self.detach(&signal);
+        match slept {
+            Err(WaitError::TimedOut) => Ok(()),
+            slept => slept,
+        }
     }
 
     /// Has `signal` interrupted when the token is cancelled, at once if it was.

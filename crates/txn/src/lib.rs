@@ -29,6 +29,8 @@
 //!   and is visible after: nobody reads what a crash could lose (`log`). Who must not wait
 //!   for the disk takes the place and has another thread wait ([`Committing`]).
 //!
+//! * Advisory locks are on numbers that mean something to clients only, and a session's or a
+//!   transaction's (`advisory`). Their waits are edges of the same graph.
 //! * A row lock is an end stamp that names a set of holders (`locks`).
 //!
 //! The crate knows neither rows nor latches: storage stamps rows as a
@@ -36,6 +38,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod advisory;
 mod block;
 mod cancel;
 mod committing;
@@ -44,12 +47,15 @@ mod log;
 mod own;
 mod redo;
 mod relations;
+mod shown;
 mod snapshot;
 mod stamp;
 mod transaction;
 mod txns;
 mod wait;
 
+#[cfg(test)]
+mod advisory_tests;
 #[cfg(test)]
 mod block_tests;
 #[cfg(test)]
@@ -61,12 +67,17 @@ mod redo_tests;
 #[cfg(test)]
 mod tests;
 
+pub use advisory::{
+    AdvisoryError, AdvisoryKey, AdvisoryLock, AdvisoryLocks, AdvisoryMode, Term,
+    TooManyAdvisoryLocks,
+};
 pub use block::{Block, Isolation, Savepoint};
 pub use cancel::CancelToken;
 pub use committing::Committing;
 pub use locks::{Joined, KeysHeld, LockSetId, RowLock, RowLocks, TooManyLocks};
 pub use log::{CommitLog, LogFailure};
 pub use relations::{LockMode, LockTag, RelationLocks};
+pub use shown::{LockedObject, ShownLock};
 pub use snapshot::{LiveSnapshots, Snapshot, Visibility};
 pub use stamp::{ABORTED, END_NONE, Stamp, TXN_BIT};
 pub use transaction::{CommitError, Outcome, Participant, Transaction};

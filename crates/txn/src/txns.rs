@@ -20,8 +20,8 @@ use aerostat_types::{CommitTs, TxnId};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    Block, CancelToken, CommitError, CommitLog, Isolation, LiveSnapshots, LogFailure,
-    RelationLocks, RowLocks, Snapshot, Transaction,
+    AdvisoryLocks, Block, CancelToken, CommitError, CommitLog, Isolation, LiveSnapshots,
+    LogFailure, RelationLocks, RowLocks, Snapshot, Transaction,
     relations::FastLocks,
     wait::{WaitError, WaitGraph},
 };
@@ -133,6 +133,11 @@ impl TxnManager {
     /// before the snapshot: what they waited for is in it.
     pub fn relation_locks(self: &Arc<Self>) -> Arc<RelationLocks> {
         RelationLocks::of(Arc::clone(self), TxnId(self.take_id()))
+    }
+
+    /// The advisory locks of a session to come.
+    pub fn advisory_locks(self: &Arc<Self>) -> Arc<AdvisoryLocks> {
+        AdvisoryLocks::of(Arc::clone(self), TxnId(self.take_id()))
     }
 
     /// Begins a transaction on a snapshot of now that has these locks, until its end. No

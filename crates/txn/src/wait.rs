@@ -10,14 +10,24 @@
 //!
 //! Who waits for a lock on a relation waits for several at once. Those edges are not kept
 //! here but follow from the table of locks (`relations`).
+//!
+//! Advisory locks are a session's, rows and relations its transaction's (`advisory`). Either
+//! goes on only when the other does, so there is an edge both ways between the two.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Instant, SystemTime},
+};
 
 use aerostat_types::TxnId;
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 
-use crate::{LockMode, LockTag, relations::LockTable};
+use crate::{AdvisoryKey, LockMode, LockTag, relations::LockTable};
 
 /// Why a wait ended without the holder's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -34,13 +44,28 @@ pub enum WaitError {
 }
 
 /// Where one thread sleeps.
-#[derive(Default)]
 pub(crate) struct Signal {
     result: Mutex<Option<Result<(), WaitError>>>,
     changed: Condvar,
+    since: SystemTime,
+}
+
+impl Default for Signal {
+    fn default() -> Self {
+        Self {
+            result: Mutex::default(),
+            changed: Condvar::new(),
+            since: SystemTime::now(),
+        }
+    }
 }
 
 impl Signal {
+    /// When the wait began.
+    pub(crate) fn since(&self) -> SystemTime {
+        self.since
+    }
+
     /// The holder has ended.
     pub(crate) fn complete(&self) {
         self.set(Ok(()));
@@ -81,6 +106,17 @@ impl Signal {
 pub(crate) struct WaitGraph {
     edges: HashMap<TxnId, Vec<Edge>>,
     pub(crate) locks: LockTable,
+    pub(crate) advisory: LockTable<AdvisoryKey>,
+    /// The transaction at hand of each session that has asked for an advisory lock.
+    sessions: HashMap<TxnId, Arc<AtomicU64>>,
+}
+
+/// What becomes of a request that need not wait.
+pub(crate) enum Requested {
+    Granted,
+    /// Somebody is in the way of one that will not wait.
+    Refused,
+    Waits(Arc<Signal>),
 }
 
 struct Edge {
@@ -127,10 +163,57 @@ impl WaitGraph {
             self.locks.hold(tag, owner, mode);
             return Ok(None);
         }
-        if blockers.iter().any(|blocker| self.reaches(*blocker, owner)) {
-            return Err(WaitError::Deadlock);
-        }
+        self.refuse_circle(&blockers, owner)?;
         Ok(Some(self.locks.enqueue(tag, owner, mode)))
+    }
+
+    /// As [`Self::request`], for an advisory lock of a session.
+    pub(crate) fn request_advisory(
+        &mut self,
+        key: AdvisoryKey,
+        session: TxnId,
+        mode: LockMode,
+        waits: bool,
+    ) -> Result<Requested, WaitError> {
+        let blockers = self.advisory.blockers(key, session, mode);
+        if blockers.is_empty() {
+            self.advisory.hold(key, session, mode);
+            return Ok(Requested::Granted);
+        }
+        if !waits {
+            return Ok(Requested::Refused);
+        }
+        self.refuse_circle(&blockers, session)?;
+        let signal = self.advisory.enqueue(key, session, mode);
+        Ok(Requested::Waits(signal))
+    }
+
+    /// From here on the session and the transaction that it has at hand wait for each other.
+    pub(crate) fn join(&mut self, session: TxnId, transaction: &Arc<AtomicU64>) {
+        self.sessions
+            .entry(session)
+            .or_insert_with(|| Arc::clone(transaction));
+    }
+
+    /// The session has ended.
+    pub(crate) fn part(&mut self, session: TxnId) {
+        self.sessions.remove(&session);
+    }
+
+    /// Every wait for a transaction: who waits, for whom, and since when.
+    pub(crate) fn each_wait(&self, mut look: impl FnMut(TxnId, TxnId, SystemTime)) {
+        for (waiter, edges) in &self.edges {
+            for edge in edges {
+                look(*waiter, edge.owner, edge.signal.since());
+            }
+        }
+    }
+
+    fn refuse_circle(&self, blockers: &[TxnId], owner: TxnId) -> Result<(), WaitError> {
+        match blockers.iter().any(|blocker| self.reaches(*blocker, owner)) {
+            true => Err(WaitError::Deadlock),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn remove(&mut self, waiter: TxnId, signal: &Arc<Signal>) {
@@ -153,7 +236,8 @@ impl WaitGraph {
 
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
-        self.edges.values().map(Vec::len).sum::<usize>() + self.locks.waiting()
+        let rows = self.edges.values().map(Vec::len).sum::<usize>();
+        rows + self.locks.waiting() + self.advisory.waiting()
     }
 
     /// Whether `to` can be reached from `from`.
@@ -174,8 +258,23 @@ impl WaitGraph {
                         .map(|edge| edge.owner),
                 );
                 pending.extend(self.locks.blockers_of(at));
+                pending.extend(self.advisory.blockers_of(at));
+                pending.extend(self.partners(at));
             }
         }
         false
+    }
+
+    /// A session's transaction, or a transaction's session.
+    fn partners(&self, of: TxnId) -> impl Iterator<Item = TxnId> + '_ {
+        self.sessions.iter().filter_map(move |(session, at_hand)| {
+            // 0 for a session that has begun none.
+            let transaction = TxnId(at_hand.load(Ordering::Relaxed));
+            if *session == of {
+                (transaction.0 != 0).then_some(transaction)
+            } else {
+                (transaction == of).then_some(*session)
+            }
+        })
     }
 }

@@ -101,7 +101,10 @@ impl<S: BackendSession> Connection<S> {
         &mut self,
         batches: &mut RowStream,
     ) -> Result<Option<RecordBatch>, Fault> {
-        match self.signals.droppable(batches.next()).await? {
+        let next = self.signals.droppable(batches.next()).await?;
+        // What functions have said of these rows comes before them.
+        self.notices();
+        match next {
             None => Ok(None),
             Some(batch) => Ok(Some(batch.map_err(WireError::from)?)),
         }

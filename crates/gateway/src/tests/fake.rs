@@ -446,7 +446,7 @@ impl BackendSession for FakeSession {
         }
     }
 
-    fn status(&self) -> TransactionStatus {
+    fn rest(&mut self) -> TransactionStatus {
         self.status
     }
 

@@ -38,7 +38,7 @@ use datafusion::{catalog::TableProvider, logical_expr::ScalarUDF, sql::sqlparser
 use aerostat_types::SqlError;
 
 pub use classes::ClassIndex;
-pub(crate) use functions::{NEXT_OF_IDENTITY, numbers_of};
+pub(crate) use functions::{NEXT_OF_IDENTITY, acts, numbers_of, waiting_parameter};
 pub(crate) use quoting::split_name;
 pub use types::{PG_TYPE_KEY, length_of_type, oid_of_field, oid_of_typname};
 pub use view::{

@@ -13,6 +13,7 @@ use crate::catalog::{
     PG_CATALOG_OID, SequenceEntry, node::NodeRecord,
 };
 use crate::sequence::{Taken, text};
+use crate::session::Waiting;
 
 /// One statement's view of everything the system catalogue shows.
 #[derive(Clone)]
@@ -64,6 +65,8 @@ pub trait Facts: Send + Sync {
     /// # Errors
     /// It is read-only.
     fn admit_change(&self, function: &str) -> Result<(), SqlError>;
+    /// The session's advisory locks, and the way to wait; `None` where no statement runs.
+    fn waiting(&self) -> Option<&Waiting>;
     /// Sessions connected now, of all databases.
     fn sessions(&self) -> Vec<SessionDescription>;
     /// Prepared statements of this session.

@@ -1,5 +1,6 @@
-//! Statements that take numbers of sequences run in one partition: numbers come in the order
-//! of the rows, as in PostgreSQL, where `nextval` keeps a query from running in parallel.
+//! Statements whose functions do something, such as taking numbers of sequences or locks, run
+//! in one partition: numbers come in the order of the rows, as in PostgreSQL, where `nextval`
+//! keeps a query from running in parallel.
 
 use std::borrow::Cow;
 
@@ -12,14 +13,14 @@ use datafusion::{
     logical_expr::{Expr, LogicalPlan},
 };
 
-use crate::pgcatalog::NEXT_OF_IDENTITY;
+use crate::pgcatalog::acts;
 
 /// The state to plan a statement with.
 pub(crate) fn in_order<'s>(
     state: &'s SessionState,
     plan: &LogicalPlan,
 ) -> Result<Cow<'s, SessionState>> {
-    if !takes_numbers(plan)? {
+    if !calls_what_acts(plan)? {
         return Ok(Cow::Borrowed(state));
     }
     let mut state = state.clone();
@@ -28,14 +29,12 @@ pub(crate) fn in_order<'s>(
     Ok(Cow::Owned(state))
 }
 
-fn takes_numbers(plan: &LogicalPlan) -> Result<bool> {
+fn calls_what_acts(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expression| {
             expression.apply(|part| match part {
-                Expr::ScalarFunction(function)
-                    if ["nextval", NEXT_OF_IDENTITY].contains(&function.name()) =>
-                {
+                Expr::ScalarFunction(function) if acts(function.name()) => {
                     found = true;
                     Ok(TreeNodeRecursion::Stop)
                 }

@@ -11,7 +11,7 @@ use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::sql::sqlparser::ast::{self, ArrayElemTypeDef, DataType, Visitor};
 
-use crate::{api::ParameterType, ddl};
+use crate::{api::ParameterType, ddl, pgcatalog};
 
 /// The most parameters a statement may have: the wire protocol counts them in 16 bits.
 const PARAMETERS_MAX: usize = 65_535;
@@ -87,7 +87,8 @@ fn item_type(data_type: &DataType) -> Result<SqlType, SqlError> {
     }
 }
 
-/// The types that casts `$n::type` give, by position; grows `types` as needed.
+/// The types that casts `$n::type` give, and calls of functions that tell, by position; grows
+/// `types` as needed.
 pub(crate) fn declared_parameters(
     statement: &ast::Statement,
     types: &mut Vec<Option<ParameterType>>,
@@ -104,10 +105,33 @@ pub(crate) fn declared_parameters(
             {
                 declare(self.0, n, ty);
             }
+            if let ast::Expr::Function(function) = expression {
+                declare_arguments(self.0, function);
+            }
             ControlFlow::Continue(())
         }
     }
     let _ = walk::look(statement, &mut Casts(types));
+}
+
+/// Functions take any types when they are planned; those that clients call with parameters
+/// alone say which they mean.
+fn declare_arguments(types: &mut Vec<Option<ParameterType>>, function: &ast::Function) {
+    let ast::FunctionArguments::List(list) = &function.args else {
+        return;
+    };
+    let name = function.name.0.last().and_then(|part| part.as_ident());
+    let ty = name.and_then(|name| pgcatalog::waiting_parameter(&name.value, list.args.len()));
+    let Some(ty) = ty else {
+        return;
+    };
+    for argument in &list.args {
+        if let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expression)) = argument
+            && let Some(n) = bare_placeholder(expression)
+        {
+            declare(types, n, ParameterType::Value(ty));
+        }
+    }
 }
 
 /// Notes that `$n` has this type, unless one is known already.

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use aerostat_txn::CancelToken;
 use aerostat_types::{ErrorKind, SqlError};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -19,21 +20,38 @@ use crate::error::canceled;
 /// The way to stop a session's running statement from elsewhere.
 #[derive(Clone, Default)]
 pub struct CancelHandle {
-    running: Arc<Mutex<CancellationToken>>,
+    running: Arc<Mutex<Running>>,
+}
+
+#[derive(Default)]
+struct Running {
+    token: CancellationToken,
+    waits: CancelToken,
 }
 
 impl CancelHandle {
     /// Stops the statement that runs now. Between statements it does nothing.
     pub fn cancel(&self) {
-        self.running.lock().cancel();
+        let running = self.running.lock();
+        running.token.cancel();
+        running.waits.cancel();
+    }
+
+    /// Ends the waits of the functions of the statement that runs now.
+    pub(super) fn waits(&self) -> CancelToken {
+        self.running.lock().waits.clone()
     }
 
     /// Begins a statement.
     pub(crate) fn begin(&self, timeout: Option<Duration>) -> Cancellation {
-        let token = CancellationToken::new();
-        *self.running.lock() = token.clone();
+        let (token, waits) = (CancellationToken::new(), CancelToken::new());
+        *self.running.lock() = Running {
+            token: token.clone(),
+            waits: waits.clone(),
+        };
         Cancellation {
             token,
+            waits,
             deadline: timeout.map(|timeout| Instant::now() + timeout),
             timed_out: Arc::new(AtomicBool::new(false)),
         }
@@ -44,6 +62,8 @@ impl CancelHandle {
 #[derive(Clone)]
 pub(crate) struct Cancellation {
     pub(crate) token: CancellationToken,
+    /// Ends the waits of its functions, which no other task can.
+    pub(super) waits: CancelToken,
     deadline: Option<Instant>,
     timed_out: Arc<AtomicBool>,
 }
@@ -53,6 +73,7 @@ impl Cancellation {
     pub(super) fn without_timeout() -> Self {
         Self {
             token: CancellationToken::new(),
+            waits: CancelToken::new(),
             deadline: None,
             timed_out: Arc::default(),
         }
@@ -70,6 +91,7 @@ impl Cancellation {
             },
             None => self.token.cancelled().await,
         }
+        self.waits.cancel();
         self.error()
     }
 

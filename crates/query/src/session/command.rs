@@ -163,7 +163,7 @@ impl Session {
     }
 
     pub(super) fn command(&mut self, result: CommandResult) -> Outcome {
-        self.notices.extend(result.notices);
+        self.notices.lock().extend(result.notices);
         Outcome::Command { tag: result.tag }
     }
 
@@ -228,6 +228,7 @@ impl Session {
                     self.settings.lock().reset_all();
                     self.prepared.clear();
                     self.cursors.close_all();
+                    self.advisory.release_all();
                 }
                 if matches!(target, DiscardTarget::All | DiscardTarget::Sequences) {
                     self.taken.lock().forget();

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use aerostat_types::SqlError;
 use parking_lot::Mutex;
 
-use super::{settings::Settings, transaction::read_only};
+use super::{settings::Settings, transaction::read_only, waiting::Waiting};
 use crate::{
     catalog::SequenceEntry,
     engine::Engine,
@@ -27,6 +27,7 @@ pub(super) struct SessionFacts {
     pub(super) sequences: Mutex<BTreeMap<u32, Arc<SequenceEntry>>>,
     pub(super) taken: Arc<Mutex<Taken>>,
     pub(super) read_only: bool,
+    pub(super) waiting: Waiting,
 }
 
 impl Facts for SessionFacts {
@@ -82,6 +83,10 @@ impl Facts for SessionFacts {
             true => Err(read_only(function)),
             false => Ok(()),
         }
+    }
+
+    fn waiting(&self) -> Option<&Waiting> {
+        Some(&self.waiting)
     }
 
     fn sessions(&self) -> Vec<SessionDescription> {

@@ -23,6 +23,7 @@ mod run;
 pub(crate) mod settings;
 mod stream;
 mod transaction;
+mod waiting;
 
 use std::{
     collections::HashMap,
@@ -31,13 +32,14 @@ use std::{
 };
 
 use aerostat_semantics::functions::Times;
-use aerostat_txn::Snapshot;
+use aerostat_txn::{AdvisoryLocks, CancelToken, Snapshot};
 use aerostat_types::SqlError;
 use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser::ast};
 
 pub use cancel::CancelHandle;
 pub use fast::Sent;
 pub use prepared::Prepared;
+pub(crate) use waiting::{Waiting, waits};
 
 use crate::{
     admin::Connection,
@@ -69,7 +71,9 @@ pub struct Session {
     settings: Arc<Mutex<Settings>>,
     number: i32,
     prepared: HashMap<String, Arc<Prepared>>,
-    notices: Vec<Notice>,
+    notices: waiting::Notices,
+    /// Its advisory locks, and which transaction it has at hand.
+    advisory: Arc<AdvisoryLocks>,
     cancel: CancelHandle,
     state: Arc<SessionState>,
     /// The open transaction block.
@@ -79,6 +83,8 @@ pub struct Session {
     transaction_time: chrono::DateTime<chrono::Utc>,
     /// Whether the statements at hand came together, and are a transaction.
     grouping: bool,
+    /// Whether a statement goes on after [`Self::run`]: its rows come or go.
+    is_busy: bool,
     fast: fast::FastPath,
     /// The numbers of sequences that it has taken.
     taken: Arc<Mutex<Taken>>,
@@ -110,7 +116,10 @@ impl Session {
             state: "idle",
             ..SessionDescription::default()
         });
+        let advisory = connection.database().store.txns().advisory_locks();
+        engine.register_locks(number, &advisory);
         Ok(Self {
+            advisory,
             commits: engine.commits_of(connection.database()),
             fast: fast::FastPath::default(),
             taken: Arc::default(),
@@ -120,13 +129,14 @@ impl Session {
             settings: Arc::new(Mutex::new(settings)),
             number,
             prepared: HashMap::new(),
-            notices: Vec::new(),
+            notices: Arc::default(),
             cancel: CancelHandle::default(),
             state: Arc::new(state),
             block: None,
             cursors: Cursors::default(),
             transaction_time: chrono::Utc::now(),
             grouping: false,
+            is_busy: false,
         })
     }
 
@@ -137,7 +147,7 @@ impl Session {
 
     /// Messages beside the results, since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
-        std::mem::take(&mut self.notices)
+        std::mem::take(&mut *self.notices.lock())
     }
 
     /// Settings the client is told of that have changed since the last call.
@@ -204,7 +214,13 @@ impl Session {
         if self.block.is_none() {
             self.settings.lock().end_local();
         }
-        self.note_activity(None);
+        self.is_busy = matches!(
+            outcome,
+            Ok(Outcome::Rows { .. } | Outcome::CopyIn(_) | Outcome::CopyOut(_))
+        );
+        if !self.is_busy {
+            self.note_activity(None);
+        }
         let database = self.database();
         let record = |rows: u64, error| StatementRecord {
             database: &database,
@@ -326,6 +342,16 @@ impl Session {
         gate: &Arc<Gate>,
         snapshot: Snapshot,
     ) -> Result<Arc<StatementContext>, SqlError> {
+        self.context_until(gate, snapshot, self.cancel.waits())
+    }
+
+    /// As [`Self::context`], for a statement whose functions wait until this is cancelled.
+    fn context_until(
+        &self,
+        gate: &Arc<Gate>,
+        snapshot: Snapshot,
+        waits: CancelToken,
+    ) -> Result<Arc<StatementContext>, SqlError> {
         let actor = self.actor()?;
         let database = Arc::clone(self.connection.database());
         let system = Arc::new(CatalogView {
@@ -345,6 +371,7 @@ impl Session {
                 sequences: Mutex::default(),
                 taken: Arc::clone(&self.taken),
                 read_only: self.read_only(),
+                waiting: self.waiting(gate.locks(), waits),
             }),
             functions: self.engine.function_descriptions(),
             index: Arc::default(),
@@ -379,6 +406,15 @@ impl Session {
             .collect()
     }
 
+    /// Says that the client may send its next statements: the rows of those before have come
+    /// and gone. Gives where the session stands.
+    pub fn rest(&mut self) -> TransactionStatus {
+        if std::mem::take(&mut self.is_busy) {
+            self.note_activity(None);
+        }
+        self.status()
+    }
+
     /// Notes in `pg_stat_activity` what the session does.
     fn note_activity(&self, query: Option<&str>) {
         let now = chrono::Utc::now().timestamp_micros();
@@ -403,8 +439,10 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The client is gone: so is what it did not commit.
+        // The client is gone: so is what it did not commit, and what it waits for.
+        self.cancel.cancel();
         self.fail_for_good();
+        self.advisory.end();
         self.engine.forget_session(self.number);
     }
 }

@@ -113,7 +113,7 @@ impl Session {
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let snapshot = self.read_snapshot()?;
-        let context = self.context(gate, snapshot)?;
+        let context = self.context_until(gate, snapshot, cancellation.waits.clone())?;
         let parameters = Parameters::of(bound);
         let (parsed, source) = (Arc::clone(parsed), source.clone());
         let (rows, receiver) = mpsc::channel(RESULT_BATCHES_MAX);

@@ -7,6 +7,7 @@ use std::{
     time::Instant,
 };
 
+use aerostat_txn::CancelToken;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::arrow::array::RecordBatch;
 use futures::{Stream, StreamExt, stream};
@@ -52,12 +53,13 @@ impl<T> Drop for QueryTask<T> {
     }
 }
 
-/// Stops a query when the stream of its rows is dropped.
-struct AbortOnDrop(AbortHandle);
+/// Stops a query, and what its functions wait for, when the stream of its rows is dropped.
+struct AbortOnDrop(AbortHandle, CancelToken);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
+        self.1.cancel();
     }
 }
 
@@ -75,7 +77,7 @@ pub(super) fn received(
     }
     let state = State {
         receiver,
-        guard: AbortOnDrop(task),
+        guard: AbortOnDrop(task, cancellation.waits.clone()),
         cancellation,
         ended: false,
     };

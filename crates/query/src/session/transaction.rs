@@ -235,6 +235,7 @@ impl Session {
             None => {
                 let txns = self.connection.database().store.txns();
                 let locks = locks.cloned().unwrap_or_else(|| txns.relation_locks());
+                self.advisory.enter(locks.owner());
                 txns.begin_with(locks)
             }
             Some(open) => open.parts()?.statement(),
@@ -254,7 +255,11 @@ impl Session {
     /// The locks of the block, or none yet for a statement of its own.
     pub(super) fn relation_locks(&self) -> Result<Arc<RelationLocks>, SqlError> {
         match &self.block {
-            None => Ok(self.connection.database().store.txns().relation_locks()),
+            None => {
+                let locks = self.connection.database().store.txns().relation_locks();
+                self.advisory.enter(locks.owner());
+                Ok(locks)
+            }
             Some(open) => Ok(Arc::clone(open.parts()?.relation_locks())),
         }
     }
@@ -436,8 +441,10 @@ impl Session {
         supported(isolation)?;
         let read_only = modes.read_only.unwrap_or_else(|| self.read_only());
         let txns = self.connection.database().store.txns();
+        let block = txns.begin_block(level(isolation));
+        self.advisory.enter(block.relation_locks().owner());
         self.block = Some(OpenBlock {
-            block: Some(txns.begin_block(level(isolation))),
+            block: Some(block),
             definitions: None,
             failed: false,
             implicit: false,
@@ -593,7 +600,7 @@ impl Session {
     pub(super) fn warn_with(&mut self, kind: ErrorKind, message: &str) {
         let mut notice = Notice::new(NoticeSeverity::Warning, message);
         notice.kind = Some(kind);
-        self.notices.push(notice);
+        self.notices.lock().push(notice);
     }
 }
 

@@ -42,7 +42,7 @@ pub use table::LockTag;
 
 pub(crate) use table::LockTable;
 
-use crate::{CancelToken, WaitError, txns::TxnManager};
+use crate::{CancelToken, WaitError, advisory::Hold, txns::TxnManager};
 
 /// More than the processors that such a node has by an order, so that two sessions at work
 /// rarely have the same.
@@ -104,6 +104,15 @@ impl FastLocks {
         found.map(|at| notes.swap_remove(at)).is_some()
     }
 
+    /// Every lock that is noted.
+    pub(crate) fn each(&self, mut look: impl FnMut(LockTag, TxnId, LockMode)) {
+        for stripe in &self.stripes {
+            for note in stripe.lock().iter() {
+                look(note.tag, note.owner, note.mode);
+            }
+        }
+    }
+
     /// Moves what is noted of a relation into the table. The caller has said that it
     /// wants a strong lock.
     fn hand_over(&self, tag: LockTag, table: &mut LockTable) {
@@ -123,13 +132,23 @@ impl FastLocks {
 pub struct RelationLocks {
     txns: Arc<TxnManager>,
     owner: TxnId,
-    /// In the order in which they were taken.
-    held: Mutex<Vec<(LockTag, LockMode)>>,
+    held: Mutex<Held>,
 }
 
-/// A moment in an owner's life, to give back the locks taken since then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LockMark(usize);
+/// In the order in which they were taken.
+#[derive(Default)]
+struct Held {
+    relations: Vec<(LockTag, LockMode)>,
+    /// Advisory locks that end with the owner. Dropping one gives it back.
+    advisory: Vec<Hold>,
+}
+
+/// A moment in an owner's life, to give back the locks taken since then: how many there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LockMark {
+    relations: usize,
+    advisory: usize,
+}
 
 impl RelationLocks {
     pub(crate) fn of(txns: Arc<TxnManager>, owner: TxnId) -> Arc<Self> {
@@ -148,8 +167,8 @@ impl RelationLocks {
     /// Whether nobody else can get what the mode excludes.
     pub fn holds(&self, tag: LockTag, mode: LockMode) -> bool {
         let held = self.held.lock();
-        held.iter()
-            .any(|(other, stronger)| *other == tag && stronger.covers(mode))
+        let mut relations = held.relations.iter();
+        relations.any(|(other, stronger)| *other == tag && stronger.covers(mode))
     }
 
     /// Takes a lock unless somebody is in the way, or waits for one that is. Never sleeps.
@@ -167,7 +186,7 @@ impl RelationLocks {
             is_free
         });
         if granted {
-            self.held.lock().push((tag, mode));
+            self.held.lock().relations.push((tag, mode));
         } else {
             self.renounce(tag, mode);
         }
@@ -194,7 +213,7 @@ impl RelationLocks {
         self.announce(tag, mode);
         let result = self.acquire_slowly(tag, mode, cancel, timeout);
         match result {
-            Ok(()) => self.held.lock().push((tag, mode)),
+            Ok(()) => self.held.lock().relations.push((tag, mode)),
             Err(_) => self.renounce(tag, mode),
         }
         result
@@ -229,21 +248,35 @@ impl RelationLocks {
 
     /// Gives all back.
     pub fn release_all(&self) {
-        self.release_since(LockMark(0));
+        self.release_since(LockMark::default());
     }
 
     pub(crate) fn mark(&self) -> LockMark {
-        LockMark(self.held.lock().len())
+        let held = self.held.lock();
+        LockMark {
+            relations: held.relations.len(),
+            advisory: held.advisory.len(),
+        }
+    }
+
+    /// Keeps an advisory lock as long as the others.
+    pub(crate) fn keep(&self, hold: Hold) {
+        self.held.lock().advisory.push(hold);
     }
 
     /// Gives back what was taken since then.
     pub(crate) fn release_since(&self, mark: LockMark) {
-        let given_back = {
+        let (relations, advisory) = {
             let mut held = self.held.lock();
-            let from = mark.0.min(held.len());
-            held.split_off(from)
+            let relations = mark.relations.min(held.relations.len());
+            let advisory = mark.advisory.min(held.advisory.len());
+            (
+                held.relations.split_off(relations),
+                held.advisory.split_off(advisory),
+            )
         };
-        for (tag, mode) in given_back.into_iter().rev() {
+        drop(advisory);
+        for (tag, mode) in relations.into_iter().rev() {
             let note = Note {
                 tag,
                 owner: self.owner,
@@ -266,7 +299,7 @@ impl RelationLocks {
         };
         let taken = mode.is_weak() && self.txns.fast_locks().note(note);
         if taken {
-            self.held.lock().push((tag, mode));
+            self.held.lock().relations.push((tag, mode));
         }
         taken
     }
@@ -303,7 +336,7 @@ impl fmt::Debug for RelationLocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RelationLocks")
             .field("owner", &self.owner)
-            .field("held", &*self.held.lock())
+            .field("held", &self.held.lock().relations)
             .finish_non_exhaustive()
     }
 }

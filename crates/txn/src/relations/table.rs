@@ -1,6 +1,6 @@
 //! Who has which locks, and who waits for them in which order. No threads here.
 //!
-//! A relation's queue is fair: a request waits for those before it that it conflicts
+//! An object's queue is fair: a request waits for those before it that it conflicts
 //! with, not only for holders, so that a strong one is not passed by weak ones for ever.
 //! But who holds a lock goes before the first that waits for that very lock, for it would
 //! wait for itself behind it.
@@ -8,7 +8,12 @@
 //! What somebody waits for follows from holders and queue at any time, so the circles that
 //! `wait` looks for need no edges to be kept up.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::Hash,
+    sync::Arc,
+    time::SystemTime,
+};
 
 use aerostat_types::TxnId;
 
@@ -20,14 +25,26 @@ use crate::wait::Signal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockTag(pub u64);
 
-/// The locks of a tenant but those that stripes note.
-#[derive(Default)]
-pub(crate) struct LockTable {
-    relations: HashMap<LockTag, Relation>,
+/// The locks of a tenant of one kind, by what they are on: those on relations and names, but
+/// for those that stripes note, or advisory ones.
+pub(crate) struct LockTable<K = LockTag> {
+    objects: HashMap<K, Object>,
+    /// Those that somebody waits for.
+    contended: HashSet<K>,
 }
 
+impl<K> Default for LockTable<K> {
+    fn default() -> Self {
+        Self {
+            objects: HashMap::new(),
+            contended: HashSet::new(),
+        }
+    }
+}
+
+/// Who has an object, and who waits for it.
 #[derive(Default)]
-struct Relation {
+struct Object {
     holders: Vec<(TxnId, Modes)>,
     /// Who comes first is served first.
     queue: Vec<Waiter>,
@@ -39,22 +56,22 @@ struct Waiter {
     signal: Arc<Signal>,
 }
 
-impl LockTable {
+impl<K: Copy + Eq + Hash> LockTable<K> {
     /// Who keeps a new request waiting.
-    pub(crate) fn blockers(&self, tag: LockTag, owner: TxnId, mode: LockMode) -> Vec<TxnId> {
-        self.relations.get(&tag).map_or_else(Vec::new, |relation| {
-            let position = relation.position(owner);
-            relation.blockers(owner, mode, position).collect()
+    pub(crate) fn blockers(&self, tag: K, owner: TxnId, mode: LockMode) -> Vec<TxnId> {
+        self.objects.get(&tag).map_or_else(Vec::new, |object| {
+            let position = object.position(owner);
+            object.blockers(owner, mode, position).collect()
         })
     }
 
     /// Whom an owner waits for.
     pub(crate) fn blockers_of(&self, owner: TxnId) -> Vec<TxnId> {
         let mut found = Vec::new();
-        for relation in self.relations.values() {
-            for (position, waiter) in relation.queue.iter().enumerate() {
+        for object in self.contended.iter().map(|tag| &self.objects[tag]) {
+            for (position, waiter) in object.queue.iter().enumerate() {
                 if waiter.owner == owner {
-                    found.extend(relation.blockers(owner, waiter.mode, position));
+                    found.extend(object.blockers(owner, waiter.mode, position));
                 }
             }
         }
@@ -62,86 +79,115 @@ impl LockTable {
     }
 
     /// Gives a lock that nobody is in the way of.
-    pub(crate) fn hold(&mut self, tag: LockTag, owner: TxnId, mode: LockMode) {
-        self.relations.entry(tag).or_default().hold(owner, mode);
+    pub(crate) fn hold(&mut self, tag: K, owner: TxnId, mode: LockMode) {
+        self.objects.entry(tag).or_default().hold(owner, mode);
     }
 
     /// Makes a request wait.
-    pub(crate) fn enqueue(&mut self, tag: LockTag, owner: TxnId, mode: LockMode) -> Arc<Signal> {
-        let relation = self.relations.entry(tag).or_default();
+    pub(crate) fn enqueue(&mut self, tag: K, owner: TxnId, mode: LockMode) -> Arc<Signal> {
+        let object = self.objects.entry(tag).or_default();
         let signal = Arc::new(Signal::default());
         let waiter = Waiter {
             owner,
             mode,
             signal: Arc::clone(&signal),
         };
-        relation.queue.insert(relation.position(owner), waiter);
+        object.queue.insert(object.position(owner), waiter);
+        self.contended.insert(tag);
         signal
     }
 
     /// Ends a wait that was given up. The lock may have been granted a moment ago: then it
     /// is given back.
-    pub(crate) fn give_up(
-        &mut self,
-        tag: LockTag,
-        owner: TxnId,
-        mode: LockMode,
-        signal: &Arc<Signal>,
-    ) {
-        let Some(relation) = self.relations.get_mut(&tag) else {
-            return;
-        };
-        let waiting = relation.queue.len();
-        relation
-            .queue
-            .retain(|waiter| !Arc::ptr_eq(&waiter.signal, signal));
-        if relation.queue.len() == waiting {
+    pub(crate) fn give_up(&mut self, tag: K, owner: TxnId, mode: LockMode, signal: &Arc<Signal>) {
+        if !self.withdraw(tag, signal) {
             self.release(tag, owner, mode);
-        } else {
-            self.serve(tag);
         }
     }
 
+    /// Takes a request out of the queue; `false` if it was granted a moment ago.
+    pub(crate) fn withdraw(&mut self, tag: K, signal: &Arc<Signal>) -> bool {
+        let Some(object) = self.objects.get_mut(&tag) else {
+            return false;
+        };
+        let waiting = object.queue.len();
+        object
+            .queue
+            .retain(|waiter| !Arc::ptr_eq(&waiter.signal, signal));
+        let was_waiting = object.queue.len() < waiting;
+        if was_waiting {
+            self.serve(tag);
+        }
+        was_waiting
+    }
+
     /// Takes a lock back.
-    pub(crate) fn release(&mut self, tag: LockTag, owner: TxnId, mode: LockMode) {
-        if let Some(relation) = self.relations.get_mut(&tag) {
-            relation.release(owner, mode);
+    pub(crate) fn release(&mut self, tag: K, owner: TxnId, mode: LockMode) {
+        if let Some(object) = self.objects.get_mut(&tag) {
+            object.release(owner, mode);
             self.serve(tag);
         }
     }
 
     /// Whether the owner has the very lock.
-    #[cfg(test)]
-    pub(crate) fn holds(&self, tag: LockTag, owner: TxnId, mode: LockMode) -> bool {
-        let relation = self.relations.get(&tag);
-        relation.is_some_and(|relation| relation.held_by(owner).contains(mode))
+    pub(crate) fn holds(&self, tag: K, owner: TxnId, mode: LockMode) -> bool {
+        let object = self.objects.get(&tag);
+        object.is_some_and(|object| object.held_by(owner).contains(mode))
     }
 
     /// How many wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.relations
-            .values()
-            .map(|relation| relation.queue.len())
-            .sum()
+        let queues = self.contended.iter().map(|tag| &self.objects[tag].queue);
+        queues.map(Vec::len).sum()
+    }
+
+    /// Whether somebody has or wants the object.
+    pub(crate) fn knows(&self, tag: K) -> bool {
+        self.objects.contains_key(&tag)
+    }
+
+    /// How many objects somebody has or wants.
+    pub(crate) fn len(&self) -> usize {
+        self.objects.len()
     }
 
     /// Whether nobody has or wants anything.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.relations.is_empty()
+        self.objects.is_empty() && self.contended.is_empty()
     }
 
-    fn serve(&mut self, tag: LockTag) {
-        if let Some(relation) = self.relations.get_mut(&tag) {
-            relation.serve();
-            if relation.holders.is_empty() && relation.queue.is_empty() {
-                self.relations.remove(&tag);
+    /// Every lock: its object, owner and mode, and since when its owner waits for it.
+    pub(crate) fn each(&self, mut look: impl FnMut(K, TxnId, LockMode, Option<SystemTime>)) {
+        for (tag, object) in &self.objects {
+            for (owner, modes) in &object.holders {
+                for mode in LockMode::ALL
+                    .into_iter()
+                    .filter(|mode| modes.contains(*mode))
+                {
+                    look(*tag, *owner, mode, None);
+                }
+            }
+            for waiter in &object.queue {
+                look(*tag, waiter.owner, waiter.mode, Some(waiter.signal.since()));
+            }
+        }
+    }
+
+    fn serve(&mut self, tag: K) {
+        if let Some(object) = self.objects.get_mut(&tag) {
+            object.serve();
+            if object.queue.is_empty() {
+                self.contended.remove(&tag);
+                if object.holders.is_empty() {
+                    self.objects.remove(&tag);
+                }
             }
         }
     }
 }
 
-impl Relation {
+impl Object {
     fn held_by(&self, owner: TxnId) -> Modes {
         let held = self.holders.iter().find(|(holder, _)| *holder == owner);
         held.map_or_else(Modes::default, |(_, modes)| *modes)

@@ -11,8 +11,10 @@ mod privileges;
 mod sequences;
 mod session;
 mod sizes;
+mod waiting;
 
 use std::{
+    collections::HashSet,
     fmt,
     hash::{Hash, Hasher},
     sync::{Arc, OnceLock},
@@ -34,6 +36,7 @@ use datafusion::{
 pub(super) use arrays::{ANY, CAT, EMPTY, EXPAND, ITEM, JSON, OR_EMPTY, SUBSCRIPTS, parse_array};
 pub(super) use names::{Reg, resolve};
 pub(crate) use sequences::{NEXT_OF_IDENTITY, numbers_of};
+pub(crate) use waiting::parameter as waiting_parameter;
 
 use super::{
     CatalogView,
@@ -127,6 +130,7 @@ fn definitions() -> &'static [Definition] {
             privileges::definitions(),
             sequences::definitions(),
             arrays::definitions(),
+            waiting::definitions(),
         ]
         .into_iter()
         .flatten()
@@ -139,6 +143,16 @@ pub(super) fn is_function(name: &str) -> bool {
     definitions()
         .iter()
         .any(|definition| definition.name == name)
+}
+
+/// Whether calls of this function do something, and so have an order.
+pub(crate) fn acts(name: &str) -> bool {
+    static ALL: OnceLock<HashSet<&str>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let acting = definitions().iter().filter(|definition| definition.acts);
+        acting.map(|definition| definition.name).collect()
+    })
+    .contains(name)
 }
 
 /// The functions as `pg_proc` shows them; those that only rewritten queries call are left out.

@@ -6,6 +6,7 @@ mod classes;
 mod constraints;
 mod fixed;
 mod information;
+mod locks;
 mod node;
 mod sequences;
 mod statistics;
@@ -14,6 +15,7 @@ pub(super) use classes::{BTREE, HASH, HEAP, PG_CLASS, derived_oid, index_columns
 #[cfg(test)]
 pub(super) use classes::{PG_NAMESPACE, PG_TYPE};
 pub(super) use fixed::all_functions;
+pub(super) use locks::lock_name;
 pub(super) use node::all_settings;
 #[cfg(test)]
 pub(super) use node::{PG_AUTHID, PG_DATABASE};
@@ -24,7 +26,7 @@ use crate::catalog::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};
 /// Fills the rows of one relation.
 type Builder = fn(&CatalogView, &mut Rows);
 
-const BUILDERS: [&[(&str, &str, Builder)]; 8] = [
+const BUILDERS: [&[(&str, &str, Builder)]; 9] = [
     &classes::BUILDERS,
     &fixed::BUILDERS,
     &node::BUILDERS,
@@ -33,6 +35,7 @@ const BUILDERS: [&[(&str, &str, Builder)]; 8] = [
     &constraints::BUILDERS,
     &sequences::BUILDERS,
     &aerostat::BUILDERS,
+    &locks::BUILDERS,
 ];
 
 /// Adds the relation's rows.

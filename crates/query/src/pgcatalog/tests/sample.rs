@@ -21,7 +21,7 @@ use crate::catalog::{
     Grant, Privilege, Relation, SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
     node::{Database, DatabaseRecord, NodeRecord, RoleRecord},
 };
-use crate::sequence::Taken;
+use crate::{sequence::Taken, session::Waiting};
 
 /// The relations' numbers, as golden files name them.
 pub(super) const OIDS: [(&str, u32); 8] = [
@@ -357,6 +357,10 @@ impl Facts for SampleFacts {
 
     fn admit_change(&self, _function: &str) -> Result<(), SqlError> {
         Ok(())
+    }
+
+    fn waiting(&self) -> Option<&Waiting> {
+        None
     }
 
     fn sessions(&self) -> Vec<SessionDescription> {

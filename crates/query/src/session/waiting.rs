@@ -1,0 +1,183 @@
+//! What functions of a running statement wait for: advisory locks, and time.
+//!
+//! Functions are called by the query runtime's threads, which have others' work to do. One
+//! that must wait first gives its thread's other work to another thread
+//! ([`tokio::task::block_in_place`]); so any query may call it, and the wait takes a thread and
+//! nothing else. It ends at the lock, at `lock_timeout`, and with its statement, whose token
+//! ([`super::cancel`]) is cancelled before the client is told of the statement's end.
+
+use std::{sync::Arc, time::Instant};
+
+use aerostat_txn::{
+    AdvisoryError, AdvisoryLock, AdvisoryLocks, CancelToken, RelationLocks, ShownLock, Term,
+    TxnManager,
+};
+use aerostat_types::{ErrorKind, SqlError};
+use parking_lot::Mutex;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::Semaphore,
+    task::block_in_place,
+};
+
+use super::{Session, settings::Settings};
+use crate::{
+    api::{Notice, NoticeSeverity},
+    engine::Engine,
+    error::{canceled, from_storage},
+};
+
+/// Functions of the node that may wait at once. The runtime has 512 threads for what waits or
+/// writes; the other half is for commits and for who waits for rows and relations.
+pub(crate) const WAITS_MAX: usize = 256;
+
+/// Messages of a session that the client has yet to be told.
+pub(super) type Notices = Arc<Mutex<Vec<Notice>>>;
+
+/// What is known of a lock that somebody has or waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LockDescription {
+    /// What it is on, and how.
+    pub(crate) lock: ShownLock,
+    /// The session's number, where it is known.
+    pub(crate) pid: Option<i32>,
+}
+
+/// One statement's access to its session's advisory locks, and its way to wait.
+pub struct Waiting {
+    engine: Arc<Engine>,
+    txns: Arc<TxnManager>,
+    advisory: Arc<AdvisoryLocks>,
+    /// Those of the statement's transaction; `None` for a plan that is not run.
+    transaction: Option<Arc<RelationLocks>>,
+    /// Cancelled when the statement is stopped.
+    cancel: CancelToken,
+    settings: Arc<Mutex<Settings>>,
+    notices: Notices,
+}
+
+impl Session {
+    /// The way to wait of a statement that has these locks.
+    pub(super) fn waiting(
+        &self,
+        transaction: Option<&Arc<RelationLocks>>,
+        cancel: CancelToken,
+    ) -> Waiting {
+        Waiting {
+            engine: Arc::clone(&self.engine),
+            txns: Arc::clone(self.connection.database().store.txns()),
+            advisory: Arc::clone(&self.advisory),
+            transaction: transaction.cloned(),
+            cancel,
+            settings: Arc::clone(&self.settings),
+            notices: Arc::clone(&self.notices),
+        }
+    }
+}
+
+impl Waiting {
+    /// Takes an advisory lock for the session or for the transaction; `false` if somebody is
+    /// in the way and `waits` is not set.
+    ///
+    /// # Errors
+    /// Those of the wait, and when too many are held.
+    pub(crate) fn lock(
+        &self,
+        lock: AdvisoryLock,
+        is_session: bool,
+        waits: bool,
+    ) -> Result<bool, SqlError> {
+        let term = match (&self.transaction, is_session) {
+            (_, true) => Term::Session,
+            (Some(locks), false) => Term::Transaction(locks),
+            (None, false) => {
+                return Err(SqlError::new(
+                    ErrorKind::Internal,
+                    "a statement that is not run asks for a lock",
+                ));
+            }
+        };
+        let granted = self.advisory.try_acquire(lock, term, &self.cancel);
+        let granted = granted.map_err(refused)?;
+        if granted || !waits {
+            return Ok(granted);
+        }
+        let timeout = self.settings.lock().lock_timeout();
+        self.asleep(|| self.advisory.acquire(lock, term, &self.cancel, timeout))?
+            .map_err(refused)?;
+        Ok(true)
+    }
+
+    /// Gives back a lock that the session has taken; `false` if it has not.
+    pub(crate) fn unlock(&self, lock: AdvisoryLock) -> bool {
+        self.advisory.release(lock)
+    }
+
+    /// Gives back all locks that the session has taken.
+    pub(crate) fn unlock_all(&self) {
+        self.advisory.release_all();
+    }
+
+    /// Sleeps until then; for ever without a time.
+    ///
+    /// # Errors
+    /// The statement is stopped before.
+    pub(crate) fn sleep_until(&self, time: Option<Instant>) -> Result<(), SqlError> {
+        self.asleep(|| self.cancel.sleep_until(time))?
+            .map_err(|_| canceled())
+    }
+
+    /// Tells the client something that is no error.
+    pub(crate) fn warn(&self, message: String) {
+        let notice = Notice::new(NoticeSeverity::Warning, message);
+        self.notices.lock().push(notice);
+    }
+
+    /// All locks of the database.
+    pub(crate) fn locks(&self) -> Vec<LockDescription> {
+        let sessions = self.engine.advisory_locks_of(&self.txns);
+        let pid_of = |owner| {
+            let is_owner =
+                |locks: &AdvisoryLocks| locks.owner() == owner || locks.transaction() == owner;
+            let found = sessions.iter().find(|(_, locks)| is_owner(locks));
+            found.map(|(pid, _)| *pid)
+        };
+        let all = self.txns.shown_locks().into_iter();
+        all.map(|lock| LockDescription {
+            lock,
+            pid: pid_of(lock.owner),
+        })
+        .collect()
+    }
+
+    /// Runs what sleeps, on a thread that others' work does not wait for.
+    fn asleep<T>(&self, sleep: impl FnOnce() -> T) -> Result<T, SqlError> {
+        let _permit = self.engine.waits().try_acquire().map_err(|_| {
+            SqlError::new(
+                ErrorKind::ProgramLimitExceeded,
+                format!("more than {WAITS_MAX} functions sleep or wait for advisory locks"),
+            )
+            .with_hint("Set lock_timeout, or try again when others have ended.")
+        })?;
+        // A runtime of one thread is a test's: it has no other thread to give its work to.
+        let hands_over = Handle::try_current()
+            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+        Ok(match hands_over {
+            true => block_in_place(sleep),
+            false => sleep(),
+        })
+    }
+}
+
+/// The places for functions that wait.
+pub(crate) fn waits() -> Semaphore {
+    Semaphore::new(WAITS_MAX)
+}
+
+fn refused(error: AdvisoryError) -> SqlError {
+    match error {
+        AdvisoryError::Wait(error) => from_storage(error.into()),
+        AdvisoryError::TooMany(_) => SqlError::new(ErrorKind::OutOfMemory, "out of shared memory")
+            .with_hint("Too many advisory locks are held: give some back, or lock fewer numbers."),
+    }
+}
