@@ -219,15 +219,9 @@ pub(super) fn finish_with(
     }
     let returning_end = columns.end + returned.len();
     if kind != DmlKind::Delete {
-        for (at, check) in target.entry.table.schema().checks.iter().enumerate() {
-            let parsed = parse_expression(&check.expression)?;
-            let condition = context.planner().sql_to_expr(
-                parsed,
-                &table_schema(&target, &plan)?,
-                parameters,
-            )?;
-            outputs.push(condition.alias(format!("\u{1}c{at}")));
-        }
+        let truths = check_truths(context, &target, &plan, parameters)?;
+        let named = truths.into_iter().enumerate();
+        outputs.extend(named.map(|(at, truth)| truth.alias(check_name(at))));
     }
     let checks = returning_end..outputs.len();
     outputs.extend(hidden);
@@ -241,7 +235,31 @@ pub(super) fn finish_with(
         returning: returning.map(|_| columns.end..returning_end),
         checks,
         conflict: None,
+        clauses: Vec::new(),
     })
+}
+
+/// The truth of each CHECK constraint, over a plan with the target's columns.
+pub(super) fn check_truths(
+    context: &StatementContext,
+    target: &Target,
+    plan: &LogicalPlan,
+    parameters: &mut PlannerContext,
+) -> Result<Vec<Expr>> {
+    let schema = table_schema(target, plan)?;
+    let checks = target.entry.table.schema().checks.iter();
+    checks
+        .map(|check| {
+            let parsed = parse_expression(&check.expression)?;
+            let planner = context.planner();
+            planner.sql_to_expr(parsed, &schema, parameters)
+        })
+        .collect()
+}
+
+/// What the output with the truth of a CHECK constraint is called.
+pub(super) fn check_name(at: usize) -> String {
+    format!("\u{1}c{at}")
 }
 
 /// Only the target's own columns, for CHECK: those of other relations in the statement do not count.
@@ -340,6 +358,17 @@ fn plan_found(
         joins: Vec::new(),
     }];
     from.extend(others);
+    plan_from(context, with, from, selection, parameters)
+}
+
+/// All columns of relations, joined.
+pub(super) fn plan_from(
+    context: &StatementContext,
+    with: Option<ast::With>,
+    from: Vec<TableWithJoins>,
+    selection: Option<ast::Expr>,
+    parameters: &mut PlannerContext,
+) -> Result<LogicalPlan> {
     let select = ast::Select {
         select_token: AttachedToken::empty(),
         optimizer_hints: Vec::new(),

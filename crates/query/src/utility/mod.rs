@@ -196,7 +196,6 @@ const LEADING_WORDS: [&str; 47] = [
     "LISTEN",
     "LOAD",
     "LOCK",
-    "MERGE",
     "MOVE",
     "NOTIFY",
     "PREPARE",
