@@ -396,10 +396,37 @@ pub(super) fn plan_from(
         flavor: SelectFlavor::Standard,
     };
     let query = ast::Query {
-        with,
+        with: with.clone(),
         ..query_of(SetExpr::Select(Box::new(select)))
     };
-    context.plan_query(query, parameters)
+    let plan = context.plan_query(query, parameters)?;
+    if let Some(with) = with {
+        keep_with(context, &with, parameters)?;
+    }
+    Ok(plan)
+}
+
+/// Lets subqueries in the statement's expressions read its WITH, too.
+fn keep_with(
+    context: &StatementContext,
+    with: &ast::With,
+    parameters: &mut PlannerContext,
+) -> Result<()> {
+    let mut planned = Vec::with_capacity(with.cte_tables.len());
+    for cte in &with.cte_tables {
+        let name = &cte.alias.name;
+        let mut query = Parser::new(&PostgreSqlDialect {})
+            .try_with_sql(&format!("SELECT * FROM {name}"))
+            .and_then(|mut parser| parser.parse_query())
+            .map_err(|error| external(SqlError::new(ErrorKind::Internal, error.to_string())))?;
+        query.with = Some(with.clone());
+        let plan = context.plan_query(*query, parameters)?;
+        planned.push((crate::ddl::names::folded(name), plan));
+    }
+    for (name, plan) in planned {
+        parameters.insert_cte(name, plan);
+    }
+    Ok(())
 }
 
 /// A query of nothing but this body.

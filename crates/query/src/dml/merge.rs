@@ -62,7 +62,7 @@ pub(crate) fn bind_merge(
 ) -> Result<BoundDml> {
     if with.as_ref().is_some_and(|with| with.recursive) {
         let message = "WITH RECURSIVE is not supported for MERGE statement";
-        return Err(refused(ErrorKind::FeatureNotSupported, message));
+        return Err(refused(ErrorKind::SyntaxError, message));
     }
     if merge.output.is_some() {
         let message = "syntax error at or near \"OUTPUT\"";
@@ -79,7 +79,9 @@ pub(crate) fn bind_merge(
     };
     let planned = clauses.iter().map(|clause| scope.plan(clause, parameters));
     let planned = planned.collect::<Result<Vec<_>>>()?;
-    if reads_target(&target, &found) || planned.iter().any(|clause| clause.reads(&target)) {
+    let reads = reads_target(&target, &found) || planned.iter().any(|clause| clause.reads(&target));
+    // As in PostgreSQL, who does nothing needs a right, too.
+    if reads || clauses.iter().all(|clause| clause.kind().is_none()) {
         let relation = Relation::Table(Arc::clone(&target.entry));
         let required = context.actor.require(&relation, Privilege::Select);
         required.map_err(external)?;

@@ -9,7 +9,7 @@ use aerostat_storage::RowId;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::{
-        array::{Array, AsArray, BooleanArray, RecordBatch},
+        array::{AsArray, BooleanArray, RecordBatch},
         compute::filter_record_batch,
         datatypes::{Int32Type, UInt64Type},
     },
