@@ -310,7 +310,7 @@ fn it_needs_the_rights_of_its_actions_and_of_what_it_reads() {
         "CREATE TABLE t (k int, v int); INSERT INTO t VALUES (1, 1); CREATE TABLE s (k int); INSERT INTO s VALUES (1), (2); \
          CREATE ROLE guest LOGIN; GRANT CONNECT ON DATABASE aerostat TO guest; GRANT SELECT ON s TO guest",
     );
-    let mut guest = fixture.engine.connect("aerostat", "guest", &[]).unwrap();
+    let mut guest = fixture.engine.connect("guest", "aerostat", &[]).unwrap();
     let insert_all = "MERGE INTO t USING s ON false WHEN NOT MATCHED THEN INSERT VALUES (s.k)";
     let insert = "MERGE INTO t USING s ON t.k = s.k WHEN NOT MATCHED THEN INSERT VALUES (s.k)";
     let update = "MERGE INTO t USING s ON true WHEN MATCHED AND s.k = 1 THEN UPDATE SET v = s.k";
