@@ -39,7 +39,8 @@ use datafusion::{
 
 use super::{
     BoundDml, DmlKind,
-    bind::{assigned_values, check_name, check_truths, plan_from, unsupported},
+    assign::assigned_values,
+    bind::{check_name, check_truths, plan_from, unsupported},
     insert::{qualified, row_values},
 };
 use crate::{

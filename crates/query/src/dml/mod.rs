@@ -14,6 +14,7 @@
 //!  MERGE                    yes      yes                                 yes     yes
 //! ```
 
+mod assign;
 mod bind;
 pub(crate) mod copy;
 mod insert;
