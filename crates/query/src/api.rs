@@ -131,6 +131,8 @@ pub enum RowsTag {
     Update,
     /// `DELETE n`, with RETURNING.
     Delete,
+    /// `MERGE n`.
+    Merge,
     /// `FETCH n`.
     Fetch,
     /// Words without a number: `SHOW`, `EXPLAIN`.
@@ -145,6 +147,7 @@ impl RowsTag {
             RowsTag::Insert => format!("INSERT 0 {rows}"),
             RowsTag::Update => format!("UPDATE {rows}"),
             RowsTag::Delete => format!("DELETE {rows}"),
+            RowsTag::Merge => format!("MERGE {rows}"),
             RowsTag::Fetch => format!("FETCH {rows}"),
             RowsTag::Words(words) => words.clone(),
         }

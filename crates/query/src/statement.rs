@@ -8,6 +8,7 @@
 
 mod identity;
 pub(crate) mod locking;
+pub(crate) mod merge;
 mod spelling;
 mod syntax;
 mod uniqueness;
@@ -139,6 +140,7 @@ fn parse(
     }
     let mut tokens = locking::respelled(spelling::respelled(piece, lines)?, lines)?;
     uniqueness::respell(&mut tokens, lines)?;
+    merge::respell(&mut tokens, lines)?;
     let removed = create_table_as::remove(&mut tokens);
     let overriding = identity::respell(&mut tokens);
     let mut parser = Parser::new(&PostgreSqlDialect {})

@@ -1,24 +1,18 @@
 //! Binding UPDATE and DELETE, and what all DML shares: defaults, RETURNING, CHECK.
 
-use std::sync::Arc;
-
 use aerostat_semantics::{functions, type_literals};
 use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
-    arrow::datatypes::DataType,
     common::{DFSchema, Result, TableReference},
-    functions::core::{get_field, named_struct},
-    logical_expr::{
-        Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Subquery, expr::Exists, lit,
-    },
+    logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, lit},
     prelude::Column,
     scalar::ScalarValue,
     sql::{
         planner::PlannerContext,
         sqlparser::{
             ast::{
-                self, AssignmentTarget, FromTable, GroupByExpr, SelectFlavor, SelectItem,
+                self, FromTable, GroupByExpr, SelectFlavor, SelectItem,
                 SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins,
                 UpdateTableFromKind, WildcardAdditionalOptions,
                 helpers::attached_token::AttachedToken,
@@ -29,11 +23,13 @@ use datafusion::{
     },
 };
 
-use super::{BoundDml, DmlKind, insert::qualified, on_conflict::ORDINAL_COLUMN};
+use super::{
+    BoundDml, DmlKind, assign::assigned_values, insert::qualified, on_conflict::ORDINAL_COLUMN,
+};
 use crate::{
     catalog::Privilege,
     error::external,
-    plan::{ROW_ID_COLUMN, StatementContext, Target, column_identifiers, output_name},
+    plan::{ROW_ID_COLUMN, StatementContext, Target, output_name},
     sequence::text::sequences_in,
 };
 
@@ -95,35 +91,6 @@ pub(crate) fn bind_update(
         assigned: changed,
         ..bound
     })
-}
-
-/// For each column of the target what SET gives it, over rows of this schema.
-pub(super) fn assigned_values(
-    context: &StatementContext,
-    target: &Target,
-    set: &[ast::Assignment],
-    schema: &DFSchema,
-    parameters: &mut PlannerContext,
-) -> Result<Vec<Option<Expr>>> {
-    let mut assigned: Vec<Option<Expr>> = vec![None; target.entry.table.schema().columns.len()];
-    for (name, value) in assignments(set)? {
-        let at = target.column(&name).map_err(external)?;
-        if assigned[at].is_some() {
-            return Err(external(SqlError::new(
-                ErrorKind::SyntaxError,
-                format!("multiple assignments to same column \"{name}\""),
-            )));
-        }
-        assigned[at] = Some(match value {
-            Assigned::Value(value) if is_default(value) => default_value(context, target, at)?,
-            _ if is_always_generated(target, at) => return Err(not_default(target, at, false)),
-            value => {
-                let expression = value.plan(context, schema, parameters)?;
-                assign(expression, schema, target, at)?
-            }
-        });
-    }
-    Ok(assigned)
 }
 
 /// Binds `DELETE FROM t [USING …] [WHERE …] [RETURNING …]`.
@@ -219,15 +186,9 @@ pub(super) fn finish_with(
     }
     let returning_end = columns.end + returned.len();
     if kind != DmlKind::Delete {
-        for (at, check) in target.entry.table.schema().checks.iter().enumerate() {
-            let parsed = parse_expression(&check.expression)?;
-            let condition = context.planner().sql_to_expr(
-                parsed,
-                &table_schema(&target, &plan)?,
-                parameters,
-            )?;
-            outputs.push(condition.alias(format!("\u{1}c{at}")));
-        }
+        let truths = check_truths(context, &target, &plan, parameters)?;
+        let named = truths.into_iter().enumerate();
+        outputs.extend(named.map(|(at, truth)| truth.alias(check_name(at))));
     }
     let checks = returning_end..outputs.len();
     outputs.extend(hidden);
@@ -241,7 +202,31 @@ pub(super) fn finish_with(
         returning: returning.map(|_| columns.end..returning_end),
         checks,
         conflict: None,
+        clauses: Vec::new(),
     })
+}
+
+/// The truth of each CHECK constraint, over a plan with the target's columns.
+pub(super) fn check_truths(
+    context: &StatementContext,
+    target: &Target,
+    plan: &LogicalPlan,
+    parameters: &mut PlannerContext,
+) -> Result<Vec<Expr>> {
+    let schema = table_schema(target, plan)?;
+    let checks = target.entry.table.schema().checks.iter();
+    checks
+        .map(|check| {
+            let parsed = parse_expression(&check.expression)?;
+            let planner = context.planner();
+            planner.sql_to_expr(parsed, &schema, parameters)
+        })
+        .collect()
+}
+
+/// What the output with the truth of a CHECK constraint is called.
+pub(super) fn check_name(at: usize) -> String {
+    format!("\u{1}c{at}")
 }
 
 /// Only the target's own columns, for CHECK: those of other relations in the statement do not count.
@@ -340,6 +325,17 @@ fn plan_found(
         joins: Vec::new(),
     }];
     from.extend(others);
+    plan_from(context, with, from, selection, parameters)
+}
+
+/// All columns of relations, joined.
+pub(super) fn plan_from(
+    context: &StatementContext,
+    with: Option<ast::With>,
+    from: Vec<TableWithJoins>,
+    selection: Option<ast::Expr>,
+    parameters: &mut PlannerContext,
+) -> Result<LogicalPlan> {
     let select = ast::Select {
         select_token: AttachedToken::empty(),
         optimizer_hints: Vec::new(),
@@ -367,10 +363,37 @@ fn plan_found(
         flavor: SelectFlavor::Standard,
     };
     let query = ast::Query {
-        with,
+        with: with.clone(),
         ..query_of(SetExpr::Select(Box::new(select)))
     };
-    context.plan_query(query, parameters)
+    let plan = context.plan_query(query, parameters)?;
+    if let Some(with) = with {
+        keep_with(context, &with, parameters)?;
+    }
+    Ok(plan)
+}
+
+/// Lets subqueries in the statement's expressions read its WITH, too.
+fn keep_with(
+    context: &StatementContext,
+    with: &ast::With,
+    parameters: &mut PlannerContext,
+) -> Result<()> {
+    let mut planned = Vec::with_capacity(with.cte_tables.len());
+    for cte in &with.cte_tables {
+        let name = &cte.alias.name;
+        let mut query = Parser::new(&PostgreSqlDialect {})
+            .try_with_sql(&format!("SELECT * FROM {name}"))
+            .and_then(|mut parser| parser.parse_query())
+            .map_err(|error| external(SqlError::new(ErrorKind::Internal, error.to_string())))?;
+        query.with = Some(with.clone());
+        let plan = context.plan_query(*query, parameters)?;
+        planned.push((crate::ddl::names::folded(name), plan));
+    }
+    for (name, plan) in planned {
+        parameters.insert_cte(name, plan);
+    }
+    Ok(())
 }
 
 /// A query of nothing but this body.
@@ -414,125 +437,6 @@ fn target_of(
         privilege,
     )
     .map_err(external)
-}
-
-/// What a column is assigned.
-#[derive(Clone, Copy)]
-enum Assigned<'a> {
-    Value(&'a ast::Expr),
-    /// The column `at` of the only row of a subquery with `width` columns.
-    Member {
-        query: &'a ast::Query,
-        at: usize,
-        width: usize,
-    },
-}
-
-impl Assigned<'_> {
-    /// The value over the rows found. Members of one subquery share it, as one
-    /// scalar subquery whose value is the row.
-    fn plan(
-        self,
-        context: &StatementContext,
-        schema: &DFSchema,
-        parameters: &mut PlannerContext,
-    ) -> Result<Expr> {
-        let (query, at, width) = match self {
-            Assigned::Value(value) => {
-                return context
-                    .planner()
-                    .sql_to_expr(value.clone(), schema, parameters);
-            }
-            Assigned::Member { query, at, width } => (query, at, width),
-        };
-        // The planner takes any number of columns in an EXISTS alone.
-        let exists = ast::Expr::Exists {
-            subquery: Box::new(query.clone()),
-            negated: false,
-        };
-        let planned = context.planner().sql_to_expr(exists, schema, parameters)?;
-        let Expr::Exists(Exists { subquery, .. }) = planned else {
-            return Err(unsupported("assigning a row from this subquery"));
-        };
-        let plan = subquery.subquery;
-        if plan.schema().fields().len() != width {
-            return Err(external(SqlError::new(
-                ErrorKind::SyntaxError,
-                "number of columns does not match number of values",
-            )));
-        }
-        let mut members = Vec::with_capacity(width * 2);
-        for (at, pair) in plan.schema().iter().enumerate() {
-            let mut member = Expr::from(pair);
-            if *pair.1.data_type() == DataType::Utf8 {
-                // A string literal that a subquery selects is a text.
-                member = member.cast_to(&DataType::Utf8View, plan.schema())?;
-            }
-            members.extend([lit(member_name(at)), member]);
-        }
-        let row = LogicalPlanBuilder::from(Arc::unwrap_or_clone(plan))
-            .project([named_struct().call(members).alias("row")])?
-            .build()?;
-        let row = Expr::ScalarSubquery(Subquery {
-            outer_ref_columns: row.all_out_ref_exprs(),
-            subquery: Arc::new(row),
-            spans: subquery.spans,
-        });
-        Ok(get_field().call(vec![row, lit(member_name(at))]))
-    }
-}
-
-fn member_name(at: usize) -> String {
-    format!("c{at}")
-}
-
-/// Each assigned column with its value.
-fn assignments(assignments: &[ast::Assignment]) -> Result<Vec<(String, Assigned<'_>)>> {
-    let mut pairs = Vec::new();
-    for assignment in assignments {
-        match (&assignment.target, &assignment.value) {
-            (AssignmentTarget::ColumnName(name), value) => {
-                pairs.push((
-                    column_identifiers(std::slice::from_ref(name))
-                        .map_err(external)?
-                        .remove(0),
-                    Assigned::Value(value),
-                ));
-            }
-            (AssignmentTarget::Tuple(names), ast::Expr::Tuple(values)) => {
-                if names.len() != values.len() {
-                    return Err(external(SqlError::new(
-                        ErrorKind::SyntaxError,
-                        "number of columns does not match number of values",
-                    )));
-                }
-                pairs.extend(
-                    column_identifiers(names)
-                        .map_err(external)?
-                        .into_iter()
-                        .zip(values.iter().map(Assigned::Value)),
-                );
-            }
-            (AssignmentTarget::Tuple(names), ast::Expr::Subquery(query)) => {
-                let width = names.len();
-                let names = column_identifiers(names).map_err(external)?;
-                pairs.extend(
-                    names
-                        .into_iter()
-                        .enumerate()
-                        .map(|(at, name)| (name, Assigned::Member { query, at, width })),
-                );
-            }
-            (AssignmentTarget::Tuple(names), value) if names.len() == 1 => {
-                pairs.push((
-                    column_identifiers(names).map_err(external)?.remove(0),
-                    Assigned::Value(value),
-                ));
-            }
-            _ => return Err(unsupported("assigning this form of row")),
-        }
-    }
-    Ok(pairs)
 }
 
 /// Whether a value in a list is the keyword DEFAULT.

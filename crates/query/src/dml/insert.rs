@@ -29,6 +29,7 @@ use crate::{
     catalog::Privilege,
     error::external,
     plan::{StatementContext, Target, column_identifiers},
+    statement::merge::NewRow,
 };
 
 /// Binds `INSERT INTO t [(…)] VALUES … | SELECT … | DEFAULT VALUES [ON CONFLICT …] [RETURNING …]`.
@@ -51,7 +52,7 @@ pub(crate) fn bind_insert(
     let target = Target::resolve(context, name, alias, Privilege::Insert).map_err(external)?;
     let listed = listed_columns(&target, &insert.columns)?;
     let explicit = !insert.columns.is_empty();
-    let overriding = Overriding::of(insert);
+    let overriding = Overriding::of(insert.priority);
     check_values(&target, &listed, insert.source.as_deref(), overriding)?;
     let plan = match &insert.source {
         None => default_row(context, &target)?,
@@ -167,9 +168,9 @@ enum Overriding {
 }
 
 impl Overriding {
-    fn of(insert: &ast::Insert) -> Self {
-        // How the clause is spelled for the parser, see `statement::identity`.
-        match insert.priority {
+    /// How the clause is spelled for the parser, see `statement::identity`.
+    fn of(priority: Option<ast::MysqlInsertPriority>) -> Self {
+        match priority {
             Some(ast::MysqlInsertPriority::LowPriority) => Self::System,
             Some(ast::MysqlInsertPriority::HighPriority) => Self::User,
             _ => Self::Nothing,
@@ -364,23 +365,65 @@ fn plan_values(
     }
     check_width(width, listed, explicit)?;
     let empty = DFSchema::empty();
-    let planner = context.planner();
     let mut cells = Vec::with_capacity(rows.len());
     for row in rows {
         let mut planned = Vec::with_capacity(width);
         for (cell, &at) in row.iter().zip(listed) {
-            planned.push(if is_default(cell) || overriding.ignores(target, at) {
-                default_value(context, target, at)?
-            } else {
-                let expression = planner.sql_to_expr(cell.clone(), &empty, parameters)?;
-                assign(expression, &empty, target, at)?
-            });
+            let own = is_default(cell) || overriding.ignores(target, at);
+            let cell = (!own).then_some(cell);
+            planned.push(cell_value(context, target, at, cell, &empty, parameters)?);
         }
         cells.push(planned);
     }
     let values = LogicalPlanBuilder::values(cells)?.build()?;
     let given: Vec<Expr> = values.schema().iter().map(Expr::from).collect();
     project_columns(context, target, listed, width, given, values)
+}
+
+/// What a cell gives its column, over rows of this schema; the column's own value without one.
+fn cell_value(
+    context: &StatementContext,
+    target: &Target,
+    at: usize,
+    cell: Option<&ast::Expr>,
+    schema: &DFSchema,
+    parameters: &mut PlannerContext,
+) -> Result<Expr> {
+    let Some(cell) = cell else {
+        return default_value(context, target, at);
+    };
+    let planner = context.planner();
+    let expression = planner.sql_to_expr(cell.clone(), schema, parameters)?;
+    assign(expression, schema, target, at)
+}
+
+/// For each column of the target what the INSERT of a MERGE gives it, over rows of this schema.
+pub(super) fn row_values(
+    context: &StatementContext,
+    target: &Target,
+    row: &NewRow<'_>,
+    schema: &DFSchema,
+    parameters: &mut PlannerContext,
+) -> Result<Vec<Expr>> {
+    let overriding = Overriding::of(row.overriding);
+    let listed = listed_columns(target, row.columns)?;
+    let mut cells: Vec<Option<&ast::Expr>> = vec![None; target.entry.table.schema().columns.len()];
+    if let Some(values) = row.values {
+        check_width(values.len(), &listed, !row.columns.is_empty())?;
+        for (cell, &at) in values.iter().zip(&listed) {
+            if is_default(cell) {
+                continue;
+            }
+            if overriding.refuses(target, at) {
+                return Err(not_default(target, at, true));
+            }
+            cells[at] = Some(cell).filter(|_| !overriding.ignores(target, at));
+        }
+    }
+    let columns = cells.into_iter().enumerate();
+    columns
+        .map(|(at, cell)| cell_value(context, target, at, cell, schema, parameters))
+        .collect()
 }
 
 /// A query's outputs as the table's columns.

@@ -1,4 +1,4 @@
-//! INSERT, UPDATE, DELETE and COPY FROM.
+//! INSERT, UPDATE, DELETE, MERGE and COPY FROM.
 //!
 //! Each is bound by us to a query and a sink. The query computes, for every
 //! row concerned, its row id, its new values, the RETURNING expressions and the
@@ -7,15 +7,19 @@
 //! `delete_from` and `update` hooks lose predicates (docs/adr/0004).
 //!
 //! ```text
-//!  outputs of the query   [row id][columns of the table …][RETURNING …][CHECK …]
+//!  outputs of the query   [row id][columns of the table …][RETURNING …][CHECK …][clause]
 //!  INSERT                            yes                    yes          yes
 //!  UPDATE                   yes      yes                    yes          yes
 //!  DELETE                   yes      yes (pruned if unused) yes
+//!  MERGE                    yes      yes                                 yes     yes
 //! ```
 
+mod assign;
 mod bind;
 pub(crate) mod copy;
 mod insert;
+mod merge;
+mod merging;
 mod on_conflict;
 mod referential;
 pub(crate) mod sink;
@@ -29,6 +33,7 @@ pub(crate) use bind::{bind_delete, bind_update, parse_expression, query_of};
 pub(crate) use insert::{
     bind_copy, bind_create_table_as, bind_insert, bind_rewrite, listed_columns,
 };
+pub(crate) use merge::bind_merge;
 pub(crate) use on_conflict::OnConflict;
 pub(crate) use referential::{lock_concerned, lock_concerned_by_insert};
 
@@ -40,6 +45,7 @@ pub(crate) enum DmlKind {
     Insert,
     Update,
     Delete,
+    Merge,
 }
 
 /// A DML statement, bound.
@@ -47,7 +53,7 @@ pub(crate) enum DmlKind {
 pub(crate) struct BoundDml {
     pub(crate) kind: DmlKind,
     pub(crate) target: Target,
-    /// The columns that an UPDATE assigns.
+    /// The columns that an UPDATE assigns, or the UPDATEs of a MERGE, ascending.
     pub(crate) assigned: Vec<usize>,
     /// Computes everything; outputs as drawn above.
     pub(crate) source: LogicalPlan,
@@ -59,9 +65,16 @@ pub(crate) struct BoundDml {
     pub(crate) checks: Range<usize>,
     /// What an INSERT does about rows that are in the way.
     pub(crate) conflict: Option<OnConflict>,
+    /// What the WHEN clauses of a MERGE do, in their order; `None` for DO NOTHING.
+    pub(crate) clauses: Vec<Option<DmlKind>>,
 }
 
 impl BoundDml {
+    /// Whether this happens to some rows.
+    pub(crate) fn does(&self, kind: DmlKind) -> bool {
+        self.kind == kind || self.clauses.contains(&Some(kind))
+    }
+
     /// The query of DO UPDATE.
     pub(crate) fn update_on_conflict(&self) -> Option<&BoundDml> {
         let update = self.conflict.as_ref()?.update.as_ref()?;

@@ -36,7 +36,8 @@ use parking_lot::Mutex;
 
 use super::{
     BoundDml, DmlKind,
-    bind::{assigned_values, finish_with, unsupported},
+    assign::assigned_values,
+    bind::{finish_with, unsupported},
 };
 use crate::{
     catalog::{IndexEntry, Privilege, Relation},

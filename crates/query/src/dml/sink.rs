@@ -2,9 +2,9 @@
 //!
 //! Rows found by a statement are written under one transaction. Inserts go to
 //! storage batch by batch. Row ids of updates and deletes are gathered first:
-//! a row that several rows of another relation match counts once, and an
-//! UPDATE ends all old versions before it inserts the new ones, so keys may
-//! change places within one statement.
+//! a row that several rows of another relation match counts once, and all old
+//! versions end before new ones are inserted, so keys may change places within
+//! one statement.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -38,6 +38,8 @@ use crate::{
 pub(crate) struct Written {
     /// Rows inserted, updated or deleted.
     pub(crate) rows: u64,
+    /// Rows inserted, or updated, which inserts their new versions.
+    pub(crate) versions: u64,
     /// The RETURNING rows; empty without RETURNING.
     pub(crate) returned: Vec<RecordBatch>,
 }
@@ -69,8 +71,10 @@ pub(crate) async fn run(
         view,
         transaction: Arc::clone(transaction),
         seen: HashSet::new(),
-        row_ids: Vec::new(),
+        updated: Vec::new(),
         new_rows: Vec::new(),
+        deleted: Vec::new(),
+        added: Vec::new(),
         returned: Vec::new(),
         inserted: 0,
         ordinal: 0,
@@ -93,9 +97,14 @@ pub(super) struct Sink<'a> {
     pub(super) referential: Option<Referential<'a>>,
     pub(super) view: TableView,
     pub(super) transaction: Arc<Transaction>,
-    seen: HashSet<u64>,
-    row_ids: Vec<RowId>,
-    new_rows: Vec<RecordBatch>,
+    /// The row ids met so far.
+    pub(super) seen: HashSet<u64>,
+    pub(super) updated: Vec<RowId>,
+    /// The new versions of the rows updated, in their order.
+    pub(super) new_rows: Vec<RecordBatch>,
+    pub(super) deleted: Vec<RowId>,
+    /// Rows to be inserted once old versions have ended.
+    pub(super) added: Vec<RecordBatch>,
     pub(super) returned: Vec<RecordBatch>,
     /// Rows inserted, and those updated instead.
     pub(super) inserted: u64,
@@ -106,10 +115,10 @@ pub(super) struct Sink<'a> {
 
 impl Sink<'_> {
     async fn take(&mut self, batch: RecordBatch) -> Result<()> {
-        let batch = if self.bound.kind == DmlKind::Insert {
-            batch
-        } else {
-            self.claim(batch)?
+        let batch = match self.bound.kind {
+            DmlKind::Merge => return self.merge(batch).await,
+            DmlKind::Insert => batch,
+            DmlKind::Update | DmlKind::Delete => self.claim(batch)?,
         };
         check(self.bound, &batch)?;
         if let Some(conflict) = &self.bound.conflict {
@@ -124,73 +133,98 @@ impl Sink<'_> {
         match self.bound.kind {
             DmlKind::Insert => {
                 let rows = table_rows(self.bound, &batch)?;
-                let new = rows.clone();
-                let table = Arc::clone(self.view.table());
-                let transaction = Arc::clone(&self.transaction);
-                self.inserted += blocking(&self.bound.target, move || {
-                    table.insert(&transaction, &rows)
-                })
-                .await?;
-                if let Some(referential) = &mut self.referential {
-                    referential.inserted(&self.bound.target.entry, &new).await?;
-                }
+                self.insert(rows).await?;
             }
             DmlKind::Update => {
                 let rows = table_rows(self.bound, &batch)?;
                 self.keep(rows, |sink, rows| sink.new_rows.push(rows))?;
             }
-            DmlKind::Delete => {}
+            DmlKind::Delete | DmlKind::Merge => {}
         }
         Ok(())
     }
 
     async fn finish(mut self) -> Result<Written> {
-        let rows = match self.bound.kind {
-            DmlKind::Insert => self.inserted,
-            DmlKind::Update | DmlKind::Delete => {
-                let (view, transaction) = (self.view.clone(), Arc::clone(&self.transaction));
-                let row_ids = std::mem::take(&mut self.row_ids);
-                let rows = row_ids.len() as u64;
-                self.tell_referential(&row_ids)?;
-                let keys_stay = self.keys_stay(&row_ids)?;
-                blocking(&self.bound.target, move || match keys_stay {
-                    true => view.supersede(&transaction, &row_ids),
-                    false => view.delete(&transaction, &row_ids),
-                })
-                .await?;
-                for new_rows in std::mem::take(&mut self.new_rows) {
-                    let table = Arc::clone(self.view.table());
-                    let transaction = Arc::clone(&self.transaction);
-                    blocking(&self.bound.target, move || {
-                        table.insert(&transaction, &new_rows)
-                    })
-                    .await?;
-                }
-                rows
-            }
-        };
+        let updated = std::mem::take(&mut self.updated);
+        let deleted = std::mem::take(&mut self.deleted);
+        let (updates, deletes) = (updated.len() as u64, deleted.len() as u64);
+        self.tell_updated(&updated)?;
+        self.tell_deleted(&deleted)?;
+        let keys_stay = self.keys_stay(&updated)?;
+        self.end(updated, keys_stay).await?;
+        self.end(deleted, false).await?;
+        for rows in std::mem::take(&mut self.new_rows) {
+            self.append(rows).await?;
+        }
+        for rows in std::mem::take(&mut self.added) {
+            self.insert(rows).await?;
+        }
         if let Some(referential) = self.referential.take() {
             referential.finish().await?;
         }
+        let versions = self.inserted + updates;
         Ok(Written {
-            rows,
+            rows: versions + deletes,
+            versions,
             returned: self.returned,
         })
     }
 
-    /// Tells foreign keys of rows that are about to be updated or deleted.
-    fn tell_referential(&mut self, row_ids: &[RowId]) -> Result<()> {
+    /// Inserts rows; what they refer to is looked at.
+    pub(super) async fn insert(&mut self, rows: RecordBatch) -> Result<()> {
+        self.inserted += self.append(rows.clone()).await?;
+        if let Some(referential) = &mut self.referential {
+            let entry = &self.bound.target.entry;
+            referential.inserted(entry, &rows).await?;
+        }
+        Ok(())
+    }
+
+    async fn append(&self, rows: RecordBatch) -> Result<u64> {
+        let table = Arc::clone(self.view.table());
+        let transaction = Arc::clone(&self.transaction);
+        blocking(&self.bound.target, move || {
+            table.insert(&transaction, &rows)
+        })
+        .await
+    }
+
+    /// Ends rows.
+    async fn end(&self, row_ids: Vec<RowId>, keys_stay: bool) -> Result<()> {
+        if row_ids.is_empty() {
+            return Ok(());
+        }
+        let (view, transaction) = (self.view.clone(), Arc::clone(&self.transaction));
+        let ended = blocking(&self.bound.target, move || match keys_stay {
+            true => view.supersede(&transaction, &row_ids),
+            false => view.delete(&transaction, &row_ids),
+        });
+        ended.await?;
+        Ok(())
+    }
+
+    /// Tells foreign keys of rows that are about to be deleted.
+    fn tell_deleted(&mut self, row_ids: &[RowId]) -> Result<()> {
+        let Some(referential) = &mut self.referential else {
+            return Ok(());
+        };
+        if row_ids.is_empty() {
+            return Ok(());
+        }
+        let entry = &self.bound.target.entry;
+        let positions = referential.columns(entry);
+        let old = self.view.fetch(row_ids, &positions);
+        let old = old.map_err(|error| external(from_storage(error)))?;
+        referential.deleted(entry, Part::new(positions, old))
+    }
+
+    /// Tells foreign keys of rows that are about to be updated.
+    fn tell_updated(&mut self, row_ids: &[RowId]) -> Result<()> {
         let Some(referential) = &mut self.referential else {
             return Ok(());
         };
         let entry = &self.bound.target.entry;
         let positions = referential.columns(entry);
-        let old = self.view.fetch(row_ids, &positions);
-        let old = old.map_err(|error| external(from_storage(error)))?;
-        let old = Part::new(positions.clone(), old);
-        if self.bound.kind == DmlKind::Delete {
-            return referential.deleted(entry, old);
-        }
         let project = |rows: &RecordBatch| Ok(rows.project(&positions)?);
         let new = self.new_rows.iter().map(project);
         let new = new.collect::<Result<Vec<_>>>()?;
@@ -198,14 +232,17 @@ impl Sink<'_> {
             return Ok(());
         };
         let new = concat_batches(&first.schema(), &new)?;
+        let old = self.view.fetch(row_ids, &positions);
+        let old = old.map_err(|error| external(from_storage(error)))?;
+        let old = Part::new(positions.clone(), old);
         referential.updated(entry, old, Part::new(positions, new))
     }
 
     /// Whether an UPDATE leaves all keys as they are, so that who has locked the rows FOR KEY
     /// SHARE is not in its way.
     fn keys_stay(&self, row_ids: &[RowId]) -> Result<bool> {
-        if self.bound.kind != DmlKind::Update {
-            return Ok(false);
+        if row_ids.is_empty() {
+            return Ok(true);
         }
         let key_columns = self.view.table().key_columns();
         if !key_columns
@@ -234,9 +271,12 @@ impl Sink<'_> {
             .iter()
             .map(|&id| self.seen.insert(id))
             .collect();
-        self.reservation
-            .try_grow(ids.len() * (size_of::<RowId>() + 2 * size_of::<u64>()))?;
-        self.row_ids.extend(
+        self.reserve_ids(ids.len())?;
+        let ending = match self.bound.kind {
+            DmlKind::Delete => &mut self.deleted,
+            _ => &mut self.updated,
+        };
+        ending.extend(
             ids.values()
                 .iter()
                 .zip(&fresh)
@@ -247,6 +287,12 @@ impl Sink<'_> {
             return Ok(batch);
         }
         Ok(filter_record_batch(&batch, &BooleanArray::from(fresh))?)
+    }
+
+    /// Reserves the memory of so many row ids.
+    pub(super) fn reserve_ids(&self, ids: usize) -> Result<()> {
+        let bytes = ids * (size_of::<RowId>() + 2 * size_of::<u64>());
+        self.reservation.try_grow(bytes)
     }
 
     pub(super) fn keep(

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | SELECT list, ORDER BY | yes | yes |
 //! | HAVING | yes | no |
-//! | WHERE, JOIN … ON, GROUP BY, VALUES, LIMIT, SET, RETURNING | no | no |
+//! | WHERE, JOIN … ON, WHEN of MERGE, GROUP BY, VALUES, LIMIT, SET, RETURNING | no | no |
 //! | argument of an aggregate | no | no |
 //! | argument of a window function | yes | no |
 //!
@@ -20,8 +20,8 @@ use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
     Assignment, Expr, Function, GroupByExpr, JoinConstraint, JoinOperator, LimitClause,
-    NamedWindowExpr, OnConflictAction, OnInsert, OrderByKind, Query, Select, SelectItem, SetExpr,
-    Statement, Value, Visit, Visitor, With,
+    MergeAction, MergeClause, NamedWindowExpr, OnConflictAction, OnInsert, OrderByKind, Query,
+    Select, SelectItem, SetExpr, Statement, Value, Visit, Visitor, With,
 };
 
 use crate::ddl::names::folded;
@@ -107,6 +107,7 @@ impl Visitor for Clauses {
                 }
                 check_returning(insert.returning.as_deref())
             }
+            Statement::Merge(merge) => merge.clauses.iter().try_for_each(check_when),
             _ => ControlFlow::Continue(()),
         }
     }
@@ -164,6 +165,18 @@ impl Visitor for Clauses {
             }
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// A WHEN clause of a MERGE.
+fn check_when(clause: &MergeClause) -> ControlFlow<SqlError> {
+    if let Some(condition) = &clause.predicate {
+        Place::without_either("MERGE WHEN conditions").check(condition)?;
+    }
+    match &clause.action {
+        MergeAction::Update(update) => check_set(&update.assignments),
+        MergeAction::Insert(insert) => Place::without_either("VALUES").check(&insert.kind),
+        MergeAction::Delete { .. } => ControlFlow::Continue(()),
     }
 }
 
@@ -435,6 +448,16 @@ mod tests {
                 "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET a = 1 WHERE rank() OVER () > 1",
                 WindowingError,
                 "window functions are not allowed in WHERE",
+            ),
+            (
+                "MERGE INTO t USING u ON true WHEN MATCHED AND sum(t.a) > 1 THEN DELETE",
+                GroupingError,
+                "aggregate functions are not allowed in MERGE WHEN conditions",
+            ),
+            (
+                "MERGE INTO t USING u ON true WHEN NOT MATCHED THEN INSERT VALUES (rank() OVER ())",
+                WindowingError,
+                "window functions are not allowed in VALUES",
             ),
             (
                 "DELETE FROM t RETURNING sum(a)",

@@ -33,17 +33,7 @@ impl Target {
         alias: Option<&Ident>,
         privilege: Privilege,
     ) -> Result<Target, SqlError> {
-        let reference = table_reference(name)?;
-        if let Some(schema @ (PG_CATALOG | INFORMATION_SCHEMA | AEROSTAT)) = reference.schema() {
-            return Err(SqlError::new(
-                ErrorKind::InsufficientPrivilege,
-                format!(
-                    "permission denied: \"{schema}.{}\" is a system catalog",
-                    reference.table()
-                ),
-            ));
-        }
-        let (schema, relation) = context.resolve(&reference)?;
+        let (schema, relation) = named(context, name)?;
         if let Relation::Sequence(entry) = relation {
             return Err(SqlError::new(
                 ErrorKind::WrongObjectType,
@@ -53,14 +43,47 @@ impl Target {
         let Relation::Table(entry) = relation else {
             return Err(SqlError::new(
                 ErrorKind::ObjectNotInPrerequisiteState,
-                format!("cannot change rows of view \"{}\"", reference.table()),
+                format!("cannot change rows of view \"{}\"", relation.name()),
             )
             .with_hint("Change the rows of the table the view reads from."));
         };
-        context.actor.require(relation, privilege)?;
-        context
-            .gate
-            .require(relation.oid(), LockMode::RowExclusive)?;
+        Target::admit(context, (schema, entry), alias, &[privilege])
+    }
+
+    /// Resolves the target of a MERGE that needs these privileges.
+    pub(crate) fn resolve_for_merge(
+        context: &StatementContext,
+        name: &ObjectName,
+        alias: Option<&Ident>,
+        privileges: &[Privilege],
+    ) -> Result<Target, SqlError> {
+        let (schema, relation) = named(context, name)?;
+        let kind = match relation {
+            Relation::Table(entry) => {
+                return Target::admit(context, (schema, entry), alias, privileges);
+            }
+            Relation::View(_) => "views",
+            Relation::Sequence(_) => "sequences",
+        };
+        Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            format!("cannot execute MERGE on relation \"{}\"", relation.name()),
+        )
+        .with_detail(format!("This operation is not supported for {kind}.")))
+    }
+
+    /// A table in a schema, if the statement may change it; locked.
+    fn admit(
+        context: &StatementContext,
+        (schema, entry): (String, &Arc<TableEntry>),
+        alias: Option<&Ident>,
+        privileges: &[Privilege],
+    ) -> Result<Target, SqlError> {
+        let relation = Relation::Table(Arc::clone(entry));
+        for privilege in privileges {
+            context.actor.require(&relation, *privilege)?;
+        }
+        context.gate.require(entry.oid, LockMode::RowExclusive)?;
         Ok(Target {
             entry: Arc::clone(entry),
             schema,
@@ -113,6 +136,24 @@ impl Target {
             )
         })
     }
+}
+
+/// The relation that a statement would change, with its schema; not one of the system's.
+fn named<'c>(
+    context: &'c StatementContext,
+    name: &ObjectName,
+) -> Result<(String, &'c Relation), SqlError> {
+    let reference = table_reference(name)?;
+    if let Some(schema @ (PG_CATALOG | INFORMATION_SCHEMA | AEROSTAT)) = reference.schema() {
+        return Err(SqlError::new(
+            ErrorKind::InsufficientPrivilege,
+            format!(
+                "permission denied: \"{schema}.{}\" is a system catalog",
+                reference.table()
+            ),
+        ));
+    }
+    context.resolve(&reference)
 }
 
 /// The column names of an INSERT's or COPY's list.

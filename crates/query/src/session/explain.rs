@@ -97,6 +97,7 @@ impl Session {
                         DmlKind::Insert => "Insert",
                         DmlKind::Update => "Update",
                         DmlKind::Delete => "Delete",
+                        DmlKind::Merge => "Merge",
                     };
                     // Writing to a String cannot fail.
                     let _ = writeln!(text, "{verb} on {}", bound.target.entry.name);
@@ -187,7 +188,8 @@ async fn plan(
         ast::Statement::Query(_)
         | ast::Statement::Insert(_)
         | ast::Statement::Update(_)
-        | ast::Statement::Delete(_) => {
+        | ast::Statement::Delete(_)
+        | ast::Statement::Merge(_) => {
             let bound = run::bind(context, statement, &mut parameters.planner())?;
             let bound = parameters.fill_dml(bound)?;
             Ok((sink::plan(&context.state, &bound).await?, Some(bound)))

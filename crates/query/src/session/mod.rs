@@ -470,6 +470,7 @@ fn kind_of(kind: &StatementKind) -> &'static str {
             ast::Statement::Insert(_) => "insert",
             ast::Statement::Update(_) => "update",
             ast::Statement::Delete(_) => "delete",
+            ast::Statement::Merge(_) => "merge",
             ast::Statement::CreateTable(_) | ast::Statement::CreateView(_) => "ddl",
             _ => "other",
         },

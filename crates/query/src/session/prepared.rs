@@ -28,7 +28,10 @@ use crate::{
         declared_parameters, describe, describe_query, has_function_parameters,
         locking::without_locks, parameter_count, read_items, table_reference, write_arrays,
     },
-    statement::{Statement, StatementKind},
+    statement::{
+        Statement, StatementKind,
+        merge::{Action, action},
+    },
     utility::{CursorCommand, SettingCommand, Utility},
 };
 
@@ -382,7 +385,8 @@ fn plan_any(
         ast::Statement::Query(_)
         | ast::Statement::Insert(_)
         | ast::Statement::Update(_)
-        | ast::Statement::Delete(_) => {
+        | ast::Statement::Delete(_)
+        | ast::Statement::Merge(_) => {
             let bound = bind(context, parsed, &mut parameters.planner())?;
             Planned::Dml(Box::new(bound))
         }
@@ -409,17 +413,6 @@ fn declare_by_column(
             let Some(columns) = column_types(name) else {
                 return;
             };
-            let Ok(listed) = column_identifiers(&insert.columns) else {
-                return;
-            };
-            let type_at = |at: usize| match listed.get(at) {
-                Some(name) => columns
-                    .iter()
-                    .find(|column| column.name == *name)
-                    .map(|column| column.ty),
-                None if listed.is_empty() => columns.get(at).map(|column| column.ty),
-                None => None,
-            };
             if let Some(OnInsert::OnConflict(on)) = &insert.on
                 && let OnConflictAction::DoUpdate(update) = &on.action
             {
@@ -430,11 +423,7 @@ fn declare_by_column(
                 return;
             };
             for row in &values.rows {
-                for (at, cell) in row.iter().enumerate() {
-                    if let (Some(n), Some(ty)) = (bare_placeholder(cell), type_at(at)) {
-                        declare(types, n, ParameterType::Value(ty));
-                    }
-                }
+                declare_row(&row.content, &insert.columns, &columns, types);
             }
         }
         ast::Statement::Update(update) => {
@@ -446,7 +435,47 @@ fn declare_by_column(
             };
             declare_assigned(&update.assignments, &columns, types);
         }
+        ast::Statement::Merge(merge) => {
+            let ast::TableFactor::Table { name, .. } = &merge.table else {
+                return;
+            };
+            let Some(columns) = column_types(name) else {
+                return;
+            };
+            for clause in &merge.clauses {
+                match action(&clause.action) {
+                    Some(Action::Update(set)) => declare_assigned(set, &columns, types),
+                    Some(Action::Insert(row)) => {
+                        let cells = row.values.unwrap_or_default();
+                        declare_row(cells, row.columns, &columns, types);
+                    }
+                    Some(Action::Nothing | Action::Delete) | None => {}
+                }
+            }
+        }
         _ => {}
+    }
+}
+
+/// Parameters that the columns listed, or all, are inserted as.
+fn declare_row(
+    cells: &[ast::Expr],
+    listed: &[ast::ObjectName],
+    columns: &[Column],
+    types: &mut Vec<Option<ParameterType>>,
+) {
+    let Ok(listed) = column_identifiers(listed) else {
+        return;
+    };
+    for (at, cell) in cells.iter().enumerate() {
+        let column = match listed.get(at) {
+            Some(name) => columns.iter().find(|column| column.name == *name),
+            None if listed.is_empty() => columns.get(at),
+            None => None,
+        };
+        if let (Some(n), Some(column)) = (bare_placeholder(cell), column) {
+            declare(types, n, ParameterType::Value(column.ty));
+        }
     }
 }
 

@@ -63,9 +63,10 @@ impl Session {
                     self.run_locking(parsed, source, bound, cancellation).await
                 }
             },
-            ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
-                self.run_dml(parsed, source, bound, cancellation).await
-            }
+            ast::Statement::Insert(_)
+            | ast::Statement::Update(_)
+            | ast::Statement::Delete(_)
+            | ast::Statement::Merge(_) => self.run_dml(parsed, source, bound, cancellation).await,
             ast::Statement::CreateTable(create) => {
                 self.run_create_table(create, source, cancellation).await
             }
@@ -233,7 +234,7 @@ pub(super) async fn write(
     if let Ok(written) = &written
         && bound.kind != DmlKind::Delete
     {
-        bound.target.entry.usage.record_insert(written.rows);
+        bound.target.entry.usage.record_insert(written.versions);
     }
     written
 }
@@ -291,6 +292,7 @@ fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
         DmlKind::Insert => RowsTag::Insert,
         DmlKind::Update => RowsTag::Update,
         DmlKind::Delete => RowsTag::Delete,
+        DmlKind::Merge => RowsTag::Merge,
     };
     match &bound.returning {
         None => Outcome::Command {
@@ -323,15 +325,18 @@ fn refuse_parameters(parsed: &ast::Statement) -> Result<(), SqlError> {
     }
 }
 
-/// Whether a query is `WITH … INSERT | UPDATE | DELETE`, which the parser takes for one.
+/// Whether a query is `WITH … INSERT | UPDATE | DELETE | MERGE`, which the parser takes for one.
 pub(super) fn is_dml(query: &ast::Query) -> bool {
     matches!(
         &*query.body,
-        ast::SetExpr::Insert(_) | ast::SetExpr::Update(_) | ast::SetExpr::Delete(_)
+        ast::SetExpr::Insert(_)
+            | ast::SetExpr::Update(_)
+            | ast::SetExpr::Delete(_)
+            | ast::SetExpr::Merge(_)
     )
 }
 
-/// Binds INSERT, UPDATE or DELETE.
+/// Binds INSERT, UPDATE, DELETE or MERGE.
 pub(super) fn bind(
     context: &StatementContext,
     parsed: &ast::Statement,
@@ -350,7 +355,8 @@ pub(super) fn bind(
             match *body {
                 ast::SetExpr::Insert(statement)
                 | ast::SetExpr::Update(statement)
-                | ast::SetExpr::Delete(statement) => (with, statement),
+                | ast::SetExpr::Delete(statement)
+                | ast::SetExpr::Merge(statement) => (with, statement),
                 _ => {
                     return Err(crate::error::external(SqlError::new(
                         ErrorKind::Internal,
@@ -374,6 +380,7 @@ pub(super) fn bind(
         }
         ast::Statement::Update(update) => dml::bind_update(context, &update, with, planner),
         ast::Statement::Delete(delete) => dml::bind_delete(context, &delete, with, planner),
+        ast::Statement::Merge(merge) => dml::bind_merge(context, &merge, with, planner),
         other => Err(crate::error::external(unsupported(&other))),
     }
 }

@@ -710,16 +710,18 @@ fn word_of_change(kind: &StatementKind) -> Option<&'static str> {
     }
 }
 
-/// INSERT, UPDATE or DELETE, also behind WITH.
+/// INSERT, UPDATE, DELETE or MERGE, also behind WITH.
 fn word_of_dml(parsed: &ast::Statement) -> Option<&'static str> {
     match parsed {
         ast::Statement::Insert(_) => Some("INSERT"),
         ast::Statement::Update(_) => Some("UPDATE"),
         ast::Statement::Delete(_) => Some("DELETE"),
+        ast::Statement::Merge(_) => Some("MERGE"),
         ast::Statement::Query(query) => match &*query.body {
             ast::SetExpr::Insert(statement)
             | ast::SetExpr::Update(statement)
-            | ast::SetExpr::Delete(statement) => word_of_dml(statement),
+            | ast::SetExpr::Delete(statement)
+            | ast::SetExpr::Merge(statement) => word_of_dml(statement),
             _ => None,
         },
         _ => None,

@@ -109,7 +109,21 @@ impl Grammar<'_> {
         self.piece.iter().any(|candidate| candidate.token == *token)
     }
 
-    /// `INSERT t VALUES …` and `CREATE TABLE t`.
+    /// The statement ends too early.
+    fn end_of_input(&self) -> ControlFlow<Refused> {
+        let is_meaningful =
+            |token: &&TokenWithSpan| !matches!(token.token, Token::Whitespace(_) | Token::EOF);
+        match self.piece.iter().rev().find(is_meaningful) {
+            Some(end) => {
+                let message = "syntax error at end of input";
+                let error = SqlError::new(ErrorKind::SyntaxError, message);
+                ControlFlow::Break((error, end.span.end))
+            }
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// `INSERT t VALUES …`, `CREATE TABLE t`, and a MERGE without WHEN.
     fn statement(&self, statement: &Statement) -> ControlFlow<Refused> {
         match statement {
             Statement::Insert(insert) if !insert.into => {
@@ -125,17 +139,9 @@ impl Grammar<'_> {
                     && create.like.is_none()
                     && !self.has(&Token::LParen) =>
             {
-                let end = self
-                    .piece
-                    .iter()
-                    .rev()
-                    .find(|token| !matches!(token.token, Token::Whitespace(_) | Token::EOF));
-                if let Some(end) = end {
-                    let message = "syntax error at end of input";
-                    let error = SqlError::new(ErrorKind::SyntaxError, message);
-                    return ControlFlow::Break((error, end.span.end));
-                }
+                return self.end_of_input();
             }
+            Statement::Merge(merge) if merge.clauses.is_empty() => return self.end_of_input(),
             _ => {}
         }
         ControlFlow::Continue(())

@@ -8,9 +8,13 @@ use datafusion::sql::sqlparser::ast::{self, ColumnOption};
 
 use super::{
     role::RoleName,
+    sequence::{self, SequenceOptions},
     tokens::{Fragment, Tokens},
 };
-use crate::statement::{Statement, StatementKind};
+use crate::{
+    sequence::Options,
+    statement::{Statement, StatementKind},
+};
 
 /// One action of ALTER TABLE.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +60,31 @@ pub enum TableAction {
         /// Whether it takes NULL from now on.
         nullable: bool,
     },
+    /// ALTER COLUMN … ADD GENERATED … AS IDENTITY.
+    AddIdentity {
+        /// Which.
+        column: String,
+        /// ALWAYS rather than BY DEFAULT.
+        is_always: bool,
+        /// What is said of its numbers.
+        options: Box<Options>,
+    },
+    /// ALTER COLUMN … SET GENERATED …, SET of options of its numbers, RESTART.
+    SetIdentity {
+        /// Which.
+        column: String,
+        /// ALWAYS rather than BY DEFAULT, if that is said.
+        is_always: Option<bool>,
+        /// What is said of its numbers.
+        options: Box<Options>,
+    },
+    /// ALTER COLUMN … DROP IDENTITY.
+    DropIdentity {
+        /// Which.
+        column: String,
+        /// IF EXISTS: the column need not be an identity column.
+        if_exists: bool,
+    },
     /// ADD CONSTRAINT, named or not.
     AddConstraint {
         /// The constraint.
@@ -90,6 +119,9 @@ impl TableAction {
                 nullable: false, ..
             } => "ALTER COLUMN ... SET NOT NULL",
             TableAction::SetNullable { nullable: true, .. } => "ALTER COLUMN ... DROP NOT NULL",
+            TableAction::AddIdentity { .. } => "ALTER COLUMN ... ADD IDENTITY",
+            TableAction::SetIdentity { .. } => "ALTER COLUMN ... SET",
+            TableAction::DropIdentity { .. } => "ALTER COLUMN ... DROP IDENTITY",
             TableAction::AddConstraint { .. } => "ADD CONSTRAINT",
             TableAction::ValidateConstraint(_) => "VALIDATE CONSTRAINT",
             TableAction::DropConstraint { .. } => "DROP CONSTRAINT",
@@ -168,8 +200,26 @@ fn cascade(tokens: &mut Tokens<'_>) -> bool {
 }
 
 fn alter_column(tokens: &mut Tokens<'_>, column: String) -> Result<TableAction, SqlError> {
+    if sets_identity(tokens) {
+        return set_identity(tokens, column);
+    }
     let word = tokens.next_word();
     match word.as_str() {
+        "ADD" => {
+            tokens.expect(&["GENERATED"])?;
+            let is_always = generated(tokens)?;
+            tokens.expect(&["AS", "IDENTITY"])?;
+            let options = Box::new(sequence::identity_options(tokens)?);
+            Ok(TableAction::AddIdentity {
+                column,
+                is_always,
+                options,
+            })
+        }
+        "DROP" if tokens.accept(&["IDENTITY"]) => Ok(TableAction::DropIdentity {
+            column,
+            if_exists: tokens.accept(&["IF", "EXISTS"]),
+        }),
         "TYPE" => set_type(tokens, column),
         "SET" if tokens.accept(&["DATA"]) => {
             tokens.expect(&["TYPE"])?;
@@ -197,9 +247,64 @@ fn alter_column(tokens: &mut Tokens<'_>, column: String) -> Result<TableAction, 
                 "ALTER COLUMN … SET STATISTICS, STORAGE or COMPRESSION",
             ))
         }
-        "SET" | "DROP" | "ADD" | "RESTART" => Err(not_supported(&format!("ALTER COLUMN … {word}"))),
+        "SET" | "DROP" => Err(not_supported(&format!("ALTER COLUMN … {word}"))),
         _ => Err(tokens.unexpected_before(&word)),
     }
+}
+
+/// Whether something is said of an identity column here.
+fn sets_identity(tokens: &Tokens<'_>) -> bool {
+    const SET: [&str; 11] = [
+        "AS",
+        "CACHE",
+        "CYCLE",
+        "GENERATED",
+        "INCREMENT",
+        "MAXVALUE",
+        "MINVALUE",
+        "NO",
+        "OWNED",
+        "RESTART",
+        "START",
+    ];
+    match tokens.peek_word().as_str() {
+        "RESTART" => true,
+        "SET" => SET.contains(&tokens.peek_second_word().as_str()),
+        _ => false,
+    }
+}
+
+fn set_identity(tokens: &mut Tokens<'_>, column: String) -> Result<TableAction, SqlError> {
+    let (mut is_always, mut options) = (None, SequenceOptions::default());
+    loop {
+        let is_set = tokens.accept(&["SET"]);
+        if is_set && tokens.accept(&["GENERATED"]) {
+            if is_always.replace(generated(tokens)?).is_some() {
+                let message = "conflicting or redundant options";
+                return Err(SqlError::new(ErrorKind::SyntaxError, message));
+            }
+        } else if is_set || tokens.peek_word() == "RESTART" {
+            if !sequence::option(tokens, &mut options)? {
+                return Err(tokens.unexpected());
+            }
+        } else {
+            break;
+        }
+    }
+    Ok(TableAction::SetIdentity {
+        column,
+        is_always,
+        options: Box::new(sequence::of_identity(options)?),
+    })
+}
+
+/// ALWAYS rather than BY DEFAULT, after GENERATED.
+fn generated(tokens: &mut Tokens<'_>) -> Result<bool, SqlError> {
+    if tokens.accept(&["ALWAYS"]) {
+        return Ok(true);
+    }
+    tokens.expect(&["BY", "DEFAULT"])?;
+    Ok(false)
 }
 
 fn set_type(tokens: &mut Tokens<'_>, column: String) -> Result<TableAction, SqlError> {
@@ -351,7 +456,10 @@ mod tests {
              ALTER COLUMN f SET DATA TYPE bigint, ALTER g SET DEFAULT coalesce(NULL, 2), \
              ALTER g DROP DEFAULT, ALTER h SET NOT NULL, ALTER h DROP NOT NULL, \
              ADD CONSTRAINT k CHECK (a > 0 AND a < 9) NOT VALID, ADD PRIMARY KEY (a, b), \
-             VALIDATE CONSTRAINT k, DROP CONSTRAINT IF EXISTS k, OWNER TO CURRENT_USER",
+             VALIDATE CONSTRAINT k, DROP CONSTRAINT IF EXISTS k, OWNER TO CURRENT_USER, \
+             ALTER i ADD GENERATED BY DEFAULT AS IDENTITY (START 5 INCREMENT BY 2), \
+             ALTER i SET GENERATED ALWAYS SET NO MAXVALUE RESTART WITH 9, ALTER i RESTART, \
+             ALTER COLUMN i DROP IDENTITY IF EXISTS",
         )
         .unwrap();
         let words: Vec<_> = actions.iter().map(TableAction::words).collect();
@@ -373,6 +481,10 @@ mod tests {
                 "VALIDATE CONSTRAINT",
                 "DROP CONSTRAINT",
                 "OWNER TO",
+                "ALTER COLUMN ... ADD IDENTITY",
+                "ALTER COLUMN ... SET",
+                "ALTER COLUMN ... SET",
+                "ALTER COLUMN ... DROP IDENTITY",
             ]
         );
         assert!(matches!(
@@ -408,6 +520,11 @@ mod tests {
                 "ALTER a SET DEFAULT 1 + , DROP b",
                 "syntax error at end of input",
                 24,
+            ),
+            (
+                "ALTER a ADD IDENTITY",
+                "syntax error at or near \"IDENTITY\"",
+                13,
             ),
             ("ALTER a WITH", "syntax error at or near \"WITH\"", 9),
         ] {

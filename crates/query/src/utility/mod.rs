@@ -168,7 +168,7 @@ pub fn parse(text: &str) -> Result<Option<Utility>, SqlError> {
 }
 
 /// Words that may begin a statement of ours. Others cost one comparison each.
-const LEADING_WORDS: [&str; 47] = [
+const LEADING_WORDS: [&str; 46] = [
     "ABORT",
     "ALTER",
     "ANALYSE",
@@ -196,7 +196,6 @@ const LEADING_WORDS: [&str; 47] = [
     "LISTEN",
     "LOAD",
     "LOCK",
-    "MERGE",
     "MOVE",
     "NOTIFY",
     "PREPARE",

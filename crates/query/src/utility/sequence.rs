@@ -71,8 +71,34 @@ pub(super) fn parse_alter(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, SqlE
     })
 }
 
+/// The options of an identity column in parentheses, if they stand here.
+pub(super) fn identity_options(tokens: &mut Tokens<'_>) -> Result<Options, SqlError> {
+    let mut options = SequenceOptions::default();
+    if tokens.accept_token(&Token::LParen) {
+        while option(tokens, &mut options)? {}
+        tokens.expect_token(&Token::RParen)?;
+    }
+    of_identity(options)
+}
+
+/// Options that may be said of an identity column.
+pub(super) fn of_identity(options: SequenceOptions) -> Result<Options, SqlError> {
+    let refused = match (&options.numbers.ty, &options.owned_by) {
+        (Some(_), _) => "as",
+        (_, Some(_)) => "owned_by",
+        _ => return Ok(options.numbers),
+    };
+    Err(SqlError::new(
+        ErrorKind::SyntaxError,
+        format!("sequence option \"{refused}\" not supported here"),
+    ))
+}
+
 /// Reads one option, if one stands here.
-fn option(tokens: &mut Tokens<'_>, options: &mut SequenceOptions) -> Result<bool, SqlError> {
+pub(super) fn option(
+    tokens: &mut Tokens<'_>,
+    options: &mut SequenceOptions,
+) -> Result<bool, SqlError> {
     let word = tokens.peek_word();
     let numbers = &mut options.numbers;
     let is_new = match word.as_str() {

@@ -18,7 +18,6 @@ pub(super) fn statement(tokens: &Tokens<'_>, word: &str) -> SqlError {
             "CLUSTER is",
             Some("A table with a primary key is kept in its order."),
         ),
-        "MERGE" => ("MERGE is", Some("Use INSERT, UPDATE and DELETE.")),
         "REFRESH" => ("materialized views are", None),
         "SECURITY" => ("security labels are", None),
         "REASSIGN" => (

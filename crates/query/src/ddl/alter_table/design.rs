@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Actions are done in PostgreSQL's order, whatever the order in the statement: what goes
-//! makes room for what comes. Columns keep their names meanwhile, so names are what
+//! makes room for what comes, and identities come last. Columns keep their names meanwhile, so names are what
 //! everything is found by; positions are made of them at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,7 @@ use super::{
         sql_type::sql_type,
     },
     dropping::Gone,
+    identity::IdentityChange,
 };
 use crate::{
     api::{Notice, NoticeSeverity},
@@ -66,8 +67,11 @@ pub(super) struct Design {
     pub(super) columns_to_verify: Vec<usize>,
     /// Columns that are dropped, each with whether CASCADE is said.
     pub(super) dropped: Vec<(String, bool)>,
-    /// The sequences of new columns.
+    /// The sequences of new columns, and of those that become identity columns.
     pub(super) sequences: Vec<Wanted>,
+    /// What is said of identity columns, and which are none any more.
+    pub(super) identity_changes: Vec<IdentityChange>,
+    pub(super) dropped_identities: BTreeSet<String>,
     pub(super) owner: Option<RoleName>,
 }
 
@@ -94,8 +98,10 @@ pub(super) struct Designing<'a> {
     checks_to_verify: BTreeSet<String>,
     keys_to_verify: BTreeSet<String>,
     pub(super) dropped: Vec<(String, bool)>,
-    sequences: Vec<Wanted>,
-    identities: &'a BTreeMap<String, Identity>,
+    pub(super) sequences: Vec<Wanted>,
+    pub(super) identities: &'a BTreeMap<String, Identity>,
+    pub(super) identity_changes: Vec<IdentityChange>,
+    pub(super) dropped_identities: BTreeSet<String>,
     /// Names of indexes that have gone.
     pub(super) freed: BTreeSet<String>,
     owner: Option<RoleName>,
@@ -137,6 +143,8 @@ pub(super) fn design(
         dropped: Vec::new(),
         sequences: Vec::new(),
         identities: &entry.identities,
+        identity_changes: Vec::new(),
+        dropped_identities: BTreeSet::new(),
         freed: BTreeSet::new(),
         owner: None,
         notices,
@@ -150,6 +158,12 @@ pub(super) fn design(
     designing.add(actions, taken)?;
     for action in actions {
         designing.set_attributes(action)?;
+    }
+    for action in actions {
+        designing.add_identity(action)?;
+    }
+    for action in actions {
+        designing.set_identity(action)?;
     }
     designing.finish(before)
 }
@@ -195,7 +209,7 @@ impl Designing<'_> {
         if let Some(collation) = collation {
             check_collation(collation)?;
         }
-        if self.identities.contains_key(column) {
+        if self.is_identity(column) {
             require_integer(ty)?;
         }
         let Source::Kept(from) = self.sources[at] else {
@@ -400,6 +414,8 @@ impl Designing<'_> {
             checks_to_verify: self.checks_to_verify,
             dropped: self.dropped,
             sequences: self.sequences,
+            identity_changes: self.identity_changes,
+            dropped_identities: self.dropped_identities,
             owner: self.owner,
             schema,
         })
@@ -407,7 +423,7 @@ impl Designing<'_> {
 
     /// An identity column has its numbers, and never NULL.
     pub(super) fn refuse_identity(&self, column: &str) -> Result<(), SqlError> {
-        if !self.identities.contains_key(column) {
+        if !self.is_identity(column) {
             return Ok(());
         }
         let message = format!(

@@ -67,6 +67,9 @@ impl Designing<'_> {
                 self.schema.columns[at].default = None;
                 Ok(())
             }
+            TableAction::DropIdentity { column, if_exists } => {
+                self.drop_identity(column, *if_exists)
+            }
             TableAction::SetNullable {
                 column,
                 nullable: true,

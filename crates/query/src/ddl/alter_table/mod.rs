@@ -15,6 +15,7 @@
 
 mod design;
 mod dropping;
+mod identity;
 mod plan;
 mod reference;
 
@@ -53,6 +54,7 @@ use crate::{
 };
 
 use design::Design;
+use identity::IdentityChange;
 use reference::Reference;
 
 pub(crate) use design::Source;
@@ -94,8 +96,9 @@ pub(crate) struct PendingAlter {
     /// The sequences of new columns, as the statement has them, and as they are made.
     wanted: Vec<Wanted>,
     sequences: Vec<Arc<SequenceEntry>>,
-    /// The identity columns that there are to be.
+    /// The identity columns that there are to be, and what becomes of others' sequences.
     identities: BTreeMap<String, Identity>,
+    identity_changes: Vec<IdentityChange>,
     /// Sequences that go with a column, and defaults of other tables that go with those.
     dropped_sequences: BTreeSet<Place>,
     dropped_defaults: Vec<(Place, String)>,
@@ -190,6 +193,7 @@ pub(crate) fn prepare(
         wanted: design.sequences.clone(),
         sequences: Vec::new(),
         identities: BTreeMap::new(),
+        identity_changes: design.identity_changes.clone(),
         dropped_sequences: BTreeSet::new(),
         dropped_defaults: Vec::new(),
         followed_views: BTreeMap::new(),
@@ -199,7 +203,8 @@ pub(crate) fn prepare(
     };
     pending.drop_references(state, &design)?;
     pending.settle_references(state, actor, &design, new_foreign_keys)?;
-    pending.keep_identities();
+    pending.keep_identities(&design);
+    pending.drop_identities(state, actor, &design)?;
     pending.drop_sequences(state, actor, &design)?;
     pending.settle_views(database, state, actor, &design, judges.views)?;
     Ok(Altering::Pending(Box::new(pending)))
@@ -289,13 +294,6 @@ impl PendingAlter {
         at.is_some_and(|at| self.sources[at] != Source::Added)
     }
 
-    fn keep_identities(&mut self) {
-        let identities = self.before.identities.clone().into_iter();
-        self.identities = identities
-            .filter(|(column, _)| self.keeps(column))
-            .collect();
-    }
-
     /// Sequences go with the columns that they belong to, and with CASCADE the defaults of
     /// other columns with them; without, the columns stay.
     fn drop_sequences(
@@ -360,6 +358,7 @@ impl PendingAlter {
     /// # Errors
     /// Numbers that contradict each other, the log.
     pub(crate) fn make_sequences(&mut self, draft: &Draft) -> Result<(), SqlError> {
+        self.lock_identities(draft)?;
         let state = draft.load()?;
         let owner = sequence::Owner {
             oid: self.before.oid,
@@ -638,6 +637,7 @@ impl PendingAlter {
         *relation_mut(&mut change.state, &self.place)? = Relation::Table(Arc::new(entry));
         self.remove_views(&mut change.state)?;
         self.settle_sequences(&mut change.state)?;
+        self.settle_identities(draft, &mut change.state)?;
         for (place, (was, is)) in &self.followed_views {
             match relation_mut(&mut change.state, place)? {
                 Relation::View(view) if view.query == *was => {

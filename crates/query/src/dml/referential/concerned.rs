@@ -22,14 +22,15 @@ use crate::{
 pub(crate) fn lock_concerned(context: &StatementContext, bound: &BoundDml) -> Result<(), SqlError> {
     let mut concerned = Concerned::of(context);
     let entry = &bound.target.entry;
-    concerned.add(
-        entry,
-        match bound.kind {
-            DmlKind::Insert => Change::Insert,
-            DmlKind::Update => Change::Update(bound.assigned.clone()),
-            DmlKind::Delete => Change::Delete,
-        },
-    );
+    if bound.does(DmlKind::Insert) {
+        concerned.add(entry, Change::Insert);
+    }
+    if bound.does(DmlKind::Update) {
+        concerned.add(entry, Change::Update(bound.assigned.clone()));
+    }
+    if bound.does(DmlKind::Delete) {
+        concerned.add(entry, Change::Delete);
+    }
     if let Some(update) = bound.update_on_conflict() {
         concerned.add(entry, Change::Update(update.assigned.clone()));
     }
