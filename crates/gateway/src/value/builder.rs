@@ -7,13 +7,13 @@ use arrow::{
     array::{
         ArrayRef, BinaryViewBuilder, BooleanBuilder, Date32Builder, Decimal128Builder,
         FixedSizeBinaryBuilder, Float32Builder, Float64Builder, Int16Builder, Int32Builder,
-        Int64Builder, IntervalMonthDayNanoBuilder, StringViewBuilder, Time64MicrosecondBuilder,
-        TimestampMicrosecondBuilder,
+        Int64Builder, IntervalMonthDayNanoBuilder, PrimitiveBuilder, StringViewBuilder,
+        Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
     },
-    datatypes::IntervalMonthDayNano,
+    datatypes::{ArrowPrimitiveType, IntervalMonthDayNano},
 };
 
-use super::{EPOCH_SHIFT_DAYS, EPOCH_SHIFT_MICROS, Zone, numeric};
+use super::{EPOCH_SHIFT_DAYS, EPOCH_SHIFT_MICROS, TextField, Zone, numeric};
 use crate::{
     limits::VALUE_BYTES_MAX,
     sqlstate::WireError,
@@ -192,6 +192,31 @@ impl Builder {
         Ok(())
     }
 
+    /// Appends the values of fields, which hold no NUL; `null` is the text that stands for
+    /// NULL, if one does.
+    ///
+    /// # Errors
+    /// What is wrong with the first bad value, and how many good ones were before it.
+    pub(crate) fn push_fields<'a>(
+        &mut self,
+        fields: impl Iterator<Item = TextField<'a>>,
+        null: Option<&str>,
+    ) -> Result<(), (usize, WireError)> {
+        match &mut self.values {
+            Values::Int2(b) => push_integers(b, fields, null, text::parse_i16),
+            Values::Int4(b) => push_integers(b, fields, null, text::parse_i32),
+            Values::Int8(b) => push_integers(b, fields, null, text::parse_i64),
+            _ => fields.enumerate().try_for_each(|(nth, field)| {
+                let value = field.text();
+                if null == Some(value) {
+                    self.push_null();
+                    return Ok(());
+                }
+                self.push_text(value).map_err(|error| (nth, error))
+            }),
+        }
+    }
+
     fn push_string(&mut self, value: &str) -> Result<(), WireError> {
         let value = match self.ty {
             SqlType::Char(n) => text::fit_char(value, n)?,
@@ -289,6 +314,34 @@ impl Builder {
             Values::Interval(b) => Arc::new(b.finish()),
         }
     }
+}
+
+/// Appends integers; see [`Builder::push_fields`].
+fn push_integers<'a, T: ArrowPrimitiveType<Native: TryFrom<i32>>>(
+    builder: &mut PrimitiveBuilder<T>,
+    fields: impl Iterator<Item = TextField<'a>>,
+    null: Option<&str>,
+    parse: impl Fn(&str) -> Result<T::Native, text::TextError>,
+) -> Result<(), (usize, WireError)> {
+    // NULL may be written as a number: `NULL '0'`.
+    let is_short = |null: &str| text::parse_i64(null).is_ok();
+    let short_may_be_null = null.is_some_and(is_short);
+    for (nth, field) in fields.enumerate() {
+        if !short_may_be_null
+            && let Some(short) = field.short_integer()
+            && let Ok(value) = T::Native::try_from(short)
+        {
+            builder.append_value(value);
+            continue;
+        }
+        let value = field.text();
+        if null == Some(value) {
+            builder.append_null();
+        } else {
+            builder.append_value(parse(value).map_err(|error| (nth, WireError::from(error)))?);
+        }
+    }
+    Ok(())
 }
 
 fn out_of_range(type_name: &str) -> WireError {
