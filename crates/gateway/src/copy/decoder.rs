@@ -206,9 +206,15 @@ impl Target {
 
     fn batch(&mut self) -> Result<RecordBatch, WireError> {
         self.bytes = 0;
-        let columns = self.builders.iter_mut().map(Builder::finish).collect();
-        let options =
-            RecordBatchOptions::new().with_row_count(Some(std::mem::take(&mut self.rows)));
+        let rows = std::mem::take(&mut self.rows);
+        let finish = |builder: &mut Builder| {
+            let column = builder.finish();
+            // The next batch has about as many rows.
+            builder.restart(rows);
+            column
+        };
+        let columns = self.builders.iter_mut().map(finish).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(|error| {
             WireError::new(
                 ErrorKind::Internal,

@@ -295,6 +295,11 @@ impl Builder {
         Ok(())
     }
 
+    /// Starts again, with room for so many values: what [`Self::finish`] leaves has none.
+    pub(crate) fn restart(&mut self, rows: usize) {
+        *self = Self::new(self.ty, self.zone, rows);
+    }
+
     /// The values gathered, of type [`SqlType::arrow`]; the builder starts again.
     pub(crate) fn finish(&mut self) -> ArrayRef {
         match &mut self.values {
