@@ -283,7 +283,13 @@ impl Decoder {
         }
     }
 
-    /// Takes a piece of the data. Decode all of it with [`Decoder::next_batch`] before the next.
+    /// Bytes taken and not decoded yet.
+    pub(crate) fn undecoded_bytes(&self) -> usize {
+        self.pending.len() - self.start
+    }
+
+    /// Takes a piece of the data. Decode all of it with [`Decoder::next_batch`] before the
+    /// next, or a few pieces together.
     pub(crate) fn push(&mut self, piece: &[u8]) {
         self.pending.drain(..std::mem::take(&mut self.start));
         if !self.marked {

@@ -16,6 +16,10 @@ use memchr::memchr3;
 
 use crate::{limits::READ_BYTES, value::TextField};
 
+/// Bytes whose lines are decoded together: all that has come at once, and little enough to
+/// stay in the caches while one column after the other is read.
+const RUN_BYTES_MAX: usize = 2 * READ_BYTES;
+
 /// What is plain in a format.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
@@ -58,7 +62,7 @@ impl Splitter {
         width: usize,
         rows_max: usize,
     ) -> Lines<'a> {
-        let text = plain_text(&data[..data.len().min(READ_BYTES)], form);
+        let text = plain_text(&data[..data.len().min(RUN_BYTES_MAX)], form);
         self.mark(text.as_bytes(), form.delimiter, width, rows_max);
         Lines {
             text,
@@ -78,9 +82,11 @@ impl Splitter {
             let newlines = positions(group, b'\n');
             let ends = positions(group, delimiter) | newlines;
             let before = self.marks.len();
-            let first = nth * GROUP_BYTES;
-            self.marks
-                .extend(ones(ends).map(|at| (first + at as usize) as u32));
+            let first = (nth * GROUP_BYTES) as u32;
+            self.marks.resize(before + ends.count_ones() as usize, 0);
+            for (mark, at) in self.marks[before..].iter_mut().zip(ones(ends)) {
+                *mark = first + at;
+            }
             for at in ones(newlines) {
                 // All values up to this line's end.
                 let values = before + (ends & (u64::MAX >> (63 - at))).count_ones() as usize;
@@ -96,6 +102,7 @@ impl Splitter {
 }
 
 /// The places of the bits that are set, from the lowest.
+#[inline]
 fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let at = (bits != 0).then(|| bits.trailing_zeros());
@@ -105,6 +112,7 @@ fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
 }
 
 /// A bit for each byte of a group that is this one.
+#[inline]
 fn positions(group: &[u8; GROUP_BYTES], wanted: u8) -> u64 {
     let (words, _) = group.as_chunks::<8>();
     let words = words.iter().enumerate();
@@ -114,6 +122,7 @@ fn positions(group: &[u8; GROUP_BYTES], wanted: u8) -> u64 {
 }
 
 /// Eight bits, for the bytes of a little-endian word.
+#[inline]
 fn positions_in_word(word: u64, wanted: u8) -> u64 {
     const LOW_BITS: u64 = u64::from_le_bytes([0x7F; 8]);
     let difference = word ^ u64::from_le_bytes([wanted; 8]);

@@ -206,6 +206,13 @@ impl Builder {
             Values::Int2(b) => push_integers(b, fields, null, text::parse_i16),
             Values::Int4(b) => push_integers(b, fields, null, text::parse_i32),
             Values::Int8(b) => push_integers(b, fields, null, text::parse_i64),
+            Values::Text(b) => match self.ty {
+                SqlType::Char(n) => push_strings(b, fields, null, |value| text::fit_char(value, n)),
+                SqlType::Varchar(Some(n)) => {
+                    push_strings(b, fields, null, |value| text::fit_varchar(value, n))
+                }
+                _ => push_strings(b, fields, null, Ok),
+            },
             _ => fields.enumerate().try_for_each(|(nth, field)| {
                 let value = field.text();
                 if null == Some(value) {
@@ -321,6 +328,9 @@ impl Builder {
     }
 }
 
+/// Integers that are gathered before a builder takes them together.
+const RUN: usize = 64;
+
 /// Appends integers; see [`Builder::push_fields`].
 fn push_integers<'a, T: ArrowPrimitiveType<Native: TryFrom<i32>>>(
     builder: &mut PrimitiveBuilder<T>,
@@ -329,21 +339,52 @@ fn push_integers<'a, T: ArrowPrimitiveType<Native: TryFrom<i32>>>(
     parse: impl Fn(&str) -> Result<T::Native, text::TextError>,
 ) -> Result<(), (usize, WireError)> {
     // NULL may be written as a number: `NULL '0'`.
-    let is_short = |null: &str| text::parse_i64(null).is_ok();
-    let short_may_be_null = null.is_some_and(is_short);
+    let short_may_be_null = null.is_some_and(|null| text::parse_i64(null).is_ok());
+    let (mut run, mut gathered) = ([T::Native::default(); RUN], 0);
     for (nth, field) in fields.enumerate() {
         if !short_may_be_null
             && let Some(short) = field.short_integer()
             && let Ok(value) = T::Native::try_from(short)
         {
-            builder.append_value(value);
+            run[gathered] = value;
+            gathered += 1;
+            if gathered == RUN {
+                builder.append_slice(&run);
+                gathered = 0;
+            }
             continue;
         }
+        builder.append_slice(&run[..std::mem::take(&mut gathered)]);
         let value = field.text();
         if null == Some(value) {
             builder.append_null();
         } else {
-            builder.append_value(parse(value).map_err(|error| (nth, WireError::from(error)))?);
+            let value = parse(value).map_err(|error| (nth, WireError::from(error)))?;
+            builder.append_value(value);
+        }
+    }
+    builder.append_slice(&run[..gathered]);
+    Ok(())
+}
+
+/// Appends texts, each made to fit its type; see [`Builder::push_fields`].
+fn push_strings<'a>(
+    builder: &mut StringViewBuilder,
+    fields: impl Iterator<Item = TextField<'a>>,
+    null: Option<&str>,
+    fit: impl Fn(&'a str) -> Result<&'a str, text::TextError>,
+) -> Result<(), (usize, WireError)> {
+    let append = |builder: &mut StringViewBuilder, value| {
+        let value = fit(value)?;
+        check_length(value.len())?;
+        builder.try_append_value(value).map_err(too_many_bytes)
+    };
+    for (nth, field) in fields.enumerate() {
+        let value = field.text();
+        if null == Some(value) {
+            builder.append_null();
+        } else {
+            append(builder, value).map_err(|error: WireError| (nth, error))?;
         }
     }
     Ok(())
@@ -360,6 +401,7 @@ fn too_many_bytes(error: impl std::fmt::Display) -> WireError {
     WireError::new(ErrorKind::ProgramLimitExceeded, error.to_string())
 }
 
+#[inline]
 fn check_length(bytes: usize) -> Result<(), WireError> {
     if bytes <= VALUE_BYTES_MAX {
         return Ok(());

@@ -14,6 +14,7 @@ pub(crate) struct TextField<'a> {
 
 impl<'a> TextField<'a> {
     /// The part of a text that is a value.
+    #[inline]
     pub(crate) fn new(around: &'a str, part: Range<usize>) -> Self {
         Self {
             around,
@@ -23,12 +24,14 @@ impl<'a> TextField<'a> {
     }
 
     /// The value's own text.
+    #[inline]
     pub(crate) fn text(self) -> &'a str {
         &self.around[self.start..self.end]
     }
 
     /// The value as an integer, if it has at most eight digits and perhaps a minus, and the
     /// text around goes on for as long: nearly every integer there is.
+    #[inline]
     pub(super) fn short_integer(self) -> Option<i32> {
         let word = self.around.as_bytes().get(self.start..)?.first_chunk()?;
         let (word, bytes) = (u64::from_le_bytes(*word), self.end - self.start);
