@@ -211,7 +211,11 @@ pub fn fit_varchar(text: &str, n: u32) -> Result<&str, TextError> {
 /// `StringDataRightTruncation` when more than n characters remain.
 pub fn fit_char(text: &str, n: u32) -> Result<&str, TextError> {
     let padded = text.as_bytes().last() == Some(&b' ');
-    let kept = if padded { text.trim_end_matches(' ') } else { text };
+    let kept = if padded {
+        text.trim_end_matches(' ')
+    } else {
+        text
+    };
     if kept.len() <= n as usize || kept.chars().count() <= n as usize {
         return Ok(kept);
     }
