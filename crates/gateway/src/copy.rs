@@ -1,7 +1,8 @@
 //! COPY data: text, CSV and binary, into batches and out of them.
 //!
 //! ```text
-//!  CopyData ──► Decoder: bytes not yet decoded │ record │ fields ──► builders ──► RecordBatch
+//!  CopyData ──► Decoder: bytes not yet decoded ─┬─ lines │ columns ──┬─► builders ──► RecordBatch
+//!                                               └─ record │ fields ──┘
 //!  RecordBatch ──► Encoder ──► one CopyData per row
 //! ```
 //!
@@ -12,6 +13,7 @@ mod binary;
 mod csv;
 mod decoder;
 mod encoder;
+mod lines;
 #[cfg(test)]
 mod tests;
 mod text;

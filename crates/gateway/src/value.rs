@@ -5,6 +5,7 @@
 mod array;
 mod builder;
 mod column;
+mod field;
 mod numeric;
 mod oid;
 mod row;
@@ -15,6 +16,7 @@ mod zone;
 pub(crate) use array::{put_value, text_of as array_text};
 pub(crate) use builder::Builder;
 pub(crate) use column::Column;
+pub(crate) use field::TextField;
 pub(crate) use row::RowEncoder;
 pub(crate) use zone::Zone;
 

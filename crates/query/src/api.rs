@@ -330,7 +330,8 @@ impl CopyOptions {
 pub struct CopyColumn {
     /// Its name.
     pub name: String,
-    /// Its type; batches carry it as [`SqlType::arrow`].
+    /// Its type; batches carry it as [`SqlType::arrow`]. The reader sees to it that texts are
+    /// as long as `char(n)` and `varchar(n)` allow, and says where in the data one is not.
     pub ty: SqlType,
     /// Whether it takes NULL. The engine checks; the reader need not.
     pub nullable: bool,

@@ -434,6 +434,25 @@ impl<'a> SegmentWriter<'a> {
         source: &Source<'_>,
         chunk: Chunk,
     ) -> Result<usize, SegmentError> {
+        // The array's form is told once for all rows.
+        match strings {
+            Strings::Utf8View(array) => {
+                self.store_values(attribute, |row| array.value(row).as_bytes(), source, chunk)
+            }
+            Strings::BinaryView(array) => {
+                self.store_values(attribute, |row| array.value(row), source, chunk)
+            }
+            other => self.store_values(attribute, |row| other.get(row), source, chunk),
+        }
+    }
+
+    fn store_values<'v>(
+        &mut self,
+        attribute: usize,
+        get: impl Fn(usize) -> &'v [u8],
+        source: &Source<'_>,
+        chunk: Chunk,
+    ) -> Result<usize, SegmentError> {
         let mut slots = [0u64; BLOCK_ROWS as usize];
         let mut bounds: Option<(u64, u64)> = None;
         let mut fitted = chunk.len;
@@ -442,7 +461,7 @@ impl<'a> SegmentWriter<'a> {
             if source.is_null(row) {
                 continue;
             }
-            let value = strings.get(row);
+            let value = get(row);
             if value.len() <= INLINE_BYTES_MAX {
                 *slot = short_slot(value);
             } else if value.len() > VALUE_BYTES_MAX {

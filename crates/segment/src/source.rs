@@ -82,16 +82,18 @@ impl<'a> Strings<'a> {
 impl Strings<'_> {
     /// The sum of the lengths of values too long for a slot; values under a NULL count too.
     pub(crate) fn long_bytes(self, rows: Range<usize>) -> usize {
-        fn sum(rows: Range<usize>, len: impl Fn(usize) -> usize) -> usize {
-            rows.map(len).filter(|&len| len > INLINE_BYTES_MAX).sum()
+        fn sum(lengths: impl Iterator<Item = usize>) -> usize {
+            lengths.filter(|&len| len > INLINE_BYTES_MAX).sum()
         }
+        // Views begin with the length.
+        let of_views = |views: &[u128]| sum(views.iter().map(|&view| view as u32 as usize));
         match self {
-            Strings::Utf8(array) => sum(rows, |row| array.value_length(row) as usize),
-            Strings::LargeUtf8(array) => sum(rows, |row| array.value_length(row) as usize),
-            Strings::Utf8View(array) => sum(rows, |row| array.views()[row] as u32 as usize),
-            Strings::Binary(array) => sum(rows, |row| array.value_length(row) as usize),
-            Strings::LargeBinary(array) => sum(rows, |row| array.value_length(row) as usize),
-            Strings::BinaryView(array) => sum(rows, |row| array.views()[row] as u32 as usize),
+            Strings::Utf8View(array) => of_views(&array.views()[rows]),
+            Strings::BinaryView(array) => of_views(&array.views()[rows]),
+            Strings::Utf8(array) => sum(rows.map(|row| array.value_length(row) as usize)),
+            Strings::LargeUtf8(array) => sum(rows.map(|row| array.value_length(row) as usize)),
+            Strings::Binary(array) => sum(rows.map(|row| array.value_length(row) as usize)),
+            Strings::LargeBinary(array) => sum(rows.map(|row| array.value_length(row) as usize)),
         }
     }
 }

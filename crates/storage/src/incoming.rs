@@ -123,9 +123,7 @@ impl Incoming {
         columns
             .filter(|(column, _)| column.ty.physical() == Physical::Variable)
             .map(|(column, values)| match column.ty {
-                SqlType::Char(n) => {
-                    u64::from(n) * rows.clone().filter(|&row| values.is_valid(row)).count() as u64
-                }
+                SqlType::Char(n) => u64::from(n) * valid_count(values, rows) as u64,
                 _ => value_bytes(values, rows),
             })
             .collect()
@@ -154,36 +152,49 @@ fn check_widths(table: &Table, batch: &RecordBatch) -> Result<(), StorageError> 
     Ok(())
 }
 
+/// How many of these values are not NULL.
+fn valid_count(values: &ArrayRef, rows: &Range<usize>) -> usize {
+    let nulls = values.nulls();
+    rows.len() - nulls.map_or(0, |nulls| nulls.slice(rows.start, rows.len()).null_count())
+}
+
 /// The lengths of strings or byte strings in all; 0 for NULL.
 fn value_bytes(values: &ArrayRef, rows: &Range<usize>) -> u64 {
-    let sum = |len: &dyn Fn(usize) -> usize| -> u64 {
-        let present = rows.clone().filter(|&row| values.is_valid(row));
-        present.map(|row| len(row) as u64).sum()
-    };
+    fn sum(values: &ArrayRef, rows: &Range<usize>, len: impl Fn(usize) -> usize) -> u64 {
+        let len = |row| len(row) as u64;
+        match values.nulls() {
+            None => rows.clone().map(len).sum(),
+            Some(nulls) => rows
+                .clone()
+                .filter(|&row| nulls.is_valid(row))
+                .map(len)
+                .sum(),
+        }
+    }
     match values.data_type() {
         DataType::Utf8View => {
-            let values = values.as_string_view();
-            sum(&|row| values.views()[row] as u32 as usize)
+            let views = values.as_string_view().views();
+            sum(values, rows, |row| views[row] as u32 as usize)
         }
         DataType::Utf8 => {
-            let values = values.as_string::<i32>();
-            sum(&|row| values.value_length(row) as usize)
+            let texts = values.as_string::<i32>();
+            sum(values, rows, |row| texts.value_length(row) as usize)
         }
         DataType::LargeUtf8 => {
-            let values = values.as_string::<i64>();
-            sum(&|row| values.value_length(row) as usize)
+            let texts = values.as_string::<i64>();
+            sum(values, rows, |row| texts.value_length(row) as usize)
         }
         DataType::BinaryView => {
-            let values = values.as_binary_view();
-            sum(&|row| values.views()[row] as u32 as usize)
+            let views = values.as_binary_view().views();
+            sum(values, rows, |row| views[row] as u32 as usize)
         }
         DataType::Binary => {
-            let values = values.as_binary::<i32>();
-            sum(&|row| values.value_length(row) as usize)
+            let strings = values.as_binary::<i32>();
+            sum(values, rows, |row| strings.value_length(row) as usize)
         }
         DataType::LargeBinary => {
-            let values = values.as_binary::<i64>();
-            sum(&|row| values.value_length(row) as usize)
+            let strings = values.as_binary::<i64>();
+            sum(values, rows, |row| strings.value_length(row) as usize)
         }
         _ => 0,
     }

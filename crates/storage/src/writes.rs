@@ -160,7 +160,7 @@ impl<'t> Writes<'t> {
     ) -> Result<(), StorageError> {
         if self.txn.is_logged() && !rows.is_empty() {
             let redo = redo::insert(table.id(), table.types(), &incoming.columns, rows);
-            self.txn.add_redo(&redo)?;
+            self.txn.add_redo(redo)?;
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ impl<'t> Writes<'t> {
                 .collect();
             redo::end_rows(table.id(), table.types(), &columns, count)
         };
-        Ok(self.txn.add_redo(&redo)?)
+        Ok(self.txn.add_redo(redo)?)
     }
 
     /// Gives much redo to the log. The caller holds no latch.

@@ -416,7 +416,7 @@ fn a_statement_that_was_given_up_is_undone_whenever_it_ends() {
 fn redo(block: &Block, value: u8, bytes: usize, expected: &mut Vec<u8>) -> TxnId {
     let statement = writing(block);
     for part in vec![value; bytes].chunks(100_000) {
-        statement.add_redo(part).unwrap();
+        statement.add_redo(part.to_vec()).unwrap();
         statement.spill_redo().unwrap();
     }
     expected.extend(vec![value; bytes]);
@@ -453,7 +453,7 @@ fn redo_is_in_the_order_of_the_statements_without_the_undone() {
     );
     large.rollback_to(savepoint);
     let failed = writing(&large);
-    failed.add_redo(&vec![6; 2 << 20]).unwrap();
+    failed.add_redo(vec![6; 2 << 20]).unwrap();
     failed.spill_redo().unwrap();
     let failed_id = failed.id();
     failed.rollback();

@@ -1,7 +1,7 @@
 //! What makes commits durable, as far as the commit order must know.
 //!
 //! ```text
-//!  writing   redo ──► Transaction::add_redo ──(over 1 MiB)──► CommitLog::append_chunk
+//!  writing   redo ──► Transaction::add_redo ──(over ½ MiB)──► CommitLog::append_chunk
 //!  commit    order lock { ts := last assigned + 1
 //!                         CommitLog::enqueue(ts, redo)   memory only, no I/O
 //!                         state[T] := Committed(ts) }

@@ -322,7 +322,7 @@ fn redo_goes_in_order_and_much_of_it_before_the_commit() {
     let (txn, _) = writing(&txns);
     let id = txn.id();
     for at in 0..40_u8 {
-        txn.add_redo(&vec![at; 100_000]).unwrap();
+        txn.add_redo(vec![at; 100_000]).unwrap();
         txn.spill_redo().unwrap();
     }
     txn.commit().unwrap();
@@ -342,7 +342,7 @@ fn redo_goes_in_order_and_much_of_it_before_the_commit() {
     for bytes in [10, 2 << 20] {
         let rolled_back = txns.begin();
         let id = rolled_back.id();
-        rolled_back.add_redo(&vec![0; bytes]).unwrap();
+        rolled_back.add_redo(vec![0; bytes]).unwrap();
         rolled_back.spill_redo().unwrap();
         rolled_back.rollback();
         let forgotten = log.state.lock().forgotten.contains(&id);

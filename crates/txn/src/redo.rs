@@ -9,7 +9,7 @@ use aerostat_types::OutOfMemory;
 
 use crate::CommitLog;
 
-/// The smallest buffer: the redo of a row or two.
+/// The smallest buffer that more is added to: the redo of a row or two.
 const BUFFER_BYTES_MIN: usize = 256;
 
 /// Redo in the order in which things were done.
@@ -27,22 +27,31 @@ struct Payment {
 }
 
 impl Redo {
-    /// Adds some at the end.
+    /// Adds some at the end. The first becomes the buffer: much of it is not copied.
     ///
     /// # Errors
     /// When there is no memory for it; nothing is added then.
-    pub(crate) fn add(&mut self, redo: &[u8], log: &Arc<dyn CommitLog>) -> Result<(), OutOfMemory> {
+    pub(crate) fn add(
+        &mut self,
+        redo: Vec<u8>,
+        log: &Arc<dyn CommitLog>,
+    ) -> Result<(), OutOfMemory> {
+        let Some(payment) = &mut self.payment else {
+            let mut payment = Payment {
+                log: Arc::clone(log),
+                bytes: 0,
+            };
+            payment.raise(redo.capacity())?;
+            (self.bytes, self.payment) = (redo, Some(payment));
+            return Ok(());
+        };
         let needed = self.bytes.len() + redo.len();
         if needed > self.bytes.capacity() {
             let room = needed.max(2 * self.bytes.capacity()).max(BUFFER_BYTES_MIN);
-            let payment = self.payment.get_or_insert_with(|| Payment {
-                log: Arc::clone(log),
-                bytes: 0,
-            });
             payment.raise(room)?;
             self.bytes.reserve_exact(room - self.bytes.len());
         }
-        self.bytes.extend_from_slice(redo);
+        self.bytes.extend_from_slice(&redo);
         Ok(())
     }
 

@@ -25,7 +25,7 @@ fn add(transaction: &Transaction, mut bytes: usize, random: &mut StdRng) -> bool
     transaction.enlist(Box::new(Nothing));
     while bytes > 0 {
         let piece = random.random_range(1..=bytes.min(300_000));
-        if transaction.add_redo(&vec![7; piece]).is_err() {
+        if transaction.add_redo(vec![7; piece]).is_err() {
             return false;
         }
         bytes -= piece;
@@ -44,12 +44,12 @@ fn a_refused_statement_is_undone_and_others_go_on() {
     let transaction = txns.begin();
     transaction.enlist(Box::new(Nothing));
     assert_eq!(taken(&log), 0, "nothing is taken before there is redo");
-    transaction.add_redo(&[1; 10]).unwrap();
+    transaction.add_redo(vec![1; 10]).unwrap();
     assert!((10..1_000).contains(&taken(&log)));
-    let refused = transaction.add_redo(&vec![1; REDO_BUDGET]).unwrap_err();
+    let refused = transaction.add_redo(vec![1; REDO_BUDGET]).unwrap_err();
     assert_eq!(refused.limit, REDO_BUDGET as u64);
     // It is as it was.
-    transaction.add_redo(&[2; 10]).unwrap();
+    transaction.add_redo(vec![2; 10]).unwrap();
     transaction.commit().unwrap();
     let committed = log.state.lock().enqueued[0].2.clone();
     assert_eq!(committed, [[1; 10], [2; 10]].concat());
@@ -57,10 +57,10 @@ fn a_refused_statement_is_undone_and_others_go_on() {
     let block = txns.begin_block(Isolation::ReadCommitted);
     let kept = block.statement();
     kept.enlist(Box::new(Nothing));
-    kept.add_redo(&[3; 10]).unwrap();
+    kept.add_redo(vec![3; 10]).unwrap();
     kept.commit().unwrap();
     let failed = block.statement();
-    assert!(failed.add_redo(&vec![4; REDO_BUDGET + 1]).is_err());
+    assert!(failed.add_redo(vec![4; REDO_BUDGET + 1]).is_err());
     drop(failed);
     assert!(taken(&log) > 0, "the kept statement's redo waits");
     block.commit().unwrap();

@@ -50,8 +50,9 @@ pub enum CommitError {
 }
 
 /// Redo beyond this goes to the log before the commit. Large enough that a write costs
-/// little more than its bytes, small enough for a tenant's budget.
-pub(crate) const REDO_BYTES_MAX: usize = 1 << 20;
+/// little more than its bytes, small enough for a tenant's budget, and less than most
+/// batches of a load have, so that they go to the log as they are.
+pub(crate) const REDO_BYTES_MAX: usize = 512 << 10;
 
 /// A unit of work that happens wholly or not at all: a transaction, or one statement of a
 /// [`crate::Block`]. Dropping it rolls it back.
@@ -239,7 +240,7 @@ impl Transaction {
     /// # Errors
     /// When there is no memory for it. The caller rolls back, for the log will not have all
     /// that was done.
-    pub fn add_redo(&self, redo: &[u8]) -> Result<(), OutOfMemory> {
+    pub fn add_redo(&self, redo: Vec<u8>) -> Result<(), OutOfMemory> {
         match self.txns.log() {
             Some(log) => self.redo.lock().add(redo, log),
             None => Ok(()),

@@ -7,7 +7,7 @@ use crate::{
     api::{CopyFormat, CopyIn, CopyOut},
     backend::BackendSession,
     copy::{Decoder, Encoder},
-    limits::SMALL_MESSAGE_BYTES_MAX,
+    limits::{READ_BYTES, SMALL_MESSAGE_BYTES_MAX},
     sqlstate::{Fault, WireError},
     wire::Format,
 };
@@ -68,6 +68,7 @@ impl<S: BackendSession> Connection<S> {
                     return self.decode(copy, decoder).await;
                 }
                 b'f' => {
+                    self.decode(copy, decoder).await?;
                     let reason = String::from_utf8_lossy(body.strip_suffix(&[0]).unwrap_or(&body))
                         .into_owned();
                     let message = format!("COPY from stdin failed: {reason}");
@@ -95,6 +96,11 @@ impl<S: BackendSession> Connection<S> {
                 () = self.signals.kill.cancelled() => return Err(Fault::Fatal(super::shutting_down())),
             };
             decoder.push(&piece);
+            // The rows of small messages that have come together are decoded together.
+            let more = left == 0 && self.signals.input.comes_next(b'd');
+            if more && decoder.undecoded_bytes() < READ_BYTES {
+                break;
+            }
             if let Err(fault) = self.decode(copy, decoder).await {
                 if matches!(fault, Fault::Sql(_)) {
                     // The rest of the message is not the next message.

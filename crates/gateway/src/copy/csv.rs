@@ -3,7 +3,10 @@
 
 use memchr::{memchr2, memchr3};
 
-use super::decoder::{Step, Target, plain};
+use super::{
+    decoder::{Step, Target, plain},
+    lines::Form,
+};
 use crate::{api::CopyOptions, sqlstate::WireError};
 
 /// Reads CSV records.
@@ -12,7 +15,7 @@ pub(super) struct CsvReader {
     delimiter: u8,
     quote: u8,
     escape: u8,
-    null: Vec<u8>,
+    null: String,
     /// Per column: never NULL; NULL even when quoted.
     force: Vec<(bool, bool)>,
     /// Where the search for the record's end goes on, and whether within quotes there.
@@ -46,7 +49,7 @@ impl CsvReader {
             delimiter: options.delimiter,
             quote: options.quote,
             escape: options.escape,
-            null: options.null.as_bytes().to_vec(),
+            null: options.null.clone(),
             force,
             searched: 0,
             quoted: false,
@@ -55,6 +58,28 @@ impl CsvReader {
             inner_lines: 0,
             scratch: Vec::new(),
         }
+    }
+
+    /// What lines are plain, unless a record is being read already. Of one column none is:
+    /// the end-of-data mark looks like a value.
+    pub(super) fn form(&self) -> Option<Form> {
+        let ready = self.searched == 0 && self.delimiter.is_ascii() && self.force.len() > 1;
+        ready.then_some(Form {
+            delimiter: self.delimiter,
+            special: self.quote,
+            marked_null: false,
+        })
+    }
+
+    /// The text that stands for NULL in a column where it is not quoted.
+    pub(super) fn null(&self, column: usize) -> Option<&str> {
+        let (never_null, _) = self.force[column];
+        (!never_null).then_some(self.null.as_str())
+    }
+
+    /// Takes notice of lines that ended without a carriage return.
+    pub(super) fn lines_taken(&mut self) {
+        self.crlf.get_or_insert(false);
     }
 
     /// The length of the first record without its end, and with it.
@@ -143,10 +168,10 @@ impl CsvReader {
         }
         let has_quotes = std::mem::take(&mut self.has_quotes);
         if !has_quotes && let Some(text) = plain(record, self.delimiter) {
-            let (null, force) = (self.null.as_slice(), &self.force);
+            let (null, force) = (self.null.as_str(), &self.force);
             target.put_plain(text, self.delimiter, |column, value| {
                 let (never_null, _) = force[column];
-                !never_null && value.as_bytes() == null
+                !never_null && value == null
             })?;
             return Ok(Step::Row(taken));
         }
@@ -165,7 +190,7 @@ impl CsvReader {
             } else {
                 !never_null
             };
-            if may_be_null && self.scratch == self.null {
+            if may_be_null && self.scratch == self.null.as_bytes() {
                 target.put_null(column);
             } else if !field.quoted && self.scratch.contains(&b'\r') {
                 return Err(

@@ -10,7 +10,12 @@ use arrow::{
 
 use memchr::memchr2;
 
-use super::{binary::BinaryReader, csv::CsvReader, text::TextReader};
+use super::{
+    binary::BinaryReader,
+    csv::CsvReader,
+    lines::{Lines, Splitter},
+    text::TextReader,
+};
 use crate::{
     api::{CopyColumn, CopyFormat, CopyHeader, CopyOptions},
     limits::{COPY_BATCH_BYTES, COPY_BATCH_ROWS, COPY_ROW_BYTES_MAX},
@@ -23,6 +28,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Decoder {
     reader: Reader,
+    splitter: Splitter,
     target: Target,
     /// Bytes received and not yet decoded, from `start`.
     pending: Vec<u8>,
@@ -39,6 +45,17 @@ enum Reader {
     Text(TextReader),
     Csv(CsvReader),
     Binary(BinaryReader),
+}
+
+impl Reader {
+    /// The text that stands for NULL in a column where nothing is quoted.
+    fn null(&self, column: usize) -> Option<&str> {
+        match self {
+            Reader::Text(reader) => Some(reader.null()),
+            Reader::Csv(reader) => reader.null(column),
+            Reader::Binary(_) => None,
+        }
+    }
 }
 
 /// What a reader found at the front of the bytes.
@@ -147,6 +164,28 @@ impl Target {
         }
     }
 
+    /// Puts the values of lines, column by column.
+    fn put_lines(&mut self, lines: Lines<'_>, reader: &Reader) -> Result<(), WireError> {
+        let (mut rows, mut bad) = (lines.count(), None);
+        for (column, builder) in self.builders.iter_mut().enumerate() {
+            let fields = lines.column(column).take(rows);
+            if let Err((row, error)) = builder.push_fields(fields, reader.null(column)) {
+                // What the other columns have before it would have been met first.
+                (rows, bad) = (row, Some((column, error)));
+            }
+        }
+        self.line += rows as u64;
+        if let Some((column, error)) = bad {
+            self.line += 1;
+            let value = lines.column(column).nth(rows);
+            let value = value.map(|field| field.text().as_bytes());
+            return Err(self.in_column(error, column, value));
+        }
+        self.rows += rows;
+        self.bytes += lines.bytes();
+        Ok(())
+    }
+
     pub(super) fn put_bytes(&mut self, column: usize, value: &[u8]) -> Result<(), WireError> {
         let put = utf8(value).and_then(|text| self.builders[column].push_text(text));
         put.map_err(|error| self.in_column(error, column, Some(value)))
@@ -167,9 +206,15 @@ impl Target {
 
     fn batch(&mut self) -> Result<RecordBatch, WireError> {
         self.bytes = 0;
-        let columns = self.builders.iter_mut().map(Builder::finish).collect();
-        let options =
-            RecordBatchOptions::new().with_row_count(Some(std::mem::take(&mut self.rows)));
+        let rows = std::mem::take(&mut self.rows);
+        let finish = |builder: &mut Builder| {
+            let column = builder.finish();
+            // The next batch has about as many rows.
+            builder.restart(rows);
+            column
+        };
+        let columns = self.builders.iter_mut().map(finish).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(|error| {
             WireError::new(
                 ErrorKind::Internal,
@@ -228,6 +273,7 @@ impl Decoder {
         };
         Self {
             reader,
+            splitter: Splitter::default(),
             target,
             pending: Vec::new(),
             start: 0,
@@ -237,7 +283,13 @@ impl Decoder {
         }
     }
 
-    /// Takes a piece of the data. Decode all of it with [`Decoder::next_batch`] before the next.
+    /// Bytes taken and not decoded yet.
+    pub(crate) fn undecoded_bytes(&self) -> usize {
+        self.pending.len() - self.start
+    }
+
+    /// Takes a piece of the data. Decode all of it with [`Decoder::next_batch`] before the
+    /// next, or a few pieces together.
     pub(crate) fn push(&mut self, piece: &[u8]) {
         self.pending.drain(..std::mem::take(&mut self.start));
         if !self.marked {
@@ -256,6 +308,10 @@ impl Decoder {
     /// What is wrong with the data, with line and column as context.
     pub(crate) fn next_batch(&mut self) -> Result<Option<RecordBatch>, WireError> {
         while !self.marked && !self.target.is_full() {
+            self.take_lines()?;
+            if self.target.is_full() {
+                break;
+            }
             match self.step()? {
                 Step::Row(bytes) => {
                     self.start += bytes;
@@ -280,6 +336,33 @@ impl Decoder {
         } else {
             Ok(None)
         }
+    }
+
+    /// Takes the plain lines at the front of the bytes, which nearly all lines are.
+    fn take_lines(&mut self) -> Result<(), WireError> {
+        let form = match &self.reader {
+            Reader::Text(reader) => reader.form(),
+            Reader::Csv(reader) => reader.form(),
+            Reader::Binary(_) => None,
+        };
+        let width = self.target.width();
+        let (Some(form), CopyHeader::None, 1..) = (form, self.header, width) else {
+            return Ok(());
+        };
+        let rows_max = COPY_BATCH_ROWS - self.target.rows;
+        let data = &self.pending[self.start..];
+        let lines = self.splitter.split(data, &form, width, rows_max);
+        if lines.count() == 0 {
+            return Ok(());
+        }
+        self.target.put_lines(lines, &self.reader)?;
+        self.start += lines.bytes();
+        match &mut self.reader {
+            Reader::Text(reader) => reader.lines_taken(),
+            Reader::Csv(reader) => reader.lines_taken(),
+            Reader::Binary(_) => {}
+        }
+        Ok(())
     }
 
     fn step(&mut self) -> Result<Step, WireError> {

@@ -248,6 +248,21 @@ fn errors_name_line_and_column() {
         "unterminated CSV quoted field",
         "COPY t, line 1: \"1,\"a\n\"",
     );
+    // The first in the order of lines, not of columns.
+    check(
+        Text,
+        b"1\ta\n2\tb\n3\tlong\nx\td\n4\n",
+        "22001",
+        "value too long for type character varying(3)",
+        "COPY t, line 3, column b: \"long\"",
+    );
+    check(
+        Csv,
+        b"1,a\n2147483648,long\n",
+        "22003",
+        "value \"2147483648\" is out of range for type integer",
+        "COPY t, line 2, column a: \"2147483648\"",
+    );
     check(
         Text,
         b"1\t\xff\n",
@@ -446,6 +461,26 @@ proptest! {
     #[test]
     fn any_bytes_give_rows_or_an_error(data: Vec<u8>, options in any_format(), cuts: [prop::sample::Index; 3]) {
         let _ = decode(&TWO_TEXTS, &options, &cut(&data, &cuts));
+    }
+
+    /// Byte by byte no line comes whole, so each is read by itself.
+    #[test]
+    fn lines_together_are_lines_one_by_one(
+        data in "((-?[0-9]{1,9}| 7|\\\\N|0|) ?[\t,](-?[0-9]{1,6}|\\\\N|)[\t,](~|[ab\u{e9}]{0,4} {0,2}|\"c\"|\\\\t)\r?\n){0,12}",
+        bad in prop::option::weighted(0.3, "(1\t2\n|1,2\n|x\t1\ty\n|1,2,3,4\n|\\\\.\n|99999\t-99999\tz\n)(1\t1\ta\n|1,1,a\n)"),
+        options in any_format(),
+        null in prop::option::of(prop::sample::select(vec!["0", "7", "~", ""])),
+    ) {
+        let types = [SqlType::Integer, SqlType::SmallInt, SqlType::Char(4)];
+        let mut options = CopyOptions { header: CopyHeader::None, ..options };
+        if let Some(null) = null {
+            options.null = null.to_owned();
+        }
+        let delimiter = (options.delimiter as char).to_string();
+        let data = (data + bad.as_deref().unwrap_or("")).replace(['\t', ','], &delimiter);
+        let bytes: Vec<&[u8]> = data.as_bytes().chunks(1).collect();
+        let together = decode(&types, &options, &[data.as_bytes()]);
+        prop_assert_eq!(together, decode(&types, &options, &bytes));
     }
 
     #[test]

@@ -2,14 +2,17 @@
 
 use memchr::memchr2;
 
-use super::decoder::{Step, Target, plain};
+use super::{
+    decoder::{Step, Target, plain},
+    lines::{Form, MARKED_NULL},
+};
 use crate::{api::CopyOptions, sqlstate::WireError};
 
 /// Reads text records.
 #[derive(Debug)]
 pub(super) struct TextReader {
     delimiter: u8,
-    null: Vec<u8>,
+    null: String,
     /// Where the search for the record's end goes on; everything before is known.
     searched: usize,
     /// Whether a backslash was found before that.
@@ -23,12 +26,32 @@ impl TextReader {
     pub(super) fn new(options: &CopyOptions) -> Self {
         Self {
             delimiter: options.delimiter,
-            null: options.null.as_bytes().to_vec(),
+            null: options.null.clone(),
             searched: 0,
             escaped: false,
             crlf: None,
             scratch: Vec::new(),
         }
+    }
+
+    /// What lines are plain, unless a line is being read already.
+    pub(super) fn form(&self) -> Option<Form> {
+        let ready = self.searched == 0 && self.delimiter.is_ascii();
+        ready.then_some(Form {
+            delimiter: self.delimiter,
+            special: b'\\',
+            marked_null: self.null == MARKED_NULL,
+        })
+    }
+
+    /// The text that stands for NULL.
+    pub(super) fn null(&self) -> &str {
+        &self.null
+    }
+
+    /// Takes notice of lines that ended without a carriage return.
+    pub(super) fn lines_taken(&mut self) {
+        self.crlf.get_or_insert(false);
     }
 
     /// The length of the first line without its end, and with it.
@@ -97,8 +120,8 @@ impl TextReader {
         }
         let escaped = std::mem::take(&mut self.escaped);
         if !escaped && let Some(text) = plain(record, self.delimiter) {
-            let null = self.null.as_slice();
-            target.put_plain(text, self.delimiter, |_, value| value.as_bytes() == null)?;
+            let null = self.null.as_str();
+            target.put_plain(text, self.delimiter, |_, value| value == null)?;
             return Ok(Step::Row(taken));
         }
         let mut rest = Some(record);
@@ -108,7 +131,7 @@ impl TextReader {
             };
             let (raw, escaped, after) = field(from, self.delimiter);
             rest = after;
-            if raw == self.null {
+            if raw == self.null.as_bytes() {
                 target.put_null(column);
             } else if escaped {
                 self.scratch.clear();

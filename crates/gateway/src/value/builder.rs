@@ -7,13 +7,13 @@ use arrow::{
     array::{
         ArrayRef, BinaryViewBuilder, BooleanBuilder, Date32Builder, Decimal128Builder,
         FixedSizeBinaryBuilder, Float32Builder, Float64Builder, Int16Builder, Int32Builder,
-        Int64Builder, IntervalMonthDayNanoBuilder, StringViewBuilder, Time64MicrosecondBuilder,
-        TimestampMicrosecondBuilder,
+        Int64Builder, IntervalMonthDayNanoBuilder, PrimitiveBuilder, StringViewBuilder,
+        Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
     },
-    datatypes::IntervalMonthDayNano,
+    datatypes::{ArrowPrimitiveType, IntervalMonthDayNano},
 };
 
-use super::{EPOCH_SHIFT_DAYS, EPOCH_SHIFT_MICROS, Zone, numeric};
+use super::{EPOCH_SHIFT_DAYS, EPOCH_SHIFT_MICROS, TextField, Zone, numeric};
 use crate::{
     limits::VALUE_BYTES_MAX,
     sqlstate::WireError,
@@ -192,6 +192,38 @@ impl Builder {
         Ok(())
     }
 
+    /// Appends the values of fields, which hold no NUL; `null` is the text that stands for
+    /// NULL, if one does.
+    ///
+    /// # Errors
+    /// What is wrong with the first bad value, and how many good ones were before it.
+    pub(crate) fn push_fields<'a>(
+        &mut self,
+        fields: impl Iterator<Item = TextField<'a>>,
+        null: Option<&str>,
+    ) -> Result<(), (usize, WireError)> {
+        match &mut self.values {
+            Values::Int2(b) => push_integers(b, fields, null, text::parse_i16),
+            Values::Int4(b) => push_integers(b, fields, null, text::parse_i32),
+            Values::Int8(b) => push_integers(b, fields, null, text::parse_i64),
+            Values::Text(b) => match self.ty {
+                SqlType::Char(n) => push_strings(b, fields, null, |value| text::fit_char(value, n)),
+                SqlType::Varchar(Some(n)) => {
+                    push_strings(b, fields, null, |value| text::fit_varchar(value, n))
+                }
+                _ => push_strings(b, fields, null, Ok),
+            },
+            _ => fields.enumerate().try_for_each(|(nth, field)| {
+                let value = field.text();
+                if null == Some(value) {
+                    self.push_null();
+                    return Ok(());
+                }
+                self.push_text(value).map_err(|error| (nth, error))
+            }),
+        }
+    }
+
     fn push_string(&mut self, value: &str) -> Result<(), WireError> {
         let value = match self.ty {
             SqlType::Char(n) => text::fit_char(value, n)?,
@@ -270,6 +302,11 @@ impl Builder {
         Ok(())
     }
 
+    /// Starts again, with room for so many values: what [`Self::finish`] leaves has none.
+    pub(crate) fn restart(&mut self, rows: usize) {
+        *self = Self::new(self.ty, self.zone, rows);
+    }
+
     /// The values gathered, of type [`SqlType::arrow`]; the builder starts again.
     pub(crate) fn finish(&mut self) -> ArrayRef {
         match &mut self.values {
@@ -291,6 +328,68 @@ impl Builder {
     }
 }
 
+/// Integers that are gathered before a builder takes them together.
+const RUN: usize = 64;
+
+/// Appends integers; see [`Builder::push_fields`].
+fn push_integers<'a, T: ArrowPrimitiveType<Native: TryFrom<i32>>>(
+    builder: &mut PrimitiveBuilder<T>,
+    fields: impl Iterator<Item = TextField<'a>>,
+    null: Option<&str>,
+    parse: impl Fn(&str) -> Result<T::Native, text::TextError>,
+) -> Result<(), (usize, WireError)> {
+    // NULL may be written as a number: `NULL '0'`.
+    let short_may_be_null = null.is_some_and(|null| text::parse_i64(null).is_ok());
+    let (mut run, mut gathered) = ([T::Native::default(); RUN], 0);
+    for (nth, field) in fields.enumerate() {
+        if !short_may_be_null
+            && let Some(short) = field.short_integer()
+            && let Ok(value) = T::Native::try_from(short)
+        {
+            run[gathered] = value;
+            gathered += 1;
+            if gathered == RUN {
+                builder.append_slice(&run);
+                gathered = 0;
+            }
+            continue;
+        }
+        builder.append_slice(&run[..std::mem::take(&mut gathered)]);
+        let value = field.text();
+        if null == Some(value) {
+            builder.append_null();
+        } else {
+            let value = parse(value).map_err(|error| (nth, WireError::from(error)))?;
+            builder.append_value(value);
+        }
+    }
+    builder.append_slice(&run[..gathered]);
+    Ok(())
+}
+
+/// Appends texts, each made to fit its type; see [`Builder::push_fields`].
+fn push_strings<'a>(
+    builder: &mut StringViewBuilder,
+    fields: impl Iterator<Item = TextField<'a>>,
+    null: Option<&str>,
+    fit: impl Fn(&'a str) -> Result<&'a str, text::TextError>,
+) -> Result<(), (usize, WireError)> {
+    let append = |builder: &mut StringViewBuilder, value| {
+        let value = fit(value)?;
+        check_length(value.len())?;
+        builder.try_append_value(value).map_err(too_many_bytes)
+    };
+    for (nth, field) in fields.enumerate() {
+        let value = field.text();
+        if null == Some(value) {
+            builder.append_null();
+        } else {
+            append(builder, value).map_err(|error: WireError| (nth, error))?;
+        }
+    }
+    Ok(())
+}
+
 fn out_of_range(type_name: &str) -> WireError {
     WireError::new(
         ErrorKind::DatetimeFieldOverflow,
@@ -302,6 +401,7 @@ fn too_many_bytes(error: impl std::fmt::Display) -> WireError {
     WireError::new(ErrorKind::ProgramLimitExceeded, error.to_string())
 }
 
+#[inline]
 fn check_length(bytes: usize) -> Result<(), WireError> {
     if bytes <= VALUE_BYTES_MAX {
         return Ok(());

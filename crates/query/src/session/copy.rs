@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aerostat_storage::StorageError;
-use aerostat_types::{ErrorKind, SqlError, SqlType};
+use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::datatypes::Schema,
     sql::sqlparser::ast::{self, Ident},
@@ -161,7 +161,7 @@ impl Session {
         let options = copy.options_for(&names)?;
         let fields: Vec<_> = copied
             .iter()
-            .map(|column| incoming(column.ty).field(&column.name, true))
+            .map(|column| column.ty.field(&column.name, true))
             .collect();
         let (stream, sender) = CopyStream::open(Arc::new(Schema::new(fields))).map_err(fail)?;
         let bound = dml::bind_copy(&context, target, &listed, stream).map_err(fail)?;
@@ -201,14 +201,6 @@ impl Session {
             options,
             Box::new(sink),
         )))
-    }
-}
-
-/// The type a value has before the length of its column is checked.
-fn incoming(ty: SqlType) -> SqlType {
-    match ty {
-        SqlType::Varchar(_) | SqlType::Char(_) => SqlType::Varchar(None),
-        other => other,
     }
 }
 

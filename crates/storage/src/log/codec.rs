@@ -117,12 +117,16 @@ fn put<T: ArrowPrimitiveType>(column: &ArrayRef, rows: Range<usize>, out: &mut V
 
 fn encode_variable(column: &ArrayRef, rows: Range<usize>, out: &mut Vec<u8>) {
     fn put<'a>(
+        column: &ArrayRef,
         rows: Range<usize>,
         out: &mut Vec<u8>,
-        is_null: impl Fn(usize) -> bool,
         get: impl Fn(usize) -> &'a [u8],
     ) {
-        let value = |row| if is_null(row) { &[] } else { get(row) };
+        let nulls = column.nulls();
+        let value = |row| match nulls {
+            Some(nulls) if nulls.is_null(row) => &[],
+            _ => get(row),
+        };
         for row in rows.clone() {
             put_varint(value(row).len() as u64, out);
         }
@@ -130,31 +134,30 @@ fn encode_variable(column: &ArrayRef, rows: Range<usize>, out: &mut Vec<u8>) {
             out.extend_from_slice(value(row));
         }
     }
-    let is_null = |row| column.is_null(row);
     match column.data_type() {
         DataType::Utf8View => {
             let values = column.as_string_view();
-            put(rows, out, is_null, |row| values.value(row).as_bytes());
+            put(column, rows, out, |row| values.value(row).as_bytes());
         }
         DataType::LargeUtf8 => {
             let values = column.as_string::<i64>();
-            put(rows, out, is_null, |row| values.value(row).as_bytes());
+            put(column, rows, out, |row| values.value(row).as_bytes());
         }
         DataType::Utf8 => {
             let values = column.as_string::<i32>();
-            put(rows, out, is_null, |row| values.value(row).as_bytes());
+            put(column, rows, out, |row| values.value(row).as_bytes());
         }
         DataType::BinaryView => {
             let values = column.as_binary_view();
-            put(rows, out, is_null, |row| values.value(row));
+            put(column, rows, out, |row| values.value(row));
         }
         DataType::LargeBinary => {
             let values = column.as_binary::<i64>();
-            put(rows, out, is_null, |row| values.value(row));
+            put(column, rows, out, |row| values.value(row));
         }
         _ => {
             let values = column.as_binary::<i32>();
-            put(rows, out, is_null, |row| values.value(row));
+            put(column, rows, out, |row| values.value(row));
         }
     }
 }

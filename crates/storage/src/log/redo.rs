@@ -43,7 +43,7 @@ pub(crate) fn insert(
     rows: std::ops::Range<usize>,
 ) -> Vec<u8> {
     let count = rows.len();
-    operation(INSERT, table, count, |out| {
+    operation(INSERT, table, count, body_bytes(types, count), |out| {
         codec::encode(types, columns, rows, out);
     })
 }
@@ -53,7 +53,7 @@ pub(crate) fn end_keys<K: AsRef<[u8]>>(
     table: TableId,
     keys: impl ExactSizeIterator<Item = K>,
 ) -> Vec<u8> {
-    operation(END_KEYS, table, keys.len(), |out| {
+    operation(END_KEYS, table, keys.len(), 0, |out| {
         for key in keys {
             put_varint(key.as_ref().len() as u64, out);
             out.extend_from_slice(key.as_ref());
@@ -68,13 +68,25 @@ pub(crate) fn end_rows(
     columns: &[ArrayRef],
     rows: usize,
 ) -> Vec<u8> {
-    operation(END_ROWS, table, rows, |out| {
+    operation(END_ROWS, table, rows, body_bytes(types, rows), |out| {
         codec::encode(types, columns, 0..rows, out);
     })
 }
 
-fn operation(kind: u8, table: TableId, rows: usize, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
+/// About how many bytes the rows take, so that the buffer of many is not grown step by step.
+fn body_bytes(types: &[SqlType], rows: usize) -> usize {
+    let widths = types.iter().map(|ty| ty.physical().width());
+    rows * widths.sum::<usize>()
+}
+
+fn operation(
+    kind: u8,
+    table: TableId,
+    rows: usize,
+    body_bytes: usize,
+    body: impl FnOnce(&mut Vec<u8>),
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256 + body_bytes);
     out.push(kind);
     out.extend_from_slice(&table.0.to_le_bytes());
     let rows = u32::try_from(rows).expect("a segment has fewer rows");

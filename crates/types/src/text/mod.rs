@@ -47,7 +47,8 @@ pub use datetime::{
 pub use decimal::{format_numeric, parse_numeric};
 pub use interval::{Interval, format_interval, parse_interval};
 pub use number::{
-    format_f32, format_f64, format_int, parse_f32, parse_f64, parse_i16, parse_i32, parse_i64,
+    digits_of_word, format_f32, format_f64, format_int, parse_f32, parse_f64, parse_i16, parse_i32,
+    parse_i64,
 };
 
 /// Why a text is not a value of a type, in PostgreSQL's words.
@@ -209,7 +210,12 @@ pub fn fit_varchar(text: &str, n: u32) -> Result<&str, TextError> {
 /// # Errors
 /// `StringDataRightTruncation` when more than n characters remain.
 pub fn fit_char(text: &str, n: u32) -> Result<&str, TextError> {
-    let kept = text.trim_end_matches(' ');
+    let padded = text.as_bytes().last() == Some(&b' ');
+    let kept = if padded {
+        text.trim_end_matches(' ')
+    } else {
+        text
+    };
     if kept.len() <= n as usize || kept.chars().count() <= n as usize {
         return Ok(kept);
     }

@@ -33,23 +33,61 @@ pub fn parse_i64(text: &str) -> Result<i64, TextError> {
 /// Digits that cannot overflow 64 bits.
 const SAFE_DIGITS: usize = 18;
 
+/// The number that the first `count` bytes of a little-endian word write in decimal digits.
+/// `None` when they are none, more than eight, or not all digits.
+///
+/// All digits at once, by a multiplication each: neighbours are joined to pairs, pairs to
+/// fours, fours to the number (Langdale and Lemire, simdjson).
+pub fn digits_of_word(word: u64, count: usize) -> Option<u32> {
+    if !(1..=8).contains(&count) {
+        return None;
+    }
+    // As many zeros in front as make eight digits.
+    let spare_bits = 64 - 8 * count as u32;
+    let zeros = u64::from_le_bytes([b'0'; 8]) & ((1 << spare_bits) - 1);
+    let digits = word << spare_bits | zeros;
+    // A digit is 3 in the upper half of its byte, and still is with 6 added.
+    let upper = u64::from_le_bytes([0xF0; 8]);
+    let above = digits.wrapping_add(u64::from_le_bytes([6; 8])) & upper;
+    if digits & upper | above >> 4 != u64::from_le_bytes([0x33; 8]) {
+        return None;
+    }
+    let ones = digits & u64::from_le_bytes([0x0F; 8]);
+    let pairs = ones.wrapping_mul(10 << 8 | 1) >> 8 & 0x00FF_00FF_00FF_00FF;
+    let fours = pairs.wrapping_mul(100 << 16 | 1) >> 16 & 0x0000_FFFF_0000_FFFF;
+    Some((fours.wrapping_mul(10_000 << 32 | 1) >> 32) as u32)
+}
+
+/// One to eight digits.
+fn short_digits(digits: &[u8]) -> Option<i64> {
+    let word = match *digits {
+        [a] => u64::from(a),
+        [a, b] => u64::from(u16::from_le_bytes([a, b])),
+        [a, b, c] => u64::from(u32::from_le_bytes([a, b, c, 0])),
+        // Two loads that may overlap, in place of a loop.
+        _ => {
+            let first = u64::from(u32::from_le_bytes(*digits.first_chunk()?));
+            let last = u64::from(u32::from_le_bytes(*digits.last_chunk()?));
+            first | last << (8 * (digits.len() - 4))
+        }
+    };
+    digits_of_word(word, digits.len()).map(i64::from)
+}
+
 /// Digits and perhaps a minus, nothing else and few enough: nearly every integer there is.
 fn plain_integer(bytes: &[u8]) -> Option<i64> {
     let (negative, digits) = match bytes {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
     };
-    if digits.is_empty() || digits.len() > SAFE_DIGITS {
-        return None;
-    }
-    let mut value = 0;
-    for byte in digits {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
+    let value = match digits.len() {
+        1..=8 => short_digits(digits)?,
+        9..=16 => {
+            let (high, low) = digits.split_at(digits.len() - 8);
+            short_digits(high)? * 100_000_000 + short_digits(low)?
         }
-        value = value * 10 + i64::from(digit);
-    }
+        _ => return None,
+    };
     Some(if negative { -value } else { value })
 }
 

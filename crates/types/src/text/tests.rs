@@ -168,6 +168,31 @@ proptest! {
     }
 
     #[test]
+    fn integers_are_those_of_the_standard_library(text in "[-+]?[0-9]{0,20}[ :/a\u{e9}]?", blanks in "[ \t]{0,2}") {
+        // The library takes no blanks, and no bytes beyond ASCII are digits to either.
+        let padded = format!("{blanks}{text}{blanks}");
+        let bare = text.trim_end();
+        prop_assert_eq!(parse_i64(&padded).ok(), bare.parse::<i64>().ok(), "{:?}", padded);
+        prop_assert_eq!(parse_i32(&padded).ok(), bare.parse::<i32>().ok(), "{:?}", padded);
+        prop_assert_eq!(parse_i16(&padded).ok(), bare.parse::<i16>().ok(), "{:?}", padded);
+    }
+
+    #[test]
+    fn words_are_read_as_their_digits(bytes: [u8; 8], digits in "[0-9]{8}", count in 0usize..10) {
+        let expected = |bytes: &[u8]| {
+            let digits = bytes.get(..count).filter(|digits| !digits.is_empty())?;
+            let all = digits.iter().all(u8::is_ascii_digit);
+            all.then(|| digits.iter().fold(0u32, |sum, &b| sum * 10 + u32::from(b - b'0')))
+        };
+        prop_assert_eq!(digits_of_word(u64::from_le_bytes(bytes), count), expected(&bytes));
+        // Digits, and one byte that is anything.
+        let mut mixed: [u8; 8] = digits.as_bytes().try_into().unwrap();
+        prop_assert_eq!(digits_of_word(u64::from_le_bytes(mixed), count), expected(&mixed));
+        mixed[usize::from(bytes[0] % 8)] = bytes[1];
+        prop_assert_eq!(digits_of_word(u64::from_le_bytes(mixed), count), expected(&mixed));
+    }
+
+    #[test]
     fn floats_come_back(bits64: u64, bits32: u32) {
         let (wide, narrow) = (f64::from_bits(bits64), f32::from_bits(bits32));
         let wide_back = parse_f64(&formatted(|o| format_f64(wide, o))).unwrap();
