@@ -7,7 +7,8 @@ use aerostat_types::{ErrorKind, KeywordCategory, SqlError, keyword_category};
 use datafusion::sql::sqlparser::{
     ast::{
         DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-        ObjectName, Select, SelectItem, SetExpr, Statement, TableFactor, TableObject, Visitor,
+        ObjectName, Select, SelectItem, SetExpr, Spanned, Statement, TableFactor, TableObject,
+        Visitor,
     },
     tokenizer::{Location, Token, TokenWithSpan},
 };
@@ -187,11 +188,12 @@ impl Visitor for Grammar<'_> {
     /// `SELECT 'a' 'b'` names no column.
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Refused> {
         for item in &select.projection {
-            if let SelectItem::ExprWithAlias { alias, .. } = item
+            if let SelectItem::ExprWithAlias { expr, alias } = item
                 && alias.quote_style == Some('\'')
             {
-                let literal = format!("'{}'", alias.value);
-                return ControlFlow::Break(near(&literal, alias.span.start));
+                let token = Token::SingleQuotedString(alias.value.clone());
+                let at = self.token_after(&token, expr.span().end);
+                return ControlFlow::Break(near(&format!("'{}'", alias.value), at));
             }
         }
         ControlFlow::Continue(())
@@ -232,7 +234,7 @@ impl Visitor for Grammar<'_> {
         )
         .with_hint(format!("For example, FROM ({example}) [AS] foo."));
         // The query's span begins after the parenthesis, which is near enough.
-        let start = datafusion::sql::sqlparser::ast::Spanned::span(&**subquery).start;
+        let start = subquery.span().start;
         ControlFlow::Break((error, start))
     }
 }

@@ -422,6 +422,8 @@ impl<'a> Round<'a> {
         for line in &self.history[before.saturating_sub(SHOWN)..before] {
             writeln!(text, "    {}", cut(line)).unwrap();
         }
+        // At once, for a run of many rounds that is ended before the last.
+        eprintln!("{text}");
         self.complaints.push(text);
         self.keep_script();
     }
