@@ -191,6 +191,9 @@ impl Table {
             self.is_temporary() || !self.store.is_durable(),
             "a durable table is emptied by replacing it"
         );
+        if self.directory().entries().is_empty() {
+            return;
+        }
         let _structure = self.structure();
         self.contents.directory.store(Arc::default());
     }

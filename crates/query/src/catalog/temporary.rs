@@ -51,6 +51,8 @@ pub enum OnCommit {
 pub(crate) struct Temporaries {
     /// `None` as long as there was none.
     schema: Option<Arc<SchemaEntry>>,
+    /// Its tables with ON COMMIT DELETE ROWS.
+    emptied: Vec<Arc<Table>>,
     /// The epoch of the committed state that was seen last, and that of the state that has
     /// the schema over it.
     epochs: Mutex<Option<(u64, u64)>>,
@@ -65,6 +67,7 @@ impl Temporaries {
     /// Takes what a transaction has made of the schema, and gives what it was.
     pub(crate) fn replace(&mut self, schema: Option<Arc<SchemaEntry>>) -> Option<Arc<SchemaEntry>> {
         *self.epochs.get_mut() = None;
+        self.emptied = schema.as_deref().map_or_else(Vec::new, emptied);
         std::mem::replace(&mut self.schema, schema)
     }
 
@@ -89,25 +92,19 @@ impl Temporaries {
     /// Empties the tables that are empty after every transaction. Views that are held still
     /// see their rows.
     pub(crate) fn delete_rows(&self) {
-        let Some(schema) = &self.schema else { return };
-        for table in schema.tables_emptied() {
+        for table in &self.emptied {
             table.truncate();
         }
     }
 }
 
-impl SchemaEntry {
-    /// The tables with ON COMMIT DELETE ROWS.
-    fn tables_emptied(&self) -> impl Iterator<Item = &Arc<Table>> {
-        self.relations
-            .values()
-            .filter_map(|relation| match relation {
-                Relation::Table(entry) if entry.on_commit == OnCommit::DeleteRows => {
-                    Some(&entry.table)
-                }
-                _ => None,
-            })
-    }
+fn emptied(schema: &SchemaEntry) -> Vec<Arc<Table>> {
+    let relations = schema.relations.values();
+    let tables = relations.filter_map(|relation| match relation {
+        Relation::Table(entry) if entry.on_commit == OnCommit::DeleteRows => Some(&entry.table),
+        _ => None,
+    });
+    tables.cloned().collect()
 }
 
 impl CatalogState {
@@ -137,16 +134,12 @@ impl CatalogState {
 
     /// Whether two states have the very same schemas, but for temporary ones.
     pub(super) fn is_same_to_others(&self, other: &CatalogState) -> bool {
-        let shown = |state: &CatalogState| -> Vec<Arc<SchemaEntry>> {
-            let schemas = state.schemas.values();
-            let shown = schemas.filter(|schema| !is_temporary(&schema.name));
-            shown.cloned().collect()
-        };
-        let (ours, theirs) = (shown(self), shown(other));
-        ours.len() == theirs.len()
-            && ours
-                .iter()
-                .zip(&theirs)
-                .all(|(ours, theirs)| Arc::ptr_eq(ours, theirs))
+        let (ours, theirs) = (self.shown_to_others(), other.shown_to_others());
+        ours.map(Arc::as_ptr).eq(theirs.map(Arc::as_ptr))
+    }
+
+    fn shown_to_others(&self) -> impl Iterator<Item = &Arc<SchemaEntry>> {
+        let schemas = self.schemas.values();
+        schemas.filter(|schema| !is_temporary(&schema.name))
     }
 }

@@ -196,7 +196,7 @@ impl Actor {
     pub fn written_path(&self) -> impl Iterator<Item = &str> {
         self.search_path
             .iter()
-            .filter_map(|schema| match schema.as_str() {
+            .filter_map(move |schema| match schema.as_str() {
                 "$user" => Some(self.role.as_str()).filter(|role| !is_system_schema(role)),
                 named => Some(self.schema_named(named)),
             })
@@ -294,7 +294,9 @@ impl Actor {
 }
 
 impl Actor {
-    fn require_this_database(&self, name: &QualifiedName) -> Result<(), SqlError> {
+    /// # Errors
+    /// The name leads to another database.
+    pub(super) fn require_this_database(&self, name: &QualifiedName) -> Result<(), SqlError> {
         match &name.database {
             Some(database) if *database != self.database => Err(SqlError::new(
                 ErrorKind::FeatureNotSupported,

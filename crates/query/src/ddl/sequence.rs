@@ -251,16 +251,21 @@ pub(super) fn bound_default(
         let invalid = || SqlError::new(ErrorKind::InvalidName, "invalid name syntax");
         let parts = split_name(name.trim()).ok_or_else(invalid)?;
         let name = QualifiedName::from_parts(parts)?;
-        let found = actor.resolve(state, &name)?;
-        if is_temporary(&found.place.schema) && !is_temporary(&table.schema) {
-            return Err(SqlError::new(
-                ErrorKind::FeatureNotSupported,
-                "defaults of permanent tables over temporary sequences are not supported",
-            ));
-        }
-        Ok(found.relation.oid())
+        Ok(actor.resolve(state, &name)?.relation.oid())
     })?;
-    Ok(expression.to_string())
+    let bound = expression.to_string();
+    let mut sequences = text::sequences_in(&bound).into_iter();
+    let is_short_lived = |oid: u32| {
+        let found = state.sequence(oid);
+        found.is_some_and(|(_, entry)| entry.counter.is_temporary())
+    };
+    if !is_temporary(&table.schema) && sequences.any(is_short_lived) {
+        return Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            "defaults of permanent tables over temporary sequences are not supported",
+        ));
+    }
+    Ok(bound)
 }
 
 /// A default of a table that stays which needs a sequence that goes.

@@ -56,6 +56,7 @@ pub(super) fn creation_place(
     name: &QualifiedName,
     said: bool,
 ) -> Result<Place, SqlError> {
+    actor.require_this_database(name)?;
     let state = draft.load()?;
     let schema = match is_wanted(&state, actor, name, said)? {
         true => make_schema(draft, actor)?,
