@@ -218,7 +218,7 @@ fn sessions_that_end_give_the_memory_back() {
 }
 
 #[test]
-fn views_over_them_say_that_they_are_temporary() {
+fn what_needs_them_is_temporary_or_refused() {
     let fixture = Fixture::new();
     let mut session = fixture.session();
     fixture.ok(&mut session, "create temp table t (x int)");
@@ -239,9 +239,18 @@ fn views_over_them_say_that_they_are_temporary() {
         fixture.kind(&mut session, "create table p (x int default nextval('s'))"),
         ErrorKind::UndefinedTable
     );
-    fixture.ok(&mut session, "create temp sequence s");
-    assert_eq!(
-        fixture.kind(&mut session, "create table p (x int default nextval('s'))"),
-        ErrorKind::FeatureNotSupported
+    fixture.ok(
+        &mut session,
+        "create temp sequence s; create temp table n (x serial)",
     );
+    for sql in [
+        "create table p (x int default nextval('s'))",
+        "create table p (like n including defaults)",
+    ] {
+        assert_eq!(
+            fixture.kind(&mut session, sql),
+            ErrorKind::FeatureNotSupported,
+            "{sql}"
+        );
+    }
 }
