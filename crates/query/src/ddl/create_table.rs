@@ -16,11 +16,13 @@ use super::{
     layout::{self, DefaultLayout, WantedLayout},
     names::{self, Place, QualifiedName},
     sequence::{self, Wanted},
+    temporary::creation_place,
 };
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
-        CatalogState, Draft, Identity, IndexEntry, Privilege, Relation, SequenceEntry, TableEntry,
+        CatalogState, Draft, Identity, IndexEntry, OnCommit, Privilege, Relation, SequenceEntry,
+        TableEntry, is_temporary,
     },
     sequence::text,
 };
@@ -174,12 +176,15 @@ fn create(
 ) -> Result<CreatedTable, SqlError> {
     refuse_other_forms(statement)?;
     let mut notices = Vec::new();
+    if statement.global == Some(true) {
+        let message = "GLOBAL is deprecated in temporary table creation";
+        notices.push(Notice::new(NoticeSeverity::Warning, message));
+    }
     let name = QualifiedName::from_object_name(&statement.name, &mut notices)?;
+    let place = creation_place(draft, actor, &name, statement.temporary)?;
+    let is_temporary = is_temporary(&place.schema);
+    let on_commit = on_commit(statement, is_temporary)?;
     let state = draft.load()?;
-    let place = Place {
-        schema: actor.creation_schema(&state, &name)?.name.clone(),
-        name: name.name.clone(),
-    };
     if let Err(error) = check_free(&state, &place) {
         if !statement.if_not_exists {
             return Err(error);
@@ -245,7 +250,7 @@ fn create(
     } = definition.finish(&taken)?;
     for column in &mut schema.columns {
         if let Some(default) = &mut column.default {
-            *default = sequence::bound_default(&state, actor, default)?;
+            *default = sequence::bound_default(&state, actor, &place, default)?;
         }
     }
     let indexes = unique.iter().cloned().map(foreign_key::unnumbered);
@@ -262,6 +267,8 @@ fn create(
         unique,
         foreign_keys,
         sequences,
+        is_temporary,
+        on_commit,
     };
     let (entry, sequences) = build(draft, &state, actor, parts, &layout, &taken)?;
     Ok(CreatedTable::Pending(PendingTable {
@@ -278,6 +285,8 @@ struct Parts {
     unique: Vec<TableIndex>,
     foreign_keys: Vec<Resolved>,
     sequences: Vec<Wanted>,
+    is_temporary: bool,
+    on_commit: OnCommit,
 }
 
 fn build(
@@ -293,6 +302,8 @@ fn build(
         unique,
         foreign_keys,
         sequences: wanted,
+        is_temporary,
+        on_commit,
     } = parts;
     let oid = state.allocate_oid()?;
     let key_oid = if schema.primary_key.is_empty() {
@@ -323,6 +334,7 @@ fn build(
         oid,
         name: &name,
         role: &actor.role,
+        is_temporary,
     };
     let is_own = |other: &str| {
         let mut own = indexes.iter().map(|index| &index.index.name);
@@ -331,7 +343,8 @@ fn build(
     let is_taken = |name: &str| taken(name) || is_own(name);
     let sequences = sequence::make_wanted(draft, state, &owner, &wanted, &is_taken)?;
     let identities = give_numbers(&mut schema, &wanted, &sequences);
-    let table = draft.create_table(TableId(oid), Arc::new(schema), &layout.start, unique)?;
+    let (id, schema) = (TableId(oid), Arc::new(schema));
+    let table = draft.create_table(id, schema, &layout.start, unique, is_temporary)?;
     let entry = Arc::new(TableEntry {
         oid,
         key_oid,
@@ -345,6 +358,7 @@ fn build(
         indexes,
         foreign_keys: keys,
         identities,
+        on_commit,
         usage: Arc::default(),
     });
     Ok((entry, sequences))
@@ -393,6 +407,23 @@ fn check_referenced(state: &CatalogState, entry: &TableEntry) -> Result<(), SqlE
     Ok(())
 }
 
+/// What ON COMMIT says.
+fn on_commit(statement: &ast::CreateTable, is_temporary: bool) -> Result<OnCommit, SqlError> {
+    let said = match statement.on_commit {
+        None => return Ok(OnCommit::PreserveRows),
+        Some(ast::OnCommit::PreserveRows) => OnCommit::PreserveRows,
+        Some(ast::OnCommit::DeleteRows) => OnCommit::DeleteRows,
+        Some(ast::OnCommit::Drop) => OnCommit::Drop,
+    };
+    if !is_temporary {
+        return Err(SqlError::new(
+            ErrorKind::InvalidTableDefinition,
+            "ON COMMIT can only be used on temporary tables",
+        ));
+    }
+    Ok(said)
+}
+
 /// Everything that neither PostgreSQL nor Aerostat makes of a CREATE TABLE.
 fn refuse_other_forms(statement: &ast::CreateTable) -> Result<(), SqlError> {
     let unsupported = |what: &str| {
@@ -401,19 +432,16 @@ fn refuse_other_forms(statement: &ast::CreateTable) -> Result<(), SqlError> {
             format!("{what} not supported"),
         ))
     };
-    if statement.temporary {
-        return unsupported("temporary tables are");
-    }
     if statement.inherits.is_some() {
         return unsupported("inheritance is");
     }
     if statement.partition_by.is_some() || statement.partition_of.is_some() {
         return unsupported("partitioned tables are");
     }
-    if statement.on_commit.is_some() {
-        return unsupported("ON COMMIT is");
-    }
     let understood = CreateTableBuilder::new(statement.name.clone())
+        .temporary(statement.temporary)
+        .global(statement.global)
+        .on_commit(statement.on_commit)
         .if_not_exists(statement.if_not_exists)
         .columns(statement.columns.clone())
         .constraints(statement.constraints.clone())

@@ -12,6 +12,7 @@ use super::{
     key::{duplicate_constraint, unused},
     names::{Place, QualifiedName, declared, fold},
     privilege::denied,
+    temporary::check_reference,
 };
 use crate::{
     api::Notice,
@@ -203,11 +204,11 @@ fn resolve_one(
             .table
             .schema
             .as_ref()
-            .is_none_or(|schema| *schema == own.place.schema);
+            .is_none_or(|schema| actor.schema_named(schema) == own.place.schema);
     let (schema, oid, indexes, table) = if is_own {
         (own.schema, 0, own.indexes.clone(), own.place.name.clone())
     } else {
-        let Found { relation, .. } = actor.resolve(state, &written.table)?;
+        let Found { place, relation } = actor.resolve(state, &written.table)?;
         let Relation::Table(entry) = relation else {
             return Err(SqlError::new(
                 ErrorKind::WrongObjectType,
@@ -217,6 +218,7 @@ fn resolve_one(
                 ),
             ));
         };
+        check_reference(own.place, &place)?;
         if actor.require_ownership(relation).is_err() {
             return Err(denied("table", &entry.name));
         }

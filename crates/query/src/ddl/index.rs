@@ -284,7 +284,7 @@ fn locate(
     name: &QualifiedName,
 ) -> Result<(Place, Arc<TableEntry>, IndexEntry), SqlError> {
     let schemas: Vec<&str> = match &name.schema {
-        Some(schema) => vec![schema.as_str()],
+        Some(schema) => vec![actor.schema_named(schema)],
         None => actor.path().collect(),
     };
     for schema in schemas {

@@ -233,6 +233,9 @@ impl Session {
                 if matches!(target, DiscardTarget::All | DiscardTarget::Sequences) {
                     self.taken.lock().forget();
                 }
+                if matches!(target, DiscardTarget::All | DiscardTarget::Temporary) {
+                    self.discard_temporaries().await?;
+                }
                 done(match target {
                     DiscardTarget::All => "DISCARD ALL",
                     DiscardTarget::Plans => "DISCARD PLANS",

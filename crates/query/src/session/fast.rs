@@ -699,6 +699,7 @@ fn is_plain(entry: &TableEntry, catalog: &CatalogState, writes: bool) -> bool {
         indexes: _,
         foreign_keys,
         identities,
+        on_commit: _,
         usage: _,
     } = entry;
     let takes_values = identities.values().all(|identity| !identity.is_always);

@@ -22,6 +22,7 @@ mod prepared;
 mod run;
 pub(crate) mod settings;
 mod stream;
+mod temporary;
 mod transaction;
 mod waiting;
 
@@ -44,6 +45,7 @@ pub(crate) use waiting::{Waiting, waits};
 use crate::{
     admin::Connection,
     api::{ColumnDescription, EntryNumbers, Notice, Outcome, TransactionStatus},
+    catalog::{Temporaries, temporary_schema},
     engine::{Engine, StatementRecord},
     error::from_datafusion,
     pgcatalog::{self, CatalogView, PreparedDescription, SessionDescription},
@@ -89,6 +91,7 @@ pub struct Session {
     /// The numbers of sequences that it has taken.
     taken: Arc<Mutex<Taken>>,
     commits: Arc<commit::Commits>,
+    temporaries: Temporaries,
 }
 
 impl Session {
@@ -137,6 +140,7 @@ impl Session {
             transaction_time: chrono::Utc::now(),
             grouping: false,
             is_busy: false,
+            temporaries: Temporaries::default(),
         })
     }
 
@@ -295,8 +299,10 @@ impl Session {
         outcome
     }
 
-    /// A transaction begins: now() and its like tell this time until it ends.
+    /// A transaction begins: now() and its like tell this time until it ends. What the last
+    /// one left in tables with ON COMMIT DELETE ROWS goes.
     fn mark_time(&mut self) {
+        self.temporaries.delete_rows();
         self.transaction_time = chrono::Utc::now();
     }
 
@@ -361,7 +367,7 @@ impl Session {
             role: actor.role.clone(),
             session_role: self.role.clone(),
             superuser: actor.superuser,
-            search_path: actor.path().map(str::to_owned).collect(),
+            search_path: actor.written_path().map(str::to_owned).collect(),
             backend_pid: self.number,
             facts: Arc::new(SessionFacts {
                 engine: Arc::clone(&self.engine),
@@ -387,11 +393,11 @@ impl Session {
     }
 
     fn actor(&self) -> Result<crate::ddl::Actor, SqlError> {
-        self.engine.node().actor(
-            &self.role,
-            self.connection.database(),
-            self.settings.lock().search_path(),
-        )
+        let path = self.settings.lock().search_path();
+        let database = self.connection.database();
+        let mut actor = self.engine.node().actor(&self.role, database, path)?;
+        actor.temporary = Some(temporary_schema(self.number));
+        Ok(actor)
     }
 
     fn prepared_descriptions(&self) -> Vec<PreparedDescription> {
@@ -411,6 +417,9 @@ impl Session {
     pub fn rest(&mut self) -> TransactionStatus {
         if std::mem::take(&mut self.is_busy) {
             self.note_activity(None);
+        }
+        if self.block.is_none() {
+            self.temporaries.delete_rows();
         }
         self.status()
     }
@@ -442,6 +451,7 @@ impl Drop for Session {
         // The client is gone: so is what it did not commit, and what it waits for.
         self.cancel.cancel();
         self.fail_for_good();
+        self.keep_temporaries(None);
         self.advisory.end();
         self.engine.forget_session(self.number);
     }

@@ -25,7 +25,7 @@
 
 use std::sync::Arc;
 
-use aerostat_txn::{self as txn, Block, RelationLocks, Snapshot, Transaction};
+use aerostat_txn::{self as txn, Block, CancelToken, RelationLocks, Snapshot, Transaction};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast;
 
@@ -33,6 +33,7 @@ use super::{Session, settings::Settings};
 use crate::{
     api::{Notice, NoticeSeverity, Outcome, TransactionStatus},
     catalog::{Definitions, Mark},
+    ddl,
     error::from_storage,
     statement::{Statement, StatementKind, locking::shown},
     utility::{CopyDirection, Isolation, TransactionCommand, TransactionModes, Utility},
@@ -166,7 +167,9 @@ impl Session {
     pub(super) fn admit(&self, statement: &Statement) -> Result<(), SqlError> {
         let kind = &statement.kind;
         self.refuse_after_failure(kind)?;
-        if let Some(word) = self.read_only().then(|| word_of_change(kind)).flatten() {
+        if let Some(word) = self.read_only().then(|| word_of_change(kind)).flatten()
+            && !self.changes_temporary(kind)
+        {
             return Err(read_only(word));
         }
         if self.block.is_none() {
@@ -217,10 +220,12 @@ impl Session {
         is_open && !(writes && self.read_only())
     }
 
-    /// Refuses INSERT, UPDATE and DELETE in a read-only transaction.
+    /// Refuses INSERT, UPDATE and DELETE in a read-only transaction, but of what is temporary.
     pub(super) fn admit_dml(&self, parsed: &ast::Statement) -> Result<(), SqlError> {
         match word_of_dml(parsed) {
-            Some(word) if self.read_only() => Err(read_only(word)),
+            Some(word) if self.read_only() && !self.writes_temporary(parsed) => {
+                Err(read_only(word))
+            }
             _ => Ok(()),
         }
     }
@@ -287,7 +292,8 @@ impl Session {
         if let Some(definitions) = &open.definitions {
             return Ok(Arc::clone(definitions));
         }
-        let definitions = Definitions::new(self.connection.database(), open.parts()?);
+        let database = self.connection.database();
+        let definitions = Definitions::over(database, open.parts()?, &self.temporaries);
         open.definitions = Some(Arc::clone(&definitions));
         Ok(definitions)
     }
@@ -507,8 +513,7 @@ impl Session {
         if let Some(block) = block {
             let committed = match definitions {
                 Some(definitions) if definitions.has_changes() => {
-                    let work = tokio::task::spawn_blocking(move || definitions.commit(block));
-                    work.await.map_err(ended_early)?
+                    self.commit_definitions(block, definitions).await
                 }
                 _ => match block.enqueue() {
                     Ok(committing) => {
@@ -529,6 +534,27 @@ impl Session {
         self.cursors.committed();
         self.settings.lock().end_local();
         Ok("COMMIT")
+    }
+
+    /// Commits a block with what it has defined.
+    async fn commit_definitions(
+        &mut self,
+        block: Block,
+        definitions: Arc<Definitions>,
+    ) -> Result<(), SqlError> {
+        let actor = self.actor()?;
+        let draft = self.draft(&definitions, CancelToken::new());
+        let work = tokio::task::spawn_blocking(move || {
+            if let Err(error) = ddl::before_commit(&draft, &actor) {
+                roll_back(block, Some(definitions));
+                return Err(error);
+            }
+            definitions.commit(block)?;
+            Ok(definitions.temporary())
+        });
+        let temporary = work.await.map_err(ended_early)??;
+        self.keep_temporaries(temporary);
+        Ok(())
     }
 
     /// Takes the block that COMMIT or ROLLBACK ends; warns where there is none.

@@ -81,7 +81,7 @@ pub enum DiscardTarget {
     Plans,
     /// State of sequences; there is none.
     Sequences,
-    /// Temporary tables; there are none.
+    /// Temporary relations.
     Temporary,
 }
 

@@ -165,7 +165,7 @@ pub(crate) fn prepare(
     let new_foreign_keys = std::mem::take(&mut design.new_foreign_keys);
     for column in &mut design.schema.columns {
         if let Some(default) = &mut column.default {
-            *default = sequence::bound_default(state, actor, default)?;
+            *default = sequence::bound_default(state, actor, &place, default)?;
         }
     }
     let owner = match &design.owner {
@@ -364,6 +364,7 @@ impl PendingAlter {
             oid: self.before.oid,
             name: &self.before.name,
             role: self.owner.as_ref().unwrap_or(&self.before.owner),
+            is_temporary: self.before.table.is_temporary(),
         };
         let taken = |name: &str| {
             let place = Place {
@@ -562,7 +563,8 @@ impl PendingAlter {
         let layout = old.layout().renamed(&names, &names);
         let indexes = self.indexes.iter().map(|index| &index.index);
         let indexes: Vec<TableIndex> = indexes.chain(&self.new_indexes).cloned().collect();
-        let table = draft.create_table(id, Arc::clone(&self.schema), &layout, indexes)?;
+        let schema = Arc::clone(&self.schema);
+        let table = draft.create_table(id, schema, &layout, indexes, old.is_temporary())?;
         self.table = Some(Arc::clone(&table));
         let mut schema = TableSchema::clone(&self.schema);
         schema

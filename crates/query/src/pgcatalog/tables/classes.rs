@@ -119,7 +119,10 @@ fn relations(view: &CatalogView, rows: &mut Rows) {
                 statistics.as_ref().map_or(0.0, |s| s.rows as f64).into(),
             ),
             ("relhasindex", has_key.into()),
-            ("relpersistence", "p".into()),
+            (
+                "relpersistence",
+                if class.is_temporary() { "t" } else { "p" }.into(),
+            ),
             ("relkind", class.relkind().into()),
             ("relnatts", columns.into()),
             ("relchecks", checks.into()),
