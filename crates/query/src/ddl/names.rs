@@ -277,7 +277,7 @@ impl Actor {
 }
 
 impl Actor {
-    fn require_this_database(&self, name: &QualifiedName) -> Result<(), SqlError> {
+    pub(super) fn require_this_database(&self, name: &QualifiedName) -> Result<(), SqlError> {
         match &name.database {
             Some(database) if *database != self.database => Err(SqlError::new(
                 ErrorKind::FeatureNotSupported,
