@@ -188,9 +188,9 @@ fn wrong_definitions_are_refused() {
             "type \"nonsense\" does not exist",
         ),
         (
-            "create table t (a int unique deferrable)",
-            FeatureNotSupported,
-            "deferrable keys are not supported",
+            "create table t (a int unique not deferrable initially deferred)",
+            SyntaxError,
+            "constraint declared INITIALLY DEFERRED must be DEFERRABLE",
         ),
         (
             "create table t (a int, unique (b))",
@@ -198,9 +198,14 @@ fn wrong_definitions_are_refused() {
             "column \"b\" named in key does not exist",
         ),
         (
-            "create table t (a int references u initially deferred)",
-            FeatureNotSupported,
-            "deferrable foreign keys are not supported",
+            "create table t (a int primary key deferrable, b int references t)",
+            ObjectNotInPrerequisiteState,
+            "cannot use a deferrable primary key for referenced table \"t\"",
+        ),
+        (
+            "create table t (a int unique initially deferred, b int references t (a))",
+            ObjectNotInPrerequisiteState,
+            "cannot use a deferrable unique constraint for referenced table \"t\"",
         ),
         (
             "create table t (a int, foreign key (a) references t)",
@@ -228,9 +233,9 @@ fn wrong_definitions_are_refused() {
             "partitioned tables are not supported",
         ),
         (
-            "create table t (a int primary key deferrable)",
-            FeatureNotSupported,
-            "deferrable keys are not supported",
+            "create table t (a int primary key deferrable, b int primary key)",
+            InvalidTableDefinition,
+            "multiple primary keys for table \"t\" are not allowed",
         ),
         (
             "create table t (a int default bad())",
