@@ -36,7 +36,7 @@ mod alter;
 mod alter_table;
 mod create_table;
 mod create_view;
-mod deferral;
+mod deferrable;
 mod definition;
 mod dependency;
 mod drop;
