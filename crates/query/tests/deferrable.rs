@@ -220,6 +220,38 @@ fn no_two_commit_a_key() {
     assert_eq!(counted, [format!("{commits}|{commits}")]);
 }
 
+/// COMMIT asks for the rows there are then, whoever has taken them away.
+#[test]
+fn others_may_break_what_waits() {
+    let fixture = Fixture::new();
+    let (mut one, mut other) = (fixture.session(), fixture.session());
+    fixture.ok(
+        &mut one,
+        "create table p (id int primary key, k int unique deferrable initially deferred);
+         create table c (id int primary key, pid int references p deferrable initially deferred);
+         insert into p values (1, 1), (2, 2)",
+    );
+    fixture.ok(&mut one, "begin; insert into c values (1, 1)");
+    fixture.ok(&mut other, "delete from p where id = 1");
+    let error = fixture.error(&mut one, "commit");
+    assert_eq!(error.kind, ErrorKind::ForeignKeyViolation);
+    assert_eq!(
+        error.message,
+        "insert or update on table \"c\" violates foreign key constraint \"c_pid_fkey\""
+    );
+    assert_eq!(fixture.ok(&mut one, "select count(*) from c"), ["0"]);
+    fixture.ok(&mut one, "begin; insert into p values (3, 3)");
+    fixture.ok(&mut other, "insert into p values (4, 4)");
+    fixture.ok(&mut one, "update p set k = 4 where id = 3");
+    let error = fixture.error(&mut one, "commit");
+    assert_eq!(error.kind, ErrorKind::UniqueViolation);
+    assert_eq!(error.constraint.as_deref(), Some("p_k_key"));
+    assert_eq!(error.detail.as_deref(), Some("Key (k)=(4) already exists."));
+    // A statement of its own has no end to wait for.
+    let alone = fixture.kind(&mut one, "insert into p values (5, 4)");
+    assert_eq!(alone, ErrorKind::UniqueViolation);
+}
+
 /// What is put off is about values: they go with their rows, their constraint, their table.
 #[test]
 fn what_is_put_off_goes_with_what_it_is_about() {

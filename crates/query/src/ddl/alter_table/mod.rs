@@ -575,6 +575,8 @@ impl PendingAlter {
             table: table.redefined(Arc::new(schema)),
             // They hold, for the rows are the same.
             foreign_keys: Vec::new(),
+            // Storage has them, with all keys to be checked as rows come.
+            indexes: Vec::new(),
             ..TableEntry::clone(&self.before)
         }))
     }
