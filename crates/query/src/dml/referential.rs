@@ -107,14 +107,14 @@ impl Event {
 
 impl<'a> Referential<'a> {
     /// For a statement; `None` if no foreign key refers to the table or from it, and no unique
-    /// index is deferrable.
+    /// index is put off.
     pub(super) fn of(
         context: &'a StatementContext,
         entry: &TableEntry,
         transaction: &Arc<Transaction>,
     ) -> Option<Self> {
         let is_concerned = !entry.foreign_keys.is_empty()
-            || entry.deferrable_indexes().next().is_some()
+            || !context.indexes_put_off(entry).is_empty()
             || context.catalog.referring(entry.oid).next().is_some();
         is_concerned.then(|| Self::new(context, transaction))
     }

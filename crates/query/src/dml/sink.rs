@@ -94,7 +94,7 @@ pub(crate) async fn run(
 pub(super) struct Sink<'a> {
     pub(super) bound: &'a BoundDml,
     pub(super) state: &'a SessionState,
-    /// `None` if no foreign key and no deferrable index is concerned.
+    /// `None` if no foreign key is concerned, and no unique index put off.
     pub(super) referential: Option<Referential<'a>>,
     pub(super) view: TableView,
     pub(super) transaction: Arc<Transaction>,

@@ -1,6 +1,7 @@
 //! CREATE TABLE.
 
 use super::*;
+use crate::catalog::Deferral;
 
 #[test]
 fn a_table_has_what_its_definition_says() {
@@ -44,6 +45,29 @@ fn a_table_has_what_its_definition_says() {
         ]
     );
     assert_eq!(table.table.layout(), Layout::Column);
+}
+
+/// Rows do not lie by a key that two may have for a while.
+#[test]
+fn a_deferrable_primary_key_is_an_index() {
+    let scene = scene();
+    scene.ok("create table t (a int primary key deferrable, b int unique initially deferred)");
+    let table = scene.table("t");
+    let schema = table.table.schema();
+    assert!(schema.primary_key.is_empty() && !schema.columns[0].nullable);
+    assert_eq!(table.key_oid, 0);
+    let indexes = table.indexes.iter();
+    let indexes: Vec<_> = indexes
+        .map(|index| (index.index.name.as_str(), index.is_primary, index.deferral))
+        .collect();
+    assert_eq!(
+        indexes,
+        [
+            ("t_pkey", true, Deferral::Immediate),
+            ("t_b_key", false, Deferral::Deferred)
+        ]
+    );
+    assert_eq!(table.table.indexes().len(), 2);
 }
 
 #[test]
