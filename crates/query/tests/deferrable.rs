@@ -252,26 +252,35 @@ fn others_may_break_what_waits() {
     assert_eq!(alone, ErrorKind::UniqueViolation);
 }
 
-/// What is put off is about values: they go with their rows, their constraint, their table.
+/// Values mean something as long as their table is what it was.
 #[test]
-fn what_is_put_off_goes_with_what_it_is_about() {
-    for end in [
-        "alter table c drop constraint c_pid_fkey",
-        "truncate c",
-        "delete from c",
-        "drop table c",
+fn a_table_that_checks_wait_for_stays_as_it_is() {
+    let fixture = Fixture::new();
+    let mut session = fixture.session();
+    fixture.ok(
+        &mut session,
+        "create table p (id int primary key);
+         create table c (id int primary key, pid int references p deferrable initially deferred)",
+    );
+    for (sql, word) in [
+        ("alter table c drop constraint c_pid_fkey", "ALTER TABLE"),
+        ("truncate c", "TRUNCATE"),
+        ("drop table c", "DROP TABLE"),
     ] {
-        let fixture = Fixture::new();
-        let mut session = fixture.session();
-        fixture.ok(
-            &mut session,
-            "create table p (id int primary key);
-             create table c (id int primary key,
-                 pid int references p deferrable initially deferred)",
+        fixture.ok(&mut session, "begin; insert into c values (1, 1)");
+        let refused = fixture.error(&mut session, sql);
+        assert_eq!(refused.kind, ErrorKind::ObjectInUse);
+        assert_eq!(
+            refused.message,
+            format!("cannot {word} \"c\" because it has pending trigger events")
         );
-        let begun = "begin; insert into c values (1, 1)";
-        fixture.ok(&mut session, &format!("{begun}; {end}; commit"));
+        fixture.ok(&mut session, "rollback");
     }
+    fixture.ok(
+        &mut session,
+        "begin; insert into c values (1, 1); delete from c; commit",
+    );
+    fixture.ok(&mut session, "drop table c");
 }
 
 /// Statements of a group are one transaction, whose end is a COMMIT.

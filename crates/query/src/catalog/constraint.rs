@@ -170,7 +170,7 @@ impl CatalogState {
 
     /// The unique index of this OID, with its table.
     pub fn index(&self, oid: u32) -> Option<(&Arc<TableEntry>, &IndexEntry)> {
-        self.tables_with_constraints().find_map(|entry| {
+        self.each_table().find_map(|entry| {
             let index = entry.indexes.iter().find(|index| index.oid == oid)?;
             Some((entry, index))
         })
@@ -178,13 +178,13 @@ impl CatalogState {
 
     /// The foreign key of this OID, with the table that has it.
     pub fn foreign_key(&self, oid: u32) -> Option<(&Arc<TableEntry>, &ForeignKey)> {
-        self.tables_with_constraints().find_map(|entry| {
+        self.each_table().find_map(|entry| {
             let key = entry.foreign_keys.iter().find(|key| key.oid == oid)?;
             Some((entry, key))
         })
     }
 
-    fn tables_with_constraints(&self) -> impl Iterator<Item = &Arc<TableEntry>> {
+    fn each_table(&self) -> impl Iterator<Item = &Arc<TableEntry>> {
         self.relations()
             .filter_map(|(_, relation, _)| match relation {
                 Relation::Table(entry) => Some(entry),
@@ -194,7 +194,7 @@ impl CatalogState {
 
     /// The foreign keys that refer to a table, with the tables that have them.
     pub fn referring(&self, oid: u32) -> impl Iterator<Item = (&Arc<TableEntry>, &ForeignKey)> {
-        self.tables_with_constraints()
+        self.each_table()
             .flat_map(|entry| entry.foreign_keys.iter().map(move |key| (entry, key)))
             .filter(move |(_, key)| key.referenced == oid)
     }

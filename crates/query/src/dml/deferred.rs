@@ -11,11 +11,15 @@
 //!
 //! * What waits are values, not rows. Where a row is by then, and whether it is there still,
 //!   is looked up when it is checked, so it may change as often as it likes until then.
-//! * The constraint is looked up by its number: one that has been dropped asks for nothing.
+//! * The constraint is looked up by its number: one that went with its table, by CASCADE, asks
+//!   for nothing. A table with rows that checks wait for is not altered, emptied or dropped.
 //! * Going back to a savepoint forgets what came after it, and what SET CONSTRAINTS said
 //!   after it; what was checked after it waits again.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use datafusion::{
     arrow::array::{Array, ArrayRef},
@@ -25,7 +29,7 @@ use datafusion::{
 use parking_lot::Mutex;
 
 use crate::{
-    catalog::{Deferral, TableEntry},
+    catalog::{CatalogState, Deferral, TableEntry},
     plan::StatementContext,
 };
 
@@ -74,7 +78,7 @@ pub(crate) struct PutOff {
 }
 
 /// What the values of a check are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum About {
     /// Keys of a unique index that rows have come to have.
     Keys,
@@ -118,6 +122,17 @@ impl PutOff {
     }
 }
 
+/// The table with the rows that a check is about.
+fn table_of(constraint: u32, about: About, catalog: &CatalogState) -> Option<u32> {
+    match about {
+        About::Keys => catalog.index(constraint).map(|(entry, _)| entry.oid),
+        About::References => catalog.foreign_key(constraint).map(|(entry, _)| entry.oid),
+        About::Gone => catalog
+            .foreign_key(constraint)
+            .map(|(_, key)| key.referenced),
+    }
+}
+
 impl Deferred {
     /// Whether checks of a constraint wait now.
     pub(crate) fn puts_off(&self, constraint: u32, deferral: Deferral) -> bool {
@@ -155,6 +170,19 @@ impl Deferred {
     pub(crate) fn is_empty(&self) -> bool {
         let state = self.0.lock();
         state.checked.len() == state.waiting.len()
+    }
+
+    /// The tables with rows that checks wait for.
+    pub(crate) fn tables(&self, catalog: &CatalogState) -> HashSet<u32> {
+        let state = self.0.lock();
+        let waiting = state.waiting.iter().filter(|waiting| !waiting.is_checked);
+        let constraints: HashSet<(u32, About)> = waiting
+            .map(|waiting| (waiting.check.constraint, waiting.check.about))
+            .collect();
+        let tables = constraints.into_iter();
+        tables
+            .filter_map(|(constraint, about)| table_of(constraint, about, catalog))
+            .collect()
     }
 
     /// What waits: all of it, or what SET CONSTRAINTS has come to say is not to wait.

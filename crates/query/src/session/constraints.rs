@@ -3,7 +3,7 @@
 //! They are done when SET CONSTRAINTS says IMMEDIATE, and before COMMIT, in a statement of the
 //! block's own: what it locks stays locked, and an error undoes the block like any other.
 
-use std::sync::Arc;
+use std::{slice, sync::Arc};
 
 use aerostat_storage::StorageError;
 use aerostat_types::{ErrorKind, SqlError};
@@ -19,6 +19,7 @@ use crate::{
     dml::{self, deferred::Deferred},
     error::from_storage,
     statement::Source,
+    utility::{DropKind, RelationChange, SchemaCommand},
 };
 
 impl Session {
@@ -65,6 +66,45 @@ impl Session {
             found.append(&mut actor.deferrable(gate.catalog(), name, is_deferred)?);
         }
         Ok(found)
+    }
+
+    /// Refuses to alter, empty or drop a table with rows that checks wait for. What else is
+    /// wrong with the statement is told where it runs.
+    pub(super) fn refuse_waiting(&self, command: &SchemaCommand) -> Result<(), SqlError> {
+        let deferred = self.deferred().filter(|deferred| !deferred.is_empty());
+        let Some(deferred) = deferred else {
+            return Ok(());
+        };
+        let (word, names) = match command {
+            SchemaCommand::Truncate { tables, .. } => ("TRUNCATE", &tables[..]),
+            SchemaCommand::Drop {
+                kind: DropKind::Table,
+                names,
+                ..
+            } => ("DROP TABLE", &names[..]),
+            SchemaCommand::Alter {
+                name,
+                change: RelationChange::Actions(_),
+                ..
+            } => ("ALTER TABLE", slice::from_ref(name)),
+            _ => return Ok(()),
+        };
+        let (actor, gate) = (self.actor()?, self.open_gate()?);
+        let waiting = deferred.tables(gate.catalog());
+        for name in names {
+            let Ok(Some(found)) = actor.find(gate.catalog(), name) else {
+                continue;
+            };
+            let is_own = actor.require_ownership(found.relation).is_ok();
+            if is_own && waiting.contains(&found.relation.oid()) {
+                let message = format!(
+                    "cannot {word} \"{}\" because it has pending trigger events",
+                    name.name
+                );
+                return Err(SqlError::new(ErrorKind::ObjectInUse, message));
+            }
+        }
+        Ok(())
     }
 
     /// A block that is about to commit, once all that it has put off is checked; what breaks a
