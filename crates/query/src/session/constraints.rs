@@ -95,7 +95,7 @@ impl Session {
             let Ok(Some(found)) = actor.find(gate.catalog(), name) else {
                 continue;
             };
-            let is_own = actor.require_ownership(found.relation).is_ok();
+            let is_own = actor.owns(found.relation.owner());
             if is_own && waiting.contains(&found.relation.oid()) {
                 let message = format!(
                     "cannot {word} \"{}\" because it has pending trigger events",
