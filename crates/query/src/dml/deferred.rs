@@ -74,7 +74,7 @@ pub(crate) struct PutOff {
     /// Of the constraint's columns; of those referred to, if rows of these are gone.
     pub(super) values: Vec<ArrayRef>,
     /// For the values.
-    _reservation: MemoryReservation,
+    reservation: MemoryReservation,
 }
 
 /// What the values of a check are.
@@ -111,14 +111,21 @@ impl PutOff {
     ) -> Result<Arc<Self>> {
         let pool = &context.state.runtime_env().memory_pool;
         let reservation = MemoryConsumer::new("deferred constraints").register(pool);
-        let bytes = values.iter().map(|values| values.get_array_memory_size());
-        reservation.try_grow(size_of::<Self>() + bytes.sum::<usize>())?;
-        Ok(Arc::new(Self {
+        let check = Self {
             constraint,
             about,
             values,
-            _reservation: reservation,
-        }))
+            reservation,
+        };
+        check.reservation.try_grow(check.bytes())?;
+        Ok(Arc::new(check))
+    }
+
+    /// Of its values in memory.
+    pub(super) fn bytes(&self) -> usize {
+        let values = self.values.iter();
+        let bytes: usize = values.map(|values| values.get_array_memory_size()).sum();
+        size_of::<Self>() + bytes
     }
 }
 
@@ -260,7 +267,7 @@ mod tests {
             constraint,
             about: About::Keys,
             values: Vec::new(),
-            _reservation: MemoryConsumer::new("test").register(&pool),
+            reservation: MemoryConsumer::new("test").register(&pool),
         })
     }
 
