@@ -52,15 +52,18 @@ fn is_constant(expr: &Expr) -> bool {
 
 /// The right side of AND or OR, kept from merging with the left where that could go wrong.
 pub(super) fn apart(op: Operator, left: &Expr, right: Expr, schema: &DFSchema) -> Result<Expr> {
-    let (mut ours, mut theirs) = (Lists::default(), Lists::default());
-    ours.gather(left, op == Operator::Or);
-    theirs.gather(&right, op == Operator::Or);
+    let in_or = op == Operator::Or;
+    let theirs = Lists::of(&right, in_or);
+    if theirs.0.is_empty() {
+        return Ok(right);
+    }
+    let ours = Lists::of(left, in_or);
     // Of these DataFusion makes the union, which is exact.
     let is_union = match op {
         Operator::And => ours.only(true) && theirs.only(true),
         _ => ours.only(false) && theirs.only(false),
     };
-    if is_union || ours.0.is_empty() {
+    if is_union {
         return Ok(right);
     }
     for operand in ours.operands() {
@@ -74,32 +77,30 @@ pub(super) fn apart(op: Operator, left: &Expr, right: Expr, schema: &DFSchema) -
 
 /// The operands of a condition's lists, also of those that DataFusion makes of `x = 1 OR x = 2`,
 /// and whether they are negated.
-#[derive(Default)]
 struct Lists<'a>(Vec<(&'a Expr, bool)>);
 
 impl<'a> Lists<'a> {
-    fn gather(&mut self, expr: &'a Expr, in_or: bool) {
-        match expr {
-            Expr::InList(list) => self.0.push((&list.expr, list.negated)),
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
-                Operator::And | Operator::Or => {
-                    let in_or = *op == Operator::Or;
-                    self.gather(left, in_or);
-                    self.gather(right, in_or);
-                }
-                Operator::Eq if in_or && is_constant(right) => self.0.push((left, false)),
-                Operator::Eq if in_or && is_constant(left) => self.0.push((right, false)),
+    /// Walks with a stack of its own: conditions may be thousands of terms deep.
+    fn of(condition: &'a Expr, in_or: bool) -> Self {
+        let mut lists: Vec<(&Expr, bool)> = Vec::new();
+        let mut pending = vec![(condition, in_or, false)];
+        while let Some((expr, in_or, negated)) = pending.pop() {
+            match expr {
+                Expr::InList(list) => lists.push((&list.expr, list.negated != negated)),
+                Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
+                    Operator::And | Operator::Or => {
+                        let in_or = *op == Operator::Or;
+                        pending.extend([(&**left, in_or, negated), (&**right, in_or, negated)]);
+                    }
+                    Operator::Eq if in_or && is_constant(right) => lists.push((left, negated)),
+                    Operator::Eq if in_or && is_constant(left) => lists.push((right, negated)),
+                    _ => {}
+                },
+                Expr::Not(inner) => pending.push((inner, false, !negated)),
                 _ => {}
-            },
-            Expr::Not(inner) => {
-                let from = self.0.len();
-                self.gather(inner, false);
-                for (_, negated) in &mut self.0[from..] {
-                    *negated = !*negated;
-                }
             }
-            _ => {}
         }
+        Self(lists)
     }
 
     /// All are negated, or none is.

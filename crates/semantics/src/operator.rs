@@ -7,7 +7,7 @@ use datafusion::functions_nested::expr_fn::{array_append, array_concat, array_pr
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
 
-use super::types::LENGTH_MAX;
+use super::types::blank_padded;
 use super::{Operand, compare, lists, literal_as, no_operator, operand};
 use crate::functions::cast::{self, Zone};
 use crate::functions::temporal::Temporal;
@@ -98,15 +98,16 @@ pub(super) fn matched(expr: Expr, operator: &str, schema: &DFSchema, zone: &Zone
 
 /// A `char(n)` with its blanks; others as they are.
 pub(super) fn filled(expr: Expr, schema: &DFSchema) -> Result<Expr> {
-    match operand(&expr, schema)? {
-        Operand::Typed(SqlType::Char(length)) if u64::from(length) <= LENGTH_MAX => {
-            let length = ScalarValue::Int32(i32::try_from(length).ok());
-            let args = vec![expr, Expr::Literal(length, None)];
-            let call = ScalarFunction::new_udf(strings::with_blanks(), args);
-            Ok(Expr::ScalarFunction(call))
-        }
-        _ => Ok(expr),
-    }
+    let Operand::Typed(ty) = operand(&expr, schema)? else {
+        return Ok(expr);
+    };
+    let Some(length) = blank_padded(ty) else {
+        return Ok(expr);
+    };
+    let length = ScalarValue::Int32(i32::try_from(length).ok());
+    let args = vec![expr, Expr::Literal(length, None)];
+    let call = ScalarFunction::new_udf(strings::with_blanks(), args);
+    Ok(Expr::ScalarFunction(call))
 }
 
 fn concatenate(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {

@@ -21,7 +21,16 @@ use super::{external, type_name};
 pub(crate) const ANY_NUMERIC: &str = "numeric";
 
 /// PostgreSQL's longest `char(n)` and `varchar(n)`.
-pub(crate) const LENGTH_MAX: u64 = 10_485_760;
+const LENGTH_MAX: u64 = 10_485_760;
+
+/// The `n` of `char(n)`, whose values are shown with blanks; nothing for a `char` that is only
+/// compared as one.
+pub(crate) fn blank_padded(ty: SqlType) -> Option<u32> {
+    match ty {
+        SqlType::Char(length) if u64::from(length) <= LENGTH_MAX => Some(length),
+        _ => None,
+    }
+}
 
 /// Digits of Arrow's widest decimal that fits 16 bytes.
 const PRECISION_MAX: u64 = 38;

@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
 
 use super::cast::{Coercion, Zone, convert};
 use super::overload::{Call, Overload, Returns, function};
-use crate::types::LENGTH_MAX;
+use crate::types::blank_padded;
 use crate::{pattern::with_backslash, raise};
 
 const TEXT: Returns = Returns::Type(SqlType::Text);
@@ -464,20 +464,21 @@ impl ScalarUDFImpl for Variadic {
 
 /// Values as their types' output functions write them: a boolean is `t`, not `true`.
 fn output_text(array: &ArrayRef, field: &arrow::datatypes::Field) -> Result<ArrayRef> {
-    match SqlType::of_field(field) {
+    let ty = SqlType::of_field(field);
+    if let Some(length) = ty.and_then(blank_padded) {
+        let texts = arrow::compute::cast(array, &DataType::Utf8View)?;
+        let mut builder = StringViewBuilder::with_capacity(texts.len());
+        for text in texts.as_string_view() {
+            builder.append_option(text.map(|text| filled(text, length)));
+        }
+        return Ok(Arc::new(builder.finish()));
+    }
+    match ty {
         Some(SqlType::Boolean) if *array.data_type() == DataType::Boolean => {
             let bits = array.as_boolean();
             let mut builder = StringViewBuilder::with_capacity(bits.len());
             for bit in bits {
                 builder.append_option(bit.map(|bit| if bit { "t" } else { "f" }));
-            }
-            Ok(Arc::new(builder.finish()))
-        }
-        Some(SqlType::Char(length)) if u64::from(length) <= LENGTH_MAX => {
-            let texts = arrow::compute::cast(array, &DataType::Utf8View)?;
-            let mut builder = StringViewBuilder::with_capacity(texts.len());
-            for text in texts.as_string_view() {
-                builder.append_option(text.map(|text| filled(text, length)));
             }
             Ok(Arc::new(builder.finish()))
         }

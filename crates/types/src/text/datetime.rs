@@ -80,10 +80,9 @@ pub fn parse_date(text: &str) -> Result<i32, TextError> {
         return Ok(days as i32);
     }
     let decoded = decode(text, Goal::Date).map_err(|error| refused(error, "date", text))?;
-    if !(DATE_MIN_DAYS..DATE_END_DAYS).contains(&decoded.days) {
-        return Err(out_of_range("date", text));
-    }
-    Ok(decoded.days as i32)
+    let days = i32::try_from(decoded.days).ok();
+    days.filter(|&days| is_date(days))
+        .ok_or_else(|| out_of_range("date", text))
 }
 
 /// Reads a time as microseconds since midnight, up to and with 24:00:00. A zone is read and ignored.
