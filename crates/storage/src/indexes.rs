@@ -468,12 +468,12 @@ impl Table {
                 ControlFlow::Continue(())
             });
         }
-        if holders < 2 {
-            return None;
-        }
         // A directory that was replaced meanwhile may show a row twice or not at all.
         if !self.is_current(&directory) {
             return self.second_holder(txn, index, key);
+        }
+        if holders < 2 {
+            return None;
         }
         Some(match (unfinished, example) {
             (Some(holder), _) => Ok(holder),
