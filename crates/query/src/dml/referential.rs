@@ -25,6 +25,7 @@ mod concerned;
 mod lookup;
 mod part;
 mod put_off;
+mod violation;
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -53,6 +54,7 @@ use crate::{
 };
 use lookup::{by_index, first_there, lock_rows};
 use part::{Completeness, all_valid, changed, complete, complete_only, converted, replaced};
+use violation::{mixed, not_present, schema_of, violation};
 
 pub(crate) use concerned::{lock_concerned, lock_concerned_by_insert};
 pub(super) use part::Part;
@@ -595,44 +597,6 @@ struct Check<'c> {
     entry: &'c Arc<TableEntry>,
     referring: &'c Arc<TableEntry>,
     key: &'c ForeignKey,
-}
-
-fn schema_of(context: &StatementContext, entry: &TableEntry) -> String {
-    let found = context.catalog.table(entry.oid);
-    found.map_or_else(String::new, |(schema, _)| schema.name.clone())
-}
-
-fn mixed(context: &StatementContext, entry: &TableEntry, key: &ForeignKey) -> SqlError {
-    let detail = "MATCH FULL does not allow mixing of null and nonnull key values.";
-    not_present(context, entry, key, detail.to_owned())
-}
-
-fn not_present(
-    context: &StatementContext,
-    entry: &TableEntry,
-    key: &ForeignKey,
-    detail: String,
-) -> SqlError {
-    let message = format!(
-        "insert or update on table \"{}\" violates foreign key constraint \"{}\"",
-        entry.name, key.name
-    );
-    violation(context, entry, key, message, detail)
-}
-
-fn violation(
-    context: &StatementContext,
-    entry: &TableEntry,
-    key: &ForeignKey,
-    message: String,
-    detail: String,
-) -> SqlError {
-    let mut error = SqlError::new(ErrorKind::ForeignKeyViolation, message)
-        .with_detail(detail)
-        .with_constraint(key.name.clone());
-    let schema = schema_of(context, entry);
-    error.object = Some(Box::new((schema, entry.name.clone(), None)));
-    error
 }
 
 fn internal(message: &str) -> SqlError {

@@ -35,14 +35,13 @@ pub(super) fn refuse(tokens: &[TokenWithSpan], lines: &Lines<'_>) -> Result<(), 
         } else {
             continue;
         };
-        let of_table = is(nth, "check") && begins_constraint(&words, nth);
-        let error = match of_table {
-            true => SqlError::new(
+        if is(nth, "check") && begins_constraint(&words, nth) {
+            return Err(SqlError::new(
                 ErrorKind::FeatureNotSupported,
                 "CHECK constraints cannot be marked DEFERRABLE",
-            ),
-            false => SqlError::new(ErrorKind::SyntaxError, format!("misplaced {clause} clause")),
-        };
+            ));
+        }
+        let error = SqlError::new(ErrorKind::SyntaxError, format!("misplaced {clause} clause"));
         return Err(error.with_position(lines.position(words[end].span.start)));
     }
     Ok(())
