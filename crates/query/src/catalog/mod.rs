@@ -192,7 +192,7 @@ impl Relation {
 pub struct TableEntry {
     /// Its OID, also its [`aerostat_types::TableId`] in storage.
     pub oid: u32,
-    /// The OID of its primary-key index, 0 for none.
+    /// The OID of its primary-key index, 0 for none or one that is deferrable.
     pub key_oid: u32,
     /// Its name.
     pub name: String,
@@ -221,7 +221,7 @@ pub struct TableEntry {
 }
 
 impl TableEntry {
-    /// The primary key's index, if there is one.
+    /// The primary key's index, if there is one and rows lie by it.
     pub fn key_index(&self) -> Option<IndexEntry> {
         let schema = self.table.schema();
         (self.key_oid != 0).then(|| IndexEntry {
@@ -234,6 +234,8 @@ impl TableEntry {
                 nulls_not_distinct: false,
             },
             is_constraint: true,
+            is_primary: true,
+            deferral: Deferral::Never,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_txn::LockMode;
-use aerostat_types::{Column, ErrorKind, SqlError, TableId, TableIndex, TableSchema};
+use aerostat_types::{Column, ErrorKind, SqlError, TableId, TableSchema};
 use datafusion::sql::sqlparser::ast::{
     self, CreateTableLikeKind, DataType, helpers::stmt_create_table::CreateTableBuilder,
 };
@@ -253,8 +253,7 @@ fn create(
             *default = sequence::bound_default(&state, actor, &place, default)?;
         }
     }
-    let indexes = unique.iter().cloned().map(foreign_key::unnumbered);
-    let own = foreign_key::Own::new(&place, &schema, indexes, Vec::new());
+    let own = foreign_key::Own::new(&place, &schema, unique.iter().cloned(), Vec::new());
     // Who writes to a table must know what refers to it.
     let referenced = foreign_keys.iter().map(|key| key.table());
     draft.lock_owned(actor, referenced, LockMode::ShareRowExclusive)?;
@@ -282,7 +281,8 @@ fn create(
 /// What a table is made of.
 struct Parts {
     schema: TableSchema,
-    unique: Vec<TableIndex>,
+    /// Without numbers.
+    unique: Vec<IndexEntry>,
     foreign_keys: Vec<Resolved>,
     sequences: Vec<Wanted>,
     is_temporary: bool,
@@ -311,13 +311,9 @@ fn build(
     } else {
         state.allocate_oid()?
     };
-    let mut indexes = Vec::with_capacity(unique.len());
-    for index in &unique {
-        indexes.push(IndexEntry {
-            oid: state.allocate_oid()?,
-            index: index.clone(),
-            is_constraint: true,
-        });
+    let mut indexes = unique;
+    for index in &mut indexes {
+        index.oid = state.allocate_oid()?;
     }
     let mut keys = Vec::with_capacity(foreign_keys.len());
     for Resolved { mut key, own_index } in foreign_keys {
@@ -343,8 +339,9 @@ fn build(
     let is_taken = |name: &str| taken(name) || is_own(name);
     let sequences = sequence::make_wanted(draft, state, &owner, &wanted, &is_taken)?;
     let identities = give_numbers(&mut schema, &wanted, &sequences);
+    let stored = indexes.iter().map(|index| index.index.clone()).collect();
     let (id, schema) = (TableId(oid), Arc::new(schema));
-    let table = draft.create_table(id, schema, &layout.start, unique, is_temporary)?;
+    let table = draft.create_table(id, schema, &layout.start, stored, is_temporary)?;
     let entry = Arc::new(TableEntry {
         oid,
         key_oid,

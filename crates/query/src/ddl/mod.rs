@@ -36,6 +36,7 @@ mod alter;
 mod alter_table;
 mod create_table;
 mod create_view;
+mod deferrable;
 mod definition;
 mod dependency;
 mod drop;
@@ -70,6 +71,7 @@ pub use create_table::{CreatedTable, PendingTable, create_table, create_table_as
 pub use create_view::create_view;
 pub use dependency::{qualify_query, relations_in};
 pub(crate) use index::{create as create_index, settle_all as settle_indexes};
+pub(crate) use key::deferral;
 pub use layout::DefaultLayout;
 pub(crate) use layout::{follow_advice, unrecognized};
 pub(crate) use lock::lock;

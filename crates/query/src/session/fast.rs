@@ -684,7 +684,8 @@ fn rows_of(runs: &Runs, batch: RecordBatch, tag: RowsTag) -> Outcome {
 }
 
 /// Whether the fast path knows all that is said of a table here: a new part of its entry
-/// must be thought about. Writes that foreign keys ask for more are the planner's.
+/// must be thought about. Writes that foreign keys or deferrable indexes ask for more are the
+/// planner's.
 fn is_plain(entry: &TableEntry, catalog: &CatalogState, writes: bool) -> bool {
     let TableEntry {
         oid: _,
@@ -704,5 +705,8 @@ fn is_plain(entry: &TableEntry, catalog: &CatalogState, writes: bool) -> bool {
     } = entry;
     let takes_values = identities.values().all(|identity| !identity.is_always);
     !writes
-        || takes_values && foreign_keys.is_empty() && catalog.referring(entry.oid).next().is_none()
+        || takes_values
+            && foreign_keys.is_empty()
+            && entry.deferrable_indexes().next().is_none()
+            && catalog.referring(entry.oid).next().is_none()
 }

@@ -10,6 +10,7 @@ mod alter;
 mod cancel;
 mod command;
 pub(crate) mod commit;
+mod constraints;
 mod copy;
 mod cursor;
 mod explain;
@@ -382,14 +383,15 @@ impl Session {
             functions: self.engine.function_descriptions(),
             index: Arc::default(),
         });
-        Ok(Arc::new(StatementContext::new(
+        let context = StatementContext::new(
             Arc::clone(&self.state),
             database,
             snapshot,
             actor,
             system,
             Arc::clone(gate),
-        )))
+        );
+        Ok(Arc::new(context.in_block(self.deferred())))
     }
 
     fn actor(&self) -> Result<crate::ddl::Actor, SqlError> {

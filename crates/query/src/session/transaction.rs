@@ -18,6 +18,8 @@
 //! savepoints with its rows. A statement that defines something is always in a block, an
 //! implicit one if there is no other.
 //!
+//! Checks of deferrable constraints wait for COMMIT ([`constraints`](super::constraints)).
+//!
 //! Several statements in one message, or up to a Sync, are a block, too: an implicit one.
 //!
 //! Settings follow the transaction as in PostgreSQL: what a block SET is gone after
@@ -34,6 +36,7 @@ use crate::{
     api::{Notice, NoticeSeverity, Outcome, TransactionStatus},
     catalog::{Definitions, Mark},
     ddl,
+    dml::deferred::{self, Deferred},
     error::from_storage,
     statement::{Statement, StatementKind, locking::shown},
     utility::{CopyDirection, Isolation, TransactionCommand, TransactionModes, Utility},
@@ -45,6 +48,8 @@ pub(super) struct OpenBlock {
     block: Option<Block>,
     /// What it has defined; `None` as long as it has defined nothing.
     definitions: Option<Arc<Definitions>>,
+    /// The checks that it has put off.
+    pub(super) deferred: Arc<Deferred>,
     failed: bool,
     /// Made for statements that came together, or for one that defines, not by BEGIN.
     implicit: bool,
@@ -61,6 +66,8 @@ struct Savepoint {
     point: txn::Savepoint,
     /// What was defined by then; `None` for nothing.
     definitions: Option<Mark>,
+    /// What was put off by then.
+    deferred: deferred::Mark,
     settings: Settings,
     /// Those made so far.
     cursors: u64,
@@ -137,7 +144,7 @@ impl Session {
                     self.commit_implicit().await?;
                     return Ok(false);
                 }
-                matches!(&**utility, Utility::Transaction(_))
+                matches!(&**utility, Utility::Transaction(command) if command.is_control())
             }
             StatementKind::Sql(_) => false,
         };
@@ -364,10 +371,12 @@ impl Session {
                 let open = self.require_block("SAVEPOINT")?;
                 let point = open.parts()?.savepoint();
                 let definitions = open.definitions.as_ref().map(|defined| defined.mark());
+                let deferred = open.deferred.mark();
                 open.savepoints.push(Savepoint {
                     name: name.clone(),
                     point,
                     definitions,
+                    deferred,
                     settings,
                     cursors,
                 });
@@ -384,10 +393,12 @@ impl Session {
                 let Savepoint {
                     point,
                     definitions: mark,
+                    deferred,
                     settings,
                     cursors,
                     ..
                 } = &open.savepoints[at];
+                open.deferred.rollback_to(deferred);
                 let (point, settings, cursors) = (*point, settings.clone(), *cursors);
                 if let Some(block) = open.block.take() {
                     let (mark, definitions) = (mark.clone(), open.definitions.take());
@@ -412,6 +423,9 @@ impl Session {
                 }
                 self.settings.lock().go_back_to(settings);
                 self.cursors.undo_since(cursors);
+            }
+            TransactionCommand::SetConstraints { names, is_deferred } => {
+                self.set_constraints(names.as_deref(), *is_deferred).await?;
             }
             TransactionCommand::SetModes(modes) => {
                 if self.block.is_some() {
@@ -452,6 +466,7 @@ impl Session {
         self.block = Some(OpenBlock {
             block: Some(block),
             definitions: None,
+            deferred: Arc::default(),
             failed: false,
             implicit: false,
             isolation,
@@ -498,6 +513,7 @@ impl Session {
             self.undo(open).await?;
             return Ok("ROLLBACK");
         }
+        let open = self.checked(open).await?;
         if self.cursors.must_read()
             && let Err(error) = self.cursors.hold(&self.cancel.begin(None)).await
         {
@@ -572,7 +588,7 @@ impl Session {
         Ok(self.block.take())
     }
 
-    async fn undo(&mut self, open: OpenBlock) -> Result<(), SqlError> {
+    pub(super) async fn undo(&mut self, open: OpenBlock) -> Result<(), SqlError> {
         self.settings.lock().go_back_to(open.settings);
         self.cursors.rolled_back();
         if let Some(block) = open.block {
