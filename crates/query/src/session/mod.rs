@@ -73,6 +73,8 @@ pub struct Session {
     /// Shared with the functions of a running statement, since `set_config` is one.
     settings: Arc<Mutex<Settings>>,
     number: i32,
+    /// What others see of it in `pg_stat_activity`.
+    told: Arc<Mutex<SessionDescription>>,
     prepared: HashMap<String, Arc<Prepared>>,
     notices: waiting::Notices,
     /// Its advisory locks, and which transaction it has at hand.
@@ -109,7 +111,7 @@ impl Session {
         ];
         let settings = Settings::new(&told, options)?;
         let state = engine.state_for(connection.database()).map_err(plain)?;
-        let number = engine.register_session(SessionDescription {
+        let (number, told) = engine.register_session(SessionDescription {
             database: connection.database().name.read().clone(),
             role: role.to_owned(),
             application: settings
@@ -132,6 +134,7 @@ impl Session {
             role: role.to_owned(),
             settings: Arc::new(Mutex::new(settings)),
             number,
+            told,
             prepared: HashMap::new(),
             notices: Arc::default(),
             cancel: CancelHandle::default(),
@@ -434,17 +437,16 @@ impl Session {
             TransactionStatus::InTransaction => "idle in transaction",
             TransactionStatus::Failed => "idle in transaction (aborted)",
         };
-        self.engine.update_session(self.number, |description| {
-            description.state_at_us = Some(now);
-            match query {
-                Some(query) => {
-                    description.state = "active";
-                    description.query_at_us = Some(now);
-                    description.query = query.chars().take(ACTIVITY_CHARS_MAX).collect();
-                }
-                None => description.state = between,
+        let mut description = self.told.lock();
+        description.state_at_us = Some(now);
+        match query {
+            Some(query) => {
+                description.state = "active";
+                description.query_at_us = Some(now);
+                description.query = query.chars().take(ACTIVITY_CHARS_MAX).collect();
             }
-        });
+            None => description.state = between,
+        }
     }
 }
 
