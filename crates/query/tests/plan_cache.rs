@@ -29,7 +29,7 @@ const TABLES: &str = "
     create table other.b (x int, k int, y text);
     insert into other.b values (1, 1, 'other'), (2, 2, null);
     insert into a
-        select g, g % 7, g % 5, g * 1000000000, 't' || g % 4, 'v' || g % 3, 'c' || g % 2,
+        select g, g % 7, g % 5, g::bigint * 1000000000, 't' || g % 4, 'v' || g % 3, 'c' || g % 2,
             g / 4.0, date '2024-01-01' + g, timestamptz '2024-01-01 00:00+00' + g * interval '1 h'
         from generate_series(0, 40) as g;
     insert into a (k) values (100);
@@ -90,7 +90,7 @@ const CHANGES: &[&str] = &[
     "alter table b rename column yy to y",
     "create or replace view seen as select a.k, a.i, b.y from a join b on a.k = b.k where a.i > 3",
     "create or replace view seen as select a.k, a.i, 'none' as y from a",
-    "drop table b; create table b (x int, k int, y text); insert into b values (1, 1, 'one')",
+    "drop table b cascade; create table b (x int, k int, y text); insert into b values (1, 1, 'one')",
     "truncate b",
     "insert into b select g % 6, g, 'y' || g % 9 from generate_series(0, 30) as g",
     "create index b_x on b (x)",
@@ -251,15 +251,15 @@ async fn told(
 
 #[test]
 fn kept_plans_answer_as_new_ones() {
-    for seed in 1..=6 {
+    for seed in 1..=3 {
         eprintln!("seed {seed}");
         let mut random = Random(seed);
         let mut sides = [Side::new("auto"), Side::new("force_custom_plan")];
-        for step in 0..350 {
+        for step in 0..150 {
             let status = sides[0].session.status();
             let sql = random.pick(QUERIES);
             let about = |sql: &str| format!("seed {seed}, step {step}\n{sql}");
-            match random.below(12) {
+            match random.below(16) {
                 _ if status == TransactionStatus::Failed => {
                     assert_eq!(sides[0].run("rollback"), sides[1].run("rollback"));
                 }
@@ -272,9 +272,11 @@ fn kept_plans_answer_as_new_ones() {
                     let [kept, anew] = sides.each_mut().map(|side| side.run(change));
                     assert_eq!(kept, anew, "{}", about(change));
                 }
-                2..5 if !sql.contains('$') => {
-                    let [kept, anew] = sides.each_mut().map(|side| side.run(sql));
-                    assert_eq!(kept, anew, "{}", about(sql));
+                2..7 if !sql.contains('$') => {
+                    for _ in 0..2 {
+                        let [kept, anew] = sides.each_mut().map(|side| side.run(sql));
+                        assert_eq!(kept, anew, "{}", about(sql));
+                    }
                 }
                 _ => {
                     // What the types follow from, and what drivers say by themselves.
@@ -287,17 +289,20 @@ fn kept_plans_answer_as_new_ones() {
                         sides.each_mut().map(|side| side.prepare(sql, oids, again));
                     assert_eq!(types, others, "{}", about(sql));
                     let Ok(types) = types else { continue };
-                    let values: Vec<ArrayRef> =
-                        types.into_iter().map(|ty| random.value(ty)).collect();
-                    let [kept, anew] = sides
-                        .each_mut()
-                        .map(|side| side.execute(sql, oids, &values));
-                    assert_eq!(kept, anew, "{} {values:?}", about(sql));
+                    // As it was planned first, when it comes again, and from then on.
+                    for _ in 0..4 {
+                        let values: Vec<ArrayRef> =
+                            types.iter().map(|&ty| random.value(ty)).collect();
+                        let [kept, anew] = sides
+                            .each_mut()
+                            .map(|side| side.execute(sql, oids, &values));
+                        assert_eq!(kept, anew, "{} {values:?}", about(sql));
+                    }
                 }
             }
         }
         let [kept, anew] = &sides;
-        assert!(kept.hits() > 60, "{} hits", kept.hits());
+        assert!(kept.hits() > 100, "{} hits", kept.hits());
         assert_eq!(anew.hits(), 0);
     }
 }
@@ -341,7 +346,7 @@ fn a_kept_plan_reads_what_is_there_now() {
     // A table that a block has made is its own.
     fixture.ok(
         &mut other,
-        "commit; begin; drop table b; create table b (x int, k int); insert into b values (1, 1)",
+        "commit; begin; drop table b cascade; create table b (x int, k int); insert into b values (1, 1)",
     );
     let sessions = hits(&fixture);
     assert_eq!(fixture.ok(&mut other, sql), ["1"]);
