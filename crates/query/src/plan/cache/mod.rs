@@ -49,6 +49,9 @@ const PLANS_MAX: usize = 512;
 /// What they take together, by the estimate of [`KeptPlan::bytes`].
 const BYTES_MAX: u64 = 16 << 20;
 
+/// Of a database with a ceiling of its own they take this part at most.
+const SHARE_MAX: u64 = 64;
+
 /// Longer texts are written by programs, each for its one use.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
@@ -175,15 +178,29 @@ impl PlanCache {
         plan: Arc<KeptPlan>,
     ) {
         let bytes = plan.bytes() + sought.text.len() as u64;
-        if bytes > BYTES_MAX {
+        let bytes_max = self.bytes_max();
+        if bytes > bytes_max {
             return;
         }
         let Ok(memory) = self.budget.reserve(bytes) else {
             return;
         };
         // What goes is freed when nobody waits for the lock any more.
-        let gone = self.shelf.lock().put(sought, parsed, plan, memory);
+        let mut shelf = self.shelf.lock();
+        let mut gone = shelf.put(sought, parsed, plan, memory);
+        while shelf.plans > PLANS_MAX || shelf.bytes > bytes_max {
+            match shelf.remove_oldest() {
+                Some(text) => gone.push(text),
+                None => break,
+            }
+        }
+        drop(shelf);
         drop(gone);
+    }
+
+    fn bytes_max(&self) -> u64 {
+        let ceiling = self.budget.max();
+        ceiling.map_or(BYTES_MAX, |max| BYTES_MAX.min(max.0 / SHARE_MAX))
     }
 }
 
@@ -199,7 +216,7 @@ impl Shelf {
         Some(Arc::clone(&entry.plan))
     }
 
-    /// Takes a plan, and gives what has to go for it.
+    /// Takes a plan, and gives those of another state that have to go for it.
     fn put(
         &mut self,
         sought: &Sought<'_>,
@@ -249,12 +266,6 @@ impl Shelf {
                 *before = entry;
             }
             None => text.entries.push(entry),
-        }
-        while self.plans > PLANS_MAX || self.bytes > BYTES_MAX {
-            match self.remove_oldest() {
-                Some(text) => gone.push(text),
-                None => break,
-            }
         }
         gone
     }
