@@ -41,6 +41,7 @@ use crate::{
         SEQUENCE_COLUMNS, SequenceEntry, TableEntry, ViewEntry, node::Database, undefined_relation,
     },
     ddl::{Actor, QualifiedName},
+    dml::deferred::Deferred,
     error::external,
     pgcatalog::{self, CatalogView, split_name},
     plan::Gate,
@@ -77,6 +78,8 @@ pub(crate) struct StatementContext {
     pub(crate) locking: Arc<Locking>,
     /// What planning has met; shared likewise.
     pub(crate) met: Arc<Mutex<Met>>,
+    /// Where checks of constraints wait for the end of the block; `None` outside one.
+    pub(crate) deferred: Option<Arc<Deferred>>,
 }
 
 /// What the plan of a statement reads.
@@ -125,12 +128,18 @@ impl StatementContext {
             view_depth: Mutex::new(0),
             locking: Arc::default(),
             met: Arc::default(),
+            deferred: None,
         }
     }
 
     /// The time zone that its functions see.
     pub(crate) fn zone(&self) -> Option<&str> {
         self.state.config_options().execution.time_zone.as_deref()
+    }
+
+    /// In a block, which checks of constraints may be left to.
+    pub(crate) fn in_block(self, deferred: Option<Arc<Deferred>>) -> Self {
+        Self { deferred, ..self }
     }
 
     /// The rows of a table as this statement sees them.
@@ -305,6 +314,7 @@ impl StatementContext {
             view_depth: Mutex::new(depth),
             locking: Arc::clone(&self.locking),
             met: Arc::clone(&self.met),
+            deferred: self.deferred.clone(),
             state: Arc::clone(&self.state),
             database: Arc::clone(&self.database),
             catalog: Arc::clone(&self.catalog),
