@@ -34,7 +34,10 @@ use crate::{
     catalog::node::Database,
     memory_pool::TenantPool,
     pgcatalog::{FunctionDescription, FunctionKind, SessionDescription},
-    plan::CooperateAboveJoins,
+    plan::{
+        CooperateAboveJoins,
+        cache::{PlanCache, PlanCacheCounts},
+    },
     session::{Session, commit::Commits, facts::Sessions, waits},
 };
 
@@ -96,6 +99,10 @@ pub struct DatabaseStatistics {
     pub memory_max: u64,
     /// Sessions connected.
     pub connections: i64,
+    /// Queries that a kept plan was found for, since the node started.
+    pub plan_cache_hits: u64,
+    /// Queries that were planned anew and might have had one.
+    pub plan_cache_misses: u64,
 }
 
 /// The engine.
@@ -110,6 +117,8 @@ pub struct Engine {
     runtimes: Mutex<HashMap<TenantId, Arc<RuntimeEnv>>>,
     /// Where the commits of each database wait.
     commits: Mutex<HashMap<TenantId, Arc<Commits>>>,
+    /// The plans that are kept for each database.
+    plans: Mutex<HashMap<TenantId, Arc<PlanCache>>>,
     sessions: Sessions,
     session_next: AtomicI32,
     /// Each session's advisory locks, by its number.
@@ -145,6 +154,7 @@ impl Engine {
             spill,
             runtimes: Mutex::default(),
             commits: Mutex::default(),
+            plans: Mutex::default(),
             sessions: Sessions::default(),
             session_next: AtomicI32::new(1),
             advisory: Mutex::default(),
@@ -188,17 +198,28 @@ impl Engine {
         self.node
             .open_databases()
             .iter()
-            .map(|database| DatabaseStatistics {
-                name: database.name.read().clone(),
-                memory_used: database.store.budget().used(),
-                memory_max: database
-                    .store
-                    .budget()
-                    .max()
-                    .map_or(self.governor.limit(), |max| max.0),
-                connections: database.connection_count(),
+            .map(|database| {
+                let plans = self.plan_counts(database);
+                DatabaseStatistics {
+                    name: database.name.read().clone(),
+                    memory_used: database.store.budget().used(),
+                    memory_max: database
+                        .store
+                        .budget()
+                        .max()
+                        .map_or(self.governor.limit(), |max| max.0),
+                    connections: database.connection_count(),
+                    plan_cache_hits: plans.hits,
+                    plan_cache_misses: plans.misses,
+                }
             })
             .collect()
+    }
+
+    fn plan_counts(&self, database: &Database) -> PlanCacheCounts {
+        let plans = self.plans.lock();
+        let plans = plans.get(&database.id);
+        plans.map(|plans| plans.counts()).unwrap_or_default()
     }
 
     pub(crate) fn queries(&self) -> &Handle {
@@ -219,6 +240,15 @@ impl Engine {
     /// Where the commits of a database wait.
     pub(crate) fn commits_of(&self, database: &Database) -> Arc<Commits> {
         Arc::clone(self.commits.lock().entry(database.id).or_default())
+    }
+
+    /// The plans that are kept for a database.
+    pub(crate) fn plans_of(&self, database: &Database) -> Arc<PlanCache> {
+        let mut all = self.plans.lock();
+        let plans = all
+            .entry(database.id)
+            .or_insert_with(|| Arc::new(PlanCache::new(Arc::clone(database.store.budget()))));
+        Arc::clone(plans)
     }
 
     pub(crate) fn sessions(&self) -> &Sessions {
@@ -276,6 +306,7 @@ impl Engine {
         let is_open = |id: &TenantId| open.iter().any(|database| database.id == *id);
         self.runtimes.lock().retain(|id, _| is_open(id));
         self.commits.lock().retain(|id, _| is_open(id));
+        self.plans.lock().retain(|id, _| is_open(id));
     }
 
     fn runtime_for(&self, database: &Database) -> Result<Arc<RuntimeEnv>> {

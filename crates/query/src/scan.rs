@@ -10,7 +10,7 @@ mod predicate;
 
 use std::{any::Any, fmt, sync::Arc};
 
-use aerostat_storage::{ScanSpec, TableView};
+use aerostat_storage::{ScanSpec, Table, TableView};
 use datafusion::{
     arrow::datatypes::{DataType, Field, Schema, SchemaRef},
     catalog::{Session, TableProvider},
@@ -82,6 +82,11 @@ impl TableScanProvider {
             schema: Arc::new(Schema::new(fields)),
             row_ids: true,
         }
+    }
+
+    /// The table, without row ids.
+    pub(crate) fn plain_table(&self) -> Option<&Arc<Table>> {
+        (!self.row_ids).then(|| self.view.table())
     }
 
     /// A scan of these columns, of the rows that pass the filters which storage takes.

@@ -75,6 +75,8 @@ pub(crate) struct TenantSample {
     pub(crate) memory_used_bytes: u64,
     pub(crate) memory_max_bytes: u64,
     pub(crate) connections: u64,
+    pub(crate) plan_cache_hits: u64,
+    pub(crate) plan_cache_misses: u64,
 }
 
 /// The node's numbers at the moment of asking.
@@ -109,6 +111,8 @@ pub(crate) struct Metrics {
     tenant_memory: Family<TenantLabels, IntegerGauge>,
     tenant_memory_max: Family<TenantLabels, IntegerGauge>,
     tenant_connections: Family<TenantLabels, IntegerGauge>,
+    plan_cache_hits: Family<TenantLabels, Counter>,
+    plan_cache_misses: Family<TenantLabels, Counter>,
     memory: IntegerGauge,
     memory_max: IntegerGauge,
     resident: IntegerGauge,
@@ -131,6 +135,8 @@ impl Metrics {
             tenant_memory: Family::default(),
             tenant_memory_max: Family::default(),
             tenant_connections: Family::default(),
+            plan_cache_hits: Family::default(),
+            plan_cache_misses: Family::default(),
             memory: IntegerGauge::default(),
             memory_max: IntegerGauge::default(),
             resident: IntegerGauge::default(),
@@ -179,6 +185,16 @@ impl Metrics {
             "tenant_connections",
             "Open connections, by tenant",
             self.tenant_connections.clone(),
+        );
+        registry.register(
+            "plan_cache_hits",
+            "Queries that a kept plan was found for, by tenant",
+            self.plan_cache_hits.clone(),
+        );
+        registry.register(
+            "plan_cache_misses",
+            "Queries that were planned anew and might have had a kept plan, by tenant",
+            self.plan_cache_misses.clone(),
         );
         registry.register_with_unit(
             "memory_used",
@@ -283,6 +299,8 @@ impl Metrics {
         self.tenant_memory.clear();
         self.tenant_memory_max.clear();
         self.tenant_connections.clear();
+        self.plan_cache_hits.clear();
+        self.plan_cache_misses.clear();
         for tenant in &node.tenants {
             let labels = TenantLabels {
                 tenant: self.label(&tenant.name),
@@ -296,6 +314,12 @@ impl Metrics {
             self.tenant_connections
                 .get_or_create(&labels)
                 .inc_by(gauge(tenant.connections));
+            self.plan_cache_hits
+                .get_or_create(&labels)
+                .inc_by(tenant.plan_cache_hits);
+            self.plan_cache_misses
+                .get_or_create(&labels)
+                .inc_by(tenant.plan_cache_misses);
         }
     }
 
@@ -335,6 +359,8 @@ mod tests {
             memory_used_bytes: 5,
             memory_max_bytes: 50,
             connections: 2,
+            plan_cache_hits: 3,
+            plan_cache_misses: 4,
         }
     }
 
@@ -351,6 +377,8 @@ mod tests {
             "aerostat_statement_latency_seconds_count{tenant=\"a\"} 2",
             "aerostat_tenant_memory_used_bytes{tenant=\"a\"} 5",
             "aerostat_tenant_connections{tenant=\"a\"} 2",
+            "aerostat_plan_cache_hits_total{tenant=\"a\"} 3",
+            "aerostat_plan_cache_misses_total{tenant=\"a\"} 4",
             "aerostat_memory_used_bytes 7",
         ] {
             assert!(text.contains(line), "{line}\n{text}");

@@ -14,7 +14,7 @@
 //! the right columns and no rows.
 //!
 //! Plans over these relations hold the view: they must not outlive the statement
-//! in a cache; [`concerns`] tells which statements those are.
+//! in a cache; [`is_bound`] tells which functions do, the type of the provider which tables.
 
 mod cell;
 mod classes;
@@ -38,7 +38,7 @@ use datafusion::{catalog::TableProvider, logical_expr::ScalarUDF, sql::sqlparser
 use aerostat_types::SqlError;
 
 pub use classes::ClassIndex;
-pub(crate) use functions::{NEXT_OF_IDENTITY, acts, numbers_of, waiting_parameter};
+pub(crate) use functions::{NEXT_OF_IDENTITY, acts, is_bound, numbers_of, waiting_parameter};
 pub(crate) use quoting::split_name;
 pub use types::{PG_TYPE_KEY, length_of_type, oid_of_field, oid_of_typname};
 pub use view::{

@@ -3,7 +3,7 @@
 //! statement reads the same rows.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     ops::ControlFlow,
     sync::{Arc, OnceLock},
 };
@@ -76,8 +76,34 @@ pub(crate) struct StatementContext {
     view_depth: Mutex<usize>,
     /// What the statement's locking clauses need; shared with the views that it expands.
     pub(crate) locking: Arc<Locking>,
+    /// What planning has met; shared likewise.
+    pub(crate) met: Arc<Mutex<Met>>,
     /// Where checks of constraints wait for the end of the block; `None` outside one.
     pub(crate) deferred: Option<Arc<Deferred>>,
+}
+
+/// What the plan of a statement reads.
+#[derive(Default)]
+pub(crate) struct Met {
+    /// The relations, by number.
+    pub(crate) relations: BTreeSet<u32>,
+    /// The tables among them.
+    pub(crate) tables: Vec<Arc<TableEntry>>,
+}
+
+impl Met {
+    fn note(&mut self, relation: &Relation) {
+        self.relations.insert(relation.oid());
+        if let Relation::Table(entry) = relation {
+            self.note_table(entry);
+        }
+    }
+
+    pub(crate) fn note_table(&mut self, entry: &Arc<TableEntry>) {
+        if !self.tables.iter().any(|known| Arc::ptr_eq(known, entry)) {
+            self.tables.push(Arc::clone(entry));
+        }
+    }
 }
 
 impl StatementContext {
@@ -101,8 +127,14 @@ impl StatementContext {
             functions: OnceLock::new(),
             view_depth: Mutex::new(0),
             locking: Arc::default(),
+            met: Arc::default(),
             deferred: None,
         }
+    }
+
+    /// The time zone that its functions see.
+    pub(crate) fn zone(&self) -> Option<&str> {
+        self.state.config_options().execution.time_zone.as_deref()
     }
 
     /// In a block, which checks of constraints may be left to.
@@ -191,6 +223,7 @@ impl StatementContext {
             .require(relation, Privilege::Select)
             .and_then(|()| self.gate.require(relation.oid(), LockMode::AccessShare))
             .map_err(external)?;
+        self.met.lock().note(relation);
         match relation {
             Relation::Table(entry) => Ok(provider_as_source(Arc::new(TableScanProvider::new(
                 self.table_view(entry),
@@ -280,6 +313,7 @@ impl StatementContext {
             functions: OnceLock::new(),
             view_depth: Mutex::new(depth),
             locking: Arc::clone(&self.locking),
+            met: Arc::clone(&self.met),
             deferred: self.deferred.clone(),
             state: Arc::clone(&self.state),
             database: Arc::clone(&self.database),

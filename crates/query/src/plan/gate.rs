@@ -81,6 +81,11 @@ impl Gate {
         self.locks.as_ref()
     }
 
+    /// Whether it sees what all see, and no definitions of its own.
+    pub(crate) fn is_committed(&self) -> bool {
+        Arc::ptr_eq(&self.catalog, &self.committed)
+    }
+
     /// Locks a relation that the statement needs.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! From a parsed statement to a physical plan, under one consistent context.
 
 mod arrays;
+pub(crate) mod cache;
 mod clauses;
 mod context;
 mod cooperate;
@@ -25,7 +26,7 @@ pub(crate) use names::{
     describe, name_outputs, output_name, rename_outputs, show_entries, visible_name,
 };
 pub(crate) use numbering::in_order;
-pub(crate) use origins::describe_query;
+pub(crate) use origins::{Origins, describe_columns, describe_query, origins};
 pub(crate) use parameters::{
     bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,
 };

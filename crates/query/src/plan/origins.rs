@@ -22,6 +22,9 @@ use crate::{
 /// A relation's number and the column's, from 1.
 type Origin = Option<(u32, i16)>;
 
+/// The origins of a query's outputs, in order.
+pub(crate) type Origins = Vec<Origin>;
+
 /// The columns of a query's result as a client is told of them: `schema` is what it gives,
 /// `plan` how.
 pub(crate) fn describe_query(
@@ -29,8 +32,13 @@ pub(crate) fn describe_query(
     plan: &LogicalPlan,
     schema: &Schema,
 ) -> Arc<[ColumnDescription]> {
+    describe_columns(&origins(context, plan), schema)
+}
+
+/// The same of a query whose outputs have these origins.
+pub(crate) fn describe_columns(origins: &Origins, schema: &Schema) -> Arc<[ColumnDescription]> {
     let mut described = describe(schema).to_vec();
-    for (column, origin) in described.iter_mut().zip(origins(context, plan)) {
+    for (column, &origin) in described.iter_mut().zip(origins) {
         if let Some((table_oid, attnum)) = origin {
             (column.table_oid, column.attnum) = (table_oid, attnum);
         }
@@ -39,7 +47,7 @@ pub(crate) fn describe_query(
 }
 
 /// The origins of a plan's outputs, in order.
-fn origins(context: &StatementContext, plan: &LogicalPlan) -> Vec<Origin> {
+pub(crate) fn origins(context: &StatementContext, plan: &LogicalPlan) -> Origins {
     let of_columns = |expressions: &[Expr], input: &LogicalPlan| {
         let inner = origins(context, input);
         let of = |expression: &Expr| match bare(expression) {

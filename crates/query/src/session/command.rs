@@ -19,7 +19,7 @@ use datafusion::{
     },
 };
 
-use super::{Session, cancel::Cancellation, prepared::Bound, run, stream::ready};
+use super::{Session, cancel::Cancellation, planning::Plans, prepared::Bound, run, stream::ready};
 use crate::{
     admin::RestoreRequest,
     api::{ColumnDescription, Outcome, ParameterType, RowsTag},
@@ -311,6 +311,10 @@ impl Session {
                     return Box::pin(self.dispatch(&prepared.statement, None, cancellation)).await;
                 };
                 self.admit(&prepared.statement)?;
+                let plans = match arguments.is_empty() {
+                    true => Plans::Kept,
+                    false => Plans::Anew,
+                };
                 let arguments = arguments
                     .iter()
                     .zip(&prepared.parameters)
@@ -323,6 +327,7 @@ impl Session {
                     &Arc::new(filled),
                     &prepared.statement.source.clone(),
                     None,
+                    plans,
                     cancellation,
                 )
                 .await

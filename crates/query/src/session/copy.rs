@@ -10,7 +10,7 @@ use datafusion::{
 };
 use tokio::sync::oneshot;
 
-use super::{Session, cancel::Cancellation, command::nested_statement, run};
+use super::{Session, cancel::Cancellation, command::nested_statement, planning::Plans, run};
 use crate::{
     api::{CopyColumn, CopyIn, CopyOut, Outcome},
     catalog::Privilege,
@@ -85,7 +85,7 @@ impl Session {
         }
         let outcome = match &**parsed {
             ast::Statement::Query(_) => {
-                self.run_query(parsed, &statement.source, None, cancellation)
+                self.run_query(parsed, &statement.source, None, Plans::Kept, cancellation)
                     .await?
             }
             ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {

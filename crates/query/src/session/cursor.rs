@@ -30,6 +30,7 @@ use super::{
     cancel::Cancellation,
     command::nested_statement,
     plain,
+    planning::Plans,
     prepared::Bound,
     run::{is_dml, unsupported},
     stream::ready,
@@ -220,7 +221,7 @@ impl Session {
         let started = tokio::select! {
             biased;
             error = cancellation.stopped() => return Err(error),
-            started = self.run_query(parsed, &statement.source, bound, &own) => started?,
+            started = self.run_query(parsed, &statement.source, bound, Plans::Kept, &own) => started?,
         };
         let Outcome::Rows {
             columns, batches, ..

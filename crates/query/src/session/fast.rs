@@ -51,6 +51,10 @@ use crate::{
 /// is a few hundred bytes; when there are more, all are bound anew.
 const PROGRAMS_MAX: usize = 256;
 
+/// Texts of prepared statements that a session keeps. What is read of a text takes some
+/// hundred times its bytes at most.
+const PREPARED_BYTES_MAX: usize = 32 << 10;
+
 /// A statement of the simple protocol.
 #[derive(Clone)]
 pub struct Sent(Form);
@@ -230,6 +234,8 @@ pub(super) struct FastPath {
     statements: u64,
     /// Statements prepared before, by text and the types their client gave.
     prepared: HashMap<(String, Vec<u32>), (super::Prepared, Place)>,
+    /// Bytes of their texts.
+    prepared_bytes: usize,
 }
 
 /// The settings that matter, as they were at a version of the session's.
@@ -238,6 +244,7 @@ struct FastSettings {
     is_on: bool,
     path: Arc<[String]>,
     zone: chrono_tz::Tz,
+    keeps_plans: bool,
 }
 
 impl Session {
@@ -248,6 +255,11 @@ impl Session {
     pub fn split(&self, message: &str) -> Result<Vec<Sent>, SqlError> {
         if let Some(fast) = FastStatement::read(message, &[]) {
             return Ok(vec![Sent(Form::Fast(fast))]);
+        }
+        if self.keeps_plans()
+            && let Some(statement) = self.plans.statement(message)
+        {
+            return Ok(vec![Sent(Form::Parsed(statement))]);
         }
         let statements = Statement::split(message)?.into_iter();
         Ok(statements
@@ -605,6 +617,7 @@ impl Session {
             is_on: settings.get("enable_fast_path") == Ok("on"),
             path: settings.search_path().into(),
             zone: settings.time_zone(),
+            keeps_plans: settings.get("plan_cache_mode") != Ok("force_custom_plan"),
         })
     }
 
@@ -627,24 +640,33 @@ impl Session {
         let catalog = self.catalog().ok()?;
         let place = self.place(&catalog);
         let key = (text.to_owned(), oids.to_vec());
+        let keeps_plans = self.fast_settings().keeps_plans;
         let (prepared, known) = self.fast.prepared.get(&key)?;
-        known.is(&place).then(|| prepared.clone())
+        let is_kept = known.is(&place) && (keeps_plans || prepared.fast.is_some());
+        is_kept.then(|| prepared.clone())
     }
 
-    /// Keeps a statement of the fast path's grammar, for whoever prepares the same again.
+    /// Keeps a query, or a statement of the fast path's grammar, for whoever prepares the same
+    /// again.
     pub(super) fn keep_prepared(&mut self, text: &str, oids: &[u32], prepared: &super::Prepared) {
-        if prepared.fast.is_none() {
+        let is_kept_query = prepared.is_query() && self.fast_settings().keeps_plans;
+        if prepared.fast.is_none() && !is_kept_query || text.len() > PREPARED_BYTES_MAX {
             return;
         }
         let Ok(catalog) = self.catalog() else {
             return;
         };
         let place = self.place(&catalog);
-        if self.fast.prepared.len() >= PROGRAMS_MAX {
+        let bytes = self.fast.prepared_bytes + text.len();
+        if self.fast.prepared.len() >= PROGRAMS_MAX || bytes > PREPARED_BYTES_MAX {
             self.fast.prepared.clear();
+            self.fast.prepared_bytes = 0;
         }
         let key = (text.to_owned(), oids.to_vec());
-        self.fast.prepared.insert(key, (prepared.clone(), place));
+        let before = self.fast.prepared.insert(key, (prepared.clone(), place));
+        if before.is_none() {
+            self.fast.prepared_bytes += text.len();
+        }
     }
 
     /// Notes in `pg_stat_activity` what the session has done.

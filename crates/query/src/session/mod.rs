@@ -19,6 +19,7 @@ mod fast;
 mod locking;
 mod locks;
 mod maintenance;
+mod planning;
 mod prepared;
 mod run;
 pub(crate) mod settings;
@@ -50,7 +51,7 @@ use crate::{
     engine::{Engine, StatementRecord},
     error::from_datafusion,
     pgcatalog::{self, CatalogView, PreparedDescription, SessionDescription},
-    plan::{Gate, StatementContext},
+    plan::{Gate, StatementContext, cache::PlanCache},
     sequence::Taken,
     statement::{Source, Statement, StatementKind},
     utility::Utility,
@@ -59,6 +60,7 @@ use cancel::Cancellation;
 use cursor::Cursors;
 use facts::SessionFacts;
 use parking_lot::Mutex;
+use planning::Plans;
 use settings::Settings;
 use transaction::OpenBlock;
 
@@ -94,6 +96,8 @@ pub struct Session {
     /// The numbers of sequences that it has taken.
     taken: Arc<Mutex<Taken>>,
     commits: Arc<commit::Commits>,
+    /// Its database's.
+    plans: Arc<PlanCache>,
     temporaries: Temporaries,
 }
 
@@ -127,6 +131,7 @@ impl Session {
         Ok(Self {
             advisory,
             commits: engine.commits_of(connection.database()),
+            plans: engine.plans_of(connection.database()),
             fast: fast::FastPath::default(),
             taken: Arc::default(),
             engine,
@@ -293,7 +298,8 @@ impl Session {
                 Box::pin(self.run_utility(utility, source, bound, cancellation)).await
             }
             StatementKind::Sql(parsed) => {
-                self.run_sql(parsed, &statement.source, bound, cancellation)
+                let source = &statement.source;
+                self.run_sql(parsed, source, bound, Plans::Kept, cancellation)
                     .await
             }
         };

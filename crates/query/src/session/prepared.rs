@@ -18,7 +18,7 @@ use super::{
     Session,
     cursor::cursor_query,
     fast::FastStatement,
-    run::{Parameters, at, bind, plan_query},
+    run::{Parameters, at, bind, is_dml, plan_query},
 };
 use crate::{
     api::{ColumnDescription, Outcome, ParameterType},
@@ -54,6 +54,16 @@ impl Prepared {
     pub fn text(&self) -> &str {
         self.statement.text()
     }
+
+    /// Whether it only asks.
+    pub(super) fn is_query(&self) -> bool {
+        match &self.statement.kind {
+            StatementKind::Sql(parsed) => {
+                matches!(&**parsed, ast::Statement::Query(query) if !is_dml(query))
+            }
+            _ => false,
+        }
+    }
 }
 
 /// A prepared statement with values for its parameters.
@@ -75,6 +85,16 @@ impl Bound<'_> {
                 .collect(),
             values: (!self.values.is_empty()).then(|| ParamValues::from(self.values.clone())),
         }
+    }
+
+    /// Whether the statement is planned as it is written.
+    pub(super) fn is_as_written(&self) -> bool {
+        !self.prepared.is_written
+    }
+
+    /// The types of its parameters.
+    pub(super) fn types(&self) -> &[ParameterType] {
+        &self.prepared.parameters
     }
 
     /// The statement with those of its parameters written out that cannot be planned.
@@ -379,7 +399,7 @@ fn plan_any(
     parameters: &Parameters,
 ) -> datafusion::common::Result<Planned> {
     Ok(match parsed {
-        ast::Statement::Query(query) if !super::run::is_dml(query) => {
+        ast::Statement::Query(query) if !is_dml(query) => {
             Planned::Query(plan_query(context, parsed, parameters)?)
         }
         ast::Statement::Query(_)

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     Session,
     cancel::Cancellation,
+    planning::{self, Identity, Plans},
     prepared::Bound,
     stream::{QueryTask, RESULT_BATCHES_MAX, ready, received},
 };
@@ -25,8 +26,8 @@ use crate::{
     dml::{self, BoundDml, DmlKind, sink},
     error::{from_datafusion, from_storage},
     plan::{
-        Gate, StatementContext, describe, describe_query, in_order, locking::first_lock,
-        parameter_count, show_entries,
+        Gate, StatementContext, describe, in_order, locking::first_lock, parameter_count,
+        show_entries,
     },
     statement::Source,
 };
@@ -46,6 +47,7 @@ impl Session {
         parsed: &Arc<ast::Statement>,
         source: &Source,
         bound: Option<&Bound<'_>>,
+        plans: Plans,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         if bound.is_none() {
@@ -57,7 +59,10 @@ impl Session {
                 self.run_dml(parsed, source, bound, cancellation).await
             }
             ast::Statement::Query(_) => match first_lock(&**parsed) {
-                None => self.run_query(parsed, source, bound, cancellation).await,
+                None => {
+                    self.run_query(parsed, source, bound, plans, cancellation)
+                        .await
+                }
                 Some(mode) => {
                     self.admit_locks(mode)?;
                     self.run_locking(parsed, source, bound, cancellation).await
@@ -92,12 +97,14 @@ impl Session {
         parsed: &Arc<ast::Statement>,
         source: &Source,
         bound: Option<&Bound<'_>>,
+        plans: Plans,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let mut locks = None;
         loop {
+            let identity = self.identity(source, bound, plans);
             let gate = self.gate(locks.take())?;
-            let started = self.start_query(&gate, parsed, source, bound, cancellation);
+            let started = self.start_query(&gate, parsed, source, bound, identity, cancellation);
             match started.await {
                 Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
                 started => return started,
@@ -111,6 +118,7 @@ impl Session {
         parsed: &Arc<ast::Statement>,
         source: &Source,
         bound: Option<&Bound<'_>>,
+        identity: Option<Identity>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let snapshot = self.read_snapshot()?;
@@ -121,7 +129,13 @@ impl Session {
         let (head, columns) = oneshot::channel();
         let stopping = cancellation.clone();
         let task = self.engine.queries().spawn(async move {
-            let produce = produce(context, parsed, parameters, source, head, rows.clone());
+            let query = Query {
+                context,
+                parsed,
+                parameters,
+                identity,
+            };
+            let produce = produce(query, source, head, rows.clone());
             tokio::select! {
                 biased;
                 _ = stopping.stopped() => {}
@@ -385,19 +399,31 @@ pub(super) fn bind(
     }
 }
 
-async fn produce(
+/// A query that is to be planned and run.
+struct Query {
     context: Arc<StatementContext>,
     parsed: Arc<ast::Statement>,
     parameters: Parameters,
+    identity: Option<Identity>,
+}
+
+async fn produce(
+    query: Query,
     source: Source,
     head: oneshot::Sender<Result<Arc<[ColumnDescription]>, SqlError>>,
     rows: mpsc::Sender<Result<RecordBatch, SqlError>>,
 ) {
+    // The context has the statement's locks, until its last row has come.
+    let Query {
+        context,
+        parsed,
+        parameters,
+        identity,
+    } = query;
     let started = async {
-        let plan = plan_query(&context, &parsed, &parameters)?;
-        let physical = plan_physical(&context, &plan).await?;
+        let planned = planning::plan(&context, &parsed, &parameters, identity.as_ref());
+        let (columns, physical) = planned.await?;
         context.gate.confirm().map_err(crate::error::external)?;
-        let columns = describe_query(&context, &plan, &physical.schema());
         Ok((columns, execute_stream(physical, context.state.task_ctx())?))
     };
     let mut stream = match started.await {
@@ -431,11 +457,20 @@ pub(super) fn plan_query(
     parsed: &ast::Statement,
     parameters: &Parameters,
 ) -> PlanResult<LogicalPlan> {
+    parameters.fill(bind_query(context, parsed, parameters)?)
+}
+
+/// The logical plan of a query, with its parameters.
+pub(super) fn bind_query(
+    context: &StatementContext,
+    parsed: &ast::Statement,
+    parameters: &Parameters,
+) -> PlanResult<LogicalPlan> {
     let ast::Statement::Query(query) = parsed else {
         return Err(crate::error::external(unsupported(parsed)));
     };
     let plan = context.plan_query((**query).clone(), &mut parameters.planner())?;
-    parameters.fill(show_entries(context, plan)?)
+    show_entries(context, plan)
 }
 
 pub(super) async fn plan_physical(
@@ -466,7 +501,7 @@ impl Parameters {
         PlannerContext::new().with_prepare_param_data_types(self.fields.clone())
     }
 
-    fn fill(&self, plan: LogicalPlan) -> PlanResult<LogicalPlan> {
+    pub(super) fn fill(&self, plan: LogicalPlan) -> PlanResult<LogicalPlan> {
         match &self.values {
             Some(values) => plan.replace_params_with_values(values),
             None => Ok(plan),

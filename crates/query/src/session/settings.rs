@@ -175,6 +175,12 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "Longest identifier in bytes.",
     ),
     known(
+        "plan_cache_mode",
+        "auto",
+        Check::OneOf(&["auto", "force_generic_plan", "force_custom_plan"]),
+        "Whether plans of queries are kept and found again; force_custom_plan plans each anew.",
+    ),
+    known(
         "row_security",
         "on",
         ON_OFF,

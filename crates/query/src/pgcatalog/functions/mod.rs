@@ -155,6 +155,11 @@ pub(crate) fn acts(name: &str) -> bool {
     .contains(name)
 }
 
+/// Whether this is one of them, bound to a view.
+pub(crate) fn is_bound(function: &ScalarUDF) -> bool {
+    function.inner().is::<CatalogFunction>()
+}
+
 /// The functions as `pg_proc` shows them; those that only rewritten queries call are left out.
 pub(super) fn descriptions() -> &'static [FunctionDescription] {
     static ALL: OnceLock<Vec<FunctionDescription>> = OnceLock::new();

@@ -1,0 +1,300 @@
+//! Plans of queries that come again, kept by database.
+//!
+//! ```text
+//!  text, types of parameters ─┐
+//!  role, search path, zone    ├─► kept plan ─► locks ─► the new snapshot's tables ─► values ─► …
+//!  catalogue, node's roles    ┘   (`kept`)
+//! ```
+//!
+//! All that names, rights and types depend on is in what a plan is found by; so one that is
+//! found needs no checks but its locks. Plans are of one state of the catalogue and of the
+//! node's roles: when a plan of another is to be kept, the others go.
+//!
+//! A plan is kept where nothing in it belongs to one statement: no system relation, no
+//! function that answers from the catalogue, no table function, no locks on rows
+//! ([`fitness`]). It holds no rows and no snapshot, and its tables weakly: a dropped table's
+//! memory does not wait for it.
+//!
+//! Kept plans are charged to the database's memory; without room there, a plan is not kept.
+
+mod fitness;
+mod kept;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use aerostat_memory::{Budget, Reservation};
+use datafusion::sql::sqlparser::ast;
+use parking_lot::Mutex;
+
+use super::StatementContext;
+use crate::{
+    api::ParameterType,
+    catalog::node::NodeRecord,
+    statement::{Source, Statement, StatementKind},
+};
+
+pub(crate) use fitness::{Fitness, examine};
+pub(crate) use kept::{KeptPlan, Stage, optimize_for_values};
+
+/// Plans that a database keeps: as many as an application has queries, of some ten kilobytes
+/// each.
+const PLANS_MAX: usize = 512;
+
+/// What they take together, by the estimate of [`KeptPlan::bytes`].
+const BYTES_MAX: u64 = 16 << 20;
+
+/// Of a database with a ceiling of its own they take this part at most.
+const SHARE_MAX: u64 = 64;
+
+/// Longer texts are written by programs, each for its one use.
+const TEXT_BYTES_MAX: usize = 16 << 10;
+
+/// The kept plans of a database.
+pub(crate) struct PlanCache {
+    budget: Arc<Budget>,
+    shelf: Mutex<Shelf>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shelf {
+    /// What all its plans were made under; `None` while there are none.
+    place: Option<Place>,
+    texts: HashMap<Arc<str>, Text>,
+    plans: usize,
+    bytes: u64,
+    /// Rises with every use.
+    clock: u64,
+}
+
+/// What names and rights depend on, beside who asks.
+struct Place {
+    epoch: u64,
+    node: Arc<NodeRecord>,
+}
+
+/// A statement's text, and the plans that it has for different users.
+struct Text {
+    /// The statement, if it was read from a message that begins with it.
+    parsed: Option<Arc<ast::Statement>>,
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    role: String,
+    path: Vec<String>,
+    zone: Option<String>,
+    parameters: Vec<ParameterType>,
+    plan: Arc<KeptPlan>,
+    /// When it was used last, by the clock.
+    used: u64,
+    memory: Reservation,
+}
+
+/// What a plan is found by.
+#[derive(Clone, Copy)]
+pub(crate) struct Sought<'a> {
+    /// The statement's text.
+    pub(crate) text: &'a Arc<str>,
+    /// The types of its parameters.
+    pub(crate) parameters: &'a [ParameterType],
+    /// Everything else.
+    pub(crate) context: &'a StatementContext,
+}
+
+/// What a database's plan cache has done and has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PlanCacheCounts {
+    /// Queries that a kept plan was found for.
+    pub(crate) hits: u64,
+    /// Queries that might have had one.
+    pub(crate) misses: u64,
+}
+
+impl PlanCache {
+    /// Without plans, whose memory will be of this budget.
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        Self {
+            budget,
+            shelf: Mutex::default(),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    /// What it has done since the node started.
+    pub(crate) fn counts(&self) -> PlanCacheCounts {
+        PlanCacheCounts {
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether plans of statements with this text may be kept.
+    pub(crate) fn takes(text: &str) -> bool {
+        text.len() <= TEXT_BYTES_MAX
+    }
+
+    /// The statement that a message consists of, if a plan of it is kept: its text was read
+    /// before.
+    pub(crate) fn statement(&self, message: &str) -> Option<Statement> {
+        let end = |char: char| char == ';' || char.is_ascii_whitespace();
+        let shelf = self.shelf.lock();
+        let (text, known) = shelf.texts.get_key_value(message.trim_end_matches(end))?;
+        Some(Statement {
+            kind: StatementKind::Sql(Arc::clone(known.parsed.as_ref()?)),
+            source: Source {
+                text: Arc::clone(text),
+                offset: 0,
+            },
+        })
+    }
+
+    /// The plan of a query, if one is kept.
+    pub(crate) fn find(&self, sought: &Sought<'_>) -> Option<Arc<KeptPlan>> {
+        let found = self.shelf.lock().find(sought);
+        let count = match &found {
+            Some(_) => &self.hits,
+            None => &self.misses,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    /// Keeps the plan of a query, in the place of the one that it has.
+    ///
+    /// `parsed` is the query, if it was read from a message that begins with it.
+    pub(crate) fn keep(
+        &self,
+        sought: &Sought<'_>,
+        parsed: Option<&Arc<ast::Statement>>,
+        plan: Arc<KeptPlan>,
+    ) {
+        let bytes = plan.bytes() + sought.text.len() as u64;
+        let bytes_max = self.bytes_max();
+        if bytes > bytes_max {
+            return;
+        }
+        let Ok(memory) = self.budget.reserve(bytes) else {
+            return;
+        };
+        // What goes is freed when nobody waits for the lock any more.
+        let mut shelf = self.shelf.lock();
+        let mut gone = shelf.put(sought, parsed, plan, memory);
+        while shelf.plans > PLANS_MAX || shelf.bytes > bytes_max {
+            match shelf.remove_oldest() {
+                Some(text) => gone.push(text),
+                None => break,
+            }
+        }
+        drop(shelf);
+        drop(gone);
+    }
+
+    fn bytes_max(&self) -> u64 {
+        let ceiling = self.budget.max();
+        ceiling.map_or(BYTES_MAX, |max| BYTES_MAX.min(max.0 / SHARE_MAX))
+    }
+}
+
+impl Shelf {
+    fn find(&mut self, sought: &Sought<'_>) -> Option<Arc<KeptPlan>> {
+        if !self.place.as_ref()?.is_of(sought.context) {
+            return None;
+        }
+        self.clock += 1;
+        let entries = &mut self.texts.get_mut(&**sought.text)?.entries;
+        let entry = entries.iter_mut().find(|entry| entry.is_for(sought))?;
+        entry.used = self.clock;
+        Some(Arc::clone(&entry.plan))
+    }
+
+    /// Takes a plan, and gives those of another state that have to go for it.
+    fn put(
+        &mut self,
+        sought: &Sought<'_>,
+        parsed: Option<&Arc<ast::Statement>>,
+        plan: Arc<KeptPlan>,
+        memory: Reservation,
+    ) -> Vec<Text> {
+        let context = sought.context;
+        let mut gone = Vec::new();
+        match &self.place {
+            Some(place) if place.is_of(context) => {}
+            // A statement that began before the catalogue changed.
+            Some(place) if place.epoch > context.catalog.epoch => return gone,
+            _ => {
+                gone.extend(self.texts.drain().map(|(_, text)| text));
+                (self.plans, self.bytes) = (0, 0);
+                self.place = Some(Place {
+                    epoch: context.catalog.epoch,
+                    node: Arc::clone(&context.system.node),
+                });
+            }
+        }
+        self.clock += 1;
+        self.bytes += memory.bytes();
+        self.plans += 1;
+        let entry = Entry {
+            role: context.actor.role.clone(),
+            path: context.actor.search_path.clone(),
+            zone: context.zone().map(str::to_owned),
+            parameters: sought.parameters.to_vec(),
+            plan,
+            used: self.clock,
+            memory,
+        };
+        let text = self.texts.entry(Arc::clone(sought.text));
+        let text = text.or_insert_with(|| Text {
+            parsed: None,
+            entries: Vec::new(),
+        });
+        if text.parsed.is_none() {
+            text.parsed = parsed.cloned();
+        }
+        match text.entries.iter_mut().find(|other| other.is_for(sought)) {
+            Some(before) => {
+                self.bytes -= before.memory.bytes();
+                self.plans -= 1;
+                *before = entry;
+            }
+            None => text.entries.push(entry),
+        }
+        gone
+    }
+
+    /// Removes the text that was used longest ago, with all its plans.
+    fn remove_oldest(&mut self) -> Option<Text> {
+        let last_use = |text: &Text| text.entries.iter().map(|entry| entry.used).max();
+        let oldest = self.texts.iter().min_by_key(|(_, text)| last_use(text));
+        let oldest = Arc::clone(oldest?.0);
+        let text = self.texts.remove(&oldest)?;
+        self.plans -= text.entries.len();
+        let bytes = text.entries.iter().map(|entry| entry.memory.bytes());
+        self.bytes -= bytes.sum::<u64>();
+        Some(text)
+    }
+}
+
+impl Place {
+    fn is_of(&self, context: &StatementContext) -> bool {
+        self.epoch == context.catalog.epoch && Arc::ptr_eq(&self.node, &context.system.node)
+    }
+}
+
+impl Entry {
+    fn is_for(&self, sought: &Sought<'_>) -> bool {
+        let context = sought.context;
+        self.role == context.actor.role
+            && self.path == context.actor.search_path
+            && self.zone.as_deref() == context.zone()
+            && self.parameters == sought.parameters
+    }
+}
