@@ -27,9 +27,9 @@ const VACUUM_BYTES_MIN: u64 = 16 << 10;
 /// another thread for it.
 const VACUUM_AT_ONCE_BYTES_MAX: u64 = 64 << 10;
 
-/// A write leaves so many dead versions where they are. A rewrite, with its arena from the
-/// system, takes as long as some 1,000 versions are walked past, and of a row that is
-/// updated again and again a search walks past all.
+/// A write leaves so many dead versions where they are: a rewrite takes an arena from the
+/// system and gives one back, which is not worth it for every tenth update of a small table.
+/// A search for a row that is updated again and again walks past all of them.
 const VACUUM_DEAD_MIN: u32 = 64;
 
 /// A row that a rewrite places: a version that is kept, or the one that needs room.
