@@ -26,7 +26,6 @@ const PARTS: &[(&str, &[&str])] = &[
         "tests of query",
         &["--package=aerostat-query", "--edges=normal,build,dev"],
     ),
-    ("documentation", &["--workspace", "--edges=normal,build"]),
 ];
 
 /// Says which dependencies have fewer features in a part than in the whole.

@@ -103,8 +103,13 @@ impl Footprints {
     /// Counts an execution. Takes well under a microsecond while the footprint is
     /// known, a few when another gives way.
     pub fn record(&self, access: &Access, now_s: f64) {
+        self.record_times(access, 1, now_s);
+    }
+
+    /// Counts executions that were alike.
+    pub fn record_times(&self, access: &Access, times: u32, now_s: f64) {
         let (key, values) = taken_apart(access);
-        self.state.lock().record(key, &values, now_s);
+        self.state.lock().record(key, &values, times, now_s);
     }
 
     /// What is known now, heaviest first.
@@ -158,19 +163,20 @@ impl Entry {
 }
 
 impl State {
-    fn record(&mut self, key: Key, values: &[f64], now_s: f64) {
-        self.executions += 1;
+    fn record(&mut self, key: Key, values: &[f64], times: u32, now_s: f64) {
+        let times = f64::from(times);
+        self.executions += times as u64;
         if let Some(entry) = self.entries.get_mut(&key) {
-            entry.weight = entry.weight_at(now_s) + 1.0;
+            entry.weight = entry.weight_at(now_s) + times;
             entry.at_s = entry.at_s.max(now_s);
             for (mean, value) in entry.means.iter_mut().zip(values) {
-                *mean += (value - *mean) / entry.weight;
+                *mean += (value - *mean) * times / entry.weight;
             }
             return;
         }
         let wanted = key.size();
         if wanted > FOOTPRINT_ATTRIBUTES_MAX {
-            self.evicted_weight += 1.0;
+            self.evicted_weight += times;
             return;
         }
         while self.entries.len() >= FOOTPRINTS_MAX
@@ -180,7 +186,7 @@ impl State {
         }
         self.attributes += wanted;
         let entry = Entry {
-            weight: 1.0,
+            weight: times,
             at_s: now_s,
             means: values.into(),
         };

@@ -20,24 +20,20 @@ mod lifecycle;
 mod portal;
 mod simple;
 
-use std::{collections::HashMap, future::Future, sync::Arc};
+use std::{collections::HashMap, future::Future, sync::Arc, task::Poll};
 
 use aerostat_types::ErrorKind;
 use bytes::Bytes;
-use tokio::{
-    io::{AsyncWriteExt, ReadHalf, WriteHalf},
-    sync::OwnedSemaphorePermit,
-    time::timeout,
-};
-use tokio_util::sync::CancellationToken;
+use tokio::{io::AsyncWriteExt, sync::OwnedSemaphorePermit, time::timeout};
 
 use crate::{
     backend::{BackendSession, Canceller},
+    flag::Flag,
     limits::{ABANDON_TIMEOUT, DISCARD_TIMEOUT, FLUSH_BYTES, OUTPUT_KEEP_BYTES},
     registry::RunState,
     serve::Shared,
     sqlstate::{Fault, WireError},
-    stream::Stream,
+    stream::{Reader, Writer},
     value::Zone,
     wire::{Input, Output, message_limit},
 };
@@ -45,12 +41,12 @@ use portal::{Portal, Statement};
 
 /// What a connection listens to while it works.
 pub(crate) struct Signals {
-    pub(crate) input: Input<ReadHalf<Stream>>,
-    pub(crate) run: RunState,
+    pub(crate) input: Input<Reader>,
+    pub(crate) run: Arc<RunState>,
     /// The node stops: finish what runs.
-    pub(crate) shutdown: CancellationToken,
+    pub(crate) stopping: Arc<Flag>,
     /// The node has waited long enough.
-    pub(crate) kill: CancellationToken,
+    pub(crate) kill: Arc<Flag>,
     pub(crate) cancel_engine: Canceller,
 }
 
@@ -68,7 +64,7 @@ impl Signals {
         tokio::select! {
             () = self.input.gone() => Early::Gone,
             () = self.run.cancelled() => Early::Cancelled,
-            () = self.kill.cancelled() => Early::Killed,
+            () = self.kill.up() => Early::Killed,
         }
     }
 
@@ -82,10 +78,20 @@ impl Signals {
 
     /// Runs work that can be dropped at any point; a cancel request drops it.
     async fn droppable<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Fault> {
-        let early = tokio::select! {
-            biased;
-            early = self.early() => early,
-            done = work => return Ok(done),
+        let mut work = std::pin::pin!(work);
+        let early = if self.kill.is_up() {
+            Early::Killed
+        } else if self.run.is_cancelled() {
+            Early::Cancelled
+        } else if let Poll::Ready(done) = futures::poll!(work.as_mut()) {
+            // Mostly it is there, and nobody need listen.
+            return Ok(done);
+        } else {
+            tokio::select! {
+                biased;
+                early = self.early() => early,
+                done = work => return Ok(done),
+            }
         };
         if !matches!(early, Early::Cancelled) {
             (self.cancel_engine)();
@@ -126,7 +132,7 @@ impl Signals {
             biased;
             done = &mut work => return Ok(done?),
             () = self.input.gone() => Early::Gone,
-            () = self.kill.cancelled() => Early::Killed,
+            () = self.kill.up() => Early::Killed,
         };
         let _ = timeout(ABANDON_TIMEOUT, work).await;
         Err(self.fault(&early))
@@ -151,7 +157,7 @@ pub(crate) fn shutting_down() -> WireError {
 pub(crate) struct Connection<S: BackendSession> {
     session: S,
     signals: Signals,
-    socket: WriteHalf<Stream>,
+    socket: Writer,
     output: Output,
     statements: HashMap<String, Arc<Statement<S>>>,
     portals: HashMap<String, Portal<S>>,
@@ -201,7 +207,7 @@ impl<S: BackendSession> Connection<S> {
                         Ok(0) | Err(_) => Early::Gone,
                     }
                 }
-                () = signals.kill.cancelled() => Early::Killed,
+                () = signals.kill.up() => Early::Killed,
                 () = signals.input.gone() => Early::Gone,
                 () = signals.run.cancelled(), if cancellable => Early::Cancelled,
             };
@@ -321,20 +327,20 @@ impl<S: BackendSession> Connection<S> {
 /// Puts together a connection whose client has been let in.
 pub(crate) fn connection<S: BackendSession>(
     session: S,
-    input: Input<ReadHalf<Stream>>,
-    socket: WriteHalf<Stream>,
-    run: RunState,
+    input: Input<Reader>,
+    socket: Writer,
+    run: Arc<RunState>,
     output: Output,
     shared: Arc<Shared>,
 ) -> Connection<S> {
     let cancel_engine = session.canceller();
-    let (shutdown, kill) = (shared.shutdown.clone(), shared.kill.clone());
+    let (stopping, kill) = (Arc::clone(&shared.stopping), Arc::clone(&shared.kill));
     Connection {
         session,
         signals: Signals {
             input,
             run,
-            shutdown,
+            stopping,
             kill,
             cancel_engine,
         },

@@ -24,6 +24,7 @@ mod backend;
 mod connection;
 mod copy;
 mod engine;
+mod flag;
 pub mod limits;
 mod options;
 mod registry;

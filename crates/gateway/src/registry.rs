@@ -5,69 +5,67 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI32, Ordering},
+        atomic::{AtomicI32, AtomicU8, Ordering},
     },
 };
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::backend::Canceller;
 
-/// Whether a connection runs a statement, and whether that was cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Run {
-    Idle,
-    Running,
-    Cancelled,
-}
+const IDLE: u8 = 0;
+const RUNNING: u8 = 1;
+const CANCELLED: u8 = 2;
 
-/// The connection's end of a cancel request.
-#[derive(Debug)]
+/// Whether a connection runs a statement, and whether that was cancelled.
+#[derive(Debug, Default)]
 pub(crate) struct RunState {
-    sender: Arc<watch::Sender<Run>>,
-    receiver: watch::Receiver<Run>,
+    /// [`IDLE`], [`RUNNING`] or [`CANCELLED`].
+    now: AtomicU8,
+    waiters: Notify,
 }
 
 impl RunState {
-    fn new() -> Self {
-        let (sender, receiver) = watch::channel(Run::Idle);
-        Self {
-            sender: Arc::new(sender),
-            receiver,
-        }
-    }
-
     /// A statement begins; cancel requests count from now on.
     pub(crate) fn begin(&self) {
-        self.sender.send_replace(Run::Running);
+        self.now.store(RUNNING, Ordering::SeqCst);
     }
 
     /// It has ended; a late cancel request does nothing.
     pub(crate) fn end(&self) {
-        self.sender.send_replace(Run::Idle);
+        self.now.store(IDLE, Ordering::SeqCst);
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
-        *self.receiver.borrow() == Run::Cancelled
+        self.now.load(Ordering::SeqCst) == CANCELLED
     }
 
     /// Comes back when the running statement is cancelled.
-    pub(crate) async fn cancelled(&mut self) {
-        if self
-            .receiver
-            .wait_for(|run| *run == Run::Cancelled)
-            .await
-            .is_err()
-        {
-            // The sender lives as long as this does.
-            std::future::pending::<()>().await;
+    pub(crate) async fn cancelled(&self) {
+        loop {
+            // Made before the look: what is cancelled in between wakes it.
+            let cancelled = self.waiters.notified();
+            if self.is_cancelled() {
+                return;
+            }
+            cancelled.await;
         }
+    }
+
+    /// Cancels what runs; whether anything did.
+    fn cancel(&self) -> bool {
+        let order = Ordering::SeqCst;
+        let changed = self.now.compare_exchange(RUNNING, CANCELLED, order, order);
+        if changed.is_ok() {
+            self.waiters.notify_waiters();
+        }
+        changed.is_ok()
     }
 }
 
 struct Entry {
     secret: i32,
-    run: Arc<watch::Sender<Run>>,
+    run: Arc<RunState>,
     cancel: Canceller,
     role: String,
 }
@@ -83,7 +81,7 @@ pub(crate) struct Registry {
 pub(crate) struct Place {
     pub(crate) pid: i32,
     pub(crate) secret: i32,
-    run: RunState,
+    run: Arc<RunState>,
     entered: Entered,
 }
 
@@ -95,7 +93,7 @@ pub(crate) struct Entered {
 
 impl Place {
     /// The connection's end of cancel requests, and the place itself.
-    pub(crate) fn split(self) -> (RunState, Entered) {
+    pub(crate) fn split(self) -> (Arc<RunState>, Entered) {
         (self.run, self.entered)
     }
 }
@@ -127,11 +125,11 @@ impl Registry {
                 break next;
             }
         };
-        let run = RunState::new();
+        let run = Arc::new(RunState::default());
         let secret = rand::random();
         let entry = Entry {
             secret,
-            run: run.sender.clone(),
+            run: Arc::clone(&run),
             cancel,
             role: role.to_owned(),
         };
@@ -154,14 +152,7 @@ impl Registry {
         let Some(entry) = entries.get(&pid).filter(|entry| entry.secret == secret) else {
             return;
         };
-        let was_running = entry.run.send_if_modified(|run| {
-            let running = *run == Run::Running;
-            if running {
-                *run = Run::Cancelled;
-            }
-            running
-        });
-        let cancel = was_running.then(|| entry.cancel.clone());
+        let cancel = entry.run.cancel().then(|| entry.cancel.clone());
         drop(entries);
         if let Some(cancel) = cancel {
             cancel();

@@ -10,7 +10,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::Backend, limits::STARTUP_CONNECTIONS_EXTRA, options::GatewayOptions,
+    backend::Backend, flag::Flag, limits::STARTUP_CONNECTIONS_EXTRA, options::GatewayOptions,
     registry::Registry, startup::serve_socket,
 };
 
@@ -26,13 +26,13 @@ pub(crate) struct Shared {
     /// One permit for each KiB that large messages may hold.
     messages: Arc<Semaphore>,
     /// The node stops: no new statements.
-    pub(crate) shutdown: CancellationToken,
+    pub(crate) stopping: Arc<Flag>,
     /// The grace is over: running statements end now.
-    pub(crate) kill: CancellationToken,
+    pub(crate) kill: Arc<Flag>,
 }
 
 impl Shared {
-    fn new(options: GatewayOptions, shutdown: CancellationToken) -> Self {
+    fn new(options: GatewayOptions) -> Self {
         Self {
             registry: Arc::new(Registry::default()),
             sessions: Arc::new(Semaphore::new(
@@ -41,8 +41,8 @@ impl Shared {
             messages: Arc::new(Semaphore::new(
                 (options.message_budget_bytes >> 10).min(Semaphore::MAX_PERMITS),
             )),
-            shutdown,
-            kill: CancellationToken::new(),
+            stopping: Arc::default(),
+            kill: Arc::default(),
             options,
         }
     }
@@ -77,7 +77,7 @@ pub async fn serve_backend<B: Backend>(
         .saturating_add(STARTUP_CONNECTIONS_EXTRA)
         .min(Semaphore::MAX_PERMITS);
     let sockets = Arc::new(Semaphore::new(sockets));
-    let shared = Arc::new(Shared::new(options, shutdown.clone()));
+    let shared = Arc::new(Shared::new(options));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -109,13 +109,14 @@ pub async fn serve_backend<B: Backend>(
         }
     }
     drop(listener);
+    shared.stopping.raise();
     tracing::info!(sessions = shared.registry.len(), "gateway stops");
     let all_gone = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(shared.options.shutdown_grace, all_gone)
         .await
         .is_err()
     {
-        shared.kill.cancel();
+        shared.kill.raise();
         while connections.join_next().await.is_some() {}
     }
     Ok(())

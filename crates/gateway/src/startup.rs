@@ -7,11 +7,7 @@ mod packet;
 use std::{net::SocketAddr, sync::Arc};
 
 use aerostat_types::ErrorKind;
-use tokio::{
-    io::{AsyncWriteExt, ReadHalf, WriteHalf},
-    net::TcpStream,
-    time::timeout,
-};
+use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
@@ -22,15 +18,15 @@ use crate::{
     registry::{Entered, Place},
     serve::Shared,
     sqlstate::{Fault, WireError},
-    stream::Stream,
+    stream::{Reader, Writer, plain, whole, within_tls},
     wire::{Cursor, Input, Output, startup_length},
 };
 use packet::{Request, Startup};
 
 /// A client that has not been let in yet.
 pub(crate) struct Newcomer {
-    pub(crate) input: Input<ReadHalf<Stream>>,
-    pub(crate) socket: WriteHalf<Stream>,
+    pub(crate) input: Input<Reader>,
+    pub(crate) socket: Writer,
     pub(crate) output: Output,
     encrypted: bool,
     peer: SocketAddr,
@@ -58,10 +54,9 @@ pub(crate) async fn serve_socket<B: Backend>(
     // Small answers must not wait for the client's acknowledgement.
     let _ = socket.set_nodelay(true);
     let limit = shared.options.authentication_timeout;
-    let shutdown = shared.shutdown.clone();
     let admitted = tokio::select! {
         admitted = timeout(limit, admit(socket, peer, backend.as_ref(), &shared)) => admitted,
-        () = shutdown.cancelled() => return,
+        () = shared.stopping.up() => return,
     };
     match admitted {
         Ok(Some(guest)) => {
@@ -80,7 +75,7 @@ async fn admit<B: Backend>(
     backend: &B,
     shared: &Arc<Shared>,
 ) -> Option<Guest<B::Session>> {
-    let (read, write) = tokio::io::split(Stream::Plain(socket));
+    let (read, write) = plain(socket);
     let newcomer = Newcomer {
         input: Input::new(read),
         socket: write,
@@ -181,13 +176,10 @@ impl Newcomer {
         }
         self.socket.write_all(b"S").await.ok()?;
         self.socket.flush().await.ok()?;
-        let stream = self.input.into_socket().unsplit(self.socket);
-        let Stream::Plain(plain) = stream else {
-            return None;
-        };
-        match TlsAcceptor::from(tls.config.clone()).accept(plain).await {
+        let socket = whole(self.input.into_socket(), self.socket)?;
+        match TlsAcceptor::from(tls.config.clone()).accept(socket).await {
             Ok(stream) => {
-                let (read, write) = tokio::io::split(Stream::Tls(Box::new(stream)));
+                let (read, write) = within_tls(stream);
                 let (output, peer) = (self.output, self.peer);
                 Some(Self {
                     input: Input::new(read),
@@ -212,7 +204,7 @@ impl Newcomer {
         shared: &Arc<Shared>,
     ) -> Result<(B::Session, Place, tokio::sync::OwnedSemaphorePermit), Fault> {
         let fatal = |kind, message: String| Fault::Fatal(WireError::new(kind, message));
-        if shared.shutdown.is_cancelled() {
+        if shared.stopping.is_up() {
             return Err(Fault::Fatal(shutting_down()));
         }
         let user = startup.user().ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! A client's socket, plain or within TLS.
+//! A client's socket, plain or within TLS, as two halves. Those of a plain one share no lock.
 
 use std::{
     io,
@@ -7,53 +7,86 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
+    io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
 };
 use tokio_rustls::server::TlsStream;
 
+type Tls = TlsStream<TcpStream>;
+
+/// Where the client's bytes come from.
 #[derive(Debug)]
-pub(crate) enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+pub(crate) enum Reader {
+    Plain(OwnedReadHalf),
+    Tls(ReadHalf<Tls>),
 }
 
-impl AsyncRead for Stream {
+/// Where ours go.
+#[derive(Debug)]
+pub(crate) enum Writer {
+    Plain(OwnedWriteHalf),
+    Tls(WriteHalf<Tls>),
+}
+
+/// The halves of a plain socket.
+pub(crate) fn plain(socket: TcpStream) -> (Reader, Writer) {
+    let (read, write) = socket.into_split();
+    (Reader::Plain(read), Writer::Plain(write))
+}
+
+/// The halves of a socket within TLS.
+pub(crate) fn within_tls(stream: Tls) -> (Reader, Writer) {
+    let (read, write) = tokio::io::split(stream);
+    (Reader::Tls(read), Writer::Tls(write))
+}
+
+/// The whole of a plain socket; `None` of one within TLS.
+pub(crate) fn whole(reader: Reader, writer: Writer) -> Option<TcpStream> {
+    match (reader, writer) {
+        (Reader::Plain(read), Writer::Plain(write)) => read.reunite(write).ok(),
+        _ => None,
+    }
+}
+
+impl AsyncRead for Reader {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_read(cx, buffer),
+            Reader::Plain(half) => Pin::new(half).poll_read(cx, buffer),
+            Reader::Tls(half) => Pin::new(half).poll_read(cx, buffer),
         }
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for Writer {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_write(cx, bytes),
+            Writer::Plain(half) => Pin::new(half).poll_write(cx, bytes),
+            Writer::Tls(half) => Pin::new(half).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_flush(cx),
+            Writer::Plain(half) => Pin::new(half).poll_flush(cx),
+            Writer::Tls(half) => Pin::new(half).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_shutdown(cx),
+            Writer::Plain(half) => Pin::new(half).poll_shutdown(cx),
+            Writer::Tls(half) => Pin::new(half).poll_shutdown(cx),
         }
     }
 }

@@ -225,17 +225,16 @@ impl Engine {
         &self.sessions
     }
 
-    pub(crate) fn register_session(&self, mut description: SessionDescription) -> i32 {
+    /// Gives a session its number and what it tells others of itself.
+    pub(crate) fn register_session(
+        &self,
+        mut description: SessionDescription,
+    ) -> (i32, Arc<Mutex<SessionDescription>>) {
         let number = self.session_next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
         description.pid = number;
-        self.sessions.lock().insert(number, description);
-        number
-    }
-
-    pub(crate) fn update_session(&self, number: i32, change: impl FnOnce(&mut SessionDescription)) {
-        if let Some(description) = self.sessions.lock().get_mut(&number) {
-            change(description);
-        }
+        let told = Arc::new(Mutex::new(description));
+        self.sessions.lock().insert(number, Arc::clone(&told));
+        (number, told)
     }
 
     pub(crate) fn forget_session(&self, number: i32) {

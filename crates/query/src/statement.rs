@@ -9,6 +9,7 @@
 mod identity;
 pub(crate) mod locking;
 pub(crate) mod merge;
+mod misplaced;
 mod spelling;
 mod syntax;
 mod uniqueness;
@@ -139,6 +140,7 @@ fn parse(
         return Ok(StatementKind::Utility(Arc::new(utility)));
     }
     let mut tokens = locking::respelled(spelling::respelled(piece, lines)?, lines)?;
+    misplaced::refuse(&tokens, lines)?;
     uniqueness::respell(&mut tokens, lines)?;
     merge::respell(&mut tokens, lines)?;
     let removed = create_table_as::remove(&mut tokens);

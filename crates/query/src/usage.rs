@@ -44,11 +44,18 @@ impl Usage {
         self.record(&Access::Insert { rows: rows as f64 });
     }
 
-    /// A row was looked up by its key, and these columns of it read.
-    pub(crate) fn record_lookup(&self, columns: &[usize]) {
-        self.record(&Access::Read {
+    /// So many writes appended this many rows each.
+    pub(crate) fn record_inserts(&self, rows: u64, times: u32) {
+        let access = Access::Insert { rows: rows as f64 };
+        self.footprints.record_times(&access, times, self.now_s());
+    }
+
+    /// So often a row was looked up by its key, and these columns of it read.
+    pub(crate) fn record_lookups(&self, columns: &[usize], times: u32) {
+        let access = Access::Read {
             attributes: columns.to_vec(),
-        });
+        };
+        self.footprints.record_times(&access, times, self.now_s());
     }
 
     /// What a scan did, which has ended or was given up.

@@ -8,9 +8,9 @@
 //! Counters are fed by the engine's observer as statements end. Gauges that the
 //! engine knows are read when `/metrics` is asked for, never kept in step.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicI64, AtomicU64};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -32,6 +32,11 @@ pub(crate) const TENANTS_LABELLED_MAX: usize = 1000;
 /// around the goal of 1 s, from a primary-key lookup to a query nobody waits for.
 const LATENCY_BOUNDS_S: [f64; 14] = [
     0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
+];
+
+/// The kinds of statements that engines tell of.
+const KINDS: [&str; 7] = [
+    "select", "insert", "update", "delete", "copy", "ddl", "other",
 ];
 
 /// How a statement ended.
@@ -79,6 +84,15 @@ pub(crate) struct NodeSample {
     pub(crate) tenants: Vec<TenantSample>,
 }
 
+/// What is counted for one tenant, at hand.
+struct Series {
+    label: String,
+    latency: Histogram,
+    rows: Counter,
+    /// By the place in [`KINDS`] and the outcome; made when first counted.
+    statements: [[OnceLock<Counter>; 3]; KINDS.len()],
+}
+
 type FloatGauge = Gauge<f64, AtomicU64>;
 type IntegerGauge = Gauge<i64, AtomicI64>;
 
@@ -87,6 +101,8 @@ pub(crate) struct Metrics {
     started: Instant,
     registry: Registry,
     labelled: Mutex<BTreeSet<String>>,
+    /// By the tenant's label.
+    series: RwLock<HashMap<String, Arc<Series>>>,
     statements: Family<StatementLabels, Counter>,
     latency: Family<TenantLabels, Histogram>,
     rows: Family<TenantLabels, Counter>,
@@ -108,6 +124,7 @@ impl Metrics {
             started: Instant::now(),
             registry: Registry::with_prefix("aerostat"),
             labelled: Mutex::default(),
+            series: RwLock::default(),
             statements: Family::default(),
             latency: Family::new_with_constructor(|| Histogram::new(LATENCY_BOUNDS_S)),
             rows: Family::default(),
@@ -204,23 +221,47 @@ impl Metrics {
         elapsed: Duration,
         rows: u64,
     ) {
-        let tenant = self.label(tenant);
-        self.latency
-            .get_or_create(&TenantLabels {
-                tenant: tenant.clone(),
-            })
-            .observe(elapsed.as_secs_f64());
-        self.rows
-            .get_or_create(&TenantLabels {
-                tenant: tenant.clone(),
-            })
-            .inc_by(rows);
-        let labels = StatementLabels {
-            tenant,
+        let series = self.series(tenant);
+        series.latency.observe(elapsed.as_secs_f64());
+        series.rows.inc_by(rows);
+        let (name, number) = (outcome.label(), outcome as usize);
+        let labels = || StatementLabels {
+            tenant: series.label.clone(),
             kind,
-            outcome: outcome.label(),
+            outcome: name,
         };
-        self.statements.get_or_create(&labels).inc();
+        match KINDS.iter().position(|known| *known == kind) {
+            Some(at) => series.statements[at][number]
+                .get_or_init(|| self.statements.get_or_create_owned(&labels()))
+                .inc(),
+            None => self.statements.get_or_create(&labels()).inc(),
+        };
+    }
+
+    /// The series of a tenant, found without making its labels anew.
+    fn series(&self, tenant: &str) -> Arc<Series> {
+        let known = |name: &str| {
+            let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
+            series.get(name).cloned()
+        };
+        if let Some(series) = known(tenant) {
+            return series;
+        }
+        let label = self.label(tenant);
+        if let Some(series) = known(&label) {
+            return series;
+        }
+        let labels = TenantLabels {
+            tenant: label.clone(),
+        };
+        let series = Series {
+            latency: self.latency.get_or_create_owned(&labels),
+            rows: self.rows.get_or_create_owned(&labels),
+            statements: Default::default(),
+            label: label.clone(),
+        };
+        let mut all = self.series.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(label).or_insert_with(|| Arc::new(series)))
     }
 
     /// Everything in Prometheus' text format, with the gauges as `node` has them.

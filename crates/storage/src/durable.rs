@@ -113,7 +113,7 @@ impl TenantStore {
             layout: layout.clone(),
             indexes: indexes.clone(),
         });
-        let table = Table::create(Arc::clone(self), id, schema, layout, indexes)?;
+        let table = Table::create(Arc::clone(self), id, schema, layout, indexes, false)?;
         let (Some(durable), Some(description)) = (&self.durable, description) else {
             return Ok(table);
         };
@@ -137,7 +137,24 @@ impl TenantStore {
         id: TableId,
         schema: Arc<TableSchema>,
     ) -> Result<Arc<Table>, StorageError> {
-        Table::create(Arc::clone(self), id, schema, &Layout::Column, Vec::new())
+        let store = Arc::clone(self);
+        Table::create(store, id, schema, &Layout::Column, Vec::new(), false)
+    }
+
+    /// An empty table that log, checkpoints and backups know nothing of, whatever the tenant
+    /// is. It is there as long as somebody has it, and need not be dropped; its rows are the
+    /// tenant's memory as those of any other. No durable table may have its id.
+    ///
+    /// # Errors
+    /// As [`Self::create_table_with_indexes`], but for a log.
+    pub fn create_temporary_table(
+        self: &Arc<Self>,
+        id: TableId,
+        schema: Arc<TableSchema>,
+        layout: &Layout,
+        indexes: Vec<TableIndex>,
+    ) -> Result<Arc<Table>, StorageError> {
+        Table::create(Arc::clone(self), id, schema, layout, indexes, true)
     }
 
     /// Makes a change of a table's shape once it is durable. A checkpoint finds the log

@@ -13,6 +13,9 @@
 //!   until its row is in one. Stripes are taken in ascending order, indexes in the order of
 //!   the table, latches after stripes; nobody waits for a transaction meanwhile.
 //! * A key with a NULL in it is equal to none, unless the index says that NULLs are not distinct.
+//! * **Deferrable.** Who may have a key twice for a while inserts without asking, and asks
+//!   later ([`Table::check_keys`]) under the key's stripe. Of two that insert a key, the one
+//!   that asks last finds the other's row, so none of two can miss both.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -34,6 +37,7 @@ use crate::{
     directory::{Directory, Entry},
     incoming::Incoming,
     insert::{Holder, holder_of_row},
+    references::placed,
     reshape::ReshapeReport,
     shape::Shape,
 };
@@ -126,10 +130,17 @@ struct UniqueKeys {
 }
 
 impl Uniqueness {
-    /// Encodes the keys and checks that the batch has none twice.
-    pub(crate) fn of(table: &Table, incoming: &Incoming) -> Result<Self, StorageError> {
+    /// Encodes the keys and checks that the batch has none twice, but for the indexes of
+    /// these names.
+    pub(crate) fn of(
+        table: &Table,
+        incoming: &Incoming,
+        put_off: &[String],
+    ) -> Result<Self, StorageError> {
         let shape = Arc::clone(&table.shape());
-        let unique = shape.indexes.iter().filter(|index| index.spec.unique);
+        let is_asked =
+            |index: &&Arc<Index>| index.spec.unique && !put_off.contains(&index.description.name);
+        let unique = shape.indexes.iter().filter(is_asked);
         let all = unique
             .map(|index| UniqueKeys::of(table, &shape, index, incoming))
             .collect::<Result<_, _>>()?;
@@ -405,7 +416,7 @@ impl Table {
                 }
                 let key = segment.index_key_of(*position, row);
                 if has_other(&segments[nth..], row, &key, txn) {
-                    self.check_key(txn, index, &key)?;
+                    self.check_key(txn, index, key.borrow())?;
                 }
             }
         }
@@ -414,10 +425,18 @@ impl Table {
 
     /// Whether rows are equal: asked of the segments of now, for an older directory does not
     /// hear of rows that ended after they had moved. Waits for whoever may yet end one.
-    fn check_key(&self, txn: &Transaction, index: &Index, key: &Key) -> Result<(), StorageError> {
+    fn check_key(
+        &self,
+        txn: &Transaction,
+        index: &Index,
+        key: KeyRef<'_>,
+    ) -> Result<(), StorageError> {
         loop {
+            if txn.cancel_token().is_cancelled() {
+                return Err(StorageError::Cancelled);
+            }
             let holder = {
-                let _stripe = index.stripes[index.stripe(key.borrow())].lock();
+                let _stripe = index.stripes[index.stripe(key)].lock();
                 match self.second_holder(txn, index, key) {
                     Some(holder) => holder,
                     None => return Ok(()),
@@ -433,13 +452,13 @@ impl Table {
         &self,
         txn: &Transaction,
         index: &Index,
-        key: &Key,
+        key: KeyRef<'_>,
     ) -> Option<Result<TxnId, StorageError>> {
         let directory = Arc::clone(&self.directory());
         let (mut holders, mut unfinished, mut example) = (0, None, None);
         for (entry, position) in index.within(&directory) {
             let segment = &entry.segment;
-            segment.find_indexed(position, key.borrow(), &mut |row| {
+            segment.find_indexed(position, key, &mut |row| {
                 match holder_of_row(segment, row, txn) {
                     Holder::Nobody => return ControlFlow::Continue(()),
                     Holder::Row => example = Some((Arc::clone(segment), row)),
@@ -449,18 +468,51 @@ impl Table {
                 ControlFlow::Continue(())
             });
         }
-        if holders < 2 {
-            return None;
-        }
         // A directory that was replaced meanwhile may show a row twice or not at all.
         if !self.is_current(&directory) {
             return self.second_holder(txn, index, key);
+        }
+        if holders < 2 {
+            return None;
         }
         Some(match (unfinished, example) {
             (Some(holder), _) => Ok(holder),
             (None, Some((segment, row))) => Err(self.not_unique(index, &segment, row)),
             (None, None) => unreachable!("two holders that are no transactions are rows"),
         })
+    }
+
+    /// Checks that each of these keys has one row at most: values of the columns of a unique
+    /// index, in its order. The rows of `txn` count; whoever may yet add or end another is
+    /// waited for.
+    ///
+    /// # Errors
+    /// [`StorageError::UniqueViolation`] when a key has several rows,
+    /// [`StorageError::Conflict`] when there is no such index any more, and those of waiting.
+    pub fn check_keys(
+        &self,
+        txn: &Transaction,
+        name: &str,
+        values: &[ArrayRef],
+    ) -> Result<(), StorageError> {
+        let shape = Arc::clone(&self.shape());
+        let named = |index: &&Arc<Index>| index.description.name == name && index.spec.unique;
+        let index = shape.indexes.iter().find(named);
+        let index = index.ok_or(StorageError::Conflict)?;
+        let columns = placed(self.types().len(), &index.spec.attributes, values);
+        let keys = index.spec.keys(&shape.segment_schema, &columns);
+        let keys = keys.map_err(|error| self.segment_error(error))?;
+        for (row, key) in keys.iter().enumerate() {
+            if !index.is_comparable(&columns, row) {
+                continue;
+            }
+            self.check_key(txn, index, key)
+                .map_err(|error| match error {
+                    StorageError::IndexNotUnique { .. } => index.violation(self, &columns, row),
+                    error => error,
+                })?;
+        }
+        Ok(())
     }
 
     fn not_unique(&self, index: &Index, segment: &Arc<Segment>, row: u32) -> StorageError {

@@ -59,8 +59,22 @@ impl Table {
     /// deadlock or a cancellation while waiting for another transaction's key,
     /// [`StorageError::WouldWait`] of one that must not. The transaction is then rolled back by the caller, which removes what was appended.
     pub fn insert(&self, txn: &Transaction, batch: &RecordBatch) -> Result<u64, StorageError> {
+        self.insert_but(txn, batch, &[])
+    }
+
+    /// As [`Self::insert`], but keys that rows have twice in these unique indexes are let be
+    /// for now: the transaction asks [`Self::check_keys`] before it commits.
+    ///
+    /// # Errors
+    /// Those of [`Self::insert`].
+    pub fn insert_but(
+        &self,
+        txn: &Transaction,
+        batch: &RecordBatch,
+        put_off: &[String],
+    ) -> Result<u64, StorageError> {
         let mut writes = Writes::of(txn, self);
-        let rows = self.insert_rows(&mut writes, batch)?;
+        let rows = self.insert_rows(&mut writes, batch, put_off)?;
         self.vacuum_written(&writes);
         Ok(rows)
     }
@@ -69,14 +83,15 @@ impl Table {
         &self,
         writes: &mut Writes<'_>,
         batch: &RecordBatch,
+        put_off: &[String],
     ) -> Result<u64, StorageError> {
         let incoming = Incoming::prepare(self, batch)?;
-        let mut unique = Uniqueness::of(self, &incoming)?;
+        let mut unique = Uniqueness::of(self, &incoming, put_off)?;
         let (mut at, mut attempts) = (0, 0);
         while at < incoming.rows {
             writes.check_cancelled()?;
             if !unique.is_current(self) {
-                unique = Uniqueness::of(self, &incoming)?;
+                unique = Uniqueness::of(self, &incoming, put_off)?;
             }
             let step = self.append_run(writes, &incoming, &unique, at)?;
             writes.spill_redo()?;

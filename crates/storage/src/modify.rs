@@ -127,6 +127,21 @@ impl TableView {
         row_ids: &[RowId],
         new_rows: &RecordBatch,
     ) -> Result<u64, StorageError> {
+        self.update_but(txn, row_ids, new_rows, &[])
+    }
+
+    /// As [`Self::update`], but keys that rows have twice in these unique indexes are let be
+    /// for now, as in [`crate::Table::insert_but`].
+    ///
+    /// # Errors
+    /// Those of [`Self::update`].
+    pub fn update_but(
+        &self,
+        txn: &Transaction,
+        row_ids: &[RowId],
+        new_rows: &RecordBatch,
+        put_off: &[String],
+    ) -> Result<u64, StorageError> {
         assert_eq!(
             row_ids.len(),
             new_rows.num_rows(),
@@ -139,11 +154,11 @@ impl TableView {
         let mut writes = Writes::of(txn, self.table());
         let ended = self.end_rows(&mut writes, row_ids, mode)?;
         let rows = if ended.iter().all(|ended| *ended) {
-            self.table().insert_rows(&mut writes, new_rows)?
+            self.table().insert_rows(&mut writes, new_rows, put_off)?
         } else {
             let chosen = filter_record_batch(new_rows, &BooleanArray::from(ended))
                 .expect("the filter has one value for each row");
-            self.table().insert_rows(&mut writes, &chosen)?
+            self.table().insert_rows(&mut writes, &chosen, put_off)?
         };
         self.table().vacuum_written(&writes);
         Ok(rows)

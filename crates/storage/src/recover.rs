@@ -216,7 +216,7 @@ impl TenantStore {
                 indexes,
             } = description;
             let schema = Arc::new(schema);
-            let table = Table::create(Arc::clone(self), id, schema, &layout, indexes)?;
+            let table = Table::create(Arc::clone(self), id, schema, &layout, indexes, false)?;
             tables.insert(id, Mutex::new(Replay::of(Arc::clone(&table))));
             recovered.tables.insert(id, table);
         }

@@ -34,7 +34,7 @@ pub fn describe_key(
 }
 
 /// The values at their positions among all columns; what stands at the others means nothing.
-fn placed(width: usize, positions: &[usize], values: &[ArrayRef]) -> Vec<ArrayRef> {
+pub(crate) fn placed(width: usize, positions: &[usize], values: &[ArrayRef]) -> Vec<ArrayRef> {
     let mut columns = vec![Arc::clone(&values[0]); width];
     for (&at, values) in positions.iter().zip(values) {
         columns[at] = Arc::clone(values);

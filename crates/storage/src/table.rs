@@ -47,6 +47,8 @@ pub struct Table {
 
 /// What is the same under every definition of a table.
 struct Contents {
+    /// Whether no log, checkpoint or backup is to know of the rows.
+    is_temporary: bool,
     /// Replaced under the structure mutex.
     shape: ArcSwap<Shape>,
     directory: ArcSwap<Directory>,
@@ -68,6 +70,7 @@ impl Table {
         schema: Arc<TableSchema>,
         layout: &Layout,
         indexes: Vec<TableIndex>,
+        is_temporary: bool,
     ) -> Result<Arc<Self>, StorageError> {
         let indexes = indexes.into_iter().map(Index::built).collect();
         let shape = Shape::of(&schema, layout, indexes, store.sizes().largest())?;
@@ -76,6 +79,7 @@ impl Table {
             arrow_schema: schema.arrow(),
             types: schema.columns.iter().map(|column| column.ty).collect(),
             contents: Arc::new(Contents {
+                is_temporary,
                 shape: ArcSwap::from_pointee(shape),
                 directory: ArcSwap::default(),
                 structure: Mutex::new(()),
@@ -124,6 +128,11 @@ impl Table {
     /// Whether the definition is not the one that the store keeps.
     pub fn is_redefined(&self) -> bool {
         self.original.is_some()
+    }
+
+    /// Whether its rows are gone with whoever has it: no log, checkpoint or backup has them.
+    pub fn is_temporary(&self) -> bool {
+        self.contents.is_temporary
     }
 
     /// Its id.
@@ -175,13 +184,16 @@ impl Table {
     /// still see its rows. Not part of any transaction: the caller keeps writers out.
     ///
     /// # Panics
-    /// When the tenant is durable: the log has no word for this. The caller puts a new
+    /// When the table is durable: the log has no word for this. The caller puts a new
     /// table in its place.
     pub fn truncate(&self) {
         assert!(
-            !self.store.is_durable(),
+            self.is_temporary() || !self.store.is_durable(),
             "a durable table is emptied by replacing it"
         );
+        if self.directory().entries().is_empty() {
+            return;
+        }
         let _structure = self.structure();
         self.contents.directory.store(Arc::default());
     }

@@ -158,7 +158,7 @@ impl<'t> Writes<'t> {
         incoming: &Incoming,
         rows: Range<usize>,
     ) -> Result<(), StorageError> {
-        if self.txn.is_logged() && !rows.is_empty() {
+        if self.txn.is_logged() && !table.is_temporary() && !rows.is_empty() {
             let redo = redo::insert(table.id(), table.types(), &incoming.columns, rows);
             self.txn.add_redo(redo)?;
         }
@@ -177,7 +177,7 @@ impl<'t> Writes<'t> {
         let Some(table) = self.set.table.upgrade() else {
             return Ok(());
         };
-        if !self.txn.is_logged() || rows.is_empty() {
+        if !self.txn.is_logged() || table.is_temporary() || rows.is_empty() {
             return Ok(());
         }
         let redo = if table.is_keyed() {

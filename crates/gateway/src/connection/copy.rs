@@ -93,7 +93,7 @@ impl<S: BackendSession> Connection<S> {
         while left > 0 {
             let piece = tokio::select! {
                 piece = self.signals.input.piece(&mut left) => piece?,
-                () = self.signals.kill.cancelled() => return Err(Fault::Fatal(super::shutting_down())),
+                () = self.signals.kill.up() => return Err(Fault::Fatal(super::shutting_down())),
             };
             decoder.push(&piece);
             // The rows of small messages that have come together are decoded together.
@@ -157,7 +157,7 @@ impl super::Signals {
         tokio::select! {
             header = self.input.header() => header,
             () = self.run.cancelled() => Err(Fault::Sql(cancelled())),
-            () = self.kill.cancelled() => Err(Fault::Fatal(super::shutting_down())),
+            () = self.kill.up() => Err(Fault::Fatal(super::shutting_down())),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The main loop: one message after another until the client leaves.
 
+use std::sync::Arc;
+
 use tokio::{io::AsyncWriteExt, time::timeout};
 
 use super::{Connection, Message, shutting_down};
@@ -23,15 +25,25 @@ impl<S: BackendSession> Connection<S> {
     async fn run(&mut self) -> Result<(), Fault> {
         self.flush().await?;
         loop {
+            let signals = &mut self.signals;
+            if signals.stopping.is_up() {
+                return Err(Fault::Fatal(shutting_down()));
+            }
             // Outside the extended protocol nothing waits unsent here.
             tokio::select! {
-                header = self.signals.input.header() => { header?; }
-                () = self.signals.shutdown.cancelled() => return Err(Fault::Fatal(shutting_down())),
+                biased;
+                header = signals.input.header() => { header?; }
+                () = signals.stopping.up() => return Err(Fault::Fatal(shutting_down())),
             }
-            let kill = self.signals.kill.clone();
-            let message = tokio::select! {
-                message = self.receive() => message?,
-                () = kill.cancelled() => return Err(Fault::Fatal(shutting_down())),
+            let message = if signals.input.has_message() {
+                self.receive().await?
+            } else {
+                let kill = Arc::clone(&signals.kill);
+                tokio::select! {
+                    biased;
+                    message = self.receive() => message?,
+                    () = kill.up() => return Err(Fault::Fatal(shutting_down())),
+                }
             };
             if message.kind == b'X' {
                 return Ok(());

@@ -34,6 +34,16 @@ impl<R: AsyncRead + Unpin> Input<R> {
         self.buffer.first() == Some(&kind)
     }
 
+    /// Whether the next message has arrived as a whole.
+    pub(crate) fn has_message(&self) -> bool {
+        let length = self
+            .buffer
+            .get(1..5)
+            .and_then(|length| length.try_into().ok());
+        let length = length.map(u32::from_be_bytes).map(|length| length as usize);
+        length.is_some_and(|length| self.buffer.len() > length)
+    }
+
     pub(crate) fn into_socket(self) -> R {
         self.socket
     }

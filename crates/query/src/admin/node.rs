@@ -212,6 +212,7 @@ impl Node {
             create_in_database: entry.create.iter().any(everyone),
             database: name,
             search_path,
+            temporary: None,
         })
     }
 

@@ -16,9 +16,16 @@ pub struct IndexEntry {
     pub oid: u32,
     /// Its name, columns and kind.
     pub index: TableIndex,
-    /// Whether a UNIQUE constraint of its name has it, so that it cannot be dropped alone.
+    /// Whether a constraint of its name has it, so that it cannot be dropped alone.
     #[serde(default)]
     pub is_constraint: bool,
+    /// Whether that is the primary key. A deferrable one is an index like others; the other
+    /// is in the table's schema, for rows lie by it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_primary: bool,
+    /// When it is checked.
+    #[serde(default)]
+    pub deferral: Deferral,
 }
 
 /// A foreign key: rows of its table refer to rows of another, or of the same.
@@ -100,7 +107,29 @@ pub enum Deferral {
     Deferred,
 }
 
+impl Deferral {
+    /// What `pg_get_constraintdef` writes of it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Never => "",
+            Self::Immediate => " DEFERRABLE",
+            Self::Deferred => " DEFERRABLE INITIALLY DEFERRED",
+        }
+    }
+
+    /// Whether a transaction may put the check off.
+    pub fn is_deferrable(self) -> bool {
+        self != Self::Never
+    }
+}
+
 impl TableEntry {
+    /// The indexes whose keys may be there twice before the transaction ends.
+    pub fn deferrable_indexes(&self) -> impl Iterator<Item = &IndexEntry> {
+        let indexes = self.indexes.iter();
+        indexes.filter(|index| index.deferral.is_deferrable())
+    }
+
     /// The index of this OID, also the primary key's.
     pub fn index(&self, oid: u32) -> Option<IndexEntry> {
         self.all_indexes().find(|index| index.oid == oid)
@@ -139,13 +168,33 @@ impl CatalogState {
             })
     }
 
-    /// The foreign keys that refer to a table, with the tables that have them.
-    pub fn referring(&self, oid: u32) -> impl Iterator<Item = (&Arc<TableEntry>, &ForeignKey)> {
+    /// The unique index of this OID, with its table.
+    pub fn index(&self, oid: u32) -> Option<(&Arc<TableEntry>, &IndexEntry)> {
+        self.each_table().find_map(|entry| {
+            let index = entry.indexes.iter().find(|index| index.oid == oid)?;
+            Some((entry, index))
+        })
+    }
+
+    /// The foreign key of this OID, with the table that has it.
+    pub fn foreign_key(&self, oid: u32) -> Option<(&Arc<TableEntry>, &ForeignKey)> {
+        self.each_table().find_map(|entry| {
+            let key = entry.foreign_keys.iter().find(|key| key.oid == oid)?;
+            Some((entry, key))
+        })
+    }
+
+    fn each_table(&self) -> impl Iterator<Item = &Arc<TableEntry>> {
         self.relations()
             .filter_map(|(_, relation, _)| match relation {
                 Relation::Table(entry) => Some(entry),
                 Relation::View(_) | Relation::Sequence(_) => None,
             })
+    }
+
+    /// The foreign keys that refer to a table, with the tables that have them.
+    pub fn referring(&self, oid: u32) -> impl Iterator<Item = (&Arc<TableEntry>, &ForeignKey)> {
+        self.each_table()
             .flat_map(|entry| entry.foreign_keys.iter().map(move |key| (entry, key)))
             .filter(move |(_, key)| key.referenced == oid)
     }

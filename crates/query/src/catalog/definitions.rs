@@ -14,15 +14,20 @@
 //!   catalogue to come is an [`Effect`], undone with the statement that had it.
 //! * Nothing of it is durable before the commit but tables that nobody names, which
 //!   recovery drops.
+//! * The session's temporary relations are a schema of the draft, which is taken out before
+//!   others see it and before it is written. A transaction that has changed nothing else
+//!   commits no catalogue.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use aerostat_storage::Table;
 use aerostat_txn::{Block, CancelToken, Isolation, RelationLocks};
 use aerostat_types::{Layout, SqlError, TableId};
 use parking_lot::Mutex;
 
-use super::{CatalogState, draft::Draft, merge::merge, node::Database, record};
+use super::{
+    CatalogState, SchemaEntry, Temporaries, draft::Draft, merge::merge, node::Database, record,
+};
 use crate::error::{canceled, from_storage};
 
 /// What one transaction defines. Dropping it undoes it.
@@ -37,6 +42,8 @@ struct Work {
     base: Arc<CatalogState>,
     /// That, with what the transaction defines.
     state: Arc<CatalogState>,
+    /// The session's temporary relations before it.
+    temporary: Option<Arc<SchemaEntry>>,
     /// In the order in which they were had.
     effects: Vec<Effect>,
 }
@@ -55,6 +62,18 @@ pub(crate) enum Effect {
     Laid(Arc<Table>, Layout),
 }
 
+impl Effect {
+    fn table(&self) -> &Arc<Table> {
+        match self {
+            Effect::TableMade(table)
+            | Effect::IndexBuilt(table, _)
+            | Effect::IndexDropped(table, _)
+            | Effect::IndexRenamed(table, ..)
+            | Effect::Laid(table, _) => table,
+        }
+    }
+}
+
 /// A moment to go back to.
 #[derive(Clone)]
 pub struct Mark {
@@ -66,13 +85,23 @@ pub struct Mark {
 impl Definitions {
     /// Nothing yet. The locks are the block's that is to commit it.
     pub fn new(database: &Arc<Database>, block: &Block) -> Arc<Self> {
+        Self::over(database, block, &Temporaries::default())
+    }
+
+    /// As [`Self::new`], of a session that has temporary relations.
+    pub(crate) fn over(
+        database: &Arc<Database>,
+        block: &Block,
+        temporaries: &Temporaries,
+    ) -> Arc<Self> {
         let newest = database.catalog.load();
         Arc::new(Self {
             database: Arc::clone(database),
             locks: Arc::clone(block.relation_locks()),
             work: Mutex::new(Work {
-                base: Arc::clone(&newest),
-                state: newest,
+                state: temporaries.over(&newest),
+                base: newest,
+                temporary: temporaries.schema().cloned(),
                 effects: Vec::new(),
             }),
         })
@@ -119,7 +148,12 @@ impl Definitions {
     /// Whether there is something to commit.
     pub fn has_changes(&self) -> bool {
         let work = self.work.lock();
-        !Arc::ptr_eq(&work.base, &work.state) || !work.effects.is_empty()
+        work.changes_for_others() || work.changes_temporary() || !work.effects.is_empty()
+    }
+
+    /// The session's temporary relations as the transaction has them.
+    pub(crate) fn temporary(&self) -> Option<Arc<SchemaEntry>> {
+        self.work.lock().state.temporary().cloned()
     }
 
     /// The moment after the statements so far.
@@ -157,10 +191,13 @@ impl Definitions {
     /// The log takes no more, or others have changed the same object: nothing has happened,
     /// unless it is in doubt.
     pub fn commit(&self, block: Block) -> Result<(), SqlError> {
+        if !self.work.lock().changes_for_others() {
+            return self.commit_temporary(block);
+        }
         let catalog = &self.database.catalog;
         let committing = catalog.committing.lock();
-        let (committed, effects) = match self.commit_alone(block) {
-            Ok(committed) => (committed, std::mem::take(&mut self.work.lock().effects)),
+        let (state, committed) = match self.commit_alone(block) {
+            Ok(states) => states,
             Err(error) => {
                 drop(committing);
                 self.rollback();
@@ -168,15 +205,34 @@ impl Definitions {
                 return Err(error);
             }
         };
-        let before = catalog.state.swap(Arc::clone(&committed)).table_ids();
+        let before = catalog.state.swap(committed).table_ids();
         drop(committing);
         self.locks.release_all();
-        let after = committed.table_ids();
+        self.settle(before, &state.table_ids());
+        Ok(())
+    }
+
+    /// Commits a block that has defined nothing but temporary relations, of which neither the
+    /// log nor anybody else has to know.
+    fn commit_temporary(&self, block: Block) -> Result<(), SqlError> {
+        if let Err(error) = block.commit() {
+            self.rollback();
+            return Err(from_storage(error.into()));
+        }
+        let state = Arc::clone(&self.work.lock().state);
+        self.settle(BTreeSet::new(), &state.table_ids());
+        Ok(())
+    }
+
+    /// Does what waits for the commit. `before` are the tables that there were, `after` those
+    /// that there are.
+    fn settle(&self, before: BTreeSet<TableId>, after: &BTreeSet<TableId>) {
+        let effects = std::mem::take(&mut self.work.lock().effects);
         let made = effects.iter().filter_map(|effect| match effect {
             Effect::TableMade(table) => Some(table.id()),
             _ => None,
         });
-        for gone in before.iter().copied().chain(made) {
+        for gone in before.into_iter().chain(made) {
             if !after.contains(&gone) {
                 self.drop_table(gone);
             }
@@ -192,18 +248,24 @@ impl Definitions {
                 _ => {}
             }
         }
-        Ok(())
     }
 
-    /// The state that all are to see, once it is durable. The caller keeps others from
-    /// committing definitions meanwhile.
-    fn commit_alone(&self, block: Block) -> Result<Arc<CatalogState>, SqlError> {
+    /// The transaction's state, and the one that all are to see, once that is durable. The
+    /// caller keeps others from committing definitions meanwhile.
+    fn commit_alone(
+        &self,
+        block: Block,
+    ) -> Result<(Arc<CatalogState>, Arc<CatalogState>), SqlError> {
         let state = self.load()?;
+        let committed = match state.temporary() {
+            None => Arc::clone(&state),
+            Some(_) => Arc::new(state.without_temporary()),
+        };
         let store = &self.database.store;
         store
-            .commit_block(block, record::encode(&state))
+            .commit_block(block, record::encode(&committed))
             .map_err(from_storage)?;
-        Ok(state)
+        Ok((state, committed))
     }
 
     fn undo(&self, effects: Vec<Effect>) {
@@ -236,12 +298,30 @@ impl Drop for Definitions {
 }
 
 impl Work {
+    /// Whether others will see something else than before.
+    fn changes_for_others(&self) -> bool {
+        let shown = |effect: &Effect| !effect.table().is_temporary();
+        let is_same = Arc::ptr_eq(&self.base, &self.state);
+        self.effects.iter().any(shown) || !(is_same || self.state.is_same_to_others(&self.base))
+    }
+
+    fn changes_temporary(&self) -> bool {
+        match (&self.temporary, self.state.temporary()) {
+            (None, None) => false,
+            (Some(before), Some(now)) => !Arc::ptr_eq(before, now),
+            _ => true,
+        }
+    }
+
     fn renew(&mut self, newest: Arc<CatalogState>) -> Result<Arc<CatalogState>, SqlError> {
         if !Arc::ptr_eq(&newest, &self.base) {
-            self.state = if Arc::ptr_eq(&self.base, &self.state) {
-                Arc::clone(&newest)
-            } else {
+            self.state = if !self.state.is_same_to_others(&self.base) {
                 Arc::new(merge(&self.base, &self.state, &newest)?)
+            } else if let Some(schema) = self.state.temporary() {
+                let epoch = newest.numbers.next_epoch();
+                Arc::new(newest.with_temporary(schema, epoch))
+            } else {
+                Arc::clone(&newest)
             };
             self.base = newest;
         }

@@ -178,7 +178,7 @@ impl Draft {
     }
 
     /// Makes an empty table in storage, which is dropped if the transaction does not commit
-    /// or its catalogue does not name it then.
+    /// or its catalogue does not name it then. Storage keeps nothing of a temporary one.
     ///
     /// # Errors
     /// As [`aerostat_storage::TenantStore::create_table`].
@@ -188,11 +188,14 @@ impl Draft {
         schema: Arc<TableSchema>,
         layout: &Layout,
         indexes: Vec<TableIndex>,
+        is_temporary: bool,
     ) -> Result<Arc<Table>, SqlError> {
         let store = &self.definitions.database().store;
-        let table = store
-            .create_table_with_indexes(id, schema, layout, indexes)
-            .map_err(from_storage)?;
+        let made = match is_temporary {
+            true => store.create_temporary_table(id, schema, layout, indexes),
+            false => store.create_table_with_indexes(id, schema, layout, indexes),
+        };
+        let table = made.map_err(from_storage)?;
         self.note(Effect::TableMade(Arc::clone(&table)));
         Ok(table)
     }
@@ -205,8 +208,10 @@ impl Draft {
         &self,
         id: TableId,
         start: Position,
+        is_temporary: bool,
     ) -> Result<Arc<Counter>, SqlError> {
-        let table = self.create_table(id, Counter::schema(), &Layout::Row, Vec::new())?;
+        let (schema, layout) = (Counter::schema(), Layout::Row);
+        let table = self.create_table(id, schema, &layout, Vec::new(), is_temporary)?;
         Ok(Counter::new(table, start))
     }
 

@@ -7,6 +7,7 @@
 //! the copy ([`Draft`]); its transaction plans on that, and swaps it in when it commits
 //! ([`Definitions`]), written to the tenant's log as a whole (`record`) in the record
 //! of the commit. The epoch tells states apart, which cached plans are checked against.
+//! A session that has temporary relations sees them over that state (`temporary`).
 
 mod constraint;
 mod definitions;
@@ -15,6 +16,7 @@ mod merge;
 pub mod node;
 mod record;
 mod sequence;
+mod temporary;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,6 +43,8 @@ pub use draft::{Change, Draft};
 pub use record::RecordError;
 pub(crate) use sequence::SEQUENCE_COLUMNS;
 pub use sequence::{Identity, OwnedBy, SequenceEntry};
+pub(crate) use temporary::Temporaries;
+pub use temporary::{OnCommit, PG_TEMP, is_temporary, temporary_schema};
 
 /// The schema that unqualified names go to.
 pub const PUBLIC: &str = "public";
@@ -188,7 +192,7 @@ impl Relation {
 pub struct TableEntry {
     /// Its OID, also its [`aerostat_types::TableId`] in storage.
     pub oid: u32,
-    /// The OID of its primary-key index, 0 for none.
+    /// The OID of its primary-key index, 0 for none or one that is deferrable.
     pub key_oid: u32,
     /// Its name.
     pub name: String,
@@ -210,12 +214,14 @@ pub struct TableEntry {
     pub foreign_keys: Vec<ForeignKey>,
     /// The identity columns, by name.
     pub identities: BTreeMap<String, Identity>,
+    /// What becomes of its rows at the end of a transaction, if it is temporary.
+    pub on_commit: OnCommit,
     /// What statements did to it since the node started.
     pub usage: Arc<Usage>,
 }
 
 impl TableEntry {
-    /// The primary key's index, if there is one.
+    /// The primary key's index, if there is one and rows lie by it.
     pub fn key_index(&self) -> Option<IndexEntry> {
         let schema = self.table.schema();
         (self.key_oid != 0).then(|| IndexEntry {
@@ -228,6 +234,8 @@ impl TableEntry {
                 nulls_not_distinct: false,
             },
             is_constraint: true,
+            is_primary: true,
+            deferral: Deferral::Never,
         })
     }
 

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    CatalogState, ForeignKey, Grant, Identity, IndexEntry, Numbers, OwnedBy, Relation, SchemaEntry,
-    SchemaGrant, SequenceEntry, TableEntry, ViewEntry,
+    CatalogState, ForeignKey, Grant, Identity, IndexEntry, Numbers, OnCommit, OwnedBy, Relation,
+    SchemaEntry, SchemaGrant, SequenceEntry, TableEntry, ViewEntry,
 };
 use crate::sequence::{Counter, Definition, Position};
 
@@ -103,7 +103,7 @@ struct SequenceRecord {
     grants: Vec<Grant>,
 }
 
-/// The document of a catalogue.
+/// The document of a catalogue. Nothing of it is temporary.
 pub(super) fn encode(state: &CatalogState) -> Vec<u8> {
     let record = CatalogRecord {
         format: FORMAT,
@@ -251,6 +251,7 @@ fn to_table(
         indexes: record.indexes,
         foreign_keys: record.foreign_keys,
         identities: record.identities,
+        on_commit: OnCommit::PreserveRows,
         usage: Arc::default(),
     })
 }

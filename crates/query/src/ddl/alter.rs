@@ -24,7 +24,7 @@ use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
         CatalogState, Draft, Effect, IndexEntry, Relation, TableEntry, duplicate_relation,
-        duplicate_schema, undefined_schema,
+        duplicate_schema, is_temporary, undefined_schema,
     },
     utility::{RelationChange, SchemaObject},
 };
@@ -143,14 +143,21 @@ fn alter_relation(
             move_relation(state, actor, place, target, judges)
         }
         RelationChange::SetSchema(schema) => {
-            if *schema == place.schema {
+            let schema = actor.schema_named(schema);
+            if schema == place.schema {
                 return Ok(());
             }
             refuse_linked(state, place, &|_| {
                 "cannot move an owned sequence into another schema".to_owned()
             })?;
+            if is_temporary(schema) || is_temporary(&place.schema) {
+                return Err(SqlError::new(
+                    ErrorKind::FeatureNotSupported,
+                    "cannot move objects into or out of temporary schemas",
+                ));
+            }
             let target = Place {
-                schema: schema.clone(),
+                schema: schema.to_owned(),
                 name: place.name.clone(),
             };
             let oid = relation_mut(state, place)?.oid();
@@ -158,8 +165,8 @@ fn alter_relation(
             let owned = state.owned_sequences(oid);
             let owned: Vec<String> = owned.map(|(_, entry)| entry.name.clone()).collect();
             for name in owned {
-                let [from, to] = [&place.schema, schema].map(|schema| Place {
-                    schema: schema.clone(),
+                let [from, to] = [place.schema.as_str(), schema].map(|schema| Place {
+                    schema: schema.to_owned(),
                     name: name.clone(),
                 });
                 move_relation(state, actor, &from, to, judges)?;
@@ -401,7 +408,7 @@ fn alter_schema(
     change: &RelationChange,
     judges: &Judges<'_>,
 ) -> Result<(), SqlError> {
-    if is_system_schema(name) {
+    if is_system_schema(name) || is_temporary(name) {
         return Err(not_owner("schema", name));
     }
     actor.require_schema_ownership(state.schema_mut(name)?)?;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_txn::LockMode;
-use aerostat_types::{Column, ErrorKind, SqlError, TableId, TableIndex, TableSchema};
+use aerostat_types::{Column, ErrorKind, SqlError, TableId, TableSchema};
 use datafusion::sql::sqlparser::ast::{
     self, CreateTableLikeKind, DataType, helpers::stmt_create_table::CreateTableBuilder,
 };
@@ -16,11 +16,13 @@ use super::{
     layout::{self, DefaultLayout, WantedLayout},
     names::{self, Place, QualifiedName},
     sequence::{self, Wanted},
+    temporary::creation_place,
 };
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
-        CatalogState, Draft, Identity, IndexEntry, Privilege, Relation, SequenceEntry, TableEntry,
+        CatalogState, Draft, Identity, IndexEntry, OnCommit, Privilege, Relation, SequenceEntry,
+        TableEntry, is_temporary,
     },
     sequence::text,
 };
@@ -174,12 +176,15 @@ fn create(
 ) -> Result<CreatedTable, SqlError> {
     refuse_other_forms(statement)?;
     let mut notices = Vec::new();
+    if statement.global == Some(true) {
+        let message = "GLOBAL is deprecated in temporary table creation";
+        notices.push(Notice::new(NoticeSeverity::Warning, message));
+    }
     let name = QualifiedName::from_object_name(&statement.name, &mut notices)?;
+    let place = creation_place(draft, actor, &name, statement.temporary)?;
+    let is_temporary = is_temporary(&place.schema);
+    let on_commit = on_commit(statement, is_temporary)?;
     let state = draft.load()?;
-    let place = Place {
-        schema: actor.creation_schema(&state, &name)?.name.clone(),
-        name: name.name.clone(),
-    };
     if let Err(error) = check_free(&state, &place) {
         if !statement.if_not_exists {
             return Err(error);
@@ -245,11 +250,10 @@ fn create(
     } = definition.finish(&taken)?;
     for column in &mut schema.columns {
         if let Some(default) = &mut column.default {
-            *default = sequence::bound_default(&state, actor, default)?;
+            *default = sequence::bound_default(&state, actor, &place, default)?;
         }
     }
-    let indexes = unique.iter().cloned().map(foreign_key::unnumbered);
-    let own = foreign_key::Own::new(&place, &schema, indexes, Vec::new());
+    let own = foreign_key::Own::new(&place, &schema, unique.iter().cloned(), Vec::new());
     // Who writes to a table must know what refers to it.
     let referenced = foreign_keys.iter().map(|key| key.table());
     draft.lock_owned(actor, referenced, LockMode::ShareRowExclusive)?;
@@ -262,6 +266,8 @@ fn create(
         unique,
         foreign_keys,
         sequences,
+        is_temporary,
+        on_commit,
     };
     let (entry, sequences) = build(draft, &state, actor, parts, &layout, &taken)?;
     Ok(CreatedTable::Pending(PendingTable {
@@ -275,9 +281,12 @@ fn create(
 /// What a table is made of.
 struct Parts {
     schema: TableSchema,
-    unique: Vec<TableIndex>,
+    /// Without numbers.
+    unique: Vec<IndexEntry>,
     foreign_keys: Vec<Resolved>,
     sequences: Vec<Wanted>,
+    is_temporary: bool,
+    on_commit: OnCommit,
 }
 
 fn build(
@@ -293,6 +302,8 @@ fn build(
         unique,
         foreign_keys,
         sequences: wanted,
+        is_temporary,
+        on_commit,
     } = parts;
     let oid = state.allocate_oid()?;
     let key_oid = if schema.primary_key.is_empty() {
@@ -300,13 +311,9 @@ fn build(
     } else {
         state.allocate_oid()?
     };
-    let mut indexes = Vec::with_capacity(unique.len());
-    for index in &unique {
-        indexes.push(IndexEntry {
-            oid: state.allocate_oid()?,
-            index: index.clone(),
-            is_constraint: true,
-        });
+    let mut indexes = unique;
+    for index in &mut indexes {
+        index.oid = state.allocate_oid()?;
     }
     let mut keys = Vec::with_capacity(foreign_keys.len());
     for Resolved { mut key, own_index } in foreign_keys {
@@ -323,6 +330,7 @@ fn build(
         oid,
         name: &name,
         role: &actor.role,
+        is_temporary,
     };
     let is_own = |other: &str| {
         let mut own = indexes.iter().map(|index| &index.index.name);
@@ -331,7 +339,9 @@ fn build(
     let is_taken = |name: &str| taken(name) || is_own(name);
     let sequences = sequence::make_wanted(draft, state, &owner, &wanted, &is_taken)?;
     let identities = give_numbers(&mut schema, &wanted, &sequences);
-    let table = draft.create_table(TableId(oid), Arc::new(schema), &layout.start, unique)?;
+    let stored = indexes.iter().map(|index| index.index.clone()).collect();
+    let (id, schema) = (TableId(oid), Arc::new(schema));
+    let table = draft.create_table(id, schema, &layout.start, stored, is_temporary)?;
     let entry = Arc::new(TableEntry {
         oid,
         key_oid,
@@ -345,6 +355,7 @@ fn build(
         indexes,
         foreign_keys: keys,
         identities,
+        on_commit,
         usage: Arc::default(),
     });
     Ok((entry, sequences))
@@ -393,6 +404,23 @@ fn check_referenced(state: &CatalogState, entry: &TableEntry) -> Result<(), SqlE
     Ok(())
 }
 
+/// What ON COMMIT says.
+fn on_commit(statement: &ast::CreateTable, is_temporary: bool) -> Result<OnCommit, SqlError> {
+    let said = match statement.on_commit {
+        None => return Ok(OnCommit::PreserveRows),
+        Some(ast::OnCommit::PreserveRows) => OnCommit::PreserveRows,
+        Some(ast::OnCommit::DeleteRows) => OnCommit::DeleteRows,
+        Some(ast::OnCommit::Drop) => OnCommit::Drop,
+    };
+    if !is_temporary {
+        return Err(SqlError::new(
+            ErrorKind::InvalidTableDefinition,
+            "ON COMMIT can only be used on temporary tables",
+        ));
+    }
+    Ok(said)
+}
+
 /// Everything that neither PostgreSQL nor Aerostat makes of a CREATE TABLE.
 fn refuse_other_forms(statement: &ast::CreateTable) -> Result<(), SqlError> {
     let unsupported = |what: &str| {
@@ -401,19 +429,16 @@ fn refuse_other_forms(statement: &ast::CreateTable) -> Result<(), SqlError> {
             format!("{what} not supported"),
         ))
     };
-    if statement.temporary {
-        return unsupported("temporary tables are");
-    }
     if statement.inherits.is_some() {
         return unsupported("inheritance is");
     }
     if statement.partition_by.is_some() || statement.partition_of.is_some() {
         return unsupported("partitioned tables are");
     }
-    if statement.on_commit.is_some() {
-        return unsupported("ON COMMIT is");
-    }
     let understood = CreateTableBuilder::new(statement.name.clone())
+        .temporary(statement.temporary)
+        .global(statement.global)
+        .on_commit(statement.on_commit)
         .if_not_exists(statement.if_not_exists)
         .columns(statement.columns.clone())
         .constraints(statement.constraints.clone())

@@ -12,8 +12,12 @@ use super::{
     definition::check_columns,
     dependency::{Dependencies, qualify_query},
     names::{self, Place, QualifiedName},
+    temporary::creation_place,
 };
-use crate::catalog::{CatalogState, Draft, Relation, ViewEntry, undefined_relation};
+use crate::{
+    api::{Notice, NoticeSeverity},
+    catalog::{CatalogState, Draft, Relation, ViewEntry, is_temporary, undefined_relation},
+};
 
 /// CREATE VIEW and CREATE OR REPLACE VIEW.
 ///
@@ -49,6 +53,13 @@ pub fn create_view(
     if statement.or_replace {
         draft.lock_owned(actor, [&name], LockMode::AccessExclusive)?;
     }
+    let reads_temporary = needs.iter().any(|needed| is_temporary(&needed.schema));
+    if reads_temporary && !statement.temporary {
+        let message = format!("view \"{}\" will be a temporary view", name.name);
+        notices.push(Notice::new(NoticeSeverity::Notice, message));
+    }
+    let said = reads_temporary || statement.temporary;
+    let place = creation_place(draft, actor, &name, said)?;
     let mut change = draft.change()?;
     // Planning has locked what the query names, but for what the planner does not know.
     for needed in &needs {
@@ -60,11 +71,6 @@ pub fn create_view(
             return Err(undefined_relation(&needed.name));
         }
     }
-    let schema = actor.creation_schema(&change.state, &name)?;
-    let place = Place {
-        schema: schema.name.clone(),
-        name: name.name,
-    };
     let existing = replaced(
         &change.state,
         actor,
@@ -104,9 +110,6 @@ fn refuse_other_forms(statement: &ast::CreateView) -> Result<(), SqlError> {
     };
     if statement.materialized {
         return unsupported("materialized views are");
-    }
-    if statement.temporary {
-        return unsupported("temporary views are");
     }
     if statement.options != CreateTableOptions::None {
         return unsupported("options of views are");

@@ -6,8 +6,8 @@ use std::{collections::BTreeSet, ops::ControlFlow};
 use aerostat_semantics::walk;
 use aerostat_storage::{COLUMNS_MAX, ROW_ID_COLUMN};
 use aerostat_types::{
-    CheckConstraint, Column, ErrorKind, SqlError, SqlType, TableIndex, TableSchema,
-    keyword_category, quote_ident,
+    CheckConstraint, Column, ErrorKind, SqlError, SqlType, TableSchema, keyword_category,
+    quote_ident,
 };
 use datafusion::sql::sqlparser::ast::{
     self, ColumnDef, ColumnOption, DataType, Expr, GeneratedAs, Ident, IndexColumn,
@@ -16,20 +16,22 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{
     foreign_key::WrittenForeignKey,
-    key::{
-        self, WrittenKey, duplicate_constraint, multiple_primary_keys, refuse_deferrable, unused,
-    },
+    key::{self, WrittenKey, deferral_of, duplicate_constraint, multiple_primary_keys, unused},
     names::{SYSTEM_COLUMNS, declared, fold, folded},
     sequence::Wanted,
     sql_type,
 };
-use crate::{api::Notice, sequence::Options};
+use crate::{
+    api::Notice,
+    catalog::{Deferral, IndexEntry},
+    sequence::Options,
+};
 
 /// What a statement defines.
 pub(super) struct Defined {
     pub(super) schema: TableSchema,
-    /// The indexes of UNIQUE constraints.
-    pub(super) unique: Vec<TableIndex>,
+    /// The indexes of UNIQUE constraints, and of a deferrable primary key, without numbers.
+    pub(super) unique: Vec<IndexEntry>,
     /// What they refer to is not known yet.
     pub(super) foreign_keys: Vec<WrittenForeignKey>,
     /// The sequences of serial and identity columns.
@@ -47,10 +49,37 @@ pub(super) struct Definition<'n> {
     sequences: Vec<Wanted>,
     /// The primary key that the table has: positions of its columns, and its name.
     key_there: Option<(Vec<usize>, String)>,
+    /// It has one that is deferrable.
+    has_deferrable_key: bool,
     /// Names of its constraints but CHECKs.
     names_there: BTreeSet<String>,
     checks: Vec<WrittenCheck>,
     notices: &'n mut Vec<Notice>,
+}
+
+/// What a PRIMARY KEY or UNIQUE says beside its columns.
+struct Key {
+    is_primary: bool,
+    nulls_not_distinct: bool,
+    deferral: Deferral,
+}
+
+impl Key {
+    fn primary(deferral: Deferral) -> Self {
+        Self {
+            is_primary: true,
+            nulls_not_distinct: false,
+            deferral,
+        }
+    }
+
+    fn unique(nulls_not_distinct: bool, deferral: Deferral) -> Self {
+        Self {
+            is_primary: false,
+            nulls_not_distinct,
+            deferral,
+        }
+    }
 }
 
 /// CHECK as it was written.
@@ -71,6 +100,7 @@ impl<'n> Definition<'n> {
             foreign_keys: Vec::new(),
             sequences: Vec::new(),
             key_there: None,
+            has_deferrable_key: false,
             names_there: BTreeSet::new(),
             checks: Vec::new(),
             notices,
@@ -78,10 +108,12 @@ impl<'n> Definition<'n> {
     }
 
     /// The definition of a table that is there, to which more is added. `constraints` are the
-    /// names of its constraints but CHECKs.
+    /// names of its constraints but CHECKs; `has_deferrable_key` says that one of them is a
+    /// deferrable primary key.
     pub(super) fn of(
         schema: &TableSchema,
         constraints: BTreeSet<String>,
+        has_deferrable_key: bool,
         notices: &'n mut Vec<Notice>,
     ) -> Self {
         let mut definition = Self::new(&schema.name, notices);
@@ -92,6 +124,7 @@ impl<'n> Definition<'n> {
             let key = (schema.primary_key.clone(), schema.primary_key_name.clone());
             definition.key_there = Some(key);
         }
+        definition.has_deferrable_key = has_deferrable_key;
         definition.names_there = constraints;
         let checks = schema.checks.iter();
         let written = checks.map(|check| WrittenCheck {
@@ -186,17 +219,18 @@ impl<'n> Definition<'n> {
                 Ok(())
             }
             ColumnOption::PrimaryKey(constraint) => {
-                refuse_deferrable(constraint.characteristics.as_ref(), "keys")?;
+                let deferral = deferral_of(constraint.characteristics.as_ref())?;
                 let name = name.or(constraint.name.as_ref());
-                self.add_key(name, vec![column.to_owned()], true, false)
+                self.add_key(name, vec![column.to_owned()], Key::primary(deferral))
             }
             ColumnOption::Unique(constraint) => {
-                refuse_deferrable(constraint.characteristics.as_ref(), "keys")?;
+                let deferral = deferral_of(constraint.characteristics.as_ref())?;
                 let name = name.or(constraint.name.as_ref());
                 // How NULLS NOT DISTINCT is spelled for the parser.
                 let said = constraint.characteristics.as_ref();
                 let nulls_not_distinct = said.is_some_and(|said| said.enforced == Some(false));
-                self.add_key(name, vec![column.to_owned()], false, nulls_not_distinct)
+                let key = Key::unique(nulls_not_distinct, deferral);
+                self.add_key(name, vec![column.to_owned()], key)
             }
             ColumnOption::Check(check) => self.add_check(name, check),
             ColumnOption::Collation(collation) => check_collation(collation),
@@ -281,11 +315,17 @@ impl<'n> Definition<'n> {
         &mut self,
         name: Option<&Ident>,
         columns: Vec<String>,
-        is_primary: bool,
-        nulls_not_distinct: bool,
+        key: Key,
     ) -> Result<(), SqlError> {
+        let Key {
+            is_primary,
+            nulls_not_distinct,
+            deferral,
+        } = key;
         let name = name.map(|name| declared(name, self.notices)).transpose()?;
-        let has_primary = self.key_there.is_some() || self.keys.iter().any(|key| key.is_primary);
+        let has_primary = self.key_there.is_some()
+            || self.has_deferrable_key
+            || self.keys.iter().any(|key| key.is_primary);
         if is_primary && has_primary {
             return Err(multiple_primary_keys(&self.table));
         }
@@ -294,6 +334,7 @@ impl<'n> Definition<'n> {
             columns,
             is_primary,
             nulls_not_distinct,
+            deferral,
         });
         Ok(())
     }
@@ -333,23 +374,23 @@ impl<'n> Definition<'n> {
     pub(super) fn read_constraint(&mut self, constraint: &TableConstraint) -> Result<(), SqlError> {
         match constraint {
             TableConstraint::PrimaryKey(key) => {
-                refuse_deferrable(key.characteristics.as_ref(), "keys")?;
+                let deferral = deferral_of(key.characteristics.as_ref())?;
                 if key.index_type.is_some() || !key.index_options.is_empty() {
                     return Err(not_supported("options of a primary key's index are"));
                 }
                 let columns = self.key_columns(&key.columns)?;
                 let name = key.name.as_ref().or(key.index_name.as_ref());
-                self.add_key(name, columns, true, false)
+                self.add_key(name, columns, Key::primary(deferral))
             }
             TableConstraint::Unique(unique) => {
-                refuse_deferrable(unique.characteristics.as_ref(), "keys")?;
+                let deferral = deferral_of(unique.characteristics.as_ref())?;
                 if unique.index_type.is_some() || !unique.index_options.is_empty() {
                     return Err(not_supported("options of a unique constraint's index are"));
                 }
                 let columns = self.key_columns(&unique.columns)?;
                 let name = unique.name.as_ref().or(unique.index_name.as_ref());
                 let nulls_not_distinct = unique.nulls_distinct == NullsDistinctOption::NotDistinct;
-                self.add_key(name, columns, false, nulls_not_distinct)
+                self.add_key(name, columns, Key::unique(nulls_not_distinct, deferral))
             }
             TableConstraint::Check(check) => self.add_check(None, check),
             TableConstraint::ForeignKey(key) => self.add_foreign_key(None, key, None),
@@ -394,19 +435,21 @@ impl<'n> Definition<'n> {
         }
         let given = self.checks.iter().filter_map(|check| check.name.clone());
         let given: BTreeSet<String> = given.chain(self.names_there.iter().cloned()).collect();
-        let has_primary = self.keys.iter().any(|key| key.is_primary);
         let keys = std::mem::take(&mut self.keys);
         let mut indexes = key::indexes_of(&self.table, &self.columns, keys, taken, &given)?;
-        let primary = has_primary.then(|| indexes.remove(0));
-        for &at in primary.iter().flat_map(|primary| &primary.columns) {
+        let primary = indexes.iter().filter(|index| index.is_primary);
+        for &at in primary.flat_map(|primary| &primary.index.columns) {
             if self.nullability[at] == Some(true) {
                 return Err(self.conflicting(at));
             }
             self.columns[at].nullable = false;
         }
         let mut names = self.names_there;
-        names.extend(indexes.iter().map(|index| index.name.clone()));
-        names.extend(primary.iter().map(|primary| primary.name.clone()));
+        names.extend(indexes.iter().map(|index| index.index.name.clone()));
+        // Rows cannot lie by a key that two may have for a while.
+        let orders = |index: &IndexEntry| index.is_primary && !index.deferral.is_deferrable();
+        let primary = indexes.iter().position(orders);
+        let primary = primary.map(|at| indexes.remove(at).index);
         let checks = named_checks(&self.table, &self.columns, self.checks, names)?;
         let (primary_key, primary_key_name) = match primary {
             Some(primary) => (primary.columns, primary.name),

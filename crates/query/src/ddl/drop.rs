@@ -9,12 +9,14 @@ use super::{
     Actor, CommandResult, Found,
     dependency::Dependencies,
     names::{Place, QualifiedName, is_system_schema},
-    privilege::relation_mut,
+    privilege::{not_owner, relation_mut},
     sequence::{self, NeedyDefault},
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{CatalogState, Draft, Privilege, Relation, TableEntry, undefined_schema},
+    catalog::{
+        CatalogState, Draft, Privilege, Relation, TableEntry, is_temporary, undefined_schema,
+    },
     utility::SchemaObject,
 };
 
@@ -60,10 +62,29 @@ pub(super) fn execute(
     Ok(CommandResult::new(tag).with_notices(notices))
 }
 
+/// Drops relations with all that depends on them, whoever owns them, without a word.
+///
+/// # Errors
+/// As [`Draft::change`], and those of publishing the change.
+pub(super) fn quietly(
+    draft: &Draft,
+    actor: &Actor,
+    places: impl IntoIterator<Item = Place>,
+) -> Result<(), SqlError> {
+    let mut change = draft.change()?;
+    let mut targets = Targets {
+        relations: places.into_iter().collect(),
+        ..Targets::default()
+    };
+    targets.drop_dependants(&change.state, actor, true)?;
+    targets.apply(&mut change.state);
+    change.publish()
+}
+
 /// Whether the name leads to an index.
 fn names_index(state: &CatalogState, actor: &Actor, name: &QualifiedName) -> bool {
     let schemas: Vec<&str> = match &name.schema {
-        Some(schema) => vec![schema.as_str()],
+        Some(schema) => vec![actor.schema_named(schema)],
         None => actor.path().collect(),
     };
     let is_named = |relation: &Relation| match relation {
@@ -114,6 +135,9 @@ impl Targets {
             .schemas
             .get(name)
             .ok_or_else(|| undefined_schema(name))?;
+        if is_temporary(name) {
+            return Err(not_owner("schema", name));
+        }
         actor.require_schema_ownership(schema)?;
         self.schemas.insert(name.to_owned());
         Ok(())
@@ -456,7 +480,9 @@ pub(super) fn truncate(
         let id = TableId(change.state.allocate_oid()?);
         let indexes = entry.indexes.iter().map(|index| index.index.clone());
         let schema = Arc::clone(entry.table.schema());
-        let table = draft.create_table(id, schema, &entry.table.layout(), indexes.collect())?;
+        let (layout, indexes) = (entry.table.layout(), indexes.collect());
+        let is_temporary = entry.table.is_temporary();
+        let table = draft.create_table(id, schema, &layout, indexes, is_temporary)?;
         emptied.push((
             place,
             TableEntry {

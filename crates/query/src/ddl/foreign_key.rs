@@ -3,15 +3,14 @@
 use std::collections::BTreeSet;
 
 use aerostat_types::{ErrorKind, SqlError, SqlType, TableIndex, TableSchema};
-use datafusion::sql::sqlparser::ast::{
-    self, ConstraintCharacteristics, ConstraintReferenceMatchKind, Ident,
-};
+use datafusion::sql::sqlparser::ast::{self, ConstraintReferenceMatchKind, Ident};
 
 use super::{
     Actor, Found,
-    key::{duplicate_constraint, unused},
+    key::{deferral_of, duplicate_constraint, unused},
     names::{Place, QualifiedName, declared, fold},
     privilege::denied,
+    temporary::check_reference,
 };
 use crate::{
     api::Notice,
@@ -27,6 +26,7 @@ pub(super) struct WrittenForeignKey {
     is_full: bool,
     on_update: ReferentialAction,
     on_delete: ReferentialAction,
+    deferral: Deferral,
 }
 
 /// The table that a constraint refers to, as it was written.
@@ -40,14 +40,14 @@ impl WrittenForeignKey {
     /// Reads a constraint; `column` is the column that has it, if one has.
     ///
     /// # Errors
-    /// What is not supported: MATCH PARTIAL, DEFERRABLE.
+    /// What contradicts itself, and MATCH PARTIAL, which is not supported.
     pub(super) fn read(
         name: Option<&Ident>,
         written: &ast::ForeignKeyConstraint,
         column: Option<&str>,
         notices: &mut Vec<Notice>,
     ) -> Result<Self, SqlError> {
-        refuse_deferrable(written.characteristics.as_ref())?;
+        let deferral = deferral_of(written.characteristics.as_ref())?;
         let name = name.or(written.name.as_ref());
         let name = name.map(|name| declared(name, notices)).transpose()?;
         let mut folded = |names: &[Ident]| -> Vec<String> {
@@ -72,12 +72,18 @@ impl WrittenForeignKey {
             },
             on_update: action(written.on_update.as_ref()),
             on_delete: action(written.on_delete.as_ref()),
+            deferral,
         })
     }
 
     /// What it refers to, by the name that was written.
     pub(super) fn table(&self) -> &QualifiedName {
         &self.table
+    }
+
+    /// Says when it is to be checked.
+    pub(super) fn defer(&mut self, deferral: Deferral) {
+        self.deferral = deferral;
     }
 
     /// Whether it was given this name.
@@ -94,10 +100,6 @@ fn action(written: Option<&ast::ReferentialAction>) -> ReferentialAction {
         Some(ast::ReferentialAction::SetNull) => ReferentialAction::SetNull,
         Some(ast::ReferentialAction::SetDefault) => ReferentialAction::SetDefault,
     }
-}
-
-fn refuse_deferrable(written: Option<&ConstraintCharacteristics>) -> Result<(), SqlError> {
-    super::key::refuse_deferrable(written, "foreign keys")
 }
 
 /// The table that has the foreign keys, as it is to be.
@@ -125,7 +127,13 @@ impl<'a> Own<'a> {
             unique: true,
             nulls_not_distinct: false,
         });
-        let primary = primary.map(unnumbered);
+        let primary = primary.map(|index| IndexEntry {
+            oid: 0,
+            index,
+            is_constraint: true,
+            is_primary: true,
+            deferral: Deferral::Never,
+        });
         Self {
             place,
             schema,
@@ -140,15 +148,6 @@ impl<'a> Own<'a> {
         let indexes = indexes.map(|index| index.index.name.clone());
         let there = self.there.iter().cloned();
         checks.chain(indexes).chain(there).collect()
-    }
-}
-
-/// The index of a constraint that is being made, without a number.
-pub(super) fn unnumbered(index: TableIndex) -> IndexEntry {
-    IndexEntry {
-        oid: 0,
-        index,
-        is_constraint: true,
     }
 }
 
@@ -203,11 +202,11 @@ fn resolve_one(
             .table
             .schema
             .as_ref()
-            .is_none_or(|schema| *schema == own.place.schema);
+            .is_none_or(|schema| actor.schema_named(schema) == own.place.schema);
     let (schema, oid, indexes, table) = if is_own {
         (own.schema, 0, own.indexes.clone(), own.place.name.clone())
     } else {
-        let Found { relation, .. } = actor.resolve(state, &written.table)?;
+        let Found { place, relation } = actor.resolve(state, &written.table)?;
         let Relation::Table(entry) = relation else {
             return Err(SqlError::new(
                 ErrorKind::WrongObjectType,
@@ -217,6 +216,7 @@ fn resolve_one(
                 ),
             ));
         };
+        check_reference(own.place, &place)?;
         if actor.require_ownership(relation).is_err() {
             return Err(denied("table", &entry.name));
         }
@@ -230,15 +230,16 @@ fn resolve_one(
     };
     let columns = positions(own.schema, &written.columns)?;
     let (referenced_columns, index) = if written.referenced.is_empty() {
-        let primary = indexes.into_iter().find(|index| {
-            !schema.primary_key.is_empty() && index.index.name == schema.primary_key_name
-        });
+        let primary = indexes.into_iter().find(|index| index.is_primary);
         let primary = primary.ok_or_else(|| {
             SqlError::new(
                 ErrorKind::UndefinedObject,
                 format!("there is no primary key for referenced table \"{table}\""),
             )
         })?;
+        if primary.deferral.is_deferrable() {
+            return Err(deferrable("primary key", &table));
+        }
         check_count(&columns, &primary.index.columns)?;
         (primary.index.columns.clone(), primary)
     } else {
@@ -251,14 +252,7 @@ fn resolve_one(
             ));
         }
         check_count(&columns, &referenced)?;
-        let index = matching(indexes, &referenced).ok_or_else(|| {
-            SqlError::new(
-                ErrorKind::InvalidForeignKey,
-                format!(
-                    "there is no unique constraint matching given keys for referenced table \"{table}\""
-                ),
-            )
-        })?;
+        let index = matching(indexes, &referenced, &table)?;
         (referenced, index)
     };
     for (&from, &to) in columns.iter().zip(&referenced_columns) {
@@ -276,7 +270,7 @@ fn resolve_one(
             is_full: written.is_full,
             on_update: written.on_update,
             on_delete: written.on_delete,
-            deferral: Deferral::Never,
+            deferral: written.deferral,
             is_valid: true,
         },
     })
@@ -308,17 +302,42 @@ fn check_count(columns: &[usize], referenced: &[usize]) -> Result<(), SqlError> 
     ))
 }
 
-/// The unique index of just these columns, in any order.
-fn matching(indexes: Vec<IndexEntry>, columns: &[usize]) -> Option<IndexEntry> {
+/// The unique index of just these columns, in any order, of the table of this name.
+fn matching(
+    indexes: Vec<IndexEntry>,
+    columns: &[usize],
+    table: &str,
+) -> Result<IndexEntry, SqlError> {
     let sorted = |columns: &[usize]| {
         let mut columns = columns.to_vec();
         columns.sort_unstable();
         columns
     };
     let wanted = sorted(columns);
-    indexes
+    let (deferred, mut immediate): (Vec<_>, Vec<_>) = indexes
         .into_iter()
-        .find(|index| index.index.unique && sorted(&index.index.columns) == wanted)
+        .filter(|index| index.index.unique && sorted(&index.index.columns) == wanted)
+        .partition(|index| index.deferral.is_deferrable());
+    if !immediate.is_empty() {
+        return Ok(immediate.swap_remove(0));
+    }
+    if !deferred.is_empty() {
+        return Err(deferrable("unique constraint", table));
+    }
+    Err(SqlError::new(
+        ErrorKind::InvalidForeignKey,
+        format!(
+            "there is no unique constraint matching given keys for referenced table \"{table}\""
+        ),
+    ))
+}
+
+/// The error for a key that may be there twice for a while; `what` it is.
+fn deferrable(what: &str, table: &str) -> SqlError {
+    SqlError::new(
+        ErrorKind::ObjectNotInPrerequisiteState,
+        format!("cannot use a deferrable {what} for referenced table \"{table}\""),
+    )
 }
 
 /// Refuses columns whose values PostgreSQL could not compare.

@@ -22,7 +22,8 @@ use super::{
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
-        CatalogState, Draft, Effect, IndexEntry, Relation, TableEntry, forget_index, rename_index,
+        CatalogState, Deferral, Draft, Effect, IndexEntry, Relation, TableEntry, forget_index,
+        rename_index,
     },
     error::from_storage,
     utility::CreateIndex,
@@ -85,6 +86,8 @@ pub(crate) fn create(
             oid,
             index,
             is_constraint: false,
+            is_primary: false,
+            deferral: Deferral::Never,
         });
     }
     // The name is taken before the work begins.
@@ -284,7 +287,7 @@ fn locate(
     name: &QualifiedName,
 ) -> Result<(Place, Arc<TableEntry>, IndexEntry), SqlError> {
     let schemas: Vec<&str> = match &name.schema {
-        Some(schema) => vec![schema.as_str()],
+        Some(schema) => vec![actor.schema_named(schema)],
         None => actor.path().collect(),
     };
     for schema in schemas {

@@ -7,6 +7,7 @@ use aerostat_types::{Column, ErrorKind, IndexKind, SqlError, TableIndex};
 use datafusion::sql::sqlparser::ast::{ConstraintCharacteristics, DeferrableInitial};
 
 use super::names::make_object_name;
+use crate::catalog::{Deferral, IndexEntry};
 
 /// PRIMARY KEY or UNIQUE as it was written.
 pub(super) struct WrittenKey {
@@ -14,11 +15,14 @@ pub(super) struct WrittenKey {
     pub(super) columns: Vec<String>,
     pub(super) is_primary: bool,
     pub(super) nulls_not_distinct: bool,
+    pub(super) deferral: Deferral,
 }
 
 impl WrittenKey {
     fn same_index(&self, other: &WrittenKey) -> bool {
-        self.columns == other.columns && self.nulls_not_distinct == other.nulls_not_distinct
+        self.columns == other.columns
+            && self.nulls_not_distinct == other.nulls_not_distinct
+            && self.deferral == other.deferral
     }
 
     /// Positions of its columns.
@@ -60,8 +64,8 @@ impl WrittenKey {
     }
 }
 
-/// The indexes that keep the constraints of a table, the primary key's first. Of two
-/// constraints on the same columns the first has the index, as in PostgreSQL.
+/// The indexes that keep the constraints of a table, the primary key's first, without
+/// numbers. Of two constraints on the same columns the first has the index, as in PostgreSQL.
 ///
 /// `taken` says which names the schema's relations have; `constraints` are the names of
 /// the table's other constraints.
@@ -74,7 +78,7 @@ pub(super) fn indexes_of(
     mut written: Vec<WrittenKey>,
     taken: &dyn Fn(&str) -> bool,
     constraints: &BTreeSet<String>,
-) -> Result<Vec<TableIndex>, SqlError> {
+) -> Result<Vec<IndexEntry>, SqlError> {
     // The sort is stable: the others stay in order.
     written.sort_by_key(|key| !key.is_primary);
     if written.iter().filter(|key| key.is_primary).count() > 1 {
@@ -91,10 +95,11 @@ pub(super) fn indexes_of(
             None => kept.push((key, positions)),
         }
     }
-    let mut indexes: Vec<TableIndex> = Vec::with_capacity(kept.len());
+    let mut indexes: Vec<IndexEntry> = Vec::with_capacity(kept.len());
     for (key, positions) in kept {
         let is_taken = |name: &str| {
-            name == table || taken(name) || indexes.iter().any(|index| index.name == name)
+            let mut indexes = indexes.iter();
+            name == table || taken(name) || indexes.any(|index| index.index.name == name)
         };
         let name = match &key.name {
             Some(name) if is_taken(name) => {
@@ -109,12 +114,18 @@ pub(super) fn indexes_of(
             Some(name) => name.clone(),
             None => key.chosen_name(table, &|name| is_taken(name) || constraints.contains(name)),
         };
-        indexes.push(TableIndex {
-            name,
-            kind: IndexKind::Ordered,
-            columns: positions,
-            unique: true,
-            nulls_not_distinct: key.nulls_not_distinct,
+        indexes.push(IndexEntry {
+            oid: 0,
+            index: TableIndex {
+                name,
+                kind: IndexKind::Ordered,
+                columns: positions,
+                unique: true,
+                nulls_not_distinct: key.nulls_not_distinct,
+            },
+            is_constraint: true,
+            is_primary: key.is_primary,
+            deferral: key.deferral,
         });
     }
     Ok(indexes)
@@ -153,30 +164,36 @@ pub(super) fn unused(
         .unwrap_or(plain)
 }
 
-/// Refuses constraints that are checked later than at once; `what` they are.
+/// When a constraint is checked, as it says.
 ///
 /// # Errors
-/// `FeatureNotSupported` for DEFERRABLE, `SyntaxError` for what contradicts itself.
-pub(super) fn refuse_deferrable(
+/// `SyntaxError` for what contradicts itself.
+pub(super) fn deferral_of(
     characteristics: Option<&ConstraintCharacteristics>,
-    what: &str,
-) -> Result<(), SqlError> {
+) -> Result<Deferral, SqlError> {
     let Some(said) = characteristics else {
-        return Ok(());
+        return Ok(Deferral::Never);
     };
     let is_deferred = said.initially == Some(DeferrableInitial::Deferred);
-    if is_deferred && said.deferrable == Some(false) {
-        return Err(SqlError::new(
+    deferral(said.deferrable, is_deferred)
+}
+
+/// When a constraint is checked that is said to be DEFERRABLE or NOT DEFERRABLE, or neither,
+/// and INITIALLY DEFERRED or not.
+///
+/// # Errors
+/// `SyntaxError` for NOT DEFERRABLE INITIALLY DEFERRED.
+pub(crate) fn deferral(
+    is_deferrable: Option<bool>,
+    is_deferred: bool,
+) -> Result<Deferral, SqlError> {
+    match (is_deferrable, is_deferred) {
+        (Some(false), true) => Err(SqlError::new(
             ErrorKind::SyntaxError,
             "constraint declared INITIALLY DEFERRED must be DEFERRABLE",
-        ));
+        )),
+        (_, true) => Ok(Deferral::Deferred),
+        (Some(true), false) => Ok(Deferral::Immediate),
+        (None | Some(false), false) => Ok(Deferral::Never),
     }
-    if is_deferred || said.deferrable == Some(true) {
-        return Err(SqlError::new(
-            ErrorKind::FeatureNotSupported,
-            format!("deferrable {what} are not supported"),
-        )
-        .with_hint("They are checked at the end of each statement."));
-    }
-    Ok(())
 }

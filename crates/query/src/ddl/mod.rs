@@ -36,6 +36,7 @@ mod alter;
 mod alter_table;
 mod create_table;
 mod create_view;
+mod deferrable;
 mod definition;
 mod dependency;
 mod drop;
@@ -50,6 +51,7 @@ mod privilege;
 mod schema;
 mod sequence;
 mod sql_type;
+mod temporary;
 #[cfg(test)]
 pub(crate) mod tests;
 mod view_text;
@@ -69,6 +71,7 @@ pub use create_table::{CreatedTable, PendingTable, create_table, create_table_as
 pub use create_view::create_view;
 pub use dependency::{qualify_query, relations_in};
 pub(crate) use index::{create as create_index, settle_all as settle_indexes};
+pub(crate) use key::deferral;
 pub use layout::DefaultLayout;
 pub(crate) use layout::{follow_advice, unrecognized};
 pub(crate) use lock::lock;
@@ -76,6 +79,7 @@ pub use names::{Found, Place, QualifiedName};
 pub(crate) use privilege::{belongings, denied, grantee_names, rename_role, toggle};
 pub use privilege::{comment, grant};
 pub use sql_type::sql_type;
+pub(crate) use temporary::{before_commit, drop_temporaries};
 pub use views::PlanViews;
 
 /// What a statement without rows came to.
@@ -120,6 +124,8 @@ pub struct Actor {
     pub create_in_database: bool,
     /// The setting `search_path`, `"$user"` not yet replaced.
     pub search_path: Vec<String>,
+    /// The name of its session's schema of temporary relations; `None` outside sessions.
+    pub temporary: Option<String>,
 }
 
 /// Plans the expressions of a table's definition, so that a wrong one is
@@ -208,7 +214,11 @@ pub fn execute(
             name,
             if_not_exists,
             options,
-        } => sequence::create(draft, actor, name, *if_not_exists, options),
+            is_temporary,
+        } => {
+            let place = temporary::creation_place(draft, actor, name, *is_temporary)?;
+            sequence::create(draft, actor, place, *if_not_exists, options)
+        }
         SchemaCommand::AlterSequence {
             name,
             if_exists,

@@ -8,7 +8,7 @@ use super::Actor;
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
-        AEROSTAT, CatalogState, INFORMATION_SCHEMA, NAME_BYTES_MAX, PG_CATALOG, Relation,
+        AEROSTAT, CatalogState, INFORMATION_SCHEMA, NAME_BYTES_MAX, PG_CATALOG, PG_TEMP, Relation,
         SchemaEntry, undefined_relation, undefined_schema,
     },
 };
@@ -180,17 +180,34 @@ pub struct Place {
 }
 
 impl Actor {
-    /// The schemas that unqualified names are looked up in, in order.
+    /// The schemas that unqualified names are looked up in, in order. Temporary relations
+    /// hide others, unless the search path says where they stand.
+    pub fn path(&self) -> impl Iterator<Item = &str> {
+        let own = self.temporary.as_deref();
+        let is_own = |schema: &String| schema == PG_TEMP || Some(schema.as_str()) == own;
+        let first = own.filter(|_| !self.search_path.iter().any(is_own));
+        first.into_iter().chain(self.written_path())
+    }
+
+    /// The schemas that the search path names, in order.
     ///
     /// A role may bear the name of a system schema, as the first superuser does;
     /// that does not put the schema on its path.
-    pub fn path(&self) -> impl Iterator<Item = &str> {
+    pub fn written_path(&self) -> impl Iterator<Item = &str> {
         self.search_path
             .iter()
-            .filter_map(|schema| match schema.as_str() {
+            .filter_map(move |schema| match schema.as_str() {
                 "$user" => Some(self.role.as_str()).filter(|role| !is_system_schema(role)),
-                named => Some(named),
+                named => Some(self.schema_named(named)),
             })
+    }
+
+    /// The schema that is meant by a name: `pg_temp` is the session's own.
+    pub(crate) fn schema_named<'n>(&'n self, name: &'n str) -> &'n str {
+        match name {
+            PG_TEMP => self.temporary.as_deref().unwrap_or(PG_TEMP),
+            other => other,
+        }
     }
 
     /// Finds a relation that users made.
@@ -227,7 +244,7 @@ impl Actor {
             }
             let entry = state
                 .schemas
-                .get(schema)
+                .get(self.schema_named(schema))
                 .ok_or_else(|| undefined_schema(schema))?;
             self.require_usage(entry)?;
             return Ok(found_in(entry, &name.name));
@@ -262,7 +279,7 @@ impl Actor {
                 .get(schema)
                 .ok_or_else(|| undefined_schema(schema))?,
             None => self
-                .path()
+                .written_path()
                 .find_map(|schema| state.schemas.get(schema))
                 .ok_or_else(|| {
                     SqlError::new(
@@ -277,7 +294,9 @@ impl Actor {
 }
 
 impl Actor {
-    fn require_this_database(&self, name: &QualifiedName) -> Result<(), SqlError> {
+    /// # Errors
+    /// The name leads to another database.
+    pub(super) fn require_this_database(&self, name: &QualifiedName) -> Result<(), SqlError> {
         match &name.database {
             Some(database) if *database != self.database => Err(SqlError::new(
                 ErrorKind::FeatureNotSupported,

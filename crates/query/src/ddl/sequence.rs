@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     catalog::{
-        CatalogState, Draft, OwnedBy, Relation, SequenceEntry, TableEntry, undefined_relation,
+        CatalogState, Draft, OwnedBy, Relation, SequenceEntry, TableEntry, is_temporary,
+        undefined_relation,
     },
     pgcatalog::split_name,
     sequence::{Options, not_a_sequence, text},
@@ -38,20 +39,16 @@ pub(super) struct Wanted {
     pub(super) options: Options,
 }
 
-/// CREATE SEQUENCE.
+/// CREATE SEQUENCE, at a place where the actor may create.
 pub(super) fn create(
     draft: &Draft,
     actor: &Actor,
-    name: &QualifiedName,
+    place: Place,
     if_not_exists: bool,
     options: &SequenceOptions,
 ) -> Result<CommandResult, SqlError> {
     let done = CommandResult::new("CREATE SEQUENCE");
     let mut change = draft.change()?;
-    let place = Place {
-        schema: actor.creation_schema(&change.state, name)?.name.clone(),
-        name: name.name.clone(),
-    };
     if let Err(error) = check_free(&change.state, &place) {
         return match if_not_exists {
             true => Ok(done.with_notices(vec![skipping(&error)])),
@@ -65,7 +62,7 @@ pub(super) fn create(
         name: place.name.clone(),
         owner: actor.role.clone(),
         definition,
-        counter: draft.create_counter(TableId(oid), start)?,
+        counter: draft.create_counter(TableId(oid), start, is_temporary(&place.schema))?,
         owned_by: None,
         comment: None,
         grants: Vec::new(),
@@ -108,7 +105,7 @@ pub(super) fn alter(
         let (definition, start) = options.numbers.alter(&entry.definition, position)?;
         let id = TableId(change.state.allocate_oid()?);
         entry.definition = definition;
-        entry.counter = draft.create_counter(id, start)?;
+        entry.counter = draft.create_counter(id, start, entry.counter.is_temporary())?;
     }
     if let Some(owned_by) = &options.owned_by {
         if entry
@@ -191,6 +188,7 @@ pub(super) struct Owner<'a> {
     pub(super) oid: u32,
     pub(super) name: &'a str,
     pub(super) role: &'a str,
+    pub(super) is_temporary: bool,
 }
 
 /// Makes the sequences of a table's columns, which nobody sees yet. `taken` says which names
@@ -219,7 +217,7 @@ pub(super) fn make_wanted(
             name,
             owner: table.role.to_owned(),
             definition,
-            counter: draft.create_counter(TableId(oid), start)?,
+            counter: draft.create_counter(TableId(oid), start, table.is_temporary)?,
             owned_by: Some(OwnedBy {
                 table: table.oid,
                 column: column.clone(),
@@ -232,13 +230,14 @@ pub(super) fn make_wanted(
     Ok(made)
 }
 
-/// A default with numbers in the place of the names of sequences.
+/// A default of a table at this place with numbers in the place of the names of sequences.
 ///
 /// # Errors
-/// A name leads nowhere.
+/// A name leads nowhere, or to what will be gone before the table.
 pub(super) fn bound_default(
     state: &CatalogState,
     actor: &Actor,
+    table: &Place,
     default: &str,
 ) -> Result<String, SqlError> {
     if !default.contains("val") {
@@ -254,7 +253,19 @@ pub(super) fn bound_default(
         let name = QualifiedName::from_parts(parts)?;
         Ok(actor.resolve(state, &name)?.relation.oid())
     })?;
-    Ok(expression.to_string())
+    let bound = expression.to_string();
+    let mut sequences = text::sequences_in(&bound).into_iter();
+    let is_short_lived = |oid: u32| {
+        let found = state.sequence(oid);
+        found.is_some_and(|(_, entry)| entry.counter.is_temporary())
+    };
+    if !is_temporary(&table.schema) && sequences.any(is_short_lived) {
+        return Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            "defaults of permanent tables over temporary sequences are not supported",
+        ));
+    }
+    Ok(bound)
 }
 
 /// A default of a table that stays which needs a sequence that goes.
@@ -348,7 +359,8 @@ pub(super) fn restart_owned(
         actor.require_ownership(&Relation::Sequence(Arc::clone(&entry)))?;
         draft.lock(entry.oid, LockMode::AccessExclusive)?;
         let id = TableId(state.allocate_oid()?);
-        let counter = draft.create_counter(id, entry.definition.first())?;
+        let (start, is_temporary) = (entry.definition.first(), entry.counter.is_temporary());
+        let counter = draft.create_counter(id, start, is_temporary)?;
         *relation_mut(state, &place)? = Relation::Sequence(Arc::new(SequenceEntry {
             counter,
             ..SequenceEntry::clone(&entry)

@@ -195,6 +195,7 @@ fn actor(role: &str) -> Actor {
         database_owner: role == "owner",
         create_in_database: false,
         search_path: vec!["$user".to_owned(), "public".to_owned()],
+        temporary: Some("pg_temp_1".to_owned()),
     }
 }
 

@@ -17,6 +17,7 @@
 mod assign;
 mod bind;
 pub(crate) mod copy;
+pub(crate) mod deferred;
 mod insert;
 mod merge;
 mod merging;
@@ -35,7 +36,9 @@ pub(crate) use insert::{
 };
 pub(crate) use merge::bind_merge;
 pub(crate) use on_conflict::OnConflict;
-pub(crate) use referential::{lock_concerned, lock_concerned_by_insert};
+pub(crate) use referential::{
+    check_put_off, lock_concerned, lock_concerned_by_insert, lock_put_off,
+};
 
 use crate::plan::Target;
 

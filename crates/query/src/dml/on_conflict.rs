@@ -96,6 +96,9 @@ pub(super) fn bind_on_conflict(
         require(Privilege::Select)?;
     }
     let chosen = arbiters(target, on.conflict_target.as_ref()).map_err(external)?;
+    if let Some(index) = chosen.iter().find(|index| index.deferral.is_deferrable()) {
+        return Err(external(deferrable(target, &index.index.name)));
+    }
     let update = match &on.action {
         OnConflictAction::DoNothing => None,
         OnConflictAction::DoUpdate(_) if on.conflict_target.is_none() => {
@@ -173,6 +176,16 @@ fn constraint_name(name: &ObjectName) -> Result<String, SqlError> {
             "syntax error at or near \".\"",
         )),
     }
+}
+
+/// The error for a constraint that two rows may be in the way of for a while.
+fn deferrable(target: &Target, name: &str) -> SqlError {
+    let message = "ON CONFLICT does not support deferrable unique constraints/exclusion constraints as arbiters";
+    let mut error =
+        SqlError::new(ErrorKind::ObjectNotInPrerequisiteState, message).with_constraint(name);
+    let (schema, table) = (target.schema.clone(), target.entry.name.clone());
+    error.object = Some(Box::new((schema, table, None)));
+    error
 }
 
 /// The error for ON CONSTRAINT with what has no unique index.

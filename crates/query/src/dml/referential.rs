@@ -14,6 +14,9 @@
 //!   written, so before any event.
 //! * All is done batch by batch, by look-ups in unique indexes and one scan of the
 //!   referring table for the keys of a batch, and within the statement's transaction.
+//! * Checks of deferrable constraints may be put off to the end of the transaction
+//!   ([`deferred`](super::deferred)); actions never are. Keys of deferrable unique indexes are
+//!   noted here, too: storage lets them be.
 //! * It is done to the newest rows, whatever the statement's snapshot: who inserts a
 //!   row that refers to another holds that one, who deletes that one waits for it,
 //!   and each finds what the other has committed.
@@ -21,6 +24,8 @@
 mod concerned;
 mod lookup;
 mod part;
+mod put_off;
+mod violation;
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -38,19 +43,22 @@ use datafusion::{
 };
 
 use super::{
+    deferred::{About, PutOff},
     insert::{bind_table_rows, default_row},
     sink::{blocking, check, plan, table_rows},
 };
 use crate::{
-    catalog::{ForeignKey, ReferentialAction, TableEntry},
+    catalog::{ForeignKey, IndexEntry, ReferentialAction, TableEntry},
     error::external,
     plan::{StatementContext, Target},
 };
 use lookup::{by_index, first_there, lock_rows};
 use part::{Completeness, all_valid, changed, complete, complete_only, converted, replaced};
+use violation::{mixed, not_present, schema_of, violation};
 
 pub(crate) use concerned::{lock_concerned, lock_concerned_by_insert};
 pub(super) use part::Part;
+pub(crate) use put_off::{check_put_off, lock_put_off};
 
 /// What one statement has to do for foreign keys.
 pub(super) struct Referential<'a> {
@@ -61,6 +69,8 @@ pub(super) struct Referential<'a> {
     has_failed: bool,
     /// An action has changed rows: some that an event is about may be gone again.
     has_acted: bool,
+    /// Checks that are left to the end of the transaction.
+    put_off: Vec<Arc<PutOff>>,
     /// For the values of events.
     reservation: MemoryReservation,
 }
@@ -98,31 +108,44 @@ impl Event {
 }
 
 impl<'a> Referential<'a> {
-    /// For a statement; `None` if no foreign key refers to the table or from it.
+    /// For a statement; `None` if no foreign key refers to the table or from it, and no unique
+    /// index is put off.
     pub(super) fn of(
         context: &'a StatementContext,
         entry: &TableEntry,
         transaction: &Arc<Transaction>,
     ) -> Option<Self> {
-        let is_concerned =
-            !entry.foreign_keys.is_empty() || context.catalog.referring(entry.oid).next().is_some();
+        let is_concerned = !entry.foreign_keys.is_empty()
+            || !context.indexes_put_off(entry).is_empty()
+            || context.catalog.referring(entry.oid).next().is_some();
+        is_concerned.then(|| Self::new(context, transaction))
+    }
+
+    fn new(context: &'a StatementContext, transaction: &Arc<Transaction>) -> Self {
         let pool = &context.state.runtime_env().memory_pool;
-        is_concerned.then(|| Self {
+        Self {
             context,
             transaction: Arc::clone(transaction),
             events: VecDeque::new(),
             has_failed: false,
             has_acted: false,
+            put_off: Vec::new(),
             reservation: MemoryConsumer::new("foreign keys").register(pool),
-        })
+        }
     }
 
-    /// The columns of a table that foreign keys refer from or to.
+    /// The columns of a table that foreign keys refer from or to, or that deferrable unique
+    /// indexes have.
     pub(super) fn columns(&self, entry: &TableEntry) -> Vec<usize> {
         let referring = self.context.catalog.referring(entry.oid);
         let mut positions: Vec<usize> = referring
             .flat_map(|(_, key)| &key.referenced_columns)
             .chain(entry.foreign_keys.iter().flat_map(|key| &key.columns))
+            .chain(
+                entry
+                    .deferrable_indexes()
+                    .flat_map(|index| &index.index.columns),
+            )
             .copied()
             .collect();
         positions.sort_unstable();
@@ -138,11 +161,17 @@ impl<'a> Referential<'a> {
         rows: &RecordBatch,
     ) -> Result<()> {
         let part = Part::all(rows.clone());
+        for index in self.indexes_put_off(entry) {
+            let keys = part.values(&index.index.columns);
+            self.put_off(index.oid, About::Keys, keys)?;
+        }
         for key in &entry.foreign_keys {
             let Some(new) = self.referring(entry, key, part.values(&key.columns))? else {
                 continue;
             };
-            if key.referenced == entry.oid {
+            if self.puts_off(key) {
+                self.put_off(key.oid, About::References, new.values)?;
+            } else if key.referenced == entry.oid {
                 self.push(Event::New(new))?;
             } else if !self.has_failed
                 && let Some(violation) = self.lock_referenced(&new).await?
@@ -156,6 +185,13 @@ impl<'a> Referential<'a> {
     /// Rows were updated, or are about to be; both parts in the same order, with at least
     /// [`Self::columns`].
     pub(super) fn updated(&mut self, entry: &Arc<TableEntry>, old: Part, new: Part) -> Result<()> {
+        for index in self.indexes_put_off(entry) {
+            let changed = changed(&old, &new, &index.index.columns)?;
+            if changed.true_count() > 0 {
+                let keys = new.filtered(&changed)?.values(&index.index.columns);
+                self.put_off(index.oid, About::Keys, keys)?;
+            }
+        }
         let mut given = Vec::new();
         for key in &entry.foreign_keys {
             let changed = changed(&old, &new, &key.columns)?;
@@ -169,8 +205,12 @@ impl<'a> Referential<'a> {
             new: Some(new),
         }))?;
         for (key, values) in given {
-            if let Some(new) = self.referring(entry, key, values)? {
-                self.push(Event::New(new))?;
+            match self.referring(entry, key, values)? {
+                Some(new) if self.puts_off(key) => {
+                    self.put_off(key.oid, About::References, new.values)?;
+                }
+                Some(new) => self.push(Event::New(new))?,
+                None => {}
             }
         }
         Ok(())
@@ -199,6 +239,29 @@ impl<'a> Referential<'a> {
                 Event::Failed(violation) => return Err(external(violation)),
             }
         }
+        if let Some(deferred) = &self.context.deferred {
+            deferred.add(self.put_off);
+        }
+        Ok(())
+    }
+
+    /// Whether checks of a foreign key are left to the end of the transaction.
+    fn puts_off(&self, key: &ForeignKey) -> bool {
+        self.context.puts_off(key.oid, key.deferral)
+    }
+
+    /// The unique indexes whose keys are.
+    fn indexes_put_off<'e>(&self, entry: &'e TableEntry) -> Vec<&'e IndexEntry> {
+        let context = self.context;
+        entry
+            .deferrable_indexes()
+            .filter(|index| context.puts_off(index.oid, index.deferral))
+            .collect()
+    }
+
+    fn put_off(&mut self, constraint: u32, about: About, values: Vec<ArrayRef>) -> Result<()> {
+        let check = PutOff::new(self.context, constraint, about, values)?;
+        self.put_off.push(check);
         Ok(())
     }
 
@@ -318,6 +381,9 @@ impl<'a> Referential<'a> {
             return Ok(());
         }
         let values = old.values(&key.referenced_columns);
+        if action == ReferentialAction::NoAction && self.puts_off(key) {
+            return self.put_off(key.oid, About::Gone, values);
+        }
         let check = Check {
             entry: &gone.entry,
             referring,
@@ -404,7 +470,11 @@ impl<'a> Referential<'a> {
         let changed = self.checked(&target, changed).await?;
         let new = Part::new(concerned.clone(), changed.project(&concerned)?);
         let transaction = Arc::clone(&self.transaction);
-        blocking(&target, move || view.update(&transaction, &ids, &changed)).await?;
+        let put_off = self.context.indexes_put_off(referring);
+        blocking(&target, move || {
+            view.update_but(&transaction, &ids, &changed, &put_off)
+        })
+        .await?;
         self.updated(referring, old, new)
     }
 
@@ -527,44 +597,6 @@ struct Check<'c> {
     entry: &'c Arc<TableEntry>,
     referring: &'c Arc<TableEntry>,
     key: &'c ForeignKey,
-}
-
-fn schema_of(context: &StatementContext, entry: &TableEntry) -> String {
-    let found = context.catalog.table(entry.oid);
-    found.map_or_else(String::new, |(schema, _)| schema.name.clone())
-}
-
-fn mixed(context: &StatementContext, entry: &TableEntry, key: &ForeignKey) -> SqlError {
-    let detail = "MATCH FULL does not allow mixing of null and nonnull key values.";
-    not_present(context, entry, key, detail.to_owned())
-}
-
-fn not_present(
-    context: &StatementContext,
-    entry: &TableEntry,
-    key: &ForeignKey,
-    detail: String,
-) -> SqlError {
-    let message = format!(
-        "insert or update on table \"{}\" violates foreign key constraint \"{}\"",
-        entry.name, key.name
-    );
-    violation(context, entry, key, message, detail)
-}
-
-fn violation(
-    context: &StatementContext,
-    entry: &TableEntry,
-    key: &ForeignKey,
-    message: String,
-    detail: String,
-) -> SqlError {
-    let mut error = SqlError::new(ErrorKind::ForeignKeyViolation, message)
-        .with_detail(detail)
-        .with_constraint(key.name.clone());
-    let schema = schema_of(context, entry);
-    error.object = Some(Box::new((schema, entry.name.clone(), None)));
-    error
 }
 
 fn internal(message: &str) -> SqlError {

@@ -70,6 +70,7 @@ pub(crate) async fn run(
         referential: Referential::of(context, &bound.target.entry, transaction),
         view,
         transaction: Arc::clone(transaction),
+        put_off: context.indexes_put_off(&bound.target.entry).into(),
         seen: HashSet::new(),
         updated: Vec::new(),
         new_rows: Vec::new(),
@@ -93,10 +94,12 @@ pub(crate) async fn run(
 pub(super) struct Sink<'a> {
     pub(super) bound: &'a BoundDml,
     pub(super) state: &'a SessionState,
-    /// `None` if no foreign key is concerned.
+    /// `None` if no foreign key is concerned, and no unique index put off.
     pub(super) referential: Option<Referential<'a>>,
     pub(super) view: TableView,
     pub(super) transaction: Arc<Transaction>,
+    /// The unique indexes that are checked later, as storage calls them.
+    pub(super) put_off: Arc<[String]>,
     /// The row ids met so far.
     pub(super) seen: HashSet<u64>,
     pub(super) updated: Vec<RowId>,
@@ -182,9 +185,9 @@ impl Sink<'_> {
 
     async fn append(&self, rows: RecordBatch) -> Result<u64> {
         let table = Arc::clone(self.view.table());
-        let transaction = Arc::clone(&self.transaction);
+        let (transaction, put_off) = (Arc::clone(&self.transaction), Arc::clone(&self.put_off));
         blocking(&self.bound.target, move || {
-            table.insert(&transaction, &rows)
+            table.insert_but(&transaction, &rows, &put_off)
         })
         .await
     }

@@ -92,9 +92,9 @@ impl Sink<'_> {
         let new = rows.clone();
         let table = Arc::clone(self.view.table());
         let transaction = Arc::clone(&self.transaction);
-        let constraints = conflict.constraints.clone();
+        let (constraints, put_off) = (conflict.constraints.clone(), Arc::clone(&self.put_off));
         let inserted = blocking(&self.bound.target, move || {
-            let inserted = table.insert(&transaction, &rows);
+            let inserted = table.insert_but(&transaction, &rows, &put_off);
             inserted.map_err(|error| match error {
                 // Somebody was faster.
                 StorageError::UniqueViolation { constraint, .. }
@@ -155,9 +155,9 @@ impl Sink<'_> {
             let old = Part::new(positions, old);
             referential.updated(&bound.target.entry, old, new)?;
         }
-        let transaction = Arc::clone(&self.transaction);
+        let (transaction, put_off) = (Arc::clone(&self.transaction), Arc::clone(&self.put_off));
         let updated = blocking(&bound.target, move || {
-            view.update(&transaction, &ids, &rows)
+            view.update_but(&transaction, &ids, &rows, &put_off)
         });
         self.inserted += updated.await?;
         Ok(())

@@ -13,7 +13,8 @@ use super::{
 };
 use crate::catalog::{
     AEROSTAT, AEROSTAT_OID, Grant, INFORMATION_SCHEMA, INFORMATION_SCHEMA_OID, IndexEntry,
-    PG_CATALOG, PG_CATALOG_OID, Relation, SEQUENCE_COLUMNS, SequenceEntry, TableEntry, ViewEntry,
+    PG_CATALOG, PG_CATALOG_OID, PG_TEMP, Relation, SEQUENCE_COLUMNS, SequenceEntry, TableEntry,
+    ViewEntry, is_temporary,
 };
 
 /// What is worked out once for a statement, on first use: relations by number and
@@ -92,6 +93,11 @@ impl Class {
             ClassKind::Sequence(sequence) => Some(&sequence.owner),
             ClassKind::System(_) => None,
         }
+    }
+
+    /// Whether it is gone with its session.
+    pub(super) fn is_temporary(&self) -> bool {
+        is_temporary(&self.schema)
     }
 
     /// The table, where this is one.
@@ -184,9 +190,9 @@ impl CatalogView {
             .get_or_init(|| super::tables::all_functions(self))
     }
 
-    /// The schemas searched for unqualified names, `pg_catalog` first.
+    /// The schemas searched for unqualified names: temporary relations and `pg_catalog` first.
     pub(super) fn effective_path(&self) -> Vec<&str> {
-        let mut path = Vec::new();
+        let mut path: Vec<&str> = self.implicit_temporary().into_iter().collect();
         if !self.search_path.iter().any(|schema| schema == PG_CATALOG) {
             path.push(PG_CATALOG);
         }
@@ -198,10 +204,19 @@ impl CatalogView {
         path
     }
 
+    /// The schema of temporary relations, if names lead there though the search path does not
+    /// say so.
+    pub(super) fn implicit_temporary(&self) -> Option<&str> {
+        let own = self.state.temporary()?.name.as_str();
+        let is_named = self.search_path.iter().any(|schema| schema == own);
+        (!is_named).then_some(own)
+    }
+
     /// The relation or index that a name means, through the search path when it has no schema.
     pub(super) fn class_named(&self, schema: Option<&str>, name: &str) -> Option<&Class> {
         let find = |schema: &str| self.named(name).find(|class| class.schema == schema);
         match schema {
+            Some(PG_TEMP) => find(self.state.temporary()?.name.as_str()),
             Some(schema) => find(schema),
             None => self.effective_path().into_iter().find_map(find),
         }

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::{
 };
 
 use super::{classes::Class, tables::index_columns};
-use crate::catalog::{Deferral, ForeignKey, IndexEntry, ReferentialAction, TableEntry, ViewEntry};
+use crate::catalog::{ForeignKey, IndexEntry, ReferentialAction, TableEntry, ViewEntry};
 
 /// `pg_get_indexdef`, the table's name with its schema or without.
 pub(super) fn of_index(
@@ -41,12 +41,13 @@ pub(super) fn of_index(
 
 /// `pg_get_constraintdef` of a table's primary key, or of a UNIQUE constraint.
 pub(super) fn of_key(table: &TableEntry, index: &IndexEntry) -> String {
-    let kind = match (index.oid == table.key_oid, index.index.nulls_not_distinct) {
+    let kind = match (index.is_primary, index.index.nulls_not_distinct) {
         (true, _) => "PRIMARY KEY",
         (false, false) => "UNIQUE",
         (false, true) => "UNIQUE NULLS NOT DISTINCT",
     };
-    format!("{kind} ({})", listed(index_columns(table, index)))
+    let columns = listed(index_columns(table, index));
+    format!("{kind} ({columns}){}", index.deferral.words())
 }
 
 /// `pg_get_constraintdef` of a foreign key; `referenced` is the name of the other table.
@@ -73,11 +74,7 @@ pub(super) fn of_foreign_key(
             text.push_str(&format!(" ON {event} {}", action.words()));
         }
     }
-    text.push_str(match key.deferral {
-        Deferral::Never => "",
-        Deferral::Immediate => " DEFERRABLE",
-        Deferral::Deferred => " DEFERRABLE INITIALLY DEFERRED",
-    });
+    text.push_str(key.deferral.words());
     if !key.is_valid {
         text.push_str(" NOT VALID");
     }

@@ -41,6 +41,7 @@ use crate::{
         SEQUENCE_COLUMNS, SequenceEntry, TableEntry, ViewEntry, node::Database, undefined_relation,
     },
     ddl::{Actor, QualifiedName},
+    dml::deferred::Deferred,
     error::external,
     pgcatalog::{self, CatalogView, split_name},
     plan::Gate,
@@ -75,6 +76,8 @@ pub(crate) struct StatementContext {
     view_depth: Mutex<usize>,
     /// What the statement's locking clauses need; shared with the views that it expands.
     pub(crate) locking: Arc<Locking>,
+    /// Where checks of constraints wait for the end of the block; `None` outside one.
+    pub(crate) deferred: Option<Arc<Deferred>>,
 }
 
 impl StatementContext {
@@ -98,7 +101,13 @@ impl StatementContext {
             functions: OnceLock::new(),
             view_depth: Mutex::new(0),
             locking: Arc::default(),
+            deferred: None,
         }
+    }
+
+    /// In a block, which checks of constraints may be left to.
+    pub(crate) fn in_block(self, deferred: Option<Arc<Deferred>>) -> Self {
+        Self { deferred, ..self }
     }
 
     /// The rows of a table as this statement sees them.
@@ -271,6 +280,7 @@ impl StatementContext {
             functions: OnceLock::new(),
             view_depth: Mutex::new(depth),
             locking: Arc::clone(&self.locking),
+            deferred: self.deferred.clone(),
             state: Arc::clone(&self.state),
             database: Arc::clone(&self.database),
             catalog: Arc::clone(&self.catalog),

@@ -22,7 +22,9 @@ use aerostat_txn::{LockMode, LockTag, RelationLocks};
 use aerostat_types::{ErrorKind, SqlError};
 use parking_lot::Mutex;
 
-use crate::catalog::{CatalogState, Definitions, SequenceEntry, node::Database, relation_tag};
+use crate::catalog::{
+    CatalogState, Definitions, SequenceEntry, Temporaries, node::Database, relation_tag,
+};
 
 /// What a statement is planned on, and with which locks.
 pub(crate) struct Gate {
@@ -53,12 +55,13 @@ impl Gate {
     pub(crate) fn new(
         database: &Arc<Database>,
         definitions: Option<&Definitions>,
+        temporaries: &Temporaries,
         locks: Option<Arc<RelationLocks>>,
     ) -> Result<Arc<Self>, SqlError> {
         let committed = database.catalog.load();
         let catalog = match definitions {
             Some(definitions) => definitions.load()?,
-            None => Arc::clone(&committed),
+            None => temporaries.over(&committed),
         };
         Ok(Arc::new(Self {
             database: Arc::clone(database),

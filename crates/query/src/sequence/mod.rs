@@ -110,6 +110,11 @@ impl Counter {
         self.table.id()
     }
 
+    /// Whether it is gone with its session.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.table.is_temporary()
+    }
+
     /// Where it stood when it was made.
     pub(crate) fn start(&self) -> Position {
         self.start

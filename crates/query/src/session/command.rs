@@ -43,6 +43,9 @@ impl Session {
         bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
+        if let Utility::Schema(command) = &**utility {
+            self.refuse_waiting(command)?;
+        }
         match &**utility {
             Utility::Transaction(command) => self.run_transaction(command).await,
             Utility::Setting(command) => self.run_setting(command).await,
@@ -232,6 +235,9 @@ impl Session {
                 }
                 if matches!(target, DiscardTarget::All | DiscardTarget::Sequences) {
                     self.taken.lock().forget();
+                }
+                if matches!(target, DiscardTarget::All | DiscardTarget::Temporary) {
+                    self.discard_temporaries().await?;
                 }
                 done(match target {
                     DiscardTarget::All => "DISCARD ALL",

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Every session's line in `pg_stat_activity`, by its number.
-pub(crate) type Sessions = Mutex<BTreeMap<i32, SessionDescription>>;
+pub(crate) type Sessions = Mutex<BTreeMap<i32, Arc<Mutex<SessionDescription>>>>;
 
 /// One statement's access to its session and the node.
 pub(super) struct SessionFacts {
@@ -90,7 +90,8 @@ impl Facts for SessionFacts {
     }
 
     fn sessions(&self) -> Vec<SessionDescription> {
-        self.engine.sessions().lock().values().cloned().collect()
+        let sessions = self.engine.sessions().lock();
+        sessions.values().map(|told| told.lock().clone()).collect()
     }
 
     fn prepared_statements(&self) -> Vec<PreparedDescription> {

@@ -12,7 +12,15 @@
 //! a row that another transaction has changed and not settled, it is undone and runs again on
 //! a thread that may wait; then, on a newer snapshot, again here.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Instant};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Instant,
+};
 
 use aerostat_fast::{
     Inputs, Kind, Literal, Numbers, Output, Parsed, Program, Shape, Stop, Written,
@@ -105,6 +113,30 @@ struct Runs {
     sequences: Option<Arc<Sequences>>,
     /// The columns it returns; `None` if it returns no rows.
     columns: Option<Arc<[ColumnDescription]>>,
+    untold: Untold,
+}
+
+/// Runs of a program that its table's [`Usage`](crate::usage::Usage) has not heard of: it is
+/// told of the first ones soon, and of more by the hundred.
+#[derive(Default)]
+struct Untold {
+    now: AtomicU32,
+    ever: AtomicU64,
+}
+
+impl Untold {
+    const TOLD_TOGETHER: u64 = 128;
+
+    /// Counts a run; how many there are to tell of, if it is time.
+    fn count(&self) -> Option<u32> {
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        let ever = self.ever.fetch_add(1, Ordering::Relaxed) + 1;
+        let is_time = ever.is_power_of_two() || ever.is_multiple_of(Self::TOLD_TOGETHER);
+        is_time.then(|| {
+            self.now.fetch_sub(now, Ordering::Relaxed);
+            now
+        })
+    }
 }
 
 /// The sequences of a program, and where the session notes what it takes of them.
@@ -229,7 +261,7 @@ impl Session {
     /// Anything that can be wrong with a statement. Nothing of it has happened then.
     pub async fn execute(&mut self, sent: &Sent) -> Result<Outcome, SqlError> {
         let fast = match &sent.0 {
-            Form::Parsed(statement) => return self.run(statement, None).await,
+            Form::Parsed(statement) => return Box::pin(self.run(statement, None)).await,
             Form::Fast(fast) => fast,
         };
         if let Some(outcome) = self.run_fast(fast, &[], None).await? {
@@ -238,7 +270,7 @@ impl Session {
         let mut outcome = Outcome::Empty;
         // There is one: the grammar has no semicolons between.
         for statement in Statement::split(&fast.text)? {
-            outcome = self.run(&statement, None).await?;
+            outcome = Box::pin(self.run(&statement, None)).await?;
         }
         Ok(outcome)
     }
@@ -344,8 +376,9 @@ impl Session {
             }
             let (written, transaction) = match &waiting {
                 Some(cancellation) if waits => {
-                    self.write_waiting(runs, &inputs, transaction, cancellation)
-                        .await?
+                    // Apart, or every statement's future has room for it.
+                    let waiting = self.write_waiting(runs, &inputs, transaction, cancellation);
+                    Box::pin(waiting).await?
                 }
                 _ => {
                     let transaction = transaction.without_waiting();
@@ -522,6 +555,7 @@ impl Session {
             entry: Arc::clone(entry),
             sequences,
             columns,
+            untold: Untold::default(),
         })
     }
 
@@ -621,20 +655,19 @@ impl Session {
             TransactionStatus::InTransaction => "idle in transaction",
             _ => "idle",
         };
-        self.engine.update_session(self.number, |description| {
-            description.state_at_us = Some(now);
-            description.query_at_us = Some(now);
-            description.state = state;
-            let end = match text.len() {
-                ..=ACTIVITY_CHARS_MAX => text.len(),
-                _ => text
-                    .char_indices()
-                    .nth(ACTIVITY_CHARS_MAX)
-                    .map_or(text.len(), |(end, _)| end),
-            };
-            description.query.clear();
-            description.query.push_str(&text[..end]);
-        });
+        let mut description = self.told.lock();
+        description.state_at_us = Some(now);
+        description.query_at_us = Some(now);
+        description.state = state;
+        let end = match text.len() {
+            ..=ACTIVITY_CHARS_MAX => text.len(),
+            _ => text
+                .char_indices()
+                .nth(ACTIVITY_CHARS_MAX)
+                .map_or(text.len(), |(end, _)| end),
+        };
+        description.query.clear();
+        description.query.push_str(&text[..end]);
     }
 
     fn record_fast(
@@ -645,13 +678,15 @@ impl Session {
         error: Option<aerostat_types::ErrorKind>,
     ) {
         let kind = runs.program.kind();
-        if error.is_none() {
-            let read = runs.program.columns_read();
+        if error.is_none()
+            && let Some(times) = runs.untold.count()
+        {
+            let (usage, read) = (&runs.entry.usage, runs.program.columns_read());
             if !read.is_empty() {
-                runs.entry.usage.record_lookup(read);
+                usage.record_lookups(read, times);
             }
             if matches!(kind, Kind::Insert | Kind::Update) {
-                runs.entry.usage.record_insert(rows);
+                usage.record_inserts(rows, times);
             }
         }
         let database = self.connection.database().name.read();
@@ -684,7 +719,8 @@ fn rows_of(runs: &Runs, batch: RecordBatch, tag: RowsTag) -> Outcome {
 }
 
 /// Whether the fast path knows all that is said of a table here: a new part of its entry
-/// must be thought about. Writes that foreign keys ask for more are the planner's.
+/// must be thought about. Writes that foreign keys or deferrable indexes ask for more are the
+/// planner's.
 fn is_plain(entry: &TableEntry, catalog: &CatalogState, writes: bool) -> bool {
     let TableEntry {
         oid: _,
@@ -699,9 +735,13 @@ fn is_plain(entry: &TableEntry, catalog: &CatalogState, writes: bool) -> bool {
         indexes: _,
         foreign_keys,
         identities,
+        on_commit: _,
         usage: _,
     } = entry;
     let takes_values = identities.values().all(|identity| !identity.is_always);
     !writes
-        || takes_values && foreign_keys.is_empty() && catalog.referring(entry.oid).next().is_none()
+        || takes_values
+            && foreign_keys.is_empty()
+            && entry.deferrable_indexes().next().is_none()
+            && catalog.referring(entry.oid).next().is_none()
 }

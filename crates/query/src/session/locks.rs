@@ -25,7 +25,10 @@ impl Session {
     pub(super) fn catalog(&self) -> Result<Arc<CatalogState>, SqlError> {
         match self.defined() {
             Some(definitions) => definitions.load(),
-            None => Ok(self.connection.database().catalog.load()),
+            None => {
+                let committed = self.connection.database().catalog.load();
+                Ok(self.temporaries.over(&committed))
+            }
         }
     }
 
@@ -36,12 +39,14 @@ impl Session {
             Some(locks) => locks,
             None => self.relation_locks()?,
         };
-        Gate::new(self.connection.database(), self.defined(), Some(locks))
+        let database = self.connection.database();
+        Gate::new(database, self.defined(), &self.temporaries, Some(locks))
     }
 
     /// That of a statement that is only planned.
     pub(super) fn open_gate(&self) -> Result<Arc<Gate>, SqlError> {
-        Gate::new(self.connection.database(), self.defined(), None)
+        let database = self.connection.database();
+        Gate::new(database, self.defined(), &self.temporaries, None)
     }
 
     /// After a plan was given up: waits until nobody is in its way, and returns the locks to

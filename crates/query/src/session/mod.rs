@@ -10,6 +10,7 @@ mod alter;
 mod cancel;
 mod command;
 pub(crate) mod commit;
+mod constraints;
 mod copy;
 mod cursor;
 mod explain;
@@ -22,6 +23,7 @@ mod prepared;
 mod run;
 pub(crate) mod settings;
 mod stream;
+mod temporary;
 mod transaction;
 mod waiting;
 
@@ -44,6 +46,7 @@ pub(crate) use waiting::{Waiting, waits};
 use crate::{
     admin::Connection,
     api::{ColumnDescription, EntryNumbers, Notice, Outcome, TransactionStatus},
+    catalog::{Temporaries, temporary_schema},
     engine::{Engine, StatementRecord},
     error::from_datafusion,
     pgcatalog::{self, CatalogView, PreparedDescription, SessionDescription},
@@ -70,6 +73,8 @@ pub struct Session {
     /// Shared with the functions of a running statement, since `set_config` is one.
     settings: Arc<Mutex<Settings>>,
     number: i32,
+    /// What others see of it in `pg_stat_activity`.
+    told: Arc<Mutex<SessionDescription>>,
     prepared: HashMap<String, Arc<Prepared>>,
     notices: waiting::Notices,
     /// Its advisory locks, and which transaction it has at hand.
@@ -89,6 +94,7 @@ pub struct Session {
     /// The numbers of sequences that it has taken.
     taken: Arc<Mutex<Taken>>,
     commits: Arc<commit::Commits>,
+    temporaries: Temporaries,
 }
 
 impl Session {
@@ -105,7 +111,7 @@ impl Session {
         ];
         let settings = Settings::new(&told, options)?;
         let state = engine.state_for(connection.database()).map_err(plain)?;
-        let number = engine.register_session(SessionDescription {
+        let (number, told) = engine.register_session(SessionDescription {
             database: connection.database().name.read().clone(),
             role: role.to_owned(),
             application: settings
@@ -128,6 +134,7 @@ impl Session {
             role: role.to_owned(),
             settings: Arc::new(Mutex::new(settings)),
             number,
+            told,
             prepared: HashMap::new(),
             notices: Arc::default(),
             cancel: CancelHandle::default(),
@@ -137,6 +144,7 @@ impl Session {
             transaction_time: chrono::Utc::now(),
             grouping: false,
             is_busy: false,
+            temporaries: Temporaries::default(),
         })
     }
 
@@ -295,8 +303,10 @@ impl Session {
         outcome
     }
 
-    /// A transaction begins: now() and its like tell this time until it ends.
+    /// A transaction begins: now() and its like tell this time until it ends. What the last
+    /// one left in tables with ON COMMIT DELETE ROWS goes.
     fn mark_time(&mut self) {
+        self.temporaries.delete_rows();
         self.transaction_time = chrono::Utc::now();
     }
 
@@ -361,7 +371,7 @@ impl Session {
             role: actor.role.clone(),
             session_role: self.role.clone(),
             superuser: actor.superuser,
-            search_path: actor.path().map(str::to_owned).collect(),
+            search_path: actor.written_path().map(str::to_owned).collect(),
             backend_pid: self.number,
             facts: Arc::new(SessionFacts {
                 engine: Arc::clone(&self.engine),
@@ -376,22 +386,23 @@ impl Session {
             functions: self.engine.function_descriptions(),
             index: Arc::default(),
         });
-        Ok(Arc::new(StatementContext::new(
+        let context = StatementContext::new(
             Arc::clone(&self.state),
             database,
             snapshot,
             actor,
             system,
             Arc::clone(gate),
-        )))
+        );
+        Ok(Arc::new(context.in_block(self.deferred())))
     }
 
     fn actor(&self) -> Result<crate::ddl::Actor, SqlError> {
-        self.engine.node().actor(
-            &self.role,
-            self.connection.database(),
-            self.settings.lock().search_path(),
-        )
+        let path = self.settings.lock().search_path();
+        let database = self.connection.database();
+        let mut actor = self.engine.node().actor(&self.role, database, path)?;
+        actor.temporary = Some(temporary_schema(self.number));
+        Ok(actor)
     }
 
     fn prepared_descriptions(&self) -> Vec<PreparedDescription> {
@@ -412,6 +423,9 @@ impl Session {
         if std::mem::take(&mut self.is_busy) {
             self.note_activity(None);
         }
+        if self.block.is_none() {
+            self.temporaries.delete_rows();
+        }
         self.status()
     }
 
@@ -423,17 +437,16 @@ impl Session {
             TransactionStatus::InTransaction => "idle in transaction",
             TransactionStatus::Failed => "idle in transaction (aborted)",
         };
-        self.engine.update_session(self.number, |description| {
-            description.state_at_us = Some(now);
-            match query {
-                Some(query) => {
-                    description.state = "active";
-                    description.query_at_us = Some(now);
-                    description.query = query.chars().take(ACTIVITY_CHARS_MAX).collect();
-                }
-                None => description.state = between,
+        let mut description = self.told.lock();
+        description.state_at_us = Some(now);
+        match query {
+            Some(query) => {
+                description.state = "active";
+                description.query_at_us = Some(now);
+                description.query = query.chars().take(ACTIVITY_CHARS_MAX).collect();
             }
-        });
+            None => description.state = between,
+        }
     }
 }
 
@@ -442,6 +455,7 @@ impl Drop for Session {
         // The client is gone: so is what it did not commit, and what it waits for.
         self.cancel.cancel();
         self.fail_for_good();
+        self.keep_temporaries(None);
         self.advisory.end();
         self.engine.forget_session(self.number);
     }

@@ -258,7 +258,7 @@ impl Session {
             values,
             written,
         };
-        self.run(&prepared.statement, Some(&bound)).await
+        Box::pin(self.run(&prepared.statement, Some(&bound))).await
     }
 }
 

@@ -4,7 +4,7 @@
 //! name with a dot that is not ours is kept as it is, as PostgreSQL keeps
 //! placeholders for extensions.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::OnceLock, time::Duration};
 
 use aerostat_types::{ErrorKind, Layout, SqlError};
 
@@ -290,6 +290,16 @@ pub(crate) struct Settings {
     local: BTreeMap<String, Option<String>>,
     /// Another one after every change.
     version: u64,
+    /// What every statement asks for, read since the last change.
+    typed: OnceLock<Typed>,
+}
+
+/// Settings as what they mean.
+#[derive(Clone, Copy, Debug)]
+struct Typed {
+    zone: chrono_tz::Tz,
+    statement_timeout: Option<Duration>,
+    lock_timeout: Option<Duration>,
 }
 
 impl Settings {
@@ -344,7 +354,7 @@ impl Settings {
             None if name.contains('.') && !name.starts_with("aerostat.") => values.join(", "),
             None => return Err(unrecognized(&name)),
         };
-        self.version += 1;
+        self.touch();
         self.changed.push(name.clone());
         self.local.remove(&name);
         self.values.insert(name, value);
@@ -392,7 +402,9 @@ impl Settings {
     /// The transaction has ended: what was set for it alone is what it was.
     pub(crate) fn end_local(&mut self) {
         for (name, before) in std::mem::take(&mut self.local) {
-            self.version += u64::from(!is_told(&name));
+            if !is_told(&name) {
+                self.touch();
+            }
             match before {
                 Some(value) => self.values.insert(name.clone(), value),
                 None => self.values.remove(&name),
@@ -408,7 +420,7 @@ impl Settings {
         let changed: Vec<String> = names.filter(differs).cloned().collect();
         self.changed.extend(changed);
         // Not the earlier version: what was read meanwhile would pass for this.
-        self.version += 1;
+        self.touch();
         self.values = earlier.values;
         self.local = earlier.local;
     }
@@ -422,7 +434,7 @@ impl Settings {
         if find(&name).is_none() && !self.values.contains_key(&name) {
             return Err(unrecognized(&name));
         }
-        self.version += 1;
+        self.touch();
         match self.start.get(&name) {
             Some(value) => self.values.insert(name.clone(), value.clone()),
             None => self.values.remove(&name),
@@ -434,7 +446,7 @@ impl Settings {
 
     /// RESET ALL.
     pub(crate) fn reset_all(&mut self) {
-        self.version += 1;
+        self.touch();
         self.changed.extend(self.values.keys().cloned());
         self.values = self.start.clone();
     }
@@ -476,12 +488,29 @@ impl Settings {
 
     /// The longest run time of a statement; `None` for no limit.
     pub(crate) fn statement_timeout(&self) -> Option<Duration> {
-        self.timeout("statement_timeout")
+        self.typed().statement_timeout
     }
 
     /// The longest wait for another transaction; `None` for no limit.
     pub(crate) fn lock_timeout(&self) -> Option<Duration> {
-        self.timeout("lock_timeout")
+        self.typed().lock_timeout
+    }
+
+    fn touch(&mut self) {
+        self.version += 1;
+        self.typed.take();
+    }
+
+    fn typed(&self) -> &Typed {
+        self.typed.get_or_init(|| Typed {
+            zone: self
+                .get("timezone")
+                .ok()
+                .and_then(parse_time_zone)
+                .unwrap_or(chrono_tz::UTC),
+            statement_timeout: self.timeout("statement_timeout"),
+            lock_timeout: self.timeout("lock_timeout"),
+        })
     }
 
     fn timeout(&self, name: &str) -> Option<Duration> {
@@ -491,10 +520,7 @@ impl Settings {
 
     /// The session's time zone.
     pub(crate) fn time_zone(&self) -> chrono_tz::Tz {
-        self.get("timezone")
-            .ok()
-            .and_then(parse_time_zone)
-            .unwrap_or(chrono_tz::UTC)
+        self.typed().zone
     }
 }
 

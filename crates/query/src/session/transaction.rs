@@ -18,6 +18,8 @@
 //! savepoints with its rows. A statement that defines something is always in a block, an
 //! implicit one if there is no other.
 //!
+//! Checks of deferrable constraints wait for COMMIT ([`constraints`](super::constraints)).
+//!
 //! Several statements in one message, or up to a Sync, are a block, too: an implicit one.
 //!
 //! Settings follow the transaction as in PostgreSQL: what a block SET is gone after
@@ -25,7 +27,7 @@
 
 use std::sync::Arc;
 
-use aerostat_txn::{self as txn, Block, RelationLocks, Snapshot, Transaction};
+use aerostat_txn::{self as txn, Block, CancelToken, RelationLocks, Snapshot, Transaction};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast;
 
@@ -33,6 +35,8 @@ use super::{Session, settings::Settings};
 use crate::{
     api::{Notice, NoticeSeverity, Outcome, TransactionStatus},
     catalog::{Definitions, Mark},
+    ddl,
+    dml::deferred::{self, Deferred},
     error::from_storage,
     statement::{Statement, StatementKind, locking::shown},
     utility::{CopyDirection, Isolation, TransactionCommand, TransactionModes, Utility},
@@ -44,6 +48,8 @@ pub(super) struct OpenBlock {
     block: Option<Block>,
     /// What it has defined; `None` as long as it has defined nothing.
     definitions: Option<Arc<Definitions>>,
+    /// The checks that it has put off.
+    pub(super) deferred: Arc<Deferred>,
     failed: bool,
     /// Made for statements that came together, or for one that defines, not by BEGIN.
     implicit: bool,
@@ -60,6 +66,8 @@ struct Savepoint {
     point: txn::Savepoint,
     /// What was defined by then; `None` for nothing.
     definitions: Option<Mark>,
+    /// What was put off by then.
+    deferred: deferred::Mark,
     settings: Settings,
     /// Those made so far.
     cursors: u64,
@@ -136,7 +144,7 @@ impl Session {
                     self.commit_implicit().await?;
                     return Ok(false);
                 }
-                matches!(&**utility, Utility::Transaction(_))
+                matches!(&**utility, Utility::Transaction(command) if command.is_control())
             }
             StatementKind::Sql(_) => false,
         };
@@ -166,7 +174,9 @@ impl Session {
     pub(super) fn admit(&self, statement: &Statement) -> Result<(), SqlError> {
         let kind = &statement.kind;
         self.refuse_after_failure(kind)?;
-        if let Some(word) = self.read_only().then(|| word_of_change(kind)).flatten() {
+        if let Some(word) = self.read_only().then(|| word_of_change(kind)).flatten()
+            && !self.changes_temporary(kind)
+        {
             return Err(read_only(word));
         }
         if self.block.is_none() {
@@ -217,10 +227,12 @@ impl Session {
         is_open && !(writes && self.read_only())
     }
 
-    /// Refuses INSERT, UPDATE and DELETE in a read-only transaction.
+    /// Refuses INSERT, UPDATE and DELETE in a read-only transaction, but of what is temporary.
     pub(super) fn admit_dml(&self, parsed: &ast::Statement) -> Result<(), SqlError> {
         match word_of_dml(parsed) {
-            Some(word) if self.read_only() => Err(read_only(word)),
+            Some(word) if self.read_only() && !self.writes_temporary(parsed) => {
+                Err(read_only(word))
+            }
             _ => Ok(()),
         }
     }
@@ -287,7 +299,8 @@ impl Session {
         if let Some(definitions) = &open.definitions {
             return Ok(Arc::clone(definitions));
         }
-        let definitions = Definitions::new(self.connection.database(), open.parts()?);
+        let database = self.connection.database();
+        let definitions = Definitions::over(database, open.parts()?, &self.temporaries);
         open.definitions = Some(Arc::clone(&definitions));
         Ok(definitions)
     }
@@ -358,10 +371,12 @@ impl Session {
                 let open = self.require_block("SAVEPOINT")?;
                 let point = open.parts()?.savepoint();
                 let definitions = open.definitions.as_ref().map(|defined| defined.mark());
+                let deferred = open.deferred.mark();
                 open.savepoints.push(Savepoint {
                     name: name.clone(),
                     point,
                     definitions,
+                    deferred,
                     settings,
                     cursors,
                 });
@@ -378,10 +393,12 @@ impl Session {
                 let Savepoint {
                     point,
                     definitions: mark,
+                    deferred,
                     settings,
                     cursors,
                     ..
                 } = &open.savepoints[at];
+                open.deferred.rollback_to(deferred);
                 let (point, settings, cursors) = (*point, settings.clone(), *cursors);
                 if let Some(block) = open.block.take() {
                     let (mark, definitions) = (mark.clone(), open.definitions.take());
@@ -406,6 +423,9 @@ impl Session {
                 }
                 self.settings.lock().go_back_to(settings);
                 self.cursors.undo_since(cursors);
+            }
+            TransactionCommand::SetConstraints { names, is_deferred } => {
+                self.set_constraints(names.as_deref(), *is_deferred).await?;
             }
             TransactionCommand::SetModes(modes) => {
                 if self.block.is_some() {
@@ -446,6 +466,7 @@ impl Session {
         self.block = Some(OpenBlock {
             block: Some(block),
             definitions: None,
+            deferred: Arc::default(),
             failed: false,
             implicit: false,
             isolation,
@@ -492,6 +513,7 @@ impl Session {
             self.undo(open).await?;
             return Ok("ROLLBACK");
         }
+        let open = self.checked(open).await?;
         if self.cursors.must_read()
             && let Err(error) = self.cursors.hold(&self.cancel.begin(None)).await
         {
@@ -507,8 +529,7 @@ impl Session {
         if let Some(block) = block {
             let committed = match definitions {
                 Some(definitions) if definitions.has_changes() => {
-                    let work = tokio::task::spawn_blocking(move || definitions.commit(block));
-                    work.await.map_err(ended_early)?
+                    self.commit_definitions(block, definitions).await
                 }
                 _ => match block.enqueue() {
                     Ok(committing) => {
@@ -531,6 +552,27 @@ impl Session {
         Ok("COMMIT")
     }
 
+    /// Commits a block with what it has defined.
+    async fn commit_definitions(
+        &mut self,
+        block: Block,
+        definitions: Arc<Definitions>,
+    ) -> Result<(), SqlError> {
+        let actor = self.actor()?;
+        let draft = self.draft(&definitions, CancelToken::new());
+        let work = tokio::task::spawn_blocking(move || {
+            if let Err(error) = ddl::before_commit(&draft, &actor) {
+                roll_back(block, Some(definitions));
+                return Err(error);
+            }
+            definitions.commit(block)?;
+            Ok(definitions.temporary())
+        });
+        let temporary = work.await.map_err(ended_early)??;
+        self.keep_temporaries(temporary);
+        Ok(())
+    }
+
     /// Takes the block that COMMIT or ROLLBACK ends; warns where there is none.
     fn end_block(&mut self, word: &str, chain: bool) -> Result<Option<OpenBlock>, SqlError> {
         let explicit = self.block.as_ref().is_some_and(|open| !open.implicit);
@@ -546,7 +588,7 @@ impl Session {
         Ok(self.block.take())
     }
 
-    async fn undo(&mut self, open: OpenBlock) -> Result<(), SqlError> {
+    pub(super) async fn undo(&mut self, open: OpenBlock) -> Result<(), SqlError> {
         self.settings.lock().go_back_to(open.settings);
         self.cursors.rolled_back();
         if let Some(block) = open.block {

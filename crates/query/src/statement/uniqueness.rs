@@ -99,7 +99,7 @@ pub(crate) fn no_matching_constraint() -> SqlError {
     )
 }
 
-fn has(token: &TokenWithSpan, wanted: &str) -> bool {
+pub(super) fn has(token: &TokenWithSpan, wanted: &str) -> bool {
     matches!(&token.token, Token::Word(word)
         if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted))
 }

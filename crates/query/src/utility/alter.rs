@@ -12,6 +12,8 @@ use super::{
     tokens::{Fragment, Tokens},
 };
 use crate::{
+    catalog::Deferral,
+    ddl,
     sequence::Options,
     statement::{Statement, StatementKind},
 };
@@ -92,6 +94,13 @@ pub enum TableAction {
         /// NOT VALID: rows that are there need not meet it.
         not_valid: bool,
     },
+    /// ALTER CONSTRAINT: when a foreign key is checked.
+    AlterConstraint {
+        /// Which.
+        name: String,
+        /// What is said; nothing is NOT DEFERRABLE.
+        deferral: Deferral,
+    },
     /// VALIDATE CONSTRAINT.
     ValidateConstraint(String),
     /// DROP CONSTRAINT.
@@ -123,6 +132,7 @@ impl TableAction {
             TableAction::SetIdentity { .. } => "ALTER COLUMN ... SET",
             TableAction::DropIdentity { .. } => "ALTER COLUMN ... DROP IDENTITY",
             TableAction::AddConstraint { .. } => "ADD CONSTRAINT",
+            TableAction::AlterConstraint { .. } => "ALTER CONSTRAINT",
             TableAction::ValidateConstraint(_) => "VALIDATE CONSTRAINT",
             TableAction::DropConstraint { .. } => "DROP CONSTRAINT",
             TableAction::Owner(_) => "OWNER TO",
@@ -183,7 +193,10 @@ fn action(tokens: &mut Tokens<'_>) -> Result<TableAction, SqlError> {
         }
         "ALTER" => {
             if tokens.accept(&["CONSTRAINT"]) {
-                return Err(not_supported("ALTER CONSTRAINT"));
+                return Ok(TableAction::AlterConstraint {
+                    name: tokens.name()?,
+                    deferral: deferral(tokens)?,
+                });
             }
             tokens.accept(&["COLUMN"]);
             let column = tokens.name()?;
@@ -192,6 +205,28 @@ fn action(tokens: &mut Tokens<'_>) -> Result<TableAction, SqlError> {
         "SET" | "RESET" | "ENABLE" | "DISABLE" | "CLUSTER" | "INHERIT" | "NO" | "ATTACH"
         | "DETACH" | "REPLICA" | "FORCE" | "OF" | "NOT" => Err(not_supported(&word)),
         _ => Err(tokens.unexpected_before(&word)),
+    }
+}
+
+/// DEFERRABLE, INITIALLY DEFERRED and their like, each at most once.
+fn deferral(tokens: &mut Tokens<'_>) -> Result<Deferral, SqlError> {
+    let (mut deferrable, mut initially) = (None, None);
+    loop {
+        let said = if tokens.accept(&["NOT", "DEFERRABLE"]) {
+            deferrable.replace(false)
+        } else if tokens.accept(&["DEFERRABLE"]) {
+            deferrable.replace(true)
+        } else if tokens.accept(&["INITIALLY"]) {
+            let word = tokens.accept_one(&["DEFERRED", "IMMEDIATE"]);
+            let word = word.ok_or_else(|| tokens.unexpected())?;
+            initially.replace(word == "DEFERRED")
+        } else {
+            return ddl::deferral(deferrable, initially == Some(true));
+        };
+        if said.is_some() {
+            let message = "conflicting constraint properties";
+            return Err(SqlError::new(ErrorKind::SyntaxError, message));
+        }
     }
 }
 

@@ -74,7 +74,7 @@ pub enum DatabasePrivilege {
     Connect,
     /// Make schemas.
     Create,
-    /// Make temporary tables; there are none, so only REVOKE takes it.
+    /// Make temporary tables, which nobody is kept from.
     Temporary,
 }
 
@@ -144,9 +144,6 @@ fn target(tokens: &mut Tokens<'_>, grant: bool) -> Result<GrantTarget, SqlError>
     tokens.expect(&["ON"])?;
     if tokens.accept(&["DATABASE"]) {
         let privileges = words.read(database_privilege, &database_all(grant), "database")?;
-        if grant && privileges.contains(&DatabasePrivilege::Temporary) {
-            return Err(not_supported("temporary tables are not supported"));
-        }
         return Ok(GrantTarget::Databases {
             privileges,
             names: tokens.list(Tokens::name)?,

@@ -248,7 +248,17 @@ fn statement(tokens: &mut Tokens<'_>) -> Result<Option<Utility>, SqlError> {
 fn definition(tokens: &mut Tokens<'_>, verb: &str) -> Result<Option<Utility>, SqlError> {
     let object = tokens.next_word();
     Ok(Some(match (verb, object.as_str()) {
-        ("CREATE", "TABLE" | "VIEW" | "OR" | "TEMP" | "TEMPORARY" | "GLOBAL" | "LOCAL") => {
+        ("CREATE", "TEMP" | "TEMPORARY" | "GLOBAL" | "LOCAL") => {
+            let is_said = matches!(&*object, "TEMP" | "TEMPORARY");
+            if !is_said && tokens.accept_one(&["TEMP", "TEMPORARY"]).is_none() {
+                return Err(tokens.unexpected());
+            }
+            if !tokens.accept(&["SEQUENCE"]) {
+                return unsupported::creation(tokens, "TEMPORARY").map_or(Ok(None), Err);
+            }
+            Utility::Schema(sequence::parse_create(tokens, true)?)
+        }
+        ("CREATE", "TABLE" | "VIEW" | "OR") => {
             return unsupported::creation(tokens, &object).map_or(Ok(None), Err);
         }
         ("CREATE", "DATABASE") => Utility::Database(database::parse_create(tokens)?),
@@ -263,7 +273,7 @@ fn definition(tokens: &mut Tokens<'_>, verb: &str) -> Result<Option<Utility>, Sq
             tokens.expect(&["INDEX"])?;
             Utility::Schema(index::parse_create(tokens, true)?)
         }
-        ("CREATE", "SEQUENCE") => Utility::Schema(sequence::parse_create(tokens)?),
+        ("CREATE", "SEQUENCE") => Utility::Schema(sequence::parse_create(tokens, false)?),
         ("ALTER", "SEQUENCE") => Utility::Schema(sequence::parse_alter(tokens)?),
         ("ALTER", "INDEX") => Utility::Schema(schema::parse_alter_index(tokens)?),
         ("DROP", "INDEX") => Utility::Schema(index::parse_drop(tokens)?),

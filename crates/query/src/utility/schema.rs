@@ -40,6 +40,8 @@ pub enum SchemaCommand {
         if_not_exists: bool,
         /// What it is to be.
         options: SequenceOptions,
+        /// TEMPORARY.
+        is_temporary: bool,
     },
     /// ALTER SEQUENCE, but for its name, owner and schema.
     AlterSequence {

@@ -28,8 +28,11 @@ pub struct OwnerColumn {
     pub column: String,
 }
 
-/// After CREATE SEQUENCE.
-pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, SqlError> {
+/// After CREATE \[TEMPORARY\] SEQUENCE.
+pub(super) fn parse_create(
+    tokens: &mut Tokens<'_>,
+    is_temporary: bool,
+) -> Result<SchemaCommand, SqlError> {
     let if_not_exists = tokens.accept(&["IF", "NOT", "EXISTS"]);
     let name = tokens.qualified_name()?;
     let mut options = SequenceOptions::default();
@@ -38,6 +41,7 @@ pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, Sql
         name,
         if_not_exists,
         options,
+        is_temporary,
     })
 }
 

@@ -81,11 +81,15 @@ pub enum DiscardTarget {
     Plans,
     /// State of sequences; there is none.
     Sequences,
-    /// Temporary tables; there are none.
+    /// Temporary relations.
     Temporary,
 }
 
 pub(super) fn parse_set(tokens: &mut Tokens<'_>) -> Result<Utility, SqlError> {
+    let is_assigned = tokens.is_second(&Token::Eq) || tokens.peek_second_word() == "TO";
+    if !is_assigned && tokens.accept(&["CONSTRAINTS"]) {
+        return Ok(Utility::Transaction(transaction::constraints(tokens)?));
+    }
     if tokens.accept(&["SESSION", "CHARACTERISTICS"]) {
         tokens.expect(&["AS", "TRANSACTION"])?;
         return Ok(Utility::Transaction(TransactionCommand::SetDefaults(
@@ -134,9 +138,6 @@ fn assignment(tokens: &mut Tokens<'_>) -> Result<(String, SettingValue), SqlErro
                 one_of(tokens, "DEFAULT")?
             };
             return Ok(("client_encoding".to_owned(), value));
-        }
-        if tokens.peek_word() == "CONSTRAINTS" {
-            return Err(not_supported("SET CONSTRAINTS is not supported"));
         }
         if tokens.accept(&["XML", "OPTION"]) {
             return Err(not_supported("SET XML OPTION is not supported"));

@@ -4,6 +4,7 @@ use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{setting::SettingValue, tokens::Tokens};
+use crate::ddl::QualifiedName;
 
 /// A command about the session's transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,13 @@ pub enum TransactionCommand {
     Release(String),
     /// ROLLBACK TO name.
     RollbackTo(String),
+    /// SET CONSTRAINTS.
+    SetConstraints {
+        /// Which; `None` for ALL.
+        names: Option<Vec<QualifiedName>>,
+        /// DEFERRED rather than IMMEDIATE.
+        is_deferred: bool,
+    },
     /// SET TRANSACTION: the modes of the current transaction.
     SetModes(TransactionModes),
     /// SET SESSION CHARACTERISTICS AS TRANSACTION: the modes of those to come.
@@ -46,8 +54,14 @@ impl TransactionCommand {
             TransactionCommand::Rollback { .. } | TransactionCommand::RollbackTo(_) => "ROLLBACK",
             TransactionCommand::Savepoint(_) => "SAVEPOINT",
             TransactionCommand::Release(_) => "RELEASE",
+            TransactionCommand::SetConstraints { .. } => "SET CONSTRAINTS",
             TransactionCommand::SetModes(_) | TransactionCommand::SetDefaults(_) => "SET",
         }
+    }
+
+    /// Whether it is about where transactions begin and end, and so is in none itself.
+    pub(crate) fn is_control(&self) -> bool {
+        !matches!(self, TransactionCommand::SetConstraints { .. })
     }
 }
 
@@ -167,6 +181,19 @@ pub(super) fn parse(tokens: &mut Tokens<'_>, word: &str) -> Result<TransactionCo
                 chain: chain(tokens)?,
             }
         }
+    })
+}
+
+/// SET CONSTRAINTS, behind these words.
+pub(super) fn constraints(tokens: &mut Tokens<'_>) -> Result<TransactionCommand, SqlError> {
+    let names = match tokens.accept(&["ALL"]) {
+        true => None,
+        false => Some(tokens.qualified_names()?),
+    };
+    let word = tokens.accept_one(&["DEFERRED", "IMMEDIATE"]);
+    Ok(TransactionCommand::SetConstraints {
+        names,
+        is_deferred: word.ok_or_else(|| tokens.unexpected())? == "DEFERRED",
     })
 }
 

@@ -86,20 +86,32 @@ pub(super) fn definition(tokens: &Tokens<'_>, verb: &str, object: &str) -> SqlEr
 }
 
 /// The error for a kind of table or view that does not exist here; `None` for
-/// CREATE TABLE and CREATE \[OR REPLACE] VIEW, which `sqlparser` reads.
+/// CREATE \[TEMPORARY] TABLE and CREATE \[OR REPLACE] \[TEMPORARY] VIEW, which `sqlparser`
+/// reads.
 pub(super) fn creation(tokens: &Tokens<'_>, object: &str) -> Option<SqlError> {
-    let temporary = "temporary tables and views are";
     match object {
-        "TEMP" | "TEMPORARY" | "GLOBAL" | "LOCAL" => Some(not_supported(temporary, None)),
+        "TEMPORARY" => {
+            let mut ahead = tokens.ahead();
+            let kind = ahead.next_word();
+            match kind.as_str() {
+                "TABLE" => partitioned(&ahead),
+                "VIEW" => None,
+                _ => Some(definition(&ahead, "CREATE", &kind)),
+            }
+        }
         "OR" => {
             let mut ahead = tokens.ahead();
             if !ahead.accept(&["REPLACE"]) {
                 return Some(ahead.unexpected());
             }
+            let is_said = ahead.accept_one(&["LOCAL", "GLOBAL"]).is_some();
+            let temporary = ahead.accept_one(&["TEMP", "TEMPORARY"]);
+            if is_said && temporary.is_none() {
+                return Some(ahead.unexpected());
+            }
             let kind = ahead.next_word();
             match kind.as_str() {
                 "VIEW" => None,
-                "TEMP" | "TEMPORARY" => Some(not_supported(temporary, None)),
                 _ => Some(definition(&ahead, "CREATE", &kind)),
             }
         }

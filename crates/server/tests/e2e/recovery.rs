@@ -526,3 +526,66 @@ async fn no_number_of_a_sequence_comes_twice_after_kills() {
     let twice = "SELECT count(*) - count(DISTINCT v) FROM t";
     assert_eq!(value(&client, twice).await, "0");
 }
+
+/// Temporary tables and what is written to them go with their session, and no file has them.
+#[tokio::test(flavor = "multi_thread")]
+async fn restarts_and_backups_know_nothing_of_temporary_tables() {
+    let node = Aerostat::start();
+    let root = tempfile::tempdir().unwrap();
+    let backup = root.path().join("backup").display().to_string();
+    let client = node.create("shop").await;
+    client
+        .batch_execute(
+            "CREATE TABLE kept (x integer);
+             CREATE TEMP TABLE scratch (id serial PRIMARY KEY, v text);
+             CREATE VIEW v AS SELECT v FROM scratch;
+             BEGIN;
+             INSERT INTO scratch (v) SELECT 'needle ' || g FROM generate_series(1, 1000) AS g;
+             INSERT INTO kept SELECT count(*) FROM scratch;
+             CREATE TABLE beside AS SELECT 1 AS x;
+             CREATE TEMP TABLE more AS SELECT * FROM v;
+             COMMIT;
+             CHECKPOINT;
+             INSERT INTO scratch (v) VALUES ('needle in the log')",
+        )
+        .await
+        .unwrap();
+    assert_eq!(value(&client, "SELECT count(*) FROM v").await, "1001");
+    let admin = node.connect("aerostat").await;
+    admin
+        .batch_execute(&format!("BACKUP DATABASE shop TO '{backup}'"))
+        .await
+        .unwrap();
+    for folder in [node.data(), root.path()] {
+        assert!(!holds(folder, b"needle"), "{}", folder.display());
+    }
+    assert_eq!(value(&client, "SELECT count(*) FROM more").await, "1000");
+
+    let node = Aerostat::start_on(node.kill(), &[]);
+    let admin = node.connect("aerostat").await;
+    admin
+        .batch_execute(&format!("RESTORE DATABASE restored FROM '{backup}'"))
+        .await
+        .unwrap();
+    for database in ["shop", "restored"] {
+        let client = node.connect(database).await;
+        assert_eq!(value(&client, "SELECT x FROM kept").await, "1000");
+        assert_eq!(value(&client, "SELECT x FROM beside").await, "1");
+        for gone in ["scratch", "v", "more", "scratch_id_seq"] {
+            let sql = format!("SELECT * FROM {gone}");
+            assert_eq!(sqlstate(&client, &sql).await, "42P01", "{database}: {sql}");
+        }
+    }
+}
+
+/// Whether a file below the folder has these bytes.
+fn holds(folder: &std::path::Path, bytes: &[u8]) -> bool {
+    std::fs::read_dir(folder).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            return holds(&path, bytes);
+        }
+        let contents = std::fs::read(&path).unwrap();
+        contents.windows(bytes.len()).any(|window| window == bytes)
+    })
+}

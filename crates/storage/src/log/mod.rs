@@ -103,6 +103,9 @@ struct Entry {
 struct Queue {
     entries: Vec<Entry>,
     bytes: usize,
+    /// Whether a commit is queued that a power failure must not take. Who has written to
+    /// temporary tables alone takes a place in the order, and nothing is lost with it.
+    owes_sync: bool,
     /// The newest LSN that was queued.
     enqueued: CommitTs,
     /// The newest LSN that is as durable as it should be.
@@ -215,6 +218,7 @@ impl Log {
             queue: Mutex::new(Queue {
                 entries: Vec::new(),
                 bytes: 0,
+                owes_sync: false,
                 enqueued: end.last,
                 durable: end.last,
                 led: false,
@@ -296,7 +300,8 @@ impl Log {
         } else {
             assert_eq!(lsn.0, queue.enqueued.0 + 1, "LSNs have no gaps");
             queue.enqueued = lsn;
-            queue.chunked.remove(&txn);
+            let has_chunks = queue.chunked.remove(&txn).is_some();
+            queue.owes_sync |= kind != Kind::Commit || has_chunks || !payload.is_empty();
         }
         queue.bytes += payload.len();
         queue.entries.push(Entry { head, payload });
@@ -318,6 +323,11 @@ impl Log {
         Ok(())
     }
 
+    /// Whether what is queued is to be synced when it is written.
+    fn syncs(&self, queue: &Queue) -> bool {
+        queue.owes_sync && self.fsync.load(Ordering::Acquire)
+    }
+
     /// Writes what is queued, with the queue unlocked meanwhile; `sync` whether to sync
     /// whatever the durability. The caller has seen that nobody leads.
     fn lead<'a>(
@@ -328,7 +338,7 @@ impl Log {
     ) -> MutexGuard<'a, Queue> {
         queue.led = true;
         let entries = std::mem::take(&mut queue.entries);
-        queue.bytes = 0;
+        (queue.bytes, queue.owes_sync) = (0, false);
         let (through, number) = (queue.enqueued, queue.file_number);
         drop(queue);
         let result = self.write(&entries, through, number, sync, rotate);
@@ -477,9 +487,7 @@ impl CommitLog for Log {
             } else {
                 // Commits in the queue are acknowledged by this. Without one there is nothing
                 // to sync: who loads gigabytes would wait for the disk every few megabytes.
-                let commits = |entry: &Entry| entry.head.kind != Kind::Rows;
-                let acknowledges = queue.entries.iter().any(commits);
-                let sync = acknowledges && self.fsync.load(Ordering::Acquire);
+                let sync = self.syncs(&queue);
                 queue = self.lead(queue, sync, false);
             }
         }
@@ -525,7 +533,8 @@ impl CommitLog for Log {
             if queue.led {
                 self.changed.wait(&mut queue);
             } else {
-                queue = self.lead(queue, self.fsync.load(Ordering::Acquire), false);
+                let sync = self.syncs(&queue);
+                queue = self.lead(queue, sync, false);
             }
         }
     }

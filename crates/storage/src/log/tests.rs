@@ -304,3 +304,44 @@ fn many_committers_share_groups_and_files_rotate() {
         TenantStore::open(TenantId(1), budget, folder.path(), &OpenOptions::default()).unwrap();
     assert_eq!(crate::tests::now(&recovered.tables[&TableId(7)]), expected);
 }
+
+#[test]
+fn commits_of_temporary_rows_alone_do_not_wait_for_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, table) = table(folder.path());
+    let schema = crate::tests::schema(true);
+    let scratch = store
+        .create_temporary_table(TableId(8), schema, &Layout::Row, Vec::new())
+        .unwrap();
+    let ends = || {
+        let writer = store.durable_side().log.writer.lock();
+        (writer.bytes, writer.synced)
+    };
+    crate::tests::load(&table, &[(1, 1, None)]);
+    let (bytes, synced) = ends();
+    assert_eq!(bytes, synced);
+    crate::tests::load(&scratch, &[(1, 1, None)]);
+    assert_eq!(crate::tests::now(&scratch), [(1, 1, None)]);
+    let later = ends();
+    assert!(later.0 > bytes && later.1 == synced, "{later:?}");
+    // All redo of it has gone out before its commit.
+    let rows: Vec<_> = (2..42)
+        .map(|key| (key, 0, Some("x".repeat(20_000))))
+        .collect();
+    let txn = store.txns().begin();
+    table
+        .insert(&txn, &crate::tests::batch(&table, &rows))
+        .unwrap();
+    scratch
+        .insert(&txn, &crate::tests::batch(&scratch, &rows))
+        .unwrap();
+    txn.commit().unwrap();
+    let (bytes, synced) = ends();
+    assert_eq!(bytes, synced);
+    drop((scratch, table, store));
+
+    let budget = Governor::new("1GB".parse().unwrap()).budget("test", None);
+    let (_store, recovered) =
+        TenantStore::open(TenantId(1), budget, folder.path(), &OpenOptions::default()).unwrap();
+    assert_eq!(crate::tests::now(&recovered.tables[&TableId(7)]).len(), 41);
+}

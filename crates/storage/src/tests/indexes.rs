@@ -576,3 +576,47 @@ fn indexes_come_back_with_their_tables() {
     assert_eq!(table.indexes(), [by_text]);
     insert_one(&table, (2_000, -1, None)).unwrap();
 }
+
+/// Keys that are put off may be there twice until they are asked for, and whoever asks waits
+/// for the others.
+#[test]
+fn keys_that_are_put_off_are_checked_later() {
+    for kind in KINDS {
+        let store = tenant("1GB", ArenaSizes::default());
+        let table = table(&store, "row");
+        load(&table, &numbered(0..100));
+        build(&table, index("t_n", kind, &[1], true)).unwrap();
+        let put_off = ["t_n".to_owned()];
+        let double = batch(&table, &[(1_000, 30, None), (1_001, 30, None)]);
+        let keys = vec![Arc::clone(double.column(1))];
+        let txn = store.txns().begin();
+        let refused = table.insert(&txn, &double);
+        assert!(matches!(refused, Err(StorageError::UniqueViolation { .. })));
+        drop(txn);
+        let txn = store.txns().begin();
+        assert_eq!(table.insert_but(&txn, &double, &put_off).unwrap(), 2);
+        let found = table.check_keys(&txn, "t_n", &keys);
+        assert!(
+            matches!(&found, Err(StorageError::UniqueViolation { constraint, .. }) if constraint == "t_n"),
+            "{found:?}"
+        );
+        let gone = table.check_keys(&txn, "other", &keys);
+        assert!(matches!(gone, Err(StorageError::Conflict)));
+        drop(txn);
+        // Two keep a key off for now: the first to ask waits, and has it once the other is gone.
+        let other = store.txns().begin();
+        let row = batch(&table, &[(2_000, 5_000, None)]);
+        let keys = vec![Arc::clone(row.column(1))];
+        table.insert_but(&other, &row, &put_off).unwrap();
+        let txn = store.txns().begin();
+        let row = batch(&table, &[(2_001, 5_000, None)]);
+        table.insert_but(&txn, &row, &put_off).unwrap();
+        thread::scope(|scope| {
+            let asking = scope.spawn(|| table.check_keys(&txn, "t_n", &keys));
+            drop(other);
+            asking.join().unwrap().unwrap();
+        });
+        txn.commit().unwrap();
+        assert_eq!(with_number(&table, 5_000).0, [(2_001, 5_000, None)]);
+    }
+}

@@ -15,6 +15,7 @@ mod recovery;
 mod redefine;
 mod references;
 mod reshape;
+mod temporary;
 mod threads;
 
 use std::{collections::BTreeMap, sync::Arc};

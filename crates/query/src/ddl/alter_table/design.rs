@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableIndex, TableSchema};
+use aerostat_types::{Column, ErrorKind, SqlError, SqlType, TableSchema};
 use datafusion::sql::sqlparser::ast::{self, TableConstraint};
 
 use super::{
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::{ForeignKey, Identity, IndexEntry, TableEntry},
+    catalog::{Deferral, ForeignKey, Identity, IndexEntry, TableEntry},
     sequence::text,
     utility::{RoleName, TableAction},
 };
@@ -51,8 +51,9 @@ pub(super) struct Design {
     pub(super) sources: Vec<Source>,
     /// The secondary indexes that stay.
     pub(super) indexes: Vec<IndexEntry>,
-    /// The indexes of UNIQUE constraints that come.
-    pub(super) new_indexes: Vec<TableIndex>,
+    /// The indexes of UNIQUE constraints that come, and of a deferrable primary key, without
+    /// numbers.
+    pub(super) new_indexes: Vec<IndexEntry>,
     /// The foreign keys that stay.
     pub(super) foreign_keys: Vec<ForeignKey>,
     /// The foreign keys that come.
@@ -90,7 +91,7 @@ pub(super) struct Designing<'a> {
     pub(super) sources: Vec<Source>,
     /// With the names of their columns.
     pub(super) indexes: Vec<(IndexEntry, Vec<String>)>,
-    new_indexes: Vec<TableIndex>,
+    new_indexes: Vec<IndexEntry>,
     pub(super) foreign_keys: Vec<(ForeignKey, Vec<String>)>,
     new_foreign_keys: Vec<NewForeignKey>,
     pub(super) key_oid: u32,
@@ -251,7 +252,9 @@ impl Designing<'_> {
     ) -> Result<(), SqlError> {
         let before = self.schema.checks.len();
         let (mut not_valid, mut keys_not_valid) = (BTreeSet::new(), BTreeSet::new());
-        let mut definition = Definition::of(&self.schema, self.constraint_names(), self.notices);
+        let has_deferrable_key = self.indexes.iter().any(|(index, _)| index.is_primary);
+        let names = self.constraint_names();
+        let mut definition = Definition::of(&self.schema, names, has_deferrable_key, self.notices);
         for action in actions {
             let TableAction::AddColumn {
                 if_not_exists,
@@ -344,10 +347,36 @@ impl Designing<'_> {
                 self.schema.columns[at].nullable = false;
             }
             TableAction::ValidateConstraint(name) => self.validate(name)?,
+            TableAction::AlterConstraint { name, deferral } => self.defer(name, *deferral)?,
             TableAction::Owner(owner) => self.owner = Some(owner.clone()),
             _ => {}
         }
         Ok(())
+    }
+
+    /// ALTER CONSTRAINT, which is for foreign keys alone.
+    fn defer(&mut self, name: &str, deferral: Deferral) -> Result<(), SqlError> {
+        let mut keys = self.foreign_keys.iter_mut();
+        if let Some((key, _)) = keys.find(|(key, _)| key.name == name) {
+            key.deferral = deferral;
+            return Ok(());
+        }
+        let mut keys = self.new_foreign_keys.iter_mut();
+        if let Some(key) = keys.find(|key| key.written.is_named(name)) {
+            key.written.defer(deferral);
+            return Ok(());
+        }
+        let is_check = self.schema.checks.iter().any(|check| check.name == name);
+        if is_check || self.constraint_names().contains(name) {
+            return Err(SqlError::new(
+                ErrorKind::WrongObjectType,
+                format!(
+                    "constraint \"{name}\" of relation \"{}\" is not a foreign key constraint",
+                    self.table
+                ),
+            ));
+        }
+        Err(self.no_constraint(name))
     }
 
     fn validate(&mut self, name: &str) -> Result<(), SqlError> {

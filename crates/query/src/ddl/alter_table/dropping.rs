@@ -76,7 +76,7 @@ impl Designing<'_> {
             } => {
                 let at = self.position(column)?;
                 self.refuse_identity(column)?;
-                if self.schema.primary_key.contains(&at) {
+                if self.is_in_key(at) {
                     return Err(SqlError::new(
                         ErrorKind::InvalidTableDefinition,
                         format!("column \"{column}\" is in a primary key"),
@@ -155,6 +155,14 @@ impl Designing<'_> {
             cascade,
         });
         self.freed.insert(index);
+    }
+
+    /// Whether a column is one of the primary key, which may be deferrable.
+    fn is_in_key(&self, at: usize) -> bool {
+        let name = &self.schema.columns[at].name;
+        let mut indexes = self.indexes.iter();
+        self.schema.primary_key.contains(&at)
+            || indexes.any(|(index, columns)| index.is_primary && columns.contains(name))
     }
 
     /// Whether there was such a constraint.

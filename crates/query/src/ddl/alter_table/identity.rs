@@ -215,7 +215,8 @@ impl PendingAlter {
             let position = entry.counter.position();
             let (definition, start) = options.alter(&entry.definition, position)?;
             let id = TableId(state.allocate_oid()?);
-            let counter = draft.create_counter(id, start)?;
+            let is_temporary = entry.counter.is_temporary();
+            let counter = draft.create_counter(id, start, is_temporary)?;
             *relation_mut(state, &place)? = Relation::Sequence(Arc::new(SequenceEntry {
                 definition,
                 counter,

@@ -80,7 +80,8 @@ pub(crate) struct PendingAlter {
     schema: Arc<TableSchema>,
     sources: Vec<Source>,
     indexes: Vec<IndexEntry>,
-    new_indexes: Vec<TableIndex>,
+    /// Without numbers.
+    new_indexes: Vec<IndexEntry>,
     foreign_keys: Vec<ForeignKey>,
     new_foreign_keys: Vec<Resolved>,
     /// The foreign keys that rows have to be checked by.
@@ -165,7 +166,7 @@ pub(crate) fn prepare(
     let new_foreign_keys = std::mem::take(&mut design.new_foreign_keys);
     for column in &mut design.schema.columns {
         if let Some(default) = &mut column.default {
-            *default = sequence::bound_default(state, actor, default)?;
+            *default = sequence::bound_default(state, actor, &place, default)?;
         }
     }
     let owner = match &design.owner {
@@ -364,6 +365,7 @@ impl PendingAlter {
             oid: self.before.oid,
             name: &self.before.name,
             role: self.owner.as_ref().unwrap_or(&self.before.owner),
+            is_temporary: self.before.table.is_temporary(),
         };
         let taken = |name: &str| {
             let place = Place {
@@ -373,7 +375,7 @@ impl PendingAlter {
             let mut new = self.new_indexes.iter();
             is_taken(&state, &place)
                 || self.schema.primary_key_name == name
-                || new.any(|index| index.name == name)
+                || new.any(|index| index.index.name == name)
         };
         let made = sequence::make_wanted(draft, &state, &owner, &self.wanted, &taken)?;
         let mut schema = TableSchema::clone(&self.schema);
@@ -560,9 +562,10 @@ impl PendingAlter {
         let names = self.schema.names();
         // Groups without the columns that have gone; what is new is by itself.
         let layout = old.layout().renamed(&names, &names);
-        let indexes = self.indexes.iter().map(|index| &index.index);
-        let indexes: Vec<TableIndex> = indexes.chain(&self.new_indexes).cloned().collect();
-        let table = draft.create_table(id, Arc::clone(&self.schema), &layout, indexes)?;
+        let indexes = self.indexes.iter().chain(&self.new_indexes);
+        let indexes: Vec<TableIndex> = indexes.map(|index| index.index.clone()).collect();
+        let schema = Arc::clone(&self.schema);
+        let table = draft.create_table(id, schema, &layout, indexes, old.is_temporary())?;
         self.table = Some(Arc::clone(&table));
         let mut schema = TableSchema::clone(&self.schema);
         schema
@@ -574,6 +577,8 @@ impl PendingAlter {
             table: table.redefined(Arc::new(schema)),
             // They hold, for the rows are the same.
             foreign_keys: Vec::new(),
+            // Storage has them, with all keys to be checked as rows come.
+            indexes: Vec::new(),
             ..TableEntry::clone(&self.before)
         }))
     }
@@ -592,7 +597,7 @@ impl PendingAlter {
             return Ok(());
         }
         let table = &self.before.table;
-        for index in &self.new_indexes {
+        for IndexEntry { index, .. } in &self.new_indexes {
             table
                 .create_index(transaction, index.clone())
                 .map_err(from_storage)?;
@@ -678,8 +683,7 @@ impl PendingAlter {
         for index in &self.new_indexes {
             entry.indexes.push(IndexEntry {
                 oid: state.allocate_oid()?,
-                index: index.clone(),
-                is_constraint: true,
+                ..index.clone()
             });
         }
         entry.foreign_keys = self.own_references(&entry, state)?;

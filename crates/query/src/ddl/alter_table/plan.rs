@@ -331,10 +331,8 @@ impl PendingAlter {
             unique: true,
             nulls_not_distinct: false,
         });
-        primary
-            .into_iter()
-            .chain(self.new_indexes.clone())
-            .collect()
+        let unique = self.new_indexes.iter().map(|index| index.index.clone());
+        primary.into_iter().chain(unique).collect()
     }
 
     fn is_duplicated(&self, index: String, detail: &str) -> SqlError {

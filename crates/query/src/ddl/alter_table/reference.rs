@@ -15,7 +15,7 @@ use super::{
     super::{
         Actor, Found, QualifiedName,
         drop::{cascade_notice, depended_on},
-        foreign_key::{self, Own, Resolved, check_types, referenced_table, unnumbered},
+        foreign_key::{self, Own, Resolved, check_types, referenced_table},
         names::Place,
         privilege::relation_mut,
     },
@@ -191,8 +191,7 @@ impl PendingAlter {
     ) -> Result<(), SqlError> {
         let (schema, place) = (Arc::clone(&self.schema), self.place.clone());
         let own = {
-            let to_come = self.new_indexes.iter().cloned().map(unnumbered);
-            let indexes = self.indexes.iter().cloned().chain(to_come);
+            let indexes = self.indexes.iter().chain(&self.new_indexes).cloned();
             let there = self.foreign_keys.iter().map(|key| key.name.clone());
             Own::new(&place, &schema, indexes, there.collect())
         };

@@ -1,6 +1,7 @@
 //! CREATE TABLE.
 
 use super::*;
+use crate::catalog::Deferral;
 
 #[test]
 fn a_table_has_what_its_definition_says() {
@@ -44,6 +45,29 @@ fn a_table_has_what_its_definition_says() {
         ]
     );
     assert_eq!(table.table.layout(), Layout::Column);
+}
+
+/// Rows do not lie by a key that two may have for a while.
+#[test]
+fn a_deferrable_primary_key_is_an_index() {
+    let scene = scene();
+    scene.ok("create table t (a int primary key deferrable, b int unique initially deferred)");
+    let table = scene.table("t");
+    let schema = table.table.schema();
+    assert!(schema.primary_key.is_empty() && !schema.columns[0].nullable);
+    assert_eq!(table.key_oid, 0);
+    let indexes = table.indexes.iter();
+    let indexes: Vec<_> = indexes
+        .map(|index| (index.index.name.as_str(), index.is_primary, index.deferral))
+        .collect();
+    assert_eq!(
+        indexes,
+        [
+            ("t_pkey", true, Deferral::Immediate),
+            ("t_b_key", false, Deferral::Deferred)
+        ]
+    );
+    assert_eq!(table.table.indexes().len(), 2);
 }
 
 #[test]
@@ -188,9 +212,9 @@ fn wrong_definitions_are_refused() {
             "type \"nonsense\" does not exist",
         ),
         (
-            "create table t (a int unique deferrable)",
-            FeatureNotSupported,
-            "deferrable keys are not supported",
+            "create table t (a int unique not deferrable initially deferred)",
+            SyntaxError,
+            "constraint declared INITIALLY DEFERRED must be DEFERRABLE",
         ),
         (
             "create table t (a int, unique (b))",
@@ -198,9 +222,14 @@ fn wrong_definitions_are_refused() {
             "column \"b\" named in key does not exist",
         ),
         (
-            "create table t (a int references u initially deferred)",
-            FeatureNotSupported,
-            "deferrable foreign keys are not supported",
+            "create table t (a int primary key deferrable, b int references t)",
+            ObjectNotInPrerequisiteState,
+            "cannot use a deferrable primary key for referenced table \"t\"",
+        ),
+        (
+            "create table t (a int unique initially deferred, b int references t (a))",
+            ObjectNotInPrerequisiteState,
+            "cannot use a deferrable unique constraint for referenced table \"t\"",
         ),
         (
             "create table t (a int, foreign key (a) references t)",
@@ -228,9 +257,9 @@ fn wrong_definitions_are_refused() {
             "partitioned tables are not supported",
         ),
         (
-            "create table t (a int primary key deferrable)",
-            FeatureNotSupported,
-            "deferrable keys are not supported",
+            "create table t (a int primary key deferrable, b int primary key)",
+            InvalidTableDefinition,
+            "multiple primary keys for table \"t\" are not allowed",
         ),
         (
             "create table t (a int default bad())",

@@ -169,8 +169,8 @@ fn database(call: &Call<'_>) -> Result<Cell, SqlError> {
         allowed |= match word.as_str() {
             "CONNECT" => owns || is_granted(&record.connect, &role),
             "CREATE" => owns || is_granted(&record.create, &role),
-            // There are no temporary tables yet.
-            "TEMP" | "TEMPORARY" => false,
+            // Nobody is kept from it.
+            "TEMP" | "TEMPORARY" => true,
             _ if word.ends_with(" WITH GRANT OPTION") => owns,
             _ => return Err(unknown(&word)),
         };

@@ -101,7 +101,9 @@ fn next(call: &Call<'_>, checks_rights: bool) -> Result<Cell, SqlError> {
     if checks_rights {
         require(call, &sequence, &[Privilege::Usage, Privilege::Update])?;
     }
-    facts.admit_change("nextval()")?;
+    if !sequence.counter.is_temporary() {
+        facts.admit_change("nextval()")?;
+    }
     let number = sequence
         .counter
         .next(&sequence.definition, &sequence.name)?;
@@ -147,7 +149,9 @@ fn set(call: &Call<'_>) -> Result<Cell, SqlError> {
     let facts = &call.view.facts;
     let sequence = sequence(call)?;
     require(call, &sequence, &[Privilege::Update])?;
-    facts.admit_change("setval()")?;
+    if !sequence.counter.is_temporary() {
+        facts.admit_change("setval()")?;
+    }
     let definition = &sequence.definition;
     let last_value = call.int(1).unwrap_or_default();
     if !(definition.min..=definition.max).contains(&last_value) {

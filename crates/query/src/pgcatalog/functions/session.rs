@@ -31,10 +31,10 @@ pub(super) fn definitions() -> Vec<Definition> {
             Ok((&call.view.database).into())
         }),
         function("current_schema", &[], "name", |call| {
-            let path = call.view.effective_path();
+            let (path, implicit) = (call.view.effective_path(), call.view.implicit_temporary());
             Ok(path
                 .iter()
-                .find(|schema| **schema != "pg_catalog")
+                .find(|schema| **schema != "pg_catalog" && Some(**schema) != implicit)
                 .map(|schema| (*schema).to_owned())
                 .into())
         }),
@@ -45,10 +45,12 @@ pub(super) fn definitions() -> Vec<Definition> {
                     .search_path
                     .iter()
                     .any(|schema| schema == "pg_catalog");
-            let path = call.view.effective_path();
-            let shown = path
-                .iter()
-                .filter(|schema| with_implicit || **schema != "pg_catalog");
+            let (path, implicit) = (call.view.effective_path(), call.view.implicit_temporary());
+            let shown = path.iter().filter(|schema| match Some(**schema) {
+                temporary if temporary == implicit => call.truth(0),
+                Some("pg_catalog") => with_implicit,
+                _ => true,
+            });
             Ok(shown
                 .map(|schema| (*schema).to_owned())
                 .collect::<Vec<_>>()
@@ -76,7 +78,10 @@ pub(super) fn definitions() -> Vec<Definition> {
         function("pg_is_in_recovery", &[], "bool", |_| Ok(false.into())),
         function("pg_is_wal_replay_paused", &[], "bool", |_| Ok(false.into())),
         function("pg_jit_available", &[], "bool", |_| Ok(false.into())),
-        function("pg_my_temp_schema", &[], "oid", |_| Ok(0.into())),
+        function("pg_my_temp_schema", &[], "oid", |call| {
+            let schema = call.view.state.temporary();
+            Ok(schema.map_or(0, |schema| schema.oid).into())
+        }),
         function("pg_is_other_temp_schema", &["oid"], "bool", |_| {
             Ok(false.into())
         }),

@@ -119,7 +119,10 @@ fn relations(view: &CatalogView, rows: &mut Rows) {
                 statistics.as_ref().map_or(0.0, |s| s.rows as f64).into(),
             ),
             ("relhasindex", has_key.into()),
-            ("relpersistence", "p".into()),
+            (
+                "relpersistence",
+                if class.is_temporary() { "t" } else { "p" }.into(),
+            ),
             ("relkind", class.relkind().into()),
             ("relnatts", columns.into()),
             ("relchecks", checks.into()),
@@ -308,8 +311,8 @@ fn indexes(view: &CatalogView, rows: &mut Rows) {
             ("indnkeyatts", key.len().into()),
             ("indisunique", index.index.unique.into()),
             ("indnullsnotdistinct", index.index.nulls_not_distinct.into()),
-            ("indisprimary", (index.oid == table.key_oid).into()),
-            ("indimmediate", true.into()),
+            ("indisprimary", index.is_primary.into()),
+            ("indimmediate", (!index.deferral.is_deferrable()).into()),
             ("indisvalid", true.into()),
             ("indisready", true.into()),
             ("indislive", true.into()),
@@ -347,12 +350,14 @@ fn constraints(view: &CatalogView, rows: &mut Rows) {
     for (class, table) in tables(view) {
         let schema = table.table.schema();
         for index in table.all_indexes().filter(|index| index.is_constraint) {
-            let is_primary = index.oid == table.key_oid;
+            let is_primary = index.is_primary;
             rows.push([
                 ("oid", index.oid.into()),
                 ("conname", (&index.index.name).into()),
                 ("connamespace", class.schema_oid.into()),
                 ("contype", if is_primary { "p" } else { "u" }.into()),
+                ("condeferrable", index.deferral.is_deferrable().into()),
+                ("condeferred", (index.deferral == Deferral::Deferred).into()),
                 ("convalidated", true.into()),
                 ("conrelid", class.oid.into()),
                 ("conindid", index.oid.into()),
@@ -370,7 +375,7 @@ fn constraints(view: &CatalogView, rows: &mut Rows) {
                 ("conname", (&key.name).into()),
                 ("connamespace", class.schema_oid.into()),
                 ("contype", "f".into()),
-                ("condeferrable", (key.deferral != Deferral::Never).into()),
+                ("condeferrable", key.deferral.is_deferrable().into()),
                 ("condeferred", (key.deferral == Deferral::Deferred).into()),
                 ("convalidated", key.is_valid.into()),
                 ("conrelid", class.oid.into()),

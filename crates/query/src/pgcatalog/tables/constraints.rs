@@ -44,6 +44,7 @@ struct Constraint<'a> {
     clause: Option<String>,
     /// Whether a UNIQUE constraint takes several NULLs.
     nulls_distinct: Option<bool>,
+    deferral: Deferral,
     foreign: Option<Foreign<'a>>,
 }
 
@@ -83,6 +84,7 @@ fn constraints(view: &CatalogView) -> Vec<Constraint<'_>> {
             clause: None,
             nulls_distinct: None,
             foreign: None,
+            deferral: Deferral::Never,
         };
         let schema = table.table.schema();
         let named = |positions: &[usize]| -> Vec<&str> {
@@ -90,11 +92,12 @@ fn constraints(view: &CatalogView) -> Vec<Constraint<'_>> {
             columns.map(|column| column.name.as_str()).collect()
         };
         for index in table.all_indexes().filter(|index| index.is_constraint) {
-            let is_primary = index.oid == table.key_oid;
+            let is_primary = index.is_primary;
             let kind = if is_primary { "PRIMARY KEY" } else { "UNIQUE" };
             all.push(Constraint {
                 columns: named(&index.index.columns),
                 nulls_distinct: (!is_primary).then_some(!index.index.nulls_not_distinct),
+                deferral: index.deferral,
                 ..plain(index.index.name.clone(), kind)
             });
         }
@@ -102,6 +105,7 @@ fn constraints(view: &CatalogView) -> Vec<Constraint<'_>> {
             let referenced = view.class(key.referenced.into());
             all.push(Constraint {
                 columns: named(&key.columns),
+                deferral: key.deferral,
                 foreign: referenced.and_then(|class| {
                     let table = class.table()?;
                     Some(Foreign { key, class, table })
@@ -161,10 +165,7 @@ fn usage_names(view: &CatalogView, constraint: &Constraint<'_>) -> [(&'static st
 fn table_constraints(view: &CatalogView, rows: &mut Rows) {
     for constraint in constraints(view) {
         let [a, b, c, d, e, f] = constraint_names(view, &constraint);
-        let deferral = constraint
-            .foreign
-            .as_ref()
-            .map_or(Deferral::Never, |foreign| foreign.key.deferral);
+        let deferral = constraint.deferral;
         rows.push([
             a,
             b,
@@ -173,7 +174,7 @@ fn table_constraints(view: &CatalogView, rows: &mut Rows) {
             e,
             f,
             ("constraint_type", constraint.kind.into()),
-            ("is_deferrable", yes(deferral != Deferral::Never)),
+            ("is_deferrable", yes(deferral.is_deferrable())),
             ("initially_deferred", yes(deferral == Deferral::Deferred)),
             ("enforced", yes(true)),
             (

@@ -76,15 +76,16 @@ fn schemata(view: &CatalogView, rows: &mut Rows) {
 
 fn tables(view: &CatalogView, rows: &mut Rows) {
     for class in usable(view) {
-        let is_view = class.relkind() == "v";
+        let kind = match class.relkind() {
+            _ if class.is_temporary() => "LOCAL TEMPORARY",
+            "v" => "VIEW",
+            _ => "BASE TABLE",
+        };
         rows.push([
             ("table_catalog", catalog(view)),
             ("table_schema", (&class.schema).into()),
             ("table_name", (&class.name).into()),
-            (
-                "table_type",
-                if is_view { "VIEW" } else { "BASE TABLE" }.into(),
-            ),
+            ("table_type", kind.into()),
             ("is_insertable_into", yes(class.table().is_some())),
             ("is_typed", yes(false)),
         ]);

@@ -18,7 +18,7 @@ use super::super::{
 use parking_lot::Mutex;
 
 use crate::catalog::{
-    Grant, Privilege, Relation, SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
+    Grant, OnCommit, Privilege, Relation, SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
     node::{Database, DatabaseRecord, NodeRecord, RoleRecord},
 };
 use crate::{sequence::Taken, session::Waiting};
@@ -167,6 +167,7 @@ fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
         indexes: Vec::new(),
         foreign_keys: Vec::new(),
         identities: BTreeMap::new(),
+        on_commit: OnCommit::PreserveRows,
         oid,
         key_oid,
         name: name.to_owned(),

@@ -1,0 +1,321 @@
+//! Checks of constraints that a transaction puts off.
+//!
+//! ```text
+//!  statement ──► values that a check is about ──► Deferred, in the order they came in
+//!                                                    │ SET CONSTRAINTS … IMMEDIATE: some
+//!                                                    │ COMMIT: all
+//!                                                    ▼
+//!                                  checked against the rows of that moment, in a statement
+//!                                  of the block's own, under the locks of any check
+//! ```
+//!
+//! * What waits are values, not rows. Where a row is by then, and whether it is there still,
+//!   is looked up when it is checked, so it may change as often as it likes until then.
+//! * The constraint is looked up by its number: one that went with its table, by CASCADE, asks
+//!   for nothing. A table with rows that checks wait for is not altered, emptied or dropped.
+//! * Going back to a savepoint forgets what came after it, and what SET CONSTRAINTS said
+//!   after it; what was checked after it waits again.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use datafusion::{
+    arrow::array::{Array, ArrayRef},
+    common::Result,
+    execution::memory_pool::{MemoryConsumer, MemoryReservation},
+};
+use parking_lot::Mutex;
+
+use crate::{
+    catalog::{CatalogState, Deferral, TableEntry},
+    plan::StatementContext,
+};
+
+/// What the checks of a transaction wait for, and which of them wait.
+#[derive(Default)]
+pub(crate) struct Deferred(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    said: Said,
+    waiting: Vec<Waiting>,
+    /// Positions of those that were checked, in the order in which they were.
+    checked: Vec<usize>,
+}
+
+/// What SET CONSTRAINTS has said: of each `true` for DEFERRED.
+#[derive(Clone, Default)]
+struct Said {
+    all: Option<bool>,
+    /// By the constraint's OID, and later than what is said of all.
+    of: HashMap<u32, bool>,
+}
+
+struct Waiting {
+    check: Arc<PutOff>,
+    is_checked: bool,
+}
+
+/// A moment of a transaction, to go back to.
+#[derive(Clone)]
+pub(crate) struct Mark {
+    said: Said,
+    waiting: usize,
+    checked: usize,
+}
+
+/// A check that waits.
+pub(crate) struct PutOff {
+    /// The constraint's OID.
+    pub(super) constraint: u32,
+    pub(super) about: About,
+    /// Of the constraint's columns; of those referred to, if rows of these are gone.
+    pub(super) values: Vec<ArrayRef>,
+    /// For the values.
+    reservation: MemoryReservation,
+}
+
+/// What the values of a check are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum About {
+    /// Keys of a unique index that rows have come to have.
+    Keys,
+    /// Values that rows have come to refer to another table with.
+    References,
+    /// Keys that are gone, which rows may refer to.
+    Gone,
+}
+
+/// Checks whose time has come.
+#[derive(Default)]
+pub(crate) struct Due {
+    positions: Vec<usize>,
+    pub(crate) checks: Vec<Arc<PutOff>>,
+}
+
+impl Said {
+    fn of(&self, constraint: u32) -> Option<bool> {
+        self.of.get(&constraint).copied().or(self.all)
+    }
+}
+
+impl PutOff {
+    /// A check that waits; its values are charged to the memory of queries.
+    pub(super) fn new(
+        context: &StatementContext,
+        constraint: u32,
+        about: About,
+        values: Vec<ArrayRef>,
+    ) -> Result<Arc<Self>> {
+        let pool = &context.state.runtime_env().memory_pool;
+        let reservation = MemoryConsumer::new("deferred constraints").register(pool);
+        let check = Self {
+            constraint,
+            about,
+            values,
+            reservation,
+        };
+        check.reservation.try_grow(check.bytes())?;
+        Ok(Arc::new(check))
+    }
+
+    /// Of its values in memory.
+    pub(super) fn bytes(&self) -> usize {
+        let values = self.values.iter();
+        let bytes: usize = values.map(|values| values.get_array_memory_size()).sum();
+        size_of::<Self>() + bytes
+    }
+}
+
+/// The table with the rows that a check is about.
+fn table_of(constraint: u32, about: About, catalog: &CatalogState) -> Option<u32> {
+    match about {
+        About::Keys => catalog.index(constraint).map(|(entry, _)| entry.oid),
+        About::References => catalog.foreign_key(constraint).map(|(entry, _)| entry.oid),
+        About::Gone => catalog
+            .foreign_key(constraint)
+            .map(|(_, key)| key.referenced),
+    }
+}
+
+impl Deferred {
+    /// Whether checks of a constraint wait now.
+    pub(crate) fn puts_off(&self, constraint: u32, deferral: Deferral) -> bool {
+        let said = || self.0.lock().said.of(constraint);
+        deferral.is_deferrable() && said().unwrap_or(deferral == Deferral::Deferred)
+    }
+
+    /// Lets checks of a statement that is done wait. If it fails after all, so does the block,
+    /// which ends or goes back to a savepoint before it.
+    pub(super) fn add(&self, checks: Vec<Arc<PutOff>>) {
+        let waiting = checks.into_iter().map(|check| Waiting {
+            check,
+            is_checked: false,
+        });
+        self.0.lock().waiting.extend(waiting);
+    }
+
+    /// SET CONSTRAINTS ALL.
+    pub(crate) fn say_of_all(&self, is_deferred: bool) {
+        self.0.lock().said = Said {
+            all: Some(is_deferred),
+            of: HashMap::new(),
+        };
+    }
+
+    /// SET CONSTRAINTS of these.
+    pub(crate) fn say(&self, constraints: &[u32], is_deferred: bool) {
+        let said = constraints
+            .iter()
+            .map(|&constraint| (constraint, is_deferred));
+        self.0.lock().said.of.extend(said);
+    }
+
+    /// Whether something waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        let state = self.0.lock();
+        state.checked.len() == state.waiting.len()
+    }
+
+    /// The tables with rows that checks wait for.
+    pub(crate) fn tables(&self, catalog: &CatalogState) -> HashSet<u32> {
+        let state = self.0.lock();
+        let waiting = state.waiting.iter().filter(|waiting| !waiting.is_checked);
+        let constraints: HashSet<(u32, About)> = waiting
+            .map(|waiting| (waiting.check.constraint, waiting.check.about))
+            .collect();
+        let tables = constraints.into_iter();
+        tables
+            .filter_map(|(constraint, about)| table_of(constraint, about, catalog))
+            .collect()
+    }
+
+    /// What waits: all of it, or what SET CONSTRAINTS has come to say is not to wait.
+    pub(crate) fn due(&self, all: bool) -> Due {
+        let state = self.0.lock();
+        let mut due = Due::default();
+        for (at, waiting) in state.waiting.iter().enumerate() {
+            let is_immediate = || state.said.of(waiting.check.constraint) == Some(false);
+            if !waiting.is_checked && (all || is_immediate()) {
+                due.positions.push(at);
+                due.checks.push(Arc::clone(&waiting.check));
+            }
+        }
+        due
+    }
+
+    /// These have been checked. Nothing was added or forgotten since they were asked for.
+    pub(crate) fn settle(&self, due: Due) {
+        let mut state = self.0.lock();
+        for &at in &due.positions {
+            state.waiting[at].is_checked = true;
+        }
+        state.checked.extend(due.positions);
+    }
+
+    /// This moment.
+    pub(crate) fn mark(&self) -> Mark {
+        let state = self.0.lock();
+        Mark {
+            said: state.said.clone(),
+            waiting: state.waiting.len(),
+            checked: state.checked.len(),
+        }
+    }
+
+    /// Goes back to a moment.
+    pub(crate) fn rollback_to(&self, mark: &Mark) {
+        let mut state = self.0.lock();
+        state.said = mark.said.clone();
+        let again = state.checked.split_off(mark.checked);
+        for at in again {
+            state.waiting[at].is_checked = false;
+        }
+        state.waiting.truncate(mark.waiting);
+    }
+}
+
+impl StatementContext {
+    /// Whether the statement leaves checks of a constraint to the end of its transaction. One
+    /// that is a transaction of its own has none to leave them to.
+    pub(super) fn puts_off(&self, constraint: u32, deferral: Deferral) -> bool {
+        let deferred = self.deferred.as_ref();
+        deferred.is_some_and(|deferred| deferred.puts_off(constraint, deferral))
+    }
+
+    /// What storage calls the unique indexes of a table whose checks the statement puts off.
+    pub(super) fn indexes_put_off(&self, entry: &TableEntry) -> Vec<String> {
+        entry
+            .deferrable_indexes()
+            .filter(|index| self.puts_off(index.oid, index.deferral))
+            .map(|index| entry.stored_name(index))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks of constraints without values, which need no context.
+    fn put_off(constraint: u32) -> Arc<PutOff> {
+        let pool: Arc<dyn datafusion::execution::memory_pool::MemoryPool> =
+            Arc::new(datafusion::execution::memory_pool::UnboundedMemoryPool::default());
+        Arc::new(PutOff {
+            constraint,
+            about: About::Keys,
+            values: Vec::new(),
+            reservation: MemoryConsumer::new("test").register(&pool),
+        })
+    }
+
+    fn constraints(due: &Due) -> Vec<u32> {
+        due.checks.iter().map(|check| check.constraint).collect()
+    }
+
+    #[test]
+    fn what_is_said_last_counts() {
+        let deferred = Deferred::default();
+        assert!(!deferred.puts_off(1, Deferral::Never));
+        assert!(!deferred.puts_off(1, Deferral::Immediate));
+        assert!(deferred.puts_off(1, Deferral::Deferred));
+        deferred.say_of_all(true);
+        assert!(!deferred.puts_off(1, Deferral::Never));
+        assert!(deferred.puts_off(1, Deferral::Immediate));
+        deferred.say(&[1], false);
+        assert!(!deferred.puts_off(1, Deferral::Deferred));
+        assert!(deferred.puts_off(2, Deferral::Immediate));
+        deferred.say_of_all(true);
+        assert!(deferred.puts_off(1, Deferral::Immediate));
+    }
+
+    #[test]
+    fn what_is_immediate_by_now_is_due() {
+        let deferred = Deferred::default();
+        deferred.add(vec![put_off(1), put_off(2), put_off(1)]);
+        assert!(deferred.due(false).checks.is_empty());
+        deferred.say(&[1], false);
+        let due = deferred.due(false);
+        assert_eq!(constraints(&due), [1, 1]);
+        deferred.settle(due);
+        assert!(deferred.due(false).checks.is_empty());
+        assert_eq!(constraints(&deferred.due(true)), [2]);
+        assert!(!deferred.is_empty());
+    }
+
+    #[test]
+    fn a_savepoint_brings_back_what_was_checked() {
+        let deferred = Deferred::default();
+        deferred.add(vec![put_off(1)]);
+        let mark = deferred.mark();
+        deferred.add(vec![put_off(2)]);
+        deferred.say_of_all(false);
+        deferred.settle(deferred.due(false));
+        assert!(deferred.is_empty());
+        deferred.rollback_to(&mark);
+        assert_eq!(constraints(&deferred.due(true)), [1]);
+        assert!(deferred.puts_off(1, Deferral::Deferred));
+    }
+}

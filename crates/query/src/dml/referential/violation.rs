@@ -1,0 +1,50 @@
+//! What is said of rows that break a foreign key.
+
+use aerostat_types::{ErrorKind, SqlError};
+
+use crate::{
+    catalog::{ForeignKey, TableEntry},
+    plan::StatementContext,
+};
+
+/// The name of a table's schema, as the statement has it.
+pub(super) fn schema_of(context: &StatementContext, entry: &TableEntry) -> String {
+    let found = context.catalog.table(entry.oid);
+    found.map_or_else(String::new, |(schema, _)| schema.name.clone())
+}
+
+/// Only some of a row's values are NULL.
+pub(super) fn mixed(context: &StatementContext, entry: &TableEntry, key: &ForeignKey) -> SqlError {
+    let detail = "MATCH FULL does not allow mixing of null and nonnull key values.";
+    not_present(context, entry, key, detail.to_owned())
+}
+
+/// Values refer to nothing.
+pub(super) fn not_present(
+    context: &StatementContext,
+    entry: &TableEntry,
+    key: &ForeignKey,
+    detail: String,
+) -> SqlError {
+    let message = format!(
+        "insert or update on table \"{}\" violates foreign key constraint \"{}\"",
+        entry.name, key.name
+    );
+    violation(context, entry, key, message, detail)
+}
+
+/// A foreign key of the table `entry` is broken.
+pub(super) fn violation(
+    context: &StatementContext,
+    entry: &TableEntry,
+    key: &ForeignKey,
+    message: String,
+    detail: String,
+) -> SqlError {
+    let mut error = SqlError::new(ErrorKind::ForeignKeyViolation, message)
+        .with_detail(detail)
+        .with_constraint(key.name.clone());
+    let schema = schema_of(context, entry);
+    error.object = Some(Box::new((schema, entry.name.clone(), None)));
+    error
+}

@@ -1,0 +1,106 @@
+//! The session's temporary relations: what it keeps of them between transactions, and what a
+//! read-only transaction may do to them.
+//!
+//! They are parts of the catalogue as the session sees it (`catalog::temporary`). They come
+//! and go with commits, and are gone with the session or DISCARD. Whoever still reads them
+//! has them until then.
+
+use std::sync::Arc;
+
+use aerostat_txn::CancelToken;
+use aerostat_types::SqlError;
+use datafusion::sql::sqlparser::ast;
+
+use super::{Session, command::blocking};
+use crate::{
+    catalog::{SchemaEntry, is_temporary},
+    ddl::{self, QualifiedName},
+    statement::StatementKind,
+    utility::{CopySubject, Utility},
+};
+
+impl Session {
+    /// Takes what a transaction that is committed has made of them.
+    pub(super) fn keep_temporaries(&mut self, schema: Option<Arc<SchemaEntry>>) {
+        if let Some(before) = self.temporaries.replace(schema) {
+            // Giving many rows back takes its time.
+            self.engine.queries().spawn_blocking(move || drop(before));
+        }
+    }
+
+    /// DISCARD TEMP. In a block it is undone with it.
+    pub(super) async fn discard_temporaries(&mut self) -> Result<(), SqlError> {
+        if self.block.is_none() {
+            self.keep_temporaries(None);
+            return Ok(());
+        }
+        let actor = self.actor()?;
+        let definitions = self.definitions()?;
+        let draft = self.draft(&definitions, CancelToken::new());
+        blocking(move || ddl::drop_temporaries(&draft, &actor)).await
+    }
+
+    /// Whether a statement changes the rows of a temporary relation, which it may do in a
+    /// read-only transaction.
+    pub(super) fn changes_temporary(&self, kind: &StatementKind) -> bool {
+        let target = match kind {
+            StatementKind::Sql(parsed) => target_of(parsed),
+            StatementKind::Utility(utility) => match &**utility {
+                Utility::Copy(copy) => match &copy.subject {
+                    CopySubject::Table { name, .. } => Some(name.clone()),
+                    CopySubject::Query(_) => None,
+                },
+                _ => None,
+            },
+            StatementKind::Empty => None,
+        };
+        target.is_some_and(|name| self.is_temporary(&name))
+    }
+
+    /// As [`Self::changes_temporary`], of INSERT, UPDATE, DELETE or MERGE.
+    pub(super) fn writes_temporary(&self, parsed: &ast::Statement) -> bool {
+        target_of(parsed).is_some_and(|name| self.is_temporary(&name))
+    }
+
+    /// Whether a name leads to a temporary relation. What is wrong with it is said elsewhere.
+    fn is_temporary(&self, name: &QualifiedName) -> bool {
+        let (Ok(catalog), Ok(actor)) = (self.catalog(), self.actor()) else {
+            return false;
+        };
+        let found = actor.find(&catalog, name).ok().flatten();
+        found.is_some_and(|found| is_temporary(&found.place.schema))
+    }
+}
+
+/// What INSERT, UPDATE, DELETE or MERGE changes, also behind WITH.
+fn target_of(parsed: &ast::Statement) -> Option<QualifiedName> {
+    let name = match parsed {
+        ast::Statement::Insert(insert) => match &insert.table {
+            ast::TableObject::TableName(name) => Some(name),
+            _ => None,
+        },
+        ast::Statement::Update(update) => name_of(&update.table.relation),
+        ast::Statement::Delete(delete) => {
+            let (ast::FromTable::WithFromKeyword(from) | ast::FromTable::WithoutKeyword(from)) =
+                &delete.from;
+            name_of(&from.first()?.relation)
+        }
+        ast::Statement::Merge(merge) => name_of(&merge.table),
+        ast::Statement::Query(query) => match &*query.body {
+            ast::SetExpr::Insert(statement)
+            | ast::SetExpr::Update(statement)
+            | ast::SetExpr::Delete(statement)
+            | ast::SetExpr::Merge(statement) => return target_of(statement),
+            _ => None,
+        },
+        _ => None,
+    }?;
+    QualifiedName::from_object_name(name, &mut Vec::new()).ok()
+}
+
+fn name_of(factor: &ast::TableFactor) -> Option<&ast::ObjectName> {
+    match factor {
+        ast::TableFactor::Table { name, .. } => Some(name),
+        _ => None,
+    }
+}
