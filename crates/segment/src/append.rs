@@ -15,6 +15,7 @@ use crate::{
     ARENA_BYTES_MAX, BLOCK_ROWS, Forwarding, Keys, Segment, SegmentError, SegmentSchema, Selection,
     VECTOR_ROWS,
     arena::{Arena, Writer},
+    frozen::Frozen,
     index,
     intern::{INLINE_BYTES_MAX, short_slot},
     nulls::Nulls,
@@ -22,6 +23,7 @@ use crate::{
     plan, secondary,
     source::{Source, Strings, Values},
     stamp::END_NONE,
+    touched,
     versions::{Side, Versions},
     zone,
 };
@@ -42,6 +44,7 @@ pub(crate) enum Latch<'a> {
     Hot(Writer<'a>),
     /// Rows can be stamped, none appended.
     Frozen {
+        frozen: &'a Frozen,
         _latch: MutexGuard<'a, ()>,
     },
 }
@@ -88,7 +91,7 @@ impl<'a> SegmentWriter<'a> {
         }
         let appended = self.store(columns, rows.clone(), keys)?;
         self.stamp_new(first, appended.count, begin, END_NONE);
-        self.hot().publish(first + appended.count);
+        self.publish(first + appended.count);
         Ok(appended)
     }
 
@@ -126,7 +129,7 @@ impl<'a> SegmentWriter<'a> {
                 self.stamp_new(at + from, run.len() as u32, begin, end);
                 from += run.len() as u32;
             }
-            self.hot().publish(at + appended.count);
+            self.publish(at + appended.count);
             count += appended.count;
             if appended.full {
                 return Ok(Appended {
@@ -174,12 +177,24 @@ impl<'a> SegmentWriter<'a> {
     fn set(&mut self, side: Side, rows: Range<u32>, stamp: u64) {
         let known = self.segment.rows();
         assert!(rows.end <= known, "rows {rows:?} of {known} published");
-        let versions = self.segment.form().versions();
         assert!(
             side == Side::End || !self.segment.is_frozen(),
             "all rows of a frozen segment have begun"
         );
-        versions.assign(side, rows, stamp, known);
+        match &mut self.latch {
+            Latch::Hot(writer) => {
+                Versions::of(writer.arena()).assign(side, rows.clone(), stamp, known);
+                touched::note_stamps(writer, rows);
+            }
+            Latch::Frozen { frozen, .. } => frozen.set_ends(rows, stamp),
+        }
+    }
+
+    /// Lets readers see the first `rows` rows.
+    fn publish(&mut self, rows: u32) {
+        let writer = self.hot();
+        writer.publish(rows);
+        touched::note_rows(writer);
     }
 
     /// Stamps rows that are not published, and are the next after all that have a stamp.
@@ -383,9 +398,8 @@ impl<'a> SegmentWriter<'a> {
         chunk: Chunk,
         convert: impl Fn(usize) -> Option<T>,
     ) -> Result<(), SegmentError> {
-        let mut values = [T::default(); BLOCK_ROWS as usize];
-        let values = &mut values[..chunk.len];
-        for (row, value) in (chunk.from..).zip(values.iter_mut()) {
+        let mut values = vec![T::default(); chunk.len];
+        for (row, value) in (chunk.from..).zip(&mut values) {
             *value = match convert(row) {
                 Some(converted) => converted,
                 // What lies under a NULL is anything.
@@ -393,7 +407,7 @@ impl<'a> SegmentWriter<'a> {
                 None => return Err(SegmentError::ValueOutOfRange { attribute }),
             };
         }
-        self.store_scalars(attribute, source, chunk, values);
+        self.store_scalars(attribute, source, chunk, &values);
         Ok(())
     }
 
@@ -409,14 +423,13 @@ impl<'a> SegmentWriter<'a> {
             self.hot().store(attribute, chunk.row, values);
             bounds_of(values.iter().map(|value| value.rank()))
         } else {
-            let mut cleared = [T::default(); BLOCK_ROWS as usize];
-            let cleared = &mut cleared[..chunk.len];
+            let mut cleared = vec![T::default(); chunk.len];
             for (nth, value) in cleared.iter_mut().enumerate() {
                 if !source.is_null(chunk.from + nth) {
                     *value = values[nth];
                 }
             }
-            self.hot().store(attribute, chunk.row, cleared);
+            self.hot().store(attribute, chunk.row, &cleared);
             let present = (0..chunk.len).filter(|nth| !source.is_null(chunk.from + nth));
             bounds_of(present.map(|nth| values[nth].rank()))
         };
@@ -453,10 +466,10 @@ impl<'a> SegmentWriter<'a> {
         source: &Source<'_>,
         chunk: Chunk,
     ) -> Result<usize, SegmentError> {
-        let mut slots = [0u64; BLOCK_ROWS as usize];
+        let mut slots = vec![0u64; chunk.len];
         let mut bounds: Option<(u64, u64)> = None;
         let mut fitted = chunk.len;
-        for (nth, slot) in slots[..chunk.len].iter_mut().enumerate() {
+        for (nth, slot) in slots.iter_mut().enumerate() {
             let row = chunk.from + nth;
             if source.is_null(row) {
                 continue;

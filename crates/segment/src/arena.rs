@@ -38,6 +38,7 @@ use crate::{
     intern::Interned,
     plan::{Area, HEADER_WORDS, Plan},
     region::REGION_ALIGN,
+    touched::{Footprint, Touched},
 };
 
 #[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
@@ -86,12 +87,19 @@ pub(crate) fn facts(region: &dyn Region, plan: &Plan) -> [u64; HEADER_WORDS] {
     unsafe { region.base().cast::<[u64; HEADER_WORDS]>().read_unaligned() }
 }
 
+/// What the holder of the latch keeps outside the arena.
+struct Latched {
+    interned: Interned,
+    touched: Touched,
+}
+
 /// A region divided by a plan.
 pub(crate) struct Arena {
     base: NonNull<u8>,
     plan: Plan,
     schema: Arc<SegmentSchema>,
-    latch: Mutex<Interned>,
+    latch: Mutex<Latched>,
+    footprint: Footprint,
     /// Keeps the bytes alive.
     _region: Box<dyn Region>,
 }
@@ -124,12 +132,16 @@ impl Arena {
             base.addr().get().is_multiple_of(REGION_ALIGN),
             "a region is aligned"
         );
-        let latch = Mutex::new(Interned::new(plan.heap().bytes()));
+        let latch = Mutex::new(Latched {
+            interned: Interned::new(plan.heap().bytes()),
+            touched: Touched::new(&plan),
+        });
         let arena = Arena {
             base,
             plan,
             schema,
             latch,
+            footprint: Footprint::default(),
             _region: region,
         };
         let rows = arena.header()[header::ROWS].load(Ordering::Acquire);
@@ -256,11 +268,16 @@ impl Arena {
         }
     }
 
+    /// How many pages are in use.
+    pub(crate) fn footprint(&self) -> &Footprint {
+        &self.footprint
+    }
+
     /// Takes the latch.
     pub(crate) fn writer(&self) -> Writer<'_> {
         Writer {
             arena: self,
-            interned: self.latch.lock(),
+            latched: self.latch.lock(),
         }
     }
 
@@ -373,7 +390,7 @@ impl<'a, T: Plain> Slots<'a, T> {
 /// Exclusive access to what is not published yet. Holds the latch.
 pub(crate) struct Writer<'a> {
     arena: &'a Arena,
-    interned: MutexGuard<'a, Interned>,
+    latched: MutexGuard<'a, Latched>,
 }
 
 impl<'a> Writer<'a> {
@@ -428,7 +445,7 @@ impl<'a> Writer<'a> {
     /// The heap slot of a long value: that of an equal one stored lately, or a new
     /// one. `None` when the heap is full.
     pub(crate) fn intern(&mut self, value: &[u8]) -> Option<u64> {
-        if let Some(slot) = self.interned.get(value, self.arena.heap()) {
+        if let Some(slot) = self.latched.interned.get(value, self.arena.heap()) {
             return Some(slot);
         }
         let used = self.arena.heap_used();
@@ -442,12 +459,17 @@ impl<'a> Writer<'a> {
         unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), start, value.len()) };
         self.arena.header()[header::HEAP_USED]
             .store((used + value.len()) as u64, Ordering::Release);
-        Some(self.interned.put(value, used))
+        Some(self.latched.interned.put(value, used))
     }
 
     /// Forgets the values stored lately, when no more will come.
     pub(crate) fn forget_interned(&mut self) {
-        self.interned.clear();
+        self.latched.interned.clear();
+    }
+
+    /// The pages in use.
+    pub(crate) fn touched(&mut self) -> &mut Touched {
+        &mut self.latched.touched
     }
 
     /// Raises the watermark: readers may see the first `rows` rows from now on.

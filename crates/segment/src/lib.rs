@@ -74,6 +74,7 @@ mod selection;
 mod simd;
 mod source;
 pub mod stamp;
+mod touched;
 mod value;
 mod versions;
 mod zone;

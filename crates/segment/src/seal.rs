@@ -20,7 +20,7 @@ use std::{
     },
 };
 
-use aerostat_types::{IndexKind, Physical};
+use aerostat_types::Physical;
 use crc32fast::Hasher;
 
 use crate::{
@@ -28,9 +28,8 @@ use crate::{
     arena::{Arena, Writer, header},
     intern::{is_valid, with_value},
     plan::{HEADER_WORDS, Plan, VERSION_WORDS, ZONE_WORDS, null_words},
-    secondary::{self, skip},
+    secondary,
     versions::{Side, Versions},
-    zone,
 };
 
 /// "AEROSEG1" in memory order.
@@ -245,98 +244,6 @@ fn check_values(arena: &Arena) -> Result<(), SegmentError> {
         }
     }
     Ok(())
-}
-
-/// Bytes that are in use, as page-rounded pieces of the arena.
-pub(crate) fn footprint_bytes(arena: &Arena) -> u64 {
-    const PAGE_BYTES: usize = 4096;
-    let plan = arena.plan();
-    let rows = arena.rows();
-    let mut used: Vec<Range<usize>> = Vec::new();
-    let mut touch = |offset: usize, bytes: usize| {
-        if bytes > 0 {
-            used.push(offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES));
-        }
-    };
-    touch(plan.header().offset(), plan.header().bytes());
-    for (group, stride) in arena.schema().strides().iter().enumerate() {
-        touch(plan.group(group).offset(), stride * rows as usize);
-    }
-    for (attribute, nth) in nullable(arena.schema()) {
-        let start = plan.nulls().offset() + nth * null_words(plan.capacity()) * 8;
-        for vector in (0..rows.div_ceil(VECTOR_ROWS))
-            .filter(|&vector| zone::read(arena, vector, attribute).nulls)
-        {
-            let vector_rows = VECTOR_ROWS.min(rows - vector * VECTOR_ROWS);
-            touch(
-                start + (vector * VECTOR_ROWS / 8) as usize,
-                null_words(vector_rows) * 8,
-            );
-        }
-    }
-    // Entries scatter: the whole index is touched as soon as there are some rows per page.
-    let scattered = |bytes: usize| {
-        let pages = bytes.div_ceil(PAGE_BYTES).min(rows as usize);
-        bytes.min(pages * PAGE_BYTES)
-    };
-    let cells = |cells: &Range<usize>| (plan.indexes().offset() + cells.start * 4, cells.len() * 4);
-    let (offset, bytes) = cells(&plan.index_cells()[0]);
-    touch(offset, scattered(bytes));
-    for (index, own) in arena
-        .schema()
-        .indexes()
-        .iter()
-        .zip(&plan.index_cells()[1..])
-    {
-        let (offset, bytes) = cells(own);
-        match index.kind {
-            IndexKind::Hash => {
-                touch(offset, scattered(bytes / 2));
-                touch(offset + bytes / 2, rows as usize * 4);
-            }
-            IndexKind::Ordered if rows > 0 => {
-                for (first, len) in skip::touched(plan.capacity(), rows) {
-                    touch(offset + first * 4, len * 4);
-                }
-            }
-            IndexKind::Ordered => {}
-        }
-    }
-    let vectors = rows.div_ceil(VECTOR_ROWS) as usize;
-    touch(
-        plan.zones().offset(),
-        vectors * arena.schema().attributes().len() * ZONE_WORDS * 8,
-    );
-    touch(
-        plan.versions().offset(),
-        rows.div_ceil(BLOCK_ROWS) as usize * VERSION_WORDS * 8,
-    );
-    for (side, block) in varying_blocks(arena) {
-        let area = if side == Side::Begin {
-            plan.begins()
-        } else {
-            plan.ends()
-        };
-        touch(area.offset() + block.start as usize * 8, block.len() * 8);
-    }
-    touch(plan.heap().offset(), arena.heap_used());
-    used.sort_unstable_by_key(|pages| pages.start);
-    let mut end = 0;
-    let pages: usize = used
-        .iter()
-        .map(|pages| {
-            let new = pages.end.saturating_sub(pages.start.max(end));
-            end = end.max(pages.end);
-            new
-        })
-        .sum();
-    ((pages * PAGE_BYTES) as u64).min(plan.arena_bytes() as u64)
-}
-
-/// The nullable attributes with their position among them.
-fn nullable(schema: &SegmentSchema) -> impl Iterator<Item = (usize, usize)> + '_ {
-    (0..schema.attributes().len())
-        .filter_map(|attribute| Some((attribute, schema.place(attribute).nulls?)))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::{
     gather, index, key,
     nulls::Nulls,
     plan::Plan,
-    seal,
+    seal, touched,
     versions::{Side, Versions},
     zone,
 };
@@ -171,6 +171,10 @@ impl Segment {
     }
 
     fn of(form: Form) -> Segment {
+        match &form {
+            Form::Hot(arena) => touched::note_rows(&mut arena.writer()),
+            Form::Frozen(frozen) => frozen.count_varying(),
+        }
         Segment {
             form,
             forwarding: OnceLock::new(),
@@ -242,7 +246,11 @@ impl Segment {
             Form::Frozen(frozen) => {
                 let latch = frozen.latch();
                 frozen.break_seal();
-                SegmentWriter::new(self, Latch::Frozen { _latch: latch })
+                let latch = Latch::Frozen {
+                    frozen,
+                    _latch: latch,
+                };
+                SegmentWriter::new(self, latch)
             }
         }
     }
@@ -311,9 +319,10 @@ impl Segment {
     }
 
     /// Bytes of memory in use, in whole pages: what has been written, not what is reserved.
+    /// Kept up to date by writers, so asking costs nothing.
     pub fn footprint_bytes(&self) -> u64 {
         match &self.form {
-            Form::Hot(arena) => seal::footprint_bytes(arena),
+            Form::Hot(arena) => arena.footprint().bytes(arena.plan()),
             Form::Frozen(frozen) => frozen.footprint_bytes(),
         }
     }

@@ -2,6 +2,7 @@
 //! reads, without an array for each attribute.
 
 use aerostat_types::Physical;
+use arrow_array::ArrayRef;
 use arrow_buffer::IntervalMonthDayNano;
 
 use crate::{
@@ -11,6 +12,7 @@ use crate::{
     nulls::Nulls,
     segment::Form,
     simd,
+    source::{Source, Values},
 };
 
 /// A value in its [physical](aerostat_types::SqlType::physical) form.
@@ -70,6 +72,36 @@ impl Segment {
         match self.form() {
             Form::Hot(arena) => hot_value(arena, row, attribute),
             Form::Frozen(frozen) => frozen.value(row, attribute),
+        }
+    }
+
+    /// Whether a row has in an attribute the very value, bit by bit, that a column has at a
+    /// position. Never one of a column of another type.
+    ///
+    /// # Panics
+    /// When the row is not published, or the column shorter.
+    pub fn has_value(&self, row: u32, attribute: usize, column: &ArrayRef, at: usize) -> bool {
+        let spec = self.schema().attributes()[attribute];
+        let Ok(other) = Source::of(column, attribute, spec) else {
+            return false;
+        };
+        let own = self.value(row, attribute);
+        if other.is_null(at) {
+            return matches!(own, ValueRef::Null);
+        }
+        match (own, other.values) {
+            (ValueRef::Bool(own), Values::Bool(array)) => own == array.value(at),
+            (ValueRef::I16(own), Values::I16(values)) => own == values[at],
+            (ValueRef::I32(own), Values::I32(values)) => own == values[at],
+            (ValueRef::I64(own), Values::I64(values)) => own == values[at],
+            (ValueRef::I64(own), Values::Narrow(values)) => i128::from(own) == values[at],
+            (ValueRef::I128(own), Values::I128(values)) => own == values[at],
+            (ValueRef::F32(own), Values::F32(values)) => own.to_bits() == values[at].to_bits(),
+            (ValueRef::F64(own), Values::F64(values)) => own.to_bits() == values[at].to_bits(),
+            (ValueRef::Bytes16(own), Values::Bytes16(array)) => own == array.value(at),
+            (ValueRef::Interval(own), Values::Interval(values)) => own == values[at],
+            (ValueRef::Bytes(own), Values::Variable(strings)) => own == strings.get(at),
+            _ => false,
         }
     }
 

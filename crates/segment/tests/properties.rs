@@ -104,6 +104,24 @@ proptest! {
         }
     }
 
+    /// Of whatever form the other column is.
+    #[test]
+    fn a_row_has_its_value_and_no_other(seed: u64, rows in 1usize..300) {
+        let model = Model::random(seed, rows);
+        let segment = load(&model, seed);
+        let columns = model.arrays(seed ^ 5);
+        let mut random = Random(seed ^ 6);
+        for (attribute, values) in model.columns.iter().enumerate() {
+            for row in 0..rows {
+                let other = random.below(rows as u64) as usize;
+                for at in [row, other] {
+                    let has = segment.has_value(row as u32, attribute, &columns[attribute], at);
+                    prop_assert_eq!(has, values[row] == values[at]);
+                }
+            }
+        }
+    }
+
     #[test]
     fn filtered_is_what_satisfies(seed: u64, rows in 1usize..2600) {
         let model = Model::random(seed, rows);

@@ -307,8 +307,15 @@ impl Latch<'_> {
         // Indexes and stamps; every attribute may begin a page of slots and of zones, every
         // level of an ordered index one of links.
         let row_bytes = (schema.row_bytes_fixed() + schema.index_bytes_per_row()) as u64 + 16;
-        let pages = (2 * schema.attributes().len() + 8 + 12 * schema.indexes().len()) as u64;
-        self.reserve_bytes(rows as u64 * row_bytes + heap_bytes as u64 + pages * PAGE_BYTES)
+        let bytes = rows as u64 * row_bytes + heap_bytes as u64 + self.begun_pages_bytes();
+        self.reserve_bytes(bytes)
+    }
+
+    /// Bytes of the pages that any append may begin.
+    fn begun_pages_bytes(&self) -> u64 {
+        let schema = self.writer.segment().schema();
+        let pages = 2 * schema.attributes().len() + 8 + 12 * schema.indexes().len();
+        pages as u64 * PAGE_BYTES
     }
 
     /// Reserves what stamping single rows of so many version blocks can touch at most.
@@ -326,11 +333,14 @@ impl Latch<'_> {
         self.state.reservation.try_resize(needed)
     }
 
-    /// Makes the reservation what is in use, give or take a step.
+    /// Makes the reservation what is in use, give or take a step and what one more row may
+    /// begin, if that is not much: else rows that come one by one would each take it from
+    /// the budget and give it back.
     pub(crate) fn settle_reservation(&mut self) -> Result<(), OutOfMemory> {
         let used = self.writer.segment().footprint_bytes();
         let reserved = self.state.reservation.bytes();
-        if used > reserved || reserved > used + RESERVATION_STEP_BYTES {
+        let spare = self.begun_pages_bytes().min(2 * RESERVATION_STEP_BYTES);
+        if used > reserved || reserved > used + RESERVATION_STEP_BYTES + spare {
             self.state.reservation.try_resize(used)?;
         }
         Ok(())

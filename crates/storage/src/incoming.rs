@@ -16,6 +16,8 @@ pub(crate) struct Incoming {
     /// Strictly ascending, or all empty for a table without a key.
     pub(crate) keys: Keys,
     pub(crate) rows: usize,
+    /// Heap bytes that all of them take at most.
+    heap_bytes: usize,
 }
 
 impl Incoming {
@@ -36,8 +38,9 @@ impl Incoming {
         {
             return Err(table.not_null(column));
         }
-        check_widths(table, batch)?;
-        Self::of_columns(table, batch.columns().to_vec(), batch.num_rows())
+        let heap_bytes = check_widths(table, batch)?;
+        let columns = batch.columns().to_vec();
+        Self::sorted(table, columns, batch.num_rows(), heap_bytes)
     }
 
     /// Rows that were in the table before: checks only that no key is there twice.
@@ -45,6 +48,16 @@ impl Incoming {
         table: &Table,
         columns: Vec<ArrayRef>,
         rows: usize,
+    ) -> Result<Self, StorageError> {
+        let heap_bytes = heap_bytes(table, &columns, 0..rows)?;
+        Self::sorted(table, columns, rows, heap_bytes)
+    }
+
+    fn sorted(
+        table: &Table,
+        columns: Vec<ArrayRef>,
+        rows: usize,
+        heap_bytes: usize,
     ) -> Result<Self, StorageError> {
         let shape = table.shape();
         let encode = |columns: &[ArrayRef]| {
@@ -56,6 +69,7 @@ impl Incoming {
                 columns,
                 keys,
                 rows,
+                heap_bytes,
             });
         }
         let mut order: Vec<u32> = (0..rows as u32).collect();
@@ -79,6 +93,7 @@ impl Incoming {
             columns,
             keys,
             rows,
+            heap_bytes,
         })
     }
 
@@ -109,11 +124,10 @@ impl Incoming {
         table: &Table,
         rows: Range<usize>,
     ) -> Result<usize, StorageError> {
-        table
-            .shape()
-            .segment_schema
-            .heap_bytes(&self.columns, rows)
-            .map_err(|error| table.segment_error(error))
+        if rows == (0..self.rows) {
+            return Ok(self.heap_bytes);
+        }
+        heap_bytes(table, &self.columns, rows)
     }
 
     /// Bytes of these rows' variable-length values as the user counts them, of each
@@ -130,26 +144,32 @@ impl Incoming {
     }
 }
 
-fn check_widths(table: &Table, batch: &RecordBatch) -> Result<(), StorageError> {
+fn heap_bytes(
+    table: &Table,
+    columns: &[ArrayRef],
+    rows: Range<usize>,
+) -> Result<usize, StorageError> {
     let shape = table.shape();
-    let schema = &shape.segment_schema;
-    let width = |rows| {
-        let heap = schema
-            .heap_bytes(batch.columns(), rows)
-            .map_err(|error| table.segment_error(error))?;
-        Ok::<_, StorageError>(schema.row_bytes_fixed() + heap)
-    };
+    let bytes = shape.segment_schema.heap_bytes(columns, rows);
+    bytes.map_err(|error| table.segment_error(error))
+}
+
+/// Checks that no row is too wide, and gives the heap bytes that all take at most.
+fn check_widths(table: &Table, batch: &RecordBatch) -> Result<usize, StorageError> {
+    let shape = table.shape();
+    let fixed = shape.segment_schema.row_bytes_fixed();
+    let all = heap_bytes(table, batch.columns(), 0..batch.num_rows())?;
     // Only when all rows together are too wide for one can a single one be.
     let bytes_max = shape.row_bytes_max;
-    if width(0..batch.num_rows())? > bytes_max {
+    if fixed + all > bytes_max {
         for row in 0..batch.num_rows() {
-            let bytes = width(row..row + 1)?;
+            let bytes = fixed + heap_bytes(table, batch.columns(), row..row + 1)?;
             if bytes > bytes_max {
                 return Err(StorageError::RowTooWide { bytes, bytes_max });
             }
         }
     }
-    Ok(())
+    Ok(all)
 }
 
 /// How many of these values are not NULL.

@@ -94,9 +94,25 @@ impl TableView {
         if columns.is_empty() || row_ids.is_empty() {
             return Ok(true);
         }
+        if let [row_id] = row_ids {
+            return Ok(self.key_stays(*row_id, new_rows, &columns));
+        }
         let old = self.fetch(row_ids, &columns)?;
         let mut pairs = old.columns().iter().zip(&columns);
         Ok(pairs.all(|(old, at)| same(old, new_rows.column(*at))))
+    }
+
+    /// As [`Self::keys_stay`], of a single row where it lies.
+    fn key_stays(&self, row_id: RowId, new_rows: &RecordBatch, columns: &[usize]) -> bool {
+        let entry = self
+            .directory()
+            .by_no(row_id.segment())
+            .expect("a row id belongs to the view that gave it");
+        let stays = |&at: &usize| {
+            let new = new_rows.column(at);
+            entry.segment.has_value(row_id.row(), at, new, 0)
+        };
+        columns.iter().all(stays)
     }
 
     /// Ends the rows and appends `new_rows` in their stead, row by row of the two

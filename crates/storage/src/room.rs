@@ -27,6 +27,11 @@ const VACUUM_BYTES_MIN: u64 = 16 << 10;
 /// another thread for it.
 const VACUUM_AT_ONCE_BYTES_MAX: u64 = 64 << 10;
 
+/// A write leaves so many dead versions where they are: a rewrite takes an arena from the
+/// system and gives one back, which is not worth it for every tenth update of a small table.
+/// A search for a row that is updated again and again walks past all of them.
+const VACUUM_DEAD_MIN: u32 = 64;
+
 /// A row that a rewrite places: a version that is kept, or the one that needs room.
 pub(crate) struct Placed {
     key: Key,
@@ -177,7 +182,7 @@ impl Table {
     pub(crate) fn vacuum_written(&self, writes: &Writes<'_>) {
         for place in writes.places() {
             let Some(entry) = place.entry() else { continue };
-            if entry.dead() <= entry.segment.rows() / 2 {
+            if entry.dead() <= VACUUM_DEAD_MIN.max(entry.segment.rows() / 2) {
                 continue;
             }
             if !writes.txn().waits() && entry.segment.footprint_bytes() > VACUUM_AT_ONCE_BYTES_MAX {

@@ -38,7 +38,13 @@ mod sorted;
 mod strings;
 mod texts;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 use aerostat_types::{Physical, SegmentNo, TableId};
 
@@ -69,6 +75,8 @@ pub(crate) use {
 pub(crate) struct Frozen {
     arena: FrozenArena,
     schema: Arc<SegmentSchema>,
+    /// Version blocks whose rows have end stamps of their own. Changes under the latch.
+    varying: AtomicU32,
 }
 
 /// How an attribute's values come from its codes.
@@ -95,6 +103,14 @@ pub(crate) struct Column<'a> {
 }
 
 impl Frozen {
+    fn of(arena: FrozenArena, schema: Arc<SegmentSchema>) -> Frozen {
+        Frozen {
+            arena,
+            schema,
+            varying: AtomicU32::new(0),
+        }
+    }
+
     /// The segment that an image describes, in a region that is zeroed.
     pub(crate) fn create(
         mut region: Box<dyn Region>,
@@ -103,10 +119,7 @@ impl Frozen {
     ) -> Frozen {
         let (plan, parts) = image.into_parts();
         arena::write(&mut region, &parts);
-        Frozen {
-            arena: FrozenArena::new(region, plan),
-            schema,
-        }
+        Frozen::of(FrozenArena::new(region, plan), schema)
     }
 
     /// See [`crate::Segment::attach`].
@@ -194,13 +207,31 @@ impl Frozen {
     pub(crate) fn footprint_bytes(&self) -> u64 {
         const PAGE_BYTES: usize = 4096;
         let fixed = self.plan().fixed_bytes().next_multiple_of(PAGE_BYTES);
-        let versions = self.versions();
-        let blocks = (0..self.rows().div_ceil(BLOCK_ROWS))
-            .filter(|&block| versions.varies(Side::End, block))
-            .count();
+        let blocks = self.varying.load(Ordering::Relaxed) as usize;
         // A block's stamps begin anywhere in a page, so neighbours share one.
         let stamps = blocks * BLOCK_ROWS as usize * 8 + PAGE_BYTES * usize::from(blocks > 0);
         (fixed + stamps).min(self.arena_bytes().next_multiple_of(PAGE_BYTES)) as u64
+    }
+
+    /// Stamps rows as ended. The caller holds the latch.
+    pub(crate) fn set_ends(&self, rows: Range<u32>, stamp: u64) {
+        let blocks = rows.start / BLOCK_ROWS..rows.end.div_ceil(BLOCK_ROWS);
+        let before = self.varying_of(blocks.clone());
+        self.versions().assign(Side::End, rows, stamp, self.rows());
+        let varying = self.varying.load(Ordering::Relaxed) + self.varying_of(blocks) - before;
+        self.varying.store(varying, Ordering::Relaxed);
+    }
+
+    /// Counts the blocks that vary, of a segment that nobody else has yet.
+    pub(crate) fn count_varying(&self) {
+        let varying = self.varying_of(0..self.rows().div_ceil(BLOCK_ROWS));
+        self.varying.store(varying, Ordering::Relaxed);
+    }
+
+    fn varying_of(&self, blocks: Range<u32>) -> u32 {
+        let versions = self.versions();
+        let varies = |block: &u32| versions.varies(Side::End, *block);
+        blocks.filter(varies).count() as u32
     }
 
     pub(crate) fn versions(&self) -> Versions<'_> {

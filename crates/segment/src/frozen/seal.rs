@@ -84,10 +84,8 @@ pub(crate) fn bytes_as_made(frozen: &Frozen) -> Vec<u8> {
     // The checksum is that of a segment of these bytes.
     let mut region = HeapRegion::new(plan.arena_bytes);
     region.as_mut_slice()[..out.len()].copy_from_slice(&out);
-    let made = Frozen {
-        arena: FrozenArena::new(Box::new(region), plan.clone()),
-        schema: Arc::clone(&frozen.schema),
-    };
+    let arena = FrozenArena::new(Box::new(region), plan.clone());
+    let made = Frozen::of(arena, Arc::clone(&frozen.schema));
     seal(&made);
     for word in [header::SEALED, header::CHECKSUM] {
         let value = made.header()[word].load(Ordering::Relaxed);
@@ -142,10 +140,7 @@ pub(crate) fn open(
 ) -> Result<Frozen, SegmentError> {
     let corrupt = SegmentError::Corrupt;
     let plan = plan_of(region.as_ref(), &schema)?;
-    let frozen = Frozen {
-        arena: FrozenArena::new(region, plan),
-        schema,
-    };
+    let frozen = Frozen::of(FrozenArena::new(region, plan), schema);
     if frozen.header()[header::CHECKSUM].load(Ordering::Relaxed) != checksum(&frozen) {
         return Err(corrupt("the checksum does not match"));
     }
@@ -162,10 +157,8 @@ pub(crate) fn open(
 /// The checksum of a frozen segment in a region, if there could be one.
 pub(crate) fn checksum_in(region: Box<dyn Region>, schema: Arc<SegmentSchema>) -> Option<u64> {
     let plan = plan_of(region.as_ref(), &schema).ok()?;
-    Some(checksum(&Frozen {
-        arena: FrozenArena::new(region, plan),
-        schema,
-    }))
+    let frozen = Frozen::of(FrozenArena::new(region, plan), schema);
+    Some(checksum(&frozen))
 }
 
 /// Derives the plan from the facts and descriptors in the header.
