@@ -14,7 +14,7 @@
 //! the right columns and no rows.
 //!
 //! Plans over these relations hold the view: they must not outlive the statement
-//! in a cache; [`is_bound`] tells which functions do, the type of the provider which tables.
+//! in a cache; `is_bound` tells which functions do, the type of the provider which tables.
 
 mod cell;
 mod classes;
