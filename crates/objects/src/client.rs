@@ -24,16 +24,14 @@ pub(crate) use cloud::open;
 
 #[cfg(feature = "cloud")]
 mod cloud {
-    use std::{io, sync::Arc, time::Duration};
+    use std::{io, time::Duration};
 
-    use aerostat_storage::backup::BackupError;
     use object_store::{
-        BackoffConfig, ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig,
-        aws::AmazonS3Builder, azure::MicrosoftAzureBuilder, gcp::GoogleCloudStorageBuilder,
-        http::HttpBuilder,
+        BackoffConfig, ClientOptions, ObjectStoreScheme, RetryConfig, aws::AmazonS3Builder,
+        azure::MicrosoftAzureBuilder, gcp::GoogleCloudStorageBuilder, http::HttpBuilder,
     };
 
-    use super::{ObjectUrl, not_a_place};
+    use super::{Arc, BackupError, ObjectStore, ObjectUrl, not_a_place};
     use crate::error::to_io;
 
     /// So often a request is tried again after an error of the network or the store, with
