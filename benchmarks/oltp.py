@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """pgbench and sysbench against Aerostat and PostgreSQL 15, in turns on the same machine.
 
-    benchmarks/oltp.py --binary target/release/aerostat --seconds 10 --runs 3
+    benchmarks/oltp.py --binary target/dist/aerostat --seconds 10 --runs 3
 
 Both servers are started in private folders on free ports, with commits durable and
 without, and every measurement is taken of one and then of the other, `--runs` times; the
-medians and their ratio are printed. Clients run on the same cores as the servers. Beside
-pgbench's transactions an analytical query runs in a loop if `--analytics` is given.
+medians and their ratio are printed. `--pin` gives the servers the machine's first core and
+the clients its second; otherwise all run where the kernel puts them. A client's own
+processor time bounds what any server can reach, so it stands beside the servers'.
+With `--analytics` every workload runs alone and beside an analytical query in a loop.
 Needs PostgreSQL 15 with pgbench, and sysbench (scripts/setup postgres clients).
 """
 
@@ -17,6 +19,7 @@ import os
 import pathlib
 import pwd
 import re
+import resource
 import shutil
 import socket
 import statistics
@@ -29,6 +32,7 @@ import urllib.request
 
 PROGRAMS = pathlib.Path("/usr/lib/postgresql/15/bin")
 DATABASE = "bench"
+SERVERS_CORE, CLIENTS_CORE = 0, 1
 ANALYTICS = "SELECT bid, count(*), sum(abalance), max(aid) FROM pgbench_accounts GROUP BY bid"
 
 
@@ -36,6 +40,18 @@ def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def on_core(core):
+    """Whatever is started within runs on this core alone; `None` for all."""
+    before = os.sched_getaffinity(0)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 class Server:
@@ -145,8 +161,8 @@ def sysbench(server, *, script, clients, seconds):
 
 
 @contextlib.contextmanager
-def analytics(server, wanted):
-    """Runs the analytical query in a loop; the count of its runs is in the list that it gives."""
+def analytics(server):
+    """Runs the analytical query in a loop meanwhile; gives the times of its runs."""
     stop, runs = threading.Event(), []
 
     def loop():
@@ -156,14 +172,18 @@ def analytics(server, wanted):
             runs.append(time.monotonic() - started)
 
     thread = threading.Thread(target=loop)
-    if wanted:
-        thread.start()
+    thread.start()
     try:
         yield runs
     finally:
         stop.set()
-        if wanted:
-            thread.join()
+        thread.join()
+
+
+def client_seconds():
+    """Processor time of the clients that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def measurements(arguments):
@@ -180,54 +200,96 @@ def measurements(arguments):
         print("skipped: sysbench is not installed (scripts/setup clients)")
 
 
-def compare(arguments, durable, results):
+@contextlib.contextmanager
+def servers(arguments, durable):
+    """Both, with pgbench's tables."""
     with tempfile.TemporaryDirectory() as folder:
-        servers = [kind(arguments.binary, folder, durable) for kind in (Aerostat, Postgres)]
+        with on_core(SERVERS_CORE if arguments.pin else None):
+            both = [kind(arguments.binary, folder, durable) for kind in (Aerostat, Postgres)]
         try:
-            for server in servers:
+            for server in both:
                 server.prepared = False
                 subprocess.run([PROGRAMS / "pgbench", *server.address(), "-i", "-q", "-s", str(arguments.scale), DATABASE],
                                check=True, capture_output=True)
-            for name, writes, measure in measurements(arguments):
-                if durable and not writes:
-                    continue
-                taken = {server.name: [] for server in servers}
-                for _ in range(arguments.runs):
-                    for server in servers:
-                        before = server.cpu_seconds()
-                        with analytics(server, arguments.analytics) as scans:
-                            tps, p99 = measure(server)
-                        cpu = (server.cpu_seconds() - before) / (tps * arguments.seconds) * 1e6
-                        taken[server.name].append((tps, p99, cpu, len(scans)))
-                ours, theirs = ([statistics.median(column) for column in zip(*taken[s.name])] for s in servers)
-                label = f"{name}{', durable' if durable else ''}"
-                print(f"| {label} | {ours[0]:,.0f} | {theirs[0]:,.0f} | {ours[0] / theirs[0]:.2f} "
-                      f"| {ours[1]:.2f} | {theirs[1]:.2f} | {ours[2]:.0f} | {theirs[2]:.0f} |"
-                      + (f" {ours[3]:.0f} | {theirs[3]:.0f} |" if arguments.analytics else ""), flush=True)
-                results.append({"name": label, "aerostat": taken["aerostat"], "postgresql": taken["postgresql"]})
+            with on_core(CLIENTS_CORE if arguments.pin else None):
+                yield both
         finally:
-            for server in servers:
+            for server in both:
                 server.stop()
+
+
+def taken(server, measure, seconds):
+    """Transactions a second, p99 in ms, processor time in us a transaction of server and client."""
+    before, clients = server.cpu_seconds(), client_seconds()
+    tps, p99 = measure(server)
+    spent = [server.cpu_seconds() - before, client_seconds() - clients]
+    return tps, p99, *(one / (tps * seconds) * 1e6 for one in spent)
+
+
+def medians(runs):
+    return [statistics.median(column) for column in zip(*runs)]
+
+
+def compare(arguments, durable):
+    """Every workload, in turns on both."""
+    with servers(arguments, durable) as both:
+        for name, writes, measure in measurements(arguments):
+            if durable and not writes:
+                continue
+            runs = {server.name: [] for server in both}
+            for _ in range(arguments.runs):
+                for server in both:
+                    runs[server.name].append(taken(server, measure, arguments.seconds))
+            ours, theirs = (medians(runs[server.name]) for server in both)
+            label = f"{name}{', durable' if durable else ''}"
+            print(f"| {label} | {ours[0]:,.0f} | {theirs[0]:,.0f} | {ours[0] / theirs[0]:.2f} | {ours[1]:.2f} | {theirs[1]:.2f} "
+                  f"| {ours[2]:.0f} | {theirs[2]:.0f} | {ours[3]:.0f} | {theirs[3]:.0f} |", flush=True)
+            yield {"name": label, **runs}
+
+
+def beside(arguments, durable):
+    """pgbench alone and beside the analytical query, in turns, on both."""
+    with servers(arguments, durable) as both:
+        for name, writes, measure in measurements(arguments):
+            if durable and not writes or "pgbench" not in name:
+                continue
+            for server in both:
+                alone, together, scans = [], [], []
+                for _ in range(arguments.runs):
+                    alone.append(measure(server))
+                    with analytics(server) as times:
+                        together.append(measure(server))
+                    scans += times
+                (tps, p99), (beside_tps, beside_p99) = medians(alone), medians(together)
+                label = f"{name}{', durable' if durable else ''}"
+                print(f"| {label} | {server.name} | {tps:,.0f} | {beside_tps:,.0f} | {beside_tps / tps:.2f} | {p99:.2f} "
+                      f"| {beside_p99:.2f} | {beside_p99 / p99:.1f} | {statistics.median(scans) * 1e3:.0f} |", flush=True)
+                yield {"name": label, "server": server.name, "alone": alone, "beside": together, "scans": scans}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--binary", default="target/release/aerostat")
+    parser.add_argument("--binary", default="target/dist/aerostat")
     parser.add_argument("--scale", type=int, default=10, help="pgbench's: 100,000 accounts each")
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--durable", choices=["both", "yes", "no"], default="both")
-    parser.add_argument("--analytics", action="store_true", help="an analytical query in a loop beside")
+    parser.add_argument("--pin", action="store_true", help="a core for the servers, another for the clients")
+    parser.add_argument("--analytics", action="store_true", help="alone and beside an analytical query in a loop")
     parser.add_argument("--json", help="a file for all numbers")
     arguments = parser.parse_args()
-    beside = " scans | PostgreSQL's |" if arguments.analytics else ""
-    print("| workload | Aerostat tps | PostgreSQL tps | ratio | p99 ms | PostgreSQL's | CPU us a transaction | PostgreSQL's |" + beside)
-    print("|---" * (8 + 2 * arguments.analytics) + "|")
+    if arguments.analytics:
+        run, columns = beside, "workload | server | tps | beside | ratio | p99 ms | beside | ratio | a scan, ms"
+    else:
+        run, columns = compare, ("workload | Aerostat tps | PostgreSQL tps | ratio | p99 ms | PostgreSQL's | CPU us a transaction "
+                                 "| PostgreSQL's | client's | client's of PostgreSQL")
+    print(f"| {columns} |")
+    print("|---" * (columns.count("|") + 1) + "|")
     results = []
     for durable in (False, True):
         if arguments.durable in ("both", "yes" if durable else "no"):
-            compare(arguments, durable, results)
+            results += run(arguments, durable)
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps(results, indent=1))
 

@@ -8,6 +8,8 @@
 pub(crate) mod locked;
 mod predicate;
 
+pub(crate) use predicate::compare_op;
+
 use std::{any::Any, fmt, sync::Arc};
 
 use aerostat_storage::{ScanSpec, Table, TableView};

@@ -16,7 +16,7 @@ use aerostat_query::{
 };
 use aerostat_types::{ErrorKind, SqlError};
 use arrow::array::{ArrayRef, Int32Array, StringViewArray};
-use common::{Fixture, rows_of};
+use common::{Fixture, Random, rows_of};
 
 const TABLES: &str = "
     create table plain (
@@ -33,22 +33,7 @@ const TABLES: &str = "
     create index loose_x on loose using hash (x);
     create view seen as select k, i from plain";
 
-/// A generator whose numbers a seed fixes: PCG's multiplier and increment.
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[self.below(from.len() as u64) as usize]
-    }
-
     fn number(&mut self) -> String {
         match self.below(24) {
             0 => "null".to_owned(),

@@ -11,20 +11,9 @@ use std::{
 };
 
 use aerostat_types::ErrorKind;
-use common::Fixture;
-
-/// A generator whose numbers a seed fixes: PCG's multiplier and increment.
-struct Random(u64);
+use common::{Fixture, Random};
 
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-
     fn value(&mut self) -> i64 {
         self.below(20) as i64
     }

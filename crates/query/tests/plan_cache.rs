@@ -15,7 +15,7 @@ use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::array::{
     ArrayRef, Date32Array, Decimal128Array, Int16Array, Int32Array, Int64Array, StringViewArray,
 };
-use common::{Fixture, rows_of};
+use common::{Fixture, Random, rows_of};
 
 const TABLES: &str = "
     create table a (
@@ -107,22 +107,7 @@ const CHANGES: &[&str] = &[
     "analyze a",
 ];
 
-/// A generator whose numbers a seed fixes: PCG's multiplier and increment.
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[self.below(from.len() as u64) as usize]
-    }
-
     /// A value of a parameter, now and then NULL.
     fn value(&mut self, ty: ParameterType) -> ArrayRef {
         let is_null = self.below(12) == 0;

@@ -17,7 +17,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Instant,
 };
@@ -117,29 +117,28 @@ struct Runs {
     sequences: Option<Arc<Sequences>>,
     /// The columns it returns; `None` if it returns no rows.
     columns: Option<Arc<[ColumnDescription]>>,
-    untold: Untold,
+    told: Told,
 }
 
-/// Runs of a program that its table's [`Usage`](crate::usage::Usage) has not heard of: it is
-/// told of the first ones soon, and of more by the hundred.
+/// Counts the runs of a program, of which its table's [`Usage`](crate::usage::Usage) is told:
+/// of the first ones soon, and of more by the hundred.
 #[derive(Default)]
-struct Untold {
-    now: AtomicU32,
-    ever: AtomicU64,
-}
+struct Told(AtomicU64);
 
-impl Untold {
-    const TOLD_TOGETHER: u64 = 128;
+impl Told {
+    const TOGETHER: u64 = 128;
 
     /// Counts a run; how many there are to tell of, if it is time.
     fn count(&self) -> Option<u32> {
-        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
-        let ever = self.ever.fetch_add(1, Ordering::Relaxed) + 1;
-        let is_time = ever.is_power_of_two() || ever.is_multiple_of(Self::TOLD_TOGETHER);
-        is_time.then(|| {
-            self.now.fetch_sub(now, Ordering::Relaxed);
-            now
-        })
+        let runs = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+        match runs {
+            1 => Some(1),
+            // Half of them were told of at the power of two before.
+            ..=Self::TOGETHER => runs.is_power_of_two().then_some(runs as u32 / 2),
+            _ => runs
+                .is_multiple_of(Self::TOGETHER)
+                .then_some(Self::TOGETHER as u32),
+        }
     }
 }
 
@@ -244,7 +243,6 @@ struct FastSettings {
     is_on: bool,
     path: Arc<[String]>,
     zone: chrono_tz::Tz,
-    keeps_plans: bool,
 }
 
 impl Session {
@@ -567,7 +565,7 @@ impl Session {
             entry: Arc::clone(entry),
             sequences,
             columns,
-            untold: Untold::default(),
+            told: Told::default(),
         })
     }
 
@@ -617,7 +615,6 @@ impl Session {
             is_on: settings.get("enable_fast_path") == Ok("on"),
             path: settings.search_path().into(),
             zone: settings.time_zone(),
-            keeps_plans: settings.get("plan_cache_mode") != Ok("force_custom_plan"),
         })
     }
 
@@ -640,7 +637,7 @@ impl Session {
         let catalog = self.catalog().ok()?;
         let place = self.place(&catalog);
         let key = (text.to_owned(), oids.to_vec());
-        let keeps_plans = self.fast_settings().keeps_plans;
+        let keeps_plans = self.keeps_plans();
         let (prepared, known) = self.fast.prepared.get(&key)?;
         let is_kept = known.is(&place) && (keeps_plans || prepared.fast.is_some());
         is_kept.then(|| prepared.clone())
@@ -649,7 +646,7 @@ impl Session {
     /// Keeps a query, or a statement of the fast path's grammar, for whoever prepares the same
     /// again.
     pub(super) fn keep_prepared(&mut self, text: &str, oids: &[u32], prepared: &super::Prepared) {
-        let is_kept_query = prepared.is_query() && self.fast_settings().keeps_plans;
+        let is_kept_query = prepared.is_query() && self.keeps_plans();
         if prepared.fast.is_none() && !is_kept_query || text.len() > PREPARED_BYTES_MAX {
             return;
         }
@@ -701,7 +698,7 @@ impl Session {
     ) {
         let kind = runs.program.kind();
         if error.is_none()
-            && let Some(times) = runs.untold.count()
+            && let Some(times) = runs.told.count()
         {
             let (usage, read) = (&runs.entry.usage, runs.program.columns_read());
             if !read.is_empty() {

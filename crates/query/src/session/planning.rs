@@ -66,7 +66,7 @@ impl Session {
 
     /// Whether plans of the session's statements are kept and found again.
     pub(super) fn keeps_plans(&self) -> bool {
-        self.settings.lock().get("plan_cache_mode") != Ok("force_custom_plan")
+        self.settings.lock().keeps_plans()
     }
 }
 

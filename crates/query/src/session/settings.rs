@@ -306,6 +306,7 @@ struct Typed {
     zone: chrono_tz::Tz,
     statement_timeout: Option<Duration>,
     lock_timeout: Option<Duration>,
+    keeps_plans: bool,
 }
 
 impl Settings {
@@ -502,6 +503,11 @@ impl Settings {
         self.typed().lock_timeout
     }
 
+    /// Whether plans of the session's statements are kept and found again.
+    pub(crate) fn keeps_plans(&self) -> bool {
+        self.typed().keeps_plans
+    }
+
     fn touch(&mut self) {
         self.version += 1;
         self.typed.take();
@@ -516,6 +522,7 @@ impl Settings {
                 .unwrap_or(chrono_tz::UTC),
             statement_timeout: self.timeout("statement_timeout"),
             lock_timeout: self.timeout("lock_timeout"),
+            keeps_plans: self.get("plan_cache_mode") != Ok("force_custom_plan"),
         })
     }
 

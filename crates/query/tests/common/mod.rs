@@ -18,6 +18,23 @@ use arrow::{
 use futures::StreamExt;
 use tempfile::TempDir;
 
+/// A generator whose numbers a seed fixes: PCG's multiplier and increment.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+
+    pub(crate) fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
 /// An engine, its runtime and its folder.
 pub(crate) struct Fixture {
     pub engine: Arc<Engine>,

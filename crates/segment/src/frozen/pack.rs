@@ -488,7 +488,9 @@ mod tests {
     #[test]
     fn codes_of_every_width_come_back() {
         let mut random = Random(7);
-        for width in 0..=64 {
+        // Miri takes the edges of each lane's widths.
+        let edges = [0, 1, 8, 9, 16, 17, 32, 33, 64];
+        for width in (0..=64).filter(|width| !cfg!(miri) || edges.contains(width)) {
             let codes: Vec<u64> = (0..1100).map(|_| random.next() & mask(width)).collect();
             let bytes = pack(&LaneVec::of(&codes, width, |code| code), width);
             assert_eq!(bytes.len(), packed_bytes(codes.len(), width));
@@ -499,7 +501,7 @@ mod tests {
     #[test]
     fn compiled_versions_agree() {
         let mut random = Random(8);
-        for width in 1..=32 {
+        for width in (1..=32).step_by(if cfg!(miri) { 5 } else { 1 }) {
             let codes: Vec<u32> = (0..width as usize * 16)
                 .map(|_| random.next() as u32)
                 .collect();

@@ -66,10 +66,12 @@ pub enum Value {
 }
 
 impl PartialEq for Value {
-    /// The same value, bit by bit (NaN is NaN, 0 is not −0).
+    /// The same value, bit by bit (0 is not −0); of NaN a conversion need not keep the bits.
     fn eq(&self, other: &Value) -> bool {
         match (self, other) {
-            (Value::Float(a), Value::Float(b)) => a.to_bits() == b.to_bits(),
+            (Value::Float(a), Value::Float(b)) => {
+                a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
+            }
             (Value::Bool(a), Value::Bool(b)) => a == b,
             (Value::Int(a), Value::Int(b)) => a == b,
             (Value::Bytes(a), Value::Bytes(b)) => a == b,

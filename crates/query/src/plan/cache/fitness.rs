@@ -10,12 +10,16 @@ use datafusion::{
     },
     datasource::DefaultTableSource,
     logical_expr::{
-        Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, TableScan, Volatility,
+        Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, TableScan, Volatility,
         utils::{merge_schema, split_conjunction},
     },
 };
 
-use crate::{catalog::TableEntry, pgcatalog, scan::TableScanProvider};
+use crate::{
+    catalog::TableEntry,
+    pgcatalog,
+    scan::{TableScanProvider, compare_op},
+};
 
 /// What is known of a plan that may be kept.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +134,7 @@ fn plain_parameters(node: &LogicalPlan) -> usize {
 
 fn plain_in_term(term: &Expr, schema: &DFSchema) -> usize {
     match term {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if compare_op(*op).is_some() => {
             let is_plain =
                 compares_alike(left, right, schema) || compares_alike(right, left, schema);
             usize::from(is_plain)
@@ -148,18 +152,6 @@ fn plain_in_term(term: &Expr, schema: &DFSchema) -> usize {
         }
         _ => 0,
     }
-}
-
-fn is_comparison(op: Operator) -> bool {
-    matches!(
-        op,
-        Operator::Eq
-            | Operator::NotEq
-            | Operator::Lt
-            | Operator::LtEq
-            | Operator::Gt
-            | Operator::GtEq
-    )
 }
 
 /// Whether this is a parameter, and compares with the other side as it is.

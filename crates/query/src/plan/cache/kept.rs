@@ -57,6 +57,7 @@ pub(crate) enum Stage {
 }
 
 /// A plan that is kept.
+#[derive(Clone)]
 pub(crate) struct KeptPlan {
     plan: LogicalPlan,
     stage: Stage,
@@ -101,31 +102,18 @@ impl KeptPlan {
         plan: LogicalPlan,
         stage: Stage,
     ) -> Result<Self> {
-        let met = context.met.lock();
-        let plan = detached(plan, &met.tables)?;
+        let further = Self::new(context, plan, stage, self.fitness, self.origins.clone())?;
         Ok(Self {
-            bytes: bytes_of(&plan)?,
-            plan,
-            stage,
-            fitness: self.fitness,
             relations: self.relations.clone(),
-            origins: self.origins.clone(),
+            ..further
         })
     }
 
     /// The same, never to be worked out before the values are known.
     pub(crate) fn without_more(&self) -> Self {
-        Self {
-            plan: self.plan.clone(),
-            stage: self.stage,
-            fitness: Fitness {
-                is_plain: false,
-                ..self.fitness
-            },
-            relations: self.relations.clone(),
-            origins: self.origins.clone(),
-            bytes: self.bytes,
-        }
+        let mut kept = self.clone();
+        kept.fitness.is_plain = false;
+        kept
     }
 
     pub(crate) fn stage(&self) -> Stage {

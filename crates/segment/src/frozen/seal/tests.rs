@@ -13,7 +13,7 @@ use crate::{
     AttributeSpec, FrozenFacts, FrozenImage, HeapRegion, IndexSearch, Literal, Predicate, Segment,
     SegmentError, SegmentSchema, Selection, forge,
     model::{Model, Random, Value, values},
-    seal::tests::Returning,
+    seal::tests::{DAMAGES, ROWS_MAX, Returning},
     stamp,
 };
 
@@ -112,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 48 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn attached_is_what_was_sealed(seed: u64, rows in 1usize..700) {
+    fn attached_is_what_was_sealed(seed: u64, rows in 1..4 * ROWS_MAX) {
         let model = Model::random(seed, rows);
         let segment = attach(&bytes_of(&model), &model).unwrap();
         prop_assert_eq!((segment.table().0, segment.no().0, segment.rows() as usize), (7, 3, rows));
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_as_made_come_back_under_another_number(seed: u64, rows in 1usize..700) {
+    fn bytes_as_made_come_back_under_another_number(seed: u64, rows in 1..4 * ROWS_MAX) {
         let model = Model::random(seed, rows);
         let sealed = bytes_of(&model);
         let segment = attach(&sealed, &model).unwrap();
@@ -148,7 +148,7 @@ proptest! {
         prop_assert!(attached(&bytes, segment.arena_bytes() - 64).is_err(), "a smaller region");
         prop_assert!(attached(&bytes[..bytes.len() / 2], segment.arena_bytes()).is_err());
         let mut random = Random(seed);
-        for _ in 0..20 {
+        for _ in 0..DAMAGES {
             let mut flipped = bytes.clone();
             let at = random.below(bytes.len() as u64) as usize;
             flipped[at] ^= 1 << random.below(8);
@@ -159,11 +159,11 @@ proptest! {
     }
 
     #[test]
-    fn damaged_bytes_are_refused(seed: u64, rows in 1usize..300) {
+    fn damaged_bytes_are_refused(seed: u64, rows in 1..2 * ROWS_MAX) {
         let model = Model::random(seed, rows);
         let whole = bytes_of(&model);
         let mut random = Random(seed);
-        for _ in 0..40 {
+        for _ in 0..2 * DAMAGES {
             let mut bytes = whole.clone();
             let at = random.below(bytes.len() as u64) as usize;
             bytes[at] ^= 1 << random.below(8);
@@ -189,12 +189,12 @@ proptest! {
 
     /// Whoever forges bytes also computes a checksum: whatever is attached must be safe to read.
     #[test]
-    fn forged_bytes_are_refused_or_harmless(seed: u64, rows in 1usize..300) {
+    fn forged_bytes_are_refused_or_harmless(seed: u64, rows in 1..2 * ROWS_MAX) {
         let model = Model::random(seed, rows);
         let whole = bytes_of(&model);
         let mut random = Random(seed);
         let mut attached = 0;
-        for _ in 0..60 {
+        for _ in 0..2 * DAMAGES {
             let mut bytes = whole.clone();
             for _ in 0..=random.below(3) {
                 // Somewhere in the facts and descriptors of the header, or anywhere.
