@@ -225,10 +225,10 @@ impl WaitGraph {
         }
     }
 
-    /// Wakes everyone who waits for `holder`. They remove their own edges.
-    pub(crate) fn wake(&self, holder: TxnId) {
+    /// Wakes everyone who waits for one of these. They remove their own edges.
+    pub(crate) fn wake(&self, holders: &[TxnId]) {
         for edge in self.edges.values().flatten() {
-            if edge.holder == holder {
+            if holders.contains(&edge.holder) {
                 edge.signal.complete();
             }
         }

@@ -345,3 +345,43 @@ fn commits_of_temporary_rows_alone_do_not_wait_for_the_disk() {
         TenantStore::open(TenantId(1), budget, folder.path(), &OpenOptions::default()).unwrap();
     assert_eq!(crate::tests::now(&recovered.tables[&TableId(7)]).len(), 41);
 }
+
+#[test]
+fn commits_that_need_no_disk_are_finished_where_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, table) = table(folder.path());
+    let commit = |key| {
+        let txn = store.txns().begin();
+        let rows = crate::tests::batch(&table, &[(key, 0, None)]);
+        table.insert(&txn, &rows).unwrap();
+        txn.enqueue().unwrap().try_finish()
+    };
+    let waiting = commit(0).unwrap_err();
+    assert!(crate::tests::now(&table).is_empty());
+    waiting.finish().unwrap();
+    store.set_durability(Durability::None);
+    for key in 1..100 {
+        commit(key).unwrap().unwrap();
+    }
+    assert_eq!(crate::tests::now(&table).len(), 100);
+    // Those that meet somebody who writes finish soon after, or wait as others do.
+    std::thread::scope(|scope| {
+        for thread in 1..5 {
+            let (commit, store) = (&commit, &store);
+            scope.spawn(move || {
+                for at in 0..200 {
+                    let done = commit(thread * 1000 + at);
+                    let ts = done.unwrap_or_else(|waiting| waiting.finish()).unwrap();
+                    assert!(store.txns().snapshot().at() >= ts);
+                }
+            });
+        }
+    });
+    let expected = crate::tests::now(&table);
+    assert_eq!(expected.len(), 900);
+    drop((store, table));
+    let budget = Governor::new("1GB".parse().unwrap()).budget("test", None);
+    let (_store, recovered) =
+        TenantStore::open(TenantId(1), budget, folder.path(), &OpenOptions::default()).unwrap();
+    assert_eq!(crate::tests::now(&recovered.tables[&TableId(7)]), expected);
+}
