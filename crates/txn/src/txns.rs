@@ -448,17 +448,19 @@ impl TxnManager {
     /// and others want the same locks.
     pub(crate) fn settled_all(&self, ids: &[TxnId], began: Option<CommitTs>) {
         ids.iter().for_each(|id| self.locks.release(*id));
-        let mut order = self.order.lock();
-        if let Some(began) = began {
-            order.blocks.release(began);
-        }
-        let mut states = self.states.write();
-        for id in ids {
-            let state = states.remove(id);
-            assert!(state.is_some(), "transaction {id} settled twice");
-        }
-        drop(states);
-        order.waits.wake(ids);
+        let woken = {
+            let mut order = self.order.lock();
+            if let Some(began) = began {
+                order.blocks.release(began);
+            }
+            let mut states = self.states.write();
+            for id in ids {
+                let state = states.remove(id);
+                assert!(state.is_some(), "transaction {id} settled twice");
+            }
+            order.waits.waiters(ids)
+        };
+        woken.iter().for_each(|signal| signal.complete());
     }
 
     pub(crate) fn unregister(&self, at: CommitTs) {
