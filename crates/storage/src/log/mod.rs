@@ -30,6 +30,7 @@ pub(crate) mod codec;
 pub(crate) mod read;
 pub(crate) mod record;
 pub(crate) mod redo;
+mod sleep;
 mod writer;
 
 #[cfg(test)]
@@ -51,12 +52,13 @@ use std::{
 use aerostat_memory::{Budget, OutOfMemory};
 use aerostat_txn::{CommitLog, LogFailure};
 use aerostat_types::{CommitTs, TxnId};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::read::file_name;
 use self::{
     record::{FILE_HEAD_BYTES, FileHead, Head, Kind},
+    sleep::{Sleeper, Woken},
     writer::Writer,
 };
 use crate::{
@@ -127,6 +129,7 @@ struct Queue {
     /// The newest LSN that is as durable as it should be.
     durable: CommitTs,
     led: Led,
+    sleepers: Vec<Sleeper>,
     failure: Option<LogFailure>,
     /// The file that is written.
     file_number: u64,
@@ -157,7 +160,6 @@ pub(crate) struct Log {
     /// The folder itself, for syncs after its entries changed.
     folder_file: File,
     queue: Mutex<Queue>,
-    changed: Condvar,
     /// Locked by the leader only.
     writer: Mutex<Writer>,
     fsync: AtomicBool,
@@ -219,12 +221,12 @@ impl Log {
                 enqueued: end.last,
                 durable: end.last,
                 led: Led::No,
+                sleepers: Vec::new(),
                 failure: None,
                 file_number: number,
                 chunked: HashMap::new(),
                 wall_micros: end.wall_micros,
             }),
-            changed: Condvar::new(),
             writer: Mutex::new(writer),
             fsync: AtomicBool::new(durability == Durability::Fsync),
             bytes_written: AtomicU64::new(0),
@@ -361,7 +363,11 @@ impl Log {
                     let spin = || (0..PAUSES_PER_SPIN).for_each(|_| std::hint::spin_loop());
                     MutexGuard::unlocked(&mut queue, spin);
                 }
-                _ if waits => self.changed.wait(&mut queue),
+                _ if waits => match sleep::sleep(queue, Some(ts)) {
+                    Woken::Durable(through) => return Some(Ok(through)),
+                    Woken::Failed(failure) => return Some(Err(failure)),
+                    Woken::LookAgain => queue = self.queue.lock(),
+                },
                 _ => return None,
             }
         }
@@ -400,7 +406,7 @@ impl Log {
                 });
             }
         }
-        self.changed.notify_all();
+        sleep::wake(&mut queue);
         queue
     }
 
@@ -442,7 +448,8 @@ impl Log {
     pub(crate) fn rotate(&self) -> Result<Cut, LogFailure> {
         let mut queue = self.queue.lock();
         while queue.led != Led::No {
-            self.changed.wait(&mut queue);
+            sleep::sleep(queue, None);
+            queue = self.queue.lock();
         }
         if let Some(failure) = &queue.failure {
             return Err(failure.clone());
@@ -538,7 +545,8 @@ impl CommitLog for Log {
                 return Err(failure.clone());
             }
             if queue.led != Led::No {
-                self.changed.wait(&mut queue);
+                sleep::sleep(queue, None);
+                queue = self.queue.lock();
             } else {
                 // Commits in the queue are acknowledged by this. Without one there is nothing
                 // to sync: who loads gigabytes would wait for the disk every few megabytes.
