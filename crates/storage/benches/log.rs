@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
 use std::{
+    os::unix::fs::FileExt,
     path::Path,
     sync::{
         Arc,
@@ -96,6 +97,25 @@ fn commits(threads: i32, durability: Durability) {
     });
     let rate = f64::from(next.into_inner()) / started.elapsed().as_secs_f64();
     println!("commits, one row each, {durability:?}, {threads:>2} threads: {rate:>8.0} /s");
+}
+
+/// What the disk takes of such commits: as many bytes, written and synced one after the other
+/// in a file that has room for them.
+fn plain_syncs() {
+    const COMMIT_BYTES: usize = 160;
+    let folder = tempfile::tempdir().unwrap();
+    let file = std::fs::File::create(folder.path().join("plain")).unwrap();
+    file.write_all_at(&[0; 8 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    let (mut syncs, started) = (0, Instant::now());
+    while started.elapsed() < Duration::from_secs(2) {
+        let at = syncs * COMMIT_BYTES as u64 % (8 << 20);
+        file.write_all_at(&[1; COMMIT_BYTES], at).unwrap();
+        file.sync_data().unwrap();
+        syncs += 1;
+    }
+    let rate = syncs as f64 / started.elapsed().as_secs_f64();
+    println!("write and sync alone:                      {rate:>8.0} /s");
 }
 
 /// One transaction of a few million rows.
@@ -244,8 +264,9 @@ fn main() {
         small_commits();
     }
     if wants("commits") {
+        plain_syncs();
         for durability in [Durability::Fsync, Durability::None] {
-            for threads in [1, 8, 64] {
+            for threads in [1, 4, 64] {
                 commits(threads, durability);
             }
         }

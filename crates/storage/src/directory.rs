@@ -22,12 +22,9 @@
 //! * Views pin a directory; a retired segment lives as long as one does. Places
 //!   hold segments weakly, so a chain of rewrites pins only the row maps.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, OnceLock, Weak,
+    atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
 use aerostat_memory::{OutOfMemory, Reservation};
@@ -41,8 +38,8 @@ pub(crate) struct Directory {
     ranges: Vec<KeyRange>,
     /// Of every range its entry, and each base once.
     entries: Vec<Arc<Entry>>,
-    by_no: HashMap<SegmentNo, usize>,
-    positions: HashMap<SegmentNo, usize>,
+    by_no: Numbers,
+    positions: Numbers,
 }
 
 /// One entry with its lower bound; the first bound is empty, below every key.
@@ -76,6 +73,27 @@ impl KeyRange {
     }
 }
 
+/// Segments' numbers, ascending, each with its position in a list. Every row that a statement
+/// writes is looked up by its segment's: that takes less than a good hash does.
+#[derive(Default)]
+struct Numbers(Vec<(SegmentNo, usize)>);
+
+impl Numbers {
+    fn of<'a>(entries: impl Iterator<Item = &'a Arc<Entry>>) -> Self {
+        let mut numbers: Vec<_> = entries
+            .enumerate()
+            .map(|(at, entry)| (entry.place.no, at))
+            .collect();
+        numbers.sort_unstable();
+        Self(numbers)
+    }
+
+    fn get(&self, no: SegmentNo) -> Option<usize> {
+        let found = self.0.binary_search_by_key(&no, |(own, _)| *own).ok()?;
+        Some(self.0[found].1)
+    }
+}
+
 impl Directory {
     fn of(mut ranges: Vec<KeyRange>) -> Self {
         if let Some(first) = ranges.first_mut() {
@@ -88,14 +106,9 @@ impl Directory {
             entries.extend(range.base.iter().filter(|_| !known).cloned());
             entries.push(Arc::clone(&range.entry));
         }
-        let numbers = |all: &mut dyn Iterator<Item = &Arc<Entry>>| {
-            all.enumerate()
-                .map(|(at, entry)| (entry.place.no, at))
-                .collect()
-        };
         Self {
-            by_no: numbers(&mut entries.iter()),
-            positions: numbers(&mut ranges.iter().map(|range| &range.entry)),
+            by_no: Numbers::of(entries.iter()),
+            positions: Numbers::of(ranges.iter().map(|range| &range.entry)),
             ranges,
             entries,
         }
@@ -140,12 +153,12 @@ impl Directory {
     }
 
     pub(crate) fn by_no(&self, no: SegmentNo) -> Option<&Arc<Entry>> {
-        self.by_no.get(&no).map(|&at| &self.entries[at])
+        self.by_no.get(no).map(|at| &self.entries[at])
     }
 
     /// The position of the range whose entry this very one is.
     pub(crate) fn position(&self, entry: &Arc<Entry>) -> Option<usize> {
-        self.positions.get(&entry.place.no).copied()
+        self.positions.get(entry.place.no)
     }
 
     /// The directory with `ranges` instead of those at `at`.
@@ -247,11 +260,12 @@ impl Entry {
     }
 
     /// Counts values of each variable-length attribute.
-    pub(crate) fn add_variable_bytes(&self, bytes: &[u64]) {
-        debug_assert_eq!(bytes.len(), self.variable_bytes.len());
-        for (all, more) in self.variable_bytes.iter().zip(bytes) {
-            all.fetch_add(*more, Ordering::Relaxed);
+    pub(crate) fn add_variable_bytes(&self, bytes: impl IntoIterator<Item = u64>) {
+        let mut bytes = bytes.into_iter();
+        for (all, more) in self.variable_bytes.iter().zip(&mut bytes) {
+            all.fetch_add(more, Ordering::Relaxed);
         }
+        debug_assert!(bytes.next().is_none(), "a number for each such attribute");
     }
 
     /// Bytes of the values of each variable-length attribute in `rows` of the versions, on

@@ -208,7 +208,7 @@ impl Table {
         }
         for (at, old) in unit.entries.iter().enumerate() {
             let count = columns.rows_of(at) as u32;
-            entry.add_variable_bytes(&old.variable_bytes_of(count));
+            entry.add_variable_bytes(old.variable_bytes_of(count));
         }
         made.push(Made { entry, rows });
         Ok(true)

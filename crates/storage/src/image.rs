@@ -248,7 +248,7 @@ pub(crate) fn attach(
     if head.variable_bytes.len() != entry.variable_bytes_of(0).len() {
         return Err(damaged(BadBytes("not the attributes of the table")));
     }
-    entry.add_variable_bytes(&head.variable_bytes);
+    entry.add_variable_bytes(head.variable_bytes.iter().copied());
     end_all(&entry, &head.ended, at)?;
     Ok(entry)
 }

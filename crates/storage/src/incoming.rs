@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array, cast::AsArray};
 use arrow_schema::DataType;
 use arrow_select::take::take;
 
-use crate::{StorageError, Table, describe};
+use crate::{StorageError, Table, describe, shape::Shape};
 
 /// Rows that may be appended in this order.
 pub(crate) struct Incoming {
@@ -38,9 +38,9 @@ impl Incoming {
         {
             return Err(table.not_null(column));
         }
-        let heap_bytes = check_widths(table, batch)?;
+        let heap_bytes = check_widths(table, &shape, batch)?;
         let columns = batch.columns().to_vec();
-        Self::sorted(table, columns, batch.num_rows(), heap_bytes)
+        Self::sorted(table, &shape, columns, batch.num_rows(), heap_bytes)
     }
 
     /// Rows that were in the table before: checks only that no key is there twice.
@@ -49,17 +49,18 @@ impl Incoming {
         columns: Vec<ArrayRef>,
         rows: usize,
     ) -> Result<Self, StorageError> {
-        let heap_bytes = heap_bytes(table, &columns, 0..rows)?;
-        Self::sorted(table, columns, rows, heap_bytes)
+        let shape = table.shape();
+        let heap_bytes = heap_bytes(table, &shape, &columns, 0..rows)?;
+        Self::sorted(table, &shape, columns, rows, heap_bytes)
     }
 
     fn sorted(
         table: &Table,
+        shape: &Shape,
         columns: Vec<ArrayRef>,
         rows: usize,
         heap_bytes: usize,
     ) -> Result<Self, StorageError> {
-        let shape = table.shape();
         let encode = |columns: &[ArrayRef]| {
             Keys::encode(&shape.segment_schema, columns).map_err(|error| table.segment_error(error))
         };
@@ -127,12 +128,16 @@ impl Incoming {
         if rows == (0..self.rows) {
             return Ok(self.heap_bytes);
         }
-        heap_bytes(table, &self.columns, rows)
+        heap_bytes(table, &table.shape(), &self.columns, rows)
     }
 
     /// Bytes of these rows' variable-length values as the user counts them, of each
     /// variable-length column.
-    pub(crate) fn variable_bytes(&self, table: &Table, rows: &Range<usize>) -> Vec<u64> {
+    pub(crate) fn variable_bytes<'a>(
+        &'a self,
+        table: &'a Table,
+        rows: &'a Range<usize>,
+    ) -> impl Iterator<Item = u64> + 'a {
         let columns = table.schema().columns.iter().zip(&self.columns);
         columns
             .filter(|(column, _)| column.ty.physical() == Physical::Variable)
@@ -140,30 +145,28 @@ impl Incoming {
                 SqlType::Char(n) => u64::from(n) * valid_count(values, rows) as u64,
                 _ => value_bytes(values, rows),
             })
-            .collect()
     }
 }
 
 fn heap_bytes(
     table: &Table,
+    shape: &Shape,
     columns: &[ArrayRef],
     rows: Range<usize>,
 ) -> Result<usize, StorageError> {
-    let shape = table.shape();
     let bytes = shape.segment_schema.heap_bytes(columns, rows);
     bytes.map_err(|error| table.segment_error(error))
 }
 
 /// Checks that no row is too wide, and gives the heap bytes that all take at most.
-fn check_widths(table: &Table, batch: &RecordBatch) -> Result<usize, StorageError> {
-    let shape = table.shape();
+fn check_widths(table: &Table, shape: &Shape, batch: &RecordBatch) -> Result<usize, StorageError> {
     let fixed = shape.segment_schema.row_bytes_fixed();
-    let all = heap_bytes(table, batch.columns(), 0..batch.num_rows())?;
+    let all = heap_bytes(table, shape, batch.columns(), 0..batch.num_rows())?;
     // Only when all rows together are too wide for one can a single one be.
     let bytes_max = shape.row_bytes_max;
     if fixed + all > bytes_max {
         for row in 0..batch.num_rows() {
-            let bytes = fixed + heap_bytes(table, batch.columns(), row..row + 1)?;
+            let bytes = fixed + heap_bytes(table, shape, batch.columns(), row..row + 1)?;
             if bytes > bytes_max {
                 return Err(StorageError::RowTooWide { bytes, bytes_max });
             }

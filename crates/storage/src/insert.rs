@@ -37,7 +37,7 @@ enum Step {
     Held(usize, TxnId),
     /// There is no segment yet.
     Empty,
-    /// The directory changed before the latch was taken.
+    /// The directory, or what unique indexes demand, changed before the latch was taken.
     Stale,
 }
 
@@ -90,9 +90,6 @@ impl Table {
         let (mut at, mut attempts) = (0, 0);
         while at < incoming.rows {
             writes.check_cancelled()?;
-            if !unique.is_current(self) {
-                unique = Uniqueness::of(self, &incoming, put_off)?;
-            }
             let step = self.append_run(writes, &incoming, &unique, at)?;
             writes.spill_redo()?;
             if let Step::Appended(rows) | Step::Full(rows, _) | Step::Held(rows, _) = step {
@@ -101,7 +98,9 @@ impl Table {
             }
             match step {
                 _ if at == incoming.rows => {}
-                Step::Appended(_) | Step::Stale => {}
+                Step::Appended(_) => {}
+                Step::Stale if unique.is_current(self) => {}
+                Step::Stale => unique = Uniqueness::of(self, &incoming, put_off)?,
                 Step::Full(..) if attempts > ROOM_ATTEMPTS_MAX => {
                     return Err(StorageError::KeyCrowded {
                         table: self.schema().name.clone(),
@@ -202,7 +201,7 @@ impl Table {
         if count > 0 {
             begun(appended.first..appended.first + appended.count);
             let done = rows.start..rows.start + count;
-            entry.add_variable_bytes(&incoming.variable_bytes(self, &done));
+            entry.add_variable_bytes(incoming.variable_bytes(self, &done));
             if self.is_keyed() {
                 latch.raise_key_max(incoming.key(done.end - 1));
             }

@@ -157,15 +157,7 @@ impl Table {
     /// The columns that other tables' rows may refer to: those of the primary key and of
     /// unique indexes. An update that leaves their values as they are keeps the row's key.
     pub fn key_columns(&self) -> Vec<usize> {
-        let mut columns = self.schema().primary_key.clone();
-        for index in &self.shape().indexes {
-            if index.spec.unique {
-                columns.extend(&index.spec.attributes);
-            }
-        }
-        columns.sort_unstable();
-        columns.dedup();
-        columns
+        self.shape().key_columns.clone()
     }
 
     /// Who is about to take the key away, though whoever replaces a version of it keeps it.

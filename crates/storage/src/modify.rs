@@ -13,6 +13,7 @@ use aerostat_txn::{END_NONE, RowLock, Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
+use smallvec::SmallVec;
 
 use crate::{
     RowId, StorageError, TableView,
@@ -34,6 +35,9 @@ pub(crate) enum Step {
     /// So many are done; the next is held by this transaction.
     Held(usize, TxnId),
 }
+
+/// Mostly a single one.
+type Targets = SmallVec<[Target; 1]>;
 
 /// A row that was marked: its position in the run, and its end stamp before.
 pub(crate) struct Marked {
@@ -90,15 +94,16 @@ impl TableView {
         row_ids: &[RowId],
         new_rows: &RecordBatch,
     ) -> Result<bool, StorageError> {
-        let columns = self.table().key_columns();
+        let shape = self.table().shape();
+        let columns = &shape.key_columns;
         if columns.is_empty() || row_ids.is_empty() {
             return Ok(true);
         }
         if let [row_id] = row_ids {
-            return Ok(self.key_stays(*row_id, new_rows, &columns));
+            return Ok(self.key_stays(*row_id, new_rows, columns));
         }
-        let old = self.fetch(row_ids, &columns)?;
-        let mut pairs = old.columns().iter().zip(&columns);
+        let old = self.fetch(row_ids, columns)?;
+        let mut pairs = old.columns().iter().zip(columns);
         Ok(pairs.all(|(old, at)| same(old, new_rows.column(*at))))
     }
 
@@ -156,7 +161,7 @@ impl TableView {
         let rows = if ended.iter().all(|ended| *ended) {
             self.table().insert_rows(&mut writes, new_rows, put_off)?
         } else {
-            let chosen = filter_record_batch(new_rows, &BooleanArray::from(ended))
+            let chosen = filter_record_batch(new_rows, &BooleanArray::from(ended.into_vec()))
                 .expect("the filter has one value for each row");
             self.table().insert_rows(&mut writes, &chosen, put_off)?
         };
@@ -170,8 +175,8 @@ impl TableView {
         writes: &mut Writes<'_>,
         row_ids: &[RowId],
         mode: RowLock,
-    ) -> Result<Vec<bool>, StorageError> {
-        let mut ended = vec![false; row_ids.len()];
+    ) -> Result<SmallVec<[bool; 8]>, StorageError> {
+        let mut ended = SmallVec::from_elem(false, row_ids.len());
         self.in_runs(writes, row_ids, false, &mut |writes, entry, latch, run| {
             mark(writes, mode, entry, latch, run, &mut ended)
         })?;
@@ -188,9 +193,9 @@ impl TableView {
         step: &mut RunStep<'_>,
     ) -> Result<(), StorageError> {
         // One order for all: transactions that end the same rows meet at the first.
-        let mut order: Vec<usize> = (0..row_ids.len()).collect();
+        let mut order: SmallVec<[usize; 8]> = (0..row_ids.len()).collect();
         order.sort_by_key(|&index| row_ids[index]);
-        let mut targets = Vec::with_capacity(row_ids.len());
+        let mut targets = Targets::with_capacity(row_ids.len());
         for index in order {
             match self.locate(index, row_ids[index]) {
                 Err(StorageError::Conflict) if skips_gone => {}
@@ -253,11 +258,7 @@ fn blocks(run: &[Target]) -> usize {
 
 /// Goes with a run of rows where a rewrite has moved them. Rows of a segment that was
 /// truncated are gone.
-fn move_on(
-    targets: &mut Vec<Target>,
-    run: Range<usize>,
-    skips_gone: bool,
-) -> Result<(), StorageError> {
+fn move_on(targets: &mut Targets, run: Range<usize>, skips_gone: bool) -> Result<(), StorageError> {
     let mut gone = Vec::new();
     for at in run {
         let target = &mut targets[at];
@@ -294,13 +295,12 @@ fn mark(
     run: &[Target],
     ended: &mut [bool],
 ) -> Result<Step, StorageError> {
-    let mut newly = Vec::new();
+    let mut newly = SmallVec::new();
     // Who locks a key does so before the rows are looked at, or after they are marked.
     let keys = (mode == RowLock::Update).then(|| writes.locks().hold_keys());
-    let asks = writes.keyed_table().filter(|table| match &keys {
-        Some(keys) => keys.has_any(*table),
-        None => false,
-    });
+    let asks = keys
+        .as_ref()
+        .and_then(|keys| writes.keyed_table().filter(|table| keys.has_any(*table)));
     let mut held_key = |segment: &Segment, row: u32| match (asks, &keys) {
         (Some(table), Some(keys)) => keys.holder(writes.txn(), table, &segment.key_of(row)),
         _ => None,
@@ -312,8 +312,8 @@ fn mark(
         writes.ended(&target.place, target.row, marked.before);
         ended[target.index] = true;
     }
-    let rows = newly.iter().map(|marked| run[marked.at].row).collect();
-    writes.log_ended(&entry.segment, rows)?;
+    let rows: SmallVec<[u32; 8]> = newly.iter().map(|marked| run[marked.at].row).collect();
+    writes.log_ended(&entry.segment, &rows)?;
     marked
 }
 
@@ -326,7 +326,7 @@ fn mark_latched(
     latch: &mut Latch<'_>,
     run: &[Target],
     held_key: &mut dyn FnMut(&Segment, u32) -> Option<TxnId>,
-    newly: &mut Vec<Marked>,
+    newly: &mut SmallVec<[Marked; 1]>,
 ) -> Result<Step, StorageError> {
     let segment = &entry.segment;
     let stamp = writes.end_stamp(mode);

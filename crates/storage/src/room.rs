@@ -428,7 +428,7 @@ impl Table {
             if appended.count as usize != rows.len() {
                 return Ok(false);
             }
-            to.add_variable_bytes(&old.variable_bytes_of(appended.count));
+            to.add_variable_bytes(old.variable_bytes_of(appended.count));
         }
         if let Some(key) = key_max.filter(|_| self.is_keyed()) {
             latch.raise_key_max(key);

@@ -21,6 +21,9 @@ pub(crate) struct Shape {
     pub(crate) indexes: Vec<Arc<Index>>,
     /// Attributes, groups, key and secondary indexes of new segments.
     pub(crate) segment_schema: Arc<SegmentSchema>,
+    /// The columns of the key and of unique indexes, ascending: an update that leaves their
+    /// values as they are keeps the row's keys.
+    pub(crate) key_columns: Vec<usize>,
     /// The most a row may take, so that two versions of it fit into one arena.
     pub(crate) row_bytes_max: usize,
 }
@@ -73,7 +76,14 @@ impl Shape {
                 bytes_max: arena_bytes_max / 2,
             });
         };
+        let unique = indexes.iter().filter(|index| index.spec.unique);
+        let of_unique = unique.flat_map(|index| &index.spec.attributes);
+        let mut key_columns: Vec<usize> = schema.primary_key.clone();
+        key_columns.extend(of_unique);
+        key_columns.sort_unstable();
+        key_columns.dedup();
         Ok(Shape {
+            key_columns,
             layout: layout.clone(),
             names,
             indexes,

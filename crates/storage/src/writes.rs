@@ -8,8 +8,14 @@ use std::{
 use aerostat_segment::{Segment, Selection, stamp};
 use aerostat_txn::{LockSetId, Outcome, Participant, RowLock, RowLocks, Stamp, Transaction};
 use aerostat_types::{TableId, TxnId};
+use smallvec::{SmallVec, smallvec};
 
-use crate::{StorageError, Table, directory::Place, incoming::Incoming, log::redo};
+use crate::{
+    StorageError, Table,
+    directory::{Entry, Latch, Place},
+    incoming::Incoming,
+    log::redo,
+};
 
 // The segment stores what txn means.
 const _: () = assert!(
@@ -18,14 +24,19 @@ const _: () = assert!(
         && stamp::ABORTED == aerostat_txn::ABORTED
 );
 
+/// Rows that mostly lie side by side, or are one.
+type Ranges = SmallVec<[Range<u32>; 1]>;
+
 /// Rows of one segment.
-type Rows = (Arc<Place>, Vec<Range<u32>>);
+type Rows = (Arc<Place>, Ranges);
 
 /// Collects what one call writes, and enlists it with the transaction when the
 /// call returns, also when it fails half-way.
 pub(crate) struct Writes<'t> {
     txn: &'t Transaction,
-    set: WriteSet,
+    table: &'t Table,
+    begun: SmallVec<[Rows; 1]>,
+    ended: SmallVec<[Ended; 1]>,
     /// Who was waited for last, and so has no stamp left.
     waited: Option<TxnId>,
 }
@@ -33,8 +44,8 @@ pub(crate) struct Writes<'t> {
 struct WriteSet {
     /// A dropped table has nothing left to stamp.
     table: Weak<Table>,
-    begun: Vec<Rows>,
-    ended: Vec<Ended>,
+    begun: SmallVec<[Rows; 1]>,
+    ended: SmallVec<[Ended; 1]>,
 }
 
 /// Rows that were ended, and what their end stamps become if that is undone.
@@ -44,14 +55,12 @@ struct Ended {
 }
 
 impl<'t> Writes<'t> {
-    pub(crate) fn of(txn: &'t Transaction, table: &Table) -> Self {
+    pub(crate) fn of(txn: &'t Transaction, table: &'t Table) -> Self {
         Self {
             txn,
-            set: WriteSet {
-                table: table.weak(),
-                begun: Vec::new(),
-                ended: Vec::new(),
-            },
+            table,
+            begun: SmallVec::new(),
+            ended: SmallVec::new(),
             waited: None,
         }
     }
@@ -81,8 +90,7 @@ impl<'t> Writes<'t> {
 
     /// The table, if it has keys of its own.
     pub(crate) fn keyed_table(&self) -> Option<TableId> {
-        let table = self.set.table.upgrade()?;
-        table.is_keyed().then(|| table.id())
+        self.table.is_keyed().then(|| self.table.id())
     }
 
     /// Keeps others' locks FOR KEY SHARE of a row that the transaction is about to replace
@@ -109,7 +117,7 @@ impl<'t> Writes<'t> {
     }
 
     pub(crate) fn check_cancelled(&self) -> Result<(), StorageError> {
-        if self.txn.cancel_token().is_cancelled() {
+        if self.txn.is_cancelled() {
             Err(StorageError::Cancelled)
         } else {
             Ok(())
@@ -139,13 +147,16 @@ impl<'t> Writes<'t> {
 
     /// The segments written to, some perhaps more than once.
     pub(crate) fn places(&self) -> impl Iterator<Item = &Arc<Place>> {
-        let ended = self.set.ended.iter().map(|ended| &ended.rows);
-        self.set.begun.iter().chain(ended).map(|(place, _)| place)
+        let ended = self.ended.iter().map(|ended| &ended.rows);
+        self.begun.iter().chain(ended).map(|(place, _)| place)
     }
 
     /// Rows appended with the transaction's stamp.
     pub(crate) fn begun(&mut self, place: &Arc<Place>, rows: Range<u32>) {
-        push(&mut self.set.begun, place, rows);
+        match self.begun.last_mut() {
+            Some((last, ranges)) if Arc::ptr_eq(last, place) => push_range(ranges, rows),
+            _ => self.begun.push((Arc::clone(place), smallvec![rows])),
+        }
     }
 
     /// Says the appended rows to the log. Called under the segment's latch.
@@ -172,18 +183,16 @@ impl<'t> Writes<'t> {
     pub(crate) fn log_ended(
         &self,
         segment: &Arc<Segment>,
-        mut rows: Vec<u32>,
+        rows: &[u32],
     ) -> Result<(), StorageError> {
-        let Some(table) = self.set.table.upgrade() else {
-            return Ok(());
-        };
+        let table = self.table;
         if !self.txn.is_logged() || table.is_temporary() || rows.is_empty() {
             return Ok(());
         }
         let redo = if table.is_keyed() {
-            let keys: Vec<_> = rows.iter().map(|&row| segment.key_of(row)).collect();
-            redo::end_keys(table.id(), keys.iter().map(|key| &**key))
+            redo::end_keys(table.id(), rows.iter().map(|&row| segment.key_of(row)))
         } else {
+            let mut rows = rows.to_vec();
             rows.sort_unstable();
             let count = rows.len();
             let selection = Selection::Rows(rows);
@@ -202,12 +211,12 @@ impl<'t> Writes<'t> {
 
     /// A row marked as ended by the transaction, and its end stamp before.
     pub(crate) fn ended(&mut self, place: &Arc<Place>, row: u32, before: u64) {
-        match self.set.ended.last_mut() {
+        match self.ended.last_mut() {
             Some(last) if last.before == before && Arc::ptr_eq(&last.rows.0, place) => {
                 push_range(&mut last.rows.1, row..row + 1);
             }
-            _ => self.set.ended.push(Ended {
-                rows: (Arc::clone(place), std::iter::once(row..row + 1).collect()),
+            _ => self.ended.push(Ended {
+                rows: (Arc::clone(place), smallvec![row..row + 1]),
                 before,
             }),
         }
@@ -216,59 +225,41 @@ impl<'t> Writes<'t> {
 
 impl Drop for Writes<'_> {
     fn drop(&mut self) {
-        let WriteSet {
-            table,
-            begun,
-            ended,
-        } = &mut self.set;
-        if !(begun.is_empty() && ended.is_empty()) {
-            let (begun, ended) = (std::mem::take(begun), std::mem::take(ended));
+        if !(self.begun.is_empty() && self.ended.is_empty()) {
             self.txn.enlist(Box::new(WriteSet {
-                table: Weak::clone(table),
-                begun,
-                ended,
+                table: self.table.weak(),
+                begun: std::mem::take(&mut self.begun),
+                ended: std::mem::take(&mut self.ended),
             }));
         }
     }
 }
 
-fn push(all: &mut Vec<Rows>, place: &Arc<Place>, rows: Range<u32>) {
-    match all.last_mut() {
-        Some((last, ranges)) if Arc::ptr_eq(last, place) => push_range(ranges, rows),
-        _ => all.push((Arc::clone(place), vec![rows])),
-    }
-}
-
-fn push_range(ranges: &mut Vec<Range<u32>>, rows: Range<u32>) {
+fn push_range(ranges: &mut Ranges, rows: Range<u32>) {
     match ranges.last_mut() {
         Some(last) if last.end == rows.start => last.end = rows.end,
         _ => ranges.push(rows),
     }
 }
 
-/// Which of a version's two stamps is meant.
-#[derive(Clone, Copy)]
-enum Side {
-    Begin,
-    End,
-}
-
 impl Participant for WriteSet {
     fn finish(self: Box<Self>, outcome: Outcome) {
-        for rows in self.begun {
+        let mut settling = Settling::default();
+        for (place, ranges) in &self.begun {
             let begin = match outcome {
                 Outcome::Committed(ts) => ts.0,
                 Outcome::Aborted => stamp::ABORTED,
             };
-            settle(rows, Side::Begin, begin);
+            settling.add(place, ranges, Side::Begin, begin);
         }
-        for ended in self.ended {
+        for ended in &self.ended {
             let end = match outcome {
                 Outcome::Committed(ts) => ts.0,
                 Outcome::Aborted => ended.before,
             };
-            settle(ended.rows, Side::End, end);
+            settling.add(&ended.rows.0, &ended.rows.1, Side::End, end);
         }
+        settling.run();
         // Rows of a rollback are garbage at once: nobody saw them.
         if outcome == Outcome::Aborted
             && let Some(table) = self.table.upgrade()
@@ -278,48 +269,107 @@ impl Participant for WriteSet {
     }
 }
 
-/// Overwrites the rows' stamps where they were written and everywhere they were
-/// copied to since: views may still read the retired segments.
-fn settle(rows: Rows, side: Side, value: u64) {
-    let mut pending = vec![rows];
-    while let Some((place, ranges)) = pending.pop() {
-        if let Some(entry) = place.entry() {
-            let mut latch = entry.latch();
-            for range in &ranges {
-                match side {
-                    Side::Begin => latch.writer.set_begin(range.clone(), value),
-                    Side::End => range
-                        .clone()
-                        .for_each(|row| latch.writer.set_end(row, value)),
-                }
-            }
-            // Stamping touches a little memory; that it is in use is a fact by now, so a
-            // budget without room for it learns of it with the next append.
-            let _ = latch.settle_reservation();
-            // Asked under the latch: a rewrite that comes later copies final stamps
-            // and counts the dead itself, and the copies may be marked by others.
-            if place.forward().is_none() {
-                let count = ranges.iter().map(|range| range.end - range.start).sum();
-                match side {
-                    Side::Begin if value == stamp::ABORTED => entry.add_aborted(count),
-                    Side::End if Stamp::has_ended(value) => entry.add_dead(count),
-                    _ => {}
-                }
-                continue;
+/// Which of a version's two stamps is meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Begin,
+    End,
+}
+
+/// A final stamp for rows of one segment.
+struct Stamping {
+    ranges: Ranges,
+    side: Side,
+    value: u64,
+}
+
+impl Stamping {
+    fn apply(&self, latch: &mut Latch<'_>) {
+        for range in &self.ranges {
+            match self.side {
+                Side::Begin => latch.writer.set_begin(range.clone(), self.value),
+                Side::End => range
+                    .clone()
+                    .for_each(|row| latch.writer.set_end(row, self.value)),
             }
         }
-        if let Some(forward) = place.forward() {
-            let mut moved: Vec<(&Arc<Place>, u32)> = ranges
-                .into_iter()
-                .flatten()
-                .filter_map(|row| forward.get(row))
-                .collect();
-            moved.sort_unstable_by_key(|(place, row)| (place.no, *row));
-            let mut next = Vec::new();
-            for (place, row) in moved {
-                push(&mut next, place, row..row + 1);
+    }
+
+    /// Counts rows that are dead now.
+    fn count(&self, entry: &Entry) {
+        let count = self
+            .ranges
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum();
+        match self.side {
+            Side::Begin if self.value == stamp::ABORTED => entry.add_aborted(count),
+            Side::End if Stamp::has_ended(self.value) => entry.add_dead(count),
+            _ => {}
+        }
+    }
+}
+
+/// Final stamps for rows of some segments. An update mostly has its old and its new row in
+/// one, whose latch is then taken once.
+#[derive(Default)]
+struct Settling(SmallVec<[(Arc<Place>, SmallVec<[Stamping; 2]>); 1]>);
+
+impl Settling {
+    fn add(&mut self, place: &Arc<Place>, ranges: &[Range<u32>], side: Side, value: u64) {
+        let new = |ranges: &[Range<u32>]| Stamping {
+            ranges: ranges.iter().cloned().collect(),
+            side,
+            value,
+        };
+        match self.0.last_mut() {
+            Some((last, stampings)) if Arc::ptr_eq(last, place) => match stampings.last_mut() {
+                Some(last) if (last.side, last.value) == (side, value) => ranges
+                    .iter()
+                    .for_each(|rows| push_range(&mut last.ranges, rows.clone())),
+                _ => stampings.push(new(ranges)),
+            },
+            _ => self.0.push((Arc::clone(place), smallvec![new(ranges)])),
+        }
+    }
+
+    /// Overwrites the rows' stamps where they were written and everywhere they were
+    /// copied to since: views may still read the retired segments.
+    fn run(mut self) {
+        self.0.reverse();
+        while let Some((place, stampings)) = self.0.pop() {
+            if let Some(entry) = place.entry() {
+                let mut latch = entry.latch();
+                stampings.iter().for_each(|one| one.apply(&mut latch));
+                // Stamping touches a little memory; that it is in use is a fact by now, so a
+                // budget without room for it learns of it with the next append.
+                let _ = latch.settle_reservation();
+                // Asked under the latch: a rewrite that comes later copies final stamps
+                // and counts the dead itself, and the copies may be marked by others.
+                if place.forward().is_none() {
+                    stampings.iter().for_each(|one| one.count(&entry));
+                    continue;
+                }
             }
-            pending.append(&mut next);
+            let Some(forward) = place.forward() else {
+                continue;
+            };
+            for Stamping {
+                ranges,
+                side,
+                value,
+            } in stampings
+            {
+                let mut moved: Vec<(&Arc<Place>, u32)> = ranges
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|row| forward.get(row))
+                    .collect();
+                moved.sort_unstable_by_key(|(place, row)| (place.no, *row));
+                for (place, row) in moved {
+                    self.add(place, &[row..row + 1], side, value);
+                }
+            }
         }
     }
 }

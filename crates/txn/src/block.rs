@@ -330,7 +330,7 @@ impl Drop for Block {
             let kept = state.lock().close(txns);
             undo(txns, kept);
             txns.abort(*id);
-            txns.settled_block(*id, *began);
+            txns.settled_all(&[*id], Some(*began));
         }
         if !self.leaves_locks {
             self.shared.locks.release_all();

@@ -126,12 +126,14 @@ impl Committing {
             block,
             locks,
         } = pending;
+        let mut ids = Vec::with_capacity(works.len() + 1);
         for work in works {
-            work.settle(&self.txns, outcome);
+            ids.push(work.finish(outcome));
         }
-        if let Some(began) = block {
-            self.txns.settled_block(id, began);
+        if block.is_some() {
+            ids.push(id);
         }
+        self.txns.settled_all(&ids, block);
         if let Some(locks) = locks {
             locks.release_all();
         }

@@ -45,6 +45,7 @@ mod committing;
 mod locks;
 mod log;
 mod own;
+mod points;
 mod redo;
 mod relations;
 mod shown;

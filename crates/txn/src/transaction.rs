@@ -106,15 +106,17 @@ impl Work {
         {
             log.forget(self.id);
         }
-        self.settle(txns, Outcome::Aborted);
+        let id = self.finish(Outcome::Aborted);
+        txns.settled(id);
     }
 
-    /// Makes all stamps final. The state says the outcome already.
-    pub(crate) fn settle(self, txns: &TxnManager, outcome: Outcome) {
+    /// Makes all stamps final. The state says the outcome already. Gives whose work it was,
+    /// which has settled by that.
+    pub(crate) fn finish(self, outcome: Outcome) -> TxnId {
         for participant in self.participants {
             participant.finish(outcome);
         }
-        txns.settled(self.id);
+        self.id
     }
 }
 
@@ -189,6 +191,11 @@ impl Transaction {
     /// Its locks on relations: held until it, or its block, has ended.
     pub fn relation_locks(&self) -> &Arc<RelationLocks> {
         &self.locks
+    }
+
+    /// Whether it was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
     }
 
     /// Cancels its waits and its commit.

@@ -6,7 +6,7 @@
 //! with. Nobody waits for the log's disk with a lock held.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
     ops::Range,
     sync::{
@@ -22,6 +22,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     AdvisoryLocks, Block, CancelToken, CommitError, CommitLog, Isolation, LiveSnapshots,
     LogFailure, RelationLocks, RowLocks, Snapshot, Transaction,
+    points::Points,
     relations::FastLocks,
     wait::{WaitError, WaitGraph},
 };
@@ -84,10 +85,10 @@ struct Order {
     last_assigned: CommitTs,
     /// The newest commit that snapshots see. Everything up to it is durable.
     last_commit: CommitTs,
-    /// How many registrations there are of each point.
-    snapshots: BTreeMap<CommitTs, usize>,
-    /// How many blocks began at each point. Between statements a block may hold no snapshot.
-    blocks: BTreeMap<CommitTs, usize>,
+    /// Where snapshots are.
+    snapshots: Points,
+    /// Where blocks began. Between statements a block may hold no snapshot.
+    blocks: Points,
     waits: WaitGraph,
 }
 
@@ -114,8 +115,8 @@ impl TxnManager {
             order: Mutex::new(Order {
                 last_assigned: last_commit,
                 last_commit,
-                snapshots: BTreeMap::new(),
-                blocks: BTreeMap::new(),
+                snapshots: Points::default(),
+                blocks: Points::default(),
                 waits: WaitGraph::default(),
             }),
             states: RwLock::default(),
@@ -161,7 +162,7 @@ impl TxnManager {
         let began = {
             let mut order = self.order.lock();
             let began = order.last_commit;
-            *order.blocks.entry(began).or_default() += 1;
+            order.blocks.register(began);
             began
         };
         self.states
@@ -199,24 +200,21 @@ impl TxnManager {
     /// versions ended at or before it are garbage.
     pub fn horizon(&self) -> CommitTs {
         let order = self.order.lock();
-        order
-            .snapshots
-            .first_key_value()
-            .map_or(order.last_commit, |(at, _)| *at)
+        order.snapshots.oldest().unwrap_or(order.last_commit)
     }
 
     /// The point at or after which everything began that has not ended, writers included.
     pub fn oldest_begin(&self) -> CommitTs {
         let order = self.order.lock();
-        let oldest = [&order.snapshots, &order.blocks].map(BTreeMap::first_key_value);
-        let oldest = oldest.into_iter().flatten().map(|(at, _)| *at).min();
+        let oldest = [order.snapshots.oldest(), order.blocks.oldest()];
+        let oldest = oldest.into_iter().flatten().min();
         oldest.unwrap_or(order.last_commit)
     }
 
     /// All registered snapshots, for a finer decision than [`Self::horizon`].
     pub fn live_snapshots(&self) -> LiveSnapshots {
         let order = self.order.lock();
-        LiveSnapshots::new(order.snapshots.keys().copied().collect(), order.last_commit)
+        LiveSnapshots::new(order.snapshots.iter().collect(), order.last_commit)
     }
 
     /// The newest commit that snapshots see.
@@ -442,25 +440,35 @@ impl TxnManager {
 
     /// All stamps are final: forgets the transaction and its locks, and wakes who waits for it.
     pub(crate) fn settled(&self, id: TxnId) {
-        self.locks.release(id);
-        let order = self.order.lock();
-        let state = self.states.write().remove(&id);
-        assert!(state.is_some(), "transaction {id} settled twice");
-        order.waits.wake(id);
+        self.settled_all(&[id], None);
     }
 
-    /// A block has ended, and its statements have settled.
-    pub(crate) fn settled_block(&self, id: TxnId, began: CommitTs) {
-        release(&mut self.order.lock().blocks, began);
-        self.settled(id);
+    /// All stamps of these are final: of a transaction, or of a block's statements and of the
+    /// block, with the point at which it began. In one step, for a block has many statements
+    /// and others want the same locks.
+    pub(crate) fn settled_all(&self, ids: &[TxnId], began: Option<CommitTs>) {
+        ids.iter().for_each(|id| self.locks.release(*id));
+        let woken = {
+            let mut order = self.order.lock();
+            if let Some(began) = began {
+                order.blocks.release(began);
+            }
+            let mut states = self.states.write();
+            for id in ids {
+                let state = states.remove(id);
+                assert!(state.is_some(), "transaction {id} settled twice");
+            }
+            order.waits.waiters(ids)
+        };
+        woken.iter().for_each(|signal| signal.complete());
     }
 
     pub(crate) fn unregister(&self, at: CommitTs) {
-        release(&mut self.order.lock().snapshots, at);
+        self.order.lock().snapshots.release(at);
     }
 
     fn register(self: &Arc<Self>, order: &mut Order) -> Snapshot {
-        *order.snapshots.entry(order.last_commit).or_default() += 1;
+        order.snapshots.register(order.last_commit);
         Snapshot::register(Arc::clone(self), order.last_commit)
     }
 }
@@ -468,16 +476,5 @@ impl TxnManager {
 impl Order {
     fn next_place(&self) -> CommitTs {
         CommitTs(self.last_assigned.0 + 1)
-    }
-}
-
-/// Takes one of the registrations of a point away.
-fn release(points: &mut BTreeMap<CommitTs, usize>, at: CommitTs) {
-    let count = points
-        .get_mut(&at)
-        .expect("what is released was registered");
-    *count -= 1;
-    if *count == 0 {
-        points.remove(&at);
     }
 }

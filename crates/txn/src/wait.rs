@@ -225,13 +225,12 @@ impl WaitGraph {
         }
     }
 
-    /// Wakes everyone who waits for `holder`. They remove their own edges.
-    pub(crate) fn wake(&self, holder: TxnId) {
-        for edge in self.edges.values().flatten() {
-            if edge.holder == holder {
-                edge.signal.complete();
-            }
-        }
+    /// Where everyone sleeps who waits for one of these. They remove their own edges, for
+    /// which they want the lock that this is called under: it is given back before they wake.
+    pub(crate) fn waiters(&self, holders: &[TxnId]) -> Vec<Arc<Signal>> {
+        let edges = self.edges.values().flatten();
+        let waiting = edges.filter(|edge| holders.contains(&edge.holder));
+        waiting.map(|edge| Arc::clone(&edge.signal)).collect()
     }
 
     /// How many wait.

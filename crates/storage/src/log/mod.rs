@@ -22,6 +22,7 @@
 //!   other. So for each row the log has its changes in the order in
 //!   which they happened, whatever other rows' changes lie between; rows of transactions
 //!   and statements that did not commit are left out, and nobody can have built on them.
+//! * **Syncs** are made cheap by room that is written ahead ([`writer`]).
 //! * **Failure.** After an error from the disk nothing is written any more: what a failed
 //!   fsync left in the page cache cannot be known (Rebello et al., ATC 2020).
 
@@ -29,6 +30,8 @@ pub(crate) mod codec;
 pub(crate) mod read;
 pub(crate) mod record;
 pub(crate) mod redo;
+mod sleep;
+mod writer;
 
 #[cfg(test)]
 mod tests;
@@ -36,9 +39,8 @@ mod tests;
 use std::{
     collections::HashMap,
     fmt,
-    fs::{File, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    fs::File,
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -50,11 +52,15 @@ use std::{
 use aerostat_memory::{Budget, OutOfMemory};
 use aerostat_txn::{CommitLog, LogFailure};
 use aerostat_types::{CommitTs, TxnId};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::read::file_name;
-use self::record::{FILE_HEAD_BYTES, FileHead, Head, Kind};
+use self::{
+    record::{FILE_HEAD_BYTES, FileHead, Head, Kind},
+    sleep::{Sleeper, Woken},
+    writer::Writer,
+};
 use crate::{
     backup::{BackupError, BackupSink, put_file},
     fault,
@@ -92,12 +98,24 @@ const QUEUE_BYTES_MAX: usize = 4 << 20;
 /// system's cache in less time than it takes to wake another thread.
 const WRITE_AT_ONCE_BYTES_MAX: usize = 64 << 10;
 
-/// The writer keeps no larger buffer than this: an idle tenant's.
-const BUFFER_BYTES_KEPT: usize = 16 << 10;
+/// Who meets somebody that writes briefly looks again after so many pauses of the processor,
+/// two microseconds or three, and so often: sleeping, or a change of threads, takes longer.
+const PAUSES_PER_SPIN: u32 = 64;
+const SPINS_MAX: u32 = 4;
 
 struct Entry {
     head: Head,
     payload: Vec<u8>,
+}
+
+/// Whether somebody writes for all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Led {
+    No,
+    /// What is written is little and goes to the operating system's cache.
+    Briefly,
+    /// The disk is waited for, or much is written.
+    Long,
 }
 
 struct Queue {
@@ -110,8 +128,8 @@ struct Queue {
     enqueued: CommitTs,
     /// The newest LSN that is as durable as it should be.
     durable: CommitTs,
-    /// Whether somebody leads.
-    led: bool,
+    led: Led,
+    sleepers: Vec<Sleeper>,
     failure: Option<LogFailure>,
     /// The file that is written.
     file_number: u64,
@@ -119,14 +137,6 @@ struct Queue {
     /// that may have one.
     chunked: HashMap<TxnId, u64>,
     wall_micros: u64,
-}
-
-/// The file at the end.
-struct Writer {
-    file: File,
-    bytes: usize,
-    synced: usize,
-    buffer: Vec<u8>,
 }
 
 /// Where a log was cut: see [`Log::rotate`].
@@ -150,7 +160,6 @@ pub(crate) struct Log {
     /// The folder itself, for syncs after its entries changed.
     folder_file: File,
     queue: Mutex<Queue>,
-    changed: Condvar,
     /// Locked by the leader only.
     writer: Mutex<Writer>,
     fsync: AtomicBool,
@@ -187,18 +196,8 @@ impl Log {
         let folder_file = File::open(folder)?;
         let (number, writer) = match end.file {
             Some((number, bytes)) if bytes >= FILE_HEAD_BYTES => {
-                let file = OpenOptions::new()
-                    .append(true)
-                    .open(folder.join(file_name(number)))?;
-                file.set_len(bytes as u64)?;
-                file.sync_all()?;
-                let writer = Writer {
-                    file,
-                    bytes,
-                    synced: bytes,
-                    buffer: Vec::new(),
-                };
-                (number, writer)
+                let path = folder.join(file_name(number));
+                (number, Writer::open(&path, bytes)?)
             }
             other => {
                 let number = other.map_or(1, |(number, _)| number);
@@ -221,13 +220,13 @@ impl Log {
                 owes_sync: false,
                 enqueued: end.last,
                 durable: end.last,
-                led: false,
+                led: Led::No,
+                sleepers: Vec::new(),
                 failure: None,
                 file_number: number,
                 chunked: HashMap::new(),
                 wall_micros: end.wall_micros,
             }),
-            changed: Condvar::new(),
             writer: Mutex::new(writer),
             fsync: AtomicBool::new(durability == Durability::Fsync),
             bytes_written: AtomicU64::new(0),
@@ -261,6 +260,12 @@ impl Log {
     /// Bytes written since it was opened.
     pub(crate) fn bytes_written(&self) -> u64 {
         self.bytes_written.load(Ordering::Relaxed)
+    }
+
+    /// The file at the end, for tests.
+    #[cfg(test)]
+    pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock()
     }
 
     pub(crate) fn failure(&self) -> Option<LogFailure> {
@@ -300,7 +305,7 @@ impl Log {
         } else {
             assert_eq!(lsn.0, queue.enqueued.0 + 1, "LSNs have no gaps");
             queue.enqueued = lsn;
-            let has_chunks = queue.chunked.remove(&txn).is_some();
+            let has_chunks = !queue.chunked.is_empty() && queue.chunked.remove(&txn).is_some();
             queue.owes_sync |= kind != Kind::Commit || has_chunks || !payload.is_empty();
         }
         queue.bytes += payload.len();
@@ -328,6 +333,46 @@ impl Log {
         queue.owes_sync && self.fsync.load(Ordering::Acquire)
     }
 
+    /// Whether writing what is queued is a matter of microseconds. The caller has seen that
+    /// nobody leads.
+    fn is_brief(&self, queue: &Queue) -> bool {
+        // Who has seen that nobody leads is the only one to lock the writer.
+        !self.syncs(queue)
+            && queue.bytes <= WRITE_AT_ONCE_BYTES_MAX
+            && self.writer.lock().bytes + WRITE_AT_ONCE_BYTES_MAX < FILE_BYTES_MAX
+    }
+
+    /// As [`CommitLog::wait_durable`] if the caller `waits`, else [`CommitLog::try_durable`].
+    fn durable(&self, ts: CommitTs, waits: bool) -> Option<Result<CommitTs, LogFailure>> {
+        let mut queue = self.queue.lock();
+        let mut spins = 0;
+        loop {
+            if queue.durable >= ts {
+                return Some(Ok(queue.durable));
+            }
+            if let Some(failure) = &queue.failure {
+                return Some(Err(failure.clone()));
+            }
+            match queue.led {
+                Led::No if waits || self.is_brief(&queue) => {
+                    let sync = self.syncs(&queue);
+                    queue = self.lead(queue, sync, false);
+                }
+                Led::Briefly if spins < SPINS_MAX => {
+                    spins += 1;
+                    let spin = || (0..PAUSES_PER_SPIN).for_each(|_| std::hint::spin_loop());
+                    MutexGuard::unlocked(&mut queue, spin);
+                }
+                _ if waits => match sleep::sleep(queue, Some(ts)) {
+                    Woken::Durable(through) => return Some(Ok(through)),
+                    Woken::Failed(failure) => return Some(Err(failure)),
+                    Woken::LookAgain => queue = self.queue.lock(),
+                },
+                _ => return None,
+            }
+        }
+    }
+
     /// Writes what is queued, with the queue unlocked meanwhile; `sync` whether to sync
     /// whatever the durability. The caller has seen that nobody leads.
     fn lead<'a>(
@@ -336,14 +381,17 @@ impl Log {
         sync: bool,
         rotate: bool,
     ) -> MutexGuard<'a, Queue> {
-        queue.led = true;
+        queue.led = match !sync && !rotate && self.is_brief(&queue) {
+            true => Led::Briefly,
+            false => Led::Long,
+        };
         let entries = std::mem::take(&mut queue.entries);
         (queue.bytes, queue.owes_sync) = (0, false);
         let (through, number) = (queue.enqueued, queue.file_number);
         drop(queue);
         let result = self.write(&entries, through, number, sync, rotate);
         let mut queue = self.queue.lock();
-        queue.led = false;
+        queue.led = Led::No;
         match result {
             Ok(number) => {
                 fault::pass("log.before_publish");
@@ -358,7 +406,7 @@ impl Log {
                 });
             }
         }
-        self.changed.notify_all();
+        sleep::wake(&mut queue);
         queue
     }
 
@@ -372,16 +420,19 @@ impl Log {
         rotate: bool,
     ) -> Result<u64, (&'static str, io::Error)> {
         let mut writer = self.writer.lock();
-        let bytes = writer.append(entries).map_err(|error| ("write", error))?;
+        let bytes = writer
+            .append(entries, sync && !rotate)
+            .map_err(|error| ("write", error))?;
         self.bytes_written
             .fetch_add(bytes as u64, Ordering::Relaxed);
         let rotates = rotate || writer.bytes >= FILE_BYTES_MAX;
-        if sync || rotates {
-            writer.sync().map_err(|error| ("sync", error))?;
-        }
         if !rotates {
+            if sync {
+                writer.sync().map_err(|error| ("sync", error))?;
+            }
             return Ok(number);
         }
+        writer.complete().map_err(|error| ("sync", error))?;
         let head = FileHead {
             origin: self.origin,
             number: number + 1,
@@ -396,8 +447,9 @@ impl Log {
     /// Begins a new file, so that those before can go once a checkpoint has what they say.
     pub(crate) fn rotate(&self) -> Result<Cut, LogFailure> {
         let mut queue = self.queue.lock();
-        while queue.led {
-            self.changed.wait(&mut queue);
+        while queue.led != Led::No {
+            sleep::sleep(queue, None);
+            queue = self.queue.lock();
         }
         if let Some(failure) = &queue.failure {
             return Err(failure.clone());
@@ -465,6 +517,16 @@ impl Log {
     }
 }
 
+impl Drop for Log {
+    /// A log that is closed ends with its last record. What cannot be cut off is in nobody's
+    /// way; of a log that has failed nothing is known.
+    fn drop(&mut self) {
+        if self.queue.get_mut().failure.is_none() {
+            let _ = self.writer.get_mut().cut_room();
+        }
+    }
+}
+
 impl Queue {
     /// The clock may go back; the log's order does not.
     fn now_micros(&mut self) -> u64 {
@@ -482,8 +544,9 @@ impl CommitLog for Log {
             if let Some(failure) = &queue.failure {
                 return Err(failure.clone());
             }
-            if queue.led {
-                self.changed.wait(&mut queue);
+            if queue.led != Led::No {
+                sleep::sleep(queue, None);
+                queue = self.queue.lock();
             } else {
                 // Commits in the queue are acknowledged by this. Without one there is nothing
                 // to sync: who loads gigabytes would wait for the disk every few megabytes.
@@ -522,41 +585,12 @@ impl CommitLog for Log {
     }
 
     fn wait_durable(&self, ts: CommitTs) -> Result<CommitTs, LogFailure> {
-        let mut queue = self.queue.lock();
-        loop {
-            if queue.durable >= ts {
-                return Ok(queue.durable);
-            }
-            if let Some(failure) = &queue.failure {
-                return Err(failure.clone());
-            }
-            if queue.led {
-                self.changed.wait(&mut queue);
-            } else {
-                let sync = self.syncs(&queue);
-                queue = self.lead(queue, sync, false);
-            }
-        }
+        let durable = self.durable(ts, true);
+        durable.expect("who may wait does so until it is known")
     }
 
     fn try_durable(&self, ts: CommitTs) -> Option<Result<CommitTs, LogFailure>> {
-        let mut queue = self.queue.lock();
-        let is_through = queue.durable >= ts;
-        if !is_through && queue.failure.is_none() {
-            let syncs = self.fsync.load(Ordering::Acquire);
-            if syncs || queue.led || queue.bytes > WRITE_AT_ONCE_BYTES_MAX {
-                return None;
-            }
-            // Who has seen that nobody leads is the only one to lock it.
-            if self.writer.lock().bytes + WRITE_AT_ONCE_BYTES_MAX >= FILE_BYTES_MAX {
-                return None;
-            }
-            queue = self.lead(queue, false, false);
-        }
-        match &queue.failure {
-            Some(failure) if queue.durable < ts => Some(Err(failure.clone())),
-            _ => Some(Ok(queue.durable)),
-        }
+        self.durable(ts, false)
     }
 
     fn forget(&self, txn: TxnId) {
@@ -569,57 +603,5 @@ impl CommitLog for Log {
 
     fn release_redo(&self, bytes: usize) {
         self.budget.shrink_raw(bytes as u64);
-    }
-}
-
-impl Writer {
-    /// Makes the file durable before anything is in it.
-    fn create(folder: &Path, folder_file: &File, head: FileHead) -> io::Result<Writer> {
-        let mut file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(folder.join(file_name(head.number)))?;
-        // A crash may have left a beginning of it.
-        file.set_len(0)?;
-        file.write_all(&head.to_bytes())?;
-        file.sync_all()?;
-        fault::pass("log.new_file");
-        folder_file.sync_all()?;
-        Ok(Writer {
-            file,
-            bytes: FILE_HEAD_BYTES,
-            synced: FILE_HEAD_BYTES,
-            buffer: Vec::new(),
-        })
-    }
-
-    fn append(&mut self, entries: &[Entry]) -> io::Result<usize> {
-        self.buffer.clear();
-        // Files end soon after 64 MiB, and a group is a few chunks.
-        let synced = u32::try_from(self.synced).unwrap_or(u32::MAX);
-        for Entry { head, payload } in entries {
-            record::put(head, synced, payload, &mut self.buffer);
-        }
-        fault::pass("log.before_write");
-        if fault::strikes("log.partial_write") {
-            let half = self.buffer.len() / 2;
-            self.file.write_all(&self.buffer[..half])?;
-            std::process::abort();
-        }
-        self.file.write_all(&self.buffer)?;
-        fault::pass("log.before_sync");
-        let bytes = self.buffer.len();
-        self.bytes += bytes;
-        self.buffer.clear();
-        self.buffer.shrink_to(BUFFER_BYTES_KEPT);
-        Ok(bytes)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.file.sync_data()?;
-        fault::pass("log.after_sync");
-        self.synced = self.bytes;
-        Ok(())
     }
 }

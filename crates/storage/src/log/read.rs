@@ -123,9 +123,11 @@ impl LogFile {
         self.bytes.get(FILE_HEAD_BYTES..end).unwrap_or_default()
     }
 
-    /// Bytes behind the end.
+    /// Bytes behind the end, without the room that was made for more.
     pub(crate) fn torn_bytes(&self) -> u64 {
-        (self.bytes.len() - self.end) as u64
+        let behind = &self.bytes[self.end..];
+        let torn = behind.iter().rposition(|byte| *byte != 0);
+        torn.map_or(0, |last| last as u64 + 1)
     }
 
     /// The records with their offsets.

@@ -7,6 +7,8 @@
 //!    END_ROWS    body: the rows, whole                rows of a table without
 //! ```
 
+use std::ops::Deref;
+
 use aerostat_types::{SqlType, TableId};
 use arrow_array::ArrayRef;
 
@@ -49,14 +51,14 @@ pub(crate) fn insert(
 }
 
 /// Rows that were ended, by key.
-pub(crate) fn end_keys<K: AsRef<[u8]>>(
+pub(crate) fn end_keys<K: Deref<Target = [u8]>>(
     table: TableId,
     keys: impl ExactSizeIterator<Item = K>,
 ) -> Vec<u8> {
     operation(END_KEYS, table, keys.len(), 0, |out| {
         for key in keys {
-            put_varint(key.as_ref().len() as u64, out);
-            out.extend_from_slice(key.as_ref());
+            put_varint(key.len() as u64, out);
+            out.extend_from_slice(&key);
         }
     })
 }

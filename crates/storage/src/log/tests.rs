@@ -345,3 +345,84 @@ fn commits_of_temporary_rows_alone_do_not_wait_for_the_disk() {
         TenantStore::open(TenantId(1), budget, folder.path(), &OpenOptions::default()).unwrap();
     assert_eq!(crate::tests::now(&recovered.tables[&TableId(7)]).len(), 41);
 }
+
+#[test]
+fn commits_that_need_no_disk_are_finished_where_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, table) = table(folder.path());
+    let commit = |key| {
+        let txn = store.txns().begin();
+        let rows = crate::tests::batch(&table, &[(key, 0, None)]);
+        table.insert(&txn, &rows).unwrap();
+        txn.enqueue().unwrap().try_finish()
+    };
+    let waiting = commit(0).unwrap_err();
+    assert!(crate::tests::now(&table).is_empty());
+    waiting.finish().unwrap();
+    store.set_durability(Durability::None);
+    for key in 1..100 {
+        commit(key).unwrap().unwrap();
+    }
+    assert_eq!(crate::tests::now(&table).len(), 100);
+    // Those that meet somebody who writes finish soon after, or wait as others do.
+    std::thread::scope(|scope| {
+        for thread in 1..5 {
+            let (commit, store) = (&commit, &store);
+            scope.spawn(move || {
+                for at in 0..200 {
+                    let done = commit(thread * 1000 + at);
+                    let ts = done.unwrap_or_else(|waiting| waiting.finish()).unwrap();
+                    assert!(store.txns().snapshot().at() >= ts);
+                }
+            });
+        }
+    });
+    let expected = crate::tests::now(&table);
+    assert_eq!(expected.len(), 900);
+    drop((store, table));
+    let budget = Governor::new("1GB".parse().unwrap()).budget("test", None);
+    let (_store, recovered) =
+        TenantStore::open(TenantId(1), budget, folder.path(), &OpenOptions::default()).unwrap();
+    assert_eq!(crate::tests::now(&recovered.tables[&TableId(7)]), expected);
+}
+
+#[test]
+fn a_failure_reaches_all_who_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, table) = table(folder.path());
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let (store, table) = (&store, &table);
+            scope.spawn(move || {
+                for at in 0.. {
+                    let txn = store.txns().begin();
+                    let rows = crate::tests::batch(table, &[(thread * 100_000 + at, 0, None)]);
+                    table.insert(&txn, &rows).unwrap();
+                    match txn.commit() {
+                        Ok(ts) => assert!(store.txns().snapshot().at() >= ts),
+                        Err(CommitError::InDoubt(_) | CommitError::Refused(_)) => return,
+                        Err(other) => panic!("{other:?}"),
+                    }
+                }
+            });
+        }
+        while store.txns().last_commit() < CommitTs(60) {
+            std::thread::yield_now();
+        }
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        store.durable_side().log.writer.lock().file = full;
+    });
+    assert!(store.log_failure().is_some());
+    let last = store.txns().last_commit();
+    let seen = crate::tests::now(&table).len();
+    // One of the commits was the table's.
+    assert_eq!(seen as u64, last.0 - 1);
+    drop((store, table));
+    let budget = Governor::new("1GB".parse().unwrap()).budget("test", None);
+    let (_store, recovered) =
+        TenantStore::open(TenantId(1), budget, folder.path(), &OpenOptions::default()).unwrap();
+    assert_eq!(
+        crate::tests::now(&recovered.tables[&TableId(7)]).len(),
+        seen
+    );
+}

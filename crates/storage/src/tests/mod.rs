@@ -10,6 +10,7 @@ mod conflicts;
 mod freeze;
 mod indexes;
 mod locks;
+mod log_room;
 mod model;
 mod recovery;
 mod redefine;
