@@ -143,7 +143,7 @@ fn forged_texts_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 32 }))]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 32 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn attached_is_what_was_sealed(seed: u64, rows in 1..2 * ROWS_MAX) {
