@@ -117,7 +117,8 @@ fn column(expr: &Expr, table: &TableSchema) -> Option<(usize, SqlType)> {
     (ty.physical() != Physical::Interval).then_some((at, ty))
 }
 
-fn compare_op(op: Operator) -> Option<CompareOp> {
+/// A comparison that scans take.
+pub(crate) fn compare_op(op: Operator) -> Option<CompareOp> {
     Some(match op {
         Operator::Eq => CompareOp::Eq,
         Operator::NotEq => CompareOp::Ne,
