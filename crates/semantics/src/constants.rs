@@ -140,9 +140,19 @@ impl Search {
                 }
                 Ok(())
             }
-            // COALESCE and its like, whose later arguments may never be asked for.
+            // COALESCE asks no argument behind a constant.
             Expr::ScalarFunction(call) if call.func.short_circuits() => {
-                call.args.first().map_or(Ok(()), |arg| self.expression(arg))
+                for arg in &call.args {
+                    self.expression(arg)?;
+                    let value = match is_constant(arg)? {
+                        true => self.value(arg)?,
+                        false => None,
+                    };
+                    if value.is_some_and(|value| !value.is_null()) {
+                        break;
+                    }
+                }
+                Ok(())
             }
             _ if is_constant(expr)? => self.value(expr).map(drop),
             _ => {
@@ -290,6 +300,7 @@ mod tests {
             "SELECT CASE WHEN i = 1 THEN 1 / 0 END FROM empty",
             "SELECT CASE i WHEN 1 / 0 THEN 1 END FROM empty",
             "SELECT coalesce(1 / 0, i) FROM empty",
+            "SELECT coalesce(i, 1 / 0) FROM empty",
             "SELECT i FROM empty GROUP BY i HAVING count(*) = 1 / 0",
             "SELECT sum(1 / 0) FROM empty",
             "SELECT x FROM (SELECT i, 1 / 0 AS x FROM empty) AS s",
