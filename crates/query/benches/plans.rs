@@ -1,4 +1,4 @@
-//! What a short query takes whose plan is kept, and what it takes planned anew. Run with
+//! What a short query or change takes whose plan is kept, and what it takes planned anew. Run with
 //! `cargo bench -p aerostat-query --bench plans`; a number behind `--` is the rounds.
 //!
 //! Each query runs in turn in two sessions of one engine, one of them with
@@ -54,7 +54,16 @@ const EITHER: &str = "select c.name, o.placed from orders o join customer c on c
 const TEXT: &str = "select c.name, o.placed from orders o join customer c on c.id = o.customer \
                     where o.id = 7";
 
-const CASES: [Case; 5] = [
+const CHANGE: &str = "update item set price = $1 from orders o \
+                      where o.id = item.orders and o.id = $1 and item.line = 0";
+
+const SUM: &str = "update orders set customer = customer + $1 where id = $2 or id = -1";
+
+const UPSERT: &str = "insert into orders select o.id, o.customer, o.placed from orders o \
+                      join customer c on c.id = o.customer where o.id = $1 \
+                      on conflict (id) do update set customer = excluded.customer";
+
+const CASES: [Case; 9] = [
     Case {
         title: "two tables, prepared",
         sql: TWO,
@@ -83,6 +92,30 @@ const CASES: [Case; 5] = [
         title: "parameters whose values decide, prepared",
         sql: EITHER,
         parameters: Some(2),
+        again: false,
+    },
+    Case {
+        title: "an update by two tables, prepared",
+        sql: CHANGE,
+        parameters: Some(1),
+        again: false,
+    },
+    Case {
+        title: "an update by two tables, prepared for each execution",
+        sql: CHANGE,
+        parameters: Some(1),
+        again: true,
+    },
+    Case {
+        title: "an update whose values decide, prepared",
+        sql: SUM,
+        parameters: Some(2),
+        again: false,
+    },
+    Case {
+        title: "an insert from two tables with DO UPDATE, prepared",
+        sql: UPSERT,
+        parameters: Some(1),
         again: false,
     },
 ];
@@ -125,7 +158,12 @@ async fn once(
             drain(session.execute(&statement).await.unwrap()).await
         }
     };
-    assert!(rows > 0 || round.is_multiple_of(5_000), "{}", case.title);
+    let is_change = !case.sql.starts_with("select");
+    assert!(
+        rows > 0 || is_change || round.is_multiple_of(5_000),
+        "{}",
+        case.title
+    );
     started.elapsed().as_secs_f64() * 1e6
 }
 

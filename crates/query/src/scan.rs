@@ -86,9 +86,14 @@ impl TableScanProvider {
         }
     }
 
-    /// The table, without row ids.
-    pub(crate) fn plain_table(&self) -> Option<&Arc<Table>> {
-        (!self.row_ids).then(|| self.view.table())
+    /// The table.
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        self.view.table()
+    }
+
+    /// Whether it has a further column of row ids.
+    pub(crate) fn has_row_ids(&self) -> bool {
+        self.row_ids
     }
 
     /// A scan of these columns, of the rows that pass the filters which storage takes.

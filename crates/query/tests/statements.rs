@@ -6,6 +6,10 @@ mod common;
 
 use std::sync::Arc;
 
+use aerostat_query::{
+    Session,
+    api::{ColumnDescription, Outcome},
+};
 use aerostat_types::ErrorKind;
 use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringViewArray};
 use common::{Fixture, copy_in, rows_of};
@@ -336,6 +340,101 @@ fn prepared_statements_infer_types() {
     assert_eq!(
         fixture.kind(&mut session, "execute nothing"),
         ErrorKind::InvalidStatementName
+    );
+}
+
+#[test]
+fn returned_columns_tell_where_they_are_from() {
+    let fixture = Fixture::new();
+    let mut session = fixture.session();
+    fixture.ok(
+        &mut session,
+        "create table t (a int primary key, b text, n int); \
+         create table o (x int primary key, y int); insert into o values (1, 1)",
+    );
+    let oids = "select oid::int from pg_class where relname in ('t', 'o') order by relname";
+    let oids = fixture.ok(&mut session, oids);
+    let (o, t) = (oids[0].as_str(), oids[1].as_str());
+    let check = |session: &mut Session, sql: &str, expected: &[(&str, i16)]| {
+        let origins = |columns: &[ColumnDescription]| {
+            let pair = |column: &ColumnDescription| (column.table_oid.to_string(), column.attnum);
+            columns.iter().map(pair).collect::<Vec<_>>()
+        };
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(t, at)| (t.to_string(), *at))
+            .collect();
+        fixture.runtime.block_on(async {
+            let prepared = session.prepare(sql, &[]).await.unwrap();
+            assert_eq!(
+                origins(prepared.columns.as_ref().unwrap()),
+                expected,
+                "{sql}"
+            );
+            match session
+                .execute_prepared(&prepared, Vec::new())
+                .await
+                .unwrap()
+            {
+                Outcome::Rows { columns, .. } => assert_eq!(origins(&columns), expected, "{sql}"),
+                other => panic!("{sql}: {other:?}"),
+            }
+        });
+    };
+    for fast in ["on", "off"] {
+        fixture.runtime.block_on(async {
+            let set = session.split(&format!("set enable_fast_path = {fast}"));
+            session.execute(&set.unwrap()[0]).await.unwrap();
+        });
+        check(
+            &mut session,
+            "insert into t values (1, 'b', 2) returning n, a + 1, a as k, 'x'",
+            &[(t, 3), ("0", 0), (t, 1), ("0", 0)],
+        );
+        check(
+            &mut session,
+            "update t set n = 5 where a = 1 returning *",
+            &[(t, 1), (t, 2), (t, 3)],
+        );
+        check(
+            &mut session,
+            "update t as u set n = y from o where a = x returning u.n, y, o.*, n + y",
+            &[(t, 3), (o, 2), (o, 1), (o, 2), ("0", 0)],
+        );
+        check(
+            &mut session,
+            "insert into t (a) select x from o on conflict (a) do update set n = 1 returning b, n",
+            &[(t, 2), (t, 3)],
+        );
+        check(
+            &mut session,
+            "delete from t using (select x as z from o) as s where a = z returning z, a",
+            &[(o, 1), (t, 1)],
+        );
+    }
+}
+
+#[test]
+fn executions_of_prepared_statements_are_counted() {
+    let fixture = Fixture::new();
+    let mut session = fixture.session();
+    fixture.ok(
+        &mut session,
+        "create table t (a int primary key); prepare p (int) as select 1 / $1; \
+         prepare q as delete from t",
+    );
+    fixture.ok(&mut session, "execute p (1); execute p (2); execute q");
+    fixture.kind(&mut session, "execute p (0)");
+    fixture.ok(&mut session, "execute q; execute q");
+    let counts = "select name, statement, from_sql, generic_plans, custom_plans, \
+                  prepare_time <= clock_timestamp() and prepare_time > '2020-01-01' \
+                  from pg_prepared_statements order by name";
+    assert_eq!(
+        fixture.ok(&mut session, counts),
+        [
+            "p|prepare p (int) as select 1 / $1|true|0|2|true",
+            "q|prepare q as delete from t|true|3|0|true",
+        ]
     );
 }
 

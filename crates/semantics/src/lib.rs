@@ -19,6 +19,7 @@
 //!   become `functions::cast`.
 //!
 //! * Subqueries that DataFusion cannot plan become joins (`unnest`).
+//! * Constants are computed between analyzer and optimizer, for their errors (`constants`).
 //!
 //! Left to others: names of output columns, catalogue casts (`regclass`), DML.
 //! The crate knows neither tables nor sessions: the session's time zone and the
@@ -27,6 +28,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod compare;
+mod constants;
 pub mod functions;
 mod guard;
 mod lists;
@@ -52,6 +54,7 @@ use datafusion::logical_expr::planner::{ExprPlanner, TypePlanner};
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, OptimizerRule};
 
+pub use constants::compute_constants;
 pub use literals::{array_items, type_literals};
 pub(crate) use operand::{Operand, literal_as, operand};
 pub(crate) use types::ANY_NUMERIC;

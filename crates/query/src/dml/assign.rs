@@ -44,7 +44,7 @@ pub(super) fn assigned_values(
             _ if is_always_generated(target, at) => return Err(not_default(target, at, false)),
             value => {
                 let expression = value.plan(context, schema, parameters)?;
-                assign(expression, schema, target, at)?
+                assign(context, expression, schema, target, at)?
             }
         });
     }

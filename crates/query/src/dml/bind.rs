@@ -29,7 +29,7 @@ use super::{
 use crate::{
     catalog::Privilege,
     error::external,
-    plan::{ROW_ID_COLUMN, StatementContext, Target, output_name},
+    plan::{ROW_ID_COLUMN, StatementContext, Target, output_name, returned_origins},
     sequence::text::sequences_in,
 };
 
@@ -185,6 +185,8 @@ pub(super) fn finish_with(
         outputs.push(expression.clone().alias(format!("{name}\u{1}r{at}")));
     }
     let returning_end = columns.end + returned.len();
+    let returned = returned.into_iter().map(|(_, expression)| expression);
+    let origins = returned_origins(context, &target, returned, &plan, columns.clone());
     if kind != DmlKind::Delete {
         let truths = check_truths(context, &target, &plan, parameters)?;
         let named = truths.into_iter().enumerate();
@@ -200,6 +202,7 @@ pub(super) fn finish_with(
         source,
         columns: columns.clone(),
         returning: returning.map(|_| columns.end..returning_end),
+        origins,
         checks,
         conflict: None,
         clauses: Vec::new(),
@@ -462,7 +465,7 @@ pub(super) fn default_value(
                 &DFSchema::empty(),
                 &mut PlannerContext::new(),
             )?;
-            assign(expression, &DFSchema::empty(), target, at)
+            assign(context, expression, &DFSchema::empty(), target, at)
         }
         None => Ok(lit(ScalarValue::Null).cast_to(&column.ty.arrow(), &DFSchema::empty())?),
     }
@@ -496,6 +499,7 @@ pub(super) fn not_default(
 
 /// An expression as the column's type, by PostgreSQL's assignment casts.
 pub(super) fn assign(
+    context: &StatementContext,
     expression: Expr,
     schema: &DFSchema,
     target: &Target,
@@ -503,7 +507,8 @@ pub(super) fn assign(
 ) -> Result<Expr> {
     let column = &target.entry.table.schema().columns[at];
     let (_, field) = expression.to_field(schema)?;
-    functions::assign(expression, &field, column.ty, &column.name)
+    let config = context.state.config_options();
+    functions::assign(expression, &field, column.ty, &column.name, config)
 }
 
 /// The AST of an expression kept as text in the catalogue.

@@ -394,7 +394,7 @@ fn cell_value(
     };
     let planner = context.planner();
     let expression = planner.sql_to_expr(cell.clone(), schema, parameters)?;
-    assign(expression, schema, target, at)
+    assign(context, expression, schema, target, at)
 }
 
 /// For each column of the target what the INSERT of a MERGE gives it, over rows of this schema.
@@ -447,7 +447,7 @@ fn columns_from(
                 return default_value(context, target, at);
             }
             let given = string_literal(&plan, output).unwrap_or_else(|| Expr::from(pair));
-            assign(given, plan.schema(), target, at)
+            assign(context, given, plan.schema(), target, at)
         })
         .collect::<Result<Vec<_>>>()?;
     project_columns(context, target, listed, width, given, plan)

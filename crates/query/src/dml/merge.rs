@@ -112,6 +112,7 @@ pub(crate) fn bind_merge(
         source,
         columns,
         returning: None,
+        origins: Vec::new(),
         checks,
         conflict: None,
         clauses: clauses.iter().map(Clause::kind).collect(),

@@ -26,21 +26,21 @@ mod referential;
 pub(crate) mod sink;
 mod upsert;
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::{common::Result, logical_expr::LogicalPlan};
 
 pub(crate) use bind::{bind_delete, bind_update, parse_expression, query_of};
 pub(crate) use insert::{
     bind_copy, bind_create_table_as, bind_insert, bind_rewrite, listed_columns,
 };
 pub(crate) use merge::bind_merge;
-pub(crate) use on_conflict::OnConflict;
+pub(crate) use on_conflict::{OnConflict, Pairs};
 pub(crate) use referential::{
     check_put_off, lock_concerned, lock_concerned_by_insert, lock_put_off,
 };
 
-use crate::plan::Target;
+use crate::plan::{Origins, Target};
 
 /// What happens to the rows that the query finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +51,11 @@ pub(crate) enum DmlKind {
     Merge,
 }
 
-/// A DML statement, bound.
+/// A DML statement, bound to its target.
 #[derive(Clone)]
-pub(crate) struct BoundDml {
+pub(crate) struct BoundDml<T = Target> {
     pub(crate) kind: DmlKind,
-    pub(crate) target: Target,
+    pub(crate) target: T,
     /// The columns that an UPDATE assigns, or the UPDATEs of a MERGE, ascending.
     pub(crate) assigned: Vec<usize>,
     /// Computes everything; outputs as drawn above.
@@ -64,29 +64,79 @@ pub(crate) struct BoundDml {
     pub(crate) columns: Range<usize>,
     /// Where the RETURNING expressions are; `None` without RETURNING.
     pub(crate) returning: Option<Range<usize>>,
+    /// Where the columns of the RETURNING expressions come from.
+    pub(crate) origins: Origins,
     /// Where the truths of the CHECK constraints are, in the table's order.
     pub(crate) checks: Range<usize>,
     /// What an INSERT does about rows that are in the way.
-    pub(crate) conflict: Option<OnConflict>,
+    pub(crate) conflict: Option<OnConflict<T>>,
     /// What the WHEN clauses of a MERGE do, in their order; `None` for DO NOTHING.
     pub(crate) clauses: Vec<Option<DmlKind>>,
 }
 
-impl BoundDml {
+impl<T> BoundDml<T> {
     /// Whether this happens to some rows.
     pub(crate) fn does(&self, kind: DmlKind) -> bool {
         self.kind == kind || self.clauses.contains(&Some(kind))
     }
 
     /// The query of DO UPDATE.
-    pub(crate) fn update_on_conflict(&self) -> Option<&BoundDml> {
-        let update = self.conflict.as_ref()?.update.as_ref()?;
-        Some(&update.bound)
+    pub(crate) fn update_on_conflict(&self) -> Option<&BoundDml<T>> {
+        Some(&self.on_conflict()?.bound)
     }
 
-    /// The same, to be changed.
-    pub(crate) fn update_on_conflict_mut(&mut self) -> Option<&mut BoundDml> {
-        let update = self.conflict.as_mut()?.update.as_mut()?;
-        Some(&mut update.bound)
+    /// What the query of DO UPDATE reads.
+    pub(crate) fn pairs(&self) -> Option<Arc<Pairs>> {
+        Some(Arc::clone(&self.on_conflict()?.pairs))
+    }
+
+    fn on_conflict(&self) -> Option<&on_conflict::ConflictUpdate<T>> {
+        self.conflict.as_ref()?.update.as_ref()
+    }
+
+    /// Its queries.
+    pub(crate) fn plans(&self) -> impl Iterator<Item = &LogicalPlan> {
+        let update = self.update_on_conflict().map(|update| &update.source);
+        std::iter::once(&self.source).chain(update)
+    }
+
+    /// The same with other plans in the place of its own.
+    ///
+    /// # Errors
+    /// Those of `map`.
+    pub(crate) fn map_plans(
+        mut self,
+        mut map: impl FnMut(LogicalPlan) -> Result<LogicalPlan>,
+    ) -> Result<Self> {
+        self.source = map(self.source)?;
+        let update = self.conflict.as_mut().and_then(|on| on.update.as_mut());
+        if let Some(update) = update {
+            let source = &mut update.bound.source;
+            *source = map(std::mem::take(source))?;
+        }
+        Ok(self)
+    }
+
+    /// The same of a target made from its own, and with pairs that nobody else fills.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(crate) fn with_target<U>(self, make: &impl Fn(T) -> Result<U>) -> Result<BoundDml<U>> {
+        let conflict = match self.conflict {
+            Some(conflict) => Some(conflict.with_target(make)?),
+            None => None,
+        };
+        Ok(BoundDml {
+            kind: self.kind,
+            target: make(self.target)?,
+            assigned: self.assigned,
+            source: self.source,
+            columns: self.columns,
+            returning: self.returning,
+            origins: self.origins,
+            checks: self.checks,
+            conflict,
+            clauses: self.clauses,
+        })
     }
 }

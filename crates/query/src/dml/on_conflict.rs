@@ -60,20 +60,40 @@ pub(super) const ORDINAL_COLUMN: &str = "\u{1}ordinal";
 
 /// What an INSERT does about rows that are in the way.
 #[derive(Clone)]
-pub(crate) struct OnConflict {
+pub(crate) struct OnConflict<T = Target> {
     /// The constraints whose keys count, by name.
     pub(crate) constraints: Vec<String>,
     /// DO UPDATE; `None` for DO NOTHING.
-    pub(crate) update: Option<ConflictUpdate>,
+    pub(crate) update: Option<ConflictUpdate<T>>,
 }
 
 /// DO UPDATE.
 #[derive(Clone)]
-pub(crate) struct ConflictUpdate {
+pub(crate) struct ConflictUpdate<T = Target> {
     /// As an UPDATE's, over the pairs, with [`ORDINAL_COLUMN`] as the last output.
-    pub(crate) bound: Box<BoundDml>,
+    pub(crate) bound: Box<BoundDml<T>>,
     /// The pairs.
     pub(crate) pairs: Arc<Pairs>,
+}
+
+impl<T> OnConflict<T> {
+    /// As [`BoundDml::with_target`].
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(super) fn with_target<U>(self, make: &impl Fn(T) -> Result<U>) -> Result<OnConflict<U>> {
+        let update = match self.update {
+            Some(update) => Some(ConflictUpdate {
+                bound: Box::new(update.bound.with_target(make)?),
+                pairs: update.pairs.afresh(),
+            }),
+            None => None,
+        };
+        Ok(OnConflict {
+            constraints: self.constraints,
+            update,
+        })
+    }
 }
 
 /// Binds what follows ON.
@@ -304,6 +324,14 @@ impl Pairs {
         }
         Arc::new(Self {
             schema: Arc::new(Schema::new(fields)),
+            rows: Mutex::new(None),
+        })
+    }
+
+    /// Pairs of the same columns, none yet.
+    pub(super) fn afresh(&self) -> Arc<Self> {
+        Arc::new(Self {
+            schema: Arc::clone(&self.schema),
             rows: Mutex::new(None),
         })
     }

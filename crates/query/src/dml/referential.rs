@@ -50,7 +50,7 @@ use super::{
 use crate::{
     catalog::{ForeignKey, IndexEntry, ReferentialAction, TableEntry},
     error::external,
-    plan::{StatementContext, Target},
+    plan::{StatementContext, Target, optimize, plan_physical},
 };
 use lookup::{by_index, first_there, lock_rows};
 use part::{Completeness, all_valid, changed, complete, complete_only, converted, replaced};
@@ -488,11 +488,7 @@ impl<'a> Referential<'a> {
         let target = self.target(entry);
         let source = default_row(self.context, &target)?;
         let state = &self.context.state;
-        let optimized = state.optimize(&source)?;
-        let planner = state.query_planner();
-        let plan = planner
-            .create_physical_plan(&optimized, state.as_ref())
-            .await?;
+        let plan = plan_physical(state, &optimize(state, source)?).await?;
         let batches = collect(plan, state.task_ctx()).await?;
         let first = UInt32Array::from(vec![0; rows]);
         let row = batches

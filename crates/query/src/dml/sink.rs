@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     error::{external, from_storage},
-    plan::{StatementContext, Target, in_order},
+    plan::{StatementContext, Target, optimize, plan_physical},
 };
 
 /// What a DML statement did.
@@ -44,17 +44,13 @@ pub(crate) struct Written {
     pub(crate) returned: Vec<RecordBatch>,
 }
 
-/// Plans the query of a bound statement.
+/// Plans the query of a bound statement without DO UPDATE.
 pub(crate) async fn plan(state: &SessionState, bound: &BoundDml) -> Result<Arc<dyn ExecutionPlan>> {
-    let state = in_order(state, &bound.source)?;
-    let optimized = state.optimize(&bound.source)?;
-    state
-        .query_planner()
-        .create_physical_plan(&optimized, state.as_ref())
-        .await
+    plan_physical(state, &optimize(state, bound.source.clone())?).await
 }
 
-/// Runs a bound statement under a transaction, which the caller commits or rolls back.
+/// Runs a bound statement under a transaction, which the caller commits or rolls back. The
+/// query of DO UPDATE is optimised.
 pub(crate) async fn run(
     bound: &BoundDml,
     view: TableView,

@@ -24,9 +24,12 @@ use datafusion::{
 use super::{
     on_conflict::{ConflictUpdate, OnConflict},
     referential::Part,
-    sink::{Sink, blocking, check, plan, table_rows},
+    sink::{Sink, blocking, check, table_rows},
 };
-use crate::error::{external, from_storage};
+use crate::{
+    error::{external, from_storage},
+    plan::plan_physical,
+};
 
 /// A row that is there and the position in a batch of the one that was to be inserted.
 type Pair = (RowId, usize);
@@ -125,7 +128,7 @@ impl Sink<'_> {
         update
             .pairs
             .put(paired(update, &view, rows, &pairs, first)?);
-        let plan = plan(self.state, bound).await?;
+        let plan = plan_physical(self.state, &bound.source).await?;
         let schema = plan.schema();
         let batches = collect(plan, self.state.task_ctx()).await?;
         let batch = concat_batches(&schema, &batches)?;

@@ -140,6 +140,10 @@ pub struct PreparedDescription {
     pub prepared_at_us: i64,
     /// The type numbers of its parameters.
     pub parameters: Vec<u32>,
+    /// Executions by a plan for any values.
+    pub generic_plans: u64,
+    /// Executions by a plan for their own values.
+    pub custom_plans: u64,
 }
 
 /// A function that SQL can call. Types are named as in SQL.

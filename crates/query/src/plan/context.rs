@@ -151,6 +151,15 @@ impl StatementContext {
             .clone()
     }
 
+    /// A table as this statement scans it, with row ids if it is the target of DML.
+    pub(crate) fn scan_of(&self, entry: &TableEntry, row_ids: bool) -> Arc<dyn TableSource> {
+        let (view, usage) = (self.table_view(entry), Arc::clone(&entry.usage));
+        provider_as_source(Arc::new(match row_ids {
+            true => TableScanProvider::with_row_ids(view, usage, ROW_ID_COLUMN),
+            false => TableScanProvider::new(view, usage),
+        }))
+    }
+
     /// A planner of SQL under this context.
     pub(crate) fn planner(&self) -> SqlToRel<'_, StatementContext> {
         SqlToRel::new_with_options(self, parser_options())
@@ -204,13 +213,8 @@ impl StatementContext {
                     _ => None,
                 })
                 .ok_or_else(|| internal("a DML target that is not there"))?;
-            return Ok(provider_as_source(Arc::new(
-                TableScanProvider::with_row_ids(
-                    self.table_view(entry),
-                    Arc::clone(&entry.usage),
-                    ROW_ID_COLUMN,
-                ),
-            )));
+            self.met.lock().note_table(entry);
+            return Ok(self.scan_of(entry, true));
         }
         if name.schema() == Some(LOCK_SCHEMA) {
             return Ok(provider_as_source(self.locking.source(name.table())?));
@@ -225,10 +229,7 @@ impl StatementContext {
             .map_err(external)?;
         self.met.lock().note(relation);
         match relation {
-            Relation::Table(entry) => Ok(provider_as_source(Arc::new(TableScanProvider::new(
-                self.table_view(entry),
-                Arc::clone(&entry.usage),
-            )))),
+            Relation::Table(entry) => Ok(self.scan_of(entry, false)),
             Relation::View(view) => Ok(provider_as_source(Arc::new(self.expand(view)?))),
             Relation::Sequence(sequence) => {
                 let table = MemTable::try_new(position_schema(), vec![vec![position(sequence)?]])?;

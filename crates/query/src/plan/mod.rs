@@ -10,10 +10,12 @@ mod gate;
 pub(crate) mod locking;
 mod names;
 mod numbering;
+mod optimize;
 mod origins;
 mod parameters;
 mod target;
 mod wildcards;
+mod work;
 
 pub(crate) use arrays::{
     Items, array_parameters, has_function_parameters, read_items, write_arrays,
@@ -25,9 +27,11 @@ pub(crate) use gate::{Gate, Obstacle};
 pub(crate) use names::{
     describe, name_outputs, output_name, rename_outputs, show_entries, visible_name,
 };
-pub(crate) use numbering::in_order;
-pub(crate) use origins::{Origins, describe_columns, describe_query, origins};
+use numbering::in_order;
+pub(crate) use optimize::{analyze, optimize, optimize_analyzed, plan_physical};
+pub(crate) use origins::{Origins, describe_columns, describe_query, origins, returned_origins};
 pub(crate) use parameters::{
     bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,
 };
 pub(crate) use target::{Target, column_identifiers, table_reference};
+pub(crate) use work::Work;

@@ -4,7 +4,7 @@
 //! An output that is a column, however it was renamed, joined, sorted or grouped on its way,
 //! has an origin; one that is computed has none. What comes through a view is the view's.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use datafusion::{
     arrow::datatypes::Schema,
@@ -12,7 +12,7 @@ use datafusion::{
     logical_expr::{Distinct, Expr, LogicalPlan},
 };
 
-use super::{StatementContext, describe};
+use super::{StatementContext, Target, describe};
 use crate::{
     api::ColumnDescription,
     catalog::{PG_CATALOG, Relation},
@@ -86,6 +86,26 @@ pub(crate) fn origins(context: &StatementContext, plan: &LogicalPlan) -> Origins
     };
     found.resize(outputs, None);
     found
+}
+
+/// The origins of what RETURNING gives over a plan in which the target's columns stand here:
+/// they are the table's whatever is assigned to them.
+pub(crate) fn returned_origins(
+    context: &StatementContext,
+    target: &Target,
+    returned: impl Iterator<Item = Expr>,
+    plan: &LogicalPlan,
+    columns: Range<usize>,
+) -> Origins {
+    let inner = origins(context, plan);
+    let of = |expression: Expr| match bare(&expression) {
+        Expr::Column(column) => match plan.schema().maybe_index_of_column(column)? {
+            at if columns.contains(&at) => numbered(target.entry.oid, at - columns.start),
+            at => *inner.get(at)?,
+        },
+        _ => None,
+    };
+    returned.map(of).collect()
 }
 
 fn bare(expression: &Expr) -> &Expr {

@@ -19,7 +19,14 @@ use datafusion::{
     },
 };
 
-use super::{Session, cancel::Cancellation, planning::Plans, prepared::Bound, run, stream::ready};
+use super::{
+    Session,
+    cancel::Cancellation,
+    planning::Plans,
+    prepared::{Bound, NamedStatement},
+    run,
+    stream::ready,
+};
 use crate::{
     admin::RestoreRequest,
     api::{ColumnDescription, Outcome, ParameterType, RowsTag},
@@ -289,13 +296,15 @@ impl Session {
                 }
                 let parsed = nested_statement(statement, source)?;
                 let prepared = self.prepare_typed(parsed, types.clone()).await?;
-                self.prepared.insert(name.clone(), Arc::new(prepared));
+                let named = NamedStatement::new(prepared, &source.text);
+                self.prepared.insert(name.clone(), named);
                 Ok(Outcome::Command {
                     tag: "PREPARE".to_owned(),
                 })
             }
             PreparedCommand::Execute { name, arguments } => {
-                let prepared = Arc::clone(self.prepared.get(name).ok_or_else(|| missing(name))?);
+                let named = self.prepared.get(name).ok_or_else(|| missing(name))?;
+                let prepared = Arc::clone(&named.prepared);
                 if arguments.len() != prepared.parameters.len() {
                     return Err(SqlError::new(
                         ErrorKind::SyntaxError,
@@ -323,14 +332,13 @@ impl Session {
                 let mut filled = (**parsed).clone();
                 // The visitor never breaks.
                 let _ = walk::change(&mut filled, &mut FillPlaceholders(&arguments));
-                self.run_sql(
-                    &Arc::new(filled),
-                    &prepared.statement.source.clone(),
-                    None,
-                    plans,
-                    cancellation,
-                )
-                .await
+                let (filled, source) = (Arc::new(filled), &prepared.statement.source);
+                let run = self.run_sql(&filled, source, None, plans, cancellation);
+                let outcome = run.await?;
+                if let Some(named) = self.prepared.get_mut(name) {
+                    named.count();
+                }
+                Ok(outcome)
             }
             PreparedCommand::Deallocate(name) => {
                 self.prepared.remove(name).ok_or_else(|| missing(name))?;
@@ -530,7 +538,8 @@ impl ExpressionChecker for Planner<'_> {
                     .planner()
                     .sql_to_expr(parsed, &empty, &mut PlannerContext::new())?;
             let (_, field) = expression.to_field(&empty)?;
-            functions::assign(expression, &field, column.ty, &column.name).map(drop)
+            let config = self.context.state.config_options();
+            functions::assign(expression, &field, column.ty, &column.name, config).map(drop)
         };
         check().map_err(|error| from_datafusion(error, self.source))
     }

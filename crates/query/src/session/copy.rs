@@ -89,7 +89,7 @@ impl Session {
                     .await?
             }
             ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
-                self.run_dml(parsed, &statement.source, None, cancellation)
+                self.run_dml(parsed, &statement.source, None, Plans::Kept, cancellation)
                     .await?
             }
             other => return Err(run::unsupported(other)),

@@ -15,13 +15,14 @@ use futures::StreamExt;
 use super::{
     Session,
     cancel::Cancellation,
+    planning,
     prepared::Bound,
     run::{self, Parameters, at, unsupported},
     stream::ready,
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
-    dml::{BoundDml, DmlKind, lock_concerned, sink},
+    dml::{BoundDml, DmlKind, lock_concerned},
     error::from_storage,
     plan::{Gate, StatementContext, locking::first_lock},
     statement::Source,
@@ -190,9 +191,9 @@ async fn plan(
         | ast::Statement::Update(_)
         | ast::Statement::Delete(_)
         | ast::Statement::Merge(_) => {
-            let bound = run::bind(context, statement, &mut parameters.planner())?;
-            let bound = parameters.fill_dml(bound)?;
-            Ok((sink::plan(&context.state, &bound).await?, Some(bound)))
+            let planned = planning::plan_dml(context, statement, parameters, None);
+            let (bound, plan) = planned.await?;
+            Ok((plan, Some(bound)))
         }
         other => Err(crate::error::external(unsupported(other))),
     }

@@ -546,8 +546,7 @@ impl Session {
         let taken = Arc::clone(&self.taken);
         let sequences = (!entries.is_empty()).then(|| Arc::new(Sequences { entries, taken }));
         let returns = program.kind() == Kind::Select || !program.outputs().is_empty();
-        // The planner's way tells no origin of what RETURNING gives.
-        let origin = |at: usize| i16::try_from(at + 1).ok().filter(|_| !writes);
+        let origin = |at: usize| i16::try_from(at + 1).ok();
         let describe = |output: &Output| {
             let column = ColumnDescription::new(output.name.clone(), output.ty);
             match output.column.and_then(origin) {
@@ -643,11 +642,11 @@ impl Session {
         is_kept.then(|| prepared.clone())
     }
 
-    /// Keeps a query, or a statement of the fast path's grammar, for whoever prepares the same
-    /// again.
+    /// Keeps a query or DML, or a statement of the fast path's grammar, for whoever prepares the
+    /// same again.
     pub(super) fn keep_prepared(&mut self, text: &str, oids: &[u32], prepared: &super::Prepared) {
-        let is_kept_query = prepared.is_query() && self.keeps_plans();
-        if prepared.fast.is_none() && !is_kept_query || text.len() > PREPARED_BYTES_MAX {
+        let is_planned = prepared.is_planned() && self.keeps_plans();
+        if prepared.fast.is_none() && !is_planned || text.len() > PREPARED_BYTES_MAX {
             return;
         }
         let Ok(catalog) = self.catalog() else {

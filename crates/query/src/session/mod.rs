@@ -61,6 +61,7 @@ use cursor::Cursors;
 use facts::SessionFacts;
 use parking_lot::Mutex;
 use planning::Plans;
+use prepared::NamedStatement;
 use settings::Settings;
 use transaction::OpenBlock;
 
@@ -77,7 +78,7 @@ pub struct Session {
     number: i32,
     /// What others see of it in `pg_stat_activity`.
     told: Arc<Mutex<SessionDescription>>,
-    prepared: HashMap<String, Arc<Prepared>>,
+    prepared: HashMap<String, NamedStatement>,
     notices: waiting::Notices,
     /// Its advisory locks, and which transaction it has at hand.
     advisory: Arc<AdvisoryLocks>,
@@ -412,15 +413,8 @@ impl Session {
     }
 
     fn prepared_descriptions(&self) -> Vec<PreparedDescription> {
-        self.prepared
-            .iter()
-            .map(|(name, prepared)| PreparedDescription {
-                name: name.clone(),
-                statement: prepared.text().to_owned(),
-                prepared_at_us: 0,
-                parameters: prepared.parameters.iter().map(|ty| ty.oid()).collect(),
-            })
-            .collect()
+        let named = self.prepared.iter();
+        named.map(|(name, named)| named.describe(name)).collect()
     }
 
     /// Says that the client may send its next statements: the rows of those before have come

@@ -1,24 +1,22 @@
-//! From a query to its physical plan, by way of the kept plans where it may have one.
+//! From a query or DML to its physical plan, by way of the kept plans where it may have one.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
-use datafusion::{
-    common::Result as PlanResult, execution::SessionState, logical_expr::LogicalPlan,
-    physical_plan::ExecutionPlan, sql::sqlparser::ast,
-};
+use datafusion::{common::Result as PlanResult, physical_plan::ExecutionPlan, sql::sqlparser::ast};
 
 use super::{
     Session,
     prepared::Bound,
-    run::{Parameters, bind_query},
+    run::{Parameters, bind_work},
 };
 use crate::{
     api::{ColumnDescription, ParameterType},
     catalog::node::NodeRecord,
+    dml::BoundDml,
     plan::{
-        Origins, StatementContext,
+        StatementContext, Work, analyze,
         cache::{KeptPlan, PlanCache, Sought, Stage, examine, optimize_for_values},
-        describe_columns, in_order, origins,
+        describe_columns, optimize_analyzed, plan_physical,
     },
     statement::Source,
 };
@@ -32,10 +30,11 @@ pub(super) enum Plans {
     Anew,
 }
 
-/// By what a query's plan is kept.
+/// By what a statement's plan is kept.
 pub(super) struct Identity {
     cache: Arc<PlanCache>,
     text: Arc<str>,
+    parsed: Arc<ast::Statement>,
     /// Whether its message begins with its text.
     is_first: bool,
     parameters: Vec<ParameterType>,
@@ -44,9 +43,10 @@ pub(super) struct Identity {
 }
 
 impl Session {
-    /// By what the plan of a query is kept; `None` if it is to be planned anew.
+    /// By what the plan of a statement is kept; `None` if it is to be planned anew.
     pub(super) fn identity(
         &self,
+        parsed: &Arc<ast::Statement>,
         source: &Source,
         bound: Option<&Bound<'_>>,
         plans: Plans,
@@ -58,6 +58,7 @@ impl Session {
         is_kept.then(|| Identity {
             cache: Arc::clone(&self.plans),
             text: Arc::clone(&source.text),
+            parsed: Arc::clone(parsed),
             is_first: source.offset == 0,
             parameters: bound.map(Bound::types).unwrap_or_default().to_vec(),
             node: self.engine.node().record(),
@@ -73,60 +74,28 @@ impl Session {
 /// The physical plan of a query, and the columns of its result.
 pub(super) async fn plan(
     context: &StatementContext,
-    parsed: &Arc<ast::Statement>,
+    parsed: &ast::Statement,
     parameters: &Parameters,
     identity: Option<&Identity>,
 ) -> PlanResult<(Arc<[ColumnDescription]>, Arc<dyn ExecutionPlan>)> {
-    let Planned {
-        plan,
-        state,
-        origins,
-    } = match identity.filter(|identity| identity.is_of(context)) {
-        Some(identity) => planned(context, parsed, parameters, identity)?,
-        None => Planned::anew(
-            context,
-            bind_query(context, parsed, parameters)?,
-            parameters,
-        )?,
-    };
-    let physical = state
-        .query_planner()
-        .create_physical_plan(&plan, state.as_ref())
-        .await?;
+    let work = worked_out(context, parsed, parameters, identity)?;
+    let (plan, origins) = work.into_query()?;
+    let physical = plan_physical(&context.state, &plan).await?;
     Ok((describe_columns(&origins, &physical.schema()), physical))
 }
 
-/// An optimised plan.
-struct Planned<'c> {
-    plan: LogicalPlan,
-    state: Cow<'c, SessionState>,
-    origins: Origins,
-}
-
-impl<'c> Planned<'c> {
-    fn anew(
-        context: &'c StatementContext,
-        bound: LogicalPlan,
-        parameters: &Parameters,
-    ) -> PlanResult<Self> {
-        let origins = origins(context, &bound);
-        let filled = parameters.fill(bound)?;
-        let state = in_order(&context.state, &filled)?;
-        Ok(Self {
-            plan: state.optimize(&filled)?,
-            state,
-            origins,
-        })
-    }
-
-    /// What acts belongs to its statement, so that the state of a kept plan is the session's.
-    fn of(context: &'c StatementContext, plan: LogicalPlan, origins: Origins) -> Self {
-        Self {
-            plan,
-            state: Cow::Borrowed(&*context.state),
-            origins,
-        }
-    }
+/// INSERT, UPDATE, DELETE or MERGE with its queries optimised, and the physical plan of the
+/// one that finds its rows.
+pub(super) async fn plan_dml(
+    context: &StatementContext,
+    parsed: &ast::Statement,
+    parameters: &Parameters,
+    identity: Option<&Identity>,
+) -> PlanResult<(BoundDml, Arc<dyn ExecutionPlan>)> {
+    let work = worked_out(context, parsed, parameters, identity)?;
+    let bound = work.into_dml()?;
+    let physical = plan_physical(&context.state, &bound.source).await?;
+    Ok((bound, physical))
 }
 
 impl Identity {
@@ -144,47 +113,46 @@ impl Identity {
     }
 }
 
-fn planned<'c>(
-    context: &'c StatementContext,
-    parsed: &Arc<ast::Statement>,
+/// A statement, optimised for its values.
+fn worked_out(
+    context: &StatementContext,
+    parsed: &ast::Statement,
     parameters: &Parameters,
-    identity: &Identity,
-) -> PlanResult<Planned<'c>> {
+    identity: Option<&Identity>,
+) -> PlanResult<Work> {
+    let Some(identity) = identity.filter(|identity| identity.is_of(context)) else {
+        let bound = bind_work(context, parsed, parameters)?;
+        return finished(context, bound, Stage::Bound, parameters);
+    };
     let sought = identity.sought(context);
     let cache = &identity.cache;
     if let Some(kept) = cache.find(&sought) {
-        let (plan, stage) = further(context, &kept, &sought, cache)?;
-        let plan = finished(context, plan, stage, parameters)?;
-        return Ok(Planned::of(context, plan, kept.origins().clone()));
+        let (work, stage) = further(context, &kept, &sought, cache)?;
+        return finished(context, work, stage, parameters);
     }
-    let bound = bind_query(context, parsed, parameters)?;
+    let bound = bind_work(context, parsed, parameters)?;
     let fitness = examine(&bound, &context.met.lock().tables)?;
     let Some(fitness) = fitness else {
-        return Planned::anew(context, bound, parameters);
+        return finished(context, bound, Stage::Bound, parameters);
     };
-    let origins = origins(context, &bound);
-    let keep = |plan: &LogicalPlan, stage: Stage| -> PlanResult<()> {
-        let origins = origins.clone();
-        let kept = KeptPlan::new(context, plan.clone(), stage, fitness, origins)?;
-        let parsed = identity.is_first.then_some(parsed);
+    let keep = |work: &Work, stage: Stage| -> PlanResult<()> {
+        let kept = KeptPlan::new(context, work.clone(), stage, fitness)?;
+        let parsed = identity.is_first.then_some(&identity.parsed);
         cache.keep(&sought, parsed, Arc::new(kept));
         Ok(())
     };
     if parameters.values.is_some() {
         keep(&bound, Stage::Bound)?;
-        let plan = finished(context, bound, Stage::Bound, parameters)?;
-        return Ok(Planned::of(context, plan, origins));
+        return finished(context, bound, Stage::Bound, parameters);
     }
     let analyzed = analyzed(context, bound)?;
-    let plan = if fitness.is_settled {
-        let plan = optimized(context, analyzed)?;
-        keep(&plan, Stage::Optimised)?;
-        plan
-    } else {
+    if !fitness.is_settled {
         keep(&analyzed, Stage::Analysed)?;
-        optimized(context, analyzed)?
-    };
-    Ok(Planned::of(context, plan, origins))
+        return optimized(context, analyzed);
+    }
+    let work = optimized(context, analyzed)?;
+    keep(&work, Stage::Optimised)?;
+    Ok(work)
 }
 
 /// A kept plan over the statement's tables. One that comes again is worked out as far as it
@@ -194,56 +162,52 @@ fn further(
     kept: &KeptPlan,
     sought: &Sought<'_>,
     cache: &PlanCache,
-) -> PlanResult<(LogicalPlan, Stage)> {
-    let plan = kept.revive(context)?;
+) -> PlanResult<(Work, Stage)> {
+    let work = kept.revive(context)?;
     let stage = kept.stage_max();
     if kept.stage() != Stage::Bound || stage == Stage::Bound {
-        return Ok((plan, kept.stage()));
+        return Ok((work, kept.stage()));
     }
-    let worked_out = analyzed(context, plan.clone()).and_then(|plan| match stage {
-        Stage::Optimised => optimized(context, plan),
-        _ => Ok(plan),
+    let worked_out = analyzed(context, work.clone()).and_then(|work| match stage {
+        Stage::Optimised => optimized(context, work),
+        _ => Ok(work),
     });
     match worked_out {
-        Ok(plan) => {
-            let better = kept.at(context, plan.clone(), stage)?;
+        Ok(work) => {
+            let better = kept.at(context, work.clone(), stage)?;
             cache.keep(sought, None, Arc::new(better));
-            Ok((plan, stage))
+            Ok((work, stage))
         }
         // What cannot be done without values is done with them.
         Err(_) => {
             cache.keep(sought, None, Arc::new(kept.without_more()));
-            Ok((plan, kept.stage()))
+            Ok((work, kept.stage()))
         }
     }
 }
 
-/// What a plan of this stage lacks, for these values.
+/// What work of this stage lacks, for these values.
 fn finished(
     context: &StatementContext,
-    plan: LogicalPlan,
+    work: Work,
     stage: Stage,
     parameters: &Parameters,
-) -> PlanResult<LogicalPlan> {
-    let filled = parameters.fill(plan)?;
+) -> PlanResult<Work> {
+    let filled = work.map_plans(|plan| parameters.fill(plan))?;
     match stage {
         Stage::Bound => optimized(context, analyzed(context, filled)?),
         Stage::Analysed => optimized(context, filled),
         Stage::Optimised if parameters.values.is_some() => {
-            optimize_for_values(&context.state, filled)
+            filled.map_plans(|plan| optimize_for_values(&context.state, plan))
         }
         Stage::Optimised => Ok(filled),
     }
 }
 
-fn analyzed(context: &StatementContext, plan: LogicalPlan) -> PlanResult<LogicalPlan> {
-    let state = &context.state;
-    state
-        .analyzer()
-        .execute_and_check(plan, state.config_options(), |_, _| {})
+fn analyzed(context: &StatementContext, work: Work) -> PlanResult<Work> {
+    work.map_plans(|plan| analyze(&context.state, plan))
 }
 
-fn optimized(context: &StatementContext, plan: LogicalPlan) -> PlanResult<LogicalPlan> {
-    let state = &*context.state;
-    state.optimizer().optimize(plan, state, |_, _| {})
+fn optimized(context: &StatementContext, work: Work) -> PlanResult<Work> {
+    work.map_plans(|plan| optimize_analyzed(&context.state, plan))
 }

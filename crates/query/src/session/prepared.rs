@@ -23,9 +23,10 @@ use super::{
 use crate::{
     api::{ColumnDescription, Outcome, ParameterType},
     dml::BoundDml,
+    pgcatalog::PreparedDescription,
     plan::{
         Items, StatementContext, array_parameters, bare_placeholder, column_identifiers, declare,
-        declared_parameters, describe, describe_query, has_function_parameters,
+        declared_parameters, describe_columns, describe_query, has_function_parameters,
         locking::without_locks, parameter_count, read_items, table_reference, write_arrays,
     },
     statement::{
@@ -55,13 +56,63 @@ impl Prepared {
         self.statement.text()
     }
 
-    /// Whether it only asks.
-    pub(super) fn is_query(&self) -> bool {
+    /// Whether it is a query or DML.
+    pub(super) fn is_planned(&self) -> bool {
         match &self.statement.kind {
-            StatementKind::Sql(parsed) => {
-                matches!(&**parsed, ast::Statement::Query(query) if !is_dml(query))
-            }
+            StatementKind::Sql(parsed) => matches!(
+                &**parsed,
+                ast::Statement::Query(_)
+                    | ast::Statement::Insert(_)
+                    | ast::Statement::Update(_)
+                    | ast::Statement::Delete(_)
+                    | ast::Statement::Merge(_)
+            ),
             _ => false,
+        }
+    }
+}
+
+/// A statement of PREPARE.
+pub(super) struct NamedStatement {
+    pub(super) prepared: Arc<Prepared>,
+    /// The whole command.
+    text: Arc<str>,
+    prepared_at_us: i64,
+    generic_plans: u64,
+    custom_plans: u64,
+}
+
+impl NamedStatement {
+    /// One that a command with this text has just prepared.
+    pub(super) fn new(prepared: Prepared, text: &Arc<str>) -> Self {
+        Self {
+            prepared: Arc::new(prepared),
+            text: Arc::clone(text),
+            prepared_at_us: chrono::Utc::now().timestamp_micros(),
+            generic_plans: 0,
+            custom_plans: 0,
+        }
+    }
+
+    /// Counts an execution. A statement without parameters has one plan for all executions, as
+    /// in PostgreSQL; the arguments of EXECUTE are part of the plan.
+    pub(super) fn count(&mut self) {
+        match self.prepared.parameters.is_empty() {
+            true => self.generic_plans += 1,
+            false => self.custom_plans += 1,
+        }
+    }
+
+    /// As the catalogue shows it under its name.
+    pub(super) fn describe(&self, name: &str) -> PreparedDescription {
+        let parameters = self.prepared.parameters.iter();
+        PreparedDescription {
+            name: name.to_owned(),
+            statement: self.text.to_string(),
+            prepared_at_us: self.prepared_at_us,
+            parameters: parameters.map(|ty| ty.oid()).collect(),
+            generic_plans: self.generic_plans,
+            custom_plans: self.custom_plans,
         }
     }
 }
@@ -376,7 +427,8 @@ fn infer(
                     |_, _| {},
                 )?;
                 let fields = analyzed.schema().fields()[range].to_vec();
-                Some(describe(&arrow::datatypes::Schema::new(fields)))
+                let schema = arrow::datatypes::Schema::new(fields);
+                Some(describe_columns(&bound.origins, &schema))
             }
             None => None,
         },

@@ -26,8 +26,8 @@ use crate::{
     dml::{self, BoundDml, DmlKind, sink},
     error::{from_datafusion, from_storage},
     plan::{
-        Gate, StatementContext, describe, in_order, locking::first_lock, parameter_count,
-        show_entries,
+        self, Gate, StatementContext, Work, describe_columns, locking::first_lock, origins,
+        parameter_count, show_entries,
     },
     statement::Source,
 };
@@ -56,7 +56,8 @@ impl Session {
         let parsed = &Bound::write_arrays(bound, parsed);
         match &**parsed {
             ast::Statement::Query(query) if is_dml(query) => {
-                self.run_dml(parsed, source, bound, cancellation).await
+                self.run_dml(parsed, source, bound, plans, cancellation)
+                    .await
             }
             ast::Statement::Query(_) => match first_lock(&**parsed) {
                 None => {
@@ -71,7 +72,10 @@ impl Session {
             ast::Statement::Insert(_)
             | ast::Statement::Update(_)
             | ast::Statement::Delete(_)
-            | ast::Statement::Merge(_) => self.run_dml(parsed, source, bound, cancellation).await,
+            | ast::Statement::Merge(_) => {
+                self.run_dml(parsed, source, bound, plans, cancellation)
+                    .await
+            }
             ast::Statement::CreateTable(create) => {
                 self.run_create_table(create, source, cancellation).await
             }
@@ -102,7 +106,7 @@ impl Session {
     ) -> Result<Outcome, SqlError> {
         let mut locks = None;
         loop {
-            let identity = self.identity(source, bound, plans);
+            let identity = self.identity(parsed, source, bound, plans);
             let gate = self.gate(locks.take())?;
             let started = self.start_query(&gate, parsed, source, bound, identity, cancellation);
             match started.await {
@@ -165,10 +169,12 @@ impl Session {
         parsed: &Arc<ast::Statement>,
         source: &Source,
         bound: Option<&Bound<'_>>,
+        plans: Plans,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let (mut attempts, mut locks) = (0, None);
         while attempts < ATTEMPTS_MAX {
+            let identity = self.identity(parsed, source, bound, plans);
             let gate = self.gate(locks.take())?;
             let transaction = Arc::new(self.begin_statement(gate.locks())?);
             let context = self.context(&gate, transaction.snapshot().clone())?;
@@ -178,14 +184,10 @@ impl Session {
                 .begin(&transaction, parameters.values.clone());
             let (parsed, source) = (Arc::clone(parsed), source.clone());
             let work = async move {
-                let mut planner = parameters.planner();
-                let bound = bind(&context, &parsed, &mut planner)
-                    .and_then(|bound| parameters.fill_dml(bound));
-                let bound = bound.map_err(|error| from_datafusion(error, &source))?;
+                let planned = planning::plan_dml(&context, &parsed, &parameters, identity.as_ref());
+                let planned = planned.await;
+                let (bound, plan) = planned.map_err(|error| from_datafusion(error, &source))?;
                 dml::lock_concerned(&context, &bound)?;
-                let plan = sink::plan(&context.state, &bound)
-                    .await
-                    .map_err(|error| from_datafusion(error, &source))?;
                 context.gate.confirm()?;
                 let written = write(&context, &bound, plan, &transaction).await;
                 finish(written, transaction, &source)
@@ -318,9 +320,8 @@ fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
                 .clone()
                 .map(|at| Arc::clone(&schema.fields()[at]))
                 .collect();
-            let described = describe(&arrow::datatypes::Schema::new(fields));
             Outcome::Rows {
-                columns: described,
+                columns: describe_columns(&bound.origins, &arrow::datatypes::Schema::new(fields)),
                 batches: ready(written.returned),
                 tag,
             }
@@ -359,8 +360,8 @@ pub(super) fn bind(
     let mut parsed = parsed.clone();
     let locked = context.lock_sequences(&parsed);
     locked.map_err(crate::error::external)?;
-    crate::plan::rewrite_forms(&mut parsed).map_err(crate::error::external)?;
-    crate::plan::locking::rewrite_statement(context, &mut parsed, planner)?;
+    plan::rewrite_forms(&mut parsed).map_err(crate::error::external)?;
+    plan::locking::rewrite_statement(context, &mut parsed, planner)?;
     crate::pgcatalog::rewrite(&mut parsed, &context.system).map_err(crate::error::external)?;
     aerostat_semantics::type_literals(&mut parsed).map_err(crate::error::external)?;
     let (with, statement) = match parsed {
@@ -451,6 +452,25 @@ async fn produce(
     }
 }
 
+/// A query or DML with its parameters, bound.
+pub(super) fn bind_work(
+    context: &StatementContext,
+    parsed: &ast::Statement,
+    parameters: &Parameters,
+) -> PlanResult<Work> {
+    match parsed {
+        ast::Statement::Query(query) if !is_dml(query) => {
+            let plan = bind_query(context, parsed, parameters)?;
+            let origins = origins(context, &plan);
+            Ok(Work::Query(plan, origins))
+        }
+        _ => {
+            let bound = bind(context, parsed, &mut parameters.planner())?;
+            Ok(Work::Dml(Box::new(bound)))
+        }
+    }
+}
+
 /// The logical plan of a query, its parameters filled in.
 pub(super) fn plan_query(
     context: &StatementContext,
@@ -477,12 +497,8 @@ pub(super) async fn plan_physical(
     context: &StatementContext,
     plan: &LogicalPlan,
 ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-    let state = in_order(&context.state, plan)?;
-    let optimized = state.optimize(plan)?;
-    state
-        .query_planner()
-        .create_physical_plan(&optimized, state.as_ref())
-        .await
+    let optimized = plan::optimize(&context.state, plan.clone())?;
+    plan::plan_physical(&context.state, &optimized).await
 }
 
 /// The parameters of a run: their types for planning, their values to fill in.
@@ -506,14 +522,6 @@ impl Parameters {
             Some(values) => plan.replace_params_with_values(values),
             None => Ok(plan),
         }
-    }
-
-    pub(super) fn fill_dml(&self, mut bound: BoundDml) -> PlanResult<BoundDml> {
-        bound.source = self.fill(bound.source)?;
-        if let Some(update) = bound.update_on_conflict_mut() {
-            update.source = self.fill(update.source.clone())?;
-        }
-        Ok(bound)
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) fn respelled(
         let previous = before.map(|at| &tokens[at].token);
         let after_between = previous.is_some_and(|token| is_word(token, "between"));
         match unquoted(&token.token).map(|word| word.keyword) {
-            Some(Keyword::TABLE) if begins_query(previous) => {
+            Some(Keyword::TABLE) if begins_query(previous, !cuts) => {
                 let select = [
                     keyword("SELECT", Keyword::SELECT),
                     Token::Mul,
@@ -95,11 +95,13 @@ fn keyword(text: &str, keyword: Keyword) -> Token {
     })
 }
 
-/// Whether a query may begin after this token.
-fn begins_query(before: Option<&Token>) -> bool {
-    let words = ["union", "except", "intersect", "all", "as", "explain"];
+/// Whether a query may begin after this token. Behind AS a name stands everywhere but in
+/// CREATE.
+fn begins_query(before: Option<&Token>, creates: bool) -> bool {
+    let words = ["union", "except", "intersect", "all", "explain"];
     match before {
         None | Some(Token::LParen) => true,
+        Some(token) if is_word(token, "as") => creates,
         Some(token) => words.iter().any(|word| is_word(token, word)),
     }
 }
@@ -167,6 +169,11 @@ mod tests {
             (
                 "TABLE a UNION ALL TABLE b",
                 "SELECT * FROM a UNION ALL SELECT * FROM b",
+            ),
+            ("SELECT 1 AS table", "SELECT 1 AS table"),
+            (
+                "CREATE VIEW v AS TABLE a",
+                "CREATE VIEW v AS SELECT * FROM a",
             ),
             (
                 "SELECT * FROM (TABLE a) AS x",

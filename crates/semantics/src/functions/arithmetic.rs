@@ -85,6 +85,11 @@ pub(crate) fn is_negation(function: &ScalarUDF) -> bool {
     function.inner().downcast_ref::<Negate>().is_some()
 }
 
+/// Whether a function is `+ - * / %`.
+pub(crate) fn is_operator(function: &ScalarUDF) -> bool {
+    function.inner().is::<Arithmetic>()
+}
+
 /// Whether a function is division or remainder.
 pub(crate) fn is_division(function: &ScalarUDF) -> bool {
     let operator = function

@@ -451,11 +451,7 @@ pub(crate) fn assignment(
     if !unknown && class(from_type, to) != CastClass::Assignment {
         return Err(mismatch(type_name(from_type)));
     }
-    let waits =
-        zone.is_unsettled() && (to == SqlType::TimestampTz || from_type == SqlType::TimestampTz);
-    if let Expr::Literal(value, _) = &expr
-        && !waits
-    {
+    if let Expr::Literal(value, _) = &expr {
         let array = convert(
             &value.to_array()?,
             from_type,

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use aerostat_types::{SqlError, SqlType};
 use arrow::datatypes::Field;
 use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
 use datafusion::functions_table::generate_series::GenerateSeriesFunc;
@@ -113,17 +114,28 @@ fn replace(registry: &mut dyn FunctionRegistry, function: Arc<ScalarUDF>) -> Res
     Ok(())
 }
 
+/// Whether a function is one of `+ - * / %` between numbers.
+pub fn is_arithmetic(function: &ScalarUDF) -> bool {
+    arithmetic::is_operator(function)
+}
+
 /// PostgreSQL's assignment cast: `expr`, whose field is `from`, as a value for
 /// the column `column` of type `to`.
 ///
 /// A string literal or parameter is read as `to`; a typed expression must be of
-/// a type that PostgreSQL assigns to `to`. Lengths are enforced, not cut.
-/// What depends on the session's zone is done when the statement runs.
+/// a type that PostgreSQL assigns to `to`. Lengths are enforced, not cut. The session's time
+/// zone is that of `config`.
 ///
 /// # Errors
 /// `DatatypeMismatch` where the type may not be stored, and errors of literal values.
-pub fn assign(expr: Expr, from: &Field, to: SqlType, column: &str) -> Result<Expr> {
-    cast::assignment(expr, from, to, column, &Zone::UNSETTLED)
+pub fn assign(
+    expr: Expr,
+    from: &Field,
+    to: SqlType,
+    column: &str,
+    config: &ConfigOptions,
+) -> Result<Expr> {
+    cast::assignment(expr, from, to, column, &Zone::of(config))
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ pub(crate) fn plan_rows(
                     None => own(*at),
                     Some(using) => computed(context, using, rows.schema()).map_err(fail)?,
                 };
-                converted(value, rows.schema(), column)
+                converted(context, value, rows.schema(), column)
                     .map_err(|error| not_cast(fail(error), column, old[*at].ty, using.is_some()))?
             }
         };
@@ -98,7 +98,7 @@ pub(crate) fn plan_conversion(
         Some(using) => computed(context, using, &rows).map_err(fail)?,
     };
     let by_using = using.is_some();
-    converted(value, &rows, to)
+    converted(context, value, &rows, to)
         .map(drop)
         .map_err(|error| not_cast(fail(error), to, before.columns[at].ty, by_using))
 }
@@ -107,7 +107,7 @@ pub(crate) fn plan_conversion(
 fn added(context: &StatementContext, pending: &PendingAlter, column: &Column) -> Result<Expr> {
     let empty = DFSchema::empty();
     if let Some(sequence) = pending.new_sequence(&column.name) {
-        return converted(numbers_of(sequence), &empty, column);
+        return converted(context, numbers_of(sequence), &empty, column);
     }
     let Some(default) = &column.default else {
         return Expr::Literal(ScalarValue::Null, None).cast_to(&column.ty.arrow(), &empty);
@@ -115,7 +115,7 @@ fn added(context: &StatementContext, pending: &PendingAlter, column: &Column) ->
     let parsed = parse_expression(default)?;
     let parameters = &mut PlannerContext::new();
     let value = context.planner().sql_to_expr(parsed, &empty, parameters)?;
-    converted(value, &empty, column)
+    converted(context, value, &empty, column)
 }
 
 /// What USING says.
@@ -129,9 +129,15 @@ fn computed(context: &StatementContext, using: &ast::Expr, schema: &DFSchema) ->
 }
 
 /// The value in the column's type, by PostgreSQL's assignment casts.
-fn converted(value: Expr, schema: &DFSchema, column: &Column) -> Result<Expr> {
+fn converted(
+    context: &StatementContext,
+    value: Expr,
+    schema: &DFSchema,
+    column: &Column,
+) -> Result<Expr> {
     let (_, field) = value.to_field(schema)?;
-    functions::assign(value, &field, column.ty, &column.name)
+    let config = context.state.config_options();
+    functions::assign(value, &field, column.ty, &column.name, config)
 }
 
 /// PostgreSQL's words for a value that is not assigned to the type.

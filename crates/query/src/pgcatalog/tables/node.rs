@@ -293,9 +293,10 @@ fn prepared(view: &CatalogView, rows: &mut Rows) {
             ("statement", statement.statement.into()),
             ("prepare_time", Cell::Time(statement.prepared_at_us)),
             ("parameter_types", statement.parameters.into()),
-            ("from_sql", false.into()),
-            ("generic_plans", 0.into()),
-            ("custom_plans", 0.into()),
+            // Those of the protocol are its connection's.
+            ("from_sql", true.into()),
+            ("generic_plans", statement.generic_plans.into()),
+            ("custom_plans", statement.custom_plans.into()),
         ]);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aerostat_semantics::functions;
 use aerostat_types::SqlType;
 use datafusion::{
     common::{
@@ -10,13 +11,15 @@ use datafusion::{
     },
     datasource::DefaultTableSource,
     logical_expr::{
-        Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, TableScan, Volatility,
+        Between, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, TableScan, Volatility,
         utils::{merge_schema, split_conjunction},
     },
 };
 
+use super::super::Work;
 use crate::{
     catalog::TableEntry,
+    dml::Pairs,
     pgcatalog,
     scan::{TableScanProvider, compare_op},
 };
@@ -29,7 +32,7 @@ pub(crate) struct Fitness {
     pub(crate) is_settled: bool,
     /// Whether its parameters stand only where their types decide everything, so that it can
     /// be analysed and optimised before their values are known: compared with values of a like
-    /// type in conditions that all must hold, and in LIMIT.
+    /// type in conditions that all must hold, in LIMIT, and as a column's new value.
     ///
     /// Elsewhere a constant means more than its type. A digit count makes the type of `round`,
     /// a text that is no number is an error over no rows, and the lists that
@@ -37,41 +40,107 @@ pub(crate) struct Fitness {
     pub(crate) is_plain: bool,
 }
 
-/// What is known of a bound plan over these tables; `None` if it may not be kept.
+/// What is known of bound work over these tables; `None` if it may not be kept.
 ///
 /// # Errors
 /// Those of walking a plan.
-pub(crate) fn examine(plan: &LogicalPlan, tables: &[Arc<TableEntry>]) -> Result<Option<Fitness>> {
-    let mut is_fit = true;
-    let mut fitness = Fitness {
-        is_settled: true,
-        is_plain: true,
+pub(crate) fn examine(work: &Work, tables: &[Arc<TableEntry>]) -> Result<Option<Fitness>> {
+    let mut examiner = Examiner {
+        tables,
+        assigns: matches!(work, Work::Dml(_)),
+        fitness: Fitness {
+            is_settled: true,
+            is_plain: true,
+        },
     };
-    plan.apply_with_subqueries(|node| {
-        is_fit = is_fit && is_keepable(node, tables) && examine_expressions(node, &mut fitness)?;
-        Ok(match is_fit {
-            true => TreeNodeRecursion::Continue,
-            false => TreeNodeRecursion::Stop,
-        })
-    })?;
-    Ok(is_fit.then_some(fitness))
+    let is_fit = match work {
+        Work::Query(plan, _) => examiner.takes(plan)?,
+        Work::Dml(bound) => {
+            let mut is_fit = true;
+            for plan in bound.plans() {
+                is_fit = is_fit && examiner.takes(plan)?;
+            }
+            is_fit
+        }
+    };
+    Ok(is_fit.then_some(examiner.fitness))
 }
 
-/// The table that a scan reads, if it is a plain one of these.
-pub(super) fn table_of<'t>(
-    scan: &TableScan,
-    tables: &'t [Arc<TableEntry>],
-) -> Option<&'t Arc<TableEntry>> {
+/// What a scan reads that may be kept.
+pub(super) enum Scanned<'t> {
+    Table {
+        entry: &'t Arc<TableEntry>,
+        row_ids: bool,
+    },
+    /// The pairs of DO UPDATE.
+    Pairs,
+}
+
+/// What a scan reads, if it is one of these tables or pairs of DO UPDATE.
+pub(super) fn scanned<'t>(scan: &TableScan, tables: &'t [Arc<TableEntry>]) -> Option<Scanned<'t>> {
     let source = scan.source.downcast_ref::<DefaultTableSource>()?;
+    if source.table_provider.is::<Pairs>() {
+        return Some(Scanned::Pairs);
+    }
     let provider = source.table_provider.downcast_ref::<TableScanProvider>()?;
-    let table = provider.plain_table()?;
-    tables.iter().find(|entry| Arc::ptr_eq(&entry.table, table))
+    let is_read = |entry: &&Arc<TableEntry>| Arc::ptr_eq(&entry.table, provider.table());
+    Some(Scanned::Table {
+        entry: tables.iter().find(is_read)?,
+        row_ids: provider.has_row_ids(),
+    })
+}
+
+struct Examiner<'t> {
+    tables: &'t [Arc<TableEntry>],
+    /// Whether outputs of queries are new values of columns.
+    assigns: bool,
+    fitness: Fitness,
+}
+
+impl Examiner<'_> {
+    /// Whether nothing in a plan belongs to its statement.
+    fn takes(&mut self, plan: &LogicalPlan) -> Result<bool> {
+        let mut is_fit = true;
+        plan.apply_with_subqueries(|node| {
+            is_fit = is_fit && is_keepable(node, self.tables) && self.takes_expressions(node)?;
+            Ok(match is_fit {
+                true => TreeNodeRecursion::Continue,
+                false => TreeNodeRecursion::Stop,
+            })
+        })?;
+        Ok(is_fit)
+    }
+
+    /// Looks at a node's expressions; `false` if one belongs to its statement.
+    fn takes_expressions(&mut self, node: &LogicalPlan) -> Result<bool> {
+        let (mut is_fit, mut parameters) = (true, 0);
+        let fitness = &mut self.fitness;
+        node.apply_expressions(|expression| {
+            expression.apply(|part| {
+                match part {
+                    Expr::ScalarFunction(call) => {
+                        is_fit &= !pgcatalog::is_bound(&call.func);
+                        fitness.is_settled &=
+                            call.func.signature().volatility != Volatility::Stable;
+                    }
+                    Expr::HigherOrderFunction(_) => is_fit = false,
+                    Expr::Placeholder(_) => parameters += 1,
+                    _ => {}
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        if is_fit && parameters > 0 {
+            fitness.is_plain &= parameters == plain_parameters(node, self.assigns);
+        }
+        Ok(is_fit)
+    }
 }
 
 /// A node that is not listed holds what nobody here knows.
 fn is_keepable(node: &LogicalPlan, tables: &[Arc<TableEntry>]) -> bool {
     match node {
-        LogicalPlan::TableScan(scan) => table_of(scan, tables).is_some(),
+        LogicalPlan::TableScan(scan) => scanned(scan, tables).is_some(),
         LogicalPlan::Projection(_)
         | LogicalPlan::Filter(_)
         | LogicalPlan::Window(_)
@@ -90,31 +159,8 @@ fn is_keepable(node: &LogicalPlan, tables: &[Arc<TableEntry>]) -> bool {
     }
 }
 
-/// Looks at a node's expressions; `false` if one belongs to its statement.
-fn examine_expressions(node: &LogicalPlan, fitness: &mut Fitness) -> Result<bool> {
-    let (mut is_fit, mut parameters) = (true, 0);
-    node.apply_expressions(|expression| {
-        expression.apply(|part| {
-            match part {
-                Expr::ScalarFunction(call) => {
-                    is_fit &= !pgcatalog::is_bound(&call.func);
-                    fitness.is_settled &= call.func.signature().volatility != Volatility::Stable;
-                }
-                Expr::HigherOrderFunction(_) => is_fit = false,
-                Expr::Placeholder(_) => parameters += 1,
-                _ => {}
-            }
-            Ok(TreeNodeRecursion::Continue)
-        })
-    })?;
-    if is_fit && parameters > 0 {
-        fitness.is_plain &= parameters == plain_parameters(node);
-    }
-    Ok(is_fit)
-}
-
 /// How many parameters of a node stand where their types decide everything.
-fn plain_parameters(node: &LogicalPlan) -> usize {
+fn plain_parameters(node: &LogicalPlan, assigns: bool) -> usize {
     let condition = match node {
         LogicalPlan::Filter(filter) => Some(&filter.predicate),
         LogicalPlan::Join(join) => join.filter.as_ref(),
@@ -124,12 +170,48 @@ fn plain_parameters(node: &LogicalPlan) -> usize {
                 .filter(|count| parameter_type(count) == Some(SqlType::BigInt))
                 .count();
         }
+        LogicalPlan::Projection(projection) if assigns => {
+            let schema = projection.input.schema();
+            let outputs = projection.expr.iter();
+            return outputs.map(|output| plain_in_output(output, schema)).sum();
+        }
+        LogicalPlan::Values(values) if assigns => {
+            let cells = values.values.iter().flatten();
+            let cells = cells.map(|cell| plain_in_output(cell, &values.schema));
+            return cells.sum();
+        }
         _ => None,
     };
     let Some(condition) = condition else { return 0 };
     let schema = merge_schema(&node.inputs());
     let terms = split_conjunction(condition).into_iter();
     terms.map(|term| plain_in_term(term, &schema)).sum()
+}
+
+/// As a column's new value a parameter stands plainly by itself, or beside a column in integer
+/// arithmetic, which can fail for a row alone.
+fn plain_in_output(output: &Expr, schema: &DFSchema) -> usize {
+    match output {
+        Expr::Alias(alias) => plain_in_output(&alias.expr, schema),
+        Expr::Placeholder(_) => usize::from(parameter_type(output).is_some()),
+        Expr::ScalarFunction(call) => match &call.args[..] {
+            [left, right] if functions::is_arithmetic(&call.func) => {
+                let is_plain = |parameter: &Expr, other: &Expr| {
+                    matches!(other, Expr::Column(_))
+                        && parameter_type(parameter).is_some_and(is_integer)
+                        && compares_alike(parameter, other, schema)
+                };
+                usize::from(is_plain(left, right) || is_plain(right, left))
+            }
+            // An assignment of the sum.
+            [inner @ Expr::ScalarFunction(_)] => plain_in_output(inner, schema),
+            _ => 0,
+        },
+        Expr::Cast(Cast { expr, .. }) if matches!(**expr, Expr::ScalarFunction(_)) => {
+            plain_in_output(expr, schema)
+        }
+        _ => 0,
+    }
 }
 
 fn plain_in_term(term: &Expr, schema: &DFSchema) -> usize {
@@ -172,10 +254,13 @@ fn parameter_type(expression: &Expr) -> Option<SqlType> {
 
 /// Numerics of different scale, blanks of `char(n)` and intervals compare in ways of their own.
 fn is_alike(a: SqlType, b: SqlType) -> bool {
-    use SqlType::{BigInt, Char, Integer, Interval, Numeric, SmallInt};
+    use SqlType::{Char, Interval, Numeric};
     let is_own = |ty| matches!(ty, Numeric { .. } | Char(_) | Interval);
-    let is_integer = |ty| matches!(ty, SmallInt | Integer | BigInt);
     !is_own(a)
         && !is_own(b)
         && (a.oid() == b.oid() || a.is_text() && b.is_text() || is_integer(a) && is_integer(b))
+}
+
+fn is_integer(ty: SqlType) -> bool {
+    matches!(ty, SqlType::SmallInt | SqlType::Integer | SqlType::BigInt)
 }

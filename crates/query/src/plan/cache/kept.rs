@@ -15,13 +15,14 @@ use std::sync::{Arc, LazyLock, Weak};
 use aerostat_txn::LockMode;
 use datafusion::{
     arrow::datatypes::SchemaRef,
+    catalog::TableProvider,
     common::{
         DataFusionError, Result,
         tree_node::{Transformed, TreeNode, TreeNodeRecursion},
     },
     datasource::provider_as_source,
     execution::SessionState,
-    logical_expr::{Expr, LogicalPlan, TableSource},
+    logical_expr::{Expr, LogicalPlan, TableScan, TableSource},
     optimizer::{
         Optimizer, OptimizerRule, eliminate_filter::EliminateFilter,
         optimize_projections::OptimizeProjections, push_down_filter::PushDownFilter,
@@ -30,11 +31,15 @@ use datafusion::{
 };
 
 use super::{
-    super::{Origins, StatementContext},
+    super::{Origins, StatementContext, Target, Work},
     Fitness,
-    fitness::table_of,
+    fitness::{Scanned, scanned},
 };
-use crate::{catalog::TableEntry, error::external, scan::TableScanProvider};
+use crate::{
+    catalog::TableEntry,
+    dml::{BoundDml, Pairs},
+    error::external,
+};
 
 /// What a node of a plan takes beside its expressions and columns.
 const NODE_BYTES: u64 = 512;
@@ -59,36 +64,59 @@ pub(crate) enum Stage {
 /// A plan that is kept.
 #[derive(Clone)]
 pub(crate) struct KeptPlan {
-    plan: LogicalPlan,
+    work: KeptWork,
     stage: Stage,
     fitness: Fitness,
-    /// The relations that it needs, which were locked when it was made.
+    /// The relations that it reads, which were locked when it was made.
     relations: Box<[u32]>,
-    origins: Origins,
     bytes: u64,
 }
 
+/// A [`Work`] without what its statement sees.
+#[derive(Clone)]
+enum KeptWork {
+    Query(LogicalPlan, Origins),
+    Dml(Box<BoundDml<KeptTarget>>),
+}
+
+/// A [`Target`] whose memory does not wait for the plan.
+#[derive(Clone)]
+struct KeptTarget {
+    table: Weak<TableEntry>,
+    schema: String,
+    alias: String,
+}
+
 impl KeptPlan {
-    /// Of a plan that was made in this context.
+    /// Of what was planned in this context.
     ///
     /// # Errors
     /// It reads what is no table of the context's.
     pub(crate) fn new(
         context: &StatementContext,
-        plan: LogicalPlan,
+        work: Work,
         stage: Stage,
         fitness: Fitness,
-        origins: Origins,
     ) -> Result<Self> {
         let met = context.met.lock();
-        let plan = detached(plan, &met.tables)?;
+        let work = work.map_plans(|plan| detached(plan, &met.tables))?;
+        let (work, bytes) = match work {
+            Work::Query(plan, origins) => {
+                let bytes = bytes_of(&plan)?;
+                (KeptWork::Query(plan, origins), bytes)
+            }
+            Work::Dml(bound) => {
+                let bytes = bound.plans().map(bytes_of).sum::<Result<u64>>()?;
+                let kept = bound.with_target(&|target| Ok(KeptTarget::of(target)))?;
+                (KeptWork::Dml(Box::new(kept)), bytes)
+            }
+        };
         Ok(Self {
-            bytes: bytes_of(&plan)?,
-            plan,
+            work,
             stage,
             fitness,
             relations: met.relations.iter().copied().collect(),
-            origins,
+            bytes,
         })
     }
 
@@ -96,16 +124,10 @@ impl KeptPlan {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub(crate) fn at(
-        &self,
-        context: &StatementContext,
-        plan: LogicalPlan,
-        stage: Stage,
-    ) -> Result<Self> {
-        let further = Self::new(context, plan, stage, self.fitness, self.origins.clone())?;
+    pub(crate) fn at(&self, context: &StatementContext, work: Work, stage: Stage) -> Result<Self> {
         Ok(Self {
             relations: self.relations.clone(),
-            ..further
+            ..Self::new(context, work, stage, self.fitness)?
         })
     }
 
@@ -129,11 +151,6 @@ impl KeptPlan {
         }
     }
 
-    /// Where the columns of its result come from.
-    pub(crate) fn origins(&self) -> &Origins {
-        &self.origins
-    }
-
     /// What it takes in memory, estimated.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -143,37 +160,90 @@ impl KeptPlan {
     ///
     /// # Errors
     /// Somebody is in the way: the statement is planned again.
-    pub(crate) fn revive(&self, context: &StatementContext) -> Result<LogicalPlan> {
+    pub(crate) fn revive(&self, context: &StatementContext) -> Result<Work> {
         for &oid in &self.relations {
             let locked = context.gate.require(oid, LockMode::AccessShare);
             locked.map_err(external)?;
         }
-        let attached = self
-            .plan
-            .clone()
-            .transform_down_with_subqueries(|node| match node {
-                LogicalPlan::TableScan(mut scan) => {
-                    let kept = scan.source.downcast_ref::<KeptSource>();
-                    let entry = kept.and_then(|kept| kept.table.upgrade());
-                    // It was found under the catalogue that it was made under.
-                    let entry = entry.ok_or_else(|| internal("a kept plan without its table"))?;
-                    context.met.lock().note_table(&entry);
-                    scan.source = provider_as_source(Arc::new(TableScanProvider::new(
-                        context.table_view(&entry),
-                        Arc::clone(&entry.usage),
-                    )));
-                    Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
-                }
-                other => Ok(Transformed::no(other)),
-            });
-        Ok(attached?.data)
+        Ok(match &self.work {
+            KeptWork::Query(plan, origins) => {
+                Work::Query(attached(plan.clone(), context, None)?, origins.clone())
+            }
+            KeptWork::Dml(kept) => {
+                let bound = (**kept).clone();
+                let bound = bound.with_target(&|target: KeptTarget| target.revive(context))?;
+                let pairs = bound.pairs();
+                let bound = bound.map_plans(|plan| attached(plan, context, pairs.as_ref()))?;
+                Work::Dml(Box::new(bound))
+            }
+        })
     }
 }
 
-/// A table in a kept plan.
+impl KeptTarget {
+    fn of(target: Target) -> Self {
+        Self {
+            table: Arc::downgrade(&target.entry),
+            schema: target.schema,
+            alias: target.alias,
+        }
+    }
+
+    /// The target, locked.
+    fn revive(self, context: &StatementContext) -> Result<Target> {
+        let entry = known(&self.table)?;
+        let locked = context.gate.require(entry.oid, LockMode::RowExclusive);
+        locked.map_err(external)?;
+        Ok(Target {
+            entry,
+            schema: self.schema,
+            alias: self.alias,
+        })
+    }
+}
+
+/// A table of a plan that was found under the catalogue that it was made under.
+fn known(table: &Weak<TableEntry>) -> Result<Arc<TableEntry>> {
+    let entry = table.upgrade();
+    entry.ok_or_else(|| internal("a kept plan without its table"))
+}
+
+/// What a scan in a kept plan reads.
+enum Reads {
+    Table {
+        table: Weak<TableEntry>,
+        row_ids: bool,
+    },
+    /// The pairs of DO UPDATE.
+    Pairs,
+}
+
+/// The source of a scan in a kept plan.
 struct KeptSource {
-    table: Weak<TableEntry>,
+    reads: Reads,
     schema: SchemaRef,
+}
+
+impl KeptSource {
+    /// As a statement sees it.
+    fn revive(
+        &self,
+        context: &StatementContext,
+        pairs: Option<&Arc<Pairs>>,
+    ) -> Result<Arc<dyn TableSource>> {
+        let (table, row_ids) = match &self.reads {
+            Reads::Table { table, row_ids } => (table, *row_ids),
+            Reads::Pairs => {
+                let pairs = pairs.ok_or_else(|| internal("a kept plan without its pairs"))?;
+                return Ok(provider_as_source(
+                    Arc::clone(pairs) as Arc<dyn TableProvider>
+                ));
+            }
+        };
+        let entry = known(table)?;
+        context.met.lock().note_table(&entry);
+        Ok(context.scan_of(&entry, row_ids))
+    }
 }
 
 impl TableSource for KeptSource {
@@ -182,25 +252,53 @@ impl TableSource for KeptSource {
     }
 }
 
+/// The plan with what its statement sees.
+fn attached(
+    plan: LogicalPlan,
+    context: &StatementContext,
+    pairs: Option<&Arc<Pairs>>,
+) -> Result<LogicalPlan> {
+    map_scans(plan, |scan| {
+        let kept = scan.source.downcast_ref::<KeptSource>();
+        let kept = kept.ok_or_else(|| internal("a kept plan with a source of its own"))?;
+        kept.revive(context, pairs)
+    })
+}
+
 /// The plan without what its statement sees.
 fn detached(plan: LogicalPlan, tables: &[Arc<TableEntry>]) -> Result<LogicalPlan> {
-    let detached = plan.transform_down_with_subqueries(|node| match node {
-        LogicalPlan::TableScan(mut scan) => {
-            let entry = table_of(&scan, tables);
-            let entry = entry.ok_or_else(|| internal("a plan of an unknown table is kept"))?;
-            scan.source = Arc::new(KeptSource {
+    map_scans(plan, |scan| {
+        let reads = match scanned(scan, tables) {
+            Some(Scanned::Table { entry, row_ids }) => Reads::Table {
                 table: Arc::downgrade(entry),
-                schema: scan.source.schema(),
-            });
+                row_ids,
+            },
+            Some(Scanned::Pairs) => Reads::Pairs,
+            None => return Err(internal("a plan of an unknown table is kept")),
+        };
+        let schema = scan.source.schema();
+        Ok(Arc::new(KeptSource { reads, schema }))
+    })
+}
+
+/// The plan with other sources of its scans.
+fn map_scans(
+    plan: LogicalPlan,
+    mut source: impl FnMut(&TableScan) -> Result<Arc<dyn TableSource>>,
+) -> Result<LogicalPlan> {
+    let mapped = plan.transform_down_with_subqueries(|node| match node {
+        LogicalPlan::TableScan(mut scan) => {
+            scan.source = source(&scan)?;
             Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
         }
         other => Ok(Transformed::no(other)),
     });
-    Ok(detached?.data)
+    Ok(mapped?.data)
 }
 
 /// What depends on the values of parameters: constants are folded, conditions go to the scans
-/// that take them, which then read fewer columns. Everything else is done.
+/// that take them, which then read fewer columns. Everything else is done. Parameters that
+/// stand plainly make no constants that cannot be computed.
 ///
 /// # Errors
 /// Those of the optimizer.

@@ -2,16 +2,21 @@
 
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::datatypes::Field;
-use datafusion::common::{DataFusionError, ScalarValue};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{Expr, col, lit};
 
-use crate::functions::assign;
+use crate::functions;
+
+fn assign(expr: Expr, from: &Field, to: SqlType, column: &str) -> Result<Expr> {
+    functions::assign(expr, from, to, column, &ConfigOptions::default())
+}
 
 fn from(ty: SqlType) -> Field {
     ty.field("v", true)
 }
 
-fn error(result: datafusion::common::Result<Expr>) -> SqlError {
+fn error(result: Result<Expr>) -> SqlError {
     match result.unwrap_err() {
         DataFusionError::External(inner) => inner.downcast_ref::<SqlError>().unwrap().clone(),
         other => SqlError::new(ErrorKind::Internal, other.to_string()),
@@ -29,6 +34,10 @@ fn literals_are_read_as_the_column() {
     assert_eq!(
         error(text("x", SqlType::Integer)).message,
         "invalid input syntax for type integer: \"x\""
+    );
+    assert_eq!(
+        error(text("2024-01-01 10:61:00", SqlType::TimestampTz)).message,
+        "date/time field value out of range: \"2024-01-01 10:61:00\""
     );
     assert_eq!(
         error(text("abcd", SqlType::Varchar(Some(3)))).message,

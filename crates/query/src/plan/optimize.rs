@@ -1,0 +1,50 @@
+//! From a bound plan to a physical one.
+
+use std::sync::Arc;
+
+use datafusion::{
+    common::Result, execution::SessionState, logical_expr::LogicalPlan,
+    physical_plan::ExecutionPlan,
+};
+
+use super::in_order;
+
+/// The plan with PostgreSQL's types, operators and subqueries.
+///
+/// # Errors
+/// What PostgreSQL refuses when it analyses a statement.
+pub(crate) fn analyze(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+    state
+        .analyzer()
+        .execute_and_check(plan, state.config_options(), |_, _| {})
+}
+
+/// An analysed plan, optimised.
+///
+/// # Errors
+/// Those of the optimizer, and of constants that cannot be computed.
+pub(crate) fn optimize_analyzed(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+    aerostat_semantics::compute_constants(&plan, state.config_options())?;
+    state.optimizer().optimize(plan, state, |_, _| {})
+}
+
+/// A bound plan, analysed and optimised.
+///
+/// # Errors
+/// As [`analyze`] and [`optimize_analyzed`].
+pub(crate) fn optimize(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+    optimize_analyzed(state, analyze(state, plan)?)
+}
+
+/// The physical plan of an optimised one.
+///
+/// # Errors
+/// Those of the physical planner.
+pub(crate) async fn plan_physical(
+    state: &SessionState,
+    plan: &LogicalPlan,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let state = in_order(state, plan)?;
+    let planner = state.query_planner();
+    planner.create_physical_plan(plan, state.as_ref()).await
+}

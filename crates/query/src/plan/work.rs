@@ -1,0 +1,57 @@
+//! What is planned for a statement: a query, or a change of rows with its queries.
+
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::{common::Result, logical_expr::LogicalPlan};
+
+use super::Origins;
+use crate::{dml::BoundDml, error::external};
+
+/// A query or a change, anywhere between binding and the physical plan.
+#[derive(Clone)]
+pub(crate) enum Work {
+    /// Its plan, and where the columns of its result come from.
+    Query(LogicalPlan, Origins),
+    Dml(Box<BoundDml>),
+}
+
+impl Work {
+    /// The same with other plans in the place of its own.
+    ///
+    /// # Errors
+    /// Those of `map`.
+    pub(crate) fn map_plans(
+        self,
+        mut map: impl FnMut(LogicalPlan) -> Result<LogicalPlan>,
+    ) -> Result<Self> {
+        Ok(match self {
+            Work::Query(plan, origins) => Work::Query(map(plan)?, origins),
+            Work::Dml(bound) => Work::Dml(Box::new(bound.map_plans(map)?)),
+        })
+    }
+
+    /// The query that it is.
+    ///
+    /// # Errors
+    /// It is a change.
+    pub(crate) fn into_query(self) -> Result<(LogicalPlan, Origins)> {
+        match self {
+            Work::Query(plan, origins) => Ok((plan, origins)),
+            Work::Dml(_) => Err(external(internal("a change was planned as a query"))),
+        }
+    }
+
+    /// The change that it is.
+    ///
+    /// # Errors
+    /// It is a query.
+    pub(crate) fn into_dml(self) -> Result<BoundDml> {
+        match self {
+            Work::Dml(bound) => Ok(*bound),
+            Work::Query(..) => Err(external(internal("a query was planned as a change"))),
+        }
+    }
+}
+
+fn internal(message: &str) -> SqlError {
+    SqlError::new(ErrorKind::Internal, message)
+}
