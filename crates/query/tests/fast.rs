@@ -12,10 +12,9 @@ use std::sync::{
 
 use aerostat_query::{
     Session,
-    api::{Outcome, ParameterType, TransactionStatus},
+    api::{Outcome, ParameterType, TransactionStatus, Value},
 };
 use aerostat_types::{ErrorKind, SqlError};
-use arrow::array::{ArrayRef, Int32Array, StringViewArray};
 use common::{Fixture, rows_of};
 
 const TABLES: &str = "
@@ -324,10 +323,10 @@ fn prepared_statements_are_bound_anew_when_the_table_is_another() {
     };
     let select = prepare(&mut session, "select v from t where k = $1");
     let run = |session: &mut Session, key: i32| {
-        let parameters: Vec<ArrayRef> = vec![Arc::new(Int32Array::from(vec![key]))];
-        fixture
-            .runtime
-            .block_on(async { rows_of(session.execute_prepared(&select, parameters).await?).await })
+        let parameters = [Value::I32(key)].into();
+        fixture.runtime.block_on(async {
+            rows_of(session.execute_prepared(&select, &parameters).await?).await
+        })
     };
     assert_eq!(run(&mut session, 1).unwrap(), ["one"]);
     assert_eq!(run(&mut session, 2).unwrap(), [""; 0]);
@@ -358,13 +357,10 @@ fn texts_prepared_again_are_not_planned_again_but_follow_the_catalogue() {
             .runtime
             .block_on(session.prepare(text, &[]))
             .unwrap();
-        let parameters: Vec<ArrayRef> = vec![
-            Arc::new(Int32Array::from(vec![key])),
-            Arc::new(StringViewArray::from(vec!["abc "])),
-        ];
+        let parameters = [Value::I32(key), Value::Text("abc ".into())].into();
         let outcome = fixture
             .runtime
-            .block_on(session.execute_prepared(&prepared, parameters))
+            .block_on(session.execute_prepared(&prepared, &parameters))
             .unwrap();
         assert!(matches!(outcome, Outcome::Command { tag } if tag == "INSERT 0 1"));
     }
