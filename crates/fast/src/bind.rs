@@ -66,6 +66,7 @@ pub fn bind(
         read: columns_read(&action, table.schema()),
         sequences: sequences_of(&action),
         action,
+        types: outputs.iter().map(|output| output.ty).collect(),
         outputs,
         schema: Arc::new(Schema::new(fields)),
     })

@@ -4,7 +4,8 @@ use std::{fmt, sync::Arc};
 
 use aerostat_storage::ValueRef;
 use aerostat_types::SqlType;
-use arrow_array::{Array, ArrayRef, cast::AsArray, types};
+
+use crate::Value;
 
 /// A literal of a statement's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +41,8 @@ pub trait Numbers: fmt::Debug + Send + Sync {
 /// What the values of one run are. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Inputs {
-    /// The parameters, each an array of one value of its type's Arrow form.
-    pub parameters: Arc<[ArrayRef]>,
+    /// The parameters.
+    pub parameters: Arc<[Value]>,
     /// Their types.
     pub types: Arc<[SqlType]>,
     /// The literals of the text.
@@ -64,7 +65,7 @@ impl<'a> Values<'a> {
     /// `None` when a parameter is not of its type's form.
     pub(crate) fn of(inputs: &'a Inputs) -> Option<Self> {
         let parameters = inputs.parameters.iter().zip(inputs.types.iter());
-        let parameters = parameters.map(|(array, ty)| parameter(array, *ty));
+        let parameters = parameters.map(|(value, ty)| value.is_of(*ty).then(|| value.borrowed()));
         let literals = inputs.literals.iter().map(|literal| Some(literal.value()));
         Some(Self {
             values: parameters.chain(literals).collect::<Option<_>>()?,
@@ -75,45 +76,4 @@ impl<'a> Values<'a> {
     pub(crate) fn get(&self, at: usize) -> ValueRef<'a> {
         self.values[at]
     }
-}
-
-fn parameter(array: &ArrayRef, ty: SqlType) -> Option<ValueRef<'_>> {
-    if array.len() != 1 || array.data_type() != &ty.arrow() {
-        return None;
-    }
-    if array.is_null(0) {
-        return Some(ValueRef::Null);
-    }
-    Some(match ty {
-        SqlType::Boolean => ValueRef::Bool(array.as_boolean().value(0)),
-        SqlType::SmallInt => ValueRef::I16(array.as_primitive::<types::Int16Type>().value(0)),
-        SqlType::Integer => ValueRef::I32(array.as_primitive::<types::Int32Type>().value(0)),
-        SqlType::BigInt => ValueRef::I64(array.as_primitive::<types::Int64Type>().value(0)),
-        SqlType::Real => ValueRef::F32(array.as_primitive::<types::Float32Type>().value(0)),
-        SqlType::Double => ValueRef::F64(array.as_primitive::<types::Float64Type>().value(0)),
-        SqlType::Numeric { .. } => {
-            ValueRef::I128(array.as_primitive::<types::Decimal128Type>().value(0))
-        }
-        SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text => {
-            ValueRef::Bytes(array.as_string_view().value(0).as_bytes())
-        }
-        SqlType::Bytea => ValueRef::Bytes(array.as_binary_view().value(0)),
-        SqlType::Uuid => ValueRef::Bytes16(array.as_fixed_size_binary().value(0).try_into().ok()?),
-        SqlType::Date => ValueRef::I32(array.as_primitive::<types::Date32Type>().value(0)),
-        SqlType::Time => ValueRef::I64(
-            array
-                .as_primitive::<types::Time64MicrosecondType>()
-                .value(0),
-        ),
-        SqlType::Timestamp | SqlType::TimestampTz => ValueRef::I64(
-            array
-                .as_primitive::<types::TimestampMicrosecondType>()
-                .value(0),
-        ),
-        SqlType::Interval => ValueRef::Interval(
-            array
-                .as_primitive::<types::IntervalMonthDayNanoType>()
-                .value(0),
-        ),
-    })
 }

@@ -17,8 +17,8 @@
 //! * **No waiting.** With a transaction [without waiting](Transaction::without_waiting)
 //!   a program runs to its end within microseconds, on a thread that carries connections;
 //!   what would have to wait says so ([`Stop::WouldWait`]).
-//! * Rows are read where they lie ([`aerostat_storage::RowView`]) and become a batch of the
-//!   few values that go out.
+//! * Rows are read where they lie ([`aerostat_storage::RowView`]) and become the few values
+//!   that go out, each by itself ([`Rows`]).
 //!
 //! The crate knows neither catalogue nor sessions: who may do what, and which table a name
 //! means, is the caller's to know.
@@ -34,6 +34,7 @@ mod program;
 mod select;
 mod shape;
 mod token;
+mod value;
 mod write;
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub use input::{Inputs, Literal, Numbers};
 pub use parse::{Parsed, parse};
 pub use program::{Kind, Output, Program, Stop, Written};
 pub use shape::{Shape, TableName};
+pub use value::{Rows, Value};
 
 #[cfg(doc)]
 use aerostat_txn::Transaction;

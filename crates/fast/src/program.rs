@@ -12,7 +12,7 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 
 use crate::{
-    INDEX_ROWS_MAX, Inputs, RANGE_KEYS_MAX,
+    INDEX_ROWS_MAX, Inputs, RANGE_KEYS_MAX, Rows, Value,
     columns::array,
     expression::{Condition, Expr, NoRow, Row, as_wide},
     input::Values,
@@ -92,6 +92,8 @@ pub struct Program {
     pub(crate) action: Action,
     pub(crate) outputs: Vec<Output>,
     /// Of the outputs.
+    pub(crate) types: Arc<[SqlType]>,
+    /// Of the outputs.
     pub(crate) schema: SchemaRef,
     /// The columns that it reads of rows it finds.
     pub(crate) read: Vec<usize>,
@@ -139,7 +141,7 @@ impl Program {
     ///
     /// # Errors
     /// [`Stop::Unfit`], also of a program that writes.
-    pub fn read(&self, snapshot: Snapshot, inputs: &Inputs) -> Result<RecordBatch, Stop> {
+    pub fn read(&self, snapshot: Snapshot, inputs: &Inputs) -> Result<Rows, Stop> {
         let Action::Select(selection) = &self.action else {
             return Err(Stop::Unfit);
         };
@@ -161,6 +163,19 @@ impl Program {
             numbers.again();
         }
         write.run(self, transaction, &values)
+    }
+
+    /// Rows of the outputs, whose values come row by row.
+    pub(crate) fn rows(&self, values: &[ValueRef<'_>], rows: usize) -> Rows {
+        debug_assert_eq!(values.len(), self.types.len() * rows);
+        let types = self.types.iter().cycle();
+        let values = types.zip(values).map(|(ty, value)| Value::of(*ty, *value));
+        Rows {
+            values: values.collect(),
+            schema: Arc::clone(&self.schema),
+            types: Arc::clone(&self.types),
+            rows,
+        }
     }
 
     /// A batch of the outputs, whose values come row by row.

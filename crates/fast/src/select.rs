@@ -3,10 +3,9 @@
 use std::cmp::Ordering;
 
 use aerostat_storage::{TableView, ValueRef};
-use arrow_array::RecordBatch;
 
 use crate::{
-    Program, Stop,
+    Program, Rows, Stop,
     expression::{Expr, NoRow, as_wide, compare},
     input::Values,
     program::{Find, evaluate},
@@ -52,7 +51,7 @@ impl Selection {
         program: &Program,
         view: &TableView,
         values: &Values<'_>,
-    ) -> Result<RecordBatch, Stop> {
+    ) -> Result<Rows, Stop> {
         match &self.list {
             List::Aggregates(aggregates) => {
                 let mut state = vec![ValueRef::Null; aggregates.len()];
@@ -67,7 +66,7 @@ impl Selection {
                     }
                     Ok(())
                 })?;
-                program.batch(&state, 1)
+                Ok(program.rows(&state, 1))
             }
             List::Rows(list) if list.distinct || !list.order.is_empty() => {
                 list.sorted(program, &self.find, view, values)
@@ -83,7 +82,7 @@ impl Selection {
                     }
                     Ok(())
                 })?;
-                program.batch(&found, rows)
+                Ok(program.rows(&found, rows))
             }
         }
     }
@@ -97,7 +96,7 @@ impl RowList {
         find: &Find,
         view: &TableView,
         values: &Values<'_>,
-    ) -> Result<RecordBatch, Stop> {
+    ) -> Result<Rows, Stop> {
         let rows_max = self.rows_max(values)?;
         let keys = self.order.len();
         let mut rows: Vec<Vec<ValueRef<'_>>> = Vec::new();
@@ -132,7 +131,7 @@ impl RowList {
             .iter()
             .flat_map(|row| row[keys..].iter().copied())
             .collect();
-        program.batch(&outputs, rows.len())
+        Ok(program.rows(&outputs, rows.len()))
     }
 
     fn rows_max(&self, values: &Values<'_>) -> Result<usize, Stop> {

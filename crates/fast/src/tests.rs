@@ -7,7 +7,7 @@ use aerostat_storage::{Table, TenantStore};
 use aerostat_types::{
     ByteSize, CheckConstraint, Column, Layout, SqlType, TableId, TableSchema, TenantId,
 };
-use arrow_array::{Array, ArrayRef, Int32Array, RecordBatch, cast::AsArray, types::*};
+use arrow_array::{Array, RecordBatch, cast::AsArray, types::*};
 
 use crate::*;
 
@@ -122,7 +122,7 @@ fn table() -> (Arc<TenantStore>, Arc<Table>) {
     (store, table)
 }
 
-fn inputs(parsed: &Parsed, parameters: Vec<ArrayRef>, types: &[SqlType]) -> Inputs {
+fn inputs(parsed: &Parsed, parameters: Vec<Value>, types: &[SqlType]) -> Inputs {
     Inputs {
         parameters: parameters.into(),
         types: types.into(),
@@ -145,7 +145,8 @@ fn write(store: &Arc<TenantStore>, table: &Arc<Table>, text: &str) -> Result<u64
 fn read(store: &Arc<TenantStore>, table: &Arc<Table>, text: &str) -> Result<RecordBatch, Stop> {
     let parsed = parse(text).unwrap();
     let program = bind(&parsed.shape, table, &[]).ok_or(Stop::Unfit)?;
-    program.read(store.txns().snapshot(), &inputs(&parsed, Vec::new(), &[]))
+    let rows = program.read(store.txns().snapshot(), &inputs(&parsed, Vec::new(), &[]))?;
+    Ok(rows.batch().unwrap())
 }
 
 fn integers(batch: &RecordBatch, column: usize) -> Vec<Option<i32>> {
@@ -331,17 +332,14 @@ fn parameters_have_the_types_they_were_given() {
         }]
     );
     let run = |key: Option<i32>, more: i32| {
-        let parameters: Vec<ArrayRef> = vec![
-            Arc::new(Int32Array::from(vec![key])),
-            Arc::new(Int32Array::from(vec![more])),
-        ];
-        program.read(
-            store.txns().snapshot(),
-            &inputs(&parsed, parameters, &types),
-        )
+        let parameters = vec![key.map_or(Value::Null, Value::I32), Value::I32(more)];
+        let values = inputs(&parsed, parameters, &types);
+        program.read(store.txns().snapshot(), &values)
     };
-    assert_eq!(integers(&run(Some(1), 41).unwrap(), 0), [Some(42)]);
-    assert_eq!(run(None, 41).unwrap().num_rows(), 0);
+    let rows = run(Some(1), 41).unwrap();
+    assert_eq!(rows.iter().collect::<Vec<_>>(), [[Value::I32(42)]]);
+    assert_eq!(integers(&rows.batch().unwrap(), 0), [Some(42)]);
+    assert!(run(None, 41).unwrap().is_empty());
     assert_eq!(run(Some(1), i32::MAX).err(), Some(Stop::Unfit));
     assert!(bind(&parsed.shape, &table, &types[..1]).is_none());
     assert!(bind(&parsed.shape, &table, &[SqlType::Text, SqlType::Integer]).is_none());

@@ -4,11 +4,11 @@
 use std::{future::Future, sync::Arc};
 
 use aerostat_types::SqlError;
-use arrow::array::ArrayRef;
 use chrono_tz::Tz;
 
 use crate::api::{
     ColumnDescription, EntryNumbers, Notice, Outcome, ParameterType, RoleInfo, TransactionStatus,
+    Value,
 };
 
 /// Cancels what a session is running; does nothing when it runs nothing. Called from other tasks.
@@ -79,12 +79,11 @@ pub trait BackendSession: Send + 'static {
         statement: &Self::Statement,
     ) -> impl Future<Output = Result<Outcome, SqlError>> + Send;
 
-    /// Runs a prepared statement with arrays of one row, of the types
-    /// `parameters[i].carrier().arrow()`.
+    /// Runs a prepared statement with values of the types `parameters[i].carrier()`.
     fn execute_prepared(
         &mut self,
         prepared: &Self::Prepared,
-        parameters: Vec<ArrayRef>,
+        parameters: &Arc<[Value]>,
     ) -> impl Future<Output = Result<Outcome, SqlError>> + Send;
 
     /// Says that the statements to come belong together, so that they are one transaction.

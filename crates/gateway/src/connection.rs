@@ -37,7 +37,7 @@ use crate::{
     value::Zone,
     wire::{Input, Output, message_limit},
 };
-use portal::{Portal, Statement};
+use portal::{Portals, Statement};
 
 /// What a connection listens to while it works.
 pub(crate) struct Signals {
@@ -160,7 +160,7 @@ pub(crate) struct Connection<S: BackendSession> {
     socket: Writer,
     output: Output,
     statements: HashMap<String, Arc<Statement<S>>>,
-    portals: HashMap<String, Portal<S>>,
+    portals: Portals<S>,
     /// An extended-protocol error was reported: nothing is done until Sync.
     skipping: bool,
     shared: Arc<Shared>,
@@ -347,7 +347,7 @@ pub(crate) fn connection<S: BackendSession>(
         socket,
         output,
         statements: HashMap::new(),
-        portals: HashMap::new(),
+        portals: Portals::default(),
         skipping: false,
         shared,
     }

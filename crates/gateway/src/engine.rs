@@ -5,7 +5,6 @@ use std::{future::Future, io, sync::Arc};
 
 use aerostat_query::{Engine, Prepared, Sent, Session};
 use aerostat_types::SqlError;
-use arrow::array::ArrayRef;
 use chrono_tz::Tz;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -13,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::{
         ColumnDescription, EntryNumbers, Notice, Outcome, ParameterType, RoleInfo,
-        TransactionStatus,
+        TransactionStatus, Value,
     },
     backend::{Backend, BackendSession, Canceller},
     options::GatewayOptions,
@@ -92,7 +91,7 @@ impl BackendSession for Session {
     fn execute_prepared(
         &mut self,
         prepared: &Prepared,
-        parameters: Vec<ArrayRef>,
+        parameters: &Arc<[Value]>,
     ) -> impl Future<Output = Result<Outcome, SqlError>> + Send {
         Session::execute_prepared(self, prepared, parameters)
     }

@@ -1,5 +1,5 @@
 //! Values on the wire: from Arrow columns to text and binary forms
-//! ([`Column`]), and back ([`Builder`]). Text forms are
+//! ([`Column`]), and back ([`Builder`]); and each by itself (`plain`). Text forms are
 //! [`aerostat_types::text`]'s; binary forms are PostgreSQL's `*send`/`*recv`.
 
 mod array;
@@ -8,6 +8,7 @@ mod column;
 mod field;
 mod numeric;
 mod oid;
+mod plain;
 mod row;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -17,7 +18,8 @@ pub(crate) use array::{put_value, text_of as array_text};
 pub(crate) use builder::Builder;
 pub(crate) use column::Column;
 pub(crate) use field::TextField;
-pub(crate) use row::RowEncoder;
+pub(crate) use plain::read;
+pub(crate) use row::{RowEncoder, put_values};
 pub(crate) use zone::Zone;
 
 /// Days from 1970-01-01 to 2000-01-01, where PostgreSQL's binary dates begin.

@@ -13,17 +13,68 @@
 
 mod scram;
 
-use std::{fmt, pin::Pin, sync::Arc};
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
 use futures::Stream;
 
+pub use aerostat_fast::{Rows, Value};
 pub use scram::{ScramVerifier, ScramVerifierError};
 
 /// Batches of rows, in order. Dropping the stream ends the statement and frees what it holds.
-pub type RowStream = Pin<Box<dyn Stream<Item = Result<RecordBatch, SqlError>> + Send>>;
+pub struct RowStream(Source);
+
+enum Source {
+    Batches(Pin<Box<dyn Stream<Item = Result<RecordBatch, SqlError>> + Send>>),
+    /// A few rows that are there already; `None` once they were taken.
+    Rows(Option<Rows>),
+}
+
+impl RowStream {
+    /// Batches that come from somewhere.
+    pub fn new(
+        batches: impl Stream<Item = Result<RecordBatch, SqlError>> + Send + 'static,
+    ) -> Self {
+        Self(Source::Batches(Box::pin(batches)))
+    }
+
+    /// Rows that are there.
+    pub fn of_rows(rows: Rows) -> Self {
+        Self(Source::Rows(Some(rows)))
+    }
+
+    /// All rows, if they are there as plain values: no batches come then.
+    pub fn take_rows(&mut self) -> Option<Rows> {
+        match &mut self.0 {
+            Source::Batches(_) => None,
+            Source::Rows(rows) => rows.take(),
+        }
+    }
+}
+
+impl Stream for RowStream {
+    type Item = Result<RecordBatch, SqlError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match &mut self.0 {
+            Source::Batches(batches) => batches.as_mut().poll_next(context),
+            Source::Rows(rows) => {
+                let rows = rows.take().filter(|rows| !rows.is_empty());
+                Poll::Ready(rows.map(|rows| {
+                    let batch = rows.batch();
+                    batch.map_err(|error| SqlError::new(ErrorKind::Internal, error.to_string()))
+                }))
+            }
+        }
+    }
+}
 
 /// The number of the catalogue entry that a name means, by the number of the type that shows
 /// it, such as that of `regclass`; 0 for one that is not there.

@@ -12,10 +12,10 @@ use std::sync::{
 
 use aerostat_query::{
     Session,
-    api::{Outcome, ParameterType, TransactionStatus},
+    api::{Outcome, ParameterType, TransactionStatus, Value},
 };
-use aerostat_types::{ErrorKind, SqlError};
-use arrow::array::{ArrayRef, Int32Array, StringViewArray};
+use aerostat_types::{ErrorKind, SqlError, SqlType};
+use arrow::datatypes::IntervalMonthDayNano;
 use common::{Fixture, Random, rows_of};
 
 const TABLES: &str = "
@@ -293,6 +293,79 @@ fn both_ways_answer_alike() {
     }
 }
 
+impl Random {
+    /// A value of a type, now and then NULL.
+    fn value(&mut self, ty: SqlType) -> Value {
+        let number = self.below(2_000) as i32 - 1_000;
+        if self.below(6) == 0 {
+            return Value::Null;
+        }
+        match ty {
+            SqlType::Boolean => Value::Bool(number > 0),
+            SqlType::SmallInt => Value::I16(number as i16),
+            SqlType::Integer | SqlType::Date => Value::I32(number),
+            SqlType::BigInt | SqlType::Timestamp | SqlType::TimestampTz => {
+                Value::I64(i64::from(number) << 32)
+            }
+            SqlType::Time => Value::I64(i64::from(number.unsigned_abs()) * 1_000_003),
+            SqlType::Numeric { .. } => Value::I128(i128::from(number) * 1_003),
+            SqlType::Real => Value::F32(number as f32 / 8.0),
+            SqlType::Double => Value::F64(f64::from(number) / 64.0),
+            SqlType::Uuid => Value::Uuid([number as u8; 16]),
+            SqlType::Interval => Value::Interval(IntervalMonthDayNano {
+                months: number,
+                days: 2,
+                nanoseconds: i64::from(number) * 1_000,
+            }),
+            SqlType::Bytea => Value::Bytes(number.to_be_bytes().into()),
+            SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text => Value::Text(
+                self.pick(&["", "a", "ab ", "äöü", "longer than most"])
+                    .into(),
+            ),
+        }
+    }
+}
+
+/// Parameters and rows have the same values whichever way they take.
+#[test]
+fn values_are_alike_both_ways() {
+    let columns = "b boolean, s smallint, i int, l bigint, r real, d double precision,
+        n numeric(9, 2), w numeric(30, 4), c char(4), v varchar(5), t text, y bytea, u uuid,
+        da date, ti time, ts timestamp, tz timestamptz, iv interval";
+    let create = format!("create table every (k int primary key, {columns})");
+    let numbered: Vec<String> = (1..=19).map(|n| format!("${n}")).collect();
+    let insert = format!("insert into every values ({})", numbered.join(", "));
+    let select = "select * from every where k = $1";
+    for seed in 1..=3 {
+        eprintln!("seed {seed}");
+        let answers = sides().map(|(fixture, mut session)| {
+            let mut random = Random(seed);
+            fixture.ok(&mut session, &create);
+            fixture.runtime.block_on(async {
+                let mut answers = Vec::new();
+                let insert = session.prepare(&insert, &[]).await.unwrap();
+                let select = session.prepare(select, &[]).await.unwrap();
+                for key in 0..40 {
+                    let others = insert.parameters[1..].iter();
+                    let others = others.map(|ty| random.value(ty.carrier()));
+                    let values: Arc<[Value]> =
+                        std::iter::once(Value::I32(key)).chain(others).collect();
+                    let key = [Value::I32(key)].into();
+                    let done = session.execute_prepared(&insert, &values).await;
+                    answers.push(format!("{:?}", done.err()));
+                    let rows = session.execute_prepared(&select, &key).await.unwrap();
+                    answers.push(format!("{:?}", rows_of(rows).await));
+                }
+                (answers, session.fast_statements())
+            })
+        });
+        let [(fast, taken), (slow, none)] = answers;
+        assert_eq!(fast, slow, "seed {seed}");
+        assert!(taken > 40, "{taken} took the fast path");
+        assert_eq!(none, 0);
+    }
+}
+
 #[test]
 fn prepared_statements_are_bound_anew_when_the_table_is_another() {
     let fixture = Fixture::new();
@@ -309,10 +382,10 @@ fn prepared_statements_are_bound_anew_when_the_table_is_another() {
     };
     let select = prepare(&mut session, "select v from t where k = $1");
     let run = |session: &mut Session, key: i32| {
-        let parameters: Vec<ArrayRef> = vec![Arc::new(Int32Array::from(vec![key]))];
-        fixture
-            .runtime
-            .block_on(async { rows_of(session.execute_prepared(&select, parameters).await?).await })
+        let parameters = [Value::I32(key)].into();
+        fixture.runtime.block_on(async {
+            rows_of(session.execute_prepared(&select, &parameters).await?).await
+        })
     };
     assert_eq!(run(&mut session, 1).unwrap(), ["one"]);
     assert_eq!(run(&mut session, 2).unwrap(), [""; 0]);
@@ -343,13 +416,10 @@ fn texts_prepared_again_are_not_planned_again_but_follow_the_catalogue() {
             .runtime
             .block_on(session.prepare(text, &[]))
             .unwrap();
-        let parameters: Vec<ArrayRef> = vec![
-            Arc::new(Int32Array::from(vec![key])),
-            Arc::new(StringViewArray::from(vec!["abc "])),
-        ];
+        let parameters = [Value::I32(key), Value::Text("abc ".into())].into();
         let outcome = fixture
             .runtime
-            .block_on(session.execute_prepared(&prepared, parameters))
+            .block_on(session.execute_prepared(&prepared, &parameters))
             .unwrap();
         assert!(matches!(outcome, Outcome::Command { tag } if tag == "INSERT 0 1"));
     }
@@ -364,7 +434,7 @@ fn texts_prepared_again_are_not_planned_again_but_follow_the_catalogue() {
         .unwrap();
     assert_eq!(
         prepared.parameters[0],
-        ParameterType::Value(aerostat_types::SqlType::BigInt)
+        ParameterType::Value(SqlType::BigInt)
     );
 }
 

@@ -9,12 +9,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use aerostat_query::{
     Prepared, Session,
-    api::{Outcome, ParameterType, TransactionStatus},
+    api::{Outcome, ParameterType, TransactionStatus, Value},
 };
 use aerostat_types::{ErrorKind, SqlError, SqlType};
-use arrow::array::{
-    ArrayRef, Date32Array, Decimal128Array, Int16Array, Int32Array, Int64Array, StringViewArray,
-};
 use common::{Fixture, Random, rows_of};
 
 const TABLES: &str = "
@@ -155,24 +152,23 @@ const CHANGES: &[&str] = &[
 
 impl Random {
     /// A value of a parameter, now and then NULL.
-    fn value(&mut self, ty: ParameterType) -> ArrayRef {
+    fn value(&mut self, ty: ParameterType) -> Value {
         let is_null = self.below(12) == 0;
         let number = self.below(9) as i64 - 1;
-        let some = (!is_null).then_some(number);
+        if is_null {
+            return Value::Null;
+        }
         match ty.carrier() {
-            SqlType::SmallInt => Arc::new(Int16Array::from(vec![some.map(|n| n as i16)])),
-            SqlType::Integer => Arc::new(Int32Array::from(vec![some.map(|n| n as i32)])),
-            SqlType::BigInt => Arc::new(Int64Array::from(vec![some])),
-            SqlType::Date => Arc::new(Date32Array::from(vec![some.map(|n| 19_723 + n as i32 * 5)])),
-            SqlType::Numeric { precision, scale } => {
-                let unit = 10_i128.pow(u32::try_from(scale).unwrap());
-                let values = Decimal128Array::from(vec![some.map(|n| i128::from(n) * unit)]);
-                Arc::new(values.with_precision_and_scale(precision, scale).unwrap())
+            SqlType::SmallInt => Value::I16(number as i16),
+            SqlType::Integer => Value::I32(number as i32),
+            SqlType::BigInt => Value::I64(number),
+            SqlType::Date => Value::I32(19_723 + number as i32 * 5),
+            SqlType::Numeric { scale, .. } => {
+                Value::I128(i128::from(number) * 10_i128.pow(u32::try_from(scale).unwrap()))
             }
             ty if ty.is_text() => {
                 let texts = ["t1", "v2", "c1", "c1   ", "y3", "%1", "", "one", "5"];
-                let text = self.pick(&texts);
-                Arc::new(StringViewArray::from(vec![(!is_null).then_some(text)]))
+                Value::Text(self.pick(&texts).into())
             }
             other => panic!("a parameter of type {other}"),
         }
@@ -233,11 +229,11 @@ impl Side {
         Ok(self.prepared[&key].parameters.clone())
     }
 
-    fn execute(&mut self, sql: &'static str, oids: &[u32], values: &[ArrayRef]) -> String {
+    fn execute(&mut self, sql: &'static str, oids: &[u32], values: &Arc<[Value]>) -> String {
         let prepared = &self.prepared[&(sql, oids.to_vec())];
         let session = &mut self.session;
         let answer = self.fixture.runtime.block_on(async {
-            let outcome = session.execute_prepared(prepared, values.to_vec()).await;
+            let outcome = session.execute_prepared(prepared, values).await;
             told(session, outcome).await
         });
         format!("{answer:?}")
@@ -323,7 +319,7 @@ fn kept_plans_answer_as_new_ones() {
                     let Ok(types) = types else { continue };
                     // As it was planned first, when it comes again, and from then on.
                     for _ in 0..4 {
-                        let values: Vec<ArrayRef> =
+                        let values: Arc<[Value]> =
                             types.iter().map(|&ty| random.value(ty)).collect();
                         let [kept, anew] = sides
                             .each_mut()

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use aerostat_query::{
     Session,
-    api::{ColumnDescription, Outcome},
+    api::{ColumnDescription, Outcome, Value},
 };
 use aerostat_types::ErrorKind;
-use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringViewArray};
+use arrow::array::{ArrayRef, Int32Array, RecordBatch};
 use common::{Fixture, copy_in, rows_of};
 
 #[test]
@@ -307,11 +307,8 @@ fn prepared_statements_infer_types() {
             "[Value(Integer), Value(Text)]"
         );
         for (a, b) in [(1, "x"), (2, "y")] {
-            let values: Vec<ArrayRef> = vec![
-                Arc::new(Int32Array::from(vec![a])),
-                Arc::new(StringViewArray::from(vec![b])),
-            ];
-            let outcome = session.execute_prepared(&insert, values).await.unwrap();
+            let values = [Value::I32(a), Value::Text(b.into())].into();
+            let outcome = session.execute_prepared(&insert, &values).await.unwrap();
             assert_eq!(rows_of(outcome).await.unwrap(), ["INSERT 0 1"]);
         }
         let select = session
@@ -321,7 +318,7 @@ fn prepared_statements_infer_types() {
         assert_eq!(format!("{:?}", select.parameters), "[Value(Integer)]");
         assert_eq!(select.columns.as_ref().unwrap()[0].name, "b");
         let outcome = session
-            .execute_prepared(&select, vec![Arc::new(Int32Array::from(vec![2]))])
+            .execute_prepared(&select, &[Value::I32(2)].into())
             .await
             .unwrap();
         assert_eq!(rows_of(outcome).await.unwrap(), ["y"]);

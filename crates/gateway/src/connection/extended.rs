@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlType};
-use arrow::array::ArrayRef;
 
 use super::{
     Connection, cancelled,
-    portal::{OpenRows, Portal, Progress, Statement, spread},
+    portal::{OpenRows, Portal, Progress, Statement, are_formats_of, spread},
 };
 use crate::{
-    api::{Outcome, ParameterType},
+    api::{Outcome, ParameterType, Value},
     backend::BackendSession,
     limits::{PORTALS_MAX, STATEMENTS_MAX},
     sqlstate::{Fault, WireError},
-    value::{Builder, RowEncoder, Zone, array_text},
-    wire::{Bind, Describe, Execute, Format, Parse, Target},
+    value::{self, RowEncoder, Zone, array_text},
+    wire::{Bind, Describe, Execute, Format, Parse, Target, format_of},
 };
 
 fn no_statement(name: &str) -> WireError {
@@ -91,27 +90,32 @@ impl<S: BackendSession> Connection<S> {
                 types.len()
             ))));
         }
-        let formats = spread(&bind.parameter_formats, types.len()).ok_or_else(|| {
-            WireError::protocol(format!(
+        if !are_formats_of(&bind.parameter_formats, types.len()) {
+            return Err(Fault::Sql(WireError::protocol(format!(
                 "bind message has {} parameter formats but {} parameters",
                 bind.parameter_formats.len(),
                 types.len()
-            ))
-        })?;
+            ))));
+        }
         if !bind.portal.is_empty() {
-            if self.portals.contains_key(bind.portal) {
+            if self.portals.get(bind.portal).is_some() {
                 let message = format!("cursor \"{}\" already exists", bind.portal);
                 return Err(WireError::new(ErrorKind::DuplicateObject, message).into());
             }
-            if self.portals.len() >= PORTALS_MAX {
+            if self.portals.named() >= PORTALS_MAX {
                 return Err(too_many("portals", PORTALS_MAX).into());
             }
         }
-        let zone = self.zone();
-        let parameters = bind.parameters.iter().zip(types).zip(&formats).enumerate();
-        let parameters = parameters
-            .map(|(at, ((bytes, ty), format))| parameter(*bytes, *ty, *format, zone, at))
-            .collect::<Result<_, _>>()?;
+        let parameters = if types.is_empty() {
+            Arc::default()
+        } else {
+            let zone = self.zone();
+            let formats = &bind.parameter_formats;
+            let parameters = bind.parameters.iter().zip(types).enumerate();
+            parameters
+                .map(|(at, (bytes, ty))| parameter(*bytes, *ty, format_of(formats, at), zone, at))
+                .collect::<Result<_, _>>()?
+        };
         let portal = Portal {
             statement,
             formats: bind.result_formats,
@@ -120,35 +124,35 @@ impl<S: BackendSession> Connection<S> {
         if let Some(columns) = portal.columns() {
             check_formats(&portal.formats, columns.len())?;
         }
-        self.portals.insert(bind.portal.to_owned(), portal);
+        self.portals.insert(bind.portal, portal);
         self.output.bare(b'2');
         Ok(())
     }
 
     pub(super) fn describe(&mut self, body: &[u8]) -> Result<(), Fault> {
         let describe = Describe::read(body)?;
-        let (columns, formats) = match describe.target {
+        let (columns, formats): (_, &[Format]) = match describe.target {
             Target::Statement => {
                 let statement = self
                     .statements
                     .get(describe.name)
                     .ok_or_else(|| no_statement(describe.name))?;
                 self.output.parameter_description(&statement.parameter_oids);
-                (S::columns(&statement.prepared), Vec::new())
+                (S::columns(&statement.prepared), &[])
             }
             Target::Portal => match self.portals.get(describe.name) {
-                Some(portal) => (portal.columns(), portal.formats.clone()),
+                Some(portal) => (portal.columns(), &portal.formats),
                 None => {
                     let columns = self.session.cursor_columns(describe.name);
                     let columns = columns.ok_or_else(|| no_portal(describe.name))?;
-                    (Some(columns), Vec::new())
+                    (Some(columns), &[])
                 }
             },
         };
         match columns {
             Some(columns) => {
-                let formats = check_formats(&formats, columns.len())?;
-                self.output.row_description(&columns, &formats);
+                check_formats(formats, columns.len())?;
+                self.output.row_description(&columns, formats);
             }
             None => self.output.bare(b'n'),
         }
@@ -181,7 +185,7 @@ impl<S: BackendSession> Connection<S> {
             .execute_portal(&mut portal, execute.portal, execute.rows_max)
             .await;
         if result.is_ok() {
-            self.portals.insert(execute.portal.to_owned(), portal);
+            self.portals.insert(execute.portal, portal);
         }
         result
     }
@@ -210,13 +214,13 @@ impl<S: BackendSession> Connection<S> {
     async fn start(
         &mut self,
         portal: &mut Portal<S>,
-        parameters: Vec<ArrayRef>,
+        parameters: Arc<[Value]>,
         rows_max: Option<u64>,
     ) -> Result<(), Fault> {
         let statement = portal.statement.clone();
         let executing = self
             .session
-            .execute_prepared(&statement.prepared, parameters);
+            .execute_prepared(&statement.prepared, &parameters);
         let outcome = self.signals.engine(executing).await?;
         self.notices();
         if self.signals.run.is_cancelled()
@@ -227,10 +231,20 @@ impl<S: BackendSession> Connection<S> {
         match outcome {
             Outcome::Rows {
                 columns,
-                batches,
+                mut batches,
                 tag,
             } => {
-                let formats = check_formats(&portal.formats, columns.len())?;
+                check_formats(&portal.formats, columns.len())?;
+                if rows_max.is_none()
+                    && let Some(rows) = batches.take_rows()
+                {
+                    self.send_values(&rows, &portal.formats).await?;
+                    self.notices();
+                    self.output.command_complete(&tag.after(rows.len() as u64));
+                    portal.progress = Progress::Exhausted(tag);
+                    return Ok(());
+                }
+                let formats = spread(&portal.formats, columns.len());
                 let numbers = RowEncoder::wants_numbers(&columns, &formats)
                     .then(|| self.session.entry_numbers())
                     .transpose()?;
@@ -299,13 +313,14 @@ impl<S: BackendSession> Connection<S> {
     }
 }
 
-fn check_formats(formats: &[Format], columns: usize) -> Result<Vec<Format>, WireError> {
-    spread(formats, columns).ok_or_else(|| {
-        let given = formats.len();
-        WireError::protocol(format!(
-            "bind message has {given} result formats but query has {columns} columns"
-        ))
-    })
+fn check_formats(formats: &[Format], columns: usize) -> Result<(), WireError> {
+    if are_formats_of(formats, columns) {
+        return Ok(());
+    }
+    let given = formats.len();
+    Err(WireError::protocol(format!(
+        "bind message has {given} result formats but query has {columns} columns"
+    )))
 }
 
 fn parameter(
@@ -314,20 +329,15 @@ fn parameter(
     format: Format,
     zone: Zone,
     at: usize,
-) -> Result<ArrayRef, WireError> {
+) -> Result<Value, WireError> {
     // A parameter of type varchar(n) or char(n) takes any length: the column it goes to decides.
     let any_length = |ty: SqlType| if ty.is_text() { SqlType::Text } else { ty };
-    let mut builder = Builder::new(any_length(ty.carrier()), zone, 1);
-    let pushed = match (bytes, ty, format) {
-        (None, ..) => {
-            builder.push_null();
-            Ok(())
-        }
+    let read = match (bytes, ty, format) {
+        (None, ..) => return Ok(Value::Null),
         (Some(bytes), ParameterType::Array(item), Format::Binary) => {
-            array_text(bytes, any_length(item), zone).and_then(|text| builder.push_text(&text))
+            array_text(bytes, any_length(item), zone).map(|text| Value::Text(text.into()))
         }
-        (Some(bytes), ..) => builder.push(bytes, format),
+        (Some(bytes), ..) => value::read(any_length(ty.carrier()), zone, bytes, format),
     };
-    pushed.map_err(|error| error.with_context(format!("unnamed portal parameter ${}", at + 1)))?;
-    Ok(builder.finish())
+    read.map_err(|error| error.with_context(format!("unnamed portal parameter ${}", at + 1)))
 }

@@ -1,14 +1,14 @@
 //! Prepared statements and portals of the extended protocol.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
-use arrow::{array::ArrayRef, record_batch::RecordBatch};
+use arrow::record_batch::RecordBatch;
 
 use crate::{
-    api::{ColumnDescription, RowStream, RowsTag},
+    api::{ColumnDescription, RowStream, RowsTag, Value},
     backend::BackendSession,
     value::{Column, RowEncoder},
-    wire::Format,
+    wire::{Format, format_of},
 };
 
 /// A prepared statement.
@@ -28,7 +28,7 @@ pub(super) struct Portal<S: BackendSession> {
 
 pub(super) enum Progress {
     /// Not run yet.
-    Bound(Vec<ArrayRef>),
+    Bound(Arc<[Value]>),
     /// Rows are left.
     Open(Box<OpenRows>),
     /// The rows have all been sent.
@@ -52,12 +52,62 @@ impl<S: BackendSession> Portal<S> {
     }
 }
 
-/// One format for each of `count` columns; `None` when the client gave another number of them.
-pub(super) fn spread(formats: &[Format], count: usize) -> Option<Vec<Format>> {
-    match *formats {
-        [] => Some(vec![Format::Text; count]),
-        [format] => Some(vec![format; count]),
-        _ if formats.len() == count => Some(formats.to_vec()),
-        _ => None,
+/// The portals of a connection. Most clients have only the one without a name, with every
+/// statement anew.
+pub(super) struct Portals<S: BackendSession> {
+    unnamed: Option<Portal<S>>,
+    named: HashMap<String, Portal<S>>,
+}
+
+impl<S: BackendSession> Default for Portals<S> {
+    fn default() -> Self {
+        Self {
+            unnamed: None,
+            named: HashMap::new(),
+        }
     }
+}
+
+impl<S: BackendSession> Portals<S> {
+    pub(super) fn get(&self, name: &str) -> Option<&Portal<S>> {
+        match name {
+            "" => self.unnamed.as_ref(),
+            name => self.named.get(name),
+        }
+    }
+
+    /// How many have names.
+    pub(super) fn named(&self) -> usize {
+        self.named.len()
+    }
+
+    pub(super) fn insert(&mut self, name: &str, portal: Portal<S>) {
+        match name {
+            "" => self.unnamed = Some(portal),
+            name => drop(self.named.insert(name.to_owned(), portal)),
+        }
+    }
+
+    pub(super) fn remove(&mut self, name: &str) -> Option<Portal<S>> {
+        match name {
+            "" => self.unnamed.take(),
+            name => self.named.remove(name),
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.unnamed = None;
+        self.named.clear();
+    }
+}
+
+/// Whether so many formats say the format of each of `count` values: none, one for all, or one
+/// for each.
+pub(super) fn are_formats_of(formats: &[Format], count: usize) -> bool {
+    formats.len() <= 1 || formats.len() == count
+}
+
+/// The format of each of `count` values.
+pub(super) fn spread(formats: &[Format], count: usize) -> Vec<Format> {
+    (0..count).map(|at| format_of(formats, at)).collect()
 }

@@ -7,10 +7,11 @@ use futures::StreamExt;
 
 use super::{Connection, cancelled};
 use crate::{
-    api::{ColumnDescription, Outcome, RowStream, RowsTag},
+    api::{ColumnDescription, Outcome, RowStream, Rows, RowsTag},
     backend::BackendSession,
+    limits::FLUSH_BYTES,
     sqlstate::{Fault, WireError},
-    value::{Column, RowEncoder},
+    value::{Column, RowEncoder, put_values},
     wire::Format,
 };
 
@@ -80,8 +81,15 @@ impl<S: BackendSession> Connection<S> {
         tag: &RowsTag,
         last: bool,
     ) -> Result<(), Fault> {
+        self.output.row_description(&columns, &[]);
+        if let Some(plain) = batches.take_rows() {
+            self.send_values(&plain, &[]).await?;
+            self.commit_after(last).await?;
+            self.notices();
+            self.output.command_complete(&tag.after(plain.len() as u64));
+            return Ok(());
+        }
         let formats = vec![Format::Text; columns.len()];
-        self.output.row_description(&columns, &formats);
         let encoder = RowEncoder::new(columns, formats, self.zone());
         let mut rows = 0;
         while let Some(batch) = self.next_batch(&mut batches).await? {
@@ -93,6 +101,22 @@ impl<S: BackendSession> Connection<S> {
         self.commit_after(last).await?;
         self.notices();
         self.output.command_complete(&tag.after(rows));
+        Ok(())
+    }
+
+    /// Sends rows that are there as plain values.
+    pub(super) async fn send_values(
+        &mut self,
+        rows: &Rows,
+        formats: &[Format],
+    ) -> Result<(), Fault> {
+        let zone = self.zone();
+        for row in rows.iter() {
+            put_values(row, rows.types(), formats, zone, &mut self.output)?;
+            if self.output.bytes.len() >= FLUSH_BYTES {
+                self.flush_when_full().await?;
+            }
+        }
         Ok(())
     }
 
@@ -123,7 +147,7 @@ impl<S: BackendSession> Connection<S> {
             let end = to.min(row + SLICE_ROWS);
             for row in row..end {
                 encoder.put_row(columns, row, &mut self.output)?;
-                if self.output.bytes.len() >= crate::limits::FLUSH_BYTES {
+                if self.output.bytes.len() >= FLUSH_BYTES {
                     self.flush_when_full().await?;
                 }
             }

@@ -79,9 +79,15 @@ async fn scram_lets_in_with_the_right_password_alone() {
 
 #[tokio::test]
 async fn parameters_and_results_travel_in_binary() {
+    for text in ["echo 6", "echo-columns 6"] {
+        travel_in_binary(text).await;
+    }
+}
+
+async fn travel_in_binary(text: &str) {
     let node = node().await;
     let client = connect(&node, "ann", None).await.unwrap();
-    let statement = client.prepare("echo 6").await.unwrap();
+    let statement = client.prepare(text).await.unwrap();
     let row = client
         .query_one(
             &statement,

@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use crate::{
     api::{
         ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink,
-        EntryNumbers, Notice, NoticeSeverity, Outcome, ParameterType, RoleInfo, RowsTag,
-        ScramVerifier, TransactionStatus,
+        EntryNumbers, Notice, NoticeSeverity, Outcome, ParameterType, RoleInfo, RowStream, Rows,
+        RowsTag, ScramVerifier, TransactionStatus, Value,
     },
     backend::{Backend, BackendSession, Canceller},
 };
@@ -192,12 +192,12 @@ impl FakeSession {
         });
         Outcome::Rows {
             columns: columns.into(),
-            batches: Box::pin(stream),
+            batches: RowStream::new(stream),
             tag: RowsTag::Select,
         }
     }
 
-    async fn run(&mut self, sql: &str, parameters: Vec<ArrayRef>) -> Result<Outcome, SqlError> {
+    async fn run(&mut self, sql: &str, parameters: &[Value]) -> Result<Outcome, SqlError> {
         let words: Vec<&str> = sql.split_whitespace().collect();
         let n = || vec![ColumnDescription::new("n", SqlType::Integer)];
         let command = |tag: &str| {
@@ -263,7 +263,7 @@ impl FakeSession {
                 });
                 Ok(Outcome::Rows {
                     columns: n().into(),
-                    batches: Box::pin(stream),
+                    batches: RowStream::new(stream),
                     tag: RowsTag::Select,
                 })
             }
@@ -276,7 +276,7 @@ impl FakeSession {
                     });
                 Ok(Outcome::Rows {
                     columns: n().into(),
-                    batches: Box::pin(stream),
+                    batches: RowStream::new(stream),
                     tag: RowsTag::Select,
                 })
             }
@@ -287,22 +287,25 @@ impl FakeSession {
                 ]);
                 Ok(Outcome::Rows {
                     columns: n().into(),
-                    batches: Box::pin(failing),
+                    batches: RowStream::new(failing),
                     tag: RowsTag::Select,
                 })
             }
-            ["echo", ..] => {
-                let types: Vec<SqlType> = ALL_TYPES[..parameters.len()].to_vec();
+            // The parameters come back, by themselves or as columns.
+            [word @ ("echo" | "echo-columns"), ..] => {
+                let types = &ALL_TYPES[..parameters.len()];
                 let fields: Vec<_> = types.iter().map(|ty| ty.field("v", true)).collect();
-                let batch =
-                    RecordBatch::try_new(Arc::new(Schema::new(fields)), parameters).unwrap();
-                Ok(self.rows(
-                    vec![batch],
-                    types
-                        .iter()
-                        .map(|ty| ColumnDescription::new("v", *ty))
-                        .collect(),
-                ))
+                let schema = Arc::new(Schema::new(fields));
+                let rows = Rows::new(schema, types.into(), parameters.to_vec());
+                let columns = types.iter().map(|ty| ColumnDescription::new("v", *ty));
+                if word == "echo-columns" {
+                    return Ok(self.rows(vec![rows.batch().unwrap()], columns.collect()));
+                }
+                Ok(Outcome::Rows {
+                    columns: columns.collect(),
+                    batches: RowStream::of_rows(rows),
+                    tag: RowsTag::Select,
+                })
             }
             ["copy", "in", format] => {
                 let columns = vec![
@@ -345,7 +348,7 @@ impl FakeSession {
                 Ok(Outcome::CopyOut(CopyOut {
                     columns: columns.into(),
                     options: copy_format(format),
-                    batches: Box::pin(stream::iter([Ok(batch)])),
+                    batches: RowStream::new(stream::iter([Ok(batch)])),
                 }))
             }
             _ => Err(SqlError::new(
@@ -378,14 +381,14 @@ impl BackendSession for FakeSession {
 
     async fn prepare(&mut self, sql: &str, _: &[u32]) -> Result<FakePrepared, SqlError> {
         let words: Vec<&str> = sql.split_whitespace().collect();
-        let count = if words.first() == Some(&"echo") {
+        let count = if matches!(words.first(), Some(&"echo" | &"echo-columns")) {
             words[1].parse().unwrap()
         } else {
             0
         };
         let types = &ALL_TYPES[..count];
         let columns = match words.first() {
-            Some(&"echo") => Some(
+            Some(&"echo" | &"echo-columns") => Some(
                 types
                     .iter()
                     .map(|ty| ColumnDescription::new("v", *ty))
@@ -415,13 +418,13 @@ impl BackendSession for FakeSession {
     }
 
     async fn execute(&mut self, statement: &String) -> Result<Outcome, SqlError> {
-        self.run(statement, Vec::new()).await
+        self.run(statement, &[]).await
     }
 
     async fn execute_prepared(
         &mut self,
         prepared: &FakePrepared,
-        parameters: Vec<ArrayRef>,
+        parameters: &Arc<[Value]>,
     ) -> Result<Outcome, SqlError> {
         self.run(&prepared.sql, parameters).await
     }

@@ -1,4 +1,4 @@
-//! Values from the wire into Arrow arrays: parameters, and columns of COPY.
+//! Values from the wire into Arrow arrays: columns of COPY.
 
 use std::sync::Arc;
 
@@ -10,21 +10,18 @@ use arrow::{
         Int64Builder, IntervalMonthDayNanoBuilder, PrimitiveBuilder, StringViewBuilder,
         Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
     },
-    datatypes::{ArrowPrimitiveType, IntervalMonthDayNano},
+    datatypes::ArrowPrimitiveType,
 };
 
-use super::{EPOCH_SHIFT_DAYS, EPOCH_SHIFT_MICROS, TextField, Zone, numeric};
+use super::{
+    TextField, Zone,
+    plain::{self, check_length},
+};
 use crate::{
-    limits::VALUE_BYTES_MAX,
+    api::Value,
     sqlstate::WireError,
     wire::{Format, utf8},
 };
-
-/// PostgreSQL's first and last timestamp in microseconds since 1970, as far as 64 bits go.
-const TIMESTAMP_MIN: i64 = -210_866_803_200_000_000;
-
-/// PostgreSQL's first and last date in days since 1970.
-const DATE_DAYS: std::ops::RangeInclusive<i32> = -2_440_588..=2_145_042_905;
 
 /// Gathers values of one SQL type.
 #[derive(Debug)]
@@ -43,7 +40,7 @@ enum Values {
     Int8(Int64Builder),
     Float4(Float32Builder),
     Float8(Float64Builder),
-    Numeric(Decimal128Builder, u8, i8),
+    Numeric(Decimal128Builder),
     Text(StringViewBuilder),
     Bytea(BinaryViewBuilder),
     Uuid(FixedSizeBinaryBuilder),
@@ -51,50 +48,6 @@ enum Values {
     Time(Time64MicrosecondBuilder),
     Timestamp(TimestampMicrosecondBuilder),
     Interval(IntervalMonthDayNanoBuilder),
-}
-
-fn invalid_binary(what: impl std::fmt::Display) -> WireError {
-    WireError::new(
-        ErrorKind::InvalidBinaryRepresentation,
-        format!("incorrect binary data format: {what}"),
-    )
-}
-
-fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N], WireError> {
-    bytes.try_into().map_err(|_| {
-        invalid_binary(format_args!(
-            "{} bytes where {N} were expected",
-            bytes.len()
-        ))
-    })
-}
-
-/// An integer of two, four or eight bytes, whichever the client chose.
-fn integer(bytes: &[u8]) -> Result<i64, WireError> {
-    match bytes.len() {
-        2 => Ok(i64::from(i16::from_be_bytes(fixed(bytes)?))),
-        4 => Ok(i64::from(i32::from_be_bytes(fixed(bytes)?))),
-        _ => Ok(i64::from_be_bytes(fixed(bytes)?)),
-    }
-}
-
-fn narrow<T: TryFrom<i64>>(value: i64, type_name: &str) -> Result<T, WireError> {
-    T::try_from(value).map_err(|_| {
-        WireError::new(
-            ErrorKind::NumericValueOutOfRange,
-            format!("value \"{value}\" is out of range for type {type_name}"),
-        )
-    })
-}
-
-fn nanos(interval: text::Interval) -> Result<IntervalMonthDayNano, WireError> {
-    let overflow = || WireError::new(ErrorKind::DatetimeFieldOverflow, "interval out of range");
-    let nanoseconds = interval.nanos().ok_or_else(overflow)?;
-    Ok(IntervalMonthDayNano {
-        months: interval.months,
-        days: interval.days,
-        nanoseconds,
-    })
 }
 
 impl Builder {
@@ -107,9 +60,9 @@ impl Builder {
             SqlType::BigInt => Values::Int8(Int64Builder::with_capacity(rows)),
             SqlType::Real => Values::Float4(Float32Builder::with_capacity(rows)),
             SqlType::Double => Values::Float8(Float64Builder::with_capacity(rows)),
-            SqlType::Numeric { precision, scale } => {
+            SqlType::Numeric { .. } => {
                 let builder = Decimal128Builder::with_capacity(rows).with_data_type(ty.arrow());
-                Values::Numeric(builder, precision, scale)
+                Values::Numeric(builder)
             }
             SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text => {
                 Values::Text(StringViewBuilder::with_capacity(rows))
@@ -140,7 +93,7 @@ impl Builder {
             Values::Int8(b) => b.append_null(),
             Values::Float4(b) => b.append_null(),
             Values::Float8(b) => b.append_null(),
-            Values::Numeric(b, ..) => b.append_null(),
+            Values::Numeric(b) => b.append_null(),
             Values::Text(b) => b.append_null(),
             Values::Bytea(b) => b.append_null(),
             Values::Uuid(b) => b.append_null(),
@@ -162,34 +115,18 @@ impl Builder {
     /// Appends a value from its text form. The text holds no NUL.
     pub(crate) fn push_text(&mut self, value: &str) -> Result<(), WireError> {
         match &mut self.values {
-            Values::Bool(b) => b.append_value(text::parse_bool(value)?),
-            Values::Int2(b) => b.append_value(text::parse_i16(value)?),
-            Values::Int4(b) => b.append_value(text::parse_i32(value)?),
-            Values::Int8(b) => b.append_value(text::parse_i64(value)?),
-            Values::Float4(b) => b.append_value(text::parse_f32(value)?),
-            Values::Float8(b) => b.append_value(text::parse_f64(value)?),
-            Values::Numeric(b, precision, scale) => {
-                b.append_value(text::parse_numeric(value, *precision, *scale)?)
-            }
-            Values::Text(_) => return self.push_string(value),
+            Values::Text(_) => self.push_string(value),
             Values::Bytea(b) => {
                 self.scratch.clear();
                 text::parse_bytea_into(value, &mut self.scratch)?;
                 check_length(self.scratch.len())?;
-                b.try_append_value(&self.scratch).map_err(too_many_bytes)?;
+                b.try_append_value(&self.scratch).map_err(too_many_bytes)
             }
-            Values::Uuid(b) => b
-                .append_value(text::parse_uuid(value)?)
-                .map_err(invalid_binary)?,
-            Values::Date(b) => b.append_value(text::parse_date(value)?),
-            Values::Time(b) => b.append_value(text::parse_time(value)?),
-            Values::Timestamp(b) if self.ty == SqlType::TimestampTz => {
-                b.append_value(text::parse_timestamptz(value, &self.zone)?);
+            _ => {
+                let value = plain::read_text(self.ty, self.zone, value)?;
+                self.push_value(&value)
             }
-            Values::Timestamp(b) => b.append_value(text::parse_timestamp(value)?),
-            Values::Interval(b) => b.append_value(nanos(text::parse_interval(value)?)?),
         }
-        Ok(())
     }
 
     /// Appends the values of fields, which hold no NUL; `null` is the text that stands for
@@ -225,12 +162,7 @@ impl Builder {
     }
 
     fn push_string(&mut self, value: &str) -> Result<(), WireError> {
-        let value = match self.ty {
-            SqlType::Char(n) => text::fit_char(value, n)?,
-            SqlType::Varchar(Some(n)) => text::fit_varchar(value, n)?,
-            _ => value,
-        };
-        check_length(value.len())?;
+        let value = plain::fitted(self.ty, value)?;
         if let Values::Text(b) = &mut self.values {
             b.try_append_value(value).map_err(too_many_bytes)?;
         }
@@ -239,64 +171,47 @@ impl Builder {
 
     fn push_binary(&mut self, bytes: &[u8]) -> Result<(), WireError> {
         match &mut self.values {
-            Values::Bool(b) => b.append_value(fixed::<1>(bytes)? != [0]),
-            Values::Int2(b) => b.append_value(narrow(integer(bytes)?, "smallint")?),
-            Values::Int4(b) => b.append_value(narrow(integer(bytes)?, "integer")?),
-            Values::Int8(b) => b.append_value(integer(bytes)?),
-            Values::Float4(b) => b.append_value(f32::from_be_bytes(fixed(bytes)?)),
-            Values::Float8(b) if bytes.len() == 4 => {
-                b.append_value(f64::from(f32::from_be_bytes(fixed(bytes)?)))
-            }
-            Values::Float8(b) => b.append_value(f64::from_be_bytes(fixed(bytes)?)),
-            Values::Numeric(b, precision, scale) => {
-                b.append_value(text::parse_numeric(
-                    &numeric::text_of(bytes)?,
-                    *precision,
-                    *scale,
-                )?);
-            }
-            Values::Text(_) => return self.push_string(utf8(bytes)?),
+            Values::Text(_) => self.push_string(utf8(bytes)?),
             Values::Bytea(b) => {
                 check_length(bytes.len())?;
-                b.try_append_value(bytes).map_err(too_many_bytes)?;
+                b.try_append_value(bytes).map_err(too_many_bytes)
             }
-            Values::Uuid(b) => b
-                .append_value(fixed::<16>(bytes)?)
-                .map_err(invalid_binary)?,
-            Values::Date(b) => {
-                let days = i32::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_SHIFT_DAYS);
-                let days = days
-                    .filter(|days| DATE_DAYS.contains(days))
-                    .ok_or_else(|| out_of_range("date"))?;
-                b.append_value(days);
+            _ => {
+                let value = plain::read_binary(self.ty, self.zone, bytes)?;
+                self.push_value(&value)
             }
-            Values::Time(b) => {
-                let micros = i64::from_be_bytes(fixed(bytes)?);
-                if !(0..=86_400_000_000).contains(&micros) {
-                    return Err(out_of_range("time"));
-                }
-                b.append_value(micros);
+        }
+    }
+
+    /// Appends a value of the type.
+    fn push_value(&mut self, value: &Value) -> Result<(), WireError> {
+        match (&mut self.values, value) {
+            (_, Value::Null) => self.push_null(),
+            (Values::Bool(b), Value::Bool(value)) => b.append_value(*value),
+            (Values::Int2(b), Value::I16(value)) => b.append_value(*value),
+            (Values::Int4(b), Value::I32(value)) => b.append_value(*value),
+            (Values::Int8(b), Value::I64(value)) => b.append_value(*value),
+            (Values::Float4(b), Value::F32(value)) => b.append_value(*value),
+            (Values::Float8(b), Value::F64(value)) => b.append_value(*value),
+            (Values::Numeric(b), Value::I128(value)) => b.append_value(*value),
+            (Values::Text(b), Value::Text(value)) => {
+                b.try_append_value(value).map_err(too_many_bytes)?;
             }
-            Values::Timestamp(b) => {
-                let micros = i64::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_SHIFT_MICROS);
-                b.append_value(
-                    micros
-                        .filter(|&m| m >= TIMESTAMP_MIN)
-                        .ok_or_else(|| out_of_range("timestamp"))?,
-                );
+            (Values::Bytea(b), Value::Bytes(value)) => {
+                b.try_append_value(value).map_err(too_many_bytes)?;
             }
-            Values::Interval(b) => {
-                let (micros, rest) = bytes
-                    .split_at_checked(8)
-                    .ok_or_else(|| invalid_binary("interval"))?;
-                let (days, months) = rest
-                    .split_at_checked(4)
-                    .ok_or_else(|| invalid_binary("interval"))?;
-                b.append_value(nanos(text::Interval {
-                    micros: i64::from_be_bytes(fixed(micros)?),
-                    days: i32::from_be_bytes(fixed(days)?),
-                    months: i32::from_be_bytes(fixed(months)?),
-                })?);
+            (Values::Uuid(b), Value::Uuid(value)) => {
+                b.append_value(value).map_err(too_many_bytes)?;
+            }
+            (Values::Date(b), Value::I32(days)) => b.append_value(*days),
+            (Values::Time(b), Value::I64(micros)) => b.append_value(*micros),
+            (Values::Timestamp(b), Value::I64(micros)) => b.append_value(*micros),
+            (Values::Interval(b), Value::Interval(value)) => b.append_value(*value),
+            _ => {
+                return Err(WireError::new(
+                    ErrorKind::Internal,
+                    format!("a value is not of type {}", self.ty),
+                ));
             }
         }
         Ok(())
@@ -316,7 +231,7 @@ impl Builder {
             Values::Int8(b) => Arc::new(b.finish()),
             Values::Float4(b) => Arc::new(b.finish()),
             Values::Float8(b) => Arc::new(b.finish()),
-            Values::Numeric(b, ..) => Arc::new(b.finish()),
+            Values::Numeric(b) => Arc::new(b.finish()),
             Values::Text(b) => Arc::new(b.finish()),
             Values::Bytea(b) => Arc::new(b.finish()),
             Values::Uuid(b) => Arc::new(b.finish()),
@@ -390,23 +305,6 @@ fn push_strings<'a>(
     Ok(())
 }
 
-fn out_of_range(type_name: &str) -> WireError {
-    WireError::new(
-        ErrorKind::DatetimeFieldOverflow,
-        format!("{type_name} out of range"),
-    )
-}
-
 fn too_many_bytes(error: impl std::fmt::Display) -> WireError {
     WireError::new(ErrorKind::ProgramLimitExceeded, error.to_string())
-}
-
-#[inline]
-fn check_length(bytes: usize) -> Result<(), WireError> {
-    if bytes <= VALUE_BYTES_MAX {
-        return Ok(());
-    }
-    let message = format!("a value of {bytes} bytes is too long");
-    Err(WireError::new(ErrorKind::ProgramLimitExceeded, message)
-        .with_detail(format!("A value has at most {VALUE_BYTES_MAX} bytes.")))
 }

@@ -16,10 +16,11 @@ use arrow::{
 };
 
 use super::{
-    EPOCH_SHIFT_DAYS, EPOCH_SHIFT_MICROS, Zone,
+    Zone,
     array::ListColumn,
     numeric,
     oid::{Shape, shape},
+    plain::{interval, put_date, put_interval, put_timestamp},
 };
 use crate::{api::ColumnDescription, sqlstate::WireError, wire::Format};
 
@@ -285,18 +286,13 @@ impl Column {
                 let micros = a.value(row);
                 text::format_timestamptz(micros, zone.offset_at(micros), out);
             }
-            Column::Interval(a) => text::format_interval(interval(a, row), out),
+            Column::Interval(a) => text::format_interval(interval(a.value(row)), out),
             Column::List(list) => return list.put_text(row, out),
         }
         Ok(())
     }
 
     fn put_binary(&self, row: usize, out: &mut Vec<u8>) -> Result<(), WireError> {
-        let shifted = |micros: i64| {
-            micros.checked_sub(EPOCH_SHIFT_MICROS).ok_or_else(|| {
-                WireError::new(ErrorKind::DatetimeFieldOverflow, "timestamp out of range")
-            })
-        };
         match self {
             Column::Null => {}
             Column::Bool(a) => out.push(u8::from(a.value(row))),
@@ -310,19 +306,12 @@ impl Column {
             Column::Bytea(a) => out.extend_from_slice(a.value(row)),
             Column::ByteaView(a) => out.extend_from_slice(a.value(row)),
             Column::Uuid(a) => out.extend_from_slice(&uuid(a, row)?),
-            Column::Date(a) => {
-                out.extend_from_slice(&a.value(row).saturating_sub(EPOCH_SHIFT_DAYS).to_be_bytes())
-            }
+            Column::Date(a) => put_date(a.value(row), out),
             Column::Time(a) => out.extend_from_slice(&a.value(row).to_be_bytes()),
             Column::Timestamp(a) | Column::TimestampTz(a, _) => {
-                out.extend_from_slice(&shifted(a.value(row))?.to_be_bytes());
+                return put_timestamp(a.value(row), out);
             }
-            Column::Interval(a) => {
-                let value = interval(a, row);
-                out.extend_from_slice(&value.micros.to_be_bytes());
-                out.extend_from_slice(&value.days.to_be_bytes());
-                out.extend_from_slice(&value.months.to_be_bytes());
-            }
+            Column::Interval(a) => put_interval(interval(a.value(row)), out),
             Column::List(list) => return list.put_binary(row, out),
             // The binary form of a text is the text.
             Column::Text(_) | Column::TextView(_) | Column::Char(..) => {
@@ -335,14 +324,4 @@ impl Column {
 
 fn uuid(array: &FixedSizeBinaryArray, row: usize) -> Result<[u8; 16], WireError> {
     array.value(row).try_into().map_err(internal)
-}
-
-/// Arrow counts nanoseconds, PostgreSQL microseconds.
-fn interval(array: &IntervalMonthDayNanoArray, row: usize) -> text::Interval {
-    let value = array.value(row);
-    text::Interval {
-        months: value.months,
-        days: value.days,
-        micros: value.nanoseconds / 1000,
-    }
 }

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use aerostat_types::ErrorKind;
+use aerostat_types::{ErrorKind, SqlType};
 use arrow::{
     array::{ArrayRef, AsArray, Int64Array},
     datatypes::DataType,
     record_batch::RecordBatch,
 };
 
-use super::{Column, Zone, array::put_value, oid::is_entry};
+use super::{Column, Zone, array::put_value, oid::is_entry, plain};
 use crate::{
-    api::{ColumnDescription, EntryNumbers},
+    api::{ColumnDescription, EntryNumbers, Value},
     limits::ROW_BYTES_MAX,
     sqlstate::WireError,
-    wire::{Format, Output},
+    wire::{Format, Output, format_of},
 };
 
 /// Encodes the batches of one result.
@@ -107,6 +107,30 @@ impl RowEncoder {
         output.end(start);
         Ok(())
     }
+}
+
+/// Appends a row of plain values of these types.
+pub(crate) fn put_values(
+    row: &[Value],
+    types: &[SqlType],
+    formats: &[Format],
+    zone: Zone,
+    output: &mut Output,
+) -> Result<(), WireError> {
+    let start = output.begin(b'D');
+    output
+        .bytes
+        .extend_from_slice(&(row.len() as u16).to_be_bytes());
+    for (at, (value, ty)) in row.iter().zip(types).enumerate() {
+        let put = plain::put(value, *ty, zone, format_of(formats, at), &mut output.bytes);
+        if let Err(error) = put.and_then(|()| check_length(output.bytes.len() - start)) {
+            // Nothing of a row that failed may reach the client.
+            output.bytes.truncate(start - 1);
+            return Err(error);
+        }
+    }
+    output.end(start);
+    Ok(())
 }
 
 fn check_length(bytes: usize) -> Result<(), WireError> {

@@ -6,13 +6,16 @@ use aerostat_types::SqlType;
 use arrow::{
     array::{Array, ArrayRef, Int32Array, ListArray, StringArray, StringViewArray, UInt64Array},
     buffer::OffsetBuffer,
-    datatypes::{DataType, Field},
+    datatypes::{DataType, Field, Schema},
 };
 use chrono_tz::Tz;
 use proptest::prelude::*;
 
-use super::{Builder, Column, Zone, numeric};
-use crate::{api::ColumnDescription, wire::Format};
+use super::{Builder, Column, Zone, array::put_value, numeric, plain};
+use crate::{
+    api::{ColumnDescription, Rows, Value},
+    wire::Format,
+};
 
 pub(crate) const ZONE: Zone = Zone(Tz::Europe__Berlin);
 
@@ -107,11 +110,43 @@ proptest! {
         }
     }
 
+    /// A value alone is read as one of a column, and written as one.
+    #[test]
+    fn plain_values_are_those_of_columns((ty, texts) in any_column()) {
+        let array = build(ty, &texts);
+        let column = Column::new(&array, &ColumnDescription::new("c", ty), ZONE).unwrap();
+        let mut values = Vec::new();
+        for (row, text) in texts.iter().enumerate() {
+            let value = match text {
+                Some(text) => plain::read_text(ty, ZONE, text).unwrap(),
+                None => Value::Null,
+            };
+            for format in [Format::Text, Format::Binary] {
+                let (mut alone, mut of_column) = (Vec::new(), Vec::new());
+                plain::put(&value, ty, ZONE, format, &mut alone).unwrap();
+                put_value(&column, row, format, &mut of_column).unwrap();
+                prop_assert_eq!(&alone, &of_column, "{} {:?} {:?}", ty, value, format);
+                if text.is_some() {
+                    let again = plain::read(ty, ZONE, &alone[4..], format).unwrap();
+                    let mut written = Vec::new();
+                    plain::put(&again, ty, ZONE, format, &mut written).unwrap();
+                    prop_assert_eq!(&written, &alone, "{} {:?} {:?}", ty, value, format);
+                }
+            }
+            values.push(value);
+        }
+        let schema = Arc::new(Schema::new(vec![ty.field("c", true)]));
+        let batch = Rows::new(schema, [ty].into(), values).batch().unwrap();
+        prop_assert_eq!(batch.column(0), &array);
+    }
+
     #[test]
     fn any_bytes_give_a_value_or_an_error(bytes: Vec<u8>) {
         for ty in crate::tests_types() {
             for format in [Format::Text, Format::Binary] {
-                let _ = Builder::new(ty, ZONE, 1).push(&bytes, format);
+                let built = Builder::new(ty, ZONE, 1).push(&bytes, format);
+                let alone = plain::read(ty, ZONE, &bytes, format);
+                prop_assert_eq!(built.is_ok(), alone.is_ok(), "{} {:?}", ty, format);
             }
             let _ = super::array_text(&bytes, ty, ZONE);
             let header = [&[0, 0, 0, 1, 0, 0, 0, 0][..], &ty.oid().to_be_bytes(), &bytes].concat();

@@ -32,6 +32,16 @@ impl Format {
     }
 }
 
+/// The format of the value at a position, as the client gave them: none, one for all, or one
+/// for each.
+pub(crate) fn format_of(formats: &[Format], at: usize) -> Format {
+    match *formats {
+        [] => Format::Text,
+        [format] => format,
+        _ => formats.get(at).copied().unwrap_or_default(),
+    }
+}
+
 /// Bytes on their way to the client.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
@@ -40,7 +50,10 @@ pub(crate) struct Output {
 
 fn put_text(bytes: &mut Vec<u8>, text: &str) {
     // A NUL would end the field early; nothing we send may hold one.
-    bytes.extend(text.bytes().filter(|&b| b != 0));
+    match memchr::memchr(0, text.as_bytes()) {
+        None => bytes.extend_from_slice(text.as_bytes()),
+        Some(_) => bytes.extend(text.bytes().filter(|&b| b != 0)),
+    }
     bytes.push(0);
 }
 
@@ -120,11 +133,12 @@ impl Output {
         });
     }
 
-    /// `formats` has one entry for each column.
+    /// `formats` as for [`format_of`].
     pub(crate) fn row_description(&mut self, columns: &[ColumnDescription], formats: &[Format]) {
         self.message(b'T', |body| {
             body.extend_from_slice(&(columns.len() as u16).to_be_bytes());
-            for (column, format) in columns.iter().zip(formats) {
+            for (at, column) in columns.iter().enumerate() {
+                let format = format_of(formats, at);
                 put_text(body, &column.name);
                 body.extend_from_slice(&column.table_oid.to_be_bytes());
                 body.extend_from_slice(&column.attnum.to_be_bytes());

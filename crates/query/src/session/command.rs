@@ -54,7 +54,7 @@ impl Session {
             self.refuse_waiting(command)?;
         }
         match &**utility {
-            Utility::Transaction(command) => self.run_transaction(command).await,
+            Utility::Transaction(command) => done(self.run_transaction(command).await?),
             Utility::Setting(command) => self.run_setting(command).await,
             Utility::Prepared(command) => self.run_prepared(command, source, cancellation).await,
             Utility::Cursor(command) => self.run_cursor(command, source, bound, cancellation).await,
@@ -178,11 +178,6 @@ impl Session {
     }
 
     async fn run_setting(&mut self, command: &SettingCommand) -> Result<Outcome, SqlError> {
-        let done = |tag: &str| {
-            Ok(Outcome::Command {
-                tag: tag.to_owned(),
-            })
-        };
         match command {
             SettingCommand::Set { scope, name, value } => {
                 if matches!(name.as_str(), "role" | "session_authorization") {
@@ -197,9 +192,8 @@ impl Session {
                     return done("SET");
                 }
                 if let Some(modes) = TransactionModes::of_setting(name, value)? {
-                    return self
-                        .run_transaction(&TransactionCommand::SetModes(modes))
-                        .await;
+                    let command = TransactionCommand::SetModes(modes);
+                    return done(self.run_transaction(&command).await?);
                 }
                 let mut settings = self.settings.lock();
                 match value {
@@ -506,6 +500,11 @@ impl Session {
         stop.disarm();
         Ok(result)
     }
+}
+
+fn done(tag: &str) -> Result<Outcome, SqlError> {
+    let tag = tag.to_owned();
+    Ok(Outcome::Command { tag })
 }
 
 /// Runs work that waits for locks or the disk on a thread that may wait.

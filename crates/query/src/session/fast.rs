@@ -28,16 +28,18 @@ use aerostat_fast::{
 use aerostat_storage::StorageError;
 use aerostat_txn::{LockMode, Transaction};
 use aerostat_types::{SqlError, SqlType};
-use arrow::array::{ArrayRef, RecordBatch};
 use chrono::{Offset, TimeZone};
 use parking_lot::Mutex;
 
 use super::{
-    ACTIVITY_CHARS_MAX, Session, cancel::Cancellation, command::blocking, run::ATTEMPTS_MAX,
-    run::CancelOnDrop, stream::ready,
+    Session,
+    cancel::Cancellation,
+    control,
+    run::{ATTEMPTS_MAX, CancelOnDrop},
+    stream::{QueryTask, ready},
 };
 use crate::{
-    api::{ColumnDescription, Outcome, RowsTag, TransactionStatus},
+    api::{ColumnDescription, Outcome, RowStream, RowsTag, TransactionStatus, Value},
     catalog::{CatalogState, Privilege, Relation, SequenceEntry, TableEntry, node::NodeRecord},
     ddl::{Actor, QualifiedName},
     engine::StatementRecord,
@@ -271,10 +273,15 @@ impl Session {
     /// Anything that can be wrong with a statement. Nothing of it has happened then.
     pub async fn execute(&mut self, sent: &Sent) -> Result<Outcome, SqlError> {
         let fast = match &sent.0 {
-            Form::Parsed(statement) => return Box::pin(self.run(statement, None)).await,
+            Form::Parsed(statement) => {
+                return match control(&statement.kind) {
+                    Some(command) => self.run_control(command, statement).await,
+                    None => Box::pin(self.run(statement, None)).await,
+                };
+            }
             Form::Fast(fast) => fast,
         };
-        if let Some(outcome) = self.run_fast(fast, &[], None).await? {
+        if let Some(outcome) = self.run_fast(fast, &Arc::default(), None).await? {
             return Ok(outcome);
         }
         let mut outcome = Outcome::Empty;
@@ -295,7 +302,7 @@ impl Session {
     pub(super) async fn run_fast(
         &mut self,
         fast: &FastStatement,
-        parameters: &[ArrayRef],
+        parameters: &Arc<[Value]>,
         told: Option<&super::Prepared>,
     ) -> Result<Option<Outcome>, SqlError> {
         let started = Instant::now();
@@ -325,7 +332,7 @@ impl Session {
             self.mark_time();
         }
         let inputs = Inputs {
-            parameters: parameters.into(),
+            parameters: Arc::clone(parameters),
             types: Arc::clone(&fast.types),
             literals: Arc::clone(&fast.literals),
             now_micros: self.transaction_time.timestamp_micros(),
@@ -351,16 +358,14 @@ impl Session {
             if gate.confirm().is_err() {
                 return Ok(None);
             }
-            let Ok(batch) = runs.program.read(snapshot, &inputs) else {
+            let Ok(rows) = runs.program.read(snapshot, &inputs) else {
                 return Ok(None);
             };
-            (
-                batch.num_rows() as u64,
-                rows_of(runs, batch, RowsTag::Select),
-            )
+            let (count, rows) = (rows.len() as u64, RowStream::of_rows(rows));
+            (count, outcome_with(runs, rows, RowsTag::Select))
         };
         self.fast.statements += 1;
-        self.note_fast(&fast.text);
+        self.note_done(fast.text.trim_start());
         self.record_fast(runs, started, rows, None);
         Ok(Some(outcome))
     }
@@ -444,11 +449,14 @@ impl Session {
         let (program, inputs) = (Arc::clone(&runs.program), inputs.clone());
         let work = move || {
             let written = program.write(&transaction, &inputs);
-            Ok((written, transaction))
+            (written, transaction)
         };
-        let done = self
-            .on_query_runtime(blocking(work), cancellation)
-            .await??;
+        let task = QueryTask::new(self.engine.queries().spawn_blocking(work));
+        let done = tokio::select! {
+            biased;
+            error = cancellation.stopped() => return Err(error),
+            done = task.result() => done?,
+        };
         stop.disarm();
         Ok(done)
     }
@@ -473,7 +481,8 @@ impl Session {
             Kind::Delete => RowsTag::Delete,
         };
         match written.returned {
-            Some(batch) => rows_of(runs, batch, tag),
+            Some(batch) if batch.num_rows() == 0 => outcome_with(runs, ready(Vec::new()), tag),
+            Some(batch) => outcome_with(runs, ready(vec![batch]), tag),
             None => Outcome::Command {
                 tag: tag.after(written.rows),
             },
@@ -665,29 +674,6 @@ impl Session {
         }
     }
 
-    /// Notes in `pg_stat_activity` what the session has done.
-    fn note_fast(&self, text: &str) {
-        let text = text.trim_start();
-        let now = chrono::Utc::now().timestamp_micros();
-        let state = match self.status() {
-            TransactionStatus::InTransaction => "idle in transaction",
-            _ => "idle",
-        };
-        let mut description = self.told.lock();
-        description.state_at_us = Some(now);
-        description.query_at_us = Some(now);
-        description.state = state;
-        let end = match text.len() {
-            ..=ACTIVITY_CHARS_MAX => text.len(),
-            _ => text
-                .char_indices()
-                .nth(ACTIVITY_CHARS_MAX)
-                .map_or(text.len(), |(end, _)| end),
-        };
-        description.query.clear();
-        description.query.push_str(&text[..end]);
-    }
-
     fn record_fast(
         &self,
         runs: &Runs,
@@ -723,15 +709,10 @@ impl Session {
     }
 }
 
-fn rows_of(runs: &Runs, batch: RecordBatch, tag: RowsTag) -> Outcome {
-    let batches = if batch.num_rows() == 0 {
-        Vec::new()
-    } else {
-        vec![batch]
-    };
+fn outcome_with(runs: &Runs, rows: RowStream, tag: RowsTag) -> Outcome {
     Outcome::Rows {
         columns: runs.columns.clone().unwrap_or_default(),
-        batches: ready(batches),
+        batches: rows,
         tag,
     }
 }

@@ -54,7 +54,7 @@ use crate::{
     plan::{Gate, StatementContext, cache::PlanCache},
     sequence::Taken,
     statement::{Source, Statement, StatementKind},
-    utility::Utility,
+    utility::{TransactionCommand, Utility},
 };
 use cancel::Cancellation;
 use cursor::Cursors;
@@ -216,10 +216,8 @@ impl Session {
         if self.block.is_none() {
             self.mark_time();
         }
-        if !is_transaction_command(&statement.kind) {
-            self.follow_time_zone();
-            self.tell_times();
-        }
+        self.follow_time_zone();
+        self.tell_times();
         self.note_activity(Some(statement.text()));
         let outcome = self.dispatch(statement, bound, &cancellation).await;
         if outcome.is_err() {
@@ -432,22 +430,50 @@ impl Session {
     /// Notes in `pg_stat_activity` what the session does.
     fn note_activity(&self, query: Option<&str>) {
         let now = chrono::Utc::now().timestamp_micros();
-        let between = match self.status() {
-            TransactionStatus::Idle => "idle",
-            TransactionStatus::InTransaction => "idle in transaction",
-            TransactionStatus::Failed => "idle in transaction (aborted)",
-        };
+        let between = self.state_between();
         let mut description = self.told.lock();
         description.state_at_us = Some(now);
         match query {
             Some(query) => {
                 description.state = "active";
                 description.query_at_us = Some(now);
-                description.query = query.chars().take(ACTIVITY_CHARS_MAX).collect();
+                tell_query(&mut description, query);
             }
             None => description.state = between,
         }
     }
+
+    /// Notes there what the session has done meanwhile.
+    fn note_done(&self, query: &str) {
+        let now = chrono::Utc::now().timestamp_micros();
+        let between = self.state_between();
+        let mut description = self.told.lock();
+        description.state_at_us = Some(now);
+        description.query_at_us = Some(now);
+        description.state = between;
+        tell_query(&mut description, query);
+    }
+
+    fn state_between(&self) -> &'static str {
+        match self.status() {
+            TransactionStatus::Idle => "idle",
+            TransactionStatus::InTransaction => "idle in transaction",
+            TransactionStatus::Failed => "idle in transaction (aborted)",
+        }
+    }
+}
+
+/// Shows the beginning of a statement. The place for its text is the last one's.
+fn tell_query(description: &mut SessionDescription, query: &str) {
+    let end = match query.len() {
+        ..=ACTIVITY_CHARS_MAX => query.len(),
+        _ => query
+            .char_indices()
+            .nth(ACTIVITY_CHARS_MAX)
+            .map_or(query.len(), |(end, _)| end),
+    };
+    description.query.clear();
+    description.query.push_str(&query[..end]);
 }
 
 impl Drop for Session {
@@ -461,9 +487,15 @@ impl Drop for Session {
     }
 }
 
-/// Whether it is BEGIN, COMMIT or their like, which plan nothing.
-fn is_transaction_command(kind: &StatementKind) -> bool {
-    matches!(kind, StatementKind::Utility(utility) if matches!(&**utility, Utility::Transaction(_)))
+/// BEGIN, COMMIT and their like, which plan nothing.
+fn control(kind: &StatementKind) -> Option<&TransactionCommand> {
+    match kind {
+        StatementKind::Utility(utility) => match &**utility {
+            Utility::Transaction(command) => Some(command).filter(|command| command.is_control()),
+            _ => None,
+        },
+        StatementKind::Sql(_) | StatementKind::Empty => None,
+    }
 }
 
 /// The kinds that metrics tell apart.

@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType};
 use datafusion::{
-    arrow::{
-        array::ArrayRef,
-        datatypes::{DataType, FieldRef},
-    },
+    arrow::datatypes::{DataType, FieldRef},
     common::{ParamValues, ScalarValue},
     sql::sqlparser::ast::{
         self, AssignmentTarget, OnConflictAction, OnInsert, SetExpr, TableObject,
@@ -15,13 +12,13 @@ use datafusion::{
 };
 
 use super::{
-    Session,
+    Session, control,
     cursor::cursor_query,
     fast::FastStatement,
     run::{Parameters, at, bind, is_dml, plan_query},
 };
 use crate::{
-    api::{ColumnDescription, Outcome, ParameterType},
+    api::{ColumnDescription, Outcome, ParameterType, Value},
     dml::BoundDml,
     pgcatalog::PreparedDescription,
     plan::{
@@ -289,15 +286,15 @@ impl Session {
         })
     }
 
-    /// Runs a prepared statement with values of its parameters, each an array of one element of
-    /// the Arrow type that [`ParameterType::carrier`] has.
+    /// Runs a prepared statement with values of its parameters, each of the type that
+    /// [`ParameterType::carrier`] has.
     ///
     /// # Errors
     /// Anything that can be wrong with a statement. Nothing of it has happened then.
     pub async fn execute_prepared(
         &mut self,
         prepared: &Prepared,
-        parameters: Vec<ArrayRef>,
+        parameters: &Arc<[Value]>,
     ) -> Result<Outcome, SqlError> {
         if parameters.len() != prepared.parameters.len() {
             return Err(SqlError::new(
@@ -310,15 +307,14 @@ impl Session {
             ));
         }
         if let Some(fast) = &prepared.fast
-            && let Some(outcome) = self.run_fast(fast, &parameters, Some(prepared)).await?
+            && let Some(outcome) = self.run_fast(fast, parameters, Some(prepared)).await?
         {
             return Ok(outcome);
         }
-        let values = parameters
-            .iter()
-            .map(|array| ScalarValue::try_from_array(array, 0))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(super::plain)?;
+        if let Some(command) = control(&prepared.statement.kind) {
+            return self.run_control(command, &prepared.statement).await;
+        }
+        let values = scalars(prepared, parameters)?;
         let written = if prepared.is_written {
             written_values(prepared, &values)?
         } else {
@@ -331,6 +327,53 @@ impl Session {
         };
         Box::pin(self.run(&prepared.statement, Some(&bound))).await
     }
+}
+
+/// The values of parameters as the planner takes them.
+fn scalars(prepared: &Prepared, values: &[Value]) -> Result<Vec<ScalarValue>, SqlError> {
+    let types = prepared.parameters.iter();
+    let scalars = types.zip(values).enumerate().map(|(at, (ty, value))| {
+        scalar(ty.carrier(), value).ok_or_else(|| {
+            SqlError::new(
+                ErrorKind::Internal,
+                format!("parameter ${} is not of its type", at + 1),
+            )
+        })
+    });
+    scalars.collect()
+}
+
+/// A value as one of the type's Arrow type. `None` if it is of another type.
+fn scalar(ty: SqlType, value: &Value) -> Option<ScalarValue> {
+    Some(match (ty, value) {
+        (_, Value::Null) => ScalarValue::try_from(&ty.arrow()).ok()?,
+        _ if !value.is_of(ty) => return None,
+        (_, Value::Bool(value)) => ScalarValue::Boolean(Some(*value)),
+        (_, Value::I16(value)) => ScalarValue::Int16(Some(*value)),
+        (SqlType::Date, Value::I32(value)) => ScalarValue::Date32(Some(*value)),
+        (_, Value::I32(value)) => ScalarValue::Int32(Some(*value)),
+        (SqlType::Time, Value::I64(value)) => ScalarValue::Time64Microsecond(Some(*value)),
+        (SqlType::Timestamp | SqlType::TimestampTz, Value::I64(value)) => {
+            let DataType::Timestamp(_, zone) = ty.arrow() else {
+                return None;
+            };
+            ScalarValue::TimestampMicrosecond(Some(*value), zone)
+        }
+        (_, Value::I64(value)) => ScalarValue::Int64(Some(*value)),
+        (SqlType::Numeric { .. }, Value::I128(value)) => {
+            let DataType::Decimal128(precision, scale) = ty.arrow() else {
+                return None;
+            };
+            ScalarValue::Decimal128(Some(*value), precision, scale)
+        }
+        (_, Value::F32(value)) => ScalarValue::Float32(Some(*value)),
+        (_, Value::F64(value)) => ScalarValue::Float64(Some(*value)),
+        (_, Value::Uuid(value)) => ScalarValue::FixedSizeBinary(16, Some(value.to_vec())),
+        (_, Value::Interval(value)) => ScalarValue::IntervalMonthDayNano(Some(*value)),
+        (_, Value::Text(value)) => ScalarValue::Utf8View(Some(value.to_string())),
+        (_, Value::Bytes(value)) => ScalarValue::BinaryView(Some(value.to_vec())),
+        (_, Value::I128(_)) => return None,
+    })
 }
 
 /// The values of parameters as they are written into a statement.

@@ -4,7 +4,11 @@
 //! name with a dot that is not ours is kept as it is, as PostgreSQL keeps
 //! placeholders for extensions.
 
-use std::{collections::BTreeMap, sync::OnceLock, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use aerostat_types::{ErrorKind, Layout, SqlError};
 
@@ -51,12 +55,6 @@ const ON_OFF: Check = Check::OneOf(&["on", "off"]);
 
 /// SERIALIZABLE promises more than snapshots give.
 const ISOLATION_LEVELS: &[&str] = &["read committed", "read uncommitted", "repeatable read"];
-
-/// Whether a setting only tells of the transaction at hand: begins and ends of blocks are
-/// no changes for who keeps what the others say.
-fn is_told(name: &str) -> bool {
-    followed(name).is_some()
-}
 
 /// What a setting without a value of its own follows.
 fn followed(name: &str) -> Option<&'static str> {
@@ -287,13 +285,16 @@ fn shown_name(name: &str) -> &str {
 /// The settings of one session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
-    /// Values that differ from the defaults.
-    values: BTreeMap<String, String>,
+    /// Values that differ from the defaults. Shared with what blocks go back to.
+    values: Arc<BTreeMap<String, String>>,
     /// What RESET goes back to: given at connect, or told by the server.
-    start: BTreeMap<String, String>,
+    start: Arc<BTreeMap<String, String>>,
     changed: Vec<String>,
     /// SET LOCAL: what each such setting goes back to when the transaction ends.
     local: BTreeMap<String, Option<String>>,
+    /// What two settings tell of the block at hand: its isolation, and whether it only reads.
+    isolation: Option<&'static str>,
+    read_only: Option<bool>,
     /// Another one after every change.
     version: u64,
     /// What every statement asks for, read since the last change.
@@ -307,6 +308,8 @@ struct Typed {
     statement_timeout: Option<Duration>,
     lock_timeout: Option<Duration>,
     keeps_plans: bool,
+    is_repeatable: bool,
+    is_read_only: bool,
 }
 
 impl Settings {
@@ -315,17 +318,16 @@ impl Settings {
         told: &[(&str, &str)],
         options: &[(String, String)],
     ) -> Result<Self, SqlError> {
-        let mut settings = Settings::default();
-        for (name, value) in told {
-            settings
-                .start
-                .insert((*name).to_owned(), (*value).to_owned());
-        }
-        settings.values = settings.start.clone();
+        let told = told.iter();
+        let told = told.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let mut settings = Settings {
+            values: Arc::new(told.collect()),
+            ..Settings::default()
+        };
         for (name, value) in options {
             settings.set(name, std::slice::from_ref(value))?;
         }
-        settings.start = settings.values.clone();
+        settings.start = Arc::clone(&settings.values);
         settings.changed.clear();
         Ok(settings)
     }
@@ -341,6 +343,9 @@ impl Settings {
     /// `UndefinedObject` when there is none of this name.
     pub(crate) fn get(&self, name: &str) -> Result<&str, SqlError> {
         let name = name.to_ascii_lowercase();
+        if let Some(told) = self.told(&name) {
+            return Ok(told);
+        }
         let told = |name: &str| self.values.get(name).map(String::as_str);
         if let Some(value) = told(&name).or_else(|| told(followed(&name)?)) {
             return Ok(value);
@@ -348,6 +353,24 @@ impl Settings {
         find(&name)
             .map(|known| known.default)
             .ok_or_else(|| unrecognized(&name))
+    }
+
+    /// What a setting tells of the block at hand, if it does.
+    fn told(&self, name: &str) -> Option<&'static str> {
+        match name {
+            "transaction_isolation" => self.isolation,
+            "transaction_read_only" => self.read_only.map(|on| if on { "on" } else { "off" }),
+            _ => None,
+        }
+    }
+
+    /// A setting tells nothing of the block any more, but has a value of its own.
+    fn tell_no_more(&mut self, name: &str) {
+        match name {
+            "transaction_isolation" => self.isolation = None,
+            "transaction_read_only" => self.read_only = None,
+            _ => {}
+        }
     }
 
     /// SET.
@@ -362,9 +385,10 @@ impl Settings {
             None => return Err(unrecognized(&name)),
         };
         self.touch();
+        self.tell_no_more(&name);
         self.changed.push(name.clone());
         self.local.remove(&name);
-        self.values.insert(name, value);
+        Arc::make_mut(&mut self.values).insert(name, value);
         Ok(())
     }
 
@@ -400,21 +424,21 @@ impl Settings {
         Ok(())
     }
 
-    /// Lets a setting tell something until the end of the transaction.
-    pub(crate) fn tell_local(&mut self, name: &str, value: &str) {
-        let before = self.values.insert(name.to_owned(), value.to_owned());
-        self.local.entry(name.to_owned()).or_insert(before);
+    /// Tells the modes of the block at hand, until its end.
+    pub(crate) fn tell_modes(&mut self, isolation: &'static str, read_only: bool) {
+        self.isolation = Some(isolation);
+        self.read_only = Some(read_only);
     }
 
     /// The transaction has ended: what was set for it alone is what it was.
     pub(crate) fn end_local(&mut self) {
+        (self.isolation, self.read_only) = (None, None);
         for (name, before) in std::mem::take(&mut self.local) {
-            if !is_told(&name) {
-                self.touch();
-            }
+            self.touch();
+            let values = Arc::make_mut(&mut self.values);
             match before {
-                Some(value) => self.values.insert(name.clone(), value),
-                None => self.values.remove(&name),
+                Some(value) => values.insert(name.clone(), value),
+                None => values.remove(&name),
             };
             self.changed.push(name);
         }
@@ -422,6 +446,11 @@ impl Settings {
 
     /// Makes the settings what they were at some earlier point of the session.
     pub(crate) fn go_back_to(&mut self, earlier: Settings) {
+        (self.isolation, self.read_only) = (earlier.isolation, earlier.read_only);
+        self.local = earlier.local;
+        if Arc::ptr_eq(&self.values, &earlier.values) {
+            return;
+        }
         let differs = |name: &&String| self.values.get(*name) != earlier.values.get(*name);
         let names = self.values.keys().chain(earlier.values.keys());
         let changed: Vec<String> = names.filter(differs).cloned().collect();
@@ -429,7 +458,6 @@ impl Settings {
         // Not the earlier version: what was read meanwhile would pass for this.
         self.touch();
         self.values = earlier.values;
-        self.local = earlier.local;
     }
 
     /// RESET name, or SET name TO DEFAULT.
@@ -442,9 +470,11 @@ impl Settings {
             return Err(unrecognized(&name));
         }
         self.touch();
+        self.tell_no_more(&name);
+        let values = Arc::make_mut(&mut self.values);
         match self.start.get(&name) {
-            Some(value) => self.values.insert(name.clone(), value.clone()),
-            None => self.values.remove(&name),
+            Some(value) => values.insert(name.clone(), value.clone()),
+            None => values.remove(&name),
         };
         self.local.remove(&name);
         self.changed.push(name);
@@ -454,8 +484,9 @@ impl Settings {
     /// RESET ALL.
     pub(crate) fn reset_all(&mut self) {
         self.touch();
+        (self.isolation, self.read_only) = (None, None);
         self.changed.extend(self.values.keys().cloned());
-        self.values = self.start.clone();
+        self.values = Arc::clone(&self.start);
     }
 
     /// Every setting with its value and what is known of it.
@@ -474,6 +505,9 @@ impl Settings {
 
     /// The changes since the last call that the client is to be told of.
     pub(crate) fn take_reported(&mut self) -> Vec<(String, String)> {
+        if self.changed.is_empty() {
+            return Vec::new();
+        }
         let changed = std::mem::take(&mut self.changed);
         REPORTED
             .iter()
@@ -508,6 +542,16 @@ impl Settings {
         self.typed().keeps_plans
     }
 
+    /// Whether new transactions see one state throughout.
+    pub(crate) fn default_is_repeatable(&self) -> bool {
+        self.typed().is_repeatable
+    }
+
+    /// Whether new transactions only read.
+    pub(crate) fn default_is_read_only(&self) -> bool {
+        self.typed().is_read_only
+    }
+
     fn touch(&mut self) {
         self.version += 1;
         self.typed.take();
@@ -523,6 +567,8 @@ impl Settings {
             statement_timeout: self.timeout("statement_timeout"),
             lock_timeout: self.timeout("lock_timeout"),
             keeps_plans: self.get("plan_cache_mode") != Ok("force_custom_plan"),
+            is_repeatable: self.get("default_transaction_isolation") == Ok("repeatable read"),
+            is_read_only: self.get("default_transaction_read_only") == Ok("on"),
         })
     }
 
@@ -747,6 +793,38 @@ mod tests {
         }
         set(&mut settings, "plugin.anything", "x").unwrap();
         assert_eq!(settings.get("plugin.anything").unwrap(), "x");
+    }
+
+    #[test]
+    fn blocks_tell_their_modes_and_change_nothing() {
+        let mut settings = Settings::new(&[], &[]).unwrap();
+        let before = settings.clone();
+        let shown = |settings: &Settings| {
+            let names = ["transaction_isolation", "transaction_read_only"];
+            names.map(|name| settings.get(name).unwrap().to_owned())
+        };
+        settings.tell_modes("repeatable read", true);
+        assert_eq!(shown(&settings), ["repeatable read", "on"]);
+        assert_eq!(settings.version(), before.version());
+        settings.end_local();
+        assert_eq!(shown(&settings), ["read committed", "off"]);
+        settings.tell_modes("repeatable read", true);
+        settings.go_back_to(before.clone());
+        assert_eq!(shown(&settings), ["read committed", "off"]);
+        assert_eq!(settings.version(), before.version());
+        settings.tell_modes("read committed", false);
+        let isolation = ["repeatable read".to_owned()];
+        settings
+            .set_local("statement_timeout", &["7".to_owned()])
+            .unwrap();
+        settings
+            .set("default_transaction_isolation", &isolation)
+            .unwrap();
+        assert!(settings.default_is_repeatable());
+        settings.go_back_to(before.clone());
+        assert!(!settings.default_is_repeatable());
+        assert_eq!(settings.statement_timeout(), None);
+        assert!(settings.version() > before.version());
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub(super) fn received(
         cancellation,
         ended: false,
     };
-    Box::pin(stream::unfold(state, |mut state| async move {
+    RowStream::new(stream::unfold(state, |mut state| async move {
         if state.ended {
             return None;
         }
@@ -100,7 +100,7 @@ pub(super) fn received(
 
 /// Rows that are there already.
 pub(super) fn ready(batches: Vec<RecordBatch>) -> RowStream {
-    Box::pin(stream::iter(batches.into_iter().map(Ok)))
+    RowStream::new(stream::iter(batches.into_iter().map(Ok)))
 }
 
 /// Tells the observer when a stream of rows has ended.
@@ -111,7 +111,7 @@ pub(super) fn observed(
     kind: &'static str,
     started: Instant,
 ) -> RowStream {
-    Box::pin(Observed {
+    RowStream::new(Observed {
         batches,
         observer,
         database,

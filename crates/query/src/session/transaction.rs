@@ -25,7 +25,7 @@
 //! Settings follow the transaction as in PostgreSQL: what a block SET is gone after
 //! its ROLLBACK, what it SET LOCAL also after its COMMIT.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use aerostat_txn::{self as txn, Block, CancelToken, RelationLocks, Snapshot, Transaction};
 use aerostat_types::{ErrorKind, SqlError};
@@ -37,6 +37,7 @@ use crate::{
     catalog::{Definitions, Mark},
     ddl,
     dml::deferred::{self, Deferred},
+    engine::StatementRecord,
     error::from_storage,
     statement::{Statement, StatementKind, locking::shown},
     utility::{CopyDirection, Isolation, TransactionCommand, TransactionModes, Utility},
@@ -331,40 +332,17 @@ impl Session {
         level(isolation) == txn::Isolation::ReadCommitted
     }
 
+    /// Runs a command about the transaction, and gives its tag.
     pub(super) async fn run_transaction(
         &mut self,
         command: &TransactionCommand,
-    ) -> Result<Outcome, SqlError> {
+    ) -> Result<&'static str, SqlError> {
         match command {
-            TransactionCommand::Begin { modes, .. } => {
-                if let Some(open) = self.block.as_mut().filter(|open| open.implicit) {
-                    open.implicit = false;
-                    self.set_modes(*modes)?;
-                } else if self.block.is_none() {
-                    self.open_block(*modes)?;
-                } else {
-                    self.warn_with(
-                        ErrorKind::ActiveTransaction,
-                        "there is already a transaction in progress",
-                    );
-                    self.set_modes(*modes)?;
-                }
-            }
+            TransactionCommand::Begin { modes, .. } => self.begin(*modes)?,
             TransactionCommand::Commit { chain } => {
-                if let Some(open) = self.end_block("COMMIT", *chain)? {
-                    let modes = open.modes();
-                    let tag = self.commit_block(open).await?.to_owned();
-                    self.chain(*chain, modes)?;
-                    return Ok(Outcome::Command { tag });
-                }
+                return self.commit(*chain).await;
             }
-            TransactionCommand::Rollback { chain } => {
-                if let Some(open) = self.end_block("ROLLBACK", *chain)? {
-                    let modes = open.modes();
-                    self.undo(open).await?;
-                    self.chain(*chain, modes)?;
-                }
-            }
+            TransactionCommand::Rollback { chain } => self.roll_back(*chain).await?,
             TransactionCommand::Savepoint(name) => {
                 let settings = self.settings.lock().clone();
                 let cursors = self.cursors.mark();
@@ -450,9 +428,94 @@ impl Session {
                 }
             }
         }
-        Ok(Outcome::Command {
-            tag: Utility::Transaction(command.clone()).tag().to_owned(),
-        })
+        Ok(command.tag())
+    }
+
+    /// Runs BEGIN, COMMIT and their like. They plan nothing and read no rows, and so need little
+    /// of what other statements are given; what they wait for, no request stops.
+    pub(super) async fn run_control(
+        &mut self,
+        command: &TransactionCommand,
+        statement: &Statement,
+    ) -> Result<Outcome, SqlError> {
+        let started = Instant::now();
+        if self.block.is_none() {
+            self.mark_time();
+        }
+        self.is_busy = false;
+        let done = match self.refuse_after_failure(&statement.kind) {
+            Err(error) => Err(error),
+            Ok(()) => match *command {
+                TransactionCommand::Begin { modes, .. } => {
+                    self.begin(modes).map(|()| command.tag())
+                }
+                _ => {
+                    self.note_activity(Some(statement.text()));
+                    match *command {
+                        TransactionCommand::Commit { chain } => self.commit(chain).await,
+                        _ => {
+                            // A request to stop this stops no portal that is open.
+                            self.cancel.begin(None);
+                            // Apart, or every COMMIT's future has room for it.
+                            Box::pin(self.run_transaction(command)).await
+                        }
+                    }
+                }
+            },
+        };
+        if done.is_err() {
+            self.fail();
+        }
+        if self.block.is_none() {
+            self.settings.lock().end_local();
+        }
+        self.note_done(statement.text());
+        let database = self.connection.database().name.read();
+        self.engine.observer().statement(&StatementRecord {
+            database: &database,
+            kind: "other",
+            elapsed: started.elapsed(),
+            rows: 0,
+            error: done.as_ref().err().map(|error| error.kind),
+        });
+        let tag = done?.to_owned();
+        Ok(Outcome::Command { tag })
+    }
+
+    /// BEGIN: a block of its own, or the implicit one goes on as one.
+    fn begin(&mut self, modes: TransactionModes) -> Result<(), SqlError> {
+        if let Some(open) = self.block.as_mut().filter(|open| open.implicit) {
+            open.implicit = false;
+            return self.set_modes(modes);
+        }
+        if self.block.is_none() {
+            return self.open_block(modes);
+        }
+        self.warn_with(
+            ErrorKind::ActiveTransaction,
+            "there is already a transaction in progress",
+        );
+        self.set_modes(modes)
+    }
+
+    /// COMMIT, and its tag.
+    async fn commit(&mut self, chain: bool) -> Result<&'static str, SqlError> {
+        let Some(open) = self.end_block("COMMIT", chain)? else {
+            return Ok("COMMIT");
+        };
+        let modes = open.modes();
+        let tag = self.commit_block(open).await?;
+        self.chain(chain, modes)?;
+        Ok(tag)
+    }
+
+    async fn roll_back(&mut self, chain: bool) -> Result<(), SqlError> {
+        let Some(open) = self.end_block("ROLLBACK", chain)? else {
+            return Ok(());
+        };
+        let modes = open.modes();
+        self.undo(open).await?;
+        self.chain(chain, modes)
     }
 
     fn open_block(&mut self, modes: TransactionModes) -> Result<(), SqlError> {
@@ -513,12 +576,17 @@ impl Session {
             self.undo(open).await?;
             return Ok("ROLLBACK");
         }
-        let open = self.checked(open).await?;
-        if self.cursors.must_read()
-            && let Err(error) = self.cursors.hold(&self.cancel.begin(None)).await
-        {
-            self.undo(open).await?;
-            return Err(error);
+        // What few commits have to do is apart, or every one's future has room for it.
+        let open = match open.deferred.is_empty() {
+            true => open,
+            false => Box::pin(self.checked(open)).await?,
+        };
+        if self.cursors.must_read() {
+            let cancellation = self.cancel.begin(None);
+            if let Err(error) = Box::pin(self.cursors.hold(&cancellation)).await {
+                self.undo(open).await?;
+                return Err(error);
+            }
         }
         let OpenBlock {
             block,
@@ -529,7 +597,7 @@ impl Session {
         if let Some(block) = block {
             let committed = match definitions {
                 Some(definitions) if definitions.has_changes() => {
-                    self.commit_definitions(block, definitions).await
+                    Box::pin(self.commit_definitions(block, definitions)).await
                 }
                 _ => match block.enqueue() {
                     Ok(committing) => {
@@ -593,6 +661,11 @@ impl Session {
         self.cursors.rolled_back();
         if let Some(block) = open.block {
             let definitions = open.definitions;
+            if definitions.is_none() && !block.has_written() {
+                // Nothing but locks.
+                block.rollback();
+                return Ok(());
+            }
             let undone = tokio::task::spawn_blocking(move || roll_back(block, definitions));
             undone.await.map_err(ended_early)?;
         }
@@ -616,27 +689,23 @@ impl Session {
     }
 
     fn default_isolation(&self) -> Isolation {
-        match self.settings.lock().get("default_transaction_isolation") {
-            Ok("repeatable read") => Isolation::RepeatableRead,
-            _ => Isolation::ReadCommitted,
+        match self.settings.lock().default_is_repeatable() {
+            true => Isolation::RepeatableRead,
+            false => Isolation::ReadCommitted,
         }
     }
 
     pub(super) fn read_only(&self) -> bool {
         match &self.block {
             Some(open) => open.read_only,
-            None => self.settings.lock().get("default_transaction_read_only") == Ok("on"),
+            None => self.settings.lock().default_is_read_only(),
         }
     }
 
     /// `transaction_isolation` and `transaction_read_only` tell the block's modes.
     fn show_modes(&self, isolation: Isolation, read_only: bool) {
         let mut settings = self.settings.lock();
-        settings.tell_local("transaction_isolation", isolation.name());
-        settings.tell_local(
-            "transaction_read_only",
-            if read_only { "on" } else { "off" },
-        );
+        settings.tell_modes(isolation.name(), read_only);
     }
 
     pub(super) fn warn_with(&mut self, kind: ErrorKind, message: &str) {

@@ -46,7 +46,7 @@ pub enum TransactionCommand {
 }
 
 impl TransactionCommand {
-    pub(super) fn tag(&self) -> &'static str {
+    pub(crate) fn tag(&self) -> &'static str {
         match self {
             TransactionCommand::Begin { start: false, .. } => "BEGIN",
             TransactionCommand::Begin { start: true, .. } => "START TRANSACTION",
