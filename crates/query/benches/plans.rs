@@ -11,11 +11,11 @@ use std::{sync::Arc, time::Instant};
 
 use aerostat_memory::Governor;
 use aerostat_query::{
-    Engine, EngineOptions, NoObserver, Prepared, QUERY_STACK_BYTES, Session, api::Outcome,
+    Engine, EngineOptions, NoObserver, Prepared, QUERY_STACK_BYTES, Session,
+    api::{Outcome, Value},
 };
 use aerostat_storage::backup::Folders;
 use aerostat_types::ByteSize;
-use arrow::array::{ArrayRef, Int32Array};
 use futures::StreamExt;
 
 const ROUNDS: usize = 2_000;
@@ -147,11 +147,9 @@ async fn once(
             };
             let number = (round % 5_000 + 1) as i32;
             let values = (0..count).map(|at| number - at as i32);
-            let values: Vec<ArrayRef> = values
-                .map(|value| Arc::new(Int32Array::from(vec![value])) as ArrayRef)
-                .collect();
+            let values: Arc<[Value]> = values.map(Value::I32).collect();
             let prepared = anew.as_ref().unwrap_or(prepared);
-            drain(session.execute_prepared(prepared, values).await.unwrap()).await
+            drain(session.execute_prepared(prepared, &values).await.unwrap()).await
         }
         _ => {
             let statement = session.split(case.sql).unwrap().remove(0);

@@ -514,7 +514,7 @@ fn a_dropped_table_is_not_held() {
     fixture.ok(
         &mut session,
         "create table t (k int, v text) with (layout = 'row'); \
-         insert into t select g, repeat('x', 100) from generate_series(1, 20000) as g",
+         insert into t select g, repeat('x', 100) || g from generate_series(1, 20000) as g",
     );
     let used = |fixture: &Fixture| fixture.engine.databases()[0].memory_used;
     warm(

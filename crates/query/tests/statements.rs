@@ -369,7 +369,7 @@ fn returned_columns_tell_where_they_are_from() {
                 "{sql}"
             );
             match session
-                .execute_prepared(&prepared, Vec::new())
+                .execute_prepared(&prepared, &Arc::default())
                 .await
                 .unwrap()
             {

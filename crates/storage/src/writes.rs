@@ -2,6 +2,7 @@
 
 use std::{
     ops::Range,
+    slice,
     sync::{Arc, Weak},
 };
 
@@ -313,7 +314,13 @@ impl Stamping {
 /// Final stamps for rows of some segments. An update mostly has its old and its new row in
 /// one, whose latch is then taken once.
 #[derive(Default)]
-struct Settling(SmallVec<[(Arc<Place>, SmallVec<[Stamping; 2]>); 1]>);
+struct Settling(SmallVec<[OfSegment; 1]>);
+
+/// Final stamps for rows of one segment.
+struct OfSegment {
+    place: Arc<Place>,
+    stampings: SmallVec<[Stamping; 2]>,
+}
 
 impl Settling {
     fn add(&mut self, place: &Arc<Place>, ranges: &[Range<u32>], side: Side, value: u64) {
@@ -323,13 +330,16 @@ impl Settling {
             value,
         };
         match self.0.last_mut() {
-            Some((last, stampings)) if Arc::ptr_eq(last, place) => match stampings.last_mut() {
+            Some(last) if Arc::ptr_eq(&last.place, place) => match last.stampings.last_mut() {
                 Some(last) if (last.side, last.value) == (side, value) => ranges
                     .iter()
                     .for_each(|rows| push_range(&mut last.ranges, rows.clone())),
-                _ => stampings.push(new(ranges)),
+                _ => last.stampings.push(new(ranges)),
             },
-            _ => self.0.push((Arc::clone(place), smallvec![new(ranges)])),
+            _ => self.0.push(OfSegment {
+                place: Arc::clone(place),
+                stampings: smallvec![new(ranges)],
+            }),
         }
     }
 
@@ -337,7 +347,7 @@ impl Settling {
     /// copied to since: views may still read the retired segments.
     fn run(mut self) {
         self.0.reverse();
-        while let Some((place, stampings)) = self.0.pop() {
+        while let Some(OfSegment { place, stampings }) = self.0.pop() {
             if let Some(entry) = place.entry() {
                 let mut latch = entry.latch();
                 stampings.iter().for_each(|one| one.apply(&mut latch));
@@ -367,7 +377,7 @@ impl Settling {
                     .collect();
                 moved.sort_unstable_by_key(|(place, row)| (place.no, *row));
                 for (place, row) in moved {
-                    self.add(place, &[row..row + 1], side, value);
+                    self.add(place, slice::from_ref(&(row..row + 1)), side, value);
                 }
             }
         }
