@@ -43,9 +43,10 @@ const STOP_GRACE: Duration = Duration::from_secs(8);
 /// What the gateway may take beyond the grace to tell its sessions.
 const STOP_MARGIN: Duration = Duration::from_secs(1);
 
-/// Threads that carry bytes. Encoding of results is their heaviest work and runs at
-/// gigabytes per second, so two suffice until there are many cores.
-const IO_THREADS: usize = 2;
+/// Threads that carry bytes, where there are as many cores. Encoding of results is their
+/// heaviest work and runs at gigabytes per second, so two suffice until there are many. On
+/// one core a second would only take turns with the first.
+const IO_THREADS_MAX: usize = 2;
 
 /// Stack of an I/O thread: tokio's own default. Nothing recursive runs there.
 const IO_STACK_BYTES: usize = 2 << 20;
@@ -62,7 +63,11 @@ const SUPERUSER: &str = "aerostat";
 /// When it cannot start, or a part of it fails.
 pub(crate) fn run(config: Config) -> Result<()> {
     logs::install(config.log_format, &config.log_filter)?;
-    let io = runtime("aerostat-io", IO_THREADS, IO_STACK_BYTES)?;
+    let io = runtime(
+        "aerostat-io",
+        IO_THREADS_MAX.min(config.threads),
+        IO_STACK_BYTES,
+    )?;
     let cpu = runtime("aerostat-cpu", config.threads, QUERY_STACK_BYTES)?;
     let result = io.block_on(node(config, &cpu));
     // Queries that ignore their cancellation must not hold the process.

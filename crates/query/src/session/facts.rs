@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use aerostat_types::SqlError;
 use parking_lot::Mutex;
 
-use super::{settings::Settings, transaction::read_only, waiting::Waiting};
+use super::{admission::read_only, settings::Settings, waiting::Waiting};
 use crate::{
     catalog::SequenceEntry,
     engine::Engine,

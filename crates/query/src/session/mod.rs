@@ -6,6 +6,7 @@
 //! stopped leaves no trace: it is a transaction of its own, or a part of one
 //! ([`transaction`]).
 
+mod admission;
 mod alter;
 mod cancel;
 mod command;

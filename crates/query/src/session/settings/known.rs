@@ -1,0 +1,422 @@
+//! The settings that are known: names, defaults, and what values they take.
+
+use std::time::Duration;
+
+use aerostat_types::{ErrorKind, Layout, SqlError};
+
+/// A setting that Aerostat knows.
+pub(crate) struct KnownSetting {
+    pub(crate) name: &'static str,
+    pub(crate) default: &'static str,
+    pub(crate) description: &'static str,
+    check: Check,
+}
+
+enum Check {
+    /// Any text.
+    Text,
+    /// One of these, compared without case; the first spelling is kept.
+    OneOf(&'static [&'static str]),
+    /// A whole number in this range.
+    Integer(i64, i64),
+    /// Milliseconds, or a number with a unit.
+    Duration,
+    /// A name of the time zone database, or an offset.
+    TimeZone,
+    /// What CREATE TABLE takes as layout, or `pairs`.
+    Layout,
+    /// Told, never set.
+    Constant,
+}
+
+const fn known(
+    name: &'static str,
+    default: &'static str,
+    check: Check,
+    description: &'static str,
+) -> KnownSetting {
+    KnownSetting {
+        name,
+        default,
+        description,
+        check,
+    }
+}
+
+const ON_OFF: Check = Check::OneOf(&["on", "off"]);
+
+/// SERIALIZABLE promises more than snapshots give.
+const ISOLATION_LEVELS: &[&str] = &["read committed", "read uncommitted", "repeatable read"];
+
+/// Every known setting, in order of names.
+pub(crate) const KNOWN: &[KnownSetting] = &[
+    known(
+        "aerostat.default_layout",
+        "column",
+        Check::Layout,
+        "Layout of tables made without one.",
+    ),
+    known(
+        "application_name",
+        "",
+        Check::Text,
+        "Name of the client program.",
+    ),
+    known(
+        "bytea_output",
+        "hex",
+        Check::OneOf(&["hex"]),
+        "Output form of bytea.",
+    ),
+    known(
+        "client_encoding",
+        "UTF8",
+        Check::OneOf(&["UTF8", "UTF-8", "UNICODE"]),
+        "Encoding of the client's texts.",
+    ),
+    known(
+        "client_min_messages",
+        "notice",
+        Check::OneOf(&[
+            "notice", "debug5", "debug4", "debug3", "debug2", "debug1", "log", "warning", "error",
+            "info",
+        ]),
+        "Least severity of messages sent to the client.",
+    ),
+    known(
+        "datestyle",
+        "ISO, MDY",
+        Check::OneOf(&["ISO, MDY", "ISO", "MDY", "ISO,MDY"]),
+        "Form of dates.",
+    ),
+    known(
+        "deadlock_timeout",
+        "1s",
+        Check::Duration,
+        "Accepted; deadlocks are found at once.",
+    ),
+    known(
+        "default_transaction_isolation",
+        "read committed",
+        Check::OneOf(ISOLATION_LEVELS),
+        "Isolation of new transactions.",
+    ),
+    known(
+        "default_transaction_read_only",
+        "off",
+        ON_OFF,
+        "Whether new transactions only read.",
+    ),
+    known(
+        "enable_fast_path",
+        "on",
+        ON_OFF,
+        "Runs simple statements by key without planning them.",
+    ),
+    known(
+        "extra_float_digits",
+        "1",
+        Check::Integer(-15, 3),
+        "Digits of floats; any value prints them exactly.",
+    ),
+    known(
+        "idle_in_transaction_session_timeout",
+        "0",
+        Check::Duration,
+        "Longest idle time inside a transaction.",
+    ),
+    known(
+        "integer_datetimes",
+        "on",
+        Check::Constant,
+        "Dates and times are integers.",
+    ),
+    known(
+        "intervalstyle",
+        "postgres",
+        Check::OneOf(&["postgres"]),
+        "Form of intervals.",
+    ),
+    known(
+        "is_superuser",
+        "off",
+        Check::Constant,
+        "Whether the role is a superuser.",
+    ),
+    known(
+        "lock_timeout",
+        "0",
+        Check::Duration,
+        "Longest wait for another transaction.",
+    ),
+    known(
+        "max_identifier_length",
+        "63",
+        Check::Constant,
+        "Longest identifier in bytes.",
+    ),
+    known(
+        "plan_cache_mode",
+        "auto",
+        Check::OneOf(&["auto", "force_generic_plan", "force_custom_plan"]),
+        "Whether plans of queries are kept and found again; force_custom_plan plans each anew.",
+    ),
+    known(
+        "row_security",
+        "on",
+        ON_OFF,
+        "Accepted; there are no row policies.",
+    ),
+    known(
+        "search_path",
+        "\"$user\", public",
+        Check::Text,
+        "Schemas searched for unqualified names.",
+    ),
+    known(
+        "server_encoding",
+        "UTF8",
+        Check::Constant,
+        "Encoding of the database.",
+    ),
+    known(
+        "server_version",
+        crate::SERVER_VERSION,
+        Check::Constant,
+        "PostgreSQL version whose behaviour is followed.",
+    ),
+    known(
+        "server_version_num",
+        crate::SERVER_VERSION_NUM,
+        Check::Constant,
+        "The same as a number.",
+    ),
+    known(
+        "session_authorization",
+        "",
+        Check::Constant,
+        "The role that connected.",
+    ),
+    known(
+        "standard_conforming_strings",
+        "on",
+        Check::OneOf(&["on"]),
+        "Backslashes in plain strings are literal.",
+    ),
+    known(
+        "statement_timeout",
+        "0",
+        Check::Duration,
+        "Longest run time of a statement.",
+    ),
+    known(
+        "synchronous_commit",
+        "on",
+        ON_OFF,
+        "Accepted; durability is a property of the database.",
+    ),
+    known(
+        "timezone",
+        "UTC",
+        Check::TimeZone,
+        "Time zone of timestamps with time zone.",
+    ),
+    known(
+        "transaction_isolation",
+        "read committed",
+        Check::OneOf(ISOLATION_LEVELS),
+        "Isolation of the current transaction.",
+    ),
+    known(
+        "transaction_read_only",
+        "off",
+        ON_OFF,
+        "Whether the current transaction only reads.",
+    ),
+    known(
+        "work_mem",
+        "4MB",
+        Check::Text,
+        "Accepted; memory is budgeted by database.",
+    ),
+];
+
+/// What is known of a setting that a client has made up.
+pub(super) static CUSTOM: KnownSetting = known("", "", Check::Text, "");
+
+/// Settings whose changes the client is told of at once (`ParameterStatus`), in PostgreSQL's spelling.
+pub(crate) const REPORTED: &[(&str, &str)] = &[
+    ("application_name", "application_name"),
+    ("client_encoding", "client_encoding"),
+    ("datestyle", "DateStyle"),
+    ("integer_datetimes", "integer_datetimes"),
+    ("intervalstyle", "IntervalStyle"),
+    ("is_superuser", "is_superuser"),
+    ("server_encoding", "server_encoding"),
+    ("server_version", "server_version"),
+    ("session_authorization", "session_authorization"),
+    ("standard_conforming_strings", "standard_conforming_strings"),
+    ("timezone", "TimeZone"),
+];
+
+/// A setting's name in PostgreSQL's spelling.
+pub(super) fn shown_name(name: &str) -> &str {
+    let reported = REPORTED.iter().find(|(known, _)| *known == name);
+    reported.map_or(name, |(_, shown)| shown)
+}
+
+impl KnownSetting {
+    /// The column `vartype` of `pg_settings`.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.check {
+            Check::Integer(..) | Check::Duration => "integer",
+            Check::OneOf(["on", "off"]) => "bool",
+            Check::OneOf(_) => "enum",
+            Check::Text | Check::TimeZone | Check::Layout | Check::Constant => "string",
+        }
+    }
+
+    /// The column `context` of `pg_settings`.
+    pub(crate) fn context(&self) -> &'static str {
+        match self.check {
+            Check::Constant => "internal",
+            _ => "user",
+        }
+    }
+
+    /// The column `category` of `pg_settings`.
+    pub(crate) fn category(&self) -> &'static str {
+        match self.name.split_once('.') {
+            Some(("aerostat", _)) => "Aerostat",
+            Some(_) => "Customized Options",
+            None if self.name.is_empty() => "Customized Options",
+            None => "Client Connection Defaults",
+        }
+    }
+
+    pub(super) fn accept(&self, values: &[String]) -> Result<String, SqlError> {
+        let value = match values {
+            [value] => value.clone(),
+            _ if self.name == "search_path" => values
+                .iter()
+                .map(|value| format!("\"{}\"", value.replace('"', "")))
+                .collect::<Vec<_>>()
+                .join(", "),
+            _ if self.name == "datestyle" => values.join(", "),
+            _ => {
+                return Err(SqlError::new(
+                    ErrorKind::InvalidParameterValue,
+                    format!("SET {} takes only one argument", self.name),
+                ));
+            }
+        };
+        let invalid = || {
+            SqlError::new(
+                ErrorKind::InvalidParameterValue,
+                format!(
+                    "invalid value for parameter \"{}\": \"{value}\"",
+                    shown_name(self.name)
+                ),
+            )
+        };
+        match &self.check {
+            Check::Text => Ok(value),
+            Check::Constant => Err(SqlError::new(
+                ErrorKind::ObjectNotInPrerequisiteState,
+                format!("parameter \"{}\" cannot be changed", self.name),
+            )),
+            Check::OneOf(allowed) => {
+                let lower = value.to_ascii_lowercase();
+                let boolean = match lower.as_str() {
+                    "true" | "yes" | "1" => "on",
+                    "false" | "no" | "0" => "off",
+                    other => other,
+                };
+                let found = allowed.iter().find(|candidate| {
+                    candidate.eq_ignore_ascii_case(&value)
+                        || candidate.eq_ignore_ascii_case(boolean)
+                });
+                match found {
+                    // Spellings of the one value there is.
+                    Some(_) if matches!(self.name, "client_encoding" | "datestyle") => {
+                        Ok(self.default.to_owned())
+                    }
+                    Some(found) => Ok((*found).to_owned()),
+                    None => {
+                        Err(invalid()
+                            .with_hint(format!("Available values: {}.", allowed.join(", "))))
+                    }
+                }
+            }
+            Check::Integer(low, high) => match value.trim().parse::<i64>() {
+                Ok(number) if (*low..=*high).contains(&number) => Ok(number.to_string()),
+                Ok(number) => Err(SqlError::new(
+                    ErrorKind::InvalidParameterValue,
+                    format!(
+                        "{number} is outside the valid range for parameter \"{}\" ({low} .. {high})",
+                        self.name
+                    ),
+                )),
+                Err(_) => Err(invalid()),
+            },
+            Check::Duration => parse_duration(&value)
+                .map(|_| value.clone())
+                .ok_or_else(invalid),
+            Check::TimeZone => parse_time_zone(&value)
+                .map(|zone| zone.name().to_owned())
+                .ok_or_else(invalid),
+            Check::Layout if value == "pairs" => Ok(value),
+            Check::Layout => Layout::parse(&value)
+                .map(|_| value.clone())
+                .map_err(|error| {
+                    SqlError::new(ErrorKind::InvalidParameterValue, error.to_string())
+                }),
+        }
+    }
+}
+
+pub(super) fn find(name: &str) -> Option<&'static KnownSetting> {
+    KNOWN.iter().find(|known| known.name == name)
+}
+
+/// Milliseconds, or a number with one of PostgreSQL's units.
+pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let factor_us: u64 = match text[digits..].trim() {
+        "" | "ms" => 1_000,
+        "us" => 1,
+        "s" => 1_000_000,
+        "min" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        _ => return None,
+    };
+    // As in PostgreSQL, a setting of milliseconds is a 32-bit integer.
+    let total = number
+        .checked_mul(factor_us)
+        .filter(|&us| us / 1_000 <= i32::MAX as u64)?;
+    Some(Duration::from_micros(total))
+}
+
+pub(super) fn parse_time_zone(text: &str) -> Option<chrono_tz::Tz> {
+    let text = text.trim().trim_matches('\'');
+    if matches!(
+        text.to_ascii_uppercase().as_str(),
+        "Z" | "UTC" | "GMT" | "LOCAL" | "DEFAULT" | "0" | "+00" | "+00:00"
+    ) {
+        return Some(chrono_tz::UTC);
+    }
+    chrono_tz::TZ_VARIANTS
+        .iter()
+        .find(|zone| zone.name().eq_ignore_ascii_case(text))
+        .copied()
+        .or_else(|| {
+            // Whole hours east of Greenwich are the Etc zones, whose names count westwards.
+            let hours: i32 = text.parse().ok()?;
+            format!("Etc/GMT{:+}", -hours).parse().ok()
+        })
+}
