@@ -145,7 +145,7 @@ fn word_of_dml(parsed: &ast::Statement) -> Option<&'static str> {
 }
 
 /// Whether it defines something that all databases share, which no block of one can undo.
-fn defines_in_node(utility: &Utility) -> bool {
+pub(super) fn defines_in_node(utility: &Utility) -> bool {
     let defines = matches!(
         utility,
         Utility::Role(_) | Utility::Grant(_) | Utility::Comment(_)
@@ -154,7 +154,7 @@ fn defines_in_node(utility: &Utility) -> bool {
 }
 
 /// What the statement defines in the database, by its tag, if it does.
-fn word_of_definition(kind: &StatementKind) -> Option<&'static str> {
+pub(super) fn word_of_definition(kind: &StatementKind) -> Option<&'static str> {
     match kind {
         StatementKind::Utility(utility) if utility.defines_in_database() => Some(utility.tag()),
         StatementKind::Utility(_) | StatementKind::Empty => None,

@@ -14,7 +14,7 @@ use std::{
 
 use aerostat_types::{ErrorKind, SqlError};
 
-use known::{CUSTOM, find, parse_duration, parse_time_zone, shown_name};
+use known::{CUSTOM, find, parse_duration, parse_time_zone};
 pub(crate) use known::{KNOWN, KnownSetting, REPORTED};
 
 /// What a setting without a value of its own follows.

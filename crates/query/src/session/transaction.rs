@@ -30,7 +30,11 @@ use std::{sync::Arc, time::Instant};
 use aerostat_txn::{self as txn, Block, CancelToken, RelationLocks, Snapshot, Transaction};
 use aerostat_types::{ErrorKind, SqlError};
 
-use super::{Session, settings::Settings};
+use super::{
+    Session,
+    admission::{defines_in_node, word_of_definition},
+    settings::Settings,
+};
 use crate::{
     api::{Notice, NoticeSeverity, Outcome, TransactionStatus},
     catalog::{Definitions, Mark},

@@ -260,7 +260,7 @@ pub(crate) const REPORTED: &[(&str, &str)] = &[
 ];
 
 /// A setting's name in PostgreSQL's spelling.
-pub(super) fn shown_name(name: &str) -> &str {
+fn shown_name(name: &str) -> &str {
     let reported = REPORTED.iter().find(|(known, _)| *known == name);
     reported.map_or(name, |(_, shown)| shown)
 }
