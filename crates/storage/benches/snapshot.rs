@@ -141,6 +141,8 @@ struct Round {
     updates: Vec<u64>,
     sums: u64,
     frozen_rows: u64,
+    /// The longest that the freezer held the latches of what it replaced.
+    switch_max: Duration,
 }
 
 fn round(reader: Reader, seconds: u64) -> Round {
@@ -172,12 +174,14 @@ fn round(reader: Reader, seconds: u64) -> Round {
             })
             .collect();
         let freezer = scope.spawn(|| {
-            let mut rows = 0;
+            let (mut rows, mut switch_max) = (0, Duration::ZERO);
             while !ended() {
-                rows += table.freeze().unwrap().rows;
+                let report = table.freeze().unwrap();
+                rows += report.rows;
+                switch_max = switch_max.max(report.switch_max);
                 table.vacuum().unwrap();
             }
-            rows
+            (rows, switch_max)
         });
         let reading = scope.spawn(|| {
             let mut sums = 0;
@@ -197,7 +201,7 @@ fn round(reader: Reader, seconds: u64) -> Round {
         for writer in writers {
             result.updates.extend(writer.join().unwrap());
         }
-        result.frozen_rows = freezer.join().unwrap();
+        (result.frozen_rows, result.switch_max) = freezer.join().unwrap();
         result.sums = reading.join().unwrap();
     });
     // In the end too, after everything.
@@ -226,6 +230,7 @@ fn main() {
             sum.updates.extend(one.updates);
             sum.sums += one.sums;
             sum.frozen_rows += one.frozen_rows;
+            sum.switch_max = sum.switch_max.max(one.switch_max);
         }
     }
     for (reader, mut one) in readers.into_iter().zip(all) {
@@ -236,7 +241,7 @@ fn main() {
         };
         println!(
             "{:<8} {:>8.0} updates/s  p50 {:>6.1} us  p99 {:>7.1}  p99.9 {:>8.1}  max {:>9.1}; \
-             {} rows frozen, {} sums",
+             {} rows frozen, switches {:.2} ms at most, {} sums",
             format!("{reader:?}"),
             one.updates.len() as f64 / (seconds * ROUNDS as u64) as f64,
             at(0.5),
@@ -244,6 +249,7 @@ fn main() {
             at(0.999),
             at(1.0),
             one.frozen_rows,
+            one.switch_max.as_secs_f64() * 1e3,
             one.sums,
         );
     }

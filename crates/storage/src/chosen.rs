@@ -2,19 +2,30 @@
 
 use std::{ops::Range, sync::Arc};
 
-use aerostat_segment::{KeyRef, Keys, Selection};
+use aerostat_segment::{KeyRef, Keys, Segment, Selection};
 use aerostat_txn::{END_NONE, Stamp};
 use aerostat_types::CommitTs;
 use arrow_array::{Array, ArrayRef, NullArray};
 use arrow_select::interleave::interleave;
 
-use crate::{StorageError, Table, directory::Forward, unit::Unit};
+use crate::{
+    StorageError, Table,
+    directory::Forward,
+    unit::{DEAD_SHARE, Unit},
+};
 
 /// A row on its way: which entry of the unit it is in, and where.
 #[derive(Clone, Copy)]
 pub(crate) struct Source {
-    entry: u32,
-    row: u32,
+    pub(crate) entry: u32,
+    pub(crate) row: u32,
+}
+
+impl Source {
+    /// The segment it is in.
+    pub(crate) fn segment(self, unit: &Unit) -> &Segment {
+        &unit.entries[self.entry as usize].segment
+    }
 }
 
 /// A unit's rows as they were when the build began.
@@ -99,6 +110,17 @@ fn without(kept: &Selection, frozen: &Selection) -> Vec<u32> {
 }
 
 impl Chosen {
+    /// No row of a unit, each of which is then of the tail.
+    pub(crate) fn none(unit: &Unit) -> Chosen {
+        Chosen {
+            sources: Vec::new(),
+            keys: None,
+            tail: vec![Vec::new(); unit.entries.len()],
+            rows: vec![0; unit.entries.len()],
+            begin: CommitTs(0),
+        }
+    }
+
     /// Puts the rows in the order of their keys. Rows of one key stay as they were.
     fn sort_by(&mut self, keys: Keys) {
         self.keys = Some(if keys.is_ascending() {
@@ -114,6 +136,20 @@ impl Chosen {
     /// How many rows are to be frozen.
     pub(crate) fn len(&self) -> usize {
         self.sources.len()
+    }
+
+    /// How many rows are too new.
+    pub(crate) fn tail_len(&self) -> usize {
+        self.tail.iter().map(Vec::len).sum()
+    }
+
+    /// Whether freezing them gains anything: a row of a hot segment is among them, or enough
+    /// garbage is left behind. Under a snapshot that is held for long neither may be so.
+    pub(crate) fn is_worth(&self, unit: &Unit) -> bool {
+        let is_hot = |source: &Source| !source.segment(unit).is_frozen();
+        let rows: u32 = self.rows.iter().sum();
+        let garbage = rows as usize - self.len() - self.tail_len();
+        garbage > rows as usize / DEAD_SHARE as usize || self.sources.iter().any(is_hot)
     }
 
     /// The key at a position; of a table without keys the empty one.

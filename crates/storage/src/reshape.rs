@@ -28,6 +28,7 @@ use crate::{
     chosen::Chosen,
     directory::{Entry, Forward, KeyRange, Latch},
     freeze::{self, Made},
+    room::count_dead,
     unit::Unit,
 };
 
@@ -231,7 +232,7 @@ impl Table {
         });
         let directory = directory.replaced(first..first + ranges.len(), new.collect());
         self.publish(&structure, directory);
-        freeze::retire(unit, positions, made, &[], &[]);
+        freeze::retire(unit, positions, made, &[]);
         drop(latches);
         Ok(Some(
             made_entry.map_or(0, |entry| entry.segment.footprint_bytes()),
@@ -300,6 +301,9 @@ impl Table {
         let heap_bytes = entry.segment.heap_used_bytes();
         let from = [(entry, rows)];
         let copied = self.copy_rows(&copy, &from, heap_bytes, key_max.map(|key| key.borrow()))?;
-        Ok(copied.then_some(copy))
+        Ok(copied.then(|| {
+            count_dead(&copy);
+            copy
+        }))
     }
 }

@@ -1,4 +1,4 @@
-//! Making room: opening segments, and rewriting full or mostly dead ones.
+//! Making room: opening segments, and rewriting full ones.
 //!
 //! Keys that arrive in ascending order fill one segment after the other. A key
 //! that belongs into a full segment has it rewritten: garbage is left out, the
@@ -16,21 +16,7 @@ use crate::{
     StorageError, Table,
     directory::{Directory, Entry, Forward, KeyRange, Latch},
     incoming::Incoming,
-    writes::Writes,
 };
-
-/// Arenas below this many bytes are not vacuumed before an insert needs their
-/// room: they give nothing back that matters.
-const VACUUM_BYTES_MIN: u64 = 16 << 10;
-
-/// Rewriting an arena with no more bytes than this takes less time than it takes to wake
-/// another thread for it.
-const VACUUM_AT_ONCE_BYTES_MAX: u64 = 64 << 10;
-
-/// A write leaves so many dead versions where they are: a rewrite takes an arena from the
-/// system and gives one back, which is not worth it for every tenth update of a small table.
-/// A search for a row that is updated again and again walks past all of them.
-const VACUUM_DEAD_MIN: u32 = 64;
 
 /// A row that a rewrite places: a version that is kept, or the one that needs room.
 pub(crate) struct Placed {
@@ -139,89 +125,6 @@ impl Table {
             Some((key, heap_bytes)),
         )?;
         Ok(())
-    }
-
-    /// Rewrites segments that are mostly garbage, and returns how many bytes in use
-    /// became free. They go back when the last view of the old segments is dropped.
-    ///
-    /// # Errors
-    /// When there is not even memory for what is kept.
-    pub fn vacuum(&self) -> Result<u64, StorageError> {
-        self.vacuum_all(&self.structure())
-    }
-
-    /// Vacuums what a rollback left dead, unless somebody changes the structure just now.
-    pub(crate) fn vacuum_aborted(&self) {
-        if let Some(structure) = self.try_structure()
-            && let Err(error) = self.vacuum_all(&structure)
-        {
-            put_off(self, &error);
-        }
-    }
-
-    /// The emptiest segments first, for what they give back may be what the others'
-    /// copies need. Only when none could be rewritten is lack of memory an error.
-    fn vacuum_all(&self, structure: &MutexGuard<'_, ()>) -> Result<u64, StorageError> {
-        let mut entries = self.directory().entries().to_vec();
-        // Cached, because others change the counts meanwhile.
-        entries.sort_by_cached_key(|entry| entry.live());
-        let mut freed = 0;
-        let mut failure = None;
-        for entry in entries {
-            match self.vacuum_entry(structure, &entry) {
-                Ok(bytes) => freed += bytes,
-                Err(error) => failure = Some(error),
-            }
-        }
-        failure.filter(|_| freed == 0).map_or(Ok(freed), Err)
-    }
-
-    /// Vacuums what a call has written to, if that pays and nobody else changes the
-    /// structure just now. A large segment is left to another thread by one that must not
-    /// wait: see [`Table::take_vacuum_wish`].
-    pub(crate) fn vacuum_written(&self, writes: &Writes<'_>) {
-        for place in writes.places() {
-            let Some(entry) = place.entry() else { continue };
-            if entry.dead() <= VACUUM_DEAD_MIN.max(entry.segment.rows() / 2) {
-                continue;
-            }
-            if !writes.txn().waits() && entry.segment.footprint_bytes() > VACUUM_AT_ONCE_BYTES_MAX {
-                if entry.wants_vacuum(self.store().txns().horizon()) {
-                    self.wish_vacuum();
-                }
-                continue;
-            }
-            let Some(structure) = self.try_structure() else {
-                return;
-            };
-            if let Err(error) = self.vacuum_entry(&structure, &entry) {
-                return put_off(self, &error);
-            }
-        }
-    }
-
-    fn vacuum_entry(
-        &self,
-        structure: &MutexGuard<'_, ()>,
-        entry: &Arc<Entry>,
-    ) -> Result<u64, StorageError> {
-        let horizon = self.store().txns().horizon();
-        let used = entry.segment.footprint_bytes();
-        if used < VACUUM_BYTES_MIN || !entry.wants_vacuum(horizon) {
-            return Ok(0);
-        }
-        let directory = self.directory();
-        let Some(position) = directory.position(entry) else {
-            return Ok(0);
-        };
-        let latch = entry.latch();
-        let kept = self.kept_rows(entry, &self.store().txns().live_snapshots());
-        if kept.len() > entry.segment.rows() as usize / 2 {
-            entry.postpone_vacuum(horizon);
-            return Ok(0);
-        }
-        let used_after = self.rewrite(structure, &directory, position, latch, kept, None)?;
-        Ok(used.saturating_sub(used_after))
     }
 
     /// The versions that some snapshot may see, in key order.
@@ -400,6 +303,7 @@ impl Table {
         if !self.copy_rows(&entry, &from, heap_bytes, last.map(|row| row.key.borrow()))? {
             return Ok(false);
         }
+        count_dead(&entry);
         filled.push(Filled {
             lower: rows[0].key.clone(),
             entry,
@@ -408,9 +312,10 @@ impl Table {
         Ok(true)
     }
 
-    /// Copies rows of other entries, whose latches the caller holds, to one that nobody else
-    /// knows, with their stamps. No key of theirs is above `key_max`. `false` when they do
-    /// not fit: the entry is then of no use.
+    /// Copies rows of other entries to one that nobody else knows, with their stamps as they
+    /// are now: final if the caller holds the others' latches. The dead are for the caller to
+    /// count. No key of the rows is above `key_max`. `false` when they do not fit: the entry
+    /// is then of no use.
     pub(crate) fn copy_rows(
         &self,
         to: &Arc<Entry>,
@@ -434,8 +339,6 @@ impl Table {
             latch.raise_key_max(key);
         }
         latch.settle_reservation()?;
-        drop(latch);
-        count_dead(to);
         Ok(true)
     }
 
@@ -505,7 +408,7 @@ pub(crate) fn count_dead(entry: &Entry) {
 
 /// What becomes of a range whose own segment has no rows left: the keys of a base
 /// stay in a range with that base, others go to the range before.
-fn emptied(directory: &Directory, position: usize) -> (Range<usize>, Vec<KeyRange>) {
+pub(crate) fn emptied(directory: &Directory, position: usize) -> (Range<usize>, Vec<KeyRange>) {
     let ranges = directory.ranges();
     let range = &ranges[position];
     let Some(base) = &range.base else {
@@ -527,9 +430,4 @@ fn emptied(directory: &Directory, position: usize) -> (Range<usize>, Vec<KeyRang
             (position..position + 1, vec![alone])
         }
     }
-}
-
-/// The rows stay where they are, which is no failure of the statement.
-fn put_off(table: &Table, error: &StorageError) {
-    tracing::debug!(table = %table.id(), error = error as &dyn std::error::Error, "vacuum put off");
 }

@@ -18,6 +18,7 @@ mod references;
 mod reshape;
 mod temporary;
 mod threads;
+mod vacuum;
 
 use std::{collections::BTreeMap, sync::Arc};
 
