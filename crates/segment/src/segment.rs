@@ -373,6 +373,13 @@ impl Segment {
         filter::filter(&self.form, predicate, selection);
     }
 
+    /// Asks for the cache lines of attributes that are about to be gathered, where several of
+    /// them lie in one row-wise group and the rows are so dense that reading past all of them
+    /// in order takes less than one miss after the other.
+    pub fn prefetch(&self, attributes: &[usize], selection: &Selection) {
+        gather::prefetch(self, attributes, selection);
+    }
+
     /// The selected values of an attribute. Nothing is copied where the selection is a
     /// range and the attribute has a group of its own in Arrow's form; long texts are
     /// never copied. The array keeps the segment alive.
