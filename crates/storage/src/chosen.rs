@@ -87,11 +87,23 @@ impl Table {
     }
 
     fn keys_chosen(&self, unit: &Unit, sources: &[Source]) -> Result<Keys, StorageError> {
-        let schema = self.segment_schema();
         let columns = Columns::of(unit, sources);
+        self.own_keys(sources.len(), &|at| columns.gather(at))
+    }
+
+    /// The keys of so many rows, given the values of an attribute.
+    ///
+    /// # Errors
+    /// Key columns that are not the schema's.
+    pub(crate) fn own_keys(
+        &self,
+        rows: usize,
+        gather: &dyn Fn(usize) -> ArrayRef,
+    ) -> Result<Keys, StorageError> {
+        let schema = self.segment_schema();
         let column = |at: usize| match schema.key().contains(&at) {
-            true => columns.gather(at),
-            false => Arc::new(NullArray::new(sources.len())),
+            true => gather(at),
+            false => Arc::new(NullArray::new(rows)),
         };
         let columns: Vec<ArrayRef> = (0..schema.attributes().len()).map(column).collect();
         Keys::encode(&schema, &columns).map_err(|error| self.segment_error(error))

@@ -272,7 +272,7 @@ impl Table {
             entry.place.retire(forward);
             copy.segment.footprint_bytes()
         } else {
-            let kept = self.kept_rows(entry, &live);
+            let kept = self.kept_rows(entry, &live)?;
             self.rewrite(&structure, &directory, position, latch, kept, None)?
         };
         report.segments_replaced += 1;

@@ -8,7 +8,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use aerostat_segment::{Key, KeyRef};
+use aerostat_segment::{Key, KeyRef, Keys, Selection};
 use aerostat_txn::{ABORTED, LiveSnapshots, Stamp};
 use parking_lot::MutexGuard;
 
@@ -19,10 +19,31 @@ use crate::{
 };
 
 /// A row that a rewrite places: a version that is kept, or the one that needs room.
-pub(crate) struct Placed {
-    key: Key,
+struct Placed<'k> {
+    key: KeyRef<'k>,
     /// `None` for the row to come.
     old_row: Option<u32>,
+}
+
+/// The versions of a segment that a rewrite keeps, in key order.
+pub(crate) struct Kept {
+    /// In the order of the rows; `None` of a table without.
+    keys: Option<Keys>,
+    rows: Vec<u32>,
+}
+
+impl Kept {
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn placed(&self) -> Vec<Placed<'_>> {
+        let place = |(at, &row): (usize, &u32)| Placed {
+            key: self.keys.as_ref().map_or(KeyRef(&[]), |keys| keys.get(at)),
+            old_row: Some(row),
+        };
+        self.rows.iter().enumerate().map(place).collect()
+    }
 }
 
 /// A segment filled by a rewrite, with the first key of its range.
@@ -42,7 +63,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn heap_bytes_of(&self, rows: &[Placed]) -> usize {
+    fn heap_bytes_of(&self, rows: &[Placed<'_>]) -> usize {
         rows.iter()
             .map(|row| {
                 if row.old_row.is_some() {
@@ -115,7 +136,7 @@ impl Table {
             return Ok(());
         }
         let heap_bytes = incoming.heap_bytes(self, at..at + 1)?;
-        let kept = self.kept_rows(full, &self.store().txns().live_snapshots());
+        let kept = self.kept_rows(full, &self.store().txns().live_snapshots())?;
         self.rewrite(
             &structure,
             &directory,
@@ -128,24 +149,33 @@ impl Table {
     }
 
     /// The versions that some snapshot may see, in key order.
-    pub(crate) fn kept_rows(&self, entry: &Entry, live: &LiveSnapshots) -> Vec<Placed> {
+    ///
+    /// # Errors
+    /// Key columns that are not the schema's, which cannot be.
+    pub(crate) fn kept_rows(
+        &self,
+        entry: &Entry,
+        live: &LiveSnapshots,
+    ) -> Result<Kept, StorageError> {
         let segment = &entry.segment;
-        let mut kept: Vec<Placed> = (0..segment.rows())
-            .filter(|&row| {
-                let (begin, end) = segment.stamps(row);
-                !live.is_garbage(begin, end)
-            })
-            .map(|row| Placed {
-                key: if self.is_keyed() {
-                    segment.key_of(row)
-                } else {
-                    Key::from_bytes(Vec::new())
-                },
-                old_row: Some(row),
-            })
-            .collect();
-        kept.sort_by(|a, b| a.key.cmp(&b.key));
-        kept
+        let mut kept = Selection::default();
+        let mut is_kept = |begin: u64, end: u64| Some(!live.is_garbage(begin, end));
+        segment.select_visible(0..segment.rows(), &mut is_kept, &mut kept);
+        let rows: Vec<u32> = kept.iter().collect();
+        if !self.is_keyed() {
+            return Ok(Kept { keys: None, rows });
+        }
+        let keys = self.own_keys(rows.len(), &|at| segment.gather(at, &kept))?;
+        Ok(if keys.is_ascending() {
+            let keys = Some(keys);
+            Kept { keys, rows }
+        } else {
+            let order = keys.order();
+            Kept {
+                keys: Some(keys.reordered(&order)),
+                rows: order.iter().map(|&at| rows[at as usize]).collect(),
+            }
+        })
     }
 
     /// Replaces the entry at `position` by new ones with the kept rows and room for
@@ -156,9 +186,10 @@ impl Table {
         directory: &Directory,
         position: usize,
         latch: Latch<'_>,
-        mut rows: Vec<Placed>,
+        kept: Kept,
         next: Option<(KeyRef<'_>, usize)>,
     ) -> Result<u64, StorageError> {
+        let mut rows = kept.placed();
         let range = &directory.ranges()[position];
         let entry = &range.entry;
         let old_rows = entry.segment.rows();
@@ -171,14 +202,8 @@ impl Table {
             heap_bytes_next: next.map_or(0, |(_, heap_bytes)| heap_bytes),
         };
         if let Some((key, _)) = next {
-            let at = rows.partition_point(|row| *row.key <= *key.0);
-            rows.insert(
-                at,
-                Placed {
-                    key: key.to_key(),
-                    old_row: None,
-                },
-            );
+            let at = rows.partition_point(|row| row.key <= key);
+            rows.insert(at, Placed { key, old_row: None });
         }
         let mut filled = Vec::new();
         if !rows.is_empty() {
@@ -224,7 +249,7 @@ impl Table {
     fn place(
         &self,
         source: &Source<'_>,
-        rows: &[Placed],
+        rows: &[Placed<'_>],
         filled: &mut Vec<Filled>,
     ) -> Result<(), StorageError> {
         let (schema, sizes) = (self.segment_schema(), self.store().sizes());
@@ -259,7 +284,7 @@ impl Table {
 
     /// The position nearest to the middle at which the key changes. Tables without
     /// a key may be cut anywhere.
-    fn cut(&self, rows: &[Placed]) -> Option<usize> {
+    fn cut(&self, rows: &[Placed<'_>]) -> Option<usize> {
         let middle = rows.len() / 2;
         let may_cut = |&at: &usize| {
             at > 0 && at < rows.len() && (!self.is_keyed() || rows[at - 1].key != rows[at].key)
@@ -290,7 +315,7 @@ impl Table {
     fn fill(
         &self,
         source: &Source<'_>,
-        rows: &[Placed],
+        rows: &[Placed<'_>],
         arena_bytes: usize,
         heap_bytes_per_row: usize,
         filled: &mut Vec<Filled>,
@@ -300,12 +325,12 @@ impl Table {
         let last = rows.iter().rev().find(|row| row.old_row.is_some());
         let heap_bytes = old_rows.len() * source.heap_bytes;
         let from = [(source.entry, &old_rows[..])];
-        if !self.copy_rows(&entry, &from, heap_bytes, last.map(|row| row.key.borrow()))? {
+        if !self.copy_rows(&entry, &from, heap_bytes, last.map(|row| row.key))? {
             return Ok(false);
         }
         count_dead(&entry);
         filled.push(Filled {
-            lower: rows[0].key.clone(),
+            lower: rows[0].key.to_key(),
             entry,
             old_rows,
         });

@@ -132,7 +132,7 @@ impl Table {
         };
         let latch = entry.latch();
         let used = entry.segment.footprint_bytes();
-        let kept = self.kept_rows(entry, &self.store().txns().live_snapshots());
+        let kept = self.kept_rows(entry, &self.store().txns().live_snapshots())?;
         if kept.len() > entry.segment.rows() as usize / 2 {
             entry.postpone_vacuum(horizon);
             return Ok(0);
