@@ -351,6 +351,15 @@ impl Segment {
         (versions.get(Side::Begin, row), versions.get(Side::End, row))
     }
 
+    /// Calls `f` with each of these rows that has an end stamp, and that.
+    ///
+    /// # Panics
+    /// When a row is not published.
+    pub fn each_end(&self, rows: Range<u32>, f: &mut dyn FnMut(u32, u64)) {
+        assert!(rows.end <= self.rows(), "published rows");
+        self.form.versions().each_end(rows, f);
+    }
+
     /// Sets `out` to the rows of a range of published ones whose stamps (begin, end) are
     /// `visible`. It is asked once for a run of rows with the same stamps. `None` says that
     /// a stamp names a transaction that is known no longer, because it has ended and the

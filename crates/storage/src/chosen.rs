@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use aerostat_segment::{KeyRef, Keys, Segment, Selection};
-use aerostat_txn::{END_NONE, Stamp};
+use aerostat_txn::Stamp;
 use aerostat_types::CommitTs;
 use arrow_array::{Array, ArrayRef, NullArray};
 use arrow_select::interleave::interleave;
@@ -199,32 +199,6 @@ impl Chosen {
         }
         positions
     }
-}
-
-/// The positions of chosen rows that have ended by now, for good or not, or that somebody
-/// has locked, and their end stamps, by position. The caller holds the latches of the unit.
-pub(crate) fn ended_now(table: &Table, unit: &Unit, positions: &[Vec<u32>]) -> Vec<(u32, u64)> {
-    let locks = table.store().txns().row_locks();
-    let stands = |end: u64| match Stamp::of(end) {
-        Stamp::Locked(set) => locks.is_held(set),
-        _ => end != END_NONE,
-    };
-    let mut ended = Vec::new();
-    for (entry, positions) in unit.entries.iter().zip(positions) {
-        let mut rows = Selection::default();
-        let mut has_ended = |_: u64, end: u64| Some(stands(end));
-        entry
-            .segment
-            .select_visible(0..positions.len() as u32, &mut has_ended, &mut rows);
-        for row in rows.iter() {
-            let position = positions[row as usize];
-            if position != Forward::DROPPED {
-                ended.push((position, entry.segment.stamps(row).1));
-            }
-        }
-    }
-    ended.sort_unstable();
-    ended
 }
 
 /// The columns of rows from several segments.

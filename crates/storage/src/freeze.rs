@@ -34,13 +34,13 @@ use std::{
 
 use aerostat_memory::ArenaSource;
 use aerostat_segment::{
-    ARENA_BYTES_MAX, BLOCK_ROWS, FrozenFacts, FrozenImage, Segment, SegmentError, SegmentSchema,
+    ARENA_BYTES_MAX, FrozenFacts, FrozenImage, Segment, SegmentError, SegmentSchema,
 };
-use aerostat_txn::Stamp;
 
 use crate::{
     StorageError, Table,
-    chosen::{Chosen, ended_now},
+    carry::Ends,
+    chosen::Chosen,
     directory::{Entry, Forward, KeyRange, Latch},
     tail::{Tail, Tails},
     unit::Unit,
@@ -65,6 +65,14 @@ pub struct FreezeReport {
     pub switch_max: Duration,
 }
 
+/// What was done beside a unit's writers, to be finished under its latches.
+struct Moved {
+    tails: Tails,
+    /// Of the rows of each entry among the chosen.
+    positions: Vec<Vec<u32>>,
+    ends: Ends,
+}
+
 /// A unit that was replaced.
 struct Switched {
     /// What is in use of the segments in its stead.
@@ -81,7 +89,7 @@ pub(crate) struct Made {
 
 impl Made {
     /// Whether the row at a position of the chosen ones is here, if not before.
-    fn has(&self, position: u32) -> bool {
+    pub(crate) fn has(&self, position: u32) -> bool {
         (position as usize) < self.rows.end
     }
 }
@@ -173,8 +181,16 @@ impl Table {
         let Some(tails) = Tails::copied(self, unit, chosen, &made)? else {
             return Ok(false);
         };
+        let positions = chosen.positions();
+        let mut ends = Ends::default();
+        ends.carry(self, unit, &positions, &made)?;
         let bytes_before = unit.footprint_bytes();
-        let Some(switched) = self.switch(unit, chosen, &made, tails)? else {
+        let moved = Moved {
+            tails,
+            positions,
+            ends,
+        };
+        let Some(switched) = self.switch(unit, chosen, &made, moved)? else {
             return Ok(false);
         };
         report.segments_made += made.len() as u64;
@@ -248,9 +264,13 @@ impl Table {
         unit: &Unit,
         chosen: &Chosen,
         made: &[Made],
-        mut tails: Tails,
+        moved: Moved,
     ) -> Result<Option<Switched>, StorageError> {
-        let positions = chosen.positions();
+        let Moved {
+            mut tails,
+            positions,
+            mut ends,
+        } = moved;
         let structure = self.structure();
         let directory = self.directory();
         let Some(position) = unit.position(&directory) else {
@@ -261,7 +281,7 @@ impl Table {
         if !tails.finish(self, unit, chosen, made)? {
             return Ok(None);
         }
-        carry_ends(self, unit, &positions, made)?;
+        ends.carry(self, unit, &positions, made)?;
         let ranges = tails.ranges().iter().enumerate().filter_map(|(at, tail)| {
             let frozen = made.get(at).map(|one| Arc::clone(&one.entry));
             // The first takes over the whole lower end.
@@ -286,36 +306,6 @@ impl Table {
         let bytes = used.map(|entry| entry.segment.footprint_bytes()).sum();
         Ok(Some(Switched { bytes, latched }))
     }
-}
-
-/// Stamps the rows of made segments that have ended by now, whether for good or not, or are
-/// locked by somebody. The caller holds the latches of the unit.
-pub(crate) fn carry_ends(
-    table: &Table,
-    unit: &Unit,
-    positions: &[Vec<u32>],
-    made: &[Made],
-) -> Result<(), StorageError> {
-    let ended = ended_now(table, unit, positions);
-    let mut rest = &ended[..];
-    for made in made {
-        let (own, others) = rest.split_at(rest.partition_point(|(at, _)| made.has(*at)));
-        rest = others;
-        if own.is_empty() {
-            continue;
-        }
-        let row_of = |position: u32| position - made.rows.start as u32;
-        let blocks = own.chunk_by(|a, b| row_of(a.0) / BLOCK_ROWS == row_of(b.0) / BLOCK_ROWS);
-        let mut latch = made.entry.latch();
-        latch.reserve_stamps(blocks.count())?;
-        for &(position, end) in own {
-            latch.writer.set_end(row_of(position), end);
-        }
-        latch.settle_reservation()?;
-        let dead = own.iter().filter(|(_, end)| Stamp::has_ended(*end));
-        made.entry.add_dead(dead.count() as u32);
-    }
-    Ok(())
 }
 
 /// Says of each entry where its rows have gone: the chosen ones to `positions`. The

@@ -39,6 +39,7 @@
 
 mod arena;
 pub mod backup;
+mod carry;
 mod checkpoint;
 mod chosen;
 mod conflicts;

@@ -25,6 +25,7 @@ use aerostat_types::Layout;
 
 use crate::{
     FreezeReport, StorageError, Table,
+    carry::Ends,
     chosen::Chosen,
     directory::{Entry, Forward, KeyRange, Latch},
     freeze::{self, Made},
@@ -207,6 +208,8 @@ impl Table {
         made: &[Made],
     ) -> Result<Option<u64>, StorageError> {
         let positions = chosen.positions();
+        let mut ends = Ends::default();
+        ends.carry(self, unit, &positions, made)?;
         let structure = self.structure();
         let directory = self.directory();
         let is_old = |entry: &Arc<Entry>| Arc::ptr_eq(entry, &unit.entries[0]);
@@ -222,7 +225,7 @@ impl Table {
             .chain(&unit.entries)
             .map(|entry| entry.latch())
             .collect();
-        freeze::carry_ends(self, unit, &positions, made)?;
+        ends.carry(self, unit, &positions, made)?;
         let made_entry = made.first().map(|made| &made.entry);
         let new = ranges.iter().filter_map(|range| {
             Some(match is_old(&range.entry) {
