@@ -148,14 +148,14 @@ def pgbench(server, options, *, script, mode, clients, seconds):
     return tps, times[int(len(times) * 0.99)] / 1000
 
 
-def sysbench(server, *, script, clients, seconds):
-    base = ["sysbench", "--db-driver=pgsql", "--pgsql-host=127.0.0.1", f"--pgsql-port={server.port}",
-            f"--pgsql-user={server.user}", f"--pgsql-db={DATABASE}", "--tables=4", "--table-size=100000", "--auto-inc=off",
-            f"--threads={clients}", f"--time={seconds}", "--percentile=99", script]
-    if not server.prepared:
-        subprocess.run([*base, "prepare"], check=True, stdout=subprocess.DEVNULL)
-        server.prepared = True
-    out = subprocess.run([*base, "run"], check=True, capture_output=True, text=True).stdout
+def sysbench(server, *, script, clients, seconds, action="run"):
+    """As `pgbench`; `prepare` makes the tables, which all scripts share."""
+    command = ["sysbench", "--db-driver=pgsql", "--pgsql-host=127.0.0.1", f"--pgsql-port={server.port}",
+               f"--pgsql-user={server.user}", f"--pgsql-db={DATABASE}", "--tables=4", "--table-size=100000", "--auto-inc=off",
+               f"--threads={clients}", f"--time={seconds}", "--percentile=99", script, action]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    if action != "run":
+        return None
     tps = float(re.search(r"transactions:\s+\d+\s+\(([\d.]+) per sec", out)[1])
     return tps, float(re.search(r"99th percentile:\s+([\d.]+)", out)[1])
 
@@ -208,7 +208,8 @@ def servers(arguments, durable):
             both = [kind(arguments.binary, folder, durable) for kind in (Aerostat, Postgres)]
         try:
             for server in both:
-                server.prepared = False
+                if shutil.which("sysbench"):
+                    sysbench(server, script="oltp_read_write", clients=1, seconds=1, action="prepare")
                 subprocess.run([PROGRAMS / "pgbench", *server.address(), "-i", "-q", "-s", str(arguments.scale), DATABASE],
                                check=True, capture_output=True)
             with on_core(CLIENTS_CORE if arguments.pin else None):
