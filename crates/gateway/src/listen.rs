@@ -131,3 +131,23 @@ impl fmt::Display for Peer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_is_one_servers() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = LocalListener::bind(folder.path(), 5433).unwrap();
+        assert_eq!(first.path(), folder.path().join(".s.PGSQL.5433"));
+        let second = LocalListener::bind(folder.path(), 5433).unwrap_err();
+        assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
+        assert!(first.path().exists(), "the first keeps its file");
+        LocalListener::bind(folder.path(), 5434).unwrap();
+        drop(first);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let too_long = folder.path().join("x".repeat(120));
+        assert!(LocalListener::bind(&too_long, 1).is_err());
+    }
+}
