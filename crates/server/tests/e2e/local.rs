@@ -40,7 +40,7 @@ async fn sessions_and_cancel_requests_come_through_the_socket() {
     tokio::spawn(connection);
     client
         .batch_execute(
-            "CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 1000)",
+            "CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t SELECT g FROM generate_series(1, 1000) AS g",
         )
         .await
         .unwrap();
