@@ -7,7 +7,7 @@ use aerostat_storage::{
     ValueRef,
 };
 use aerostat_txn::{Snapshot, Transaction};
-use aerostat_types::{Physical, SqlType};
+use aerostat_types::{Physical, SqlType, TxnId};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 
@@ -40,8 +40,9 @@ pub enum Kind {
 pub enum Stop {
     /// The planner's way knows what to do, or which error it is.
     Unfit,
-    /// It would have to wait, and its transaction must not.
-    WouldWait,
+    /// It would have to wait for another transaction, or to work for long, and its own must
+    /// not.
+    WouldWait(Option<TxnId>),
     /// A row was changed by a transaction that has committed since the snapshot.
     Conflict,
     /// The transaction was cancelled.
@@ -55,7 +56,7 @@ pub enum Stop {
 impl From<StorageError> for Stop {
     fn from(error: StorageError) -> Self {
         match error {
-            StorageError::WouldWait => Stop::WouldWait,
+            StorageError::WouldWait { holder } => Stop::WouldWait(holder),
             StorageError::Conflict => Stop::Conflict,
             StorageError::Cancelled => Stop::Cancelled,
             StorageError::Deadlock => Stop::Deadlock,

@@ -278,7 +278,11 @@ fn who_must_not_wait_says_so() {
     let (first, second) = (store.txns().begin(), store.txns().begin());
     let second = second.without_waiting();
     program.write(&first, &values).unwrap();
-    assert_eq!(program.write(&second, &values).err(), Some(Stop::WouldWait));
+    let holder = Some(first.id());
+    assert_eq!(
+        program.write(&second, &values).err(),
+        Some(Stop::WouldWait(holder))
+    );
     first.commit().unwrap();
     assert_eq!(program.write(&second, &values).err(), Some(Stop::Conflict));
 }

@@ -3,7 +3,7 @@
 use aerostat_memory::{MemoryError, OutOfMemory};
 use aerostat_segment::SegmentError;
 use aerostat_txn::{CommitError, LogFailure, TooManyLocks, WaitError};
-use aerostat_types::{LayoutError, TableId};
+use aerostat_types::{LayoutError, TableId, TxnId};
 use thiserror::Error;
 
 /// Columns a table may have, as in PostgreSQL.
@@ -52,7 +52,10 @@ pub enum StorageError {
     /// The transaction is one [`aerostat_txn::Transaction::without_waiting`], and would have
     /// to wait for another, or to make room.
     #[error("the statement would have to wait")]
-    WouldWait,
+    WouldWait {
+        /// Who is to be waited for; `None` for work that takes long.
+        holder: Option<TxnId>,
+    },
     /// Transactions wait for each other in a circle, and this one gives way.
     #[error("deadlock detected")]
     Deadlock,

@@ -107,11 +107,11 @@ impl Table {
                     });
                 }
                 Step::Full(_, entry) => {
-                    writes.check_may_wait()?;
+                    writes.check_may_work()?;
                     self.make_room(&entry, &incoming, at, attempts)?;
                 }
                 Step::Empty => {
-                    writes.check_may_wait()?;
+                    writes.check_may_work()?;
                     self.open_first(&incoming)?;
                 }
                 Step::Held(_, holder) => {

@@ -126,17 +126,20 @@ impl<'t> Writes<'t> {
     }
 
     /// Refuses what may take long to a thread that must not wait.
-    pub(crate) fn check_may_wait(&self) -> Result<(), StorageError> {
-        if self.txn.waits() {
-            Ok(())
-        } else {
-            Err(StorageError::WouldWait)
+    pub(crate) fn check_may_work(&self) -> Result<(), StorageError> {
+        self.check_may_wait(None)
+    }
+
+    fn check_may_wait(&self, holder: Option<TxnId>) -> Result<(), StorageError> {
+        match self.txn.waits() {
+            true => Ok(()),
+            false => Err(StorageError::WouldWait { holder }),
         }
     }
 
     /// Waits until another transaction has settled. The caller holds no latch.
     pub(crate) fn wait_for(&mut self, holder: TxnId) -> Result<(), StorageError> {
-        self.check_may_wait()?;
+        self.check_may_wait(Some(holder))?;
         assert_ne!(
             self.waited,
             Some(holder),

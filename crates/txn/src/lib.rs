@@ -83,4 +83,4 @@ pub use snapshot::{LiveSnapshots, Snapshot, Visibility};
 pub use stamp::{ABORTED, END_NONE, Stamp, TXN_BIT};
 pub use transaction::{CommitError, Outcome, Participant, Transaction};
 pub use txns::TxnManager;
-pub use wait::WaitError;
+pub use wait::{WaitError, Waiting};

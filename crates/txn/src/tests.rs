@@ -406,3 +406,47 @@ fn a_version_between_two_snapshots_is_garbage() {
     assert_eq!(txns.horizon().0, third);
     assert!(txns.live_snapshots().is_garbage(second, third));
 }
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Alarm(AtomicU64);
+
+impl std::task::Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_task_waits_as_a_thread_does() {
+    let alarm = Arc::new(Alarm::default());
+    let waker = std::task::Waker::from(Arc::clone(&alarm));
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut poll = |waiting: &mut Waiting| std::pin::Pin::new(waiting).poll(&mut context);
+    let txns = TxnManager::new();
+    let [one, two, three] = [txns.begin(), txns.begin(), txns.begin()];
+    let mut waiting = two.waiting_for(one.id()).unwrap().unwrap();
+    assert!(poll(&mut waiting).is_pending());
+    assert_eq!(txns.waiting(), 1);
+    // Circles are found between tasks and threads alike.
+    let circle = one.waiting_for(two.id()).err();
+    assert_eq!(circle, Some(WaitError::Deadlock));
+    let never = CancelToken::new();
+    let circle = txns.wait_for(one.id(), two.id(), &never);
+    assert_eq!(circle, Err(WaitError::Deadlock));
+    // One that is given up is in nobody's way.
+    let mut given_up = three.waiting_for(one.id()).unwrap().unwrap();
+    assert!(poll(&mut given_up).is_pending());
+    drop(given_up);
+    assert_eq!((txns.waiting(), alarm.0.load(Ordering::SeqCst)), (1, 0));
+    let one = {
+        let id = one.id();
+        one.commit().unwrap();
+        id
+    };
+    assert_eq!(alarm.0.load(Ordering::SeqCst), 1);
+    assert_eq!(poll(&mut waiting), std::task::Poll::Ready(Ok(())));
+    drop(waiting);
+    assert_eq!(txns.waiting(), 0);
+    assert!(two.waiting_for(one).unwrap().is_none(), "it has settled");
+}

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::{
-    CancelToken, Committing, Isolation, LogFailure, RelationLocks, Snapshot, WaitError,
+    CancelToken, Committing, Isolation, LogFailure, RelationLocks, Snapshot, WaitError, Waiting,
     block::Shared, redo::Redo, txns::TxnManager,
 };
 
@@ -208,15 +208,30 @@ impl Transaction {
         *self.lock_timeout.lock() = timeout;
     }
 
+    /// See [`Self::set_lock_timeout`].
+    pub fn lock_timeout(&self) -> Option<Duration> {
+        *self.lock_timeout.lock()
+    }
+
     /// Sleeps until another transaction has settled. The caller holds no latch, and looks at
     /// the row again afterwards.
     ///
     /// # Errors
     /// As [`TxnManager::wait_for`], and [`WaitError::TimedOut`] at the lock timeout.
     pub fn wait_for(&self, holder: TxnId) -> Result<(), WaitError> {
-        let timeout = *self.lock_timeout.lock();
         self.txns
-            .wait_at_most(timeout, self.id, holder, &self.cancel)
+            .wait_at_most(self.lock_timeout(), self.id, holder, &self.cancel)
+    }
+
+    /// As [`Self::wait_for`], for a task: `None` if the holder has settled. Neither the
+    /// transaction's token nor its lock timeout ends the wait; the caller drops it.
+    ///
+    /// # Errors
+    /// [`WaitError::Deadlock`].
+    pub fn waiting_for(&self, holder: TxnId) -> Result<Option<Waiting>, WaitError> {
+        let begun = self.txns.begin_wait(self.id, holder)?;
+        let waiting = |(waiter, signal)| Waiting::new(Arc::clone(&self.txns), waiter, signal);
+        Ok(begun.map(waiting))
     }
 
     /// What has committed by now, with all that its block has kept and that it has done

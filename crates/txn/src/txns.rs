@@ -24,7 +24,7 @@ use crate::{
     LogFailure, RelationLocks, RowLocks, Snapshot, Transaction,
     points::Points,
     relations::FastLocks,
-    wait::{WaitError, WaitGraph},
+    wait::{Signal, WaitError, WaitGraph},
 };
 
 /// Where a transaction stands. One that is not in the table has settled: all its
@@ -251,21 +251,34 @@ impl TxnManager {
     ) -> Result<(), WaitError> {
         // A timeout beyond the clock's end is none.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        assert_ne!(me, holder, "a transaction waits for itself");
-        let (waiter, signal) = {
-            let mut order = self.order.lock();
-            if self.state(holder).is_none() {
-                return Ok(());
-            }
-            let waiter = self.owner(me);
-            let signal = order.waits.add(waiter, holder, self.owner(holder))?;
-            (waiter, signal)
+        let Some((waiter, signal)) = self.begin_wait(me, holder)? else {
+            return Ok(());
         };
         cancel.attach(&signal);
         let result = signal.sleep(deadline);
         cancel.detach(&signal);
-        self.order.lock().waits.remove(waiter, &signal);
+        self.end_wait(waiter, &signal);
         result
+    }
+
+    /// Enters a wait; `None` if the holder has settled.
+    pub(crate) fn begin_wait(
+        &self,
+        me: TxnId,
+        holder: TxnId,
+    ) -> Result<Option<(TxnId, Arc<Signal>)>, WaitError> {
+        assert_ne!(me, holder, "a transaction waits for itself");
+        let mut order = self.order.lock();
+        if self.state(holder).is_none() {
+            return Ok(None);
+        }
+        let waiter = self.owner(me);
+        let signal = order.waits.add(waiter, holder, self.owner(holder))?;
+        Ok(Some((waiter, signal)))
+    }
+
+    pub(crate) fn end_wait(&self, waiter: TxnId, signal: &Arc<Signal>) {
+        self.order.lock().waits.remove(waiter, signal);
     }
 
     /// The row locks of the tenant.

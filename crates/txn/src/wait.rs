@@ -1,6 +1,6 @@
 //! Waiting for another transaction to end, and finding circles of waits.
 //!
-//! The wait-for graph has one edge per waiting thread, waiter → holder. A circle
+//! The wait-for graph has one edge per waiting thread or task, waiter → holder. A circle
 //! can only close with the newest edge, so the newcomer searches from its holder
 //! for itself before it waits, and gives up if it finds a way: the others go on.
 //!
@@ -16,10 +16,12 @@
 
 use std::{
     collections::HashMap,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll, Waker},
     time::{Instant, SystemTime},
 };
 
@@ -27,7 +29,7 @@ use aerostat_types::TxnId;
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 
-use crate::{AdvisoryKey, LockMode, LockTag, relations::LockTable};
+use crate::{AdvisoryKey, LockMode, LockTag, TxnManager, relations::LockTable};
 
 /// Why a wait ended without the holder's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -43,17 +45,24 @@ pub enum WaitError {
     TimedOut,
 }
 
-/// Where one thread sleeps.
+/// Where one thread or task sleeps.
 pub(crate) struct Signal {
-    result: Mutex<Option<Result<(), WaitError>>>,
+    state: Mutex<State>,
     changed: Condvar,
     since: SystemTime,
+}
+
+#[derive(Default)]
+struct State {
+    result: Option<Result<(), WaitError>>,
+    /// Of the task that sleeps here.
+    waker: Option<Waker>,
 }
 
 impl Default for Signal {
     fn default() -> Self {
         Self {
-            result: Mutex::default(),
+            state: Mutex::default(),
             changed: Condvar::new(),
             since: SystemTime::now(),
         }
@@ -78,26 +87,77 @@ impl Signal {
 
     /// The first result stands.
     fn set(&self, result: Result<(), WaitError>) {
-        self.result.lock().get_or_insert(result);
+        let waker = {
+            let mut state = self.state.lock();
+            state.result.get_or_insert(result);
+            state.waker.take()
+        };
         self.changed.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     /// Until the deadline, if there is one.
     pub(crate) fn sleep(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
-        let mut result = self.result.lock();
+        let mut state = self.state.lock();
         loop {
-            if let Some(result) = *result {
+            if let Some(result) = state.result {
                 return result;
             }
             match deadline {
-                None => self.changed.wait(&mut result),
+                None => self.changed.wait(&mut state),
                 Some(deadline) => {
-                    if self.changed.wait_until(&mut result, deadline).timed_out() {
-                        return result.unwrap_or(Err(WaitError::TimedOut));
+                    if self.changed.wait_until(&mut state, deadline).timed_out() {
+                        return state.result.unwrap_or(Err(WaitError::TimedOut));
                     }
                 }
             }
         }
+    }
+
+    /// As [`Self::sleep`], of a task.
+    fn poll(&self, context: &Context<'_>) -> Poll<Result<(), WaitError>> {
+        let mut state = self.state.lock();
+        match state.result {
+            Some(result) => Poll::Ready(result),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// A wait for another transaction that keeps no thread. It is given up when it is dropped.
+#[must_use = "a wait that is dropped is given up"]
+pub struct Waiting {
+    txns: Arc<TxnManager>,
+    waiter: TxnId,
+    signal: Arc<Signal>,
+}
+
+impl Waiting {
+    pub(crate) fn new(txns: Arc<TxnManager>, waiter: TxnId, signal: Arc<Signal>) -> Self {
+        Self {
+            txns,
+            waiter,
+            signal,
+        }
+    }
+}
+
+impl Future for Waiting {
+    type Output = Result<(), WaitError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.signal.poll(context)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.txns.end_wait(self.waiter, &self.signal);
     }
 }
 

@@ -8,9 +8,10 @@
 //! ```
 //!
 //! A program is good for one state of the catalogue, of the node's roles and of the search
-//! path; under another it is bound again. A write first runs without waiting. Where it meets
-//! a row that another transaction has changed and not settled, it is undone and runs again on
-//! a thread that may wait; then, on a newer snapshot, again here.
+//! path; under another it is bound again. A write runs without keeping its thread. Where it
+//! meets a row that another transaction has changed and not settled, its task sleeps until
+//! that has; then it is undone and runs again, on a newer snapshot. Where it has much to do,
+//! it is undone and runs again on a thread that may take its time.
 
 use std::{
     collections::HashMap,
@@ -26,8 +27,8 @@ use aerostat_fast::{
     Inputs, Kind, Literal, Numbers, Output, Parsed, Program, Shape, Stop, Written,
 };
 use aerostat_storage::StorageError;
-use aerostat_txn::{LockMode, Transaction};
-use aerostat_types::{SqlError, SqlType};
+use aerostat_txn::{LockMode, Transaction, WaitError};
+use aerostat_types::{SqlError, SqlType, TxnId};
 use chrono::{Offset, TimeZone};
 use parking_lot::Mutex;
 
@@ -380,7 +381,8 @@ impl Session {
     ) -> Result<Option<Written>, SqlError> {
         let mut waiting: Option<Cancellation> = None;
         let mut waits = false;
-        for _ in 0..ATTEMPTS_MAX {
+        let mut conflicts = 0;
+        while conflicts < ATTEMPTS_MAX {
             // An attempt before this one has given the lock back.
             if runs.lock(gate, LockMode::RowExclusive).is_err() {
                 return Ok(None);
@@ -403,14 +405,19 @@ impl Session {
             let written = match written {
                 Ok(written) => written,
                 Err(Stop::Conflict) if self.may_run_again() => {
+                    conflicts += 1;
                     waits = false;
                     continue;
                 }
-                Err(Stop::WouldWait) if !waits => {
-                    waits = true;
+                Err(Stop::WouldWait(holder)) if !waits => {
                     if waiting.is_none() {
                         self.note_activity(Some(text));
-                        waiting = Some(self.cancel.begin(self.statement_timeout()));
+                    }
+                    let cancellation =
+                        waiting.get_or_insert_with(|| self.cancel.begin(self.statement_timeout()));
+                    waits = holder.is_none();
+                    if let Some(holder) = holder {
+                        Box::pin(wait_for(&transaction, holder, cancellation)).await?;
                     }
                     continue;
                 }
@@ -422,7 +429,7 @@ impl Session {
                 // The other way would wait once more before it said so.
                 Err(Stop::Deadlock) => return Err(from_storage(StorageError::Deadlock)),
                 Err(Stop::TimedOut) => return Err(from_storage(StorageError::LockTimeout)),
-                Err(Stop::Unfit | Stop::Conflict | Stop::WouldWait) => return Ok(None),
+                Err(Stop::Unfit | Stop::Conflict | Stop::WouldWait(_)) => return Ok(None),
             };
             let committing = transaction
                 .enqueue()
@@ -706,6 +713,32 @@ impl Session {
             rows,
             error,
         });
+    }
+}
+
+/// Waits on the client's own task until another transaction has settled, as far as
+/// `lock_timeout` and whoever may stop the statement let it.
+async fn wait_for(
+    transaction: &Transaction,
+    holder: TxnId,
+    cancellation: &Cancellation,
+) -> Result<(), SqlError> {
+    let failed = |error: WaitError| from_storage(error.into());
+    let Some(waiting) = transaction.waiting_for(holder).map_err(failed)? else {
+        return Ok(());
+    };
+    let waiting = async {
+        match transaction.lock_timeout() {
+            None => waiting.await,
+            Some(timeout) => tokio::time::timeout(timeout, waiting)
+                .await
+                .unwrap_or(Err(WaitError::TimedOut)),
+        }
+    };
+    tokio::select! {
+        biased;
+        error = cancellation.stopped() => Err(error),
+        ended = waiting => ended.map_err(failed),
     }
 }
 
