@@ -10,8 +10,8 @@
 //! A program is good for one state of the catalogue, of the node's roles and of the search
 //! path; under another it is bound again. A write runs without keeping its thread. Where it
 //! meets a row that another transaction has changed and not settled, its task sleeps until
-//! that has; then it is undone and runs again, on a newer snapshot. Where it has much to do,
-//! it is undone and runs again on a thread that may take its time.
+//! that has; then it is undone and runs again, on a newer snapshot. Where there may be none
+//! newer, or it has much to do, it is undone and runs again on a thread that may wait.
 
 use std::{
     collections::HashMap,
@@ -415,9 +415,12 @@ impl Session {
                     }
                     let cancellation =
                         waiting.get_or_insert_with(|| self.cancel.begin(self.statement_timeout()));
-                    waits = holder.is_none();
-                    if let Some(holder) = holder {
-                        Box::pin(wait_for(&transaction, holder, cancellation)).await?;
+                    // A snapshot that is kept must be older than what is waited for.
+                    match holder.filter(|_| self.may_run_again()) {
+                        Some(holder) => {
+                            Box::pin(wait_for(&transaction, holder, cancellation)).await?;
+                        }
+                        None => waits = true,
                     }
                     continue;
                 }
