@@ -224,6 +224,7 @@ impl TableScan {
             row_ids: self.columns.iter().any(|at| !stored(at)),
             batch_rows,
             limit: self.limit.map(|limit| limit as u64),
+            lookups: Vec::new(),
         });
         RecordedScan::new(scan, Arc::clone(&self.usage))
     }

@@ -10,7 +10,7 @@
 use aerostat_types::Physical;
 
 use crate::{
-    CompareOp, Literal, Predicate, Selection,
+    CompareOp, Literal, LookupTable, Predicate, Selection,
     arena::{Plain, Slots},
     intern::{INLINE_BYTES_MAX, SlotForm, short_slot, with_value},
     order::{Scalar, prefix_key, rank_of_f64},
@@ -85,6 +85,25 @@ pub(crate) fn filter(form: &Form, predicate: &Predicate, selection: &mut Selecti
             }
             .in_list(values, *negated);
         }
+    }
+}
+
+/// Keeps the rows whose slots hold keys of the table.
+pub(crate) fn keep_members(
+    form: &Form,
+    attribute: usize,
+    table: &LookupTable,
+    selection: &mut Selection,
+) {
+    let column = Column {
+        form,
+        attribute,
+        selection,
+    };
+    match form.schema().physical(attribute) {
+        Physical::I16 => column.keep(|value: i16| table.contains(value.into())),
+        Physical::I32 => column.keep(|value: i32| table.contains(value.into())),
+        _ => column.keep(|value: i64| table.contains(value)),
     }
 }
 

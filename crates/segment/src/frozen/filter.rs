@@ -26,7 +26,8 @@ use crate::{
 const BITMAP_WORDS_FREE: usize = 1024;
 
 /// Which rows pass, as far as the dictionary tells.
-enum Passing {
+#[derive(Debug)]
+pub(crate) enum Passing {
     None,
     All,
     Some(Test),
@@ -41,11 +42,23 @@ impl Frozen {
         if !self.may_have(predicate) {
             return selection.clear();
         }
-        let nulls = self.nulls_within(attribute, selection);
         if let Values::RowOrder(strings) = &column.values {
+            let nulls = self.nulls_within(attribute, selection);
             return filter_strings(strings, predicate, nulls, selection);
         }
-        match passing(&column, predicate, selection.len()) {
+        let passing = passing(&column, predicate, selection.len());
+        self.keep_passing(attribute, &passing, selection);
+    }
+
+    /// Keeps the selected rows that have a value of an attribute with codes, if that passes.
+    pub(crate) fn keep_passing(
+        &self,
+        attribute: usize,
+        passing: &Passing,
+        selection: &mut Selection,
+    ) {
+        let nulls = self.nulls_within(attribute, selection);
+        match passing {
             Passing::None => selection.clear(),
             Passing::All => {
                 if let Some(nulls) = nulls {
@@ -57,8 +70,9 @@ impl Frozen {
                 }
             }
             Passing::Some(test) => {
-                let codes = column.codes.expect("coded values have codes");
-                filter_codes(&codes, self.rows(), &test, nulls, selection);
+                let codes = self.column(attribute).codes;
+                let codes = codes.expect("coded values have codes");
+                filter_codes(&codes, self.rows(), test, nulls, selection);
             }
         }
     }
@@ -215,7 +229,7 @@ fn passing(column: &Column<'_>, predicate: &Predicate, rows: usize) -> Passing {
 }
 
 /// A range of codes of `0..end`, or the rest.
-fn range(codes: Range<u128>, end: u128, negated: bool) -> Passing {
+pub(crate) fn range(codes: Range<u128>, end: u128, negated: bool) -> Passing {
     let (none, all) = (codes.is_empty(), codes == (0..end));
     match (none, all, negated) {
         (true, _, false) | (_, true, true) => Passing::None,
