@@ -234,7 +234,9 @@ impl Scan {
         for (position, rows) in morsels.filter_map(|morsel| self.rows_of(morsel)) {
             match found.last_mut() {
                 _ if rows.is_empty() => {}
-                Some(last) if last.is_of(position) => last.extend(rows),
+                Some(last) if last.is_of(position) && last.len() < VECTOR_ROWS as usize => {
+                    last.extend(rows);
+                }
                 _ => found.push(ScannedRows::new(self, position, rows)),
             }
         }
