@@ -8,8 +8,12 @@ use datafusion::{
         Column, JoinType, NullEquality, Result, TableReference,
         tree_node::{Transformed, TreeNode},
     },
-    logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, expr::Alias, utils::split_conjunction},
+    logical_expr::{
+        Expr, Join, LogicalPlan, LogicalPlanBuilder, expr::Alias, utils::split_conjunction,
+    },
 };
+
+use super::unique::is_unique;
 
 /// More relations than this are joined as they are.
 const RELATIONS_MAX: usize = 24;
@@ -79,16 +83,55 @@ impl Joined {
                 }
                 Ok(Some(both))
             }
-            other => {
-                if self.relations.len() == RELATIONS_MAX {
-                    return Ok(None);
-                }
-                let at = self.relations.len();
-                let columns = other.schema().fields().len();
-                self.relations.push(other.clone());
-                Ok(Some((0..columns).map(|nth| column(at, nth)).collect()))
+            LogicalPlan::Join(join)
+                if join.join_type == JoinType::LeftSemi
+                    && join.null_equality == NullEquality::NullEqualsNothing
+                    && join.filter.is_none() =>
+            {
+                self.take_semi(join)
             }
+            other => Ok(self.push(other.clone())),
         }
+    }
+
+    /// A relation's columns.
+    fn push(&mut self, relation: LogicalPlan) -> Option<Vec<Expr>> {
+        let at = self.relations.len();
+        let columns = relation.schema().fields().len();
+        self.relations.push(relation);
+        let is_few = at < RELATIONS_MAX;
+        is_few.then(|| {
+            let columns = 0..columns;
+            columns.map(|nth| Expr::Column(column(at, nth))).collect()
+        })
+    }
+
+    /// Rows for which there is another are those joined with the others' keys, each once.
+    fn take_semi(&mut self, join: &Join) -> Result<Option<Vec<Expr>>> {
+        let Some(left) = self.take(&join.left)? else {
+            return Ok(None);
+        };
+        let keys = join.on.iter().map(|(_, key)| key.clone());
+        let keys = LogicalPlanBuilder::from(join.right.as_ref().clone()).project(keys)?;
+        let mut keys = keys.build()?;
+        if !is_unique(&keys, &(0..join.on.len()).collect::<Vec<_>>()) {
+            let columns = keys.schema().columns().into_iter().map(Expr::Column);
+            let columns: Vec<Expr> = columns.collect();
+            let none: Vec<Expr> = Vec::new();
+            keys = LogicalPlanBuilder::from(keys)
+                .aggregate(columns, none)?
+                .build()?;
+        }
+        let Some(keys) = self.push(keys) else {
+            return Ok(None);
+        };
+        for ((own, _), key) in join.on.iter().zip(keys) {
+            let Some(own) = renamed(own, &join.left, &left)? else {
+                return Ok(None);
+            };
+            self.pairs.push((own, key));
+        }
+        Ok(Some(left))
     }
 
     /// A relation with its columns under their new names.
@@ -160,9 +203,9 @@ fn name(nth: usize) -> String {
 }
 
 /// A column of a relation, by their positions.
-pub(super) fn column(at: usize, nth: usize) -> Expr {
+pub(super) fn column(at: usize, nth: usize) -> Column {
     let relation = TableReference::bare(relation_name(at));
-    Expr::Column(Column::new(Some(relation), name(nth)))
+    Column::new(Some(relation), name(nth))
 }
 
 /// The positions of a column's relation and of the column in it.

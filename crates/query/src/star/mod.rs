@@ -56,7 +56,7 @@ pub(crate) fn rewritten<'p>(
         return Ok(Cow::Borrowed(plan));
     }
     let mut shared: Option<Arc<SessionState>> = None;
-    let found = plan.clone().transform_down(|node| {
+    let found = plan.clone().transform_down_with_subqueries(|node| {
         let LogicalPlan::Aggregate(aggregate) = &node else {
             return Ok(Transformed::no(node));
         };
@@ -87,12 +87,18 @@ pub(crate) fn rewritten<'p>(
 
 /// Whether there is an aggregate with a join somewhere below.
 fn has_candidate(plan: &LogicalPlan) -> Result<bool> {
-    plan.exists(|node| match node {
-        LogicalPlan::Aggregate(aggregate) => aggregate
-            .input
-            .exists(|below| Ok(matches!(below, LogicalPlan::Join(_)))),
-        _ => Ok(false),
-    })
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::Aggregate(aggregate) = node {
+            let is_join = |below: &LogicalPlan| Ok(matches!(below, LogicalPlan::Join(_)));
+            found |= aggregate.input.exists(is_join)?;
+        }
+        Ok(match found {
+            true => TreeNodeRecursion::Stop,
+            false => TreeNodeRecursion::Continue,
+        })
+    })?;
+    Ok(found)
 }
 
 /// A star join in a logical plan. Its inputs are the sides.

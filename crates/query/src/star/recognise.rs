@@ -13,11 +13,12 @@
 //! What a star is is told by structure and enforced keys alone. A pair that the trees do not
 //! need is a condition like others.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use aerostat_storage::Predicate;
 use datafusion::{
-    arrow::datatypes::DataType,
+    arrow::datatypes::{DataType, FieldRef},
+    catalog::TableProvider,
     common::{Column, DFSchema, Result, TableReference},
     datasource::source_as_provider,
     logical_expr::{
@@ -26,7 +27,7 @@ use datafusion::{
 };
 
 use super::{
-    flatten::{Joined, place_of, relations_of, renamed},
+    flatten::{Joined, column, place_of, relations_of, renamed},
     unique::{is_unique, stored_at},
 };
 use crate::scan::TableScanProvider;
@@ -35,7 +36,7 @@ use crate::scan::TableScanProvider;
 #[derive(Clone, Debug)]
 pub(super) struct Star {
     /// The fact's provider, which says what the statement sees of it.
-    pub(super) fact: Arc<dyn datafusion::catalog::TableProvider>,
+    pub(super) fact: Arc<dyn TableProvider>,
     /// What the fact's rows must satisfy, for storage.
     pub(super) predicates: Vec<Predicate>,
     pub(super) sides: Vec<Side>,
@@ -81,10 +82,12 @@ struct Tree {
     members: Vec<(usize, Vec<(Expr, Expr)>)>,
     /// The column of the fact, as its scan gives it.
     foreign_key: usize,
-    key: Expr,
+    /// What it is equal to, by its position.
+    key: (usize, usize),
     conditions: Vec<Expr>,
     groups: Vec<Expr>,
-    values: Vec<Expr>,
+    /// Columns of members, by their positions.
+    values: Vec<(usize, usize)>,
 }
 
 impl Tree {
@@ -142,6 +145,9 @@ pub(super) fn recognised(aggregate: &Aggregate) -> Result<Option<Star>> {
         .chain(rest)
     {
         let of = relations_of(&condition);
+        if is_implied(&condition, fact, &trees) {
+            continue;
+        }
         match trees
             .iter_mut()
             .find(|tree| !of.is_empty() && of.iter().all(|at| tree.has(*at)))
@@ -169,7 +175,9 @@ pub(super) fn recognised(aggregate: &Aggregate) -> Result<Option<Star>> {
     }
     let wanted = conditions.iter().chain(&computed).chain(&aggregates);
     let columns = wanted_of(wanted, fact, &mut trees);
-    let schema = schema_of(&joined, fact, &columns, &trees)?;
+    let of_fact = columns.iter().map(|&nth| (fact, nth));
+    let of_sides = trees.iter().flat_map(|tree| tree.values.iter().copied());
+    let schema = schema_of(&joined, of_fact.chain(of_sides))?;
     let stored = |&nth: &usize| stored_at(scan, nth);
     let Some(columns) = columns.iter().map(stored).collect::<Option<Vec<_>>>() else {
         return Ok(None);
@@ -199,24 +207,20 @@ fn is_known(expr: &Expr) -> bool {
     match expr {
         Expr::Alias(alias) => is_known(&alias.expr),
         Expr::AggregateFunction(function) => {
-            let name = function.func.name();
-            function.params.order_by.is_empty()
-                && ["sum", "count", "min", "max", "avg"].contains(&name)
+            // The second is PostgreSQL's sum beside DISTINCT aggregates.
+            const KNOWN: [&str; 6] = ["sum", "sum_in_one_phase", "count", "min", "max", "avg"];
+            function.params.order_by.is_empty() && KNOWN.contains(&function.func.name())
         }
         _ => false,
     }
 }
 
-fn provider_of(
-    provider: &Arc<dyn datafusion::catalog::TableProvider>,
-) -> Option<&TableScanProvider> {
+fn provider_of(provider: &Arc<dyn TableProvider>) -> Option<&TableScanProvider> {
     provider.downcast_ref::<TableScanProvider>()
 }
 
 /// The table with the most rows.
-fn fact_of(
-    relations: &[LogicalPlan],
-) -> Option<(usize, Arc<dyn datafusion::catalog::TableProvider>)> {
+fn fact_of(relations: &[LogicalPlan]) -> Option<(usize, Arc<dyn TableProvider>)> {
     let table = |(at, relation): (usize, &LogicalPlan)| {
         let LogicalPlan::TableScan(scan) = relation else {
             return None;
@@ -301,7 +305,7 @@ fn root(joined: &Joined, fact: usize, fact_end: &Expr, other: &Expr) -> Option<T
     fits.then(|| Tree {
         members: vec![(relation, Vec::new())],
         foreign_key,
-        key: super::flatten::column(relation, key),
+        key: (relation, key),
         conditions: Vec::new(),
         groups: Vec::new(),
         values: Vec::new(),
@@ -357,18 +361,23 @@ fn found_from(joined: &Joined, tree: &Tree, relation: usize, pairs: &[(Expr, Exp
     !columns.is_empty() && is_unique(&joined.relations[relation], &columns)
 }
 
+/// Whether a condition says that a foreign key is not NULL, which a join says, too.
+fn is_implied(condition: &Expr, fact: usize, trees: &[Tree]) -> bool {
+    let Expr::IsNotNull(value) = condition else {
+        return false;
+    };
+    let of_fact = |nth| trees.iter().any(|tree| tree.foreign_key == nth);
+    let place = integer_column(value).and_then(place_of);
+    place.is_some_and(|(at, nth)| at == fact && of_fact(nth))
+}
+
 /// A pair as a condition. Floats that are no numbers are equal to joins, not to conditions.
 fn equal(joined: &Joined, a: Expr, b: Expr) -> Option<Expr> {
-    let ty = |expr: &Expr| {
-        let (at, nth) = match expr {
-            Expr::Column(column) => place_of(column)?,
-            _ => place_of(integer_column(expr)?)?,
-        };
-        Some(joined.relations[at].schema().field(nth).data_type().clone())
-    };
-    let (left, right) = (ty(&a)?, ty(&b)?);
+    let columns = a.column_refs().into_iter().chain(b.column_refs());
+    let schema = schema_of(joined, columns.filter_map(place_of)).ok()?;
     let is_exact = |ty: &DataType| is_key_type(ty) || matches!(ty, DataType::Utf8View);
-    (is_exact(&left) && is_exact(&right)).then(|| a.eq(b))
+    let types = (a.get_type(&schema).ok()?, b.get_type(&schema).ok()?);
+    (types.0 == types.1 && is_exact(&types.0)).then(|| a.eq(b))
 }
 
 /// Notes in the trees what is wanted of their rows, and gives the columns of the fact that are.
@@ -388,27 +397,26 @@ fn wanted_of<'e>(
         if at == fact {
             columns.push(nth);
         } else if let Some(tree) = trees.iter_mut().find(|tree| tree.has(at)) {
-            tree.values.push(super::flatten::column(at, nth));
+            tree.values.push((at, nth));
         }
     }
     columns
 }
 
-/// The columns of joined rows. Any may be NULL as far as it says, for nothing follows from it.
-fn schema_of(joined: &Joined, fact: usize, columns: &[usize], trees: &[Tree]) -> Result<DFSchema> {
-    let of_fact = columns.iter().map(|&nth| super::flatten::column(fact, nth));
-    let of_sides = trees.iter().flat_map(|tree| tree.values.iter().cloned());
-    let field = |expr: Expr| {
-        let Expr::Column(column) = expr else {
-            return None;
-        };
-        let (at, nth) = place_of(&column)?;
+/// Columns, each once, under their names. Any may be NULL as far as it says, for nothing
+/// follows from it.
+fn schema_of(joined: &Joined, places: impl Iterator<Item = (usize, usize)>) -> Result<DFSchema> {
+    let mut fields: Vec<(Option<TableReference>, FieldRef)> = Vec::new();
+    for (at, nth) in places {
+        let named = column(at, nth);
         let field = joined.relations[at].schema().field(nth).as_ref().clone();
-        let field = field.with_name(column.name).with_nullable(true);
-        Some((column.relation, Arc::new(field)))
-    };
-    let fields = of_fact.chain(of_sides).filter_map(field).collect();
-    DFSchema::new_with_metadata(fields, Default::default())
+        let field = field.with_name(named.name).with_nullable(true);
+        let field = (named.relation, Arc::new(field));
+        if !fields.contains(&field) {
+            fields.push(field);
+        }
+    }
+    DFSchema::new_with_metadata(fields, HashMap::new())
 }
 
 /// The plan of a tree: its key, what is grouped by, what is wanted.
@@ -433,13 +441,13 @@ fn side_of(joined: &Joined, fact: &TableScan, tree: &Tree) -> Result<Option<Side
     for condition in &tree.conditions {
         plan = plan.filter(condition.clone())?;
     }
-    let columns = std::iter::once(&tree.key)
-        .chain(&tree.groups)
-        .chain(&tree.values);
-    let columns = columns.enumerate().map(|(nth, expr)| {
-        let none: Option<TableReference> = None;
-        expr.clone().alias_qualified(none, format!("k{nth}"))
-    });
+    let plain = |&(at, nth): &(usize, usize)| Expr::Column(column(at, nth));
+    let columns = std::iter::once(plain(&tree.key))
+        .chain(tree.groups.iter().cloned())
+        .chain(tree.values.iter().map(plain));
+    let columns = columns
+        .enumerate()
+        .map(|(nth, expr)| expr.alias(format!("k{nth}")));
     let plan = plan.project(columns.collect::<Vec<_>>())?.build()?;
     let shown_of = |relation: &LogicalPlan, nth: usize| {
         let name = relation.schema().field(nth).name().clone();
@@ -448,10 +456,7 @@ fn side_of(joined: &Joined, fact: &TableScan, tree: &Tree) -> Result<Option<Side
             _ => name,
         }
     };
-    let (root, key) = match &tree.key {
-        Expr::Column(column) => place_of(column).unwrap_or_default(),
-        _ => (0, 0),
-    };
+    let (root, key) = tree.key;
     let own = fact.projected_schema.field(tree.foreign_key).name();
     Ok(Some(Side {
         shown: format!("{own} = {}", shown_of(&joined.relations[root], key)),
