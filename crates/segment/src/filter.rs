@@ -88,6 +88,35 @@ pub(crate) fn filter(form: &Form, predicate: &Predicate, selection: &mut Selecti
     }
 }
 
+/// See [`crate::Segment::filter_all`].
+pub(crate) fn filter_all(
+    form: &Form,
+    predicates: &[Predicate],
+    selection: &mut Selection,
+    left: &mut dyn FnMut(usize, usize),
+) {
+    let mut at = 0;
+    while at < predicates.len() && !selection.is_empty() {
+        let next = predicates.get(at + 1);
+        let is_merged = next.is_some_and(|next| match form {
+            Form::Frozen(frozen) => {
+                let both = [&predicates[at], next];
+                both.iter().all(|one| form.schema().accepts(one))
+                    && frozen.filter_between(both[0], both[1], selection)
+            }
+            Form::Hot(_) => false,
+        });
+        if is_merged {
+            left(at, selection.len());
+            at += 1;
+        } else {
+            filter(form, &predicates[at], selection);
+        }
+        left(at, selection.len());
+        at += 1;
+    }
+}
+
 /// Keeps the rows whose slots hold keys of the table.
 pub(crate) fn keep_members(
     form: &Form,

@@ -373,6 +373,21 @@ impl Segment {
         filter::filter(&self.form, predicate, selection);
     }
 
+    /// Keeps the selected rows for which all predicates are true, and tells how many are left
+    /// after each, as long as there are some. Two bounds of one attribute, side by side, are
+    /// looked for together where that is one look; what is left is then that of both.
+    ///
+    /// # Panics
+    /// As [`Segment::filter`].
+    pub fn filter_all(
+        &self,
+        predicates: &[Predicate],
+        selection: &mut Selection,
+        left: &mut dyn FnMut(usize, usize),
+    ) {
+        filter::filter_all(&self.form, predicates, selection, left);
+    }
+
     /// The selected values of an attribute. Nothing is copied where the selection is a
     /// range and the attribute has a group of its own in Arrow's form; long texts are
     /// never copied. The array keeps the segment alive.

@@ -317,17 +317,12 @@ impl Scan {
     }
 
     fn filter(&self, entry: &Entry, rows: &mut Selection) {
-        let count = |after: usize, rows: &Selection| {
-            self.rows_left_after[after].fetch_add(rows.len() as u64, Ordering::Relaxed);
+        let count = |after: usize, left: usize| {
+            self.rows_left_after[after].fetch_add(left as u64, Ordering::Relaxed);
         };
-        count(0, rows);
-        for (at, predicate) in self.spec.predicates.iter().enumerate() {
-            if rows.is_empty() {
-                return;
-            }
-            entry.segment.filter(predicate, rows);
-            count(at + 1, rows);
-        }
+        count(0, rows.len());
+        let left = &mut |at, left| count(at + 1, left);
+        entry.segment.filter_all(&self.spec.predicates, rows, left);
     }
 
     /// How many of `rows` the limit still has room for; they are then taken.

@@ -1,6 +1,6 @@
 //! Conditions on codes: what a predicate becomes once its literals are looked up.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use crate::{
     LookupTable,
@@ -25,6 +25,21 @@ pub(crate) enum Test {
 }
 
 impl Test {
+    /// The codes that pass this test and another, if both are ranges.
+    pub(crate) fn within(&self, other: &Test) -> Option<Range<u128>> {
+        let codes = |test: &Test| match test {
+            Test::Range {
+                low,
+                span,
+                negated: false,
+            } => Some(u128::from(*low)..u128::from(*low) + u128::from(*span) + 1),
+            _ => None,
+        };
+        let (own, other) = (codes(self)?, codes(other)?);
+        let start = own.start.max(other.start);
+        Some(start..own.end.min(other.end).max(start))
+    }
+
     /// Whether a code passes.
     #[inline]
     pub(crate) fn passes(&self, code: u64) -> bool {

@@ -12,7 +12,7 @@ use crate::{
         bloom,
         codes::Codes,
         condition::{Masks, Test},
-        pack::{BLOCK_CODES, Decode, Lane},
+        pack::{BLOCK_CODES, Decode, Lane, are_dense},
         search::bisect,
         strings::Strings,
     },
@@ -48,6 +48,40 @@ impl Frozen {
         }
         let passing = passing(&column, predicate, selection.len());
         self.keep_passing(attribute, &passing, selection);
+    }
+
+    /// Keeps the selected rows for which two comparisons of one attribute hold, if both are
+    /// ranges of codes; otherwise nothing is done.
+    pub(crate) fn filter_between(
+        &self,
+        a: &Predicate,
+        b: &Predicate,
+        selection: &mut Selection,
+    ) -> bool {
+        let attribute = a.attribute();
+        let column = self.column(attribute);
+        let are_comparisons = [a, b].iter().all(
+            |predicate| matches!(predicate, Predicate::Compare { op, .. } if *op != CompareOp::Ne),
+        );
+        let is_coded = matches!(
+            column.values,
+            Values::Frame { .. } | Values::Fixed(_) | Values::Sorted(_)
+        );
+        if !are_comparisons || !is_coded || attribute != b.attribute() {
+            return false;
+        }
+        let rows = selection.len();
+        let both = (passing(&column, a, rows), passing(&column, b, rows));
+        let passing = match both {
+            (Passing::None, _) | (_, Passing::None) => Passing::None,
+            (Passing::All, other) | (other, Passing::All) => other,
+            (Passing::Some(a), Passing::Some(b)) => match a.within(&b) {
+                Some(codes) => range(codes, column.codes_end, false),
+                None => return false,
+            },
+        };
+        self.keep_passing(attribute, &passing, selection);
+        true
     }
 
     /// Keeps the selected rows that have a value of an attribute with codes, if that passes.
@@ -109,7 +143,7 @@ fn filter_codes(
     selection: &mut Selection,
 ) {
     let rows = match selection {
-        Selection::Rows(rows) => return filter_rows(codes, test, nulls, rows),
+        Selection::Rows(rows) => return filter_rows(codes, rows_all, test, nulls, rows),
         Selection::Range(rows) => rows.clone(),
     };
     let mut found = Collector::reusing(selection);
@@ -131,7 +165,17 @@ fn filter_codes(
     *selection = found.finish();
 }
 
-fn filter_rows(codes: &Codes<'_>, test: &Test, nulls: Option<Nulls<'_>>, rows: &mut Vec<u32>) {
+fn filter_rows(
+    codes: &Codes<'_>,
+    rows_all: u32,
+    test: &Test,
+    nulls: Option<Nulls<'_>>,
+    rows: &mut Vec<u32>,
+) {
+    let is_quick = matches!(test, Test::Range { .. } | Test::Bits { .. });
+    if is_quick && !matches!(codes, Codes::Tuples(_)) && are_dense(rows) {
+        return filter_blocks(codes, rows_all, test, nulls, rows);
+    }
     let mut hits = Hits {
         test,
         hits: Vec::with_capacity(rows.len()),
@@ -140,6 +184,30 @@ fn filter_rows(codes: &Codes<'_>, test: &Test, nulls: Option<Nulls<'_>>, rows: &
     let mut kept = 0;
     for (at, hit) in hits.hits.into_iter().enumerate() {
         let row = rows[at];
+        rows[kept] = row;
+        kept += usize::from(hit & !nulls.is_some_and(|nulls| nulls.is_null(row)));
+    }
+    rows.truncate(kept);
+}
+
+/// Tests whole blocks, and looks the rows up.
+fn filter_blocks(
+    codes: &Codes<'_>,
+    rows_all: u32,
+    test: &Test,
+    nulls: Option<Nulls<'_>>,
+    rows: &mut Vec<u32>,
+) {
+    let mut masks = Masks::default();
+    let (mut known, mut kept) = (usize::MAX, 0);
+    for at in 0..rows.len() {
+        let row = rows[at];
+        let within = row as usize % BLOCK_CODES;
+        if row as usize / BLOCK_CODES != known {
+            known = row as usize / BLOCK_CODES;
+            codes.masks(known, rows_all, test, &mut masks);
+        }
+        let hit = masks[within / 64] >> (within % 64) & 1 == 1;
         rows[kept] = row;
         kept += usize::from(hit & !nulls.is_some_and(|nulls| nulls.is_null(row)));
     }

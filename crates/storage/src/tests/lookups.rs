@@ -55,9 +55,10 @@ fn spec(predicates: Vec<Predicate>) -> ScanSpec {
 
 fn expected(rows: &[Row]) -> BTreeMap<i32, u64> {
     let sum = |row: &Row| {
-        let by_key = (row.0 % 2 == 0 && (0..600).contains(&row.0)).then(|| row.0 as u64 / 2)?;
-        let by_number = (5..=50).contains(&row.1).then(|| 50 - row.1 as u64)?;
-        Some((row.0, by_key + 1000 * by_number))
+        let by_key =
+            (row.0 % 2 == 0 && (0..600).contains(&row.0)).then_some(i64::from(row.0) / 2)?;
+        let by_number = (5..=50).contains(&row.1).then_some(50 - row.1)?;
+        Some((row.0, (by_key + 1000 * by_number) as u64))
     };
     rows.iter().filter_map(sum).collect()
 }
