@@ -357,7 +357,7 @@ fn random_stars_give_what_their_plans_give() {
     let fixture = Fixture::new();
     let (mut stars, mut statements) = (0, 0);
     for seed in first..first + rounds {
-        println!("AEROSTAT_STAR_SEED={seed}");
+        eprintln!("AEROSTAT_STAR_SEED={seed}");
         let mut random = Random(seed);
         let mut session = fixture.session();
         let sides = random_tables(&fixture, &mut session, &mut random);

@@ -135,8 +135,11 @@ fn each<S: Simd, L: Lane>(
 #[inline(always)]
 fn members<S: Simd, L: Lane>(simd: S, codes: &[L; BLOCK_CODES], bits: &[u64], masks: &mut Masks) {
     for (mask, codes) in masks.iter_mut().zip(codes.as_chunks::<64>().0) {
-        let codes: [u32; 64] = std::array::from_fn(|at| codes[at].into() as u32);
-        *mask = simd.are_members(&codes, bits);
+        let mut wide = [0; 64];
+        for (wide, &code) in wide.iter_mut().zip(codes) {
+            *wide = code.into() as u32;
+        }
+        *mask = simd.are_members(&wide, bits);
     }
 }
 

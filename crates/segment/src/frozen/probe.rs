@@ -146,8 +146,17 @@ impl Decode for Adder<'_, '_> {
         }
         let mut keys = [0i64; BLOCK_CODES];
         for (codes, to) in codes.chunks(BLOCK_CODES).zip(to.chunks_mut(BLOCK_CODES)) {
-            for (key, &code) in keys.iter_mut().zip(codes) {
-                *key = self.column.integer(code.into());
+            match self.column.values {
+                Values::Frame { base } => {
+                    for (key, &code) in keys.iter_mut().zip(codes) {
+                        *key = (base as i64).wrapping_add(code.into() as i64);
+                    }
+                }
+                _ => {
+                    for (key, &code) in keys.iter_mut().zip(codes) {
+                        *key = self.column.integer(code.into());
+                    }
+                }
             }
             self.table.add_codes(&keys[..codes.len()], self.scale, to);
         }
