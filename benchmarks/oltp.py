@@ -6,7 +6,8 @@
 Both servers are started in private folders on free ports, with commits durable and
 without, and every measurement is taken of one and then of the other, `--runs` times; the
 medians and their ratio are printed. `--pin` gives the servers the machine's first core and
-the clients its second; otherwise all run where the kernel puts them. A client's own
+the clients its second; otherwise all run where the kernel puts them. Clients come through
+TCP, or with `--local` through Unix-domain sockets. A client's own
 processor time bounds what any server can reach, so it stands beside the servers'.
 With `--analytics` every workload runs alone and beside an analytical query in a loop.
 Needs PostgreSQL 15 with pgbench, and sysbench (scripts/setup postgres clients).
@@ -57,6 +58,8 @@ def on_core(core):
 class Server:
     """A server of this script's own, ended when the script ends."""
 
+    host = "127.0.0.1"
+
     def wait(self, ready):
         for _ in range(600):
             if self.process.poll() is not None:
@@ -71,7 +74,7 @@ class Server:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     def address(self):
-        return ["-h", "127.0.0.1", "-p", str(self.port), "-U", self.user]
+        return ["-h", self.host, "-p", str(self.port), "-U", self.user]
 
     def cpu_seconds(self):
         """Of the process and all its children."""
@@ -95,7 +98,8 @@ class Aerostat(Server):
 
     def __init__(self, binary, folder, durable):
         self.port, http = free_port(), free_port()
-        flags = ["--data", f"{folder}/aerostat", "--listen", f"127.0.0.1:{self.port}", "--http", f"127.0.0.1:{http}"]
+        flags = ["--data", f"{folder}/aerostat", "--listen", f"127.0.0.1:{self.port}", "--http", f"127.0.0.1:{http}",
+                 "--socket-dir", folder]
         self.process = subprocess.Popen([binary, "serve", *flags], stderr=subprocess.DEVNULL)
 
         def ready():
@@ -117,13 +121,14 @@ class Postgres(Server):
         own = {}
         if os.getuid() == 0:
             nobody = pwd.getpwnam("nobody")
-            os.chmod(folder, 0o755)
+            # Both put their sockets there.
+            os.chmod(folder, 0o777)
             os.chown(data, nobody.pw_uid, nobody.pw_gid)
             own = {"user": nobody.pw_uid, "group": nobody.pw_gid}
         initdb = [PROGRAMS / "initdb", "-D", data, "-U", self.user, "-A", "trust", "-E", "UTF8", "--locale=C"]
         subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, **own)
         settings = {
-            "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "port": self.port,
+            "listen_addresses": "127.0.0.1", "unix_socket_directories": folder, "port": self.port,
             "shared_buffers": "2GB", "max_wal_size": "8GB", "max_connections": 200,
             "synchronous_commit": "on" if durable else "off", "fsync": "on" if durable else "off",
         }
@@ -148,14 +153,14 @@ def pgbench(server, options, *, script, mode, clients, seconds):
     return tps, times[int(len(times) * 0.99)] / 1000
 
 
-def sysbench(server, *, script, clients, seconds):
-    base = ["sysbench", "--db-driver=pgsql", "--pgsql-host=127.0.0.1", f"--pgsql-port={server.port}",
-            f"--pgsql-user={server.user}", f"--pgsql-db={DATABASE}", "--tables=4", "--table-size=100000", "--auto-inc=off",
-            f"--threads={clients}", f"--time={seconds}", "--percentile=99", script]
-    if not server.prepared:
-        subprocess.run([*base, "prepare"], check=True, stdout=subprocess.DEVNULL)
-        server.prepared = True
-    out = subprocess.run([*base, "run"], check=True, capture_output=True, text=True).stdout
+def sysbench(server, *, script, clients, seconds, action="run"):
+    """As `pgbench`; `prepare` makes the tables, which all scripts share."""
+    command = ["sysbench", "--db-driver=pgsql", f"--pgsql-host={server.host}", f"--pgsql-port={server.port}",
+               f"--pgsql-user={server.user}", f"--pgsql-db={DATABASE}", "--tables=4", "--table-size=100000", "--auto-inc=off",
+               f"--threads={clients}", f"--time={seconds}", "--percentile=99", script, action]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    if action != "run":
+        return None
     tps = float(re.search(r"transactions:\s+\d+\s+\(([\d.]+) per sec", out)[1])
     return tps, float(re.search(r"99th percentile:\s+([\d.]+)", out)[1])
 
@@ -208,7 +213,10 @@ def servers(arguments, durable):
             both = [kind(arguments.binary, folder, durable) for kind in (Aerostat, Postgres)]
         try:
             for server in both:
-                server.prepared = False
+                if shutil.which("sysbench"):
+                    sysbench(server, script="oltp_read_write", clients=1, seconds=1, action="prepare")
+                if arguments.local:
+                    server.host = folder
                 subprocess.run([PROGRAMS / "pgbench", *server.address(), "-i", "-q", "-s", str(arguments.scale), DATABASE],
                                check=True, capture_output=True)
             with on_core(CLIENTS_CORE if arguments.pin else None):
@@ -276,6 +284,7 @@ def main():
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--durable", choices=["both", "yes", "no"], default="both")
     parser.add_argument("--pin", action="store_true", help="a core for the servers, another for the clients")
+    parser.add_argument("--local", action="store_true", help="through Unix-domain sockets, not TCP")
     parser.add_argument("--analytics", action="store_true", help="alone and beside an analytical query in a loop")
     parser.add_argument("--json", help="a file for all numbers")
     arguments = parser.parse_args()

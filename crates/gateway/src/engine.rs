@@ -6,7 +6,6 @@ use std::{future::Future, io, sync::Arc};
 use aerostat_query::{Engine, Prepared, Sent, Session};
 use aerostat_types::SqlError;
 use chrono_tz::Tz;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -15,6 +14,7 @@ use crate::{
         TransactionStatus, Value,
     },
     backend::{Backend, BackendSession, Canceller},
+    listen::Listeners,
     options::GatewayOptions,
     serve::serve_backend,
 };
@@ -27,12 +27,18 @@ struct EngineBackend(Arc<Engine>);
 /// # Errors
 /// As [`serve_backend`].
 pub async fn serve(
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     engine: Arc<Engine>,
     options: GatewayOptions,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    serve_backend(listener, Arc::new(EngineBackend(engine)), options, shutdown).await
+    serve_backend(
+        listeners,
+        Arc::new(EngineBackend(engine)),
+        options,
+        shutdown,
+    )
+    .await
 }
 
 impl Backend for EngineBackend {

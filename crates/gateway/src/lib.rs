@@ -26,6 +26,7 @@ mod copy;
 mod engine;
 mod flag;
 pub mod limits;
+mod listen;
 mod options;
 mod registry;
 mod scram;
@@ -42,6 +43,7 @@ pub(crate) use aerostat_query::api;
 
 pub use backend::{Backend, BackendSession, Canceller};
 pub use engine::serve;
+pub use listen::{Listeners, LocalListener};
 pub use options::{GatewayOptions, TlsOptions};
 pub use serve::serve_backend;
 pub use sqlstate::{WireError, sqlstate};

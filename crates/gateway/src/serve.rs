@@ -3,15 +3,14 @@
 use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
-    net::TcpListener,
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::Backend, flag::Flag, limits::STARTUP_CONNECTIONS_EXTRA, options::GatewayOptions,
-    registry::Registry, startup::serve_socket,
+    backend::Backend, flag::Flag, limits::STARTUP_CONNECTIONS_EXTRA, listen::Listeners,
+    options::GatewayOptions, registry::Registry, startup::serve_socket,
 };
 
 /// Pause after `accept` failed, typically for want of file descriptors.
@@ -67,11 +66,12 @@ impl Shared {
 /// # Errors
 /// None at present; `accept` failures are logged and tried again.
 pub async fn serve_backend<B: Backend>(
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     backend: Arc<B>,
     options: GatewayOptions,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
+    let listeners = listeners.into();
     let sockets = options
         .connections_max
         .saturating_add(STARTUP_CONNECTIONS_EXTRA)
@@ -81,7 +81,7 @@ pub async fn serve_backend<B: Backend>(
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = listeners.accept() => accepted,
             () = shutdown.cancelled() => break,
             Some(ended) = connections.join_next(), if !connections.is_empty() => {
                 if let Err(error) = ended {
@@ -108,7 +108,7 @@ pub async fn serve_backend<B: Backend>(
             }
         }
     }
-    drop(listener);
+    drop(listeners);
     shared.stopping.raise();
     tracing::info!(sessions = shared.registry.len(), "gateway stops");
     let all_gone = async { while connections.join_next().await.is_some() {} };

@@ -4,10 +4,10 @@
 mod authenticate;
 mod packet;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use aerostat_types::ErrorKind;
-use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
+use tokio::{io::AsyncWriteExt, time::timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     backend::{Backend, BackendSession},
     connection::{Connection, connection, shutting_down},
     limits::{FAREWELL_TIMEOUT, STARTUP_BYTES_MAX},
+    listen::{Peer, Socket},
     registry::{Entered, Place},
     serve::Shared,
     sqlstate::{Fault, WireError},
@@ -29,7 +30,7 @@ pub(crate) struct Newcomer {
     pub(crate) socket: Writer,
     pub(crate) output: Output,
     encrypted: bool,
-    peer: SocketAddr,
+    peer: Peer,
 }
 
 /// A client that has been let in, with what it holds while it stays.
@@ -46,13 +47,11 @@ pub(crate) struct PlaceHeld {
 
 /// Serves one socket from its first byte to its last.
 pub(crate) async fn serve_socket<B: Backend>(
-    socket: TcpStream,
-    peer: SocketAddr,
+    socket: Socket,
+    peer: Peer,
     backend: Arc<B>,
     shared: Arc<Shared>,
 ) {
-    // Small answers must not wait for the client's acknowledgement.
-    let _ = socket.set_nodelay(true);
     let limit = shared.options.authentication_timeout;
     let admitted = tokio::select! {
         admitted = timeout(limit, admit(socket, peer, backend.as_ref(), &shared)) => admitted,
@@ -70,8 +69,8 @@ pub(crate) async fn serve_socket<B: Backend>(
 }
 
 async fn admit<B: Backend>(
-    socket: TcpStream,
-    peer: SocketAddr,
+    socket: Socket,
+    peer: Peer,
     backend: &B,
     shared: &Arc<Shared>,
 ) -> Option<Guest<B::Session>> {
@@ -140,7 +139,9 @@ impl Newcomer {
                     return None;
                 }
                 Ok(Request::Gss) => self.socket.write_all(b"N").await.ok()?,
-                Ok(Request::Tls) if self.encrypted || shared.options.tls.is_none() => {
+                Ok(Request::Tls)
+                    if self.encrypted || self.peer.is_local() || shared.options.tls.is_none() =>
+                {
                     self.socket.write_all(b"N").await.ok()?;
                 }
                 Ok(Request::Tls) => self = self.encrypt(shared).await?,
@@ -218,7 +219,7 @@ impl Newcomer {
             self.output.negotiate_version(&startup.unsupported());
         }
         let required = shared.options.tls.as_ref().is_some_and(|tls| tls.required);
-        if required && !self.encrypted {
+        if required && !self.encrypted && !self.peer.is_local() {
             return Err(fatal(
                 ErrorKind::InvalidAuthorization,
                 "connections without TLS are refused".to_owned(),

@@ -11,9 +11,12 @@ use tokio::{
     net::{
         TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
+        unix,
     },
 };
 use tokio_rustls::server::TlsStream;
+
+use crate::listen::Socket;
 
 type Tls = TlsStream<TcpStream>;
 
@@ -21,6 +24,7 @@ type Tls = TlsStream<TcpStream>;
 #[derive(Debug)]
 pub(crate) enum Reader {
     Plain(OwnedReadHalf),
+    Local(unix::OwnedReadHalf),
     Tls(ReadHalf<Tls>),
 }
 
@@ -28,13 +32,22 @@ pub(crate) enum Reader {
 #[derive(Debug)]
 pub(crate) enum Writer {
     Plain(OwnedWriteHalf),
+    Local(unix::OwnedWriteHalf),
     Tls(WriteHalf<Tls>),
 }
 
 /// The halves of a plain socket.
-pub(crate) fn plain(socket: TcpStream) -> (Reader, Writer) {
-    let (read, write) = socket.into_split();
-    (Reader::Plain(read), Writer::Plain(write))
+pub(crate) fn plain(socket: Socket) -> (Reader, Writer) {
+    match socket {
+        Socket::Tcp(socket) => {
+            let (read, write) = socket.into_split();
+            (Reader::Plain(read), Writer::Plain(write))
+        }
+        Socket::Local(socket) => {
+            let (read, write) = socket.into_split();
+            (Reader::Local(read), Writer::Local(write))
+        }
+    }
 }
 
 /// The halves of a socket within TLS.
@@ -43,7 +56,7 @@ pub(crate) fn within_tls(stream: Tls) -> (Reader, Writer) {
     (Reader::Tls(read), Writer::Tls(write))
 }
 
-/// The whole of a plain socket; `None` of one within TLS.
+/// The whole of a plain TCP socket; `None` of another.
 pub(crate) fn whole(reader: Reader, writer: Writer) -> Option<TcpStream> {
     match (reader, writer) {
         (Reader::Plain(read), Writer::Plain(write)) => read.reunite(write).ok(),
@@ -59,6 +72,7 @@ impl AsyncRead for Reader {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Reader::Plain(half) => Pin::new(half).poll_read(cx, buffer),
+            Reader::Local(half) => Pin::new(half).poll_read(cx, buffer),
             Reader::Tls(half) => Pin::new(half).poll_read(cx, buffer),
         }
     }
@@ -72,6 +86,7 @@ impl AsyncWrite for Writer {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Writer::Plain(half) => Pin::new(half).poll_write(cx, bytes),
+            Writer::Local(half) => Pin::new(half).poll_write(cx, bytes),
             Writer::Tls(half) => Pin::new(half).poll_write(cx, bytes),
         }
     }
@@ -79,6 +94,7 @@ impl AsyncWrite for Writer {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Writer::Plain(half) => Pin::new(half).poll_flush(cx),
+            Writer::Local(half) => Pin::new(half).poll_flush(cx),
             Writer::Tls(half) => Pin::new(half).poll_flush(cx),
         }
     }
@@ -86,6 +102,7 @@ impl AsyncWrite for Writer {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Writer::Plain(half) => Pin::new(half).poll_shutdown(cx),
+            Writer::Local(half) => Pin::new(half).poll_shutdown(cx),
             Writer::Tls(half) => Pin::new(half).poll_shutdown(cx),
         }
     }

@@ -96,8 +96,8 @@ impl<'a> SegmentWriter<'a> {
     }
 
     /// Appends rows of another segment, in any order, with the stamps they have now, as far
-    /// as they fit. That segment has the same attributes and key; groups may differ. The
-    /// caller holds its latch too, so that no stamp changes between copy and retirement.
+    /// as they fit. That segment has the same attributes and key; groups may differ. A caller
+    /// that does not hold its latch too compares the stamps later, when it does.
     ///
     /// # Errors
     /// A row too wide for any segment, which cannot be since it is in one.

@@ -23,6 +23,7 @@ use crate::{
     buffer::{self, Views},
     frozen,
     segment::Form,
+    simd,
 };
 
 /// See [`Segment::gather`].
@@ -60,6 +61,41 @@ pub(crate) fn gather(segment: &Arc<Segment>, attribute: usize, selection: &Selec
         }
         SqlType::Bytea => {
             Arc::new(Views::of(segment, attribute, selection.iter()).into_bytes(source.nulls()))
+        }
+    }
+}
+
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
+
+/// A line that the prefetcher does not foresee takes so many times as long as one in order.
+const UNFORESEEN: usize = 5;
+
+/// See [`Segment::prefetch`].
+pub(crate) fn prefetch(segment: &Segment, attributes: &[usize], selection: &Selection) {
+    let (Form::Hot(arena), Selection::Rows(rows)) = (segment.form(), selection) else {
+        return;
+    };
+    let &[first, .., last] = &rows[..] else {
+        return;
+    };
+    let schema = segment.schema();
+    for (group, &stride) in schema.strides().iter().enumerate() {
+        let places = attributes.iter().map(|&attribute| schema.place(attribute));
+        let mut offsets: Vec<usize> = places
+            .filter(|place| place.group == group)
+            .map(|place| place.offset)
+            .collect();
+        offsets.sort_unstable();
+        let &[low, .., high] = &offsets[..] else {
+            continue;
+        };
+        let lines_wanted = rows.len() * ((high - low) / LINE_BYTES + 1);
+        let span = first as usize * stride..(last as usize + 1) * stride;
+        if lines_wanted * UNFORESEEN >= span.len() / LINE_BYTES {
+            let tuples = arena.tuples(group);
+            span.step_by(LINE_BYTES)
+                .for_each(|at| simd::prefetch(tuples, at));
         }
     }
 }

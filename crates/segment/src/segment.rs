@@ -351,6 +351,15 @@ impl Segment {
         (versions.get(Side::Begin, row), versions.get(Side::End, row))
     }
 
+    /// Calls `f` with each of these rows that has an end stamp, and that.
+    ///
+    /// # Panics
+    /// When a row is not published.
+    pub fn each_end(&self, rows: Range<u32>, f: &mut dyn FnMut(u32, u64)) {
+        assert!(rows.end <= self.rows(), "published rows");
+        self.form.versions().each_end(rows, f);
+    }
+
     /// Sets `out` to the rows of a range of published ones whose stamps (begin, end) are
     /// `visible`. It is asked once for a run of rows with the same stamps. `None` says that
     /// a stamp names a transaction that is known no longer, because it has ended and the
@@ -386,6 +395,13 @@ impl Segment {
         left: &mut dyn FnMut(usize, usize),
     ) {
         filter::filter_all(&self.form, predicates, selection, left);
+    }
+
+    /// Asks for the cache lines of attributes that are about to be gathered, where several of
+    /// them lie in one row-wise group and the rows are so dense that reading past all of them
+    /// in order takes less than one miss after the other.
+    pub fn prefetch(&self, attributes: &[usize], selection: &Selection) {
+        gather::prefetch(self, attributes, selection);
     }
 
     /// The selected values of an attribute. Nothing is copied where the selection is a

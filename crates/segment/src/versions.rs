@@ -22,7 +22,11 @@ use std::{
 };
 
 use crate::{
-    BLOCK_ROWS, Selection, arena::Arena, plan::VERSION_WORDS, selection::Collector, stamp::VARIES,
+    BLOCK_ROWS, Selection,
+    arena::Arena,
+    plan::VERSION_WORDS,
+    selection::Collector,
+    stamp::{END_NONE, VARIES},
 };
 
 /// Which of a row's two stamps.
@@ -118,6 +122,29 @@ impl<'a> Versions<'a> {
         match side {
             Side::Begin => self.begins,
             Side::End => self.ends,
+        }
+    }
+
+    /// Calls `f` with each of the rows that has an end stamp, and that.
+    pub(crate) fn each_end(&self, rows: Range<u32>, f: &mut dyn FnMut(u32, u64)) {
+        let mut from = rows.start;
+        while from < rows.end {
+            let block = from / BLOCK_ROWS;
+            let to = rows.end.min((block + 1) * BLOCK_ROWS);
+            match self.header(Side::End, block).load(Ordering::Acquire) {
+                END_NONE => {}
+                VARIES => {
+                    let ends = &self.array(Side::End)[from as usize..to as usize];
+                    for (row, end) in (from..).zip(ends) {
+                        let end = end.load(Ordering::Acquire);
+                        if end != END_NONE {
+                            f(row, end);
+                        }
+                    }
+                }
+                shared => (from..to).for_each(|row| f(row, shared)),
+            }
+            from = to;
         }
     }
 

@@ -228,6 +228,10 @@ proptest! {
             .filter(|&row| expected[row as usize].0 <= 1 && expected[row as usize].1 > 1)
             .collect();
         prop_assert_eq!(selected.iter().collect::<Vec<_>>(), visible);
+        let mut ended = Vec::new();
+        segment.each_end(from..rows as u32, &mut |row, end| ended.push((row, end)));
+        let ends = (from..rows as u32).map(|row| (row, expected[row as usize].1));
+        prop_assert_eq!(ended, ends.filter(|(_, end)| *end != stamp::END_NONE).collect::<Vec<_>>());
     }
 
     #[test]

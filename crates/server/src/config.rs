@@ -120,6 +120,8 @@ pub(crate) enum LogFormat {
 pub(crate) struct Config {
     pub(crate) data: PathBuf,
     pub(crate) listen: SocketAddr,
+    /// Folder of a Unix-domain socket.
+    pub(crate) socket_dir: Option<PathBuf>,
     pub(crate) http: SocketAddr,
     pub(crate) memory: ByteSize,
     pub(crate) threads: usize,
@@ -226,6 +228,7 @@ impl Reader<'_> {
         Config {
             data: PathBuf::from(self.text("data")),
             listen: self.address("listen"),
+            socket_dir: self.path("socket-dir"),
             http: self.address("http"),
             memory: self.memory(machine),
             threads: self.count("threads").unwrap_or(machine.threads),

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aerostat_gateway::GatewayOptions;
+use aerostat_gateway::{GatewayOptions, Listeners, LocalListener};
 use aerostat_memory::Governor;
 use aerostat_objects::ObjectPlaces;
 use aerostat_query::{
@@ -98,6 +98,13 @@ async fn node(config: Config, cpu: &Runtime) -> Result<()> {
     let sql = bind("listen", config.listen).await?;
     let web = bind("http", config.http).await?;
     let (sql_address, web_address) = (sql.local_addr()?, web.local_addr()?);
+    let local = match &config.socket_dir {
+        Some(folder) => Some(bind_local(folder, sql_address.port())?),
+        None => None,
+    };
+    if let Some(local) = &local {
+        tracing::info!(socket = %local.path().display(), "listening");
+    }
 
     let stopping = CancellationToken::new();
     let stopped = CancellationToken::new();
@@ -110,7 +117,7 @@ async fn node(config: Config, cpu: &Runtime) -> Result<()> {
         ..GatewayOptions::default()
     };
     let gateway = tokio::spawn(aerostat_gateway::serve(
-        sql,
+        Listeners { tcp: sql, local },
         Arc::clone(&engine),
         options,
         stopping.clone(),
@@ -200,6 +207,15 @@ async fn bind(setting: &str, address: std::net::SocketAddr) -> Result<TcpListene
     TcpListener::bind(address)
         .await
         .with_context(|| format!("cannot listen on {address}; choose another with --{setting}"))
+}
+
+fn bind_local(folder: &Path, port: u16) -> Result<LocalListener> {
+    LocalListener::bind(folder, port).with_context(|| {
+        format!(
+            "cannot listen on .s.PGSQL.{port} in {}; choose another folder with --socket-dir",
+            folder.display()
+        )
+    })
 }
 
 /// Waits for a signal, then for the gateway to end its sessions.

@@ -141,6 +141,8 @@ struct Round {
     updates: Vec<u64>,
     sums: u64,
     frozen_rows: u64,
+    /// How long the freezer held the latches of what it replaced, each time.
+    switches: Vec<Duration>,
 }
 
 fn round(reader: Reader, seconds: u64) -> Round {
@@ -172,12 +174,14 @@ fn round(reader: Reader, seconds: u64) -> Round {
             })
             .collect();
         let freezer = scope.spawn(|| {
-            let mut rows = 0;
+            let (mut rows, mut switches) = (0, Vec::new());
             while !ended() {
-                rows += table.freeze().unwrap().rows;
+                let report = table.freeze().unwrap();
+                rows += report.rows;
+                switches.extend((report.segments_made > 0).then_some(report.switch_max));
                 table.vacuum().unwrap();
             }
-            rows
+            (rows, switches)
         });
         let reading = scope.spawn(|| {
             let mut sums = 0;
@@ -197,7 +201,7 @@ fn round(reader: Reader, seconds: u64) -> Round {
         for writer in writers {
             result.updates.extend(writer.join().unwrap());
         }
-        result.frozen_rows = freezer.join().unwrap();
+        (result.frozen_rows, result.switches) = freezer.join().unwrap();
         result.sums = reading.join().unwrap();
     });
     // In the end too, after everything.
@@ -226,17 +230,24 @@ fn main() {
             sum.updates.extend(one.updates);
             sum.sums += one.sums;
             sum.frozen_rows += one.frozen_rows;
+            sum.switches.extend(one.switches);
         }
     }
     for (reader, mut one) in readers.into_iter().zip(all) {
         one.updates.sort_unstable();
+        one.switches.sort_unstable();
+        let switch = |share: f64| {
+            let last = one.switches.len().checked_sub(1)?;
+            let at = (last as f64 * share) as usize;
+            Some(format!("{:.2}", one.switches[at].as_secs_f64() * 1e3))
+        };
         let at = |share: f64| {
             let position = (one.updates.len() as f64 * share) as usize;
             one.updates[position.min(one.updates.len() - 1)] as f64 / 1e3
         };
         println!(
             "{:<8} {:>8.0} updates/s  p50 {:>6.1} us  p99 {:>7.1}  p99.9 {:>8.1}  max {:>9.1}; \
-             {} rows frozen, {} sums",
+             {} rows frozen, switches (p50, p99, max) {:?} ms, {} sums",
             format!("{reader:?}"),
             one.updates.len() as f64 / (seconds * ROUNDS as u64) as f64,
             at(0.5),
@@ -244,6 +255,7 @@ fn main() {
             at(0.999),
             at(1.0),
             one.frozen_rows,
+            [0.5, 0.99, 1.0].map(|share| switch(share).unwrap_or_default()),
             one.sums,
         );
     }

@@ -2,19 +2,30 @@
 
 use std::{ops::Range, sync::Arc};
 
-use aerostat_segment::{KeyRef, Keys, Selection};
-use aerostat_txn::{END_NONE, Stamp};
+use aerostat_segment::{KeyRef, Keys, Segment, Selection};
+use aerostat_txn::Stamp;
 use aerostat_types::CommitTs;
 use arrow_array::{Array, ArrayRef, NullArray};
 use arrow_select::interleave::interleave;
 
-use crate::{StorageError, Table, directory::Forward, unit::Unit};
+use crate::{
+    StorageError, Table,
+    directory::Forward,
+    unit::{DEAD_SHARE, Unit},
+};
 
 /// A row on its way: which entry of the unit it is in, and where.
 #[derive(Clone, Copy)]
 pub(crate) struct Source {
-    entry: u32,
-    row: u32,
+    pub(crate) entry: u32,
+    pub(crate) row: u32,
+}
+
+impl Source {
+    /// The segment it is in.
+    pub(crate) fn segment(self, unit: &Unit) -> &Segment {
+        &unit.entries[self.entry as usize].segment
+    }
 }
 
 /// A unit's rows as they were when the build began.
@@ -76,11 +87,23 @@ impl Table {
     }
 
     fn keys_chosen(&self, unit: &Unit, sources: &[Source]) -> Result<Keys, StorageError> {
-        let schema = self.segment_schema();
         let columns = Columns::of(unit, sources);
+        self.own_keys(sources.len(), &|at| columns.gather(at))
+    }
+
+    /// The keys of so many rows, given the values of an attribute.
+    ///
+    /// # Errors
+    /// Key columns that are not the schema's.
+    pub(crate) fn own_keys(
+        &self,
+        rows: usize,
+        gather: &dyn Fn(usize) -> ArrayRef,
+    ) -> Result<Keys, StorageError> {
+        let schema = self.segment_schema();
         let column = |at: usize| match schema.key().contains(&at) {
-            true => columns.gather(at),
-            false => Arc::new(NullArray::new(sources.len())),
+            true => gather(at),
+            false => Arc::new(NullArray::new(rows)),
         };
         let columns: Vec<ArrayRef> = (0..schema.attributes().len()).map(column).collect();
         Keys::encode(&schema, &columns).map_err(|error| self.segment_error(error))
@@ -99,6 +122,17 @@ fn without(kept: &Selection, frozen: &Selection) -> Vec<u32> {
 }
 
 impl Chosen {
+    /// No row of a unit, each of which is then of the tail.
+    pub(crate) fn none(unit: &Unit) -> Chosen {
+        Chosen {
+            sources: Vec::new(),
+            keys: None,
+            tail: vec![Vec::new(); unit.entries.len()],
+            rows: vec![0; unit.entries.len()],
+            begin: CommitTs(0),
+        }
+    }
+
     /// Puts the rows in the order of their keys. Rows of one key stay as they were.
     fn sort_by(&mut self, keys: Keys) {
         self.keys = Some(if keys.is_ascending() {
@@ -114,6 +148,20 @@ impl Chosen {
     /// How many rows are to be frozen.
     pub(crate) fn len(&self) -> usize {
         self.sources.len()
+    }
+
+    /// How many rows are too new.
+    pub(crate) fn tail_len(&self) -> usize {
+        self.tail.iter().map(Vec::len).sum()
+    }
+
+    /// Whether freezing them gains anything: a row of a hot segment is among them, or enough
+    /// garbage is left behind. Under a snapshot that is held for long neither may be so.
+    pub(crate) fn is_worth(&self, unit: &Unit) -> bool {
+        let is_hot = |source: &Source| !source.segment(unit).is_frozen();
+        let rows: u32 = self.rows.iter().sum();
+        let garbage = rows as usize - self.len() - self.tail_len();
+        garbage > rows as usize / DEAD_SHARE as usize || self.sources.iter().any(is_hot)
     }
 
     /// The key at a position; of a table without keys the empty one.
@@ -151,32 +199,6 @@ impl Chosen {
         }
         positions
     }
-}
-
-/// The positions of chosen rows that have ended by now, for good or not, or that somebody
-/// has locked, and their end stamps, by position. The caller holds the latches of the unit.
-pub(crate) fn ended_now(table: &Table, unit: &Unit, positions: &[Vec<u32>]) -> Vec<(u32, u64)> {
-    let locks = table.store().txns().row_locks();
-    let stands = |end: u64| match Stamp::of(end) {
-        Stamp::Locked(set) => locks.is_held(set),
-        _ => end != END_NONE,
-    };
-    let mut ended = Vec::new();
-    for (entry, positions) in unit.entries.iter().zip(positions) {
-        let mut rows = Selection::default();
-        let mut has_ended = |_: u64, end: u64| Some(stands(end));
-        entry
-            .segment
-            .select_visible(0..positions.len() as u32, &mut has_ended, &mut rows);
-        for row in rows.iter() {
-            let position = positions[row as usize];
-            if position != Forward::DROPPED {
-                ended.push((position, entry.segment.stamps(row).1));
-            }
-        }
-    }
-    ended.sort_unstable();
-    ended
 }
 
 /// The columns of rows from several segments.

@@ -5,8 +5,10 @@
 //!                 └───────┘                       └───────┘ base 5
 //!   build         rows that began by the horizon are read and encoded, with no
 //!                 latch held: readers and writers go on
-//!   switch        latches; end stamps set meanwhile are carried over, newer rows
-//!                 are copied to hot segments; publish; say where rows went
+//!   copy          rows that are too new go to hot segments, with no latch held either
+//!                 (`tail`)
+//!   switch        latches; the last new rows are copied, stamps set meanwhile carried
+//!                 over; publish; say where rows went
 //!   after         ┌ hot 8 ┐ in front of           ┌ frozen 10 ┐
 //!                 └───────┘ base 7                └───────────┘
 //! ```
@@ -24,19 +26,23 @@
 //!   outside, so that its size is known, and copied. What that takes meanwhile is reserved
 //!   before the first row is read (`working`).
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use aerostat_memory::ArenaSource;
 use aerostat_segment::{
-    ARENA_BYTES_MAX, BLOCK_ROWS, FrozenFacts, FrozenImage, Key, Segment, SegmentError,
-    SegmentSchema,
+    ARENA_BYTES_MAX, FrozenFacts, FrozenImage, Segment, SegmentError, SegmentSchema,
 };
 
 use crate::{
     StorageError, Table,
-    chosen::{Chosen, ended_now},
+    carry::Ends,
+    chosen::Chosen,
     directory::{Entry, Forward, KeyRange, Latch},
-    room::count_dead,
+    tail::{Tail, Tails},
     unit::Unit,
 };
 
@@ -55,23 +61,38 @@ pub struct FreezeReport {
     pub bytes_after: u64,
     /// Units that wanted to be frozen and could not be, because of writers or snapshots.
     pub postponed: u64,
+    /// The longest that writers of a unit were kept waiting while it was replaced.
+    pub switch_max: Duration,
+}
+
+/// What was done beside a unit's writers, to be finished under its latches.
+struct Moved {
+    tails: Tails,
+    /// Of the rows of each entry among the chosen.
+    positions: Vec<Vec<u32>>,
+    ends: Ends,
+}
+
+/// A unit that was replaced.
+struct Switched {
+    /// What is in use of the segments in its stead.
+    bytes: u64,
+    /// How long its latches were held.
+    latched: Duration,
 }
 
 /// A frozen segment that no directory has yet, and which of the chosen rows it has.
 pub(crate) struct Made {
     pub(crate) entry: Arc<Entry>,
-    rows: Range<usize>,
+    pub(crate) rows: Range<usize>,
 }
 
 impl Made {
     /// Whether the row at a position of the chosen ones is here, if not before.
-    fn has(&self, position: u32) -> bool {
+    pub(crate) fn has(&self, position: u32) -> bool {
         (position as usize) < self.rows.end
     }
 }
-
-/// Rows of each entry of a unit that go to the hot segment of one new range.
-pub(crate) type Tail = Vec<Vec<u32>>;
 
 impl Table {
     /// Freezes everything that can be, however small or lately written, and merges what
@@ -139,8 +160,7 @@ impl Table {
     fn freeze_unit(&self, unit: &Unit, report: &mut FreezeReport) -> Result<bool, StorageError> {
         let _working = self.reserve_working(unit)?;
         let chosen = self.choose(unit)?;
-        let tail: usize = chosen.tail.iter().map(Vec::len).sum();
-        if chosen.len() == 0 || tail > chosen.len() {
+        if chosen.len() == 0 || chosen.tail_len() > chosen.len() || !chosen.is_worth(unit) {
             return Ok(false);
         }
         self.replace_unit(unit, &chosen, report)
@@ -158,15 +178,27 @@ impl Table {
         if !self.build(unit, chosen, 0..chosen.len(), &mut made)? {
             return Ok(false);
         }
+        let Some(tails) = Tails::copied(self, unit, chosen, &made)? else {
+            return Ok(false);
+        };
+        let positions = chosen.positions();
+        let mut ends = Ends::default();
+        ends.carry(self, unit, &positions, &made)?;
         let bytes_before = unit.footprint_bytes();
-        let Some(bytes_after) = self.switch(unit, chosen, &made)? else {
+        let moved = Moved {
+            tails,
+            positions,
+            ends,
+        };
+        let Some(switched) = self.switch(unit, chosen, &made, moved)? else {
             return Ok(false);
         };
         report.segments_made += made.len() as u64;
         report.segments_replaced += unit.entries.len() as u64;
         report.rows += chosen.len() as u64;
         report.bytes_before += bytes_before;
-        report.bytes_after += bytes_after;
+        report.bytes_after += switched.bytes;
+        report.switch_max = report.switch_max.max(switched.latched);
         Ok(true)
     }
 
@@ -226,41 +258,38 @@ impl Table {
         Ok(Entry::new(segment, reservation))
     }
 
-    /// Puts the made segments where the unit was, if that is still as it was. Gives the
-    /// bytes they use.
-    pub(crate) fn switch(
+    /// Puts the made segments where the unit was, if that is still as it was.
+    fn switch(
         &self,
         unit: &Unit,
         chosen: &Chosen,
         made: &[Made],
-    ) -> Result<Option<u64>, StorageError> {
-        let positions = chosen.positions();
+        moved: Moved,
+    ) -> Result<Option<Switched>, StorageError> {
+        let Moved {
+            mut tails,
+            positions,
+            mut ends,
+        } = moved;
         let structure = self.structure();
         let directory = self.directory();
         let Some(position) = unit.position(&directory) else {
             return Ok(None);
         };
         let latches: Vec<Latch<'_>> = unit.entries.iter().map(|entry| entry.latch()).collect();
-        let tails = self.tails_now(unit, chosen, made);
-        let mut deltas = Vec::with_capacity(tails.len());
-        for tail in &tails {
-            deltas.push(match tail.iter().any(|rows| !rows.is_empty()) {
-                true => match self.copy_tail(unit, tail)? {
-                    None => return Ok(None),
-                    delta => delta,
-                },
-                false => None,
-            });
+        let since = Instant::now();
+        if !tails.finish(self, unit, chosen, made)? {
+            return Ok(None);
         }
-        carry_ends(self, unit, &positions, made)?;
-        let ranges = deltas.iter().enumerate().filter_map(|(at, delta)| {
+        ends.carry(self, unit, &positions, made)?;
+        let ranges = tails.ranges().iter().enumerate().filter_map(|(at, tail)| {
             let frozen = made.get(at).map(|one| Arc::clone(&one.entry));
             // The first takes over the whole lower end.
             let lower = match made.get(at).filter(|_| at > 0) {
                 Some(one) => chosen.key(one.rows.start).0,
                 None => directory.lower(position),
             };
-            let (entry, base) = match delta {
+            let (entry, base) = match &tail.entry {
                 Some(delta) => (Arc::clone(delta), frozen),
                 None => (frozen?, None),
             };
@@ -269,127 +298,19 @@ impl Table {
         let replaced = position..position + unit.ranges.len();
         let new = directory.replaced(replaced, ranges.collect());
         self.publish(&structure, new);
-        retire(unit, positions, made, &tails, &deltas);
+        retire(unit, positions, made, tails.ranges());
         drop(latches);
-        let used = made.iter().map(|one| &one.entry);
-        let used = used.chain(deltas.iter().flatten());
-        Ok(Some(
-            used.map(|entry| entry.segment.footprint_bytes()).sum(),
-        ))
+        let latched = since.elapsed();
+        let deltas = tails.ranges().iter().filter_map(|tail| tail.entry.as_ref());
+        let used = made.iter().map(|one| &one.entry).chain(deltas);
+        let bytes = used.map(|entry| entry.segment.footprint_bytes()).sum();
+        Ok(Some(Switched { bytes, latched }))
     }
-
-    /// The rows that were not chosen and are not garbage, for each of the ranges to come:
-    /// one for each made segment, and one if there is none. The caller holds all latches.
-    fn tails_now(&self, unit: &Unit, chosen: &Chosen, made: &[Made]) -> Vec<Tail> {
-        let live = self.store().txns().live_snapshots();
-        let mut tails: Vec<Tail> = vec![vec![Vec::new(); unit.entries.len()]; made.len().max(1)];
-        for (at, entry) in unit.entries.iter().enumerate() {
-            let segment = &entry.segment;
-            let appended = chosen.rows[at]..segment.rows();
-            for row in chosen.tail[at].iter().copied().chain(appended) {
-                let (begin, end) = segment.stamps(row);
-                if !live.is_garbage(begin, end) {
-                    tails[self.range_of(segment, row, chosen, made)][at].push(row);
-                }
-            }
-        }
-        tails
-    }
-
-    /// Which of the ranges to come has the row's key; without keys it is the last.
-    fn range_of(&self, segment: &Segment, row: u32, chosen: &Chosen, made: &[Made]) -> usize {
-        let last = made.len().saturating_sub(1);
-        if last == 0 || !self.is_keyed() {
-            return last;
-        }
-        let key = segment.key_of(row);
-        made.partition_point(|one| chosen.key(one.rows.start) <= key.borrow())
-            .saturating_sub(1)
-    }
-
-    /// Copies the tail to a hot segment. `None` when the largest has no room for it.
-    fn copy_tail(
-        &self,
-        unit: &Unit,
-        tail: &[Vec<u32>],
-    ) -> Result<Option<Arc<Entry>>, StorageError> {
-        let (schema, sizes) = (self.segment_schema(), self.store().sizes());
-        let rows: usize = tail.iter().map(Vec::len).sum();
-        let heap_bytes: usize = unit
-            .entries
-            .iter()
-            .zip(tail)
-            .map(|(entry, rows)| {
-                let segment = &entry.segment;
-                segment
-                    .heap_used_bytes()
-                    .div_ceil(segment.rows().max(1) as usize)
-                    * rows.len()
-            })
-            .sum();
-        let mut size = sizes.roomy(&schema, rows, heap_bytes);
-        let from: Vec<_> = unit
-            .entries
-            .iter()
-            .zip(tail.iter().map(Vec::as_slice))
-            .filter(|(_, rows)| !rows.is_empty())
-            .collect();
-        let keys = from
-            .iter()
-            .flat_map(|(entry, rows)| rows.iter().map(|&row| entry.segment.key_of(row)));
-        let key_max = keys.max();
-        let key_max = key_max.as_ref().map(Key::borrow);
-        while let Some(arena_bytes) = size {
-            let entry = self.open_segment(arena_bytes, heap_bytes.div_ceil(rows))?;
-            if self.copy_rows(&entry, &from, heap_bytes, key_max)? {
-                return Ok(Some(entry));
-            }
-            // The average may be far from these rows' own.
-            size = sizes.above(arena_bytes);
-        }
-        Ok(None)
-    }
-}
-
-/// Stamps the rows of made segments that have ended by now, whether for good or not, or are
-/// locked by somebody. The caller holds the latches of the unit.
-pub(crate) fn carry_ends(
-    table: &Table,
-    unit: &Unit,
-    positions: &[Vec<u32>],
-    made: &[Made],
-) -> Result<(), StorageError> {
-    let ended = ended_now(table, unit, positions);
-    let mut rest = &ended[..];
-    for made in made {
-        let (own, others) = rest.split_at(rest.partition_point(|(at, _)| made.has(*at)));
-        rest = others;
-        if own.is_empty() {
-            continue;
-        }
-        let row_of = |position: u32| position - made.rows.start as u32;
-        let blocks = own.chunk_by(|a, b| row_of(a.0) / BLOCK_ROWS == row_of(b.0) / BLOCK_ROWS);
-        let mut latch = made.entry.latch();
-        latch.reserve_stamps(blocks.count())?;
-        for &(position, end) in own {
-            latch.writer.set_end(row_of(position), end);
-        }
-        latch.settle_reservation()?;
-        drop(latch);
-        count_dead(&made.entry);
-    }
-    Ok(())
 }
 
 /// Says of each entry where its rows have gone: the chosen ones to `positions`. The
 /// directory has been published.
-pub(crate) fn retire(
-    unit: &Unit,
-    mut positions: Vec<Vec<u32>>,
-    made: &[Made],
-    tails: &[Tail],
-    deltas: &[Option<Arc<Entry>>],
-) {
+pub(crate) fn retire(unit: &Unit, mut positions: Vec<Vec<u32>>, made: &[Made], tails: &[Tail]) {
     for (entry, positions) in unit.entries.iter().zip(&mut positions) {
         positions.resize(entry.segment.rows() as usize, Forward::DROPPED);
     }
@@ -398,13 +319,11 @@ pub(crate) fn retire(
         .map(|one| (one.rows.start as u32, Arc::clone(&one.entry.place)))
         .collect();
     let mut next = made.last().map_or(0, |one| one.rows.end as u32);
-    for (tail, delta) in tails.iter().zip(deltas) {
-        targets.extend(delta.iter().map(|delta| (next, Arc::clone(&delta.place))));
-        for (at, rows) in tail.iter().enumerate() {
-            for &row in rows {
-                positions[at][row as usize] = next;
-                next += 1;
-            }
+    for tail in tails {
+        targets.extend(tail.entry.iter().map(|to| (next, Arc::clone(&to.place))));
+        for source in &tail.rows {
+            positions[source.entry as usize][source.row as usize] = next;
+            next += 1;
         }
     }
     for (entry, positions) in unit.entries.iter().zip(positions) {

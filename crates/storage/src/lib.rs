@@ -39,6 +39,7 @@
 
 mod arena;
 pub mod backup;
+mod carry;
 mod checkpoint;
 mod chosen;
 mod conflicts;
@@ -75,8 +76,10 @@ mod segments;
 mod shape;
 mod statistics;
 mod table;
+mod tail;
 mod tenant;
 mod unit;
+mod vacuum;
 mod view;
 mod working;
 mod writes;

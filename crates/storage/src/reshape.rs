@@ -25,9 +25,11 @@ use aerostat_types::Layout;
 
 use crate::{
     FreezeReport, StorageError, Table,
+    carry::Ends,
     chosen::Chosen,
     directory::{Entry, Forward, KeyRange, Latch},
     freeze::{self, Made},
+    room::count_dead,
     unit::Unit,
 };
 
@@ -206,6 +208,8 @@ impl Table {
         made: &[Made],
     ) -> Result<Option<u64>, StorageError> {
         let positions = chosen.positions();
+        let mut ends = Ends::default();
+        ends.carry(self, unit, &positions, made)?;
         let structure = self.structure();
         let directory = self.directory();
         let is_old = |entry: &Arc<Entry>| Arc::ptr_eq(entry, &unit.entries[0]);
@@ -221,7 +225,7 @@ impl Table {
             .chain(&unit.entries)
             .map(|entry| entry.latch())
             .collect();
-        freeze::carry_ends(self, unit, &positions, made)?;
+        ends.carry(self, unit, &positions, made)?;
         let made_entry = made.first().map(|made| &made.entry);
         let new = ranges.iter().filter_map(|range| {
             Some(match is_old(&range.entry) {
@@ -231,7 +235,7 @@ impl Table {
         });
         let directory = directory.replaced(first..first + ranges.len(), new.collect());
         self.publish(&structure, directory);
-        freeze::retire(unit, positions, made, &[], &[]);
+        freeze::retire(unit, positions, made, &[]);
         drop(latches);
         Ok(Some(
             made_entry.map_or(0, |entry| entry.segment.footprint_bytes()),
@@ -271,7 +275,7 @@ impl Table {
             entry.place.retire(forward);
             copy.segment.footprint_bytes()
         } else {
-            let kept = self.kept_rows(entry, &live);
+            let kept = self.kept_rows(entry, &live)?;
             self.rewrite(&structure, &directory, position, latch, kept, None)?
         };
         report.segments_replaced += 1;
@@ -300,6 +304,9 @@ impl Table {
         let heap_bytes = entry.segment.heap_used_bytes();
         let from = [(entry, rows)];
         let copied = self.copy_rows(&copy, &from, heap_bytes, key_max.map(|key| key.borrow()))?;
-        Ok(copied.then_some(copy))
+        Ok(copied.then(|| {
+            count_dead(&copy);
+            copy
+        }))
     }
 }

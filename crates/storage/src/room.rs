@@ -1,4 +1,4 @@
-//! Making room: opening segments, and rewriting full or mostly dead ones.
+//! Making room: opening segments, and rewriting full ones.
 //!
 //! Keys that arrive in ascending order fill one segment after the other. A key
 //! that belongs into a full segment has it rewritten: garbage is left out, the
@@ -8,7 +8,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use aerostat_segment::{Key, KeyRef};
+use aerostat_segment::{Key, KeyRef, Keys, Selection};
 use aerostat_txn::{ABORTED, LiveSnapshots, Stamp};
 use parking_lot::MutexGuard;
 
@@ -16,27 +16,34 @@ use crate::{
     StorageError, Table,
     directory::{Directory, Entry, Forward, KeyRange, Latch},
     incoming::Incoming,
-    writes::Writes,
 };
 
-/// Arenas below this many bytes are not vacuumed before an insert needs their
-/// room: they give nothing back that matters.
-const VACUUM_BYTES_MIN: u64 = 16 << 10;
-
-/// Rewriting an arena with no more bytes than this takes less time than it takes to wake
-/// another thread for it.
-const VACUUM_AT_ONCE_BYTES_MAX: u64 = 64 << 10;
-
-/// A write leaves so many dead versions where they are: a rewrite takes an arena from the
-/// system and gives one back, which is not worth it for every tenth update of a small table.
-/// A search for a row that is updated again and again walks past all of them.
-const VACUUM_DEAD_MIN: u32 = 64;
-
 /// A row that a rewrite places: a version that is kept, or the one that needs room.
-pub(crate) struct Placed {
-    key: Key,
+struct Placed<'k> {
+    key: KeyRef<'k>,
     /// `None` for the row to come.
     old_row: Option<u32>,
+}
+
+/// The versions of a segment that a rewrite keeps, in key order.
+pub(crate) struct Kept {
+    /// In the order of the rows; `None` of a table without.
+    keys: Option<Keys>,
+    rows: Vec<u32>,
+}
+
+impl Kept {
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn placed(&self) -> Vec<Placed<'_>> {
+        let place = |(at, &row): (usize, &u32)| Placed {
+            key: self.keys.as_ref().map_or(KeyRef(&[]), |keys| keys.get(at)),
+            old_row: Some(row),
+        };
+        self.rows.iter().enumerate().map(place).collect()
+    }
 }
 
 /// A segment filled by a rewrite, with the first key of its range.
@@ -56,7 +63,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn heap_bytes_of(&self, rows: &[Placed]) -> usize {
+    fn heap_bytes_of(&self, rows: &[Placed<'_>]) -> usize {
         rows.iter()
             .map(|row| {
                 if row.old_row.is_some() {
@@ -129,7 +136,7 @@ impl Table {
             return Ok(());
         }
         let heap_bytes = incoming.heap_bytes(self, at..at + 1)?;
-        let kept = self.kept_rows(full, &self.store().txns().live_snapshots());
+        let kept = self.kept_rows(full, &self.store().txns().live_snapshots())?;
         self.rewrite(
             &structure,
             &directory,
@@ -141,108 +148,34 @@ impl Table {
         Ok(())
     }
 
-    /// Rewrites segments that are mostly garbage, and returns how many bytes in use
-    /// became free. They go back when the last view of the old segments is dropped.
+    /// The versions that some snapshot may see, in key order.
     ///
     /// # Errors
-    /// When there is not even memory for what is kept.
-    pub fn vacuum(&self) -> Result<u64, StorageError> {
-        self.vacuum_all(&self.structure())
-    }
-
-    /// Vacuums what a rollback left dead, unless somebody changes the structure just now.
-    pub(crate) fn vacuum_aborted(&self) {
-        if let Some(structure) = self.try_structure()
-            && let Err(error) = self.vacuum_all(&structure)
-        {
-            put_off(self, &error);
-        }
-    }
-
-    /// The emptiest segments first, for what they give back may be what the others'
-    /// copies need. Only when none could be rewritten is lack of memory an error.
-    fn vacuum_all(&self, structure: &MutexGuard<'_, ()>) -> Result<u64, StorageError> {
-        let mut entries = self.directory().entries().to_vec();
-        // Cached, because others change the counts meanwhile.
-        entries.sort_by_cached_key(|entry| entry.live());
-        let mut freed = 0;
-        let mut failure = None;
-        for entry in entries {
-            match self.vacuum_entry(structure, &entry) {
-                Ok(bytes) => freed += bytes,
-                Err(error) => failure = Some(error),
-            }
-        }
-        failure.filter(|_| freed == 0).map_or(Ok(freed), Err)
-    }
-
-    /// Vacuums what a call has written to, if that pays and nobody else changes the
-    /// structure just now. A large segment is left to another thread by one that must not
-    /// wait: see [`Table::take_vacuum_wish`].
-    pub(crate) fn vacuum_written(&self, writes: &Writes<'_>) {
-        for place in writes.places() {
-            let Some(entry) = place.entry() else { continue };
-            if entry.dead() <= VACUUM_DEAD_MIN.max(entry.segment.rows() / 2) {
-                continue;
-            }
-            if !writes.txn().waits() && entry.segment.footprint_bytes() > VACUUM_AT_ONCE_BYTES_MAX {
-                if entry.wants_vacuum(self.store().txns().horizon()) {
-                    self.wish_vacuum();
-                }
-                continue;
-            }
-            let Some(structure) = self.try_structure() else {
-                return;
-            };
-            if let Err(error) = self.vacuum_entry(&structure, &entry) {
-                return put_off(self, &error);
-            }
-        }
-    }
-
-    fn vacuum_entry(
+    /// Key columns that are not the schema's, which cannot be.
+    pub(crate) fn kept_rows(
         &self,
-        structure: &MutexGuard<'_, ()>,
-        entry: &Arc<Entry>,
-    ) -> Result<u64, StorageError> {
-        let horizon = self.store().txns().horizon();
-        let used = entry.segment.footprint_bytes();
-        if used < VACUUM_BYTES_MIN || !entry.wants_vacuum(horizon) {
-            return Ok(0);
-        }
-        let directory = self.directory();
-        let Some(position) = directory.position(entry) else {
-            return Ok(0);
-        };
-        let latch = entry.latch();
-        let kept = self.kept_rows(entry, &self.store().txns().live_snapshots());
-        if kept.len() > entry.segment.rows() as usize / 2 {
-            entry.postpone_vacuum(horizon);
-            return Ok(0);
-        }
-        let used_after = self.rewrite(structure, &directory, position, latch, kept, None)?;
-        Ok(used.saturating_sub(used_after))
-    }
-
-    /// The versions that some snapshot may see, in key order.
-    pub(crate) fn kept_rows(&self, entry: &Entry, live: &LiveSnapshots) -> Vec<Placed> {
+        entry: &Entry,
+        live: &LiveSnapshots,
+    ) -> Result<Kept, StorageError> {
         let segment = &entry.segment;
-        let mut kept: Vec<Placed> = (0..segment.rows())
-            .filter(|&row| {
-                let (begin, end) = segment.stamps(row);
-                !live.is_garbage(begin, end)
-            })
-            .map(|row| Placed {
-                key: if self.is_keyed() {
-                    segment.key_of(row)
-                } else {
-                    Key::from_bytes(Vec::new())
-                },
-                old_row: Some(row),
-            })
-            .collect();
-        kept.sort_by(|a, b| a.key.cmp(&b.key));
-        kept
+        let mut kept = Selection::default();
+        let mut is_kept = |begin: u64, end: u64| Some(!live.is_garbage(begin, end));
+        segment.select_visible(0..segment.rows(), &mut is_kept, &mut kept);
+        let rows: Vec<u32> = kept.iter().collect();
+        if !self.is_keyed() {
+            return Ok(Kept { keys: None, rows });
+        }
+        let keys = self.own_keys(rows.len(), &|at| segment.gather(at, &kept))?;
+        Ok(if keys.is_ascending() {
+            let keys = Some(keys);
+            Kept { keys, rows }
+        } else {
+            let order = keys.order();
+            Kept {
+                keys: Some(keys.reordered(&order)),
+                rows: order.iter().map(|&at| rows[at as usize]).collect(),
+            }
+        })
     }
 
     /// Replaces the entry at `position` by new ones with the kept rows and room for
@@ -253,9 +186,10 @@ impl Table {
         directory: &Directory,
         position: usize,
         latch: Latch<'_>,
-        mut rows: Vec<Placed>,
+        kept: Kept,
         next: Option<(KeyRef<'_>, usize)>,
     ) -> Result<u64, StorageError> {
+        let mut rows = kept.placed();
         let range = &directory.ranges()[position];
         let entry = &range.entry;
         let old_rows = entry.segment.rows();
@@ -268,14 +202,8 @@ impl Table {
             heap_bytes_next: next.map_or(0, |(_, heap_bytes)| heap_bytes),
         };
         if let Some((key, _)) = next {
-            let at = rows.partition_point(|row| *row.key <= *key.0);
-            rows.insert(
-                at,
-                Placed {
-                    key: key.to_key(),
-                    old_row: None,
-                },
-            );
+            let at = rows.partition_point(|row| row.key <= key);
+            rows.insert(at, Placed { key, old_row: None });
         }
         let mut filled = Vec::new();
         if !rows.is_empty() {
@@ -321,7 +249,7 @@ impl Table {
     fn place(
         &self,
         source: &Source<'_>,
-        rows: &[Placed],
+        rows: &[Placed<'_>],
         filled: &mut Vec<Filled>,
     ) -> Result<(), StorageError> {
         let (schema, sizes) = (self.segment_schema(), self.store().sizes());
@@ -356,7 +284,7 @@ impl Table {
 
     /// The position nearest to the middle at which the key changes. Tables without
     /// a key may be cut anywhere.
-    fn cut(&self, rows: &[Placed]) -> Option<usize> {
+    fn cut(&self, rows: &[Placed<'_>]) -> Option<usize> {
         let middle = rows.len() / 2;
         let may_cut = |&at: &usize| {
             at > 0 && at < rows.len() && (!self.is_keyed() || rows[at - 1].key != rows[at].key)
@@ -387,7 +315,7 @@ impl Table {
     fn fill(
         &self,
         source: &Source<'_>,
-        rows: &[Placed],
+        rows: &[Placed<'_>],
         arena_bytes: usize,
         heap_bytes_per_row: usize,
         filled: &mut Vec<Filled>,
@@ -397,20 +325,22 @@ impl Table {
         let last = rows.iter().rev().find(|row| row.old_row.is_some());
         let heap_bytes = old_rows.len() * source.heap_bytes;
         let from = [(source.entry, &old_rows[..])];
-        if !self.copy_rows(&entry, &from, heap_bytes, last.map(|row| row.key.borrow()))? {
+        if !self.copy_rows(&entry, &from, heap_bytes, last.map(|row| row.key))? {
             return Ok(false);
         }
+        count_dead(&entry);
         filled.push(Filled {
-            lower: rows[0].key.clone(),
+            lower: rows[0].key.to_key(),
             entry,
             old_rows,
         });
         Ok(true)
     }
 
-    /// Copies rows of other entries, whose latches the caller holds, to one that nobody else
-    /// knows, with their stamps. No key of theirs is above `key_max`. `false` when they do
-    /// not fit: the entry is then of no use.
+    /// Copies rows of other entries to one that nobody else knows, with their stamps as they
+    /// are now: final if the caller holds the others' latches. The dead are for the caller to
+    /// count. No key of the rows is above `key_max`. `false` when they do not fit: the entry
+    /// is then of no use.
     pub(crate) fn copy_rows(
         &self,
         to: &Arc<Entry>,
@@ -434,8 +364,6 @@ impl Table {
             latch.raise_key_max(key);
         }
         latch.settle_reservation()?;
-        drop(latch);
-        count_dead(to);
         Ok(true)
     }
 
@@ -505,7 +433,7 @@ pub(crate) fn count_dead(entry: &Entry) {
 
 /// What becomes of a range whose own segment has no rows left: the keys of a base
 /// stay in a range with that base, others go to the range before.
-fn emptied(directory: &Directory, position: usize) -> (Range<usize>, Vec<KeyRange>) {
+pub(crate) fn emptied(directory: &Directory, position: usize) -> (Range<usize>, Vec<KeyRange>) {
     let ranges = directory.ranges();
     let range = &ranges[position];
     let Some(base) = &range.base else {
@@ -527,9 +455,4 @@ fn emptied(directory: &Directory, position: usize) -> (Range<usize>, Vec<KeyRang
             (position..position + 1, vec![alone])
         }
     }
-}
-
-/// The rows stay where they are, which is no failure of the statement.
-fn put_off(table: &Table, error: &StorageError) {
-    tracing::debug!(table = %table.id(), error = error as &dyn std::error::Error, "vacuum put off");
 }

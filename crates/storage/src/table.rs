@@ -58,6 +58,8 @@ struct Contents {
     shaping: Mutex<()>,
     /// Held by whoever freezes.
     freezing: Mutex<()>,
+    /// Held while a large segment's rows are copied without the garbage.
+    vacuuming: Mutex<()>,
     next_no: AtomicU32,
     /// Whether somebody left garbage who had no time to vacuum.
     vacuum_wish: AtomicBool,
@@ -85,6 +87,7 @@ impl Table {
                 structure: Mutex::new(()),
                 shaping: Mutex::new(()),
                 freezing: Mutex::new(()),
+                vacuuming: Mutex::new(()),
                 next_no: AtomicU32::new(0),
                 vacuum_wish: AtomicBool::new(false),
             }),
@@ -308,8 +311,12 @@ impl Table {
         self.contents.structure.lock()
     }
 
-    pub(crate) fn try_structure(&self) -> Option<MutexGuard<'_, ()>> {
-        self.contents.structure.try_lock()
+    pub(crate) fn structure_mutex(&self) -> &Mutex<()> {
+        &self.contents.structure
+    }
+
+    pub(crate) fn vacuuming_mutex(&self) -> &Mutex<()> {
+        &self.contents.vacuuming
     }
 
     pub(crate) fn freezing(&self) -> MutexGuard<'_, ()> {

@@ -6,7 +6,7 @@ use crate::directory::{Directory, Entry, KeyRange};
 
 /// A frozen segment is built anew without its garbage when that is more than a quarter
 /// of its versions: what is given back is then a third of what is copied.
-const DEAD_SHARE: u32 = 4;
+pub(crate) const DEAD_SHARE: u32 = 4;
 
 /// Rows in front of a base wait for one another until they are an eighth of it: then the
 /// base is copied nine times for each of its rows at most until it is twice as large.
@@ -14,7 +14,7 @@ const DELTA_SHARE: u32 = 8;
 
 /// Neighbouring ranges that are frozen together.
 pub(crate) struct Unit {
-    /// Empty for a frozen segment that is built anew wherever it is by then.
+    /// Empty for a segment that is built anew wherever it is by then.
     pub(crate) ranges: Vec<KeyRange>,
     /// Of the ranges and their bases, each once.
     pub(crate) entries: Vec<Arc<Entry>>,
@@ -29,6 +29,14 @@ impl Unit {
             }
         }
         Unit { ranges, entries }
+    }
+
+    /// A segment apart from the range it is in.
+    pub(crate) fn of_entry(entry: Arc<Entry>) -> Unit {
+        Unit {
+            ranges: Vec::new(),
+            entries: vec![entry],
+        }
     }
 
     /// The units of a directory; none shares a base with another.

@@ -174,6 +174,7 @@ pub(crate) fn gather(
     rows: &Selection,
     extra: Option<ArrayRef>,
 ) -> RecordBatch {
+    segment.prefetch(projection, rows);
     let mut columns: Vec<ArrayRef> = projection
         .iter()
         .map(|&attribute| segment.gather(attribute, rows))

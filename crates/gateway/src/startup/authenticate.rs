@@ -39,8 +39,8 @@ fn bad_exchange(error: &PgWireError, user: &str) -> Fault {
 impl Newcomer {
     /// Lets the client prove that it is `user`.
     ///
-    /// A role without a password comes in only where the options trust the loopback
-    /// interface; over the network an unknown role is told the same as a wrong password.
+    /// A role without a password comes in only from this machine, where the options trust
+    /// the loopback interface; over the network an unknown role is told the same as a wrong password.
     pub(super) async fn authenticate(
         &mut self,
         user: &str,
@@ -48,7 +48,7 @@ impl Newcomer {
         shared: &Shared,
     ) -> Result<RoleInfo, Fault> {
         let verifier = role.as_ref().and_then(|role| role.scram.clone());
-        let trusted = shared.options.trust_loopback && self.peer.ip().to_canonical().is_loopback();
+        let trusted = shared.options.trust_loopback && self.peer.is_here();
         if verifier.is_some() || !trusted {
             let known = verifier.is_some();
             let verifier = verifier.unwrap_or_else(scram::impossible_verifier);

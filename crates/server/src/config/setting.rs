@@ -38,6 +38,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("data", "./aerostat-data", "Folder for what the node keeps"),
     setting("listen", "127.0.0.1:5433", "Address for SQL clients"),
     setting(
+        "socket-dir",
+        "",
+        "Folder for a Unix-domain socket, .s.PGSQL.PORT, beside --listen; none if empty",
+    ),
+    setting(
         "http",
         "127.0.0.1:8433",
         "Address for /healthz and /metrics",

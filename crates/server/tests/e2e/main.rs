@@ -16,6 +16,7 @@ mod harness;
 mod hostile;
 mod isolation;
 mod layouts;
+mod local;
 mod operations;
 mod postgres;
 mod protocol;

@@ -19,6 +19,7 @@ mod references;
 mod reshape;
 mod temporary;
 mod threads;
+mod vacuum;
 
 use std::{collections::BTreeMap, sync::Arc};
 

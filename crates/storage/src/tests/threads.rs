@@ -9,16 +9,16 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::*;
 
-const ACCOUNTS: i32 = 100;
-const BALANCE: i64 = 1_000;
+pub(super) const ACCOUNTS: i32 = 100;
+pub(super) const BALANCE: i64 = 1_000;
 
-fn account(key: i32, balance: i64, random: &mut StdRng) -> Row {
+pub(super) fn account(key: i32, balance: i64, random: &mut StdRng) -> Row {
     (key, balance, Some("x".repeat(random.random_range(0..200))))
 }
 
 /// Moves money between two accounts, trying again on a newer snapshot when
 /// somebody else was first. Returns how often it had to.
-fn transfer(table: &Arc<Table>, random: &mut StdRng) -> u64 {
+pub(super) fn transfer(table: &Arc<Table>, random: &mut StdRng) -> u64 {
     let from = random.random_range(0..ACCOUNTS);
     let to = (from + random.random_range(1..ACCOUNTS)) % ACCOUNTS;
     let amount = random.random_range(1..10);

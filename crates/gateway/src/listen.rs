@@ -1,0 +1,153 @@
+//! Where clients come in: TCP, and for those on the same machine a Unix-domain socket.
+
+use std::{
+    fmt, fs, future, io,
+    net::SocketAddr,
+    os::unix::{fs::PermissionsExt, net},
+    path::{Path, PathBuf},
+};
+
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// Who may connect to the socket is for the folder's permissions to say, as with PostgreSQL.
+const SOCKET_MODE: u32 = 0o777;
+
+/// What a gateway listens on.
+#[derive(Debug)]
+pub struct Listeners {
+    /// Address and port.
+    pub tcp: TcpListener,
+    /// A socket for clients on the same machine.
+    pub local: Option<LocalListener>,
+}
+
+impl From<TcpListener> for Listeners {
+    fn from(tcp: TcpListener) -> Self {
+        Self { tcp, local: None }
+    }
+}
+
+impl Listeners {
+    /// The next client.
+    pub(crate) async fn accept(&self) -> io::Result<(Socket, Peer)> {
+        let local = async {
+            match &self.local {
+                Some(local) => local.listener.accept().await,
+                None => future::pending().await,
+            }
+        };
+        tokio::select! {
+            accepted = self.tcp.accept() => {
+                let (socket, address) = accepted?;
+                // Small answers must not wait for the client's acknowledgement.
+                let _ = socket.set_nodelay(true);
+                Ok((Socket::Tcp(socket), Peer::Remote(address)))
+            }
+            accepted = local => Ok((Socket::Local(accepted?.0), Peer::Local)),
+        }
+    }
+}
+
+/// A Unix-domain socket where PostgreSQL's clients look for one. Its file goes with it.
+#[derive(Debug)]
+pub struct LocalListener {
+    listener: UnixListener,
+    file: PathBuf,
+}
+
+impl LocalListener {
+    /// Listens on `.s.PGSQL.{port}` in a folder. The file of a server that has died is
+    /// replaced. To be called within a runtime.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AddrInUse`] when a server listens there; what the system says of the
+    /// folder, or of a path longer than a socket's may be.
+    pub fn bind(folder: &Path, port: u16) -> io::Result<Self> {
+        let file = folder.join(format!(".s.PGSQL.{port}"));
+        let listener = match UnixListener::bind(&file) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if net::UnixStream::connect(&file).is_ok() {
+                    return Err(error);
+                }
+                fs::remove_file(&file)?;
+                UnixListener::bind(&file)?
+            }
+            bound => bound?,
+        };
+        let own = Self { listener, file };
+        fs::set_permissions(&own.file, fs::Permissions::from_mode(SOCKET_MODE))?;
+        Ok(own)
+    }
+
+    /// The socket's path.
+    pub fn path(&self) -> &Path {
+        &self.file
+    }
+}
+
+impl Drop for LocalListener {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.file) {
+            tracing::debug!(%error, file = %self.file.display(), "the socket's file stays");
+        }
+    }
+}
+
+/// A client's socket.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Local(UnixStream),
+}
+
+/// Where a client is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Peer {
+    Remote(SocketAddr),
+    /// On this machine, through a file of it.
+    Local,
+}
+
+impl Peer {
+    /// Whether the client is on this machine.
+    pub(crate) fn is_here(self) -> bool {
+        match self {
+            Peer::Remote(address) => address.ip().to_canonical().is_loopback(),
+            Peer::Local => true,
+        }
+    }
+
+    /// Whether what is sent passes no network.
+    pub(crate) fn is_local(self) -> bool {
+        matches!(self, Peer::Local)
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Remote(address) => address.fmt(f),
+            Peer::Local => f.write_str("[local]"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_is_one_servers() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = LocalListener::bind(folder.path(), 5433).unwrap();
+        assert_eq!(first.path(), folder.path().join(".s.PGSQL.5433"));
+        let second = LocalListener::bind(folder.path(), 5433).unwrap_err();
+        assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
+        assert!(first.path().exists(), "the first keeps its file");
+        LocalListener::bind(folder.path(), 5434).unwrap();
+        drop(first);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let too_long = folder.path().join("x".repeat(120));
+        assert!(LocalListener::bind(&too_long, 1).is_err());
+    }
+}
