@@ -19,7 +19,7 @@ use aerostat_storage::Predicate;
 use datafusion::{
     arrow::datatypes::{DataType, FieldRef},
     catalog::TableProvider,
-    common::{Column, DFSchema, Result, TableReference},
+    common::{Column, DFSchema, Result, TableReference, tree_node::TreeNodeRecursion},
     datasource::source_as_provider,
     logical_expr::{
         Aggregate, Expr, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, TableScan,
@@ -102,6 +102,9 @@ impl Tree {
 /// Those of building plans, none of which is known.
 pub(super) fn recognised(aggregate: &Aggregate) -> Result<Option<Star>> {
     if !aggregate.aggr_expr.iter().all(is_known) {
+        return Ok(None);
+    }
+    if is_volatile(&aggregate.input)? {
         return Ok(None);
     }
     let mut joined = Joined::default();
@@ -200,6 +203,18 @@ pub(super) fn recognised(aggregate: &Aggregate) -> Result<Option<Star>> {
         computed,
         aggregates,
     }))
+}
+
+/// Whether something in a plan must not be run a second time, by the original plan.
+fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            found |= expr.is_volatile();
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(found)
 }
 
 /// Whether an aggregate's result does not depend on the order of rows.
