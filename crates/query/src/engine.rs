@@ -39,6 +39,7 @@ use crate::{
         cache::{PlanCache, PlanCacheCounts},
     },
     session::{Session, commit::Commits, facts::Sessions, waits},
+    star::StarPlanner,
 };
 
 /// Rows of a batch between operators, and of a vector in storage.
@@ -348,6 +349,7 @@ fn base_state(threads: usize) -> SessionState {
         .with_config(config)
         .with_default_features()
         .with_analyzer_rules(aerostat_semantics::analyzer_rules());
+    builder = builder.with_query_planner(Arc::new(StarPlanner));
     let mut planners = aerostat_semantics::expr_planners();
     planners.append(builder.expr_planners().get_or_insert_default());
     builder = builder

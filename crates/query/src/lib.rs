@@ -30,6 +30,7 @@ mod plan;
 mod scan;
 pub mod sequence;
 mod session;
+mod star;
 mod statement;
 mod upkeep;
 mod usage;

@@ -91,6 +91,25 @@ impl TableScanProvider {
         self.view.table()
     }
 
+    /// The table as the statement sees it.
+    pub(crate) fn view(&self) -> &TableView {
+        &self.view
+    }
+
+    /// Where is recorded what is done to the table.
+    pub(crate) fn usage(&self) -> &Arc<Usage> {
+        &self.usage
+    }
+
+    /// Filters in storage's form; `None` if it does not take one of them.
+    pub(crate) fn predicates(&self, filters: &[Expr]) -> Option<Vec<aerostat_segment::Predicate>> {
+        let table = self.view.table().schema();
+        let taken = filters
+            .iter()
+            .map(|filter| predicate::from_expr(filter, table));
+        Some(taken.collect::<Option<Vec<_>>>()?.concat())
+    }
+
     /// Whether it has a further column of row ids.
     pub(crate) fn has_row_ids(&self) -> bool {
         self.row_ids
@@ -224,6 +243,7 @@ impl TableScan {
             row_ids: self.columns.iter().any(|at| !stored(at)),
             batch_rows,
             limit: self.limit.map(|limit| limit as u64),
+            lookups: Vec::new(),
         });
         RecordedScan::new(scan, Arc::clone(&self.usage))
     }

@@ -100,8 +100,15 @@ fn access_of(scan: &Scan) -> Access {
         attribute: predicate.attribute(),
         selectivity: share(left, std::mem::replace(&mut before, left)),
     });
+    // The more rows one was asked for, the earlier it was.
+    let mut lookups: Vec<_> = spec.lookups.iter().zip(counts.lookups).collect();
+    lookups.sort_by_key(|(_, (asked, _))| std::cmp::Reverse(*asked));
+    let lookups = lookups.into_iter().map(|(lookup, (asked, kept))| Filter {
+        attribute: lookup.attribute,
+        selectivity: share(kept, asked),
+    });
     Access::Scan(aerostat_advice::Scan {
-        predicates: predicates.collect(),
+        predicates: predicates.chain(lookups).collect(),
         share: share(counts.rows_scanned, rows),
         projection: spec.projection.clone(),
     })

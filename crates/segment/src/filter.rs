@@ -10,7 +10,7 @@
 use aerostat_types::Physical;
 
 use crate::{
-    CompareOp, Literal, Predicate, Selection,
+    CompareOp, Literal, LookupTable, Predicate, Selection,
     arena::{Plain, Slots},
     intern::{INLINE_BYTES_MAX, SlotForm, short_slot, with_value},
     order::{Scalar, prefix_key, rank_of_f64},
@@ -85,6 +85,54 @@ pub(crate) fn filter(form: &Form, predicate: &Predicate, selection: &mut Selecti
             }
             .in_list(values, *negated);
         }
+    }
+}
+
+/// See [`crate::Segment::filter_all`].
+pub(crate) fn filter_all(
+    form: &Form,
+    predicates: &[Predicate],
+    selection: &mut Selection,
+    left: &mut dyn FnMut(usize, usize),
+) {
+    let mut at = 0;
+    while at < predicates.len() && !selection.is_empty() {
+        let next = predicates.get(at + 1);
+        let is_merged = next.is_some_and(|next| match form {
+            Form::Frozen(frozen) => {
+                let both = [&predicates[at], next];
+                both.iter().all(|one| form.schema().accepts(one))
+                    && frozen.filter_between(both[0], both[1], selection)
+            }
+            Form::Hot(_) => false,
+        });
+        if is_merged {
+            left(at, selection.len());
+            at += 1;
+        } else {
+            filter(form, &predicates[at], selection);
+        }
+        left(at, selection.len());
+        at += 1;
+    }
+}
+
+/// Keeps the rows whose slots hold keys of the table.
+pub(crate) fn keep_members(
+    form: &Form,
+    attribute: usize,
+    table: &LookupTable,
+    selection: &mut Selection,
+) {
+    let column = Column {
+        form,
+        attribute,
+        selection,
+    };
+    match form.schema().physical(attribute) {
+        Physical::I16 => column.keep(|value: i16| table.contains(value.into())),
+        Physical::I32 => column.keep(|value: i32| table.contains(value.into())),
+        _ => column.keep(|value: i64| table.contains(value)),
     }
 }
 

@@ -23,8 +23,9 @@
 //!
 //! A scan goes vector by vector: zones decide whether to look at all
 //! ([`Predicate::may_match`]), [`Segment::select_visible`] makes a [`Selection`],
-//! [`Segment::filter`] narrows it, [`Segment::gather`] makes Arrow arrays. A statement
-//! by key takes single rows: [`Segment::find`], then [`Segment::read_row`].
+//! [`Segment::filter`] narrows it, [`Segment::gather`] makes Arrow arrays. A join asks for
+//! the rows whose foreign keys are in a [`LookupTable`], and for the keys' codes ([`Probe`]).
+//! A statement by key takes single rows: [`Segment::find`], then [`Segment::read_row`].
 //!
 //! Invariants:
 //! * A segment holds no pointers. Its plan follows from schema, size and capacity.
@@ -61,10 +62,12 @@ mod hash;
 mod index;
 mod intern;
 pub mod key;
+mod lookup;
 mod nulls;
 mod order;
 mod plan;
 mod predicate;
+mod probe;
 mod region;
 mod schema;
 mod seal;
@@ -85,7 +88,9 @@ pub use error::SegmentError;
 pub use forward::Forwarding;
 pub use frozen::{FrozenFacts, FrozenImage};
 pub use key::{Key, KeyRef, Keys};
+pub use lookup::{DuplicateKey, LookupTable};
 pub use predicate::{CompareOp, Literal, Predicate};
+pub use probe::Probe;
 pub use region::{HeapRegion, REGION_ALIGN, Region};
 pub use schema::{AttributeSpec, SegmentSchema};
 pub use secondary::{

@@ -382,6 +382,21 @@ impl Segment {
         filter::filter(&self.form, predicate, selection);
     }
 
+    /// Keeps the selected rows for which all predicates are true, and tells how many are left
+    /// after each, as long as there are some. Two bounds of one attribute, side by side, are
+    /// looked for together where that is one look; what is left is then that of both.
+    ///
+    /// # Panics
+    /// As [`Segment::filter`].
+    pub fn filter_all(
+        &self,
+        predicates: &[Predicate],
+        selection: &mut Selection,
+        left: &mut dyn FnMut(usize, usize),
+    ) {
+        filter::filter_all(&self.form, predicates, selection, left);
+    }
+
     /// Asks for the cache lines of attributes that are about to be gathered, where several of
     /// them lie in one row-wise group and the rows are so dense that reading past all of them
     /// in order takes less than one miss after the other.

@@ -27,6 +27,17 @@ pub(crate) trait Simd: Copy {
         self.bits_of(&hits)
     }
 
+    /// Which of 64 codes have their bit set; codes beyond the bits have none.
+    #[inline(always)]
+    fn are_members(self, codes: &[u32; 64], bits: &[u64]) -> u64 {
+        let mut hits = [0u8; 64];
+        for (hit, &code) in hits.iter_mut().zip(codes) {
+            let word = bits.get(code as usize / 64).copied().unwrap_or(0);
+            *hit = (word >> (code % 64) & 1) as u8;
+        }
+        self.bits_of(&hits)
+    }
+
     /// The low bits of a number, moved to where the mask has bits.
     #[inline(always)]
     fn deposit(self, bits: u64, mask: u64) -> u64 {
@@ -113,6 +124,36 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn are_members(self, codes: &[u32; 64], bits: &[u64]) -> u64 {
+        use std::arch::x86_64::{
+            _mm256_and_si256, _mm256_castsi256_ps, _mm256_cmpgt_epi32, _mm256_loadu_si256,
+            _mm256_mask_i32gather_epi32, _mm256_movemask_ps, _mm256_set1_epi32,
+            _mm256_setzero_si256, _mm256_slli_epi32, _mm256_srli_epi32, _mm256_srlv_epi32,
+        };
+        // Half words: with the five low bits gone, a code's is below 2^27.
+        let halves = i32::try_from(bits.len() * 2).unwrap_or(i32::MAX);
+        let mut mask = 0;
+        for (nth, codes) in codes.as_chunks::<8>().0.iter().enumerate() {
+            // SAFETY: the machine has AVX2, since there is a value of this type; 32 bytes are
+            // read from an array of 32. Half words are gathered from the bits where they are
+            // fewer than there are: their order in memory is that of their bits.
+            let hits = unsafe {
+                let codes = _mm256_loadu_si256(codes.as_ptr().cast());
+                let at = _mm256_srli_epi32::<5>(codes);
+                let inside = _mm256_cmpgt_epi32(_mm256_set1_epi32(halves), at);
+                let zeros = _mm256_setzero_si256();
+                let words =
+                    _mm256_mask_i32gather_epi32::<4>(zeros, bits.as_ptr().cast(), at, inside);
+                let low = _mm256_and_si256(codes, _mm256_set1_epi32(31));
+                let bit = _mm256_slli_epi32::<31>(_mm256_srlv_epi32(words, low));
+                _mm256_movemask_ps(_mm256_castsi256_ps(bit))
+            };
+            mask |= u64::from(hits as u8) << (8 * nth);
+        }
+        mask
+    }
+
+    #[inline(always)]
     fn deposit(self, bits: u64, mask: u64) -> u64 {
         // SAFETY: the machine has BMI2, since there is a value of this type.
         unsafe { std::arch::x86_64::_pdep_u64(bits, mask) }
@@ -135,6 +176,36 @@ impl Simd for Avx512 {
             let bytes = _mm512_loadu_si512(hits.as_ptr().cast());
             _mm512_test_epi8_mask(bytes, bytes)
         }
+    }
+
+    #[inline(always)]
+    fn are_members(self, codes: &[u32; 64], bits: &[u64]) -> u64 {
+        use std::arch::x86_64::{
+            _mm512_and_si512, _mm512_cmplt_epu32_mask, _mm512_loadu_si512,
+            _mm512_mask_i32gather_epi32, _mm512_set1_epi32, _mm512_setzero_si512,
+            _mm512_sllv_epi32, _mm512_srli_epi32, _mm512_test_epi32_mask,
+        };
+        // Half words: with the five low bits gone, a code's is below 2^27.
+        let halves = i32::try_from(bits.len() * 2).unwrap_or(i32::MAX);
+        let mut mask = 0;
+        for (nth, codes) in codes.as_chunks::<16>().0.iter().enumerate() {
+            // SAFETY: the machine has AVX-512 F, since there is a value of this type; 64 bytes
+            // are read from an array of 64. Half words are gathered from the bits where they are
+            // fewer than there are: their order in memory is that of their bits.
+            let hits = unsafe {
+                let codes = _mm512_loadu_si512(codes.as_ptr().cast());
+                let at = _mm512_srli_epi32::<5>(codes);
+                let inside = _mm512_cmplt_epu32_mask(at, _mm512_set1_epi32(halves));
+                let zeros = _mm512_setzero_si512();
+                let words =
+                    _mm512_mask_i32gather_epi32::<4>(zeros, inside, at, bits.as_ptr().cast());
+                let low = _mm512_and_si512(codes, _mm512_set1_epi32(31));
+                let bit = _mm512_sllv_epi32(_mm512_set1_epi32(1), low);
+                _mm512_test_epi32_mask(words, bit)
+            };
+            mask |= u64::from(hits) << (16 * nth);
+        }
+        mask
     }
 
     #[inline(always)]
@@ -275,11 +346,13 @@ mod tests {
         hits: &'a [u8; 64],
         codes: &'a [u8; 64],
         set: &'a [u8; 32],
+        members: &'a [u32; 64],
+        bits: &'a [u64],
         mask: u64,
     }
 
     impl Kernel for All<'_> {
-        type Output = (u64, u64, Vec<u32>, u64);
+        type Output = (u64, u64, Vec<u32>, u64, u64);
         fn run<S: Simd>(self, simd: S) -> Self::Output {
             let mut rows = vec![1, 2, 3];
             simd.push_rows(&mut rows, 1 << 20, self.mask);
@@ -288,6 +361,7 @@ mod tests {
                 simd.in_set(self.codes, self.set),
                 rows,
                 simd.deposit(0x1234_5678_9ABC_DEF0, self.mask),
+                simd.are_members(self.members, self.bits),
             )
         }
     }
@@ -300,7 +374,14 @@ mod tests {
             let codes = std::array::from_fn(|_| random.next() as u8);
             let set = std::array::from_fn(|_| random.next() as u8);
             let mask = random.next() & random.next() | random.pick(&[0, 0, u64::MAX]);
+            let bits: Vec<u64> = (0..random.below(40)).map(|_| random.next()).collect();
+            let members = std::array::from_fn(|_| match random.below(9) {
+                0 => random.next() as u32,
+                _ => random.below(2600) as u32,
+            });
             let all = || All {
+                members: &members,
+                bits: &bits,
                 hits: &hits,
                 codes: &codes,
                 set: &set,
@@ -312,6 +393,11 @@ mod tests {
             assert_eq!(best.0, (0..64).map(bit).sum::<u64>());
             let has = |code: u8| set[usize::from(code / 8)] >> (code % 8) & 1 == 1;
             assert!((0..64).all(|at| best.1 >> at & 1 == u64::from(has(codes[at]))));
+            let is_member = |code: u32| {
+                let word = bits.get(code as usize / 64);
+                word.is_some_and(|word| word >> (code % 64) & 1 == 1)
+            };
+            assert!((0..64).all(|at| best.4 >> at & 1 == u64::from(is_member(members[at]))));
             let rows = (0..64u32).filter(|at| mask >> at & 1 == 1);
             assert!(
                 best.2[3..]

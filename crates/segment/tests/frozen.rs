@@ -129,6 +129,40 @@ proptest! {
     }
 
     #[test]
+    fn several_conditions_leave_what_satisfies_all(seed: u64, rows in 1usize..2600) {
+        let (model, hot) = load(seed, rows);
+        let (frozen, order) = freeze(&hot);
+        let columns = ordered(&model, &order);
+        let mut random = Random(seed ^ 0xCC);
+        for _ in 0..8 {
+            let mut predicates: Vec<Predicate> =
+                (0..1 + random.below(3)).map(|_| predicate(&columns, &model, &mut random)).collect();
+            // Two bounds of one attribute are looked for together.
+            if let Predicate::Compare { attribute, .. } = predicates[0] {
+                let ty = model.schema.attributes()[attribute].ty;
+                if let Some(value) = random.pick(&columns[attribute]).literal().or(model::value(ty, &mut random).literal()) {
+                    predicates.insert(1, Predicate::Compare { attribute, op: random.pick(&OPS), value });
+                }
+            }
+            let all = selection(rows as u32, &mut random);
+            for (segment, columns) in [(&hot, &model.columns), (&frozen, &columns)] {
+                let mut kept = all.clone();
+                let mut left = Vec::new();
+                segment.filter_all(&predicates, &mut kept, &mut |at, rows| left.push((at, rows)));
+                let passes = |row: &u32| {
+                    predicates.iter().all(|one| columns[one.attribute()][*row as usize].satisfies(one))
+                };
+                let expected: Vec<u32> = all.iter().filter(passes).collect();
+                prop_assert!(kept.iter().eq(expected.iter().copied()), "{:?}", predicates);
+                prop_assert!(left.iter().map(|(at, _)| *at).eq(0..left.len()), "{:?}", left);
+                if !all.is_empty() {
+                    prop_assert_eq!(left.last().map(|(_, rows)| *rows), Some(kept.len()));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn filtered_is_what_satisfies(seed: u64, rows in 1usize..2600) {
         let (model, hot) = load(seed, rows);
         let (frozen, order) = freeze(&hot);

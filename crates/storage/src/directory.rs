@@ -156,6 +156,11 @@ impl Directory {
         self.by_no.get(no).map(|at| &self.entries[at])
     }
 
+    /// The position among the entries of the segment with this number.
+    pub(crate) fn place_of(&self, no: SegmentNo) -> Option<usize> {
+        self.by_no.get(no)
+    }
+
     /// The position of the range whose entry this very one is.
     pub(crate) fn position(&self, entry: &Arc<Entry>) -> Option<usize> {
         self.positions.get(entry.place.no)

@@ -58,6 +58,7 @@ mod insert;
 mod load;
 mod lock;
 mod log;
+mod lookup;
 mod manifest;
 mod meta;
 mod modify;
@@ -87,7 +88,8 @@ mod writes;
 mod tests;
 
 pub use aerostat_segment::{
-    AttributeEncoding, CompareOp, Encoding, Key, KeyRef, Literal, Predicate, ValueRef,
+    AttributeEncoding, CompareOp, DuplicateKey, Encoding, Key, KeyRef, Literal, LookupTable,
+    Predicate, ValueRef,
 };
 pub use checkpoint::{Checkpointed, checkpoint_is_due};
 pub use conflicts::InTheWay;
@@ -96,6 +98,7 @@ pub use error::{COLUMNS_MAX, StorageError};
 pub use freeze::FreezeReport;
 pub use lock::WaitPolicy;
 pub use log::Durability;
+pub use lookup::{Lookup, ScannedRows};
 pub use meta::{MetaError, MetaFile};
 pub use origin::Timeline;
 pub use point::RowView;

@@ -8,9 +8,12 @@
 //! leading columns of a secondary index that a segment has, and that finds few rows there,
 //! these are the segment's only morsel; each segment goes its own way.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 use aerostat_segment::{
@@ -21,11 +24,21 @@ use aerostat_types::SegmentNo;
 use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
-use crate::{ROW_ID_COLUMN, RowId, StorageError, TableView, directory::Entry, view::gather};
+use crate::{
+    Lookup, ROW_ID_COLUMN, RowId, ScannedRows, StorageError, TableView, directory::Entry,
+    lookup::Lookups, view::gather,
+};
 
 /// A secondary index is worth it when it finds at most this share of a segment's rows, as a
 /// divisor: reading a row here and there costs as much as scanning a dozen.
 const INDEX_SHARE: u32 = 16;
+
+/// Morsels that are claimed at once for their rows alone: a join may leave a hundredth of
+/// them, and what is done with these is then done once for some hundreds.
+const MORSELS_AT_ONCE: usize = 8;
+
+/// There are at least so many claims, so that threads end at nearly the same time.
+const CLAIMS_MIN: usize = 64;
 
 /// What a scan gives.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +53,9 @@ pub struct ScanSpec {
     pub batch_rows: usize,
     /// How many rows are wanted at most, over all threads.
     pub limit: Option<u64>,
+    /// A row is in the scan if for each of these its value is a key. They are asked after
+    /// the predicates, the one first that leaves the fewest rows.
+    pub lookups: Vec<Lookup>,
 }
 
 /// A running scan.
@@ -57,6 +73,7 @@ pub struct Scan {
     point: Option<(Key, usize)>,
     /// For each entry of the directory the rows that a secondary index found, ascending.
     indexed: Vec<Option<Vec<u32>>>,
+    lookups: Lookups,
     /// Visible rows of the vectors that were not pruned, then those left after each predicate.
     rows_left_after: Box<[AtomicU64]>,
 }
@@ -72,6 +89,9 @@ pub struct ScanCounts {
     pub rows_scanned: u64,
     /// How many of them were left after each predicate, in order.
     pub rows_left: Vec<u64>,
+    /// For each lookup, how many rows were asked for and how many had its keys. What was
+    /// ruled out by zones was not asked.
+    pub lookups: Vec<(u64, u64)>,
 }
 
 impl Scan {
@@ -136,6 +156,7 @@ impl Scan {
             schema: Arc::new(Schema::new(fields)),
             rows_left_after: counted.map(|_| AtomicU64::new(0)).collect(),
             rows_left: AtomicU64::new(spec.limit.unwrap_or(u64::MAX)),
+            lookups: Lookups::new(&spec.lookups, view.directory().entries().len()),
             next_morsel: AtomicUsize::new(0),
             view,
             spec,
@@ -169,6 +190,7 @@ impl Scan {
             segments_by_index: self.indexed.iter().flatten().count(),
             rows_scanned: counts.next().unwrap_or(0),
             rows_left: counts.collect(),
+            lookups: self.lookups.counts(),
         }
     }
 
@@ -188,46 +210,94 @@ impl Scan {
     /// # Errors
     /// None at present: frozen and evicted segments, which must be read, will have some.
     pub fn next_batch(&self) -> Result<Option<RecordBatch>, StorageError> {
-        while self.rows_left.load(Ordering::Relaxed) > 0 {
-            let morsel = self.next_morsel.fetch_add(1, Ordering::Relaxed);
-            if morsel >= self.morsels_total {
-                // Keeps the counter from wrapping, however often it is asked.
-                self.next_morsel
-                    .store(self.morsels_total, Ordering::Relaxed);
-                break;
-            }
-            let selected = match &self.point {
-                Some((key, position)) => self.look_up(*position, key),
-                None => Some(self.select(morsel)),
-            };
-            let Some((entry, mut rows)) = selected else {
-                continue;
-            };
-            self.filter(entry, &mut rows);
-            rows.truncate(self.take_from_limit(rows.len()));
-            if !rows.is_empty() {
-                return Ok(Some(self.gather(entry, &rows)));
+        while let Some(morsels) = self.claim(1) {
+            if let Some((position, rows)) = self.rows_of(morsels.start)
+                && !rows.is_empty()
+            {
+                return Ok(Some(self.gather(self.entry(position), &rows)));
             }
         }
         Ok(None)
     }
 
-    fn look_up(&self, position: usize, key: &Key) -> Option<(&Arc<Entry>, Selection)> {
-        let (entry, row) = self.view.find(position, KeyRef(key))?;
-        Some((entry, Selection::Rows(vec![row])))
+    /// The rows of the next part of the table, by segment, for who takes no whole batches;
+    /// there may be none. `None` at the end. Any number of threads may call.
+    ///
+    /// # Errors
+    /// As [`Scan::next_batch`].
+    pub fn next_rows(&self) -> Result<Option<Vec<ScannedRows<'_>>>, StorageError> {
+        let at_once = (self.morsels_total / CLAIMS_MIN).clamp(1, MORSELS_AT_ONCE);
+        let Some(morsels) = self.claim(at_once) else {
+            return Ok(None);
+        };
+        let mut found: Vec<ScannedRows<'_>> = Vec::new();
+        for (position, rows) in morsels.filter_map(|morsel| self.rows_of(morsel)) {
+            match found.last_mut() {
+                _ if rows.is_empty() => {}
+                Some(last) if last.is_of(position) && last.len() < VECTOR_ROWS as usize => {
+                    last.extend(rows);
+                }
+                _ => found.push(ScannedRows::new(self, position, rows)),
+            }
+        }
+        Ok(Some(found))
     }
 
-    /// The visible rows of a morsel, none if the zones rule them all out.
-    fn select(&self, morsel: usize) -> (&Arc<Entry>, Selection) {
+    /// The next morsels, at most so many, which are then the caller's.
+    fn claim(&self, at_once: usize) -> Option<Range<usize>> {
+        if self.rows_left.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let first = self.next_morsel.fetch_add(at_once, Ordering::Relaxed);
+        if first >= self.morsels_total {
+            // Keeps the counter from wrapping, however often it is asked.
+            self.next_morsel
+                .store(self.morsels_total, Ordering::Relaxed);
+            return None;
+        }
+        Some(first..self.morsels_total.min(first + at_once))
+    }
+
+    /// The rows of a morsel that are in the scan, and the position of their entry.
+    fn rows_of(&self, morsel: usize) -> Option<(usize, Selection)> {
+        let (position, mut rows) = match &self.point {
+            Some((key, position)) => self.look_up(*position, key)?,
+            None => self.select(morsel),
+        };
+        self.filter(self.entry(position), &mut rows);
+        self.lookups
+            .filter(position, &self.entry(position).segment, &mut rows);
+        rows.truncate(self.take_from_limit(rows.len()));
+        Some((position, rows))
+    }
+
+    /// An entry of the directory. A point's may be the base of a range.
+    pub(crate) fn entry(&self, position: usize) -> &Arc<Entry> {
+        &self.view.directory().entries()[position]
+    }
+
+    pub(crate) fn lookups(&self) -> &Lookups {
+        &self.lookups
+    }
+
+    fn look_up(&self, position: usize, key: &Key) -> Option<(usize, Selection)> {
+        let (found, row) = self.view.find(position, KeyRef(key))?;
+        let position = self.view.directory().place_of(found.place.no)?;
+        Some((position, Selection::Rows(vec![row])))
+    }
+
+    /// The visible rows of a morsel, none if the zones rule them all out; and the position
+    /// of its entry.
+    fn select(&self, morsel: usize) -> (usize, Selection) {
         let position = self.morsels.partition_point(|first| *first <= morsel) - 1;
-        let entry = &self.view.directory().entries()[position];
+        let entry = self.entry(position);
         let segment = &entry.segment;
         let number = morsel - self.morsels[position];
         if let Some(found) = &self.indexed[position] {
             let rows = found.chunks(self.morsel_rows as usize).nth(number);
             let is_visible = |row: &u32| self.view.sees(segment, *row);
             let visible = rows.unwrap_or_default().iter().copied().filter(is_visible);
-            return (entry, Selection::Rows(visible.collect()));
+            return (position, Selection::Rows(visible.collect()));
         }
         let per_vector = VECTOR_ROWS.div_ceil(self.morsel_rows);
         let (vector, part) = (number as u32 / per_vector, number as u32 % per_vector);
@@ -235,26 +305,24 @@ impl Scan {
         let first = (vector * VECTOR_ROWS + part * self.morsel_rows).min(vector_end);
         let end = vector_end.min(first + self.morsel_rows);
         let pruned = |predicate: &Predicate| !segment.may_match(vector, predicate);
-        let rows = if first < end && !self.spec.predicates.iter().any(pruned) {
+        let rows = if first < end
+            && !self.spec.predicates.iter().any(pruned)
+            && self.lookups.may_match(position, segment, vector)
+        {
             self.view.visible(entry, first..end)
         } else {
             Selection::default()
         };
-        (entry, rows)
+        (position, rows)
     }
 
     fn filter(&self, entry: &Entry, rows: &mut Selection) {
-        let count = |after: usize, rows: &Selection| {
-            self.rows_left_after[after].fetch_add(rows.len() as u64, Ordering::Relaxed);
+        let count = |after: usize, left: usize| {
+            self.rows_left_after[after].fetch_add(left as u64, Ordering::Relaxed);
         };
-        count(0, rows);
-        for (at, predicate) in self.spec.predicates.iter().enumerate() {
-            if rows.is_empty() {
-                return;
-            }
-            entry.segment.filter(predicate, rows);
-            count(at + 1, rows);
-        }
+        count(0, rows.len());
+        let left = &mut |at, left| count(at + 1, left);
+        entry.segment.filter_all(&self.spec.predicates, rows, left);
     }
 
     /// How many of `rows` the limit still has room for; they are then taken.

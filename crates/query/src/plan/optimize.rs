@@ -8,6 +8,7 @@ use datafusion::{
 };
 
 use super::in_order;
+use crate::star;
 
 /// The plan with PostgreSQL's types, operators and subqueries.
 ///
@@ -45,6 +46,7 @@ pub(crate) async fn plan_physical(
     plan: &LogicalPlan,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let state = in_order(state, plan)?;
+    let plan = star::rewritten(&state, plan)?;
     let planner = state.query_planner();
-    planner.create_physical_plan(plan, state.as_ref()).await
+    planner.create_physical_plan(&plan, state.as_ref()).await
 }

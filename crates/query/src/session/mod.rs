@@ -54,6 +54,7 @@ use crate::{
     pgcatalog::{self, CatalogView, PreparedDescription, SessionDescription},
     plan::{Gate, StatementContext, cache::PlanCache},
     sequence::Taken,
+    star::StarJoins,
     statement::{Source, Statement, StatementKind},
     utility::{TransactionCommand, Utility},
 };
@@ -218,6 +219,7 @@ impl Session {
             self.mark_time();
         }
         self.follow_time_zone();
+        self.follow_star_joins();
         self.tell_times();
         self.note_activity(Some(statement.text()));
         let outcome = self.dispatch(statement, bound, &cancellation).await;
@@ -336,6 +338,16 @@ impl Session {
         if self.state.config_options().execution.time_zone.as_deref() != Some(zone) {
             let state = Arc::make_mut(&mut self.state);
             state.config_mut().options_mut().execution.time_zone = Some(zone.to_owned());
+        }
+    }
+
+    /// Planning asks the configuration whether to look for star joins.
+    fn follow_star_joins(&mut self) {
+        let wanted = StarJoins(self.settings.lock().joins_stars());
+        let current = self.state.config().get_extension::<StarJoins>();
+        if current.is_none_or(|current| *current != wanted) {
+            let state = Arc::make_mut(&mut self.state);
+            state.config_mut().set_extension(Arc::new(wanted));
         }
     }
 

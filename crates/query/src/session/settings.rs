@@ -52,6 +52,7 @@ struct Typed {
     statement_timeout: Option<Duration>,
     lock_timeout: Option<Duration>,
     keeps_plans: bool,
+    joins_stars: bool,
     is_repeatable: bool,
     is_read_only: bool,
 }
@@ -286,6 +287,11 @@ impl Settings {
         self.typed().keeps_plans
     }
 
+    /// Whether star joins are looked for.
+    pub(crate) fn joins_stars(&self) -> bool {
+        self.typed().joins_stars
+    }
+
     /// Whether new transactions see one state throughout.
     pub(crate) fn default_is_repeatable(&self) -> bool {
         self.typed().is_repeatable
@@ -311,6 +317,7 @@ impl Settings {
             statement_timeout: self.timeout("statement_timeout"),
             lock_timeout: self.timeout("lock_timeout"),
             keeps_plans: self.get("plan_cache_mode") != Ok("force_custom_plan"),
+            joins_stars: self.get("aerostat.star_join") == Ok("on"),
             is_repeatable: self.get("default_transaction_isolation") == Ok("repeatable read"),
             is_read_only: self.get("default_transaction_read_only") == Ok("on"),
         })

@@ -1,6 +1,9 @@
 //! Conditions on codes: what a predicate becomes once its literals are looked up.
 
+use std::{ops::Range, sync::Arc};
+
 use crate::{
+    LookupTable,
     frozen::pack::{BLOCK_CODES, Lane},
     simd::{self, Kernel, Simd},
 };
@@ -17,9 +20,26 @@ pub(crate) enum Test {
     Bits { bits: Vec<u64>, negated: bool },
     /// Codes of this sorted list, or all others.
     List { codes: Vec<u64>, negated: bool },
+    /// Codes that are the difference of a table's key and `base`.
+    Table { table: Arc<LookupTable>, base: i64 },
 }
 
 impl Test {
+    /// The codes that pass this test and another, if both are ranges.
+    pub(crate) fn within(&self, other: &Test) -> Option<Range<u128>> {
+        let codes = |test: &Test| match test {
+            Test::Range {
+                low,
+                span,
+                negated: false,
+            } => Some(u128::from(*low)..u128::from(*low) + u128::from(*span) + 1),
+            _ => None,
+        };
+        let (own, other) = (codes(self)?, codes(other)?);
+        let start = own.start.max(other.start);
+        Some(start..own.end.min(other.end).max(start))
+    }
+
     /// Whether a code passes.
     #[inline]
     pub(crate) fn passes(&self, code: u64) -> bool {
@@ -27,6 +47,7 @@ impl Test {
             Test::Range { low, span, negated } => (code.wrapping_sub(*low) <= *span) != *negated,
             Test::Bits { bits, negated } => has(bits, code) != *negated,
             Test::List { codes, negated } => codes.binary_search(&code).is_ok() != *negated,
+            Test::Table { table, base } => table.contains(base.wrapping_add(code as i64)),
         }
     }
 
@@ -48,6 +69,7 @@ impl Test {
             Test::Bits { bits, negated } => {
                 match L::bytes(codes) {
                     Some(codes) => in_set(simd, codes, bits, masks),
+                    None if L::BITS <= 32 => members(simd, codes, bits, masks),
                     None => each(simd, codes, masks, |code| has(bits, code.into())),
                 }
                 *negated
@@ -60,6 +82,12 @@ impl Test {
                     list.binary_search(&code.into()).is_ok()
                 });
                 *negated
+            }
+            Test::Table { table, base } => {
+                each(simd, codes, masks, |code| {
+                    table.contains(base.wrapping_add(code.into() as i64))
+                });
+                false
             }
         };
         if negated {
@@ -100,6 +128,18 @@ fn each<S: Simd, L: Lane>(
             *hit = u8::from(passes(code));
         }
         *mask = simd.bits_of(&hits);
+    }
+}
+
+/// Codes of at most 32 bits: their words are gathered.
+#[inline(always)]
+fn members<S: Simd, L: Lane>(simd: S, codes: &[L; BLOCK_CODES], bits: &[u64], masks: &mut Masks) {
+    for (mask, codes) in masks.iter_mut().zip(codes.as_chunks::<64>().0) {
+        let mut wide = [0; 64];
+        for (wide, &code) in wide.iter_mut().zip(codes) {
+            *wide = code.into() as u32;
+        }
+        *mask = simd.are_members(&wide, bits);
     }
 }
 

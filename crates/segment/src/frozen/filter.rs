@@ -12,7 +12,7 @@ use crate::{
         bloom,
         codes::Codes,
         condition::{Masks, Test},
-        pack::{BLOCK_CODES, Decode, Lane},
+        pack::{BLOCK_CODES, Decode, Lane, are_dense},
         search::bisect,
         strings::Strings,
     },
@@ -26,7 +26,8 @@ use crate::{
 const BITMAP_WORDS_FREE: usize = 1024;
 
 /// Which rows pass, as far as the dictionary tells.
-enum Passing {
+#[derive(Debug)]
+pub(crate) enum Passing {
     None,
     All,
     Some(Test),
@@ -41,11 +42,57 @@ impl Frozen {
         if !self.may_have(predicate) {
             return selection.clear();
         }
-        let nulls = self.nulls_within(attribute, selection);
         if let Values::RowOrder(strings) = &column.values {
+            let nulls = self.nulls_within(attribute, selection);
             return filter_strings(strings, predicate, nulls, selection);
         }
-        match passing(&column, predicate, selection.len()) {
+        let passing = passing(&column, predicate, selection.len());
+        self.keep_passing(attribute, &passing, selection);
+    }
+
+    /// Keeps the selected rows for which two comparisons of one attribute hold, if both are
+    /// ranges of codes; otherwise nothing is done.
+    pub(crate) fn filter_between(
+        &self,
+        a: &Predicate,
+        b: &Predicate,
+        selection: &mut Selection,
+    ) -> bool {
+        let attribute = a.attribute();
+        let column = self.column(attribute);
+        let are_comparisons = [a, b].iter().all(
+            |predicate| matches!(predicate, Predicate::Compare { op, .. } if *op != CompareOp::Ne),
+        );
+        let is_coded = matches!(
+            column.values,
+            Values::Frame { .. } | Values::Fixed(_) | Values::Sorted(_)
+        );
+        if !are_comparisons || !is_coded || attribute != b.attribute() {
+            return false;
+        }
+        let rows = selection.len();
+        let both = (passing(&column, a, rows), passing(&column, b, rows));
+        let passing = match both {
+            (Passing::None, _) | (_, Passing::None) => Passing::None,
+            (Passing::All, other) | (other, Passing::All) => other,
+            (Passing::Some(a), Passing::Some(b)) => match a.within(&b) {
+                Some(codes) => range(codes, column.codes_end, false),
+                None => return false,
+            },
+        };
+        self.keep_passing(attribute, &passing, selection);
+        true
+    }
+
+    /// Keeps the selected rows that have a value of an attribute with codes, if that passes.
+    pub(crate) fn keep_passing(
+        &self,
+        attribute: usize,
+        passing: &Passing,
+        selection: &mut Selection,
+    ) {
+        let nulls = self.nulls_within(attribute, selection);
+        match passing {
             Passing::None => selection.clear(),
             Passing::All => {
                 if let Some(nulls) = nulls {
@@ -57,8 +104,9 @@ impl Frozen {
                 }
             }
             Passing::Some(test) => {
-                let codes = column.codes.expect("coded values have codes");
-                filter_codes(&codes, self.rows(), &test, nulls, selection);
+                let codes = self.column(attribute).codes;
+                let codes = codes.expect("coded values have codes");
+                filter_codes(&codes, self.rows(), test, nulls, selection);
             }
         }
     }
@@ -95,7 +143,7 @@ fn filter_codes(
     selection: &mut Selection,
 ) {
     let rows = match selection {
-        Selection::Rows(rows) => return filter_rows(codes, test, nulls, rows),
+        Selection::Rows(rows) => return filter_rows(codes, rows_all, test, nulls, rows),
         Selection::Range(rows) => rows.clone(),
     };
     let mut found = Collector::reusing(selection);
@@ -117,7 +165,17 @@ fn filter_codes(
     *selection = found.finish();
 }
 
-fn filter_rows(codes: &Codes<'_>, test: &Test, nulls: Option<Nulls<'_>>, rows: &mut Vec<u32>) {
+fn filter_rows(
+    codes: &Codes<'_>,
+    rows_all: u32,
+    test: &Test,
+    nulls: Option<Nulls<'_>>,
+    rows: &mut Vec<u32>,
+) {
+    let is_quick = matches!(test, Test::Range { .. } | Test::Bits { .. });
+    if is_quick && !matches!(codes, Codes::Tuples(_)) && are_dense(rows) {
+        return filter_blocks(codes, rows_all, test, nulls, rows);
+    }
     let mut hits = Hits {
         test,
         hits: Vec::with_capacity(rows.len()),
@@ -126,6 +184,30 @@ fn filter_rows(codes: &Codes<'_>, test: &Test, nulls: Option<Nulls<'_>>, rows: &
     let mut kept = 0;
     for (at, hit) in hits.hits.into_iter().enumerate() {
         let row = rows[at];
+        rows[kept] = row;
+        kept += usize::from(hit & !nulls.is_some_and(|nulls| nulls.is_null(row)));
+    }
+    rows.truncate(kept);
+}
+
+/// Tests whole blocks, and looks the rows up.
+fn filter_blocks(
+    codes: &Codes<'_>,
+    rows_all: u32,
+    test: &Test,
+    nulls: Option<Nulls<'_>>,
+    rows: &mut Vec<u32>,
+) {
+    let mut masks = Masks::default();
+    let (mut known, mut kept) = (usize::MAX, 0);
+    for at in 0..rows.len() {
+        let row = rows[at];
+        let within = row as usize % BLOCK_CODES;
+        if row as usize / BLOCK_CODES != known {
+            known = row as usize / BLOCK_CODES;
+            codes.masks(known, rows_all, test, &mut masks);
+        }
+        let hit = masks[within / 64] >> (within % 64) & 1 == 1;
         rows[kept] = row;
         kept += usize::from(hit & !nulls.is_some_and(|nulls| nulls.is_null(row)));
     }
@@ -215,7 +297,7 @@ fn passing(column: &Column<'_>, predicate: &Predicate, rows: usize) -> Passing {
 }
 
 /// A range of codes of `0..end`, or the rest.
-fn range(codes: Range<u128>, end: u128, negated: bool) -> Passing {
+pub(crate) fn range(codes: Range<u128>, end: u128, negated: bool) -> Passing {
     let (none, all) = (codes.is_empty(), codes == (0..end));
     match (none, all, negated) {
         (true, _, false) | (_, true, true) => Passing::None,

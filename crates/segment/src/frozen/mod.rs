@@ -30,6 +30,7 @@ mod gather;
 mod lanes;
 mod pack;
 mod plan;
+mod probe;
 mod read;
 mod scalars;
 mod seal;
@@ -67,6 +68,7 @@ use crate::{
 pub use encode::{FrozenFacts, FrozenImage};
 pub(crate) use {
     bits::interval_of,
+    filter::Passing,
     find::{find, key_of},
     gather::gather,
 };

@@ -348,25 +348,32 @@ fn get<L: Lane>(lanes: &[L], width: u32, at: usize) -> u64 {
 }
 
 fn pick<L: Lane>(lanes: &[L], width: u32, rows: &[u32], out: &mut impl Decode) {
-    let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
-        return;
-    };
-    // Of rows in another order this is a guess, which costs time at most.
-    let span = last.abs_diff(*first) as usize + 1;
-    if rows.len() * BLOCK_CODES < span.max(BLOCK_CODES) * UNPACK_ROWS_MIN {
+    if !are_dense(rows) {
         return in_parts(rows, out, |row| get(lanes, width, row));
     }
-    let block = |row: &u32| *row as usize / BLOCK_CODES;
     let (mut codes, mut picked) = ([L::default(); BLOCK_CODES], [L::default(); 64]);
-    for part in rows.chunk_by(|a, b| block(a) == block(b)) {
-        unpack(block_of(lanes, width, block(&part[0])), width, &mut codes);
-        for part in part.chunks(picked.len()) {
-            for (code, &row) in picked.iter_mut().zip(part) {
-                *code = codes[row as usize % BLOCK_CODES];
+    let mut known = usize::MAX;
+    for part in rows.chunks(picked.len()) {
+        for (code, &row) in picked.iter_mut().zip(part) {
+            let block = row as usize / BLOCK_CODES;
+            if block != known {
+                unpack(block_of(lanes, width, block), width, &mut codes);
+                known = block;
             }
-            out.codes(&picked[..part.len()]);
+            *code = codes[row as usize % BLOCK_CODES];
         }
+        out.codes(&picked[..part.len()]);
     }
+}
+
+/// Whether there are so many rows per block that blocks are unpacked. Of rows in no order this
+/// is a guess, which costs time at most.
+pub(crate) fn are_dense(rows: &[u32]) -> bool {
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+        return false;
+    };
+    let span = last.abs_diff(*first) as usize + 1;
+    rows.len() * BLOCK_CODES >= span.max(BLOCK_CODES) * UNPACK_ROWS_MIN
 }
 
 #[inline(always)]

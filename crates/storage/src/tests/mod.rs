@@ -11,6 +11,7 @@ mod freeze;
 mod indexes;
 mod locks;
 mod log_room;
+mod lookups;
 mod model;
 mod recovery;
 mod redefine;

@@ -57,6 +57,12 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "Layout of tables made without one.",
     ),
     known(
+        "aerostat.star_join",
+        "on",
+        ON_OFF,
+        "Joins a large table with sides by unique keys as lookups in one scan.",
+    ),
+    known(
         "application_name",
         "",
         Check::Text,

@@ -1,0 +1,153 @@
+//! A side, read whole: its keys and their codes, what is grouped by, what else is wanted.
+
+use std::sync::Arc;
+
+use datafusion::{
+    arrow::{
+        array::{Array, ArrayRef, AsArray, RecordBatch},
+        compute::{cast, concat_batches},
+        datatypes::{DataType, Date32Type, Int64Type, SchemaRef},
+    },
+    common::{DataFusionError, Result},
+    execution::{TaskContext, memory_pool::MemoryReservation},
+    logical_expr::EmitTo,
+    physical_plan::{
+        ExecutionPlan,
+        aggregates::{group_values::new_group_values, order::GroupOrdering},
+        execute_stream,
+    },
+};
+use futures::TryStreamExt;
+
+use aerostat_storage::LookupTable;
+
+/// A side as the fact's rows are joined with it.
+pub(super) struct GatheredSide {
+    pub(super) table: Arc<LookupTable>,
+    /// How many groups there are, at least 1.
+    pub(super) radix: u64,
+    /// For each column that is grouped by, its value in each group.
+    pub(super) groups: Vec<ArrayRef>,
+    /// If values are wanted, codes are rows, and these are their values.
+    pub(super) values: Vec<ArrayRef>,
+    /// The group of each row, if codes are rows and there are groups.
+    pub(super) group_of_row: Vec<u32>,
+    /// Whether a code is a row.
+    pub(super) has_rows: bool,
+    memory: Option<MemoryReservation>,
+}
+
+/// Why a star is not joined as one.
+pub(super) fn unfit(why: &str) -> DataFusionError {
+    DataFusionError::ResourcesExhausted(why.to_owned())
+}
+
+/// Reads a side whose first column is its key, and then come those that are grouped by.
+///
+/// # Errors
+/// Those of its plan; memory; a key that is there twice.
+pub(super) async fn gather(
+    plan: Arc<dyn ExecutionPlan>,
+    groups: usize,
+    context: Arc<TaskContext>,
+    reservation: MemoryReservation,
+) -> Result<GatheredSide> {
+    let schema = plan.schema();
+    let mut stream = execute_stream(plan, context)?;
+    let mut batches = Vec::new();
+    while let Some(batch) = stream.try_next().await? {
+        reservation.try_grow(batch.get_array_memory_size())?;
+        batches.push(batch);
+    }
+    let mut side = gathered(&schema, &batches, groups, &reservation)?;
+    side.memory = Some(reservation);
+    Ok(side)
+}
+
+fn gathered(
+    schema: &SchemaRef,
+    batches: &[RecordBatch],
+    groups: usize,
+    reservation: &MemoryReservation,
+) -> Result<GatheredSide> {
+    let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+    reservation.try_grow(rows * size_of::<(i64, u32, usize)>())?;
+    let mut keys = Vec::with_capacity(rows);
+    // Which rows of each batch have a key: NULL is equal to none.
+    for batch in batches {
+        keys_of(batch.column(0), &mut keys)?;
+    }
+    let codes_of_rows = schema.fields().len() > 1 + groups;
+    let mut radix = 1;
+    let (mut group_columns, mut group_of_row) = (Vec::new(), Vec::new());
+    if groups > 0 {
+        let fields = Arc::new(schema.project(&(1..=groups).collect::<Vec<_>>())?);
+        let mut values = new_group_values(fields, &GroupOrdering::None)?;
+        let mut found = Vec::new();
+        for batch in batches {
+            values.intern(&batch.columns()[1..=groups], &mut found)?;
+            group_of_row.extend(found.iter().map(|&group| group as u32));
+        }
+        radix = values.len().max(1) as u64;
+        reservation.try_grow(values.size())?;
+        group_columns = match values.is_empty() {
+            true => Vec::new(),
+            false => values.emit(EmitTo::All)?,
+        };
+    }
+    if rows >= u32::MAX as usize {
+        return Err(unfit("a side has more rows than codes"));
+    }
+    let codes: Option<Vec<u32>> = match (codes_of_rows, radix > 1) {
+        (true, _) => Some((0..rows as u32).collect()),
+        (false, true) => Some(std::mem::take(&mut group_of_row)),
+        (false, false) => None,
+    };
+    let (keys, codes) = with_keys(keys, codes);
+    reservation.try_grow(LookupTable::bytes_for(&keys, codes.is_some()))?;
+    let table =
+        LookupTable::new(&keys, codes.as_deref()).map_err(|_| unfit("a side has a key twice"))?;
+    let mut values = Vec::new();
+    if codes_of_rows {
+        let wanted = (1 + groups..schema.fields().len()).collect::<Vec<_>>();
+        let projected = batches.iter().map(|batch| batch.project(&wanted));
+        let projected = projected.collect::<std::result::Result<Vec<_>, _>>()?;
+        let all = concat_batches(&Arc::new(schema.project(&wanted)?), &projected)?;
+        reservation.try_grow(all.get_array_memory_size())?;
+        values = all.columns().to_vec();
+    }
+    Ok(GatheredSide {
+        table: Arc::new(table),
+        radix,
+        groups: group_columns,
+        values,
+        group_of_row: match radix {
+            1 => Vec::new(),
+            _ => group_of_row,
+        },
+        has_rows: codes_of_rows,
+        memory: None,
+    })
+}
+
+/// Appends the keys of a column; NULL has none.
+fn keys_of(column: &ArrayRef, keys: &mut Vec<Option<i64>>) -> Result<()> {
+    if *column.data_type() == DataType::Date32 {
+        let days = column.as_primitive::<Date32Type>();
+        keys.extend(days.iter().map(|day| day.map(i64::from)));
+        return Ok(());
+    }
+    let numbers = cast(column, &DataType::Int64)?;
+    keys.extend(numbers.as_primitive::<Int64Type>().iter());
+    Ok(())
+}
+
+/// The rows that have keys.
+fn with_keys(keys: Vec<Option<i64>>, codes: Option<Vec<u32>>) -> (Vec<i64>, Option<Vec<u32>>) {
+    let codes = codes.map(|codes| {
+        let pairs = codes.into_iter().zip(&keys);
+        let of_keys = pairs.filter_map(|(code, key)| key.map(|_| code));
+        of_keys.collect()
+    });
+    (keys.into_iter().flatten().collect(), codes)
+}

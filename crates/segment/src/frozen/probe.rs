@@ -1,0 +1,164 @@
+//! Lookups on encoded keys: a table becomes a condition on codes, and codes lead to what
+//! the table says of their keys.
+
+use std::sync::Arc;
+
+use crate::{
+    LookupTable, Selection,
+    frozen::{
+        Column, Frozen, Values,
+        bits::{Fixed, with_type},
+        condition::Test,
+        filter::{Passing, range},
+        pack::{BLOCK_CODES, Decode, Lane},
+    },
+};
+
+/// Up to here the codes of a frame become bits, whatever the rows: 512 KiB, copied from the
+/// table's in some ten microseconds.
+const FRAME_WORDS_FREE: u128 = 1 << 16;
+
+/// A dictionary's codes are translated when they are so much fewer than the rows that the
+/// few rows that a join leaves are more, too.
+const ROWS_PER_ENTRY_MIN: u32 = 32;
+
+impl Frozen {
+    /// Which codes of an encoded attribute stand for keys of the table.
+    pub(crate) fn members(&self, attribute: usize, table: &Arc<LookupTable>) -> Passing {
+        if table.is_empty() {
+            return Passing::None;
+        }
+        let column = self.column(attribute);
+        let (end, rows) = (column.codes_end, self.rows());
+        let words = end.div_ceil(64);
+        if let Values::Frame { base } = column.values {
+            let base = base as i64;
+            if words <= FRAME_WORDS_FREE.max(rows.into())
+                && let Some(bits) = table.bits_from(base, words as usize)
+            {
+                return of_bits(bits, end);
+            }
+            if end > rows.into() {
+                let table = Arc::clone(table);
+                return Passing::Some(Test::Table { table, base });
+            }
+        }
+        let mut bits = vec![0u64; words as usize];
+        for code in 0..end as u64 {
+            let is_member = table.contains(column.integer(code));
+            bits[code as usize / 64] |= u64::from(is_member) << (code % 64);
+        }
+        of_bits(bits, end)
+    }
+
+    /// The table's codes for an encoded attribute's, where it is worth it.
+    pub(crate) fn translated(&self, attribute: usize, table: &LookupTable) -> Option<Vec<u32>> {
+        let column = self.column(attribute);
+        let entries_max = u128::from(self.rows() / ROWS_PER_ENTRY_MIN);
+        if matches!(column.values, Values::Frame { .. }) || column.codes_end > entries_max {
+            return None;
+        }
+        let code = |code| table.code(column.integer(code)).unwrap_or(0);
+        Some((0..column.codes_end as u64).map(code).collect())
+    }
+
+    /// Adds what the table says of the selected keys.
+    pub(crate) fn add_codes(
+        &self,
+        attribute: usize,
+        table: &LookupTable,
+        translated: Option<&[u32]>,
+        selection: &Selection,
+        scale: u64,
+        to: &mut [u64],
+    ) {
+        let column = self.column(attribute);
+        let codes = column.codes.as_ref().expect("coded values have codes");
+        let mut adder = Adder {
+            column: &column,
+            table,
+            translated,
+            scale,
+            to,
+        };
+        match selection {
+            Selection::Range(rows) => codes.decode(rows.clone(), &mut adder),
+            Selection::Rows(rows) => codes.pick(rows, &mut adder),
+        }
+    }
+}
+
+impl Column<'_> {
+    /// The integer that a code stands for.
+    fn integer(&self, code: u64) -> i64 {
+        match self.values {
+            Values::Frame { base } => (base as i64).wrapping_add(code as i64),
+            Values::Fixed(values) => with_type!(self.physical, T => {
+                T::from_bytes(values, code as usize).to_int().unwrap_or(0) as i64
+            }),
+            _ => unreachable!("integers are not strings"),
+        }
+    }
+}
+
+/// A set of codes of `0..end`, as simple as it is.
+fn of_bits(bits: Vec<u64>, end: u128) -> Passing {
+    let count: u64 = bits.iter().map(|word| u64::from(word.count_ones())).sum();
+    let Some(first) = bits.iter().position(|&word| word != 0) else {
+        return Passing::None;
+    };
+    let least = first as u128 * 64 + u128::from(bits[first].trailing_zeros());
+    let after = bits.iter().rposition(|&word| word != 0);
+    let after = after.map_or(0, |last| {
+        last as u128 * 64 + 64 - u128::from(bits[last].leading_zeros())
+    });
+    if after - least == u128::from(count) {
+        return range(least..after.min(end), end, false);
+    }
+    Passing::Some(Test::Bits {
+        bits,
+        negated: false,
+    })
+}
+
+/// Adds to numbers as codes come.
+struct Adder<'a, 't> {
+    column: &'a Column<'a>,
+    table: &'a LookupTable,
+    translated: Option<&'a [u32]>,
+    scale: u64,
+    /// Of the codes that are still to come.
+    to: &'t mut [u64],
+}
+
+impl Decode for Adder<'_, '_> {
+    fn codes<L: Lane>(&mut self, codes: &[L]) {
+        let (to, rest) = std::mem::take(&mut self.to).split_at_mut(codes.len());
+        self.to = rest;
+        if let Some(translated) = self.translated {
+            for (to, &code) in to.iter_mut().zip(codes) {
+                let code: u64 = code.into();
+                // Rows under NULL may have any code.
+                let found = translated.get(code as usize).copied().unwrap_or(0);
+                *to += self.scale * u64::from(found);
+            }
+            return;
+        }
+        let mut keys = [0i64; BLOCK_CODES];
+        for (codes, to) in codes.chunks(BLOCK_CODES).zip(to.chunks_mut(BLOCK_CODES)) {
+            match self.column.values {
+                Values::Frame { base } => {
+                    for (key, &code) in keys.iter_mut().zip(codes) {
+                        *key = (base as i64).wrapping_add(code.into() as i64);
+                    }
+                }
+                _ => {
+                    for (key, &code) in keys.iter_mut().zip(codes) {
+                        *key = self.column.integer(code.into());
+                    }
+                }
+            }
+            self.table.add_codes(&keys[..codes.len()], self.scale, to);
+        }
+    }
+}

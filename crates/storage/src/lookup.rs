@@ -1,0 +1,177 @@
+//! Joins in a scan: rows whose values are keys of lookup tables, and the codes of these.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use aerostat_segment::{LookupTable, Probe, Segment, Selection};
+use arrow_array::ArrayRef;
+
+use crate::{Scan, directory::Entry};
+
+/// A row is in the scan if its value of an attribute is a key of a table.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    /// Position of the attribute, whose values are
+    /// [keys](aerostat_segment::SegmentSchema::is_lookup_key).
+    pub attribute: usize,
+    /// The keys, and a code for each.
+    pub table: Arc<LookupTable>,
+}
+
+/// A scan's lookups, as each segment is asked for them.
+pub(crate) struct Lookups {
+    all: Vec<Lookup>,
+    /// By entry of the directory; made when its first morsel is claimed.
+    probes: Vec<OnceLock<Box<[Probe]>>>,
+    /// For each lookup, rows that were asked for it, and those of them that had its keys.
+    counts: Box<[[AtomicU64; 2]]>,
+}
+
+impl Lookups {
+    pub(crate) fn new(all: &[Lookup], entries: usize) -> Self {
+        let entries = if all.is_empty() { 0 } else { entries };
+        Self {
+            all: all.to_vec(),
+            probes: (0..entries).map(|_| OnceLock::new()).collect(),
+            counts: all.iter().map(|_| Default::default()).collect(),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> Vec<(u64, u64)> {
+        let counts = self.counts.iter();
+        counts
+            .map(|[asked, kept]| (asked.load(Ordering::Relaxed), kept.load(Ordering::Relaxed)))
+            .collect()
+    }
+
+    /// The probes of a segment, in the order of lookups.
+    fn of(&self, position: usize, segment: &Segment) -> &[Probe] {
+        let Some(probes) = self.probes.get(position) else {
+            return &[];
+        };
+        probes.get_or_init(|| {
+            let probe = |lookup: &Lookup| segment.probe(lookup.attribute, &lookup.table);
+            self.all.iter().map(probe).collect()
+        })
+    }
+
+    /// Whether a vector may have rows, as far as its zones tell.
+    pub(crate) fn may_match(&self, position: usize, segment: &Segment, vector: u32) -> bool {
+        let mut probes = self.of(position, segment).iter();
+        probes.all(|probe| segment.may_have_member(vector, probe))
+    }
+
+    /// Keeps the rows that have keys of all tables.
+    pub(crate) fn filter(&self, position: usize, segment: &Segment, rows: &mut Selection) {
+        let probes = self.of(position, segment);
+        for at in self.order() {
+            if rows.is_empty() {
+                return;
+            }
+            let [asked, kept] = &self.counts[at];
+            asked.fetch_add(rows.len() as u64, Ordering::Relaxed);
+            segment.keep_members(&probes[at], rows);
+            kept.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// The lookups, the one first that has left the smallest share of rows; before any rows,
+    /// the one with the fewest keys for the numbers that they are among.
+    fn order(&self) -> Vec<usize> {
+        let share = |at: usize| {
+            let [asked, kept] = &self.counts[at];
+            match asked.load(Ordering::Relaxed) {
+                0 => density(&self.all[at].table),
+                asked => kept.load(Ordering::Relaxed) as f64 / asked as f64,
+            }
+        };
+        let mut order: Vec<(f64, usize)> = (0..self.all.len()).map(|at| (share(at), at)).collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0));
+        order.into_iter().map(|(_, at)| at).collect()
+    }
+}
+
+/// The share of the numbers between a table's least and greatest key that are keys.
+fn density(table: &LookupTable) -> f64 {
+    let Some((least, greatest)) = table.bounds() else {
+        return 0.0;
+    };
+    table.len() as f64 / (greatest as f64 - least as f64 + 1.0)
+}
+
+/// Rows of one segment that a scan has found.
+pub struct ScannedRows<'a> {
+    scan: &'a Scan,
+    position: usize,
+    rows: Selection,
+}
+
+impl<'a> ScannedRows<'a> {
+    pub(crate) fn new(scan: &'a Scan, position: usize, rows: Selection) -> Self {
+        Self {
+            scan,
+            position,
+            rows,
+        }
+    }
+
+    pub(crate) fn is_of(&self, position: usize) -> bool {
+        self.position == position
+    }
+
+    /// Takes rows behind its own.
+    pub(crate) fn extend(&mut self, rows: Selection) {
+        match (&mut self.rows, rows) {
+            (Selection::Range(own), Selection::Range(more)) if own.end == more.start => {
+                own.end = more.end;
+            }
+            (Selection::Rows(own), more) => own.extend(more.iter()),
+            (own, more) => *own = Selection::Rows(own.iter().chain(more.iter()).collect()),
+        }
+    }
+
+    fn segment(&self) -> &Arc<Segment> {
+        let entry: &Arc<Entry> = self.scan.entry(self.position);
+        &entry.segment
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The rows' values of an attribute.
+    pub fn gather(&self, attribute: usize) -> ArrayRef {
+        self.segment().gather(attribute, &self.rows)
+    }
+
+    /// Adds to each row's number the code that a lookup, by its position, has for it, times
+    /// `scale`.
+    ///
+    /// # Panics
+    /// When there is no such lookup, or not a number for each row.
+    pub fn add_codes(&self, lookup: usize, scale: u64, to: &mut [u64]) {
+        let segment = self.segment();
+        let probe = &self.scan.lookups().of(self.position, segment)[lookup];
+        segment.add_codes(probe, &self.rows, scale, to);
+    }
+}
+
+impl fmt::Debug for ScannedRows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScannedRows")
+            .field("segment", &self.segment().no())
+            .field("rows", &self.rows.len())
+            .finish_non_exhaustive()
+    }
+}
