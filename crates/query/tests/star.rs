@@ -5,6 +5,12 @@
 
 mod common;
 
+use std::{
+    panic::{self, AssertUnwindSafe},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
 use aerostat_query::Session;
 use aerostat_types::ErrorKind;
 use common::{Fixture, Random};
@@ -512,4 +518,64 @@ fn random_statement(sides: &[RandomSide], random: &mut Random) -> String {
         sql.push_str(&format!(" group by {positions} order by {positions}"));
     }
     sql
+}
+
+/// Writers change the fact and its sides, and rows are frozen, while stars are joined: within
+/// one snapshot they give what the plans give that they stand for.
+#[test]
+fn writers_change_nothing_within_a_snapshot() {
+    const ROUNDS: usize = 12;
+    let fixture = Fixture::new();
+    let mut session = fixture.session();
+    fixture.ok(&mut session, TABLES);
+    let statements = &STARS[..8];
+    let stop = AtomicBool::new(false);
+    let seen = thread::scope(|scope| {
+        let writers = [
+            "update sale set amount = n % 7, i = n % 9 * 7 where n % 31 = 3",
+            "delete from sale where n % 57 = 1;
+             insert into sale (n, s, d, i, c, amount) select g, 1000003, date '2024-01-05', 7, 990, 5
+                 from generate_series(1, 9000, 57) as g where g % 57 = 1 on conflict do nothing",
+            "update shop set sname = 'shop' || (s % 7), p = 3 where s <> 77;
+             update shop set p = 1 where s > 0",
+            "update day set month = month % 12 + 1 where year = 2024",
+            "vacuum (freeze) sale; vacuum (freeze) shop",
+        ];
+        for sql in writers {
+            let mut session = fixture.session();
+            let (fixture, stop) = (&fixture, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Acquire) {
+                    match fixture.run(&mut session, sql) {
+                        Ok(_) => {}
+                        Err(error) if error.kind == ErrorKind::SerializationFailure => {}
+                        Err(error) => panic!("{sql}: {error}"),
+                    }
+                }
+            });
+        }
+        let mut seen = std::collections::HashSet::new();
+        let checked = panic::catch_unwind(AssertUnwindSafe(|| {
+            for round in 0..ROUNDS {
+                fixture.ok(&mut session, "begin isolation level repeatable read");
+                for sql in statements {
+                    let stars = fixture.ok(&mut session, sql);
+                    assert_eq!(
+                        stars,
+                        off(&fixture, &mut session, sql),
+                        "round {round}: {sql}"
+                    );
+                    seen.insert(stars);
+                }
+                fixture.ok(&mut session, "commit");
+            }
+        }));
+        stop.store(true, Ordering::Release);
+        checked.map_err(panic::resume_unwind).ok();
+        seen.len()
+    });
+    assert!(
+        seen > statements.len() + ROUNDS,
+        "the rows changed meanwhile: {seen} results"
+    );
 }
