@@ -367,7 +367,7 @@ check! {
         "SELECT i, unnest(generate_series(1, i)) FROM t WHERE i < 3 ORDER BY 1, 2" => "1|1\n2|1\n2|2",
         "SELECT unnest(generate_series(1, NULL))" => "",
         "SELECT unnest(generate_series(1, 3, 0))" => "InvalidParameterValue: step size cannot equal zero",
-        "SELECT unnest(generate_series('2024-01-31'::timestamp, '2024-03-01', '1 month'))" => "2024-01-31T00:00:00\n2024-02-29T00:00:00",
+        "SELECT unnest(generate_series('2024-01-31'::timestamp, '2024-03-01', '1 month'))" => "2024-01-31 00:00:00\n2024-02-29 00:00:00",
         "SELECT unnest(generate_series(1, 1000000000))" => "ProgramLimitExceeded: generate_series in a SELECT list makes too many values at once",
         "SELECT unnest(aerostat_series_each(1, 100000000)) FROM t" => "ProgramLimitExceeded: generate_series in a SELECT list makes too many values at once",
         "SELECT generate_series(true, i) FROM t" => "UndefinedFunction: function generate_series(boolean, integer) does not exist",

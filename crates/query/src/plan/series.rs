@@ -86,6 +86,11 @@ pub(super) fn expand(query: &mut Query) -> ControlFlow<SqlError> {
     let SetExpr::Select(select) = &mut **body else {
         return expand_body(body);
     };
+    // DataFusion matches the keys of DISTINCT ON and of its ORDER BY itself.
+    if matches!(select.distinct, Some(Distinct::On(_))) {
+        expand_select(select, order_by);
+        return ControlFlow::Continue(());
+    }
     order::by_position(&select.projection, order_by);
     expand_select(select, order_by);
     if locks.is_empty() {
