@@ -10,6 +10,9 @@
 //! | argument of an aggregate | no | no |
 //! | argument of a window function | yes | no |
 //!
+//! Functions that return sets stand in SELECT lists, ORDER BY and GROUP BY, and in the only row
+//! of an INSERT's VALUES, but not in CASE, `coalesce`, aggregates and window functions.
+//!
 //! LIMIT and OFFSET count alike for every row, so they name no column. Names in
 //! one WITH differ. A subquery begins anew: its own clauses are checked when
 //! the walk gets there.
@@ -24,6 +27,7 @@ use datafusion::sql::sqlparser::ast::{
     Select, SelectItem, SetExpr, Statement, Value, Visit, Visitor, With,
 };
 
+use super::series;
 use crate::ddl::names::folded;
 
 /// PostgreSQL's aggregate functions.
@@ -70,7 +74,7 @@ const AGGREGATES: [&str; 36] = [
 ///
 /// # Errors
 /// `GroupingError`, `WindowingError`, `InvalidColumnReference`,
-/// `InvalidTextRepresentation`, `DuplicateAlias`, as the module says.
+/// `InvalidTextRepresentation`, `DuplicateAlias`, `FeatureNotSupported`, as the module says.
 pub(super) fn check<N: Visit>(node: &N) -> Result<(), SqlError> {
     match walk::look(node, &mut Clauses) {
         ControlFlow::Continue(()) => Ok(()),
@@ -126,7 +130,9 @@ impl Visitor for Clauses {
         check_where(select.selection.as_ref())?;
         if let GroupByExpr::Expressions(keys, _) = &select.group_by {
             for key in keys {
-                Place::without_either("GROUP BY").check(key)?;
+                let mut place = Place::without_either("GROUP BY");
+                place.takes_sets = true;
+                place.check(key)?;
             }
         }
         if let Some(having) = &select.having {
@@ -134,7 +140,9 @@ impl Visitor for Clauses {
         }
         for window in &select.named_window {
             if let NamedWindowExpr::WindowSpec(spec) = &window.1 {
-                Place::without_windows("window definitions").check(spec)?;
+                let mut place = Place::without_windows("window definitions");
+                place.takes_sets = true;
+                place.check(spec)?;
             }
         }
         ControlFlow::Continue(())
@@ -146,7 +154,10 @@ impl Visitor for Clauses {
         }
         if let SetExpr::Values(values) = &*query.body {
             for cell in values.rows.iter().flat_map(|row| row.iter()) {
-                Place::without_either("VALUES").check(cell)?;
+                let mut place = Place::without_either("VALUES");
+                // One row may be an INSERT's; `series` refuses it elsewhere.
+                place.takes_sets = values.rows.len() == 1;
+                place.check(cell)?;
             }
         }
         if let Some(order_by) = &query.order_by
@@ -248,11 +259,13 @@ struct Place {
     clause: &'static str,
     takes_aggregates: bool,
     takes_windows: bool,
+    takes_sets: bool,
     names_no_column: bool,
-    /// How many subqueries, aggregates and window functions the walk is in.
+    /// How many subqueries, aggregates, window functions and conditional expressions the walk is in.
     subqueries: usize,
     aggregates: usize,
     windows: usize,
+    choices: Vec<&'static str>,
 }
 
 impl Place {
@@ -260,16 +273,19 @@ impl Place {
         clause: "",
         takes_aggregates: true,
         takes_windows: true,
+        takes_sets: true,
         names_no_column: false,
         subqueries: 0,
         aggregates: 0,
         windows: 0,
+        choices: Vec::new(),
     };
 
     fn without_windows(clause: &'static str) -> Place {
         Place {
             clause,
             takes_windows: false,
+            takes_sets: false,
             ..Place::ANY
         }
     }
@@ -314,6 +330,41 @@ impl Place {
         self.windows += 1;
         ControlFlow::Continue(())
     }
+
+    fn check_set(&self) -> ControlFlow<SqlError> {
+        const HINT: &str =
+            "You might be able to move the set-returning function into a LATERAL FROM item.";
+        let nested = |what: &str| {
+            let message =
+                format!("{what} function calls cannot contain set-returning function calls");
+            SqlError::new(ErrorKind::FeatureNotSupported, message)
+        };
+        ControlFlow::Break(if !self.takes_sets {
+            series::refused(self.clause)
+        } else if self.aggregates > 0 {
+            nested("aggregate").with_hint(HINT)
+        } else if self.windows > 0 {
+            nested("window").with_hint(HINT)
+        } else if let Some(choice) = self.choices.last() {
+            series::refused(choice).with_hint(HINT)
+        } else {
+            return ControlFlow::Continue(());
+        })
+    }
+}
+
+/// The expressions that compute only some of their operands, as PostgreSQL calls them.
+fn choice(expression: &Expr) -> Option<&'static str> {
+    match expression {
+        Expr::Case { .. } => Some("CASE"),
+        Expr::Function(function) => {
+            let [name] = &function.name.0[..] else {
+                return None;
+            };
+            (folded(name.as_ident()?) == "coalesce").then_some("COALESCE")
+        }
+        _ => None,
+    }
 }
 
 pub(super) fn is_aggregate(function: &Function) -> bool {
@@ -339,6 +390,9 @@ impl Visitor for Place {
     }
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<SqlError> {
+        if self.subqueries == 0 {
+            self.choices.extend(choice(expression));
+        }
         match expression {
             _ if self.subqueries > 0 => ControlFlow::Continue(()),
             Expr::Identifier(_) | Expr::CompoundIdentifier(_) if self.names_no_column => {
@@ -347,11 +401,15 @@ impl Visitor for Place {
             }
             Expr::Function(function) if function.over.is_some() => self.enter_window(),
             Expr::Function(function) if is_aggregate(function) => self.enter_aggregate(),
+            Expr::Function(function) if series::returns_set(function) => self.check_set(),
             _ => ControlFlow::Continue(()),
         }
     }
 
     fn post_visit_expr(&mut self, expression: &Expr) -> ControlFlow<SqlError> {
+        if self.subqueries == 0 && choice(expression).is_some() {
+            self.choices.pop();
+        }
         match expression {
             Expr::Function(function) if self.subqueries == 0 && function.over.is_some() => {
                 self.windows -= 1;
@@ -380,8 +438,8 @@ mod tests {
     #[test]
     fn functions_out_of_place_are_refused() {
         use ErrorKind::{
-            DuplicateAlias, GroupingError, InvalidColumnReference, InvalidTextRepresentation,
-            WindowingError,
+            DuplicateAlias, FeatureNotSupported, GroupingError, InvalidColumnReference,
+            InvalidTextRepresentation, WindowingError,
         };
         for (sql, kind, message) in [
             (
@@ -465,6 +523,26 @@ mod tests {
                 "aggregate functions are not allowed in RETURNING",
             ),
             (
+                "SELECT 1 FROM t WHERE generate_series(1, a) > 1",
+                FeatureNotSupported,
+                "set-returning functions are not allowed in WHERE",
+            ),
+            (
+                "SELECT a FROM t ORDER BY CASE WHEN true THEN unnest(b) END",
+                FeatureNotSupported,
+                "set-returning functions are not allowed in CASE",
+            ),
+            (
+                "SELECT sum(generate_series(1, 3))",
+                FeatureNotSupported,
+                "aggregate function calls cannot contain set-returning function calls",
+            ),
+            (
+                "VALUES (1), (generate_series(1, 3))",
+                FeatureNotSupported,
+                "set-returning functions are not allowed in VALUES",
+            ),
+            (
                 "SELECT 1 FROM t LIMIT a",
                 InvalidColumnReference,
                 "argument of LIMIT must not contain variables",
@@ -500,6 +578,7 @@ mod tests {
             "SELECT sum(a), sum(sum(a)) OVER (ORDER BY max(b)) FROM t HAVING count(*) > 1 ORDER BY avg(a)",
             "SELECT a FROM t WHERE a = (SELECT max(a) FROM t) GROUP BY a LIMIT (SELECT count(*) FROM t)",
             "SELECT sum((SELECT max(b) FROM u)) FROM t",
+            "SELECT coalesce(a, (SELECT generate_series(1, 1))), generate_series(1, a) FROM t GROUP BY a, unnest(b)",
             "UPDATE t SET a = (SELECT sum(a) FROM u) WHERE b IN (SELECT max(b) FROM u)",
             "WITH q AS (SELECT 1), r AS (WITH q AS (SELECT 2) SELECT * FROM q) SELECT 1 LIMIT 2",
         ] {

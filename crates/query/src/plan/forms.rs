@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `FROM generate_series(1, 3) AS g` | `… AS g (g)`: a function's only column bears its alias |
 //! | `FROM generate_series(1, 3)` | `… AS generate_series (generate_series)` |
+//! | `SELECT generate_series(1, 3)` | as [`super::series`] says |
 //! | `TABLE t` | `SELECT * FROM t` |
 //! | `x BETWEEN SYMMETRIC a AND b` | `x BETWEEN a AND b OR x BETWEEN b AND a` |
 //! | `LIMIT '2'` | `LIMIT 2` |
@@ -20,7 +21,7 @@ use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{
         BinaryOperator, CastKind, Expr, Function, FunctionArguments, Ident, JoinConstraint,
-        JoinOperator, LimitClause, ObjectName, Query, Select, SetExpr, TableAlias,
+        JoinOperator, LimitClause, ObjectName, Query, Select, SetExpr, Statement, TableAlias,
         TableAliasColumnDef, TableFactor, UnaryOperator, Value, Visit, VisitMut, VisitorMut,
     },
     dialect::PostgreSqlDialect,
@@ -70,7 +71,17 @@ impl VisitorMut for Forms {
                 .chain(offset.iter_mut().map(|o| &mut o.value));
             counts.for_each(unquote_count);
         }
-        table_command(&mut query.body)
+        table_command(&mut query.body)?;
+        super::series::expand(query)
+    }
+
+    fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<SqlError> {
+        if let Statement::Insert(insert) = statement
+            && let Some(source) = &mut insert.source
+        {
+            super::series::select_of_row(source);
+        }
+        ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
@@ -264,10 +275,10 @@ fn table_command(body: &mut SetExpr) -> ControlFlow<SqlError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Statement, StatementKind};
+    use crate::statement::{Statement as Text, StatementKind};
 
     fn rewritten(sql: &str) -> String {
-        let StatementKind::Sql(parsed) = Statement::single(sql).unwrap().kind else {
+        let StatementKind::Sql(parsed) = Text::single(sql).unwrap().kind else {
             panic!("not SQL")
         };
         let mut statement = (*parsed).clone();
@@ -293,6 +304,22 @@ mod tests {
             (
                 "SELECT * FROM generate_series(1, 3)",
                 "SELECT * FROM generate_series(1, 3) AS generate_series (generate_series)",
+            ),
+            (
+                "SELECT k, generate_series(1, k), generate_series(k, 3) AS b FROM t",
+                "SELECT k, unnest(generate_series(1, k)) AS \"generate_series\", unnest(generate_series(k, 3)) AS b FROM t",
+            ),
+            (
+                "SELECT generate_series(1, 2) FROM t",
+                "SELECT unnest(aerostat_series_each(1, 2)) AS \"generate_series\" FROM t",
+            ),
+            (
+                "SELECT a FROM t WHERE a IN (SELECT 2 * pg_catalog.generate_series(1, 3) AS b)",
+                "SELECT a FROM t WHERE a IN (SELECT 2 * \"generate_series\u{1}\".\"generate_series\u{1}\" AS b FROM generate_series(1, 3) AS \"generate_series\u{1}\" (\"generate_series\u{1}\"))",
+            ),
+            (
+                "INSERT INTO t VALUES (1, generate_series(1, 2 + 1))",
+                "INSERT INTO t SELECT 1, unnest(generate_series(1, 2 + 1)) AS \"generate_series\"",
             ),
         ] {
             assert_eq!(rewritten(written), read);

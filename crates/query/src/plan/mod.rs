@@ -13,6 +13,7 @@ mod numbering;
 mod optimize;
 mod origins;
 mod parameters;
+mod series;
 mod target;
 mod wildcards;
 mod work;

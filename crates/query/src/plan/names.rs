@@ -23,11 +23,45 @@ use crate::{
 };
 
 /// Begins the suffix that tells columns of one name apart.
-const SUFFIX: char = '\u{1}';
+pub(super) const SUFFIX: char = '\u{1}';
 
 /// Gives every unnamed output of the query's SELECTs PostgreSQL's name.
 pub(crate) fn name_outputs(query: &mut ast::Query) {
+    let named: Vec<String> = match &*query.body {
+        SetExpr::Select(select) => select.projection.iter().map(item_name).collect(),
+        _ => Vec::new(),
+    };
     name_body(&mut query.body);
+    let SetExpr::Select(select) = &*query.body else {
+        return;
+    };
+    let Some(ast::OrderByKind::Expressions(keys)) =
+        query.order_by.as_mut().map(|order_by| &mut order_by.kind)
+    else {
+        return;
+    };
+    // ORDER BY follows the only column of a name that has got another one.
+    for key in keys {
+        let ast::Expr::Identifier(ident) = &mut key.expr else {
+            continue;
+        };
+        let wanted = folded(ident);
+        let mut found = (0..named.len()).filter(|at| named[*at] == wanted);
+        if let (Some(at), None) = (found.next(), found.next())
+            && let Some(SelectItem::ExprWithAlias { alias, .. }) = select.projection.get(at)
+        {
+            *ident = alias.clone();
+        }
+    }
+}
+
+/// The name of an item as PostgreSQL gives it; none for those that stand for several.
+fn item_name(item: &SelectItem) -> String {
+    match item {
+        SelectItem::UnnamedExpr(expression) => output_name(expression),
+        SelectItem::ExprWithAlias { alias, .. } => folded(alias),
+        _ => String::new(),
+    }
 }
 
 fn name_body(body: &mut SetExpr) {

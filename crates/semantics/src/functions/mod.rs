@@ -68,6 +68,7 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
         .chain(format::all())
         .chain(any::all())
         .chain([bucket::width_bucket()])
+        .chain(series::list::all())
     {
         replace(registry, function)?;
     }

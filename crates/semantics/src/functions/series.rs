@@ -1,9 +1,11 @@
-//! `generate_series` over integers and times.
+//! `generate_series` over numbers and times: in FROM, where it streams, and as a list ([`list`]).
+
+pub(super) mod list;
 
 use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlError, SqlType};
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, TimeUnit};
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::datasource::{ViewTable, provider_as_source};
@@ -33,16 +35,34 @@ impl TableFunctionImpl for Series {
             return Err(undefined(&values));
         }
         let result = result_type(&values)?;
+        let scale = match result {
+            DataType::Decimal128(_, scale) => Some(scale),
+            _ => None,
+        };
+        if scale.is_some() && values.len() == 2 {
+            values.push(ScalarValue::Int64(Some(1)));
+        }
         let inner: Vec<Expr> = values
             .iter()
-            .map(|value| widened(value).map(|v| Expr::Literal(v, None)))
+            .map(|value| {
+                let value = match scale {
+                    Some(scale) => counted(value, scale),
+                    None => widened(value),
+                };
+                value.map(|v| Expr::Literal(v, None))
+            })
             .collect::<Result<_>>()?;
         let provider = self
             .0
             .call_with_args(TableFunctionArgs::new(&inner, args.session()))?;
         let column = provider.schema().field(0).name().clone();
+        let mut item = col(column);
+        if let Some(scale) = scale {
+            item = Expr::Cast(Cast::new(Box::new(item), DataType::Decimal128(19, 0)))
+                * Expr::Literal(unit(scale), None);
+        }
         let plan = LogicalPlanBuilder::scan(NAME, provider_as_source(provider), None)?
-            .project([Expr::Cast(Cast::new(Box::new(col(column)), result)).alias(NAME)])?
+            .project([Expr::Cast(Cast::new(Box::new(item), result)).alias(NAME)])?
             .build()?;
         Ok(Arc::new(ViewTable::new(plan, None)))
     }
@@ -90,10 +110,17 @@ fn result_type(values: &[ScalarValue]) -> Result<DataType> {
         !value.is_null() && ScalarValue::new_zero(&value.data_type()).is_ok_and(|z| z == *value)
     };
     if values.get(2).is_some_and(is_zero) {
-        return Err(raise(
-            ErrorKind::InvalidParameterValue,
-            "step size cannot equal zero",
-        ));
+        return Err(no_step());
+    }
+    let scale = |value: &ScalarValue| match value.data_type() {
+        DataType::Decimal128(_, scale) => Some(scale),
+        _ => None,
+    };
+    if values.iter().any(|value| value.data_type().is_floating()) {
+        return Err(undefined(values));
+    }
+    if let Some(scale) = values.iter().filter_map(scale).max() {
+        return Ok(DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale));
     }
     let mut types = values.iter().map(ScalarValue::data_type);
     Ok(match types.next() {
@@ -110,6 +137,36 @@ fn result_type(values: &[ScalarValue]) -> Result<DataType> {
         Some(_) => return Err(undefined(values)),
         None => DataType::Int32,
     })
+}
+
+fn no_step() -> DataFusionError {
+    raise(
+        ErrorKind::InvalidParameterValue,
+        "step size cannot equal zero",
+    )
+}
+
+/// One in the last place of a numeric with this scale.
+fn unit(scale: i8) -> ScalarValue {
+    ScalarValue::Decimal128(Some(1), scale.unsigned_abs() + 1, scale)
+}
+
+/// A number counted in the last place of this scale.
+fn counted(value: &ScalarValue, scale: i8) -> Result<ScalarValue> {
+    let out_of_range = || {
+        raise(
+            ErrorKind::NumericValueOutOfRange,
+            "generate_series of numeric is out of range",
+        )
+    };
+    let to = DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale);
+    match value.cast_to(&to).map_err(|_| out_of_range())? {
+        ScalarValue::Decimal128(count, ..) => {
+            let count = count.map(i64::try_from).transpose();
+            Ok(ScalarValue::Int64(count.map_err(|_| out_of_range())?))
+        }
+        _ => Err(undefined(std::slice::from_ref(value))),
+    }
 }
 
 fn undefined(values: &[ScalarValue]) -> DataFusionError {

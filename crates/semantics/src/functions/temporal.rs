@@ -351,7 +351,8 @@ fn interval(months: i64, days: i64, nanos: i128) -> Result<IntervalMonthDayNano>
     }
 }
 
-fn order(value: IntervalMonthDayNano) -> i128 {
+/// A number that orders intervals.
+pub(super) fn order(value: IntervalMonthDayNano) -> i128 {
     let days = i64::from(value.months) * MONTH_DAYS + i64::from(value.days);
     i128::from(days) * i128::from(DAY_MICROS) * 1000 + i128::from(value.nanoseconds)
 }
@@ -442,7 +443,13 @@ fn shift_days(at: i64, by: IntervalMonthDayNano, sign: i64) -> Result<i64> {
         .ok_or_else(out_of_range)
 }
 
-fn shift_in_zone(at: i64, by: IntervalMonthDayNano, sign: i64, zone: &Zone) -> Result<i64> {
+/// A timestamp with time zone moved by an interval: days and months in the zone.
+pub(super) fn shift_in_zone(
+    at: i64,
+    by: IntervalMonthDayNano,
+    sign: i64,
+    zone: &Zone,
+) -> Result<i64> {
     let out_of_range = || overflow("timestamp");
     let mut at = at;
     if by.months != 0 || by.days != 0 {

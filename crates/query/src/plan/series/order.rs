@@ -1,0 +1,143 @@
+//! ORDER BY of a SELECT that expands sets.
+//!
+//! DataFusion orders what has been expanded by its outputs alone. A key that is an item of the
+//! SELECT list becomes its position; where others remain, they are computed beside the list:
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `SELECT unnest(a) FROM t ORDER BY unnest(a)` | `SELECT unnest(a) FROM t ORDER BY 1` |
+//! | `SELECT unnest(a) FROM t ORDER BY k` | `SELECT s.unnest FROM (SELECT unnest(a), k AS o FROM t) AS s ORDER BY s.o` |
+
+use datafusion::sql::sqlparser::{
+    ast::{
+        Expr, Ident, OrderBy, OrderByExpr, OrderByKind, SelectItem, SetExpr, TableFactor, Value,
+    },
+    dialect::PostgreSqlDialect,
+    parser::Parser,
+};
+
+use super::{
+    super::names::{SUFFIX, output_name},
+    has, returns_set,
+};
+use crate::ddl::names::folded;
+
+/// The name of the query that computes the keys: no identifier of a client's.
+const INNER: &str = "ordered\u{1}";
+
+/// Writes each key that is an item of the list, and no name, as its position.
+pub(super) fn by_position(items: &[SelectItem], order_by: &mut Option<OrderBy>) {
+    if !items.iter().any(|item| has(item, returns_set)) {
+        return;
+    }
+    for key in keys(order_by) {
+        if matches!(key.expr, Expr::Identifier(_) | Expr::Value(_)) {
+            continue;
+        }
+        let is_key = |item: &SelectItem| {
+            matches!(item, SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }
+                if *expr == key.expr)
+        };
+        let at = items.iter().position(is_key);
+        if let Some(at) = at.filter(|at| !items[..*at].iter().any(is_wildcard)) {
+            key.expr = Expr::value(Value::Number((at + 1).to_string(), false));
+        }
+    }
+}
+
+/// Computes what is no output beside the SELECT list.
+pub(super) fn apart(body: &mut SetExpr, order_by: &mut Option<OrderBy>) {
+    let SetExpr::Select(select) = body else {
+        return;
+    };
+    let items = &mut select.projection;
+    let can_be_moved = select.distinct.is_none()
+        && has(&*items, returns_set)
+        && !items.iter().any(is_wildcard)
+        && keys(order_by).any(|key| !is_output(items, &key.expr));
+    if !can_be_moved {
+        return;
+    }
+    let parsed = Parser::new(&PostgreSqlDialect {})
+        .try_with_sql(&format!("SELECT 1 FROM (SELECT 1) AS \"{INNER}\""))
+        .and_then(|mut parser| parser.parse_query());
+    let Ok(mut outer) = parsed.map(|query| query.body) else {
+        return;
+    };
+    let SetExpr::Select(shell) = &mut *outer else {
+        return;
+    };
+    let outputs = name_all(items);
+    for (at, key) in keys(order_by).enumerate() {
+        if !is_output(items, &key.expr) {
+            let alias = Ident::with_quote('"', format!("order{SUFFIX}{at}"));
+            let expr = std::mem::replace(&mut key.expr, of_inner(&alias));
+            items.push(SelectItem::ExprWithAlias { expr, alias });
+        }
+    }
+    shell.projection = outputs
+        .iter()
+        .map(|alias| SelectItem::ExprWithAlias {
+            expr: of_inner(alias),
+            alias: alias.clone(),
+        })
+        .collect();
+    if let Some(TableFactor::Derived { subquery, .. }) =
+        shell.from.first_mut().map(|from| &mut from.relation)
+    {
+        std::mem::swap(&mut *subquery.body, body);
+        *body = *outer;
+    }
+}
+
+fn keys(order_by: &mut Option<OrderBy>) -> impl Iterator<Item = &mut OrderByExpr> {
+    let kind = order_by.as_mut().map(|order_by| &mut order_by.kind);
+    let keys = match kind {
+        Some(OrderByKind::Expressions(keys)) => keys.as_mut_slice(),
+        _ => &mut [],
+    };
+    keys.iter_mut()
+}
+
+fn is_wildcard(item: &SelectItem) -> bool {
+    matches!(
+        item,
+        SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)
+    )
+}
+
+/// Whether a key is a position, or the name of an item.
+fn is_output(items: &[SelectItem], key: &Expr) -> bool {
+    match key {
+        Expr::Value(_) => true,
+        Expr::Identifier(ident) => items.iter().any(|item| match item {
+            SelectItem::UnnamedExpr(expr) => output_name(expr) == folded(ident),
+            SelectItem::ExprWithAlias { alias, .. } => folded(alias) == folded(ident),
+            _ => false,
+        }),
+        _ => false,
+    }
+}
+
+/// Gives each item a name of its own: PostgreSQL's, with a suffix where it is taken.
+fn name_all(items: &mut [SelectItem]) -> Vec<Ident> {
+    let mut names: Vec<Ident> = Vec::new();
+    for (at, item) in items.iter_mut().enumerate() {
+        let (expr, mut name) = match item {
+            SelectItem::UnnamedExpr(expr) => (expr.clone(), output_name(expr)),
+            SelectItem::ExprWithAlias { expr, alias } => (expr.clone(), folded(alias)),
+            _ => continue,
+        };
+        if names.iter().any(|taken| taken.value == name) {
+            name = format!("{name}{SUFFIX}{at}");
+        }
+        let alias = Ident::with_quote('"', name);
+        names.push(alias.clone());
+        *item = SelectItem::ExprWithAlias { expr, alias };
+    }
+    names
+}
+
+fn of_inner(column: &Ident) -> Expr {
+    Expr::CompoundIdentifier(vec![Ident::with_quote('"', INNER), column.clone()])
+}
