@@ -80,16 +80,14 @@ pub(crate) fn prefetch(segment: &Segment, attributes: &[usize], selection: &Sele
         return;
     };
     let schema = segment.schema();
-    for (group, &stride) in schema.strides().iter().enumerate() {
-        let places = attributes.iter().map(|&attribute| schema.place(attribute));
-        let mut offsets: Vec<usize> = places
-            .filter(|place| place.group == group)
-            .map(|place| place.offset)
-            .collect();
-        offsets.sort_unstable();
-        let &[low, .., high] = &offsets[..] else {
+    let places = attributes.iter().map(|&attribute| schema.place(attribute));
+    let mut places: Vec<(usize, usize)> = places.map(|place| (place.group, place.offset)).collect();
+    places.sort_unstable();
+    for of_group in places.chunk_by(|a, b| a.0 == b.0) {
+        let &[(group, low), .., (_, high)] = of_group else {
             continue;
         };
+        let stride = schema.strides()[group];
         let lines_wanted = rows.len() * ((high - low) / LINE_BYTES + 1);
         let span = first as usize * stride..(last as usize + 1) * stride;
         if lines_wanted * UNFORESEEN >= span.len() / LINE_BYTES {

@@ -9,8 +9,8 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, ObjectName, Query, Select, Statement, TableFactor, ValueWithSpan, Visit, VisitMut,
-    Visitor, VisitorMut,
+    Expr, Function, ObjectName, Query, Select, Statement, TableFactor, ValueWithSpan, Visit,
+    VisitMut, Visitor, VisitorMut,
 };
 
 /// Shows the visitor a tree, as `node.visit(visitor)` does.
@@ -49,6 +49,40 @@ pub fn expressions<N: Visit + ?Sized, B>(
         }
     }
     look(node, &mut Each(each))
+}
+
+/// Calls `each` for every call of a function in a tree, but not in its subqueries, the outer
+/// before the inner.
+pub fn own_calls<N: Visit + ?Sized, B>(
+    node: &N,
+    each: impl FnMut(&Function) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    struct Each<F> {
+        each: F,
+        subqueries: usize,
+    }
+    impl<B, F: FnMut(&Function) -> ControlFlow<B>> Visitor for Each<F> {
+        type Break = B;
+
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<B> {
+            self.subqueries += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<B> {
+            self.subqueries -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<B> {
+            match expression {
+                Expr::Function(function) if self.subqueries == 0 => (self.each)(function),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    let subqueries = 0;
+    look(node, &mut Each { each, subqueries })
 }
 
 fn resume<B>(flow: ControlFlow<()>, broken: Option<B>) -> ControlFlow<B> {

@@ -29,7 +29,7 @@ use crate::{
     chosen::Chosen,
     directory::{Entry, Forward, KeyRange, Latch},
     freeze::{self, Made},
-    room::count_dead,
+    room::{count_dead, seen_by_some},
     unit::Unit,
 };
 
@@ -256,12 +256,7 @@ impl Table {
         let latch = entry.latch();
         let live = self.store().txns().live_snapshots();
         let segment = &entry.segment;
-        let rows: Vec<u32> = (0..segment.rows())
-            .filter(|&row| {
-                let (begin, end) = segment.stamps(row);
-                !live.is_garbage(begin, end)
-            })
-            .collect();
+        let rows: Vec<u32> = seen_by_some(segment, &live).iter().collect();
         let bytes_before = segment.footprint_bytes();
         let bytes_after = if let Some(copy) = self.copy_like(entry, &latch, &rows)? {
             let range = KeyRange {

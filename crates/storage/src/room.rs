@@ -8,7 +8,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use aerostat_segment::{Key, KeyRef, Keys, Selection};
+use aerostat_segment::{Key, KeyRef, Keys, Segment, Selection};
 use aerostat_txn::{ABORTED, LiveSnapshots, Stamp};
 use parking_lot::MutexGuard;
 
@@ -158,9 +158,7 @@ impl Table {
         live: &LiveSnapshots,
     ) -> Result<Kept, StorageError> {
         let segment = &entry.segment;
-        let mut kept = Selection::default();
-        let mut is_kept = |begin: u64, end: u64| Some(!live.is_garbage(begin, end));
-        segment.select_visible(0..segment.rows(), &mut is_kept, &mut kept);
+        let kept = seen_by_some(segment, live);
         let rows: Vec<u32> = kept.iter().collect();
         if !self.is_keyed() {
             return Ok(Kept { keys: None, rows });
@@ -420,6 +418,14 @@ impl Table {
         };
         self.open_segment(sizes.at_least(needed.max(so_far)), heap_bytes_per_row)
     }
+}
+
+/// The versions of a segment that some snapshot may see.
+pub(crate) fn seen_by_some(segment: &Segment, live: &LiveSnapshots) -> Selection {
+    let mut seen = Selection::default();
+    let mut is_seen = |begin: u64, end: u64| Some(!live.is_garbage(begin, end));
+    segment.select_visible(0..segment.rows(), &mut is_seen, &mut seen);
+    seen
 }
 
 /// Counts the versions of a segment that nobody else writes yet which have ended for good.

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use aerostat_segment::Selection;
 use aerostat_types::CommitTs;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -15,7 +14,7 @@ use crate::{
     chosen::Chosen,
     directory::{Directory, Entry, KeyRange},
     freeze::retire,
-    room::emptied,
+    room::{emptied, seen_by_some},
     tail::Tails,
     unit::Unit,
     writes::Writes,
@@ -155,8 +154,8 @@ impl Table {
             return Ok(0);
         }
         let used = entry.segment.footprint_bytes();
-        let rows = entry.segment.rows();
-        if self.kept(entry, rows) > rows as usize / 2 {
+        let kept = seen_by_some(&entry.segment, &self.store().txns().live_snapshots());
+        if kept.len() > entry.segment.rows() as usize / 2 {
             entry.postpone_vacuum(horizon);
             return Ok(0);
         }
@@ -183,17 +182,6 @@ impl Table {
         drop(latch);
         let used_after = copy.map_or(0, |copy| copy.segment.footprint_bytes());
         Ok(used.saturating_sub(used_after))
-    }
-
-    /// How many of the first rows some snapshot may see.
-    fn kept(&self, entry: &Entry, rows: u32) -> usize {
-        let live = self.store().txns().live_snapshots();
-        let mut kept = Selection::default();
-        let mut is_kept = |begin: u64, end: u64| Some(!live.is_garbage(begin, end));
-        entry
-            .segment
-            .select_visible(0..rows, &mut is_kept, &mut kept);
-        kept.len()
     }
 }
 

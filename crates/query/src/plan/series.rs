@@ -21,8 +21,7 @@ use datafusion::sql::sqlparser::{
     ast::{
         Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr,
         Ident, ObjectName, OrderBy, Query, Select, SelectItem, SetExpr, TableAlias,
-        TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value, Visit, Visitor,
-        VisitorMut,
+        TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value, Visit, VisitorMut,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
@@ -213,8 +212,8 @@ fn only_call(select: &Select, order_by: &Option<OrderBy>) -> Option<Function> {
         return None;
     }
     let mut calls = Calls::default();
-    let _ = walk::look(&select.projection, &mut calls);
-    let _ = walk::look(order_by, &mut calls);
+    calls.look_in(&select.projection);
+    calls.look_in(order_by);
     let first = calls.series.first()?;
     let alike = calls.series.iter().all(|call| call == first);
     (alike && !calls.others && has_constants(first)).then(|| first.clone())
@@ -226,34 +225,23 @@ struct Calls {
     series: Vec<Function>,
     /// Other sets, and what is computed before sets are expanded.
     others: bool,
-    subqueries: usize,
 }
 
-impl Visitor for Calls {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.subqueries += 1;
-        ControlFlow::Continue(())
+impl Calls {
+    fn look_in<N: Visit + ?Sized>(&mut self, node: &N) {
+        let _ = walk::own_calls(node, |function| {
+            self.call(function);
+            ControlFlow::<()>::Continue(())
+        });
     }
 
-    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.subqueries -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
-        if let Expr::Function(function) = expression
-            && self.subqueries == 0
-        {
-            if is_series(function) {
-                self.series.push(function.clone());
-            } else {
-                self.others |=
-                    function.over.is_some() || is_aggregate(function) || returns_set(function);
-            }
+    fn call(&mut self, function: &Function) {
+        if is_series(function) {
+            self.series.push(function.clone());
+        } else {
+            self.others |=
+                function.over.is_some() || is_aggregate(function) || returns_set(function);
         }
-        ControlFlow::Continue(())
     }
 }
 
@@ -263,37 +251,11 @@ fn is_series(function: &Function) -> bool {
 
 /// Whether a tree calls such a function outside of subqueries.
 fn has<N: Visit + ?Sized>(node: &N, wanted: fn(&Function) -> bool) -> bool {
-    struct Search {
-        wanted: fn(&Function) -> bool,
-        subqueries: usize,
-    }
-    impl Visitor for Search {
-        type Break = ();
-
-        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-            self.subqueries += 1;
-            ControlFlow::Continue(())
-        }
-
-        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-            self.subqueries -= 1;
-            ControlFlow::Continue(())
-        }
-
-        fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
-            match expression {
-                Expr::Function(function) if self.subqueries == 0 && (self.wanted)(function) => {
-                    ControlFlow::Break(())
-                }
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    let mut search = Search {
-        wanted,
-        subqueries: 0,
-    };
-    walk::look(node, &mut search).is_break()
+    let found = walk::own_calls(node, |function| match wanted(function) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    });
+    found.is_break()
 }
 
 fn has_constants(call: &Function) -> bool {

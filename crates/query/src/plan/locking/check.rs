@@ -5,7 +5,7 @@ use std::{mem, ops::ControlFlow};
 use aerostat_semantics::walk;
 use aerostat_txn::RowLock;
 use aerostat_types::{ErrorKind, SqlError};
-use datafusion::sql::sqlparser::ast::{Expr, Function, GroupByExpr, Query, SetExpr, Visitor};
+use datafusion::sql::sqlparser::ast::{Function, GroupByExpr, Query, SetExpr, Visit};
 
 use super::{
     super::{clauses::is_aggregate, forms::SERIES},
@@ -52,8 +52,8 @@ pub(super) fn check_query(query: &mut Query, mode: RowLock) -> Result<(), SqlErr
     };
     let mut calls = Calls::default();
     // It never breaks.
-    let _ = walk::look(&select.projection, &mut calls);
-    let _ = walk::look(&query.order_by, &mut calls);
+    calls.look_in(&select.projection);
+    calls.look_in(&query.order_by);
     let what = if select.distinct.is_some() {
         "DISTINCT clause"
     } else if is_grouped {
@@ -78,38 +78,21 @@ struct Calls {
     aggregate: bool,
     window: bool,
     series: bool,
-    subqueries: usize,
 }
 
 impl Calls {
+    fn look_in<N: Visit>(&mut self, node: &N) {
+        let _ = walk::own_calls(node, |function| {
+            self.call(function);
+            ControlFlow::<()>::Continue(())
+        });
+    }
+
     fn call(&mut self, function: &Function) {
         let name = function.name.0.last().and_then(|part| part.as_ident());
         let name = name.map(folded);
         self.window |= function.over.is_some();
         self.aggregate |= function.over.is_none() && is_aggregate(function);
         self.series |= name.is_some_and(|name| SERIES.contains(&name.as_str()));
-    }
-}
-
-impl Visitor for Calls {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.subqueries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.subqueries -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
-        if let Expr::Function(function) = expression
-            && self.subqueries == 0
-        {
-            self.call(function);
-        }
-        ControlFlow::Continue(())
     }
 }
