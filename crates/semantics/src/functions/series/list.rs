@@ -152,7 +152,8 @@ fn count<T: ArrowPrimitiveType>(
         return Err(no_step());
     }
     let distance = stop.saturating_sub(start);
-    lists.reserve((distance / step).max(0))?;
+    let steps = distance.checked_div(step).unwrap_or(i128::MAX);
+    lists.reserve(steps.max(0))?;
     let mut at = start;
     while if step > 0 { at <= stop } else { at >= stop } {
         let Some(item) = native(at) else { break };
