@@ -37,15 +37,10 @@ impl Detected {
 }
 
 /// The levels of cache in a curve over bytes, fastest first. A step that is not sure stays
-/// in its place without a size, so that those behind it keep their numbers; behind the last
-/// sure one it is memory's noise.
+/// in its place without a size, so that those behind it keep their numbers.
 pub fn caches_of(curve: &Curve) -> Vec<(Step, Detected)> {
     let steps = find_steps(curve, &Rules::CACHES);
-    let mut levels: Vec<_> = steps.into_iter().map(told).collect();
-    while levels.last().is_some_and(|(_, size)| size.value.is_none()) {
-        levels.pop();
-    }
-    levels
+    steps.into_iter().map(told).collect()
 }
 
 /// The first two levels of TLB: a curve over pages, and its control over as many lines side

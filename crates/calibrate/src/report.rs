@@ -378,7 +378,26 @@ fn cache_levels(
             streamed_ns: Finding::alone(streams.sequential_ns),
         }
     });
-    levels.collect()
+    let mut levels: Vec<_> = levels.collect();
+    // Behind the last sure level it is memory's noise.
+    while levels
+        .last()
+        .is_some_and(|level| level.size_bytes.value.is_none())
+    {
+        levels.pop();
+    }
+    let missing = claims.caches.iter().skip(levels.len());
+    levels.extend(missing.map(|claim| CacheLevel {
+        level: claim.level,
+        size_bytes: Finding::beside(
+            Detected::default(),
+            Some(claim.size_bytes as f64),
+            CACHE_NEAR,
+            false,
+        ),
+        ..CacheLevel::default()
+    }));
+    levels
 }
 
 /// What one time is more than another, as sure as the less sure of both.

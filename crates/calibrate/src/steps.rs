@@ -67,8 +67,8 @@ const ROUNDS_MIN: f64 = 3.0;
 /// How often the rounds are resampled.
 const RESAMPLES: u32 = 100;
 
-/// Knees this close, as a factor, are the same one.
-const SAME_KNEE: f64 = 1.08;
+/// Knees this close, as a factor, are the same one: less than what levels may be off by.
+const SAME_KNEE: f64 = 1.12;
 
 /// A rise over more than this factor in size is no single edge. Pages of random colours
 /// and 16 ways make a factor of 2 to 3.

@@ -11,6 +11,7 @@
 //! control  as many lines side by side: what the caches alone cost for that many lines
 //! ```
 
+use rand::Rng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 
@@ -27,7 +28,7 @@ const STEP_WORDS: usize = STEP_BYTES / 4;
 const GROUP_PAGES: usize = 60;
 
 /// Lines of a group.
-pub(crate) const GROUP_LINES: usize = GROUP_PAGES * PAGE_BYTES / STEP_BYTES;
+const GROUP_LINES: usize = GROUP_PAGES * PAGE_BYTES / STEP_BYTES;
 
 /// Pages from one touched page to the next. Translations of neighbouring pages share an
 /// entry on some machines (Zen joins 4, others 8), so touched pages are further apart; the
@@ -60,6 +61,22 @@ impl Chain {
     /// Through the first `lines` lines, group by group.
     pub(crate) fn lines(words: &mut [u32], lines: usize, random: &mut Pcg64Mcg) -> Chain {
         Chain::through(words, &grouped(lines, random))
+    }
+
+    /// Through one line of each 512 bytes, group by group: its neighbours, which prefetchers
+    /// bring along, are not asked for.
+    pub(crate) fn sparse(words: &mut [u32], random: &mut Pcg64Mcg) -> Chain {
+        const APART_WORDS: usize = 512 / 4;
+        let mut places: Vec<u32> = (0..words.len() / APART_WORDS)
+            .map(|part| {
+                let line = random.random_range(0..APART_WORDS / STEP_WORDS);
+                (part * APART_WORDS + line * STEP_WORDS) as u32
+            })
+            .collect();
+        for group in places.chunks_mut(GROUP_PAGES * PAGE_BYTES / 4 / APART_WORDS) {
+            group.shuffle(random);
+        }
+        Chain::through(words, &places)
     }
 
     /// Through a line in each of `pages` places, `apart_bytes` apart, in random order.

@@ -27,7 +27,7 @@ use crate::curve::{Curve, geometric, low_quantile};
 use crate::levels::{caches_of, line_of};
 use crate::report::{Identity, Measured, Report};
 use buffer::{Buffer, HUGE_PAGE_BYTES, PAGE_BYTES};
-use chase::{APART_PAGES, Chain, GROUP_LINES, PAIR_BLOCK_BYTES, STEP_BYTES};
+use chase::{APART_PAGES, Chain, PAIR_BLOCK_BYTES, STEP_BYTES};
 
 /// The least budget: two rounds of every curve.
 pub const SECONDS_MIN: f64 = 1.0;
@@ -50,8 +50,9 @@ const WINDOWS: usize = 6;
 /// Loads of a window, at least: 10 µs in the first cache, a two-hundredth of it the clock's.
 const WINDOW_LOADS_MIN: usize = 8192;
 
-/// Loads of a window, at most: a millisecond or so.
-const WINDOW_LOADS_MAX: usize = 1 << 16;
+/// Loads of a window, at most: a whole turn through all second-level caches but the largest,
+/// and some milliseconds in memory.
+const WINDOW_LOADS_MAX: usize = 1 << 15;
 
 /// Sizes per doubling where caches and TLBs of one core end.
 const SIZES_FINE: usize = 12;
@@ -80,8 +81,8 @@ const ROUNDS_MAX: usize = 24;
 /// The fewest pages walked through: a quarter of the smallest first-level TLB.
 const PAGES_MIN: f64 = 8.0;
 
-/// Loads of a window in memory: a group, for its last lines may have come with its first.
-const MEMORY_LOADS: usize = GROUP_LINES;
+/// Loads of a window in memory: half a millisecond.
+const MEMORY_LOADS: usize = 4096;
 
 /// Small pages walked through: two and a half times the largest second-level TLB.
 const PAGES_MAX: usize = 10_240;
@@ -98,8 +99,8 @@ const PAIR_BYTES: [usize; 7] = [8, 16, 32, 64, 128, 256, 512 - 4];
 /// Shares of the budget; the rest goes into making memory ready.
 const SHARE_LINE: f64 = 0.02;
 const SHARE_FINE: f64 = 0.2;
-const SHARE_COARSE: f64 = 0.25;
-const SHARE_PAGES: f64 = 0.15;
+const SHARE_COARSE: f64 = 0.28;
+const SHARE_PAGES: f64 = 0.14;
 const SHARE_REACH: f64 = 0.07;
 const SHARE_HUGE: f64 = 0.05;
 const SHARE_STREAMS: f64 = 0.06;
@@ -218,9 +219,8 @@ impl Bench {
             .into_iter()
             .map(|bytes| bytes - bytes % STEP_BYTES as f64);
         let mut curve = Curve::over(sizes.chain([whole as f64]));
-        let lines = whole / STEP_BYTES;
         // Never walked to its end, so it needs no warming and finds nothing in a cache.
-        let mut far = Chain::lines(memory.words_mut(), lines, &mut self.random);
+        let mut far = Chain::sparse(memory.words_mut(), &mut self.random);
         let last = curve.points.len() - 1;
         let (warmed, last) = curve.points.split_at_mut(last);
         let (fine, coarse) = warmed.split_at_mut(fine);

@@ -54,9 +54,8 @@ pub(crate) fn pairs(allowed: &[usize]) -> Result<Vec<NumaPair>, CalibrateError> 
     for &(to, owner) in &nodes {
         pin(owner)?;
         let mut buffer = Buffer::new(NODE_BYTES, Pages::Huge)?;
-        let lines = NODE_BYTES / STEP_BYTES;
         let mut random = Pcg64Mcg::seed_from_u64(SEED);
-        let mut chain = Chain::lines(buffer.words_mut(), lines, &mut random);
+        let mut chain = Chain::sparse(buffer.words_mut(), &mut random);
         for &(from, core) in &nodes {
             pin(core)?;
             let values = (0..WINDOWS).filter_map(|_| windows(buffer.words(), &mut chain, LOADS));

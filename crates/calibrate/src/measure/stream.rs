@@ -230,8 +230,8 @@ mod tests {
     fn all_is_read_in_both_ways() {
         let words: Vec<u32> = (0..4096).collect();
         let places = grouped(words.len() / LINE_WORDS, &mut Pcg64Mcg::seed_from_u64(1));
-        assert_eq!(sum(&words), words.iter().sum());
-        let first_words = words.iter().step_by(LINE_WORDS).sum();
+        assert_eq!(sum(&words), words.iter().sum::<u32>());
+        let first_words: u32 = words.iter().step_by(LINE_WORDS).sum();
         assert_eq!(gather(&words, &places), first_words);
     }
 

@@ -35,6 +35,9 @@ impl Report {
         for cache in &self.caches {
             let name = format!("L{}", cache.level);
             row(format!("{name} size"), &cache.size_bytes, bytes);
+            if cache.size_bytes.value.is_none() {
+                continue;
+            }
             row(format!("{name} line"), &cache.line_bytes, bytes);
             row(format!("{name} latency"), &cache.latency_ns, ns);
             row(format!("{name} miss latency"), &cache.miss_ns, ns);
