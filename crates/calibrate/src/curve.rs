@@ -67,6 +67,11 @@ impl Curve {
     }
 }
 
+/// Three digits behind the point: more than is known, and few to write down.
+pub(crate) fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
 /// The low quantile of what is finite and above zero.
 pub(crate) fn low_quantile(values: &mut Vec<f64>) -> Option<f64> {
     quantile(values, LOW_QUANTILE)

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::curve::{Curve, suffix_minimum};
+use crate::curve::{Curve, rounded, suffix_minimum};
 use crate::steps::{Rules, Step, find_steps};
 
 /// The least confidence with which a value is told.
@@ -30,8 +30,8 @@ impl Detected {
     /// The value if the confidence suffices.
     pub(crate) fn sure(value: f64, confidence: f64) -> Detected {
         Detected {
-            value: (confidence >= CONFIDENCE_MIN).then_some(value),
-            confidence,
+            value: (confidence >= CONFIDENCE_MIN).then_some(rounded(value)),
+            confidence: rounded(confidence),
         }
     }
 }

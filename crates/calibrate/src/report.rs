@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::CalibrateError;
 use crate::claims::Claims;
-use crate::curve::Curve;
+use crate::curve::{Curve, rounded};
 use crate::levels::{Detected, caches_of, tlbs_of};
 use crate::measure::{PageWalks, Saturated, Streams};
 use crate::steps::{Step, sure_low};
@@ -252,9 +252,9 @@ impl Report {
             machine,
             is_guest: claims.is_guest,
             measured_at_s: now.map_or(0, |since| since.as_secs()),
-            took_s: measured.seconds,
+            took_s: rounded(measured.seconds),
             core: measured.core,
-            huge_share: measured.huge_share,
+            huge_share: measured.huge_share.map(rounded),
             caches: cache_levels(&steps, &measured, memory, claims),
             tlbs,
             huge_reach_pieces: reach.map_or_else(Finding::default, |walks| {
@@ -468,7 +468,7 @@ fn reach_of(walks: &PageWalks, first_entries: Option<f64>, claims: &Claims) -> F
         .first()
         .map_or_else(Detected::default, |(_, pieces)| *pieces);
     // With huge pages as wide as they are, all entries' pieces are reached.
-    let wide = first_entries.map(|entries| entries * (HUGE_PAGE / SMALL_PAGE) as f64);
+    let wide = first_entries.map(|entries| rounded(entries * (HUGE_PAGE / SMALL_PAGE) as f64));
     Finding::beside(found, wide, TLB_NEAR, claims.is_guest)
 }
 
@@ -476,7 +476,7 @@ fn bandwidths(measured: &Measured) -> Vec<Bandwidth> {
     let per_line = 64.0;
     let rate = |ns: Detected| {
         Finding::alone(Detected {
-            value: ns.value.map(|ns| per_line / ns * 1e9),
+            value: ns.value.map(|ns| rounded(per_line / ns * 1e9)),
             ..ns
         })
     };

@@ -13,7 +13,7 @@
 //! piece, all loads of a round miss as soon as one line too many is walked through: a
 //! cliff. Where pages of any colour come together, as in a guest, a set overflows with the
 //! probability that a Poisson number of pages is more than its ways: half of the sets at
-//! the nominal size. A share of two fifths of the rise is within a few percent of the size
+//! the nominal size. A little less than half of the rise is within five percent of the size
 //! for both.
 
 use std::ops::RangeInclusive;
@@ -38,7 +38,7 @@ impl Rules {
     /// For caches, by bytes.
     pub const CACHES: Rules = Rules {
         rise_min: 1.25,
-        knee_share: 0.4,
+        knee_share: 0.47,
         rise_max: f64::INFINITY,
     };
 
@@ -62,7 +62,7 @@ const FLAT_SPAN: f64 = std::f64::consts::SQRT_2;
 const OVER_NOISE: f64 = 3.0;
 
 /// With fewer rounds than this, how far they differ says little.
-const ROUNDS_MIN: f64 = 3.0;
+const ROUNDS_MIN: f64 = 4.0;
 
 /// How often the rounds are resampled.
 const RESAMPLES: u32 = 100;

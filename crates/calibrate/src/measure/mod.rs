@@ -23,7 +23,7 @@ pub(crate) use stream::{Saturated, Streams};
 
 use crate::CalibrateError;
 use crate::claims::Claims;
-use crate::curve::{Curve, geometric, low_quantile};
+use crate::curve::{Curve, geometric, low_quantile, rounded};
 use crate::levels::{caches_of, line_of};
 use crate::report::{Identity, Measured, Report};
 use buffer::{Buffer, HUGE_PAGE_BYTES, PAGE_BYTES};
@@ -63,8 +63,8 @@ const SIZES_COARSE: usize = 4;
 /// The smallest walk, half of the smallest first-level cache there is.
 const CACHE_BYTES_MIN: f64 = 8192.0;
 
-/// Where fine sizes end and coarse ones begin: beyond all second-level caches.
-const CACHE_BYTES_FINE: f64 = (8 << 20) as f64;
+/// Where fine sizes end and coarse ones begin: beyond nearly all second-level caches.
+const CACHE_BYTES_FINE: f64 = (4 << 20) as f64;
 
 /// The largest walk that is warmed up.
 const CACHE_BYTES_WARM: usize = 64 << 20;
@@ -333,7 +333,7 @@ fn windows(words: &[u32], chain: &mut Chain, loads: usize) -> Option<f64> {
     let window = |_| {
         let started = Instant::now();
         chain.walk(words, loads);
-        started.elapsed().as_nanos() as f64 / loads as f64
+        rounded(started.elapsed().as_nanos() as f64 / loads as f64)
     };
     low_quantile(&mut (0..WINDOWS).map(window).collect())
 }

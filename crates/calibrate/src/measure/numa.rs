@@ -11,7 +11,7 @@ use super::chase::{Chain, STEP_BYTES};
 use super::{SEED, WINDOWS, cores, stream, windows};
 use crate::CalibrateError;
 use crate::claims;
-use crate::curve::low_quantile;
+use crate::curve::{low_quantile, rounded};
 
 /// Beyond what caches hold, and little enough for many pairs.
 const NODE_BYTES: usize = 128 << 20;
@@ -66,7 +66,7 @@ pub(crate) fn pairs(allowed: &[usize]) -> Result<Vec<NumaPair>, CalibrateError> 
                     from,
                     to,
                     latency_ns,
-                    sequential_bytes_per_s: STEP_BYTES as f64 / line_ns * 1e9,
+                    sequential_bytes_per_s: rounded(STEP_BYTES as f64 / line_ns * 1e9),
                 });
             }
         }
