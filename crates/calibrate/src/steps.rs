@@ -168,8 +168,10 @@ fn steps_of(curve: &Curve, rules: &Rules) -> Vec<Step> {
         let top = end_of_rise(&points, rise);
         let above_ns = end_of_plateau(&points, top)
             .map_or_else(|| median(&points[top..]), |(_, level_ns)| level_ns);
-        let noisy = points[from].0..=points[top].0;
-        let rise_min = rules.rise_min.max(1.0 + OVER_NOISE * noise(curve, &noisy));
+        // On both plateaus; in between rounds may differ by the whole step.
+        let (below, above) = (points[from].0..points[rise].0, points[top].0);
+        let is_flat = |x: f64| below.contains(&x) || (above..=above * 2.0).contains(&x);
+        let rise_min = rules.rise_min.max(1.0 + OVER_NOISE * noise(curve, is_flat));
         if above_ns >= below_ns * rise_min {
             let is_clear = above_ns >= below_ns * (1.0 + rules.rise_max);
             let doubts = [
@@ -188,7 +190,9 @@ fn steps_of(curve: &Curve, rules: &Rules) -> Vec<Step> {
                 confidence: doubts
                     .iter()
                     .filter(|doubt| **doubt)
-                    .fold(enough(curve, &noisy), |confidence, _| confidence * DOUBT),
+                    .fold(enough(curve, &(below.start..=above)), |confidence, _| {
+                        confidence * DOUBT
+                    }),
             });
             from = top;
         } else {
@@ -207,19 +211,18 @@ fn enough(curve: &Curve, sizes: &RangeInclusive<f64>) -> f64 {
     (rounds.unwrap_or(0) as f64 / ROUNDS_MIN).min(1.0)
 }
 
-/// By what share rounds at one of these sizes usually differ.
-fn noise(curve: &Curve, sizes: &RangeInclusive<f64>) -> f64 {
-    let points = curve.points.iter();
-    let inside = points.filter(|point| sizes.contains(&point.x));
+/// By what share the lowest rounds at one of these sizes usually differ.
+fn noise(curve: &Curve, is_inside: impl Fn(f64) -> bool) -> f64 {
+    let inside = curve.points.iter().filter(|point| is_inside(point.x));
     let differ = |point: &Point| {
-        let low = low_quantile(&mut point.ns.clone())?;
         let mut sorted = point.ns.clone();
         sorted.sort_by(f64::total_cmp);
-        Some(sorted[sorted.len() / 2] / low - 1.0)
+        Some(sorted.get(1)? / point.low()?.0 - 1.0)
     };
     let mut shares: Vec<f64> = inside.filter_map(differ).collect();
     shares.sort_by(f64::total_cmp);
-    shares.get(shares.len() / 2).copied().unwrap_or(0.0)
+    // A third, not the half: spikes make some sizes look noisy, noise all of them.
+    shares.get(shares.len() / 3).copied().unwrap_or(0.0)
 }
 
 /// Where the plateau that begins at `from` is left, and its level.
