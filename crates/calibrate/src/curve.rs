@@ -6,9 +6,6 @@ use serde::{Deserialize, Serialize};
 /// time, so low values are right, and the very lowest may be a clock's jump.
 const LOW_QUANTILE: f64 = 0.2;
 
-/// With fewer rounds than this the lowest counts, for the next may be noise.
-const ROUNDS_MANY: usize = 4;
-
 /// Times per load over a size: bytes, pages or a distance in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
@@ -34,9 +31,9 @@ impl Curve {
         }
     }
 
-    /// Each size with its lowest value but one; sizes without a usable value are left out.
+    /// Each size with its lowest value; sizes without a usable value are left out.
     pub fn low(&self) -> Vec<(f64, f64)> {
-        let low = |point: &Point| Some((point.x, point.low()?.1));
+        let low = |point: &Point| Some((point.x, point.low()?));
         self.points.iter().filter_map(low).collect()
     }
 
@@ -71,15 +68,12 @@ impl Curve {
 }
 
 impl Point {
-    /// The lowest usable value, and the one that counts: the next, where there are some. A
-    /// neighbour may disturb nearly all rounds, so no higher one.
-    pub(crate) fn low(&self) -> Option<(f64, f64)> {
-        let usable = self.ns.iter().filter(|ns| ns.is_finite() && **ns > 0.0);
-        let mut sorted: Vec<f64> = usable.copied().collect();
-        sorted.sort_by(f64::total_cmp);
-        let lowest = *sorted.first()?;
-        let counts = usize::from(sorted.len() >= ROUNDS_MANY);
-        Some((lowest, sorted[counts]))
+    /// The lowest usable value. A neighbour may disturb nearly all rounds, so no higher one;
+    /// clocks' jumps are gone already, by the windows of each round.
+    pub(crate) fn low(&self) -> Option<f64> {
+        let usable = self.ns.iter().copied();
+        let usable = usable.filter(|ns| ns.is_finite() && *ns > 0.0);
+        usable.min_by(f64::total_cmp)
     }
 }
 
@@ -136,7 +130,7 @@ mod tests {
     #[test]
     fn spikes_and_unusable_values_do_not_count() {
         let noisy = curve(&[
-            (1.0, &[2.0, 90.0, 2.1, f64::NAN, 1.9, 2.6, 2.0]),
+            (1.0, &[2.0, 90.0, 2.1, f64::NAN, 2.6]),
             (2.0, &[f64::INFINITY, -1.0]),
             (4.0, &[3.0, 5.0]),
         ]);

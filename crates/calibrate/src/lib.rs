@@ -9,7 +9,7 @@
 //! ```text
 //! measure   walks, streams: seconds of processor time, pinned to one core
 //!    │ Curve: sizes ─► ns per load, one value per round, each the low quantile of windows
-//! steps     lowest rounds but one ─► suffix minimum ─► plateaus and rises ─► knees
+//! steps     lowest rounds ─► suffix minimum ─► plateaus and rises ─► knees
 //!    │         again on resampled rounds: how many find the same knee is its confidence
 //! levels    steps become cache and TLB levels; what is not sure is not told
 //!    │

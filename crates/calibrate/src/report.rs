@@ -31,6 +31,13 @@ const TIME_NEAR: f64 = 1.25;
 /// How far from a knee, as a factor, a level's own time is looked for.
 const RISE: f64 = 1.5;
 
+/// How far behind its knee, as a factor, a level's miss is looked for.
+const BEHIND: f64 = 8.0;
+
+/// A last step that ends at less than the memory's latency by this factor leads to a level
+/// that was not found. Prefetchers help walks through lines, not the one through memory.
+const MEMORY_SHARE: f64 = 3.0;
+
 /// Bytes of a small page.
 const SMALL_PAGE: u64 = 4 << 10;
 
@@ -230,6 +237,7 @@ pub(crate) struct Measured {
     pub(crate) line: Curve,
     pub(crate) line_is: Detected,
     pub(crate) caches: Curve,
+    pub(crate) memory: Curve,
     pub(crate) small: PageWalks,
     pub(crate) reach: Option<PageWalks>,
     pub(crate) huge: PageWalks,
@@ -242,7 +250,7 @@ impl Report {
     pub(crate) fn new(machine: Identity, claims: &Claims, measured: Measured) -> Report {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let steps = caches_of(&measured.caches);
-        let memory = memory_latency(&measured.caches);
+        let memory = memory_latency(&measured.memory);
         let mut tlbs = tlb_levels(&measured.small, SMALL_PAGE, claims);
         let first_entries = tlbs.first().and_then(|tlb| tlb.entries.value);
         tlbs.extend(tlb_levels(&measured.huge, HUGE_PAGE, claims));
@@ -263,8 +271,7 @@ impl Report {
             memory_latency_ns: Finding::alone(memory),
             bandwidth: bandwidths(&measured),
             numa_nodes: claims.nodes,
-            numa: measured.numa,
-            curves: named_curves(&measured.caches, &measured.line)
+            curves: named_curves(&measured)
                 .into_iter()
                 .chain(named_walks("pages_4k", measured.small))
                 .chain(named_walks("pages_2m", measured.huge))
@@ -275,6 +282,7 @@ impl Report {
                         .flat_map(|walks| named_walks("pieces_of_2m", walks)),
                 )
                 .collect(),
+            numa: measured.numa,
         }
     }
 
@@ -310,10 +318,11 @@ impl Report {
     }
 }
 
-fn named_curves(caches: &Curve, line: &Curve) -> Vec<(String, Curve)> {
-    vec![
-        ("caches".to_owned(), caches.clone()),
-        ("line".to_owned(), line.clone()),
+fn named_curves(measured: &Measured) -> [(String, Curve); 3] {
+    [
+        ("caches".to_owned(), measured.caches.clone()),
+        ("memory".to_owned(), measured.memory.clone()),
+        ("line".to_owned(), measured.line.clone()),
     ]
 }
 
@@ -351,10 +360,13 @@ fn cache_levels(
         let before = at.checked_sub(1).map_or(0.0, knee);
         // A cache that is nearly full begins to miss.
         let latency = time(&measured.caches, (before * RISE, step.knee / RISE));
-        let above = if at + 1 < steps.len() {
-            time(&measured.caches, (step.knee * RISE, knee(at + 1) / RISE))
-        } else {
-            memory
+        let is_last = at + 1 == steps.len();
+        let above = match memory.value {
+            Some(memory_ns) if is_last && step.above_ns > memory_ns / MEMORY_SHARE => memory,
+            _ => {
+                let end = knee(at + 1).min(step.knee * BEHIND);
+                time(&measured.caches, (step.knee * RISE, end / RISE))
+            }
         };
         let streams = measured.streams.get(at).copied().unwrap_or_default();
         let line_claim = claim.map(|claim| claim.line_bytes as f64);
@@ -414,7 +426,6 @@ fn less(more: Detected, less: Detected) -> Detected {
     }
 }
 
-/// The last point is walked in so much memory that no cache helps.
 fn memory_latency(curve: &Curve) -> Detected {
     let last = curve.points.last();
     last.map_or_else(Detected::default, |last| sure_low(&last.ns, TIME_NEAR))

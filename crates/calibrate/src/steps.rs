@@ -59,7 +59,7 @@ const FLAT: f64 = 1.1;
 const FLAT_SPAN: f64 = std::f64::consts::SQRT_2;
 
 /// A step rises by more than so many times what rounds at one size differ by.
-const OVER_NOISE: f64 = 3.0;
+const OVER_NOISE: f64 = 6.0;
 
 /// With fewer rounds than this, how far they differ says little.
 const ROUNDS_MIN: f64 = 4.0;
@@ -67,8 +67,8 @@ const ROUNDS_MIN: f64 = 4.0;
 /// How often the rounds are resampled.
 const RESAMPLES: u32 = 100;
 
-/// Knees this close, as a factor, are the same one: less than what levels may be off by.
-const SAME_KNEE: f64 = 1.12;
+/// Knees this close, as a factor, are the same one: what levels may be off by.
+const SAME_KNEE: f64 = 1.15;
 
 /// A rise over more than this factor in size is no single edge. Pages of random colours
 /// and 16 ways make a factor of 2 to 3.
@@ -217,7 +217,7 @@ fn noise(curve: &Curve, is_inside: impl Fn(f64) -> bool) -> f64 {
     let differ = |point: &Point| {
         let mut sorted = point.ns.clone();
         sorted.sort_by(f64::total_cmp);
-        Some(sorted.get(1)? / point.low()?.0 - 1.0)
+        Some(sorted.get(1)? / point.low()? - 1.0)
     };
     let mut shares: Vec<f64> = inside.filter_map(differ).collect();
     shares.sort_by(f64::total_cmp);

@@ -64,7 +64,7 @@ fn usable(report: &Report, path: &Path) -> Machine {
     machine
 }
 
-/// The levels with what a miss costs in each; `None` when one is not known.
+/// The levels with what a miss costs in each; `None` when a time is not known.
 fn priced(report: &Report) -> Option<Machine> {
     let line_bytes = report.caches.first()?.line_bytes.value? as u64;
     let mut streamed_before_ns = 0.0;
@@ -72,7 +72,8 @@ fn priced(report: &Report) -> Option<Machine> {
         let streamed_ns = cache.streamed_ns.value?;
         let level = Level {
             line_bytes,
-            capacity_bytes: cache.size_bytes.value? as u64,
+            // A share that changes is not told; all of it is the best guess there is.
+            capacity_bytes: cache.size_bytes.value.or(cache.size_bytes.claimed)? as u64,
             // A line that comes from further away costs that much more.
             sequential_ns: f64::max(streamed_ns - streamed_before_ns, 0.0),
             random_ns: cache.miss_ns.value?,

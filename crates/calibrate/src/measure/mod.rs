@@ -159,7 +159,7 @@ impl Bench {
         let mut buffer = Buffer::new(bytes.min(CACHE_BYTES_WARM), Pages::Huge)?;
         buffer.populate();
         let huge_share = buffer.huge_share();
-        let caches = self.caches(&mut buffer, &mut memory);
+        let (caches, last) = self.caches(&mut buffer, &mut memory);
         let levels = caches_of(&caches);
         let line = self.line(&mut buffer, levels.first().map(|(step, _)| step.knee));
         drop(buffer);
@@ -193,6 +193,7 @@ impl Bench {
             line_is: line_of(&line),
             line,
             caches,
+            memory: last,
             small,
             reach,
             huge,
@@ -206,8 +207,9 @@ impl Bench {
         Duration::from_secs_f64(self.seconds * share)
     }
 
-    /// Walks over bytes, from the first cache to memory.
-    fn caches(&mut self, buffer: &mut Buffer, memory: &mut Buffer) -> Curve {
+    /// Walks over bytes, from the first cache to memory; and a walk through memory that finds
+    /// nothing in any cache, which is another, since prefetchers help it less.
+    fn caches(&mut self, buffer: &mut Buffer, memory: &mut Buffer) -> (Curve, Curve) {
         let warm = (buffer.words().len() * 4) as f64;
         let whole = memory.words().len() * 4;
         let mut sizes = geometric(CACHE_BYTES_MIN, CACHE_BYTES_FINE, SIZES_FINE);
@@ -218,12 +220,11 @@ impl Bench {
         let sizes = sizes
             .into_iter()
             .map(|bytes| bytes - bytes % STEP_BYTES as f64);
-        let mut curve = Curve::over(sizes.chain([whole as f64]));
+        let mut curve = Curve::over(sizes);
+        let mut last = Curve::over([whole as f64]);
         // Never walked to its end, so it needs no warming and finds nothing in a cache.
         let mut far = Chain::sparse(memory.words_mut(), &mut self.random);
-        let last = curve.points.len() - 1;
-        let (warmed, last) = curve.points.split_at_mut(last);
-        let (fine, coarse) = warmed.split_at_mut(fine);
+        let (fine, coarse) = curve.points.split_at_mut(fine);
         for (points, share) in [(fine, SHARE_FINE), (coarse, SHARE_COARSE)] {
             self.rounds(share, points.len(), |random, at| {
                 let point = &mut points[at];
@@ -232,11 +233,11 @@ impl Bench {
                 point.ns.extend(round(buffer.words(), &mut chain));
                 if at.is_multiple_of(MEMORY_EVERY) {
                     let ns = windows(memory.words(), &mut far, MEMORY_LOADS);
-                    last[0].ns.extend(ns);
+                    last.points[0].ns.extend(ns);
                 }
             });
         }
-        curve
+        (curve, last)
     }
 
     /// Pairs of loads over their distance, in memory that the second cache holds and the

@@ -35,7 +35,7 @@ impl Report {
         for cache in &self.caches {
             let name = format!("L{}", cache.level);
             row(format!("{name} size"), &cache.size_bytes, bytes);
-            if cache.size_bytes.value.is_none() {
+            if cache.latency_ns.value.is_none() {
                 continue;
             }
             row(format!("{name} line"), &cache.line_bytes, bytes);
