@@ -307,8 +307,10 @@ impl Kernel for KeepBlocks<'_, '_> {
             self.rows.start / BLOCK_CODES as u32..self.rows.end.div_ceil(BLOCK_CODES as u32);
         for block in blocks {
             let base = block * BLOCK_CODES as u32;
-            let mut masks: Masks =
-                std::array::from_fn(|nth| within(base + nth as u32 * 64, &self.rows));
+            let mut masks = Masks::default();
+            for (nth, mask) in masks.iter_mut().enumerate() {
+                *mask = within(base + nth as u32 * 64, &self.rows);
+            }
             let mut left = count(&masks);
             for (test, counted) in self.tests.iter_mut().zip(self.counts.iter_mut()) {
                 test.keep(block, left, &mut masks);

@@ -106,10 +106,11 @@ macro_rules! lane {
                     let next = (line + 1).min(width as usize - 1);
                     let (low, high) = (&lines[line], &lines[next]);
                     // Made before it is stored: a store could else change what is still to be read.
-                    let unpacked: [$ty; LANES] = std::array::from_fn(|at| {
-                        let crossing = (high[at] << 1) << (<$ty>::BITS - 1 - shift);
-                        (low[at] >> shift | crossing) & ones
-                    });
+                    let mut unpacked = [0; LANES];
+                    for ((code, &low), &high) in unpacked.iter_mut().zip(low).zip(high) {
+                        let crossing = (high << 1) << (<$ty>::BITS - 1 - shift);
+                        *code = (low >> shift | crossing) & ones;
+                    }
                     *out = unpacked;
                 }
             }
