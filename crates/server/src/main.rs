@@ -22,6 +22,7 @@ mod logs;
 mod metrics;
 mod process;
 mod serve;
+mod threads;
 mod tls;
 
 use std::io::Write;
