@@ -1,3 +1,5 @@
+//! Verdicts, a whole calibration of this machine, and recorded ones.
+
 use super::*;
 use crate::CacheClaim;
 use crate::TlbClaim;
