@@ -29,7 +29,7 @@ use crate::report::{Identity, Measured, Report};
 use buffer::{Buffer, HUGE_PAGE_BYTES, PAGE_BYTES};
 use chase::{APART_PAGES, Chain, PAIR_BLOCK_BYTES, STEP_BYTES};
 
-/// The least budget: two rounds of every curve.
+/// The least budget: a round or two of every curve.
 pub const SECONDS_MIN: f64 = 1.0;
 
 /// The greatest budget.
