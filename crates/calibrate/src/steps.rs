@@ -49,7 +49,8 @@ impl Rules {
     /// caches.
     pub const TLBS: Rules = Rules {
         rise_min: 1.6,
-        knee_share: 0.5,
+        // Beside other work the rise begins early, never late.
+        knee_share: 0.65,
         rise_max: 2.0,
     };
 }

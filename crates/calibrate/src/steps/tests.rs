@@ -23,7 +23,7 @@ enum Edge {
 /// The share of loads that miss a level of `size` in a walk through `x`.
 fn misses(edge: Edge, size: f64, x: f64) -> f64 {
     match edge {
-        Edge::Cliff => ((x / size - 1.0) / 0.08).clamp(0.0, 1.0),
+        Edge::Cliff => ((x / size - 1.0) / 0.05).clamp(0.0, 1.0),
         Edge::Colours { ways } => {
             // The load is weighted by its page: a page meets as many others as come by chance.
             let mean = ways * x / size;
