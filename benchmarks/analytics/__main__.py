@@ -77,8 +77,12 @@ def server(kind, arguments, threads, cores, folder):
 def prepare(arguments, wanted, folder):
     """Loads the node where it is empty and exports its rows; gives the tables."""
     with server("aerostat", arguments, os.cpu_count(), None, folder) as running:
-        if not running.psql(f"SELECT 1 FROM pg_database WHERE datname = '{node.TENANT}'", "aerostat"):
+        loaded = pathlib.Path(folder, "loaded")
+        if not loaded.exists():
             node.load(arguments.client, running, wanted, arguments.layout, os.cpu_count())
+            loaded.write_text(wanted.what)
+        elif loaded.read_text() != wanted.what:
+            sys.exit(f"{folder} has {loaded.read_text()}")
         tables = node.tables(running, wanted, folder)
         node.rest(running, not arguments.hot)
         for name, rows, used, raw in node.memory(running):
@@ -179,7 +183,7 @@ def drive(arguments, folder):
 def machine():
     model = next(line for line in open("/proc/cpuinfo") if line.startswith("model name")).split(":")[1].strip()
     load, memory = os.getloadavg()[0], os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release()}, load {load:.1f} at the start"
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release()}, load {load:.1f}"
 
 
 def main():
@@ -198,23 +202,28 @@ def main():
         else:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="aerostat-analytics-"))
         tables = prepare(arguments, wanted, folder)
-        runs = [comparison(arguments, wanted, queries, tables, threads, folder) for threads in arguments.threads]
+        runs = []
+        for threads in arguments.threads:
+            runs.append(comparison(arguments, wanted, queries, tables, threads, folder))
+            write(arguments, runs, out)
         if arguments.users:
             drive(arguments, folder)
-    name = f"{arguments.suite}-{arguments.scale:g}"
-    texts = []
     for run in runs:
-        texts.append(report.markdown(run, arguments.kinds))
-        report.plot(run, arguments.kinds, out / f"{name}-threads{run['threads']}.svg")
-    report.save({"machine": machine(), "arguments": vars(arguments), "runs": runs}, out / f"{name}.json")
-    (out / f"{name}.md").write_text("\n".join(texts))
-    print("\n".join(texts))
-    for run in runs:
-        print(f"{run['what']}, {run['threads']} threads")
+        print(f"{run['what']}, threads: {run['threads']}")
         print("\n".join(f"  {line}" for line in report.summary(run, arguments.kinds)))
     wrong = any(query["peers"][report.OURS].get("difference") or "error" in query["peers"][report.OURS]
                 for run in runs for query in run["queries"])
     sys.exit(wrong)
+
+
+def write(arguments, runs, out):
+    """All that has been measured so far; the newest is shown too."""
+    name = f"{arguments.suite}-{arguments.scale:g}"
+    report.save({"machine": machine(), "arguments": vars(arguments), "runs": runs}, out / f"{name}.json")
+    texts = [report.markdown(run, arguments.kinds) for run in runs]
+    (out / f"{name}.md").write_text("\n".join(texts))
+    report.plot(runs[-1], arguments.kinds, out / f"{name}-threads{runs[-1]['threads']}.svg")
+    print(texts[-1])
 
 
 if __name__ == "__main__":

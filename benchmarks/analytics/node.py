@@ -40,7 +40,7 @@ def arrow_type(kind):
 
 def load(binary, server, suite, layout, connections):
     command = [binary, "load", suite.name, *suite.load, "--tenant", TENANT, "--layout", layout, "--url", server.url(),
-               "--parallel", str(connections)]
+               "--parallel", str(connections), "--replace"]
     subprocess.run(command, check=True)
 
 

@@ -88,7 +88,7 @@ def save(results, path):
 
 
 def plot(run, kinds, path):
-    """Ratios by query, one bar per engine, on a logarithmic scale; right of the line the node is faster."""
+    """Ratios by query, one bar per engine, on a logarithmic scale from 1; to the right the node is faster."""
     import matplotlib
     matplotlib.use("svg")
     from matplotlib import pyplot
@@ -100,10 +100,11 @@ def plot(run, kinds, path):
     for at, kind in enumerate(peers):
         each = ratios(run, kind)
         places = [index + at * height for index, id in enumerate(ids) if id in each]
-        axes.barh(places, [each[id] for id in ids if id in each], height, label=kind, left=0)
+        axes.barh(places, [each[id] - 1 for id in ids if id in each], height, label=kind, left=1)
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_yticks([index + 0.4 - height / 2 for index in range(len(ids))], ids, fontsize=7)
+    axes.margins(y=0.01)
     axes.invert_yaxis()
     axes.set_xlabel("times as long as Aerostat")
     axes.set_title(f"{run['what']}, threads: {run['threads']}")

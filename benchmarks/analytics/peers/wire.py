@@ -42,7 +42,9 @@ class PostgreSql(Wire):
         self.connect()
         for table in tables:
             if self.connection.execute("SELECT to_regclass(%s)", [table.name]).fetchone()[0] is None:
-                self.fill(table)
+                with self.connection.transaction():
+                    self.fill(table)
+                self.connection.execute(f"VACUUM (FREEZE, ANALYZE) {table.name}")
         self.connection.execute(f"SET max_parallel_workers_per_gather = {self.threads - 1}")
 
     def fill(self, table):
@@ -56,4 +58,3 @@ class PostgreSql(Wire):
         self.connection.execute(f"ALTER TABLE {table.name} ADD PRIMARY KEY ({', '.join(table.primary_key)})")
         for columns in table.indexes:
             self.connection.execute(f"CREATE INDEX ON {table.name} ({columns})")
-        self.connection.execute(f"VACUUM (FREEZE, ANALYZE) {table.name}")
