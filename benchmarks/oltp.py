@@ -86,8 +86,14 @@ def client_seconds():
 
 
 def measurements(arguments):
-    """Name, whether it writes, and how it is run."""
-    at = {"clients": arguments.clients, "seconds": arguments.seconds}
+    """Name, whether it writes, and how it is run, for each number of clients."""
+    for clients in arguments.clients:
+        for name, writes, measure in workloads(clients, arguments.seconds):
+            yield name if len(arguments.clients) == 1 else f"{name}, {clients}", writes, measure
+
+
+def workloads(clients, seconds):
+    at = {"clients": clients, "seconds": seconds}
     for mode in ("prepared", "simple"):
         yield f"pgbench select-only, {mode}", False, lambda s, mode=mode: pgbench(s, [], script="select-only", mode=mode, **at)
     for script in ("simple-update", "tpcb-like"):
@@ -95,8 +101,6 @@ def measurements(arguments):
     if shutil.which("sysbench"):
         for script in ("oltp_point_select", "oltp_read_write"):
             yield f"sysbench {script}", script != "oltp_point_select", lambda s, script=script: sysbench(s, script=script, **at)
-    else:
-        print("skipped: sysbench is not installed (scripts/setup clients)")
 
 
 def aerostat(binary, folder, durable):
@@ -184,11 +188,15 @@ def beside(arguments, durable):
                 yield {"name": label, "server": server.name, "alone": alone, "beside": together, "scans": scans}
 
 
+def counts(text):
+    return [int(count) for count in text.split(",")]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", default="target/dist/aerostat")
     parser.add_argument("--scale", type=int, default=10, help="pgbench's: 100,000 accounts each")
-    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--clients", type=counts, default=[4], help="how many at once; 1,4,16 measures with each")
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--durable", choices=["both", "yes", "no"], default="both")
@@ -202,6 +210,8 @@ def main():
     else:
         run, columns = compare, ("workload | Aerostat tps | PostgreSQL tps | ratio | p99 ms | PostgreSQL's | CPU us a transaction "
                                  "| PostgreSQL's | client's | client's of PostgreSQL")
+    if not shutil.which("sysbench"):
+        print("skipped: sysbench is not installed (scripts/setup clients)")
     print(f"| {columns} |")
     print("|---" * (columns.count("|") + 1) + "|")
     results = []

@@ -36,6 +36,7 @@ mod startup;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod value;
 mod wire;
 

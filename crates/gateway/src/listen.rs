@@ -100,6 +100,32 @@ pub(crate) enum Socket {
     Local(UnixStream),
 }
 
+/// A socket between two runtimes.
+pub(crate) enum Parked {
+    Tcp(std::net::TcpStream),
+    Local(net::UnixStream),
+}
+
+impl Socket {
+    /// Takes it from its runtime.
+    pub(crate) fn park(self) -> io::Result<Parked> {
+        Ok(match self {
+            Socket::Tcp(socket) => Parked::Tcp(socket.into_std()?),
+            Socket::Local(socket) => Parked::Local(socket.into_std()?),
+        })
+    }
+}
+
+impl Parked {
+    /// Gives it to the runtime of the caller.
+    pub(crate) fn resume(self) -> io::Result<Socket> {
+        Ok(match self {
+            Parked::Tcp(socket) => Socket::Tcp(TcpStream::from_std(socket)?),
+            Parked::Local(socket) => Socket::Local(UnixStream::from_std(socket)?),
+        })
+    }
+}
+
 /// Where a client is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Peer {

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rustls::ServerConfig;
+use tokio::runtime::Handle;
 
 /// TLS for clients that ask for it.
 #[derive(Clone)]
@@ -30,6 +31,9 @@ pub struct GatewayOptions {
     pub tls: Option<TlsOptions>,
     /// Whether a role without a password may come in over the loopback interface.
     pub trust_loopback: bool,
+    /// Runtimes of one thread each that connections are dealt to; without any they share the
+    /// gateway's own.
+    pub threads: Vec<Handle>,
     /// Sessions at once.
     pub connections_max: usize,
     /// How long a client may take from connecting to being let in.
@@ -49,6 +53,7 @@ impl Default for GatewayOptions {
         Self {
             tls: None,
             trust_loopback: true,
+            threads: Vec::new(),
             connections_max: 1000,
             authentication_timeout: Duration::from_secs(60),
             shutdown_grace: Duration::from_secs(10),

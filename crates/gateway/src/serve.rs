@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::Backend, flag::Flag, limits::STARTUP_CONNECTIONS_EXTRA, listen::Listeners,
-    options::GatewayOptions, registry::Registry, startup::serve_socket,
+    options::GatewayOptions, registry::Registry, startup::serve_socket, threads::Threads,
 };
 
 /// Pause after `accept` failed, typically for want of file descriptors.
@@ -77,6 +77,7 @@ pub async fn serve_backend<B: Backend>(
         .saturating_add(STARTUP_CONNECTIONS_EXTRA)
         .min(Semaphore::MAX_PERMITS);
     let sockets = Arc::new(Semaphore::new(sockets));
+    let threads = Threads::new(&options.threads);
     let shared = Arc::new(Shared::new(options));
     let mut connections = JoinSet::new();
     loop {
@@ -97,10 +98,13 @@ pub async fn serve_backend<B: Backend>(
                     continue;
                 };
                 let (backend, shared) = (backend.clone(), shared.clone());
-                connections.spawn(async move {
+                let served = threads.serve(socket, &mut connections, move |socket| async move {
                     serve_socket(socket, peer, backend, shared).await;
                     drop(permit);
                 });
+                if let Err(error) = served {
+                    tracing::warn!(%error, "cannot serve a connection");
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");

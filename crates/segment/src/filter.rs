@@ -10,7 +10,7 @@
 use aerostat_types::Physical;
 
 use crate::{
-    CompareOp, Literal, LookupTable, Predicate, Selection,
+    CompareOp, Literal, LookupTable, Predicate, Probe, Segment, Selection,
     arena::{Plain, Slots},
     intern::{INLINE_BYTES_MAX, SlotForm, short_slot, with_value},
     order::{Scalar, prefix_key, rank_of_f64},
@@ -88,36 +88,59 @@ pub(crate) fn filter(form: &Form, predicate: &Predicate, selection: &mut Selecti
     }
 }
 
-/// See [`crate::Segment::filter_all`].
-pub(crate) fn filter_all(
-    form: &Form,
-    predicates: &[Predicate],
+/// What a row must satisfy.
+#[derive(Clone, Copy, Debug)]
+pub enum Condition<'a> {
+    /// This is true of it.
+    Predicate(&'a Predicate),
+    /// Its value is a key of the table.
+    Member(&'a Probe),
+}
+
+impl Condition<'_> {
+    /// The attribute it looks at.
+    pub fn attribute(&self) -> usize {
+        match self {
+            Condition::Predicate(predicate) => predicate.attribute(),
+            Condition::Member(probe) => probe.attribute(),
+        }
+    }
+}
+
+/// See [`Segment::keep`].
+pub(crate) fn keep(
+    segment: &Segment,
+    conditions: &[Condition<'_>],
     selection: &mut Selection,
     left: &mut dyn FnMut(usize, usize),
 ) {
+    assert!(
+        selection.last().is_none_or(|last| last < segment.rows()),
+        "selected rows are published"
+    );
     let mut at = 0;
-    while at < predicates.len() && !selection.is_empty() {
-        let next = predicates.get(at + 1);
-        let is_merged = next.is_some_and(|next| match form {
-            Form::Frozen(frozen) => {
-                let both = [&predicates[at], next];
-                both.iter().all(|one| form.schema().accepts(one))
-                    && frozen.filter_between(both[0], both[1], selection)
+    while at < conditions.len() && !selection.is_empty() {
+        if let Form::Frozen(frozen) = segment.form() {
+            let parts = frozen.parts(&conditions[at..], selection.len());
+            if !parts.is_empty() {
+                let mut after = at;
+                frozen.keep_parts(&parts, selection, &mut |nth, rows| {
+                    left(at + nth, rows);
+                    after = at + nth + 1;
+                });
+                at = after;
+                continue;
             }
-            Form::Hot(_) => false,
-        });
-        if is_merged {
-            left(at, selection.len());
-            at += 1;
-        } else {
-            filter(form, &predicates[at], selection);
+        }
+        match conditions[at] {
+            Condition::Predicate(predicate) => filter(segment.form(), predicate, selection),
+            Condition::Member(probe) => segment.keep_members(probe, selection),
         }
         left(at, selection.len());
         at += 1;
     }
 }
 
-/// Keeps the rows whose slots hold keys of the table.
 pub(crate) fn keep_members(
     form: &Form,
     attribute: usize,

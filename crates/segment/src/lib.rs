@@ -85,6 +85,7 @@ mod zone;
 pub use append::{Appended, SegmentWriter};
 pub use encoding::{AttributeEncoding, Encoding};
 pub use error::SegmentError;
+pub use filter::Condition;
 pub use forward::Forwarding;
 pub use frozen::{FrozenFacts, FrozenImage};
 pub use key::{Key, KeyRef, Keys};

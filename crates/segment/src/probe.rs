@@ -32,6 +32,18 @@ struct OnCodes {
     translated: Option<Vec<u32>>,
 }
 
+impl Probe {
+    /// The attribute it looks at.
+    pub fn attribute(&self) -> usize {
+        self.attribute
+    }
+
+    /// The condition on codes that it is, if there are codes.
+    pub(crate) fn passing(&self) -> Option<&Passing> {
+        Some(&self.on_codes.as_ref()?.passing)
+    }
+}
+
 impl SegmentSchema {
     /// Whether an attribute's values can be keys of a lookup table: integers, and dates as
     /// their days.
@@ -89,7 +101,7 @@ impl Segment {
     }
 
     /// Keeps the selected rows whose value is a key of the table; NULL is none.
-    pub fn keep_members(&self, probe: &Probe, selection: &mut Selection) {
+    pub(crate) fn keep_members(&self, probe: &Probe, selection: &mut Selection) {
         assert!(
             selection.last().is_none_or(|last| last < self.rows()),
             "selected rows are published"
@@ -103,7 +115,7 @@ impl Segment {
     }
 
     /// Adds the code of each selected row's key, times `scale`, to the row's number. The rows
-    /// are such as [`Segment::keep_members`] has kept; others add anything up to the
+    /// are such as [`Segment::keep`] has kept; others add anything up to the
     /// greatest code.
     ///
     /// # Panics

@@ -11,8 +11,8 @@ use aerostat_types::{SegmentNo, TableId};
 use arrow_array::ArrayRef;
 
 use crate::{
-    ARENA_BYTES_MAX, AttributeEncoding, Forwarding, FrozenImage, Key, KeyRef, Predicate, Region,
-    SegmentError, SegmentSchema, SegmentWriter, Selection, VECTOR_ROWS, Zone,
+    ARENA_BYTES_MAX, AttributeEncoding, Condition, Forwarding, FrozenImage, Key, KeyRef, Predicate,
+    Region, SegmentError, SegmentSchema, SegmentWriter, Selection, VECTOR_ROWS, Zone,
     append::Latch,
     arena::{Arena, Plain, Slots, header},
     filter,
@@ -382,19 +382,19 @@ impl Segment {
         filter::filter(&self.form, predicate, selection);
     }
 
-    /// Keeps the selected rows for which all predicates are true, and tells how many are left
-    /// after each, as long as there are some. Two bounds of one attribute, side by side, are
-    /// looked for together where that is one look; what is left is then that of both.
+    /// Keeps the selected rows for which all conditions hold, and tells how many are left after
+    /// each, as long as there are some. Two ranges of one attribute, side by side, are looked
+    /// for together where that is one look; what is left is then that of both.
     ///
     /// # Panics
     /// As [`Segment::filter`].
-    pub fn filter_all(
+    pub fn keep(
         &self,
-        predicates: &[Predicate],
+        conditions: &[Condition<'_>],
         selection: &mut Selection,
         left: &mut dyn FnMut(usize, usize),
     ) {
-        filter::filter_all(&self.form, predicates, selection, left);
+        filter::keep(self, conditions, selection, left);
     }
 
     /// Asks for the cache lines of attributes that are about to be gathered, where several of

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::simd;
+use crate::simd::{self, Simd};
 
 /// Ascending row numbers of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,17 +125,34 @@ impl Collector {
 
     /// Adds row `base + i` for each bit `i`.
     pub(crate) fn push_mask(&mut self, base: u32, mask: u64) {
+        if !self.push_if_run(base, mask) {
+            simd::push_rows(&mut self.rows, base, mask);
+        }
+    }
+
+    /// As [`Collector::push_mask`], in a loop that is compiled for the machine.
+    #[inline(always)]
+    pub(crate) fn push_mask_with<S: Simd>(&mut self, simd: S, base: u32, mask: u64) {
+        if !self.push_if_run(base, mask) {
+            simd.push_rows(&mut self.rows, base, mask);
+        }
+    }
+
+    /// Adds the rows of a mask whose bits are none or one run; for others makes ready.
+    #[inline(always)]
+    fn push_if_run(&mut self, base: u32, mask: u64) -> bool {
         if mask == 0 {
-            return;
+            return true;
         }
         let (first, count) = (mask.trailing_zeros(), mask.count_ones());
         if (mask >> first).trailing_ones() == count {
-            return self.push_run(base + first..base + first + count);
+            self.push_run(base + first..base + first + count);
+            return true;
         }
         if self.rows.is_empty() {
             self.rows.extend(self.run.clone());
         }
-        simd::push_rows(&mut self.rows, base, mask);
+        false
     }
 
     pub(crate) fn finish(self) -> Selection {

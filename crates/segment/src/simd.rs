@@ -27,6 +27,17 @@ pub(crate) trait Simd: Copy {
         self.bits_of(&hits)
     }
 
+    /// Which of 64 codes are in a set of 4,096 bits; codes beyond are not.
+    #[inline(always)]
+    fn in_small_set(self, codes: &[u16; 64], set: &[u16; 256]) -> u64 {
+        let mut hits = [0u8; 64];
+        for (hit, &code) in hits.iter_mut().zip(codes) {
+            let word = set.get(usize::from(code / 16)).copied().unwrap_or(0);
+            *hit = (word >> (code % 16) & 1) as u8;
+        }
+        self.bits_of(&hits)
+    }
+
     /// Which of 64 codes have their bit set; codes beyond the bits have none.
     #[inline(always)]
     fn are_members(self, codes: &[u32; 64], bits: &[u64]) -> u64 {
@@ -236,6 +247,42 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn in_small_set(self, codes: &[u16; 64], set: &[u16; 256]) -> u64 {
+        use std::arch::x86_64::{
+            _mm512_and_si512, _mm512_cmplt_epu16_mask, _mm512_loadu_si512, _mm512_mask_blend_epi16,
+            _mm512_mask_test_epi16_mask, _mm512_permutex2var_epi16, _mm512_set1_epi16,
+            _mm512_sllv_epi16, _mm512_srli_epi16, _mm512_test_epi16_mask,
+        };
+        let (pairs, _) = set.as_chunks::<64>();
+        let mut mask = 0;
+        for (nth, codes) in codes.as_chunks::<32>().0.iter().enumerate() {
+            // SAFETY: the machine has AVX-512 F and BW, since there is a value of this type; 64
+            // bytes are read from an array of 64, and twice 64 from each of 128.
+            let hits = unsafe {
+                let codes = _mm512_loadu_si512(codes.as_ptr().cast());
+                // Six bits of a code's word choose one of 64, two more which 64.
+                let at = _mm512_srli_epi16::<4>(codes);
+                let word = |pair: &[u16; 64]| {
+                    let low = _mm512_loadu_si512(pair.as_ptr().cast());
+                    let high = _mm512_loadu_si512(pair.as_ptr().add(32).cast());
+                    _mm512_permutex2var_epi16(low, at, high)
+                };
+                let second = _mm512_test_epi16_mask(codes, _mm512_set1_epi16(1 << 10));
+                let upper = _mm512_test_epi16_mask(codes, _mm512_set1_epi16(1 << 11));
+                let low = _mm512_mask_blend_epi16(second, word(&pairs[0]), word(&pairs[1]));
+                let high = _mm512_mask_blend_epi16(second, word(&pairs[2]), word(&pairs[3]));
+                let words = _mm512_mask_blend_epi16(upper, low, high);
+                let bit = _mm512_and_si512(codes, _mm512_set1_epi16(15));
+                let bit = _mm512_sllv_epi16(_mm512_set1_epi16(1), bit);
+                let inside = _mm512_cmplt_epu16_mask(codes, _mm512_set1_epi16(1 << 12));
+                _mm512_mask_test_epi16_mask(inside, words, bit)
+            };
+            mask |= u64::from(hits) << (32 * nth);
+        }
+        mask
+    }
+
+    #[inline(always)]
     fn push_rows(self, rows: &mut Vec<u32>, base: u32, mask: u64) {
         use std::arch::x86_64::{
             _mm512_add_epi32, _mm512_maskz_compress_epi32, _mm512_set1_epi32, _mm512_setr_epi32,
@@ -346,13 +393,15 @@ mod tests {
         hits: &'a [u8; 64],
         codes: &'a [u8; 64],
         set: &'a [u8; 32],
+        words: &'a [u16; 64],
+        small_set: &'a [u16; 256],
         members: &'a [u32; 64],
         bits: &'a [u64],
         mask: u64,
     }
 
     impl Kernel for All<'_> {
-        type Output = (u64, u64, Vec<u32>, u64, u64);
+        type Output = (u64, u64, Vec<u32>, u64, u64, u64);
         fn run<S: Simd>(self, simd: S) -> Self::Output {
             let mut rows = vec![1, 2, 3];
             simd.push_rows(&mut rows, 1 << 20, self.mask);
@@ -362,6 +411,7 @@ mod tests {
                 rows,
                 simd.deposit(0x1234_5678_9ABC_DEF0, self.mask),
                 simd.are_members(self.members, self.bits),
+                simd.in_small_set(self.words, self.small_set),
             )
         }
     }
@@ -374,12 +424,19 @@ mod tests {
             let codes = std::array::from_fn(|_| random.next() as u8);
             let set = std::array::from_fn(|_| random.next() as u8);
             let mask = random.next() & random.next() | random.pick(&[0, 0, u64::MAX]);
+            let small_set = std::array::from_fn(|_| random.next() as u16);
+            let words = std::array::from_fn(|_| match random.below(9) {
+                0 => random.next() as u16,
+                _ => random.below(4200) as u16,
+            });
             let bits: Vec<u64> = (0..random.below(40)).map(|_| random.next()).collect();
             let members = std::array::from_fn(|_| match random.below(9) {
                 0 => random.next() as u32,
                 _ => random.below(2600) as u32,
             });
             let all = || All {
+                words: &words,
+                small_set: &small_set,
                 members: &members,
                 bits: &bits,
                 hits: &hits,
@@ -393,6 +450,11 @@ mod tests {
             assert_eq!(best.0, (0..64).map(bit).sum::<u64>());
             let has = |code: u8| set[usize::from(code / 8)] >> (code % 8) & 1 == 1;
             assert!((0..64).all(|at| best.1 >> at & 1 == u64::from(has(codes[at]))));
+            let is_in = |code: u16| {
+                let word = small_set.get(usize::from(code / 16));
+                word.is_some_and(|word| word >> (code % 16) & 1 == 1)
+            };
+            assert!((0..64).all(|at| best.5 >> at & 1 == u64::from(is_in(words[at]))));
             let is_member = |code: u32| {
                 let word = bits.get(code as usize / 64);
                 word.is_some_and(|word| word >> (code % 64) & 1 == 1)

@@ -7,7 +7,7 @@ mod model;
 use std::{ops::ControlFlow, sync::Arc};
 
 use aerostat_segment::{
-    CompareOp, Keys, Literal, Predicate, Segment, Selection, VECTOR_ROWS, stamp,
+    CompareOp, Condition, Keys, Literal, Predicate, Segment, Selection, VECTOR_ROWS, stamp,
 };
 use aerostat_types::{SegmentNo, SqlType, TableId};
 use model::{Model, Random, Value, freeze, values};
@@ -148,7 +148,7 @@ proptest! {
             for (segment, columns) in [(&hot, &model.columns), (&frozen, &columns)] {
                 let mut kept = all.clone();
                 let mut left = Vec::new();
-                segment.filter_all(&predicates, &mut kept, &mut |at, rows| left.push((at, rows)));
+                segment.keep(&predicates.iter().map(Condition::Predicate).collect::<Vec<_>>(), &mut kept, &mut |at, rows| left.push((at, rows)));
                 let passes = |row: &u32| {
                     predicates.iter().all(|one| columns[one.attribute()][*row as usize].satisfies(one))
                 };

@@ -6,7 +6,7 @@ mod model;
 use std::{collections::BTreeMap, sync::Arc};
 
 use aerostat_segment::{
-    AttributeSpec, Encoding, Keys, LookupTable, Segment, SegmentSchema, Selection,
+    AttributeSpec, Condition, Encoding, Keys, LookupTable, Segment, SegmentSchema, Selection,
 };
 use aerostat_types::SqlType;
 use model::{Model, Random, Value, freeze};
@@ -147,7 +147,7 @@ fn segments_find_what_maps_find() {
                 let at = format!("seed {seed}, {:?}, {table:?}", segment.encoding(attribute));
                 let probe = segment.probe(attribute, &table);
                 let mut kept = asked.clone();
-                segment.keep_members(&probe, &mut kept);
+                segment.keep(&[Condition::Member(&probe)], &mut kept, &mut |_, _| ());
                 let rows = expected.iter().map(|(row, _)| *row);
                 assert!(kept.iter().eq(rows), "{at}");
                 let mut sums = vec![1; kept.len()];

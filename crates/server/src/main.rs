@@ -20,6 +20,7 @@ mod logs;
 mod metrics;
 mod process;
 mod serve;
+mod threads;
 mod tls;
 
 use std::io::Write;

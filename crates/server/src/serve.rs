@@ -2,16 +2,10 @@
 //! in order.
 //!
 //! ```text
-//!   I/O runtime: accept, parse, encode, HTTP        CPU runtime: plan and run queries
-//!        │ gateway ── Engine (knows the CPU runtime's handle) ──────┘
-//!
 //!   SIGTERM, Ctrl-C ─► /healthz 503, no new connections, sessions told to end
 //!                      ─► up to STOP_GRACE for open statements ─► exit 0
 //!   second signal, or grace over ─► exit at once
 //! ```
-//!
-//! Two runtimes, because a query that computes for a second would hold up every
-//! connection that shares its thread.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,13 +14,11 @@ use std::time::Duration;
 use aerostat_gateway::{GatewayOptions, Listeners, LocalListener};
 use aerostat_memory::Governor;
 use aerostat_objects::ObjectPlaces;
-use aerostat_query::{
-    Engine, EngineOptions, Observer, QUERY_STACK_BYTES, StatementRecord, UpkeepOptions,
-};
+use aerostat_query::{Engine, EngineOptions, Observer, StatementRecord, UpkeepOptions};
 use aerostat_types::ErrorKind;
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +26,7 @@ use crate::config::{Auth, Config};
 use crate::http::{self, Pages};
 use crate::logs;
 use crate::metrics::{Metrics, NodeSample, Outcome, TenantSample};
+use crate::threads::Threads;
 use crate::tls;
 
 /// How long open statements get after the first signal. Orchestrators send SIGKILL
@@ -42,14 +35,6 @@ const STOP_GRACE: Duration = Duration::from_secs(8);
 
 /// What the gateway may take beyond the grace to tell its sessions.
 const STOP_MARGIN: Duration = Duration::from_secs(1);
-
-/// Threads that carry bytes, where there are as many cores. Encoding of results is their
-/// heaviest work and runs at gigabytes per second, so two suffice until there are many. On
-/// one core a second would only take turns with the first.
-const IO_THREADS_MAX: usize = 2;
-
-/// Stack of an I/O thread: tokio's own default. Nothing recursive runs there.
-const IO_STACK_BYTES: usize = 2 << 20;
 
 /// Exit code after a second signal, as a shell reports death by SIGINT.
 const EXIT_FORCED: i32 = 130;
@@ -63,36 +48,19 @@ const SUPERUSER: &str = "aerostat";
 /// When it cannot start, or a part of it fails.
 pub(crate) fn run(config: Config) -> Result<()> {
     logs::install(config.log_format, &config.log_filter)?;
-    let io = runtime(
-        "aerostat-io",
-        IO_THREADS_MAX.min(config.threads),
-        IO_STACK_BYTES,
-    )?;
-    let cpu = runtime("aerostat-cpu", config.threads, QUERY_STACK_BYTES)?;
-    let result = io.block_on(node(config, &cpu));
-    // Queries that ignore their cancellation must not hold the process.
-    cpu.shutdown_background();
-    io.shutdown_background();
+    let threads = Threads::start(config.threads)?;
+    let result = threads.block_on(node(config, &threads));
+    threads.shut_down();
     result
 }
 
-fn runtime(name: &str, threads: usize, stack_bytes: usize) -> Result<Runtime> {
-    Builder::new_multi_thread()
-        .worker_threads(threads)
-        .thread_stack_size(stack_bytes)
-        .thread_name(name)
-        .enable_all()
-        .build()
-        .with_context(|| format!("cannot start the threads of {name}"))
-}
-
-async fn node(config: Config, cpu: &Runtime) -> Result<()> {
+async fn node(config: Config, threads: &Threads) -> Result<()> {
     // Handlers first: a signal during start must stop, not kill.
     let signals = Signals::new()?;
     std::fs::create_dir_all(&config.data)
         .with_context(|| format!("cannot make the data folder {}", config.data.display()))?;
     let metrics = Arc::new(Metrics::new());
-    let engine = open_engine(&config, cpu, Arc::clone(&metrics)).await?;
+    let engine = open_engine(&config, threads.cpu(), Arc::clone(&metrics)).await?;
     // Beyond loopback nobody comes in without it.
     let tls = tls::options(&config.tls, &config.data, !config.listen.ip().is_loopback())?;
     let sql = bind("listen", config.listen).await?;
@@ -110,6 +78,7 @@ async fn node(config: Config, cpu: &Runtime) -> Result<()> {
     let stopped = CancellationToken::new();
     let options = GatewayOptions {
         tls,
+        threads: threads.io().to_vec(),
         trust_loopback: config.auth == Auth::Trust,
         connections_max: config.max_connections,
         shutdown_grace: STOP_GRACE,
@@ -150,11 +119,11 @@ async fn node(config: Config, cpu: &Runtime) -> Result<()> {
     result
 }
 
-async fn open_engine(config: &Config, cpu: &Runtime, metrics: Arc<Metrics>) -> Result<Arc<Engine>> {
+async fn open_engine(config: &Config, cpu: &Handle, metrics: Arc<Metrics>) -> Result<Arc<Engine>> {
     let options = EngineOptions {
         data: config.data.clone(),
         governor: Governor::new(config.memory),
-        queries: cpu.handle().clone(),
+        queries: cpu.clone(),
         threads: config.threads,
         observer: metrics,
         places: Arc::new(ObjectPlaces::new()),

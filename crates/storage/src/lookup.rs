@@ -50,7 +50,7 @@ impl Lookups {
     }
 
     /// The probes of a segment, in the order of lookups.
-    fn of(&self, position: usize, segment: &Segment) -> &[Probe] {
+    pub(crate) fn of(&self, position: usize, segment: &Segment) -> &[Probe] {
         let Some(probes) = self.probes.get(position) else {
             return &[];
         };
@@ -66,23 +66,16 @@ impl Lookups {
         probes.all(|probe| segment.may_have_member(vector, probe))
     }
 
-    /// Keeps the rows that have keys of all tables.
-    pub(crate) fn filter(&self, position: usize, segment: &Segment, rows: &mut Selection) {
-        let probes = self.of(position, segment);
-        for at in self.order() {
-            if rows.is_empty() {
-                return;
-            }
-            let [asked, kept] = &self.counts[at];
-            asked.fetch_add(rows.len() as u64, Ordering::Relaxed);
-            segment.keep_members(&probes[at], rows);
-            kept.fetch_add(rows.len() as u64, Ordering::Relaxed);
-        }
+    /// Counts rows that were asked for a lookup, and those of them that had its keys.
+    pub(crate) fn count(&self, at: usize, asked: usize, kept: usize) {
+        let [all_asked, all_kept] = &self.counts[at];
+        all_asked.fetch_add(asked as u64, Ordering::Relaxed);
+        all_kept.fetch_add(kept as u64, Ordering::Relaxed);
     }
 
     /// The lookups, the one first that has left the smallest share of rows; before any rows,
     /// the one with the fewest keys for the numbers that they are among.
-    fn order(&self) -> Vec<usize> {
+    pub(crate) fn order(&self) -> Vec<usize> {
         let share = |at: usize| {
             let [asked, kept] = &self.counts[at];
             match asked.load(Ordering::Relaxed) {

@@ -17,8 +17,8 @@ use std::{
 };
 
 use aerostat_segment::{
-    CompareOp, IndexSearch, Key, KeyRef, Literal, Predicate, Segment, SegmentSchema, Selection,
-    VECTOR_ROWS,
+    CompareOp, Condition, IndexSearch, Key, KeyRef, Literal, Predicate, Segment, SegmentSchema,
+    Selection, VECTOR_ROWS,
 };
 use aerostat_types::SegmentNo;
 use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
@@ -264,9 +264,7 @@ impl Scan {
             Some((key, position)) => self.look_up(*position, key)?,
             None => self.select(morsel),
         };
-        self.filter(self.entry(position), &mut rows);
-        self.lookups
-            .filter(position, &self.entry(position).segment, &mut rows);
+        self.filter(position, &mut rows);
         rows.truncate(self.take_from_limit(rows.len()));
         Some((position, rows))
     }
@@ -316,13 +314,25 @@ impl Scan {
         (position, rows)
     }
 
-    fn filter(&self, entry: &Entry, rows: &mut Selection) {
+    /// Keeps the rows that satisfy the predicates and have keys of all lookups.
+    fn filter(&self, position: usize, rows: &mut Selection) {
+        let segment = &self.entry(position).segment;
+        let (probes, order) = (self.lookups.of(position, segment), self.lookups.order());
+        let predicates = self.spec.predicates.iter().map(Condition::Predicate);
+        let members = order.iter().map(|&at| Condition::Member(&probes[at]));
+        let conditions: Vec<Condition<'_>> = predicates.chain(members).collect();
         let count = |after: usize, left: usize| {
             self.rows_left_after[after].fetch_add(left as u64, Ordering::Relaxed);
         };
         count(0, rows.len());
-        let left = &mut |at, left| count(at + 1, left);
-        entry.segment.filter_all(&self.spec.predicates, rows, left);
+        let mut before = rows.len();
+        segment.keep(&conditions, rows, &mut |at, left| {
+            match at.checked_sub(self.spec.predicates.len()) {
+                None => count(at + 1, left),
+                Some(nth) => self.lookups.count(order[nth], before, left),
+            }
+            before = left;
+        });
     }
 
     /// How many of `rows` the limit still has room for; they are then taken.

@@ -62,26 +62,27 @@ impl Runs<'_> {
     }
 
     /// Bits of a block: runs are tested as packed codes, and their bits spread over rows.
-    fn masks(&self, block: usize, test: &Test, masks: &mut Masks) {
+    fn masks(&self, block: usize, test: &Test, known: &mut RunsPassing, masks: &mut Masks) {
         simd::dispatch(RunMasks {
             runs: self,
             block,
             test,
+            known,
             masks,
         });
     }
 
-    /// Shows the codes of rows in any order; neighbours of one run are looked up once.
+    /// Shows the codes of rows in any order.
     fn pick(&self, rows: &[u32], out: &mut impl Decode) {
-        let mut codes = [0u64; 64];
-        for rows in rows.chunks(codes.len()) {
-            let codes = &mut codes[..rows.len()];
-            simd::dispatch(RunCodes {
-                runs: self,
+        let mut runs = [0; 64];
+        for rows in rows.chunks(runs.len()) {
+            let runs = &mut runs[..rows.len()];
+            simd::dispatch(RunsOf {
+                all: self,
                 rows,
-                codes: &mut *codes,
+                runs: &mut *runs,
             });
-            out.codes(codes);
+            self.codes.pick(runs, out);
         }
     }
 
@@ -149,14 +150,6 @@ impl Runs<'_> {
         }
         self.start(first).max(rows.start)..self.start(after).min(rows.end)
     }
-
-    /// Where the run of this row ends, as far as the row's word tells.
-    #[inline(always)]
-    fn run_end(&self, row: usize) -> usize {
-        let later = self.starts[row / 64] & (u64::MAX - 1) << (row % 64);
-        // Without another start there are 64 zeros.
-        row / 64 * 64 + later.trailing_zeros() as usize
-    }
 }
 
 /// Codes of a block's runs, and of the run that it begins with.
@@ -200,25 +193,31 @@ impl Kernel for RunOf<'_> {
 }
 
 /// Looks the runs of rows up.
-struct RunCodes<'a> {
-    runs: &'a Runs<'a>,
+struct RunsOf<'a> {
+    all: &'a Runs<'a>,
     rows: &'a [u32],
-    codes: &'a mut [u64],
+    runs: &'a mut [u32],
 }
 
-impl Kernel for RunCodes<'_> {
+impl Kernel for RunsOf<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let (mut known, mut last) = (0..0, 0);
-        for (code, &row) in self.codes.iter_mut().zip(self.rows) {
-            let row = row as usize;
-            if !known.contains(&row) {
-                last = self.runs.codes.get(self.runs.run_of(row));
-                known = row..self.runs.run_end(row);
+        // How many runs start before a word. Rows mostly ascend, so it is counted on.
+        let (mut word, mut before) = (0, 0);
+        for (run, &row) in self.runs.iter_mut().zip(self.rows) {
+            let (of, bit) = (row as usize / 64, row % 64);
+            if word / RANK_WORDS == of / RANK_WORDS && word <= of {
+                let passed = self.all.starts[word..of].iter();
+                before += passed.map(|word| word.count_ones() as usize).sum::<usize>();
+            } else {
+                before = self.all.runs_before(of);
             }
-            *code = last;
+            word = of;
+            let within = self.all.starts[of] & (u64::MAX >> (63 - bit));
+            // Row 0 starts a run, so there is at least one.
+            *run = before as u32 + within.count_ones() - 1;
         }
     }
 }
@@ -228,6 +227,7 @@ struct RunMasks<'a> {
     runs: &'a Runs<'a>,
     block: usize,
     test: &'a Test,
+    known: &'a mut RunsPassing,
     masks: &'a mut Masks,
 }
 
@@ -238,10 +238,6 @@ impl Kernel for RunMasks<'_> {
     fn run<S: Simd>(self, simd: S) {
         let runs = self.runs;
         let mut run = runs.ranks[self.block] as usize;
-        let mut passing = Passing {
-            block: usize::MAX,
-            masks: Masks::default(),
-        };
         // The block may begin inside a run.
         let mut holds = run > 0 && self.test.passes(runs.codes.get(run - 1));
         let starts = &runs.starts[self.block * RANK_WORDS..];
@@ -251,7 +247,7 @@ impl Kernel for RunMasks<'_> {
                 continue;
             }
             let count = starts.count_ones();
-            let bits = passing.bits(&runs.codes, self.test, run, count);
+            let bits = self.known.bits(&runs.codes, self.test, run, count);
             // A toggle where a run differs from the one before.
             let changes = bits ^ (bits << 1 | u64::from(holds));
             *mask = fill(simd.deposit(changes, starts) ^ u64::from(holds));
@@ -261,13 +257,23 @@ impl Kernel for RunMasks<'_> {
     }
 }
 
-/// Which runs pass, as far as known: those of one block of packed codes.
-struct Passing {
+/// Which runs pass a test, as far as known: those of one block of packed codes. Blocks of rows
+/// that follow one another mostly have runs of the same.
+pub(crate) struct RunsPassing {
     block: usize,
     masks: Masks,
 }
 
-impl Passing {
+impl Default for RunsPassing {
+    fn default() -> Self {
+        Self {
+            block: usize::MAX,
+            masks: Masks::default(),
+        }
+    }
+}
+
+impl RunsPassing {
     /// The bits of `count` runs, at most 64, from one on.
     #[inline(always)]
     fn bits(&mut self, codes: &Packed<'_>, test: &Test, run: usize, count: u32) -> u64 {
@@ -386,11 +392,19 @@ impl Codes<'_> {
         }
     }
 
-    /// Which rows of a block of 512 pass; bits of rows that there are not mean nothing.
-    pub(crate) fn masks(&self, block: usize, rows: u32, test: &Test, masks: &mut Masks) {
+    /// Which rows of a block of 512 pass; bits of rows that there are not mean nothing. `known`
+    /// is of the same test.
+    pub(crate) fn masks(
+        &self,
+        block: usize,
+        rows: u32,
+        test: &Test,
+        known: &mut RunsPassing,
+        masks: &mut Masks,
+    ) {
         match self {
             Codes::Packed(packed) => packed.masks(block, test, masks),
-            Codes::Runs(runs) => runs.masks(block, test, masks),
+            Codes::Runs(runs) => runs.masks(block, test, known, masks),
             Codes::Tuples(tuples) => {
                 let first = block * BLOCK_CODES;
                 let mut codes = [0u64; BLOCK_CODES];

@@ -4,15 +4,18 @@ use std::{ops::Range, sync::Arc};
 
 use crate::{
     LookupTable,
-    frozen::pack::{BLOCK_CODES, Lane},
+    frozen::pack::{BLOCK_CODES, Lane, Narrow},
     simd::{self, Kernel, Simd},
 };
 
 /// A bit per code of a block.
 pub(crate) type Masks = [u64; BLOCK_CODES / 64];
 
+/// Words of a set that is looked up in registers: 512 bytes, eight of the largest.
+pub(crate) const SMALL_SET_WORDS: usize = 64;
+
 /// A condition on codes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Test {
     /// Codes from `low` to `low + span`, or all others.
     Range { low: u64, span: u64, negated: bool },
@@ -67,10 +70,13 @@ impl Test {
                 *negated
             }
             Test::Bits { bits, negated } => {
-                match L::bytes(codes) {
-                    Some(codes) => in_set(simd, codes, bits, masks),
-                    None if L::BITS <= 32 => members(simd, codes, bits, masks),
-                    None => each(simd, codes, masks, |code| has(bits, code.into())),
+                match L::narrow(codes) {
+                    Narrow::Bytes(codes) => in_set(simd, codes, bits, masks),
+                    Narrow::Words(codes) if bits.len() <= SMALL_SET_WORDS => {
+                        in_small_set(simd, codes, bits, masks);
+                    }
+                    _ if L::BITS <= 32 => members(simd, codes, bits, masks),
+                    _ => each(simd, codes, masks, |code| has(bits, code.into())),
                 }
                 *negated
             }
@@ -140,6 +146,23 @@ fn members<S: Simd, L: Lane>(simd: S, codes: &[L; BLOCK_CODES], bits: &[u64], ma
             *wide = code.into() as u32;
         }
         *mask = simd.are_members(&wide, bits);
+    }
+}
+
+/// Codes of two bytes, and a set of the first 4,096 of them.
+#[inline(always)]
+fn in_small_set<S: Simd>(simd: S, codes: &[u16; BLOCK_CODES], bits: &[u64], masks: &mut Masks) {
+    let mut set = [0u16; SMALL_SET_WORDS * 4];
+    for (to, word) in set.as_chunks_mut::<4>().0.iter_mut().zip(bits) {
+        *to = [
+            *word as u16,
+            (word >> 16) as u16,
+            (word >> 32) as u16,
+            (word >> 48) as u16,
+        ];
+    }
+    for (mask, codes) in masks.iter_mut().zip(codes.as_chunks::<64>().0) {
+        *mask = simd.in_small_set(codes, &set);
     }
 }
 

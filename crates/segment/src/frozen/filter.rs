@@ -10,7 +10,7 @@ use crate::{
         Column, Frozen, Values,
         bits::{Fixed, with_type},
         bloom,
-        codes::Codes,
+        codes::{Codes, RunsPassing},
         condition::{Masks, Test},
         pack::{BLOCK_CODES, Decode, Lane, are_dense},
         search::bisect,
@@ -26,7 +26,7 @@ use crate::{
 const BITMAP_WORDS_FREE: usize = 1024;
 
 /// Which rows pass, as far as the dictionary tells.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Passing {
     None,
     All,
@@ -48,40 +48,6 @@ impl Frozen {
         }
         let passing = passing(&column, predicate, selection.len());
         self.keep_passing(attribute, &passing, selection);
-    }
-
-    /// Keeps the selected rows for which two comparisons of one attribute hold, if both are
-    /// ranges of codes; otherwise nothing is done.
-    pub(crate) fn filter_between(
-        &self,
-        a: &Predicate,
-        b: &Predicate,
-        selection: &mut Selection,
-    ) -> bool {
-        let attribute = a.attribute();
-        let column = self.column(attribute);
-        let are_comparisons = [a, b].iter().all(
-            |predicate| matches!(predicate, Predicate::Compare { op, .. } if *op != CompareOp::Ne),
-        );
-        let is_coded = matches!(
-            column.values,
-            Values::Frame { .. } | Values::Fixed(_) | Values::Sorted(_)
-        );
-        if !are_comparisons || !is_coded || attribute != b.attribute() {
-            return false;
-        }
-        let rows = selection.len();
-        let both = (passing(&column, a, rows), passing(&column, b, rows));
-        let passing = match both {
-            (Passing::None, _) | (_, Passing::None) => Passing::None,
-            (Passing::All, other) | (other, Passing::All) => other,
-            (Passing::Some(a), Passing::Some(b)) => match a.within(&b) {
-                Some(codes) => range(codes, column.codes_end, false),
-                None => return false,
-            },
-        };
-        self.keep_passing(attribute, &passing, selection);
-        true
     }
 
     /// Keeps the selected rows that have a value of an attribute with codes, if that passes.
@@ -147,11 +113,11 @@ fn filter_codes(
         Selection::Range(rows) => rows.clone(),
     };
     let mut found = Collector::reusing(selection);
-    let mut masks = Masks::default();
+    let (mut runs, mut masks) = (RunsPassing::default(), Masks::default());
     let mut from = rows.start;
     while from < rows.end {
         let block = from / BLOCK_CODES as u32;
-        codes.masks(block as usize, rows_all, test, &mut masks);
+        codes.masks(block as usize, rows_all, test, &mut runs, &mut masks);
         let block_end = rows.end.min((block + 1) * BLOCK_CODES as u32);
         while from < block_end {
             let base = from & !63;
@@ -198,14 +164,14 @@ fn filter_blocks(
     nulls: Option<Nulls<'_>>,
     rows: &mut Vec<u32>,
 ) {
-    let mut masks = Masks::default();
+    let (mut runs, mut masks) = (RunsPassing::default(), Masks::default());
     let (mut known, mut kept) = (usize::MAX, 0);
     for at in 0..rows.len() {
         let row = rows[at];
         let within = row as usize % BLOCK_CODES;
         if row as usize / BLOCK_CODES != known {
             known = row as usize / BLOCK_CODES;
-            codes.masks(known, rows_all, test, &mut masks);
+            codes.masks(known, rows_all, test, &mut runs, &mut masks);
         }
         let hit = masks[within / 64] >> (within % 64) & 1 == 1;
         rows[kept] = row;
@@ -273,7 +239,7 @@ fn filter_strings(
 }
 
 /// Translates a comparison or a list to codes, for so many rows.
-fn passing(column: &Column<'_>, predicate: &Predicate, rows: usize) -> Passing {
+pub(crate) fn passing(column: &Column<'_>, predicate: &Predicate, rows: usize) -> Passing {
     let end = column.codes_end;
     match predicate {
         Predicate::Compare { op, value, .. } => {

@@ -19,6 +19,7 @@
 
 mod arena;
 mod bits;
+mod blocks;
 mod bloom;
 mod codes;
 mod condition;

@@ -61,16 +61,24 @@ pub(crate) trait Lane:
     /// The low bits of a number.
     fn low(value: u64) -> Self;
     fn wrapping_sub(self, other: Self) -> Self;
-    /// Codes as bytes, if they are.
-    fn bytes(codes: &[Self; BLOCK_CODES]) -> Option<&[u8; BLOCK_CODES]>;
+    /// Codes as what they are.
+    fn narrow(codes: &[Self; BLOCK_CODES]) -> Narrow<'_>;
     /// Unpacks the lines of one block.
     fn unpack(lanes: &[Self], width: u32, codes: &mut [Self; BLOCK_CODES]);
     /// Packs a block into lines of zeros.
     fn pack(codes: &[Self; BLOCK_CODES], width: u32, lines: &mut [u8]);
 }
 
+/// The codes of a block, for what there is for narrow ones alone.
+pub(crate) enum Narrow<'a> {
+    Bytes(&'a [u8; BLOCK_CODES]),
+    Words(&'a [u16; BLOCK_CODES]),
+    /// Wider.
+    None,
+}
+
 macro_rules! lane {
-    ($ty:ty, $bytes:expr) => {
+    ($ty:ty, $narrow:expr) => {
         impl Lane for $ty {
             const BITS: u32 = <$ty>::BITS;
             #[inline(always)]
@@ -82,8 +90,8 @@ macro_rules! lane {
                 <$ty>::wrapping_sub(self, other)
             }
             #[inline(always)]
-            fn bytes(codes: &[$ty; BLOCK_CODES]) -> Option<&[u8; BLOCK_CODES]> {
-                $bytes(codes)
+            fn narrow(codes: &[$ty; BLOCK_CODES]) -> Narrow<'_> {
+                $narrow(codes)
             }
             #[inline(always)]
             fn unpack(lanes: &[$ty], width: u32, codes: &mut [$ty; BLOCK_CODES]) {
@@ -98,10 +106,11 @@ macro_rules! lane {
                     let next = (line + 1).min(width as usize - 1);
                     let (low, high) = (&lines[line], &lines[next]);
                     // Made before it is stored: a store could else change what is still to be read.
-                    let unpacked: [$ty; LANES] = std::array::from_fn(|at| {
-                        let crossing = (high[at] << 1) << (<$ty>::BITS - 1 - shift);
-                        (low[at] >> shift | crossing) & ones
-                    });
+                    let mut unpacked = [0; LANES];
+                    for ((code, &low), &high) in unpacked.iter_mut().zip(low).zip(high) {
+                        let crossing = (high << 1) << (<$ty>::BITS - 1 - shift);
+                        *code = (low >> shift | crossing) & ones;
+                    }
                     *out = unpacked;
                 }
             }
@@ -129,10 +138,10 @@ macro_rules! lane {
         }
     };
 }
-lane!(u8, Some);
-lane!(u16, |_| None);
-lane!(u32, |_| None);
-lane!(u64, |_| None);
+lane!(u8, Narrow::Bytes);
+lane!(u16, Narrow::Words);
+lane!(u32, |_| Narrow::None);
+lane!(u64, |_| Narrow::None);
 
 /// Bits that are needed for codes up to `max`.
 pub(crate) fn width_of(max: u64) -> u32 {
@@ -258,10 +267,10 @@ impl<'a> Packed<'a> {
     pub(crate) fn prefetch(&self, at: usize) {
         match self.lanes {
             Lanes::None => {}
-            Lanes::U8(lanes) => simd::prefetch(lanes, Place::of::<u8>(at, self.width).lane),
-            Lanes::U16(lanes) => simd::prefetch(lanes, Place::of::<u16>(at, self.width).lane),
-            Lanes::U32(lanes) => simd::prefetch(lanes, Place::of::<u32>(at, self.width).lane),
-            Lanes::U64(lanes) => simd::prefetch(lanes, Place::of::<u64>(at, self.width).lane),
+            Lanes::U8(lanes) => prefetch_lane(lanes, self.width, at),
+            Lanes::U16(lanes) => prefetch_lane(lanes, self.width, at),
+            Lanes::U32(lanes) => prefetch_lane(lanes, self.width, at),
+            Lanes::U64(lanes) => prefetch_lane(lanes, self.width, at),
         }
     }
 
@@ -338,6 +347,12 @@ fn get<L: Lane>(lanes: &[L], width: u32, at: usize) -> u64 {
     let place = Place::of::<L>(at, width);
     let low: u64 = lanes[place.lane].into() >> place.shift;
     let held = L::BITS - place.shift;
+    if L::BITS < u64::BITS {
+        // Whether a code crosses cannot be foreseen, so the next lane is read in any case. Where
+        // nothing crosses, the mask cuts off what it adds.
+        let next: u64 = lanes[(place.lane + L::LANES).min(lanes.len() - 1)].into();
+        return (low | next << held) & mask(width);
+    }
     let code = if held < width {
         let next: u64 = lanes[place.lane + L::LANES].into();
         low | next << held
@@ -347,9 +362,24 @@ fn get<L: Lane>(lanes: &[L], width: u32, at: usize) -> u64 {
     code & mask(width)
 }
 
+#[inline(always)]
+fn prefetch_lane<L: Lane>(lanes: &[L], width: u32, at: usize) {
+    simd::prefetch(lanes, Place::of::<L>(at, width).lane);
+}
+
 fn pick<L: Lane>(lanes: &[L], width: u32, rows: &[u32], out: &mut impl Decode) {
     if !are_dense(rows) {
-        return in_parts(rows, out, |row| get(lanes, width, row));
+        // Each is on a line of its own, mostly: they are asked for before they are read.
+        let mut ahead = rows.iter().skip(64);
+        rows.iter()
+            .take(64)
+            .for_each(|&row| prefetch_lane(lanes, width, row as usize));
+        return in_parts(rows, out, |row| {
+            if let Some(&next) = ahead.next() {
+                prefetch_lane(lanes, width, next as usize);
+            }
+            get(lanes, width, row)
+        });
     }
     let (mut codes, mut picked) = ([L::default(); BLOCK_CODES], [L::default(); 64]);
     let mut known = usize::MAX;

@@ -52,7 +52,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "60%",
         "Memory for data and queries: 8GB, or a share of what machine and cgroup allow",
     ),
-    setting("threads", "auto", "Threads that run queries"),
+    setting(
+        "threads",
+        "auto",
+        "Threads that run queries, and as many for connections",
+    ),
     // One connection costs some tens of kilobytes; a thousand is more than pools open.
     setting("max-connections", "1000", "Connections at once"),
     // Half a core freezes some 50 MB of rows a second and leaves the machine to queries.

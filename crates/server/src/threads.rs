@@ -1,0 +1,87 @@
+//! The threads of a node.
+//!
+//! ```text
+//!   I/O threads, one a core, each with its own connections     CPU runtime
+//!   accept, parse, short statements, encode, HTTP              plan and run queries
+//! ```
+//!
+//! Two kinds, because a query that computes for a second would hold up every connection that
+//! shares its thread. The caller's thread is the first of the I/O threads.
+
+use std::future;
+use std::thread;
+
+use aerostat_query::QUERY_STACK_BYTES;
+use anyhow::{Context, Result};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// Stack of the threads that I/O threads give blocking work to: tokio's own default. Nothing
+/// recursive runs there.
+const IO_STACK_BYTES: usize = 2 << 20;
+
+/// Runtimes that do not wait for their work when they are dropped.
+pub(crate) struct Threads {
+    caller: Runtime,
+    /// All I/O threads, the caller's first.
+    io: Vec<Handle>,
+    cpu: Runtime,
+}
+
+impl Threads {
+    /// Starts as many of each kind.
+    ///
+    /// # Errors
+    /// The system gives no more threads.
+    pub(crate) fn start(count: usize) -> Result<Self> {
+        let cpu = Builder::new_multi_thread()
+            .worker_threads(count)
+            .thread_stack_size(QUERY_STACK_BYTES)
+            .thread_name("aerostat-cpu")
+            .enable_all()
+            .build()
+            .context("cannot start the threads of queries")?;
+        let caller = io_runtime()?;
+        let mut io = vec![caller.handle().clone()];
+        for _ in 1..count {
+            let runtime = io_runtime()?;
+            io.push(runtime.handle().clone());
+            thread::Builder::new()
+                .name("aerostat-io".to_owned())
+                .spawn(move || runtime.block_on(future::pending::<()>()))
+                .context("cannot start an I/O thread")?;
+        }
+        Ok(Self { caller, io, cpu })
+    }
+
+    /// Runs the node on the caller's thread.
+    pub(crate) fn block_on<T>(&self, node: impl Future<Output = T>) -> T {
+        self.caller.block_on(node)
+    }
+
+    /// Where connections are served.
+    pub(crate) fn io(&self) -> &[Handle] {
+        &self.io
+    }
+
+    /// Where queries run.
+    pub(crate) fn cpu(&self) -> &Handle {
+        self.cpu.handle()
+    }
+
+    /// Ends without waiting: queries that ignore their cancellation must not hold the process.
+    /// What the other I/O threads have ends with it.
+    pub(crate) fn shut_down(self) {
+        self.cpu.shutdown_background();
+        self.caller.shutdown_background();
+    }
+}
+
+/// One thread with what arrives for it: tasks that wander between threads cost a wake-up each.
+fn io_runtime() -> Result<Runtime> {
+    Builder::new_current_thread()
+        .thread_stack_size(IO_STACK_BYTES)
+        .thread_name("aerostat-io-blocking")
+        .enable_all()
+        .build()
+        .context("cannot start an I/O thread")
+}
