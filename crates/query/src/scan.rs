@@ -10,7 +10,11 @@ mod predicate;
 
 pub(crate) use predicate::compare_op;
 
-use std::{any::Any, fmt, sync::Arc};
+use std::{
+    any::Any,
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use aerostat_storage::{ScanSpec, Table, TableView};
 use datafusion::{
@@ -149,6 +153,7 @@ impl TableScanProvider {
             limit,
             partitions: state.config().target_partitions(),
             metrics: ExecutionPlanMetricsSet::new(),
+            estimate: OnceLock::new(),
         };
         Ok(DataSourceExec::from_data_source(source))
     }
@@ -222,6 +227,8 @@ struct TableScan {
     limit: Option<usize>,
     partitions: usize,
     metrics: ExecutionPlanMetricsSet,
+    /// About how many rows satisfy the predicates, once somebody has asked.
+    estimate: OnceLock<u64>,
 }
 
 impl fmt::Debug for TableScan {
@@ -357,8 +364,21 @@ impl DataSource for TableScan {
 
     fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
         let mut statistics = statistics(&self.view, self.columns.len());
-        if !self.predicates.is_empty() || partition.is_some() {
-            statistics = statistics.to_inexact();
+        if self.predicates.is_empty() {
+            if partition.is_some() {
+                statistics = statistics.to_inexact();
+            }
+        } else {
+            let rows = *self
+                .estimate
+                .get_or_init(|| self.view.estimated_rows(&self.predicates));
+            let all = statistics.num_rows.get_value().copied().unwrap_or(0);
+            let rows = usize::try_from(rows).unwrap_or(usize::MAX).min(all);
+            let bytes = statistics.total_byte_size.get_value().copied();
+            let share = rows as f64 / all.max(1) as f64;
+            statistics.num_rows = Precision::Inexact(rows);
+            statistics.total_byte_size =
+                Precision::Inexact((bytes.unwrap_or(0) as f64 * share) as usize);
         }
         Ok(Arc::new(statistics))
     }

@@ -47,6 +47,7 @@ mod describe;
 mod directory;
 mod durable;
 mod error;
+mod estimate;
 mod fault;
 #[doc(hidden)]
 pub mod forge;

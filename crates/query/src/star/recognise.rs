@@ -19,7 +19,10 @@ use aerostat_storage::Predicate;
 use datafusion::{
     arrow::datatypes::{DataType, FieldRef},
     catalog::TableProvider,
-    common::{Column, DFSchema, Result, TableReference, tree_node::TreeNodeRecursion},
+    common::{
+        Column, DFSchema, Result, TableReference,
+        tree_node::{TreeNode, TreeNodeRecursion},
+    },
     datasource::source_as_provider,
     logical_expr::{
         Aggregate, Expr, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, TableScan,
@@ -234,7 +237,8 @@ fn provider_of(provider: &Arc<dyn TableProvider>) -> Option<&TableScanProvider> 
     provider.downcast_ref::<TableScanProvider>()
 }
 
-/// The table with the most rows.
+/// The table with the most rows, unless a relation reads a larger one: then that is what should
+/// be read row by row, not made a side.
 fn fact_of(relations: &[LogicalPlan]) -> Option<(usize, Arc<dyn TableProvider>)> {
     let table = |(at, relation): (usize, &LogicalPlan)| {
         let LogicalPlan::TableScan(scan) = relation else {
@@ -249,7 +253,24 @@ fn fact_of(relations: &[LogicalPlan]) -> Option<(usize, Arc<dyn TableProvider>)>
     let tables = relations.iter().enumerate().filter_map(table);
     // Of equals the first, which is joined with what follows.
     let largest = tables.max_by_key(|(rows, at, _)| (*rows, std::cmp::Reverse(*at)));
-    largest.map(|(_, at, provider)| (at, provider))
+    let (rows, at, provider) = largest?;
+    let most = relations.iter().map(rows_read).max();
+    (most <= Some(rows)).then_some((at, provider))
+}
+
+/// The rows of the largest table that a plan reads.
+fn rows_read(plan: &LogicalPlan) -> u64 {
+    let mut most = 0;
+    let visited = plan.apply(|node| {
+        if let LogicalPlan::TableScan(scan) = node
+            && let Ok(provider) = source_as_provider(&scan.source)
+            && let Some(own) = provider_of(&provider)
+        {
+            most = own.view().statistics().rows.max(most);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    visited.map_or(0, |_| most)
 }
 
 /// The trees that the relations beside the fact make, and the pairs that are left as

@@ -19,11 +19,15 @@ use arrow::array::{Array, ArrayRef, StringViewArray};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::preimage::PreimageResult;
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{
     Cast, ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature, Volatility,
 };
 
+use crate::functions::temporal::DAY_MICROS;
 use crate::{ANY_NUMERIC, raise, type_name};
 
 pub(crate) use number::{POWERS_OF_TEN, decimal_to_f64, rescale};
@@ -50,9 +54,10 @@ pub(crate) struct PostgresCast {
 }
 
 impl PostgresCast {
-    fn call(to: SqlType, coercion: Coercion, argument: Expr) -> Expr {
+    fn call(from: Option<SqlType>, to: SqlType, coercion: Coercion, argument: Expr) -> Expr {
         // Only what depends on the session's zone may change between executions.
         let volatility = match to {
+            SqlType::Timestamp if from == Some(SqlType::Date) => Volatility::Immutable,
             SqlType::TimestampTz
             | SqlType::Timestamp
             | SqlType::Date
@@ -110,6 +115,38 @@ impl ScalarUDFImpl for PostgresCast {
 
     fn is_strict(&self) -> bool {
         true
+    }
+
+    /// A date beside a timestamp is compared as a date, so that a scan can do it: which days
+    /// begin at that time, or between which two it is.
+    fn preimage(
+        &self,
+        args: &[Expr],
+        literal: &Expr,
+        info: &SimplifyContext,
+    ) -> Result<PreimageResult> {
+        let (
+            [argument],
+            SqlType::Timestamp,
+            Expr::Literal(ScalarValue::TimestampMicrosecond(Some(micros), None), _),
+        ) = (args, self.to, literal)
+        else {
+            return Ok(PreimageResult::None);
+        };
+        if info.get_data_type(argument)? != DataType::Date32 {
+            return Ok(PreimageResult::None);
+        }
+        let day_after = i32::try_from(micros.div_euclid(DAY_MICROS)).ok();
+        let Some(day_after) = day_after.and_then(|day| day.checked_add(1)) else {
+            return Ok(PreimageResult::None);
+        };
+        let is_midnight = micros.rem_euclid(DAY_MICROS) == 0;
+        let first = day_after - i32::from(is_midnight);
+        let day = |day| ScalarValue::Date32(Some(day));
+        Ok(PreimageResult::Range {
+            expr: argument.clone(),
+            interval: Box::new(Interval::try_new(day(first), day(day_after))?),
+        })
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -351,7 +388,7 @@ pub(crate) fn resolve(expr: Expr, from: &Field, target: &FieldRef, zone: &Zone) 
     if let (DataType::List(_), Some(to)) = (from.data_type(), SqlType::of_field(target))
         && to.is_text()
     {
-        return Ok(PostgresCast::call(to, Coercion::Explicit, expr));
+        return Ok(PostgresCast::call(None, to, Coercion::Explicit, expr));
     }
     let (Some(from_type), Some(to)) = (from_type, target_type(from_type, target)) else {
         return Ok(Expr::Cast(Cast::new_from_field(
@@ -383,7 +420,12 @@ pub(crate) fn resolve(expr: Expr, from: &Field, target: &FieldRef, zone: &Zone) 
         let field = Arc::new(target.as_ref().clone().with_data_type(to.arrow()));
         return Ok(Expr::Cast(Cast::new_from_field(Box::new(expr), field)));
     }
-    Ok(PostgresCast::call(to, Coercion::Explicit, expr))
+    Ok(PostgresCast::call(
+        Some(from_type),
+        to,
+        Coercion::Explicit,
+        expr,
+    ))
 }
 
 /// A literal's value after a cast. Literals are cast when the statement is
@@ -468,7 +510,12 @@ pub(crate) fn assignment(
     if arrow_agrees(from.data_type(), to) {
         return Ok(Expr::Cast(Cast::new(Box::new(expr), to.arrow())));
     }
-    Ok(PostgresCast::call(to, Coercion::Assignment, expr))
+    Ok(PostgresCast::call(
+        Some(from_type),
+        to,
+        Coercion::Assignment,
+        expr,
+    ))
 }
 
 /// Whether every value of `from` is a value of `to`, both of one Arrow type.

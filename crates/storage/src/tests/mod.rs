@@ -7,6 +7,7 @@ mod block_recovery;
 mod blocks;
 mod budget;
 mod conflicts;
+mod estimate;
 mod freeze;
 mod indexes;
 mod locks;
