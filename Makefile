@@ -1,9 +1,9 @@
 # One command for each thing; `make help` lists them. Recipes live in scripts/.
 
-.PHONY: help demo test crash bench bench-oltp clean fmt lint slt isolation setup fuzz miri
+.PHONY: help demo test crash bench bench-oltp bench-analytics clean fmt lint slt isolation setup fuzz miri
 
 help: ## List the commands
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 demo: ## Four tenants, SSB, every answer checked, 20 s of load (KEEP=1 leaves the node running)
 	@scripts/demo
@@ -16,6 +16,9 @@ crash: ## Kill the node and its storage thousands of times; ROUNDS=2000 DIFF_ROU
 
 bench-oltp: ## pgbench and sysbench beside PostgreSQL 15; SECONDS_EACH=10 RUNS=3
 	@scripts/bench oltp
+
+bench-analytics: ## SSB, TPC-H and page views beside five engines; SUITES="ssb tpch hits" SCALE=1 THREADS=1,2 PEERS=duckdb
+	@scripts/bench analytics
 
 bench: ## Load SSB and measure; SCALE=1 USERS=2 DURATION=30; compares answers with DuckDB's
 	@scripts/bench
@@ -43,4 +46,4 @@ setup: ## Install what the other commands need
 
 clean: ## Remove what was built
 	@cargo clean
-	@rm -rf .demo .venv .clients tests/clients/node/node_modules .venv-s3
+	@rm -rf .demo .venv .clients tests/clients/node/node_modules .venv-s3 .venv-analytics bench-analytics

@@ -16,128 +16,22 @@ Needs PostgreSQL 15 with pgbench, and sysbench (scripts/setup postgres clients).
 import argparse
 import contextlib
 import json
-import os
 import pathlib
-import pwd
 import re
 import resource
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.request
 
-PROGRAMS = pathlib.Path("/usr/lib/postgresql/15/bin")
+from servers import PROGRAMS, Aerostat, Postgres, on_cores
+
 DATABASE = "bench"
-SERVERS_CORE, CLIENTS_CORE = 0, 1
+SERVERS_CORES, CLIENTS_CORES = {0}, {1}
 ANALYTICS = "SELECT bid, count(*), sum(abalance), max(aid) FROM pgbench_accounts GROUP BY bid"
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-@contextlib.contextmanager
-def on_core(core):
-    """Whatever is started within runs on this core alone; `None` for all."""
-    before = os.sched_getaffinity(0)
-    if core is not None:
-        os.sched_setaffinity(0, {core})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-class Server:
-    """A server of this script's own, ended when the script ends."""
-
-    host = "127.0.0.1"
-
-    def wait(self, ready):
-        for _ in range(600):
-            if self.process.poll() is not None:
-                sys.exit(f"{self.name} ended")
-            if ready():
-                return
-            time.sleep(0.05)
-        sys.exit(f"{self.name} does not answer")
-
-    def psql(self, sql, database=DATABASE):
-        command = ["psql", "-XqAt", "-v", "ON_ERROR_STOP=1", *self.address(), "-d", database, "-c", sql]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-    def address(self):
-        return ["-h", self.host, "-p", str(self.port), "-U", self.user]
-
-    def cpu_seconds(self):
-        """Of the process and all its children."""
-        ticks = os.sysconf("SC_CLK_TCK")
-        total = 0
-        pids = [str(self.process.pid)]
-        pids += subprocess.run(["pgrep", "-P", pids[0]], capture_output=True, text=True).stdout.split()
-        for pid in pids:
-            with contextlib.suppress(OSError):
-                fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-                total += int(fields[11]) + int(fields[12]) + int(fields[13]) + int(fields[14])
-        return total / ticks
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(timeout=60)
-
-
-class Aerostat(Server):
-    name, user = "aerostat", "aerostat"
-
-    def __init__(self, binary, folder, durable):
-        self.port, http = free_port(), free_port()
-        flags = ["--data", f"{folder}/aerostat", "--listen", f"127.0.0.1:{self.port}", "--http", f"127.0.0.1:{http}",
-                 "--socket-dir", folder]
-        self.process = subprocess.Popen([binary, "serve", *flags], stderr=subprocess.DEVNULL)
-
-        def ready():
-            with contextlib.suppress(OSError):
-                return urllib.request.urlopen(f"http://127.0.0.1:{http}/healthz", timeout=1)
-
-        self.wait(ready)
-        durability = "fsync" if durable else "none"
-        self.psql(f"CREATE DATABASE {DATABASE} WITH (durability = '{durability}')", "aerostat")
-
-
-class Postgres(Server):
-    name, user = "postgresql", "postgres"
-
-    def __init__(self, _, folder, durable):
-        self.port = free_port()
-        data = pathlib.Path(folder, "postgres")
-        data.mkdir()
-        own = {}
-        if os.getuid() == 0:
-            nobody = pwd.getpwnam("nobody")
-            # Both put their sockets there.
-            os.chmod(folder, 0o777)
-            os.chown(data, nobody.pw_uid, nobody.pw_gid)
-            own = {"user": nobody.pw_uid, "group": nobody.pw_gid}
-        initdb = [PROGRAMS / "initdb", "-D", data, "-U", self.user, "-A", "trust", "-E", "UTF8", "--locale=C"]
-        subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, **own)
-        settings = {
-            "listen_addresses": "127.0.0.1", "unix_socket_directories": folder, "port": self.port,
-            "shared_buffers": "2GB", "max_wal_size": "8GB", "max_connections": 200,
-            "synchronous_commit": "on" if durable else "off", "fsync": "on" if durable else "off",
-        }
-        flags = [flag for name, value in settings.items() for flag in ("-c", f"{name}={value}")]
-        self.process = subprocess.Popen(
-            [PROGRAMS / "postgres", "-D", data, *flags], stderr=subprocess.DEVNULL, **own)
-        probe = [PROGRAMS / "pg_isready", "-q", *self.address()]
-        self.wait(lambda: subprocess.run(probe).returncode == 0)
-        self.psql(f"CREATE DATABASE {DATABASE}", "postgres")
 
 
 def pgbench(server, options, *, script, mode, clients, seconds):
@@ -173,7 +67,7 @@ def analytics(server):
     def loop():
         while not stop.is_set():
             started = time.monotonic()
-            server.psql(ANALYTICS)
+            server.psql(ANALYTICS, DATABASE)
             runs.append(time.monotonic() - started)
 
     thread = threading.Thread(target=loop)
@@ -209,12 +103,27 @@ def workloads(clients, seconds):
             yield f"sysbench {script}", script != "oltp_point_select", lambda s, script=script: sysbench(s, script=script, **at)
 
 
+def aerostat(binary, folder, durable):
+    node = Aerostat(binary, folder)
+    durability = "fsync" if durable else "none"
+    node.psql(f"CREATE DATABASE {DATABASE} WITH (durability = '{durability}')", "aerostat")
+    return node
+
+
+def postgres(folder, durable):
+    sync = "on" if durable else "off"
+    server = Postgres(folder, {"shared_buffers": "2GB", "max_wal_size": "8GB", "max_connections": 200,
+                               "synchronous_commit": sync, "fsync": sync})
+    server.psql(f"CREATE DATABASE {DATABASE}", "postgres")
+    return server
+
+
 @contextlib.contextmanager
 def servers(arguments, durable):
     """Both, with pgbench's tables."""
     with tempfile.TemporaryDirectory() as folder:
-        with on_core(SERVERS_CORE if arguments.pin else None):
-            both = [kind(arguments.binary, folder, durable) for kind in (Aerostat, Postgres)]
+        with on_cores(SERVERS_CORES if arguments.pin else None):
+            both = [aerostat(arguments.binary, folder, durable), postgres(folder, durable)]
         try:
             for server in both:
                 if shutil.which("sysbench"):
@@ -223,7 +132,7 @@ def servers(arguments, durable):
                     server.host = folder
                 subprocess.run([PROGRAMS / "pgbench", *server.address(), "-i", "-q", "-s", str(arguments.scale), DATABASE],
                                check=True, capture_output=True)
-            with on_core(CLIENTS_CORE if arguments.pin else None):
+            with on_cores(CLIENTS_CORES if arguments.pin else None):
                 yield both
         finally:
             for server in both:

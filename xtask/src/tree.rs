@@ -16,7 +16,9 @@ const SKIPPED: &[&str] = &[
     "node_modules",
     "__pycache__",
     ".venv",
+    ".venv-analytics",
     ".venv-s3",
+    "bench-analytics",
 ];
 
 /// Files whose text is checked for machine paths, by ending.

@@ -1,9 +1,10 @@
-//! One face for both benchmarks: a list of tables, each a definition and a number
+//! One face for all benchmarks: a list of tables, each a definition and a number
 //! of chunks of COPY text that can be made in any order and on any thread.
 
 use std::fmt::Write;
 
 use crate::copy::Format;
+use crate::hits::{self, Hits};
 use crate::scale::Scale;
 use crate::ssb::{self, Ssb};
 use crate::tpch::{self, Tpch};
@@ -15,6 +16,8 @@ pub enum Dataset {
     Ssb(Ssb),
     /// TPC-H.
     Tpch(Tpch),
+    /// Page views in one wide table.
+    Hits(Hits),
 }
 
 /// A table of a data set.
@@ -33,6 +36,19 @@ pub struct DatasetTable {
 enum TableKind {
     Ssb(ssb::Table),
     Tpch(tpch::Table),
+    Hits,
+}
+
+/// A query of a data set.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct DatasetQuery {
+    /// Name, unique within the benchmark.
+    pub id: &'static str,
+    /// The SQL text, without a semicolon.
+    pub sql: String,
+    /// The result's columns that ORDER BY names, in its order. Rows that agree in all of
+    /// them may come in any order, and with a LIMIT be any of those.
+    pub order_by: Vec<usize>,
 }
 
 impl Dataset {
@@ -44,6 +60,11 @@ impl Dataset {
     /// TPC-H at this scale.
     pub fn tpch(scale: Scale) -> Self {
         Self::Tpch(Tpch::new(scale))
+    }
+
+    /// So many page views under this seed.
+    pub fn hits(rows: u64, seed: u64) -> Self {
+        Self::Hits(Hits::new(rows, seed))
     }
 
     /// The tables in loading order.
@@ -67,6 +88,39 @@ impl Dataset {
                     kind: TableKind::Tpch(table),
                 })
                 .collect(),
+            Self::Hits(hits) => vec![DatasetTable {
+                name: hits::TABLE,
+                rows_expected: hits.rows(),
+                chunks: hits.chunks(),
+                kind: TableKind::Hits,
+            }],
+        }
+    }
+
+    /// The queries in the benchmark's order.
+    pub fn queries(&self) -> Vec<DatasetQuery> {
+        match self {
+            Self::Ssb(_) => (ssb::QUERIES.iter())
+                .map(|query| DatasetQuery {
+                    id: query.id,
+                    sql: query.sql.to_owned(),
+                    order_by: query.order_by.iter().map(|(column, _)| *column).collect(),
+                })
+                .collect(),
+            Self::Tpch(tpch) => (tpch::QUERIES.iter())
+                .map(|query| DatasetQuery {
+                    id: query.id,
+                    sql: query.sql(tpch.scale()),
+                    order_by: query.order_by.to_vec(),
+                })
+                .collect(),
+            Self::Hits(hits) => (hits::queries::QUERIES.iter())
+                .map(|query| DatasetQuery {
+                    id: query.id,
+                    sql: query.sql(hits),
+                    order_by: query.order_by.to_vec(),
+                })
+                .collect(),
         }
     }
 
@@ -78,6 +132,7 @@ impl Dataset {
                 ssb.copy_chunk(table, chunk, Format::Text, out)
             }
             (Self::Tpch(tpch), TableKind::Tpch(table)) => tpch.copy_chunk(table, chunk, out),
+            (Self::Hits(hits), TableKind::Hits) => hits.copy_chunk(chunk, out),
             _ => 0,
         }
     }
@@ -89,11 +144,12 @@ impl DatasetTable {
         match self.kind {
             TableKind::Ssb(table) => ssb::ddl::create_table(table, layout),
             TableKind::Tpch(table) => tpch::ddl::create_table(table, layout),
+            TableKind::Hits => hits::create_table(layout),
         }
     }
 }
 
-/// A `CREATE TABLE` statement. Every column is NOT NULL: neither benchmark has
+/// A `CREATE TABLE` statement. Every column is NOT NULL: no benchmark has
 /// missing values.
 pub(crate) fn create_table(
     name: &str,

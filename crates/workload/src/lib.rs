@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!   ssb ─┐                      ┌─ progress, report
-//!        ├─ dataset ── load ────┤
-//!  tpch ─┘     (COPY, N connections)
+//!  tpch ─┼─ dataset ── load ────┤
+//!  hits ─┘     (COPY, N connections)
 //!
-//!   ssb::queries, tpch::queries ── drive ── report (histograms, goal met or not)
+//!   queries of each ── drive ── report (histograms, goal met or not)
 //!                     │
 //!   ssb::reference ───┴── compare: is what the server says true?
 //! ```
@@ -26,6 +26,7 @@
 pub mod copy;
 pub mod dataset;
 pub mod drive;
+pub mod hits;
 pub mod load;
 mod rng;
 mod scale;

@@ -34,13 +34,14 @@ fn load_options() -> LoadOptions {
     }
 }
 
-/// Both data sets have a table named `part`, so they cannot be there at once.
+/// SSB and TPC-H have a table named `part`, so they cannot be there at once.
 #[tokio::test]
-async fn both_benchmarks_run_against_a_server() {
+async fn all_benchmarks_run_against_a_server() {
     let Some(config) = config() else { return };
     ssb_answers_equal_the_reference(&config).await;
     ssb_can_be_driven(&config).await;
     tpch_queries_run(&config).await;
+    hits_queries_run(&config).await;
 }
 
 async fn ssb_answers_equal_the_reference(config: &Config) {
@@ -105,6 +106,19 @@ async fn tpch_queries_run(config: &Config) {
     client.batch_execute(index).await.unwrap();
     for query in &tpch::QUERIES {
         let result = fetch_text(&client, &query.sql(scale)).await;
+        assert!(result.is_ok(), "{}: {result:?}", query.id);
+    }
+}
+
+async fn hits_queries_run(config: &Config) {
+    let dataset = Dataset::hits(20_000, 7);
+    let report = load(config, dataset, &load_options(), Arc::new(()))
+        .await
+        .unwrap();
+    assert_eq!(report.rows, 20_000);
+    let client = connect(config).await.unwrap();
+    for query in dataset.queries() {
+        let result = fetch_text(&client, &query.sql).await;
         assert!(result.is_ok(), "{}: {result:?}", query.id);
     }
 }

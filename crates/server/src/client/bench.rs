@@ -4,13 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aerostat_workload::dataset::DatasetQuery;
 use aerostat_workload::drive::pg::{PgConnect, Protocol};
 use aerostat_workload::drive::{
     self, Arrivals, Goal, Mode, Observer, Options, QueryName, Report, Sample, Selection,
 };
-use aerostat_workload::ssb::queries::{QUERIES, Query};
+use aerostat_workload::ssb::{QUERIES, SEED_DEFAULT};
+use aerostat_workload::{Dataset, Scale};
 use anyhow::{Context, Result, ensure};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::table::table;
 use super::{Target, block_on, connect};
@@ -20,9 +22,42 @@ use super::{Target, block_on, connect};
 pub(crate) enum BenchCommand {
     /// The 13 queries of the Star Schema Benchmark, by many tenants' users at once
     Ssb(BenchArguments),
-    /// The texts of SSB's queries as JSON, for other programs to run
+    /// The texts of a benchmark's queries as JSON, for other programs to run
     #[command(hide = true)]
-    Queries,
+    Queries(QueriesArguments),
+}
+
+/// Whose queries.
+#[derive(Args)]
+pub(crate) struct QueriesArguments {
+    /// The benchmark
+    #[arg(long, value_enum, default_value_t = Suite::Ssb)]
+    suite: Suite,
+    /// Scale factor, on which TPC-H's Q11 depends
+    #[arg(long, default_value = "1", value_parser = super::load::parse_scale)]
+    scale: Scale,
+    /// Number of rows of hits, on which what its queries look for depends
+    #[arg(long, default_value_t = 10_000_000)]
+    rows: u64,
+}
+
+/// Benchmarks that have queries.
+#[derive(Clone, Copy, ValueEnum)]
+enum Suite {
+    Ssb,
+    Tpch,
+    Hits,
+}
+
+impl QueriesArguments {
+    fn queries(&self) -> Vec<DatasetQuery> {
+        let dataset = match self.suite {
+            Suite::Ssb => Dataset::ssb(self.scale, SEED_DEFAULT),
+            Suite::Tpch => Dataset::tpch(self.scale),
+            Suite::Hits => Dataset::hits(self.rows, SEED_DEFAULT),
+        };
+        dataset.queries()
+    }
 }
 
 /// How to measure.
@@ -89,10 +124,11 @@ impl Observer for Unwatched {
 /// # Errors
 /// When the load cannot be driven; queries that fail are part of the report.
 pub(crate) fn run(what: BenchCommand) -> Result<()> {
-    let BenchCommand::Ssb(arguments) = what else {
-        let entry = |query: &Query| serde_json::json!({ "id": query.id, "sql": query.sql });
-        let queries: Vec<_> = QUERIES.iter().map(entry).collect();
-        return crate::print(&serde_json::to_string_pretty(&queries)?);
+    let arguments = match what {
+        BenchCommand::Ssb(arguments) => arguments,
+        BenchCommand::Queries(arguments) => {
+            return crate::print(&serde_json::to_string_pretty(&arguments.queries())?);
+        }
     };
     let report = block_on(measure_ssb(&arguments))?;
     if let Some(file) = &arguments.json {

@@ -22,21 +22,40 @@ pub(crate) use progress::Bars;
 #[derive(Subcommand)]
 pub(crate) enum LoadCommand {
     /// The Star Schema Benchmark: 6,000,000 fact rows at scale 1
-    Ssb(DatasetArguments),
+    Ssb(ScaledArguments),
     /// TPC-H: 6,000,000 line items at scale 1
-    Tpch(DatasetArguments),
+    Tpch(ScaledArguments),
+    /// Page views of web sites: one table of 100 columns, for ClickBench's questions
+    Hits(HitsArguments),
     /// A CSV file
     Csv(csv::CsvArguments),
     /// A Parquet file
     Parquet(parquet::ParquetArguments),
 }
 
-/// How to load a data set.
+/// How to load a data set that has scales.
 #[derive(Args)]
-pub(crate) struct DatasetArguments {
+pub(crate) struct ScaledArguments {
     /// Scale factor; fractions are allowed
     #[arg(long, value_parser = parse_scale)]
     scale: Scale,
+    #[command(flatten)]
+    dataset: DatasetArguments,
+}
+
+/// How to load page views.
+#[derive(Args)]
+pub(crate) struct HitsArguments {
+    /// Number of rows, about 700 bytes each
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    rows: u64,
+    #[command(flatten)]
+    dataset: DatasetArguments,
+}
+
+/// How to load a data set.
+#[derive(Args)]
+pub(crate) struct DatasetArguments {
     /// Database to load into; made when it is not there
     #[arg(long)]
     tenant: String,
@@ -56,7 +75,7 @@ pub(crate) struct DatasetArguments {
     target: Target,
 }
 
-fn parse_scale(text: &str) -> Result<Scale, String> {
+pub(super) fn parse_scale(text: &str) -> Result<Scale, String> {
     text.parse()
         .map_err(|error: aerostat_workload::ScaleError| error.to_string())
 }
@@ -68,12 +87,16 @@ fn parse_scale(text: &str) -> Result<Scale, String> {
 pub(crate) fn run(what: LoadCommand) -> Result<()> {
     match what {
         LoadCommand::Ssb(arguments) => {
-            let dataset = Dataset::ssb(arguments.scale, arguments.seed);
-            block_on(arguments.load(dataset))
+            let dataset = Dataset::ssb(arguments.scale, arguments.dataset.seed);
+            block_on(arguments.dataset.load(dataset))
         }
         LoadCommand::Tpch(arguments) => {
             let dataset = Dataset::tpch(arguments.scale);
-            block_on(arguments.load(dataset))
+            block_on(arguments.dataset.load(dataset))
+        }
+        LoadCommand::Hits(arguments) => {
+            let dataset = Dataset::hits(arguments.rows, arguments.dataset.seed);
+            block_on(arguments.dataset.load(dataset))
         }
         LoadCommand::Csv(arguments) => block_on(csv::run(arguments)),
         LoadCommand::Parquet(arguments) => block_on(parquet::run(arguments)),

@@ -12,6 +12,8 @@ use crate::scale::Scale;
 pub struct Query {
     /// Name, `Q1` to `Q22`.
     pub id: &'static str,
+    /// The ORDER BY clause, as result columns.
+    pub order_by: &'static [usize],
     template: &'static str,
 }
 
@@ -31,9 +33,10 @@ pub fn by_id(id: &str) -> Option<&'static Query> {
 }
 
 macro_rules! query {
-    ($id:literal, $file:literal) => {
+    ($id:literal, $file:literal, $order_by:expr) => {
         Query {
             id: $id,
+            order_by: &$order_by,
             template: include_str!(concat!("queries/", $file, ".sql")),
         }
     };
@@ -41,28 +44,28 @@ macro_rules! query {
 
 /// The queries in the specification's order.
 pub const QUERIES: [Query; 22] = [
-    query!("Q1", "q01"),
-    query!("Q2", "q02"),
-    query!("Q3", "q03"),
-    query!("Q4", "q04"),
-    query!("Q5", "q05"),
-    query!("Q6", "q06"),
-    query!("Q7", "q07"),
-    query!("Q8", "q08"),
-    query!("Q9", "q09"),
-    query!("Q10", "q10"),
-    query!("Q11", "q11"),
-    query!("Q12", "q12"),
-    query!("Q13", "q13"),
-    query!("Q14", "q14"),
-    query!("Q15", "q15"),
-    query!("Q16", "q16"),
-    query!("Q17", "q17"),
-    query!("Q18", "q18"),
-    query!("Q19", "q19"),
-    query!("Q20", "q20"),
-    query!("Q21", "q21"),
-    query!("Q22", "q22"),
+    query!("Q1", "q01", [0, 1]),
+    query!("Q2", "q02", [0, 2, 1, 3]),
+    query!("Q3", "q03", [1, 2]),
+    query!("Q4", "q04", [0]),
+    query!("Q5", "q05", [1]),
+    query!("Q6", "q06", []),
+    query!("Q7", "q07", [0, 1, 2]),
+    query!("Q8", "q08", [0]),
+    query!("Q9", "q09", [0, 1]),
+    query!("Q10", "q10", [2]),
+    query!("Q11", "q11", [1]),
+    query!("Q12", "q12", [0]),
+    query!("Q13", "q13", [1, 0]),
+    query!("Q14", "q14", []),
+    query!("Q15", "q15", [0]),
+    query!("Q16", "q16", [3, 0, 1, 2]),
+    query!("Q17", "q17", []),
+    query!("Q18", "q18", [4, 3]),
+    query!("Q19", "q19", []),
+    query!("Q20", "q20", [0]),
+    query!("Q21", "q21", [1, 0]),
+    query!("Q22", "q22", [0]),
 ];
 
 #[cfg(test)]
@@ -78,6 +81,11 @@ mod tests {
             assert!(sql.starts_with("select") || sql.starts_with("with"));
             assert!(!sql.contains([';', ':']), "{}", query.id);
             assert_eq!(sql.matches('(').count(), sql.matches(')').count());
+            // Where the outermost ORDER BY has more or fewer parts than we say.
+            let tail = sql.rsplit("order by").next().unwrap();
+            let parts = tail.split("limit").next().unwrap().split(',').count();
+            let named = if sql.contains("order by") { parts } else { 0 };
+            assert_eq!(query.order_by.len(), named, "{}", query.id);
         }
         assert!(by_id("Q11").unwrap().sql(scale).contains("0.0010000000"));
         assert_eq!(by_id("Q23"), None);
