@@ -7,7 +7,8 @@
 //!   │                               └───────────────│───── objects ◄───┤
 //!   ├────────────────── semantics ◄───────────┤                  │
 //!   ├────────────────── advice ◄──────────────┴──────────────────┤
-//!   └────────────────── workload ◄───────────────────────────────┘
+//!   └────────────────── workload ◄───────────────────────────────┤
+//!                       calibrate ◄──────────────────────────────┘
 //! ```
 //!
 //! Dev-dependencies count too: a test that needs an upper crate belongs there.
@@ -30,6 +31,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("fast", &["types", "txn", "memory", "storage"]),
     ("semantics", &["types"]),
     ("advice", &["types"]),
+    ("calibrate", &[]),
     (
         "query",
         &[
@@ -48,8 +50,17 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "types", "segment", "txn", "memory", "storage", "objects", "advice", "query",
-            "gateway", "workload",
+            "types",
+            "segment",
+            "txn",
+            "memory",
+            "storage",
+            "objects",
+            "advice",
+            "calibrate",
+            "query",
+            "gateway",
+            "workload",
         ],
     ),
     ("xtask", &[]),

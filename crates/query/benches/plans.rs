@@ -202,6 +202,7 @@ fn main() {
         queries: runtime.handle().clone(),
         threads: 2,
         observer: Arc::new(NoObserver),
+        machine: aerostat_advice::Machine::default(),
         places: Arc::new(Folders),
     })
     .unwrap();

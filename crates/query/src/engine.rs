@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use aerostat_advice::Machine;
 use aerostat_memory::Governor;
 use aerostat_semantics::functions;
 use aerostat_storage::backup::Places;
@@ -59,6 +60,8 @@ pub struct EngineOptions {
     pub observer: Arc<dyn Observer>,
     /// Where backups and archives may be.
     pub places: Arc<dyn Places>,
+    /// The machine by which layouts are priced.
+    pub machine: Machine,
 }
 
 /// Is told of what sessions do, for metrics.
@@ -112,6 +115,7 @@ pub struct Engine {
     governor: Arc<Governor>,
     queries: Handle,
     observer: Arc<dyn Observer>,
+    machine: Arc<Machine>,
     /// Everything of a session state that no session changes.
     base: SessionState,
     spill: PathBuf,
@@ -150,6 +154,7 @@ impl Engine {
             governor: options.governor,
             queries: options.queries,
             observer: options.observer,
+            machine: Arc::new(options.machine),
             functions: describe_functions(&base),
             base,
             spill,
@@ -229,6 +234,11 @@ impl Engine {
 
     pub(crate) fn observer(&self) -> &Arc<dyn Observer> {
         &self.observer
+    }
+
+    /// The machine by which layouts are priced.
+    pub(crate) fn machine(&self) -> &Arc<Machine> {
+        &self.machine
     }
 
     /// The state that statements of a database are planned and run with.

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aerostat_advice::Verdict;
+use aerostat_advice::{Machine, Verdict};
 use aerostat_storage::Table;
 use aerostat_txn::CancelToken;
 use tokio::time::sleep;
@@ -93,7 +93,8 @@ impl Engine {
                 for entry in database.catalog.load().table_entries() {
                     let started = Instant::now();
                     let database = Arc::clone(&database);
-                    self.wait_for_blocking(move || keep(&database, &entry))
+                    let machine = Arc::clone(self.machine());
+                    self.wait_for_blocking(move || keep(&database, &entry, &machine))
                         .await;
                     sleep(rest(started.elapsed(), options.freezer_percent)).await;
                 }
@@ -109,10 +110,10 @@ impl Engine {
 }
 
 /// One table's turn.
-fn keep(database: &Database, entry: &TableEntry) {
+fn keep(database: &Database, entry: &TableEntry, machine: &Machine) {
     let table = &entry.table;
     if entry.auto_layout {
-        follow_advice(database, entry);
+        follow_advice(database, entry, machine);
     }
     // What ALTER TABLE or a crash has left in an older layout.
     let statistics = table.statistics();
@@ -123,9 +124,9 @@ fn keep(database: &Database, entry: &TableEntry) {
 }
 
 /// Gives the table the layout that its statements suggest, if that pays.
-fn follow_advice(database: &Database, entry: &TableEntry) {
+fn follow_advice(database: &Database, entry: &TableEntry, machine: &Machine) {
     let table = &entry.table;
-    let advice = match entry.usage.advice(table) {
+    let advice = match entry.usage.advice(table, machine) {
         Ok(advice) => advice,
         Err(error) => {
             tracing::error!(%error, table = %table.id(), "no layout advice");

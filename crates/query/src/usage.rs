@@ -71,16 +71,17 @@ impl Usage {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// The layout that would cost the statements seen lately least, and what it saves.
+    /// The layout that would cost the statements seen lately least on this machine, and what it
+    /// saves.
     ///
     /// # Errors
     /// The footprints are of another table.
-    pub(crate) fn advice(&self, table: &Table) -> Result<Advice, AdviceError> {
+    pub(crate) fn advice(&self, table: &Table, machine: &Machine) -> Result<Advice, AdviceError> {
         decide(
             &table.layout(),
             &self.footprints.workload(self.now_s()),
             &shape_of(table),
-            &Machine::default(),
+            machine,
             &Policy::default(),
         )
     }

@@ -8,6 +8,7 @@ use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 
 use crate::client::backup::{BackupArguments, RestoreArguments};
 use crate::client::bench::BenchCommand;
+use crate::client::calibrate::CalibrateArguments;
 use crate::client::demo::DemoArguments;
 use crate::client::load::LoadCommand;
 use crate::config::{self, Config, ConfigError, Layer, Machine, SETTINGS, Sourced};
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Backup(BackupArguments),
     /// Make a database of a backup, in a running node
     Restore(RestoreArguments),
+    /// Find this machine's caches, TLBs, latencies and bandwidths by timing
+    Calibrate(CalibrateArguments),
     /// Start a node, load four tenants, check every answer, measure
     Demo(DemoArguments),
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod backup;
 pub(crate) mod bench;
+pub(crate) mod calibrate;
 pub(crate) mod demo;
 pub(crate) mod load;
 pub(crate) mod table;

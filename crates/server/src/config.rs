@@ -128,6 +128,8 @@ pub(crate) struct Config {
     pub(crate) max_connections: usize,
     /// Share of one core in percent; 0 pauses the freezer.
     pub(crate) freezer_percent: u8,
+    /// What `aerostat calibrate` wrote; `None`: in the data folder, if it is there.
+    pub(crate) calibration: Option<PathBuf>,
     pub(crate) auth: Auth,
     pub(crate) password_file: Option<PathBuf>,
     pub(crate) tls: Tls,
@@ -234,6 +236,7 @@ impl Reader<'_> {
             threads: self.count("threads").unwrap_or(machine.threads),
             max_connections: self.count("max-connections").unwrap_or(usize::MAX),
             freezer_percent: self.percent("freezer"),
+            calibration: self.path("calibration"),
             auth: self.choice("auth", &[("trust", Auth::Trust), ("scram", Auth::Scram)]),
             password_file: self.path("password-file"),
             tls: self.tls(),

@@ -5,6 +5,7 @@
 //!   config check  config ─► print
 //!   load, bench, demo, backup, restore
 //!                 clients over the wire; they know nothing of the engine
+//!   calibrate     times this machine's memory ─► a file that serve reads
 //! ```
 //!
 //! This crate wires; whatever can be decided without wiring lives below it.
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod calibration;
 mod cli;
 mod client;
 mod config;
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Bench { what } => client::bench::run(what),
         Command::Backup(arguments) => client::backup::run(arguments),
         Command::Restore(arguments) => client::backup::restore(arguments),
+        Command::Calibrate(arguments) => client::calibrate::run(&arguments),
         Command::Demo(arguments) => client::demo::run(&arguments),
     };
     match result {

@@ -22,6 +22,7 @@ use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::calibration;
 use crate::config::{Auth, Config};
 use crate::http::{self, Pages};
 use crate::logs;
@@ -127,6 +128,7 @@ async fn open_engine(config: &Config, cpu: &Handle, metrics: Arc<Metrics>) -> Re
         threads: config.threads,
         observer: metrics,
         places: Arc::new(ObjectPlaces::new()),
+        machine: calibration::machine(config.calibration.as_deref(), &config.data)?,
     };
     let engine = Engine::open(options)
         .with_context(|| format!("cannot open the data folder {}", config.data.display()))?;

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use aerostat_advice::Machine;
 use aerostat_types::{SqlError, quote_ident};
 use parking_lot::Mutex;
 
@@ -46,6 +47,8 @@ pub struct CatalogView {
 pub trait Facts: Send + Sync {
     /// The text of `version()`; must begin with `PostgreSQL ` and a version number, as drivers parse it.
     fn version(&self) -> String;
+    /// The machine by which layouts are priced.
+    fn machine(&self) -> Arc<Machine>;
     /// All settings with their values in this session.
     fn settings(&self) -> Vec<Setting>;
     /// Sets a setting for the session and gives its new value; the hook of `set_config`.

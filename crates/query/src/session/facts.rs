@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use aerostat_advice::Machine;
 use aerostat_types::SqlError;
 use parking_lot::Mutex;
 
@@ -33,6 +34,10 @@ pub(super) struct SessionFacts {
 impl Facts for SessionFacts {
     fn version(&self) -> String {
         format!("PostgreSQL {}", crate::SERVER_VERSION)
+    }
+
+    fn machine(&self) -> Arc<Machine> {
+        Arc::clone(self.engine.machine())
     }
 
     fn settings(&self) -> Vec<Setting> {

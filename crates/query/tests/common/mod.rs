@@ -62,6 +62,7 @@ impl Fixture {
             threads: 2,
             observer: Arc::new(NoObserver),
             places: Arc::new(Folders),
+            machine: aerostat_advice::Machine::default(),
         })
         .unwrap();
         Self {

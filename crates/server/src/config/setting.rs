@@ -66,6 +66,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Share of one core for making cold rows small; 0% pauses it",
     ),
     setting(
+        "calibration",
+        "",
+        "File that `aerostat calibrate` wrote, for the layout adviser; DATA/calibration.json if empty",
+    ),
+    setting(
         "auth",
         "trust",
         "How clients prove who they are: trust (loopback only) or scram",

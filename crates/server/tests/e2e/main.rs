@@ -8,6 +8,7 @@
 mod alter;
 mod backup;
 mod benchmarks;
+mod calibration;
 mod clients;
 mod concurrency;
 mod differential;

@@ -99,8 +99,9 @@ fn tables(view: &CatalogView, rows: &mut Rows) {
 
 /// One row for each table: the layout that would cost its statements least.
 fn layout_advice(view: &CatalogView, rows: &mut Rows) {
+    let machine = view.facts.machine();
     for (class, table) in readable(view) {
-        let advice = match table.usage.advice(&table.table) {
+        let advice = match table.usage.advice(&table.table, &machine) {
             Ok(advice) => advice,
             Err(error) => {
                 tracing::error!(%error, table = %table.table.id(), "no layout advice");

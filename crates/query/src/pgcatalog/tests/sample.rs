@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use aerostat_advice::Machine;
 use aerostat_memory::Governor;
 use aerostat_storage::{Durability, Table, TenantStore};
 use aerostat_types::{
@@ -318,6 +319,10 @@ struct SampleFacts {
 impl Facts for SampleFacts {
     fn version(&self) -> String {
         "PostgreSQL 15.0 (Aerostat)".to_owned()
+    }
+
+    fn machine(&self) -> Arc<Machine> {
+        Arc::default()
     }
 
     fn settings(&self) -> Vec<Setting> {

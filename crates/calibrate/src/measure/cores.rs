@@ -1,0 +1,54 @@
+//! Which core the work is on.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+use crate::CalibrateError;
+
+/// How long a busy thread runs before its core is taken as the one that is least disturbed.
+const SETTLE: Duration = Duration::from_millis(30);
+
+/// The cores this thread may use.
+pub(crate) fn allowed() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|core| set.is_set(*core))
+        .collect();
+    if cores.is_empty() { vec![0] } else { cores }
+}
+
+/// Pins this thread to a core: this one, or that to which the scheduler has moved it after
+/// it was busy for a moment.
+///
+/// # Errors
+/// [`CalibrateError::Core`] when there is no such core.
+pub(crate) fn settle(core: Option<usize>) -> Result<usize, CalibrateError> {
+    let core = core.unwrap_or_else(|| {
+        let started = Instant::now();
+        while started.elapsed() < SETTLE {
+            std::hint::spin_loop();
+        }
+        sched_getcpu()
+    });
+    pin(&[core]).map_err(|source| CalibrateError::Core { core, source })?;
+    Ok(core)
+}
+
+/// Lets this thread run on all these cores again. That it could before is known.
+pub(crate) fn release(cores: &[usize]) {
+    let _ = pin(cores);
+}
+
+/// Pins this thread to these cores.
+pub(crate) fn pin(cores: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for core in cores {
+        if *core >= CpuSet::MAX_CPU {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        set.set(*core);
+    }
+    Ok(sched_setaffinity(None, &set)?)
+}
