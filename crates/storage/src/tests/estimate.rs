@@ -43,7 +43,7 @@ fn samples_know_skew_texts_and_order() {
             ],
             negated: false,
         };
-        about(&[text.clone()], &|row| row.0 % 2 == 1);
+        about(std::slice::from_ref(&text), &|row| row.0 % 2 == 1);
         // They go together: a tenth of the rows have 7, all of them an odd key.
         let both = [text, compare(1, CompareOp::Eq, 7)];
         about(&both, &|row| row.1 == 7 && row.0 % 2 == 1);
