@@ -23,7 +23,7 @@ bench-analytics: ## SSB, TPC-H and page views beside five engines; SUITES="ssb t
 bench: ## Load SSB and measure; SCALE=1 USERS=2 DURATION=30; compares answers with DuckDB's
 	@scripts/bench
 
-slt: ## SQL tests alone; SLT=joins runs one file
+slt: ## SQL tests alone; SLT=joins runs one file, FILES="a.slt folder" those of others
 	@cargo test --release -p aerostat-server --test e2e -- slt
 
 isolation: ## Isolation scripts alone; ISOLATION=writers runs one file

@@ -30,7 +30,7 @@ use crate::{
         Statement, StatementKind,
         merge::{Action, action},
     },
-    utility::{CursorCommand, SettingCommand, Utility},
+    utility::{CursorCommand, PreparedCommand, SettingCommand, Utility},
 };
 
 /// A prepared statement.
@@ -237,6 +237,10 @@ impl Session {
                     is_move: false,
                     ..
                 }) => self.cursors.columns(name),
+                Utility::Prepared(PreparedCommand::Execute { name, .. }) => {
+                    let named = self.prepared.get(name);
+                    named.and_then(|named| named.prepared.columns.clone())
+                }
                 other => utility_columns(other),
             },
             StatementKind::Sql(parsed) => {
