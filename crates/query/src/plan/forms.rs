@@ -10,8 +10,9 @@
 //! | `LIMIT '2'` | `LIMIT 2` |
 //! | `current_schema`, without parentheses | `current_schema()` |
 //!
-//! And what DataFusion takes although PostgreSQL does not is refused: a JOIN
-//! without ON, `count()` and `count(a, b)`. What may stand in which clause is
+//! First [`super::grouping`] mends how some operators were grouped. And what DataFusion takes
+//! although PostgreSQL does not is refused: a JOIN without ON, `count()` and `count(a, b)`; so are
+//! INTERSECT ALL and EXCEPT ALL, which it does not count rows for. What may stand in which clause is
 //! told by [`super::clauses`], which comes first.
 
 use std::ops::ControlFlow;
@@ -21,8 +22,9 @@ use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{
         BinaryOperator, CastKind, Expr, Function, FunctionArguments, Ident, JoinConstraint,
-        JoinOperator, LimitClause, ObjectName, Query, Select, SetExpr, Statement, TableAlias,
-        TableAliasColumnDef, TableFactor, UnaryOperator, Value, Visit, VisitMut, VisitorMut,
+        JoinOperator, LimitClause, ObjectName, Query, Select, SetExpr, SetOperator, SetQuantifier,
+        Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, Visit,
+        VisitMut, VisitorMut,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
@@ -39,6 +41,7 @@ pub(super) const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
 /// `SyntaxError` for `TABLE` without a name; those of [`super::clauses::check`].
 pub(crate) fn rewrite_forms<N: Visit + VisitMut>(node: &mut N) -> Result<(), SqlError> {
     super::clauses::check(node)?;
+    super::grouping::regroup(node);
     match walk::change(node, &mut Forms) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
@@ -72,6 +75,7 @@ impl VisitorMut for Forms {
             counts.for_each(unquote_count);
         }
         table_command(&mut query.body)?;
+        refuse_counting(&query.body)?;
         super::series::expand(query)
     }
 
@@ -120,6 +124,26 @@ impl VisitorMut for Forms {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// INTERSECT ALL and EXCEPT ALL: how often a row comes would have to be counted.
+fn refuse_counting(body: &SetExpr) -> ControlFlow<SqlError> {
+    let SetExpr::SetOperation {
+        op,
+        set_quantifier,
+        left,
+        right,
+    } = body
+    else {
+        return ControlFlow::Continue(());
+    };
+    if *op != SetOperator::Union && *set_quantifier == SetQuantifier::All {
+        let message = format!("{op} ALL is not supported");
+        let error = SqlError::new(ErrorKind::FeatureNotSupported, message);
+        return ControlFlow::Break(error.with_hint(format!("{op} gives each row once.")));
+    }
+    refuse_counting(left)?;
+    refuse_counting(right)
 }
 
 /// `LIMIT '2'`: the text is read as the number it is; [`super::clauses`] refused others.

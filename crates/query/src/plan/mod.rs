@@ -7,6 +7,7 @@ mod context;
 mod cooperate;
 mod forms;
 mod gate;
+mod grouping;
 pub(crate) mod locking;
 mod names;
 mod numbering;

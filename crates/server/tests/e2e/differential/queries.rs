@@ -139,7 +139,7 @@ fn groups(dice: &mut Dice, table: &Table) -> Statement {
 
 /// UNION, EXCEPT and INTERSECT of two parts of a table.
 fn sets(dice: &mut Dice, table: &Table) -> Statement {
-    let operator = dice.pick(&["UNION ALL", "UNION", "EXCEPT", "INTERSECT", "EXCEPT ALL"]);
+    let operator = dice.pick(&["UNION ALL", "UNION", "EXCEPT", "INTERSECT"]);
     Statement::new(format!(
         "SELECT * FROM {0} WHERE {1} {operator} SELECT * FROM {0} WHERE {2}",
         table.name,
