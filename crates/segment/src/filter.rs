@@ -141,6 +141,7 @@ pub(crate) fn keep(
     }
 }
 
+/// Keeps the rows whose slots hold keys of the table.
 pub(crate) fn keep_members(
     form: &Form,
     attribute: usize,

@@ -240,6 +240,7 @@ fn provider_of(provider: &Arc<dyn TableProvider>) -> Option<&TableScanProvider> 
 /// The table with the most rows, unless a relation reads a larger one: then that is what should
 /// be read row by row, not made a side.
 fn fact_of(relations: &[LogicalPlan]) -> Option<(usize, Arc<dyn TableProvider>)> {
+    let read: Vec<u64> = relations.iter().map(rows_read).collect();
     let table = |(at, relation): (usize, &LogicalPlan)| {
         let LogicalPlan::TableScan(scan) = relation else {
             return None;
@@ -247,15 +248,15 @@ fn fact_of(relations: &[LogicalPlan]) -> Option<(usize, Arc<dyn TableProvider>)>
         let provider = source_as_provider(&scan.source).ok()?;
         let own = provider_of(&provider)?;
         let fits = scan.fetch.is_none() && !own.has_row_ids();
-        let rows = own.view().statistics().rows;
-        fits.then_some((rows, at, provider))
+        fits.then_some((read[at], at, provider))
     };
     let tables = relations.iter().enumerate().filter_map(table);
     // Of equals the first, which is joined with what follows.
     let largest = tables.max_by_key(|(rows, at, _)| (*rows, std::cmp::Reverse(*at)));
     let (rows, at, provider) = largest?;
-    let most = relations.iter().map(rows_read).max();
-    (most <= Some(rows)).then_some((at, provider))
+    read.iter()
+        .all(|&most| most <= rows)
+        .then_some((at, provider))
 }
 
 /// The rows of the largest table that a plan reads.
