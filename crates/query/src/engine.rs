@@ -24,6 +24,7 @@ use datafusion::{
         disk_manager::{DiskManagerBuilder, DiskManagerMode},
         runtime_env::{RuntimeEnv, RuntimeEnvBuilder},
     },
+    physical_optimizer::optimizer::PhysicalOptimizer,
     prelude::SessionConfig,
 };
 use parking_lot::Mutex;
@@ -36,7 +37,7 @@ use crate::{
     memory_pool::TenantPool,
     pgcatalog::{FunctionDescription, FunctionKind, SessionDescription},
     plan::{
-        CooperateAboveJoins,
+        CooperateAboveJoins, RunTimeFilters,
         cache::{PlanCache, PlanCacheCounts},
     },
     session::{Session, commit::Commits, facts::Sessions, waits},
@@ -45,6 +46,11 @@ use crate::{
 
 /// Rows of a batch between operators, and of a vector in storage.
 const BATCH_ROWS: usize = 8_192;
+
+/// A join tells a scan its keys one by one when there are so many at most, in so many bytes; of
+/// more only the least and the greatest. The list costs a fraction of a microsecond for each key.
+const JOIN_KEYS_MAX: usize = 1 << 15;
+const JOIN_KEYS_BYTES_MAX: usize = 256 << 10;
 
 /// What an engine is made with.
 pub struct EngineOptions {
@@ -352,6 +358,10 @@ fn base_state(threads: usize) -> SessionState {
     options.sql_parser.default_null_ordering = "nulls_max".to_owned();
     options.sql_parser.collect_spans = true;
     options.optimizer.filter_null_join_keys = true;
+    options.optimizer.hash_join_inlist_pushdown_max_size = JOIN_KEYS_BYTES_MAX;
+    options
+        .optimizer
+        .hash_join_inlist_pushdown_max_distinct_values = JOIN_KEYS_MAX;
     // Casts of ours may be nullable in the logical plan and not in the physical
     // one; the check takes the difference for a defect.
     options.execution.skip_physical_aggregate_schema_check = true;
@@ -365,7 +375,14 @@ fn base_state(threads: usize) -> SessionState {
     builder = builder
         .with_expr_planners(planners)
         .with_type_planner(aerostat_semantics::type_planner());
-    builder = builder.with_physical_optimizer_rule(Arc::new(CooperateAboveJoins));
+    let mut rules = PhysicalOptimizer::new().rules;
+    for rule in &mut rules {
+        if rule.name() == RunTimeFilters::REPLACES {
+            *rule = Arc::new(RunTimeFilters);
+        }
+    }
+    rules.push(Arc::new(CooperateAboveJoins));
+    builder = builder.with_physical_optimizer_rules(rules);
     for rule in aerostat_semantics::optimizer_rules() {
         builder = builder.with_optimizer_rule(rule);
     }

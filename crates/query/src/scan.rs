@@ -5,18 +5,22 @@
 //! partitions: whichever thread is free takes the next vectors, so a skewed
 //! filter leaves no core idle.
 
+mod domain;
 pub(crate) mod locked;
 mod predicate;
+mod run_time;
 
 pub(crate) use predicate::compare_op;
+pub(crate) use run_time::RunTimeFilter;
 
 use std::{
     any::Any,
+    collections::BTreeSet,
     fmt,
     sync::{Arc, OnceLock},
 };
 
-use aerostat_storage::{ScanSpec, Table, TableView};
+use aerostat_storage::{Scan, ScanSpec, Table, TableView};
 use datafusion::{
     arrow::datatypes::{DataType, Field, Schema, SchemaRef},
     catalog::{Session, TableProvider},
@@ -42,6 +46,7 @@ use futures::{
     stream,
 };
 
+use self::{domain::Attribute, run_time::Narrower};
 use crate::{
     error::{external, from_storage},
     usage::{RecordedScan, Usage},
@@ -152,6 +157,7 @@ impl TableScanProvider {
                 .join(" AND "),
             limit,
             partitions: state.config().target_partitions(),
+            run_time_filters: Vec::new(),
             metrics: ExecutionPlanMetricsSet::new(),
             estimate: OnceLock::new(),
         };
@@ -214,7 +220,7 @@ impl TableProvider for TableScanProvider {
 
 /// One scan in a physical plan.
 #[derive(Clone)]
-struct TableScan {
+pub(crate) struct TableScan {
     view: TableView,
     usage: Arc<Usage>,
     schema: SchemaRef,
@@ -226,6 +232,8 @@ struct TableScan {
     shown_filters: String,
     limit: Option<usize>,
     partitions: usize,
+    /// About output columns.
+    run_time_filters: Vec<RunTimeFilter>,
     metrics: ExecutionPlanMetricsSet,
     /// About how many rows satisfy the predicates, once somebody has asked.
     estimate: OnceLock<u64>,
@@ -241,8 +249,45 @@ impl fmt::Debug for TableScan {
     }
 }
 
+/// A scan that its partitions share.
+struct Running {
+    recorded: Arc<RecordedScan>,
+    narrower: Option<Narrower>,
+}
+
+impl Running {
+    fn scan(&self) -> &Scan {
+        self.recorded.scan()
+    }
+}
+
 impl TableScan {
-    fn start(&self, batch_rows: usize) -> Arc<RecordedScan> {
+    /// The scan with filters that are about its output columns. One with a limit takes none:
+    /// it counts the rows that are in it.
+    pub(crate) fn with_run_time_filters(&self, filters: Vec<RunTimeFilter>) -> Option<TableScan> {
+        let is_stored = |at: usize| self.attribute(at).map(|_| at);
+        let filters = filters.iter();
+        let filters: Vec<_> = filters
+            .filter_map(|filter| filter.through(is_stored))
+            .collect();
+        (self.limit.is_none() && !filters.is_empty()).then(|| TableScan {
+            run_time_filters: filters,
+            ..self.clone()
+        })
+    }
+
+    /// The column of the table that an output column is.
+    fn attribute(&self, output: usize) -> Option<Attribute> {
+        let position = *self.columns.get(output)?;
+        let column = self.view.table().schema().columns.get(position)?;
+        Some(Attribute {
+            position,
+            ty: column.ty,
+            is_nullable: column.nullable,
+        })
+    }
+
+    fn start(&self, batch_rows: usize) -> Arc<Running> {
         let stored = |at: &usize| Some(*at) != self.row_id_at;
         let scan = self.view.scan(ScanSpec {
             projection: self.columns.iter().copied().filter(stored).collect(),
@@ -252,7 +297,11 @@ impl TableScan {
             limit: self.limit.map(|limit| limit as u64),
             lookups: Vec::new(),
         });
-        RecordedScan::new(scan, Arc::clone(&self.usage))
+        let attribute = |at| self.attribute(at);
+        Arc::new(Running {
+            recorded: RecordedScan::new(scan, Arc::clone(&self.usage)),
+            narrower: Narrower::new(&self.run_time_filters, attribute, &self.metrics),
+        })
     }
 
     /// Where each output column is in storage's batches, which have the row id last.
@@ -284,7 +333,7 @@ impl DataSource for TableScan {
         let batch_rows = args.context.session_config().batch_size();
         let scan = args
             .sibling_state
-            .and_then(|state| state.downcast::<RecordedScan>().ok())
+            .and_then(|state| state.downcast::<Running>().ok())
             .unwrap_or_else(|| self.start(batch_rows));
         let metrics = BaselineMetrics::new(&self.metrics, args.partition);
         // The partitions share the scan, so that one of them tells.
@@ -292,8 +341,12 @@ impl DataSource for TableScan {
             .then(|| MetricBuilder::new(&self.metrics).gauge("segments_by_index", 0));
         let order = self.order();
         let schema = Arc::clone(&self.schema);
+        let pool = Arc::clone(args.context.memory_pool());
         let batches = stream::iter(std::iter::from_fn(move || {
             let timer = metrics.elapsed_compute().timer();
+            if let Some(narrower) = &scan.narrower {
+                narrower.narrow(scan.scan(), &pool);
+            }
             let batch = scan
                 .scan()
                 .next_batch()
@@ -302,6 +355,9 @@ impl DataSource for TableScan {
             timer.done();
             if let (None, Some(by_index)) = (&batch, &by_index) {
                 by_index.set(scan.scan().counts().segments_by_index);
+            }
+            if let (None, Some(narrower)) = (&batch, &scan.narrower) {
+                narrower.record(scan.scan());
             }
             let batch = batch?;
             Some(batch.and_then(|batch| {
@@ -351,6 +407,15 @@ impl DataSource for TableScan {
         if let Some(limit) = self.limit {
             write!(f, ", limit={limit}")?;
         }
+        if !self.run_time_filters.is_empty() {
+            let columns = self
+                .run_time_filters
+                .iter()
+                .flat_map(|filter| &filter.columns);
+            let columns: BTreeSet<usize> = columns.map(|(_, at)| *at).collect();
+            let names: Vec<&str> = columns.into_iter().map(|at| names[at]).collect();
+            write!(f, ", run_time_filters=[{}]", names.join(", "))?;
+        }
         Ok(())
     }
 
@@ -384,10 +449,12 @@ impl DataSource for TableScan {
     }
 
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn DataSource>> {
-        Some(Arc::new(TableScan {
-            limit,
-            ..self.clone()
-        }))
+        let mut limited = self.clone();
+        limited.limit = limit;
+        if limit.is_some() {
+            limited.run_time_filters.clear();
+        }
+        Some(Arc::new(limited))
     }
 
     fn fetch(&self) -> Option<usize> {
@@ -402,6 +469,10 @@ impl DataSource for TableScan {
         &self,
         projection: &ProjectionExprs,
     ) -> Result<Option<Arc<dyn DataSource>>> {
+        // Run-time filters are about the columns as they are.
+        if !self.run_time_filters.is_empty() {
+            return Ok(None);
+        }
         // A projection of plain columns under their own names is a narrower scan.
         let mut columns = Vec::new();
         for output in projection.iter() {
@@ -431,8 +502,15 @@ impl DataSource for TableScan {
 
     fn apply_expressions(
         &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
+        // By these a join finds out that somebody wants its filter.
+        for filter in &self.run_time_filters {
+            let filter: Arc<dyn PhysicalExpr> = Arc::clone(&filter.filter) as _;
+            if f(&filter)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
         Ok(TreeNodeRecursion::Continue)
     }
 }

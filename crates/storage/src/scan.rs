@@ -25,8 +25,11 @@ use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use crate::{
-    Lookup, ROW_ID_COLUMN, RowId, ScannedRows, StorageError, TableView, directory::Entry,
-    lookup::Lookups, view::gather,
+    Lookup, NarrowedCounts, Narrowing, ROW_ID_COLUMN, RowId, ScannedRows, StorageError, TableView,
+    directory::Entry,
+    lookup::Lookups,
+    narrow::{Narrow, Narrowed},
+    view::gather,
 };
 
 /// A secondary index is worth it when it finds at most this share of a segment's rows, as a
@@ -74,6 +77,7 @@ pub struct Scan {
     /// For each entry of the directory the rows that a secondary index found, ascending.
     indexed: Vec<Option<Vec<u32>>>,
     lookups: Lookups,
+    narrow: Narrow,
     /// Visible rows of the vectors that were not pruned, then those left after each predicate.
     rows_left_after: Box<[AtomicU64]>,
 }
@@ -92,6 +96,9 @@ pub struct ScanCounts {
     /// For each lookup, how many rows were asked for and how many had its keys. What was
     /// ruled out by zones was not asked.
     pub lookups: Vec<(u64, u64)>,
+    /// What was left out by conditions given meanwhile. Such rows were scanned, and left after
+    /// all predicates.
+    pub narrowed: NarrowedCounts,
 }
 
 impl Scan {
@@ -157,6 +164,7 @@ impl Scan {
             rows_left_after: counted.map(|_| AtomicU64::new(0)).collect(),
             rows_left: AtomicU64::new(spec.limit.unwrap_or(u64::MAX)),
             lookups: Lookups::new(&spec.lookups, view.directory().entries().len()),
+            narrow: Narrow::default(),
             next_morsel: AtomicUsize::new(0),
             view,
             spec,
@@ -191,7 +199,25 @@ impl Scan {
             rows_scanned: counts.next().unwrap_or(0),
             rows_left: counts.collect(),
             lookups: self.lookups.counts(),
+            narrowed: self.narrow.counts(),
         }
+    }
+
+    /// From now on rows that fail one of these conditions may be left out; what was given
+    /// before is forgotten. Rows that are in batches already stay there.
+    ///
+    /// The caller has no use for such rows. A limit counts those that are left, so that a scan
+    /// with a limit must not be narrowed.
+    pub fn narrow(&self, narrowing: Narrowing) {
+        debug_assert!(self.spec.limit.is_none(), "a limit counts rows in the scan");
+        debug_assert!(
+            narrowing
+                .predicates
+                .iter()
+                .all(|bound| self.view.accepts(&bound.predicate))
+        );
+        let entries = self.view.directory().entries().len();
+        self.narrow.set(narrowing, entries);
     }
 
     /// The table.
@@ -260,11 +286,16 @@ impl Scan {
 
     /// The rows of a morsel that are in the scan, and the position of their entry.
     fn rows_of(&self, morsel: usize) -> Option<(usize, Selection)> {
-        let (position, mut rows) = match &self.point {
-            Some((key, position)) => self.look_up(*position, key)?,
-            None => self.select(morsel),
+        let narrowed = self.narrow.now();
+        let narrowed = narrowed.as_deref();
+        let (position, vector, mut rows) = match &self.point {
+            Some((key, position)) => {
+                let (position, rows) = self.look_up(*position, key)?;
+                (position, None, rows)
+            }
+            None => self.select(morsel, narrowed),
         };
-        self.filter(position, &mut rows);
+        self.filter(position, vector, narrowed, &mut rows);
         rows.truncate(self.take_from_limit(rows.len()));
         Some((position, rows))
     }
@@ -284,9 +315,13 @@ impl Scan {
         Some((position, Selection::Rows(vec![row])))
     }
 
-    /// The visible rows of a morsel, none if the zones rule them all out; and the position
-    /// of its entry.
-    fn select(&self, morsel: usize) -> (usize, Selection) {
+    /// The visible rows of a morsel, none if the zones rule them all out; the position of its
+    /// entry, and the vector, unless an index found the rows.
+    fn select(
+        &self,
+        morsel: usize,
+        narrowed: Option<&Narrowed>,
+    ) -> (usize, Option<u32>, Selection) {
         let position = self.morsels.partition_point(|first| *first <= morsel) - 1;
         let entry = self.entry(position);
         let segment = &entry.segment;
@@ -295,7 +330,7 @@ impl Scan {
             let rows = found.chunks(self.morsel_rows as usize).nth(number);
             let is_visible = |row: &u32| self.view.sees(segment, *row);
             let visible = rows.unwrap_or_default().iter().copied().filter(is_visible);
-            return (position, Selection::Rows(visible.collect()));
+            return (position, None, Selection::Rows(visible.collect()));
         }
         let per_vector = VECTOR_ROWS.div_ceil(self.morsel_rows);
         let (vector, part) = (number as u32 / per_vector, number as u32 % per_vector);
@@ -303,24 +338,39 @@ impl Scan {
         let first = (vector * VECTOR_ROWS + part * self.morsel_rows).min(vector_end);
         let end = vector_end.min(first + self.morsel_rows);
         let pruned = |predicate: &Predicate| !segment.may_match(vector, predicate);
-        let rows = if first < end
+        let may_match = first < end
             && !self.spec.predicates.iter().any(pruned)
-            && self.lookups.may_match(position, segment, vector)
-        {
-            self.view.visible(entry, first..end)
-        } else {
+            && self.lookups.may_match(position, segment, vector);
+        let rows = if !may_match {
             Selection::default()
+        } else if narrowed.is_some_and(|by| !by.may_match(position, segment, vector)) {
+            self.narrow.count_morsel();
+            Selection::default()
+        } else {
+            self.view.visible(entry, first..end)
         };
-        (position, rows)
+        (position, Some(vector), rows)
     }
 
-    /// Keeps the rows that satisfy the predicates and have keys of all lookups.
-    fn filter(&self, position: usize, rows: &mut Selection) {
+    /// Keeps the rows that satisfy the predicates and have keys of all lookups, and of these
+    /// those that whoever reads the scan has use for.
+    fn filter(
+        &self,
+        position: usize,
+        vector: Option<u32>,
+        narrowed: Option<&Narrowed>,
+        rows: &mut Selection,
+    ) {
         let segment = &self.entry(position).segment;
         let (probes, order) = (self.lookups.of(position, segment), self.lookups.order());
         let predicates = self.spec.predicates.iter().map(Condition::Predicate);
         let members = order.iter().map(|&at| Condition::Member(&probes[at]));
-        let conditions: Vec<Condition<'_>> = predicates.chain(members).collect();
+        let mut conditions: Vec<Condition<'_>> = predicates.chain(members).collect();
+        let own = conditions.len();
+        if let Some(narrowed) = narrowed {
+            let probes = narrowed.probes(position, segment);
+            narrowed.conditions(segment, vector, probes, &mut conditions);
+        }
         let count = |after: usize, left: usize| {
             self.rows_left_after[after].fetch_add(left as u64, Ordering::Relaxed);
         };
@@ -328,11 +378,13 @@ impl Scan {
         let mut before = rows.len();
         segment.keep(&conditions, rows, &mut |at, left| {
             match at.checked_sub(self.spec.predicates.len()) {
+                _ if at >= own => return,
                 None => count(at + 1, left),
                 Some(nth) => self.lookups.count(order[nth], before, left),
             }
             before = left;
         });
+        self.narrow.count_rows(before - rows.len());
     }
 
     /// How many of `rows` the limit still has room for; they are then taken.

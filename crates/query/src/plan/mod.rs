@@ -14,6 +14,7 @@ mod numbering;
 mod optimize;
 mod origins;
 mod parameters;
+mod run_time_filters;
 mod series;
 mod target;
 mod wildcards;
@@ -35,5 +36,6 @@ pub(crate) use origins::{Origins, describe_columns, describe_query, origins, ret
 pub(crate) use parameters::{
     bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,
 };
+pub(crate) use run_time_filters::RunTimeFilters;
 pub(crate) use target::{Target, column_identifiers, table_reference};
 pub(crate) use work::Work;

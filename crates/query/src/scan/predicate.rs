@@ -130,7 +130,7 @@ pub(crate) fn compare_op(op: Operator) -> Option<CompareOp> {
     })
 }
 
-fn mirrored(op: CompareOp) -> CompareOp {
+pub(super) fn mirrored(op: CompareOp) -> CompareOp {
     match op {
         CompareOp::Lt => CompareOp::Gt,
         CompareOp::Le => CompareOp::Ge,
@@ -146,6 +146,11 @@ fn literal(expr: &Expr, ty: SqlType) -> Option<Literal> {
     let Expr::Literal(value, _) = expr else {
         return None;
     };
+    constant(value, ty)
+}
+
+/// As [`literal`].
+pub(super) fn constant(value: &ScalarValue, ty: SqlType) -> Option<Literal> {
     let arrow = ty.arrow();
     Some(match value {
         ScalarValue::Boolean(Some(v)) if ty == SqlType::Boolean => Literal::Bool(*v),

@@ -220,6 +220,7 @@ impl Session {
         }
         self.follow_time_zone();
         self.follow_star_joins();
+        self.follow_dynamic_filters();
         self.tell_times();
         self.note_activity(Some(statement.text()));
         let outcome = self.dispatch(statement, bound, &cancellation).await;
@@ -348,6 +349,17 @@ impl Session {
         if current.is_none_or(|current| *current != wanted) {
             let state = Arc::make_mut(&mut self.state);
             state.config_mut().set_extension(Arc::new(wanted));
+        }
+    }
+
+    /// As [`Self::follow_star_joins`], for run-time filters.
+    fn follow_dynamic_filters(&mut self) {
+        let wanted = self.settings.lock().filters_at_run_time();
+        let options = self.state.config_options();
+        if options.optimizer.enable_dynamic_filter_pushdown != wanted {
+            let state = Arc::make_mut(&mut self.state);
+            let options = state.config_mut().options_mut();
+            options.optimizer.enable_dynamic_filter_pushdown = wanted;
         }
     }
 

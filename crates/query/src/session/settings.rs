@@ -53,6 +53,7 @@ struct Typed {
     lock_timeout: Option<Duration>,
     keeps_plans: bool,
     joins_stars: bool,
+    filters_at_run_time: bool,
     is_repeatable: bool,
     is_read_only: bool,
 }
@@ -292,6 +293,11 @@ impl Settings {
         self.typed().joins_stars
     }
 
+    /// Whether scans take filters that operators learn while they run.
+    pub(crate) fn filters_at_run_time(&self) -> bool {
+        self.typed().filters_at_run_time
+    }
+
     /// Whether new transactions see one state throughout.
     pub(crate) fn default_is_repeatable(&self) -> bool {
         self.typed().is_repeatable
@@ -318,6 +324,7 @@ impl Settings {
             lock_timeout: self.timeout("lock_timeout"),
             keeps_plans: self.get("plan_cache_mode") != Ok("force_custom_plan"),
             joins_stars: self.get("aerostat.star_join") == Ok("on"),
+            filters_at_run_time: self.get("aerostat.dynamic_filters") == Ok("on"),
             is_repeatable: self.get("default_transaction_isolation") == Ok("repeatable read"),
             is_read_only: self.get("default_transaction_read_only") == Ok("on"),
         })

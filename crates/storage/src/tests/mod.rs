@@ -14,6 +14,7 @@ mod locks;
 mod log_room;
 mod lookups;
 mod model;
+mod narrowing;
 mod recovery;
 mod redefine;
 mod references;

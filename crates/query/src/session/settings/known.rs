@@ -57,6 +57,12 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "Layout of tables made without one.",
     ),
     known(
+        "aerostat.dynamic_filters",
+        "on",
+        ON_OFF,
+        "Leaves rows out of scans that joins, top-n queries and minima have no use for.",
+    ),
+    known(
         "aerostat.star_join",
         "on",
         ON_OFF,

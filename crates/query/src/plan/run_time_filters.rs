@@ -1,0 +1,287 @@
+//! Hands the filters that operators learn while they run to the scans below them.
+//!
+//! DataFusion has such a rule, which follows columns by their names: with two columns of one
+//! name, or a semi join whose sides call different columns alike, a filter gets to the wrong
+//! one. This rule stands in its place and follows columns by their positions. It passes only
+//! operators that it knows; what it does not know keeps all rows.
+//!
+//! A filter says which rows its operator has no use for. Left out they may be where that
+//! changes nothing else: not below a limit, which would count others, nor where something
+//! is computed that must be computed for each row.
+
+use std::{any::Any, sync::Arc};
+
+use datafusion::{
+    common::{
+        JoinSide, JoinType, Result,
+        config::ConfigOptions,
+        tree_node::{TreeNode, TreeNodeRecursion},
+    },
+    datasource::source::DataSourceExec,
+    physical_expr::{
+        PhysicalExpr,
+        expressions::{Column, DynamicFilterPhysicalExpr, lit},
+        utils::collect_columns,
+    },
+    physical_optimizer::PhysicalOptimizerRule,
+    physical_plan::{
+        ExecutionPlan,
+        aggregates::AggregateExec,
+        coalesce_partitions::CoalescePartitionsExec,
+        coop::CooperativeExec,
+        filter::FilterExec,
+        joins::{HashJoinExec, NestedLoopJoinExec},
+        projection::ProjectionExec,
+        recursive_query::RecursiveQueryExec,
+        repartition::RepartitionExec,
+        replace_children_if_necessary,
+        sorts::{sort::SortExec, sort_preserving_merge::SortPreservingMergeExec},
+        union::{InterleaveExec, UnionExec},
+    },
+};
+
+use crate::scan::{RunTimeFilter, TableScan};
+
+/// Stands where DataFusion's own rule does.
+#[derive(Debug)]
+pub(crate) struct RunTimeFilters;
+
+impl RunTimeFilters {
+    /// The rule of DataFusion that this one replaces.
+    pub(crate) const REPLACES: &str = "FilterPushdown(Post)";
+}
+
+impl PhysicalOptimizerRule for RunTimeFilters {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match config.optimizer.enable_dynamic_filter_pushdown {
+            true => handed_down(plan, Vec::new()),
+            false => Ok(plan),
+        }
+    }
+
+    fn name(&self) -> &str {
+        "run_time_filters"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The plan of a node whose output some filters are about.
+fn handed_down(
+    node: Arc<dyn ExecutionPlan>,
+    filters: Vec<RunTimeFilter>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(source) = node.downcast_ref::<DataSourceExec>() {
+        let scan = source.data_source().downcast_ref::<TableScan>();
+        return Ok(
+            match scan.and_then(|scan| scan.with_run_time_filters(filters)) {
+                Some(scan) => Arc::new(source.clone().with_data_source(Arc::new(scan))),
+                None => node,
+            },
+        );
+    }
+    let children = node.children();
+    let mut of_children = match may_pass(node.as_ref())? {
+        true => passed(node.as_ref(), &filters),
+        false => vec![Vec::new(); children.len()],
+    };
+    let mut join_filter = None;
+    if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+        join_filter = of_join(join);
+        of_children[1].extend(join_filter.clone());
+    } else if let Some(sort) = node.downcast_ref::<SortExec>() {
+        of_children[0].extend(produced(sort).map(starting));
+    } else if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+        of_children[0].extend(of_aggregate(aggregate));
+    }
+    let mut new_children = Vec::with_capacity(children.len());
+    for ((at, child), filters) in children.into_iter().enumerate().zip(of_children) {
+        let child = Arc::clone(child);
+        new_children.push(match is_run_again(node.as_ref(), at) {
+            true => child,
+            false => handed_down(child, filters)?,
+        });
+    }
+    let node = replace_children_if_necessary(node, new_children)?;
+    match (node.downcast_ref::<HashJoinExec>(), join_filter) {
+        (Some(join), Some(filter)) => {
+            let join = join.builder().build()?;
+            Ok(Arc::new(join.with_dynamic_filter_expr(filter.filter)?))
+        }
+        _ => Ok(node),
+    }
+}
+
+/// What a join learns of the keys on its left side, for its right side.
+fn of_join(join: &HashJoinExec) -> Option<RunTimeFilter> {
+    let (_, may_drop_right) = join.join_type.on_lr_is_preserved();
+    if !may_drop_right || join.null_aware {
+        return None;
+    }
+    let keys: Vec<_> = join.on.iter().map(|(_, right)| Arc::clone(right)).collect();
+    Some(starting(Arc::new(DynamicFilterPhysicalExpr::new(
+        keys,
+        lit(true),
+    ))))
+}
+
+/// What a minimum or maximum knows. With several aggregates DataFusion may leave out what one
+/// of them needs.
+fn of_aggregate(aggregate: &AggregateExec) -> Option<RunTimeFilter> {
+    let filter = produced(aggregate).filter(|_| aggregate.aggr_expr().len() == 1);
+    filter.map(starting)
+}
+
+/// The filter that an operator keeps up to date.
+fn produced(node: &dyn ExecutionPlan) -> Option<Arc<DynamicFilterPhysicalExpr>> {
+    let produced = node.dynamic_expressions_produced().into_iter().next()?;
+    let produced: Arc<dyn Any + Send + Sync> = produced;
+    produced.downcast().ok()
+}
+
+/// A filter where it begins, whose columns are the node's input's.
+fn starting(filter: Arc<DynamicFilterPhysicalExpr>) -> RunTimeFilter {
+    let mut columns: Vec<usize> = filter
+        .children()
+        .into_iter()
+        .flat_map(collect_columns)
+        .map(|column| column.index())
+        .collect();
+    columns.sort_unstable();
+    columns.dedup();
+    RunTimeFilter {
+        filter,
+        columns: columns.into_iter().map(|at| (at, at)).collect(),
+    }
+}
+
+/// Whether rows of a node's output can be left out before it.
+fn may_pass(node: &dyn ExecutionPlan) -> Result<bool> {
+    if node.fetch().is_some() {
+        return Ok(false);
+    }
+    let mut is_volatile = false;
+    node.apply_expressions(&mut |expr| {
+        expr.apply(|expr| {
+            is_volatile |= expr.is_volatile_node();
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(!is_volatile)
+}
+
+/// Whether a child may run more than once, by when what was learnt the first time is in the
+/// way: the recursive part of a query, and the side that a join reads again when memory is
+/// short.
+fn is_run_again(node: &dyn ExecutionPlan, child: usize) -> bool {
+    node.is::<RecursiveQueryExec>() || node.is::<NestedLoopJoinExec>() && child == 0
+}
+
+/// The filters of a node's output as each of its children sees them.
+fn passed(node: &dyn ExecutionPlan, filters: &[RunTimeFilter]) -> Vec<Vec<RunTimeFilter>> {
+    let through = |column: &dyn Fn(usize) -> Option<usize>| -> Vec<RunTimeFilter> {
+        filters
+            .iter()
+            .filter_map(|filter| filter.through(column))
+            .collect()
+    };
+    if keeps_columns(node) {
+        let children = node.children().len();
+        return vec![filters.to_vec(); children];
+    }
+    if let Some(filter) = node.downcast_ref::<FilterExec>() {
+        let projection = filter.projection().as_ref();
+        return vec![through(&|at| match projection {
+            Some(projection) => projection.get(at).copied(),
+            None => Some(at),
+        })];
+    }
+    if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
+        return vec![through(&|at| column_of(&projection.expr().get(at)?.expr))];
+    }
+    if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+        // Groups are left out, whole ones.
+        let groups = aggregate.group_expr();
+        if groups.is_single() && !groups.expr().is_empty() && aggregate.limit_options().is_none() {
+            return vec![through(&|at| column_of(&groups.expr().get(at)?.0))];
+        }
+    }
+    if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+        let [left, right] =
+            [JoinSide::Left, JoinSide::Right].map(|side| through(&|at| join_input(join, at, side)));
+        return vec![left, right];
+    }
+    vec![Vec::new(); node.children().len()]
+}
+
+/// Whether a node gives its children's rows as they are.
+fn keeps_columns(node: &dyn ExecutionPlan) -> bool {
+    node.is::<CoalescePartitionsExec>()
+        || node.is::<CooperativeExec>()
+        || node.is::<RepartitionExec>()
+        || node.is::<SortExec>()
+        || node.is::<SortPreservingMergeExec>()
+        || node.is::<UnionExec>()
+        || node.is::<InterleaveExec>()
+}
+
+fn column_of(expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+    let column = expr.downcast_ref::<Column>()?;
+    Some(column.index())
+}
+
+/// The column of a join's side that has the values of an output column, if rows of the side
+/// may be left out by it.
+fn join_input(join: &HashJoinExec, output: usize, side: JoinSide) -> Option<usize> {
+    let at = match &join.projection {
+        Some(projection) => *projection.get(output)?,
+        None => output,
+    };
+    let lefts = join.left.schema().fields().len();
+    let rights = join.right.schema().fields().len();
+    // The side that an output column comes from, and the column's number there.
+    let (of, at) = match join.join_type {
+        JoinType::Inner | JoinType::Left | JoinType::Right if at < lefts => (JoinSide::Left, at),
+        JoinType::Inner | JoinType::Left | JoinType::Right => (JoinSide::Right, at - lefts),
+        JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark if at < lefts => {
+            (JoinSide::Left, at)
+        }
+        JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark if at < rights => {
+            (JoinSide::Right, at)
+        }
+        // Rows of either side come with NULLs for the other; marks are nobody's.
+        _ => return None,
+    };
+    let is_kept_whole = match join.join_type {
+        JoinType::Left => of == JoinSide::Left,
+        JoinType::Right => of == JoinSide::Right,
+        _ => true,
+    };
+    if !is_kept_whole {
+        return None;
+    }
+    if of == side {
+        return Some(at);
+    }
+    // Where rows must match, the other side's key has the same value.
+    let must_match = matches!(
+        join.join_type,
+        JoinType::Inner | JoinType::LeftSemi | JoinType::RightSemi
+    );
+    let keys = join
+        .on
+        .iter()
+        .filter(|_| must_match)
+        .filter_map(|(left, right)| Some((column_of(left)?, column_of(right)?)));
+    let mut keys = keys.filter_map(|(left, right)| match of {
+        JoinSide::Left => (left == at).then_some(right),
+        _ => (right == at).then_some(left),
+    });
+    keys.next()
+}

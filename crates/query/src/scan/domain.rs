@@ -1,0 +1,466 @@
+//! What values a condition leaves: per column bounds, perhaps a list, and whether NULL.
+//!
+//! A condition that is not understood leaves all. So what is said here holds of every row that
+//! satisfies the condition, and of others as well.
+
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
+
+use aerostat_segment::{CompareOp, Literal};
+use aerostat_types::SqlType;
+use datafusion::{
+    arrow::datatypes::DataType,
+    common::ScalarValue,
+    logical_expr::Operator,
+    physical_expr::{
+        PhysicalExpr, ScalarFunctionExpr,
+        expressions::{
+            BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr,
+            Literal as Constant,
+        },
+    },
+};
+
+use super::predicate::{compare_op, constant, mirrored};
+
+/// A column of the table, as a filter meets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attribute {
+    /// Its position in the table.
+    pub(super) position: usize,
+    pub(super) ty: SqlType,
+    pub(super) is_nullable: bool,
+}
+
+/// A value in an order that storage has too.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Value {
+    Int(i128),
+    Bytes(Vec<u8>),
+}
+
+impl Value {
+    /// Floats have an order of their own, and are left to the joins.
+    fn of(value: &ScalarValue, ty: SqlType) -> Option<Value> {
+        Some(match constant(value, ty)? {
+            Literal::Bool(value) => Value::Int(value.into()),
+            Literal::Int(value) => Value::Int(value),
+            Literal::Bytes(value) => Value::Bytes(value),
+            Literal::Float(_) => return None,
+        })
+    }
+
+    /// As storage compares with it.
+    pub(super) fn literal(&self, ty: SqlType) -> Literal {
+        match self {
+            Value::Int(value) if ty == SqlType::Boolean => Literal::Bool(*value != 0),
+            Value::Int(value) => Literal::Int(*value),
+            Value::Bytes(value) => Literal::Bytes(value.clone()),
+        }
+    }
+}
+
+/// The end of a range, and whether it belongs to it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct End {
+    pub(super) value: Value,
+    pub(super) is_in: bool,
+}
+
+/// The values that a column may have.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Domain {
+    pub(super) low: Option<End>,
+    pub(super) high: Option<End>,
+    /// Ascending, none twice. The bounds are to be regarded beside.
+    pub(super) list: Option<Vec<Value>>,
+    pub(super) nulls: bool,
+}
+
+impl Domain {
+    /// All values, but not NULL.
+    const VALUES: Domain = Domain {
+        low: None,
+        high: None,
+        list: None,
+        nulls: false,
+    };
+
+    fn of_list(mut list: Vec<Value>) -> Domain {
+        list.sort_unstable();
+        list.dedup();
+        let end = |value: Option<&Value>| {
+            value.map(|value| End {
+                value: value.clone(),
+                is_in: true,
+            })
+        };
+        Domain {
+            low: end(list.first()),
+            high: end(list.last()),
+            list: Some(list),
+            nulls: false,
+        }
+    }
+
+    fn compared(op: CompareOp, value: Value) -> Domain {
+        let end = |is_in| {
+            Some(End {
+                value: value.clone(),
+                is_in,
+            })
+        };
+        let mut domain = Domain::VALUES;
+        match op {
+            CompareOp::Eq => (domain.low, domain.high) = (end(true), end(true)),
+            CompareOp::Lt => domain.high = end(false),
+            CompareOp::Le => domain.high = end(true),
+            CompareOp::Gt => domain.low = end(false),
+            CompareOp::Ge => domain.low = end(true),
+            CompareOp::Ne => {}
+        }
+        domain
+    }
+
+    /// Whether no value is left, as far as that is plain.
+    pub(super) fn has_no_value(&self) -> bool {
+        let is_crossed = match (&self.low, &self.high) {
+            (Some(low), Some(high)) => match low.value.cmp(&high.value) {
+                Ordering::Less => false,
+                Ordering::Equal => !(low.is_in && high.is_in),
+                Ordering::Greater => true,
+            },
+            _ => false,
+        };
+        is_crossed || self.list.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// The list, if its values can be keys of a lookup table.
+    pub(super) fn integers(&self, ty: SqlType) -> Option<Vec<i64>> {
+        let is_key = matches!(
+            ty,
+            SqlType::SmallInt | SqlType::Integer | SqlType::BigInt | SqlType::Date
+        );
+        let integer = |value: &Value| match value {
+            Value::Int(value) => i64::try_from(*value).ok(),
+            Value::Bytes(_) => None,
+        };
+        let list = self.list.as_ref().filter(|_| is_key)?;
+        list.iter().map(integer).collect()
+    }
+
+    fn contains(&self, value: &Value) -> bool {
+        let is_above = self.low.as_ref().is_none_or(|low| match low.is_in {
+            true => *value >= low.value,
+            false => *value > low.value,
+        });
+        let is_below = self.high.as_ref().is_none_or(|high| match high.is_in {
+            true => *value <= high.value,
+            false => *value < high.value,
+        });
+        is_above && is_below
+    }
+
+    fn and(self, other: Domain) -> Domain {
+        let mut both = Domain {
+            low: stricter(self.low, other.low, |a, b| a > b),
+            high: stricter(self.high, other.high, |a, b| a < b),
+            list: match (self.list, other.list) {
+                (Some(own), Some(other)) => Some(
+                    own.into_iter()
+                        .filter(|value| other.binary_search(value).is_ok())
+                        .collect(),
+                ),
+                (own, other) => own.or(other),
+            },
+            nulls: self.nulls && other.nulls,
+        };
+        if let Some(mut list) = both.list.take() {
+            list.retain(|value| both.contains(value));
+            both.list = Some(list);
+        }
+        both
+    }
+
+    fn or(self, other: Domain) -> Domain {
+        let nulls = self.nulls || other.nulls;
+        if self.has_no_value() {
+            return Domain { nulls, ..other };
+        }
+        if other.has_no_value() {
+            return Domain { nulls, ..self };
+        }
+        Domain {
+            low: wider(self.low, other.low, |a, b| a < b),
+            high: wider(self.high, other.high, |a, b| a > b),
+            list: self.list.zip(other.list).map(|(mut own, other)| {
+                own.extend(other);
+                own.sort_unstable();
+                own.dedup();
+                own
+            }),
+            nulls,
+        }
+    }
+}
+
+/// Of two ends the one that leaves less.
+fn stricter(
+    own: Option<End>,
+    other: Option<End>,
+    is_within: fn(&Value, &Value) -> bool,
+) -> Option<End> {
+    match (own, other) {
+        (Some(own), Some(other)) => Some(if own.value == other.value {
+            End {
+                is_in: own.is_in && other.is_in,
+                ..own
+            }
+        } else if is_within(&own.value, &other.value) {
+            own
+        } else {
+            other
+        }),
+        (own, other) => own.or(other),
+    }
+}
+
+/// Of two ends the one that leaves more.
+fn wider(
+    own: Option<End>,
+    other: Option<End>,
+    is_beyond: fn(&Value, &Value) -> bool,
+) -> Option<End> {
+    let (own, other) = own.zip(other)?;
+    Some(if own.value == other.value {
+        End {
+            is_in: own.is_in || other.is_in,
+            ..own
+        }
+    } else if is_beyond(&own.value, &other.value) {
+        own
+    } else {
+        other
+    })
+}
+
+/// The rows that a condition leaves.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Rows {
+    None,
+    /// Those with values in these domains, by position of the column; of other columns any.
+    Within(BTreeMap<usize, (Attribute, Domain)>),
+}
+
+impl Rows {
+    pub(super) const ALL: Rows = Rows::Within(BTreeMap::new());
+
+    fn with(attribute: Attribute, mut domain: Domain) -> Rows {
+        domain.nulls &= attribute.is_nullable;
+        if domain.has_no_value() && !domain.nulls {
+            return Rows::None;
+        }
+        Rows::Within(BTreeMap::from([(attribute.position, (attribute, domain))]))
+    }
+
+    /// Rows of both.
+    pub(super) fn and(self, other: Rows) -> Rows {
+        let (Rows::Within(mut own), Rows::Within(other)) = (self, other) else {
+            return Rows::None;
+        };
+        for (position, (attribute, domain)) in other {
+            let domain = match own.remove(&position) {
+                Some((_, own)) => own.and(domain),
+                None => domain,
+            };
+            if domain.has_no_value() && !domain.nulls {
+                return Rows::None;
+            }
+            own.insert(position, (attribute, domain));
+        }
+        Rows::Within(own)
+    }
+
+    /// Rows of one or the other, and some more.
+    pub(super) fn or(self, other: Rows) -> Rows {
+        let (own, mut other) = match (self, other) {
+            (Rows::None, rows) | (rows, Rows::None) => return rows,
+            (Rows::Within(own), Rows::Within(other)) => (own, other),
+        };
+        let both = own.into_iter().filter_map(|(position, (attribute, own))| {
+            let (_, other) = other.remove(&position)?;
+            Some((position, (attribute, own.or(other))))
+        });
+        Rows::Within(both.collect())
+    }
+
+    /// The rows for which a filter is true. `attribute` tells what column of the table a
+    /// column of the filter is.
+    pub(super) fn of(
+        filter: &dyn PhysicalExpr,
+        attribute: &dyn Fn(usize) -> Option<Attribute>,
+    ) -> Rows {
+        Reader { attribute }.rows(filter)
+    }
+}
+
+struct Reader<'a> {
+    attribute: &'a dyn Fn(usize) -> Option<Attribute>,
+}
+
+impl Reader<'_> {
+    fn rows(&self, filter: &dyn PhysicalExpr) -> Rows {
+        if let Some(binary) = filter.downcast_ref::<BinaryExpr>() {
+            let (left, right) = (binary.left().as_ref(), binary.right().as_ref());
+            return match binary.op() {
+                Operator::And => self.rows(left).and(self.rows(right)),
+                Operator::Or => self.rows(left).or(self.rows(right)),
+                op => self.compared(left, *op, right).unwrap_or(Rows::ALL),
+            };
+        }
+        if let Some(constant) = filter.downcast_ref::<Constant>() {
+            return match constant.value() {
+                ScalarValue::Boolean(Some(true)) => Rows::ALL,
+                ScalarValue::Boolean(_) => Rows::None,
+                _ => Rows::ALL,
+            };
+        }
+        if let Some(list) = filter.downcast_ref::<InListExpr>() {
+            return self.listed(list).unwrap_or(Rows::ALL);
+        }
+        if let Some(test) = filter.downcast_ref::<IsNullExpr>() {
+            let nulls = Domain {
+                nulls: true,
+                ..Domain::of_list(Vec::new())
+            };
+            return self.column(test.arg().as_ref(), nulls);
+        }
+        if let Some(test) = filter.downcast_ref::<IsNotNullExpr>() {
+            return self.column(test.arg().as_ref(), Domain::VALUES);
+        }
+        // Which of its conditions decides is not known: one of them.
+        if let Some(case) = filter.downcast_ref::<CaseExpr>() {
+            let otherwise = case
+                .else_expr()
+                .map_or(Rows::None, |expr| self.rows(expr.as_ref()));
+            let branches = case.when_then_expr().iter();
+            return branches.fold(otherwise, |rows, (_, then)| {
+                rows.or(self.rows(then.as_ref()))
+            });
+        }
+        Rows::ALL
+    }
+
+    fn column(&self, expr: &dyn PhysicalExpr, domain: Domain) -> Rows {
+        let column = expr.downcast_ref::<Column>();
+        match column.and_then(|column| (self.attribute)(column.index())) {
+            Some(attribute) => Rows::with(attribute, domain),
+            None => Rows::ALL,
+        }
+    }
+
+    fn compared(
+        &self,
+        left: &dyn PhysicalExpr,
+        op: Operator,
+        right: &dyn PhysicalExpr,
+    ) -> Option<Rows> {
+        let op = compare_op(op)?;
+        let (attribute, widened, op, with) = match self.compared_column(left) {
+            Some((attribute, widened)) => (attribute, widened, op, right),
+            None => {
+                let (attribute, widened) = self.compared_column(right)?;
+                (attribute, widened, mirrored(op), left)
+            }
+        };
+        let value = with.downcast_ref::<Constant>()?.value();
+        if value.is_null() {
+            return Some(Rows::None);
+        }
+        let domain = Domain::compared(op, Value::of(value, widened)?);
+        Some(Rows::with(
+            attribute,
+            within_type(attribute, widened, domain),
+        ))
+    }
+
+    fn listed(&self, list: &InListExpr) -> Option<Rows> {
+        if list.negated() {
+            return None;
+        }
+        if let Some(tuple) = list.expr().downcast_ref::<ScalarFunctionExpr>() {
+            return self.listed_tuples(tuple, list.list());
+        }
+        let (attribute, widened) = self.compared_column(list.expr().as_ref())?;
+        let mut values = Vec::with_capacity(list.list().len());
+        for value in list.list() {
+            let value = value.downcast_ref::<Constant>()?.value();
+            if !value.is_null() {
+                values.push(Value::of(value, widened)?);
+            }
+        }
+        let domain = Domain::of_list(values);
+        Some(Rows::with(
+            attribute,
+            within_type(attribute, widened, domain),
+        ))
+    }
+
+    /// A list of tuples says of each of their columns which values are in it.
+    fn listed_tuples(
+        &self,
+        tuple: &ScalarFunctionExpr,
+        list: &[Arc<dyn PhysicalExpr>],
+    ) -> Option<Rows> {
+        if tuple.name() != "struct" {
+            return None;
+        }
+        let columns = tuple.args().iter().enumerate();
+        let all = columns.filter_map(|(at, column)| {
+            let (attribute, widened) = self.compared_column(column.as_ref())?;
+            let mut values = Vec::with_capacity(list.len());
+            for tuple in list {
+                let ScalarValue::Struct(tuple) = tuple.downcast_ref::<Constant>()?.value() else {
+                    return None;
+                };
+                let value = ScalarValue::try_from_array(tuple.columns().get(at)?, 0).ok()?;
+                if !value.is_null() {
+                    values.push(Value::of(&value, widened)?);
+                }
+            }
+            let domain = Domain::of_list(values);
+            Some(Rows::with(
+                attribute,
+                within_type(attribute, widened, domain),
+            ))
+        });
+        Some(all.fold(Rows::ALL, Rows::and))
+    }
+
+    /// A column, or one that is cast to a wider integer, and the type that it then has.
+    fn compared_column(&self, expr: &dyn PhysicalExpr) -> Option<(Attribute, SqlType)> {
+        if let Some(column) = expr.downcast_ref::<Column>() {
+            let attribute = (self.attribute)(column.index())?;
+            return Some((attribute, attribute.ty));
+        }
+        let cast = expr.downcast_ref::<CastExpr>()?;
+        let column = cast.expr().downcast_ref::<Column>()?;
+        let attribute = (self.attribute)(column.index())?;
+        let widened = match (attribute.ty, cast.cast_type()) {
+            (SqlType::SmallInt, DataType::Int32) => SqlType::Integer,
+            (SqlType::SmallInt | SqlType::Integer, DataType::Int64) => SqlType::BigInt,
+            _ => return None,
+        };
+        Some((attribute, widened))
+    }
+}
+
+/// What a domain of values of a wider integer leaves of the column's own.
+fn within_type(attribute: Attribute, widened: SqlType, domain: Domain) -> Domain {
+    let (least, greatest) = match attribute.ty {
+        _ if widened == attribute.ty => return domain,
+        SqlType::SmallInt => (i128::from(i16::MIN), i128::from(i16::MAX)),
+        _ => (i128::from(i32::MIN), i128::from(i32::MAX)),
+    };
+    let own = Domain::of_list(vec![Value::Int(least), Value::Int(greatest)]);
+    domain.and(Domain { list: None, ..own })
+}
