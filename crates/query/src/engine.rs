@@ -49,7 +49,7 @@ const BATCH_ROWS: usize = 8_192;
 
 /// A join tells a scan its keys one by one when there are so many at most, in so many bytes; of
 /// more only the least and the greatest. The list costs a fraction of a microsecond for each key.
-const JOIN_KEYS_MAX: usize = 1 << 15;
+const JOIN_KEYS_MAX: usize = 1 << 14;
 const JOIN_KEYS_BYTES_MAX: usize = 256 << 10;
 
 /// What an engine is made with.

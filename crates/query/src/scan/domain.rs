@@ -464,3 +464,145 @@ fn within_type(attribute: Attribute, widened: SqlType, domain: Domain) -> Domain
     let own = Domain::of_list(vec![Value::Int(least), Value::Int(greatest)]);
     domain.and(Domain { list: None, ..own })
 }
+
+#[cfg(test)]
+mod tests {
+    use datafusion::{
+        logical_expr::Operator::{And, Eq, Gt, GtEq, Lt, LtEq, Or},
+        physical_expr::expressions::{CaseExpr, col, is_null, lit},
+    };
+
+    use super::*;
+
+    fn column(at: usize) -> Arc<dyn PhysicalExpr> {
+        Arc::new(Column::new("any", at))
+    }
+
+    fn binary(
+        left: Arc<dyn PhysicalExpr>,
+        op: Operator,
+        right: Arc<dyn PhysicalExpr>,
+    ) -> Arc<dyn PhysicalExpr> {
+        Arc::new(BinaryExpr::new(left, op, right))
+    }
+
+    fn compare(at: usize, op: Operator, value: i32) -> Arc<dyn PhysicalExpr> {
+        binary(column(at), op, lit(value))
+    }
+
+    /// Columns 0 and 1 are nullable integers 10 and 11 of the table; there is no other.
+    fn attribute(at: usize) -> Option<Attribute> {
+        (at < 2).then_some(Attribute {
+            position: at + 10,
+            ty: SqlType::Integer,
+            is_nullable: true,
+        })
+    }
+
+    fn domain(filter: &Arc<dyn PhysicalExpr>, position: usize) -> Option<Domain> {
+        match Rows::of(filter.as_ref(), &attribute) {
+            Rows::None => panic!("no rows"),
+            Rows::Within(mut domains) => domains.remove(&position).map(|(_, domain)| domain),
+        }
+    }
+
+    fn end(value: i128, is_in: bool) -> Option<End> {
+        let value = Value::Int(value);
+        Some(End { value, is_in })
+    }
+
+    #[test]
+    fn conjunctions_are_the_stricter_and_disjunctions_the_wider_bounds() {
+        let both = binary(compare(0, Gt, 3), And, binary(lit(9), GtEq, column(0)));
+        let both = binary(both, And, compare(0, GtEq, 3));
+        let found = domain(&both, 10).unwrap();
+        assert_eq!((found.low, found.high), (end(3, false), end(9, true)));
+        // The top of ORDER BY x DESC, y: x > 7 OR x = 7 AND y < 2.
+        let tie = binary(compare(0, Eq, 7), And, compare(1, Lt, 2));
+        let top = binary(compare(0, Gt, 7), Or, tie);
+        let found = domain(&top, 10).unwrap();
+        assert_eq!(
+            (found.low, found.high, found.nulls),
+            (end(7, true), None, false)
+        );
+        assert_eq!(domain(&top, 11), None);
+        let nulls_first = binary(is_null(column(0)).unwrap(), Or, compare(0, Lt, 7));
+        let found = domain(&nulls_first, 10).unwrap();
+        assert_eq!(
+            (found.low, found.high, found.nulls),
+            (None, end(7, false), true)
+        );
+    }
+
+    #[test]
+    fn what_is_not_understood_leaves_all_rows() {
+        for filter in [
+            compare(5, Eq, 1),
+            binary(column(0), Eq, column(1)),
+            binary(binary(column(0), Operator::Plus, lit(1)), Lt, lit(4)),
+            binary(column(0), Lt, lit(4i64)),
+            binary(compare(0, Lt, 4), Or, compare(5, Lt, 4)),
+            binary(compare(0, Lt, 4), Or, compare(1, Lt, 4)),
+        ] {
+            assert_eq!(Rows::of(filter.as_ref(), &attribute), Rows::ALL, "{filter}");
+        }
+        let half = binary(compare(5, Eq, 1), And, compare(0, LtEq, 1));
+        assert_eq!(domain(&half, 10).unwrap().high, end(1, true));
+    }
+
+    #[test]
+    fn what_cannot_be_leaves_none() {
+        for filter in [
+            lit(false),
+            binary(compare(0, Lt, 4), And, compare(0, Gt, 4)),
+            binary(compare(0, Lt, 4), And, is_null(column(0)).unwrap()),
+            binary(column(0), Eq, lit(ScalarValue::Int32(None))),
+        ] {
+            assert_eq!(
+                Rows::of(filter.as_ref(), &attribute),
+                Rows::None,
+                "{filter}"
+            );
+        }
+    }
+
+    #[test]
+    fn lists_of_partitions_are_one_list() {
+        let schema = arrow::datatypes::Schema::new(vec![arrow::datatypes::Field::new(
+            "any",
+            DataType::Int32,
+            true,
+        )]);
+        let list = |values: &[i32]| -> Arc<dyn PhysicalExpr> {
+            let array = Arc::new(arrow::array::Int32Array::from(values.to_vec()));
+            let of = col("any", &schema).unwrap();
+            Arc::new(InListExpr::try_new_from_array(of, array, false, &schema).unwrap())
+        };
+        let number = |at: u64| lit(ScalarValue::UInt64(Some(at)));
+        let branches = vec![(number(0), list(&[5, 1])), (number(1), list(&[9, 5]))];
+        let case: Arc<dyn PhysicalExpr> =
+            Arc::new(CaseExpr::try_new(Some(number(7)), branches, Some(lit(false))).unwrap());
+        let values = |values: &[i128]| Some(values.iter().copied().map(Value::Int).collect());
+        let found = domain(&case, 10).unwrap();
+        assert_eq!(
+            (found.list.clone(), found.low),
+            (values(&[1, 5, 9]), end(1, true))
+        );
+        let fewer = binary(case, And, compare(0, Gt, 1));
+        let found = domain(&fewer, 10).unwrap();
+        assert_eq!(found.integers(SqlType::Integer), Some(vec![5, 9]));
+        assert_eq!(found.integers(SqlType::Text), None);
+    }
+
+    #[test]
+    fn wider_integers_are_cut_to_the_columns_type() {
+        let wide = |op, value: i64| {
+            let cast = Arc::new(CastExpr::new(column(0), DataType::Int64, None));
+            binary(cast, op, lit(value))
+        };
+        let found = domain(&wide(Lt, 1 << 40), 10).unwrap();
+        assert_eq!(found.high, end(i32::MAX.into(), true));
+        assert_eq!(Rows::of(wide(Gt, 1 << 40).as_ref(), &attribute), Rows::None);
+        assert_eq!(domain(&wide(Eq, 4), 10).unwrap().low, end(4, true));
+    }
+}
