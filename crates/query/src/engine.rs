@@ -383,9 +383,7 @@ fn base_state(threads: usize) -> SessionState {
     }
     rules.push(Arc::new(CooperateAboveJoins));
     builder = builder.with_physical_optimizer_rules(rules);
-    for rule in aerostat_semantics::optimizer_rules() {
-        builder = builder.with_optimizer_rule(rule);
-    }
+    builder = builder.with_optimizer_rules(aerostat_semantics::optimizer_rules());
     let mut state = builder.build();
     functions::register(&mut state);
     state

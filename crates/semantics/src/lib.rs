@@ -38,6 +38,7 @@ mod operator;
 mod pattern;
 mod planner;
 mod rule;
+mod shift;
 #[cfg(test)]
 pub(crate) mod tests;
 mod types;
@@ -52,7 +53,8 @@ use datafusion::common::DataFusionError;
 use datafusion::logical_expr::Operator;
 use datafusion::logical_expr::planner::{ExprPlanner, TypePlanner};
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
-use datafusion::optimizer::{Analyzer, AnalyzerRule, OptimizerRule};
+use datafusion::optimizer::common_subexpr_eliminate::CommonSubexprEliminate;
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 
 pub use constants::compute_constants;
 pub use literals::{array_items, type_literals};
@@ -92,9 +94,19 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules
 }
 
-/// Rules that stand after all of DataFusion's optimizer rules.
+/// All optimizer rules in order: DataFusion's own, ours before what it computes once is taken out
+/// of expressions, and last.
 pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    vec![Arc::new(guard::GuardFallible)]
+    let common = CommonSubexprEliminate::new();
+    let mut rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = Vec::new();
+    for rule in Optimizer::new().rules {
+        if rule.name() == common.name() {
+            rules.push(Arc::new(shift::ShiftSums));
+        }
+        rules.push(rule);
+    }
+    rules.push(Arc::new(guard::GuardFallible));
+    rules
 }
 
 /// SQL type names to Arrow fields.

@@ -32,7 +32,7 @@ pub(crate) fn context() -> SessionContext {
         .with_analyzer_rules(super::analyzer_rules())
         .with_expr_planners(planners)
         .with_type_planner(super::type_planner())
-        .with_optimizer_rule(Arc::clone(&super::optimizer_rules()[0]))
+        .with_optimizer_rules(super::optimizer_rules())
         .build();
     crate::functions::register(&mut state);
     let context = SessionContext::new_with_state(state);

@@ -92,11 +92,16 @@ pub(crate) fn is_operator(function: &ScalarUDF) -> bool {
 
 /// Whether a function is division or remainder.
 pub(crate) fn is_division(function: &ScalarUDF) -> bool {
-    let operator = function
-        .inner()
-        .downcast_ref::<Arithmetic>()
-        .map(|function| function.op);
-    matches!(operator, Some(Operator::Divide | Operator::Modulo))
+    matches!(
+        operator_of(function),
+        Some(Operator::Divide | Operator::Modulo)
+    )
+}
+
+/// The operator that a function is.
+pub(crate) fn operator_of(function: &ScalarUDF) -> Option<Operator> {
+    let function = function.inner().downcast_ref::<Arithmetic>();
+    function.map(|function| function.op)
 }
 
 /// The functions behind the operators, for a registry.
