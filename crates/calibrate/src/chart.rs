@@ -159,10 +159,27 @@ impl Chart {
             x = x.start * 0.5..x.end.max(0.5) * 1.5;
         }
         let y = match self.y.scale {
-            Scale::Log => y.start * 0.7..y.end * 1.5,
-            Scale::Linear => y.start.min(0.0)..y.end.max(f64::MIN_POSITIVE) * 1.2,
+            // Room above for the legend.
+            Scale::Log => y.start * 0.7..y.end * (y.end / y.start).powf(0.25).max(1.5),
+            Scale::Linear => y.start.min(0.0)..y.end.max(f64::MIN_POSITIVE) * 1.3,
         };
         Some((x, y))
+    }
+
+    /// A little above the horizontal axis, for texts.
+    fn above_floor(&self, y: &Range<f64>) -> f64 {
+        match self.y.scale {
+            Scale::Log => y.start * (y.end / y.start).powf(0.06),
+            Scale::Linear => y.start + (y.end - y.start) * 0.06,
+        }
+    }
+
+    /// In the middle, where no legend is.
+    fn right_of_legend(&self, x: &Range<f64>) -> f64 {
+        match self.x.scale {
+            Scale::Log => (x.start * x.end).sqrt(),
+            Scale::Linear => f64::midpoint(x.start, x.end),
+        }
     }
 
     fn draw_on(&self, area: &Area<'_>) -> Result<(), Broken> {
@@ -172,6 +189,7 @@ impl Chart {
         builder
             .caption(&self.title, ("sans-serif", 22))
             .margin(16)
+            .margin_right(40)
             .x_label_area_size(48)
             .y_label_area_size(72);
         let top = y.end;
@@ -233,24 +251,26 @@ impl Chart {
         for (at, name) in &self.marks {
             let bar = PathElement::new(vec![(*at, y.start), (*at, y.end)], MARK);
             chart.draw_series([bar]).map_err(broken)?;
-            let text = Text::new(format!(" {name}"), (*at, y.end * 0.97), style());
+            let text = Text::new(format!(" {name}"), (*at, self.above_floor(y)), style());
             chart.draw_series([text]).map_err(broken)?;
         }
         for (at, name) in &self.levels {
             let bar = PathElement::new(vec![(x.start, *at), (x.end, *at)], MARK);
             chart.draw_series([bar]).map_err(broken)?;
-            let text = Text::new(format!(" {name}"), (x.start, *at), style());
+            let text = Text::new(name.clone(), (self.right_of_legend(x), *at), style());
             chart.draw_series([text]).map_err(broken)?;
         }
-        for (line, colour) in self.lines.iter().zip(COLOURS.into_iter().cycle()) {
+        // Lines that cover each other are seen both.
+        let styles = COLOURS.into_iter().cycle().zip([5, 2].into_iter().cycle());
+        for (line, (colour, width)) in self.lines.iter().zip(styles) {
             let points: Vec<&ChartPoint> = self.points(line).collect();
             let places = points.iter().map(|point| (point.x, point.y));
             chart
-                .draw_series(LineSeries::new(places.clone(), colour.stroke_width(2)))
+                .draw_series(LineSeries::new(places.clone(), colour.stroke_width(width)))
                 .map_err(broken)?
                 .label(&line.name)
                 .legend(move |(x, y)| {
-                    PathElement::new(vec![(x, y), (x + 20, y)], colour.stroke_width(2))
+                    PathElement::new(vec![(x, y), (x + 20, y)], colour.stroke_width(width))
                 });
             let dots = places.map(|place| Circle::new(place, 2, colour.filled()));
             chart.draw_series(dots).map_err(broken)?;
