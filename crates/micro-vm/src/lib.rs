@@ -18,7 +18,8 @@
 //! processor's time-stamp counter.
 //!
 //! Kernels are in `kernel`, the machine is in `machine`, with the unsafe code of both: a
-//! kernel reads words by a pointer, KVM gets addresses of mappings.
+//! kernel reads words by a pointer, KVM gets addresses of mappings. `system` has the only other
+//! unsafe code that experiments need: words from the system's allocator.
 #![deny(clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
@@ -32,8 +33,11 @@ mod machine;
 mod maps;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod paging;
+mod system;
 
 use std::io;
+
+pub use system::SystemWords;
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 pub use elsewhere::{MicroVm, Timing, WINDOWS_MAX, native, ticks_per_ns};

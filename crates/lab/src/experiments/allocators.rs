@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use aerostat_calibrate::{Axis, Chart, Line, Scale, cores};
-use allocator_api2::alloc::System;
-use allocator_api2::vec::Vec as SystemVec;
+use aerostat_micro_vm::SystemWords;
 use anyhow::{Context, Result};
 
 use crate::experiments::calibrator::overhead;
@@ -165,15 +164,13 @@ pub(crate) fn project(threads: usize, rows: usize) -> Result<Answer> {
 
 /// Projects rows; each new one takes the place of the one that is longest held.
 fn piece(table: &[u32], rows: usize) -> usize {
-    let mut held: Vec<SystemVec<u32, System>> = Vec::new();
-    held.resize_with(HELD, || SystemVec::new_in(System));
+    let mut held: Vec<SystemWords> = Vec::new();
+    held.resize_with(HELD, || SystemWords::copied(&[]));
     for nth in 0..rows {
         let row = &table[nth % HELD * WIDTH..][..WIDTH];
         let attributes = PROJECTED[nth % PROJECTED.len()];
-        let mut projected = SystemVec::with_capacity_in(attributes, System);
-        projected.extend_from_slice(&row[..attributes]);
         // An odd step, so that neighbours in time are none in place.
-        held[nth.wrapping_mul(2311) % HELD] = projected;
+        held[nth.wrapping_mul(2311) % HELD] = SystemWords::copied(&row[..attributes]);
     }
     held.iter().map(|projected| projected.len()).sum()
 }
