@@ -42,6 +42,12 @@ impl Machine {
     }
 }
 
+/// The number of threads that wanted to run in the last minute, on average.
+pub(crate) fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or_default().to_owned()
+}
+
 /// KVM's modules, loaded or built in.
 fn modules(loaded: &str, built_in: &Path) -> String {
     let known = ["kvm_intel", "kvm_amd", "kvm_pvm", "kvm"];

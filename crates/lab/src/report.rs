@@ -92,6 +92,10 @@ fn about_run(state: &State) -> String {
             "Begun",
             format!("{} s after 1970-01-01 UTC", state.started_at_s),
         ),
+        (
+            "Load then",
+            format!("{} threads in the minute before", state.load),
+        ),
         ("Seed", settings.seed.to_string()),
         (
             "Size",

@@ -90,6 +90,9 @@ pub(crate) struct State {
     pub(crate) settings: Settings,
     /// When it began, in seconds since 1970.
     pub(crate) started_at_s: u64,
+    /// The machine's load average then.
+    #[serde(default)]
+    pub(crate) load: String,
     /// Its experiments, in their order.
     pub(crate) entries: Vec<Entry>,
 }
@@ -132,6 +135,7 @@ impl Store {
                     .collect(),
                 settings,
                 started_at_s: now_s,
+                load: crate::machine::load(),
             },
         };
         let store = Store {

@@ -1,11 +1,13 @@
 //! Source 000, figure 3: rows projected into memory of several allocators.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Barrier;
 use std::time::Instant;
 
 use aerostat_calibrate::{Axis, Chart, Line, Scale, cores};
 use aerostat_micro_vm::SystemWords;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use crate::experiments::calibrator::overhead;
 use crate::helper::{Answer, Helper};
@@ -38,12 +40,12 @@ const FOLDERS: [&str; 6] = [
     "/lib",
 ];
 
-/// Attributes of the table, of which a part is projected; rows that are held at once; and
-/// pieces of the work that are timed.
+/// Attributes of the table, of which a part is projected; rows that are held at once; and rows
+/// that are timed together: half a millisecond, less than the slices of others' work.
 const WIDTH: usize = 100;
 const PROJECTED: [usize; 4] = [2, 8, 24, 60];
 const HELD: usize = 4096;
-const PIECES: usize = 8;
+const PIECE: usize = 2048;
 
 /// The source's figure: an allocator with thread-local memory saves a tenth.
 const SOURCE_SAVES: f64 = 0.1;
@@ -132,7 +134,7 @@ fn timed(
     aerostat_calibrate::low_quantile(&mut ns).context("no row was projected")
 }
 
-/// Projects rows on some threads at once, in several pieces; ns per row of each piece.
+/// Projects rows on some threads at once; ns per row of each thread's pieces.
 ///
 /// # Errors
 /// When a thread ends before its time.
@@ -140,39 +142,46 @@ pub(crate) fn project(threads: usize, rows: usize) -> Result<Answer> {
     let allowed = cores::allowed();
     let started = Instant::now();
     let table: Vec<u32> = (0..(HELD * WIDTH) as u32).collect();
-    let rows = rows / PIECES;
-    let mut answer = Answer::default();
-    for _ in 0..PIECES {
-        let from = Instant::now();
-        std::thread::scope(|scope| {
-            for nth in 0..threads {
-                let (table, core) = (&table, allowed[nth % allowed.len()]);
-                scope.spawn(move || {
-                    // Where it cannot be pinned it runs all the same.
-                    let _ = cores::pin(&[core]);
-                    std::hint::black_box(piece(table, rows));
-                });
-            }
-        });
-        answer
-            .ns
-            .push(from.elapsed().as_nanos() as f64 / rows.max(1) as f64);
-    }
-    answer.seconds = started.elapsed().as_secs_f64();
-    Ok(answer)
+    let begin = Barrier::new(threads);
+    let work = &|nth: usize| {
+        // Where it cannot be pinned it runs all the same.
+        let _ = cores::pin(&[allowed[nth % allowed.len()]]);
+        let mut held: Vec<SystemWords> = Vec::new();
+        held.resize_with(HELD, || SystemWords::copied(&[]));
+        begin.wait();
+        let mut ns = Vec::new();
+        for from in (0..rows).step_by(PIECE) {
+            let started = Instant::now();
+            piece(&table, &mut held, from..(from + PIECE).min(rows));
+            ns.push(started.elapsed().as_nanos() as f64 / PIECE.min(rows - from) as f64);
+        }
+        ns
+    };
+    let ns = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..threads)
+            .map(|nth| scope.spawn(move || work(nth)))
+            .collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Vec<f64>>| {
+            thread
+                .join()
+                .map_err(|_| anyhow!("a thread that projects ended early"))
+        };
+        all.into_iter().map(join).collect::<Result<Vec<_>>>()
+    })?;
+    Ok(Answer {
+        ns: ns.concat(),
+        seconds: started.elapsed().as_secs_f64(),
+    })
 }
 
-/// Projects rows; each new one takes the place of the one that is longest held.
-fn piece(table: &[u32], rows: usize) -> usize {
-    let mut held: Vec<SystemWords> = Vec::new();
-    held.resize_with(HELD, || SystemWords::copied(&[]));
-    for nth in 0..rows {
+/// Projects rows; each new one takes the place of another.
+fn piece(table: &[u32], held: &mut [SystemWords], rows: Range<usize>) {
+    for nth in rows {
         let row = &table[nth % HELD * WIDTH..][..WIDTH];
         let attributes = PROJECTED[nth % PROJECTED.len()];
         // An odd step, so that neighbours in time are none in place.
         held[nth.wrapping_mul(2311) % HELD] = SystemWords::copied(&row[..attributes]);
     }
-    held.iter().map(|projected| projected.len()).sum()
 }
 
 /// An allocator's time as a multiple of the system's.
@@ -293,10 +302,18 @@ mod tests {
     #[test]
     fn all_rows_are_projected() {
         let table: Vec<u32> = vec![1; HELD * WIDTH];
-        let held: usize = PROJECTED.iter().sum::<usize>() * HELD / PROJECTED.len();
-        assert_eq!(piece(&table, HELD), held);
-        assert_eq!(piece(&table, 0), 0);
-        assert_eq!(project(2, 800).unwrap().ns.len(), PIECES);
+        let mut held: Vec<SystemWords> = Vec::new();
+        held.resize_with(HELD, || SystemWords::copied(&[]));
+        piece(&table, &mut held, 0..0);
+        assert!(held.iter().all(|row| row.is_empty()));
+        piece(&table, &mut held, 0..HELD);
+        let words: usize = held.iter().map(|row| row.len()).sum();
+        assert_eq!(
+            words,
+            PROJECTED.iter().sum::<usize>() * HELD / PROJECTED.len()
+        );
+        // Three pieces of each thread, the last one short.
+        assert_eq!(project(2, 2 * PIECE + 1).unwrap().ns.len(), 6);
     }
 
     #[test]
