@@ -84,7 +84,7 @@ impl Experiment for Calibrator {
 }
 
 fn measure(run: &mut Run<'_>) -> Result<()> {
-    let rounds = if run.is_quick() { 5 } else { 15 };
+    let rounds = if run.is_quick() { 5 } else { 11 };
     {
         let mut buffer = Buffer::new(MEMORY_BYTES, Pages::Huge)?;
         buffer.populate();
