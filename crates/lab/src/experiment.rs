@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use aerostat_calibrate::Chart;
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::results::{Results, Sample};
 use crate::store::{Skip, Store};
@@ -161,6 +161,20 @@ impl<'a> Run<'a> {
     /// The program that runs helpers, and the arguments before a helper's own.
     pub fn helper(&self) -> &(PathBuf, Vec<String>) {
         &self.options.helper
+    }
+
+    /// A folder for what the experiment needs only while it runs; empty.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn scratch(&self) -> Result<PathBuf> {
+        let name = &self.store.state.entries[self.entry].name;
+        let scratch = self.store.folder().join(name).join("scratch");
+        // Of a run that was cut off.
+        let _ = std::fs::remove_dir_all(&scratch);
+        std::fs::create_dir_all(&scratch)
+            .with_context(|| format!("cannot make the folder {}", scratch.display()))?;
+        Ok(scratch)
     }
 
     /// Says that something cannot run here.

@@ -146,6 +146,11 @@ impl Store {
         Ok(store)
     }
 
+    /// The folder.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Writes the state.
     ///
     /// # Errors

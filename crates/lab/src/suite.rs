@@ -97,9 +97,10 @@ fn one(
     };
     let state = &mut store.state.entries[entry];
     state.took_s += started.elapsed().as_secs_f64();
+    let has_run = has_place && (state.skips.is_empty() || !state.cells.is_empty());
     state.progress = match &measured {
         Err(_) => Progress::Failed,
-        Ok(()) if has_place => Progress::Finished,
+        Ok(()) if has_run => Progress::Finished,
         Ok(()) => Progress::Skipped,
     };
     if let Err(error) = measured {

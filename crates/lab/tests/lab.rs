@@ -163,6 +163,19 @@ fn mistakes_are_named() {
 }
 
 #[test]
+fn without_a_node_experiments_with_one_are_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let ran = lab(&["run", "users", "--quick", "--out", out.to_str().unwrap()]);
+    let shown = text(&ran.stdout);
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(
+        shown.contains("users: SKIPPED") && shown.contains("use `aerostat lab`"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn the_list_names_every_experiment() {
     let shown = text(&lab(&["list"]).stdout);
     for name in [

@@ -4,6 +4,7 @@ mod allocators;
 mod bandwidth;
 mod calibrator;
 mod tables;
+mod users;
 
 pub(crate) use allocators::project;
 
@@ -16,6 +17,7 @@ pub static CATALOGUE: &[&dyn Experiment] = &[
     &tables::Selectivity,
     &allocators::Allocators,
     &bandwidth::Bandwidth,
+    &users::Users,
 ];
 
 #[cfg(test)]

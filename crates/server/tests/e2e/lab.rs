@@ -1,4 +1,4 @@
-//! `aerostat lab`: the lab is part of the binary, and its helpers are the binary.
+//! `aerostat lab`: the lab is part of the binary, and its helpers and nodes are the binary.
 
 use std::fs;
 
@@ -19,11 +19,11 @@ fn experiments_are_listed_and_mistakes_named() {
 }
 
 #[test]
-fn helpers_are_this_binary() {
+fn helpers_and_nodes_are_this_binary() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("lab");
     let ran = command()
-        .args(["lab", "run", "allocators", "--quick", "--out"])
+        .args(["lab", "run", "allocators", "users", "--quick", "--out"])
         .arg(&out)
         .output()
         .unwrap();
