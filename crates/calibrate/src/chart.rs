@@ -67,6 +67,7 @@ impl Axis {
     fn text(&self, value: f64) -> String {
         match value {
             _ if self.is_bytes => bytes(value),
+            value if value != 0.0 && value.abs() < 0.1 => format!("{value:.3}"),
             value if value != 0.0 && value.abs() < 1.0 => format!("{value:.2}"),
             value => short(value),
         }
@@ -192,7 +193,6 @@ impl Chart {
             .margin_right(40)
             .x_label_area_size(48)
             .y_label_area_size(72);
-        let top = y.end;
         let (x_log, y_log) = (|| x.clone().log_scale().base(2.0), || y.clone().log_scale());
         match (self.x.scale, self.y.scale) {
             (Scale::Log, Scale::Log) => self.draw(
@@ -204,7 +204,7 @@ impl Chart {
             ),
             (Scale::Log, Scale::Linear) => self.draw(
                 builder
-                    .build_cartesian_2d(x_log(), 0.0..top)
+                    .build_cartesian_2d(x_log(), y.clone())
                     .map_err(broken)?,
                 &x,
                 &y,
@@ -342,6 +342,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_below_zero_is_on_the_chart() {
+        for x in [Scale::Log, Scale::Linear] {
+            let below = chart(x, Scale::Linear, &[(0.001, -5.0), (1.0, 2.0)]);
+            let svg = below.svg().unwrap();
+            assert!(svg.contains("-4"), "{svg}");
+            let (_, y) = below.ranges().unwrap();
+            assert_eq!(y.start, -5.5);
+        }
+        let axis = Axis::new("share", Scale::Log);
+        assert_eq!(
+            [0.002, 0.25, 1.0, 12.0].map(|x| axis.text(x)),
+            ["0.002", "0.25", "1", "12"]
+        );
     }
 
     #[test]
