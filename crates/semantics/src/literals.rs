@@ -17,7 +17,10 @@
 //! | `FETCH FIRST 2 ROWS ONLY` | `LIMIT 2` |
 //! | `@ x`, `~ x`, `\|/ x`, `\|\|/ x` | `abs(x)`, `bitwise_not(x)`, `sqrt(x)`, `cbrt(x)` |
 //! | `VALUES (f(x)), ('1')` | `VALUES (f(x)), (CASE WHEN false THEN f(x) WHEN true THEN '1' END)` |
-//! | `x = ANY ('{1,2}')`, `x <> ALL ('{1,2}')` | `x IN ('1', '2')`, `x NOT IN ('1', '2')` |
+//! | `x = ANY ('{1,2}')`, `x <> ALL (ARRAY[1, 2])` | `x IN ('1', '2')`, `x NOT IN (1, 2)` |
+//! | `x < ANY (ARRAY[1, 2])`, `x LIKE ALL ('{a%}')` | `x < 1 OR x < 2`, `x LIKE 'a%'` |
+//! | `x < ANY (a)` | `quantified(x, a, '<', false)` ([`crate::functions`]) |
+//! | `(a, b) IS NULL` | `a IS NULL AND b IS NULL` |
 //! | `CASE WHEN c THEN '1' ELSE x END` | `CASE WHEN false THEN x WHEN c THEN '1' ELSE x END` |
 //! | `nullif(x, 'a')` | `CASE WHEN x = 'a' THEN NULL ELSE x END` |
 //! | `x IS NOT DISTINCT FROM 'a'` | `coalesce(x = 'a', false)` |
@@ -259,7 +262,11 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             {
                 *op = plain;
             }
-            if let (Some(l), Some(r)) = (members(left), members(right)) {
+            if let Some((array, all)) = array::quantifier(right) {
+                if let Some(written) = array::quantified(left, op, &array, all)? {
+                    *expr = written;
+                }
+            } else if let (Some(l), Some(r)) = (members(left), members(right)) {
                 *expr = compare_rows(l, op, r)?;
             } else if is_comparison(op)
                 && (is_row_beside_value(left, right) || is_row_beside_value(right, left))
@@ -286,25 +293,38 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
         }
         Expr::AnyOp {
             left,
-            compare_op: BinaryOperator::Eq,
+            compare_op,
             right,
             ..
         } => {
-            if let (Some(members), Expr::Subquery(query)) = (members(left), &**right) {
+            if let (Some(members), Expr::Subquery(query), BinaryOperator::Eq) =
+                (members(left), &**right, &*compare_op)
+            {
                 *expr = crate::unnest::row_in(members.to_vec(), query.clone(), false);
-            } else if let Some(items) = array::items(right) {
-                *expr = array::in_list(left, items, false);
+            } else if let Some(written) = array::quantified(left, compare_op, right, false)? {
+                *expr = written;
             }
         }
         Expr::AllOp {
             left,
-            compare_op: BinaryOperator::NotEq,
+            compare_op,
             right,
         } => {
-            if let (Some(members), Expr::Subquery(query)) = (members(left), &**right) {
+            if let (Some(members), Expr::Subquery(query), BinaryOperator::NotEq) =
+                (members(left), &**right, &*compare_op)
+            {
                 *expr = crate::unnest::row_in(members.to_vec(), query.clone(), true);
-            } else if let Some(items) = array::items(right) {
-                *expr = array::in_list(left, items, true);
+            } else if let Some(written) = array::quantified(left, compare_op, right, true)? {
+                *expr = written;
+            }
+        }
+        Expr::IsNull(row) | Expr::IsNotNull(row) if members(row).is_some() => {
+            let row = members(row).unwrap_or_default();
+            *expr = tuples::nulls(row, matches!(expr, Expr::IsNull(_)));
+        }
+        Expr::Like { .. } | Expr::ILike { .. } => {
+            if let Some(written) = array::quantified_like(expr)? {
+                *expr = written;
             }
         }
         Expr::Case {
