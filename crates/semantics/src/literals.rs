@@ -25,6 +25,10 @@
 //! | `nullif(x, 'a')` | `CASE WHEN x = 'a' THEN NULL ELSE x END` |
 //! | `x IS NOT DISTINCT FROM 'a'` | `coalesce(x = 'a', false)` |
 //! | `substring(x FOR 2)` | `substring(x FROM 1 FOR 2)` |
+//! | `'…'::timestamp(0)`, `TIME(3) '…'` | `round_time('…'::timestamp, 0)` |
+//! | `text(x)`, `int4(x)`, `date(x)` | `x::text`, `x::int4`, `x::date` |
+//! | `make_interval(days => 10)` | `make_interval(0, 0, 0, 10, 0, 0, 0)` |
+//! | `(a, b) OVERLAPS (c, d)` | `overlaps(a, b, c, d)` |
 //! | `gen_random_uuid()` | `uuid()::uuid` |
 //! | `1e308`, which no numeric of 38 digits holds | `'1e308'::float8` |
 //! | `x OPERATOR(pg_catalog.~) y` | `x ~ y` |
@@ -48,6 +52,7 @@ use crate::types;
 use crate::walk;
 
 mod array;
+mod calls;
 mod choice;
 mod number;
 mod rows;
@@ -197,6 +202,15 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
                 wrap(expr, data_type);
             }
         }
+        Expr::Cast { data_type, .. } if calls::digits(data_type).is_some() => {
+            let digits = calls::take_digits(data_type);
+            *expr = calls::rounded(std::mem::replace(expr, null()), digits);
+        }
+        Expr::TypedString(typed) if calls::digits(&typed.data_type).is_some() => {
+            check_text(&typed.value.value, &typed.data_type)?;
+            let digits = calls::take_digits(&mut typed.data_type);
+            *expr = calls::rounded(std::mem::replace(expr, null()), digits);
+        }
         Expr::Cast {
             expr: inner,
             data_type,
@@ -233,6 +247,20 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             if let Some(choice) = null_if_literal(function) {
                 *expr = choice;
             }
+        }
+        Expr::Function(function) if calls::as_cast(function).is_some() => {
+            if let Some((argument, data_type)) = calls::as_cast(function) {
+                check_literal(&argument, &data_type)?;
+                *expr = cast_to(argument, data_type);
+            }
+        }
+        Expr::Function(function)
+            if function
+                .name
+                .to_string()
+                .eq_ignore_ascii_case("make_interval") =>
+        {
+            calls::fill_interval(function)?;
         }
         Expr::Function(function) => {
             if let Some(WindowType::WindowSpec(spec)) = &mut function.over {

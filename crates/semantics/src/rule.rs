@@ -537,11 +537,6 @@ impl Resolver<'_> {
                 .collect::<Result<_>>()?,
             _ => args,
         };
-        if let [argument] = &args[..]
-            && let Some(name) = any::type_literal(&func, &argument.to_field(self.schema)?.1)
-        {
-            return Ok(name);
-        }
         if arithmetic::is_negation(&func)
             && let [_] = args[..]
         {
@@ -596,6 +591,13 @@ impl TreeNodeRewriter for Casts<'_> {
     type Node = Expr;
 
     fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        // A type is known once what it is of has been coerced.
+        if let Expr::ScalarFunction(call) = &expr
+            && let [argument] = &call.args[..]
+            && let Some(name) = any::type_literal(&call.func, &argument.to_field(self.schema)?.1)
+        {
+            return Ok(Transformed::yes(name));
+        }
         let Expr::Cast(Cast { expr, field }) = expr else {
             return Ok(Transformed::no(expr));
         };

@@ -16,7 +16,7 @@ use aerostat_semantics::walk;
 use datafusion::sql::sqlparser::{
     ast::{
         Cte, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Query, Select, SelectItem,
-        SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins,
+        SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins, Visit,
         VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions, With,
     },
     dialect::PostgreSqlDialect,
@@ -26,14 +26,14 @@ use datafusion::sql::sqlparser::{
 use super::{StatementContext, names::output_name, target::table_reference};
 use crate::ddl::names::folded;
 
-/// Rewrites a query and those in it as the module says.
-pub(super) fn rewrite(context: &StatementContext, query: &mut Query) {
-    if walk::look(query, &mut Search).is_continue() {
+/// Rewrites the queries in a tree as the module says.
+pub(super) fn rewrite<N: Visit + VisitMut>(context: &StatementContext, node: &mut N) {
+    if walk::look(node, &mut Search).is_continue() {
         return;
     }
     // It never breaks.
     let _ = walk::change(
-        query,
+        node,
         &mut Wildcards {
             context,
             known: Vec::new(),

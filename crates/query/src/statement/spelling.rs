@@ -7,6 +7,7 @@
 //! | `BETWEEN ASYMMETRIC a AND b` | `BETWEEN a AND b` |
 //! | `BETWEEN SYMMETRIC a AND b` | `BETWEEN !! a AND b`, which [`crate::plan`] writes as two BETWEENs |
 //! | `x ~ ANY (a)`, `x LIKE ALL (a)` | `x ~ "any"(a)`, `x LIKE "all"(a)`, which `type_literals` knows |
+//! | `trim(BOTH FROM x)` | `trim(BOTH ' ' FROM x)` |
 //! | `x ISNULL` | `x IS NULL` |
 //! | a name longer than PostgreSQL's | cut |
 //!
@@ -74,6 +75,13 @@ pub(super) fn respelled(
             _ if previous.is_some_and(is_match) && is_quantifier(&token.token) => {
                 tokens.push(TokenWithSpan::new(quoted(&token.token), token.span));
             }
+            Some(Keyword::FROM) if previous.is_some_and(is_side) => {
+                let blank = Token::SingleQuotedString(" ".to_owned());
+                tokens.push(TokenWithSpan::new(blank, token.span));
+                let space = Token::Whitespace(Whitespace::Space);
+                tokens.push(TokenWithSpan::new(space, token.span));
+                tokens.push(token.clone());
+            }
             _ if is_word(&token.token, "isnull") && previous.is_some_and(ends_operand) => {
                 let test = [keyword("IS", Keyword::IS), keyword("NULL", Keyword::NULL)];
                 tokens.extend(test.map(|spelled| TokenWithSpan::new(spelled, token.span)));
@@ -110,6 +118,13 @@ fn is_match(token: &Token) -> bool {
             | Token::ExclamationMarkDoubleTildeAsterisk
     ) || is_word(token, "like")
         || is_word(token, "ilike")
+}
+
+/// Whether this is the side that `trim` cuts at.
+fn is_side(token: &Token) -> bool {
+    ["both", "leading", "trailing"]
+        .iter()
+        .any(|word| is_word(token, word))
 }
 
 fn is_quantifier(token: &Token) -> bool {

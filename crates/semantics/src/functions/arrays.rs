@@ -108,7 +108,7 @@ impl Kind {
             Kind::Cardinality => "cardinality",
             Kind::Dimensions => "array_ndims",
             Kind::Bounds => "array_dims",
-            Kind::Subscripts => "generate_subscripts",
+            Kind::Subscripts => "array_subscripts",
             Kind::Trim => "trim_array",
             Kind::Fill => "array_fill",
         }

@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator,
 };
 
-use super::{binary, null};
+use super::{binary, call, null};
 
 /// The members of a row expression of two or more.
 pub(super) fn members(expr: &Expr) -> Option<Vec<Expr>> {
@@ -77,6 +77,10 @@ pub(super) fn compare_rows(
         }
         BinaryOperator::Gt | BinaryOperator::GtEq => {
             Ok(lexicographic(pairs, BinaryOperator::Gt, op))
+        }
+        BinaryOperator::Overlaps if pairs.len() == 2 => {
+            let (left, right): (Vec<_>, Vec<_>) = pairs.unzip();
+            Ok(call("overlaps", [left, right].concat()))
         }
         _ => Err(SqlError::new(
             ErrorKind::FeatureNotSupported,
