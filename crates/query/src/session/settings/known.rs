@@ -19,24 +19,7 @@ enum Check {
     OneOf(&'static [&'static str]),
     /// A whole number in this range.
     Integer(i64, i64),
-    /// A duration in the largest unit that it is a whole number of.
-fn show_duration(duration: Duration) -> String {
-    let millis = duration.as_millis();
-    let units = [
-        ("d", 86_400_000),
-        ("h", 3_600_000),
-        ("min", 60_000),
-        ("s", 1_000),
-        ("ms", 1),
-    ];
-    let fitting = units.iter().find(|(_, unit)| millis.is_multiple_of(*unit));
-    match fitting {
-        Some((name, unit)) if millis > 0 => format!("{}{name}", millis / unit),
-        _ => "0".to_owned(),
-    }
-}
-
-/// Milliseconds, or a number with a unit.
+    /// Milliseconds, or a number with a unit.
     Duration,
     /// A name of the time zone database, or an offset.
     TimeZone,
