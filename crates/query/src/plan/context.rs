@@ -190,6 +190,7 @@ impl StatementContext {
     /// Those of [`super::calls::check`].
     pub(crate) fn rewrite_names<N: Visit + VisitMut>(&self, node: &mut N) -> Result<(), SqlError> {
         super::calls::check(self, node)?;
+        super::sources::rewrite_values(&self.state, node);
         super::wildcards::rewrite(self, node);
         super::dependent::rewrite(self, node);
         super::names::name_derived(node);

@@ -9,13 +9,19 @@
 //! | `generate_subscripts(a, 1)` | `unnest(array_subscripts(a, 1))` |
 //! | `regexp_split_to_table(t, p)` | `unnest(regexp_split_to_array(t, p))` |
 //! | `string_to_table(t, d)` | `unnest(string_to_array(t, d))` |
+//! | `upper(x) AS u`, and other functions of one value | `LATERAL (SELECT upper(x) AS u) AS u` |
 
 use std::ops::ControlFlow;
 
 use aerostat_semantics::walk;
+use datafusion::{
+    execution::SessionState,
+    sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser},
+};
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, Ident, ObjectName, TableAlias, TableAliasColumnDef, TableFactor, Value,
+    VisitMut, VisitorMut,
 };
 
 use super::forms::SERIES;
@@ -59,6 +65,63 @@ pub(super) fn rewrite(factor: &mut TableFactor) {
         }
         _ => {}
     }
+}
+
+/// Rewrites functions of one value in FROM, of those that are registered.
+pub(super) fn rewrite_values<N: VisitMut>(state: &SessionState, node: &mut N) {
+    struct Values<'a>(&'a SessionState);
+    impl VisitorMut for Values<'_> {
+        type Break = ();
+
+        fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+            if let Some(row) = as_row(self.0, factor) {
+                *factor = row;
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    // It never breaks.
+    let _ = walk::change(node, &mut Values(state));
+}
+
+fn as_row(state: &SessionState, factor: &TableFactor) -> Option<TableFactor> {
+    let (name, args, alias) = match factor {
+        TableFactor::Table {
+            name,
+            alias,
+            args: Some(given),
+            with_ordinality: false,
+            ..
+        } => (name, &given.args, alias),
+        TableFactor::Function {
+            name,
+            args,
+            alias,
+            with_ordinality: false,
+            ..
+        } => (name, args, alias),
+        _ => return None,
+    };
+    let [only] = &name.0[..] else { return None };
+    let function = only.as_ident().map(folded)?;
+    if !state.scalar_functions().contains_key(&function)
+        || state.table_functions().contains_key(&function)
+    {
+        return None;
+    }
+    let mut alias = alias.clone();
+    name_columns(&mut alias, &function, false);
+    let value = call(&function, args.clone());
+    let column = alias.as_ref()?.columns.first()?.name.clone();
+    let text = format!("SELECT {value} AS {column}");
+    let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text);
+    let subquery = parser.and_then(|mut parser| parser.parse_query()).ok()?;
+    Some(TableFactor::Derived {
+        lateral: names_columns(args),
+        subquery,
+        alias,
+        sample: None,
+    })
 }
 
 /// The function as a list that is unnested, where it has to be one.
