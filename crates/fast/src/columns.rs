@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aerostat_storage::ValueRef;
-use aerostat_types::SqlType;
+use aerostat_types::{Physical, SqlType};
 use arrow_array::{
     ArrayRef, ArrowPrimitiveType, BinaryViewArray, BooleanArray, FixedSizeBinaryArray,
     PrimitiveArray, StringViewArray,
@@ -65,6 +65,29 @@ pub(crate) fn array<'a>(ty: SqlType, values: impl Iterator<Item = ValueRef<'a>>)
         SqlType::Bytea => Arc::new(values.map(bytes).collect::<BinaryViewArray>()),
         SqlType::Uuid => Arc::new(uuids(values)),
     }
+}
+
+/// A value in the physical form of a type it is of; `None` if it is not.
+pub(crate) fn physical(ty: SqlType, value: ValueRef<'_>) -> Option<ValueRef<'_>> {
+    let narrow = || as_wide(value);
+    Some(match (ty.physical(), value) {
+        (_, ValueRef::Null)
+        | (Physical::Bool, ValueRef::Bool(_))
+        | (Physical::I16, ValueRef::I16(_))
+        | (Physical::I32, ValueRef::I32(_))
+        | (Physical::I64, ValueRef::I64(_))
+        | (Physical::I128, ValueRef::I128(_))
+        | (Physical::F32, ValueRef::F32(_))
+        | (Physical::F64, ValueRef::F64(_))
+        | (Physical::Bytes16, ValueRef::Bytes16(_))
+        | (Physical::Interval, ValueRef::Interval(_))
+        | (Physical::Variable, ValueRef::Bytes(_)) => value,
+        (Physical::I16, _) => ValueRef::I16(narrow()?.try_into().ok()?),
+        (Physical::I32, _) => ValueRef::I32(narrow()?.try_into().ok()?),
+        (Physical::I64, _) => ValueRef::I64(narrow()?.try_into().ok()?),
+        (Physical::I128, _) => ValueRef::I128(narrow()?),
+        _ => return None,
+    })
 }
 
 fn bytes(value: ValueRef<'_>) -> Option<&[u8]> {

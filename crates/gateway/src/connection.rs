@@ -185,11 +185,15 @@ impl<S: BackendSession> Connection<S> {
 
     /// Writes once enough has been gathered, and lets a cancel request through.
     async fn flush_when_full(&mut self) -> Result<(), Fault> {
-        if self.output.bytes.len() < FLUSH_BYTES {
-            Ok(())
-        } else {
-            self.write_out(true).await
+        match self.is_full() {
+            true => self.write_out(true).await,
+            false => Ok(()),
         }
+    }
+
+    /// Whether enough has been gathered to be written.
+    fn is_full(&self) -> bool {
+        self.output.bytes.len() >= FLUSH_BYTES
     }
 
     async fn write_out(&mut self, cancellable: bool) -> Result<(), Fault> {
@@ -224,6 +228,21 @@ impl<S: BackendSession> Connection<S> {
         }
         self.socket.flush().await?;
         Ok(())
+    }
+
+    /// The next message, if it has arrived as a whole and nothing is the matter with it.
+    fn arrived(&mut self) -> Option<Message> {
+        let input = &mut self.signals.input;
+        let (kind, length) = input.arrived()?;
+        // COPY data are not kept.
+        if kind == b'd' || message_limit(kind).is_none_or(|limit| length > limit) {
+            return None;
+        }
+        Some(Message {
+            kind,
+            _budget: self.shared.message_budget(length).ok()?,
+            body: input.take(length),
+        })
     }
 
     /// The next message. Over-long ones are thrown away and answered with an error.

@@ -20,7 +20,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use aerostat_types::{ErrorKind, SqlError, SqlType};
+use aerostat_types::{ErrorKind, SqlError, SqlType, text};
 use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
 use futures::Stream;
@@ -193,15 +193,19 @@ pub enum RowsTag {
 impl RowsTag {
     /// The tag after `rows` rows.
     pub fn after(&self, rows: u64) -> String {
-        match self {
-            RowsTag::Select => format!("SELECT {rows}"),
-            RowsTag::Insert => format!("INSERT 0 {rows}"),
-            RowsTag::Update => format!("UPDATE {rows}"),
-            RowsTag::Delete => format!("DELETE {rows}"),
-            RowsTag::Merge => format!("MERGE {rows}"),
-            RowsTag::Fetch => format!("FETCH {rows}"),
-            RowsTag::Words(words) => words.clone(),
-        }
+        let words = match self {
+            RowsTag::Select => "SELECT ",
+            RowsTag::Insert => "INSERT 0 ",
+            RowsTag::Update => "UPDATE ",
+            RowsTag::Delete => "DELETE ",
+            RowsTag::Merge => "MERGE ",
+            RowsTag::Fetch => "FETCH ",
+            RowsTag::Words(words) => return words.clone(),
+        };
+        let mut tag = String::with_capacity(words.len() + 20);
+        tag.push_str(words);
+        text::format_int(i64::try_from(rows).unwrap_or(i64::MAX), &mut tag);
+        tag
     }
 }
 

@@ -12,8 +12,8 @@ use arrow_array::{Array, ArrayRef};
 use parking_lot::MutexGuard;
 
 use crate::{
-    ARENA_BYTES_MAX, BLOCK_ROWS, Forwarding, Keys, Segment, SegmentError, SegmentSchema, Selection,
-    VECTOR_ROWS,
+    ARENA_BYTES_MAX, BLOCK_ROWS, Forwarding, Keys, NewRows, Segment, SegmentError, SegmentSchema,
+    Selection, VECTOR_ROWS,
     arena::{Arena, Writer},
     frozen::Frozen,
     index,
@@ -65,11 +65,9 @@ impl<'a> SegmentWriter<'a> {
         self.segment
     }
 
-    /// Appends rows `rows` of `columns`, all stamped `begin`, as far as they fit, and
-    /// publishes them. There is a column for each attribute, of its
-    /// [`aerostat_types::SqlType::arrow`] type; texts and byte strings may come in any of
-    /// Arrow's forms. `keys` are those of *all* rows of the columns. Whether a key is
-    /// there already is the caller's to check.
+    /// Appends rows `rows` of `new`, all stamped `begin`, as far as they fit, and publishes
+    /// them. `keys` are those of *all* rows of `new`. Whether a key is there already is the
+    /// caller's to check.
     ///
     /// # Errors
     /// A column of another type, a NULL where none may be, a value that is too long or out
@@ -78,9 +76,9 @@ impl<'a> SegmentWriter<'a> {
     /// # Panics
     /// When the segment is retired (ask under this latch), or the columns are not as many as
     /// the attributes or shorter than `rows`.
-    pub fn append(
+    pub fn append<'n>(
         &mut self,
-        columns: &[ArrayRef],
+        new: impl Into<NewRows<'n>>,
         rows: Range<usize>,
         keys: &Keys,
         begin: u64,
@@ -89,7 +87,7 @@ impl<'a> SegmentWriter<'a> {
         if self.segment.is_frozen() {
             return Ok(refused(first, rows.len()));
         }
-        let appended = self.store(columns, rows.clone(), keys)?;
+        let appended = self.store(new.into(), rows.clone(), keys)?;
         self.stamp_new(first, appended.count, begin, END_NONE);
         self.publish(first + appended.count);
         Ok(appended)
@@ -121,7 +119,7 @@ impl<'a> SegmentWriter<'a> {
                 .collect();
             let keys = Keys::encode(self.segment.schema(), &columns)?;
             let at = self.segment.rows();
-            let appended = self.store(&columns, 0..part.len(), &keys)?;
+            let appended = self.store(NewRows::from(&columns), 0..part.len(), &keys)?;
             let mut from = 0;
             let copied = &part[..appended.count as usize];
             for run in copied.chunk_by(|&a, &b| other.stamps(a) == other.stamps(b)) {
@@ -221,7 +219,7 @@ impl<'a> SegmentWriter<'a> {
     /// Stores values, zones and index entries of as many rows as fit, unpublished.
     fn store(
         &mut self,
-        columns: &[ArrayRef],
+        new: NewRows<'_>,
         rows: Range<usize>,
         keys: &Keys,
     ) -> Result<Appended, SegmentError> {
@@ -231,10 +229,10 @@ impl<'a> SegmentWriter<'a> {
             "a retired segment takes no rows"
         );
         assert!(
-            columns.iter().all(|column| rows.end <= column.len()),
+            rows.end.checked_sub(1).is_none_or(|last| new.has_row(last)),
             "rows of the columns"
         );
-        let sources = Source::all(columns, schema.attributes())?;
+        let sources = Source::all(new, schema.attributes())?;
         check_nulls(&sources, schema, &rows)?;
         let first = self.segment.rows();
         let room = (self.segment.capacity() - first) as usize;
@@ -265,11 +263,16 @@ impl<'a> SegmentWriter<'a> {
             }
         }
         if !schema.indexes().is_empty() && done > 0 {
-            let stored: Vec<ArrayRef> = columns
-                .iter()
-                .map(|column| column.slice(rows.start, done))
-                .collect();
-            secondary::enter(self.arena(), &stored, first)?;
+            let part = |column: &ArrayRef| column.slice(rows.start, done);
+            let stored: Vec<ArrayRef>;
+            let stored = match new {
+                NewRows::Columns(columns) => {
+                    stored = columns.iter().map(part).collect();
+                    NewRows::from(&stored)
+                }
+                NewRows::Row(_) => new,
+            };
+            secondary::enter(self.arena(), stored, first)?;
         }
         let full = done < rows.len();
         if full {
@@ -369,15 +372,11 @@ impl<'a> SegmentWriter<'a> {
             Values::I128(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
             Values::F32(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
             Values::F64(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
+            Values::Bytes16(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
             Values::Interval(values) => self.store_scalars(attribute, source, chunk, &values[rows]),
             Values::Bool(array) => {
                 self.store_converted(attribute, source, chunk, |row| {
                     Some(u8::from(array.value(row)))
-                })?;
-            }
-            Values::Bytes16(array) => {
-                self.store_converted(attribute, source, chunk, |row| {
-                    <[u8; 16]>::try_from(array.value(row)).ok()
                 })?;
             }
             Values::Narrow(values) => {
@@ -586,13 +585,15 @@ impl SegmentSchema {
     ///
     /// # Errors
     /// A column of another type, or a value longer than a value may be.
-    pub fn heap_bytes(
+    pub fn heap_bytes<'a>(
         &self,
-        columns: &[ArrayRef],
+        new: impl Into<NewRows<'a>>,
         rows: Range<usize>,
     ) -> Result<usize, SegmentError> {
+        let new = new.into();
         let mut sum = 0;
-        for (attribute, source) in Source::all(columns, self.attributes())?.iter().enumerate() {
+        for (attribute, &spec) in self.attributes().iter().enumerate() {
+            let source = new.source(attribute, spec)?;
             let Values::Variable(strings) = source.values else {
                 continue;
             };
@@ -600,7 +601,7 @@ impl SegmentSchema {
             let bytes = strings.long_bytes(rows.clone());
             if bytes > VALUE_BYTES_MAX || source.nulls.is_some() {
                 for row in rows.clone() {
-                    sum += long_value_bytes(attribute, source, strings, row)?;
+                    sum += long_value_bytes(attribute, &source, strings, row)?;
                 }
             } else {
                 sum += bytes;

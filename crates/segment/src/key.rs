@@ -22,7 +22,6 @@ mod order;
 use std::{cmp::Ordering, fmt, ops::Deref};
 
 use aerostat_types::Physical;
-use arrow_array::{Array, ArrayRef};
 use arrow_buffer::NullBuffer;
 
 use crate::{
@@ -32,7 +31,7 @@ use crate::{
     intern::with_value,
     nulls::Nulls,
     order::{Scalar, f64_of_rank, rank_of_f64},
-    source::{Source, Values},
+    source::{NewRows, Values},
 };
 
 /// A key of its own.
@@ -125,30 +124,33 @@ enum Ends {
 }
 
 impl Keys {
-    /// The keys of all rows of `columns`, the columns of all attributes in order. Of a
-    /// schema without key every row has the empty key.
+    /// The keys of all these rows. Of a schema without key every row has the empty key.
     ///
     /// # Errors
     /// A column of another type than its attribute, a NULL in a key column, or a decimal
     /// out of range.
-    pub fn encode(schema: &SegmentSchema, columns: &[ArrayRef]) -> Result<Keys, SegmentError> {
-        Keys::of(schema, schema.key(), columns)
+    pub fn encode<'a>(
+        schema: &SegmentSchema,
+        rows: impl Into<NewRows<'a>>,
+    ) -> Result<Keys, SegmentError> {
+        Keys::of(schema, schema.key(), rows)
     }
 
-    /// The keys that the rows of `columns` have in a secondary index of these attributes.
+    /// The keys that the rows have in a secondary index of these attributes.
     ///
     /// # Errors
     /// Those of [`Keys::encode`], of attributes that take no NULL.
-    pub fn of(
+    pub fn of<'a>(
         schema: &SegmentSchema,
         attributes: &[usize],
-        columns: &[ArrayRef],
+        rows: impl Into<NewRows<'a>>,
     ) -> Result<Keys, SegmentError> {
-        let len = columns.first().map_or(0, |column| column.len());
+        let rows = rows.into();
+        let len = rows.len();
         let mut parts = Vec::with_capacity(attributes.len());
         for &attribute in attributes {
             let spec = schema.attributes()[attribute];
-            let source = Source::of(&columns[attribute], attribute, spec)?;
+            let source = rows.source(attribute, spec)?;
             if source.nulls.is_some() && !spec.nullable {
                 return Err(SegmentError::NullValue { attribute });
             }
@@ -255,7 +257,7 @@ fn encode_fixed(len: usize, parts: &[Part<'_>], widths: &[usize]) -> Result<Keys
             Values::I128(values) => out.fill(values.iter().map(|&v| flip_i128(v))),
             Values::F32(values) => out.fill(values.iter().map(|&v| v.rank().to_be_bytes())),
             Values::F64(values) => out.fill(values.iter().map(|&v| v.rank().to_be_bytes())),
-            Values::Bytes16(array) => out.fill((0..len).map(|row| bytes16(array.value(row)))),
+            Values::Bytes16(values) => out.fill(values.iter().copied()),
             Values::Interval(values) => out.fill(values.iter().map(|&v| flip_i128(v.rank()))),
             Values::Variable(_) => unreachable!("variable attributes have no fixed width"),
         }
@@ -316,7 +318,7 @@ fn encode_each(len: usize, parts: &[Part<'_>]) -> Result<Keys, SegmentError> {
                 Values::I128(values) => bytes.extend(flip_i128(values[row])),
                 Values::F32(values) => bytes.extend(values[row].rank().to_be_bytes()),
                 Values::F64(values) => bytes.extend(values[row].rank().to_be_bytes()),
-                Values::Bytes16(array) => bytes.extend(bytes16(array.value(row))),
+                Values::Bytes16(values) => bytes.extend(values[row]),
                 Values::Interval(values) => bytes.extend(flip_i128(values[row].rank())),
                 Values::Variable(strings) => put_escaped(&mut bytes, strings.get(row)),
             }
@@ -563,8 +565,4 @@ fn flip_i64(value: i64) -> [u8; 8] {
 
 fn flip_i128(value: i128) -> [u8; 16] {
     (value as u128 ^ 1 << 127).to_be_bytes()
-}
-
-fn bytes16(value: &[u8]) -> [u8; 16] {
-    value.try_into().expect("the column is FixedSizeBinary(16)")
 }

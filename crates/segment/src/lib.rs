@@ -100,6 +100,7 @@ pub use secondary::{
 };
 pub use segment::Segment;
 pub use selection::Selection;
+pub use source::NewRows;
 pub use value::ValueRef;
 pub use zone::Zone;
 

@@ -1,13 +1,13 @@
-//! Arrow columns as a segment takes them: downcast once, checked against the
-//! attribute, then read by typed loops.
+//! Rows as a segment takes them: Arrow columns, downcast once, checked against the
+//! attribute, then read by typed loops; or the values of a single row, which is read as
+//! columns of one value and costs no array.
 
-use std::ops::Range;
+use std::{ops::Range, slice, sync::LazyLock};
 
 use aerostat_types::{Physical, SqlType};
 use arrow_array::{
     Array, ArrayRef, ArrowPrimitiveType, BinaryArray, BinaryViewArray, BooleanArray,
-    FixedSizeBinaryArray, LargeBinaryArray, LargeStringArray, PrimitiveArray, StringArray,
-    StringViewArray,
+    LargeBinaryArray, LargeStringArray, PrimitiveArray, StringArray, StringViewArray,
     cast::AsArray,
     types::{
         Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
@@ -17,7 +17,81 @@ use arrow_array::{
 use arrow_buffer::{IntervalMonthDayNano, NullBuffer};
 use arrow_schema::{DataType, TimeUnit};
 
-use crate::{AttributeSpec, SegmentError, intern::INLINE_BYTES_MAX};
+use crate::{AttributeSpec, SegmentError, ValueRef, intern::INLINE_BYTES_MAX};
+
+/// Rows on their way into a segment.
+#[derive(Clone, Copy, Debug)]
+pub enum NewRows<'a> {
+    /// The columns of all attributes, of their [`SqlType::arrow`] types; texts and byte
+    /// strings may come in any of Arrow's forms.
+    Columns(&'a [ArrayRef]),
+    /// A single row: the values of all attributes, each NULL or of its attribute's
+    /// [physical](SqlType::physical) form.
+    Row(&'a [ValueRef<'a>]),
+}
+
+impl<'a, C: AsRef<[ArrayRef]> + ?Sized> From<&'a C> for NewRows<'a> {
+    fn from(columns: &'a C) -> Self {
+        NewRows::Columns(columns.as_ref())
+    }
+}
+
+impl<'a> NewRows<'a> {
+    /// Attributes.
+    pub fn width(self) -> usize {
+        match self {
+            NewRows::Columns(columns) => columns.len(),
+            NewRows::Row(values) => values.len(),
+        }
+    }
+
+    /// Whether an attribute is NULL in a row.
+    pub fn is_null(self, attribute: usize, row: usize) -> bool {
+        match self {
+            NewRows::Columns(columns) => columns[attribute].is_null(row),
+            NewRows::Row(values) => matches!(values[attribute], ValueRef::Null),
+        }
+    }
+
+    /// Whether an attribute is NULL in any row.
+    pub fn has_null(self, attribute: usize) -> bool {
+        match self {
+            NewRows::Columns(columns) => columns[attribute].logical_null_count() > 0,
+            NewRows::Row(_) => self.is_null(attribute, 0),
+        }
+    }
+
+    /// Rows, as the first attribute tells.
+    pub(crate) fn len(self) -> usize {
+        match self {
+            NewRows::Columns(columns) => columns.first().map_or(0, |column| column.len()),
+            NewRows::Row(_) => 1,
+        }
+    }
+
+    /// Whether every attribute has this row.
+    pub(crate) fn has_row(self, row: usize) -> bool {
+        match self {
+            NewRows::Columns(columns) => columns.iter().all(|column| row < column.len()),
+            NewRows::Row(_) => row == 0,
+        }
+    }
+
+    /// An attribute's values.
+    ///
+    /// # Errors
+    /// [`SegmentError::ColumnType`] when they are of another type.
+    pub(crate) fn source(
+        self,
+        attribute: usize,
+        spec: AttributeSpec,
+    ) -> Result<Source<'a>, SegmentError> {
+        match self {
+            NewRows::Columns(columns) => Source::of(&columns[attribute], attribute, spec),
+            NewRows::Row(values) => Source::of_value(&values[attribute], attribute, spec),
+        }
+    }
+}
 
 /// A column, downcast.
 pub(crate) struct Source<'a> {
@@ -38,7 +112,7 @@ pub(crate) enum Values<'a> {
     I128(&'a [i128]),
     F32(&'a [f32]),
     F64(&'a [f64]),
-    Bytes16(&'a FixedSizeBinaryArray),
+    Bytes16(&'a [[u8; 16]]),
     Interval(&'a [IntervalMonthDayNano]),
     Variable(Strings<'a>),
 }
@@ -52,6 +126,8 @@ pub(crate) enum Strings<'a> {
     Binary(&'a BinaryArray),
     LargeBinary(&'a LargeBinaryArray),
     BinaryView(&'a BinaryViewArray),
+    /// A single one.
+    One(&'a [u8]),
 }
 
 impl<'a> Strings<'a> {
@@ -64,6 +140,7 @@ impl<'a> Strings<'a> {
             Strings::Binary(array) => array.value(at),
             Strings::LargeBinary(array) => array.value(at),
             Strings::BinaryView(array) => array.value(at),
+            Strings::One(bytes) => bytes,
         }
     }
 }
@@ -94,6 +171,7 @@ impl Strings<'_> {
             Strings::LargeUtf8(array) => sum(rows.map(|row| array.value_length(row) as usize)),
             Strings::Binary(array) => sum(rows.map(|row| array.value_length(row) as usize)),
             Strings::LargeBinary(array) => sum(rows.map(|row| array.value_length(row) as usize)),
+            Strings::One(bytes) => sum(rows.map(|_| bytes.len())),
         }
     }
 }
@@ -119,20 +197,83 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Downcasts the columns of all attributes.
+    /// A single value as a column.
+    ///
+    /// # Errors
+    /// As [`Source::of`], when it is of another physical form.
+    fn of_value(
+        value: &'a ValueRef<'a>,
+        attribute: usize,
+        spec: AttributeSpec,
+    ) -> Result<Source<'a>, SegmentError> {
+        let physical = spec.ty.physical();
+        let value = match value {
+            ValueRef::Null => return Ok(Source::null(physical)),
+            value => value,
+        };
+        let values = match (physical, value) {
+            (Physical::Bool, ValueRef::Bool(value)) => Values::Bool(&BOOLS[usize::from(*value)]),
+            (Physical::I16, ValueRef::I16(value)) => Values::I16(slice::from_ref(value)),
+            (Physical::I32, ValueRef::I32(value)) => Values::I32(slice::from_ref(value)),
+            (Physical::I64, ValueRef::I64(value)) => Values::I64(slice::from_ref(value)),
+            (Physical::I128, ValueRef::I128(value)) => Values::I128(slice::from_ref(value)),
+            (Physical::F32, ValueRef::F32(value)) => Values::F32(slice::from_ref(value)),
+            (Physical::F64, ValueRef::F64(value)) => Values::F64(slice::from_ref(value)),
+            (Physical::Bytes16, ValueRef::Bytes16(value)) => {
+                Values::Bytes16(slice::from_ref(value))
+            }
+            (Physical::Interval, ValueRef::Interval(value)) => {
+                Values::Interval(slice::from_ref(value))
+            }
+            (Physical::Variable, ValueRef::Bytes(bytes)) => Values::Variable(Strings::One(bytes)),
+            _ => {
+                return Err(SegmentError::ColumnType {
+                    attribute,
+                    expected: spec.ty.arrow(),
+                    actual: value.form(),
+                });
+            }
+        };
+        Ok(Source {
+            values,
+            nulls: None,
+        })
+    }
+
+    /// A single NULL as a column.
+    fn null(physical: Physical) -> Source<'a> {
+        let values = match physical {
+            Physical::Bool => Values::Bool(&BOOLS[0]),
+            Physical::I16 => Values::I16(&[0]),
+            Physical::I32 => Values::I32(&[0]),
+            Physical::I64 => Values::I64(&[0]),
+            Physical::I128 => Values::I128(&[0]),
+            Physical::F32 => Values::F32(&[0.0]),
+            Physical::F64 => Values::F64(&[0.0]),
+            Physical::Bytes16 => Values::Bytes16(&[[0; 16]]),
+            Physical::Interval => Values::Interval(&[IntervalMonthDayNano::ZERO]),
+            Physical::Variable => Values::Variable(Strings::One(&[])),
+        };
+        Source {
+            values,
+            nulls: Some(&ONE_NULL),
+        }
+    }
+
+    /// All attributes.
     pub(crate) fn all(
-        columns: &'a [ArrayRef],
+        rows: NewRows<'a>,
         attributes: &[AttributeSpec],
     ) -> Result<Vec<Source<'a>>, SegmentError> {
         assert_eq!(
-            columns.len(),
+            rows.width(),
             attributes.len(),
             "a column for each attribute"
         );
         attributes
             .iter()
             .enumerate()
-            .map(|(at, &spec)| Source::of(&columns[at], at, spec))
+            .map(|(at, &spec)| rows.source(at, spec))
             .collect()
     }
 
@@ -140,6 +281,12 @@ impl<'a> Source<'a> {
         self.nulls.is_some_and(|nulls| nulls.is_null(row))
     }
 }
+
+/// False and true.
+static BOOLS: LazyLock<[BooleanArray; 2]> =
+    LazyLock::new(|| [false, true].map(|value| BooleanArray::from(vec![value])));
+
+static ONE_NULL: LazyLock<NullBuffer> = LazyLock::new(|| NullBuffer::new_null(1));
 
 fn values(column: &ArrayRef, ty: SqlType) -> Option<Values<'_>> {
     Some(match (ty.physical(), column.data_type()) {
@@ -183,7 +330,9 @@ fn values(column: &ArrayRef, ty: SqlType) -> Option<Values<'_>> {
         (Physical::F32, DataType::Float32) => Values::F32(slice::<Float32Type>(column)),
         (Physical::F64, DataType::Float64) => Values::F64(slice::<Float64Type>(column)),
         (Physical::Bytes16, DataType::FixedSizeBinary(16)) => {
-            Values::Bytes16(column.as_fixed_size_binary())
+            let (values, rest) = column.as_fixed_size_binary().value_data().as_chunks();
+            debug_assert!(rest.is_empty());
+            Values::Bytes16(values)
         }
         (Physical::Interval, DataType::Interval(arrow_schema::IntervalUnit::MonthDayNano)) => {
             Values::Interval(slice::<IntervalMonthDayNanoType>(column))

@@ -2,8 +2,8 @@
 //! reads, without an array for each attribute.
 
 use aerostat_types::Physical;
-use arrow_array::ArrayRef;
 use arrow_buffer::IntervalMonthDayNano;
+use arrow_schema::{DataType, IntervalUnit};
 
 use crate::{
     Segment,
@@ -12,7 +12,7 @@ use crate::{
     nulls::Nulls,
     segment::Form,
     simd,
-    source::{Source, Values},
+    source::{NewRows, Values},
 };
 
 /// A value in its [physical](aerostat_types::SqlType::physical) form.
@@ -40,6 +40,25 @@ pub enum ValueRef<'a> {
     Interval(IntervalMonthDayNano),
     /// A text, which is UTF-8, or a byte string.
     Bytes(&'a [u8]),
+}
+
+impl ValueRef<'_> {
+    /// The Arrow type that holds such values as they are.
+    pub(crate) fn form(&self) -> DataType {
+        match self {
+            ValueRef::Null => DataType::Null,
+            ValueRef::Bool(_) => DataType::Boolean,
+            ValueRef::I16(_) => DataType::Int16,
+            ValueRef::I32(_) => DataType::Int32,
+            ValueRef::I64(_) => DataType::Int64,
+            ValueRef::I128(_) => DataType::Decimal128(38, 0),
+            ValueRef::F32(_) => DataType::Float32,
+            ValueRef::F64(_) => DataType::Float64,
+            ValueRef::Bytes16(_) => DataType::FixedSizeBinary(16),
+            ValueRef::Interval(_) => DataType::Interval(IntervalUnit::MonthDayNano),
+            ValueRef::Bytes(_) => DataType::Binary,
+        }
+    }
 }
 
 /// A byte of a slot is a boolean's.
@@ -75,14 +94,14 @@ impl Segment {
         }
     }
 
-    /// Whether a row has in an attribute the very value, bit by bit, that a column has at a
-    /// position. Never one of a column of another type.
+    /// Whether a row has in an attribute the very value, bit by bit, that a new one has.
+    /// Never one of another type.
     ///
     /// # Panics
-    /// When the row is not published, or the column shorter.
-    pub fn has_value(&self, row: u32, attribute: usize, column: &ArrayRef, at: usize) -> bool {
+    /// When the row is not published, or there are fewer new ones.
+    pub fn has_value(&self, row: u32, attribute: usize, new: NewRows<'_>, at: usize) -> bool {
         let spec = self.schema().attributes()[attribute];
-        let Ok(other) = Source::of(column, attribute, spec) else {
+        let Ok(other) = new.source(attribute, spec) else {
             return false;
         };
         let own = self.value(row, attribute);
@@ -98,7 +117,7 @@ impl Segment {
             (ValueRef::I128(own), Values::I128(values)) => own == values[at],
             (ValueRef::F32(own), Values::F32(values)) => own.to_bits() == values[at].to_bits(),
             (ValueRef::F64(own), Values::F64(values)) => own.to_bits() == values[at].to_bits(),
-            (ValueRef::Bytes16(own), Values::Bytes16(array)) => own == array.value(at),
+            (ValueRef::Bytes16(own), Values::Bytes16(values)) => own == values[at],
             (ValueRef::Interval(own), Values::Interval(values)) => own == values[at],
             (ValueRef::Bytes(own), Values::Variable(strings)) => own == strings.get(at),
             _ => false,

@@ -7,8 +7,8 @@ mod model;
 use std::{cmp::Ordering, ops::ControlFlow, sync::Arc};
 
 use aerostat_segment::{
-    CompareOp, HeapRegion, Key, KeyRef, Keys, Predicate, Segment, SegmentSchema, Selection,
-    VECTOR_ROWS, stamp,
+    CompareOp, HeapRegion, Key, KeyRef, Keys, NewRows, Predicate, Segment, SegmentSchema,
+    Selection, VECTOR_ROWS, stamp,
 };
 use aerostat_types::{SegmentNo, TableId};
 use model::{Model, Random, Value, values};
@@ -115,9 +115,63 @@ proptest! {
             for row in 0..rows {
                 let other = random.below(rows as u64) as usize;
                 for at in [row, other] {
-                    let has = segment.has_value(row as u32, attribute, &columns[attribute], at);
+                    let has = segment.has_value(row as u32, attribute, NewRows::from(&columns), at);
                     prop_assert_eq!(has, values[row] == values[at]);
                 }
+            }
+        }
+    }
+
+    /// Whichever way it comes in: its values, zones, keys and places in indexes.
+    #[test]
+    fn a_row_of_values_is_a_row_of_columns(seed: u64, rows in 1usize..300) {
+        let model = Model::random(seed, rows);
+        let segment = load(&model, seed);
+        let (schema, columns) = (&model.schema, model.arrays(seed ^ 7));
+        let keys = Keys::encode(schema, &columns).unwrap();
+        let other = Arc::new(model.segment(ARENA_BYTES));
+        for row in 0..rows {
+            let mut values = Vec::new();
+            segment.read_row(row as u32, |_, value| values.push(value));
+            let new = NewRows::Row(&values);
+            prop_assert_eq!(
+                schema.heap_bytes(new, 0..1).unwrap(),
+                schema.heap_bytes(&columns, row..row + 1).unwrap()
+            );
+            for attribute in 0..values.len() {
+                prop_assert!(segment.has_value(row as u32, attribute, new, 0));
+                prop_assert_eq!(new.is_null(attribute, 0), new.has_null(attribute));
+                prop_assert_eq!(new.is_null(attribute, 0), columns[attribute].is_null(row));
+            }
+            let key = Keys::encode(schema, new).unwrap();
+            prop_assert_eq!(key.get(0), keys.get(row));
+            let appended = other.writer().append(new, 0..1, &key, 1).unwrap();
+            prop_assert_eq!((appended.first, appended.count, appended.full), (row as u32, 1, false));
+        }
+        for (attribute, spec) in schema.attributes().iter().enumerate() {
+            let all = Selection::Range(0..rows as u32);
+            prop_assert_eq!(&values(spec.ty, &other.gather(attribute, &all)), &model.columns[attribute]);
+            prop_assert_eq!(other.zone(0, attribute), segment.zone(0, attribute));
+        }
+        for row in 0..rows as u32 {
+            let finds = |rows: &[u32]| rows.contains(&row);
+            let mut found = Vec::new();
+            if !schema.key().is_empty() {
+                other.find(keys.get(row as usize), &mut |row| {
+                    found.push(row);
+                    ControlFlow::Continue(())
+                });
+                prop_assert!(finds(&found));
+            }
+            for index in 0..schema.indexes().len() {
+                let key = segment.index_key_of(index, row);
+                prop_assert_eq!(&other.index_key_of(index, row), &key);
+                found.clear();
+                other.find_indexed(index, key.borrow(), &mut |row| {
+                    found.push(row);
+                    ControlFlow::Continue(())
+                });
+                prop_assert!(finds(&found));
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
-use aerostat_segment::{KeyRef, Keys};
+use aerostat_segment::{KeyRef, Keys, NewRows};
 use aerostat_txn::{Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::{ArrayRef, RecordBatch};
@@ -215,6 +215,6 @@ fn within<'v>(view: &'v TableView, index: &Index) -> Vec<(&'v Arc<Entry>, usize)
 
 fn comparable(index: &Index, columns: &[ArrayRef], rows: usize) -> Vec<bool> {
     (0..rows)
-        .map(|row| index.is_comparable(columns, row))
+        .map(|row| index.is_comparable(NewRows::from(columns), row))
         .collect()
 }

@@ -1,6 +1,6 @@
 //! Key values as PostgreSQL's messages show them.
 
-use aerostat_segment::{KeyRef, Literal, SegmentSchema};
+use aerostat_segment::{KeyRef, Literal, NewRows, SegmentSchema, ValueRef};
 use aerostat_types::{SqlType, TableSchema, text};
 use arrow_array::{
     Array, ArrayRef,
@@ -16,7 +16,7 @@ use arrow_schema::DataType;
 pub(crate) fn key(
     schema: &TableSchema,
     positions: &[usize],
-    columns: &[ArrayRef],
+    new: NewRows<'_>,
     row: usize,
 ) -> String {
     let names: Vec<_> = positions
@@ -25,7 +25,10 @@ pub(crate) fn key(
         .collect();
     let values: Vec<_> = positions
         .iter()
-        .map(|&at| value(schema.columns[at].ty, &columns[at], row))
+        .map(|&at| match new {
+            NewRows::Columns(columns) => value(schema.columns[at].ty, &columns[at], row),
+            NewRows::Row(values) => value_ref(schema.columns[at].ty, values[at]),
+        })
         .collect();
     format!("Key ({})=({})", names.join(", "), values.join(", "))
 }
@@ -56,6 +59,25 @@ fn value(ty: SqlType, values: &ArrayRef, row: usize) -> String {
             interval(value.months, value.days, value.nanoseconds.into())
         }
     }
+}
+
+fn value_ref(ty: SqlType, value: ValueRef<'_>) -> String {
+    let value = match value {
+        ValueRef::Null => return "null".to_owned(),
+        ValueRef::Interval(value) => {
+            return interval(value.months, value.days, value.nanoseconds.into());
+        }
+        ValueRef::Bool(value) => Literal::Bool(value),
+        ValueRef::I16(value) => Literal::Int(value.into()),
+        ValueRef::I32(value) => Literal::Int(value.into()),
+        ValueRef::I64(value) => Literal::Int(value.into()),
+        ValueRef::I128(value) => Literal::Int(value),
+        ValueRef::F32(value) => Literal::Float(value.into()),
+        ValueRef::F64(value) => Literal::Float(value),
+        ValueRef::Bytes16(bytes) => Literal::Bytes(bytes.to_vec()),
+        ValueRef::Bytes(bytes) => Literal::Bytes(bytes.to_vec()),
+    };
+    literal(ty, &value)
 }
 
 /// A value that is not NULL, to compare with. `None` for an interval, which nothing is

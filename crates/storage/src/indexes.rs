@@ -26,10 +26,10 @@ use std::{
     },
 };
 
-use aerostat_segment::{BLOCK_ROWS, IndexSpec, Key, KeyRef, Keys, Segment, Selection};
+use aerostat_segment::{BLOCK_ROWS, IndexSpec, Key, KeyRef, Keys, NewRows, Segment, Selection};
 use aerostat_txn::Transaction;
 use aerostat_types::{TableIndex, TxnId};
-use arrow_array::{Array, ArrayRef};
+use arrow_array::ArrayRef;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
@@ -83,9 +83,9 @@ impl Index {
     }
 
     /// Whether the key that a row of these columns has may be equal to another's.
-    pub(crate) fn is_comparable(&self, columns: &[ArrayRef], row: usize) -> bool {
+    pub(crate) fn is_comparable(&self, new: NewRows<'_>, row: usize) -> bool {
         let mut of_index = self.spec.attributes.iter();
-        self.description.nulls_not_distinct || of_index.all(|&column| columns[column].is_valid(row))
+        self.description.nulls_not_distinct || of_index.all(|&column| !new.is_null(column, row))
     }
 
     fn stripe(&self, key: KeyRef<'_>) -> usize {
@@ -105,8 +105,8 @@ impl Index {
         })
     }
 
-    fn violation(&self, table: &Table, columns: &[ArrayRef], row: usize) -> StorageError {
-        let key = describe::key(table.schema(), &self.description.columns, columns, row);
+    fn violation(&self, table: &Table, new: NewRows<'_>, row: usize) -> StorageError {
+        let key = describe::key(table.schema(), &self.description.columns, new, row);
         StorageError::UniqueViolation {
             table: table.schema().name.clone(),
             constraint: self.description.name.clone(),
@@ -134,7 +134,7 @@ impl Uniqueness {
     /// these names.
     pub(crate) fn of(
         table: &Table,
-        incoming: &Incoming,
+        incoming: &Incoming<'_>,
         put_off: &[String],
     ) -> Result<Self, StorageError> {
         let shape = Arc::clone(&table.shape());
@@ -182,7 +182,7 @@ impl Uniqueness {
         &self,
         table: &Table,
         directory: &Directory,
-        incoming: &Incoming,
+        incoming: &Incoming<'_>,
         rows: Range<usize>,
         txn: &Transaction,
     ) -> Result<Option<(usize, TxnId)>, StorageError> {
@@ -204,7 +204,7 @@ impl Uniqueness {
                     match holder_of(&entry.segment, *position, key, txn) {
                         Holder::Nobody => {}
                         Holder::Row => {
-                            return Err(unique.index.violation(table, &incoming.columns, row));
+                            return Err(unique.index.violation(table, incoming.new_rows(), row));
                         }
                         Holder::Transaction(holder) => return Ok(Some((row, holder))),
                     }
@@ -220,9 +220,9 @@ impl UniqueKeys {
         table: &Table,
         shape: &Shape,
         index: &Arc<Index>,
-        incoming: &Incoming,
+        incoming: &Incoming<'_>,
     ) -> Result<Self, StorageError> {
-        let columns = &incoming.columns;
+        let columns = incoming.new_rows();
         let keys = index
             .spec
             .keys(&shape.segment_schema, columns)
@@ -503,12 +503,14 @@ impl Table {
         let keys = index.spec.keys(&shape.segment_schema, &columns);
         let keys = keys.map_err(|error| self.segment_error(error))?;
         for (row, key) in keys.iter().enumerate() {
-            if !index.is_comparable(&columns, row) {
+            if !index.is_comparable(NewRows::from(&columns), row) {
                 continue;
             }
             self.check_key(txn, index, key)
                 .map_err(|error| match error {
-                    StorageError::IndexNotUnique { .. } => index.violation(self, &columns, row),
+                    StorageError::IndexNotUnique { .. } => {
+                        index.violation(self, NewRows::from(&columns), row)
+                    }
                     error => error,
                 })?;
         }
@@ -520,7 +522,12 @@ impl Table {
         let columns: Vec<ArrayRef> = (0..self.types().len())
             .map(|column| segment.gather(column, &rows))
             .collect();
-        let key = describe::key(self.schema(), &index.description.columns, &columns, 0);
+        let key = describe::key(
+            self.schema(),
+            &index.description.columns,
+            NewRows::from(&columns),
+            0,
+        );
         StorageError::IndexNotUnique {
             index: index.description.name.clone(),
             detail: format!("{key} is duplicated."),

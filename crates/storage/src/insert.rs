@@ -9,7 +9,7 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use aerostat_segment::{KeyRef, Segment};
+use aerostat_segment::{KeyRef, Segment, ValueRef};
 use aerostat_txn::{ABORTED, Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::RecordBatch;
@@ -17,7 +17,7 @@ use arrow_array::RecordBatch;
 use crate::{
     StorageError, Table,
     directory::{Entry, KeyRange, Latch},
-    incoming::{Incoming, unique_violation},
+    incoming::{Given, Incoming, unique_violation},
     indexes::Uniqueness,
     writes::Writes,
 };
@@ -62,6 +62,19 @@ impl Table {
         self.insert_but(txn, batch, &[])
     }
 
+    /// As [`Self::insert`], of a single row: the values of all columns, each NULL or of its
+    /// type's physical form.
+    ///
+    /// # Errors
+    /// Those of [`Self::insert`].
+    pub fn insert_row(
+        &self,
+        txn: &Transaction,
+        values: &[ValueRef<'_>],
+    ) -> Result<u64, StorageError> {
+        self.insert_given(txn, Given::Row(values), &[])
+    }
+
     /// As [`Self::insert`], but keys that rows have twice in these unique indexes are let be
     /// for now: the transaction asks [`Self::check_keys`] before it commits.
     ///
@@ -73,8 +86,17 @@ impl Table {
         batch: &RecordBatch,
         put_off: &[String],
     ) -> Result<u64, StorageError> {
+        self.insert_given(txn, Given::Batch(batch), put_off)
+    }
+
+    fn insert_given(
+        &self,
+        txn: &Transaction,
+        given: Given<'_>,
+        put_off: &[String],
+    ) -> Result<u64, StorageError> {
         let mut writes = Writes::of(txn, self);
-        let rows = self.insert_rows(&mut writes, batch, put_off)?;
+        let rows = self.insert_rows(&mut writes, given, put_off)?;
         self.vacuum_written(&writes);
         Ok(rows)
     }
@@ -82,10 +104,10 @@ impl Table {
     pub(crate) fn insert_rows(
         &self,
         writes: &mut Writes<'_>,
-        batch: &RecordBatch,
+        given: Given<'_>,
         put_off: &[String],
     ) -> Result<u64, StorageError> {
-        let incoming = Incoming::prepare(self, batch)?;
+        let incoming = Incoming::prepare(self, given)?;
         let mut unique = Uniqueness::of(self, &incoming, put_off)?;
         let (mut at, mut attempts) = (0, 0);
         while at < incoming.rows {
@@ -128,7 +150,7 @@ impl Table {
     fn append_run(
         &self,
         writes: &mut Writes<'_>,
-        incoming: &Incoming,
+        incoming: &Incoming<'_>,
         unique: &Uniqueness,
         from: usize,
     ) -> Result<Step, StorageError> {
@@ -150,7 +172,7 @@ impl Table {
         if self.is_keyed() {
             match probe_run(range, &latch, incoming, from..end, writes) {
                 Probe::Free => {}
-                Probe::Taken(row) => return Err(unique_violation(self, &incoming.columns, row)),
+                Probe::Taken(row) => return Err(unique_violation(self, incoming.new_rows(), row)),
                 Probe::Held(row, holder) => (end, held) = (row, Some(holder)),
             }
         }
@@ -183,7 +205,7 @@ impl Table {
     pub(crate) fn append_latched(
         &self,
         stamp: u64,
-        incoming: &Incoming,
+        incoming: &Incoming<'_>,
         rows: std::ops::Range<usize>,
         entry: &Arc<Entry>,
         latch: &mut Latch<'_>,
@@ -195,7 +217,7 @@ impl Table {
         latch.reserve(rows.len(), incoming.heap_bytes(self, rows.clone())?)?;
         let appended = latch
             .writer
-            .append(&incoming.columns, rows.clone(), &incoming.keys, stamp)
+            .append(incoming.new_rows(), rows.clone(), &incoming.keys, stamp)
             .map_err(|error| self.segment_error(error))?;
         let count = appended.count as usize;
         if count > 0 {
@@ -224,7 +246,7 @@ enum Probe {
 fn probe_run(
     range: &KeyRange,
     latch: &Latch<'_>,
-    incoming: &Incoming,
+    incoming: &Incoming<'_>,
     rows: std::ops::Range<usize>,
     writes: &Writes<'_>,
 ) -> Probe {

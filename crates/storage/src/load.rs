@@ -171,7 +171,7 @@ impl Table {
     /// Puts rows into segments that no directory has, in front of a base or without one.
     fn fill_ranges(
         &self,
-        incoming: &Incoming,
+        incoming: &Incoming<'_>,
         base: Option<&Arc<Entry>>,
         ts: CommitTs,
     ) -> Result<Vec<KeyRange>, StorageError> {

@@ -8,7 +8,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use aerostat_segment::{BLOCK_ROWS, Segment};
+use aerostat_segment::{BLOCK_ROWS, NewRows, Segment, ValueRef};
 use aerostat_txn::{END_NONE, RowLock, Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::{Array, BooleanArray, RecordBatch};
@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use crate::{
     RowId, StorageError, TableView,
     directory::{Entry, Latch, Place},
+    incoming::Given,
     writes::Writes,
 };
 
@@ -100,7 +101,7 @@ impl TableView {
             return Ok(true);
         }
         if let [row_id] = row_ids {
-            return Ok(self.key_stays(*row_id, new_rows, columns));
+            return Ok(self.key_stays(*row_id, NewRows::from(new_rows.columns())));
         }
         let old = self.fetch(row_ids, columns)?;
         let mut pairs = old.columns().iter().zip(columns);
@@ -108,15 +109,13 @@ impl TableView {
     }
 
     /// As [`Self::keys_stay`], of a single row where it lies.
-    fn key_stays(&self, row_id: RowId, new_rows: &RecordBatch, columns: &[usize]) -> bool {
+    fn key_stays(&self, row_id: RowId, new: NewRows<'_>) -> bool {
+        let columns = &self.table().shape().key_columns;
         let entry = self
             .directory()
             .by_no(row_id.segment())
             .expect("a row id belongs to the view that gave it");
-        let stays = |&at: &usize| {
-            let new = new_rows.column(at);
-            entry.segment.has_value(row_id.row(), at, new, 0)
-        };
+        let stays = |&at: &usize| entry.segment.has_value(row_id.row(), at, new, 0);
         columns.iter().all(stays)
     }
 
@@ -133,6 +132,32 @@ impl TableView {
         new_rows: &RecordBatch,
     ) -> Result<u64, StorageError> {
         self.update_but(txn, row_ids, new_rows, &[])
+    }
+
+    /// As [`Self::update`], of a single row, whose new values are as in
+    /// [`crate::Table::insert_row`].
+    ///
+    /// # Errors
+    /// Those of [`Self::update`].
+    pub fn update_row(
+        &self,
+        txn: &Transaction,
+        row_id: RowId,
+        values: &[ValueRef<'_>],
+    ) -> Result<u64, StorageError> {
+        let mode = match self.key_stays(row_id, NewRows::Row(values)) {
+            true => RowLock::NoKeyUpdate,
+            false => RowLock::Update,
+        };
+        let mut writes = Writes::of(txn, self.table());
+        let ended = self.end_rows(&mut writes, &[row_id], mode)?;
+        if !ended[0] {
+            return Ok(0);
+        }
+        let given = Given::Row(values);
+        let rows = self.table().insert_rows(&mut writes, given, &[])?;
+        self.table().vacuum_written(&writes);
+        Ok(rows)
     }
 
     /// As [`Self::update`], but keys that rows have twice in these unique indexes are let be
@@ -159,11 +184,13 @@ impl TableView {
         let mut writes = Writes::of(txn, self.table());
         let ended = self.end_rows(&mut writes, row_ids, mode)?;
         let rows = if ended.iter().all(|ended| *ended) {
-            self.table().insert_rows(&mut writes, new_rows, put_off)?
+            let given = Given::Batch(new_rows);
+            self.table().insert_rows(&mut writes, given, put_off)?
         } else {
             let chosen = filter_record_batch(new_rows, &BooleanArray::from(ended.into_vec()))
                 .expect("the filter has one value for each row");
-            self.table().insert_rows(&mut writes, &chosen, put_off)?
+            let given = Given::Batch(&chosen);
+            self.table().insert_rows(&mut writes, given, put_off)?
         };
         self.table().vacuum_written(&writes);
         Ok(rows)

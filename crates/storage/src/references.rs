@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use aerostat_segment::{KeyRef, Keys, Literal, Predicate};
+use aerostat_segment::{KeyRef, Keys, Literal, NewRows, Predicate};
 use aerostat_types::TableSchema;
 use arrow_array::{Array, ArrayRef, UInt64Array, cast::AsArray};
 
@@ -28,7 +28,7 @@ pub fn describe_key(
     describe::key(
         schema,
         positions,
-        &placed(schema.columns.len(), positions, values),
+        NewRows::from(&placed(schema.columns.len(), positions, values)),
         row,
     )
 }

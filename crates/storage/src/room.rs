@@ -78,7 +78,7 @@ impl Source<'_> {
 
 impl Table {
     /// Opens the first segment, sized for the whole batch.
-    pub(crate) fn open_first(&self, incoming: &Incoming) -> Result<(), StorageError> {
+    pub(crate) fn open_first(&self, incoming: &Incoming<'_>) -> Result<(), StorageError> {
         let structure = self.structure();
         let directory = self.directory();
         if !directory.ranges().is_empty() {
@@ -97,7 +97,7 @@ impl Table {
     pub(crate) fn make_room(
         &self,
         full: &Arc<Entry>,
-        incoming: &Incoming,
+        incoming: &Incoming<'_>,
         at: usize,
         attempts: u32,
     ) -> Result<(), StorageError> {
@@ -369,7 +369,7 @@ impl Table {
     /// any other, so it begins small: a sparse index touches a page per row.
     fn open_delta(
         &self,
-        incoming: &Incoming,
+        incoming: &Incoming<'_>,
         rows: Range<usize>,
     ) -> Result<Arc<Entry>, StorageError> {
         let sizes = self.store().sizes();
@@ -387,7 +387,7 @@ impl Table {
     pub(crate) fn open_for(
         &self,
         directory: &Directory,
-        incoming: &Incoming,
+        incoming: &Incoming<'_>,
         from: usize,
         before: Option<&Arc<Entry>>,
         trust_average: bool,

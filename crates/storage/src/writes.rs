@@ -170,11 +170,11 @@ impl<'t> Writes<'t> {
     pub(crate) fn log_insert(
         &self,
         table: &Table,
-        incoming: &Incoming,
+        incoming: &Incoming<'_>,
         rows: Range<usize>,
     ) -> Result<(), StorageError> {
         if self.txn.is_logged() && !table.is_temporary() && !rows.is_empty() {
-            let redo = redo::insert(table.id(), table.types(), &incoming.columns, rows);
+            let redo = redo::insert(table.id(), table.types(), incoming.new_rows(), rows);
             self.txn.add_redo(redo)?;
         }
         Ok(())

@@ -25,33 +25,56 @@ impl<S: BackendSession> Connection<S> {
     async fn run(&mut self) -> Result<(), Fault> {
         self.flush().await?;
         loop {
-            let signals = &mut self.signals;
-            if signals.stopping.is_up() {
+            if self.signals.stopping.is_up() {
                 return Err(Fault::Fatal(shutting_down()));
             }
-            // Outside the extended protocol nothing waits unsent here.
-            tokio::select! {
-                biased;
-                header = signals.input.header() => { header?; }
-                () = signals.stopping.up() => return Err(Fault::Fatal(shutting_down())),
-            }
-            let message = if signals.input.has_message() {
-                self.receive().await?
-            } else {
-                let kill = Arc::clone(&signals.kill);
-                tokio::select! {
-                    biased;
-                    message = self.receive() => message?,
-                    () = kill.up() => return Err(Fault::Fatal(shutting_down())),
-                }
+            // Of several that came together only the first was waited for.
+            let message = match self.arrived() {
+                Some(message) => message,
+                None => self.next_message().await?,
             };
             if message.kind == b'X' {
                 return Ok(());
             }
-            self.signals.run.begin();
-            let handled = self.handle(message).await;
-            self.signals.run.end();
-            handled?;
+            if self.skipping && message.kind != b'S' {
+                continue;
+            }
+            // What runs nothing and waits for nothing needs no future.
+            let handled = match message.kind {
+                b'B' => self.bind(&message.body),
+                b'D' => self.describe(&message.body),
+                b'C' => self.close(&message.body),
+                _ => {
+                    self.signals.run.begin();
+                    let handled = self.handle(message).await;
+                    self.signals.run.end();
+                    handled?;
+                    continue;
+                }
+            };
+            if handled.is_err() || self.is_full() {
+                self.settle(handled).await?;
+            }
+        }
+    }
+
+    /// Waits for the next message.
+    async fn next_message(&mut self) -> Result<Message, Fault> {
+        let signals = &mut self.signals;
+        // Outside the extended protocol nothing waits unsent here.
+        tokio::select! {
+            biased;
+            header = signals.input.header() => { header?; }
+            () = signals.stopping.up() => return Err(Fault::Fatal(shutting_down())),
+        }
+        if signals.input.has_message() {
+            return self.receive().await;
+        }
+        let kill = Arc::clone(&signals.kill);
+        tokio::select! {
+            biased;
+            message = self.receive() => message,
+            () = kill.up() => Err(Fault::Fatal(shutting_down())),
         }
     }
 
@@ -61,16 +84,10 @@ impl<S: BackendSession> Connection<S> {
             body,
             _budget,
         } = message;
-        if self.skipping && kind != b'S' {
-            return Ok(());
-        }
         let handled = match kind {
             b'Q' => return self.handle_query(&body).await,
             b'P' => self.parse(&body).await,
-            b'B' => self.bind(&body),
-            b'D' => self.describe(&body),
             b'E' => self.execute(&body).await,
-            b'C' => self.close(&body),
             b'H' => return self.flush().await,
             b'S' => {
                 self.skipping = false;
@@ -95,6 +112,11 @@ impl<S: BackendSession> Connection<S> {
             // COPY data after a failed COPY, and messages that were refused already.
             _ => return Ok(()),
         };
+        self.settle(handled).await
+    }
+
+    /// After a message of the extended protocol.
+    async fn settle(&mut self, handled: Result<(), Fault>) -> Result<(), Fault> {
         match handled {
             Err(Fault::Sql(error)) => {
                 self.report(&error);

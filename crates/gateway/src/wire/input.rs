@@ -36,12 +36,20 @@ impl<R: AsyncRead + Unpin> Input<R> {
 
     /// Whether the next message has arrived as a whole.
     pub(crate) fn has_message(&self) -> bool {
-        let length = self
-            .buffer
-            .get(1..5)
-            .and_then(|length| length.try_into().ok());
-        let length = length.map(u32::from_be_bytes).map(|length| length as usize);
-        length.is_some_and(|length| self.buffer.len() > length)
+        self.arrived().is_some()
+    }
+
+    /// The type of the next message and the length of its body, if it has arrived as a whole.
+    pub(crate) fn arrived(&self) -> Option<(u8, usize)> {
+        let (&[kind, ref length @ ..], _) = self.buffer.split_first_chunk::<5>()?;
+        let length = u32::from_be_bytes(*length) as usize;
+        (self.buffer.len() > length).then_some((kind, length.checked_sub(4)?))
+    }
+
+    /// Takes a message that has arrived; its body.
+    pub(crate) fn take(&mut self, length: usize) -> Bytes {
+        self.take_header();
+        self.buffer.split_to(length).freeze()
     }
 
     pub(crate) fn into_socket(self) -> R {

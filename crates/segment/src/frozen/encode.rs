@@ -340,10 +340,7 @@ fn encode_attribute(
             let values = (0..rows).map(|at| u8::from(values.value(at)));
             scalars::encode::<u8>(values.collect(), nulls)
         }
-        Values::Bytes16(values) => {
-            let value = |at| <[u8; 16]>::try_from(values.value(at)).unwrap_or_default();
-            scalars::encode::<[u8; 16]>((0..rows).map(value).collect(), nulls)
-        }
+        Values::Bytes16(values) => scalars::encode(Cow::Borrowed(values), nulls),
         Values::Narrow(values) => {
             let out_of_range =
                 |row: usize| !source.is_null(row) && i64::try_from(values[row]).is_err();
@@ -395,7 +392,7 @@ fn add_bloom(encoded: &mut Encoded, source: &Source<'_>, physical: Physical, row
         Values::I32(values) => hash_number(values[row] as u128),
         Values::I64(values) => hash_number(values[row] as u128),
         Values::Narrow(values) | Values::I128(values) => hash_number(values[row] as u128),
-        Values::Bytes16(values) => hash_bytes(values.value(row)),
+        Values::Bytes16(values) => hash_bytes(&values[row]),
         Values::Variable(strings) => hash_bytes(strings.get(row)),
         _ => unreachable!("other types have been left out"),
     };

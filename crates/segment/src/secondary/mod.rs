@@ -21,10 +21,9 @@ pub(crate) mod skip;
 use std::{cmp::Ordering, fmt, ops::ControlFlow};
 
 use aerostat_types::IndexKind;
-use arrow_array::ArrayRef;
 
 use crate::{
-    Key, KeyRef, Keys, Segment, SegmentError, SegmentSchema,
+    Key, KeyRef, Keys, NewRows, Segment, SegmentError, SegmentSchema,
     arena::Arena,
     frozen,
     key::{self, Comparer},
@@ -69,12 +68,16 @@ impl IndexSpec {
         self.unique || self.kind == IndexKind::Hash
     }
 
-    /// The keys that the rows of `columns`, those of all attributes in order, have in it.
+    /// The keys that the rows have in it.
     ///
     /// # Errors
     /// As [`Keys::encode`]; NULLs where the attribute takes them are no error.
-    pub fn keys(&self, schema: &SegmentSchema, columns: &[ArrayRef]) -> Result<Keys, SegmentError> {
-        Keys::of(schema, &self.attributes, columns)
+    pub fn keys<'a>(
+        &self,
+        schema: &SegmentSchema,
+        rows: impl Into<NewRows<'a>>,
+    ) -> Result<Keys, SegmentError> {
+        Keys::of(schema, &self.attributes, rows)
     }
 }
 
@@ -216,13 +219,13 @@ fn compare_row(arena: &Arena, attributes: &[usize], row: u32, with: &[u8]) -> Or
 }
 
 /// Enters rows that are stored and not published, `first` and those that follow, into all
-/// secondary indexes of a hot segment. `columns` are theirs. For the holder of the latch.
+/// secondary indexes of a hot segment. For the holder of the latch.
 ///
 /// # Errors
 /// A column that does not suit its attribute, which one that has been stored does.
-pub(crate) fn enter(arena: &Arena, columns: &[ArrayRef], first: u32) -> Result<(), SegmentError> {
+pub(crate) fn enter(arena: &Arena, rows: NewRows<'_>, first: u32) -> Result<(), SegmentError> {
     for (index, spec) in arena.schema().indexes().iter().enumerate() {
-        let keys = spec.keys(arena.schema(), columns)?;
+        let keys = spec.keys(arena.schema(), rows)?;
         match spec.kind {
             IndexKind::Hash => {
                 let cells = arena.secondary(index);

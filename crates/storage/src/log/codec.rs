@@ -12,7 +12,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use aerostat_segment::ROWS_MAX;
+use aerostat_segment::{ROWS_MAX, ValueRef};
 use aerostat_types::{Physical, SqlType};
 use arrow_array::{
     Array, ArrayRef, ArrowPrimitiveType, BooleanArray, FixedSizeBinaryArray, LargeBinaryArray,
@@ -67,6 +67,43 @@ pub(crate) fn encode(
             let width = (out.len() - start) / rows.len();
             for row in (0..rows.len()).filter(|&row| nulls.is_null(row)) {
                 out[start + row * width..][..width].fill(0);
+            }
+        }
+    }
+}
+
+/// Appends a single row. The values are of the physical forms of the types, or NULL.
+pub(crate) fn encode_row(types: &[SqlType], values: &[ValueRef<'_>], out: &mut Vec<u8>) {
+    for (ty, value) in types.iter().zip(values) {
+        // No NULLs; the texts' lengths stand before their bytes, which a single row has at once.
+        out.push(0);
+        match *value {
+            ValueRef::Null => {
+                let start = out.len() - 1;
+                out[start] = 1;
+                // The bitmap, and the length or the value.
+                let width = match ty.physical() {
+                    Physical::Variable => 1,
+                    physical => physical.width(),
+                };
+                out.resize(start + 2 + width, 0);
+            }
+            ValueRef::Bool(value) => out.push(u8::from(value)),
+            ValueRef::I16(value) => out.extend_from_slice(&value.to_le_bytes()),
+            ValueRef::I32(value) => out.extend_from_slice(&value.to_le_bytes()),
+            ValueRef::I64(value) => out.extend_from_slice(&value.to_le_bytes()),
+            ValueRef::I128(value) => out.extend_from_slice(&value.to_le_bytes()),
+            ValueRef::F32(value) => out.extend_from_slice(&value.to_le_bytes()),
+            ValueRef::F64(value) => out.extend_from_slice(&value.to_le_bytes()),
+            ValueRef::Bytes16(value) => out.extend_from_slice(&value),
+            ValueRef::Interval(value) => {
+                out.extend_from_slice(&value.months.to_le_bytes());
+                out.extend_from_slice(&value.days.to_le_bytes());
+                out.extend_from_slice(&value.nanoseconds.to_le_bytes());
+            }
+            ValueRef::Bytes(bytes) => {
+                put_varint(bytes.len() as u64, out);
+                out.extend_from_slice(bytes);
             }
         }
     }

@@ -9,6 +9,7 @@
 
 use std::ops::Deref;
 
+use aerostat_segment::NewRows;
 use aerostat_types::{SqlType, TableId};
 use arrow_array::ArrayRef;
 
@@ -41,13 +42,20 @@ pub(crate) enum Change {
 pub(crate) fn insert(
     table: TableId,
     types: &[SqlType],
-    columns: &[ArrayRef],
+    new: NewRows<'_>,
     rows: std::ops::Range<usize>,
 ) -> Vec<u8> {
     let count = rows.len();
-    operation(INSERT, table, count, body_bytes(types, count), |out| {
-        codec::encode(types, columns, rows, out);
-    })
+    operation(
+        INSERT,
+        table,
+        count,
+        body_bytes(types, count),
+        |out| match new {
+            NewRows::Columns(columns) => codec::encode(types, columns, rows, out),
+            NewRows::Row(values) => codec::encode_row(types, values, out),
+        },
+    )
 }
 
 /// Rows that were ended, by key.

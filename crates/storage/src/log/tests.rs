@@ -1,13 +1,14 @@
 //! Bytes that come back as they were, bytes that do not, and disks that are full.
 
 use aerostat_memory::Governor;
+use aerostat_segment::{NewRows, ValueRef};
 use aerostat_txn::CommitError;
-use aerostat_types::{Layout, SqlType, TableId, TenantId};
+use aerostat_types::{Layout, Physical, SqlType, TableId, TenantId};
 use arrow_array::{
     Array, ArrayRef, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array,
     FixedSizeBinaryArray, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array,
     IntervalMonthDayNanoArray, RecordBatch, StringArray, StringViewArray, Time64MicrosecondArray,
-    TimestampMicrosecondArray,
+    TimestampMicrosecondArray, cast::AsArray,
 };
 use arrow_buffer::IntervalMonthDayNano;
 use proptest::prelude::*;
@@ -91,6 +92,46 @@ fn column(ty: SqlType, seeds: &[Option<i64>]) -> ArrayRef {
     }
 }
 
+/// The only value of a column.
+fn value(ty: SqlType, column: &ArrayRef) -> ValueRef<'_> {
+    if column.is_null(0) {
+        return ValueRef::Null;
+    }
+    macro_rules! primitive {
+        ($array:ty => $variant:ident) => {{
+            let array = column.as_any().downcast_ref::<$array>().unwrap();
+            ValueRef::$variant(array.value(0))
+        }};
+    }
+    match ty {
+        SqlType::Boolean => ValueRef::Bool(column.as_boolean().value(0)),
+        SqlType::SmallInt => primitive!(Int16Array => I16),
+        SqlType::Integer => primitive!(Int32Array => I32),
+        SqlType::BigInt => primitive!(Int64Array => I64),
+        SqlType::Real => primitive!(Float32Array => F32),
+        SqlType::Double => primitive!(Float64Array => F64),
+        SqlType::Numeric { .. } => match (ty.physical(), primitive!(Decimal128Array => I128)) {
+            (Physical::I64, ValueRef::I128(value)) => ValueRef::I64(value as i64),
+            (_, value) => value,
+        },
+        SqlType::Char(_) | SqlType::Text => {
+            ValueRef::Bytes(column.as_string_view().value(0).as_bytes())
+        }
+        SqlType::Varchar(_) => ValueRef::Bytes(column.as_string::<i32>().value(0).as_bytes()),
+        SqlType::Bytea => ValueRef::Bytes(column.as_binary_view().value(0)),
+        SqlType::Uuid => {
+            let bytes = column.as_fixed_size_binary().value(0);
+            ValueRef::Bytes16(bytes.try_into().unwrap())
+        }
+        SqlType::Date => primitive!(Date32Array => I32),
+        SqlType::Time => primitive!(Time64MicrosecondArray => I64),
+        SqlType::Timestamp | SqlType::TimestampTz => {
+            primitive!(TimestampMicrosecondArray => I64)
+        }
+        SqlType::Interval => primitive!(IntervalMonthDayNanoArray => Interval),
+    }
+}
+
 fn rows() -> impl Strategy<Value = Vec<Vec<Option<i64>>>> {
     (0..60_usize).prop_flat_map(|rows| {
         let column = prop_oneof![
@@ -132,6 +173,21 @@ proptest! {
     }
 
     #[test]
+    fn a_row_is_columns_of_one_value(seeds in prop::collection::vec(any::<Option<i64>>(), TYPES.len())) {
+        let columns: Vec<ArrayRef> =
+            TYPES.iter().zip(&seeds).map(|(ty, seed)| column(*ty, &[*seed])).collect();
+        let values: Vec<ValueRef<'_>> = TYPES
+            .iter()
+            .zip(&columns)
+            .map(|(ty, column)| value(*ty, column))
+            .collect();
+        prop_assert_eq!(
+            redo::insert(TableId(1), &TYPES, NewRows::Row(&values), 0..1),
+            redo::insert(TableId(1), &TYPES, NewRows::from(&columns), 0..1)
+        );
+    }
+
+    #[test]
     fn hostile_bytes_are_an_error_or_rows(
         seeds in rows(),
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
@@ -140,7 +196,7 @@ proptest! {
     ) {
         let columns: Vec<ArrayRef> =
             TYPES.iter().zip(&seeds).map(|(ty, seeds)| column(*ty, seeds)).collect();
-        let mut bytes = redo::insert(TableId(1), &TYPES, &columns, 0..seeds[0].len());
+        let mut bytes = redo::insert(TableId(1), &TYPES, NewRows::from(&columns), 0..seeds[0].len());
         bytes.extend(redo::end_keys(TableId(1), [b"key".as_slice(), b"other"].into_iter()));
         let mut frame = Vec::new();
         let head = Head { kind: Kind::Commit, lsn: CommitTs(9), txn: TxnId(8), wall_micros: 7 };

@@ -122,6 +122,24 @@ fn what_does_not_fit_is_refused_in_postgresqls_words() {
         matches!(error, StorageError::RowTooWide { .. }),
         "{error:?}"
     );
+    let insert_row = |values: &[ValueRef<'_>]| {
+        let txn = table.store().txns().begin();
+        table.insert_row(&txn, values).unwrap_err()
+    };
+    let error = insert_row(&values(&numbered([5])[0]));
+    assert!(
+        matches!(error, StorageError::UniqueViolation { detail, .. } if detail == "Key (k)=(5) already exists.")
+    );
+    let error = insert_row(&values(&(1, 0, Some("x".repeat(30_000)))));
+    assert!(
+        matches!(error, StorageError::RowTooWide { .. }),
+        "{error:?}"
+    );
+    let error = insert_row(&[ValueRef::I32(6), ValueRef::Null, ValueRef::Null]);
+    assert!(
+        matches!(&error, StorageError::NotNull { column, .. } if column == "n"),
+        "{error:?}"
+    );
     assert_eq!(now(&table), numbered([5]));
 
     let txn = table.store().txns().begin();

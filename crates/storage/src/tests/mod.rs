@@ -98,6 +98,16 @@ pub(crate) fn batch(table: &Table, rows: &[Row]) -> RecordBatch {
     RecordBatch::try_new(Arc::clone(table.arrow_schema()), columns).unwrap()
 }
 
+/// A row's values, as storage takes those of a single row.
+pub(crate) fn values(row: &Row) -> [ValueRef<'_>; 3] {
+    let text = row.2.as_ref();
+    [
+        ValueRef::I32(row.0),
+        ValueRef::I64(row.1),
+        text.map_or(ValueRef::Null, |text| ValueRef::Bytes(text.as_bytes())),
+    ]
+}
+
 /// Inserts and commits.
 pub(crate) fn load(table: &Table, rows: &[Row]) {
     let txn = table.store().txns().begin();
