@@ -14,14 +14,14 @@
 use std::ops::ControlFlow;
 
 use aerostat_semantics::walk;
-use datafusion::{
-    execution::SessionState,
-    sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser},
-};
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, Ident, ObjectName, TableAlias, TableAliasColumnDef, TableFactor, Value,
     VisitMut, VisitorMut,
+};
+use datafusion::{
+    execution::SessionState,
+    sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser},
 };
 
 use super::forms::SERIES;

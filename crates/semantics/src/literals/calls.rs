@@ -3,8 +3,8 @@
 
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
-    DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgOperator, FunctionArguments,
-    ObjectName, Value,
+    BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgOperator,
+    FunctionArguments, ObjectName, Value,
 };
 
 use super::{call, cast_to};
@@ -74,6 +74,32 @@ pub(super) fn as_cast(function: &Function) -> Option<(Expr, DataType)> {
     }
 }
 
+/// The name and the value of `name => value` and `name := value`.
+fn named(argument: &FunctionArg) -> Option<(String, &Expr)> {
+    let (name, value) = match argument {
+        FunctionArg::Named {
+            name,
+            arg: FunctionArgExpr::Expr(value),
+            operator: FunctionArgOperator::RightArrow | FunctionArgOperator::Assignment,
+        } => (name, value),
+        FunctionArg::ExprNamed {
+            name: Expr::Identifier(name),
+            arg: FunctionArgExpr::Expr(value),
+            operator: FunctionArgOperator::RightArrow | FunctionArgOperator::Assignment,
+        } => (name, value),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::BinaryOp {
+            left,
+            op: BinaryOperator::Assignment,
+            right,
+        })) => match &**left {
+            Expr::Identifier(name) => (name, &**right),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some((name.value.to_ascii_lowercase(), value))
+}
+
 /// The parameters of `make_interval`.
 const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
 
@@ -91,30 +117,26 @@ pub(super) fn fill_interval(function: &mut Function) -> Result<(), SqlError> {
     }
     let mut parts: Vec<Option<Expr>> = vec![None; PARTS.len()];
     let mut is_named = false;
+    let no_such = || {
+        let message = "function make_interval does not exist for these arguments";
+        SqlError::new(ErrorKind::UndefinedFunction, message)
+    };
     for (at, argument) in list.args.iter().enumerate() {
-        let (at, value) = match argument {
-            FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) if !is_named => (Some(at), value),
-            FunctionArg::Unnamed(_) => {
+        let (at, value) = match (named(argument), argument) {
+            (Some((name, value)), _) => {
+                is_named = true;
+                (PARTS.iter().position(|part| *part == name), value)
+            }
+            (None, FunctionArg::Unnamed(_)) if is_named => {
                 let message = "positional argument cannot follow named argument";
                 return Err(SqlError::new(ErrorKind::SyntaxError, message));
             }
-            FunctionArg::Named {
-                name,
-                arg: FunctionArgExpr::Expr(value),
-                operator: FunctionArgOperator::RightArrow | FunctionArgOperator::Assignment,
-            } => {
-                is_named = true;
-                let name = name.value.to_ascii_lowercase();
-                (PARTS.iter().position(|part| *part == name), value)
-            }
-            _ => (None, &Expr::Value(Value::Null.into())),
+            (None, FunctionArg::Unnamed(FunctionArgExpr::Expr(value))) => (Some(at), value),
+            _ => return Err(no_such()),
         };
         match at {
             Some(at) if parts[at].is_none() => parts[at] = Some(value.clone()),
-            _ => {
-                let message = "function make_interval does not exist for these arguments";
-                return Err(SqlError::new(ErrorKind::UndefinedFunction, message));
-            }
+            _ => return Err(no_such()),
         }
     }
     let zero = |at: usize| {

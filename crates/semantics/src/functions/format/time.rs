@@ -38,16 +38,16 @@ const ROMAN: [&str; 12] = [
 ];
 
 /// Template patterns, longer ones before their prefixes.
-const PATTERNS: [&str; 67] = [
+const PATTERNS: [&str; 66] = [
     "Y,YYY", "YYYY", "IYYY", "YYY", "IYY", "YY", "IY", "Y", "HH24", "HH12", "HH", "MI", "MONTH",
     "Month", "month", "MON", "Mon", "mon", "MM", "SSSSS", "SSSS", "SS", "MS", "US", "FF1", "FF2",
     "FF3", "FF4", "FF5", "FF6", "AM", "PM", "am", "pm", "A.M.", "P.M.", "a.m.", "p.m.", "BC", "AD",
     "bc", "ad", "B.C.", "A.D.", "b.c.", "a.d.", "DAY", "Day", "day", "DY", "Dy", "dy", "IDDD",
-    "DDD", "DD", "ID", "D", "IW", "I", "WW", "W", "CC", "Q", "J", "RM", "rm", "tz",
+    "DDD", "DD", "ID", "D", "IW", "I", "WW", "W", "CC", "Q", "J", "RM", "rm",
 ];
 
 /// Patterns of the zone.
-const ZONE_PATTERNS: [&str; 4] = ["TZH", "TZM", "TZ", "OF"];
+const ZONE_PATTERNS: [&str; 5] = ["TZH", "TZM", "TZ", "tz", "OF"];
 
 enum Part<'a> {
     Literal(char),
@@ -116,17 +116,22 @@ fn has_case(name: &str) -> bool {
             | "B.C."
             | "A.D."
             | "RM"
+            | "TZ"
     )
 }
 
 fn number(value: i64, width: usize, fill: bool) -> String {
     if fill {
-        // The sign stands before the digits.
-        let width = width + usize::from(value < 0);
         format!("{value:0width$}")
     } else {
         value.to_string()
     }
+}
+
+/// Hours, minutes or seconds of an interval, which may be negative: their sign takes no digit's
+/// place.
+fn clock(value: i64, fill: bool) -> String {
+    number(value, 2 + usize::from(value < 0), fill)
 }
 
 fn word(name: &str, like: &str, width: usize) -> String {
@@ -291,10 +296,10 @@ pub(super) fn write_interval(value: IntervalMonthDayNano, pattern: &str) -> Stri
                 "YYYY" => number(i64::from(value.months / 12), 4, fill),
                 "MM" => number(i64::from(value.months % 12), 2, fill),
                 "DD" => number(i64::from(value.days), 2, fill),
-                "HH24" => number(micros / 3_600_000_000, 2, fill),
+                "HH24" => clock(micros / 3_600_000_000, fill),
                 "HH12" | "HH" => number((micros / 3_600_000_000 + 11).rem_euclid(12) + 1, 2, fill),
-                "MI" => number(micros / 60_000_000 % 60, 2, fill),
-                "SS" => number(micros / 1_000_000 % 60, 2, fill),
+                "MI" => clock(micros / 60_000_000 % 60, fill),
+                "SS" => clock(micros / 1_000_000 % 60, fill),
                 "MS" => number(micros / 1000 % 1000, 3, fill),
                 "US" => number(micros % 1_000_000, 6, fill),
                 other => other.to_owned(),
