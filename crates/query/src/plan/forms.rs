@@ -325,6 +325,23 @@ mod tests {
                 "SELECT * FROM generate_series(1, 3) AS generate_series (generate_series)",
             ),
             (
+                "SELECT u FROM t, unnest(t.a) AS u",
+                "SELECT u FROM t, UNNEST(t.a) AS u (u)",
+            ),
+            (
+                "SELECT * FROM unnest(a) WITH ORDINALITY AS u (v)",
+                "SELECT * FROM UNNEST(a, generate_series(1::BIGINT, cardinality(a))) AS u (v, ordinality)",
+            ),
+            (
+                "SELECT * FROM t, generate_series(1, t.n) AS g",
+                "SELECT * FROM t, UNNEST(generate_series(1, t.n)) AS g (g)",
+            ),
+            ("SELECT a[2:], a[:3]", "SELECT a[2:2147483647], a[1:3]"),
+            (
+                "SELECT string_agg(a, ',' ORDER BY b), string_agg(a, ',' ORDER BY c) FROM t",
+                "SELECT array_to_string(array_agg(a ORDER BY b) FILTER (WHERE (a) IS NOT NULL), ','), array_to_string(array_agg(a ORDER BY c) FILTER (WHERE (a) IS NOT NULL), ',') FROM t",
+            ),
+            (
                 "SELECT k, generate_series(1, k), generate_series(k, 3) AS b FROM t",
                 "SELECT k, unnest(generate_series(1, k)) AS \"generate_series\", unnest(generate_series(k, 3)) AS b FROM t",
             ),

@@ -202,3 +202,63 @@ fn check_aggregates(select: &Select) -> ControlFlow<SqlError> {
     }
     walk::look(select, &mut Aggregates { subqueries: 0 })
 }
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::ast::Statement;
+
+    use super::*;
+    use crate::statement::{Statement as Text, StatementKind};
+
+    fn refusal(recursive: &str) -> Option<String> {
+        let sql = format!("WITH RECURSIVE t (n) AS ({recursive}) SELECT n FROM t");
+        let StatementKind::Sql(parsed) = Text::single(&sql).unwrap().kind else {
+            panic!("not SQL")
+        };
+        let Statement::Query(query) = &*parsed else {
+            panic!("no query")
+        };
+        match check(query.with.as_ref().unwrap()) {
+            ControlFlow::Continue(()) => None,
+            ControlFlow::Break(error) => Some(error.message),
+        }
+    }
+
+    #[test]
+    fn recursion_has_one_reference_in_its_place() {
+        for recursive in [
+            "SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 3",
+            "SELECT 1 UNION SELECT q.n + 1 FROM (SELECT n FROM t) AS q",
+            "SELECT 1 UNION ALL SELECT t.n FROM t LEFT JOIN u ON u.n = t.n",
+            "SELECT 1 UNION ALL SELECT t.n FROM u RIGHT JOIN t ON u.n = t.n",
+            "SELECT 1 UNION ALL SELECT n + (SELECT max(n) FROM u) FROM t",
+            "SELECT sum(n) FROM u",
+        ] {
+            assert_eq!(refusal(recursive), None, "{recursive}");
+        }
+        for (recursive, part) in [
+            ("SELECT n FROM t", "does not have the form"),
+            ("SELECT 1 EXCEPT SELECT n FROM t", "does not have the form"),
+            ("SELECT n FROM t UNION ALL SELECT 1", "non-recursive term"),
+            (
+                "SELECT 1 UNION ALL SELECT sum(n) FROM t",
+                "aggregate functions",
+            ),
+            (
+                "SELECT 1 UNION ALL SELECT a.n FROM t AS a, t AS b",
+                "more than once",
+            ),
+            (
+                "SELECT 1 UNION ALL SELECT u.n FROM u LEFT JOIN t ON true",
+                "an outer join",
+            ),
+            (
+                "SELECT 1 UNION ALL SELECT n FROM u WHERE n IN (SELECT n FROM t)",
+                "a subquery",
+            ),
+        ] {
+            let message = refusal(recursive).unwrap_or_default();
+            assert!(message.contains(part), "{recursive}: {message}");
+        }
+    }
+}

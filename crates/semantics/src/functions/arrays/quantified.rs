@@ -190,3 +190,84 @@ fn matches(
     });
     found.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int32Array, Int32Builder, ListBuilder};
+
+    use super::*;
+
+    const VALUES: [Option<i32>; 3] = [None, Some(1), Some(2)];
+
+    /// All lists of up to three items.
+    fn lists() -> Vec<Vec<Option<i32>>> {
+        let mut all = vec![vec![]];
+        for length in 0..3 {
+            let longest: Vec<_> = all.iter().filter(|list| list.len() == length).collect();
+            let longer = longest
+                .into_iter()
+                .flat_map(|list| VALUES.map(|value| list.iter().copied().chain([value]).collect()));
+            let longer: Vec<Vec<Option<i32>>> = longer.collect();
+            all.extend(longer);
+        }
+        all
+    }
+
+    /// AND or OR of the comparisons one by one.
+    fn one_by_one(
+        left: Option<i32>,
+        list: &[Option<i32>],
+        compare: fn(i32, i32) -> bool,
+        all: bool,
+    ) -> Option<bool> {
+        list.iter().fold(Some(all), |so_far, item| {
+            let own = left.zip(*item).map(|(left, item)| compare(left, item));
+            match (so_far, own) {
+                (Some(a), Some(b)) => Some(if all { a && b } else { a || b }),
+                (Some(decided), None) | (None, Some(decided)) if decided != all => Some(decided),
+                _ => None,
+            }
+        })
+    }
+
+    #[test]
+    fn answers_are_those_of_and_and_or() {
+        let mut builder = ListBuilder::new(Int32Builder::new());
+        let (mut lefts, mut cases) = (Vec::new(), Vec::new());
+        for list in lists() {
+            for left in VALUES {
+                builder.append_value(list.iter().copied());
+                lefts.push(left);
+                cases.push((left, list.clone()));
+            }
+        }
+        let array = builder.finish();
+        let lefts: ArrayRef = Arc::new(Int32Array::from(lefts));
+        let compared: [(&str, fn(i32, i32) -> bool); 6] = [
+            ("=", |a, b| a == b),
+            ("<>", |a, b| a != b),
+            ("<", |a, b| a < b),
+            ("<=", |a, b| a <= b),
+            (">", |a, b| a > b),
+            (">=", |a, b| a >= b),
+        ];
+        for (name, compare) in compared {
+            for all in [false, true] {
+                let answers = evaluate(&lefts, &array, operator(name).unwrap(), all).unwrap();
+                for (row, (left, list)) in cases.iter().enumerate() {
+                    let answer = answers.is_valid(row).then(|| answers.value(row));
+                    let expected = one_by_one(*left, list, compare, all);
+                    assert_eq!(answer, expected, "{left:?} {name} {list:?}, all: {all}");
+                }
+                // A part of a longer array begins elsewhere.
+                let part = evaluate(
+                    &lefts.slice(7, 20),
+                    &array.slice(7, 20),
+                    operator(name).unwrap(),
+                    all,
+                );
+                assert_eq!(part.unwrap(), answers.slice(7, 20));
+            }
+        }
+    }
+}
