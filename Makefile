@@ -1,6 +1,6 @@
 # One command for each thing; `make help` lists them. Recipes live in scripts/.
 
-.PHONY: help demo test crash bench bench-oltp bench-analytics clean fmt lint slt isolation setup fuzz miri
+.PHONY: help demo test dist crash bench bench-oltp bench-analytics clean fmt lint slt isolation setup fuzz miri
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -10,6 +10,9 @@ demo: ## Four tenants, SSB, every answer checked, 20 s of load (KEEP=1 leaves th
 
 test: ## Everything CI checks: format, lints, unit, SQL and end-to-end tests
 	@scripts/test
+
+dist: ## The node as it is shipped, target/dist/aerostat, trained by a load; TRAIN=0 without training
+	@scripts/dist
 
 crash: ## Kill the node and its storage thousands of times; ROUNDS=2000 DIFF_ROUNDS=300
 	@scripts/crash

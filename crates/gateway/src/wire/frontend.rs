@@ -62,9 +62,11 @@ pub(crate) struct Bind<'a> {
 
 fn formats(cursor: &mut Cursor<'_>) -> Result<Vec<Format>, Fault> {
     let count = cursor.u16()?;
-    (0..count)
-        .map(|_| Format::from_code(cursor.u16()?))
-        .collect()
+    let mut formats = Vec::new();
+    for _ in 0..count {
+        formats.push(Format::from_code(cursor.u16()?)?);
+    }
+    Ok(formats)
 }
 
 impl<'a> Bind<'a> {
@@ -82,9 +84,10 @@ impl<'a> Bind<'a> {
                 cursor.bytes(length).map(Some)
             }
         };
-        let parameters = (0..count)
-            .map(|_| parameter(&mut cursor))
-            .collect::<Result<_, _>>()?;
+        let mut parameters = Vec::new();
+        for _ in 0..count {
+            parameters.push(parameter(&mut cursor)?);
+        }
         let result_formats = formats(&mut cursor)?;
         cursor.end()?;
         Ok(Self {
