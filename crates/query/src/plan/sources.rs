@@ -161,12 +161,13 @@ fn as_unnest(factor: &TableFactor) -> Option<TableFactor> {
     })
 }
 
-fn names_columns(args: &Vec<FunctionArg>) -> bool {
-    let found = walk::expressions(args, |expression| match expression {
+fn names_columns(args: &[FunctionArg]) -> bool {
+    let is_column = |expression: &Expr| match expression {
         Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
-    });
-    found.is_break()
+    };
+    let names = |argument: &FunctionArg| walk::expressions(argument, is_column).is_break();
+    args.iter().any(names)
 }
 
 fn call(name: &str, args: Vec<FunctionArg>) -> Expr {

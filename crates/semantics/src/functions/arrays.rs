@@ -322,22 +322,19 @@ impl ScalarUDFImpl for Function {
 }
 
 fn evaluate(kind: Kind, args: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
-    if kind == Kind::Fill {
-        return fill(&args[0], args[1].as_list::<i32>());
-    }
-    let lists = args[0].as_list::<i32>();
+    let lists = || args[0].as_list::<i32>();
     let integers = |at: usize| args[at].as_primitive::<Int32Type>();
     Ok(match kind {
-        Kind::At => subscript(lists, integers(1))?,
-        Kind::Contains | Kind::Overlaps => meets(lists, args[1].as_list(), kind)?,
-        Kind::Remove | Kind::Replace => changed(lists, &args[1], args.get(2))?,
-        Kind::Position => position(lists, &args[1], args.get(2))?,
-        Kind::Positions => positions(lists, &args[1])?,
-        Kind::Cardinality => lengths(lists, |length| Some(length)),
-        Kind::Dimensions => lengths(lists, |length| (length > 0).then_some(1)),
-        Kind::Bounds => bounds(lists),
-        Kind::Subscripts => subscripts(lists, integers(1)),
-        Kind::Trim => trimmed(lists, integers(1), rows)?,
+        Kind::At => subscript(lists(), integers(1))?,
+        Kind::Contains | Kind::Overlaps => meets(lists(), args[1].as_list(), kind)?,
+        Kind::Remove | Kind::Replace => changed(lists(), &args[1], args.get(2))?,
+        Kind::Position => position(lists(), &args[1], args.get(2))?,
+        Kind::Positions => positions(lists(), &args[1])?,
+        Kind::Cardinality => lengths(lists(), Some),
+        Kind::Dimensions => lengths(lists(), |length| (length > 0).then_some(1)),
+        Kind::Bounds => bounds(lists()),
+        Kind::Subscripts => subscripts(lists(), integers(1)),
+        Kind::Trim => trimmed(lists(), integers(1), rows)?,
         Kind::Fill => fill(&args[0], args[1].as_list::<i32>())?,
     })
 }
