@@ -168,7 +168,7 @@ impl Calls<'_> {
                 }
                 _ => ControlFlow::Continue(()),
             });
-            let reads = |name: &String| reads(&*cte.query, name) > 0;
+            let reads = |name: &String| reads(&cte.query, name) > 0;
             if calls.is_break() || volatile.iter().any(reads) {
                 volatile.push(folded(&cte.alias.name));
             }

@@ -220,14 +220,16 @@ mod tests {
         compare: fn(i32, i32) -> bool,
         all: bool,
     ) -> Option<bool> {
-        list.iter().fold(Some(all), |so_far, item| {
+        let mut answer = Some(all);
+        for item in list {
             let own = left.zip(*item).map(|(left, item)| compare(left, item));
-            match (so_far, own) {
+            answer = match (answer, own) {
                 (Some(a), Some(b)) => Some(if all { a && b } else { a || b }),
                 (Some(decided), None) | (None, Some(decided)) if decided != all => Some(decided),
                 _ => None,
-            }
-        })
+            };
+        }
+        answer
     }
 
     #[test]
@@ -243,7 +245,8 @@ mod tests {
         }
         let array = builder.finish();
         let lefts: ArrayRef = Arc::new(Int32Array::from(lefts));
-        let compared: [(&str, fn(i32, i32) -> bool); 6] = [
+        type Comparison = (&'static str, fn(i32, i32) -> bool);
+        let compared: [Comparison; 6] = [
             ("=", |a, b| a == b),
             ("<>", |a, b| a != b),
             ("<", |a, b| a < b),
