@@ -8,7 +8,7 @@
 //!   ├────────────────── semantics ◄───────────┤                  │
 //!   ├────────────────── advice ◄──────────────┴──────────────────┤
 //!   └────────────────── workload ◄───────────────────────────────┤
-//!                       calibrate ◄──────────────────────────────┘
+//!                       calibrate, micro-vm ◄── lab ◄────────────┘
 //! ```
 //!
 //! Dev-dependencies count too: a test that needs an upper crate belongs there.
@@ -32,6 +32,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("semantics", &["types"]),
     ("advice", &["types"]),
     ("calibrate", &[]),
+    ("micro-vm", &[]),
+    ("lab", &["calibrate", "micro-vm"]),
     (
         "query",
         &[
@@ -58,6 +60,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "objects",
             "advice",
             "calibrate",
+            "lab",
             "query",
             "gateway",
             "workload",
@@ -76,7 +79,7 @@ const ONLY: &[(&str, &[&str])] = &[
 ];
 
 /// The only crates that may contain `unsafe`.
-const UNSAFE: &[&str] = &["segment", "memory"];
+const UNSAFE: &[&str] = &["segment", "memory", "micro-vm"];
 
 /// Checks the dependencies in `cargo metadata`'s output.
 ///

@@ -83,7 +83,7 @@ pub(crate) fn rounded(value: f64) -> f64 {
 }
 
 /// The low quantile of what is finite and above zero.
-pub(crate) fn low_quantile(values: &mut Vec<f64>) -> Option<f64> {
+pub fn low_quantile(values: &mut Vec<f64>) -> Option<f64> {
     quantile(values, LOW_QUANTILE)
 }
 

@@ -14,7 +14,7 @@
 //! levels    steps become cache and TLB levels; what is not sure is not told
 //!    │
 //! report    beside each value what the system claims (sysfs, CPUID), and a verdict
-//! plot      the curves as SVG
+//! plot      the curves as SVG, by `chart`
 //! ```
 //!
 //! `measure` alone touches the machine; all behind it is pure, and tested on synthetic and
@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod chart;
 mod claims;
 mod curve;
 mod levels;
@@ -37,10 +38,14 @@ mod steps;
 
 use std::io;
 
+pub use chart::{Axis, Chart, ChartPoint, Line, Scale};
 pub use claims::{CacheClaim, Claims, TlbClaim};
-pub use curve::{Curve, Point};
+pub use curve::{Curve, Point, low_quantile};
 pub use levels::{CONFIDENCE_MIN, Detected, caches_of, line_of, tlbs_of};
-pub use measure::{Options, Pages, SECONDS_MAX, SECONDS_MIN, calibrate};
+pub use measure::{
+    APART_PAGES, Buffer, Chain, Options, PAGE_BYTES, Pages, SECONDS_MAX, SECONDS_MIN, STEP_BYTES,
+    calibrate, cores,
+};
 pub use plot::plots;
 pub use report::{
     Bandwidth, CacheLevel, FORMAT, Finding, Identity, NumaPair, Report, Row, TlbLevel, Verdict,
@@ -88,8 +93,8 @@ pub enum CalibrateError {
     /// A plot that cannot be drawn.
     #[error("cannot draw the plot {name}: {reason}")]
     Plot {
-        /// Its name.
-        name: &'static str,
+        /// Its title.
+        name: String,
         /// The library's reason.
         reason: String,
     },

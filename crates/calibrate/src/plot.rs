@@ -1,26 +1,8 @@
 //! The curves as SVG.
 
-use std::ops::Range;
-
-use plotters::coord::Shift;
-use plotters::prelude::*;
-
-use crate::report::{Report, TlbLevel, bytes, short};
+use crate::chart::{Axis, Chart, ChartPoint, Line, Scale};
+use crate::report::{Report, TlbLevel, bytes};
 use crate::{CalibrateError, Curve};
-
-/// Width and height in pixels.
-const SIZE: (u32, u32) = (960, 540);
-
-/// Colours that people who see few colours tell apart: Okabe and Ito, "Color Universal
-/// Design", 2008.
-const COLOURS: [RGBColor; 3] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-];
-
-/// The colour of knees.
-const KNEE: RGBColor = RGBColor(90, 90, 90);
 
 struct Plot<'a> {
     name: &'static str,
@@ -140,84 +122,30 @@ pub fn plots(report: &Report) -> Result<Vec<(String, String)>, CalibrateError> {
 
 impl Plot<'_> {
     fn draw(&self) -> Result<String, CalibrateError> {
-        let mut text = String::new();
-        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-        let drawn = self.draw_on(&area).and_then(|()| Ok(area.present()?));
-        drop(area);
-        drawn.map_err(|error| CalibrateError::Plot {
-            name: self.name,
-            reason: error.to_string(),
-        })?;
-        Ok(text)
-    }
-
-    fn ranges(&self) -> (Range<f64>, Range<f64>) {
-        let points = self.lines.iter().flat_map(|(_, curve)| curve.low());
-        let (mut x, mut y) = (f64::MAX..0.0, f64::MAX..0.0_f64);
-        for (size, ns) in points {
-            x = x.start.min(size)..f64::max(x.end, size);
-            y = y.start.min(ns)..y.end.max(ns);
-        }
-        (x, y.start * 0.7..y.end * 1.5)
-    }
-
-    fn draw_on(
-        &self,
-        area: &DrawingArea<SVGBackend<'_>, Shift>,
-    ) -> Result<(), Box<dyn std::error::Error + '_>> {
-        let broken = |error: DrawingAreaErrorKind<_>| -> Box<dyn std::error::Error> {
-            error.to_string().into()
+        let line = |(name, curve): &(&str, &Curve)| Line {
+            name: (*name).to_owned(),
+            points: curve.low().into_iter().map(alone).collect(),
         };
-        area.fill(&WHITE).map_err(broken)?;
-        let (x, y) = self.ranges();
-        let mut chart = ChartBuilder::on(area)
-            .caption(self.title, ("sans-serif", 22))
-            .margin(16)
-            .x_label_area_size(48)
-            .y_label_area_size(64)
-            .build_cartesian_2d(x.log_scale().base(2.0), y.clone().log_scale())
-            .map_err(broken)?;
-        let size = if self.is_bytes { bytes } else { short };
-        chart
-            .configure_mesh()
-            .x_desc(self.x)
-            .y_desc("ns per load")
-            .x_labels(16)
-            .x_label_formatter(&|x| size(*x))
-            .y_label_formatter(&|ns| short(*ns))
-            .label_style(("sans-serif", 14))
-            .light_line_style(WHITE)
-            .draw()
-            .map_err(broken)?;
-        for ((name, curve), colour) in self.lines.iter().zip(COLOURS) {
-            let low = curve.low();
-            chart
-                .draw_series(LineSeries::new(low.iter().copied(), colour.stroke_width(2)))
-                .map_err(broken)?
-                .label(*name)
-                .legend(move |(x, y)| {
-                    PathElement::new(vec![(x, y), (x + 20, y)], colour.stroke_width(2))
-                });
-            let marks = low
-                .iter()
-                .map(|point| Circle::new(*point, 2, colour.filled()));
-            chart.draw_series(marks).map_err(broken)?;
-        }
-        for (at, name) in &self.knees {
-            let bar = PathElement::new(vec![(*at, y.start), (*at, y.end)], KNEE);
-            chart.draw_series([bar]).map_err(broken)?;
-            let style = ("sans-serif", 14).into_font().color(&KNEE);
-            let text = Text::new(format!(" {name}"), (*at, y.end * 0.97), style);
-            chart.draw_series([text]).map_err(broken)?;
-        }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::MiddleLeft)
-            .background_style(WHITE.mix(0.8))
-            .border_style(KNEE)
-            .label_font(("sans-serif", 14))
-            .draw()
-            .map_err(broken)?;
-        Ok(())
+        let chart = Chart {
+            title: self.title.to_owned(),
+            x: Axis {
+                is_bytes: self.is_bytes,
+                ..Axis::new(self.x, Scale::Log)
+            },
+            y: Axis::new("ns per load", Scale::Log),
+            lines: self.lines.iter().map(line).collect(),
+            marks: self.knees.clone(),
+            levels: Vec::new(),
+        };
+        chart.svg()
+    }
+}
+
+/// A point of which nothing but its value is known.
+fn alone((x, y): (f64, f64)) -> ChartPoint {
+    ChartPoint {
+        x,
+        y,
+        interval: None,
     }
 }

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use aerostat_lab::LabCommand;
 use aerostat_memory::machine_memory_bytes;
 use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 
@@ -47,6 +48,11 @@ pub(crate) enum Command {
     Restore(RestoreArguments),
     /// Find this machine's caches, TLBs, latencies and bandwidths by timing
     Calibrate(CalibrateArguments),
+    /// Run experiments that check claims on this machine
+    Lab {
+        #[command(subcommand)]
+        command: LabCommand,
+    },
     /// Start a node, load four tenants, check every answer, measure
     Demo(DemoArguments),
 }

@@ -6,6 +6,7 @@
 //!   load, bench, demo, backup, restore
 //!                 clients over the wire; they know nothing of the engine
 //!   calibrate     times this machine's memory ─► a file that serve reads
+//!   lab           experiments ─► raw data, plots, a report; its helpers are this binary
 //! ```
 //!
 //! This crate wires; whatever can be decided without wiring lives below it.
@@ -28,6 +29,8 @@ mod tls;
 use std::io::Write;
 use std::process::ExitCode;
 
+use aerostat_lab::LabCommand;
+use anyhow::Context;
 use clap::Parser;
 
 use cli::{Cli, Command, ConfigCommand};
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Backup(arguments) => client::backup::run(arguments),
         Command::Restore(arguments) => client::backup::restore(arguments),
         Command::Calibrate(arguments) => client::calibrate::run(&arguments),
+        Command::Lab { command } => lab(command),
         Command::Demo(arguments) => client::demo::run(&arguments),
     };
     match result {
@@ -67,6 +71,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The lab, whose helpers are this program.
+fn lab(command: LabCommand) -> anyhow::Result<()> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    aerostat_lab::run(command, (program, vec!["lab".to_owned()]))
 }
 
 fn refuse(errors: &[config::ConfigError]) -> ExitCode {

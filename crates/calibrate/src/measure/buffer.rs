@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 use crate::CalibrateError;
 
 /// Bytes of a small page: what x86-64 has and most others use.
-pub(crate) const PAGE_BYTES: usize = 4096;
+pub const PAGE_BYTES: usize = 4096;
 
 /// Bytes of a huge page, of the usual kind.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -24,7 +24,7 @@ pub enum Pages {
 
 /// Anonymous memory seen as 32-bit words, aligned to a huge page. What is not touched
 /// costs nothing.
-pub(crate) struct Buffer {
+pub struct Buffer {
     map: MmapMut,
     from: usize,
     bytes: usize,
@@ -35,7 +35,7 @@ impl Buffer {
     ///
     /// # Errors
     /// [`CalibrateError::Memory`] when the operating system refuses.
-    pub(crate) fn new(bytes: usize, pages: Pages) -> Result<Buffer, CalibrateError> {
+    pub fn new(bytes: usize, pages: Pages) -> Result<Buffer, CalibrateError> {
         let bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES);
         let refused = |source| CalibrateError::Memory { bytes, source };
         let map = MmapMut::map_anon(bytes + HUGE_PAGE_BYTES).map_err(refused)?;
@@ -49,19 +49,19 @@ impl Buffer {
     }
 
     /// The words.
-    pub(crate) fn words(&self) -> &[u32] {
+    pub fn words(&self) -> &[u32] {
         <[u32]>::ref_from_bytes(&self.map[self.from..self.from + self.bytes])
             .expect("aligned to a huge page, and whole pages long")
     }
 
     /// The words, to write.
-    pub(crate) fn words_mut(&mut self) -> &mut [u32] {
+    pub fn words_mut(&mut self) -> &mut [u32] {
         <[u32]>::mut_from_bytes(&mut self.map[self.from..self.from + self.bytes])
             .expect("aligned to a huge page, and whole pages long")
     }
 
     /// Touches every page.
-    pub(crate) fn populate(&mut self) {
+    pub fn populate(&mut self) {
         let words = self.words_mut();
         for page in words.chunks_mut(PAGE_BYTES / 4) {
             page[0] = 1;
@@ -70,7 +70,7 @@ impl Buffer {
 
     /// The share of the buffer's bytes that lies in huge pages, as the kernel says;
     /// `None` where it does not.
-    pub(crate) fn huge_share(&self) -> Option<f64> {
+    pub fn huge_share(&self) -> Option<f64> {
         let smaps = std::fs::read_to_string("/proc/self/smaps").ok()?;
         let from = self.map.as_ptr().addr() + self.from;
         let huge = huge_bytes(&smaps, from..from + self.bytes)?;

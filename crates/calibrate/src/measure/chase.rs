@@ -19,7 +19,7 @@ use super::buffer::PAGE_BYTES;
 
 /// Bytes between the places of a chain that visits lines. A machine with longer lines
 /// sees each line more than once; its sizes are found all the same.
-pub(crate) const STEP_BYTES: usize = 64;
+pub const STEP_BYTES: usize = 64;
 
 /// Words between two of them.
 const STEP_WORDS: usize = STEP_BYTES / 4;
@@ -33,17 +33,17 @@ const GROUP_LINES: usize = GROUP_PAGES * PAGE_BYTES / STEP_BYTES;
 /// Pages from one touched page to the next. Translations of neighbouring pages share an
 /// entry on some machines (Zen joins 4, others 8), so touched pages are further apart; the
 /// distance is odd, so that they are spread evenly over the sets of a TLB.
-pub(crate) const APART_PAGES: usize = 9;
+pub const APART_PAGES: usize = 9;
 
 /// Bytes of a block of [`Chain::pairs`]; its distances go up to half of it.
 pub(crate) const PAIR_BLOCK_BYTES: usize = 1024;
 
 /// A closed chain through some words.
-pub(crate) struct Chain {
+pub struct Chain {
     /// A word of it, where the next walk begins.
-    at: u32,
+    pub at: u32,
     /// Loads until it comes round.
-    pub(crate) loads: usize,
+    pub loads: usize,
 }
 
 impl Chain {
@@ -59,13 +59,13 @@ impl Chain {
     }
 
     /// Through the first `lines` lines, group by group.
-    pub(crate) fn lines(words: &mut [u32], lines: usize, random: &mut Pcg64Mcg) -> Chain {
+    pub fn lines(words: &mut [u32], lines: usize, random: &mut Pcg64Mcg) -> Chain {
         Chain::through(words, &grouped(lines, random))
     }
 
     /// Through one line of each 512 bytes, group by group: its neighbours, which prefetchers
     /// bring along, are not asked for.
-    pub(crate) fn sparse(words: &mut [u32], random: &mut Pcg64Mcg) -> Chain {
+    pub fn sparse(words: &mut [u32], random: &mut Pcg64Mcg) -> Chain {
         const APART_WORDS: usize = 512 / 4;
         let mut places: Vec<u32> = (0..words.len() / APART_WORDS)
             .map(|part| {
@@ -80,7 +80,7 @@ impl Chain {
     }
 
     /// Through a line in each of `pages` places, `apart_bytes` apart, in random order.
-    pub(crate) fn pages(
+    pub fn pages(
         words: &mut [u32],
         pages: usize,
         apart_bytes: usize,

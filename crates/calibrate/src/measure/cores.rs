@@ -11,7 +11,7 @@ use crate::CalibrateError;
 const SETTLE: Duration = Duration::from_millis(30);
 
 /// The cores this thread may use.
-pub(crate) fn allowed() -> Vec<usize> {
+pub fn allowed() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU)
         .filter(|core| set.is_set(*core))
@@ -24,7 +24,7 @@ pub(crate) fn allowed() -> Vec<usize> {
 ///
 /// # Errors
 /// [`CalibrateError::Core`] when there is no such core.
-pub(crate) fn settle(core: Option<usize>) -> Result<usize, CalibrateError> {
+pub fn settle(core: Option<usize>) -> Result<usize, CalibrateError> {
     let core = core.unwrap_or_else(|| {
         let started = Instant::now();
         while started.elapsed() < SETTLE {
@@ -37,12 +37,15 @@ pub(crate) fn settle(core: Option<usize>) -> Result<usize, CalibrateError> {
 }
 
 /// Lets this thread run on all these cores again. That it could before is known.
-pub(crate) fn release(cores: &[usize]) {
+pub fn release(cores: &[usize]) {
     let _ = pin(cores);
 }
 
 /// Pins this thread to these cores.
-pub(crate) fn pin(cores: &[usize]) -> io::Result<()> {
+///
+/// # Errors
+/// The operating system's, when there is none of them.
+pub fn pin(cores: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for core in cores {
         if *core >= CpuSet::MAX_CPU {

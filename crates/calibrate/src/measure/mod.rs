@@ -8,7 +8,7 @@
 
 mod buffer;
 mod chase;
-mod cores;
+pub mod cores;
 mod numa;
 mod stream;
 
@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-pub use buffer::Pages;
+pub use buffer::{Buffer, PAGE_BYTES, Pages};
+pub use chase::{APART_PAGES, Chain, STEP_BYTES};
 pub use numa::NumaPair;
 pub(crate) use stream::{Saturated, Streams};
 
@@ -26,8 +27,8 @@ use crate::claims::Claims;
 use crate::curve::{Curve, geometric, low_quantile, rounded};
 use crate::levels::{caches_of, line_of};
 use crate::report::{Identity, Measured, Report};
-use buffer::{Buffer, HUGE_PAGE_BYTES, PAGE_BYTES};
-use chase::{APART_PAGES, Chain, PAIR_BLOCK_BYTES, STEP_BYTES};
+use buffer::HUGE_PAGE_BYTES;
+use chase::PAIR_BLOCK_BYTES;
 
 /// The least budget: a round or two of every curve.
 pub const SECONDS_MIN: f64 = 1.0;

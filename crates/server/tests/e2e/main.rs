@@ -16,6 +16,7 @@ mod drivers;
 mod harness;
 mod hostile;
 mod isolation;
+mod lab;
 mod layouts;
 mod local;
 mod operations;

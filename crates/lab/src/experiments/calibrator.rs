@@ -1,0 +1,517 @@
+//! Source 000, table 1: what a calibrator finds in a guest and beside it.
+
+use std::time::Instant;
+
+use aerostat_calibrate::{
+    APART_PAGES, Axis, Buffer, Chain, Chart, Curve, PAGE_BYTES, Pages, Point, STEP_BYTES, Scale,
+    caches_of, cores,
+};
+use aerostat_micro_vm::{Kernel, MicroVm, Paging};
+use anyhow::Result;
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+
+use crate::environment::in_turn;
+use crate::results::Results;
+use crate::stats::{Estimate, estimate};
+use crate::{About, Bench, Cell, Conclusion, Environment, Experiment, Outcome, Run, Table};
+
+/// Table 1 of source 000, on this machine.
+pub(crate) struct Calibrator;
+
+const CACHES: &str = "lines, 2 MiB pages";
+const SMALL_PAGES: &str = "a line of each page, 4 KiB pages";
+const SMALL_CONTROL: &str = "as many lines side by side, for 4 KiB pages";
+const HUGE_PAGES: &str = "a line of each page, 2 MiB pages";
+const HUGE_CONTROL: &str = "as many lines side by side, for 2 MiB pages";
+const TOUCH: &str = "first touch of a 4 KiB page";
+const TOUCH_TOUCHED: &str = "first touch in the guest, memory touched by the process before";
+const READY: &str = "making a guest ready";
+const ENTER: &str = "entering and leaving a guest";
+
+/// A plateau in a guest is that of the process if it is within this share of it.
+const PLATEAU_NEAR: f64 = 0.05;
+
+/// The share of a knee up to which its plateau counts: away from it, a little more or less
+/// memory changes nothing.
+const TO_KNEE: f64 = 0.5;
+
+/// Walks end where nothing is found in caches.
+const MEMORY_BYTES: usize = 128 << 20;
+
+/// Where walks are long.
+const LONG_BYTES: usize = 4 << 20;
+
+/// Windows of a round, and the loads of a window: as `aerostat calibrate`, whose chains these
+/// are.
+const WINDOWS: usize = 6;
+const WINDOW_LOADS_MIN: usize = 8192;
+const WINDOW_LOADS_MAX: usize = 1 << 15;
+
+/// Loads of the untimed walk: a whole turn through what caches hold.
+const WARM_LOADS_MAX: usize = 1 << 19;
+
+/// Bytes whose pages are touched for the first time.
+const TOUCH_BYTES: usize = 8 << 20;
+
+/// Pages that are walked through.
+const PAGES: [usize; 10] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
+const PAGES_HUGE_MAX: usize = 64;
+
+impl Experiment for Calibrator {
+    fn about(&self) -> About {
+        About {
+            name: "calibrator",
+            question: "Are caches and memory as fast in a guest as beside it, and what does address translation cost there?",
+            source: "000 §3.2, table 1",
+            parameters: "8 KiB to 128 MiB walked through, four sizes per doubling, two from 4 MiB on; 16 to 8,192 pages of 4 KiB and 16 to 64 of 2 MiB; native and guest in turns over the same memory",
+            expected: "the plateaus of caches and memory within 5% of native (000: the same sizes and latencies); a TLB miss costs more in the guest (000: 23 cycles, hidden natively)",
+            environments: &Environment::ALL,
+        }
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> Result<()> {
+        let allowed = cores::allowed();
+        cores::settle(None)?;
+        let measured = measure(run);
+        cores::release(&allowed);
+        measured
+    }
+
+    fn conclude(&self, results: &Results) -> Conclusion {
+        conclude(results)
+    }
+}
+
+fn measure(run: &mut Run<'_>) -> Result<()> {
+    let rounds = if run.is_quick() { 5 } else { 11 };
+    {
+        let mut buffer = Buffer::new(MEMORY_BYTES, Pages::Huge)?;
+        buffer.populate();
+        let environments = run.environments().to_vec();
+        let mut bench = Bench::new(buffer.words_mut(), Paging::Huge, &environments)?;
+        for round in 0..rounds {
+            let mut random = Pcg64Mcg::seed_from_u64(run.seed() ^ round as u64);
+            run.cell(
+                &format!("caches, round {} of {rounds}", round + 1),
+                |cell| {
+                    for bytes in sizes() {
+                        let chain =
+                            Chain::lines(bench.words_mut(), bytes / STEP_BYTES, &mut random);
+                        walk(
+                            cell,
+                            &mut bench,
+                            &environments,
+                            (CACHES, bytes as f64, round),
+                            &chain,
+                        )?;
+                    }
+                    Ok(())
+                },
+            )?;
+        }
+    }
+    pages(run, rounds, Pages::Small)?;
+    pages(run, rounds, Pages::Huge)?;
+    touches(run, rounds)
+}
+
+/// Whole lines: four sizes per doubling, two where walks are long.
+fn sizes() -> Vec<usize> {
+    let doublings = MEMORY_BYTES.ilog2() - 13;
+    let size = |step: u32| (8192.0 * (f64::from(step) / 4.0).exp2()) as usize / 64 * 64;
+    let is_taken = |(step, bytes): &(u32, usize)| *bytes <= LONG_BYTES || step % 2 == 0;
+    let steps = (0..=doublings * 4).map(|step| (step, size(step)));
+    steps.filter(is_taken).map(|(_, bytes)| bytes).collect()
+}
+
+/// A round at one point, in each environment.
+fn walk(
+    cell: &mut Cell,
+    bench: &mut Bench<'_>,
+    environments: &[Environment],
+    (series, x, round): (&str, f64, usize),
+    chain: &Chain,
+) -> Result<()> {
+    let turns = WINDOW_LOADS_MIN.div_ceil(chain.loads);
+    let loads = (chain.loads * turns).min(WINDOW_LOADS_MAX);
+    let loads = loads.next_multiple_of(16);
+    for environment in in_turn(environments, round) {
+        let at = chain.at;
+        // A whole turn untimed, so that all is where it will be.
+        let whole = chain.loads.next_multiple_of(16).min(WARM_LOADS_MAX);
+        bench.windows(environment, Kernel::Chase { at, loads: whole }, 1)?;
+        let ns = bench.ns(environment, Kernel::Chase { at, loads }, WINDOWS)?;
+        cell.put(environment, series, x, ns / loads as f64);
+    }
+    Ok(())
+}
+
+/// Walks over a line of each page, and their control.
+fn pages(run: &mut Run<'_>, rounds: usize, pages: Pages) -> Result<()> {
+    let (of_pages, control, apart, counts, paging) = match pages {
+        Pages::Small => (
+            SMALL_PAGES,
+            SMALL_CONTROL,
+            APART_PAGES * PAGE_BYTES,
+            &PAGES[..],
+            Paging::Small,
+        ),
+        Pages::Huge => {
+            let some = PAGES.partition_point(|count| *count <= PAGES_HUGE_MAX);
+            (
+                HUGE_PAGES,
+                HUGE_CONTROL,
+                2 << 20,
+                &PAGES[..some],
+                Paging::Huge,
+            )
+        }
+    };
+    let most = counts.last().copied().unwrap_or(1);
+    let mut apart_buffer = Buffer::new(most * apart, pages)?;
+    let mut beside_buffer = Buffer::new(most * STEP_BYTES, Pages::Huge)?;
+    beside_buffer.populate();
+    let environments = run.environments().to_vec();
+    let mut apart_bench = Bench::new(apart_buffer.words_mut(), paging, &environments)?;
+    let mut beside = Bench::new(beside_buffer.words_mut(), Paging::Huge, &environments)?;
+    for round in 0..rounds {
+        let mut random = Pcg64Mcg::seed_from_u64(run.seed() ^ round as u64);
+        run.cell(
+            &format!("{of_pages}, round {} of {rounds}", round + 1),
+            |cell| {
+                for &count in counts {
+                    let x = count as f64;
+                    let chain = Chain::pages(apart_bench.words_mut(), count, apart, &mut random);
+                    walk(
+                        cell,
+                        &mut apart_bench,
+                        &environments,
+                        (of_pages, x, round),
+                        &chain,
+                    )?;
+                    let chain = Chain::lines(beside.words_mut(), count, &mut random);
+                    walk(
+                        cell,
+                        &mut beside,
+                        &environments,
+                        (control, x, round),
+                        &chain,
+                    )?;
+                }
+                Ok(())
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// First touches of fresh memory, and what a guest costs to have.
+fn touches(run: &mut Run<'_>, rounds: usize) -> Result<()> {
+    let environments = run.environments().to_vec();
+    let pages = TOUCH_BYTES / PAGE_BYTES;
+    let touch = Kernel::Touch { pages };
+    for round in 0..rounds {
+        run.cell(
+            &format!("first touch, round {} of {rounds}", round + 1),
+            |cell| {
+                for &environment in &environments {
+                    let mut buffer = Buffer::new(TOUCH_BYTES, Pages::Small)?;
+                    let mut bench = Bench::new(buffer.words_mut(), Paging::Small, &environments)?;
+                    let ns: f64 = bench.windows(environment, touch, 1)?.iter().sum();
+                    cell.put(environment, TOUCH, 1.0, ns / pages as f64);
+                }
+                if environments.contains(&Environment::KvmMicro) {
+                    let mut buffer = Buffer::new(TOUCH_BYTES, Pages::Small)?;
+                    buffer.populate();
+                    guest_alone(cell, &mut buffer, touch, pages)?;
+                }
+                Ok(())
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// What only a guest costs.
+fn guest_alone(cell: &mut Cell, buffer: &mut Buffer, touch: Kernel, pages: usize) -> Result<()> {
+    let started = Instant::now();
+    let mut vm = MicroVm::new(buffer.words_mut(), Paging::Small)?;
+    vm.guest(Kernel::Clock, 1)?;
+    let ready = started.elapsed().as_nanos() as f64;
+    let entries = 32;
+    let started = Instant::now();
+    for _ in 0..entries {
+        vm.guest(Kernel::Clock, 1)?;
+    }
+    let enter = started.elapsed().as_nanos() as f64 / f64::from(entries);
+    let rate = vm.ticks_per_ns()?;
+    let ticks: u64 = vm.guest(touch, 1)?.ticks.iter().sum();
+    let guest = Environment::KvmMicro;
+    cell.put(
+        guest,
+        TOUCH_TOUCHED,
+        1.0,
+        ticks as f64 / rate / pages as f64,
+    );
+    cell.put(guest, READY, 1.0, ready);
+    cell.put(guest, ENTER, 1.0, enter);
+    Ok(())
+}
+
+/// Sizes that a cache holds, or that none does.
+struct Plateau {
+    name: String,
+    from: f64,
+    to: f64,
+}
+
+/// The plateaus that the native curve has: below each knee that is sure, and in memory.
+fn plateaus(results: &Results) -> Vec<Plateau> {
+    let native = |x: &f64| Point {
+        x: *x,
+        ns: results.values(Environment::Native, CACHES, *x),
+    };
+    let xs = results.xs(Environment::Native, CACHES);
+    let curve = Curve {
+        points: xs.iter().map(native).collect(),
+    };
+    let mut plateaus = Vec::new();
+    let mut from = 0.0;
+    for (level, (step, size)) in caches_of(&curve).into_iter().enumerate() {
+        let to = step.knee * TO_KNEE;
+        if size.value.is_some() && from < to {
+            plateaus.push(Plateau {
+                name: format!("L{}", level + 1),
+                from,
+                to,
+            });
+        }
+        from = step.knee * 2.0;
+    }
+    if let Some(last) = xs.last().filter(|last| **last == MEMORY_BYTES as f64) {
+        plateaus.push(Plateau {
+            name: "memory".to_owned(),
+            from: last / 2.0,
+            to: *last,
+        });
+    }
+    plateaus
+}
+
+/// A plateau's ns per load in an environment, and the guest's overhead.
+fn on_plateau(results: &Results, plateau: &Plateau) -> [Option<Estimate>; 3] {
+    let xs = results.xs(Environment::Native, CACHES);
+    let inside = |x: &f64| (plateau.from..=plateau.to).contains(x);
+    let xs: Vec<f64> = xs.into_iter().filter(inside).collect();
+    let values = |environment| -> Vec<f64> {
+        let at = |x: &f64| results.values(environment, CACHES, *x);
+        xs.iter().flat_map(at).collect()
+    };
+    let (native, guest) = (values(Environment::Native), values(Environment::KvmMicro));
+    [
+        estimate(&native),
+        estimate(&guest),
+        crate::stats::ratio(&guest, &native),
+    ]
+}
+
+/// ns of a load beyond its control, when far more pages are in use than a TLB holds.
+fn page_walk(results: &Results, environment: Environment, huge: bool) -> Option<Estimate> {
+    let (pages, control) = if huge {
+        (HUGE_PAGES, HUGE_CONTROL)
+    } else {
+        (SMALL_PAGES, SMALL_CONTROL)
+    };
+    let most = *results.xs(environment, pages).last()?;
+    let walks = results.values(environment, pages, most);
+    let controls = results.values(environment, control, most);
+    let beyond: Vec<f64> = walks.iter().zip(&controls).map(|(a, b)| a - b).collect();
+    estimate(&beyond)
+}
+
+fn conclude(results: &Results) -> Conclusion {
+    let text = |value: Option<Estimate>, unit: &str| {
+        value.map_or("–".to_owned(), |value| told(value, unit))
+    };
+    let mut rows = Vec::new();
+    let (mut compared, mut off) = (Vec::new(), Vec::new());
+    for plateau in plateaus(results) {
+        let [native, guest, ratio] = on_plateau(results, &plateau);
+        let sure = ratio.filter(Estimate::is_sure);
+        if let Some(ratio) = sure {
+            let percent = (ratio.median - 1.0) * 100.0;
+            compared.push(format!("{} {percent:+.1}%", plateau.name));
+            if percent.abs() > PLATEAU_NEAR * 100.0 {
+                off.push(plateau.name.clone());
+            }
+        }
+        rows.push(vec![
+            format!("a load from {}", plateau.name),
+            text(native, "ns"),
+            text(guest, "ns"),
+            overhead(ratio),
+        ]);
+    }
+    let mut pair = |what: &str, native: Option<Estimate>, guest: Option<Estimate>, unit: &str| {
+        if native.is_some() || guest.is_some() {
+            let row = [
+                what.to_owned(),
+                text(native, unit),
+                text(guest, unit),
+                String::new(),
+            ];
+            rows.push(row.to_vec());
+        }
+    };
+    let walk = |environment, huge| page_walk(results, environment, huge);
+    let (native, guest) = (Environment::Native, Environment::KvmMicro);
+    let (walk_native, walk_guest) = (walk(native, false), walk(guest, false));
+    pair(
+        "a page walk, 8,192 pages of 4 KiB in use, beyond its control",
+        walk_native,
+        walk_guest,
+        "ns",
+    );
+    pair(
+        "a page walk, 64 pages of 2 MiB in use, beyond its control",
+        walk(native, true),
+        walk(guest, true),
+        "ns",
+    );
+    let touch = |environment, series| results.at(environment, series, 1.0);
+    let (touch_native, touch_guest) = (touch(native, TOUCH), touch(guest, TOUCH));
+    pair(
+        "first touch of a page, 4 KiB",
+        touch_native,
+        touch_guest,
+        "ns",
+    );
+    pair(
+        "the same, touched by the process before",
+        None,
+        touch(guest, TOUCH_TOUCHED),
+        "ns",
+    );
+    pair("making a guest ready", None, touch(guest, READY), "ns");
+    pair(
+        "entering and leaving a guest",
+        None,
+        touch(guest, ENTER),
+        "ns",
+    );
+    let outcome = match (compared.is_empty(), off.is_empty()) {
+        (true, _) => Outcome::Unclear,
+        (_, true) => Outcome::AsExpected,
+        _ => Outcome::Differs,
+    };
+    Conclusion {
+        outcome,
+        verdict: verdict(
+            &compared,
+            &off,
+            [walk_native, walk_guest, touch_native, touch_guest],
+        ),
+        tables: vec![Table {
+            title: "Native against virtual (000, table 1)".to_owned(),
+            headings: ["", "native", "kvm-micro", "guest to native"]
+                .map(str::to_owned)
+                .to_vec(),
+            rows,
+        }],
+        charts: charts(results),
+    }
+}
+
+fn verdict(
+    compared: &[String],
+    off: &[String],
+    [walk_native, walk_guest, touch_native, touch_guest]: [Option<Estimate>; 4],
+) -> String {
+    if compared.is_empty() {
+        return "No plateau was measured surely in both environments.".to_owned();
+    }
+    let mut text = format!(
+        "A load in the guest beside a native one: {}. ",
+        compared.join(", ")
+    );
+    text += &match off {
+        [] => "All are within 5%.".to_owned(),
+        off => format!("Not within 5%: {}.", off.join(", ")),
+    };
+    if let (Some(native), Some(guest)) = (walk_native, walk_guest) {
+        text += &format!(
+            " A page walk takes {} natively and {} in the guest.",
+            told(native, "ns"),
+            told(guest, "ns")
+        );
+    }
+    if let (Some(native), Some(guest)) = (touch_native, touch_guest) {
+        text += &format!(
+            " The first touch of a page takes {} natively and {} in the guest.",
+            told(native, "ns"),
+            told(guest, "ns")
+        );
+    }
+    text
+}
+
+/// `5.02 ns [4.98, 5.10]`; from 10,000 ns on in µs.
+fn told(value: Estimate, unit: &str) -> String {
+    let (scale, unit) = if value.median > 10_000.0 {
+        (1e-3, "µs")
+    } else {
+        (1.0, unit)
+    };
+    let [median, low, high] = [value.median, value.low, value.high].map(|x| x * scale);
+    format!("{median:.2} {unit} [{low:.2}, {high:.2}]")
+}
+
+/// The ratio, if it is sure.
+pub(super) fn overhead(ratio: Option<Estimate>) -> String {
+    match ratio {
+        None => String::new(),
+        Some(ratio) if !ratio.is_sure() => "not told: the interval is 10% wide or more".to_owned(),
+        Some(ratio) => {
+            let [median, low, high] =
+                [ratio.median, ratio.low, ratio.high].map(|x| (x - 1.0) * 100.0);
+            format!("{median:+.1}% [{low:+.1}, {high:+.1}]")
+        }
+    }
+}
+
+fn charts(results: &Results) -> Vec<(&'static str, Chart)> {
+    let lines = |all: &[&str]| {
+        let pairs = all.iter().flat_map(|series| {
+            Environment::ALL.map(|environment| results.line(environment, series, 1.0))
+        });
+        pairs.filter(|line| !line.points.is_empty()).collect()
+    };
+    let marks = plateaus(results);
+    let marks = marks.iter().filter(|plateau| plateau.name != "memory");
+    let caches = Chart {
+        title: "A load by the memory walked through, native and virtual".to_owned(),
+        x: Axis::bytes("memory walked through"),
+        y: Axis::new("ns per load", Scale::Log),
+        lines: lines(&[CACHES]),
+        marks: marks
+            .map(|plateau| (plateau.to / TO_KNEE, plateau.name.clone()))
+            .collect(),
+        levels: Vec::new(),
+    };
+    let pages = Chart {
+        title: "A load by the 4 KiB pages in use, native and virtual".to_owned(),
+        x: Axis::new("pages of 4 KiB in use", Scale::Log),
+        y: Axis::new("ns per load", Scale::Log),
+        lines: lines(&[SMALL_PAGES, SMALL_CONTROL]),
+        marks: Vec::new(),
+        levels: Vec::new(),
+    };
+    [("caches", caches), ("pages-4k", pages)]
+        .into_iter()
+        .filter(|(_, chart)| !chart.lines.is_empty())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

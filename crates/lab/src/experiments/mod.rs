@@ -1,0 +1,56 @@
+//! The catalogue.
+
+mod allocators;
+mod bandwidth;
+mod calibrator;
+mod tables;
+mod users;
+
+pub(crate) use allocators::project;
+
+use crate::Experiment;
+
+/// All experiments, in the order in which `all` runs them.
+pub static CATALOGUE: &[&dyn Experiment] = &[
+    &calibrator::Calibrator,
+    &tables::Projectivity,
+    &tables::Selectivity,
+    &allocators::Allocators,
+    &bandwidth::Bandwidth,
+    &users::Users,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Outcome, Results};
+
+    #[test]
+    fn experiments_have_names_questions_and_sources() {
+        let mut names: Vec<&str> = CATALOGUE.iter().map(|one| one.about().name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CATALOGUE.len());
+        assert!(!names.contains(&"all"));
+        for experiment in CATALOGUE {
+            let about = experiment.about();
+            assert!(about.question.ends_with('?'), "{about:?}");
+            assert!(!about.environments.is_empty(), "{about:?}");
+            let is_file_name = |c: char| c.is_ascii_lowercase() || c == '-';
+            assert!(about.name.chars().all(is_file_name), "{about:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_follows_from_no_samples() {
+        for experiment in CATALOGUE {
+            let conclusion = experiment.conclude(&Results::default());
+            assert_eq!(
+                conclusion.outcome,
+                Outcome::Unclear,
+                "{:?}",
+                experiment.about()
+            );
+        }
+    }
+}
