@@ -9,9 +9,9 @@ use std::sync::Arc;
 use aerostat_types::{ErrorKind, SqlType};
 use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::logical_expr::{Cast, Expr, Operator};
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable, Operator};
 
-use super::{Operand, literal_as, no_operator, operand, raise, type_name};
+use super::{Operand, literal_as, no_operator, operand, operator, raise, type_name};
 use crate::functions::cast::{self, POWERS_OF_TEN, Zone, rescale};
 use crate::functions::temporal::{DAY_MICROS, Temporal};
 
@@ -65,7 +65,24 @@ fn sides(
             typed(op, left, literal_as(right, ty, zone)?, schema, zone)
         }
         (Operand::Typed(_), Operand::Typed(_)) => typed(op, left, right, schema, zone),
+        (Operand::Unknown, Operand::Foreign) => {
+            let left = beside_list(left, &right, schema, zone)?;
+            Ok((left, right))
+        }
+        (Operand::Foreign, Operand::Unknown) => {
+            let right = beside_list(right, &left, schema, zone)?;
+            Ok((left, right))
+        }
         _ => Ok((left, right)),
+    }
+}
+
+/// A string literal beside a list, as such a list.
+fn beside_list(literal: Expr, other: &Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
+    let (_, field) = other.to_field(schema)?;
+    match field.data_type() {
+        list @ DataType::List(_) => Ok(operator::as_list(&literal, list, zone)?.unwrap_or(literal)),
+        _ => Ok(literal),
     }
 }
 
@@ -260,7 +277,15 @@ pub(super) fn unify(
     let mut common: Option<SqlType> = None;
     for alternative in &alternatives {
         match (operand(alternative, schema)?, common) {
-            (Operand::Foreign, _) => return Ok(alternatives),
+            (Operand::Foreign, _) => {
+                let list = alternative.clone();
+                let typed = alternatives.into_iter();
+                let typed = typed.map(|one| match operand(&one, schema)? {
+                    Operand::Unknown => beside_list(one, &list, schema, zone),
+                    _ => Ok(one),
+                });
+                return typed.collect();
+            }
             (Operand::Unknown, _) => {}
             (Operand::Typed(ty), None) => common = Some(ty),
             (Operand::Typed(ty), Some(so_far)) => {

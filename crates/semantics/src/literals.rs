@@ -17,11 +17,18 @@
 //! | `FETCH FIRST 2 ROWS ONLY` | `LIMIT 2` |
 //! | `@ x`, `~ x`, `\|/ x`, `\|\|/ x` | `abs(x)`, `bitwise_not(x)`, `sqrt(x)`, `cbrt(x)` |
 //! | `VALUES (f(x)), ('1')` | `VALUES (f(x)), (CASE WHEN false THEN f(x) WHEN true THEN '1' END)` |
-//! | `x = ANY ('{1,2}')`, `x <> ALL ('{1,2}')` | `x IN ('1', '2')`, `x NOT IN ('1', '2')` |
+//! | `x = ANY ('{1,2}')`, `x <> ALL (ARRAY[1, 2])` | `x IN ('1', '2')`, `x NOT IN (1, 2)` |
+//! | `x < ANY (ARRAY[1, 2])`, `x LIKE ALL ('{a%}')` | `x < 1 OR x < 2`, `x LIKE 'a%'` |
+//! | `x < ANY (a)` | `quantified(x, a, '<', false)` ([`crate::functions`]) |
+//! | `(a, b) IS NULL` | `a IS NULL AND b IS NULL` |
 //! | `CASE WHEN c THEN '1' ELSE x END` | `CASE WHEN false THEN x WHEN c THEN '1' ELSE x END` |
 //! | `nullif(x, 'a')` | `CASE WHEN x = 'a' THEN NULL ELSE x END` |
 //! | `x IS NOT DISTINCT FROM 'a'` | `coalesce(x = 'a', false)` |
 //! | `substring(x FOR 2)` | `substring(x FROM 1 FOR 2)` |
+//! | `'…'::timestamp(0)`, `TIME(3) '…'` | `round_time('…'::timestamp, 0)` |
+//! | `text(x)`, `int4(x)`, `date(x)` | `x::text`, `x::int4`, `x::date` |
+//! | `make_interval(days => 10)` | `make_interval(0, 0, 0, 10, 0, 0, 0)` |
+//! | `(a, b) OVERLAPS (c, d)` | `overlaps(a, b, c, d)` |
 //! | `gen_random_uuid()` | `uuid()::uuid` |
 //! | `1e308`, which no numeric of 38 digits holds | `'1e308'::float8` |
 //! | `x OPERATOR(pg_catalog.~) y` | `x ~ y` |
@@ -45,6 +52,7 @@ use crate::types;
 use crate::walk;
 
 mod array;
+mod calls;
 mod choice;
 mod number;
 mod rows;
@@ -194,6 +202,15 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
                 wrap(expr, data_type);
             }
         }
+        Expr::Cast { data_type, .. } if calls::digits(data_type).is_some() => {
+            let digits = calls::take_digits(data_type);
+            *expr = calls::rounded(std::mem::replace(expr, null()), digits);
+        }
+        Expr::TypedString(typed) if calls::digits(&typed.data_type).is_some() => {
+            check_text(&typed.value.value, &typed.data_type)?;
+            let digits = calls::take_digits(&mut typed.data_type);
+            *expr = calls::rounded(std::mem::replace(expr, null()), digits);
+        }
         Expr::Cast {
             expr: inner,
             data_type,
@@ -231,6 +248,20 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
                 *expr = choice;
             }
         }
+        Expr::Function(function) if calls::as_cast(function).is_some() => {
+            if let Some((argument, data_type)) = calls::as_cast(function) {
+                check_literal(&argument, &data_type)?;
+                *expr = cast_to(argument, data_type);
+            }
+        }
+        Expr::Function(function)
+            if function
+                .name
+                .to_string()
+                .eq_ignore_ascii_case("make_interval") =>
+        {
+            calls::fill_interval(function)?;
+        }
         Expr::Function(function) => {
             if let Some(WindowType::WindowSpec(spec)) = &mut function.over {
                 bare_frame(spec);
@@ -259,7 +290,11 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             {
                 *op = plain;
             }
-            if let (Some(l), Some(r)) = (members(left), members(right)) {
+            if let Some((array, all)) = array::quantifier(right) {
+                if let Some(written) = array::quantified(left, op, &array, all)? {
+                    *expr = written;
+                }
+            } else if let (Some(l), Some(r)) = (members(left), members(right)) {
                 *expr = compare_rows(l, op, r)?;
             } else if is_comparison(op)
                 && (is_row_beside_value(left, right) || is_row_beside_value(right, left))
@@ -286,25 +321,38 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
         }
         Expr::AnyOp {
             left,
-            compare_op: BinaryOperator::Eq,
+            compare_op,
             right,
             ..
         } => {
-            if let (Some(members), Expr::Subquery(query)) = (members(left), &**right) {
+            if let (Some(members), Expr::Subquery(query), BinaryOperator::Eq) =
+                (members(left), &**right, &*compare_op)
+            {
                 *expr = crate::unnest::row_in(members.to_vec(), query.clone(), false);
-            } else if let Some(items) = array::items(right) {
-                *expr = array::in_list(left, items, false);
+            } else if let Some(written) = array::quantified(left, compare_op, right, false)? {
+                *expr = written;
             }
         }
         Expr::AllOp {
             left,
-            compare_op: BinaryOperator::NotEq,
+            compare_op,
             right,
         } => {
-            if let (Some(members), Expr::Subquery(query)) = (members(left), &**right) {
+            if let (Some(members), Expr::Subquery(query), BinaryOperator::NotEq) =
+                (members(left), &**right, &*compare_op)
+            {
                 *expr = crate::unnest::row_in(members.to_vec(), query.clone(), true);
-            } else if let Some(items) = array::items(right) {
-                *expr = array::in_list(left, items, true);
+            } else if let Some(written) = array::quantified(left, compare_op, right, true)? {
+                *expr = written;
+            }
+        }
+        Expr::IsNull(row) | Expr::IsNotNull(row) if members(row).is_some() => {
+            let row = members(row).unwrap_or_default();
+            *expr = tuples::nulls(row, matches!(expr, Expr::IsNull(_)));
+        }
+        Expr::Like { .. } | Expr::ILike { .. } => {
+            if let Some(written) = array::quantified_like(expr)? {
+                *expr = written;
             }
         }
         Expr::Case {

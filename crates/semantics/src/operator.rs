@@ -11,7 +11,7 @@ use super::types::blank_padded;
 use super::{Operand, compare, lists, literal_as, no_operator, operand};
 use crate::functions::cast::{self, Zone};
 use crate::functions::temporal::Temporal;
-use crate::functions::{arithmetic, strings, temporal};
+use crate::functions::{arithmetic, arrays, regexp, strings, temporal};
 
 /// The expression for `left op right`, with PostgreSQL's meaning.
 ///
@@ -51,11 +51,21 @@ pub(super) fn resolve(
         | Operator::RegexNotMatch
         | Operator::RegexNotIMatch => {
             let name = op.to_string();
-            Ok(binary(
-                matched(left, &name, schema, zone)?,
+            let left = matched(left, &name, schema, zone)?;
+            let right = text(right, &name, schema, zone)?;
+            let is_regex = matches!(
                 op,
-                text(right, &name, schema, zone)?,
-            ))
+                Operator::RegexMatch
+                    | Operator::RegexIMatch
+                    | Operator::RegexNotMatch
+                    | Operator::RegexNotIMatch
+            );
+            let right = if is_regex {
+                regexp::pattern(right)
+            } else {
+                right
+            };
+            Ok(binary(left, op, right))
         }
         _ => Ok(binary(left, op, right)),
     }
@@ -117,7 +127,7 @@ fn concatenate(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Resul
     };
     match (&l, &r) {
         (Operand::Foreign, _) | (_, Operand::Foreign) => {
-            return concatenate_lists(left, right, schema);
+            return concatenate_lists(left, right, schema, zone);
         }
         (Operand::Typed(SqlType::Bytea), Operand::Typed(SqlType::Bytea)) => {
             return Ok(binary(left, Operator::StringConcat, right));
@@ -140,20 +150,40 @@ fn concatenate(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Resul
     ))
 }
 
-/// Arrays one behind the other, or an array and an item.
-fn concatenate_lists(left: Expr, right: Expr, schema: &DFSchema) -> Result<Expr> {
-    let is_list = |side: &Expr| -> Result<bool> {
-        Ok(matches!(
-            side.to_field(schema)?.1.data_type(),
-            DataType::List(_)
-        ))
+/// Arrays one behind the other, or an array and an item. What has no type yet is an array, too.
+fn concatenate_lists(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
+    let list = |side: &Expr| -> Result<Option<DataType>> {
+        let (_, field) = side.to_field(schema)?;
+        let is_list = matches!(field.data_type(), DataType::List(_));
+        Ok(is_list.then(|| field.data_type().clone()))
     };
-    Ok(match (is_list(&left)?, is_list(&right)?) {
-        (true, true) => array_concat(vec![left, right]),
-        (true, false) => array_append(left, right),
-        (false, true) => array_prepend(left, right),
-        (false, false) => binary(left, Operator::StringConcat, right),
+    let (l, r) = (list(&left)?, list(&right)?);
+    Ok(match (l, r) {
+        (Some(_), None) if is_null(&right) => left,
+        (None, Some(_)) if is_null(&left) => right,
+        (Some(ty), None) => match as_list(&right, &ty, zone)? {
+            Some(right) => array_concat(vec![left, right]),
+            None => array_append(left, right),
+        },
+        (None, Some(ty)) => match as_list(&left, &ty, zone)? {
+            Some(left) => array_concat(vec![left, right]),
+            None => array_prepend(left, right),
+        },
+        (Some(_), Some(_)) => array_concat(vec![left, right]),
+        (None, None) => binary(left, Operator::StringConcat, right),
     })
+}
+
+/// A string literal beside a list, as such a list; nothing for other expressions.
+pub(super) fn as_list(expr: &Expr, list: &DataType, zone: &Zone) -> Result<Option<Expr>> {
+    let value = match expr {
+        Expr::Literal(ScalarValue::Utf8(Some(text)), _) => arrays::literal(text, list, zone)?,
+        Expr::Literal(ScalarValue::Utf8(None) | ScalarValue::Null, _) => {
+            ScalarValue::try_new_null(list)?
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(Expr::Literal(value, None)))
 }
 
 fn arithmetic(

@@ -4,16 +4,18 @@
 //! types otherwise, or refuses, are resolved here already; the analyzer
 //! resolves them again once string literals and casts have settled.
 
-use arrow::datatypes::Field;
+use arrow::datatypes::{DataType, Field};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue, TableReference};
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{Expr, Operator};
+use datafusion::logical_expr::planner::{
+    ExprPlanner, PlannerResult, RawBinaryExpr, RawFieldAccessExpr,
+};
+use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, Operator};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::operator;
 use crate::functions::cast::Zone;
-use crate::functions::{datetime, math, strings};
+use crate::functions::{arrays, datetime, math, strings};
 
 /// Resolves operators by PostgreSQL's rules.
 #[derive(Debug)]
@@ -30,6 +32,13 @@ impl ExprPlanner for PostgresOperators {
             let power = ScalarFunction::new_udf(math::power(), vec![left, right]);
             return Ok(PlannerResult::Planned(Expr::ScalarFunction(power)));
         }
+        if let BinaryOperator::PGStartsWith = op {
+            let call = ScalarFunction::new_udf(strings::starts_with(), vec![left, right]);
+            return Ok(PlannerResult::Planned(Expr::ScalarFunction(call)));
+        }
+        if let Some(planned) = of_arrays(&op, &left, &right, schema)? {
+            return Ok(PlannerResult::Planned(planned));
+        }
         let Some(known) = operator_of(&op) else {
             return Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }));
         };
@@ -41,6 +50,22 @@ impl ExprPlanner for PostgresOperators {
             schema,
             &Zone::UNSETTLED,
         )?))
+    }
+
+    /// `a[n]`, which is NULL where there is no such item.
+    fn plan_field_access(
+        &self,
+        expr: RawFieldAccessExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawFieldAccessExpr>> {
+        let is_list = matches!(expr.expr.to_field(schema)?.1.data_type(), DataType::List(_));
+        let RawFieldAccessExpr { expr, field_access } = expr;
+        Ok(match field_access {
+            GetFieldAccess::ListIndex { key } if is_list => {
+                PlannerResult::Planned(arrays::call(arrays::Kind::At, vec![expr, *key]))
+            }
+            field_access => PlannerResult::Original(RawFieldAccessExpr { expr, field_access }),
+        })
     }
 
     /// `x.y` where `x` is a column of the row and no table, which has no fields:
@@ -77,6 +102,34 @@ impl ExprPlanner for PostgresOperators {
             ScalarFunction::new_udf(datetime::extract(), args),
         )))
     }
+}
+
+/// `@>`, `<@` and `&&` with an array on one side at least.
+fn of_arrays(
+    op: &BinaryOperator,
+    left: &Expr,
+    right: &Expr,
+    schema: &DFSchema,
+) -> Result<Option<Expr>> {
+    use arrays::Kind::{Contains, Overlaps};
+    let (kind, left, right) = match op {
+        BinaryOperator::AtArrow => (Contains, left, right),
+        BinaryOperator::ArrowAt => (Contains, right, left),
+        BinaryOperator::PGOverlap => (Overlaps, left, right),
+        _ => return Ok(None),
+    };
+    let item = |side: &Expr| -> Result<Option<DataType>> {
+        let (_, field) = side.to_field(schema)?;
+        Ok(matches!(field.data_type(), DataType::List(_)).then(|| field.data_type().clone()))
+    };
+    let (l, r) = (item(left)?, item(right)?);
+    let Some(list) = l.clone().or_else(|| r.clone()) else {
+        return Ok(None);
+    };
+    let typed = |side: &Expr| -> Result<Expr> {
+        Ok(operator::as_list(side, &list, &Zone::UNSETTLED)?.unwrap_or_else(|| side.clone()))
+    };
+    Ok(Some(arrays::call(kind, vec![typed(left)?, typed(right)?])))
 }
 
 fn operator_of(op: &BinaryOperator) -> Option<Operator> {

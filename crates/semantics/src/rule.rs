@@ -25,7 +25,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::{Operand, compare, lists, operand, operator, pattern, raise};
 use crate::functions::cast::{self, Zone};
-use crate::functions::{aggregate, any, arithmetic, temporal};
+use crate::functions::{aggregate, any, arithmetic, regexp, temporal};
 
 /// Resolves literals, operators and casts as PostgreSQL does.
 #[derive(Debug)]
@@ -365,11 +365,32 @@ impl Resolver<'_> {
             list,
             negated,
         } = list;
+        let list = match operand(&expr, self.schema)? {
+            // Constants take the type that they have in common with what is looked for.
+            Operand::Typed(SqlType::Real) if list.len() > 1 => self.as_reals(list)?,
+            _ => list,
+        };
         let mut pairs = Vec::with_capacity(list.len());
         for item in list {
             pairs.push(self.pair(Operator::Eq, (*expr).clone(), item)?);
         }
         Ok(lists::membership(pairs, negated))
+    }
+
+    fn as_reals(&self, list: Vec<Expr>) -> Result<Vec<Expr>> {
+        let mut typed = Vec::with_capacity(list.len());
+        for item in &list {
+            let Expr::Literal(..) = item else {
+                return Ok(list);
+            };
+            let (_, from) = item.to_field(self.schema)?;
+            if SqlType::of_field(&from).is_none_or(|ty| ty == SqlType::Double) {
+                return Ok(list);
+            }
+            let real = Arc::new(SqlType::Real.field("", true));
+            typed.push(cast::resolve(item.clone(), &from, &real, self.zone)?);
+        }
+        Ok(typed)
     }
 
     /// What is looked for and the subquery's values are brought to what `=` compares.
@@ -505,17 +526,17 @@ impl Resolver<'_> {
                 let (left, right) = self.pair(Operator::Eq, left, right)?;
                 vec![left, right]
             }
+            "regexp_count" | "regexp_instr" | "regexp_like" if args.len() > 1 => {
+                let mut args = args;
+                args[1] = regexp::pattern(args[1].clone());
+                args
+            }
             "octet_length" => args
                 .into_iter()
                 .map(|argument| operator::filled(argument, self.schema))
                 .collect::<Result<_>>()?,
             _ => args,
         };
-        if let [argument] = &args[..]
-            && let Some(name) = any::type_literal(&func, &argument.to_field(self.schema)?.1)
-        {
-            return Ok(name);
-        }
         if arithmetic::is_negation(&func)
             && let [_] = args[..]
         {
@@ -570,6 +591,13 @@ impl TreeNodeRewriter for Casts<'_> {
     type Node = Expr;
 
     fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        // A type is known once what it is of has been coerced.
+        if let Expr::ScalarFunction(call) = &expr
+            && let [argument] = &call.args[..]
+            && let Some(name) = any::type_literal(&call.func, &argument.to_field(self.schema)?.1)
+        {
+            return Ok(Transformed::yes(name));
+        }
         let Expr::Cast(Cast { expr, field }) = expr else {
             return Ok(Transformed::no(expr));
         };

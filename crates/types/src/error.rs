@@ -68,6 +68,8 @@ pub enum ErrorKind {
     WrongObjectType,
     /// A column reference that is not allowed here.
     InvalidColumnReference,
+    /// A recursive query that has no meaning.
+    InvalidRecursion,
     /// A definition of a table is contradictory.
     InvalidTableDefinition,
     /// A foreign key that refers to no key.
@@ -100,6 +102,12 @@ pub enum ErrorKind {
     InvalidParameterValue,
     /// A regular expression is not one.
     InvalidRegularExpression,
+    /// A NULL where a function takes none.
+    NullValueNotAllowed,
+    /// A number of array items that there are not.
+    ArraySubscriptError,
+    /// A window function counts from one.
+    InvalidArgumentForNthValue,
     /// A negative LIMIT.
     InvalidRowCountInLimit,
     /// A negative OFFSET.

@@ -29,7 +29,7 @@ use datafusion::{
     optimizer::simplify_expressions::ExprSimplifier,
     sql::{
         planner::{ParserOptions, PlannerContext, SqlToRel},
-        sqlparser::ast::{self, Visit},
+        sqlparser::ast::{self, Visit, VisitMut},
     },
 };
 use parking_lot::Mutex;
@@ -173,7 +173,7 @@ impl StatementContext {
     ) -> Result<LogicalPlan> {
         self.lock_sequences(&query).map_err(external)?;
         crate::plan::rewrite_forms(&mut query).map_err(external)?;
-        super::wildcards::rewrite(self, &mut query);
+        self.rewrite_names(&mut query).map_err(external)?;
         crate::plan::name_outputs(&mut query);
         super::locking::rewrite_query(self, &mut query, parameters)?;
         let mut statement = ast::Statement::Query(Box::new(query));
@@ -181,6 +181,20 @@ impl StatementContext {
         aerostat_semantics::type_literals(&mut statement).map_err(external)?;
         self.planner()
             .sql_statement_to_plan_with_context(statement, parameters)
+    }
+
+    /// Rewrites what depends on the relations and functions that there are, in a query or a
+    /// statement that has been rewritten by [`crate::plan::rewrite_forms`].
+    ///
+    /// # Errors
+    /// Those of [`super::calls::check`].
+    pub(crate) fn rewrite_names<N: Visit + VisitMut>(&self, node: &mut N) -> Result<(), SqlError> {
+        super::calls::check(self, node)?;
+        super::sources::rewrite_values(&self.state, node);
+        super::wildcards::rewrite(self, node);
+        super::dependent::rewrite(self, node);
+        super::names::name_derived(node);
+        Ok(())
     }
 
     /// A relation by the name a statement gives, through the search path.

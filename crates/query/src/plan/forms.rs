@@ -2,8 +2,9 @@
 //!
 //! | written | becomes |
 //! |---|---|
-//! | `FROM generate_series(1, 3) AS g` | `… AS g (g)`: a function's only column bears its alias |
-//! | `FROM generate_series(1, 3)` | `… AS generate_series (generate_series)` |
+//! | `FROM generate_series(1, 3) AS g` | as [`super::sources`] says |
+//! | `string_agg` with several orders | as [`super::ordered`] says |
+//! | `a[2:]` | `a[2:2147483647]` |
 //! | `SELECT generate_series(1, 3)` | as [`super::series`] says |
 //! | `TABLE t` | `SELECT * FROM t` |
 //! | `x BETWEEN SYMMETRIC a AND b` | `x BETWEEN a AND b OR x BETWEEN b AND a` |
@@ -21,10 +22,9 @@ use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{
-        BinaryOperator, CastKind, Expr, Function, FunctionArguments, Ident, JoinConstraint,
-        JoinOperator, LimitClause, ObjectName, Query, Select, SetExpr, SetOperator, SetQuantifier,
-        Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, Visit,
-        VisitMut, VisitorMut,
+        AccessExpr, BinaryOperator, CastKind, Expr, Function, FunctionArguments, JoinConstraint,
+        JoinOperator, LimitClause, Query, Select, SetExpr, SetOperator, SetQuantifier, Statement,
+        Subscript, TableFactor, UnaryOperator, Value, Visit, VisitMut, VisitorMut,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
@@ -54,16 +54,7 @@ impl VisitorMut for Forms {
     type Break = SqlError;
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
-        match factor {
-            TableFactor::Table {
-                name,
-                alias,
-                args: Some(_),
-                ..
-            }
-            | TableFactor::Function { name, alias, .. } => name_series(name, alias),
-            _ => {}
-        }
+        super::sources::rewrite(factor);
         ControlFlow::Continue(())
     }
 
@@ -76,6 +67,9 @@ impl VisitorMut for Forms {
         }
         table_command(&mut query.body)?;
         refuse_counting(&query.body)?;
+        if let Some(with) = &query.with {
+            super::recursion::check(with)?;
+        }
         super::series::expand(query)
     }
 
@@ -89,6 +83,7 @@ impl VisitorMut for Forms {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
+        super::ordered::rewrite(select);
         let joins = select.from.iter().flat_map(|table| &table.joins);
         for join in joins {
             if let JoinOperator::Join(JoinConstraint::None)
@@ -109,6 +104,13 @@ impl VisitorMut for Forms {
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
         if let Expr::Function(function) = expression {
             return check_count(function);
+        }
+        if let Expr::CompoundFieldAccess { access_chain, .. } = expression {
+            for access in access_chain {
+                if let AccessExpr::Subscript(subscript) = access {
+                    bound_slice(subscript);
+                }
+            }
         }
         if let Some(symmetric) = symmetric_between(expression) {
             *expression = symmetric;
@@ -242,25 +244,18 @@ fn check_count(function: &Function) -> ControlFlow<SqlError> {
     })
 }
 
-/// A column of the function's own name, or of its alias, unless the alias names its columns.
-fn name_series(name: &ObjectName, alias: &mut Option<TableAlias>) {
-    let Some(function) = name.0.last().and_then(|part| part.as_ident()).map(folded) else {
-        return;
-    };
-    if !SERIES.contains(&function.as_str()) {
-        return;
-    }
-    let alias = alias.get_or_insert_with(|| TableAlias {
-        explicit: true,
-        name: Ident::new(function),
-        columns: Vec::new(),
-        at: None,
-    });
-    if alias.columns.is_empty() {
-        alias.columns.push(TableAliasColumnDef {
-            name: alias.name.clone(),
-            data_type: None,
-        });
+/// The ends of a slice that are not there. As no array has items before the first, any number
+/// below does for that.
+fn bound_slice(subscript: &mut Subscript) {
+    if let Subscript::Slice {
+        lower_bound,
+        upper_bound,
+        stride: None,
+    } = subscript
+    {
+        let number = |digits: &str| Expr::value(Value::Number(digits.to_owned(), false));
+        lower_bound.get_or_insert_with(|| number("1"));
+        upper_bound.get_or_insert_with(|| number("2147483647"));
     }
 }
 
@@ -328,6 +323,23 @@ mod tests {
             (
                 "SELECT * FROM generate_series(1, 3)",
                 "SELECT * FROM generate_series(1, 3) AS generate_series (generate_series)",
+            ),
+            (
+                "SELECT u FROM t, unnest(t.a) AS u",
+                "SELECT u FROM t, UNNEST(t.a) AS u (u)",
+            ),
+            (
+                "SELECT * FROM unnest(a) WITH ORDINALITY AS u (v)",
+                "SELECT * FROM UNNEST(a, generate_series(1::BIGINT, cardinality(a))) AS u (v, ordinality)",
+            ),
+            (
+                "SELECT * FROM t, generate_series(1, t.n) AS g",
+                "SELECT * FROM t, UNNEST(generate_series(1, t.n)) AS g (g)",
+            ),
+            ("SELECT a[2:], a[:3]", "SELECT a[2:2147483647], a[1:3]"),
+            (
+                "SELECT string_agg(a, ',' ORDER BY b), string_agg(a, ',' ORDER BY c) FROM t",
+                "SELECT array_to_string(array_agg(a ORDER BY b) FILTER (WHERE (a) IS NOT NULL), ','), array_to_string(array_agg(a ORDER BY c) FILTER (WHERE (a) IS NOT NULL), ',') FROM t",
             ),
             (
                 "SELECT k, generate_series(1, k), generate_series(k, 3) AS b FROM t",

@@ -2,9 +2,11 @@
 
 mod arrays;
 pub(crate) mod cache;
+mod calls;
 mod clauses;
 mod context;
 mod cooperate;
+mod dependent;
 mod forms;
 mod gate;
 mod grouping;
@@ -12,10 +14,13 @@ pub(crate) mod locking;
 mod names;
 mod numbering;
 mod optimize;
+mod ordered;
 mod origins;
 mod parameters;
+mod recursion;
 mod run_time_filters;
 mod series;
+mod sources;
 mod target;
 mod wildcards;
 mod work;

@@ -5,14 +5,15 @@
 //! PostgreSQL's name, made unique by a suffix that no identifier can hold and
 //! that [`describe`] cuts off again.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
+use aerostat_semantics::walk;
 use aerostat_types::SqlType;
 use datafusion::{
     arrow::datatypes::{DataType, Field, Schema},
     common::Result,
     logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, expr::ScalarFunction},
-    sql::sqlparser::ast::{self, Ident, SelectItem, SetExpr},
+    sql::sqlparser::ast::{self, Ident, SelectItem, SetExpr, VisitMut, VisitorMut},
 };
 
 use super::StatementContext;
@@ -54,6 +55,66 @@ pub(crate) fn name_outputs(query: &mut ast::Query) {
         }
     }
 }
+
+/// Gives the outputs of queries in FROM and WITH PostgreSQL's names, by which the queries
+/// around them call them: `count` in `SELECT max(count) FROM (SELECT count(*) FROM t) AS q`.
+/// Columns and names that several have stay as they are.
+pub(super) fn name_derived<N: VisitMut>(node: &mut N) {
+    struct Derived;
+    impl VisitorMut for Derived {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
+            for cte in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
+                name_unique(&mut cte.query.body);
+            }
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_table_factor(&mut self, factor: &mut ast::TableFactor) -> ControlFlow<()> {
+            if let ast::TableFactor::Derived { subquery, .. } = factor {
+                name_unique(&mut subquery.body);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    // It never breaks.
+    let _ = walk::change(node, &mut Derived);
+}
+
+/// Names calls of functions and casts, where nothing else has the name.
+fn name_unique(body: &mut SetExpr) {
+    let select = match body {
+        SetExpr::Select(select) => select,
+        SetExpr::Query(query) => return name_unique(&mut query.body),
+        // The first names the columns.
+        SetExpr::SetOperation { left, .. } => return name_unique(left),
+        _ => return,
+    };
+    let names: Vec<String> = select.projection.iter().map(item_name).collect();
+    let is_wildcard = |name: &String| name.is_empty();
+    if names.iter().any(is_wildcard) {
+        return;
+    }
+    for (at, item) in select.projection.iter_mut().enumerate() {
+        if let SelectItem::UnnamedExpr(expression) = item
+            && !matches!(
+                expression,
+                ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_)
+            )
+            && names[at] != UNNAMED
+            && names.iter().filter(|name| **name == names[at]).count() == 1
+        {
+            *item = SelectItem::ExprWithAlias {
+                expr: expression.clone(),
+                alias: Ident::with_quote('"', names[at].clone()),
+            };
+        }
+    }
+}
+
+/// The name of what PostgreSQL has no name for.
+const UNNAMED: &str = "?column?";
 
 /// The name of an item as PostgreSQL gives it; none for those that stand for several.
 fn item_name(item: &SelectItem) -> String {
@@ -119,7 +180,7 @@ fn name_items(items: &mut [SelectItem]) {
 
 /// PostgreSQL's `FigureColname`.
 pub(crate) fn output_name(expression: &ast::Expr) -> String {
-    any_name(expression).unwrap_or_else(|| "?column?".to_owned())
+    any_name(expression).unwrap_or_else(|| UNNAMED.to_owned())
 }
 
 /// The name of an expression, also one that a cast around it replaces by its type's.

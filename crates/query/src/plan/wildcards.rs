@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `SELECT t.* FROM s.t` | `SELECT s.t.* FROM s.t` |
 //! | `SELECT * FROM t (a, b) JOIN u (b, c) USING (b)` | `SELECT t.b, t.a, u.c …`: what is merged comes first |
-//! | `SELECT b FROM t RIGHT JOIN u USING (b)` | `SELECT u.b …`, of a FULL JOIN `coalesce(t.b, u.b) AS b` |
+//! | `SELECT b FROM t JOIN u USING (b)` | `SELECT t.b …`, of a RIGHT JOIN `u.b`, of a FULL JOIN `coalesce(t.b, u.b) AS b` |
 //!
 //! What the relations in FROM have is found without planning them: from the catalogue, and
 //! from the SELECT lists of subqueries. Where that does not tell, the query stays as it is.
@@ -16,7 +16,7 @@ use aerostat_semantics::walk;
 use datafusion::sql::sqlparser::{
     ast::{
         Cte, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Query, Select, SelectItem,
-        SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins,
+        SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins, Visit,
         VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions, With,
     },
     dialect::PostgreSqlDialect,
@@ -26,14 +26,14 @@ use datafusion::sql::sqlparser::{
 use super::{StatementContext, names::output_name, target::table_reference};
 use crate::ddl::names::folded;
 
-/// Rewrites a query and those in it as the module says.
-pub(super) fn rewrite(context: &StatementContext, query: &mut Query) {
-    if walk::look(query, &mut Search).is_continue() {
+/// Rewrites the queries in a tree as the module says.
+pub(super) fn rewrite<N: Visit + VisitMut>(context: &StatementContext, node: &mut N) {
+    if walk::look(node, &mut Search).is_continue() {
         return;
     }
     // It never breaks.
     let _ = walk::change(
-        query,
+        node,
         &mut Wildcards {
             context,
             known: Vec::new(),
@@ -102,8 +102,9 @@ fn parts(operator: &JoinOperator) -> (Option<&JoinConstraint>, Side) {
 struct Output {
     name: String,
     value: Expr,
-    /// Whether the planner would take another for it.
-    is_other: bool,
+    /// Whether it is merged: the planner would look for it among all relations, also those of
+    /// the queries around, or take another side's.
+    is_merged: bool,
 }
 
 struct Wildcards<'a> {
@@ -201,7 +202,7 @@ impl Wildcards<'_> {
         let Some(all) = self.items(&select.from) else {
             return;
         };
-        let others = self.others(&select.from);
+        let others = self.merged_columns(&select.from);
         let mut items = Vec::with_capacity(select.projection.len());
         for item in std::mem::take(&mut select.projection) {
             match item {
@@ -238,7 +239,7 @@ impl Wildcards<'_> {
         let Some(names) = self.select_columns(select) else {
             return;
         };
-        let mut others = self.others(&select.from);
+        let mut others = self.merged_columns(&select.from);
         others.retain(|other| !names.contains(&other.name));
         replace(&mut query.order_by, &others);
     }
@@ -261,11 +262,11 @@ impl Wildcards<'_> {
         Some(items)
     }
 
-    /// The merged columns that the planner would take wrongly.
-    fn others(&self, from: &[TableWithJoins]) -> Vec<Output> {
+    /// The merged columns.
+    fn merged_columns(&self, from: &[TableWithJoins]) -> Vec<Output> {
         let merging = from.iter().filter(|table| merges(table));
         let columns = merging.filter_map(|table| self.joined(table)).flatten();
-        columns.filter(|column| column.is_other).collect()
+        columns.filter(|column| column.is_merged).collect()
     }
 
     /// The columns of relations that are joined.
@@ -295,7 +296,7 @@ impl Wildcards<'_> {
                 Some(Output {
                     name: name.clone(),
                     value,
-                    is_other: left.is_other || side != Side::Left,
+                    is_merged: true,
                 })
             });
             let merged = merged.collect::<Option<Vec<_>>>()?;
@@ -340,7 +341,7 @@ impl Wildcards<'_> {
             Output {
                 name,
                 value: Expr::CompoundIdentifier(parts),
-                is_other: false,
+                is_merged: false,
             }
         };
         Some(columns.into_iter().map(output).collect())

@@ -361,6 +361,8 @@ pub(super) fn bind(
     let locked = context.lock_sequences(&parsed);
     locked.map_err(crate::error::external)?;
     plan::rewrite_forms(&mut parsed).map_err(crate::error::external)?;
+    let named = context.rewrite_names(&mut parsed);
+    named.map_err(crate::error::external)?;
     plan::locking::rewrite_statement(context, &mut parsed, planner)?;
     crate::pgcatalog::rewrite(&mut parsed, &context.system).map_err(crate::error::external)?;
     aerostat_semantics::type_literals(&mut parsed).map_err(crate::error::external)?;

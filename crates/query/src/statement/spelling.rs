@@ -6,6 +6,9 @@
 //! | `TABLE t` where a query begins | `SELECT * FROM t` |
 //! | `BETWEEN ASYMMETRIC a AND b` | `BETWEEN a AND b` |
 //! | `BETWEEN SYMMETRIC a AND b` | `BETWEEN !! a AND b`, which [`crate::plan`] writes as two BETWEENs |
+//! | `x ~ ANY (a)`, `x LIKE ALL (a)` | `x ~ "any"(a)`, `x LIKE "all"(a)`, which `type_literals` knows |
+//! | `trim(BOTH FROM x)` | `trim(BOTH ' ' FROM x)` |
+//! | `x ISNULL` | `x IS NULL` |
 //! | a name longer than PostgreSQL's | cut |
 //!
 //! The operator `!!`, which PostgreSQL 15 has for text search alone, is refused
@@ -69,6 +72,20 @@ pub(super) fn respelled(
                 tokens.push(TokenWithSpan::new(Token::DoubleExclamationMark, token.span));
             }
             _ if after_between && is_word(&token.token, "asymmetric") => continue,
+            _ if previous.is_some_and(is_match) && is_quantifier(&token.token) => {
+                tokens.push(TokenWithSpan::new(quoted(&token.token), token.span));
+            }
+            Some(Keyword::FROM) if previous.is_some_and(is_side) => {
+                let blank = Token::SingleQuotedString(" ".to_owned());
+                tokens.push(TokenWithSpan::new(blank, token.span));
+                let space = Token::Whitespace(Whitespace::Space);
+                tokens.push(TokenWithSpan::new(space, token.span));
+                tokens.push(token.clone());
+            }
+            _ if is_word(&token.token, "isnull") && previous.is_some_and(ends_operand) => {
+                let test = [keyword("IS", Keyword::IS), keyword("NULL", Keyword::NULL)];
+                tokens.extend(test.map(|spelled| TokenWithSpan::new(spelled, token.span)));
+            }
             _ => tokens.push(cut(token, cuts)),
         }
         (before, line_ended) = (Some(tokens.len() - 1), false);
@@ -85,6 +102,56 @@ fn unquoted(token: &Token) -> Option<&Word> {
 
 fn is_word(token: &Token, wanted: &str) -> bool {
     unquoted(token).is_some_and(|word| word.value.eq_ignore_ascii_case(wanted))
+}
+
+/// Whether this is an operator that the parser takes no ANY and ALL behind.
+fn is_match(token: &Token) -> bool {
+    matches!(
+        token,
+        Token::Tilde
+            | Token::TildeAsterisk
+            | Token::ExclamationMarkTilde
+            | Token::ExclamationMarkTildeAsterisk
+            | Token::DoubleTilde
+            | Token::DoubleTildeAsterisk
+            | Token::ExclamationMarkDoubleTilde
+            | Token::ExclamationMarkDoubleTildeAsterisk
+    ) || is_word(token, "like")
+        || is_word(token, "ilike")
+}
+
+/// Whether this is the side that `trim` cuts at.
+fn is_side(token: &Token) -> bool {
+    ["both", "leading", "trailing"]
+        .iter()
+        .any(|word| is_word(token, word))
+}
+
+fn is_quantifier(token: &Token) -> bool {
+    ["any", "some", "all"]
+        .iter()
+        .any(|word| is_word(token, word))
+}
+
+/// A keyword as a name.
+fn quoted(token: &Token) -> Token {
+    let text = token.to_string().to_ascii_lowercase();
+    Token::make_word(&text, Some('"'))
+}
+
+/// Whether an operand may end with this token.
+fn ends_operand(token: &Token) -> bool {
+    match token {
+        Token::RParen | Token::RBracket | Token::Number(..) | Token::SingleQuotedString(_) => true,
+        Token::Word(word) => {
+            word.keyword == Keyword::NoKeyword
+                || word.quote_style.is_some()
+                || is_word(token, "null")
+                || is_word(token, "true")
+                || is_word(token, "false")
+        }
+        _ => false,
+    }
 }
 
 fn keyword(text: &str, keyword: Keyword) -> Token {

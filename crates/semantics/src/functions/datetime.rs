@@ -1,8 +1,10 @@
 //! Functions on dates, times and intervals.
 
 mod fields;
+mod making;
 mod now;
 
+pub(crate) use making::ROUND_TIME;
 pub use now::Times;
 
 use std::sync::{Arc, LazyLock};
@@ -37,7 +39,7 @@ pub(crate) fn extract() -> Arc<ScalarUDF> {
 pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
     let stable =
         |name, aliases: &[&str], overloads| function(name, aliases, Volatility::Stable, overloads);
-    vec![
+    let mut functions = vec![
         extract(),
         stable("date_part", &["datepart"], DATE_PART),
         stable("date_trunc", &["datetrunc"], DATE_TRUNC),
@@ -89,7 +91,9 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
             SqlType::Time,
             now::Of::Transaction,
         ))),
-    ]
+    ];
+    functions.extend(making::all());
+    functions
 }
 
 fn text_argument(call: &Call, at: usize, row: usize) -> Option<String> {

@@ -150,6 +150,10 @@ const EXP: &[Overload] = &[Overload {
     body: |call| {
         doubles(call, |v| match v.exp() {
             result if result.is_infinite() && v.is_finite() => Err(overflow()),
+            0.0 if v.is_finite() => Err(raise(
+                ErrorKind::NumericValueOutOfRange,
+                "value out of range: underflow",
+            )),
             result => Ok(result),
         })
     },

@@ -8,14 +8,18 @@
 pub(crate) mod aggregate;
 pub(crate) mod any;
 pub(crate) mod arithmetic;
+pub(crate) mod arrays;
 mod bounded;
 mod bucket;
 pub(crate) mod cast;
 mod choice;
 pub(crate) mod datetime;
+mod domains;
 mod format;
+mod letters;
 pub(crate) mod math;
 pub(crate) mod overload;
+pub(crate) mod regexp;
 mod series;
 pub(crate) mod strings;
 pub(crate) mod temporal;
@@ -32,6 +36,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::functions_table::generate_series::GenerateSeriesFunc;
 use datafusion::logical_expr::{AggregateUDF, Expr, ScalarUDF};
 
+pub(crate) use arrays::quantified::{QUANTIFIED, operator as quantified_operator};
 use cast::Zone;
 pub use datetime::Times;
 
@@ -67,6 +72,10 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
         .chain(datetime::all())
         .chain(format::all())
         .chain(any::all())
+        .chain(arrays::all())
+        .chain(regexp::all())
+        .chain(letters::all())
+        .chain(domains::all())
         .chain([bucket::width_bucket()])
         .chain(series::list::all())
     {

@@ -113,6 +113,10 @@ pub(crate) fn function(
 /// The type an argument gets for a parameter, and what the conversion costs;
 /// nothing if there is none.
 fn accept(argument: &DataType, parameter: SqlType) -> Option<(DataType, u32)> {
+    if let (DataType::Binary | DataType::LargeBinary, SqlType::Bytea) = (argument, parameter) {
+        // What DataFusion's functions of digests give.
+        return Some((parameter.arrow(), 0));
+    }
     let target = match (argument, parameter) {
         (DataType::Decimal128(..), SqlType::Numeric { .. }) => argument.clone(),
         (

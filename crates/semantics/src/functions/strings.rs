@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlType, quote_ident, text::format_char};
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryViewBuilder, PrimitiveArray, StringViewBuilder,
+    Array, ArrayRef, AsArray, BinaryViewBuilder, BooleanArray, PrimitiveArray, StringViewBuilder,
 };
 use arrow::datatypes::{DataType, Int32Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
@@ -15,6 +15,7 @@ use datafusion::logical_expr::{
 
 use super::cast::{Coercion, Zone, convert};
 use super::overload::{Call, Overload, Returns, function};
+use super::regexp::Patterns;
 use crate::types::blank_padded;
 use crate::{pattern::with_backslash, raise};
 
@@ -37,6 +38,11 @@ pub(crate) fn with_blanks() -> Arc<ScalarUDF> {
     function("with_blanks", &[], Volatility::Immutable, WITH_BLANKS)
 }
 
+/// `starts_with`, also the operator `^@`.
+pub(crate) fn starts_with() -> Arc<ScalarUDF> {
+    function("starts_with", &[], Volatility::Immutable, STARTS_WITH)
+}
+
 /// The functions of this module.
 pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
     let immutable = |name, aliases: &[&str], overloads| {
@@ -44,6 +50,7 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
     };
     vec![
         substring_function(),
+        starts_with(),
         immutable("length", &[], LENGTH),
         immutable("char_length", &["character_length"], CHAR_LENGTH),
         immutable("octet_length", &[], OCTET_LENGTH),
@@ -169,13 +176,8 @@ const SUBSTRING: &[Overload] = &[
         returns: TEXT,
         body: |call| {
             rows(call, |row| {
-                let pattern = text(call, 1, row);
-                let regex = regex::Regex::new(pattern).map_err(|error| {
-                    raise(
-                        ErrorKind::InvalidRegularExpression,
-                        format!("invalid regular expression: {error}"),
-                    )
-                })?;
+                let mut patterns = Patterns::default();
+                let regex = patterns.get(text(call, 1, row), "")?;
                 // With parentheses the first group, else the whole match.
                 let captures = regex.captures(text(call, 0, row));
                 Ok(captures.and_then(|groups| {
@@ -187,6 +189,17 @@ const SUBSTRING: &[Overload] = &[
         },
     },
 ];
+
+const STARTS_WITH: &[Overload] = &[Overload {
+    parameters: &[SqlType::Text, SqlType::Text],
+    returns: Returns::Type(SqlType::Boolean),
+    body: |call| {
+        let texts = call.args[0].as_string_view().iter();
+        let pairs = texts.zip(call.args[1].as_string_view());
+        let begins = pairs.map(|(text, start)| Some(text?.starts_with(start?)));
+        Ok(Arc::new(begins.collect::<BooleanArray>()))
+    },
+}];
 
 const SPLIT_PART: &[Overload] = &[Overload {
     parameters: &[SqlType::Text, SqlType::Text, SqlType::Integer],

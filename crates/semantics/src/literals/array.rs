@@ -1,16 +1,36 @@
-//! Arrays as text: literals beside `= ANY` and `<> ALL`, whose items take the type of the other
-//! side, and values of parameters.
+//! Arrays as text, and what is quantified over arrays: items that are known become lists and
+//! conditions, in which they take the type of the other side.
 
-use datafusion::sql::sqlparser::ast::{Expr, Value, ValueWithSpan};
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::sql::sqlparser::ast::{
+    ArrayElemTypeDef, BinaryOperator, DataType, Expr, FunctionArg, FunctionArgExpr,
+    FunctionArguments, Value, ValueWithSpan,
+};
 
-/// The items of a literal with one dimension, as string literals and NULLs.
-pub(super) fn items(literal: &Expr) -> Option<Vec<Expr>> {
-    match literal {
+use super::tuples::{is_comparison, join};
+use super::{binary, call, cast_to, text_value};
+use crate::functions::QUANTIFIED;
+
+/// The items of a literal with one dimension, as string literals and NULLs, or those of a
+/// constructor.
+fn items(array: &Expr) -> Option<Vec<Expr>> {
+    match array {
         Expr::Nested(inner) => items(inner),
         Expr::Value(ValueWithSpan {
             value: Value::SingleQuotedString(text),
             ..
         }) => Some(array_items(text)?.into_iter().map(item_literal).collect()),
+        Expr::Array(array) if !array.elem.iter().any(|item| matches!(item, Expr::Array(_))) => {
+            Some(array.elem.clone())
+        }
+        Expr::Cast {
+            expr,
+            data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)),
+            ..
+        } if matches!(**expr, Expr::Array(_)) => {
+            let typed = |value| cast_to(value, (**item).clone());
+            Some(items(expr)?.into_iter().map(typed).collect())
+        }
         _ => None,
     }
 }
@@ -19,8 +39,151 @@ fn item_literal(item: Option<String>) -> Expr {
     Expr::value(item.map_or(Value::Null, Value::SingleQuotedString))
 }
 
+/// `left op ANY (array)` or `left op ALL (array)` in other words; nothing for what stays as it
+/// is, as subqueries do.
+///
+/// # Errors
+/// `FeatureNotSupported` for other operators than comparisons and matches.
+pub(super) fn quantified(
+    left: &Expr,
+    op: &BinaryOperator,
+    array: &Expr,
+    all: bool,
+) -> Result<Option<Expr>, SqlError> {
+    if matches!(array, Expr::Subquery(_)) {
+        return match is_comparison(op) {
+            true => Ok(None),
+            false => Err(unsupported(&format!("{op} with ANY and ALL of a subquery"))),
+        };
+    }
+    if let Some(items) = items(array) {
+        match (op, all) {
+            (BinaryOperator::Eq, false) | (BinaryOperator::NotEq, true) => {
+                return Ok(Some(in_list(left, items, all)));
+            }
+            _ if items.is_empty() => return Ok(Some(Expr::value(Value::Boolean(all)))),
+            // The left side is written as often as there are items.
+            _ if items.len() <= WRITTEN_MAX && is_simple(left) => {
+                let each = items
+                    .into_iter()
+                    .map(|item| binary(left.clone(), op.clone(), item));
+                let joined = match all {
+                    true => BinaryOperator::And,
+                    false => BinaryOperator::Or,
+                };
+                return Ok(Some(join(each.collect(), joined)));
+            }
+            _ => {}
+        }
+    }
+    let op = match op {
+        BinaryOperator::PGLikeMatch => "~~".to_owned(),
+        BinaryOperator::PGNotLikeMatch => "!~~".to_owned(),
+        BinaryOperator::PGILikeMatch => "~~*".to_owned(),
+        BinaryOperator::PGNotILikeMatch => "!~~*".to_owned(),
+        other => other.to_string(),
+    };
+    if crate::functions::quantified_operator(&op).is_none() {
+        return Err(unsupported(&format!("operator {op} with ANY and ALL")));
+    }
+    let arguments = vec![
+        left.clone(),
+        array.clone(),
+        text_value(op),
+        Expr::value(Value::Boolean(all)),
+    ];
+    Ok(Some(call(QUANTIFIED, arguments)))
+}
+
+fn unsupported(what: &str) -> SqlError {
+    SqlError::new(
+        ErrorKind::FeatureNotSupported,
+        format!("{what} is not supported"),
+    )
+}
+
+/// Items up to which a condition is written for each.
+const WRITTEN_MAX: usize = 100;
+
+/// Whether an expression may be computed several times in the place of once.
+fn is_simple(expr: &Expr) -> bool {
+    match expr {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_) => true,
+        Expr::TypedString(_) => true,
+        Expr::Cast { expr, .. } | Expr::Nested(expr) => is_simple(expr),
+        _ => false,
+    }
+}
+
+/// The array of `ANY (array)` and `ALL (array)` behind an operator that the parser does not
+/// know them behind, and whether it is ALL.
+pub(super) fn quantifier(right: &Expr) -> Option<(Expr, bool)> {
+    let Expr::Function(function) = right else {
+        return None;
+    };
+    let all = match function
+        .name
+        .to_string()
+        .trim_matches('"')
+        .to_ascii_lowercase()
+        .as_str()
+    {
+        "all" => true,
+        "any" | "some" => false,
+        _ => return None,
+    };
+    match &function.args {
+        FunctionArguments::List(list) => match &list.args[..] {
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(array))] => Some((array.clone(), all)),
+            _ => None,
+        },
+        FunctionArguments::Subquery(query) => Some((Expr::Subquery(query.clone()), all)),
+        FunctionArguments::None => None,
+    }
+}
+
+/// [`quantified`] of LIKE and ILIKE.
+pub(super) fn quantified_like(expr: &Expr) -> Result<Option<Expr>, SqlError> {
+    let (negated, any, left, pattern, ignores_case) = match expr {
+        Expr::Like {
+            negated,
+            any,
+            expr,
+            pattern,
+            escape_char: None,
+        } => (*negated, *any, expr, pattern, false),
+        Expr::ILike {
+            negated,
+            any,
+            expr,
+            pattern,
+            escape_char: None,
+        } => (*negated, *any, expr, pattern, true),
+        _ => return Ok(None),
+    };
+    let (array, all) = match quantifier(pattern) {
+        Some(quantifier) => quantifier,
+        None if any => (without_parentheses(pattern).clone(), false),
+        None => return Ok(None),
+    };
+    let op = match (negated, ignores_case) {
+        (false, false) => BinaryOperator::PGLikeMatch,
+        (true, false) => BinaryOperator::PGNotLikeMatch,
+        (false, true) => BinaryOperator::PGILikeMatch,
+        (true, true) => BinaryOperator::PGNotILikeMatch,
+    };
+    quantified(left, &op, &array, all)
+}
+
+fn without_parentheses(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Nested(inner) => without_parentheses(inner),
+        other => other,
+    }
+}
+
 /// `left IN (…)` or its negation; of no items what PostgreSQL says of an empty array.
-pub(super) fn in_list(left: &Expr, items: Vec<Expr>, negated: bool) -> Expr {
+fn in_list(left: &Expr, items: Vec<Expr>, negated: bool) -> Expr {
     if items.is_empty() {
         return Expr::value(Value::Boolean(negated));
     }

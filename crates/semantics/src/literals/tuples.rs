@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator,
 };
 
-use super::{binary, null};
+use super::{binary, call, null};
 
 /// The members of a row expression of two or more.
 pub(super) fn members(expr: &Expr) -> Option<Vec<Expr>> {
@@ -43,7 +43,7 @@ pub(super) fn is_row_beside_value(row: &Expr, value: &Expr) -> bool {
     is_value && members(row).is_some()
 }
 
-fn join(mut terms: Vec<Expr>, op: BinaryOperator) -> Expr {
+pub(super) fn join(mut terms: Vec<Expr>, op: BinaryOperator) -> Expr {
     let mut joined = terms.pop().unwrap_or_else(null);
     while let Some(term) = terms.pop() {
         joined = binary(term, op.clone(), joined);
@@ -78,6 +78,10 @@ pub(super) fn compare_rows(
         BinaryOperator::Gt | BinaryOperator::GtEq => {
             Ok(lexicographic(pairs, BinaryOperator::Gt, op))
         }
+        BinaryOperator::Overlaps if pairs.len() == 2 => {
+            let (left, right): (Vec<_>, Vec<_>) = pairs.unzip();
+            Ok(call("overlaps", [left, right].concat()))
+        }
         _ => Err(SqlError::new(
             ErrorKind::FeatureNotSupported,
             format!("operator {op} is not supported for rows"),
@@ -107,6 +111,18 @@ fn lexicographic(
         });
     }
     rest.unwrap_or_else(null)
+}
+
+/// Whether all members are NULL, or none is.
+pub(super) fn nulls(row: Vec<Expr>, are_null: bool) -> Expr {
+    let terms = row.into_iter().map(|member| {
+        let member = Box::new(member);
+        match are_null {
+            true => Expr::IsNull(member),
+            false => Expr::IsNotNull(member),
+        }
+    });
+    join(terms.collect(), BinaryOperator::And)
 }
 
 pub(super) fn row_in_list(row: Vec<Expr>, list: &[Expr], negated: bool) -> Result<Expr, SqlError> {

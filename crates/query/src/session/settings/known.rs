@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aerostat_types::{ErrorKind, Layout, SqlError};
+use aerostat_types::{ErrorKind, Layout, SqlError, quote_ident};
 
 /// A setting that Aerostat knows.
 pub(crate) struct KnownSetting {
@@ -311,7 +311,7 @@ impl KnownSetting {
             [value] => value.clone(),
             _ if self.name == "search_path" => values
                 .iter()
-                .map(|value| format!("\"{}\"", value.replace('"', "")))
+                .map(|value| quote_ident(value.trim_matches('"')))
                 .collect::<Vec<_>>()
                 .join(", "),
             _ if self.name == "datestyle" => values.join(", "),
@@ -372,7 +372,7 @@ impl KnownSetting {
                 Err(_) => Err(invalid()),
             },
             Check::Duration => parse_duration(&value)
-                .map(|_| value.clone())
+                .map(show_duration)
                 .ok_or_else(invalid),
             Check::TimeZone => parse_time_zone(&value)
                 .map(|zone| zone.name().to_owned())
@@ -389,6 +389,23 @@ impl KnownSetting {
 
 pub(super) fn find(name: &str) -> Option<&'static KnownSetting> {
     KNOWN.iter().find(|known| known.name == name)
+}
+
+/// A duration in the largest unit that it is a whole number of.
+fn show_duration(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    let units = [
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("min", 60_000),
+        ("s", 1_000),
+        ("ms", 1),
+    ];
+    let fitting = units.iter().find(|(_, unit)| millis.is_multiple_of(*unit));
+    match fitting {
+        Some((name, unit)) if millis > 0 => format!("{}{name}", millis / unit),
+        _ => "0".to_owned(),
+    }
 }
 
 /// Milliseconds, or a number with one of PostgreSQL's units.

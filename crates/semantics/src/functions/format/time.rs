@@ -1,5 +1,4 @@
-//! Times by pattern. The patterns are PostgreSQL's, without `TH`, `SP` and
-//! localised names.
+//! Times by pattern. The patterns are PostgreSQL's, without `SP` and localised names.
 
 use aerostat_types::ErrorKind;
 use aerostat_types::text::{civil_from_days, days_from_civil};
@@ -34,20 +33,30 @@ const DAYS: [&str; 7] = [
     "Saturday",
 ];
 
+const ROMAN: [&str; 12] = [
+    "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII",
+];
+
 /// Template patterns, longer ones before their prefixes.
-const PATTERNS: [&str; 48] = [
+const PATTERNS: [&str; 66] = [
     "Y,YYY", "YYYY", "IYYY", "YYY", "IYY", "YY", "IY", "Y", "HH24", "HH12", "HH", "MI", "MONTH",
-    "Month", "month", "MON", "Mon", "mon", "MM", "SSSSS", "SSSS", "SS", "MS", "US", "AM", "PM",
-    "am", "pm", "A.M.", "P.M.", "a.m.", "p.m.", "DAY", "Day", "day", "DY", "Dy", "dy", "DDD", "DD",
-    "ID", "D", "IW", "WW", "W", "CC", "Q", "J",
+    "Month", "month", "MON", "Mon", "mon", "MM", "SSSSS", "SSSS", "SS", "MS", "US", "FF1", "FF2",
+    "FF3", "FF4", "FF5", "FF6", "AM", "PM", "am", "pm", "A.M.", "P.M.", "a.m.", "p.m.", "BC", "AD",
+    "bc", "ad", "B.C.", "A.D.", "b.c.", "a.d.", "DAY", "Day", "day", "DY", "Dy", "dy", "IDDD",
+    "DDD", "DD", "ID", "D", "IW", "I", "WW", "W", "CC", "Q", "J", "RM", "rm",
 ];
 
 /// Patterns of the zone.
-const ZONE_PATTERNS: [&str; 4] = ["TZH", "TZM", "TZ", "OF"];
+const ZONE_PATTERNS: [&str; 5] = ["TZH", "TZM", "TZ", "tz", "OF"];
 
 enum Part<'a> {
     Literal(char),
-    Field { name: &'a str, fill: bool },
+    /// `suffix` is `TH` or `th` behind it.
+    Field {
+        name: &'a str,
+        fill: bool,
+        suffix: Option<&'a str>,
+    },
 }
 
 fn parts(pattern: &str) -> Vec<Part<'_>> {
@@ -73,8 +82,14 @@ fn parts(pattern: &str) -> Vec<Part<'_>> {
                     || (names_case && !has_case(known) && head.eq_ignore_ascii_case(known))
             });
             if matches {
-                parts.push(Part::Field { name: known, fill });
                 rest = &body[known.len()..];
+                let suffix = rest.get(..2).filter(|head| matches!(*head, "TH" | "th"));
+                rest = &rest[suffix.map_or(0, str::len)..];
+                parts.push(Part::Field {
+                    name: known,
+                    fill,
+                    suffix,
+                });
                 continue 'next;
             }
         }
@@ -88,7 +103,20 @@ fn parts(pattern: &str) -> Vec<Part<'_>> {
 fn has_case(name: &str) -> bool {
     matches!(
         name.to_ascii_uppercase().as_str(),
-        "MONTH" | "MON" | "DAY" | "DY" | "AM" | "PM" | "A.M." | "P.M."
+        "MONTH"
+            | "MON"
+            | "DAY"
+            | "DY"
+            | "AM"
+            | "PM"
+            | "A.M."
+            | "P.M."
+            | "BC"
+            | "AD"
+            | "B.C."
+            | "A.D."
+            | "RM"
+            | "TZ"
     )
 }
 
@@ -98,6 +126,12 @@ fn number(value: i64, width: usize, fill: bool) -> String {
     } else {
         value.to_string()
     }
+}
+
+/// Hours, minutes or seconds of an interval, which may be negative: their sign takes no digit's
+/// place.
+fn clock(value: i64, fill: bool) -> String {
+    number(value, 2 + usize::from(value < 0), fill)
 }
 
 fn word(name: &str, like: &str, width: usize) -> String {
@@ -125,15 +159,15 @@ pub(super) fn write(micros: i64, offset_seconds: Option<i32>, pattern: &str) -> 
     let day_name = DAYS[weekday as usize];
     let mut out = String::with_capacity(pattern.len() * 2);
     for part in parts(pattern) {
-        let (name, fill) = match part {
+        let (name, fill, suffix) = match part {
             Part::Literal(character) => {
                 out.push(character);
                 continue;
             }
-            Part::Field { name, fill } => (name, fill),
+            Part::Field { name, fill, suffix } => (name, fill, suffix),
         };
         let padded = if fill { 9 } else { 0 };
-        out.push_str(&match name {
+        let value = match name {
             "YYYY" => number(shown_year, 4, fill),
             "Y,YYY" => format!("{},{:03}", shown_year / 1000, shown_year % 1000),
             "YYY" => number(shown_year % 1000, 3, fill),
@@ -167,10 +201,56 @@ pub(super) fn write(micros: i64, offset_seconds: Option<i32>, pattern: &str) -> 
             "CC" => number((shown_year + 99) / 100, 2, fill),
             "Q" => ((month - 1) / 3 + 1).to_string(),
             "J" => (day + 2_440_588).to_string(),
+            "I" => (iso_year % 10).to_string(),
+            "IDDD" => number((iso_week - 1) * 7 + (weekday + 6) % 7 + 1, 3, fill),
+            "FF1" | "FF2" | "FF3" | "FF4" | "FF5" | "FF6" => {
+                let places = usize::from(name.as_bytes()[2] - b'0');
+                format!("{micro:06}")[..places].to_owned()
+            }
+            "RM" | "rm" => {
+                let numeral = word(ROMAN[month as usize - 1], name, 0);
+                let width = if fill { 4 } else { 0 };
+                format!("{numeral:<width$}")
+            }
+            "BC" | "AD" | "bc" | "ad" | "B.C." | "A.D." | "b.c." | "a.d." => era(name, year > 0),
+            "tz" => zone_text("TZ", offset_seconds).to_lowercase(),
             zone => zone_text(zone, offset_seconds),
-        });
+        };
+        out.push_str(&value);
+        if let Some(suffix) = suffix {
+            out.push_str(&ordinal(&value, suffix));
+        }
     }
     out
+}
+
+fn era(like: &str, is_common: bool) -> String {
+    let letters = if is_common { ["A", "D"] } else { ["B", "C"] };
+    let written = match like.contains('.') {
+        true => format!("{}.{}.", letters[0], letters[1]),
+        false => letters.concat(),
+    };
+    match like.starts_with(|c: char| c.is_lowercase()) {
+        true => written.to_lowercase(),
+        false => written,
+    }
+}
+
+/// What makes a number an ordinal, in capitals if `like` is.
+fn ordinal(value: &str, like: &str) -> String {
+    let digits = value.as_bytes();
+    let is_teen = digits.len() > 1 && digits[digits.len() - 2] == b'1';
+    let suffix = match digits.last() {
+        Some(b'1') if !is_teen => "st",
+        Some(b'2') if !is_teen => "nd",
+        Some(b'3') if !is_teen => "rd",
+        Some(b'0'..=b'9') => "th",
+        _ => "",
+    };
+    match like {
+        "TH" => suffix.to_uppercase(),
+        _ => suffix.to_owned(),
+    }
 }
 
 fn half_of_day(like: &str, hour: i64) -> String {
@@ -212,14 +292,14 @@ pub(super) fn write_interval(value: IntervalMonthDayNano, pattern: &str) -> Stri
     for part in parts(pattern) {
         match part {
             Part::Literal(character) => out.push(character),
-            Part::Field { name, fill } => out.push_str(&match name {
+            Part::Field { name, fill, .. } => out.push_str(&match name {
                 "YYYY" => number(i64::from(value.months / 12), 4, fill),
                 "MM" => number(i64::from(value.months % 12), 2, fill),
                 "DD" => number(i64::from(value.days), 2, fill),
-                "HH24" => number(micros / 3_600_000_000, 2, fill),
+                "HH24" => clock(micros / 3_600_000_000, fill),
                 "HH12" | "HH" => number((micros / 3_600_000_000 + 11).rem_euclid(12) + 1, 2, fill),
-                "MI" => number(micros / 60_000_000 % 60, 2, fill),
-                "SS" => number(micros / 1_000_000 % 60, 2, fill),
+                "MI" => clock(micros / 60_000_000 % 60, fill),
+                "SS" => clock(micros / 1_000_000 % 60, fill),
                 "MS" => number(micros / 1000 % 1000, 3, fill),
                 "US" => number(micros % 1_000_000, 6, fill),
                 other => other.to_owned(),
@@ -242,7 +322,14 @@ struct Fields {
     month: Option<u32>,
     day: Option<u32>,
     day_of_year: Option<i64>,
+    /// Years before the common era.
+    is_before: bool,
+    iso_week: Option<i64>,
+    iso_day: Option<i64>,
+    julian: Option<i64>,
     hour: i64,
+    /// Hours are those of a clock's face.
+    is_clock: bool,
     afternoon: Option<bool>,
     minute: i64,
     second: i64,
@@ -256,6 +343,10 @@ pub(super) fn read(text: &str, pattern: &str) -> Result<Read> {
     let mut rest = text.trim_start();
     let all = parts(pattern);
     for (at, part) in all.iter().enumerate() {
+        // What a text does not say any more has its least value.
+        if rest.is_empty() && at > 0 {
+            break;
+        }
         match part {
             Part::Literal(character) if character.is_alphanumeric() => {
                 rest = rest.strip_prefix(|_: char| true).unwrap_or("");
@@ -263,10 +354,13 @@ pub(super) fn read(text: &str, pattern: &str) -> Result<Read> {
             Part::Literal(_) => {
                 rest = rest.trim_start_matches(|c: char| !c.is_alphanumeric() && c != '+')
             }
-            Part::Field { name, fill } => {
+            Part::Field { name, fill, suffix } => {
                 let adjacent = matches!(all.get(at + 1), Some(Part::Field { .. })) && *fill;
                 rest = rest.trim_start_matches(|c: char| c.is_whitespace());
                 rest = read_field(name, rest, adjacent, &mut fields)?;
+                if suffix.is_some() {
+                    rest = rest.get(2..).unwrap_or("");
+                }
             }
         }
     }
@@ -347,7 +441,31 @@ fn read_field<'a>(
             fields.day_of_year = Some(value);
             Ok(rest)
         }
-        "HH24" | "HH12" | "HH" => two(fields, |fields, v| fields.hour = v),
+        "HH24" => two(fields, |fields, v| fields.hour = v),
+        "HH12" | "HH" => two(fields, |fields, v| {
+            fields.hour = v;
+            fields.is_clock = true;
+        }),
+        "IW" => two(fields, |fields, v| fields.iso_week = Some(v)),
+        "ID" => {
+            let (value, rest) = digits(rest, 1, name)?;
+            fields.iso_day = Some(value);
+            Ok(rest)
+        }
+        "J" => {
+            let (value, rest) = digits(rest, 9, name)?;
+            fields.julian = Some(value);
+            Ok(rest)
+        }
+        "BC" | "AD" | "B.C." | "A.D." => {
+            let head: String = rest.chars().take(upper.len()).collect();
+            fields.is_before = match head.to_ascii_uppercase().replace('.', "").as_str() {
+                "BC" => true,
+                "AD" => false,
+                _ => return Err(invalid(rest, name)),
+            };
+            Ok(&rest[head.len()..])
+        }
         "MI" => two(fields, |fields, v| fields.minute = v),
         "SS" => two(fields, |fields, v| fields.second = v),
         "MS" | "US" => {
@@ -398,8 +516,26 @@ fn assemble(fields: &Fields, text: &str) -> Result<Read> {
             format!("date/time field value out of range: \"{text}\""),
         )
     };
-    let year = fields.year.unwrap_or(0);
+    if fields.is_clock && !(1..=12).contains(&fields.hour) {
+        let message = format!("hour \"{}\" is invalid for the 12-hour clock", fields.hour);
+        return Err(raise(ErrorKind::InvalidDatetimeFormat, message));
+    }
+    let year = match fields.year {
+        Some(year) if fields.is_before => 1 - year,
+        year => year.unwrap_or(0),
+    };
     let days = match fields.day_of_year {
+        _ if fields.julian.is_some() => fields.julian.unwrap_or(0) - 2_440_588,
+        _ if fields.iso_week.is_some() => {
+            let week = fields.iso_week.unwrap_or(1);
+            if !(1..=53).contains(&week) || !(1..=7).contains(&fields.iso_day.unwrap_or(1)) {
+                return Err(out_of_range());
+            }
+            // The week of the fourth of January is the first.
+            let fourth = days_from_civil(year, 1, 4);
+            let monday = fourth - (fourth + 3).rem_euclid(7);
+            monday + (week - 1) * 7 + fields.iso_day.unwrap_or(1) - 1
+        }
         Some(day) => days_from_civil(year, 1, 1) + day - 1,
         None => checked_days(year, fields.month.unwrap_or(1), fields.day.unwrap_or(1))
             .ok_or_else(out_of_range)?,

@@ -1,0 +1,197 @@
+//! Columns that depend on a grouped primary key.
+//!
+//! `SELECT o.*, count(*) FROM o JOIN l ON … GROUP BY o.id` becomes `… GROUP BY o.id, o.a, o.b`:
+//! of a table whose primary key is grouped, all columns that the query names outside of
+//! aggregates' reach have one value in each group.
+
+use std::{collections::HashSet, ops::ControlFlow};
+
+use aerostat_semantics::walk;
+use datafusion::sql::sqlparser::ast::{
+    Expr, GroupByExpr, Ident, OrderBy, Query, Select, SelectItem, SelectItemQualifiedWildcardKind,
+    SetExpr, TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
+};
+
+use super::{StatementContext, target::table_reference};
+use crate::{catalog::Relation, ddl::names::folded};
+
+/// Rewrites the queries in a tree as the module says.
+pub(super) fn rewrite<N: VisitMut>(context: &StatementContext, node: &mut N) {
+    // It never breaks.
+    let _ = walk::change(node, &mut Grouped { context });
+}
+
+struct Grouped<'a> {
+    context: &'a StatementContext,
+}
+
+impl VisitorMut for Grouped<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        let order_by = query.order_by.clone();
+        if let SetExpr::Select(select) = &mut *query.body {
+            self.extend(select, order_by.as_ref());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// A table in FROM whose primary key is grouped.
+struct Keyed {
+    name: String,
+    columns: Vec<String>,
+}
+
+impl Grouped<'_> {
+    fn extend(&self, select: &mut Select, order_by: Option<&OrderBy>) {
+        let GroupByExpr::Expressions(keys, modifiers) = &select.group_by else {
+            return;
+        };
+        if keys.is_empty() || !modifiers.is_empty() {
+            return;
+        }
+        let grouped: Vec<(Option<String>, String)> = keys.iter().filter_map(column).collect();
+        let tables: Vec<&TableFactor> = select.from.iter().flat_map(factors).collect();
+        let keyed = tables
+            .iter()
+            .filter_map(|factor| self.keyed(factor, &grouped));
+        let keyed: Vec<Keyed> = keyed.collect();
+        if keyed.is_empty() {
+            return;
+        }
+        let mut named = Named::default();
+        named.look_in(&select.projection);
+        named.look_in(&select.having);
+        if let Some(order_by) = order_by {
+            named.look_in(order_by);
+        }
+        named.wildcards(&select.projection);
+        let mut added = Vec::new();
+        for table in &keyed {
+            for name in &table.columns {
+                let is_grouped = grouped.iter().any(|(owner, column)| {
+                    column == name && owner.as_ref().is_none_or(|owner| *owner == table.name)
+                });
+                let others = keyed.iter().filter(|other| other.columns.contains(name));
+                let is_alone = tables.len() == 1 || others.count() == 1;
+                if !is_grouped && named.has(&table.name, name, is_alone) {
+                    let parts = [&table.name, name].map(|part| Ident::with_quote('"', part));
+                    added.push(Expr::CompoundIdentifier(parts.to_vec()));
+                }
+            }
+        }
+        if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
+            keys.extend(added);
+        }
+    }
+
+    /// A table, if its primary key is among these columns.
+    fn keyed(&self, factor: &TableFactor, grouped: &[(Option<String>, String)]) -> Option<Keyed> {
+        let TableFactor::Table {
+            name,
+            alias,
+            args: None,
+            ..
+        } = factor
+        else {
+            return None;
+        };
+        let called = match alias {
+            Some(alias) if !alias.columns.is_empty() => return None,
+            Some(alias) => folded(&alias.name),
+            None => folded(name.0.last()?.as_ident()?),
+        };
+        let (_, relation) = self.context.resolve(&table_reference(name).ok()?).ok()?;
+        let Relation::Table(entry) = relation else {
+            return None;
+        };
+        let schema = entry.table.schema();
+        let columns: Vec<String> = schema.columns.iter().map(|c| c.name.clone()).collect();
+        let is_grouped = |at: &usize| {
+            let mut wanted = grouped.iter().filter(|(_, column)| *column == columns[*at]);
+            wanted.any(|(owner, _)| owner.as_ref().is_none_or(|owner| *owner == called))
+        };
+        let key = &schema.primary_key;
+        (!key.is_empty() && key.iter().all(is_grouped)).then_some(Keyed {
+            name: called,
+            columns,
+        })
+    }
+}
+
+fn factors(table: &TableWithJoins) -> Vec<&TableFactor> {
+    let own = std::iter::once(&table.relation);
+    let all = own.chain(table.joins.iter().map(|join| &join.relation));
+    all.flat_map(|factor| match factor {
+        TableFactor::NestedJoin {
+            table_with_joins,
+            alias: None,
+        } => factors(table_with_joins),
+        factor => vec![factor],
+    })
+    .collect()
+}
+
+/// A column, with the relation that it is said to be of.
+fn column(expression: &Expr) -> Option<(Option<String>, String)> {
+    match expression {
+        Expr::Identifier(name) => Some((None, folded(name))),
+        Expr::CompoundIdentifier(parts) => {
+            let mut last = parts.iter().rev().map(folded);
+            let name = last.next()?;
+            Some((last.next(), name))
+        }
+        _ => None,
+    }
+}
+
+/// The columns that a query names.
+#[derive(Default)]
+struct Named {
+    columns: HashSet<(Option<String>, String)>,
+    /// The relations of which all are named.
+    all_of: Vec<String>,
+    all: bool,
+}
+
+impl Named {
+    fn look_in<N: Visit>(&mut self, node: &N) {
+        struct Look<'a>(&'a mut Named);
+        impl Visitor for Look<'_> {
+            type Break = ();
+            fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+                self.0.columns.extend(column(expression));
+                ControlFlow::Continue(())
+            }
+        }
+        // It never breaks.
+        let _ = walk::look(node, &mut Look(self));
+    }
+
+    fn wildcards(&mut self, items: &[SelectItem]) {
+        for item in items {
+            match item {
+                SelectItem::Wildcard(_) => self.all = true,
+                SelectItem::QualifiedWildcard(
+                    SelectItemQualifiedWildcardKind::ObjectName(name),
+                    _,
+                ) => {
+                    let last = name.0.last().and_then(|part| part.as_ident());
+                    self.all_of.extend(last.map(folded));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a column is named, also by its own name if that `is_alone`.
+    fn has(&self, owner: &str, name: &str, is_alone: bool) -> bool {
+        self.all
+            || self.all_of.iter().any(|of| of == owner)
+            || is_alone && self.columns.contains(&(None, name.to_owned()))
+            || self
+                .columns
+                .contains(&(Some(owner.to_owned()), name.to_owned()))
+    }
+}

@@ -1,0 +1,118 @@
+//! Several `string_agg` with an ORDER BY each in one SELECT.
+//!
+//! DataFusion sorts the rows once, for all aggregates that need an order, and refuses orders
+//! that contradict each other. `array_agg` can sort for itself:
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `string_agg(a, ',' ORDER BY b)` | `array_to_string(array_agg(a ORDER BY b) FILTER (WHERE a IS NOT NULL), ',')` |
+
+use std::ops::ControlFlow;
+
+use aerostat_semantics::walk;
+use datafusion::sql::sqlparser::{
+    ast::{
+        BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+        FunctionArguments, Ident, ObjectName, Query, Select, Value, VisitorMut,
+    },
+    dialect::PostgreSqlDialect,
+    parser::Parser,
+};
+
+use crate::ddl::names::folded;
+
+/// Rewrites a SELECT whose aggregates contradict each other.
+pub(super) fn rewrite(select: &mut Select) {
+    let mut orders: Vec<String> = Vec::new();
+    let _ = walk::own_calls(&*select, |function| {
+        if let Some(order) = order_of(function)
+            && !orders.contains(&order)
+        {
+            orders.push(order);
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    if orders.len() > 1 {
+        // It never breaks.
+        let _ = walk::change(select, &mut Joined { subqueries: 0 });
+    }
+}
+
+/// The ORDER BY of a `string_agg`.
+fn order_of(function: &Function) -> Option<String> {
+    let name = function.name.0.last()?.as_ident().map(folded)?;
+    if name != "string_agg" || function.over.is_some() {
+        return None;
+    }
+    let FunctionArguments::List(list) = &function.args else {
+        return None;
+    };
+    list.clauses.iter().find_map(|clause| match clause {
+        FunctionArgumentClause::OrderBy(keys) => Some(format!("{keys:?}")),
+        _ => None,
+    })
+}
+
+struct Joined {
+    subqueries: usize,
+}
+
+impl VisitorMut for Joined {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.subqueries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.subqueries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        if self.subqueries == 0
+            && let Expr::Function(function) = expression
+            && order_of(function).is_some()
+            && let Some(joined) = joined(function)
+        {
+            *expression = joined;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The texts as an array that is joined; only with a separator that is the same for all.
+fn joined(function: &Function) -> Option<Expr> {
+    let FunctionArguments::List(list) = &function.args else {
+        return None;
+    };
+    let [
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(text)),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(separator)),
+    ] = &list.args[..]
+    else {
+        return None;
+    };
+    let is_constant = matches!(separator, Expr::Value(value) if value.value != Value::Null);
+    if !is_constant {
+        return None;
+    }
+    let mut array = function.clone();
+    if let FunctionArguments::List(list) = &mut array.args {
+        list.args.truncate(1);
+    }
+    array.name = ObjectName::from(vec![Ident::new("array_agg")]);
+    let there = Expr::IsNotNull(Box::new(Expr::Nested(Box::new(text.clone()))));
+    array.filter = Some(Box::new(match array.filter.take() {
+        Some(filter) => Expr::BinaryOp {
+            left: Box::new(Expr::Nested(filter)),
+            op: BinaryOperator::And,
+            right: Box::new(there),
+        },
+        None => there,
+    }));
+    let call = format!("array_to_string({array}, {separator})");
+    let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&call);
+    parser.and_then(|mut parser| parser.parse_expr()).ok()
+}

@@ -1,0 +1,264 @@
+//! What a recursive query may look like.
+//!
+//! `WITH RECURSIVE t AS (first UNION [ALL] again)`: the first term does not name `t`, the other
+//! names it once, in FROM, outside subqueries and the nullable side of outer joins, and neither
+//! aggregates nor sorts its rows. DataFusion takes some of what PostgreSQL refuses, and may
+//! never end then.
+
+use std::ops::ControlFlow;
+
+use aerostat_semantics::walk;
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::sql::sqlparser::ast::{
+    Cte, Expr, JoinOperator, ObjectName, Query, Select, SetExpr, SetOperator, TableFactor,
+    TableWithJoins, Visit, Visitor, With,
+};
+
+use super::clauses::is_aggregate;
+use crate::ddl::names::folded;
+
+/// Checks the WITH clause of a query.
+///
+/// # Errors
+/// `InvalidRecursion`, as the module says.
+pub(super) fn check(with: &With) -> ControlFlow<SqlError> {
+    if with.recursive {
+        with.cte_tables.iter().try_for_each(check_cte)
+    } else {
+        ControlFlow::Continue(())
+    }
+}
+
+fn check_cte(cte: &Cte) -> ControlFlow<SqlError> {
+    let name = folded(&cte.alias.name);
+    let query = &cte.query;
+    if count(&**query, &name) == 0 {
+        return ControlFlow::Continue(());
+    }
+    let SetExpr::SetOperation {
+        op: SetOperator::Union,
+        left,
+        right,
+        ..
+    } = &*query.body
+    else {
+        let form = "non-recursive-term UNION [ALL] recursive-term";
+        return refuse(format!(
+            "recursive query \"{name}\" does not have the form {form}"
+        ));
+    };
+    if count(&**left, &name) > 0 {
+        return within(&name, "its non-recursive term");
+    }
+    let SetExpr::Select(select) = &**right else {
+        return ControlFlow::Continue(());
+    };
+    if query.order_by.is_some() {
+        let message = "ORDER BY in a recursive query is not implemented";
+        return ControlFlow::Break(SqlError::new(ErrorKind::FeatureNotSupported, message));
+    }
+    let in_from: usize = select.from.iter().map(|table| in_from(table, &name)).sum();
+    let inside = count(&**right, &name) - in_from.min(count(&**right, &name));
+    let in_derived: usize = select
+        .from
+        .iter()
+        .map(|table| in_derived(table, &name))
+        .sum();
+    if inside > in_derived {
+        return within(&name, "a subquery");
+    }
+    if in_from + in_derived > 1 {
+        let message =
+            format!("recursive reference to query \"{name}\" must not appear more than once");
+        return refuse(message);
+    }
+    for table in &select.from {
+        check_joins(table, &name)?;
+    }
+    check_aggregates(select)
+}
+
+fn refuse(message: impl Into<String>) -> ControlFlow<SqlError> {
+    ControlFlow::Break(SqlError::new(ErrorKind::InvalidRecursion, message))
+}
+
+fn within(name: &str, place: &str) -> ControlFlow<SqlError> {
+    refuse(format!(
+        "recursive reference to query \"{name}\" must not appear within {place}"
+    ))
+}
+
+fn is(relation: &ObjectName, name: &str) -> bool {
+    match &relation.0[..] {
+        [only] => only.as_ident().map(folded).as_deref() == Some(name),
+        _ => false,
+    }
+}
+
+/// How often a tree names a relation. A WITH query of the same name is not told apart.
+fn count<N: Visit + ?Sized>(node: &N, name: &str) -> usize {
+    struct Count<'a>(&'a str, usize);
+    impl Visitor for Count<'_> {
+        type Break = ();
+
+        fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+            if let TableFactor::Table {
+                name, args: None, ..
+            } = factor
+            {
+                self.1 += usize::from(is(name, self.0));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut counted = Count(name, 0);
+    // It never breaks.
+    let _ = walk::look(node, &mut counted);
+    counted.1
+}
+
+fn factors(table: &TableWithJoins) -> impl Iterator<Item = &TableFactor> {
+    std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation))
+}
+
+/// How often FROM itself names it.
+fn in_from(table: &TableWithJoins, name: &str) -> usize {
+    let of = |factor: &TableFactor| match factor {
+        TableFactor::Table {
+            name: relation,
+            args: None,
+            ..
+        } => usize::from(is(relation, name)),
+        TableFactor::NestedJoin {
+            table_with_joins, ..
+        } => in_from(table_with_joins, name),
+        _ => 0,
+    };
+    factors(table).map(of).sum()
+}
+
+/// How often subqueries in FROM name it, as PostgreSQL allows.
+fn in_derived(table: &TableWithJoins, name: &str) -> usize {
+    let of = |factor: &TableFactor| match factor {
+        TableFactor::Derived { subquery, .. } => count(&**subquery, name),
+        TableFactor::NestedJoin {
+            table_with_joins, ..
+        } => in_derived(table_with_joins, name),
+        _ => 0,
+    };
+    factors(table).map(of).sum()
+}
+
+fn check_joins(table: &TableWithJoins, name: &str) -> ControlFlow<SqlError> {
+    use JoinOperator as J;
+    let mut left = count(&table.relation, name);
+    for join in &table.joins {
+        let right = count(&join.relation, name);
+        let is_nullable = match join.join_operator {
+            J::Left(_) | J::LeftOuter(_) => right > 0,
+            J::Right(_) | J::RightOuter(_) => left > 0,
+            J::FullOuter(_) => left + right > 0,
+            _ => false,
+        };
+        if is_nullable {
+            return within(name, "an outer join");
+        }
+        left += right;
+    }
+    ControlFlow::Continue(())
+}
+
+fn check_aggregates(select: &Select) -> ControlFlow<SqlError> {
+    struct Aggregates {
+        subqueries: usize,
+    }
+    impl Visitor for Aggregates {
+        type Break = SqlError;
+
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
+            self.subqueries += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
+            self.subqueries -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<SqlError> {
+            match expression {
+                Expr::Function(function)
+                    if self.subqueries == 0
+                        && function.over.is_none()
+                        && is_aggregate(function) =>
+                {
+                    let message =
+                        "aggregate functions are not allowed in a recursive query's recursive term";
+                    refuse(message)
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    walk::look(select, &mut Aggregates { subqueries: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::ast::Statement;
+
+    use super::*;
+    use crate::statement::{Statement as Text, StatementKind};
+
+    fn refusal(recursive: &str) -> Option<String> {
+        let sql = format!("WITH RECURSIVE t (n) AS ({recursive}) SELECT n FROM t");
+        let StatementKind::Sql(parsed) = Text::single(&sql).unwrap().kind else {
+            panic!("not SQL")
+        };
+        let Statement::Query(query) = &*parsed else {
+            panic!("no query")
+        };
+        match check(query.with.as_ref().unwrap()) {
+            ControlFlow::Continue(()) => None,
+            ControlFlow::Break(error) => Some(error.message),
+        }
+    }
+
+    #[test]
+    fn recursion_has_one_reference_in_its_place() {
+        for recursive in [
+            "SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 3",
+            "SELECT 1 UNION SELECT q.n + 1 FROM (SELECT n FROM t) AS q",
+            "SELECT 1 UNION ALL SELECT t.n FROM t LEFT JOIN u ON u.n = t.n",
+            "SELECT 1 UNION ALL SELECT t.n FROM u RIGHT JOIN t ON u.n = t.n",
+            "SELECT 1 UNION ALL SELECT n + (SELECT max(n) FROM u) FROM t",
+            "SELECT sum(n) FROM u",
+        ] {
+            assert_eq!(refusal(recursive), None, "{recursive}");
+        }
+        for (recursive, part) in [
+            ("SELECT n FROM t", "does not have the form"),
+            ("SELECT 1 EXCEPT SELECT n FROM t", "does not have the form"),
+            ("SELECT n FROM t UNION ALL SELECT 1", "non-recursive term"),
+            (
+                "SELECT 1 UNION ALL SELECT sum(n) FROM t",
+                "aggregate functions",
+            ),
+            (
+                "SELECT 1 UNION ALL SELECT a.n FROM t AS a, t AS b",
+                "more than once",
+            ),
+            (
+                "SELECT 1 UNION ALL SELECT u.n FROM u LEFT JOIN t ON true",
+                "an outer join",
+            ),
+            (
+                "SELECT 1 UNION ALL SELECT n FROM u WHERE n IN (SELECT n FROM t)",
+                "a subquery",
+            ),
+        ] {
+            let message = refusal(recursive).unwrap_or_default();
+            assert!(message.contains(part), "{recursive}: {message}");
+        }
+    }
+}

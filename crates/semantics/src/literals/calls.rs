@@ -1,0 +1,155 @@
+//! Calls that mean something else: casts by the type's name, arguments by name, and digits
+//! after the second's point.
+
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgOperator,
+    FunctionArguments, ObjectName, Value,
+};
+
+use super::{call, cast_to};
+use crate::functions::datetime::ROUND_TIME;
+
+/// The digits that a type of times keeps, if it says so and they are not all.
+pub(super) fn digits(data_type: &DataType) -> Option<u64> {
+    match data_type {
+        DataType::Timestamp(digits, _) | DataType::Time(digits, _) => *digits,
+        DataType::Custom(name, modifiers) if is_times(name) => modifiers.first()?.parse().ok(),
+        _ => None,
+    }
+}
+
+fn is_times(name: &ObjectName) -> bool {
+    let name = name.to_string().to_ascii_lowercase();
+    matches!(name.as_str(), "timestamptz" | "timestamp" | "time")
+}
+
+/// Takes the digits out of a type.
+pub(super) fn take_digits(data_type: &mut DataType) -> u64 {
+    let found = digits(data_type);
+    match data_type {
+        DataType::Timestamp(digits, _) | DataType::Time(digits, _) => *digits = None,
+        DataType::Custom(_, modifiers) => modifiers.clear(),
+        _ => {}
+    }
+    found.unwrap_or(6)
+}
+
+/// A time with so many digits after the second's point.
+pub(super) fn rounded(time: Expr, digits: u64) -> Expr {
+    let digits = Expr::value(Value::Number(digits.min(6).to_string(), false));
+    call(
+        ROUND_TIME,
+        vec![time, cast_to(digits, DataType::Int4(None))],
+    )
+}
+
+/// A cast that is written as a call: what is cast, and to which type.
+pub(super) fn as_cast(function: &Function) -> Option<(Expr, DataType)> {
+    let [name] = &function.name.0[..] else {
+        return None;
+    };
+    let data_type = match name.as_ident()?.value.to_ascii_lowercase().as_str() {
+        "text" => DataType::Text,
+        "int2" => DataType::Int2(None),
+        "int4" => DataType::Int4(None),
+        "int8" => DataType::Int8(None),
+        "float4" => DataType::Float4,
+        "float8" => DataType::Float8,
+        "bool" => DataType::Bool,
+        "date" => DataType::Date,
+        _ => return None,
+    };
+    let is_plain = function.over.is_none() && function.filter.is_none();
+    match &function.args {
+        FunctionArguments::List(list) if is_plain && list.clauses.is_empty() => {
+            match &list.args[..] {
+                [FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))] => {
+                    Some((argument.clone(), data_type))
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// The name and the value of `name => value` and `name := value`.
+fn named(argument: &FunctionArg) -> Option<(String, &Expr)> {
+    let (name, value) = match argument {
+        FunctionArg::Named {
+            name,
+            arg: FunctionArgExpr::Expr(value),
+            operator: FunctionArgOperator::RightArrow | FunctionArgOperator::Assignment,
+        } => (name, value),
+        FunctionArg::ExprNamed {
+            name: Expr::Identifier(name),
+            arg: FunctionArgExpr::Expr(value),
+            operator: FunctionArgOperator::RightArrow | FunctionArgOperator::Assignment,
+        } => (name, value),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::BinaryOp {
+            left,
+            op: BinaryOperator::Assignment,
+            right,
+        })) => match &**left {
+            Expr::Identifier(name) => (name, &**right),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some((name.value.to_ascii_lowercase(), value))
+}
+
+/// The parameters of `make_interval`.
+const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
+
+/// Puts the arguments of `make_interval` in order, with 0 for those that are not there.
+///
+/// # Errors
+/// `UndefinedFunction` for names that are no parameters; `SyntaxError` for arguments without
+/// a name behind some with.
+pub(super) fn fill_interval(function: &mut Function) -> Result<(), SqlError> {
+    let FunctionArguments::List(list) = &mut function.args else {
+        return Ok(());
+    };
+    if list.args.len() > PARTS.len() {
+        return Ok(());
+    }
+    let mut parts: Vec<Option<Expr>> = vec![None; PARTS.len()];
+    let mut is_named = false;
+    let no_such = || {
+        let message = "function make_interval does not exist for these arguments";
+        SqlError::new(ErrorKind::UndefinedFunction, message)
+    };
+    for (at, argument) in list.args.iter().enumerate() {
+        let (at, value) = match (named(argument), argument) {
+            (Some((name, value)), _) => {
+                is_named = true;
+                (PARTS.iter().position(|part| *part == name), value)
+            }
+            (None, FunctionArg::Unnamed(_)) if is_named => {
+                let message = "positional argument cannot follow named argument";
+                return Err(SqlError::new(ErrorKind::SyntaxError, message));
+            }
+            (None, FunctionArg::Unnamed(FunctionArgExpr::Expr(value))) => (Some(at), value),
+            _ => return Err(no_such()),
+        };
+        match at {
+            Some(at) if parts[at].is_none() => parts[at] = Some(value.clone()),
+            _ => return Err(no_such()),
+        }
+    }
+    let zero = |at: usize| {
+        let data_type = match at {
+            6 => DataType::Float8,
+            _ => DataType::Int4(None),
+        };
+        cast_to(Expr::value(Value::Number("0".to_owned(), false)), data_type)
+    };
+    let filled = parts.into_iter().enumerate();
+    let filled = filled.map(|(at, part)| part.unwrap_or_else(|| zero(at)));
+    list.args = filled
+        .map(|part| FunctionArg::Unnamed(FunctionArgExpr::Expr(part)))
+        .collect();
+    Ok(())
+}
