@@ -138,10 +138,10 @@ proptest! {
                 schema.heap_bytes(new, 0..1).unwrap(),
                 schema.heap_bytes(&columns, row..row + 1).unwrap()
             );
-            for attribute in 0..values.len() {
+            for (attribute, column) in columns.iter().enumerate() {
                 prop_assert!(segment.has_value(row as u32, attribute, new, 0));
                 prop_assert_eq!(new.is_null(attribute, 0), new.has_null(attribute));
-                prop_assert_eq!(new.is_null(attribute, 0), columns[attribute].is_null(row));
+                prop_assert_eq!(new.is_null(attribute, 0), column.is_null(row));
             }
             let key = Keys::encode(schema, new).unwrap();
             prop_assert_eq!(key.get(0), keys.get(row));
