@@ -2,7 +2,7 @@
 //!
 //! `SELECT o.*, count(*) FROM o JOIN l ON … GROUP BY o.id` becomes `… GROUP BY o.id, o.a, o.b`:
 //! of a table whose primary key is grouped, all columns that the query names outside of
-//! aggregates' reach have one value in each group.
+//! aggregates have one value in each group.
 
 use std::{collections::HashSet, ops::ControlFlow};
 
@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
     SetExpr, TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
 };
 
-use super::{StatementContext, target::table_reference};
+use super::{StatementContext, clauses::is_aggregate, target::table_reference};
 use crate::{catalog::Relation, ddl::names::folded};
 
 /// Rewrites the queries in a tree as the module says.
@@ -146,7 +146,14 @@ fn column(expression: &Expr) -> Option<(Option<String>, String)> {
     }
 }
 
-/// The columns that a query names.
+fn aggregates(expression: &Expr) -> bool {
+    match expression {
+        Expr::Function(function) => function.over.is_none() && is_aggregate(function),
+        _ => false,
+    }
+}
+
+/// The columns that a query names outside of aggregates.
 #[derive(Default)]
 struct Named {
     columns: HashSet<(Option<String>, String)>,
@@ -157,16 +164,35 @@ struct Named {
 
 impl Named {
     fn look_in<N: Visit>(&mut self, node: &N) {
-        struct Look<'a>(&'a mut Named);
+        struct Look<'a> {
+            named: &'a mut Named,
+            /// Aggregates around what is visited, whose arguments need not be grouped.
+            aggregates: usize,
+        }
         impl Visitor for Look<'_> {
             type Break = ();
+
             fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
-                self.0.columns.extend(column(expression));
+                self.aggregates += usize::from(aggregates(expression));
+                if self.aggregates == 0 {
+                    self.named.columns.extend(column(expression));
+                }
+                ControlFlow::Continue(())
+            }
+
+            fn post_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+                self.aggregates -= usize::from(aggregates(expression));
                 ControlFlow::Continue(())
             }
         }
         // It never breaks.
-        let _ = walk::look(node, &mut Look(self));
+        let _ = walk::look(
+            node,
+            &mut Look {
+                named: self,
+                aggregates: 0,
+            },
+        );
     }
 
     fn wildcards(&mut self, items: &[SelectItem]) {
