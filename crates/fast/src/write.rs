@@ -54,24 +54,20 @@ impl Write {
         let mut returned = Vec::new();
         let rows = match &self.change {
             Change::Insert(rows) => {
-                // A row without arrays around its values costs half as much.
-                if let [row] = rows.as_slice() {
-                    let mut new = Vec::with_capacity(row.len());
-                    evaluate(row, &NoRow, values, &mut new)?;
-                    self.check(&new[..], values, &mut returned)?;
-                    Self::settle(program, &mut new)?;
-                    let rows = program.table.insert_row(transaction, &new)?;
-                    return self.written(program, rows, &returned);
-                }
                 let mut new = Vec::with_capacity(rows.len() * self.schema.fields().len());
                 for row in rows {
                     let from = new.len();
                     evaluate(row, &NoRow, values, &mut new)?;
                     self.check(&new[from..], values, &mut returned)?;
                 }
-                program
-                    .table
-                    .insert(transaction, &self.batch(program, &new)?)?
+                let table = &program.table;
+                // A row without arrays around its values costs half as much.
+                if rows.len() == 1 {
+                    Self::settle(program, &mut new)?;
+                    table.insert_row(transaction, &new)?
+                } else {
+                    table.insert(transaction, &self.batch(program, &new)?)?
+                }
             }
             Change::Update(find, columns) => {
                 let view = program.table.view(transaction.snapshot().clone());

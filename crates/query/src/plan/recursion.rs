@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
-    Cte, Expr, JoinOperator, ObjectName, Query, Select, SetExpr, SetOperator, TableFactor,
-    TableWithJoins, Visit, Visitor, With,
+    Cte, JoinOperator, ObjectName, Select, SetExpr, SetOperator, TableFactor, TableWithJoins,
+    Visit, Visitor, With,
 };
 
 use super::clauses::is_aggregate;
@@ -169,38 +169,12 @@ fn check_joins(table: &TableWithJoins, name: &str) -> ControlFlow<SqlError> {
 }
 
 fn check_aggregates(select: &Select) -> ControlFlow<SqlError> {
-    struct Aggregates {
-        subqueries: usize,
-    }
-    impl Visitor for Aggregates {
-        type Break = SqlError;
-
-        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
-            self.subqueries += 1;
-            ControlFlow::Continue(())
+    walk::own_calls(select, |function| match function.over {
+        None if is_aggregate(function) => {
+            refuse("aggregate functions are not allowed in a recursive query's recursive term")
         }
-
-        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
-            self.subqueries -= 1;
-            ControlFlow::Continue(())
-        }
-
-        fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<SqlError> {
-            match expression {
-                Expr::Function(function)
-                    if self.subqueries == 0
-                        && function.over.is_none()
-                        && is_aggregate(function) =>
-                {
-                    let message =
-                        "aggregate functions are not allowed in a recursive query's recursive term";
-                    refuse(message)
-                }
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    walk::look(select, &mut Aggregates { subqueries: 0 })
+        _ => ControlFlow::Continue(()),
+    })
 }
 
 #[cfg(test)]
