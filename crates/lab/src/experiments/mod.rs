@@ -2,9 +2,12 @@
 
 mod allocators;
 mod bandwidth;
+mod bed;
 mod calibrator;
+mod search;
 mod tables;
 mod users;
+mod workload_model;
 
 pub(crate) use allocators::project;
 
@@ -18,6 +21,7 @@ pub static CATALOGUE: &[&dyn Experiment] = &[
     &allocators::Allocators,
     &bandwidth::Bandwidth,
     &users::Users,
+    &workload_model::WorkloadModel,
 ];
 
 #[cfg(test)]
