@@ -25,6 +25,7 @@ mod experiments;
 mod helper;
 mod machine;
 mod node;
+mod others;
 mod report;
 mod results;
 pub mod stats;

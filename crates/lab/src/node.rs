@@ -86,6 +86,11 @@ impl Node {
         self.client(&["load", "ssb", "--tenant", tenant, "--scale", &scale])
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where its data and its log are.
     pub(crate) fn scratch(&self) -> &Path {
         &self.scratch

@@ -22,6 +22,7 @@ use anyhow::{Context, Result, bail};
 use tokio::runtime::Runtime;
 
 use crate::node::Node;
+use crate::others::{DISTURBS, Moment};
 
 /// Connections of a tenant, and so its queries under way at once. More than the cores of any
 /// node measured here, few enough to be prepared in a moment.
@@ -55,6 +56,8 @@ pub(crate) struct Request {
 pub(crate) struct Seen {
     /// Every request.
     pub(crate) requests: Vec<Request>,
+    /// Processors that other work took meanwhile.
+    pub(crate) others: f64,
 }
 
 impl Seen {
@@ -96,6 +99,8 @@ pub(crate) struct Traffic {
     runtime: Runtime,
     tenants: Vec<Arc<Pool>>,
     queries: Vec<QueryName>,
+    /// The node's process and this one.
+    own: [u32; 2],
     seed: u64,
 }
 
@@ -125,6 +130,7 @@ impl Traffic {
                 .context("cannot start the clients")?,
             tenants: tenants.iter().map(pool).collect::<Result<_>>()?,
             queries: QUERIES.iter().map(name).collect(),
+            own: [node.pid(), std::process::id()],
             seed,
         })
     }
@@ -185,6 +191,33 @@ impl Traffic {
         Ok(lines.join("\n"))
     }
 
+    /// The same, taken again if other work disturbs it and it breaks the goal; of several, the
+    /// one with the lowest 99th percentile.
+    ///
+    /// # Errors
+    /// When queries fail.
+    pub(crate) fn send_quietly(
+        &mut self,
+        streams: &[Stream],
+        seconds: f64,
+        goal_ms: f64,
+        tries: usize,
+    ) -> Result<Seen> {
+        // Who waits longer has broken the goal in any case.
+        let patience = Duration::from_secs_f64(goal_ms * 3.0 / 1e3);
+        let mut best = self.send(streams, seconds, patience)?;
+        for _ in 1..tries {
+            if best.p99_ms() <= goal_ms || best.others < DISTURBS {
+                break;
+            }
+            let again = self.send(streams, seconds, patience)?;
+            if again.p99_ms() < best.p99_ms() {
+                best = again;
+            }
+        }
+        Ok(best)
+    }
+
     fn drive(&mut self, modes: &[(usize, Mode)], seconds: f64, drain_s: f64) -> Result<Seen> {
         let log = Arc::new(Log::default());
         let queries = &self.queries;
@@ -207,7 +240,9 @@ impl Traffic {
         });
         // The next measurement's requests come at other times.
         self.seed = seed.wrapping_add(1 << 20);
+        let before = Moment::now(&self.own);
         self.runtime.block_on(together(drives))?;
+        let others = before.others_until(&Moment::now(&self.own));
         let mut log = log.0.lock().unwrap_or_else(PoisonError::into_inner);
         if log.failed > 0 {
             bail!("{} requests failed", log.failed);
@@ -215,7 +250,10 @@ impl Traffic {
         if log.seen.requests.is_empty() {
             bail!("no request was due");
         }
-        Ok(std::mem::take(&mut log.seen))
+        Ok(Seen {
+            others,
+            ..std::mem::take(&mut log.seen)
+        })
     }
 }
 
@@ -344,6 +382,7 @@ mod tests {
         };
         Seen {
             requests: waited.iter().map(request).collect(),
+            others: 0.0,
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the experiments on the workload model share: a node with tenants of several sizes,
 //! the highest rates that these keep their goal at, and the model that follows.
 
-use std::time::Duration;
+use std::collections::{BTreeMap, HashSet};
 
 use aerostat_calibrate::{Identity, cores};
 use aerostat_plan::{FORMAT, Measured, Model, Observation};
@@ -9,11 +9,13 @@ use aerostat_workload::Scale;
 use aerostat_workload::ssb::{SEED_DEFAULT, Ssb, Table};
 use anyhow::{Context, Result};
 
-use super::search::{Probe, Search};
+use super::search::Search;
 use crate::experiment::Cell;
 use crate::node::Node;
-use crate::results::Results;
-use crate::traffic::{Stream, Traffic};
+use crate::others::DISTURBS;
+use crate::results::{Results, Sample};
+use crate::stats::estimate;
+use crate::traffic::{Seen, Stream, Traffic};
 use crate::{Environment, Run};
 
 /// The goal for the 99th percentile, ms, that the model is made for. The source's second is
@@ -31,6 +33,9 @@ pub(super) const MODEL: &str = "workload-model";
 /// Bytes that the node holds for a tenant.
 pub(super) const BYTES: &str = "bytes in memory";
 
+/// Processors that other work took while rates were tried.
+pub(super) const OTHERS: &str = "processors of other work";
+
 /// The series of highest rates that keep a goal.
 pub(super) fn rates(goal_ms: f64) -> String {
     format!("highest rate, goal {goal_ms:.0} ms")
@@ -41,6 +46,8 @@ pub(super) fn rates(goal_ms: f64) -> String {
 pub(super) struct Effort {
     /// Seconds of each rate that is tried.
     pub(super) seconds: f64,
+    /// How often it is tried, if other work disturbs.
+    pub(super) tries: usize,
     /// Which rates.
     pub(super) search: Search,
 }
@@ -48,13 +55,14 @@ pub(super) struct Effort {
 impl Effort {
     /// Few and short tries, or more and longer ones.
     pub(super) fn of(run: &Run<'_>) -> Effort {
-        let (seconds, probes, near) = if run.is_quick() {
-            (1.2, 6, 1.08)
+        let (seconds, tries, probes, near) = if run.is_quick() {
+            (1.0, 2, 6, 1.08)
         } else {
-            (3.0, 8, 1.04)
+            (2.0, 3, 8, 1.04)
         };
         Effort {
             seconds,
+            tries,
             search: Search { probes, near },
         }
     }
@@ -124,17 +132,23 @@ impl Bed {
     ) -> Result<Option<f64>> {
         let native = Environment::Native;
         let capacity = self.traffic.saturate(tenant, effort.seconds / 3.0)?;
+        let mut others = Vec::new();
         let found = effort.search.highest(capacity * 0.85, GOAL_MS, |rate| {
-            Ok(self.alone(tenant, rate, effort.seconds, GOAL_MS)?.p99_ms)
+            let seen = self.alone(tenant, rate, GOAL_MS, effort)?;
+            others.push(seen.others);
+            Ok(seen.p99_ms())
         })?;
         cell.put(native, BYTES, self.rows[tenant], self.bytes[tenant]);
+        others
+            .into_iter()
+            .for_each(|one| cell.put(native, OTHERS, 0.0, one));
         if let Some(rate) = found {
             cell.put(native, &rates(GOAL_MS), self.rows[tenant], rate);
         }
         Ok(found)
     }
 
-    /// The 99th percentile of a tenant that is alone at work.
+    /// What a tenant's users see when it is alone at work.
     ///
     /// # Errors
     /// When requests fail.
@@ -142,15 +156,12 @@ impl Bed {
         &mut self,
         tenant: usize,
         rate: f64,
-        seconds: f64,
         goal_ms: f64,
-    ) -> Result<Probe> {
+        effort: Effort,
+    ) -> Result<Seen> {
         let streams = [Stream { tenant, rate }];
-        let seen = self.traffic.send(&streams, seconds, patience(goal_ms))?;
-        Ok(Probe {
-            rate,
-            p99_ms: seen.p99_ms(),
-        })
+        self.traffic
+            .send_quietly(&streams, effort.seconds, goal_ms, effort.tries)
     }
 
     /// The model's samples as a cell of this experiment: those of the workload model's, if
@@ -168,13 +179,14 @@ impl Bed {
         let effort = Effort::of(run);
         if measured(&others, run.is_quick()).is_some() {
             run.cell("the model, measured before", |cell| {
-                let needed = [BYTES.to_owned(), rates(GOAL_MS)];
-                for sample in others
-                    .samples
-                    .iter()
-                    .filter(|one| needed.contains(&one.series))
-                {
-                    cell.put(Environment::Native, &sample.series, sample.x, sample.value);
+                let native = Environment::Native;
+                for known in observations(&others, GOAL_MS) {
+                    for rate in known.rates {
+                        cell.put(native, &rates(GOAL_MS), known.rows, rate);
+                    }
+                    for bytes in others.values(native, BYTES, known.rows) {
+                        cell.put(native, BYTES, known.rows, bytes);
+                    }
                 }
                 Ok(())
             })?;
@@ -197,10 +209,15 @@ impl Bed {
     }
 }
 
-/// How long requests may stay unanswered behind the end: those that wait longer have broken
-/// the goal in any case.
-pub(super) fn patience(goal_ms: f64) -> Duration {
-    Duration::from_secs_f64(goal_ms * 3.0 / 1e3)
+/// A sentence on other work meanwhile; none if there was little.
+pub(super) fn disturbance(results: &Results) -> String {
+    let disturbed = disturbed_cells(results).len();
+    if disturbed == 0 {
+        return String::new();
+    }
+    format!(
+        " Other work disturbed {disturbed} parts of the measurement, which are left out where there is an undisturbed one."
+    )
 }
 
 /// Rows of the fact table at a scale.
@@ -209,15 +226,51 @@ fn rows(scale: f64) -> Result<f64> {
     Ok(Ssb::new(scale, SEED_DEFAULT).rows(Table::Lineorder) as f64)
 }
 
-/// The highest rates among an experiment's samples, by size.
+/// The samples without those of cells that other work disturbed, wherever the same point was
+/// measured undisturbed.
+pub(super) fn undisturbed(results: &Results) -> Results {
+    let disturbed = disturbed_cells(results);
+    let is_quiet = |one: &Sample| !disturbed.contains(&one.cell);
+    let points: HashSet<(&str, u64)> = results
+        .samples
+        .iter()
+        .filter(|one| is_quiet(one))
+        .map(|one| (one.series.as_str(), one.x.to_bits()))
+        .collect();
+    let has_no_other = |one: &Sample| !points.contains(&(one.series.as_str(), one.x.to_bits()));
+    let kept = results
+        .samples
+        .iter()
+        .filter(|one| is_quiet(one) || has_no_other(one));
+    Results {
+        samples: kept.cloned().collect(),
+        environments: results.environments.clone(),
+    }
+}
+
+/// The highest rates among an experiment's undisturbed samples, by size.
 pub(super) fn observations(results: &Results, goal_ms: f64) -> Vec<Observation> {
     let series = rates(goal_ms);
+    let results = undisturbed(results);
     let xs = results.xs(Environment::Native, &series).into_iter();
     xs.map(|rows| Observation {
         rows,
         rates: results.values(Environment::Native, &series, rows),
     })
     .collect()
+}
+
+/// Cells in which other work took more than a little of the processors, by the median.
+fn disturbed_cells(results: &Results) -> Vec<String> {
+    let mut others: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for sample in results.samples.iter().filter(|one| one.series == OTHERS) {
+        others.entry(&sample.cell).or_default().push(sample.value);
+    }
+    let is_disturbed = |(_, values): &(&str, Vec<f64>)| {
+        estimate(values).is_some_and(|others| others.median >= DISTURBS)
+    };
+    let disturbed = others.into_iter().filter(is_disturbed);
+    disturbed.map(|(cell, _)| cell.to_owned()).collect()
 }
 
 /// What a model is made of; `None` if that is not enough.
@@ -248,7 +301,6 @@ pub(super) fn model(results: &Results, quick: bool) -> Option<Model> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::Sample;
 
     /// A sample of these experiments.
     pub(in crate::experiments) fn sample(series: &str, x: f64, value: f64) -> Sample {
@@ -285,6 +337,27 @@ pub(super) mod tests {
         assert!((model.rate_max(1e6) - 100.0).abs() < 1e-6);
         assert_eq!(model.measured.observations.len(), 4);
         assert!(super::model(&Results::default(), false).is_none());
+    }
+
+    #[test]
+    fn disturbed_rates_are_left_out_where_others_are_not() {
+        let mut results = Results::default();
+        for (cell, others, rows, rate) in [
+            ("quiet", 0.01, 1e5, 900.0),
+            ("busy", 1.3, 1e5, 300.0),
+            ("busy too", 0.9, 1e6, 50.0),
+        ] {
+            for (series, x, value) in [(OTHERS, 0.0, others), (&rates(GOAL_MS), rows, rate)] {
+                results.samples.push(Sample {
+                    cell: cell.to_owned(),
+                    ..sample(series, x, value)
+                });
+            }
+        }
+        let observed = observations(&results, GOAL_MS);
+        assert_eq!(observed[0].rates, [900.0]);
+        assert_eq!(observed[1].rates, [50.0], "there is no other");
+        assert!(disturbance(&results).contains("disturbed 2 parts"));
     }
 
     #[test]

@@ -4,6 +4,8 @@ mod allocators;
 mod bandwidth;
 mod bed;
 mod calibrator;
+mod mixed_tenants;
+mod plan_check;
 mod search;
 mod tables;
 mod users;
@@ -22,6 +24,8 @@ pub static CATALOGUE: &[&dyn Experiment] = &[
     &bandwidth::Bandwidth,
     &users::Users,
     &workload_model::WorkloadModel,
+    &mixed_tenants::MixedTenants,
+    &plan_check::PlanCheck,
 ];
 
 #[cfg(test)]

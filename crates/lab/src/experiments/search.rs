@@ -12,13 +12,6 @@ pub(super) struct Search {
     pub(super) near: f64,
 }
 
-/// A rate that was tried, and the 99th percentile at it, ms.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Probe {
-    pub(super) rate: f64,
-    pub(super) p99_ms: f64,
-}
-
 impl Search {
     /// The rate between the highest that keeps the goal and the lowest that breaks it, by
     /// their logarithms; `None` if no such two are found. `first` is tried first; `try_rate`
