@@ -7,7 +7,6 @@
 //! Connections are kept from one measurement to the next, so that all but the first find
 //! their statements prepared.
 
-use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use aerostat_workload::drive::{
 use aerostat_workload::load;
 use aerostat_workload::ssb::QUERIES;
 use anyhow::{Context, Result, bail};
+use futures::future::try_join_all;
 use tokio::runtime::Runtime;
 
 use crate::node::Node;
@@ -29,7 +29,7 @@ use crate::others::{DISTURBS, Moment};
 const CONNECTIONS: usize = 16;
 
 /// Between the start and the time that counts.
-const WARM_UP: Duration = Duration::from_millis(250);
+pub(crate) const WARM_UP: Duration = Duration::from_millis(250);
 
 /// Requests to one tenant.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -241,7 +241,7 @@ impl Traffic {
         // The next measurement's requests come at other times.
         self.seed = seed.wrapping_add(1 << 20);
         let before = Moment::now(&self.own);
-        self.runtime.block_on(together(drives))?;
+        self.runtime.block_on(try_join_all(drives))?;
         let others = before.others_until(&Moment::now(&self.own));
         let mut log = log.0.lock().unwrap_or_else(PoisonError::into_inner);
         if log.failed > 0 {
@@ -255,32 +255,6 @@ impl Traffic {
             ..std::mem::take(&mut log.seen)
         })
     }
-}
-
-/// Runs futures side by side; the first error is the result.
-async fn together<F, T, E>(futures: impl Iterator<Item = F>) -> Result<()>
-where
-    F: Future<Output = Result<T, E>>,
-    E: std::error::Error + Send + Sync + 'static,
-{
-    let mut waiting: Vec<_> = futures.map(Box::pin).collect();
-    std::future::poll_fn(|context| {
-        let mut failed = None;
-        waiting.retain_mut(|one| match one.as_mut().poll(context) {
-            std::task::Poll::Pending => true,
-            std::task::Poll::Ready(Ok(_)) => false,
-            std::task::Poll::Ready(Err(error)) => {
-                failed = Some(error);
-                false
-            }
-        });
-        match failed {
-            Some(error) => std::task::Poll::Ready(Err(error.into())),
-            None if waiting.is_empty() => std::task::Poll::Ready(Ok(())),
-            None => std::task::Poll::Pending,
-        }
-    })
-    .await
 }
 
 /// What the drives of one measurement have seen.
@@ -407,25 +381,6 @@ mod tests {
             (seen.mean_ms() - 1.09 / 1.002).abs() < 1e-9,
             "{}",
             seen.mean_ms()
-        );
-    }
-
-    #[test]
-    fn the_first_error_of_many_is_the_result() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap();
-        let fine = || async { Ok::<_, std::fmt::Error>(1) };
-        assert!(
-            runtime
-                .block_on(together([fine(), fine()].into_iter()))
-                .is_ok()
-        );
-        let one = |fails: bool| async move { if fails { Err(std::fmt::Error) } else { Ok(()) } };
-        assert!(
-            runtime
-                .block_on(together([one(false), one(true)].into_iter()))
-                .is_err()
         );
     }
 }

@@ -2,6 +2,7 @@
 
 mod allocators;
 mod bandwidth;
+mod batch_writes;
 mod bed;
 mod calibrator;
 mod mixed_tenants;
@@ -26,6 +27,7 @@ pub static CATALOGUE: &[&dyn Experiment] = &[
     &workload_model::WorkloadModel,
     &mixed_tenants::MixedTenants,
     &plan_check::PlanCheck,
+    &batch_writes::BatchWrites,
 ];
 
 #[cfg(test)]
