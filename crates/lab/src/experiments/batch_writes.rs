@@ -79,7 +79,7 @@ impl Experiment for BatchWrites {
             name: "batch-writes",
             question: "What do batches of writes, and merging them, do to the response times of queries?",
             source: "001, \"Impact of writes\": the fact table grows by 0.5% every 5 minutes",
-            parameters: "one tenant of 6 million rows (1.8 million with --quick) at 40% of the most its node can do; every 12 s (4 s) COPY adds 0.5% of the fact table's rows, and in the middle between VACUUM FREEZE merges them into the frozen ones; response times from when requests were due",
+            parameters: "one tenant of 6 million rows (1.8 million with --quick) at 40% of the most its node can do; every 12 s (4 s) COPY adds 0.5% of the fact table's rows, spread over its keys, and in the middle between VACUUM FREEZE merges them into the frozen ones; response times from when requests were due",
             expected: "batches and merges are seen, and 99% of the responses still come within 50 ms (001: merges can be done during normal operation)",
             environments: &[Environment::Native],
         }
@@ -96,10 +96,11 @@ impl Experiment for BatchWrites {
         let Some(mut bed) = Bed::new(run, &[plan.scale])? else {
             return Ok(());
         };
-        let mut source = Source::new(plan.scale)?;
+        let mut batches = batches(plan.scale, BATCHES * rounds)?.into_iter();
         for round in 0..rounds {
+            let next: Vec<_> = batches.by_ref().take(BATCHES).collect();
             run.cell(&format!("round {} of {rounds}", round + 1), |cell| {
-                one(&mut bed, &mut source, plan, cell)
+                one(&mut bed, next, plan, cell)
             })?;
         }
         Ok(())
@@ -111,9 +112,8 @@ impl Experiment for BatchWrites {
 }
 
 /// A round: requests, and a writer beside them.
-fn one(bed: &mut Bed, source: &mut Source, plan: Plan, cell: &mut Cell) -> Result<()> {
+fn one(bed: &mut Bed, batches: Vec<(Bytes, u64)>, plan: Plan, cell: &mut Cell) -> Result<()> {
     let rate = LOAD * bed.traffic.saturate(0, 1.0)?;
-    let batches = (0..BATCHES).map(|_| source.batch()).collect();
     let config = bed.node.config(&bed.names[0])?;
     let writer = write(config, batches, plan);
     let patience = Duration::from_secs(2);
@@ -165,48 +165,37 @@ fn beside(done: &[Done], from_s: f64, to_s: f64) -> Option<Work> {
     done.iter().find(overlaps).map(|one| one.work)
 }
 
-/// Rows to come: the benchmark's first orders once more, under keys that are not there yet.
-struct Source {
-    ssb: Ssb,
-    /// Rows of a batch.
-    rows: u64,
-    /// The highest key so far.
-    key: u64,
-}
-
-impl Source {
-    fn new(scale: f64) -> Result<Source> {
-        let scale = Scale::new(scale).with_context(|| format!("{scale} is no scale"))?;
-        let ssb = Ssb::new(scale, SEED_DEFAULT);
-        let fact_rows = ssb.rows(SsbTable::Lineorder);
-        Ok(Source {
-            rows: (fact_rows as f64 * GROWTH) as u64,
-            key: 8 * fact_rows,
-            ssb,
-        })
-    }
-
-    /// The next batch as COPY text, and its rows.
-    fn batch(&mut self) -> (Bytes, u64) {
-        let (mut text, mut chunk, mut rows) = (Vec::new(), 0, 0);
-        while rows < self.rows && chunk < self.ssb.chunks(SsbTable::Lineorder) {
-            rows += self
-                .ssb
-                .copy_chunk(SsbTable::Lineorder, chunk, Format::Text, &mut text);
-            chunk += 1;
+/// Rows to come as COPY text, batch by batch: every two-hundredth row of the fact table once
+/// more, another one in each batch, as a further line of its order. So each batch reaches
+/// into all of the frozen rows, and merging it builds them anew.
+fn batches(scale: f64, count: usize) -> Result<Vec<(Bytes, u64)>> {
+    let scale = Scale::new(scale).with_context(|| format!("{scale} is no scale"))?;
+    let ssb = Ssb::new(scale, SEED_DEFAULT);
+    let every = (1.0 / GROWTH) as usize;
+    let mut batches = vec![(String::new(), 0); count.min(every)];
+    let mut row = 0;
+    let mut chunk_text = Vec::new();
+    for chunk in 0..ssb.chunks(SsbTable::Lineorder) {
+        chunk_text.clear();
+        ssb.copy_chunk(SsbTable::Lineorder, chunk, Format::Text, &mut chunk_text);
+        let text = std::str::from_utf8(&chunk_text).context("COPY text is no UTF-8")?;
+        for line in text.lines() {
+            if let Some((batch, rows)) = batches.get_mut(row % every) {
+                let mut columns = line.splitn(3, '\t');
+                let mut column = || columns.next().context("a row has too few columns");
+                let (order, number, rest) = (column()?, column()?, column()?);
+                // An order has up to seven lines.
+                let number = number.parse::<u32>().context("a line's number is none")? + 10;
+                *batch += &format!("{order}\t{number}\t{rest}\n");
+                *rows += 1;
+            }
+            row += 1;
         }
-        let text = String::from_utf8_lossy(&text);
-        let (mut keyed, mut kept, mut highest) = (String::new(), 0, 0);
-        for line in text.lines().take(self.rows as usize) {
-            let (key, rest) = line.split_once('\t').unwrap_or((line, ""));
-            let key = key.parse().unwrap_or(0_u64) + self.key;
-            highest = highest.max(key);
-            keyed += &format!("{key}\t{rest}\n");
-            kept += 1;
-        }
-        self.key = highest;
-        (keyed.into(), kept)
     }
+    Ok(batches
+        .into_iter()
+        .map(|(text, rows)| (text.into(), rows))
+        .collect())
 }
 
 /// Writes batches and merges them, beside the requests that begin now.
@@ -339,6 +328,8 @@ fn begins_s(number: usize, work: Work, every_s: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::super::bed::tests::sample;
     use super::*;
 
@@ -389,18 +380,22 @@ mod tests {
 
     #[test]
     fn batches_are_of_rows_that_are_not_there_yet() {
-        let mut source = Source::new(0.01).unwrap();
-        let key = |line: &str| line.split('\t').next().unwrap().parse::<u64>().unwrap();
-        let mut before = 8 * 60_000;
-        for _ in 0..3 {
-            let (batch, rows) = source.batch();
+        let batches = batches(0.01, 3).unwrap();
+        assert_eq!(batches.len(), 3);
+        let mut keys = HashSet::new();
+        for (batch, rows) in batches {
             assert_eq!(rows, 300);
             let text = std::str::from_utf8(&batch).unwrap();
             assert_eq!(text.lines().count(), 300);
-            let keys: Vec<u64> = text.lines().map(key).collect();
-            assert!(keys[0] > before && keys.is_sorted(), "{before}: {keys:?}");
-            assert!(text.lines().all(|line| line.split('\t').count() == 17));
-            before = keys[299];
+            for line in text.lines() {
+                let columns: Vec<&str> = line.split('\t').collect();
+                assert_eq!(columns.len(), 17);
+                let key: [u64; 2] = [0, 1].map(|at: usize| columns[at].parse().unwrap());
+                assert!(key[1] > 7 && keys.insert(key), "{key:?}");
+            }
         }
+        // From one end of the table to the other.
+        let orders = keys.iter().map(|key| key[0]);
+        assert!(orders.clone().min() < Some(100) && orders.max() > Some(14_900));
     }
 }

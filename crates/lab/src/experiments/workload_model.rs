@@ -343,9 +343,12 @@ fn charts(results: &Results, fits: &Fits) -> Vec<(&'static str, Chart)> {
             ..of_source
         });
     }
+    for point in lines.iter_mut().flat_map(|line| &mut line.points) {
+        point.x /= 1e3;
+    }
     let law = Chart {
         title: "Highest request rate by tenant size".to_owned(),
-        x: Axis::new("rows of the tenant's fact table", Scale::Log),
+        x: Axis::new("thousand rows of the tenant's fact table", Scale::Log),
         y: Axis::new("requests per second", Scale::Log),
         lines,
         marks: Vec::new(),
