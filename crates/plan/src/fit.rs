@@ -233,7 +233,7 @@ fn line(points: impl Iterator<Item = (f64, f64, f64)> + Clone) -> Option<(f64, f
         .map(|(x, y, w)| w * (x - mean_x) * (y - mean_y))
         .sum::<f64>();
     let slope = both / spread;
-    (spread > 0.0 && slope.is_finite()).then(|| (slope, mean_y - slope * mean_x))
+    (spread > 0.0 && slope.is_finite()).then_some((slope, mean_y - slope * mean_x))
 }
 
 fn power_of(points: &[(f64, f64)]) -> Option<Law> {
