@@ -161,7 +161,7 @@ mod tests {
         line.push(folder.path().to_str().unwrap_or_default());
         line.extend(["--tenants", tenants.to_str().unwrap_or_default()]);
         line.extend(more);
-        super::plan(&Line::try_parse_from(line)?.plan)
+        plan(&Line::try_parse_from(line)?.plan)
     }
 
     #[test]
