@@ -2,12 +2,13 @@
 //! the highest rates that these keep their goal at, and the model that follows.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
 
 use aerostat_calibrate::{Identity, cores};
 use aerostat_plan::{FORMAT, Measured, Model, Observation};
 use aerostat_workload::Scale;
 use aerostat_workload::ssb::{SEED_DEFAULT, Ssb, Table};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::search::Search;
 use crate::experiment::Cell;
@@ -26,6 +27,9 @@ pub(super) const GOAL_MS: f64 = 50.0;
 
 /// The source's goal, ms (source 001).
 pub(super) const SOURCE_GOAL_MS: f64 = 1000.0;
+
+/// How long freezing a tenant's rows may take.
+const FREEZE: Duration = Duration::from_secs(60);
 
 /// The workload model's experiment, whose samples the others use when they run with it.
 pub(super) const MODEL: &str = "workload-model";
@@ -107,14 +111,10 @@ impl Bed {
             node,
         };
         for name in &bed.names {
-            bed.traffic.text(&bed.node, name, "VACUUM FREEZE")?;
+            freeze(&mut bed.traffic, &bed.node, name)?;
             let size = "SELECT pg_database_size(current_database())";
-            let text = bed.traffic.text(&bed.node, name, size)?;
-            let bytes = text
-                .trim()
-                .parse()
-                .with_context(|| format!("{text:?} is no size"))?;
-            bed.bytes.push(bytes);
+            bed.bytes
+                .push(number(&bed.traffic.text(&bed.node, name, size)?)?);
         }
         Ok(Some(bed))
     }
@@ -213,6 +213,26 @@ impl Bed {
         }
         Ok(model(&run.results()?, run.is_quick()))
     }
+}
+
+/// Freezes a tenant's rows, all of them: those that the node's freezer has in hand are frozen
+/// by that.
+fn freeze(traffic: &mut Traffic, node: &Node, tenant: &str) -> Result<()> {
+    let started = Instant::now();
+    while started.elapsed() < FREEZE {
+        traffic.text(node, tenant, "VACUUM FREEZE")?;
+        let hot = "SELECT coalesce(sum(rows - rows_frozen), 0) FROM aerostat.tables";
+        if number(&traffic.text(node, tenant, hot)?)? == 0.0 {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    bail!("the rows of {tenant} do not freeze");
+}
+
+fn number(text: &str) -> Result<f64> {
+    let parsed = text.trim().parse();
+    parsed.with_context(|| format!("{text:?} is no number"))
 }
 
 /// A sentence on other work meanwhile; none if there was little.
