@@ -175,7 +175,7 @@ mod tests {
             "bar",
             "node 1",
             "1,000,000",
-            "Not known:\n- Writes",
+            "- Writes, and the freezing",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
