@@ -18,21 +18,25 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod bench;
 mod cli;
 mod environment;
 mod experiment;
 mod experiments;
 mod helper;
 mod machine;
+mod place;
 mod report;
 mod results;
 pub mod stats;
 mod store;
 mod suite;
 
+pub use bench::{Bench, Content, Laid};
 pub use cli::{LabCommand, run};
-pub use environment::{Bench, Environment};
+pub use environment::{Environment, Limits};
 pub use experiment::{About, Cell, Conclusion, Experiment, Options, Outcome, Run, Table};
 pub use experiments::CATALOGUE;
 pub use helper::HelperCommand;
+pub use place::Places;
 pub use results::{Results, Sample};

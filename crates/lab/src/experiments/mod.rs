@@ -3,6 +3,7 @@
 mod allocators;
 mod bandwidth;
 mod calibrator;
+mod environments;
 mod tables;
 mod users;
 
@@ -12,6 +13,7 @@ use crate::Experiment;
 
 /// All experiments, in the order in which `all` runs them.
 pub static CATALOGUE: &[&dyn Experiment] = &[
+    &environments::Environments,
     &calibrator::Calibrator,
     &tables::Projectivity,
     &tables::Selectivity,
