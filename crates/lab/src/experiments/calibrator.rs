@@ -38,7 +38,7 @@ const TO_KNEE: f64 = 0.5;
 /// Walks end where nothing is found in caches.
 const MEMORY_BYTES: usize = 128 << 20;
 
-/// Where walks are long.
+/// Where walks are long: these are taken in every other round, unless there are few.
 const LONG_BYTES: usize = 4 << 20;
 
 /// Windows of a round, and the loads of a window: as `aerostat calibrate`, whose chains these
@@ -83,7 +83,8 @@ impl Experiment for Calibrator {
 }
 
 fn measure(run: &mut Run<'_>) -> Result<()> {
-    let rounds = if run.is_quick() { 5 } else { 11 };
+    let run_is_quick = run.is_quick();
+    let rounds = if run_is_quick { 5 } else { 11 };
     {
         let mut buffer = Buffer::new(MEMORY_BYTES, Pages::Huge)?;
         buffer.populate();
@@ -94,7 +95,12 @@ fn measure(run: &mut Run<'_>) -> Result<()> {
             run.cell(
                 &format!("caches, round {} of {rounds}", round + 1),
                 |cell| {
-                    for bytes in sizes() {
+                    let is_long = |bytes: &usize| *bytes > LONG_BYTES;
+                    let is_due = round % 2 == 0 || run_is_quick;
+                    for bytes in sizes()
+                        .into_iter()
+                        .filter(|bytes| is_due || !is_long(bytes))
+                    {
                         let lines = bytes / STEP_BYTES;
                         let chain = bench.fill(Content::Lines { lines, seed })?;
                         let point = (CACHES, bytes as f64, round);
