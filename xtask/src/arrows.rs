@@ -8,7 +8,7 @@
 //!   ├────────────────── semantics ◄───────────┤                  │
 //!   ├────────────────── advice ◄──────────────┴──────────────────┤
 //!   └────────────────── workload ◄───────────────────────────────┤
-//!                       calibrate, micro-vm ◄── lab ◄────────────┘
+//!      segment, advice, calibrate, micro-vm ◄── lab ◄────────────┘
 //! ```
 //!
 //! Dev-dependencies count too: a test that needs an upper crate belongs there.
@@ -33,7 +33,10 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("advice", &["types"]),
     ("calibrate", &[]),
     ("micro-vm", &[]),
-    ("lab", &["calibrate", "micro-vm"]),
+    (
+        "lab",
+        &["types", "segment", "advice", "calibrate", "micro-vm"],
+    ),
     (
         "query",
         &[

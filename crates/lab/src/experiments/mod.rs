@@ -4,6 +4,7 @@ mod allocators;
 mod bandwidth;
 mod calibrator;
 mod environments;
+mod layouts;
 mod tables;
 mod users;
 
@@ -17,6 +18,8 @@ pub static CATALOGUE: &[&dyn Experiment] = &[
     &calibrator::Calibrator,
     &tables::Projectivity,
     &tables::Selectivity,
+    &layouts::Projectivity,
+    &layouts::Selectivity,
     &allocators::Allocators,
     &bandwidth::Bandwidth,
     &users::Users,
