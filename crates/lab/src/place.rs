@@ -159,6 +159,16 @@ impl Hosts {
     }
 }
 
+/// A worker that is a process of this system like the lab itself.
+///
+/// # Errors
+/// When it cannot be started.
+pub(crate) fn start_worker((program, before): &(PathBuf, Vec<String>)) -> Result<Worker> {
+    let mut command = Command::new(program);
+    command.args(before).args(["helper", "worker"]);
+    Worker::start(command, START)
+}
+
 /// Whether a worker is in none of this process's namespaces.
 fn is_apart(worker: &Hello, lab: &Hello) -> Result<()> {
     let shared: Vec<&String> = worker
