@@ -74,6 +74,7 @@ impl Axis {
     fn text(&self, value: f64) -> String {
         match value {
             _ if self.is_bytes => bytes(value),
+            value if value != 0.0 && value.abs() < 0.001 => format!("{value:.1e}"),
             value if value != 0.0 && value.abs() < 0.1 => format!("{value:.3}"),
             value if value != 0.0 && value.abs() < 1.0 => format!("{value:.2}"),
             value => short(value),
