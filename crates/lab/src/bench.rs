@@ -228,7 +228,8 @@ impl<'m> Bench<'m> {
         Ok((ns.collect(), timing.result))
     }
 
-    /// How often a second a kernel ends that runs again and again for so long.
+    /// How often a second a kernel ends that runs again and again for so long, and the share
+    /// of the time that its process had a core.
     ///
     /// # Errors
     /// The kernel's.
@@ -237,7 +238,7 @@ impl<'m> Bench<'m> {
         environment: Environment,
         kernel: Kernel,
         seconds: f64,
-    ) -> Result<f64> {
+    ) -> Result<(f64, f64)> {
         let mut workers = self.workers.0.iter();
         if let Some((_, shared, id)) = workers.find(|(place, ..)| *place == environment) {
             let answer = shared.borrow_mut().worker.ask(&Request::Repeat {
@@ -245,13 +246,13 @@ impl<'m> Bench<'m> {
                 kernel,
                 seconds,
             })?;
-            return Ok(answer.count as f64 / seconds);
+            return Ok((answer.count as f64 / seconds, answer.core_share));
         }
-        let count = repeat(seconds, || {
+        let (count, core_share) = repeat(seconds, || {
             self.windows(environment, kernel, 1)?;
             Ok(())
         })?;
-        Ok(count as f64 / seconds)
+        Ok((count as f64 / seconds, core_share))
     }
 }
 
@@ -259,24 +260,40 @@ impl<'m> Bench<'m> {
 /// processor time is counted, so that whatever was saved up is used up.
 const BEFORE_COUNTED: Duration = Duration::from_millis(150);
 
-/// How often work ends within so many seconds. Whole periods of a cgroup have as much processor
+/// How often work ends within so many seconds, and the share of them that this process had a
+/// core. Whole periods of a cgroup have as much processor
 /// time whenever they begin, so nothing is rounded but the last piece of work.
 ///
 /// # Errors
 /// The work's.
-pub(crate) fn repeat(seconds: f64, mut work: impl FnMut() -> Result<()>) -> Result<usize> {
+pub(crate) fn repeat(seconds: f64, mut work: impl FnMut() -> Result<()>) -> Result<(usize, f64)> {
     let started = Instant::now();
     while started.elapsed() < BEFORE_COUNTED {
         work()?;
     }
-    let (started, mut count) = (Instant::now(), 0);
+    let (started, used_s, mut count) = (Instant::now(), processor_s(), 0);
     loop {
         work()?;
         if started.elapsed().as_secs_f64() > seconds {
-            return Ok(count);
+            let used_s = processor_s() - used_s;
+            return Ok((count, used_s / started.elapsed().as_secs_f64()));
         }
         count += 1;
     }
+}
+
+/// Seconds of processor time that this process has used, in hundredths; 0 where the system does
+/// not say.
+fn processor_s() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may have anything in it; from there the 12th and 13th word are
+    // time in user and in kernel mode.
+    let words = stat.rsplit(')').next().unwrap_or_default();
+    let words = words.split_ascii_whitespace().skip(11).take(2);
+    words
+        .filter_map(|word| word.parse::<f64>().ok())
+        .sum::<f64>()
+        / 100.0
 }
 
 impl Drop for Workers {

@@ -63,6 +63,8 @@ pub(crate) struct Answer {
     pub(crate) result: u64,
     /// How often a kernel ended in time.
     pub(crate) count: usize,
+    /// The share of that time that its process had a core.
+    pub(crate) core_share: f64,
     /// Why not.
     pub(crate) error: Option<String>,
 }
@@ -156,7 +158,7 @@ fn answer(request: Request, buffers: &mut BTreeMap<u32, Buffer>, rate: f64) -> R
             seconds,
         } => {
             let words = memory(buffers, id)?;
-            answer.count = repeat(seconds, || {
+            (answer.count, answer.core_share) = repeat(seconds, || {
                 native(words, kernel, 1)?;
                 Ok(())
             })?;
