@@ -1,6 +1,6 @@
 # One command for each thing; `make help` lists them. Recipes live in scripts/.
 
-.PHONY: help demo test dist crash bench bench-oltp bench-analytics clean fmt lint slt isolation setup fuzz miri
+.PHONY: help demo lab-report test dist crash bench bench-oltp bench-analytics clean fmt lint slt isolation setup fuzz miri
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ bench: ## Load SSB and measure; SCALE=1 USERS=2 DURATION=30; compares answers wi
 
 slt: ## SQL tests alone; SLT=joins runs one file, FILES="a.slt folder" those of others
 	@cargo test --release -p aerostat-server --test e2e -- slt
+
+lab-report: ## The lab's experiments, quickly, and their report looked at in a headless browser
+	@scripts/lab-report
 
 isolation: ## Isolation scripts alone; ISOLATION=writers runs one file
 	@cargo test --release -p aerostat-server --test e2e -- isolation

@@ -8,7 +8,7 @@
 //!   ├────────────────── semantics ◄───────────┤                  │
 //!   ├────────────────── advice ◄──────────────┴──────────────────┤
 //!   └────────────────── workload ◄──────────┬────────────────────┤
-//!                       calibrate, micro-vm ◄┴─ lab ◄────────────┤
+//!      segment, advice, calibrate, micro-vm ◄┴─ lab ◄────────────┤
 //!                       plan ◄─────────────────┴─────────────────┘
 //! ```
 //!
@@ -35,7 +35,18 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("calibrate", &[]),
     ("micro-vm", &[]),
     ("plan", &[]),
-    ("lab", &["calibrate", "micro-vm", "plan", "workload"]),
+    (
+        "lab",
+        &[
+            "types",
+            "segment",
+            "advice",
+            "calibrate",
+            "micro-vm",
+            "plan",
+            "workload",
+        ],
+    ),
     (
         "query",
         &[

@@ -9,8 +9,15 @@ use plotters::prelude::*;
 use crate::CalibrateError;
 use crate::report::{bytes, short};
 
-/// Width and height in pixels.
+/// Width and height in pixels; the height of charts with few lines.
 const SIZE: (u32, u32) = (960, 540);
+
+/// Lines that a legend has room for beside what is drawn, and the height of each.
+const LEGEND_LINES: usize = 4;
+const LEGEND_PIXELS: usize = 18;
+
+/// Pixels above and below what is drawn: title, axis and margins.
+const FRAME_PIXELS: u32 = 112;
 
 /// Colours that people who see few colours tell apart: Okabe and Ito, "Color Universal
 /// Design", 2008.
@@ -67,6 +74,7 @@ impl Axis {
     fn text(&self, value: f64) -> String {
         match value {
             _ if self.is_bytes => bytes(value),
+            value if value != 0.0 && value.abs() < 0.001 => format!("{value:.1e}"),
             value if value != 0.0 && value.abs() < 0.1 => format!("{value:.3}"),
             value if value != 0.0 && value.abs() < 1.0 => format!("{value:.2}"),
             value => short(value),
@@ -122,7 +130,8 @@ impl Chart {
     /// [`CalibrateError::Plot`] when there is nothing to draw, or the library cannot.
     pub fn svg(&self) -> Result<String, CalibrateError> {
         let mut text = String::new();
-        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+        let size = (SIZE.0, self.height());
+        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
         let drawn = self.draw_on(&area).and_then(|()| Ok(area.present()?));
         drop(area);
         drawn.map_err(|error| CalibrateError::Plot {
@@ -161,10 +170,44 @@ impl Chart {
         }
         let y = match self.y.scale {
             // Room above for the legend.
-            Scale::Log => y.start * 0.7..y.end * (y.end / y.start).powf(0.25).max(1.5),
-            Scale::Linear => y.start.min(0.0)..y.end.max(f64::MIN_POSITIVE) * 1.3,
+            Scale::Log => {
+                let bottom = y.start * 0.7;
+                let factor = (y.end / bottom).powf(self.with_legend());
+                bottom..bottom * factor.max(y.end / bottom * 1.5)
+            }
+            Scale::Linear => {
+                let bottom = y.start.min(0.0);
+                let above = y.end.max(f64::MIN_POSITIVE) - bottom;
+                bottom..bottom + above * self.with_legend()
+            }
         };
         Some((x, y))
+    }
+
+    /// Higher the more lines there are.
+    fn height(&self) -> u32 {
+        let more = self.lines.len().saturating_sub(LEGEND_LINES);
+        SIZE.1 + (more * LEGEND_PIXELS) as u32
+    }
+
+    /// The height with the legend as a multiple of what is drawn.
+    fn with_legend(&self) -> f64 {
+        let drawn = f64::from(self.height() - FRAME_PIXELS);
+        let legend = ((self.lines.len() + 1) * LEGEND_PIXELS) as f64;
+        1.0 / (1.0 - (legend / drawn).clamp(0.2, 0.8))
+    }
+
+    /// How many numbers an axis has at most: none between two whole ones if all that is shown is
+    /// at whole ones, such as counts.
+    fn x_labels(&self, x: &Range<f64>) -> usize {
+        const LABELS_MAX: usize = 16;
+        let mut points = self.lines.iter().flat_map(|line| self.points(line));
+        let is_whole = self.x.scale == Scale::Linear && points.all(|point| point.x.fract() == 0.0);
+        match is_whole {
+            true => (x.end - x.start) as usize + 1,
+            false => LABELS_MAX,
+        }
+        .min(LABELS_MAX)
     }
 
     /// A little above the horizontal axis, for texts.
@@ -240,7 +283,7 @@ impl Chart {
             .configure_mesh()
             .x_desc(&self.x.label)
             .y_desc(&self.y.label)
-            .x_labels(16)
+            .x_labels(self.x_labels(x))
             .x_label_formatter(&|value| self.x.text(*value))
             .y_label_formatter(&|value| self.y.text(*value))
             .label_style(("sans-serif", 14))
@@ -262,16 +305,21 @@ impl Chart {
         }
         // Lines that cover each other are seen both.
         let styles = COLOURS.into_iter().cycle().zip([5, 2].into_iter().cycle());
-        for (line, (colour, width)) in self.lines.iter().zip(styles) {
+        for (nth, (line, (colour, width))) in self.lines.iter().zip(styles).enumerate() {
             let points: Vec<&ChartPoint> = self.points(line).collect();
             let places = points.iter().map(|point| (point.x, point.y));
-            chart
-                .draw_series(LineSeries::new(places.clone(), colour.stroke_width(width)))
+            // Where there are more lines than colours, those that share one are dashed.
+            let [dash, gap] = if nth < COLOURS.len() { [20, 0] } else { [6, 4] };
+            let style = colour.stroke_width(width);
+            let drawn = if gap == 0 {
+                chart.draw_series(LineSeries::new(places.clone(), style))
+            } else {
+                chart.draw_series(DashedLineSeries::new(places.clone(), dash, gap, style))
+            };
+            drawn
                 .map_err(broken)?
                 .label(&line.name)
-                .legend(move |(x, y)| {
-                    PathElement::new(vec![(x, y), (x + 20, y)], colour.stroke_width(width))
-                });
+                .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + dash, y)], style));
             let dots = places.map(|place| Circle::new(place, 2, colour.filled()));
             chart.draw_series(dots).map_err(broken)?;
             let bars = points.iter().filter_map(|point| {
@@ -321,6 +369,59 @@ mod tests {
             marks: vec![(2.0, "L1".to_owned())],
             levels: vec![(3.0, "the source".to_owned())],
         }
+    }
+
+    /// The texts of a picture, but for title and labels.
+    fn numbers(svg: &str) -> Vec<f64> {
+        let mut lines = svg.lines().map(str::trim);
+        std::iter::from_fn(|| lines.find_map(|line| line.parse().ok())).collect()
+    }
+
+    #[test]
+    fn what_is_drawn_is_below_the_legend() {
+        for scale in [Scale::Log, Scale::Linear] {
+            let mut chart = chart(Scale::Linear, scale, &[(1.0, 2.0), (9.0, 5.0)]);
+            chart.lines = vec![chart.lines[0].clone(); 12];
+            let (_, y) = chart.ranges().unwrap();
+            // 5 with its interval is the highest.
+            let share = match scale {
+                Scale::Log => (5.5 / y.start).ln() / (y.end / y.start).ln(),
+                Scale::Linear => (5.5 - y.start) / (y.end - y.start),
+            };
+            let above = (1.0 - share) * f64::from(chart.height() - FRAME_PIXELS);
+            assert!(above >= 12.0 * LEGEND_PIXELS as f64, "{scale:?}: {above}");
+        }
+    }
+
+    #[test]
+    fn counts_have_no_numbers_between_them() {
+        let points = [(1.0, 2e3), (2.0, 3e3), (3.0, 4e3), (4.0, 5e3)];
+        let numbers = numbers(&chart(Scale::Linear, Scale::Linear, &points).svg().unwrap());
+        let on_x: Vec<f64> = numbers
+            .iter()
+            .copied()
+            .filter(|number| *number < 10.0)
+            .collect();
+        assert!(
+            [1.0, 2.0, 3.0, 4.0]
+                .iter()
+                .all(|count| on_x.contains(count)),
+            "{numbers:?}"
+        );
+        assert!(
+            on_x.iter().all(|number| number.fract() == 0.0),
+            "{numbers:?}"
+        );
+    }
+
+    #[test]
+    fn lines_beyond_the_colours_are_dashed() {
+        let mut chart = chart(Scale::Linear, Scale::Linear, &[(1.0, 2.0), (9.0, 5.0)]);
+        let paths = |chart: &Chart| chart.svg().unwrap().matches("<polyline").count();
+        chart.lines = vec![chart.lines[0].clone(); COLOURS.len()];
+        let plain = paths(&chart);
+        chart.lines.push(chart.lines[0].clone());
+        assert!(paths(&chart) > plain + 20, "{plain} and {}", paths(&chart));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
-use crate::experiment::{Options, no_guest};
-use crate::{CATALOGUE, Environment, Experiment, HelperCommand, helper, suite};
+use crate::experiment::Options;
+use crate::{CATALOGUE, Environment, Experiment, HelperCommand, Limits, helper, place, suite};
 
 /// Any will do; this one is told in reports.
 const SEED: u64 = 42;
@@ -19,6 +19,8 @@ pub enum LabCommand {
     List,
     /// Run some experiments, and write raw data, plots and a report with verdicts
     Run(RunArguments),
+    /// Download Debian's kernel for guests of the environments kvm-linux and tcg
+    Prepare,
     /// Work of an experiment, in a process of its own
     #[command(hide = true)]
     Helper {
@@ -40,6 +42,12 @@ pub struct RunArguments {
     /// Where to run; by itself everywhere
     #[arg(long = "env", value_delimiter = ',', value_name = "ENVIRONMENT")]
     environments: Vec<Environment>,
+    /// Processors that a cgroup or container may use, such as 0.5
+    #[arg(long, default_value = "1", value_name = "COUNT", value_parser = hundredths)]
+    cpus: u32,
+    /// MiB of memory that a cgroup or container may use
+    #[arg(long, default_value_t = Limits::default().memory_mib, value_name = "MIB", value_parser = clap::value_parser!(u32).range(16..))]
+    memory: u32,
     /// The folder of the report
     #[arg(long, default_value = "./aerostat-lab", value_name = "FOLDER")]
     out: PathBuf,
@@ -73,6 +81,7 @@ pub fn run(command: LabCommand, helper: (PathBuf, Vec<String>)) -> Result<()> {
     match command {
         LabCommand::List => print(&list()),
         LabCommand::Run(arguments) => run_some(arguments, helper),
+        LabCommand::Prepare => print(&place::prepare()?),
         LabCommand::Helper { work } => helper::run(&work),
     }
 }
@@ -92,8 +101,11 @@ fn run_some(arguments: RunArguments, helper: (PathBuf, Vec<String>)) -> Result<(
         quick: arguments.quick,
         node: arguments.node.or(own),
         data: (!arguments.quick).then_some(arguments.data),
-        no_guest: no_guest(&environments),
         environments,
+        limits: Limits {
+            cpu_hundredths: arguments.cpus,
+            memory_mib: arguments.memory,
+        },
         seed: arguments.seed,
         helper,
     };
@@ -114,6 +126,15 @@ fn run_some(arguments: RunArguments, helper: (PathBuf, Vec<String>)) -> Result<(
         );
     }
     Ok(())
+}
+
+/// Hundredths of a number, from 0.01 on.
+fn hundredths(text: &str) -> Result<u32> {
+    let count: f64 = text.parse().context("not a number")?;
+    if !(0.01..=10_000.0).contains(&count) {
+        bail!("0.01 to 10000 processors");
+    }
+    Ok((count * 100.0).round() as u32)
 }
 
 /// The experiments of these names, in the catalogue's order.
@@ -182,6 +203,15 @@ mod tests {
             error.contains("\"calibrate\"") && error.contains("projectivity"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn processors_are_counted_in_hundredths() {
+        assert_eq!(hundredths("0.5").unwrap(), 50);
+        assert_eq!(hundredths("2").unwrap(), 200);
+        for text in ["0", "-1", "x", "NaN", "1e9"] {
+            assert!(hundredths(text).is_err(), "{text}");
+        }
     }
 
     #[test]

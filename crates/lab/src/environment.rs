@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use aerostat_calibrate::{Buffer, Pages, low_quantile};
-use aerostat_micro_vm::{Kernel, MicroVm, Paging, native, ticks_per_ns};
-use anyhow::{Context, Result};
+use aerostat_calibrate::{Buffer, Pages};
+use aerostat_micro_vm::{Kernel, MicroVm, Paging};
+use anyhow::Result;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -18,11 +18,50 @@ pub enum Environment {
     Native,
     /// In a virtual machine of our own, without a kernel.
     KvmMicro,
+    /// As a process in a control group with limits.
+    Cgroup,
+    /// As a process in namespaces of its own and a control group with limits.
+    Container,
+    /// In a virtual machine with Linux in it.
+    KvmLinux,
+    /// In a machine with Linux in it that is emulated, instruction by instruction.
+    Tcg,
 }
 
 impl Environment {
     /// All there are.
-    pub const ALL: [Environment; 2] = [Environment::Native, Environment::KvmMicro];
+    pub const ALL: [Environment; 6] = [
+        Environment::Native,
+        Environment::KvmMicro,
+        Environment::Cgroup,
+        Environment::Container,
+        Environment::KvmLinux,
+        Environment::Tcg,
+    ];
+
+    /// Those whose times may be compared.
+    pub const TIMED: [Environment; 5] = [
+        Environment::Native,
+        Environment::KvmMicro,
+        Environment::Cgroup,
+        Environment::Container,
+        Environment::KvmLinux,
+    ];
+
+    /// Whether a time there beside the native one is an overhead: not of the native one itself,
+    /// and not of an emulator's, which says nothing of any machine.
+    pub fn has_overhead(self) -> bool {
+        !matches!(self, Environment::Native | Environment::Tcg)
+    }
+
+    /// Its name with the limits that it has, for figures.
+    pub fn label(self, limits: Limits) -> String {
+        match self {
+            Environment::Cgroup | Environment::Container => format!("{self} ({limits})"),
+            Environment::Tcg => format!("{self} (function only)"),
+            _ => self.to_string(),
+        }
+    }
 
     /// What it is, for reports.
     pub fn describe(self) -> &'static str {
@@ -30,6 +69,18 @@ impl Environment {
             Environment::Native => "a process of this system",
             Environment::KvmMicro => {
                 "a guest of KVM in 64-bit user mode without a kernel: this program's machine code on this process's pages, at the same addresses"
+            }
+            Environment::Cgroup => {
+                "a process in a control group of its own, with limits of processor time and memory; on pages of its own"
+            }
+            Environment::Container => {
+                "the same in namespaces of its own: user, mount, pid, net, ipc, uts, cgroup"
+            }
+            Environment::KvmLinux => {
+                "a guest of KVM in qemu with Debian's kernel: a process of that kernel, on its pages"
+            }
+            Environment::Tcg => {
+                "the same guest in qemu's emulator: that all works is shown there, how fast it is means nothing"
             }
         }
     }
@@ -40,105 +91,49 @@ impl fmt::Display for Environment {
         f.write_str(match self {
             Environment::Native => "native",
             Environment::KvmMicro => "kvm-micro",
+            Environment::Cgroup => "cgroup",
+            Environment::Container => "container",
+            Environment::KvmLinux => "kvm-linux",
+            Environment::Tcg => "tcg",
         })
     }
 }
 
-/// Why there can be no guest here; `None`: there can.
-pub(crate) fn no_guest() -> Option<String> {
-    let tried = || -> Result<()> {
-        let mut buffer = Buffer::new(1, Pages::Small)?;
-        let mut vm = MicroVm::new(buffer.words_mut(), Paging::Small)?;
-        vm.guest(Kernel::Clock, 1)?;
-        Ok(())
-    };
-    tried().err().map(|error| format!("{error:#}"))
+/// What processes in a cgroup or container may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Hundredths of a processor.
+    pub cpu_hundredths: u32,
+    /// MiB of memory.
+    pub memory_mib: u32,
 }
 
-/// Words on which kernels are timed, native and in a guest that sees them.
-pub struct Bench<'m> {
-    memory: Memory<'m>,
-    native_rate: f64,
-    guest_rate: f64,
-}
-
-enum Memory<'m> {
-    Process(&'m mut [u32]),
-    Guest(Box<MicroVm<'m>>),
-}
-
-impl<'m> Bench<'m> {
-    /// A bench over `words`, with a guest that sees them by such pages if one is among the
-    /// environments.
-    ///
-    /// # Errors
-    /// When there can be no guest.
-    pub fn new(
-        words: &'m mut [u32],
-        paging: Paging,
-        environments: &[Environment],
-    ) -> Result<Bench<'m>> {
-        let native_rate = ticks_per_ns()?;
-        if !environments.contains(&Environment::KvmMicro) {
-            return Ok(Bench {
-                memory: Memory::Process(words),
-                native_rate,
-                guest_rate: native_rate,
-            });
-        }
-        let mut vm = MicroVm::new(words, paging)?;
-        Ok(Bench {
-            guest_rate: vm.ticks_per_ns()?,
-            memory: Memory::Guest(Box::new(vm)),
-            native_rate,
-        })
-    }
-
-    /// The words.
-    pub fn words_mut(&mut self) -> &mut [u32] {
-        match &mut self.memory {
-            Memory::Process(words) => words,
-            Memory::Guest(vm) => vm.words_mut(),
+impl Default for Limits {
+    /// A core, and twice as much memory as the largest walks and tables need.
+    fn default() -> Limits {
+        Limits {
+            cpu_hundredths: 100,
+            memory_mib: 1024,
         }
     }
+}
 
-    /// ns of a kernel: the low quantile of some windows, behind one that is not counted.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn ns(&mut self, environment: Environment, kernel: Kernel, windows: usize) -> Result<f64> {
-        let mut all = self.windows(environment, kernel, windows + 1)?;
-        all.remove(0);
-        low_quantile(&mut all).context("the clock stands still")
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cpus = f64::from(self.cpu_hundredths) / 100.0;
+        write!(f, "{cpus} CPU, {} MiB", self.memory_mib)
     }
+}
 
-    /// ns of each window of a kernel.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn windows(
-        &mut self,
-        environment: Environment,
-        kernel: Kernel,
-        windows: usize,
-    ) -> Result<Vec<f64>> {
-        let (timing, rate) = match (environment, &mut self.memory) {
-            (Environment::KvmMicro, Memory::Guest(vm)) => {
-                (vm.guest(kernel, windows)?, self.guest_rate)
-            }
-            (Environment::KvmMicro, Memory::Process(_)) => {
-                anyhow::bail!("this bench was made without a guest")
-            }
-            (Environment::Native, Memory::Guest(vm)) => {
-                (vm.native(kernel, windows)?, self.native_rate)
-            }
-            (Environment::Native, Memory::Process(words)) => {
-                (native(words, kernel, windows)?, self.native_rate)
-            }
-        };
-        let ns = timing.ticks.into_iter().map(|ticks| ticks as f64 / rate);
-        Ok(ns.collect())
-    }
+/// Whether there can be a guest here.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn has_guest() -> Result<()> {
+    let mut buffer = Buffer::new(1, Pages::Small)?;
+    let mut vm = MicroVm::new(buffer.words_mut(), Paging::Small)?;
+    vm.guest(Kernel::Clock, 1)?;
+    Ok(())
 }
 
 /// The environments in the order in which a round takes them: each is first in turn, so that
@@ -155,7 +150,7 @@ mod tests {
 
     #[test]
     fn each_environment_is_first_in_turn() {
-        let both = Environment::ALL;
+        let both = [Environment::Native, Environment::KvmMicro];
         assert_eq!(in_turn(&both, 2), both);
         assert_eq!(in_turn(&both, 3)[0], Environment::KvmMicro);
         assert_eq!(in_turn(&[], 3), []);
@@ -169,5 +164,21 @@ mod tests {
             let json = serde_json::to_string(&environment).unwrap();
             assert_eq!(json, format!("{name:?}"));
         }
+    }
+
+    #[test]
+    fn limits_are_in_the_labels_and_an_emulators_times_are_no_overhead() {
+        let limits = Limits {
+            cpu_hundredths: 50,
+            memory_mib: 256,
+        };
+        assert_eq!(
+            Environment::Cgroup.label(limits),
+            "cgroup (0.5 CPU, 256 MiB)"
+        );
+        assert_eq!(Environment::Native.label(limits), "native");
+        assert!(!Environment::Tcg.has_overhead() && !Environment::Native.has_overhead());
+        assert!(!Environment::TIMED.contains(&Environment::Tcg));
+        assert!(Environment::KvmLinux.has_overhead());
     }
 }

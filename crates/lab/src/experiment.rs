@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use aerostat_calibrate::Chart;
 use anyhow::{Context, Result};
 
+use crate::place::{Hosts, Places};
 use crate::results::{Results, Sample};
 use crate::store::{Skip, Store};
-use crate::{Environment, environment};
+use crate::{Environment, Limits};
 
 /// A question that is answered by measuring.
 pub trait Experiment: Sync {
@@ -99,12 +100,12 @@ pub struct Options {
     pub seed: u64,
     /// The program that runs helpers, and the arguments before a helper's own.
     pub helper: (PathBuf, Vec<String>),
-    /// Why there is no guest here; `None`: there is.
-    pub no_guest: Option<String>,
     /// The program that nodes are started with; `None`: there is none.
     pub node: Option<PathBuf>,
     /// The data folder that gets a workload model; `None`: none does.
     pub data: Option<PathBuf>,
+    /// What cgroups and containers may use.
+    pub limits: Limits,
 }
 
 /// An experiment's run: its options, and where its samples go.
@@ -112,7 +113,7 @@ pub struct Run<'a> {
     options: &'a Options,
     store: &'a mut Store,
     entry: usize,
-    environments: Vec<Environment>,
+    places: Places,
     /// When the last line of progress was written.
     told: Option<Instant>,
 }
@@ -127,21 +128,23 @@ impl<'a> Run<'a> {
         store: &'a mut Store,
         entry: usize,
         about: &About,
+        hosts: &mut Hosts,
     ) -> Run<'a> {
         store.state.entries[entry].skips.clear();
         let mut run = Run {
             options,
             store,
             entry,
-            environments: Vec::new(),
+            places: Places::default(),
             told: None,
         };
         for &environment in &options.environments {
-            let no_guest = options.no_guest.as_ref();
-            match no_guest.filter(|_| environment == Environment::KvmMicro) {
-                _ if !about.environments.contains(&environment) => {}
-                Some(reason) => run.skip(&environment.to_string(), reason),
-                None => run.environments.push(environment),
+            if !about.environments.contains(&environment) {
+                continue;
+            }
+            match hosts.get(environment) {
+                Err(reason) => run.skip(&environment.to_string(), &reason),
+                Ok(worker) => run.places.all.push((environment, worker)),
             }
         }
         run
@@ -158,8 +161,13 @@ impl<'a> Run<'a> {
     }
 
     /// The environments that are asked for, of this experiment, and here.
-    pub fn environments(&self) -> &[Environment] {
-        &self.environments
+    pub fn environments(&self) -> Vec<Environment> {
+        self.places.environments()
+    }
+
+    /// The same, made ready.
+    pub fn places(&self) -> Places {
+        self.places.clone()
     }
 
     /// The program that runs helpers, and the arguments before a helper's own.
@@ -213,7 +221,8 @@ impl<'a> Run<'a> {
     fn results_of(&self, entry: usize) -> Result<Results> {
         Ok(Results {
             samples: self.store.samples(entry)?,
-            environments: self.environments.clone(),
+            environments: self.environments(),
+            limits: self.options.limits,
         })
     }
 
@@ -289,12 +298,4 @@ impl Cell {
             value,
         });
     }
-}
-
-/// Options for what is asked for on the command line.
-pub(crate) fn no_guest(environments: &[Environment]) -> Option<String> {
-    if environments.contains(&Environment::KvmMicro) {
-        return environment::no_guest();
-    }
-    None
 }

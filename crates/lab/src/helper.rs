@@ -22,6 +22,8 @@ use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 
+use crate::place;
+
 /// What a helper does.
 #[derive(Subcommand, Clone, Debug)]
 pub enum HelperCommand {
@@ -42,6 +44,21 @@ pub enum HelperCommand {
         /// The core
         #[arg(long)]
         core: usize,
+    },
+    /// Runs kernels as it is asked to, until its input ends
+    Worker {
+        /// The groups that it joins first
+        #[arg(long)]
+        cgroup: Vec<PathBuf>,
+        /// Whether it makes namespaces of its own then
+        #[arg(long)]
+        contained: bool,
+    },
+    /// Removes groups when its input ends and they are empty
+    Sweep {
+        /// The groups
+        #[arg(long)]
+        cgroup: Vec<PathBuf>,
     },
     /// Projects rows into vectors from the system's allocator
     Project {
@@ -78,6 +95,8 @@ pub(crate) fn run(command: &HelperCommand) -> Result<()> {
             seconds,
         } => scan(*core, *bytes, *seconds)?,
         HelperCommand::Burn { core } => return burn(*core),
+        HelperCommand::Worker { cgroup, contained } => return place::work(cgroup, *contained),
+        HelperCommand::Sweep { cgroup } => return place::sweep(cgroup),
         HelperCommand::Project {
             threads,
             rows,

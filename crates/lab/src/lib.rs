@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod bench;
 mod cli;
 mod environment;
 mod experiment;
@@ -26,6 +27,7 @@ mod helper;
 mod machine;
 mod node;
 mod others;
+mod place;
 mod report;
 mod results;
 pub mod stats;
@@ -33,9 +35,11 @@ mod store;
 mod suite;
 mod traffic;
 
+pub use bench::{Bench, Content, Laid};
 pub use cli::{LabCommand, run};
-pub use environment::{Bench, Environment};
+pub use environment::{Environment, Limits};
 pub use experiment::{About, Cell, Conclusion, Experiment, Options, Outcome, Run, Table};
 pub use experiments::CATALOGUE;
 pub use helper::HelperCommand;
+pub use place::Places;
 pub use results::{Results, Sample};

@@ -69,7 +69,7 @@ fn about_run(state: &State) -> String {
     let machine = &settings.machine;
     let environments = settings.environments.iter();
     let environments: Vec<String> = environments
-        .map(|one| format!("{one}: {}", one.describe()))
+        .map(|one| format!("{}: {}", one.label(settings.limits), one.describe()))
         .collect();
     let build = if machine.is_release {
         "release"
@@ -162,7 +162,7 @@ fn section(html: &mut String, part: &Part<'_>) -> Result<Vec<(String, String)>, 
     let ran: Vec<String> = Environment::ALL
         .iter()
         .filter(present)
-        .map(ToString::to_string)
+        .map(|environment| part.results.label(*environment))
         .collect();
     let _ = writeln!(
         html,

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use aerostat_calibrate::{ChartPoint, Line};
 
-use crate::Environment;
 use crate::stats::{Estimate, estimate, ratio};
+use crate::{Environment, Limits};
 
 /// A measured value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,23 @@ pub struct Results {
     pub samples: Vec<Sample>,
     /// The environments that were asked for and are here.
     pub environments: Vec<Environment>,
+    /// What cgroups and containers could use.
+    pub limits: Limits,
+}
+
+/// A point for other programs: medians with 95% intervals.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct PointSummary {
+    environment: Environment,
+    /// The environment with its limits.
+    label: String,
+    series: String,
+    x: f64,
+    #[serde(flatten)]
+    at: Estimate,
+    /// The time there as a multiple of the native one, where that is an overhead and sure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overhead: Option<Estimate>,
 }
 
 impl Results {
@@ -56,12 +73,61 @@ impl Results {
         estimate(&self.values(environment, series, x))
     }
 
-    /// The guest's time as a multiple of the native one, of samples taken in pairs.
-    pub fn overhead(&self, series: &str, x: f64) -> Option<Estimate> {
+    /// An environment's time as a multiple of the native one, of samples taken in pairs;
+    /// never of an emulator's.
+    pub fn overhead(&self, environment: Environment, series: &str, x: f64) -> Option<Estimate> {
+        if !environment.has_overhead() {
+            return None;
+        }
         ratio(
-            &self.values(Environment::KvmMicro, series, x),
+            &self.values(environment, series, x),
             &self.values(Environment::Native, series, x),
         )
+    }
+
+    /// An environment's name with its limits.
+    pub fn label(&self, environment: Environment) -> String {
+        environment.label(self.limits)
+    }
+
+    /// The environments that have samples, but for the native one, if their times may be
+    /// compared.
+    pub fn compared(&self) -> Vec<Environment> {
+        let has_samples = |environment: &Environment| {
+            let mut samples = self.samples.iter();
+            samples.any(|sample| sample.environment == *environment)
+        };
+        let all = Environment::ALL.into_iter();
+        all.filter(|one| one.has_overhead() && has_samples(one))
+            .collect()
+    }
+
+    /// All points.
+    pub(crate) fn summary(&self) -> Vec<PointSummary> {
+        let mut series: Vec<(Environment, &str)> = Vec::new();
+        for sample in &self.samples {
+            let key = (sample.environment, sample.series.as_str());
+            if !series.contains(&key) {
+                series.push(key);
+            }
+        }
+        let points = |(environment, series): (Environment, &str)| {
+            let xs = self.xs(environment, series).into_iter();
+            let point = |x| {
+                Some(PointSummary {
+                    environment,
+                    label: self.label(environment),
+                    series: series.to_owned(),
+                    x,
+                    at: self.at(environment, series, x)?,
+                    overhead: self
+                        .overhead(environment, series, x)
+                        .filter(Estimate::is_sure),
+                })
+            };
+            xs.filter_map(point).collect::<Vec<_>>()
+        };
+        series.into_iter().flat_map(points).collect()
     }
 
     /// A series as a chart has it, its values times `scale`.
@@ -69,16 +135,18 @@ impl Results {
         let xs = self.xs(environment, series).into_iter();
         let estimates = xs.filter_map(|x| Some((x, self.at(environment, series, x)?)));
         Line {
-            name: format!("{environment}: {series}"),
+            name: format!("{}: {series}", self.label(environment)),
             points: estimates.map(|(x, at)| point(x, at, scale)).collect(),
         }
     }
 
     /// A series' overhead in percent as a chart has it, where it is sure.
-    pub fn overhead_line(&self, series: &str) -> Line {
-        let xs = self.xs(Environment::KvmMicro, series).into_iter();
+    pub fn overhead_line(&self, environment: Environment, series: &str) -> Line {
+        let xs = self.xs(environment, series).into_iter();
         let sure = xs.filter_map(|x| {
-            let overhead = self.overhead(series, x).filter(Estimate::is_sure)?;
+            let overhead = self
+                .overhead(environment, series, x)
+                .filter(Estimate::is_sure)?;
             let percent = |ratio: f64| (ratio - 1.0) * 100.0;
             Some(ChartPoint {
                 x,
@@ -87,7 +155,7 @@ impl Results {
             })
         });
         Line {
-            name: series.to_owned(),
+            name: format!("{}: {series}", self.label(environment)),
             points: sure.collect(),
         }
     }
@@ -127,10 +195,38 @@ mod tests {
         assert_eq!(results.xs(Environment::Native, "row"), [4.0, 8.0]);
         let at = results.at(Environment::Native, "row", 8.0).unwrap();
         assert_eq!((at.median, at.count), (2.0, 3));
-        assert_eq!(results.overhead("row", 8.0).unwrap().median, 1.5);
-        assert_eq!(results.overhead("row", 4.0), None);
-        let line = results.overhead_line("row");
+        let overhead = |x| results.overhead(Environment::KvmMicro, "row", x);
+        assert_eq!(overhead(8.0).unwrap().median, 1.5);
+        assert_eq!(overhead(4.0), None);
+        let line = results.overhead_line(Environment::KvmMicro, "row");
         assert_eq!(line.points.len(), 1);
         assert_eq!(line.points[0].y, 50.0);
+    }
+
+    #[test]
+    fn an_emulators_figures_have_no_overhead() {
+        let mut results = Results::default();
+        for round in [1.0, 1.01, 0.99, 1.0] {
+            for (environment, factor) in [
+                (Environment::Native, 1.0),
+                (Environment::Cgroup, 1.1),
+                (Environment::Tcg, 30.0),
+            ] {
+                results.samples.push(Sample {
+                    cell: "c".to_owned(),
+                    environment,
+                    series: "row".to_owned(),
+                    x: 1.0,
+                    value: round * factor,
+                });
+            }
+        }
+        assert_eq!(results.compared(), [Environment::Cgroup]);
+        assert_eq!(results.overhead(Environment::Tcg, "row", 1.0), None);
+        let json = serde_json::to_value(results.summary()).unwrap();
+        let has_overhead = |nth: usize| json[nth].get("overhead").is_some();
+        assert_eq!([0, 1, 2].map(has_overhead), [false, true, false], "{json}");
+        assert_eq!(json[2]["label"], "tcg (function only)");
+        assert_eq!(json[1]["label"], "cgroup (1 CPU, 1024 MiB)");
     }
 }

@@ -6,6 +6,7 @@
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use serde::Serialize;
 
 /// How often samples are drawn again.
 const RESAMPLES: usize = 1000;
@@ -20,7 +21,7 @@ const SEED: u64 = 0xb007;
 pub const RATIO_WIDTH_MAX: f64 = 0.1;
 
 /// A median, and where it is with 95% confidence.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The median.
     pub median: f64,

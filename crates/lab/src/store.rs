@@ -4,6 +4,7 @@
 //! DIR/lab.json                which run this is; each experiment's state
 //! DIR/NAME/samples.csv        raw data: a line per sample
 //! DIR/NAME/CHART.svg          the plots
+//! DIR/NAME/summary.json       medians and intervals of all points
 //! DIR/report.html             all of it
 //! ```
 //!
@@ -17,9 +18,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::Environment;
 use crate::machine::Machine;
 use crate::results::Sample;
+use crate::{Environment, Limits};
 
 /// The format of a folder. Others are refused.
 const FORMAT: u32 = 1;
@@ -33,6 +34,9 @@ pub(crate) struct Settings {
     pub(crate) quick: bool,
     /// The environments asked for.
     pub(crate) environments: Vec<Environment>,
+    /// What cgroups and containers may use.
+    #[serde(default)]
+    pub(crate) limits: Limits,
     /// The seed of everything random.
     pub(crate) seed: u64,
     /// The machine and the program.
@@ -261,6 +265,7 @@ fn resumed(text: &str, settings: &Settings) -> Result<State> {
         ("experiments", before.experiments != now.experiments),
         ("--quick", before.quick != now.quick),
         ("environments", before.environments != now.environments),
+        ("--cpus or --memory", before.limits != now.limits),
         ("seed", before.seed != now.seed),
         ("machine or program", before.machine != now.machine),
     ];
@@ -293,6 +298,7 @@ mod tests {
             experiments: vec!["a".to_owned()],
             quick,
             environments: vec![Environment::Native],
+            limits: Limits::default(),
             seed: 1,
             machine: Machine::default(),
         }

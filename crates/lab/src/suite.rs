@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use crate::Experiment;
 use crate::experiment::{Options, Run};
 use crate::machine::Machine;
+use crate::place::Hosts;
 use crate::report::{Part, report, standing_of};
 use crate::results::Results;
 use crate::store::{Progress, Settings, Store};
@@ -29,6 +30,17 @@ pub(crate) fn run(
     folder: &Path,
     resume: bool,
 ) -> Result<Summary> {
+    let mut hosts = Hosts::new(&options.helper, options.limits);
+    run_on(&mut hosts, experiments, options, folder, resume)
+}
+
+fn run_on(
+    hosts: &mut Hosts,
+    experiments: &[&dyn Experiment],
+    options: &Options,
+    folder: &Path,
+    resume: bool,
+) -> Result<Summary> {
     let settings = Settings {
         experiments: experiments
             .iter()
@@ -36,6 +48,7 @@ pub(crate) fn run(
             .collect(),
         quick: options.quick,
         environments: options.environments.clone(),
+        limits: options.limits,
         seed: options.seed,
         machine: Machine::here(),
     };
@@ -45,7 +58,7 @@ pub(crate) fn run(
     write_report(experiments, options, &store)?;
     for (entry, experiment) in experiments.iter().enumerate() {
         if store.state.entries[entry].progress != Progress::Finished {
-            one(*experiment, options, &mut store, entry)?;
+            one(*experiment, options, (&mut store, entry), hosts)?;
             write_report(experiments, options, &store)?;
         }
     }
@@ -80,15 +93,15 @@ pub(crate) fn run(
 fn one(
     experiment: &dyn Experiment,
     options: &Options,
-    store: &mut Store,
-    entry: usize,
+    (store, entry): (&mut Store, usize),
+    hosts: &mut Hosts,
 ) -> Result<()> {
     let started = Instant::now();
     store.state.entries[entry].progress = Progress::Begun;
     store.state.entries[entry].error = None;
     store.save()?;
     store.tidy(entry)?;
-    let mut run = Run::new(options, store, entry, &experiment.about());
+    let mut run = Run::new(options, store, entry, &experiment.about(), hosts);
     let has_place = !run.environments().is_empty();
     let measured = if has_place {
         experiment.measure(&mut run)
@@ -130,6 +143,7 @@ fn parts<'a>(
         let results = Results {
             samples: store.samples(entry)?,
             environments: options.environments.clone(),
+            limits: options.limits,
         };
         Ok(Part {
             experiment: *experiment,
@@ -146,6 +160,10 @@ fn write_report(experiments: &[&dyn Experiment], options: &Options, store: &Stor
     let (html, files) = report(&store.state, &parts).context("cannot draw the report")?;
     for (name, svg) in files {
         store.write(&name, &svg)?;
+    }
+    for part in &parts {
+        let summary = serde_json::to_string_pretty(&part.results.summary())?;
+        store.write(&format!("{}/summary.json", part.entry.name), &summary)?;
     }
     store.write("report.html", &html)
 }

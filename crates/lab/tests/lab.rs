@@ -4,9 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use std::fs;
-use std::io::Write;
-use std::path::Path;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use quick_xml::Reader;
 use quick_xml::events::Event;
@@ -51,6 +52,8 @@ fn a_quick_run_leaves_a_report_that_stands_alone() {
         "run",
         "calibrator",
         "--quick",
+        "--env",
+        "native,kvm-micro",
         "--out",
         out.to_str().unwrap(),
     ];
@@ -139,6 +142,136 @@ fn helpers_get_ready_work_and_end_with_their_input() {
     );
 }
 
+/// Where the guest's kernel is kept between runs of the tests.
+fn cache() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")
+}
+
+#[test]
+fn environments_compute_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let with_cache = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_aerostat-lab"))
+            .args(arguments)
+            .env("XDG_CACHE_HOME", cache())
+            .output()
+            .unwrap()
+    };
+    let has_qemu = Command::new("qemu-system-x86_64").arg("--version").output();
+    if has_qemu.is_ok() && !cache().join("aerostat-lab/guest/kernel").exists() {
+        let prepared = with_cache(&["prepare"]);
+        if !prepared.status.success() {
+            eprintln!("skipped: a guest's kernel: {}", text(&prepared.stderr));
+        }
+    }
+    let out_text = out.to_str().unwrap();
+    let limits = ["--cpus", "0.5", "--memory", "256", "--out", out_text];
+    let ran = with_cache(&[&["run", "environments", "--quick"][..], &limits].concat());
+    let (shown, errors) = (text(&ran.stdout), text(&ran.stderr));
+    assert!(ran.status.success(), "{shown}{errors}");
+    assert!(!shown.contains("something else"), "{shown}{errors}");
+    let summary = fs::read_to_string(out.join("environments/summary.json")).unwrap();
+    let points: Vec<serde_json::Value> = serde_json::from_str(&summary).unwrap();
+    let html = fs::read_to_string(out.join("report.html")).unwrap();
+    for (name, label) in [
+        ("kvm-micro", "kvm-micro"),
+        ("cgroup", "cgroup (0.5 CPU, 256 MiB)"),
+        ("container", "container (0.5 CPU, 256 MiB)"),
+        ("kvm-linux", "kvm-linux"),
+        ("tcg", "tcg (function only)"),
+    ] {
+        if let Some(skipped) = errors
+            .split("SKIPPED: ")
+            .find(|line| line.starts_with(name))
+        {
+            eprintln!("skipped: {}", skipped.lines().next().unwrap());
+            assert!(shown.contains(&format!("SKIPPED: {name}: ")), "{shown}");
+            continue;
+        }
+        let of_it: Vec<_> = points
+            .iter()
+            .filter(|one| one["environment"] == name)
+            .collect();
+        assert!(of_it.len() > 5, "{name}: {summary}");
+        assert!(of_it.iter().all(|one| one["label"] == label), "{of_it:?}");
+        assert!(
+            html.contains(&format!("{label}: scan")),
+            "{label} is in no figure"
+        );
+        if name == "tcg" {
+            let overhead = of_it.iter().find(|one| one.get("overhead").is_some());
+            assert_eq!(overhead, None, "an emulator's times are no overhead");
+        }
+    }
+}
+
+/// The control groups that runs of a process have left.
+fn groups_of(process: u32) -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let of_groups = mounts.lines().filter(|line| line.contains(" cgroup"));
+    let mut folders: Vec<PathBuf> = of_groups
+        .filter_map(|line| line.split(' ').nth(1).map(PathBuf::from))
+        .collect();
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if name.starts_with(&format!("aerostat-lab-{process}-")) {
+                    found.push(entry.path());
+                }
+                folders.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_killed_run_leaves_no_cgroup() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_aerostat-lab"))
+        .args([
+            "run",
+            "environments",
+            "--env",
+            "native,cgroup,container",
+            "--out",
+        ])
+        .arg(folder.path().join("out"))
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let errors = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    // Both are ready when the first cell begins.
+    for line in errors.lines().map_while(Result::ok) {
+        said += &line;
+        if line.ends_with(": ready") {
+            break;
+        }
+    }
+    let before = groups_of(child.id());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    if said.contains("SKIPPED") {
+        eprintln!("skipped: cgroups of a killed run: {said}");
+    } else {
+        assert!(before.len() >= 2, "{before:?}");
+    }
+    let started = Instant::now();
+    while !groups_of(child.id()).is_empty() {
+        assert!(
+            started.elapsed().as_secs() < 10,
+            "{:?}",
+            groups_of(child.id())
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn mistakes_are_named() {
     let fails = |arguments: &[&str], with: &str| {
@@ -150,7 +283,8 @@ fn mistakes_are_named() {
         );
     };
     fails(&["run", "nonsense"], "there is no experiment \"nonsense\"");
-    fails(&["run", "all", "--env", "tcg"], "kvm-micro");
+    fails(&["run", "all", "--env", "vmware"], "kvm-micro");
+    fails(&["run", "all", "--cpus", "0"], "--cpus");
     fails(&["run"], "NAME");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");

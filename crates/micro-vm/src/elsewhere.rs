@@ -30,6 +30,14 @@ pub fn ticks_per_ns() -> Result<f64, VmError> {
     Err(VmError::Unsupported)
 }
 
+/// How much slower a guest's kernel mode is than its user mode: not on this system.
+///
+/// # Errors
+/// [`VmError::Unsupported`].
+pub fn kernel_mode_slowdown() -> Result<f64, VmError> {
+    Err(VmError::Unsupported)
+}
+
 /// A guest: not on this system.
 pub struct MicroVm<'m> {
     words: &'m mut [u32],

@@ -108,6 +108,7 @@ impl Call {
 fn parameters(kernel: Kernel) -> ([usize; 6], Option<usize>) {
     match kernel {
         Kernel::Clock => ([0; 6], Some(0)),
+        Kernel::Spin { rounds } => ([rounds, 0, 0, 0, 0, 0], Some(0)),
         // The words themselves say where it goes.
         Kernel::Chase { at, loads } => (
             [at as usize, loads, 0, 0, 0, 0],
@@ -153,6 +154,7 @@ fn now() -> u64 {
 pub(crate) fn code(kernel: Kernel) -> Code {
     match kernel {
         Kernel::Clock => clock,
+        Kernel::Spin { .. } => spin,
         Kernel::Chase { .. } => chase,
         Kernel::Scan { .. } => scan,
         Kernel::Touch { .. } => touch,
@@ -171,6 +173,17 @@ pub(crate) fn code(kernel: Kernel) -> Code {
 #[inline(never)]
 extern "sysv64" fn clock(call: &mut Call) {
     call.result = now();
+}
+
+#[inline(never)]
+extern "sysv64" fn spin(call: &mut Call) {
+    call.windows(|_, [rounds, ..], _| {
+        let mut done = 0_u64;
+        for _ in 0..rounds {
+            done = std::hint::black_box(done + 1);
+        }
+        done
+    });
 }
 
 #[inline(never)]

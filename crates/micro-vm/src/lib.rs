@@ -37,17 +37,20 @@ mod system;
 
 use std::io;
 
+use serde::{Deserialize, Serialize};
+
 pub use system::SystemWords;
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-pub use elsewhere::{MicroVm, Timing, WINDOWS_MAX, native, ticks_per_ns};
+pub use elsewhere::{MicroVm, Timing, WINDOWS_MAX, kernel_mode_slowdown, native, ticks_per_ns};
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub use kernel::{Timing, WINDOWS_MAX};
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-pub use machine::{MicroVm, native, ticks_per_ns};
+pub use machine::{MicroVm, kernel_mode_slowdown, native, ticks_per_ns};
 
 /// How the values of a table lie in the words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Layout {
     /// Row after row.
     Row = 0,
@@ -56,10 +59,16 @@ pub enum Layout {
 }
 
 /// What is timed. Positions, counts and widths are in 32-bit words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Kernel {
     /// Reads the time-stamp counter once; the result is its value.
     Clock,
+    /// Goes round a loop that reads no memory; the result is how often.
+    Spin {
+        /// Rounds of a window.
+        rounds: usize,
+    },
     /// Loads that wait for each other: each word names the next. The windows go on from each
     /// other; the result is where the next walk begins.
     Chase {

@@ -1,10 +1,14 @@
 //! Source 000, table 2 and figure 5: scans of several tenants' processes at once, and idle
 //! tenants that burn cycles.
 
-use aerostat_calibrate::{Axis, Chart, ChartPoint, Line, Scale, cores};
-use anyhow::Result;
+use std::time::Duration;
+
+use aerostat_calibrate::{Axis, Chart, ChartPoint, Line, Pages, Scale, cores, low_quantile};
+use aerostat_micro_vm::Kernel;
+use anyhow::{Context, Result, anyhow};
 
 use crate::helper::Helper;
+use crate::place::{Request, Worker, start_worker};
 use crate::results::Results;
 use crate::stats::{Estimate, ratio};
 use crate::{About, Conclusion, Environment, Experiment, Outcome, Run, Table};
@@ -16,6 +20,19 @@ const RESPONSE: &str = "ms per scan";
 const TOTAL: &str = "GB/s of all processes";
 const RESPONSE_BURNED: &str = "ms per scan, burners on spare cores";
 const TOTAL_BURNED: &str = "GB/s of all processes, burners on spare cores";
+const IN_TURN: &str = "ms per scan of one process, in turns";
+const IN_TURN_BURNED: &str = "ms per scan of one process, in turns with burners on all other cores";
+
+/// Pairs of a round, with burners and without, and the scans of each. The same process scans the
+/// same pages, and a pair takes less time than other work comes and goes in.
+const PAIRS: usize = 8;
+const SCANS: usize = 7;
+
+/// How long a burner goes on: longer than the scans beside it.
+const BURN_S: f64 = 0.12;
+
+/// Rounds of a burner's loop: short, so that it ends in time.
+const BURN_ROUNDS: usize = 100_000;
 
 /// Processes at once.
 const PROCESSES: usize = 4;
@@ -38,7 +55,7 @@ impl Experiment for Bandwidth {
             name: "bandwidth",
             question: "When several tenants scan at once, does memory's bandwidth or the processor end first, and do busy neighbours that do not scan matter?",
             source: "000 §3.4.3, table 2 and figure 5",
-            parameters: "1 to 4 processes, each pinned to its share of the cores, scanning 128 MiB of its own again and again; with and without a burner on each core that has no scan",
+            parameters: "1 to 4 processes, each pinned to its share of the cores, scanning 128 MiB of its own again and again; with and without a burner on each core that has no scan; one process in turns with and without burners on all other cores",
             expected: "burners change nothing; while each process has a core, responses get slower only as far as memory's bandwidth is used up (000: +60% for 4 on a front-side bus, +6% on Nehalem)",
             environments: &[Environment::Native],
         }
@@ -53,6 +70,9 @@ impl Experiment for Bandwidth {
                 &format!("burners beside {from} and more processes"),
                 &format!("{} cores leave none for them", cores.len()),
             );
+        }
+        if cores.len() > 1 {
+            in_turns(run, &cores, rounds)?;
         }
         for round in 0..rounds {
             for processes in 1..=PROCESSES {
@@ -90,6 +110,79 @@ impl Experiment for Bandwidth {
     fn conclude(&self, results: &Results) -> Conclusion {
         conclude(results)
     }
+}
+
+/// A process that scans, with burners on all other cores and without, in turns.
+fn in_turns(run: &mut Run<'_>, cores: &[usize], rounds: usize) -> Result<()> {
+    let start = |core: usize| {
+        let mut worker = start_worker(run.helper())?;
+        worker.ask(&Request::Pin { cores: vec![core] })?;
+        Ok(worker)
+    };
+    let mut scanner = start(cores[0])?;
+    let burners = cores[1..].iter().map(|core| start(*core));
+    let mut burners: Vec<Worker> = burners.collect::<Result<_>>()?;
+    let id = scanner.open(SCAN_BYTES, Pages::Huge, true)?;
+    for burner in &mut burners {
+        burner.open(4096, Pages::Small, true)?;
+    }
+    let kernel = Kernel::Scan {
+        words: SCAN_BYTES / 4,
+    };
+    let scan = Request::Run {
+        id,
+        kernel,
+        windows: SCANS,
+    };
+    for round in 0..rounds {
+        run.cell(
+            &format!("in turns, round {} of {rounds}", round + 1),
+            |cell| {
+                for pair in 0..PAIRS {
+                    for nth in 0..2 {
+                        let has_burners = (pair + nth) % 2 == 0;
+                        let mut ns = if has_burners {
+                            beside(&mut burners, || scanner.ask(&scan))?.ns
+                        } else {
+                            scanner.ask(&scan)?.ns
+                        };
+                        let ns = low_quantile(&mut ns).context("the clock stands still")?;
+                        let series = if has_burners { IN_TURN_BURNED } else { IN_TURN };
+                        cell.put(Environment::Native, series, 1.0, ns / 1e6);
+                    }
+                }
+                Ok(())
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// Does something while burners are at work.
+fn beside<T>(burners: &mut [Worker], work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let burn = |burner: &mut Worker| {
+        burner.ask(&Request::Repeat {
+            id: 1,
+            kernel: Kernel::Spin {
+                rounds: BURN_ROUNDS,
+            },
+            seconds: BURN_S,
+        })
+    };
+    std::thread::scope(|scope| {
+        let all: Vec<_> = burners
+            .iter_mut()
+            .map(|burner| scope.spawn(move || burn(burner)))
+            .collect();
+        // Until they have been woken.
+        std::thread::sleep(Duration::from_millis(5));
+        let done = work();
+        for burner in all {
+            let ended = burner.join();
+            ended.map_err(|_| anyhow!("a burner's thread ended early"))??;
+        }
+        done
+    })
 }
 
 /// Mean ms per scan, and GB/s of all.
@@ -142,8 +235,11 @@ fn relative(
 fn conclude(results: &Results) -> Conclusion {
     let cores = cores::allowed().len().clamp(1, PROCESSES);
     let slower = |x| relative(results, (RESPONSE, x), (RESPONSE, 1)).filter(Estimate::is_sure);
-    let burned =
-        |x| relative(results, (RESPONSE_BURNED, x), (RESPONSE, x)).filter(Estimate::is_sure);
+    let burned = |x| {
+        let in_turns = relative(results, (IN_TURN_BURNED, x), (IN_TURN, x));
+        let apart = relative(results, (RESPONSE_BURNED, x), (RESPONSE, x));
+        in_turns.or(apart).filter(Estimate::is_sure)
+    };
     let mut verdict = String::new();
     let total = |x: usize| results.at(Environment::Native, TOTAL, x as f64);
     if let (Some(one), Some(all)) = (total(1), total(cores)) {
@@ -201,6 +297,8 @@ fn table(results: &Results) -> Table {
     for (response, total, name) in [
         (RESPONSE, TOTAL, "none"),
         (RESPONSE_BURNED, TOTAL_BURNED, "on spare cores"),
+        (IN_TURN, "", "none, in turns"),
+        (IN_TURN_BURNED, "", "on all other cores, in turns"),
     ] {
         for x in results.xs(Environment::Native, response) {
             let text = |series| {
@@ -335,6 +433,29 @@ mod tests {
             put(TOTAL_BURNED, 1, 12.0 / burned);
         }
         results
+    }
+
+    #[test]
+    fn pairs_in_turns_decide_about_burners() {
+        let mut results = results(1.4);
+        for drift in [1.0, 3.0, 2.0, 1.5, 1.2] {
+            for (series, ms) in [(IN_TURN, 6.0), (IN_TURN_BURNED, 6.06)] {
+                results.samples.push(Sample {
+                    cell: "c".to_owned(),
+                    environment: Environment::Native,
+                    series: series.to_owned(),
+                    x: 1.0,
+                    value: ms * drift,
+                });
+            }
+        }
+        let conclusion = conclude(&results);
+        assert_eq!(conclusion.outcome, Outcome::AsExpected);
+        assert!(
+            conclusion.verdict.contains("by +1.0%"),
+            "{}",
+            conclusion.verdict
+        );
     }
 
     #[test]

@@ -271,6 +271,7 @@ pub(super) fn undisturbed(results: &Results) -> Results {
     Results {
         samples: kept.cloned().collect(),
         environments: results.environments.clone(),
+        limits: results.limits,
     }
 }
 

@@ -2,19 +2,18 @@
 
 use std::time::Instant;
 
+use crate::environment::in_turn;
+use crate::results::Results;
+use crate::stats::{Estimate, estimate};
+use crate::{
+    About, Bench, Cell, Conclusion, Content, Environment, Experiment, Laid, Outcome, Run, Table,
+};
 use aerostat_calibrate::{
-    APART_PAGES, Axis, Buffer, Chain, Chart, Curve, PAGE_BYTES, Pages, Point, STEP_BYTES, Scale,
+    APART_PAGES, Axis, Buffer, Chart, Curve, PAGE_BYTES, Pages, Point, STEP_BYTES, Scale,
     caches_of, cores,
 };
 use aerostat_micro_vm::{Kernel, MicroVm, Paging};
 use anyhow::Result;
-use rand::SeedableRng;
-use rand_pcg::Pcg64Mcg;
-
-use crate::environment::in_turn;
-use crate::results::Results;
-use crate::stats::{Estimate, estimate};
-use crate::{About, Bench, Cell, Conclusion, Environment, Experiment, Outcome, Run, Table};
 
 /// Table 1 of source 000, on this machine.
 pub(crate) struct Calibrator;
@@ -39,7 +38,7 @@ const TO_KNEE: f64 = 0.5;
 /// Walks end where nothing is found in caches.
 const MEMORY_BYTES: usize = 128 << 20;
 
-/// Where walks are long.
+/// Where walks are long: these are taken in every other round, unless there are few.
 const LONG_BYTES: usize = 4 << 20;
 
 /// Windows of a round, and the loads of a window: as `aerostat calibrate`, whose chains these
@@ -64,9 +63,9 @@ impl Experiment for Calibrator {
             name: "calibrator",
             question: "Are caches and memory as fast in a guest as beside it, and what does address translation cost there?",
             source: "000 §3.2, table 1",
-            parameters: "8 KiB to 128 MiB walked through, four sizes per doubling, two from 4 MiB on; 16 to 8,192 pages of 4 KiB and 16 to 64 of 2 MiB; native and guest in turns over the same memory",
+            parameters: "8 KiB to 128 MiB walked through, four sizes per doubling, two from 4 MiB on; 16 to 8,192 pages of 4 KiB and 16 to 64 of 2 MiB; environments in turns, kvm-micro over the same memory as native",
             expected: "the plateaus of caches and memory within 5% of native (000: the same sizes and latencies); a TLB miss costs more in the guest (000: 23 cycles, hidden natively)",
-            environments: &Environment::ALL,
+            environments: &Environment::TIMED,
         }
     }
 
@@ -84,27 +83,28 @@ impl Experiment for Calibrator {
 }
 
 fn measure(run: &mut Run<'_>) -> Result<()> {
-    let rounds = if run.is_quick() { 5 } else { 11 };
+    let run_is_quick = run.is_quick();
+    let rounds = if run_is_quick { 5 } else { 11 };
     {
         let mut buffer = Buffer::new(MEMORY_BYTES, Pages::Huge)?;
         buffer.populate();
-        let environments = run.environments().to_vec();
-        let mut bench = Bench::new(buffer.words_mut(), Paging::Huge, &environments)?;
+        let environments = run.environments();
+        let mut bench = Bench::new(&mut buffer, Paging::Huge, &run.places())?;
         for round in 0..rounds {
-            let mut random = Pcg64Mcg::seed_from_u64(run.seed() ^ round as u64);
+            let seed = run.seed() ^ round as u64;
             run.cell(
                 &format!("caches, round {} of {rounds}", round + 1),
                 |cell| {
-                    for bytes in sizes() {
-                        let chain =
-                            Chain::lines(bench.words_mut(), bytes / STEP_BYTES, &mut random);
-                        walk(
-                            cell,
-                            &mut bench,
-                            &environments,
-                            (CACHES, bytes as f64, round),
-                            &chain,
-                        )?;
+                    let is_long = |bytes: &usize| *bytes > LONG_BYTES;
+                    let is_due = round % 2 == 0 || run_is_quick;
+                    for bytes in sizes()
+                        .into_iter()
+                        .filter(|bytes| is_due || !is_long(bytes))
+                    {
+                        let lines = bytes / STEP_BYTES;
+                        let chain = bench.fill(Content::Lines { lines, seed })?;
+                        let point = (CACHES, bytes as f64, round);
+                        walk(cell, &mut bench, &environments, point, chain)?;
                     }
                     Ok(())
                 },
@@ -131,7 +131,7 @@ fn walk(
     bench: &mut Bench<'_>,
     environments: &[Environment],
     (series, x, round): (&str, f64, usize),
-    chain: &Chain,
+    chain: Laid,
 ) -> Result<()> {
     let turns = WINDOW_LOADS_MIN.div_ceil(chain.loads);
     let loads = (chain.loads * turns).min(WINDOW_LOADS_MAX);
@@ -172,32 +172,27 @@ fn pages(run: &mut Run<'_>, rounds: usize, pages: Pages) -> Result<()> {
     let mut apart_buffer = Buffer::new(most * apart, pages)?;
     let mut beside_buffer = Buffer::new(most * STEP_BYTES, Pages::Huge)?;
     beside_buffer.populate();
-    let environments = run.environments().to_vec();
-    let mut apart_bench = Bench::new(apart_buffer.words_mut(), paging, &environments)?;
-    let mut beside = Bench::new(beside_buffer.words_mut(), Paging::Huge, &environments)?;
+    let (environments, places) = (run.environments(), run.places());
+    let mut apart_bench = Bench::new(&mut apart_buffer, paging, &places)?;
+    let mut beside = Bench::new(&mut beside_buffer, Paging::Huge, &places)?;
     for round in 0..rounds {
-        let mut random = Pcg64Mcg::seed_from_u64(run.seed() ^ round as u64);
+        let seed = run.seed() ^ round as u64;
         run.cell(
             &format!("{of_pages}, round {} of {rounds}", round + 1),
             |cell| {
                 for &count in counts {
                     let x = count as f64;
-                    let chain = Chain::pages(apart_bench.words_mut(), count, apart, &mut random);
-                    walk(
-                        cell,
-                        &mut apart_bench,
-                        &environments,
-                        (of_pages, x, round),
-                        &chain,
-                    )?;
-                    let chain = Chain::lines(beside.words_mut(), count, &mut random);
-                    walk(
-                        cell,
-                        &mut beside,
-                        &environments,
-                        (control, x, round),
-                        &chain,
-                    )?;
+                    let pages = Content::Pages {
+                        pages: count,
+                        apart_bytes: apart,
+                        seed,
+                    };
+                    let chain = apart_bench.fill(pages)?;
+                    let point = (of_pages, x, round);
+                    walk(cell, &mut apart_bench, &environments, point, chain)?;
+                    let chain = beside.fill(Content::Lines { lines: count, seed })?;
+                    let point = (control, x, round);
+                    walk(cell, &mut beside, &environments, point, chain)?;
                 }
                 Ok(())
             },
@@ -208,7 +203,7 @@ fn pages(run: &mut Run<'_>, rounds: usize, pages: Pages) -> Result<()> {
 
 /// First touches of fresh memory, and what a guest costs to have.
 fn touches(run: &mut Run<'_>, rounds: usize) -> Result<()> {
-    let environments = run.environments().to_vec();
+    let (environments, places) = (run.environments(), run.places());
     let pages = TOUCH_BYTES / PAGE_BYTES;
     let touch = Kernel::Touch { pages };
     for round in 0..rounds {
@@ -217,8 +212,8 @@ fn touches(run: &mut Run<'_>, rounds: usize) -> Result<()> {
             |cell| {
                 for &environment in &environments {
                     let mut buffer = Buffer::new(TOUCH_BYTES, Pages::Small)?;
-                    let mut bench = Bench::new(buffer.words_mut(), Paging::Small, &environments)?;
-                    let ns: f64 = bench.windows(environment, touch, 1)?.iter().sum();
+                    let mut bench = Bench::new(&mut buffer, Paging::Small, &places)?;
+                    let ns: f64 = bench.windows(environment, touch, 1)?.0.iter().sum();
                     cell.put(environment, TOUCH, 1.0, ns / pages as f64);
                 }
                 if environments.contains(&Environment::KvmMicro) {
@@ -299,8 +294,12 @@ fn plateaus(results: &Results) -> Vec<Plateau> {
     plateaus
 }
 
-/// A plateau's ns per load in an environment, and the guest's overhead.
-fn on_plateau(results: &Results, plateau: &Plateau) -> [Option<Estimate>; 3] {
+/// A plateau's ns per load in an environment, and how many times as long that is as natively.
+fn on_plateau(
+    results: &Results,
+    plateau: &Plateau,
+    environment: Environment,
+) -> [Option<Estimate>; 2] {
     let xs = results.xs(Environment::Native, CACHES);
     let inside = |x: &f64| (plateau.from..=plateau.to).contains(x);
     let xs: Vec<f64> = xs.into_iter().filter(inside).collect();
@@ -308,12 +307,8 @@ fn on_plateau(results: &Results, plateau: &Plateau) -> [Option<Estimate>; 3] {
         let at = |x: &f64| results.values(environment, CACHES, *x);
         xs.iter().flat_map(at).collect()
     };
-    let (native, guest) = (values(Environment::Native), values(Environment::KvmMicro));
-    [
-        estimate(&native),
-        estimate(&guest),
-        crate::stats::ratio(&guest, &native),
-    ]
+    let (native, there) = (values(Environment::Native), values(environment));
+    [estimate(&there), crate::stats::ratio(&there, &native)]
 }
 
 /// ns of a load beyond its control, when far more pages are in use than a TLB holds.
@@ -330,138 +325,149 @@ fn page_walk(results: &Results, environment: Environment, huge: bool) -> Option<
     estimate(&beyond)
 }
 
+/// How the plateaus of an environment compare with the native ones, of those that are sure.
+#[derive(Default)]
+struct Compared {
+    told: Vec<String>,
+    off: Vec<String>,
+}
+
 fn conclude(results: &Results) -> Conclusion {
-    let text = |value: Option<Estimate>, unit: &str| {
-        value.map_or("–".to_owned(), |value| told(value, unit))
-    };
+    let others = results.compared();
+    let mut compared: Vec<(Environment, Compared)> = others
+        .iter()
+        .map(|one| (*one, Compared::default()))
+        .collect();
     let mut rows = Vec::new();
-    let (mut compared, mut off) = (Vec::new(), Vec::new());
     for plateau in plateaus(results) {
-        let [native, guest, ratio] = on_plateau(results, &plateau);
-        let sure = ratio.filter(Estimate::is_sure);
-        if let Some(ratio) = sure {
-            let percent = (ratio.median - 1.0) * 100.0;
-            compared.push(format!("{} {percent:+.1}%", plateau.name));
-            if percent.abs() > PLATEAU_NEAR * 100.0 {
-                off.push(plateau.name.clone());
+        let [native, _] = on_plateau(results, &plateau, Environment::Native);
+        let mut row = vec![format!("a load from {}", plateau.name), text(native)];
+        for (environment, compared) in &mut compared {
+            let [there, ratio] = on_plateau(results, &plateau, *environment);
+            row.extend([text(there), overhead(ratio)]);
+            if let Some(ratio) = ratio.filter(Estimate::is_sure) {
+                let percent = (ratio.median - 1.0) * 100.0;
+                compared
+                    .told
+                    .push(format!("{} {percent:+.1}%", plateau.name));
+                if percent.abs() > PLATEAU_NEAR * 100.0 {
+                    compared.off.push(plateau.name.clone());
+                }
             }
         }
-        rows.push(vec![
-            format!("a load from {}", plateau.name),
-            text(native, "ns"),
-            text(guest, "ns"),
-            overhead(ratio),
-        ]);
+        rows.push(row);
     }
-    let mut pair = |what: &str, native: Option<Estimate>, guest: Option<Estimate>, unit: &str| {
-        if native.is_some() || guest.is_some() {
-            let row = [
-                what.to_owned(),
-                text(native, unit),
-                text(guest, unit),
-                String::new(),
-            ];
-            rows.push(row.to_vec());
-        }
-    };
-    let walk = |environment, huge| page_walk(results, environment, huge);
-    let (native, guest) = (Environment::Native, Environment::KvmMicro);
-    let (walk_native, walk_guest) = (walk(native, false), walk(guest, false));
-    pair(
-        "a page walk, 8,192 pages of 4 KiB in use, beyond its control",
-        walk_native,
-        walk_guest,
-        "ns",
-    );
-    pair(
-        "a page walk, 64 pages of 2 MiB in use, beyond its control",
-        walk(native, true),
-        walk(guest, true),
-        "ns",
-    );
-    let touch = |environment, series| results.at(environment, series, 1.0);
-    let (touch_native, touch_guest) = (touch(native, TOUCH), touch(guest, TOUCH));
-    pair(
-        "first touch of a page, 4 KiB",
-        touch_native,
-        touch_guest,
-        "ns",
-    );
-    pair(
-        "the same, touched by the process before",
-        None,
-        touch(guest, TOUCH_TOUCHED),
-        "ns",
-    );
-    pair("making a guest ready", None, touch(guest, READY), "ns");
-    pair(
-        "entering and leaving a guest",
-        None,
-        touch(guest, ENTER),
-        "ns",
-    );
-    let outcome = match (compared.is_empty(), off.is_empty()) {
+    rows.extend(costs(results, &others));
+    compared.retain(|(_, compared)| !compared.told.is_empty());
+    let is_off = compared
+        .iter()
+        .any(|(_, compared)| !compared.off.is_empty());
+    let outcome = match (compared.is_empty(), is_off) {
         (true, _) => Outcome::Unclear,
-        (_, true) => Outcome::AsExpected,
+        (_, false) => Outcome::AsExpected,
         _ => Outcome::Differs,
     };
+    let mut headings = vec![String::new(), "native".to_owned()];
+    for environment in &others {
+        headings.extend([results.label(*environment), "to native".to_owned()]);
+    }
     Conclusion {
         outcome,
-        verdict: verdict(
-            &compared,
-            &off,
-            [walk_native, walk_guest, touch_native, touch_guest],
-        ),
+        verdict: verdict(results, &compared),
         tables: vec![Table {
-            title: "Native against virtual (000, table 1)".to_owned(),
-            headings: ["", "native", "kvm-micro", "guest to native"]
-                .map(str::to_owned)
-                .to_vec(),
+            title: "Native against other environments (000, table 1)".to_owned(),
+            headings,
             rows,
         }],
         charts: charts(results),
     }
 }
 
-fn verdict(
-    compared: &[String],
-    off: &[String],
-    [walk_native, walk_guest, touch_native, touch_guest]: [Option<Estimate>; 4],
-) -> String {
-    if compared.is_empty() {
-        return "No plateau was measured surely in both environments.".to_owned();
-    }
-    let mut text = format!(
-        "A load in the guest beside a native one: {}. ",
-        compared.join(", ")
-    );
-    text += &match off {
-        [] => "All are within 5%.".to_owned(),
-        off => format!("Not within 5%: {}.", off.join(", ")),
+/// What address translation and a guest cost: of each a row of texts.
+fn costs(results: &Results, others: &[Environment]) -> Vec<Vec<String>> {
+    let walk = |huge| move |environment| page_walk(results, environment, huge);
+    let at = |series| move |environment| results.at(environment, series, 1.0);
+    let mut rows = Vec::new();
+    let mut row = |what: &str, value: &dyn Fn(Environment) -> Option<Estimate>| {
+        let there: Vec<Option<Estimate>> = others.iter().map(|one| value(*one)).collect();
+        let native = value(Environment::Native);
+        if native.is_some() || there.iter().any(Option::is_some) {
+            let mut row = vec![what.to_owned(), text(native)];
+            row.extend(there.into_iter().flat_map(|one| [text(one), String::new()]));
+            rows.push(row);
+        }
     };
-    if let (Some(native), Some(guest)) = (walk_native, walk_guest) {
-        text += &format!(
-            " A page walk takes {} natively and {} in the guest.",
-            told(native, "ns"),
-            told(guest, "ns")
-        );
+    row(
+        "a page walk, 8,192 pages of 4 KiB in use, beyond its control",
+        &walk(false),
+    );
+    row(
+        "a page walk, 64 pages of 2 MiB in use, beyond its control",
+        &walk(true),
+    );
+    row("first touch of a page, 4 KiB", &at(TOUCH));
+    row(
+        "the same, touched by the process before",
+        &at(TOUCH_TOUCHED),
+    );
+    row("making a guest ready", &at(READY));
+    row("entering and leaving a guest", &at(ENTER));
+    rows
+}
+
+fn text(value: Option<Estimate>) -> String {
+    value.map_or("–".to_owned(), told)
+}
+
+fn verdict(results: &Results, compared: &[(Environment, Compared)]) -> String {
+    if compared.is_empty() {
+        return "No plateau was measured surely in two environments.".to_owned();
     }
-    if let (Some(native), Some(guest)) = (touch_native, touch_guest) {
+    let mut text = String::new();
+    for (environment, Compared { told, off }) in compared {
         text += &format!(
-            " The first touch of a page takes {} natively and {} in the guest.",
-            told(native, "ns"),
-            told(guest, "ns")
+            "A load in {} beside a native one: {}. ",
+            results.label(*environment),
+            told.join(", ")
         );
+        text += &match &off[..] {
+            [] => "All are within 5%. ".to_owned(),
+            off => format!("Not within 5%: {}. ", off.join(", ")),
+        };
     }
-    text
+    let walk = |environment| page_walk(results, environment, false);
+    let touch = |environment| results.at(environment, TOUCH, 1.0);
+    type Value<'a> = &'a dyn Fn(Environment) -> Option<Estimate>;
+    let of: [(&str, Value<'_>); 2] = [
+        ("A page walk takes", &walk),
+        ("The first touch of a page takes", &touch),
+    ];
+    for (what, value) in of {
+        let Some(native) = value(Environment::Native) else {
+            continue;
+        };
+        let there = compared.iter().filter_map(|(environment, _)| {
+            Some(format!(
+                "{} in {}",
+                told(value(*environment)?),
+                results.label(*environment)
+            ))
+        });
+        let there: Vec<String> = there.collect();
+        if !there.is_empty() {
+            let native = told(native);
+            text += &format!("{what} {native} natively, {}. ", there.join(", "));
+        }
+    }
+    text.trim_end().to_owned()
 }
 
 /// `5.02 ns [4.98, 5.10]`; from 10,000 ns on in µs.
-fn told(value: Estimate, unit: &str) -> String {
+fn told(value: Estimate) -> String {
     let (scale, unit) = if value.median > 10_000.0 {
         (1e-3, "µs")
     } else {
-        (1.0, unit)
+        (1.0, "ns")
     };
     let [median, low, high] = [value.median, value.low, value.high].map(|x| x * scale);
     format!("{median:.2} {unit} [{low:.2}, {high:.2}]")
@@ -483,14 +489,14 @@ pub(super) fn overhead(ratio: Option<Estimate>) -> String {
 fn charts(results: &Results) -> Vec<(&'static str, Chart)> {
     let lines = |all: &[&str]| {
         let pairs = all.iter().flat_map(|series| {
-            Environment::ALL.map(|environment| results.line(environment, series, 1.0))
+            Environment::TIMED.map(|environment| results.line(environment, series, 1.0))
         });
         pairs.filter(|line| !line.points.is_empty()).collect()
     };
     let marks = plateaus(results);
     let marks = marks.iter().filter(|plateau| plateau.name != "memory");
     let caches = Chart {
-        title: "A load by the memory walked through, native and virtual".to_owned(),
+        title: "A load by the memory walked through, by environment".to_owned(),
         x: Axis::bytes("memory walked through"),
         y: Axis::new("ns per load", Scale::Log),
         lines: lines(&[CACHES]),
@@ -500,7 +506,7 @@ fn charts(results: &Results) -> Vec<(&'static str, Chart)> {
         levels: Vec::new(),
     };
     let pages = Chart {
-        title: "A load by the 4 KiB pages in use, native and virtual".to_owned(),
+        title: "A load by the 4 KiB pages in use, by environment".to_owned(),
         x: Axis::new("pages of 4 KiB in use", Scale::Log),
         y: Axis::new("ns per load", Scale::Log),
         lines: lines(&[SMALL_PAGES, SMALL_CONTROL]),

@@ -5,6 +5,8 @@ mod bandwidth;
 mod batch_writes;
 mod bed;
 mod calibrator;
+mod environments;
+mod layouts;
 mod mixed_tenants;
 mod plan_check;
 mod search;
@@ -18,9 +20,12 @@ use crate::Experiment;
 
 /// All experiments, in the order in which `all` runs them.
 pub static CATALOGUE: &[&dyn Experiment] = &[
+    &environments::Environments,
     &calibrator::Calibrator,
     &tables::Projectivity,
     &tables::Selectivity,
+    &layouts::Projectivity,
+    &layouts::Selectivity,
     &allocators::Allocators,
     &bandwidth::Bandwidth,
     &users::Users,

@@ -11,14 +11,12 @@
 use aerostat_calibrate::{Axis, Buffer, Chart, Line, Pages, Scale, cores};
 use aerostat_micro_vm::{Kernel, Layout, Paging};
 use anyhow::Result;
-use rand::{Rng, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 
 use super::calibrator::overhead;
 use crate::environment::in_turn;
 use crate::results::Results;
 use crate::stats::Estimate;
-use crate::{About, Bench, Conclusion, Environment, Experiment, Outcome, Run, Table};
+use crate::{About, Bench, Conclusion, Content, Environment, Experiment, Outcome, Run, Table};
 
 /// Figure 1 of source 000, on this machine.
 pub(crate) struct Projectivity;
@@ -51,7 +49,7 @@ impl Experiment for Projectivity {
             source: "000 §3.3, figure 1",
             parameters: "100 attributes of 4 bytes, 1 to 100 of them read; 200,000 rows (20,000 with --quick); row and column layout; 4 KiB and 2 MiB pages; queries repeated, so that what caches hold is found there",
             expected: "columns take time by the attributes read, rows by the lines touched, so columns win while few attributes are read; the guest behaves as the process does",
-            environments: &Environment::ALL,
+            environments: &Environment::TIMED,
         }
     }
 
@@ -59,7 +57,7 @@ impl Experiment for Projectivity {
         let rows = if run.is_quick() { 20_000 } else { 200_000 };
         let points = PROJECTED.map(|attributes| Query {
             x: attributes as f64,
-            positions: Vec::new(),
+            positions: None,
             kernel: Box::new(move |layout| Kernel::Project {
                 layout,
                 rows,
@@ -91,20 +89,23 @@ impl Experiment for Selectivity {
             source: "000 §3.3, figure 2",
             parameters: "16 attributes of 4 bytes, all read at random positions; 0.1% to 100% of 1,000,000 rows (250,000 with --quick); row and column layout; 4 KiB and 2 MiB pages; queries repeated",
             expected: "rows win at every share, for a row is one cache line and columns touch sixteen; address translation in the guest shows where pages are many and small",
-            environments: &Environment::ALL,
+            environments: &Environment::TIMED,
         }
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<()> {
         let rows: usize = if run.is_quick() { 250_000 } else { 1_000_000 };
-        let mut random = Pcg64Mcg::seed_from_u64(run.seed());
+        let seed = run.seed();
         let points = SELECTED.map(|share| {
             let positions = (rows as f64 * share) as usize;
             Query {
                 x: share,
-                positions: (0..positions)
-                    .map(|_| random.random_range(0..rows as u32))
-                    .collect(),
+                positions: Some(Content::Values {
+                    at: rows * SELECTED_WIDTH,
+                    count: positions,
+                    below: rows as u32,
+                    seed: seed ^ positions as u64,
+                }),
                 kernel: Box::new(move |layout| Kernel::Select {
                     layout,
                     rows,
@@ -133,7 +134,7 @@ impl Experiment for Selectivity {
 struct Query {
     x: f64,
     /// Row numbers that it finds behind the table.
-    positions: Vec<u32>,
+    positions: Option<Content>,
     kernel: Box<dyn Fn(Layout) -> Kernel>,
 }
 
@@ -148,22 +149,28 @@ fn measure(run: &mut Run<'_>, table: usize, queries: Vec<Query>) -> Result<()> {
 /// Values in ms per query.
 fn measure_pinned(run: &mut Run<'_>, table: usize, queries: &[Query]) -> Result<()> {
     let rounds = if run.is_quick() { 7 } else { 15 };
-    let environments = run.environments().to_vec();
-    let positions = queries.iter().map(|query| query.positions.len()).max();
-    let bytes = (table + positions.unwrap_or(0)) * 4;
+    let (environments, places) = (run.environments(), run.places());
+    let positions = queries.iter().map(|query| match query.positions {
+        Some(Content::Values { count, .. }) => count,
+        _ => 0,
+    });
+    let bytes = (table + positions.max().unwrap_or(0)) * 4;
     for (pages, paging, page_name) in PAGES {
         let mut buffer = Buffer::new(bytes, pages)?;
-        let mut random = Pcg64Mcg::seed_from_u64(run.seed());
-        buffer
-            .words_mut()
-            .fill_with(|| random.random_range(0..1000));
-        let mut bench = Bench::new(buffer.words_mut(), paging, &environments)?;
+        let mut bench = Bench::new(&mut buffer, paging, &places)?;
+        bench.fill(Content::Values {
+            at: 0,
+            count: table,
+            below: 1000,
+            seed: run.seed(),
+        })?;
         for round in 0..rounds {
             let name = format!("{page_name}, round {} of {rounds}", round + 1);
             run.cell(&name, |cell| {
                 for query in queries {
-                    let behind = &mut bench.words_mut()[table..];
-                    behind[..query.positions.len()].copy_from_slice(&query.positions);
+                    if let Some(positions) = query.positions {
+                        bench.fill(positions)?;
+                    }
                     for (layout, layout_name) in LAYOUTS {
                         let series = format!("{layout_name}, {page_name}");
                         for environment in in_turn(&environments, round) {
@@ -236,35 +243,39 @@ fn all_series() -> Vec<String> {
     LAYOUTS.iter().flat_map(of).collect()
 }
 
-/// The guest's overhead for each series, over all its points that are sure.
+/// The overhead of each environment, over all its points that are sure.
 fn overheads(results: &Results) -> String {
-    let mut text = String::new();
-    for series in all_series() {
-        let xs = results.xs(Environment::KvmMicro, &series);
-        let all = xs.iter().filter_map(|x| results.overhead(&series, *x));
-        let (sure, unsure): (Vec<Estimate>, Vec<Estimate>) = all.partition(Estimate::is_sure);
-        let percents: Vec<f64> = sure
-            .iter()
-            .map(|ratio| (ratio.median - 1.0) * 100.0)
-            .collect();
-        let least = percents.iter().copied().reduce(f64::min);
-        let most = percents.iter().copied().reduce(f64::max);
-        if let (Some(least), Some(most)) = (least, most) {
-            text += &format!(" Guest, {series}: {least:+.1}% to {most:+.1}%");
-            if !unsure.is_empty() {
-                text += &format!(
-                    " ({} of {} points too noisy to tell)",
-                    unsure.len(),
-                    xs.len()
-                );
-            }
-            text += ".";
-        }
+    let of = |environment| overhead_of(results, environment);
+    let told: Vec<String> = results.compared().into_iter().filter_map(of).collect();
+    if told.is_empty() {
+        return String::new();
     }
-    text
+    format!(" Beside native: {}.", told.join("; "))
+}
+
+fn overhead_of(results: &Results, environment: Environment) -> Option<String> {
+    let series = all_series();
+    let points = series.iter().flat_map(|series| {
+        let xs = results.xs(environment, series).into_iter();
+        xs.filter_map(move |x| results.overhead(environment, series, x))
+    });
+    let (sure, unsure): (Vec<Estimate>, Vec<Estimate>) = points.partition(Estimate::is_sure);
+    let percents = sure.iter().map(|ratio| (ratio.median - 1.0) * 100.0);
+    let (least, most) = (
+        percents.clone().reduce(f64::min)?,
+        percents.reduce(f64::max)?,
+    );
+    let label = results.label(environment);
+    let mut text = format!("{label} {least:+.1}% to {most:+.1}%");
+    if !unsure.is_empty() {
+        let (unsure, all) = (unsure.len(), unsure.len() + sure.len());
+        text += &format!(" ({unsure} of {all} points too noisy to tell)");
+    }
+    Some(text)
 }
 
 fn table(results: &Results, shown: &Shown) -> Table {
+    let others = results.compared();
     let mut rows = Vec::new();
     for series in all_series() {
         for x in results.xs(Environment::Native, &series) {
@@ -274,25 +285,24 @@ fn table(results: &Results, shown: &Shown) -> Table {
                     format!("{:.3} [{:.3}, {:.3}]", at.median, at.low, at.high)
                 })
             };
-            rows.push(vec![
-                series.clone(),
-                (shown.x)(x),
-                text(Environment::Native),
-                text(Environment::KvmMicro),
-                overhead(results.overhead(&series, x)),
-            ]);
+            let mut row = vec![series.clone(), (shown.x)(x), text(Environment::Native)];
+            for &environment in &others {
+                let ratio = results.overhead(environment, &series, x);
+                row.extend([text(environment), overhead(ratio)]);
+            }
+            rows.push(row);
         }
     }
-    let headings = [
-        "table",
-        shown.title,
-        "native, ms",
-        "kvm-micro, ms",
-        "guest to native",
-    ];
+    let mut headings = ["table", shown.title, "native, ms"]
+        .map(str::to_owned)
+        .to_vec();
+    for environment in others {
+        let label = results.label(environment);
+        headings.extend([format!("{label}, ms"), "to native".to_owned()]);
+    }
     Table {
         title: "ms per query".to_owned(),
-        headings: headings.map(str::to_owned).to_vec(),
+        headings,
         rows,
     }
 }
@@ -305,7 +315,7 @@ fn charts(results: &Results, shown: &Shown) -> Vec<(&'static str, Chart)> {
             .into_iter()
             .filter(|name| name.ends_with(pages));
         let lines = series.flat_map(|series| {
-            Environment::ALL.map(|environment| results.line(environment, &series, 1.0))
+            Environment::TIMED.map(|environment| results.line(environment, &series, 1.0))
         });
         charts.push((
             file,
@@ -319,23 +329,31 @@ fn charts(results: &Results, shown: &Shown) -> Vec<(&'static str, Chart)> {
             },
         ));
     }
-    let lines = all_series()
-        .into_iter()
-        .map(|series| results.overhead_line(&series));
-    charts.push((
-        "overhead",
-        Chart {
-            title: format!("Overhead of the guest by {}", shown.title),
-            x: shown.axis.clone(),
-            y: Axis::new("% more time than native", Scale::Linear),
-            lines: with_points(lines),
-            marks: Vec::new(),
-            levels: vec![(
-                SOURCE_OVERHEAD,
-                "000, figure 4: a whole database under Xen, 7%".to_owned(),
-            )],
-        },
-    ));
+    let others = results.compared();
+    let files = ["overhead-4k", "overhead-2m"];
+    for ((_, _, pages), file) in PAGES.into_iter().zip(files) {
+        let series = all_series()
+            .into_iter()
+            .filter(|name| name.ends_with(pages));
+        let lines = series.flat_map(|series| {
+            let line = |environment: &Environment| results.overhead_line(*environment, &series);
+            others.iter().map(line).collect::<Vec<_>>()
+        });
+        charts.push((
+            file,
+            Chart {
+                title: format!("Overhead by {}, {pages}", shown.title),
+                x: shown.axis.clone(),
+                y: Axis::new("% more time than native", Scale::Linear),
+                lines: with_points(lines),
+                marks: Vec::new(),
+                levels: vec![(
+                    SOURCE_OVERHEAD,
+                    "000, figure 4: a whole database under Xen, 7%".to_owned(),
+                )],
+            },
+        ));
+    }
     charts.retain(|(_, chart)| !chart.lines.is_empty());
     charts
 }
@@ -354,7 +372,7 @@ mod tests {
         let mut results = Results::default();
         for &x in xs {
             for round in [1.0, 1.01, 0.99, 1.02, 1.0] {
-                for environment in Environment::ALL {
+                for environment in [Environment::Native, Environment::KvmMicro] {
                     for (_, layout) in LAYOUTS {
                         let factor = match (layout, environment) {
                             ("row", Environment::Native) => rows_to_columns(x),
@@ -381,11 +399,7 @@ mod tests {
         let falls = |x: f64| 5.0 - x / 25.0;
         let conclusion = Projectivity.conclude(&results(falls, &[1.0, 50.0, 100.0], 1.12));
         assert_eq!(conclusion.outcome, Outcome::AsExpected);
-        for text in [
-            "4.96 times",
-            "1.00 times",
-            "row, 4 KiB pages: +12.0% to +12.0%",
-        ] {
+        for text in ["4.96 times", "1.00 times", "kvm-micro +12.0% to +12.0%"] {
             assert!(conclusion.verdict.contains(text), "{}", conclusion.verdict);
         }
         assert_eq!(conclusion.tables[0].rows.len(), 6);

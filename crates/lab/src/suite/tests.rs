@@ -60,16 +60,30 @@ impl Experiment for Known {
     }
 }
 
-fn options(no_guest: Option<&str>) -> Options {
+const IN_PROCESS: [Environment; 2] = [Environment::Native, Environment::KvmMicro];
+
+fn options() -> Options {
     Options {
         quick: true,
-        environments: Environment::ALL.to_vec(),
+        environments: IN_PROCESS.to_vec(),
+        limits: Default::default(),
         seed: 1,
         helper: Default::default(),
-        no_guest: no_guest.map(str::to_owned),
         node: None,
         data: None,
     }
+}
+
+/// A run on a machine that has all environments of this process.
+fn run(
+    experiments: &[&dyn Experiment],
+    options: &Options,
+    folder: &Path,
+    resume: bool,
+) -> Result<Summary> {
+    let mut hosts = Hosts::new(&options.helper, options.limits);
+    IN_PROCESS.iter().for_each(|one| hosts.assume(*one));
+    run_on(&mut hosts, experiments, options, folder, resume)
 }
 
 /// Reads a report as XML, which is stricter than HTML.
@@ -93,15 +107,15 @@ fn a_run_goes_on_where_it_failed() {
     let folder = tempfile::tempdir().unwrap();
     let known = |fails| Known {
         fails,
-        environments: &Environment::ALL,
+        environments: &IN_PROCESS,
     };
     let report = || fs::read_to_string(folder.path().join("report.html")).unwrap();
     TAKEN.set(0);
-    let summary = run(&[&known(true)], &options(None), folder.path(), false).unwrap();
+    let summary = run(&[&known(true)], &options(), folder.path(), false).unwrap();
     assert_eq!((summary.failed, TAKEN.get()), (1, 2));
     assert!(report().contains("FAILED: the &lt;third&gt; cell"));
     is_well_formed(&report());
-    let summary = run(&[&known(false)], &options(None), folder.path(), true).unwrap();
+    let summary = run(&[&known(false)], &options(), folder.path(), true).unwrap();
     assert_eq!((summary.failed, summary.skipped, TAKEN.get()), (0, 0, 3));
     assert!(
         summary.lines[0].contains("6 samples"),
@@ -110,7 +124,7 @@ fn a_run_goes_on_where_it_failed() {
     );
     assert!(report().contains("The run is complete") && !report().contains("FAILED"));
     // What is finished is not run again.
-    run(&[&known(true)], &options(None), folder.path(), true).unwrap();
+    run(&[&known(true)], &options(), folder.path(), true).unwrap();
     assert_eq!(TAKEN.get(), 3);
 }
 
@@ -123,12 +137,14 @@ fn what_cannot_run_here_is_said() {
     };
     let both = Known {
         fails: false,
-        environments: &Environment::ALL,
+        environments: &IN_PROCESS,
     };
-    let options = options(Some("no <kvm>"));
+    let options = options();
     for (known, samples, state) in [(&both, 3, "as expected"), (&only_guests, 0, "SKIPPED")] {
         let out = folder.path().join(samples.to_string());
-        let summary = run(&[known], &options, &out, false).unwrap();
+        let mut hosts = Hosts::new(&options.helper, options.limits);
+        hosts.refuse(Environment::KvmMicro, "no <kvm>");
+        let summary = run_on(&mut hosts, &[known], &options, &out, false).unwrap();
         assert_eq!((summary.failed, summary.skipped), (0, 1));
         let line = &summary.lines[0];
         assert!(
@@ -147,9 +163,9 @@ fn an_interrupted_run_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let known = Known {
         fails: false,
-        environments: &Environment::ALL,
+        environments: &IN_PROCESS,
     };
-    run(&[&known], &options(None), folder.path(), false).unwrap();
+    run(&[&known], &options(), folder.path(), false).unwrap();
     // As the state is while the experiment runs.
     let path = folder.path().join("lab.json");
     let text = fs::read_to_string(&path).unwrap();
@@ -157,7 +173,7 @@ fn an_interrupted_run_says_so() {
     let settings: crate::store::State =
         serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     let store = Store::open(folder.path(), settings.settings, true, 0).unwrap();
-    write_report(&[&known], &options(None), &store).unwrap();
+    write_report(&[&known], &options(), &store).unwrap();
     let html = fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert!(
         html.contains("This run is not complete") && html.contains("0 of 1"),

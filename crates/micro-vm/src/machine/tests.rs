@@ -151,3 +151,22 @@ fn a_guest_cannot_touch_what_it_was_not_given() {
     let scan = Kernel::Scan { words: 1 << 10 };
     assert_eq!(vm.guest(scan, 1).unwrap().result, 0);
 }
+
+#[test]
+fn a_loop_goes_round_as_often_as_asked() {
+    let timing = native(&mut [], Kernel::Spin { rounds: 1234 }, 2).unwrap();
+    assert_eq!((timing.result, timing.ticks.len()), (1234, 2));
+}
+
+#[test]
+fn kernel_mode_is_tried() {
+    match kernel_mode_slowdown() {
+        // Wherever it is told, it is a ratio of two times; which, is the machine's.
+        Ok(slowdown) => {
+            eprintln!("kernel mode takes {slowdown:.1} times as long as user mode");
+            assert!(slowdown.is_finite() && slowdown > 0.0, "{slowdown}");
+        }
+        Err(VmError::NoKvm(error)) => eprintln!("skipped: no KVM: {error}"),
+        Err(error) => eprintln!("kernel mode does not run: {error}"),
+    }
+}
