@@ -16,8 +16,9 @@
 //!   one row the first counts (`dml::sink::Changes`), and foreign keys are looked at last.
 //! * All are one transaction: they happen, run again or fail together.
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
+use aerostat_semantics::walk;
 use aerostat_txn::Transaction;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
@@ -100,7 +101,7 @@ impl Session {
             ast::Statement::Query(query) if modifies_in_with(query) => Ok(true),
             ast::Statement::Query(query) if repeats_calls(query) => {
                 let context = self.context(&self.open_gate()?, self.read_snapshot()?)?;
-                Ok(repeats(&context, query))
+                Ok(!run_once(&context, query).is_empty())
             }
             _ => Ok(false),
         }
@@ -177,40 +178,34 @@ fn internal(message: &str) -> SqlError {
 /// As [`Session::has_steps`], of a statement that is planned in this context.
 pub(super) fn has_steps(context: &StatementContext, parsed: &ast::Statement) -> bool {
     matches!(parsed, ast::Statement::Query(query)
-        if modifies_in_with(query) || (repeats_calls(query) && repeats(context, query)))
+        if modifies_in_with(query) || (repeats_calls(query) && !run_once(context, query).is_empty()))
 }
 
-/// Whether a WITH query with calls of functions is read more than once: those whose functions
-/// are volatile must run once.
+/// Whether calls of functions are in a WITH of which something is read more than once.
 fn repeats_calls(query: &ast::Query) -> bool {
-    use std::ops::ControlFlow;
-
-    let calls = |query: &ast::Query| {
-        let flow = aerostat_semantics::walk::expressions(query, |expression| match expression {
+    query.with.iter().any(|with| {
+        let calls = walk::expressions(with, |expression| match expression {
             ast::Expr::Function(_) => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         });
-        flow.is_break()
-    };
-    let with = query.with.iter().filter(|with| !with.recursive);
-    let mut ctes = with.flat_map(|with| &with.cte_tables);
-    ctes.any(|cte| calls(&cte.query))
-        && query.with.iter().any(|with| {
-            let mut ctes = with.cte_tables.iter();
-            ctes.any(|cte| reads(query, &folded(&cte.alias.name)) > 1)
-        })
+        let mut names = with.cte_tables.iter().map(|cte| folded(&cte.alias.name));
+        calls.is_break() && names.any(|name| reads(query, &name) > 1)
+    })
 }
 
-/// Whether one of the WITH queries of a query must run as a step.
-fn repeats(context: &StatementContext, query: &ast::Query) -> bool {
+/// The WITH queries of a query that call volatile functions, or read one that does, and are
+/// read several times.
+fn run_once(context: &StatementContext, query: &ast::Query) -> Vec<String> {
+    let mut volatile: Vec<String> = Vec::new();
     let with = query.with.iter().filter(|with| !with.recursive);
-    let mut ctes = with.flat_map(|with| &with.cte_tables);
-    ctes.any(|cte| runs_once(context, query, cte))
-}
-
-/// Whether a WITH query of a query calls volatile functions and is read several times.
-fn runs_once(context: &StatementContext, query: &ast::Query, cte: &ast::Cte) -> bool {
-    reads(query, &folded(&cte.alias.name)) > 1 && is_volatile(context, &*cte.query)
+    for cte in with.flat_map(|with| &with.cte_tables) {
+        let reads_volatile = |name: &String| reads(&*cte.query, name) > 0;
+        if is_volatile(context, &*cte.query) || volatile.iter().any(reads_volatile) {
+            volatile.push(folded(&cte.alias.name));
+        }
+    }
+    volatile.retain(|name| reads(query, name) > 1);
+    volatile
 }
 
 /// A query in WITH that those behind it may read.
@@ -233,8 +228,8 @@ pub(super) fn bind_steps(
     let ast::Statement::Query(query) = parsed else {
         return Err(external(internal("a statement in steps that is no query")));
     };
-    let whole = &**query;
-    let mut query = whole.clone();
+    let once = run_once(context, query);
+    let mut query = (**query).clone();
     let Some(with) = query.with.take() else {
         return Err(external(internal("a statement in steps without WITH")));
     };
@@ -243,12 +238,11 @@ pub(super) fn bind_steps(
     let (mut steps, mut known, mut silent) = (Vec::new(), Vec::<Known>::new(), Vec::new());
     for mut cte in with.cte_tables {
         refuse_silent(&cte.query, &silent)?;
-        let is_step = is_dml(&cte.query) || (!recursive && runs_once(context, whole, &cte));
-        if !is_step {
+        let name = folded(&cte.alias.name);
+        if !is_dml(&cte.query) && !once.contains(&name) {
             known.push(Known { cte, step: None });
             continue;
         }
-        let name = folded(&cte.alias.name);
         let (statement, reads) = within((*cte.query).clone(), &known, recursive, false);
         let work = bind_work(context, &statement, parameters)?;
         let aliases = std::mem::take(&mut cte.alias.columns);

@@ -221,7 +221,10 @@ fn rows_that_a_transaction_has_ended_are_told_wherever_they_went() {
         assert_eq!(ended, expected, "frozen before: {freezes}");
         let other = table.store().txns().begin();
         let seen = table.view(other.snapshot().clone());
-        let ids: Vec<RowId> = scan(&seen, Vec::new()).values().map(|(_, id)| *id).collect();
+        let ids: Vec<RowId> = scan(&seen, Vec::new())
+            .values()
+            .map(|(_, id)| *id)
+            .collect();
         assert!(!seen.ended_by(&other, &ids).unwrap().contains(&true));
     }
 }
