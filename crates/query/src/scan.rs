@@ -276,6 +276,13 @@ impl TableScan {
         })
     }
 
+    /// Whether it goes by this filter.
+    pub(crate) fn takes(&self, filter: &RunTimeFilter) -> bool {
+        self.run_time_filters
+            .iter()
+            .any(|taken| Arc::ptr_eq(&taken.filter, &filter.filter))
+    }
+
     /// The column of the table that an output column is.
     fn attribute(&self, output: usize) -> Option<Attribute> {
         let position = *self.columns.get(output)?;

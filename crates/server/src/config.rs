@@ -24,6 +24,8 @@ pub(crate) use environment::read as read_environment;
 pub(crate) use file::read as read_file;
 pub(crate) use setting::{SETTINGS, Setting};
 
+use crate::threads::Pinning;
+
 /// Where a value came from; the first wins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -125,6 +127,7 @@ pub(crate) struct Config {
     pub(crate) http: SocketAddr,
     pub(crate) memory: ByteSize,
     pub(crate) threads: usize,
+    pub(crate) pinning: Pinning,
     pub(crate) max_connections: usize,
     /// Share of one core in percent; 0 pauses the freezer.
     pub(crate) freezer_percent: u8,
@@ -234,6 +237,14 @@ impl Reader<'_> {
             http: self.address("http"),
             memory: self.memory(machine),
             threads: self.count("threads").unwrap_or(machine.threads),
+            pinning: self.choice(
+                "pin-threads",
+                &[
+                    ("auto", Pinning::Auto),
+                    ("on", Pinning::On),
+                    ("off", Pinning::Off),
+                ],
+            ),
             max_connections: self.count("max-connections").unwrap_or(usize::MAX),
             freezer_percent: self.percent("freezer"),
             calibration: self.path("calibration"),

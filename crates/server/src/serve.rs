@@ -49,7 +49,7 @@ const SUPERUSER: &str = "aerostat";
 /// When it cannot start, or a part of it fails.
 pub(crate) fn run(config: Config) -> Result<()> {
     logs::install(config.log_format, &config.log_filter)?;
-    let threads = Threads::start(config.threads)?;
+    let threads = Threads::start(config.threads, config.pinning)?;
     let result = threads.block_on(node(config, &threads));
     threads.shut_down();
     result

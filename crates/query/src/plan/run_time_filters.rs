@@ -8,6 +8,10 @@
 //! A filter says which rows its operator has no use for. Left out they may be where that
 //! changes nothing else: not below a limit, which would count others, nor where something
 //! is computed that must be computed for each row.
+//!
+//! A scan that would start before its filter is known is [`deferred`].
+
+mod deferred;
 
 use std::{any::Any, sync::Arc};
 
@@ -41,6 +45,7 @@ use datafusion::{
 };
 
 use crate::scan::{RunTimeFilter, TableScan};
+use deferred::DeferredExec;
 
 /// Stands where DataFusion's own rule does.
 #[derive(Debug)]
@@ -108,6 +113,11 @@ fn handed_down(
             false => handed_down(child, filters)?,
         });
     }
+    if let Some(filter) = &join_filter
+        && starts_early(&new_children[1], filter)
+    {
+        new_children[1] = Arc::new(DeferredExec::new(Arc::clone(&new_children[1])));
+    }
     let node = replace_children_if_necessary(node, new_children)?;
     match (node.downcast_ref::<HashJoinExec>(), join_filter) {
         (Some(join), Some(filter)) => {
@@ -116,6 +126,27 @@ fn handed_down(
         }
         _ => Ok(node),
     }
+}
+
+/// Whether a scan that takes the filter is below what starts its input before it is asked for
+/// rows.
+fn starts_early(node: &Arc<dyn ExecutionPlan>, filter: &RunTimeFilter) -> bool {
+    let mut children = node.children().into_iter();
+    match node.is::<CoalescePartitionsExec>() || node.is::<SortPreservingMergeExec>() {
+        true => children.any(|child| takes(child, filter)),
+        false => children.any(|child| starts_early(child, filter)),
+    }
+}
+
+/// Whether a scan of this plan takes the filter.
+fn takes(node: &Arc<dyn ExecutionPlan>, filter: &RunTimeFilter) -> bool {
+    let source = node.downcast_ref::<DataSourceExec>();
+    let scan = source.and_then(|source| source.data_source().downcast_ref::<TableScan>());
+    scan.is_some_and(|scan| scan.takes(filter))
+        || node
+            .children()
+            .into_iter()
+            .any(|child| takes(child, filter))
 }
 
 /// What a join learns of the keys on its left side, for its right side.

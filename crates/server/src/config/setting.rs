@@ -57,6 +57,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "auto",
         "Threads that run queries, and as many for connections",
     ),
+    // A virtual processor that sleeps looks busy to the scheduler, which then lets two threads
+    // share one beside it.
+    setting(
+        "pin-threads",
+        "auto",
+        "Whether those that run queries keep to a core each: on, off; auto if there are as many as cores",
+    ),
     // One connection costs some tens of kilobytes; a thousand is more than pools open.
     setting("max-connections", "1000", "Connections at once"),
     // Half a core freezes some 50 MB of rows a second and leaves the machine to queries.
