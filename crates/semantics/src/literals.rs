@@ -41,10 +41,10 @@ use std::ops::ControlFlow;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::common::DataFusionError;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, CastKind, DataType, DateTimeField, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Interval,
-    LimitClause, NamedWindowExpr, ObjectName, ObjectNamePart, OrderByKind, Query, Select, SetExpr,
-    Statement, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut, WindowType,
+    BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Interval, LimitClause,
+    NamedWindowExpr, ObjectName, ObjectNamePart, OrderByKind, Query, Select, SetExpr, Statement,
+    UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut, WindowType,
 };
 
 use crate::functions::cast::{self, Zone};
@@ -231,9 +231,13 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
         Expr::UnaryOp { .. } => rewrite_unary(expr)?,
         Expr::Interval(interval) => {
             if let Some(text) = interval_text(interval) {
-                let precision = seconds_precision(interval);
-                let fields = None;
-                *expr = cast_to(text_value(text), DataType::Interval { fields, precision });
+                *expr = cast_to(
+                    text_value(text),
+                    DataType::Interval {
+                        fields: None,
+                        precision: None,
+                    },
+                );
             }
         }
         Expr::Function(function) if is_plain_call(function, "gen_random_uuid") => {
@@ -536,14 +540,6 @@ fn interval_text(interval: &Interval) -> Option<String> {
         Some(field) if is_bare_number => format!("{value} {field}"),
         _ => value,
     })
-}
-
-/// How many digits of the seconds `SECOND(1)` and `DAY TO SECOND(1)` keep.
-fn seconds_precision(interval: &Interval) -> Option<u64> {
-    match interval.leading_field {
-        Some(DateTimeField::Second) => interval.leading_precision,
-        _ => interval.fractional_seconds_precision,
-    }
 }
 
 fn check_collation(collation: &ObjectName) -> Result<(), SqlError> {
