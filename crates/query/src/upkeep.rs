@@ -1,5 +1,6 @@
 //! What the node does by itself, for every database: checkpoints, so that logs stay
-//! short, freezing, so that rows take less memory, and layouts that follow advice.
+//! short, freezing, so that rows take less memory, and layouts that follow advice; and the
+//! heap is trimmed, so that memory comes down with the load.
 //!
 //! All run on blocking threads of the query runtime, one database at a time, and
 //! none stops readers or writers.
@@ -10,6 +11,7 @@ use std::{
 };
 
 use aerostat_advice::{Machine, Verdict};
+use aerostat_memory::trim_heap;
 use aerostat_storage::Table;
 use aerostat_txn::CancelToken;
 use tokio::time::sleep;
@@ -21,8 +23,8 @@ use crate::{
     ddl,
 };
 
-/// How often it is asked whether a checkpoint is due: a log grows by at most a few
-/// hundred MB meanwhile.
+/// How often it is asked whether a checkpoint is due, and freed memory is given back: a log
+/// grows by at most a few hundred MB meanwhile.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often the freezer looks at each table. What was not written between two looks
@@ -51,8 +53,11 @@ impl Engine {
         loop {
             sleep(CHECKPOINT_INTERVAL).await;
             let engine = Arc::clone(self);
-            self.wait_for_blocking(move || engine.checkpoint_where_due())
-                .await;
+            let work = move || {
+                engine.checkpoint_where_due();
+                trim_heap();
+            };
+            self.wait_for_blocking(work).await;
         }
     }
 

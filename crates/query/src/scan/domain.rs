@@ -86,7 +86,8 @@ impl Domain {
     };
 
     fn of_list(mut list: Vec<Value>) -> Domain {
-        list.sort_unstable();
+        // Keys often come in order, or in a few runs of it, which this sort only merges.
+        list.sort();
         list.dedup();
         let end = |value: Option<&Value>| {
             value.map(|value| End {
@@ -194,7 +195,7 @@ impl Domain {
             high: wider(self.high, other.high, |a, b| a > b),
             list: self.list.zip(other.list).map(|(mut own, other)| {
                 own.extend(other);
-                own.sort_unstable();
+                own.sort();
                 own.dedup();
                 own
             }),

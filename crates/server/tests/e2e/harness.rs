@@ -41,12 +41,16 @@ pub(crate) fn command() -> Command {
 /// this much is a defect that must not take the machine down with it.
 const ADDRESS_SPACE_KIB_MAX: u64 = 8 << 20;
 
-/// The binary, with a limit on its address space.
+/// The binary, with a limit on its address space, in the control group that the environment
+/// names by the file which takes its members.
 fn limited_command() -> Command {
     let mut limited = Command::new("sh");
     limited.args([
         "-c",
-        &format!("ulimit -v {ADDRESS_SPACE_KIB_MAX}; exec \"$0\" \"$@\""),
+        &format!(
+            "ulimit -v {ADDRESS_SPACE_KIB_MAX}; \
+             [ -z \"$JOINED_CGROUP\" ] || echo $$ > \"$JOINED_CGROUP\"; exec \"$0\" \"$@\""
+        ),
         BINARY,
     ]);
     for (name, value) in command().get_envs() {
@@ -100,16 +104,14 @@ impl Aerostat {
             .append(true)
             .open(data.path().join("node.log"))
             .unwrap();
+        let memory: &[&str] = match flags.contains(&"--memory") {
+            true => &[],
+            false => &["--memory", "2GB"],
+        };
         let child = limited_command()
             .arg("serve")
-            .args([
-                "--listen",
-                &sql.to_string(),
-                "--http",
-                &http.to_string(),
-                "--memory",
-                "2GB",
-            ])
+            .args(["--listen", &sql.to_string(), "--http", &http.to_string()])
+            .args(memory)
             .arg("--data")
             .arg(data.path())
             .args(flags)

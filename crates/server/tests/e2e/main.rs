@@ -19,6 +19,7 @@ mod isolation;
 mod lab;
 mod layouts;
 mod local;
+mod memory;
 mod operations;
 mod postgres;
 mod protocol;
