@@ -7,8 +7,9 @@
 //!   │                               └───────────────│───── objects ◄───┤
 //!   ├────────────────── semantics ◄───────────┤                  │
 //!   ├────────────────── advice ◄──────────────┴──────────────────┤
-//!   └────────────────── workload ◄───────────────────────────────┤
-//!                       calibrate, micro-vm ◄── lab ◄────────────┘
+//!   └────────────────── workload ◄──────────┬────────────────────┤
+//!                       calibrate, micro-vm ◄┴─ lab ◄────────────┤
+//!                       plan ◄─────────────────┴─────────────────┘
 //! ```
 //!
 //! Dev-dependencies count too: a test that needs an upper crate belongs there.
@@ -33,7 +34,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("advice", &["types"]),
     ("calibrate", &[]),
     ("micro-vm", &[]),
-    ("lab", &["calibrate", "micro-vm"]),
+    ("plan", &[]),
+    ("lab", &["calibrate", "micro-vm", "plan", "workload"]),
     (
         "query",
         &[
@@ -61,6 +63,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "advice",
             "calibrate",
             "lab",
+            "plan",
             "query",
             "gateway",
             "workload",

@@ -52,6 +52,17 @@ pub struct RunArguments {
     /// The seed of everything random
     #[arg(long, default_value_t = SEED)]
     seed: u64,
+    /// The program whose nodes are measured; by itself this one
+    #[arg(long, value_name = "PROGRAM")]
+    node: Option<PathBuf>,
+    /// The data folder that gets the workload model of a run that is not quick
+    #[arg(
+        long,
+        env = "AEROSTAT_DATA",
+        default_value = "./aerostat-data",
+        value_name = "FOLDER"
+    )]
+    data: PathBuf,
 }
 
 /// Does it. A run fails if an experiment fails, or with `--require` if anything is skipped.
@@ -74,8 +85,13 @@ fn run_some(arguments: RunArguments, helper: (PathBuf, Vec<String>)) -> Result<(
     if environments.is_empty() {
         environments = Environment::ALL.to_vec();
     }
+    // A program of its own, apart from the server, has helpers but no nodes.
+    let (program, before) = &helper;
+    let own = (!before.is_empty()).then(|| program.clone());
     let options = Options {
         quick: arguments.quick,
+        node: arguments.node.or(own),
+        data: (!arguments.quick).then_some(arguments.data),
         no_guest: no_guest(&environments),
         environments,
         seed: arguments.seed,

@@ -101,6 +101,10 @@ pub struct Options {
     pub helper: (PathBuf, Vec<String>),
     /// Why there is no guest here; `None`: there is.
     pub no_guest: Option<String>,
+    /// The program that nodes are started with; `None`: there is none.
+    pub node: Option<PathBuf>,
+    /// The data folder that gets a workload model; `None`: none does.
+    pub data: Option<PathBuf>,
 }
 
 /// An experiment's run: its options, and where its samples go.
@@ -161,6 +165,65 @@ impl<'a> Run<'a> {
     /// The program that runs helpers, and the arguments before a helper's own.
     pub fn helper(&self) -> &(PathBuf, Vec<String>) {
         &self.options.helper
+    }
+
+    /// The program that nodes are started with; without one, the experiment is skipped.
+    pub(crate) fn node_program(&mut self) -> Option<PathBuf> {
+        let program = self.options.node.clone();
+        if program.is_none() {
+            self.skip(
+                "all",
+                "this program has no node: use `aerostat lab`, or name one with --node",
+            );
+        }
+        program
+    }
+
+    /// Writes a file into the data folder, if the run has one.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn write_data(&self, name: &str, text: &str) -> Result<()> {
+        match &self.options.data {
+            Some(folder) => crate::store::write(&folder.join(name), text),
+            None => Ok(()),
+        }
+    }
+
+    /// What has been measured so far.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn results(&self) -> Result<Results> {
+        self.results_of(self.entry)
+    }
+
+    /// What another experiment of this run has measured; nothing if there is none of the name.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn others(&self, name: &str) -> Result<Results> {
+        let mut entries = self.store.state.entries.iter();
+        match entries.position(|entry| entry.name == name) {
+            Some(entry) => self.results_of(entry),
+            None => Ok(Results::default()),
+        }
+    }
+
+    fn results_of(&self, entry: usize) -> Result<Results> {
+        Ok(Results {
+            samples: self.store.samples(entry)?,
+            environments: self.environments.clone(),
+        })
+    }
+
+    /// Writes a file into the experiment's folder.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
+        let folder = &self.store.state.entries[self.entry].name;
+        self.store.write(&format!("{folder}/{name}"), text)
     }
 
     /// A folder for what the experiment needs only while it runs; empty.

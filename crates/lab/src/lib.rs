@@ -24,11 +24,14 @@ mod experiment;
 mod experiments;
 mod helper;
 mod machine;
+mod node;
+mod others;
 mod report;
 mod results;
 pub mod stats;
 mod store;
 mod suite;
+mod traffic;
 
 pub use cli::{LabCommand, run};
 pub use environment::{Bench, Environment};

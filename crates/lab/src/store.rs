@@ -160,21 +160,12 @@ impl Store {
         self.write("lab.json", &json)
     }
 
-    /// Writes a file; whoever reads it meanwhile reads the old one.
+    /// Writes a file of the folder.
     ///
     /// # Errors
-    /// When the folder cannot be written.
+    /// When it cannot be written.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
-        let path = self.folder.join(name);
-        let written = || -> std::io::Result<()> {
-            if let Some(folder) = path.parent() {
-                fs::create_dir_all(folder)?;
-            }
-            let part = path.with_extension("part");
-            fs::write(&part, text)?;
-            fs::rename(&part, &path)
-        };
-        written().with_context(|| format!("cannot write {}", path.display()))
+        write(&self.folder.join(name), text)
     }
 
     /// The samples of an experiment's finished cells.
@@ -234,6 +225,23 @@ impl Store {
     fn samples_path(&self, name: &str) -> PathBuf {
         self.folder.join(name).join("samples.csv")
     }
+}
+
+/// Writes a file, and the folder it is in if that is missing; whoever reads it meanwhile
+/// reads the old one.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
+    let written = || -> std::io::Result<()> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let part = path.with_extension("part");
+        fs::write(&part, text)?;
+        fs::rename(&part, path)
+    };
+    written().with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn entry(name: &str) -> Entry {

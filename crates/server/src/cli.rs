@@ -12,6 +12,7 @@ use crate::client::bench::BenchCommand;
 use crate::client::calibrate::CalibrateArguments;
 use crate::client::demo::DemoArguments;
 use crate::client::load::LoadCommand;
+use crate::client::plan::PlanArguments;
 use crate::config::{self, Config, ConfigError, Layer, Machine, SETTINGS, Sourced};
 
 /// An elastic, multi-tenant, main-memory SQL database that speaks PostgreSQL's protocol.
@@ -53,6 +54,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: LabCommand,
     },
+    /// Plan which tenants go on which nodes
+    Plan(PlanArguments),
     /// Start a node, load four tenants, check every answer, measure
     Demo(DemoArguments),
 }

@@ -6,6 +6,7 @@ pub(crate) mod bench;
 pub(crate) mod calibrate;
 pub(crate) mod demo;
 pub(crate) mod load;
+pub(crate) mod plan;
 pub(crate) mod table;
 
 use anyhow::{Context, Result};

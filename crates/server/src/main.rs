@@ -6,6 +6,7 @@
 //!   load, bench, demo, backup, restore
 //!                 clients over the wire; they know nothing of the engine
 //!   calibrate     times this machine's memory ─► a file that serve reads
+//!   plan          tenants, a workload model ─► which of them on which nodes
 //!   lab           experiments ─► raw data, plots, a report; its helpers are this binary
 //! ```
 //!
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Command::Restore(arguments) => client::backup::restore(arguments),
         Command::Calibrate(arguments) => client::calibrate::run(&arguments),
         Command::Lab { command } => lab(command),
+        Command::Plan(arguments) => client::plan::run(&arguments),
         Command::Demo(arguments) => client::demo::run(&arguments),
     };
     match result {

@@ -2,9 +2,15 @@
 
 mod allocators;
 mod bandwidth;
+mod batch_writes;
+mod bed;
 mod calibrator;
+mod mixed_tenants;
+mod plan_check;
+mod search;
 mod tables;
 mod users;
+mod workload_model;
 
 pub(crate) use allocators::project;
 
@@ -18,6 +24,10 @@ pub static CATALOGUE: &[&dyn Experiment] = &[
     &allocators::Allocators,
     &bandwidth::Bandwidth,
     &users::Users,
+    &workload_model::WorkloadModel,
+    &mixed_tenants::MixedTenants,
+    &plan_check::PlanCheck,
+    &batch_writes::BatchWrites,
 ];
 
 #[cfg(test)]

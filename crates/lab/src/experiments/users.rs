@@ -1,14 +1,10 @@
 //! Source 000, figure 4: a star schema's queries by more and more users of one tenant.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
 use aerostat_calibrate::{Axis, Chart, Scale};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use crate::node::Node;
 use crate::results::Results;
 use crate::stats::Estimate;
 use crate::{About, Conclusion, Environment, Experiment, Outcome, Run, Table};
@@ -21,9 +17,6 @@ const P99: &str = "99th percentile, ms";
 
 /// The tenant's database.
 const TENANT: &str = "lab";
-
-/// How long a node may take to get ready.
-const READY: Duration = Duration::from_secs(30);
 
 /// With most users a node does at least this share of what it does at best.
 const KEPT: f64 = 0.85;
@@ -41,11 +34,9 @@ impl Experiment for Users {
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<()> {
-        let (program, before) = run.helper().clone();
-        if before.is_empty() {
-            run.skip("all", "this program has no node: use `aerostat lab`");
+        let Some(program) = run.node_program() else {
             return Ok(());
-        }
+        };
         let (scale, rounds, seconds) = if run.is_quick() {
             (0.01, 3, 0.5)
         } else {
@@ -58,20 +49,13 @@ impl Experiment for Users {
         };
         let scratch = run.scratch()?;
         let node = Node::start(&program, &scratch)?;
-        node.client(&[
-            "load",
-            "ssb",
-            "--tenant",
-            TENANT,
-            "--scale",
-            &scale.to_string(),
-        ])?;
+        node.load_ssb(TENANT, scale)?;
         for round in 0..rounds {
             for &users in counts {
                 run.cell(
                     &format!("{users} users, round {} of {rounds}", round + 1),
                     |cell| {
-                        let (rate, p99) = node.queries(users, seconds)?;
+                        let (rate, p99) = queries(&node, users, seconds)?;
                         cell.put(Environment::Native, RATE, users as f64, rate);
                         cell.put(Environment::Native, P99, users as f64, p99);
                         Ok(())
@@ -85,14 +69,6 @@ impl Experiment for Users {
     fn conclude(&self, results: &Results) -> Conclusion {
         conclude(results)
     }
-}
-
-/// A node that ends with this value.
-struct Node {
-    child: Child,
-    program: PathBuf,
-    scratch: PathBuf,
-    url: String,
 }
 
 /// What is read of a load driver's report.
@@ -114,102 +90,26 @@ struct Latency {
     p99_ms: f64,
 }
 
-impl Node {
-    /// Starts a node with its data in `scratch`, and waits until it is ready.
-    fn start(program: &Path, scratch: &Path) -> Result<Node> {
-        let log = scratch.join("node.log");
-        let output =
-            File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        let child = Command::new(program)
-            .args([
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--http",
-                "127.0.0.1:0",
-                "--data",
-            ])
-            .arg(scratch.join("data"))
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            .spawn()
-            .context("cannot start a node")?;
-        let mut node = Node {
-            child,
-            program: program.to_owned(),
-            scratch: scratch.to_owned(),
-            url: String::new(),
-        };
-        let started = Instant::now();
-        loop {
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            if let Some(address) = address(&text) {
-                node.url = format!("postgres://aerostat@{address}");
-                return Ok(node);
-            }
-            if let Some(status) = node.child.try_wait()? {
-                bail!("the node ended ({status}): {}", text.trim());
-            }
-            if started.elapsed() > READY {
-                bail!("the node does not get ready: {}", text.trim());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+/// Queries per second, and the 99th percentile of response times in ms.
+fn queries(node: &Node, users: usize, seconds: f64) -> Result<(f64, f64)> {
+    let file = node.scratch().join("bench.json");
+    let path = file.to_string_lossy();
+    let (users, seconds) = (users.to_string(), seconds.to_string());
+    let load = ["bench", "ssb", "--tenant", TENANT, "--users", &users];
+    let times = ["--duration", &seconds, "--warm-up", "0.3", "--json", &path];
+    node.client(&[load, times].concat())?;
+    let text = std::fs::read_to_string(&file).context("the load driver wrote no report")?;
+    let Report { total } =
+        serde_json::from_str(&text).context("cannot read the load driver's report")?;
+    if total.failed > 0 || total.done == 0 {
+        bail!(
+            "{} queries were answered and {} failed",
+            total.done,
+            total.failed
+        );
     }
-
-    /// Runs a client of the program against the node.
-    fn client(&self, arguments: &[&str]) -> Result<()> {
-        let output = Command::new(&self.program)
-            .args(arguments)
-            .args(["--url", &self.url])
-            .stdin(Stdio::null())
-            .output()
-            .context("cannot start a client")?;
-        if !output.status.success() {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            bail!("`{}` failed: {}", arguments.join(" "), errors.trim());
-        }
-        Ok(())
-    }
-
-    /// Queries per second, and the 99th percentile of response times in ms.
-    fn queries(&self, users: usize, seconds: f64) -> Result<(f64, f64)> {
-        let file = self.scratch.join("bench.json");
-        let path = file.to_string_lossy();
-        let (users, seconds) = (users.to_string(), seconds.to_string());
-        let load = ["bench", "ssb", "--tenant", TENANT, "--users", &users];
-        let times = ["--duration", &seconds, "--warm-up", "0.3", "--json", &path];
-        self.client(&[load, times].concat())?;
-        let text = std::fs::read_to_string(&file).context("the load driver wrote no report")?;
-        let Report { total } =
-            serde_json::from_str(&text).context("cannot read the load driver's report")?;
-        if total.failed > 0 || total.done == 0 {
-            bail!(
-                "{} queries were answered and {} failed",
-                total.done,
-                total.failed
-            );
-        }
-        Ok((total.throughput_per_s, total.latency.p99_ms))
-    }
+    Ok((total.throughput_per_s, total.latency.p99_ms))
 }
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        // Its data were the experiment's.
-        let _ = std::fs::remove_dir_all(&self.scratch);
-    }
-}
-
-/// The address at which a node that logs so listens.
-fn address(log: &str) -> Option<&str> {
-    let ready = log.lines().find(|line| line.contains("ready listen="))?;
-    ready.split("listen=").nth(1)?.split(' ').next()
-}
-
 fn conclude(results: &Results) -> Conclusion {
     let native = Environment::Native;
     let xs = results.xs(native, RATE);
@@ -319,12 +219,5 @@ mod tests {
         assert_eq!(conclusion.charts.len(), 2);
         let falls = conclude(&results(&[(1.0, 100.0), (2.0, 190.0), (12.0, 90.0)]));
         assert_eq!(falls.outcome, Outcome::Differs);
-    }
-
-    #[test]
-    fn a_nodes_address_is_in_its_log() {
-        let log = "INFO x: starting\n2026 INFO aerostat::serve: ready listen=127.0.0.1:45331 http=127.0.0.1:3\n";
-        assert_eq!(address(log), Some("127.0.0.1:45331"));
-        assert_eq!(address("INFO x: starting listen=1.1.1.1:1\n"), None);
     }
 }

@@ -67,6 +67,8 @@ fn options(no_guest: Option<&str>) -> Options {
         seed: 1,
         helper: Default::default(),
         no_guest: no_guest.map(str::to_owned),
+        node: None,
+        data: None,
     }
 }
 
