@@ -10,6 +10,7 @@ mod identity;
 pub(crate) mod locking;
 pub(crate) mod merge;
 mod misplaced;
+pub(crate) mod modifying;
 mod spelling;
 mod syntax;
 mod uniqueness;
@@ -165,6 +166,7 @@ fn parse(
     match parsed {
         Ok(statement) => {
             syntax::check(&statement, piece, lines)?;
+            modifying::check(&statement, lines)?;
             Ok(StatementKind::Sql(Arc::new(statement)))
         }
         Err(ParserError::RecursionLimitExceeded) => Err(too_complex()),

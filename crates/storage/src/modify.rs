@@ -85,6 +85,28 @@ impl TableView {
         Ok(ended.iter().filter(|ended| **ended).count() as u64)
     }
 
+    /// Says of each row whether the transaction, or its block, has ended it.
+    ///
+    /// # Errors
+    /// [`StorageError::Conflict`] when a row is gone, and with it what the snapshot saw;
+    /// [`StorageError::Cancelled`], and over budget.
+    pub fn ended_by(
+        &self,
+        txn: &Transaction,
+        row_ids: &[RowId],
+    ) -> Result<Vec<bool>, StorageError> {
+        let mut ended = vec![false; row_ids.len()];
+        let mut writes = Writes::of(txn, self.table());
+        self.in_runs(&mut writes, row_ids, false, &mut |writes, entry, _, run| {
+            for target in run {
+                let (_, end) = entry.segment.stamps(target.row);
+                ended[target.index] = matches!(Stamp::of(end), Stamp::By(by) if writes.owns(by));
+            }
+            Ok(Step::All)
+        })?;
+        Ok(ended)
+    }
+
     /// Whether each of the new rows has the values of the old one in all columns of the
     /// primary key and of unique indexes.
     ///

@@ -62,13 +62,19 @@ impl Sink<'_> {
         kinds: &[Option<DmlKind>],
     ) -> Result<Option<usize>> {
         let ids = batch.column(0).as_primitive::<UInt64Type>();
+        let concerned =
+            |kind: &Option<DmlKind>| matches!(kind, Some(DmlKind::Update | DmlKind::Delete));
+        let of_rows = kinds.iter().zip(ids.values());
+        let old = of_rows.filter(|(kind, _)| concerned(kind));
+        let old: Vec<u64> = old.map(|(_, &id)| id).collect();
+        let mut changed_before = self.changed_before(&old)?.into_iter();
         for (at, (kind, &id)) in kinds.iter().zip(ids.values()).enumerate() {
             let ending = match kind {
                 Some(DmlKind::Update) => &mut self.updated,
                 Some(DmlKind::Delete) => &mut self.deleted,
                 _ => continue,
             };
-            if !self.seen.insert(id) {
+            if !self.seen.insert(id) || changed_before.next().unwrap_or(false) {
                 return Ok(Some(at));
             }
             ending.push(RowId(id));

@@ -64,6 +64,8 @@ pub(crate) use put_off::{check_put_off, lock_put_off};
 pub(super) struct Referential<'a> {
     context: &'a StatementContext,
     transaction: Arc<Transaction>,
+    /// Whether the statement changes several tables, or one several times.
+    is_several: bool,
     events: VecDeque<Event>,
     /// An event is an error, so that nothing counts that comes behind it.
     has_failed: bool,
@@ -108,24 +110,24 @@ impl Event {
 }
 
 impl<'a> Referential<'a> {
-    /// For a statement; `None` if no foreign key refers to the table or from it, and no unique
-    /// index is put off.
-    pub(super) fn of(
-        context: &'a StatementContext,
-        entry: &TableEntry,
-        transaction: &Arc<Transaction>,
-    ) -> Option<Self> {
-        let is_concerned = !entry.foreign_keys.is_empty()
+    /// Whether foreign keys refer to a table or from it, or a unique index of it is put off.
+    pub(super) fn concerns(context: &StatementContext, entry: &TableEntry) -> bool {
+        !entry.foreign_keys.is_empty()
             || !context.indexes_put_off(entry).is_empty()
-            || context.catalog.referring(entry.oid).next().is_some();
-        is_concerned.then(|| Self::new(context, transaction))
+            || context.catalog.referring(entry.oid).next().is_some()
     }
 
-    fn new(context: &'a StatementContext, transaction: &Arc<Transaction>) -> Self {
+    /// For the changes of a statement, one or several.
+    pub(super) fn new(
+        context: &'a StatementContext,
+        transaction: &Arc<Transaction>,
+        is_several: bool,
+    ) -> Self {
         let pool = &context.state.runtime_env().memory_pool;
         Self {
             context,
             transaction: Arc::clone(transaction),
+            is_several,
             events: VecDeque::new(),
             has_failed: false,
             has_acted: false,
@@ -171,7 +173,7 @@ impl<'a> Referential<'a> {
             };
             if self.puts_off(key) {
                 self.put_off(key.oid, About::References, new.values)?;
-            } else if key.referenced == entry.oid {
+            } else if key.referenced == entry.oid || self.is_several {
                 self.push(Event::New(new))?;
             } else if !self.has_failed
                 && let Some(violation) = self.lock_referenced(&new).await?

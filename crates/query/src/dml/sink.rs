@@ -53,38 +53,98 @@ pub(crate) async fn plan(state: &SessionState, bound: &BoundDml) -> Result<Arc<d
 /// query of DO UPDATE is optimised.
 pub(crate) async fn run(
     bound: &BoundDml,
-    view: TableView,
     plan: Arc<dyn ExecutionPlan>,
     context: &StatementContext,
     transaction: &Arc<Transaction>,
 ) -> Result<Written> {
-    let task = context.state.task_ctx();
-    let reservation = MemoryConsumer::new("dml").register(task.memory_pool());
-    let mut sink = Sink {
-        bound,
-        state: &context.state,
-        referential: Referential::of(context, &bound.target.entry, transaction),
-        view,
-        transaction: Arc::clone(transaction),
-        put_off: context.indexes_put_off(&bound.target.entry).into(),
-        seen: HashSet::new(),
-        updated: Vec::new(),
-        new_rows: Vec::new(),
-        deleted: Vec::new(),
-        added: Vec::new(),
-        returned: Vec::new(),
-        inserted: 0,
-        ordinal: 0,
-        reservation,
-    };
-    let mut stream = execute_stream(plan, task)?;
-    while let Some(batch) = stream.next().await {
-        let batch = batch?;
-        if batch.num_rows() > 0 {
-            sink.take(batch).await?;
+    let mut changes = Changes::new(context, transaction, false);
+    let written = changes.apply(bound, plan).await?;
+    changes.finish().await?;
+    Ok(written)
+}
+
+/// The changes of one statement: one, or with those in its WITH several, which all see what
+/// was there before the first.
+pub(crate) struct Changes<'a> {
+    context: &'a StatementContext,
+    transaction: Arc<Transaction>,
+    is_several: bool,
+    /// What is to be done for foreign keys once all are done.
+    referential: Option<Referential<'a>>,
+}
+
+impl<'a> Changes<'a> {
+    /// None yet.
+    pub(crate) fn new(
+        context: &'a StatementContext,
+        transaction: &Arc<Transaction>,
+        is_several: bool,
+    ) -> Self {
+        Self {
+            context,
+            transaction: Arc::clone(transaction),
+            is_several,
+            referential: None,
         }
     }
-    sink.finish().await
+
+    /// Runs the next one. Rows that one before it has changed are left as they are then: it
+    /// does not return them either, and a MERGE that means them is an error.
+    pub(crate) async fn apply(
+        &mut self,
+        bound: &'a BoundDml,
+        plan: Arc<dyn ExecutionPlan>,
+    ) -> Result<Written> {
+        let (context, entry) = (self.context, &bound.target.entry);
+        let task = context.state.task_ctx();
+        let reservation = MemoryConsumer::new("dml").register(task.memory_pool());
+        let is_concerned = Referential::concerns(context, entry);
+        let referential = is_concerned.then(|| {
+            let before = self.referential.take();
+            before.unwrap_or_else(|| Referential::new(context, &self.transaction, self.is_several))
+        });
+        let mut sink = Sink {
+            bound,
+            state: &context.state,
+            referential,
+            view: context.table_view(entry),
+            transaction: Arc::clone(&self.transaction),
+            is_one_of_several: self.is_several,
+            put_off: context.indexes_put_off(entry).into(),
+            seen: HashSet::new(),
+            updated: Vec::new(),
+            new_rows: Vec::new(),
+            deleted: Vec::new(),
+            added: Vec::new(),
+            returned: Vec::new(),
+            inserted: 0,
+            ordinal: 0,
+            reservation,
+        };
+        let mut stream = execute_stream(plan, task)?;
+        while let Some(batch) = stream.next().await {
+            let batch = batch?;
+            if batch.num_rows() > 0 {
+                sink.take(batch).await?;
+            }
+        }
+        let (written, referential) = sink.finish().await?;
+        if is_concerned {
+            self.referential = referential;
+        }
+        if bound.kind != DmlKind::Delete {
+            entry.usage.record_insert(written.versions);
+        }
+        Ok(written)
+    }
+
+    /// Does what is left to do for foreign keys, after all changes.
+    pub(crate) async fn finish(self) -> Result<()> {
+        match self.referential {
+            Some(referential) => referential.finish().await,
+            None => Ok(()),
+        }
+    }
 }
 
 pub(super) struct Sink<'a> {
@@ -94,6 +154,8 @@ pub(super) struct Sink<'a> {
     pub(super) referential: Option<Referential<'a>>,
     pub(super) view: TableView,
     pub(super) transaction: Arc<Transaction>,
+    /// Whether the statement has other changes, which may have met the same rows.
+    is_one_of_several: bool,
     /// The unique indexes that are checked later, as storage calls them.
     pub(super) put_off: Arc<[String]>,
     /// The row ids met so far.
@@ -112,7 +174,7 @@ pub(super) struct Sink<'a> {
     reservation: MemoryReservation,
 }
 
-impl Sink<'_> {
+impl<'a> Sink<'a> {
     async fn take(&mut self, batch: RecordBatch) -> Result<()> {
         let batch = match self.bound.kind {
             DmlKind::Merge => return self.merge(batch).await,
@@ -143,7 +205,7 @@ impl Sink<'_> {
         Ok(())
     }
 
-    async fn finish(mut self) -> Result<Written> {
+    async fn finish(mut self) -> Result<(Written, Option<Referential<'a>>)> {
         let updated = std::mem::take(&mut self.updated);
         let deleted = std::mem::take(&mut self.deleted);
         let (updates, deletes) = (updated.len() as u64, deleted.len() as u64);
@@ -158,15 +220,13 @@ impl Sink<'_> {
         for rows in std::mem::take(&mut self.added) {
             self.insert(rows).await?;
         }
-        if let Some(referential) = self.referential.take() {
-            referential.finish().await?;
-        }
         let versions = self.inserted + updates;
-        Ok(Written {
+        let written = Written {
             rows: versions + deletes,
             versions,
             returned: self.returned,
-        })
+        };
+        Ok((written, self.referential))
     }
 
     /// Inserts rows; what they refer to is looked at.
@@ -265,11 +325,14 @@ impl Sink<'_> {
     /// Notes the row ids and drops rows that were met before.
     fn claim(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
         let ids = batch.column(0).as_primitive::<UInt64Type>();
-        let fresh: Vec<bool> = ids
+        let mut fresh: Vec<bool> = ids
             .values()
             .iter()
             .map(|&id| self.seen.insert(id))
             .collect();
+        for (fresh, changed) in fresh.iter_mut().zip(self.changed_before(ids.values())?) {
+            *fresh &= !changed;
+        }
         self.reserve_ids(ids.len())?;
         let ending = match self.bound.kind {
             DmlKind::Delete => &mut self.deleted,
@@ -286,6 +349,21 @@ impl Sink<'_> {
             return Ok(batch);
         }
         Ok(filter_record_batch(&batch, &BooleanArray::from(fresh))?)
+    }
+
+    /// Says of rows whether another change of the statement has ended them; nothing of any if
+    /// there is no other.
+    pub(super) fn changed_before(&self, ids: &[u64]) -> Result<Vec<bool>> {
+        if !self.is_one_of_several {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<RowId> = ids.iter().copied().map(RowId).collect();
+        match self.view.ended_by(&self.transaction, &ids) {
+            Err(StorageError::Conflict) => {
+                Err(DataFusionError::External(Box::new(StorageError::Conflict)))
+            }
+            ended => ended.map_err(|error| external(from_storage(error))),
+        }
     }
 
     /// Reserves the memory of so many row ids.

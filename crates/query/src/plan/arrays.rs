@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `x = ANY ($1)`, `x <> ALL ($1)` | `x IN (1::int, …)`, `x NOT IN (…)`, which an index answers |
 //! | `$1` elsewhere | `ARRAY[1::int, …]` |
-//! | `x = ANY ($1)` while nobody has said what `$1` is | `x IN ($1)`, so that `x` says it |
+//! | `x = ANY ($1)`, `x < ALL ($1)` while nobody has said what `$1` is | `x IN ($1)`, so that `x` says it |
+//! | `x LIKE ANY ($1)`, `x ~ ALL ($1)` | as if it said `$1::text[]` |
 //!
 //! So are other parameters in the arguments of functions in FROM, which must be constants.
 
@@ -17,7 +18,8 @@ use aerostat_semantics::{array_items, walk};
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::sql::sqlparser::ast::{
     self, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr,
-    TableFactor, TimezoneInfo, Value, Visitor, VisitorMut,
+    FunctionArg, FunctionArgExpr, FunctionArguments, TableFactor, TimezoneInfo, Value, Visitor,
+    VisitorMut,
 };
 
 use super::parameters::bare_placeholder;
@@ -55,12 +57,60 @@ pub(crate) fn array_parameters(statement: &ast::Statement) -> Vec<usize> {
             if let Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } = expression {
                 self.0.extend(bare_placeholder(right));
             }
+            self.0.extend(array_of_texts(expression));
             ControlFlow::Continue(())
         }
     }
     let mut arrays = Arrays(Vec::new());
     let _ = walk::look(statement, &mut arrays);
     arrays.0
+}
+
+/// The parameter that stands bare as the array of ANY or ALL behind an operator of texts:
+/// LIKE, ILIKE, `~` and their like. `statement::spelling` and the parser write them as here.
+pub(super) fn array_of_texts(expression: &Expr) -> Option<usize> {
+    let right = match expression {
+        Expr::Like { any, pattern, .. } | Expr::ILike { any, pattern, .. } => match any {
+            true => return bare_placeholder(pattern),
+            false => pattern,
+        },
+        Expr::BinaryOp { right, .. } => right,
+        Expr::AnyOp {
+            compare_op, right, ..
+        }
+        | Expr::AllOp {
+            compare_op, right, ..
+        } => return bare_placeholder(right).filter(|_| is_of_texts(compare_op)),
+        _ => return None,
+    };
+    let Expr::Function(function) = &**right else {
+        return None;
+    };
+    let name = function.name.to_string();
+    let mut quantifiers = ["any", "all", "some"].iter();
+    let is_quantifier = quantifiers.any(|word| name.trim_matches('"').eq_ignore_ascii_case(word));
+    match &function.args {
+        FunctionArguments::List(list) if is_quantifier => match &list.args[..] {
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(array))] => bare_placeholder(array),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn is_of_texts(op: &BinaryOperator) -> bool {
+    use BinaryOperator as O;
+    matches!(
+        op,
+        O::PGRegexMatch
+            | O::PGRegexIMatch
+            | O::PGRegexNotMatch
+            | O::PGRegexNotIMatch
+            | O::PGLikeMatch
+            | O::PGILikeMatch
+            | O::PGNotLikeMatch
+            | O::PGNotILikeMatch
+    )
 }
 
 /// Whether parameters stand in the arguments of functions in FROM.
@@ -177,6 +227,9 @@ impl Writer<'_> {
                 compare_op: BinaryOperator::NotEq,
                 right,
             } => self.list(left, right, true),
+            Expr::AnyOp { left, right, .. } | Expr::AllOp { left, right, .. } => {
+                self.undeclared(left, right)
+            }
             Expr::Cast {
                 expr, data_type, ..
             } => match self.array(expr, item_type(data_type)?)? {
@@ -234,6 +287,13 @@ impl Writer<'_> {
             Some(items) => in_list(left, items, negated),
             None => in_list(left, vec![cast(Expr::value(Value::Null), ty)], negated),
         })
+    }
+
+    /// `left < ANY (right)` and its like while nobody has said what `right` is: `left` says it.
+    fn undeclared(&self, left: &Expr, right: &Expr) -> Option<Expr> {
+        let n = bare_placeholder(right)?;
+        let is_open = self.item(n).is_none() && self.unknown.contains(&n);
+        is_open.then(|| in_list(left, vec![right.clone()], false))
     }
 
     /// The array that a placeholder stands for.

@@ -12,13 +12,13 @@ use datafusion::{
     logical_expr::Volatility,
     sql::sqlparser::ast::{
         CaseWhen, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
-        FunctionArgumentClause, FunctionArguments, ObjectName, Query, TableFactor, UnaryOperator,
-        Value, Visit, VisitMut, Visitor, VisitorMut, With, helpers::attached_token::AttachedToken,
+        FunctionArgumentClause, FunctionArguments, ObjectName, Query, UnaryOperator, Value, Visit,
+        VisitMut, Visitor, VisitorMut, With, helpers::attached_token::AttachedToken,
     },
 };
 
 use super::{StatementContext, clauses::is_aggregate};
-use crate::ddl::names::folded;
+use crate::{ddl::names::folded, statement::modifying::reads};
 
 /// PostgreSQL's window functions.
 const WINDOWS: [&str; 11] = [
@@ -148,28 +148,12 @@ impl Calls<'_> {
             || self.context.function(name).is_some()
     }
 
-    fn is_volatile(&self, name: &str) -> bool {
-        let own = self.context.function(name);
-        let known = own
-            .as_ref()
-            .or_else(|| self.context.state.scalar_functions().get(name));
-        known.is_some_and(|function| function.signature().volatility == Volatility::Volatile)
-    }
-
     /// Refuses WITH queries that would be computed several times.
     fn check_with(&self, with: &With, query: &Query) -> ControlFlow<SqlError> {
         let mut volatile: Vec<String> = Vec::new();
         for cte in &with.cte_tables {
-            let calls = walk::expressions(&*cte.query, |expression| match expression {
-                Expr::Function(function)
-                    if called(&function.name).is_some_and(|name| self.is_volatile(&name)) =>
-                {
-                    ControlFlow::Break(())
-                }
-                _ => ControlFlow::Continue(()),
-            });
-            let reads = |name: &String| reads(&cte.query, name) > 0;
-            if calls.is_break() || volatile.iter().any(reads) {
+            let reads_volatile = |name: &String| reads(&*cte.query, name) > 0;
+            if is_volatile(self.context, &*cte.query) || volatile.iter().any(reads_volatile) {
                 volatile.push(folded(&cte.alias.name));
             }
         }
@@ -187,31 +171,22 @@ impl Calls<'_> {
     }
 }
 
-/// How often a query names a relation.
-fn reads(query: &Query, name: &str) -> usize {
-    struct Reads<'a> {
-        name: &'a str,
-        count: usize,
-    }
-    impl Visitor for Reads<'_> {
-        type Break = ();
-
-        fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
-            if let TableFactor::Table {
-                name, args: None, ..
-            } = factor
-                && let [only] = &name.0[..]
-                && only.as_ident().map(folded).as_deref() == Some(self.name)
-            {
-                self.count += 1;
-            }
-            ControlFlow::Continue(())
+/// Whether a tree calls volatile functions.
+pub(crate) fn is_volatile<N: Visit>(context: &StatementContext, node: &N) -> bool {
+    let is_volatile = |name: String| {
+        let own = context.function(&name);
+        let known = own
+            .as_ref()
+            .or_else(|| context.state.scalar_functions().get(&name));
+        known.is_some_and(|function| function.signature().volatility == Volatility::Volatile)
+    };
+    let calls = walk::expressions(node, |expression| match expression {
+        Expr::Function(function) if called(&function.name).is_some_and(is_volatile) => {
+            ControlFlow::Break(())
         }
-    }
-    let mut reads = Reads { name, count: 0 };
-    // It never breaks.
-    let _ = walk::look(query, &mut reads);
-    reads.count
+        _ => ControlFlow::Continue(()),
+    });
+    calls.is_break()
 }
 
 /// `lag(v, NULL)`, which is NULL, and `nth_value(v, 0)`, which is an error.

@@ -24,7 +24,7 @@ use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
     Assignment, Expr, Function, GroupByExpr, JoinConstraint, JoinOperator, LimitClause,
     MergeAction, MergeClause, NamedWindowExpr, OnConflictAction, OnInsert, OrderByKind, Query,
-    Select, SelectItem, SetExpr, Statement, Value, Visit, Visitor, With,
+    Select, SelectItem, SetExpr, Statement, UnaryOperator, Value, Visit, Visitor, With,
 };
 
 use super::series;
@@ -130,6 +130,7 @@ impl Visitor for Clauses {
         check_where(select.selection.as_ref())?;
         if let GroupByExpr::Expressions(keys, _) = &select.group_by {
             for key in keys {
+                check_position("GROUP BY", key)?;
                 let mut place = Place::without_either("GROUP BY");
                 place.takes_sets = true;
                 place.check(key)?;
@@ -164,6 +165,7 @@ impl Visitor for Clauses {
             && let OrderByKind::Expressions(keys) = &order_by.kind
         {
             for key in keys {
+                check_position("ORDER BY", &key.expr)?;
                 Place::ANY.check(&key.expr)?;
             }
         }
@@ -198,6 +200,38 @@ fn check_set(assignments: &[Assignment]) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
+/// A constant in GROUP BY and ORDER BY is the position of an output.
+fn check_position(clause: &str, key: &Expr) -> ControlFlow<SqlError> {
+    let is_wrong = match key {
+        Expr::Nested(inner) => return check_position(clause, inner),
+        Expr::GroupingSets(sets) | Expr::Cube(sets) | Expr::Rollup(sets) => {
+            let mut keys = sets.iter().flatten();
+            return keys.try_for_each(|key| check_position(clause, key));
+        }
+        Expr::UnaryOp { op, expr } => {
+            matches!(op, UnaryOperator::Minus)
+                && matches!(&**expr, Expr::Value(value) if is_fraction(&value.value))
+        }
+        Expr::Value(value) => match &value.value {
+            Value::Placeholder(_) => false,
+            Value::Number(..) => is_fraction(&value.value),
+            _ => true,
+        },
+        _ => false,
+    };
+    match is_wrong {
+        true => {
+            let message = format!("non-integer constant in {clause}");
+            refuse(ErrorKind::SyntaxError, message)
+        }
+        false => ControlFlow::Continue(()),
+    }
+}
+
+fn is_fraction(value: &Value) -> bool {
+    matches!(value, Value::Number(digits, _) if !digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 fn check_where(condition: Option<&Expr>) -> ControlFlow<SqlError> {
     match condition {
         Some(condition) => Place::without_either("WHERE").check(condition),
@@ -224,6 +258,17 @@ fn condition_of(join: &JoinOperator) -> Option<&Expr> {
         | JoinOperator::RightOuter(JoinConstraint::On(condition))
         | JoinOperator::FullOuter(JoinConstraint::On(condition)) => Some(condition),
         _ => None,
+    }
+}
+
+/// Refuses a WITH that has two queries of one name.
+///
+/// # Errors
+/// `DuplicateAlias`.
+pub(crate) fn check_with_names(with: &With) -> Result<(), SqlError> {
+    match check_names(with) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
     }
 }
 

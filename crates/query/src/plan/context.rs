@@ -34,7 +34,10 @@ use datafusion::{
 };
 use parking_lot::Mutex;
 
-use super::locking::{LOCK_SCHEMA, Locking};
+use super::{
+    locking::{LOCK_SCHEMA, Locking},
+    steps::{STEP_SCHEMA, StepTables},
+};
 use crate::{
     catalog::{
         AEROSTAT, CatalogState, INFORMATION_SCHEMA, PG_CATALOG, Privilege, Relation,
@@ -76,6 +79,8 @@ pub(crate) struct StatementContext {
     view_depth: Mutex<usize>,
     /// What the statement's locking clauses need; shared with the views that it expands.
     pub(crate) locking: Arc<Locking>,
+    /// The rows that the statement's steps hand on.
+    pub(crate) steps: Arc<StepTables>,
     /// What planning has met; shared likewise.
     pub(crate) met: Arc<Mutex<Met>>,
     /// Where checks of constraints wait for the end of the block; `None` outside one.
@@ -127,6 +132,7 @@ impl StatementContext {
             functions: OnceLock::new(),
             view_depth: Mutex::new(0),
             locking: Arc::default(),
+            steps: Arc::default(),
             met: Arc::default(),
             deferred: None,
         }
@@ -233,6 +239,9 @@ impl StatementContext {
         if name.schema() == Some(LOCK_SCHEMA) {
             return Ok(provider_as_source(self.locking.source(name.table())?));
         }
+        if name.schema() == Some(STEP_SCHEMA) {
+            return Ok(provider_as_source(self.steps.table(name.table())?));
+        }
         if let Some(provider) = self.system_table(name) {
             return Ok(provider_as_source(provider));
         }
@@ -328,6 +337,7 @@ impl StatementContext {
             functions: OnceLock::new(),
             view_depth: Mutex::new(depth),
             locking: Arc::clone(&self.locking),
+            steps: Arc::clone(&self.steps),
             met: Arc::clone(&self.met),
             deferred: self.deferred.clone(),
             state: Arc::clone(&self.state),

@@ -21,6 +21,7 @@ mod recursion;
 mod run_time_filters;
 mod series;
 mod sources;
+mod steps;
 mod target;
 mod wildcards;
 mod work;
@@ -28,6 +29,8 @@ mod work;
 pub(crate) use arrays::{
     Items, array_parameters, has_function_parameters, read_items, write_arrays,
 };
+pub(crate) use calls::is_volatile;
+pub(crate) use clauses::check_with_names;
 pub(crate) use context::{ROW_ID_COLUMN, StatementContext, TARGET_SCHEMA};
 pub(crate) use cooperate::CooperateAboveJoins;
 pub(crate) use forms::rewrite_forms;
@@ -42,5 +45,6 @@ pub(crate) use parameters::{
     bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,
 };
 pub(crate) use run_time_filters::RunTimeFilters;
+pub(crate) use steps::StepRows;
 pub(crate) use target::{Target, column_identifiers, table_reference};
 pub(crate) use work::Work;

@@ -12,7 +12,7 @@ use datafusion::{
     logical_expr::{Distinct, Expr, LogicalPlan},
 };
 
-use super::{StatementContext, Target, describe};
+use super::{StatementContext, Target, describe, steps::STEP_SCHEMA};
 use crate::{
     api::ColumnDescription,
     catalog::{PG_CATALOG, Relation},
@@ -58,6 +58,17 @@ pub(crate) fn origins(context: &StatementContext, plan: &LogicalPlan) -> Origins
     };
     let outputs = plan.schema().fields().len();
     let mut found = match plan {
+        LogicalPlan::TableScan(scan) if scan.table_name.schema() == Some(STEP_SCHEMA) => {
+            let step = context.steps.table(scan.table_name.table());
+            let all = step.map(|step| step.origins().clone()).unwrap_or_default();
+            match &scan.projection {
+                Some(columns) => columns
+                    .iter()
+                    .map(|&at| all.get(at).copied().flatten())
+                    .collect(),
+                None => all,
+            }
+        }
         LogicalPlan::TableScan(scan) => {
             let oid = relation(context, &scan.table_name);
             let all = 0..scan.source.schema().fields().len();

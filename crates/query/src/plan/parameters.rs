@@ -11,6 +11,7 @@ use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::sql::sqlparser::ast::{self, ArrayElemTypeDef, DataType, Visitor};
 
+use super::arrays::array_of_texts;
 use crate::{api::ParameterType, ddl, pgcatalog};
 
 /// The most parameters a statement may have: the wire protocol counts them in 16 bits.
@@ -107,6 +108,9 @@ pub(crate) fn declared_parameters(
             }
             if let ast::Expr::Function(function) = expression {
                 declare_arguments(self.0, function);
+            }
+            if let Some(n) = array_of_texts(expression) {
+                declare(self.0, n, ParameterType::Array(SqlType::Text));
             }
             ControlFlow::Continue(())
         }

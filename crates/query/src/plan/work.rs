@@ -15,6 +15,22 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// Its queries.
+    pub(crate) fn plans(&self) -> Vec<&LogicalPlan> {
+        match self {
+            Work::Query(plan, _) => vec![plan],
+            Work::Dml(bound) => bound.plans().collect(),
+        }
+    }
+
+    /// The query that it is, or that finds the rows of a change.
+    pub(crate) fn found(&self) -> &LogicalPlan {
+        match self {
+            Work::Query(plan, _) => plan,
+            Work::Dml(bound) => &bound.source,
+        }
+    }
+
     /// The same with other plans in the place of its own.
     ///
     /// # Errors

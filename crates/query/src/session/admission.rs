@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::Session;
 use crate::{
-    statement::{Statement, StatementKind, locking::shown},
+    statement::{Statement, StatementKind, locking::shown, modifying::modifies_in_with},
     utility::{CopyDirection, TransactionCommand, Utility},
 };
 
@@ -126,7 +126,7 @@ fn word_of_change(kind: &StatementKind) -> Option<&'static str> {
     }
 }
 
-/// INSERT, UPDATE, DELETE or MERGE, also behind WITH.
+/// INSERT, UPDATE, DELETE or MERGE, also behind WITH; SELECT for a query with one in WITH.
 fn word_of_dml(parsed: &ast::Statement) -> Option<&'static str> {
     match parsed {
         ast::Statement::Insert(_) => Some("INSERT"),
@@ -138,7 +138,7 @@ fn word_of_dml(parsed: &ast::Statement) -> Option<&'static str> {
             | ast::SetExpr::Update(statement)
             | ast::SetExpr::Delete(statement)
             | ast::SetExpr::Merge(statement) => word_of_dml(statement),
-            _ => None,
+            _ => modifies_in_with(query).then_some("SELECT"),
         },
         _ => None,
     }

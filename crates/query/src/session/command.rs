@@ -35,7 +35,7 @@ use crate::{
     dml,
     error::{external, from_datafusion},
     plan::{Gate, StatementContext, Target, describe, visible_name},
-    statement::{Source, Statement, StatementKind},
+    statement::{Source, Statement, StatementKind, modifying::modifies_in_with},
     utility::{
         BackupCommand, DiscardTarget, Fragment, PreparedCommand, SchemaCommand, SettingCommand,
         SettingScope, SettingValue, TransactionCommand, TransactionModes, Utility,
@@ -417,6 +417,12 @@ impl Session {
         let (create, query, source) = (create.clone(), query.clone(), source.clone());
         let work = async move {
             let fail = |error| from_datafusion(error, &source);
+            if modifies_in_with(&query) {
+                return Err(SqlError::new(
+                    ErrorKind::FeatureNotSupported,
+                    "CREATE TABLE AS with data-modifying statements in WITH is not supported",
+                ));
+            }
             let plan = context
                 .plan_query(query, &mut PlannerContext::new())
                 .map_err(fail)?;

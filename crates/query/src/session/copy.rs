@@ -83,7 +83,12 @@ impl Session {
                 "COPY query must have a RETURNING clause",
             ));
         }
+        self.admit_dml(parsed)?;
         let outcome = match &**parsed {
+            ast::Statement::Query(_) if self.has_steps(parsed)? => {
+                self.run_steps(parsed, &statement.source, None, cancellation)
+                    .await?
+            }
             ast::Statement::Query(_) => {
                 self.run_query(parsed, &statement.source, None, Plans::Kept, cancellation)
                     .await?

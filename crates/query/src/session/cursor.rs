@@ -26,18 +26,15 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 
 use super::{
-    Session,
-    cancel::Cancellation,
-    command::nested_statement,
-    plain,
-    planning::Plans,
-    prepared::Bound,
-    run::{is_dml, unsupported},
-    stream::ready,
+    Session, cancel::Cancellation, command::nested_statement, plain, planning::Plans,
+    prepared::Bound, run::unsupported, stream::ready,
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowStream, RowsTag},
-    statement::{Source, Statement, StatementKind},
+    statement::{
+        Source, Statement, StatementKind,
+        modifying::{is_dml, modifies_in_with},
+    },
     utility::{CursorCommand, Direction, Fragment},
 };
 
@@ -254,6 +251,10 @@ pub(super) fn cursor_query(query: &Fragment, source: &Source) -> Result<Statemen
     let statement = nested_statement(query, source)?;
     match &statement.kind {
         StatementKind::Sql(parsed) => match &**parsed {
+            ast::Statement::Query(query) if modifies_in_with(query) => Err(SqlError::new(
+                ErrorKind::FeatureNotSupported,
+                "DECLARE CURSOR must not contain data-modifying statements in WITH",
+            )),
             ast::Statement::Query(query) if !is_dml(query) => Ok(statement),
             other => Err(unsupported(other)),
         },

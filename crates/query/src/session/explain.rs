@@ -4,6 +4,7 @@
 use std::{fmt::Write as _, sync::Arc, time::Instant};
 
 use aerostat_storage::StorageError;
+use aerostat_txn::Transaction;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::{
     arrow::array::{ArrayRef, RecordBatch, StringViewArray},
@@ -18,13 +19,14 @@ use super::{
     planning,
     prepared::Bound,
     run::{self, Parameters, at, unsupported},
+    steps::{Done, Step, has_steps, lock_steps, plan_steps, run_all},
     stream::ready,
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
-    dml::{BoundDml, DmlKind, lock_concerned},
+    dml::{BoundDml, DmlKind},
     error::from_storage,
-    plan::{Gate, StatementContext, locking::first_lock},
+    plan::{Gate, StatementContext, Work, locking::first_lock, plan_physical},
     statement::Source,
 };
 
@@ -81,68 +83,21 @@ impl Session {
         let (statement, source) = (Arc::new(statement.clone()), source.clone());
         let work = async move {
             let started = Instant::now();
-            let (plan, dml) = plan(&context, &statement, &parameters)
+            let mut shown = plan(&context, &statement, &parameters)
                 .await
                 .map_err(at(&source))?;
-            if options.analyze
-                && let Some(bound) = &dml
-            {
-                lock_concerned(&context, bound)?;
+            if options.analyze {
+                lock_steps(&context, &shown.steps)?;
             }
             context.gate.confirm()?;
             let planned = started.elapsed();
-            let mut text = String::new();
-            let indent = match &dml {
-                Some(bound) => {
-                    let verb = match bound.kind {
-                        DmlKind::Insert => "Insert",
-                        DmlKind::Update => "Update",
-                        DmlKind::Delete => "Delete",
-                        DmlKind::Merge => "Merge",
-                    };
-                    // Writing to a String cannot fail.
-                    let _ = writeln!(text, "{verb} on {}", bound.target.entry.name);
-                    if let Some(conflict) = &bound.conflict {
-                        let resolution = if conflict.update.is_some() {
-                            "UPDATE"
-                        } else {
-                            "NOTHING"
-                        };
-                        let _ = writeln!(text, "  Conflict Resolution: {resolution}");
-                        let arbiters = conflict.constraints.join(", ");
-                        let _ = writeln!(text, "  Conflict Arbiter Indexes: {arbiters}");
-                    }
-                    "  "
-                }
-                None => "",
-            };
             if !options.analyze {
-                append(
-                    &mut text,
-                    indent,
-                    &DisplayableExecutionPlan::new(plan.as_ref())
-                        .indent(options.verbose)
-                        .to_string(),
-                );
-                return Ok::<String, SqlError>(text);
+                return Ok::<String, SqlError>(shown.text(options));
             }
             let started = Instant::now();
-            let rows = match &dml {
-                Some(bound) => {
-                    let written =
-                        run::write(&context, bound, Arc::clone(&plan), &transaction).await;
-                    run::finish(written, transaction, &source)
-                        .await?
-                        .map(|written| written.rows)
-                        .ok_or_else(|| from_storage(StorageError::Conflict))?
-                }
-                None => drain(&context, &plan).await.map_err(at(&source))?,
-            };
+            let rows = shown.run(&context, transaction, &source).await?;
             let executed = started.elapsed();
-            let shown = DisplayableExecutionPlan::with_metrics(plan.as_ref())
-                .indent(options.verbose)
-                .to_string();
-            append(&mut text, indent, &shown);
+            let mut text = shown.text(options);
             let _ = writeln!(text, "Rows: {rows}");
             let _ = writeln!(text, "Planning Time: {:.3} ms", planned.as_secs_f64() * 1e3);
             let _ = writeln!(
@@ -156,11 +111,103 @@ impl Session {
     }
 }
 
-fn append(text: &mut String, indent: &str, lines: &str) {
-    for line in lines.lines() {
-        // Names of outputs carry suffixes that only the planner needs.
-        let clean: String = line.chars().filter(|c| !c.is_control()).collect();
-        let _ = writeln!(text, "{indent}{clean}");
+/// A statement that is explained: its steps, mostly it alone.
+struct Shown {
+    steps: Vec<Step>,
+    /// The plan of each, as it ran if it did.
+    plans: Vec<Arc<dyn ExecutionPlan>>,
+    has_run: bool,
+}
+
+/// Plans a statement as it would run.
+async fn plan(
+    context: &StatementContext,
+    statement: &ast::Statement,
+    parameters: &Parameters,
+) -> datafusion::common::Result<Shown> {
+    let steps = match statement {
+        ast::Statement::Query(_) if has_steps(context, statement) => {
+            plan_steps(context, statement, parameters)?
+        }
+        ast::Statement::Query(_)
+        | ast::Statement::Insert(_)
+        | ast::Statement::Update(_)
+        | ast::Statement::Delete(_)
+        | ast::Statement::Merge(_) => {
+            let work = run::bind_work(context, statement, parameters)?;
+            let work = planning::optimized_for(context, work, parameters)?;
+            vec![Step::only(work)]
+        }
+        other => return Err(crate::error::external(unsupported(other))),
+    };
+    let mut plans = Vec::with_capacity(steps.len());
+    for step in &steps {
+        plans.push(plan_physical(&context.state, step.work.found()).await?);
+    }
+    Ok(Shown {
+        steps,
+        plans,
+        has_run: false,
+    })
+}
+
+impl Shown {
+    /// Runs it, and returns how many rows it gave or changed.
+    async fn run(
+        &mut self,
+        context: &StatementContext,
+        transaction: Arc<Transaction>,
+        source: &Source,
+    ) -> Result<u64, SqlError> {
+        self.has_run = true;
+        if let ([only], [plan]) = (&self.steps[..], &self.plans[..]) {
+            return match &only.work {
+                Work::Query(..) => drain(context, plan).await.map_err(at(source)),
+                Work::Dml(bound) => {
+                    let written = run::write(context, bound, Arc::clone(plan), &transaction).await;
+                    let written = run::finish(written, transaction, source).await?;
+                    let rows = written.map(|written| written.rows);
+                    rows.ok_or_else(|| from_storage(StorageError::Conflict))
+                }
+            };
+        }
+        let plans = &mut self.plans;
+        let mut keep = |at: usize, plan: &Arc<dyn ExecutionPlan>| plans[at] = Arc::clone(plan);
+        let done = run_all(context, &self.steps, &transaction, &mut keep).await;
+        let done = run::finish(done, transaction, source).await?;
+        let mut done = done.ok_or_else(|| from_storage(StorageError::Conflict))?;
+        Ok(match done.pop() {
+            Some(Done::Changed(written)) => written.rows,
+            Some(Done::Gave(_, rows)) => rows.iter().map(|rows| rows.num_rows() as u64).sum(),
+            None => 0,
+        })
+    }
+
+    /// Its steps in WITH below the name of each, then itself.
+    fn text(&self, options: Options) -> String {
+        let mut text = String::new();
+        for (step, plan) in self.steps.iter().zip(&self.plans) {
+            let mut indent = String::new();
+            if !step.name.is_empty() {
+                // Writing to a String cannot fail.
+                let _ = writeln!(text, "CTE {}", step.name);
+                indent.push_str("  ");
+            }
+            if let Work::Dml(bound) = &step.work {
+                append_change(&mut text, &indent, bound);
+                indent.push_str("  ");
+            }
+            let display = match self.has_run {
+                true => DisplayableExecutionPlan::with_metrics(plan.as_ref()),
+                false => DisplayableExecutionPlan::new(plan.as_ref()),
+            };
+            append(
+                &mut text,
+                &indent,
+                &display.indent(options.verbose).to_string(),
+            );
+        }
+        text
     }
 }
 
@@ -176,26 +223,32 @@ async fn drain(
     Ok(rows)
 }
 
-async fn plan(
-    context: &StatementContext,
-    statement: &ast::Statement,
-    parameters: &Parameters,
-) -> datafusion::common::Result<(Arc<dyn ExecutionPlan>, Option<BoundDml>)> {
-    match statement {
-        ast::Statement::Query(query) if !run::is_dml(query) => {
-            let logical = run::plan_query(context, statement, parameters)?;
-            Ok((run::plan_physical(context, &logical).await?, None))
-        }
-        ast::Statement::Query(_)
-        | ast::Statement::Insert(_)
-        | ast::Statement::Update(_)
-        | ast::Statement::Delete(_)
-        | ast::Statement::Merge(_) => {
-            let planned = planning::plan_dml(context, statement, parameters, None);
-            let (bound, plan) = planned.await?;
-            Ok((plan, Some(bound)))
-        }
-        other => Err(crate::error::external(unsupported(other))),
+/// What a change does, above how it finds its rows.
+fn append_change(text: &mut String, indent: &str, bound: &BoundDml) {
+    let verb = match bound.kind {
+        DmlKind::Insert => "Insert",
+        DmlKind::Update => "Update",
+        DmlKind::Delete => "Delete",
+        DmlKind::Merge => "Merge",
+    };
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{indent}{verb} on {}", bound.target.entry.name);
+    if let Some(conflict) = &bound.conflict {
+        let resolution = match conflict.update.is_some() {
+            true => "UPDATE",
+            false => "NOTHING",
+        };
+        let _ = writeln!(text, "{indent}  Conflict Resolution: {resolution}");
+        let arbiters = conflict.constraints.join(", ");
+        let _ = writeln!(text, "{indent}  Conflict Arbiter Indexes: {arbiters}");
+    }
+}
+
+fn append(text: &mut String, indent: &str, lines: &str) {
+    for line in lines.lines() {
+        // Names of outputs carry suffixes that only the planner needs.
+        let clean: String = line.chars().filter(|c| !c.is_control()).collect();
+        let _ = writeln!(text, "{indent}{clean}");
     }
 }
 

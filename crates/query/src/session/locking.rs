@@ -4,17 +4,14 @@
 use std::sync::Arc;
 
 use aerostat_types::SqlError;
-use datafusion::{
-    arrow::array::RecordBatch, common::Result as PlanResult,
-    execution::memory_pool::MemoryConsumer, physical_plan::execute_stream, sql::sqlparser::ast,
-};
-use futures::StreamExt;
+use datafusion::{arrow::array::RecordBatch, common::Result as PlanResult, sql::sqlparser::ast};
 
 use super::{
     Session,
     cancel::Cancellation,
     prepared::Bound,
     run::{ATTEMPTS_MAX, CancelOnDrop, Parameters, finish, plan_physical, plan_query},
+    steps,
     stream::ready,
 };
 use crate::{
@@ -82,16 +79,6 @@ async fn collect(
     let plan = plan_physical(context, &logical).await?;
     context.gate.confirm().map_err(external)?;
     let columns = describe_query(context, &logical, &plan.schema());
-    let task = context.state.task_ctx();
-    let reservation = MemoryConsumer::new("locked rows").register(task.memory_pool());
-    let mut stream = execute_stream(plan, task)?;
-    let mut rows = Vec::new();
-    while let Some(batch) = stream.next().await {
-        let batch = batch?;
-        if batch.num_rows() > 0 {
-            reservation.try_grow(batch.get_array_memory_size())?;
-            rows.push(batch);
-        }
-    }
+    let rows = steps::collect(context, plan).await?;
     Ok((columns, rows))
 }

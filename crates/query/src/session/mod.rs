@@ -24,6 +24,7 @@ mod planning;
 mod prepared;
 mod run;
 pub(crate) mod settings;
+mod steps;
 mod stream;
 mod temporary;
 mod transaction;

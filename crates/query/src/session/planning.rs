@@ -186,6 +186,15 @@ fn further(
     }
 }
 
+/// Bound work, optimised for these values.
+pub(super) fn optimized_for(
+    context: &StatementContext,
+    work: Work,
+    parameters: &Parameters,
+) -> PlanResult<Work> {
+    finished(context, work, Stage::Bound, parameters)
+}
+
 /// What work of this stage lacks, for these values.
 fn finished(
     context: &StatementContext,

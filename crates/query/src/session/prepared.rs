@@ -1,6 +1,6 @@
 //! Prepared statements, of the protocol and of PREPARE.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType};
 use datafusion::{
@@ -15,20 +15,22 @@ use super::{
     Session, control,
     cursor::cursor_query,
     fast::FastStatement,
-    run::{Parameters, at, bind, is_dml, plan_query},
+    run::{Parameters, at, bind_work},
+    steps::{bind_steps, has_steps},
 };
 use crate::{
     api::{ColumnDescription, Outcome, ParameterType, Value},
-    dml::BoundDml,
     pgcatalog::PreparedDescription,
     plan::{
-        Items, StatementContext, array_parameters, bare_placeholder, column_identifiers, declare,
-        declared_parameters, describe_columns, describe_query, has_function_parameters,
-        locking::without_locks, parameter_count, read_items, table_reference, write_arrays,
+        Items, StatementContext, Work, analyze, array_parameters, bare_placeholder,
+        column_identifiers, declare, declared_parameters, describe_columns,
+        has_function_parameters, locking::without_locks, parameter_count, read_items,
+        table_reference, write_arrays,
     },
     statement::{
         Statement, StatementKind,
         merge::{Action, action},
+        modifying::changes,
     },
     utility::{CursorCommand, PreparedCommand, SettingCommand, Utility},
 };
@@ -428,20 +430,15 @@ fn infer(
             }
         };
         // A subquery that locks is planned apart, out of sight.
-        let inferred = match plan_any(context, &without_locks(&written), &known(types))? {
-            Planned::Query(plan) => plan.get_parameter_types()?,
-            Planned::Dml(bound) => {
-                let mut inferred = bound.source.get_parameter_types()?;
-                if let Some(update) = bound.update_on_conflict() {
-                    for (name, ty) in update.source.get_parameter_types()? {
-                        let known = inferred.entry(name).or_default();
-                        *known = known.take().or(ty);
-                    }
+        let mut inferred: HashMap<String, Option<DataType>> = HashMap::new();
+        for work in plan_any(context, &without_locks(&written), &known(types))? {
+            for plan in work.plans() {
+                for (name, ty) in plan.get_parameter_types()? {
+                    let known = inferred.entry(name).or_default();
+                    *known = known.take().or(ty);
                 }
-                inferred
             }
-            Planned::Other => Default::default(),
-        };
+        }
         for (name, data_type) in inferred {
             if let (Some(n), Some(data_type)) = (
                 name.strip_prefix('$').and_then(|n| n.parse::<usize>().ok()),
@@ -457,59 +454,46 @@ fn infer(
     }
     let mut written = parsed.clone();
     write_arrays(&mut written, types, &[], &[]);
-    Ok(match plan_any(context, &written, &known(types))? {
-        Planned::Query(plan) => {
-            let analyzed = context.state.analyzer().execute_and_check(
-                plan.clone(),
-                context.state.config_options(),
-                |_, _| {},
-            )?;
-            Some(describe_query(context, &plan, analyzed.schema().as_arrow()))
+    match plan_any(context, &written, &known(types))?.pop() {
+        Some(Work::Query(plan, origins)) => {
+            let analyzed = analyze(&context.state, plan)?;
+            let schema = analyzed.schema().as_arrow();
+            Ok(Some(describe_columns(&origins, schema)))
         }
-        Planned::Dml(bound) => match bound.returning {
-            Some(range) => {
-                let analyzed = context.state.analyzer().execute_and_check(
-                    bound.source,
-                    context.state.config_options(),
-                    |_, _| {},
-                )?;
-                let fields = analyzed.schema().fields()[range].to_vec();
-                let schema = arrow::datatypes::Schema::new(fields);
-                Some(describe_columns(&bound.origins, &schema))
-            }
-            None => None,
-        },
-        Planned::Other if matches!(parsed, ast::Statement::Explain { .. }) => {
-            Some([ColumnDescription::new("QUERY PLAN", SqlType::Text)].into())
+        Some(Work::Dml(bound)) => {
+            let Some(range) = bound.returning else {
+                return Ok(None);
+            };
+            let analyzed = analyze(&context.state, bound.source)?;
+            let fields = analyzed.schema().fields()[range].to_vec();
+            let schema = arrow::datatypes::Schema::new(fields);
+            Ok(Some(describe_columns(&bound.origins, &schema)))
         }
-        Planned::Other => None,
-    })
+        None if matches!(parsed, ast::Statement::Explain { .. }) => Ok(Some(
+            [ColumnDescription::new("QUERY PLAN", SqlType::Text)].into(),
+        )),
+        None => Ok(None),
+    }
 }
 
-enum Planned {
-    Query(datafusion::logical_expr::LogicalPlan),
-    Dml(Box<BoundDml>),
-    Other,
-}
-
+/// What a statement does, step by step, itself last; nothing for one that is no query and
+/// changes no rows.
 fn plan_any(
     context: &StatementContext,
     parsed: &ast::Statement,
     parameters: &Parameters,
-) -> datafusion::common::Result<Planned> {
+) -> datafusion::common::Result<Vec<Work>> {
     Ok(match parsed {
-        ast::Statement::Query(query) if !is_dml(query) => {
-            Planned::Query(plan_query(context, parsed, parameters)?)
+        ast::Statement::Query(_) if has_steps(context, parsed) => {
+            let steps = bind_steps(context, parsed, parameters)?;
+            steps.into_iter().map(|step| step.work).collect()
         }
         ast::Statement::Query(_)
         | ast::Statement::Insert(_)
         | ast::Statement::Update(_)
         | ast::Statement::Delete(_)
-        | ast::Statement::Merge(_) => {
-            let bound = bind(context, parsed, &mut parameters.planner())?;
-            Planned::Dml(Box::new(bound))
-        }
-        _ => Planned::Other,
+        | ast::Statement::Merge(_) => vec![bind_work(context, parsed, parameters)?],
+        _ => Vec::new(),
     })
 }
 
@@ -524,7 +508,7 @@ fn declare_by_column(
         let (_, relation) = context.resolve(&reference).ok()?;
         Some(relation.columns().to_vec())
     };
-    match parsed {
+    changes(parsed).for_each(|change| match change {
         ast::Statement::Insert(insert) => {
             let TableObject::TableName(name) = &insert.table else {
                 return;
@@ -573,7 +557,7 @@ fn declare_by_column(
             }
         }
         _ => {}
-    }
+    });
 }
 
 /// Parameters that the columns listed, or all, are inserted as.

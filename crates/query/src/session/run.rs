@@ -29,7 +29,10 @@ use crate::{
         self, Gate, StatementContext, Work, describe_columns, locking::first_lock, origins,
         parameter_count, show_entries,
     },
-    statement::Source,
+    statement::{
+        Source,
+        modifying::{is_dml, modifies_in_with},
+    },
 };
 
 /// How often a statement is run again because rows changed under it. Each
@@ -54,6 +57,12 @@ impl Session {
             refuse_parameters(parsed)?;
         }
         let parsed = &Bound::write_arrays(bound, parsed);
+        if self.has_steps(parsed)? {
+            if let Some(mode) = first_lock(&**parsed) {
+                self.admit_locks(mode)?;
+            }
+            return self.run_steps(parsed, source, bound, cancellation).await;
+        }
         match &**parsed {
             ast::Statement::Query(query) if is_dml(query) => {
                 self.run_dml(parsed, source, bound, plans, cancellation)
@@ -83,6 +92,12 @@ impl Session {
                 Err(SqlError::new(
                     ErrorKind::FeatureNotSupported,
                     "views that lock rows are not supported",
+                ))
+            }
+            ast::Statement::CreateView(create) if modifies_in_with(&create.query) => {
+                Err(SqlError::new(
+                    ErrorKind::FeatureNotSupported,
+                    "views must not contain data-modifying statements in WITH",
                 ))
             }
             ast::Statement::CreateView(create) => {
@@ -208,17 +223,23 @@ impl Session {
                 }
                 break;
             };
-            if bound.kind != DmlKind::Insert && written.rows >= VACUUM_ROWS_MIN {
-                let table = Arc::clone(&bound.target.entry.table);
-                self.engine.queries().spawn_blocking(move || {
-                    if let Err(error) = table.vacuum() {
-                        tracing::warn!(%error, "vacuum gave up; a later one tries again");
-                    }
-                });
-            }
+            self.vacuum_after(&bound, written.rows);
             return Ok(dml_outcome(&bound, written));
         }
         Err(from_storage(aerostat_storage::StorageError::Conflict))
+    }
+
+    /// Looks after a table that so many rows have been changed in.
+    pub(super) fn vacuum_after(&self, bound: &BoundDml, rows: u64) {
+        if bound.kind == DmlKind::Insert || rows < VACUUM_ROWS_MIN {
+            return;
+        }
+        let table = Arc::clone(&bound.target.entry.table);
+        self.engine.queries().spawn_blocking(move || {
+            if let Err(error) = table.vacuum() {
+                tracing::warn!(%error, "vacuum gave up; a later one tries again");
+            }
+        });
     }
 
     /// Runs work on the query runtime until it ends or the statement is stopped.
@@ -244,14 +265,8 @@ pub(super) async fn write(
     transaction: &Arc<Transaction>,
 ) -> PlanResult<sink::Written> {
     let mut cancel = CancelOnDrop::of(transaction.cancel_token());
-    let view = context.table_view(&bound.target.entry);
-    let written = sink::run(bound, view, plan, context, transaction).await;
+    let written = sink::run(bound, plan, context, transaction).await;
     cancel.disarm();
-    if let Ok(written) = &written
-        && bound.kind != DmlKind::Delete
-    {
-        bound.target.entry.usage.record_insert(written.versions);
-    }
     written
 }
 
@@ -303,7 +318,7 @@ pub(super) async fn finish<T>(
     }
 }
 
-fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
+pub(super) fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
     let tag = match bound.kind {
         DmlKind::Insert => RowsTag::Insert,
         DmlKind::Update => RowsTag::Update,
@@ -338,17 +353,6 @@ fn refuse_parameters(parsed: &ast::Statement) -> Result<(), SqlError> {
             format!("there is no parameter ${highest}"),
         )),
     }
-}
-
-/// Whether a query is `WITH … INSERT | UPDATE | DELETE | MERGE`, which the parser takes for one.
-pub(super) fn is_dml(query: &ast::Query) -> bool {
-    matches!(
-        &*query.body,
-        ast::SetExpr::Insert(_)
-            | ast::SetExpr::Update(_)
-            | ast::SetExpr::Delete(_)
-            | ast::SetExpr::Merge(_)
-    )
 }
 
 /// Binds INSERT, UPDATE, DELETE or MERGE.

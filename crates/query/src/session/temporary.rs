@@ -15,7 +15,7 @@ use super::{Session, command::blocking};
 use crate::{
     catalog::{SchemaEntry, is_temporary},
     ddl::{self, QualifiedName},
-    statement::StatementKind,
+    statement::{StatementKind, modifying::changes},
     utility::{CopySubject, Utility},
 };
 
@@ -44,7 +44,7 @@ impl Session {
     /// read-only transaction.
     pub(super) fn changes_temporary(&self, kind: &StatementKind) -> bool {
         let target = match kind {
-            StatementKind::Sql(parsed) => target_of(parsed),
+            StatementKind::Sql(parsed) => return self.writes_temporary(parsed),
             StatementKind::Utility(utility) => match &**utility {
                 Utility::Copy(copy) => match &copy.subject {
                     CopySubject::Table { name, .. } => Some(name.clone()),
@@ -57,9 +57,13 @@ impl Session {
         target.is_some_and(|name| self.is_temporary(&name))
     }
 
-    /// As [`Self::changes_temporary`], of INSERT, UPDATE, DELETE or MERGE.
+    /// As [`Self::changes_temporary`], of INSERT, UPDATE, DELETE or MERGE, and those in WITH.
     pub(super) fn writes_temporary(&self, parsed: &ast::Statement) -> bool {
-        target_of(parsed).is_some_and(|name| self.is_temporary(&name))
+        let mut changes = changes(parsed).peekable();
+        let is_temporary = |change: &ast::Statement| {
+            target_of(change).is_some_and(|name| self.is_temporary(&name))
+        };
+        changes.peek().is_some() && changes.all(is_temporary)
     }
 
     /// Whether a name leads to a temporary relation. What is wrong with it is said elsewhere.
@@ -72,7 +76,7 @@ impl Session {
     }
 }
 
-/// What INSERT, UPDATE, DELETE or MERGE changes, also behind WITH.
+/// What INSERT, UPDATE, DELETE or MERGE changes.
 fn target_of(parsed: &ast::Statement) -> Option<QualifiedName> {
     let name = match parsed {
         ast::Statement::Insert(insert) => match &insert.table {
@@ -86,13 +90,6 @@ fn target_of(parsed: &ast::Statement) -> Option<QualifiedName> {
             name_of(&from.first()?.relation)
         }
         ast::Statement::Merge(merge) => name_of(&merge.table),
-        ast::Statement::Query(query) => match &*query.body {
-            ast::SetExpr::Insert(statement)
-            | ast::SetExpr::Update(statement)
-            | ast::SetExpr::Delete(statement)
-            | ast::SetExpr::Merge(statement) => return target_of(statement),
-            _ => None,
-        },
         _ => None,
     }?;
     QualifiedName::from_object_name(name, &mut Vec::new()).ok()

@@ -6,8 +6,11 @@
 //! | `INSERT INTO t OVERRIDING SYSTEM VALUE …` | `INSERT INTO t …` with `LOW_PRIORITY`, which PostgreSQL does not have |
 //! | `INSERT INTO t OVERRIDING USER VALUE …` | the same with `HIGH_PRIORITY` |
 
+use std::ops::ControlFlow;
+
+use aerostat_semantics::walk;
 use datafusion::sql::sqlparser::{
-    ast::{Insert, MysqlInsertPriority, SetExpr, Statement},
+    ast::{MysqlInsertPriority, Statement, VisitorMut},
     tokenizer::{Token, TokenWithSpan},
 };
 
@@ -21,8 +24,8 @@ const OPTIONS: [&str; 6] = [
     "CYCLE",
 ];
 
-/// What was taken out of an INSERT.
-pub(super) struct Removed(Option<MysqlInsertPriority>);
+/// What was taken out of INSERTs: which one it was in the statement, and what.
+pub(super) struct Removed(Vec<(usize, MysqlInsertPriority)>);
 
 /// Spells the tokens of a statement so that `sqlparser` reads them.
 pub(super) fn respell(tokens: &mut Vec<TokenWithSpan>) -> Removed {
@@ -35,49 +38,57 @@ pub(super) fn respell(tokens: &mut Vec<TokenWithSpan>) -> Removed {
     };
     if is(0, "CREATE") {
         sort_options(tokens, &meaningful);
-        return Removed(None);
+        return Removed(Vec::new());
     }
-    let clause = (0..meaningful.len()).find(|&nth| {
-        is(nth, "OVERRIDING")
-            && (is(nth + 1, "SYSTEM") || is(nth + 1, "USER"))
-            && is(nth + 2, "VALUE")
-    });
-    let Some(nth) = clause else {
-        return Removed(None);
-    };
-    let priority = match is(nth + 1, "SYSTEM") {
-        true => MysqlInsertPriority::LowPriority,
-        false => MysqlInsertPriority::HighPriority,
-    };
-    tokens.drain(meaningful[nth]..=meaningful[nth + 2]);
-    Removed(Some(priority))
+    let (mut inserts, mut removed, mut clauses) = (0, Vec::new(), Vec::new());
+    for nth in 0..meaningful.len() {
+        if is(nth, "INSERT") && is(nth + 1, "INTO") {
+            inserts += 1;
+        }
+        let priority = match is(nth, "OVERRIDING") && is(nth + 2, "VALUE") {
+            true if is(nth + 1, "SYSTEM") => MysqlInsertPriority::LowPriority,
+            true if is(nth + 1, "USER") => MysqlInsertPriority::HighPriority,
+            _ => continue,
+        };
+        removed.push((inserts, priority));
+        clauses.push(meaningful[nth]..=meaningful[nth + 2]);
+    }
+    for clause in clauses.into_iter().rev() {
+        tokens.drain(clause);
+    }
+    Removed(removed)
 }
 
 impl Removed {
     /// Puts what was removed into the parsed statement. `false` where it has no place.
     pub(super) fn restore(self, statement: &mut Statement) -> bool {
-        let Some(priority) = self.0 else {
-            return true;
-        };
-        match insert_of(statement) {
-            Some(insert) => {
-                insert.priority = Some(priority);
-                true
-            }
-            None => false,
+        struct Restore {
+            /// How many INSERTs the walk has met.
+            met: usize,
+            removed: Vec<(usize, MysqlInsertPriority)>,
         }
-    }
-}
+        impl VisitorMut for Restore {
+            type Break = ();
 
-fn insert_of(statement: &mut Statement) -> Option<&mut Insert> {
-    match statement {
-        Statement::Insert(insert) => Some(insert),
-        Statement::Query(query) => match &mut *query.body {
-            SetExpr::Insert(statement) => insert_of(statement),
-            _ => None,
-        },
-        Statement::Explain { statement, .. } => insert_of(statement),
-        _ => None,
+            fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<()> {
+                if let Statement::Insert(insert) = statement {
+                    self.met += 1;
+                    let own = self.removed.iter().position(|(nth, _)| *nth == self.met);
+                    insert.priority = own.map(|at| self.removed.remove(at).1);
+                }
+                ControlFlow::Continue(())
+            }
+        }
+        if self.0.is_empty() {
+            return true;
+        }
+        let mut restore = Restore {
+            met: 0,
+            removed: self.0,
+        };
+        // It never breaks.
+        let _ = walk::change(statement, &mut restore);
+        restore.removed.is_empty()
     }
 }
 

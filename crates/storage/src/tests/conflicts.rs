@@ -195,3 +195,36 @@ fn no_count_is_lost() {
     let total: i64 = now(&table).iter().map(|row| row.1).sum();
     assert_eq!(total as u64, THREADS * COUNTS);
 }
+
+#[test]
+fn rows_that_a_transaction_has_ended_are_told_wherever_they_went() {
+    for freezes in [false, true] {
+        let table = tiny_table();
+        let rows: Vec<Row> = (0..400).map(|key| (key, 0, None)).collect();
+        load(&table, &rows);
+        if freezes {
+            table.freeze().unwrap();
+        }
+        let txn = table.store().txns().begin();
+        let view = table.view(txn.snapshot().clone());
+        let found = scan(&view, Vec::new());
+        let ids: Vec<RowId> = found.values().map(|(_, id)| *id).collect();
+        let third: Vec<RowId> = ids.iter().copied().step_by(3).collect();
+        assert!(!view.ended_by(&txn, &ids).unwrap().contains(&true));
+        assert_eq!(view.delete(&txn, &third).unwrap(), third.len() as u64);
+        // Rows that come between those that are there rewrite the segments.
+        let more: Vec<Row> = (1_000..3_000).map(|key| (key, 0, None)).collect();
+        load(&table, &more);
+        table.freeze().unwrap();
+        let ended = view.ended_by(&txn, &ids).unwrap();
+        let expected: Vec<bool> = (0..ids.len()).map(|at| at % 3 == 0).collect();
+        assert_eq!(ended, expected, "frozen before: {freezes}");
+        let other = table.store().txns().begin();
+        let seen = table.view(other.snapshot().clone());
+        let ids: Vec<RowId> = scan(&seen, Vec::new())
+            .values()
+            .map(|(_, id)| *id)
+            .collect();
+        assert!(!seen.ended_by(&other, &ids).unwrap().contains(&true));
+    }
+}

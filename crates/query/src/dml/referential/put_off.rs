@@ -63,7 +63,7 @@ pub(crate) async fn check_put_off(
     transaction: &Arc<Transaction>,
     checks: &[Arc<PutOff>],
 ) -> Result<()> {
-    let mut referential = Referential::new(context, transaction);
+    let mut referential = Referential::new(context, transaction, false);
     // Rows that they are about may be gone again.
     referential.has_acted = true;
     for kind in kinds(checks) {
