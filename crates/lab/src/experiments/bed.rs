@@ -28,11 +28,18 @@ pub(super) const GOAL_MS: f64 = 50.0;
 /// The source's goal, ms (source 001).
 pub(super) const SOURCE_GOAL_MS: f64 = 1000.0;
 
+/// Tenants of a size that are at work together when its highest rate is measured, as in the
+/// source: one alone has the caches for itself, which tenants that share a node have not.
+pub(super) const ALIKE: usize = 4;
+
 /// How long freezing a tenant's rows may take.
 const FREEZE: Duration = Duration::from_secs(60);
 
 /// The workload model's experiment, whose samples the others use when they run with it.
 pub(super) const MODEL: &str = "workload-model";
+
+/// Why what needs a model is skipped without one.
+pub(super) const NO_MODEL: &str = "no model: rates that keep the goal were not found";
 
 /// Bytes that the node holds for a tenant.
 pub(super) const BYTES: &str = "bytes in memory";
@@ -119,22 +126,36 @@ impl Bed {
         Ok(Some(bed))
     }
 
-    /// Finds the highest rate of a tenant that is alone at work, and keeps it with what it
-    /// takes. Returns it, if it was found.
+    /// The same with [`ALIKE`] tenants of each scale.
+    ///
+    /// # Errors
+    /// As of [`Bed::new`].
+    pub(super) fn alike(run: &mut Run<'_>, scales: &[f64]) -> Result<Option<Bed>> {
+        let all: Vec<f64> = scales.iter().flat_map(|scale| [*scale; ALIKE]).collect();
+        Bed::new(run, &all)
+    }
+
+    /// Finds the highest rate of the tenants of a size, all together, that are at work alone, and
+    /// keeps it with what one of them takes. Returns it, if it was found.
     ///
     /// # Errors
     /// When requests fail.
     pub(super) fn highest(
         &mut self,
-        tenant: usize,
+        size: usize,
         effort: Effort,
         cell: &mut Cell,
     ) -> Result<Option<f64>> {
         let native = Environment::Native;
-        let capacity = self.traffic.saturate(tenant, effort.seconds / 3.0)?;
+        let tenant = size * ALIKE;
+        // Statements are prepared, too.
+        let mut capacity = 0.0;
+        for alike in tenant..tenant + ALIKE {
+            capacity = self.traffic.saturate(alike, effort.seconds / 3.0)?;
+        }
         let (mut others, mut tried) = (Vec::new(), Vec::new());
         let found = effort.search.highest(capacity * 0.85, GOAL_MS, |rate| {
-            let seen = self.alone(tenant, rate, GOAL_MS, effort)?;
+            let seen = self.at_work(size, rate, GOAL_MS, effort)?;
             others.push(seen.others);
             // Who is not answered at all counts as that long.
             tried.push((rate, seen.p99_ms().min(GOAL_MS * 10.0)));
@@ -154,65 +175,70 @@ impl Bed {
         Ok(found)
     }
 
-    /// What a tenant's users see when it is alone at work.
+    /// What users see when all tenants of a size, and no others, have this rate together.
     ///
     /// # Errors
     /// When requests fail.
-    pub(super) fn alone(
+    pub(super) fn at_work(
         &mut self,
-        tenant: usize,
+        size: usize,
         rate: f64,
         goal_ms: f64,
         effort: Effort,
     ) -> Result<Seen> {
-        let streams = [Stream { tenant, rate }];
+        let tenants = size * ALIKE..(size + 1) * ALIKE;
+        let streams: Vec<Stream> = tenants
+            .map(|tenant| Stream {
+                tenant,
+                rate: rate / ALIKE as f64,
+            })
+            .collect();
         self.traffic
             .send_quietly(&streams, effort.seconds, goal_ms, effort.tries)
     }
+}
 
-    /// The model's samples as a cell of this experiment: those of the workload model's, if
-    /// that is in this run, else measured with these tenants.
-    ///
-    /// # Errors
-    /// When requests fail.
-    pub(super) fn model(
-        &mut self,
-        run: &mut Run<'_>,
-        tenants: &[usize],
-        rounds: usize,
-    ) -> Result<Option<Model>> {
-        let others = run.others(MODEL)?;
-        let effort = Effort::of(run);
-        if measured(&others, run.is_quick()).is_some() {
-            run.cell("the model, measured before", |cell| {
-                let native = Environment::Native;
-                for known in observations(&others, GOAL_MS) {
-                    for rate in known.rates {
-                        cell.put(native, &rates(GOAL_MS), known.rows, rate);
-                    }
-                    for bytes in others.values(native, BYTES, known.rows) {
-                        cell.put(native, BYTES, known.rows, bytes);
-                    }
+/// The scales of the tenants that [`known`] is made of, where the workload model is not in the
+/// run.
+pub(super) const FITTED: [f64; 3] = [0.02, 0.1, 0.5];
+
+/// The model as cells of this experiment: of the workload model's samples, if that is in this
+/// run, else of tenants of three sizes. `None` if too few rates keep the goal.
+///
+/// # Errors
+/// When a node does not start, or requests fail.
+pub(super) fn known(run: &mut Run<'_>, rounds: usize) -> Result<Option<Model>> {
+    let others = run.others(MODEL)?;
+    let effort = Effort::of(run);
+    if measured(&others, run.is_quick()).is_some() {
+        run.cell("the model, measured before", |cell| {
+            let native = Environment::Native;
+            for known in observations(&others, GOAL_MS) {
+                for rate in known.rates {
+                    cell.put(native, &rates(GOAL_MS), known.rows, rate);
                 }
-                Ok(())
-            })?;
-        } else {
-            for round in 0..rounds {
-                for &tenant in tenants {
-                    let name = format!(
-                        "the model, {:.0} rows, round {}",
-                        self.rows[tenant],
-                        round + 1
-                    );
-                    run.cell(&name, |cell| {
-                        self.highest(tenant, effort, cell)?;
-                        Ok(())
-                    })?;
+                for bytes in others.values(native, BYTES, known.rows) {
+                    cell.put(native, BYTES, known.rows, bytes);
                 }
             }
+            Ok(())
+        })?;
+    } else {
+        let Some(mut bed) = Bed::alike(run, &FITTED)? else {
+            return Ok(None);
+        };
+        for round in 0..rounds {
+            for size in 0..FITTED.len() {
+                let rows = bed.rows[size * ALIKE];
+                let name = format!("the model, {rows:.0} rows, round {}", round + 1);
+                run.cell(&name, |cell| {
+                    bed.highest(size, effort, cell)?;
+                    Ok(())
+                })?;
+            }
         }
-        Ok(model(&run.results()?, run.is_quick()))
     }
+    Ok(model(&run.results()?, run.is_quick()))
 }
 
 /// Freezes a tenant's rows, all of them: those that the node's freezer has in hand are frozen

@@ -4,7 +4,7 @@ use aerostat_calibrate::{Axis, Chart, Line, Scale};
 use aerostat_plan::Model;
 use anyhow::Result;
 
-use super::bed::{Bed, Effort, GOAL_MS, OTHERS, disturbance, model, undisturbed};
+use super::bed::{Bed, Effort, GOAL_MS, NO_MODEL, OTHERS, disturbance, known, model, undisturbed};
 use crate::experiment::Cell;
 use crate::results::Results;
 use crate::stats::Estimate;
@@ -17,11 +17,8 @@ pub(crate) struct MixedTenants;
 /// The tenants, by scale.
 const SCALES: [f64; 5] = [0.02, 0.05, 0.1, 0.2, 0.5];
 
-/// Which tenants the model is made of, if it is not in the run: the others it has not seen.
-const FITTED: [usize; 3] = [0, 2, 4];
-
 /// What share of the workload each tenant has. No mix was measured for the model, whose
-/// tenants are alone.
+/// tenants at work are of one size.
 const MIXES: [(&str, [f64; 5]); 4] = [
     ("even", [0.2, 0.2, 0.2, 0.2, 0.2]),
     ("small tenants busy", [0.45, 0.35, 0.1, 0.05, 0.05]),
@@ -62,7 +59,7 @@ impl Experiment for MixedTenants {
             name: "mixed-tenants",
             question: "Do response times of tenants that share a node depend on its workload alone, however that is mixed?",
             source: "001, \"Workload\" and \"Response time\"",
-            parameters: "tenants of 120 thousand to 3 million rows at once; four mixes of their rates that the model has not seen, at workloads of 0.2 to 1.4 (0.4 to 1.3 with --quick); the model of the same run, or one of three tenants, alone",
+            parameters: "tenants of 120 thousand to 3 million rows at once; four mixes of their rates that the model has not seen, at workloads of 0.2 to 1.4 (0.4 to 1.3 with --quick); the model of the same run, or one of tenants of three sizes",
             expected: "the 99th percentile rises with the workload, the same for each mix, and breaks the goal near a workload of 1",
             environments: &[Environment::Native],
         }
@@ -79,14 +76,14 @@ impl Experiment for MixedTenants {
             )
         };
         let effort = Effort::of(run);
-        let Some(mut bed) = Bed::new(run, &SCALES)? else {
+        if run.node_program().is_none() {
+            return Ok(());
+        }
+        let Some(model) = known(run, rounds.min(2))? else {
+            run.skip("all mixes", NO_MODEL);
             return Ok(());
         };
-        let Some(model) = bed.model(run, &FITTED, rounds.min(2))? else {
-            run.skip(
-                "all mixes",
-                "no model: rates that keep the goal were not found",
-            );
+        let Some(mut bed) = Bed::new(run, &SCALES)? else {
             return Ok(());
         };
         for round in 0..rounds {
