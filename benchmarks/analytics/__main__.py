@@ -62,7 +62,7 @@ def server(kind, arguments, threads, cores, folder):
     with on_cores(cores):
         match kind:
             case "aerostat":
-                running = Aerostat(arguments.binary, folder, "--threads", str(threads))
+                running = Aerostat(arguments.binary, folder, "--threads", str(threads), "--pin-threads", "on")
             case "postgresql":
                 running = Postgres(folder, POSTGRES)
             case _:

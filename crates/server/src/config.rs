@@ -239,11 +239,7 @@ impl Reader<'_> {
             threads: self.count("threads").unwrap_or(machine.threads),
             pinning: self.choice(
                 "pin-threads",
-                &[
-                    ("auto", Pinning::Auto),
-                    ("on", Pinning::On),
-                    ("off", Pinning::Off),
-                ],
+                &[("off", Pinning::Off), ("on", Pinning::On)],
             ),
             max_connections: self.count("max-connections").unwrap_or(usize::MAX),
             freezer_percent: self.percent("freezer"),

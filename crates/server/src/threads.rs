@@ -8,8 +8,8 @@
 //! Two kinds, because a query that computes for a second would hold up every connection that
 //! shares its thread. The caller's thread is the first of the I/O threads.
 //!
-//! The threads that run queries have a core each (ADR 31), the others go where the scheduler
-//! puts them.
+//! The threads that run queries can be given a core each (ADR 31); else all go where the
+//! scheduler puts them.
 
 use std::future;
 use std::io;
@@ -29,10 +29,8 @@ const IO_STACK_BYTES: usize = 2 << 20;
 /// Whether the threads that run queries stay on a core each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pinning {
-    /// If there are as many as cores that the process may use.
-    Auto,
-    On,
     Off,
+    On,
 }
 
 /// Runtimes that do not wait for their work when they are dropped.
@@ -94,15 +92,10 @@ fn query_runtime(count: usize, pinning: Pinning) -> io::Result<Runtime> {
         .thread_stack_size(QUERY_STACK_BYTES)
         .thread_name("aerostat-cpu")
         .enable_all();
-    let cores = cores::allowed();
-    let pinned = match pinning {
-        Pinning::Auto => cores.len() == count,
-        Pinning::On => true,
-        Pinning::Off => false,
-    };
-    if !pinned {
+    if pinning == Pinning::Off {
         return builder.build();
     }
+    let cores = cores::allowed();
     // The workers are the first to start. What blocks gets its threads later, some from a
     // worker, whose one core they would inherit.
     let place = AtomicUsize::new(0);
@@ -169,27 +162,21 @@ mod tests {
     }
 
     #[test]
-    fn as_many_threads_as_cores_have_one_each() {
+    fn pinned_threads_have_a_core_each() {
         let cores = cores::allowed();
-        let (workers, blocking) = cores_of(cores.len(), Pinning::Auto);
-        assert_eq!(workers, cores.iter().map(|core| vec![*core]).collect());
-        assert_eq!(blocking, cores, "what blocks may use all of them");
+        let each: BTreeSet<Vec<usize>> = cores.iter().map(|core| vec![*core]).collect();
+        for count in [cores.len(), cores.len() + 1] {
+            let (workers, blocking) = cores_of(count, Pinning::On);
+            assert_eq!(workers, each, "{count} threads");
+            assert_eq!(blocking, cores, "what blocks may use all of them");
+        }
     }
 
     #[test]
-    fn more_threads_than_cores_are_the_schedulers() {
+    fn others_are_the_schedulers() {
         let cores = cores::allowed();
-        let (workers, _) = cores_of(cores.len() + 1, Pinning::Auto);
+        let (workers, blocking) = cores_of(cores.len(), Pinning::Off);
         assert_eq!(workers, BTreeSet::from([cores.clone()]));
-        let (workers, blocking) = cores_of(cores.len() + 1, Pinning::On);
-        assert_eq!(workers, cores.iter().map(|core| vec![*core]).collect());
         assert_eq!(blocking, cores);
-    }
-
-    #[test]
-    fn pinning_can_be_off() {
-        let cores = cores::allowed();
-        let (workers, _) = cores_of(cores.len(), Pinning::Off);
-        assert_eq!(workers, BTreeSet::from([cores]));
     }
 }

@@ -57,12 +57,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "auto",
         "Threads that run queries, and as many for connections",
     ),
-    // A virtual processor that sleeps looks busy to the scheduler, which then lets two threads
-    // share one beside it.
+    // Good for queries that come after a rest, bad for short statements beside long queries.
     setting(
         "pin-threads",
-        "auto",
-        "Whether those that run queries keep to a core each: on, off; auto if there are as many as cores",
+        "off",
+        "Whether those that run queries keep to a core each: on, off",
     ),
     // One connection costs some tens of kilobytes; a thousand is more than pools open.
     setting("max-connections", "1000", "Connections at once"),
