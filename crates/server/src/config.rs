@@ -237,10 +237,7 @@ impl Reader<'_> {
             http: self.address("http"),
             memory: self.memory(machine),
             threads: self.count("threads").unwrap_or(machine.threads),
-            pinning: self.choice(
-                "pin-threads",
-                &[("off", Pinning::Off), ("on", Pinning::On)],
-            ),
+            pinning: self.choice("pin-threads", &[("off", Pinning::Off), ("on", Pinning::On)]),
             max_connections: self.count("max-connections").unwrap_or(usize::MAX),
             freezer_percent: self.percent("freezer"),
             calibration: self.path("calibration"),
