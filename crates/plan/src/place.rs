@@ -228,7 +228,7 @@ fn unknown(model: &Model, tenants: &[Tenant], limits: &NodeLimits) -> Vec<String
         (!names.is_empty()).then(|| names.join(", "))
     };
     let mut unknown = vec![
-        "What it costs tenants to share a node: the model is of tenants alone; `aerostat lab run plan-check` measures it.".to_owned(),
+        "What it costs tenants of different sizes to share a node: the model is of tenants of one size; `aerostat lab run plan-check` measures it.".to_owned(),
         "Writes, and the freezing and merging they cause: the model is of queries alone."
             .to_owned(),
         format!("Other queries than those measured ({}).", measured.requests),

@@ -41,7 +41,7 @@ pub(crate) struct PlanArguments {
     data_share: f64,
     /// The workload that a node is given; by the model its goal is only just kept at 1, mixes of
     /// tenants broke it at 0.46 to 0.76 where we measured
-    #[arg(long, default_value_t = 0.6, value_name = "SHARE")]
+    #[arg(long, default_value_t = 0.7, value_name = "SHARE")]
     load_max: f64,
     /// Copies of each tenant, on nodes of their own
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
