@@ -36,9 +36,17 @@ pub fn settle(core: Option<usize>) -> Result<usize, CalibrateError> {
     Ok(core)
 }
 
-/// Lets this thread run on all these cores again. That it could before is known.
-pub fn release(cores: &[usize]) {
-    let _ = pin(cores);
+/// Does something on one core, as [`settle`] finds it, which the work is told; afterwards this
+/// thread may run where it could before.
+///
+/// # Errors
+/// [`CalibrateError::Core`] when there is no such core; then nothing is done.
+pub fn settled<T>(core: Option<usize>, work: impl FnOnce(usize) -> T) -> Result<T, CalibrateError> {
+    let allowed = allowed();
+    let done = work(settle(core)?);
+    // That it could run there before is known.
+    let _ = pin(&allowed);
+    Ok(done)
 }
 
 /// Pins this thread to these cores.

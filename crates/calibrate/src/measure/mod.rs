@@ -119,13 +119,12 @@ pub fn calibrate(options: &Options) -> Result<Report, CalibrateError> {
     }
     let started = Instant::now();
     let allowed = cores::allowed();
-    let core = cores::settle(core)?;
     let mut bench = Bench {
         seconds,
         random: Pcg64Mcg::seed_from_u64(SEED),
     };
-    let measured = bench.measure(&allowed);
-    cores::release(&allowed);
+    let measured = cores::settled(core, |core| (core, bench.measure(&allowed)));
+    let (core, measured) = measured?;
     let mut measured = measured?;
     measured.core = core;
     measured.seconds = started.elapsed().as_secs_f64();

@@ -70,11 +70,7 @@ impl Experiment for Calibrator {
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<()> {
-        let allowed = cores::allowed();
-        cores::settle(None)?;
-        let measured = measure(run);
-        cores::release(&allowed);
-        measured
+        cores::settled(None, |_| measure(run))?
     }
 
     fn conclude(&self, results: &Results) -> Conclusion {

@@ -53,11 +53,7 @@ impl Experiment for Environments {
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<()> {
-        let allowed = cores::allowed();
-        cores::settle(None)?;
-        let measured = measure(run);
-        cores::release(&allowed);
-        measured
+        cores::settled(None, |_| measure(run))?
     }
 
     fn conclude(&self, results: &Results) -> Conclusion {

@@ -282,11 +282,7 @@ fn predicate(setting: &Setting, query: Query) -> Option<Predicate> {
 }
 
 fn measure(run: &mut Run<'_>, setting: &Setting) -> Result<()> {
-    let allowed = cores::allowed();
-    cores::settle(None)?;
-    let measured = measure_pinned(run, setting);
-    cores::release(&allowed);
-    measured
+    cores::settled(None, |_| measure_pinned(run, setting))?
 }
 
 /// ms per query of each layout in turn.

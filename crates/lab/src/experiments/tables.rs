@@ -139,11 +139,7 @@ struct Query {
 }
 
 fn measure(run: &mut Run<'_>, table: usize, queries: Vec<Query>) -> Result<()> {
-    let allowed = cores::allowed();
-    cores::settle(None)?;
-    let measured = measure_pinned(run, table, &queries);
-    cores::release(&allowed);
-    measured
+    cores::settled(None, |_| measure_pinned(run, table, &queries))?
 }
 
 /// Values in ms per query.
