@@ -110,15 +110,18 @@ impl Narrower {
     /// Narrows the scan by what is known by now.
     pub(super) fn narrow(&self, scan: &Scan, pool: &Arc<dyn MemoryPool>) {
         let generation = |filter: &RunTimeFilter| filter.filter.snapshot_generation();
-        let generations = self.filters.iter().map(|(filter, _)| generation(filter));
-        let generations = generations.sum();
+        let filters = || self.filters.iter().map(|(filter, _)| filter);
+        let generations = || filters().map(generation).sum::<u64>();
+        if self.generations.load(Ordering::Acquire) == generations() {
+            return;
+        }
+        // Whoever comes while another thread is about it waits: without the filter it could
+        // read all the rows there are in the meantime.
+        let mut taken = self.taken.lock();
+        let generations = generations();
         if self.generations.load(Ordering::Acquire) == generations {
             return;
         }
-        // Another thread is about it.
-        let Some(mut taken) = self.taken.try_lock() else {
-            return;
-        };
         for ((filter, columns), taken) in self.filters.iter().zip(taken.iter_mut()) {
             // Before the filter is read: a newer one is taken the next time.
             let generation = generation(filter);
