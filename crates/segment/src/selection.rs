@@ -123,6 +123,14 @@ impl Collector {
         }
     }
 
+    /// Adds rows that are behind all so far, at least one.
+    pub(crate) fn push_listed(&mut self, rows: &[u32]) {
+        if self.rows.is_empty() {
+            self.rows.extend(self.run.clone());
+        }
+        self.rows.extend_from_slice(rows);
+    }
+
     /// Adds row `base + i` for each bit `i`.
     pub(crate) fn push_mask(&mut self, base: u32, mask: u64) {
         if !self.push_if_run(base, mask) {
@@ -133,7 +141,8 @@ impl Collector {
     /// As [`Collector::push_mask`], in a loop that is compiled for the machine.
     #[inline(always)]
     pub(crate) fn push_mask_with<S: Simd>(&mut self, simd: S, base: u32, mask: u64) {
-        if !self.push_if_run(base, mask) {
+        // Once the rows are a list, whether 64 of them are one run is of no use.
+        if !self.rows.is_empty() || !self.push_if_run(base, mask) {
             simd.push_rows(&mut self.rows, base, mask);
         }
     }

@@ -170,6 +170,61 @@ fn segments_find_what_maps_find() {
     }
 }
 
+/// Of few rows that are left codes are picked one by one, over the blocks of a vector.
+#[test]
+fn several_tables_leave_what_all_have() {
+    for seed in 0..if cfg!(miri) { 1 } else { 24 } {
+        let mut random = Random(seed);
+        let rows = 1 + random.below(if cfg!(miri) { 900 } else { 20_000 }) as usize;
+        let (model, hot) = load(&mut random, rows);
+        let (frozen, _) = freeze(&hot);
+        for _ in 0..12 {
+            let maps: Vec<_> = (0..4)
+                .map(|attribute| {
+                    let column = &model.columns[attribute];
+                    // Many values, then the odd one is left.
+                    let mut map = keys_for(column, &mut random);
+                    for _ in 0..random.pick(&[0, 100, 4000]) {
+                        if let Value::Int(value) = random.pick(column) {
+                            map.insert(value as i64, 0);
+                        }
+                    }
+                    map
+                })
+                .collect();
+            let asked = match random.below(3) {
+                0 => selection(rows as u32, &mut random),
+                _ => Selection::Range(0..rows as u32),
+            };
+            let has_all = |row: &u32| {
+                let mut all = maps.iter().zip(&model.columns);
+                all.all(|(map, column)| match &column[*row as usize] {
+                    Value::Int(value) => map.contains_key(&(*value as i64)),
+                    _ => false,
+                })
+            };
+            let expected: Vec<u32> = asked.iter().filter(has_all).collect();
+            for segment in [&hot, &frozen] {
+                let probes: Vec<_> = maps
+                    .iter()
+                    .enumerate()
+                    .map(|(attribute, map)| {
+                        let keys: Vec<i64> = map.keys().copied().collect();
+                        let table = Arc::new(LookupTable::new(&keys, None).unwrap());
+                        segment.probe(attribute, &table)
+                    })
+                    .collect();
+                let conditions: Vec<_> = probes.iter().map(Condition::Member).collect();
+                let (mut kept, mut left) = (asked.clone(), Vec::new());
+                segment.keep(&conditions, &mut kept, &mut |_, rows| left.push(rows));
+                assert!(kept.iter().eq(expected.iter().copied()), "seed {seed}");
+                assert!(left.is_sorted_by(|one, next| one >= next), "seed {seed}");
+                assert!(asked.is_empty() || left.last() == Some(&expected.len()));
+            }
+        }
+    }
+}
+
 #[test]
 fn only_whole_numbers_and_dates_are_keys() {
     let types = [

@@ -2,7 +2,8 @@
 //!
 //! A filter is handed down when it compares one column with constants in the
 //! column's own type: comparison, IN list, BETWEEN, IS [NOT] NULL, and
-//! conjunctions of these. Everything else stays a DataFusion filter.
+//! conjunctions of these. What equals one constant or another, as DataFusion
+//! writes short IN lists, is one IN list. Everything else stays a DataFusion filter.
 
 use aerostat_segment::{CompareOp, Literal, Predicate};
 use aerostat_types::{Physical, SqlType, TableSchema};
@@ -26,6 +27,14 @@ pub(super) fn from_expr(filter: &Expr, table: &TableSchema) -> Option<Vec<Predic
             both.extend(from_expr(right, table)?);
             Some(both)
         }
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: Operator::Or,
+            right,
+        }) => Some(vec![either(
+            from_expr(left, table)?,
+            from_expr(right, table)?,
+        )?]),
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
             let op = compare_op(*op)?;
             if let Some((attribute, ty)) = column(left, table) {
@@ -78,6 +87,37 @@ pub(super) fn from_expr(filter: &Expr, table: &TableSchema) -> Option<Vec<Predic
             let (attribute, ty) = column(inner, table)?;
             (ty == SqlType::Boolean).then(|| vec![is(attribute, false)])
         }
+        _ => None,
+    }
+}
+
+/// What holds where one of two conditions does, if both list values of one attribute.
+fn either(one: Vec<Predicate>, other: Vec<Predicate>) -> Option<Predicate> {
+    let ((attribute, mut values), (other, more)) = (listed(one)?, listed(other)?);
+    values.extend(more);
+    (attribute == other && values.len() <= IN_LIST_MAX).then_some(Predicate::InList {
+        attribute,
+        values,
+        negated: false,
+    })
+}
+
+/// The values that an attribute must equal one of.
+fn listed(mut conjuncts: Vec<Predicate>) -> Option<(usize, Vec<Literal>)> {
+    let (Some(predicate), true) = (conjuncts.pop(), conjuncts.is_empty()) else {
+        return None;
+    };
+    match predicate {
+        Predicate::Compare {
+            attribute,
+            op: CompareOp::Eq,
+            value,
+        } => Some((attribute, vec![value])),
+        Predicate::InList {
+            attribute,
+            values,
+            negated: false,
+        } => Some((attribute, values)),
         _ => None,
     }
 }

@@ -1,29 +1,34 @@
-//! Conditions on codes, several at once: a block of 512 rows passes all of them, a bit for each
-//! row, before the next block begins.
+//! Conditions on codes, several at once, over the blocks of a vector: a bit for each row, as long
+//! as many rows are left, then a list of those that are.
 //!
 //! ```text
-//!  block     all rows ─► quantity < 25 ─► discount 1 to 3 ─► date is a key ─► rows
-//!  bits      ████████    █ ██ █  ██ █     █  █    █          █
-//!            whole blocks are tested, as long as many rows are left; then one by one
+//!  vector    all rows ─► quantity < 25 ─► discount 1 to 3 ─► date is a key ─► part is a key
+//!  bits      ████████    █ ██ █  ██ █     █  █    █          rows 7 19 60 … ─► 19 …
+//!            whole blocks are tested                         codes are picked one by one
 //! ```
 //!
-//! So what is between two conditions stays in the L1 cache and is never a list.
+//! Between two conditions there are a kilobyte of bits or a short list, in the L1 cache. The list
+//! is of a vector, not of a block, for each code that is picked is a cache miss, and only of
+//! many rows can the next ones be asked for in time.
 
 use std::{borrow::Cow, ops::Range};
 
 use crate::{
-    Condition, Predicate, Selection,
+    Condition, Predicate, Selection, VECTOR_ROWS,
     frozen::{
         Column, Frozen, Values,
         codes::{Codes, RunsPassing},
         condition::{Masks, SMALL_SET_WORDS, Test},
-        filter::{Passing, passing},
-        pack::{BLOCK_CODES, Decode, Lane},
+        filter::{Passing, keep_listed, passing},
+        pack::BLOCK_CODES,
     },
     nulls::Nulls,
     selection::Collector,
     simd::{self, Kernel, Simd},
 };
+
+/// Blocks of a vector.
+const VECTOR_BLOCKS: usize = VECTOR_ROWS as usize / BLOCK_CODES;
 
 /// From so many rows of a block on all of it is tested, where that takes a vector instruction
 /// or two for 64 codes: it costs as much as a dozen codes found one by one.
@@ -164,13 +169,18 @@ impl Frozen {
             .collect();
         let mut counts = vec![0; parts.len()];
         let mut found = Collector::reusing(selection);
-        if !rows.is_empty() {
-            simd::dispatch(KeepBlocks {
+        let mut listed = Vec::new();
+        let mut first = rows.start;
+        while first < rows.end {
+            let end = rows.end.min((first / VECTOR_ROWS + 1) * VECTOR_ROWS);
+            simd::dispatch(KeepVector {
                 tests: &mut tests,
-                rows,
+                rows: first..end,
                 counts: &mut counts,
                 found: &mut found,
+                listed: &mut listed,
             });
+            first = end;
         }
         *selection = found.finish();
         counts
@@ -220,113 +230,98 @@ struct BlockTest<'a> {
 }
 
 impl BlockTest<'_> {
-    /// Keeps those of `left` rows of a block that pass.
+    /// Keeps those rows of a block that pass.
     #[inline(always)]
-    fn keep(&mut self, block: u32, left: u32, masks: &mut Masks) {
-        let base = block * BLOCK_CODES as u32;
+    fn keep(&mut self, block: u32, masks: &mut Masks) {
         if let Some(test) = self.test {
-            if left >= self.whole_from {
-                let mut own = Masks::default();
-                self.codes.masks(
-                    block as usize,
-                    self.rows_all,
-                    test,
-                    &mut self.runs,
-                    &mut own,
-                );
-                for (mask, own) in masks.iter_mut().zip(own) {
-                    *mask &= own;
-                }
-            } else {
-                self.keep_each(test, base, masks);
+            let (mut own, runs) = (Masks::default(), &mut self.runs);
+            self.codes
+                .masks(block as usize, self.rows_all, test, runs, &mut own);
+            for (mask, own) in masks.iter_mut().zip(own) {
+                *mask &= own;
             }
         }
         if let Some(nulls) = self.nulls {
+            let base = block * BLOCK_CODES as u32;
             for (nth, mask) in masks.iter_mut().enumerate().filter(|(_, mask)| **mask != 0) {
                 *mask &= !nulls.word(base + nth as u32 * 64);
             }
         }
     }
-
-    /// Looks at the rows that are left one by one.
-    fn keep_each(&self, test: &Test, base: u32, masks: &mut Masks) {
-        let mut rows = [0u32; BLOCK_CODES];
-        let mut len = 0;
-        for (nth, &mask) in masks.iter().enumerate() {
-            let mut rest = mask;
-            while rest != 0 {
-                rows[len] = base + nth as u32 * 64 + rest.trailing_zeros();
-                (rest, len) = (rest & (rest - 1), len + 1);
-            }
-        }
-        let mut cleared = Cleared {
-            test,
-            rows: &rows[..len],
-            masks,
-        };
-        self.codes.pick(&rows[..len], &mut cleared);
-    }
 }
 
-/// Clears the bits of rows whose codes do not pass, as they come.
-struct Cleared<'a> {
-    test: &'a Test,
-    /// Whose codes are still to come.
-    rows: &'a [u32],
-    masks: &'a mut Masks,
-}
-
-impl Decode for Cleared<'_> {
-    #[inline]
-    fn codes<L: Lane>(&mut self, codes: &[L]) {
-        let (rows, rest) = self.rows.split_at(codes.len());
-        self.rows = rest;
-        for (&row, &code) in rows.iter().zip(codes) {
-            let within = row as usize % BLOCK_CODES;
-            let fails = u64::from(!self.test.passes(code.into()));
-            self.masks[within / 64] &= !(fails << (within % 64));
-        }
-    }
-}
-
-/// Tests block after block.
-struct KeepBlocks<'a, 't> {
+/// Tests the blocks of a vector.
+struct KeepVector<'a, 't> {
     tests: &'a mut [BlockTest<'t>],
-    /// Not empty.
+    /// Of one vector; not empty.
     rows: Range<u32>,
     counts: &'a mut [usize],
     found: &'a mut Collector,
+    /// Memory for a list of rows.
+    listed: &'a mut Vec<u32>,
 }
 
-impl Kernel for KeepBlocks<'_, '_> {
+impl Kernel for KeepVector<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let blocks =
-            self.rows.start / BLOCK_CODES as u32..self.rows.end.div_ceil(BLOCK_CODES as u32);
-        for block in blocks {
-            let base = block * BLOCK_CODES as u32;
-            let mut masks = Masks::default();
+        let first = self.rows.start / BLOCK_CODES as u32;
+        let blocks = self.rows.end.div_ceil(BLOCK_CODES as u32) - first;
+        let mut all = [Masks::default(); VECTOR_BLOCKS];
+        let all = &mut all[..blocks as usize];
+        for (block, masks) in (first..).zip(all.iter_mut()) {
             for (nth, mask) in masks.iter_mut().enumerate() {
-                *mask = within(base + nth as u32 * 64, &self.rows);
-            }
-            let mut left = count(&masks);
-            for (test, counted) in self.tests.iter_mut().zip(self.counts.iter_mut()) {
-                test.keep(block, left, &mut masks);
-                left = count(&masks);
-                *counted += left as usize;
-                if left == 0 {
-                    break;
-                }
-            }
-            if left > 0 {
-                for (nth, &mask) in masks.iter().enumerate() {
-                    self.found
-                        .push_mask_with(simd, base + nth as u32 * 64, mask);
-                }
+                *mask = within(block * BLOCK_CODES as u32 + nth as u32 * 64, &self.rows);
             }
         }
+        let (mut left, mut blocks_left) = (self.rows.len() as u32, blocks);
+        for (nth, test) in self.tests.iter_mut().enumerate() {
+            if left < blocks_left * test.whole_from {
+                self.listed.clear();
+                push_all(simd, first, all, self.listed);
+                let counts = &mut self.counts[nth..];
+                for (test, counted) in self.tests[nth..].iter().zip(counts) {
+                    if let Some(passes) = test.test {
+                        keep_listed(&test.codes, passes, self.listed);
+                    }
+                    if let Some(nulls) = test.nulls {
+                        self.listed.retain(|&row| !nulls.is_null(row));
+                    }
+                    *counted += self.listed.len();
+                    if self.listed.is_empty() {
+                        return;
+                    }
+                }
+                return self.found.push_listed(self.listed);
+            }
+            (left, blocks_left) = (0, 0);
+            for (block, masks) in (first..).zip(all.iter_mut()) {
+                if count(masks) > 0 {
+                    test.keep(block, masks);
+                    let rows = count(masks);
+                    (left, blocks_left) = (left + rows, blocks_left + u32::from(rows > 0));
+                }
+            }
+            self.counts[nth] += left as usize;
+            if left == 0 {
+                return;
+            }
+        }
+        for (block, masks) in (first..).zip(all.iter()) {
+            for (nth, &mask) in masks.iter().enumerate() {
+                let base = block * BLOCK_CODES as u32 + nth as u32 * 64;
+                self.found.push_mask_with(simd, base, mask);
+            }
+        }
+    }
+}
+
+/// Appends the rows of blocks.
+#[inline(always)]
+fn push_all<S: Simd>(simd: S, first: u32, all: &[Masks], rows: &mut Vec<u32>) {
+    for (nth, &mask) in all.as_flattened().iter().enumerate() {
+        simd.push_rows(rows, first * BLOCK_CODES as u32 + nth as u32 * 64, mask);
     }
 }
 

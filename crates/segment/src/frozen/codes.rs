@@ -72,9 +72,9 @@ impl Runs<'_> {
         });
     }
 
-    /// Shows the codes of rows in any order.
+    /// Shows the codes of rows in any order, 64 at a time.
     fn pick(&self, rows: &[u32], out: &mut impl Decode) {
-        let mut runs = [0; 64];
+        let mut runs = [0; 1024];
         for rows in rows.chunks(runs.len()) {
             let runs = &mut runs[..rows.len()];
             simd::dispatch(RunsOf {
@@ -204,20 +204,22 @@ impl Kernel for RunsOf<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        // How many runs start before a word. Rows mostly ascend, so it is counted on.
-        let (mut word, mut before) = (0, 0);
+        // How many runs start before each word of a block. Rows mostly ascend.
+        let (mut known, mut before) = (usize::MAX, [0; RANK_WORDS]);
         for (run, &row) in self.runs.iter_mut().zip(self.rows) {
-            let (of, bit) = (row as usize / 64, row % 64);
-            if word / RANK_WORDS == of / RANK_WORDS && word <= of {
-                let passed = self.all.starts[word..of].iter();
-                before += passed.map(|word| word.count_ones() as usize).sum::<usize>();
-            } else {
-                before = self.all.runs_before(of);
+            let (block, word) = (row as usize / RANK_ROWS, row as usize / 64);
+            if block != known {
+                let words = &self.all.starts[block * RANK_WORDS..(block + 1) * RANK_WORDS];
+                let mut sum = self.all.ranks[block];
+                for (before, word) in before.iter_mut().zip(words) {
+                    *before = sum;
+                    sum += word.count_ones();
+                }
+                known = block;
             }
-            word = of;
-            let within = self.all.starts[of] & (u64::MAX >> (63 - bit));
+            let within = self.all.starts[word] & (u64::MAX >> (63 - row % 64));
             // Row 0 starts a run, so there is at least one.
-            *run = before as u32 + within.count_ones() - 1;
+            *run = before[word % RANK_WORDS] + within.count_ones() - 1;
         }
     }
 }
@@ -383,7 +385,8 @@ impl Codes<'_> {
         }
     }
 
-    /// Shows the codes of rows in any order. Rows of one block are best side by side.
+    /// Shows the codes of rows in any order, 64 at a time, at the end the rest. Rows of one block
+    /// are best side by side.
     pub(crate) fn pick(&self, rows: &[u32], out: &mut impl Decode) {
         match self {
             Codes::Packed(packed) => packed.pick(rows, out),

@@ -101,6 +101,48 @@ impl Test {
         }
     }
 
+    /// Which of at most 64 codes pass.
+    #[inline(always)]
+    fn hits<S: Simd, L: Lane>(&self, simd: S, codes: &[L]) -> u64 {
+        let wanted = u64::MAX >> (64 - codes.len());
+        if let Test::Bits { bits, negated } = self
+            && L::BITS <= 32
+        {
+            let mut wide = [0; 64];
+            for (wide, &code) in wide.iter_mut().zip(codes) {
+                *wide = code.into() as u32;
+            }
+            let members = simd.are_members(&wide[..codes.len().next_multiple_of(16)], bits);
+            return (members ^ u64::from(*negated).wrapping_neg()) & wanted;
+        }
+        let mut hits = [0u8; 64];
+        if let Test::Range { low, span, negated } = self {
+            // Written out, for this loop vectorises.
+            for (hit, &code) in hits.iter_mut().zip(codes) {
+                let passes = (code.into().wrapping_sub(*low) <= *span) != *negated;
+                *hit = u8::from(passes);
+            }
+        } else {
+            for (hit, &code) in hits.iter_mut().zip(codes) {
+                *hit = u8::from(self.passes(code.into()));
+            }
+        }
+        simd.bits_of(&hits)
+    }
+
+    /// Which of at most 64 codes pass, of codes that are unpacked already.
+    pub(crate) fn hits_of<L: Lane>(&self, codes: &[L]) -> u64 {
+        struct Tested<'a, L>(&'a Test, &'a [L]);
+        impl<L: Lane> Kernel for Tested<'_, L> {
+            type Output = u64;
+            #[inline(always)]
+            fn run<S: Simd>(self, simd: S) -> u64 {
+                self.0.hits(simd, self.1)
+            }
+        }
+        simd::dispatch(Tested(self, codes))
+    }
+
     /// Which codes of a block pass, of codes that are unpacked already.
     pub(crate) fn masks_of<L: Lane>(&self, codes: &[L; BLOCK_CODES], masks: &mut Masks) {
         struct Tested<'a, L>(&'a Test, &'a [L; BLOCK_CODES], &'a mut Masks);
@@ -149,10 +191,25 @@ fn members<S: Simd, L: Lane>(simd: S, codes: &[L; BLOCK_CODES], bits: &[u64], ma
     }
 }
 
-/// Codes of two bytes, and a set of the first 4,096 of them.
+/// Codes of two bytes, and a set of the first 4,096 of them or of fewer.
 #[inline(always)]
 fn in_small_set<S: Simd>(simd: S, codes: &[u16; BLOCK_CODES], bits: &[u64], masks: &mut Masks) {
-    let mut set = [0u16; SMALL_SET_WORDS * 4];
+    // Each with a loop of its own, which keeps the set in registers.
+    match bits.len() {
+        ..=16 => in_words::<S, 64>(simd, codes, bits, masks),
+        17..=32 => in_words::<S, 128>(simd, codes, bits, masks),
+        _ => in_words::<S, 256>(simd, codes, bits, masks),
+    }
+}
+
+#[inline(always)]
+fn in_words<S: Simd, const WORDS: usize>(
+    simd: S,
+    codes: &[u16; BLOCK_CODES],
+    bits: &[u64],
+    masks: &mut Masks,
+) {
+    let mut set = [0u16; WORDS];
     for (to, word) in set.as_chunks_mut::<4>().0.iter_mut().zip(bits) {
         *to = [
             *word as u16,
@@ -189,6 +246,10 @@ mod tests {
         test.masks_of(codes, &mut best);
         test.masks(Baseline, codes, &mut plain);
         assert_eq!(best, plain, "{test:?}");
+        for len in [1, 15, 16, 40, 64] {
+            let hits = test.hits_of(&codes[..len]);
+            assert_eq!(hits, best[0] & u64::MAX >> (64 - len), "{test:?}");
+        }
         for (at, &code) in codes.iter().enumerate() {
             let passes = best[at / 64] >> (at % 64) & 1 == 1;
             assert_eq!(

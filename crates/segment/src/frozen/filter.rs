@@ -19,6 +19,7 @@ use crate::{
     nulls::Nulls,
     order::rank_of_f64,
     selection::Collector,
+    simd,
 };
 
 /// Up to here the codes of a list become a bitmap however few rows there are: 8 KiB, which
@@ -142,18 +143,20 @@ fn filter_rows(
     if is_quick && !matches!(codes, Codes::Tuples(_)) && are_dense(rows) {
         return filter_blocks(codes, rows_all, test, nulls, rows);
     }
-    let mut hits = Hits {
-        test,
-        hits: Vec::with_capacity(rows.len()),
-    };
-    codes.pick(rows, &mut hits);
-    let mut kept = 0;
-    for (at, hit) in hits.hits.into_iter().enumerate() {
-        let row = rows[at];
-        rows[kept] = row;
-        kept += usize::from(hit & !nulls.is_some_and(|nulls| nulls.is_null(row)));
+    keep_listed(codes, test, rows);
+    if let Some(nulls) = nulls {
+        rows.retain(|&row| !nulls.is_null(row));
     }
-    rows.truncate(kept);
+}
+
+/// Keeps the rows whose codes pass.
+pub(crate) fn keep_listed(codes: &Codes<'_>, test: &Test, rows: &mut Vec<u32>) {
+    let mut passing = Hits {
+        test,
+        hits: Vec::with_capacity(rows.len().div_ceil(64)),
+    };
+    codes.pick(rows, &mut passing);
+    simd::keep_rows(rows, &passing.hits);
 }
 
 /// Tests whole blocks, and looks the rows up.
@@ -180,23 +183,15 @@ fn filter_blocks(
     rows.truncate(kept);
 }
 
-/// Tests codes as they come.
+/// Tests codes as they come, 64 at a time: a bit for each that passes.
 struct Hits<'a> {
     test: &'a Test,
-    hits: Vec<bool>,
+    hits: Vec<u64>,
 }
 
 impl Decode for Hits<'_> {
     fn codes<L: Lane>(&mut self, codes: &[L]) {
-        let codes = codes.iter().map(|&code| code.into());
-        match *self.test {
-            // Written out, for this loop vectorises.
-            Test::Range { low, span, negated } => {
-                let passes = |code: u64| (code.wrapping_sub(low) <= span) != negated;
-                self.hits.extend(codes.map(passes));
-            }
-            _ => self.hits.extend(codes.map(|code| self.test.passes(code))),
-        }
+        self.hits.push(self.test.hits_of(codes));
     }
 }
 

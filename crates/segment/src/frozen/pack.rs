@@ -286,8 +286,8 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// Shows the codes of rows in any order. Where many in a row are of one block, that is
-    /// unpacked.
+    /// Shows the codes of rows in any order, 64 at a time, at the end the rest. Where many in a row
+    /// are of one block, that is unpacked.
     pub(crate) fn pick(&self, rows: &[u32], out: &mut impl Decode) {
         match self.lanes {
             Lanes::None => in_parts(rows, out, |_| 0),
@@ -369,6 +369,9 @@ fn prefetch_lane<L: Lane>(lanes: &[L], width: u32, at: usize) {
 
 fn pick<L: Lane>(lanes: &[L], width: u32, rows: &[u32], out: &mut impl Decode) {
     if !are_dense(rows) {
+        if pick_vectors(lanes, width, rows, out) {
+            return;
+        }
         // Each is on a line of its own, mostly: they are asked for before they are read.
         let mut ahead = rows.iter().skip(64);
         rows.iter()
@@ -393,6 +396,43 @@ fn pick<L: Lane>(lanes: &[L], width: u32, rows: &[u32], out: &mut impl Decode) {
             *code = codes[row as usize % BLOCK_CODES];
         }
         out.codes(&picked[..part.len()]);
+    }
+}
+
+/// Shows the codes of rows by vector instructions, if the machine has some for it.
+fn pick_vectors<L: Lane>(lanes: &[L], width: u32, rows: &[u32], out: &mut impl Decode) -> bool {
+    let mut codes = [0u32; 64];
+    for first in (0..rows.len()).step_by(codes.len()) {
+        let rows = &rows[first..];
+        let codes = &mut codes[..rows.len().min(64)];
+        let is_done = simd::dispatch(PickLanes {
+            lanes,
+            width,
+            rows,
+            codes: &mut *codes,
+        });
+        if !is_done {
+            return false;
+        }
+        out.codes(codes);
+    }
+    true
+}
+
+/// Reads codes of the first rows, as many as fit.
+struct PickLanes<'a, L> {
+    lanes: &'a [L],
+    width: u32,
+    rows: &'a [u32],
+    codes: &'a mut [u32],
+}
+
+impl<L: Lane> Kernel for PickLanes<'_, L> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> bool {
+        simd.pick(self.lanes, self.width, self.rows, self.codes)
     }
 }
 

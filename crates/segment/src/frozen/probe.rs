@@ -44,9 +44,16 @@ impl Frozen {
             }
         }
         let mut bits = vec![0u64; words as usize];
-        for code in 0..end as u64 {
-            let is_member = table.contains(column.integer(code));
-            bits[code as usize / 64] |= u64::from(is_member) << (code % 64);
+        let mut set = |code: usize, key: i64| {
+            bits[code / 64] |= u64::from(table.contains(key)) << (code % 64);
+        };
+        match column.values {
+            Values::Fixed(values) => with_type!(column.physical, T => {
+                for code in 0..end as usize {
+                    set(code, T::from_bytes(values, code).to_int().unwrap_or(0) as i64);
+                }
+            }),
+            _ => (0..end as usize).for_each(|code| set(code, column.integer(code as u64))),
         }
         of_bits(bits, end)
     }
