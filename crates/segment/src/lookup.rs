@@ -145,6 +145,37 @@ impl LookupTable {
         });
     }
 
+    /// Whether the keys are all numbers between the least and the greatest.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        let (least, greatest) = self.bounds;
+        self.len > 0 && greatest.abs_diff(least) == self.len as u64 - 1
+    }
+
+    /// What is added to numbers' distances from `first`, of `0..end`, to make them positions among
+    /// the table's bits; sums wrap at 2^32, and no number that is before the bits gets among
+    /// them. `None` if there are no bits, or numbers are too far away.
+    pub(crate) fn shift_from(&self, first: i128, end: u128) -> Option<u32> {
+        const FAR: u64 = 1 << 30;
+        let Form::Dense(dense) = &self.form else {
+            return None;
+        };
+        let shift = i64::try_from(first - i128::from(self.bounds.0)).ok()?;
+        let is_near = shift.unsigned_abs() <= FAR
+            && end <= u128::from(FAR)
+            && dense.bits.len() as u64 * 64 <= FAR;
+        // Two's complement: a difference below 0 is far behind the bits.
+        is_near.then_some(shift as u32)
+    }
+
+    /// The bits from the least key on; without any if the keys are hashed.
+    #[inline(always)]
+    pub(crate) fn bits(&self) -> &[u64] {
+        match &self.form {
+            Form::Dense(dense) => &dense.bits,
+            Form::Hashed(_) => &[],
+        }
+    }
+
     /// A bit for each number from `first` on, `words` of them, if that is quick.
     pub(crate) fn bits_from(&self, first: i64, words: usize) -> Option<Vec<u64>> {
         let Form::Dense(dense) = &self.form else {

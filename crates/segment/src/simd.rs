@@ -115,7 +115,7 @@ pub(crate) fn dispatch<K: Kernel>(kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(
-            enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt"
+            enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vbmi2,avx512vpopcntdq,bmi1,bmi2,popcnt"
         )]
         fn avx512<K: Kernel>(kernel: K) -> K::Output {
             kernel.run(Avx512(()))
@@ -572,6 +572,12 @@ pub(crate) fn prefetch<T>(items: &[T], at: usize) {
     }
 }
 
+/// Asks for the cache line so many bytes behind an item, be there one or not.
+#[inline(always)]
+pub(crate) fn prefetch_ahead<T>(items: &[T], at: usize, bytes: usize) {
+    hint(items.as_ptr().wrapping_add(at).wrapping_byte_add(bytes));
+}
+
 /// Asks for a cache line, if there is one.
 #[inline(always)]
 fn hint<T>(at: *const T) {
@@ -611,6 +617,7 @@ fn level() -> Level {
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vbmi")
             && is_x86_feature_detected!("avx512vbmi2")
+            && is_x86_feature_detected!("avx512vpopcntdq")
         {
             Level::Avx512
         } else if common && is_x86_feature_detected!("avx2") {

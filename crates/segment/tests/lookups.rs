@@ -22,7 +22,7 @@ fn columns(types: &[SqlType], rows: usize, random: &mut Random) -> Vec<Vec<Value
             _ => 1 << 30,
         };
         let base = -(random.below(span) as i64);
-        let kind = random.below(6);
+        let kind = random.below(7);
         let few: Vec<i64> = (0..3 + random.below(30))
             .map(|_| base + random.below(span) as i64)
             .collect();
@@ -30,8 +30,9 @@ fn columns(types: &[SqlType], rows: usize, random: &mut Random) -> Vec<Vec<Value
         let mut last = base;
         let value = |at: usize| {
             let value = match kind {
-                // Frames, of few bits and of many.
+                // Frames, of few bits, of more and of many.
                 0 => base + random.below(200) as i64,
+                6 => base + random.below(span.min(200_000)) as i64,
                 1 => base + random.below(span) as i64,
                 // Dictionaries.
                 2 => random.pick(&few),
@@ -101,8 +102,12 @@ fn keys_for(column: &[Value], random: &mut Random) -> BTreeMap<i64, u32> {
     let mut keys: Vec<i64> = (0..random.pick(&[0, 1, 20, 400]))
         .map(|_| own(random))
         .collect();
-    match random.below(4) {
+    match random.below(5) {
         0 => keys.extend([i64::MIN, i64::MAX]),
+        2 => {
+            let first = own(random);
+            keys = (first..first.saturating_add(300)).collect();
+        }
         1 => {
             let first = own(random);
             keys.extend(first..first.saturating_add(50));

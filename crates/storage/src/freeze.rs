@@ -252,8 +252,9 @@ impl Table {
         schema: Arc<SegmentSchema>,
         image: FrozenImage,
     ) -> Result<Arc<Entry>, StorageError> {
-        let reservation = self.store().budget().reserve(image.used_bytes())?;
-        let mapping = ArenaSource::allocate(image.arena_bytes())?;
+        let used = image.used_bytes();
+        let reservation = self.store().budget().reserve(used)?;
+        let mapping = ArenaSource::allocate_filled(image.arena_bytes(), used as usize)?;
         let segment = Segment::create_frozen(Box::new(mapping), schema, image);
         Ok(Entry::new(segment, reservation))
     }

@@ -387,7 +387,7 @@ impl Table {
         let schema = head.shape.schema(&self.segment_schema());
         let schema = schema.map_err(StorageError::Segment)?;
         let reservation = self.store().budget().reserve(bytes.len() as u64)?;
-        let mapping = ArenaSource::allocate(head.arena_bytes)?;
+        let mapping = ArenaSource::allocate_filled(head.arena_bytes, bytes.len())?;
         let no = self.next_segment_no();
         let segment = Segment::attach_frozen(Box::new(mapping), bytes, schema, no)
             .map_err(StorageError::Segment)?;

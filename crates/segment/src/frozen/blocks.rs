@@ -211,7 +211,9 @@ impl Passing {
 fn whole_from(codes: &Codes<'_>, test: &Test) -> u32 {
     match (codes, test) {
         // These are found one by one in any case.
-        (Codes::Tuples(_), _) | (_, Test::List { .. } | Test::Table { .. }) => BLOCK_CODES as u32,
+        (Codes::Tuples(_), _) | (_, Test::List { .. } | Test::Table { shift: None, .. }) => {
+            BLOCK_CODES as u32
+        }
         (_, Test::Range { .. }) => WHOLE_QUICK,
         (_, Test::Bits { bits, .. }) if bits.len() <= SMALL_SET_WORDS => WHOLE_QUICK,
         _ => WHOLE_GATHERED,

@@ -23,8 +23,13 @@ pub(crate) enum Test {
     Bits { bits: Vec<u64>, negated: bool },
     /// Codes of this sorted list, or all others.
     List { codes: Vec<u64>, negated: bool },
-    /// Codes that are the difference of a table's key and `base`.
-    Table { table: Arc<LookupTable>, base: i64 },
+    /// Codes that are the difference of a table's key and `base`. With a shift they are members
+    /// of the table's bits, [shifted](LookupTable::shift_from), and have at most 32 bits.
+    Table {
+        table: Arc<LookupTable>,
+        base: i64,
+        shift: Option<u32>,
+    },
 }
 
 impl Test {
@@ -50,7 +55,7 @@ impl Test {
             Test::Range { low, span, negated } => (code.wrapping_sub(*low) <= *span) != *negated,
             Test::Bits { bits, negated } => has(bits, code) != *negated,
             Test::List { codes, negated } => codes.binary_search(&code).is_ok() != *negated,
-            Test::Table { table, base } => table.contains(base.wrapping_add(code as i64)),
+            Test::Table { table, base, .. } => table.contains(base.wrapping_add(code as i64)),
         }
     }
 
@@ -75,7 +80,7 @@ impl Test {
                     Narrow::Words(codes) if bits.len() <= SMALL_SET_WORDS => {
                         in_small_set(simd, codes, bits, masks);
                     }
-                    _ if L::BITS <= 32 => members(simd, codes, bits, masks),
+                    _ if L::BITS <= 32 => members(simd, codes, 0, bits, masks),
                     _ => each(simd, codes, masks, |code| has(bits, code.into())),
                 }
                 *negated
@@ -89,7 +94,15 @@ impl Test {
                 });
                 *negated
             }
-            Test::Table { table, base } => {
+            Test::Table {
+                table,
+                shift: Some(shift),
+                ..
+            } if L::BITS <= 32 => {
+                members(simd, codes, *shift, table.bits(), masks);
+                false
+            }
+            Test::Table { table, base, .. } => {
                 each(simd, codes, masks, |code| {
                     table.contains(base.wrapping_add(code.into() as i64))
                 });
@@ -105,15 +118,18 @@ impl Test {
     #[inline(always)]
     fn hits<S: Simd, L: Lane>(&self, simd: S, codes: &[L]) -> u64 {
         let wanted = u64::MAX >> (64 - codes.len());
-        if let Test::Bits { bits, negated } = self
-            && L::BITS <= 32
-        {
+        let members = match self {
+            Test::Bits { bits, negated } => Some((bits.as_slice(), 0, *negated)),
+            Test::Table { table, shift, .. } => shift.map(|shift| (table.bits(), shift, false)),
+            _ => None,
+        };
+        if let (Some((bits, shift, negated)), true) = (members, L::BITS <= 32) {
             let mut wide = [0; 64];
             for (wide, &code) in wide.iter_mut().zip(codes) {
-                *wide = code.into() as u32;
+                *wide = (code.into() as u32).wrapping_add(shift);
             }
             let members = simd.are_members(&wide[..codes.len().next_multiple_of(16)], bits);
-            return (members ^ u64::from(*negated).wrapping_neg()) & wanted;
+            return (members ^ u64::from(negated).wrapping_neg()) & wanted;
         }
         let mut hits = [0u8; 64];
         if let Test::Range { low, span, negated } = self {
@@ -179,13 +195,19 @@ fn each<S: Simd, L: Lane>(
     }
 }
 
-/// Codes of at most 32 bits: their words are gathered.
+/// Codes of at most 32 bits, shifted: their words are gathered.
 #[inline(always)]
-fn members<S: Simd, L: Lane>(simd: S, codes: &[L; BLOCK_CODES], bits: &[u64], masks: &mut Masks) {
+fn members<S: Simd, L: Lane>(
+    simd: S,
+    codes: &[L; BLOCK_CODES],
+    shift: u32,
+    bits: &[u64],
+    masks: &mut Masks,
+) {
     for (mask, codes) in masks.iter_mut().zip(codes.as_chunks::<64>().0) {
         let mut wide = [0; 64];
         for (wide, &code) in wide.iter_mut().zip(codes) {
-            *wide = code.into() as u32;
+            *wide = (code.into() as u32).wrapping_add(shift);
         }
         *mask = simd.are_members(&wide, bits);
     }
@@ -237,6 +259,8 @@ fn in_set<S: Simd>(simd: S, codes: &[u8; BLOCK_CODES], bits: &[u64], masks: &mut
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::{model::Random, simd::Baseline};
 
@@ -298,6 +322,40 @@ mod tests {
                     check(&test, &own.map(|code| code as u16));
                     check(&test, &own.map(|code| code as u8));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn tables_are_their_bits_shifted() {
+        let mut random = Random(5);
+        for _ in 0..if cfg!(miri) { 2 } else { 60 } {
+            let first = random.pick(&[0, -70_000, 1 << 40, i64::MIN]);
+            let spread = random.pick(&[300, 70_000, 1 << 33]);
+            let keys: BTreeSet<i64> = (0..300)
+                .map(|_| first + random.below(spread) as i64)
+                .collect();
+            let keys: Vec<i64> = keys.into_iter().collect();
+            let table = Arc::new(LookupTable::new(&keys, None).unwrap());
+            // Before the table, within, behind, and far off.
+            for ahead in [-90_000, -70, 0, 5, 400, 90_000, 1 << 31] {
+                let base = keys[0].saturating_add(ahead);
+                let shift = table.shift_from(base.into(), 1 << 17);
+                let is_near = ahead < 1 << 31 && table.is_dense();
+                assert_eq!(shift.is_some(), is_near, "{first} {spread} {ahead}");
+                let test = Test::Table {
+                    table: Arc::clone(&table),
+                    base,
+                    shift,
+                };
+                let own: [u64; BLOCK_CODES] = std::array::from_fn(|_| {
+                    let key = random.pick(&keys).wrapping_sub(base) as u64;
+                    key.wrapping_add(random.below(2)) % (1 << 17)
+                });
+                check(&test, &own);
+                check(&test, &own.map(|code| code as u32));
+                check(&test, &own.map(|code| code as u16));
+                check(&test, &own.map(|code| code as u8));
             }
         }
     }

@@ -139,7 +139,10 @@ fn filter_rows(
     nulls: Option<Nulls<'_>>,
     rows: &mut Vec<u32>,
 ) {
-    let is_quick = matches!(test, Test::Range { .. } | Test::Bits { .. });
+    let is_quick = matches!(
+        test,
+        Test::Range { .. } | Test::Bits { .. } | Test::Table { shift: Some(_), .. }
+    );
     if is_quick && !matches!(codes, Codes::Tuples(_)) && are_dense(rows) {
         return filter_blocks(codes, rows_all, test, nulls, rows);
     }

@@ -39,6 +39,10 @@ pub(crate) const BLOCK_CODES: usize = 512;
 /// Bytes of a line.
 const LINE_BYTES: usize = 64;
 
+/// How far ahead the lines of the next blocks are asked for: a page, for the machine itself does
+/// not look beyond the one that it is in.
+const AHEAD_BYTES: usize = 4096;
+
 /// From so many rows per block on, blocks are unpacked: that costs as much as so many codes
 /// one by one.
 const UNPACK_ROWS_MIN: usize = 24;
@@ -485,6 +489,9 @@ impl<L: Lane> Kernel for PackedMasks<'_, L> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
+        for line in 0..self.width as usize {
+            simd::prefetch_ahead(self.lanes, line * L::LANES, AHEAD_BYTES);
+        }
         let mut codes = [L::default(); BLOCK_CODES];
         L::unpack(self.lanes, self.width, &mut codes);
         self.test.masks(simd, &codes, self.masks);

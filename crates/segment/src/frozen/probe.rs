@@ -1,7 +1,7 @@
 //! Lookups on encoded keys: a table becomes a condition on codes, and codes lead to what
 //! the table says of their keys.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use crate::{
     LookupTable, Selection,
@@ -14,9 +14,9 @@ use crate::{
     },
 };
 
-/// Up to here the codes of a frame become bits, whatever the rows: 512 KiB, copied from the
-/// table's in some ten microseconds.
-const FRAME_WORDS_FREE: u128 = 1 << 16;
+/// Up to here the codes of a frame become bits of their own, 8 KiB, copied from the table's;
+/// beyond, the table's are looked up.
+const FRAME_WORDS_MAX: u128 = 1 << 10;
 
 /// A dictionary's codes are translated when they are so much fewer than the rows that the
 /// few rows that a join leaves are more, too.
@@ -32,15 +32,19 @@ impl Frozen {
         let (end, rows) = (column.codes_end, self.rows());
         let words = end.div_ceil(64);
         if let Values::Frame { base } = column.values {
+            if table.is_contiguous() {
+                return range(within(table, base, end), end, false);
+            }
+            let shift = table.shift_from(base, end);
             let base = base as i64;
-            if words <= FRAME_WORDS_FREE.max(rows.into())
+            if words <= FRAME_WORDS_MAX
                 && let Some(bits) = table.bits_from(base, words as usize)
             {
                 return of_bits(bits, end);
             }
-            if end > rows.into() {
+            if shift.is_some() || end > rows.into() {
                 let table = Arc::clone(table);
-                return Passing::Some(Test::Table { table, base });
+                return Passing::Some(Test::Table { table, base, shift });
             }
         }
         let mut bits = vec![0u64; words as usize];
@@ -106,6 +110,14 @@ impl Column<'_> {
             _ => unreachable!("integers are not strings"),
         }
     }
+}
+
+/// The codes of `0..end` of a frame that stand for numbers between a table's bounds.
+fn within(table: &LookupTable, base: i128, end: u128) -> Range<u128> {
+    let place = |key: i128| ((key - base).max(0) as u128).min(end);
+    let (least, greatest) = table.bounds().unwrap_or((0, -1));
+    let start = place(least.into());
+    start..place(i128::from(greatest) + 1).max(start)
 }
 
 /// A set of codes of `0..end`, as simple as it is.
