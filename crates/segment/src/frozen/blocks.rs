@@ -232,17 +232,21 @@ struct BlockTest<'a> {
 }
 
 impl BlockTest<'_> {
-    /// Keeps those rows of a block that pass.
+    /// Which rows of a block pass, NULL or not; of rows that there are not it means nothing.
     #[inline(always)]
-    fn keep(&mut self, block: u32, masks: &mut Masks) {
-        if let Some(test) = self.test {
-            let (mut own, runs) = (Masks::default(), &mut self.runs);
-            self.codes
-                .masks(block as usize, self.rows_all, test, runs, &mut own);
-            for (mask, own) in masks.iter_mut().zip(own) {
-                *mask &= own;
-            }
+    fn masks(&mut self, block: u32, masks: &mut Masks) {
+        let runs = &mut self.runs;
+        match self.test {
+            Some(test) => self
+                .codes
+                .masks(block as usize, self.rows_all, test, runs, masks),
+            None => *masks = [u64::MAX; BLOCK_CODES / 64],
         }
+    }
+
+    /// Clears the bits of rows that are NULL.
+    #[inline(always)]
+    fn clear_nulls(&self, block: u32, masks: &mut Masks) {
         if let Some(nulls) = self.nulls {
             let base = block * BLOCK_CODES as u32;
             for (nth, mask) in masks.iter_mut().enumerate().filter(|(_, mask)| **mask != 0) {
@@ -277,6 +281,8 @@ impl Kernel for KeepVector<'_, '_> {
                 *mask = within(block * BLOCK_CODES as u32 + nth as u32 * 64, &self.rows);
             }
         }
+        let mut own = [Masks::default(); VECTOR_BLOCKS];
+        let mut rows_left = [BLOCK_CODES as u32; VECTOR_BLOCKS];
         let (mut left, mut blocks_left) = (self.rows.len() as u32, blocks);
         for (nth, test) in self.tests.iter_mut().enumerate() {
             if left < blocks_left * test.whole_from {
@@ -297,11 +303,21 @@ impl Kernel for KeepVector<'_, '_> {
                 }
                 return self.found.push_listed(self.listed);
             }
+            // All blocks before any is read again: what was just stored is not to be had yet.
+            for (nth, masks) in own.iter_mut().enumerate().take(all.len()) {
+                if rows_left[nth] > 0 {
+                    test.masks(first + nth as u32, masks);
+                }
+            }
             (left, blocks_left) = (0, 0);
-            for (block, masks) in (first..).zip(all.iter_mut()) {
-                if count(masks) > 0 {
-                    test.keep(block, masks);
+            for (at, (masks, own)) in all.iter_mut().zip(&own).enumerate() {
+                if rows_left[at] > 0 {
+                    for (mask, own) in masks.iter_mut().zip(own) {
+                        *mask &= own;
+                    }
+                    test.clear_nulls(first + at as u32, masks);
                     let rows = count(masks);
+                    rows_left[at] = rows;
                     (left, blocks_left) = (left + rows, blocks_left + u32::from(rows > 0));
                 }
             }

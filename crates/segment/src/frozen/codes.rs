@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::{
     frozen::{
         condition::{Masks, Test},
-        pack::{BLOCK_CODES, Decode, Lane, Packed, Visitor, in_parts},
+        pack::{AHEAD_BYTES, BLOCK_CODES, Decode, Lane, Packed, Visitor, in_parts},
         plan::RANK_ROWS,
         search::{gallop, interpolate},
     },
@@ -243,6 +243,7 @@ impl Kernel for RunMasks<'_> {
         // The block may begin inside a run.
         let mut holds = run > 0 && self.test.passes(runs.codes.get(run - 1));
         let starts = &runs.starts[self.block * RANK_WORDS..];
+        simd::prefetch_ahead(starts, 0, AHEAD_BYTES);
         for (mask, &starts) in self.masks.iter_mut().zip(starts) {
             if starts == 0 {
                 *mask = u64::from(holds).wrapping_neg();

@@ -41,7 +41,7 @@ const LINE_BYTES: usize = 64;
 
 /// How far ahead the lines of the next blocks are asked for: a page, for the machine itself does
 /// not look beyond the one that it is in.
-const AHEAD_BYTES: usize = 4096;
+pub(crate) const AHEAD_BYTES: usize = 4096;
 
 /// From so many rows per block on, blocks are unpacked: that costs as much as so many codes
 /// one by one.
