@@ -30,8 +30,9 @@ mod statement;
 mod threads;
 mod wait;
 
+pub use aerostat_memory::machine_memory_bytes;
 pub use aerostat_query::{
-    CancelHandle, Engine, NoObserver, Observer, StatementRecord,
+    CancelHandle, Engine, NoObserver, Observer, SERVER_VERSION, StatementRecord,
     api::{
         ColumnDescription, Notice, NoticeSeverity, ParameterType, TransactionStatus, Value, Zone,
     },
@@ -44,7 +45,7 @@ pub use connection::{Connection, CopyIn, Done, Rows};
 pub use database::{ConnectOptions, Database, OpenError};
 pub use options::{FREEZER_PERCENT, MEMORY_BYTES_MIN, MEMORY_PERCENT, Options};
 pub use parameter::Parameter;
-pub use statement::Statement;
+pub use statement::{Statement, split};
 pub use threads::Pinning;
 
 /// The example is run.

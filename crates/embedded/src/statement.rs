@@ -19,6 +19,18 @@ pub struct Statement {
     identity: Arc<()>,
 }
 
+/// Cuts a text at its semicolons, and checks that each piece is a statement.
+///
+/// # Errors
+/// One of them is no SQL; its place is that in the whole text.
+pub fn split(sql: &str) -> Result<Vec<String>, SqlError> {
+    let statements = aerostat_query::Statement::split(sql)?;
+    Ok(statements
+        .iter()
+        .map(|statement| statement.text().to_owned())
+        .collect())
+}
+
 impl Statement {
     pub(crate) fn new(prepared: Prepared, identity: Arc<()>) -> Self {
         Self { prepared, identity }

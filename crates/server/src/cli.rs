@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
+use aerostat_embedded::machine_memory_bytes;
 use aerostat_lab::LabCommand;
-use aerostat_memory::machine_memory_bytes;
 use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 
 use crate::client::backup::{BackupArguments, RestoreArguments};

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aerostat_embedded::{Database, Engine, ErrorKind, Observer, StatementRecord};
+use aerostat_embedded::{Database, Engine, ErrorKind, Observer, SERVER_VERSION, StatementRecord};
 use aerostat_gateway::{GatewayOptions, Listeners, LocalListener};
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
@@ -79,7 +79,7 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         trust_loopback: config.auth == Auth::Trust,
         connections_max: config.max_connections,
         shutdown_grace: STOP_GRACE,
-        server_version: aerostat_query::SERVER_VERSION.to_owned(),
+        server_version: SERVER_VERSION.to_owned(),
         ..GatewayOptions::default()
     };
     let gateway = tokio::spawn(aerostat_gateway::serve(

@@ -13,8 +13,9 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use aerostat_embedded::{ConnectOptions, Connection, Database, Notice, NoticeSeverity, Options};
-use aerostat_query::Statement;
+use aerostat_embedded::{
+    ConnectOptions, Connection, Database, Notice, NoticeSeverity, Options, split,
+};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
@@ -171,14 +172,14 @@ fn run_texts(
 /// What the statements of a text come to, one after the other.
 struct Answers<'c> {
     connection: &'c mut Connection,
-    statements: std::vec::IntoIter<Statement>,
+    statements: std::vec::IntoIter<String>,
     /// None of them is run when one is no SQL.
     refused: Option<Answer>,
 }
 
 impl<'c> Answers<'c> {
     fn of(text: &str, connection: &'c mut Connection) -> Self {
-        let (statements, refused) = match Statement::split(text) {
+        let (statements, refused) = match split(text) {
             Ok(statements) => (statements, None),
             Err(error) => (Vec::new(), Some(Answer::Failed(error))),
         };
@@ -198,9 +199,7 @@ impl Iterator for Answers<'_> {
             return Some(refused);
         }
         let statement = self.statements.next()?;
-        let answer = Answer::to(self.connection, |connection| {
-            connection.query(statement.text())
-        });
+        let answer = Answer::to(self.connection, |connection| connection.query(&statement));
         tell(&self.connection.take_notices());
         Some(answer)
     }

@@ -245,7 +245,7 @@ async fn a_nodes_folder_is_read_and_written() {
     let data = node.stop();
     assert_eq!(
         printed(data.path(), &[&shop[..], &[query]].concat(), ""),
-        "count,sum\n20000,59997\n"
+        "count,sum\n20000,59998\n"
     );
     let change = "UPDATE t SET n = 100 WHERE id = 5; DELETE FROM t WHERE id > 19000";
     printed(data.path(), &[&shop[..], &[change]].concat(), "");
