@@ -42,7 +42,7 @@ pub enum OpenError {
         path: PathBuf,
         /// Why.
         #[source]
-        source: NodeError,
+        source: Box<NodeError>,
     },
     /// There is no place for a temporary folder.
     #[error("cannot make a temporary data folder")]
@@ -79,7 +79,7 @@ pub enum OpenError {
     },
     /// What a new folder begins with cannot be set.
     #[error("cannot set up the database")]
-    Setup(#[source] SqlError),
+    Setup(#[source] Box<SqlError>),
 }
 
 /// Who connects, to which of the databases in the data folder.
@@ -178,7 +178,8 @@ impl Database {
             _temporary: temporary,
         }));
         if is_temporary {
-            database.stop_waiting_for_disk().map_err(OpenError::Setup)?;
+            let set_up = database.stop_waiting_for_disk();
+            set_up.map_err(|error| OpenError::Setup(Box::new(error)))?;
         }
         Ok(database)
     }
@@ -282,6 +283,9 @@ fn temporary_folder() -> Result<TempDir, OpenError> {
 fn not_opened(path: PathBuf, source: NodeError) -> OpenError {
     match source {
         NodeError::Meta(MetaError::Locked { path }) => OpenError::InUse { path },
-        source => OpenError::Node { path, source },
+        source => OpenError::Node {
+            path,
+            source: Box::new(source),
+        },
     }
 }
