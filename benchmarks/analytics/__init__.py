@@ -13,5 +13,5 @@
 
 Each engine lives in a process of its own, so that thread pools are what `--threads` says and an engine that
 dies or hangs takes nothing with it. A time is from the query's text to all rows in the client's memory: Arrow for
-engines in process, PostgreSQL's binary protocol for servers.
+engines in process, PostgreSQL's binary protocol for servers. Aerostat is measured as both.
 """

@@ -96,13 +96,17 @@ def engine(kind, arguments, tables, threads, folder):
     """An engine with its rows, warm for nothing yet."""
     cores = set(range(threads))
     with server(kind, arguments, threads, cores, folder) as running:
-        url = None
-        if kind == "aerostat":
-            node.rest(running, not arguments.hot)
-            url = running.url(node.TENANT)
-        elif kind == "postgresql":
-            url = running.url("postgres")
-        started = Engine(kind, threads, cores, folder, url)
+        match kind:
+            case "aerostat":
+                node.rest(running, not arguments.hot)
+                where = running.url(node.TENANT)
+            case "aerostat-embedded":
+                where = str(pathlib.Path(arguments.binary).resolve())
+            case "postgresql":
+                where = running.url("postgres")
+            case _:
+                where = None
+        started = Engine(kind, threads, cores, folder, where)
         try:
             started.load(tables)
             print(f"  {kind} {started.facts['version']}: ready in {started.facts['seconds']:.1f} s", flush=True)
@@ -202,6 +206,9 @@ def main():
         else:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="aerostat-analytics-"))
         tables = prepare(arguments, wanted, folder)
+        if report.EMBEDDED in arguments.kinds:
+            stack.callback(node.forget_copy, folder)
+            node.copy_for_embedded(folder)
         runs = []
         for threads in arguments.threads:
             runs.append(comparison(arguments, wanted, queries, tables, threads, folder))
@@ -211,8 +218,9 @@ def main():
     for run in runs:
         print(f"{run['what']}, threads: {run['threads']}")
         print("\n".join(f"  {line}" for line in report.summary(run, arguments.kinds)))
-    wrong = any(query["peers"][report.OURS].get("difference") or "error" in query["peers"][report.OURS]
-                for run in runs for query in run["queries"])
+    ours = [kind for kind in (report.OURS, report.EMBEDDED) if kind in arguments.kinds]
+    wrong = any(query["peers"][kind].get("difference") or "error" in query["peers"][kind]
+                for run in runs for query in run["queries"] for kind in ours)
     sys.exit(wrong)
 
 

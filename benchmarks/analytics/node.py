@@ -1,6 +1,7 @@
 """The node under test: loads a suite, freezes its rows, exports them as Parquet files for the others."""
 
 import pathlib
+import shutil
 import subprocess
 
 import psycopg
@@ -36,6 +37,21 @@ def arrow_type(kind):
         precision, scale = rest.rstrip(")").split(",")
         return pyarrow.decimal128(int(precision), int(scale))
     return PLAIN[kind]
+
+
+def embedded_copy(folder):
+    """Where the copy of the node's data folder is that `aerostat sql` has open."""
+    return f"{folder}/embedded"
+
+
+def copy_for_embedded(folder):
+    """Copies the data folder of a node that has stopped."""
+    forget_copy(folder)
+    subprocess.run(["cp", "-a", "--reflink=auto", f"{folder}/aerostat", embedded_copy(folder)], check=True)
+
+
+def forget_copy(folder):
+    shutil.rmtree(embedded_copy(folder), ignore_errors=True)
 
 
 def load(binary, server, suite, layout, connections):

@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 
@@ -15,9 +16,9 @@ class Engine:
     """An engine in a process of its own. One that does not answer in time is ended, and started again when it is
     needed."""
 
-    def __init__(self, kind, threads, cores, folder, url=None):
-        self.kind, self.url = kind, url
-        self.options = {"kind": kind, "threads": threads, "cores": sorted(cores), "folder": folder, "url": url}
+    def __init__(self, kind, threads, cores, folder, where=None):
+        self.kind = kind
+        self.options = {"kind": kind, "threads": threads, "cores": sorted(cores), "folder": folder, "where": where}
         self.process = None
         self.tables = []
         self.facts = {}
@@ -30,7 +31,8 @@ class Engine:
         threads = str(self.options["threads"])
         environment = {**os.environ, "POLARS_MAX_THREADS": threads}
         self.process = subprocess.Popen([sys.executable, "-m", "analytics.worker", json.dumps(self.options)],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+                                        start_new_session=True)
         self.facts = self.order({"order": "load", "tables": self.tables}, 3600)
 
     def run(self, sql, seconds_max, rows=False):
@@ -59,6 +61,7 @@ class Engine:
 
     def stop(self):
         if self.process is not None:
-            self.process.kill()
+            # With its children.
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.process = None

@@ -5,6 +5,8 @@ import math
 import statistics
 
 OURS = "aerostat"
+# The same engine in process.
+EMBEDDED = "aerostat-embedded"
 
 
 def geometric_mean(values):
@@ -17,9 +19,9 @@ def medians(run, kind):
             for query in run["queries"] if query["peers"][kind].get("ms")}
 
 
-def ratios(run, kind):
-    """By query that both have run, how many times as fast as this engine the node is."""
-    ours, theirs = medians(run, OURS), medians(run, kind)
+def ratios(run, kind, ours=OURS):
+    """By query that both have run, how many times as fast as this engine ours is: the node, unless it is said."""
+    ours, theirs = medians(run, ours), medians(run, kind)
     return {id: theirs[id] / ours[id] for id in ours if id in theirs}
 
 
@@ -50,14 +52,31 @@ def markdown(run, kinds):
         each = ratios(run, kind)
         mean = geometric_mean(list(medians(run, kind).values()))
         means.append(f"{mean:,.1f} ({geometric_mean(list(each.values())):.2f})")
-        least = min(each, key=each.get, default=None)
-        worst.append(f"{each[least]:.2f} ({least})" if least else "–")
+        worst.append(least_of(each))
     lines.append("| geometric mean | " + " | ".join(means) + " |")
     lines.append("| least ratio | " + " | ".join(worst) + " |")
+    if EMBEDDED in peers:
+        lines.append(f"| geometric mean of ratios to {EMBEDDED} |" + beside_embedded(run, peers, mean_of))
+        lines.append(f"| least ratio to {EMBEDDED} |" + beside_embedded(run, peers, least_of))
     if (total := len(run["queries"])) != (done := len(ours)):
         lines += ["", f"**Aerostat ran {done} of {total} queries.**"]
     lines += ["", *notes(run, kinds)]
     return "\n".join(lines) + "\n"
+
+
+def mean_of(each):
+    return f"{geometric_mean(list(each.values())):.2f}" if each else "–"
+
+
+def least_of(each):
+    least = min(each, key=each.get, default=None)
+    return f"{each[least]:.2f} ({least})" if least else "–"
+
+
+def beside_embedded(run, peers, told):
+    """The cells of a line that tells something of ratios to our engine in process."""
+    cells = ["" if kind == EMBEDDED else told(ratios(run, kind, EMBEDDED)) for kind in [OURS, *peers]]
+    return " " + " | ".join(cells) + " |"
 
 
 def notes(run, kinds):
@@ -77,9 +96,12 @@ def summary(run, kinds):
         each = ratios(run, kind)
         right = sum(bool(query["peers"][kind].get("ms")) and not query["peers"][kind].get("difference")
                     for query in run["queries"])
-        text = f"{kind:<12} {right:>3} of {len(run['queries'])} as {run['reference']}"
+        text = f"{kind:<17} {right:>3} of {len(run['queries'])} as {run['reference']}"
         if kind != OURS and each:
-            text += f", ratio {geometric_mean(list(each.values())):.2f}, least {min(each.values()):.2f}"
+            text += f", ratio {mean_of(each)}, least {least_of(each)}"
+        if kind not in (OURS, EMBEDDED) and EMBEDDED in kinds:
+            each = ratios(run, kind, EMBEDDED)
+            text += f"; to {EMBEDDED} {mean_of(each)}, least {least_of(each)}"
         yield text
 
 

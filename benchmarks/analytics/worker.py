@@ -32,9 +32,9 @@ def plain(value):
 
 
 class Worker:
-    def __init__(self, kind, threads, folder, url):
+    def __init__(self, kind, threads, folder, where):
         module, name = KINDS[kind]
-        self.peer = getattr(importlib.import_module(module), name)(threads, folder, url)
+        self.peer = getattr(importlib.import_module(module), name)(threads, folder, where)
 
     def load(self, tables):
         started = time.perf_counter()
@@ -42,9 +42,8 @@ class Worker:
         return {"seconds": time.perf_counter() - started, "version": self.peer.version()}
 
     def run(self, sql, rows):
-        started = time.perf_counter()
-        result = self.peer.run(sql)
-        answer = {"ms": (time.perf_counter() - started) * 1000}
+        ms, result = self.peer.timed(sql, rows)
+        answer = {"ms": ms}
         if rows:
             answer["rows"] = [[plain(value) for value in row] for row in self.peer.rows(result)]
         return answer

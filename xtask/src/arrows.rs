@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! types ◄ segment, txn ◄ memory ◄ storage ◄ fast ◄ query ◄ gateway ◄ server
-//!   ▲                               ▲               │                  │
+//!   ▲                               ▲               │ ▲──── embedded ◄─┤
 //!   │                               └───────────────│───── objects ◄───┤
 //!   ├────────────────── semantics ◄───────────┤                  │
 //!   ├────────────────── advice ◄──────────────┴──────────────────┤
@@ -60,6 +60,18 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "advice",
         ],
     ),
+    (
+        "embedded",
+        &[
+            "types",
+            "advice",
+            "calibrate",
+            "memory",
+            "storage",
+            "objects",
+            "query",
+        ],
+    ),
     ("gateway", &["types", "query"]),
     ("workload", &["types"]),
     (
@@ -76,6 +88,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "lab",
             "plan",
             "query",
+            "embedded",
             "gateway",
             "workload",
         ],

@@ -13,7 +13,7 @@ from . import Peer
 
 class Wire(Peer):
     def connect(self):
-        self.connection = psycopg.connect(self.url, autocommit=True, prepare_threshold=0)
+        self.connection = psycopg.connect(self.where, autocommit=True, prepare_threshold=0)
         self.cursor = self.connection.cursor(binary=True)
 
     def run(self, sql):

@@ -33,6 +33,7 @@ mod parse;
 mod program;
 mod select;
 mod shape;
+mod text;
 mod token;
 mod value;
 mod write;
@@ -45,6 +46,7 @@ pub use input::{Inputs, Literal, Numbers};
 pub use parse::{Parsed, parse};
 pub use program::{Kind, Output, Program, Stop, Written};
 pub use shape::{Shape, TableName};
+pub use text::{check_value_bytes, fitted_text};
 pub use value::{Rows, Value};
 
 #[cfg(doc)]

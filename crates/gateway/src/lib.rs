@@ -7,7 +7,7 @@
 //!                         value, copy: Arrow ◄─► text and binary forms
 //! ```
 //!
-//! The only crate that knows the wire and SQLSTATE. It speaks through its own
+//! The only crate that knows the wire. It speaks through its own
 //! connection loop and message codec; of pgwire it uses the SCRAM-SHA-256
 //! exchange. pgwire's handler traits have no place from which to watch the
 //! socket while a statement runs, and its decoders index by lengths a client
@@ -36,6 +36,7 @@ mod startup;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod threads;
 mod value;
 mod wire;
@@ -47,7 +48,8 @@ pub use engine::serve;
 pub use listen::{Listeners, LocalListener};
 pub use options::{GatewayOptions, TlsOptions};
 pub use serve::serve_backend;
-pub use sqlstate::{WireError, sqlstate};
+pub use sqlstate::WireError;
+pub use texts::Texts;
 
 /// One of every kind of type, for tests.
 #[cfg(test)]

@@ -12,7 +12,6 @@ mod plain;
 mod row;
 #[cfg(test)]
 pub(crate) mod tests;
-mod zone;
 
 pub(crate) use array::{put_value, text_of as array_text};
 pub(crate) use builder::Builder;
@@ -20,7 +19,8 @@ pub(crate) use column::Column;
 pub(crate) use field::TextField;
 pub(crate) use plain::read;
 pub(crate) use row::{RowEncoder, put_values};
-pub(crate) use zone::Zone;
+
+pub(crate) use crate::api::Zone;
 
 /// Days from 1970-01-01 to 2000-01-01, where PostgreSQL's binary dates begin.
 const EPOCH_SHIFT_DAYS: i32 = 10_957;

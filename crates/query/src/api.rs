@@ -12,6 +12,7 @@
 //! ```
 
 mod scram;
+mod zone;
 
 use std::{
     fmt,
@@ -25,8 +26,9 @@ use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
 use futures::Stream;
 
-pub use aerostat_fast::{Rows, Value};
+pub use aerostat_fast::{Rows, Value, check_value_bytes, fitted_text};
 pub use scram::{ScramVerifier, ScramVerifierError};
+pub use zone::Zone;
 
 /// Batches of rows, in order. Dropping the stream ends the statement and frees what it holds.
 pub struct RowStream(Source);

@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
+use aerostat_embedded::machine_memory_bytes;
 use aerostat_lab::LabCommand;
-use aerostat_memory::machine_memory_bytes;
 use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 
 use crate::client::backup::{BackupArguments, RestoreArguments};
@@ -13,7 +13,10 @@ use crate::client::calibrate::CalibrateArguments;
 use crate::client::demo::DemoArguments;
 use crate::client::load::LoadCommand;
 use crate::client::plan::PlanArguments;
-use crate::config::{self, Config, ConfigError, Layer, Machine, SETTINGS, Sourced};
+use crate::config::{
+    self, Config, ConfigError, Layer, Machine, OF_ENGINE, Origin, SETTINGS, Setting, Sourced,
+};
+use crate::sql::SqlArguments;
 
 /// An elastic, multi-tenant, main-memory SQL database that speaks PostgreSQL's protocol.
 #[derive(Parser)]
@@ -27,6 +30,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a node
     Serve(ServeArguments),
+    /// Run SQL on a data folder in this process, without a node
+    Sql(SqlArguments),
     /// Look at the configuration
     Config {
         #[command(subcommand)]
@@ -66,13 +71,22 @@ pub(crate) enum ConfigCommand {
     Check(ServeArguments),
 }
 
-/// The flags of `serve`, by setting.
-pub(crate) struct ServeArguments {
+/// The flags of `serve`: all settings.
+pub(crate) type ServeArguments = SettingArguments<true>;
+
+/// The flags of a command that opens a data folder and does not serve.
+pub(crate) type EngineArguments = SettingArguments<false>;
+
+/// Flags by setting: all, or those of the engine.
+pub(crate) struct SettingArguments<const ALL: bool> {
     flags: Layer,
     file: Option<PathBuf>,
 }
 
-impl ServeArguments {
+/// What a command that does not serve logs by itself, since its output is for people.
+const QUIET_LOG_FILTER: &str = "warn";
+
+impl<const ALL: bool> SettingArguments<ALL> {
     /// The configuration these flags, the environment and the file make.
     ///
     /// # Errors
@@ -81,9 +95,19 @@ impl ServeArguments {
         let environment = config::read_environment(std::env::vars_os())?;
         let file = self.file.as_deref();
         let layer = file.map(config::read_file).transpose()?;
-        let values = config::resolve(&self.flags, &environment, file.zip(layer.as_ref()));
+        let mut values = config::resolve(&self.flags, &environment, file.zip(layer.as_ref()));
+        for value in &mut values {
+            if !ALL && value.setting.name == "log-filter" && value.origin == Origin::Default {
+                value.text = QUIET_LOG_FILTER.to_owned();
+            }
+        }
         let config = Config::read(&values, machine())?;
         Ok((values, config))
+    }
+
+    fn settings() -> impl Iterator<Item = &'static Setting> {
+        let is_flag = |setting: &&Setting| ALL || OF_ENGINE.contains(&setting.name);
+        SETTINGS.iter().filter(is_flag)
     }
 }
 
@@ -94,7 +118,7 @@ fn machine() -> Machine {
     }
 }
 
-impl Args for ServeArguments {
+impl<const ALL: bool> Args for SettingArguments<ALL> {
     fn augment_args(command: clap::Command) -> clap::Command {
         let file = Arg::new("config")
             .long("config")
@@ -102,7 +126,7 @@ impl Args for ServeArguments {
             .value_name("FILE")
             .value_parser(clap::value_parser!(PathBuf))
             .help("TOML file with settings named as these flags are");
-        SETTINGS.iter().fold(command.arg(file), |command, setting| {
+        Self::settings().fold(command.arg(file), |command, setting| {
             let default = match setting.default {
                 "" => String::new(),
                 default => format!(", default {default}"),
@@ -122,10 +146,9 @@ impl Args for ServeArguments {
     }
 }
 
-impl FromArgMatches for ServeArguments {
+impl<const ALL: bool> FromArgMatches for SettingArguments<ALL> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let flags = SETTINGS
-            .iter()
+        let flags = Self::settings()
             .filter_map(|setting| {
                 Some((
                     setting.name,
@@ -166,5 +189,13 @@ mod tests {
             panic!("serve was asked for");
         };
         assert_eq!(arguments.flags.len(), SETTINGS.len());
+    }
+
+    #[test]
+    fn those_of_the_engine_are_settings() {
+        let found = SettingArguments::<false>::settings().count();
+        assert_eq!(found, OF_ENGINE.len());
+        let line = ["aerostat", "sql", "--listen", "127.0.0.1:1"];
+        assert!(Cli::try_parse_from(line).is_err());
     }
 }

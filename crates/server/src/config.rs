@@ -18,13 +18,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use aerostat_types::ByteSize;
+use aerostat_embedded::{ByteSize, MEMORY_BYTES_MIN, Options, Pinning};
 
 pub(crate) use environment::read as read_environment;
 pub(crate) use file::read as read_file;
-pub(crate) use setting::{SETTINGS, Setting};
-
-use crate::threads::Pinning;
+pub(crate) use setting::{OF_ENGINE, SETTINGS, Setting};
 
 /// Where a value came from; the first wins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,6 +199,18 @@ impl Config {
         }
     }
 
+    /// How its data folder is opened.
+    pub(crate) fn options(&self) -> Options {
+        Options {
+            memory: self.memory,
+            threads: self.threads,
+            pinning: self.pinning,
+            freezer_percent: self.freezer_percent,
+            calibration: self.calibration.clone(),
+            ..Options::new(&self.data)
+        }
+    }
+
     /// Refuses what would leave the data open to the network.
     fn check(&self) -> Result<(), ConfigError> {
         if self.listen.ip().is_loopback() {
@@ -324,9 +334,9 @@ impl Reader<'_> {
             None => text.parse::<ByteSize>().ok().map(|size| size.0),
         };
         match bytes {
-            Some(bytes) if bytes >= setting::MEMORY_BYTES_MIN => ByteSize(bytes),
+            Some(bytes) if bytes >= MEMORY_BYTES_MIN => ByteSize(bytes),
             _ => {
-                let least = ByteSize(setting::MEMORY_BYTES_MIN);
+                let least = ByteSize(MEMORY_BYTES_MIN);
                 self.invalid(
                     "memory",
                     format!("a quantity such as 8GB or 60%, and at least {least}"),

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   serve         config ─► logs ─► runtimes ─► engine ─► gateway + HTTP ─► stop
+//!   sql           config ─► engine ─► statements, without a node
 //!   config check  config ─► print
 //!   load, bench, demo, backup, restore
 //!                 clients over the wire; they know nothing of the engine
@@ -15,7 +16,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
-mod calibration;
 mod cli;
 mod client;
 mod config;
@@ -24,6 +24,7 @@ mod logs;
 mod metrics;
 mod process;
 mod serve;
+mod sql;
 mod threads;
 mod tls;
 
@@ -55,6 +56,13 @@ fn main() -> ExitCode {
             command: ConfigCommand::Check(arguments),
         } => match arguments.config() {
             Ok((values, _)) => print(&config::render(&values)),
+            Err(errors) => return refuse(&errors),
+        },
+        Command::Sql(arguments) => match arguments.config() {
+            Ok((_, config)) => match sql::run(&arguments, &config) {
+                Ok(code) => return code,
+                Err(error) => Err(error),
+            },
             Err(errors) => return refuse(&errors),
         },
         Command::Load { what } => client::load::run(what),

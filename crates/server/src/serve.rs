@@ -11,18 +11,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aerostat_embedded::{Database, Engine, ErrorKind, Observer, SERVER_VERSION, StatementRecord};
 use aerostat_gateway::{GatewayOptions, Listeners, LocalListener};
-use aerostat_memory::Governor;
-use aerostat_objects::ObjectPlaces;
-use aerostat_query::{Engine, EngineOptions, Observer, StatementRecord, UpkeepOptions};
-use aerostat_types::ErrorKind;
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
-use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::calibration;
 use crate::config::{Auth, Config};
 use crate::http::{self, Pages};
 use crate::logs;
@@ -40,7 +35,7 @@ const STOP_MARGIN: Duration = Duration::from_secs(1);
 /// Exit code after a second signal, as a shell reports death by SIGINT.
 const EXIT_FORCED: i32 = 130;
 
-/// The role and database of a fresh data folder.
+/// The role that every data folder begins with.
 const SUPERUSER: &str = "aerostat";
 
 /// Runs a node until it is told to stop.
@@ -49,7 +44,7 @@ const SUPERUSER: &str = "aerostat";
 /// When it cannot start, or a part of it fails.
 pub(crate) fn run(config: Config) -> Result<()> {
     logs::install(config.log_format, &config.log_filter)?;
-    let threads = Threads::start(config.threads, config.pinning)?;
+    let threads = Threads::start(config.threads)?;
     let result = threads.block_on(node(config, &threads));
     threads.shut_down();
     result
@@ -61,7 +56,8 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
     std::fs::create_dir_all(&config.data)
         .with_context(|| format!("cannot make the data folder {}", config.data.display()))?;
     let metrics = Arc::new(Metrics::new());
-    let engine = open_engine(&config, threads.cpu(), Arc::clone(&metrics)).await?;
+    let database = open(&config, Arc::clone(&metrics))?;
+    let engine = Arc::clone(database.engine());
     // Beyond loopback nobody comes in without it.
     let tls = tls::options(&config.tls, &config.data, !config.listen.ip().is_loopback())?;
     let sql = bind("listen", config.listen).await?;
@@ -83,7 +79,7 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         trust_loopback: config.auth == Auth::Trust,
         connections_max: config.max_connections,
         shutdown_grace: STOP_GRACE,
-        server_version: aerostat_query::SERVER_VERSION.to_owned(),
+        server_version: SERVER_VERSION.to_owned(),
         ..GatewayOptions::default()
     };
     let gateway = tokio::spawn(aerostat_gateway::serve(
@@ -92,10 +88,6 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         options,
         stopping.clone(),
     ));
-    let upkeep = UpkeepOptions {
-        freezer_percent: config.freezer_percent,
-    };
-    tokio::spawn(Arc::clone(&engine).keep_up(upkeep, stopped.clone()));
     let pages = Pages {
         metrics,
         sample: move || sample(&engine),
@@ -116,49 +108,37 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         .await
         .context("the HTTP task died")?
         .context("the HTTP listener failed")?;
+    // Queries that ignore their cancellation must not hold the process.
+    database.abandon();
     tracing::info!("stopped");
     result
 }
 
-async fn open_engine(config: &Config, cpu: &Handle, metrics: Arc<Metrics>) -> Result<Arc<Engine>> {
-    let options = EngineOptions {
-        data: config.data.clone(),
-        governor: Governor::new(config.memory),
-        queries: cpu.clone(),
-        threads: config.threads,
-        observer: metrics,
-        places: Arc::new(ObjectPlaces::new()),
-        machine: calibration::machine(config.calibration.as_deref(), &config.data)?,
-    };
-    let engine = Engine::open(options)
+fn open(config: &Config, metrics: Arc<Metrics>) -> Result<Database> {
+    let mut options = config.options();
+    options.observer = metrics;
+    let database = Database::open(options)
         .with_context(|| format!("cannot open the data folder {}", config.data.display()))?;
     if let Some(file) = &config.password_file {
-        set_password(&engine, &read_password(file)?)
-            .await
+        set_password(&database, &read_password(file)?)
             .with_context(|| format!("cannot set the password of {SUPERUSER}"))?;
     }
-    if config.auth == Auth::Scram
-        && engine
-            .role(SUPERUSER)
-            .is_none_or(|role| role.scram.is_none())
-    {
+    let role = database.engine().role(SUPERUSER);
+    if config.auth == Auth::Scram && role.is_none_or(|role| role.scram.is_none()) {
         tracing::warn!(
             "role {SUPERUSER} has no password, so it cannot log in; give one with --password-file"
         );
     }
-    Ok(engine)
+    Ok(database)
 }
 
 /// Sets the superuser's password the way a user would.
-async fn set_password(engine: &Arc<Engine>, password: &str) -> Result<()> {
-    let mut session = engine.connect(SUPERUSER, SUPERUSER, &[])?;
+fn set_password(database: &Database, password: &str) -> Result<()> {
     let sql = format!(
         "ALTER ROLE {SUPERUSER} PASSWORD '{}'",
         password.replace('\'', "''")
     );
-    for statement in session.split(&sql)? {
-        session.execute(&statement).await?;
-    }
+    database.connect()?.execute(&sql)?;
     Ok(())
 }
 

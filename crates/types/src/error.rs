@@ -1,7 +1,7 @@
 //! The kinds of error a user can meet, by meaning.
 //!
-//! Crates below the gateway name *what* went wrong; only the gateway knows
-//! which SQLSTATE says so on the wire.
+//! Crates name *what* went wrong; which SQLSTATE says so is told in one place,
+//! [`ErrorKind::sqlstate`].
 
 use thiserror::Error;
 

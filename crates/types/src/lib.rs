@@ -15,6 +15,7 @@ mod layout;
 mod out_of_memory;
 mod schema;
 mod sql_type;
+mod sqlstate;
 pub mod text;
 
 pub use bytes::{ByteSize, ParseByteSizeError};

@@ -13,12 +13,9 @@ use arrow::{
     datatypes::ArrowPrimitiveType,
 };
 
-use super::{
-    TextField, Zone,
-    plain::{self, check_length},
-};
+use super::{TextField, Zone, plain};
 use crate::{
-    api::Value,
+    api::{Value, check_value_bytes, fitted_text},
     sqlstate::WireError,
     wire::{Format, utf8},
 };
@@ -119,11 +116,11 @@ impl Builder {
             Values::Bytea(b) => {
                 self.scratch.clear();
                 text::parse_bytea_into(value, &mut self.scratch)?;
-                check_length(self.scratch.len())?;
+                check_value_bytes(self.scratch.len())?;
                 b.try_append_value(&self.scratch).map_err(too_many_bytes)
             }
             _ => {
-                let value = plain::read_text(self.ty, self.zone, value)?;
+                let value = Value::read(self.ty, &self.zone, value)?;
                 self.push_value(&value)
             }
         }
@@ -162,7 +159,7 @@ impl Builder {
     }
 
     fn push_string(&mut self, value: &str) -> Result<(), WireError> {
-        let value = plain::fitted(self.ty, value)?;
+        let value = fitted_text(self.ty, value)?;
         if let Values::Text(b) = &mut self.values {
             b.try_append_value(value).map_err(too_many_bytes)?;
         }
@@ -173,7 +170,7 @@ impl Builder {
         match &mut self.values {
             Values::Text(_) => self.push_string(utf8(bytes)?),
             Values::Bytea(b) => {
-                check_length(bytes.len())?;
+                check_value_bytes(bytes.len())?;
                 b.try_append_value(bytes).map_err(too_many_bytes)
             }
             _ => {
@@ -291,7 +288,7 @@ fn push_strings<'a>(
 ) -> Result<(), (usize, WireError)> {
     let append = |builder: &mut StringViewBuilder, value| {
         let value = fit(value)?;
-        check_length(value.len())?;
+        check_value_bytes(value.len())?;
         builder.try_append_value(value).map_err(too_many_bytes)
     };
     for (nth, field) in fields.enumerate() {

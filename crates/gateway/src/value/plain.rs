@@ -6,8 +6,7 @@ use arrow::datatypes::IntervalMonthDayNano;
 
 use super::{EPOCH_SHIFT_DAYS, EPOCH_SHIFT_MICROS, Zone, numeric};
 use crate::{
-    api::Value,
-    limits::VALUE_BYTES_MAX,
+    api::{Value, check_value_bytes, fitted_text},
     sqlstate::WireError,
     wire::{Format, utf8},
 };
@@ -26,39 +25,9 @@ pub(crate) fn read(
     format: Format,
 ) -> Result<Value, WireError> {
     match format {
-        Format::Text => read_text(ty, zone, utf8(bytes)?),
+        Format::Text => Ok(Value::read(ty, &zone, utf8(bytes)?)?),
         Format::Binary => read_binary(ty, zone, bytes),
     }
-}
-
-/// A value of the type from its text form. The text holds no NUL.
-pub(crate) fn read_text(ty: SqlType, zone: Zone, value: &str) -> Result<Value, WireError> {
-    Ok(match ty {
-        SqlType::Boolean => Value::Bool(text::parse_bool(value)?),
-        SqlType::SmallInt => Value::I16(text::parse_i16(value)?),
-        SqlType::Integer => Value::I32(text::parse_i32(value)?),
-        SqlType::BigInt => Value::I64(text::parse_i64(value)?),
-        SqlType::Real => Value::F32(text::parse_f32(value)?),
-        SqlType::Double => Value::F64(text::parse_f64(value)?),
-        SqlType::Numeric { precision, scale } => {
-            Value::I128(text::parse_numeric(value, precision, scale)?)
-        }
-        SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text => {
-            Value::Text(fitted(ty, value)?.into())
-        }
-        SqlType::Bytea => {
-            let mut bytes = Vec::new();
-            text::parse_bytea_into(value, &mut bytes)?;
-            check_length(bytes.len())?;
-            Value::Bytes(bytes.into())
-        }
-        SqlType::Uuid => Value::Uuid(text::parse_uuid(value)?),
-        SqlType::Date => Value::I32(text::parse_date(value)?),
-        SqlType::Time => Value::I64(text::parse_time(value)?),
-        SqlType::Timestamp => Value::I64(text::parse_timestamp(value)?),
-        SqlType::TimestampTz => Value::I64(text::parse_timestamptz(value, &zone)?),
-        SqlType::Interval => Value::Interval(nanos(text::parse_interval(value)?)?),
-    })
 }
 
 /// A value of the type from its binary form.
@@ -73,12 +42,12 @@ pub(crate) fn read_binary(ty: SqlType, zone: Zone, bytes: &[u8]) -> Result<Value
             Value::F64(f64::from(f32::from_be_bytes(fixed(bytes)?)))
         }
         SqlType::Double => Value::F64(f64::from_be_bytes(fixed(bytes)?)),
-        SqlType::Numeric { .. } => return read_text(ty, zone, &numeric::text_of(bytes)?),
+        SqlType::Numeric { .. } => Value::read(ty, &zone, &numeric::text_of(bytes)?)?,
         SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Text => {
-            Value::Text(fitted(ty, utf8(bytes)?)?.into())
+            Value::Text(fitted_text(ty, utf8(bytes)?)?.into())
         }
         SqlType::Bytea => {
-            check_length(bytes.len())?;
+            check_value_bytes(bytes.len())?;
             Value::Bytes(bytes.into())
         }
         SqlType::Uuid => Value::Uuid(fixed(bytes)?),
@@ -103,24 +72,13 @@ pub(crate) fn read_binary(ty: SqlType, zone: Zone, bytes: &[u8]) -> Result<Value
             let parts = bytes.split_at_checked(8);
             let parts = parts.and_then(|(micros, rest)| Some((micros, rest.split_at_checked(4)?)));
             let (micros, (days, months)) = parts.ok_or_else(|| invalid_binary("interval"))?;
-            Value::Interval(nanos(text::Interval {
+            Value::of_interval(text::Interval {
                 micros: i64::from_be_bytes(fixed(micros)?),
                 days: i32::from_be_bytes(fixed(days)?),
                 months: i32::from_be_bytes(fixed(months)?),
-            })?)
+            })?
         }
     })
-}
-
-/// A text as long as its type allows.
-pub(super) fn fitted(ty: SqlType, value: &str) -> Result<&str, WireError> {
-    let value = match ty {
-        SqlType::Char(n) => text::fit_char(value, n)?,
-        SqlType::Varchar(Some(n)) => text::fit_varchar(value, n)?,
-        _ => value,
-    };
-    check_length(value.len())?;
-    Ok(value)
 }
 
 /// Appends a value of the type with its length before it; −1 for NULL.
@@ -225,15 +183,6 @@ pub(super) fn interval(value: IntervalMonthDayNano) -> text::Interval {
     }
 }
 
-fn nanos(interval: text::Interval) -> Result<IntervalMonthDayNano, WireError> {
-    let nanoseconds = interval.nanos().ok_or_else(|| out_of_range("interval"))?;
-    Ok(IntervalMonthDayNano {
-        months: interval.months,
-        days: interval.days,
-        nanoseconds,
-    })
-}
-
 fn invalid_binary(what: impl std::fmt::Display) -> WireError {
     WireError::new(
         ErrorKind::InvalidBinaryRepresentation,
@@ -273,14 +222,4 @@ fn out_of_range(type_name: &str) -> WireError {
         ErrorKind::DatetimeFieldOverflow,
         format!("{type_name} out of range"),
     )
-}
-
-#[inline]
-pub(super) fn check_length(bytes: usize) -> Result<(), WireError> {
-    if bytes <= VALUE_BYTES_MAX {
-        return Ok(());
-    }
-    let message = format!("a value of {bytes} bytes is too long");
-    Err(WireError::new(ErrorKind::ProgramLimitExceeded, message)
-        .with_detail(format!("A value has at most {VALUE_BYTES_MAX} bytes.")))
 }

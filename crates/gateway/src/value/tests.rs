@@ -118,7 +118,7 @@ proptest! {
         let mut values = Vec::new();
         for (row, text) in texts.iter().enumerate() {
             let value = match text {
-                Some(text) => plain::read_text(ty, ZONE, text).unwrap(),
+                Some(text) => Value::read(ty, &ZONE, text).unwrap(),
                 None => Value::Null,
             };
             for format in [Format::Text, Format::Binary] {

@@ -1,8 +1,9 @@
 //! Our messages, written into one output buffer.
 
-use crate::api::{ColumnDescription, Notice, NoticeSeverity, TransactionStatus};
+use aerostat_types::ErrorKind;
 
-use crate::sqlstate::{Fault, WireError, sqlstate};
+use crate::api::{ColumnDescription, Notice, NoticeSeverity, TransactionStatus};
+use crate::sqlstate::{Fault, WireError};
 
 /// How a value stands on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +19,7 @@ impl Format {
             0 => Ok(Format::Text),
             1 => Ok(Format::Binary),
             other => Err(Fault::Sql(WireError::new(
-                aerostat_types::ErrorKind::InvalidParameterValue,
+                ErrorKind::InvalidParameterValue,
                 format!("unsupported format code: {other}"),
             ))),
         }
@@ -211,7 +212,7 @@ impl Output {
             let fields = [
                 (b'S', Some(severity)),
                 (b'V', Some(severity)),
-                (b'C', Some(notice.kind.map_or(code, sqlstate))),
+                (b'C', Some(notice.kind.map_or(code, ErrorKind::sqlstate))),
                 (b'M', Some(notice.message.as_str())),
                 (b'D', notice.detail.as_deref()),
                 (b'H', notice.hint.as_deref()),

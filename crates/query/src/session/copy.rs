@@ -90,8 +90,16 @@ impl Session {
                     .await?
             }
             ast::Statement::Query(_) => {
-                self.run_query(parsed, &statement.source, None, Plans::Kept, cancellation)
-                    .await?
+                let told = run::Told::AtOnce;
+                self.run_query(
+                    parsed,
+                    &statement.source,
+                    None,
+                    Plans::Kept,
+                    told,
+                    cancellation,
+                )
+                .await?
             }
             ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
                 self.run_dml(parsed, &statement.source, None, Plans::Kept, cancellation)

@@ -26,8 +26,14 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 
 use super::{
-    Session, cancel::Cancellation, command::nested_statement, plain, planning::Plans,
-    prepared::Bound, run::unsupported, stream::ready,
+    Session,
+    cancel::Cancellation,
+    command::nested_statement,
+    plain,
+    planning::Plans,
+    prepared::Bound,
+    run::{Told, unsupported},
+    stream::ready,
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowStream, RowsTag},
@@ -218,7 +224,7 @@ impl Session {
         let started = tokio::select! {
             biased;
             error = cancellation.stopped() => return Err(error),
-            started = self.run_query(parsed, &statement.source, bound, Plans::Kept, &own) => started?,
+            started = self.run_query(parsed, &statement.source, bound, Plans::Kept, Told::AtOnce, &own) => started?,
         };
         let Outcome::Rows {
             columns, batches, ..

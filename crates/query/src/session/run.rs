@@ -7,11 +7,12 @@ use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::array::RecordBatch,
     common::{DataFusionError, ParamValues, Result as PlanResult},
+    execution::SendableRecordBatchStream,
     logical_expr::LogicalPlan,
     physical_plan::{ExecutionPlan, execute_stream},
     sql::{planner::PlannerContext, sqlparser::ast},
 };
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
@@ -26,7 +27,7 @@ use crate::{
     dml::{self, BoundDml, DmlKind, sink},
     error::{from_datafusion, from_storage},
     plan::{
-        self, Gate, StatementContext, Work, describe_columns, locking::first_lock, origins,
+        self, StatementContext, Work, describe_columns, locking::first_lock, origins,
         parameter_count, show_entries,
     },
     statement::{
@@ -43,6 +44,16 @@ pub(super) const ATTEMPTS_MAX: usize = 100;
 /// A statement that ended this many rows is followed by a vacuum of its table:
 /// a version block. Fewer are left to the next write that comes by.
 const VACUUM_ROWS_MIN: u64 = 1_024;
+
+/// When whoever waits for a query is told its columns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Once it is planned.
+    AtOnce,
+    /// With its first rows: a short result wakes who waits for it once, not for its columns, its
+    /// rows and its end.
+    WithRows,
+}
 
 impl Session {
     pub(super) async fn run_sql(
@@ -70,7 +81,8 @@ impl Session {
             }
             ast::Statement::Query(_) => match first_lock(&**parsed) {
                 None => {
-                    self.run_query(parsed, source, bound, plans, cancellation)
+                    let told = Told::WithRows;
+                    self.run_query(parsed, source, bound, plans, told, cancellation)
                         .await
                 }
                 Some(mode) => {
@@ -117,14 +129,22 @@ impl Session {
         source: &Source,
         bound: Option<&Bound<'_>>,
         plans: Plans,
+        told: Told,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         let mut locks = None;
         loop {
             let identity = self.identity(parsed, source, bound, plans);
             let gate = self.gate(locks.take())?;
-            let started = self.start_query(&gate, parsed, source, bound, identity, cancellation);
-            match started.await {
+            let snapshot = self.read_snapshot()?;
+            let query = Query {
+                context: self.context_until(&gate, snapshot, cancellation.waits.clone())?,
+                parsed: Arc::clone(parsed),
+                parameters: Parameters::of(bound),
+                identity,
+                told,
+            };
+            match self.start_query(query, source, cancellation).await {
                 Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
                 started => return started,
             }
@@ -133,32 +153,24 @@ impl Session {
 
     async fn start_query(
         &self,
-        gate: &Arc<Gate>,
-        parsed: &Arc<ast::Statement>,
+        query: Query,
         source: &Source,
-        bound: Option<&Bound<'_>>,
-        identity: Option<Identity>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let snapshot = self.read_snapshot()?;
-        let context = self.context_until(gate, snapshot, cancellation.waits.clone())?;
-        let parameters = Parameters::of(bound);
-        let (parsed, source) = (Arc::clone(parsed), source.clone());
+        let source = source.clone();
         let (rows, receiver) = mpsc::channel(RESULT_BATCHES_MAX);
         let (head, columns) = oneshot::channel();
         let stopping = cancellation.clone();
         let task = self.engine.queries().spawn(async move {
-            let query = Query {
-                context,
-                parsed,
-                parameters,
-                identity,
-            };
-            let produce = produce(query, source, head, rows.clone());
-            tokio::select! {
+            let last = tokio::select! {
                 biased;
-                _ = stopping.stopped() => {}
-                () = produce => {}
+                _ = stopping.stopped() => None,
+                last = produce(query, source, head, &rows) => last,
+            };
+            // Who is woken now finds the end as well.
+            drop(rows);
+            if let Some((head, columns)) = last {
+                let _ = head.send(Ok(columns));
             }
         });
         let abort = task.abort_handle();
@@ -412,20 +424,27 @@ struct Query {
     parsed: Arc<ast::Statement>,
     parameters: Parameters,
     identity: Option<Identity>,
+    told: Told,
 }
 
+/// Where a query tells its columns, or why there are none.
+type Head = oneshot::Sender<Result<Arc<[ColumnDescription]>, SqlError>>;
+
+/// Runs a query and sends its rows. Gives the columns back if all is done and they have still to
+/// be told.
 async fn produce(
     query: Query,
     source: Source,
-    head: oneshot::Sender<Result<Arc<[ColumnDescription]>, SqlError>>,
-    rows: mpsc::Sender<Result<RecordBatch, SqlError>>,
-) {
+    head: Head,
+    rows: &mpsc::Sender<Result<RecordBatch, SqlError>>,
+) -> Option<(Head, Arc<[ColumnDescription]>)> {
     // The context has the statement's locks, until its last row has come.
     let Query {
         context,
         parsed,
         parameters,
         identity,
+        told,
     } = query;
     let started = async {
         let planned = planning::plan(&context, &parsed, &parameters, identity.as_ref());
@@ -433,29 +452,69 @@ async fn produce(
         context.gate.confirm().map_err(crate::error::external)?;
         Ok((columns, execute_stream(physical, context.state.task_ctx())?))
     };
-    let mut stream = match started.await {
-        Ok((columns, stream)) => {
-            if head.send(Ok(columns)).is_err() {
-                return;
-            }
-            stream
-        }
+    let (columns, mut stream) = match started.await {
+        Ok(started) => started,
         Err(error) => {
             // Nobody waits any more if this fails.
             let _ = head.send(Err(from_datafusion(error, &source)));
-            return;
+            return None;
         }
     };
-    while let Some(batch) = stream.next().await {
-        let batch = batch.map_err(|error| from_datafusion(error, &source));
-        let failed = batch.is_err();
-        if matches!(&batch, Ok(batch) if batch.num_rows() == 0) {
-            continue;
+    if told == Told::WithRows {
+        let early = early_rows(&mut stream, &source).await;
+        for batch in early.rows {
+            // There is room for them.
+            rows.try_send(batch).ok()?;
         }
-        if rows.send(batch).await.is_err() || failed {
-            return;
+        if early.are_all {
+            return Some((head, columns));
         }
     }
+    head.send(Ok(columns)).ok()?;
+    while let Some(batch) = next_rows(&mut stream, &source).await {
+        let failed = batch.is_err();
+        if rows.send(batch).await.is_err() || failed {
+            break;
+        }
+    }
+    None
+}
+
+/// The next rows; an error is the last.
+async fn next_rows(
+    stream: &mut SendableRecordBatchStream,
+    source: &Source,
+) -> Option<Result<RecordBatch, SqlError>> {
+    loop {
+        let batch = stream.next().await?;
+        if !matches!(&batch, Ok(batch) if batch.num_rows() == 0) {
+            return Some(batch.map_err(|error| from_datafusion(error, source)));
+        }
+    }
+}
+
+/// The first rows, and what else is there with them.
+struct EarlyRows {
+    /// At most [`RESULT_BATCHES_MAX`].
+    rows: Vec<Result<RecordBatch, SqlError>>,
+    are_all: bool,
+}
+
+async fn early_rows(stream: &mut SendableRecordBatchStream, source: &Source) -> EarlyRows {
+    let mut early = EarlyRows {
+        rows: Vec::new(),
+        are_all: false,
+    };
+    let mut next = Some(next_rows(stream, source).await);
+    while let Some(batch) = next {
+        early.are_all = batch.as_ref().is_none_or(Result::is_err);
+        early.rows.extend(batch);
+        next = match early.are_all || early.rows.len() == RESULT_BATCHES_MAX {
+            true => None,
+            false => next_rows(stream, source).now_or_never(),
+        };
+    }
+    early
 }
 
 /// A query or DML with its parameters, bound.

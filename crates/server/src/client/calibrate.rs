@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use aerostat_calibrate::{Options, Report, Row, calibrate, plots};
+use aerostat_embedded::CALIBRATION_FILE;
 use anyhow::{Context, Result};
 use clap::Args;
 
 use super::table::table;
-use crate::calibration::FILE;
 
 /// How to calibrate.
 #[derive(Args)]
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &CalibrateArguments) -> Result<()> {
         core: arguments.core,
     })?;
     let json = report.to_json()?;
-    let in_data = arguments.data.join(FILE);
+    let in_data = arguments.data.join(CALIBRATION_FILE);
     let out = arguments.out.as_deref().unwrap_or(&in_data);
     write(out, &json)?;
     if let Some(folder) = &arguments.plots {

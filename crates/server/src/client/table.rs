@@ -1,11 +1,23 @@
 //! Tables on the terminal.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Row, Table, TableComponent, presets};
 
 /// A table with a heading; every column but the first is right-aligned.
 pub(crate) fn table<const N: usize>(
     headings: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
+) -> Table {
+    let mut table = plain_table(headings, rows);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// A table with a heading; all is left-aligned.
+pub(crate) fn plain_table(
+    headings: impl IntoIterator<Item = impl Into<Cell>>,
+    rows: impl IntoIterator<Item = impl Into<Row>>,
 ) -> Table {
     let mut table = Table::new();
     table
@@ -17,12 +29,9 @@ pub(crate) fn table<const N: usize>(
     ] {
         table.set_style(line, '─');
     }
-    table.set_header(headings);
+    table.set_header(headings.into_iter().map(Into::into).collect::<Vec<Cell>>());
     for row in rows {
         table.add_row(row);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
     }
     table
 }

@@ -1,9 +1,6 @@
 //! The table of settings. Flags, environment variables, the file and the
 //! documentation all take their names from here.
 
-/// The least memory a node can work with: a few tenants' empty arenas and one query.
-pub(crate) const MEMORY_BYTES_MIN: u64 = 64 << 20;
-
 /// A setting of `aerostat serve`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
@@ -99,6 +96,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "info",
         "Which log lines: a level, or a filter such as aerostat_query=debug,info",
     ),
+];
+
+/// Those that concern a data folder and the process that has it open, whether or not it serves.
+pub(crate) const OF_ENGINE: &[&str] = &[
+    "data",
+    "memory",
+    "threads",
+    "pin-threads",
+    "freezer",
+    "calibration",
+    "log-format",
+    "log-filter",
 ];
 
 /// The setting of this name.

@@ -28,3 +28,4 @@ mod raw;
 mod recovery;
 mod s3;
 mod slt;
+mod sql;

@@ -54,17 +54,6 @@ fn through(type_name: &str, text: &str) -> Result<String, TextError> {
     Ok(out)
 }
 
-fn sqlstate(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::InvalidTextRepresentation => "22P02",
-        ErrorKind::NumericValueOutOfRange => "22003",
-        ErrorKind::InvalidDatetimeFormat => "22007",
-        ErrorKind::DatetimeFieldOverflow => "22008",
-        ErrorKind::InvalidParameterValue => "22023",
-        _ => "0A000",
-    }
-}
-
 #[test]
 fn texts_are_read_and_written_as_postgresql_does() {
     let mut wrong = Vec::new();
@@ -82,7 +71,7 @@ fn texts_are_read_and_written_as_postgresql_does() {
         let got = through(type_name, input);
         let right = match &got {
             Ok(text) => state == "ok" && text == expected,
-            Err(error) => state == sqlstate(error.kind) && error.message == expected,
+            Err(error) => state == error.kind.sqlstate() && error.message == expected,
         };
         if !right {
             wrong.push(format!(

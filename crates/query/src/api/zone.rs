@@ -6,7 +6,7 @@ use chrono_tz::Tz;
 
 /// The zone in which a session reads and sees `timestamptz`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Zone(pub(crate) Tz);
+pub struct Zone(pub Tz);
 
 /// Chrono's years end before PostgreSQL's: beyond them the offset is that of its last moment.
 fn naive(micros: i64) -> Option<NaiveDateTime> {
@@ -36,7 +36,8 @@ fn offset_of_local(zone: Tz, local_micros: i64) -> i32 {
 
 impl Zone {
     /// Seconds east of UTC at an instant.
-    pub(crate) fn offset_at(self, utc_micros: i64) -> i32 {
+    #[inline]
+    pub fn offset_at(self, utc_micros: i64) -> i32 {
         if self.0 == Tz::UTC {
             return 0;
         }

@@ -1,14 +1,14 @@
 //! What `aerostat calibrate` has found, as the layout adviser's machine.
 
-use std::io::ErrorKind;
-use std::path::Path;
+use std::{error::Error, io::ErrorKind, path::Path};
 
 use aerostat_advice::{Level, Machine};
 use aerostat_calibrate::{CacheLevel, Identity, Report};
-use anyhow::{Context, Result};
+
+use crate::OpenError;
 
 /// The calibration in a data folder.
-pub(crate) const FILE: &str = "calibration.json";
+pub const FILE: &str = "calibration.json";
 
 /// More misses than this are not under way at once on any core.
 const OVERLAP_MAX: f64 = 64.0;
@@ -19,27 +19,36 @@ const OVERLAP_MAX: f64 = 64.0;
 /// # Errors
 /// When the file that is named cannot be read or is no calibration. The data folder's is
 /// only warned of: it may be an older one, or another machine's.
-pub(crate) fn machine(named: Option<&Path>, data: &Path) -> Result<Machine> {
+pub(crate) fn machine(named: Option<&Path>, data: &Path) -> Result<Machine, OpenError> {
     let in_data = data.join(FILE);
     let path = named.unwrap_or(&in_data);
-    let text = match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound && named.is_none() => {
+    let usual = |error: &dyn Error| {
+        let why = error.source().map(ToString::to_string).unwrap_or_default();
+        tracing::warn!("{error}: {why}; layouts are priced for a usual server");
+        Ok(Machine::default())
+    };
+    match read(path) {
+        Ok(report) => Ok(usable(&report, path)),
+        Err(OpenError::Unreadable { source, .. })
+            if source.kind() == ErrorKind::NotFound && named.is_none() =>
+        {
             tracing::debug!("not calibrated: layouts are priced for a usual server");
-            return Ok(Machine::default());
+            Ok(Machine::default())
         }
-        read => read.with_context(|| format!("cannot read {}", path.display())),
-    };
-    let report = text.and_then(|text| {
-        Report::from_json(&text).with_context(|| format!("{} cannot be used", path.display()))
-    });
-    let report = match report {
-        Err(error) if named.is_none() => {
-            tracing::warn!("{error:#}; layouts are priced for a usual server");
-            return Ok(Machine::default());
-        }
-        report => report?,
-    };
-    Ok(usable(&report, path))
+        Err(error) if named.is_none() => usual(&error),
+        Err(error) => Err(error),
+    }
+}
+
+fn read(path: &Path) -> Result<Report, OpenError> {
+    let text = std::fs::read_to_string(path).map_err(|source| OpenError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    Report::from_json(&text).map_err(|source| OpenError::Calibration {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// The report's machine, if it is this one and all that matters was found.
@@ -177,10 +186,11 @@ mod tests {
         assert_eq!(machine(None, folder.path()).unwrap(), Machine::default());
         let named = folder.path().join("named.json");
         let error = machine(Some(&named), folder.path()).unwrap_err();
-        assert!(format!("{error:#}").contains("cannot read"), "{error:#}");
+        assert!(error.to_string().contains("cannot read"), "{error}");
         std::fs::write(&named, "{}").unwrap();
         let error = machine(Some(&named), folder.path()).unwrap_err();
-        assert!(format!("{error:#}").contains("no calibration"), "{error:#}");
+        let reason = error.source().unwrap().to_string();
+        assert!(reason.contains("no calibration"), "{reason}");
         // In the data folder it is only warned of.
         std::fs::write(folder.path().join(FILE), "{}").unwrap();
         assert_eq!(machine(None, folder.path()).unwrap(), Machine::default());

@@ -1,0 +1,63 @@
+//! How a database is opened.
+
+use std::{path::PathBuf, sync::Arc, thread};
+
+use aerostat_memory::machine_memory_bytes;
+use aerostat_query::{NoObserver, Observer};
+use aerostat_types::ByteSize;
+
+use crate::Pinning;
+
+/// The least memory to work with: a few databases' empty arenas and one query.
+pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
+
+/// The share of what machine and cgroup allow that is used unless said otherwise.
+pub const MEMORY_PERCENT: u64 = 60;
+
+/// The share of one core for making cold rows small, unless said otherwise: half a core freezes
+/// some 50 MB of rows a second and leaves the machine to queries.
+pub const FREEZER_PERCENT: u8 = 50;
+
+/// How a database is opened. What is not set is as in a node without settings.
+#[derive(Clone)]
+pub struct Options {
+    /// The data folder, which is made if it is not there; `None` for one that is removed when
+    /// the database is closed, and whose commits do not wait for the disk.
+    pub data: Option<PathBuf>,
+    /// Memory for data and queries, at least [`MEMORY_BYTES_MIN`].
+    pub memory: ByteSize,
+    /// How many threads run queries.
+    pub threads: usize,
+    /// Whether these keep to a core each.
+    pub pinning: Pinning,
+    /// Share of one core for making cold rows small; 0 pauses it.
+    pub freezer_percent: u8,
+    /// What `aerostat calibrate` wrote; `None`: in the data folder, if it is there.
+    pub calibration: Option<PathBuf>,
+    /// Who is told of every statement.
+    pub observer: Arc<dyn Observer>,
+}
+
+impl Options {
+    /// For a data folder, such as a node's.
+    pub fn new(data: impl Into<PathBuf>) -> Self {
+        Self {
+            data: Some(data.into()),
+            ..Self::temporary()
+        }
+    }
+
+    /// For a database that is gone when it is closed.
+    pub fn temporary() -> Self {
+        let memory = machine_memory_bytes() / 100 * MEMORY_PERCENT;
+        Self {
+            data: None,
+            memory: ByteSize(memory.max(MEMORY_BYTES_MIN)),
+            threads: thread::available_parallelism().map_or(1, usize::from),
+            pinning: Pinning::Off,
+            freezer_percent: FREEZER_PERCENT,
+            calibration: None,
+            observer: Arc::new(NoObserver),
+        }
+    }
+}
