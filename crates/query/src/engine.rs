@@ -113,6 +113,8 @@ pub struct DatabaseStatistics {
     pub plan_cache_hits: u64,
     /// Queries that were planned anew and might have had one.
     pub plan_cache_misses: u64,
+    /// Of the hits, those that the physical plan was kept for, too.
+    pub plan_cache_physical_hits: u64,
 }
 
 /// The engine.
@@ -223,6 +225,7 @@ impl Engine {
                     connections: database.connection_count(),
                     plan_cache_hits: plans.hits,
                     plan_cache_misses: plans.misses,
+                    plan_cache_physical_hits: plans.physical_hits,
                 }
             })
             .collect()

@@ -6,10 +6,12 @@
 //! filter leaves no core idle.
 
 mod domain;
+mod kept;
 pub(crate) mod locked;
 mod predicate;
 mod run_time;
 
+pub(crate) use kept::KeptScan;
 pub(crate) use predicate::compare_op;
 pub(crate) use run_time::RunTimeFilter;
 
@@ -143,9 +145,7 @@ impl TableScanProvider {
                 DataFusionError::Internal(format!("storage cannot evaluate {filter}"))
             })?);
         }
-        let source = TableScan {
-            view: self.view.clone(),
-            usage: Arc::clone(&self.usage),
+        let wanted = Wanted {
             schema: Arc::new(self.schema.project(&columns)?),
             columns,
             row_id_at: self.row_ids.then(|| self.schema.fields().len() - 1),
@@ -157,10 +157,9 @@ impl TableScanProvider {
                 .join(" AND "),
             limit,
             partitions: state.config().target_partitions(),
-            run_time_filters: Vec::new(),
-            metrics: ExecutionPlanMetricsSet::new(),
-            estimate: OnceLock::new(),
         };
+        let (view, usage) = (self.view.clone(), Arc::clone(&self.usage));
+        let source = TableScan::new(view, usage, Arc::new(wanted));
         Ok(DataSourceExec::from_data_source(source))
     }
 }
@@ -218,11 +217,9 @@ impl TableProvider for TableScanProvider {
     }
 }
 
-/// One scan in a physical plan.
+/// What a scan reads of its table, whichever rows that has.
 #[derive(Clone)]
-pub(crate) struct TableScan {
-    view: TableView,
-    usage: Arc<Usage>,
+pub(crate) struct Wanted {
     schema: SchemaRef,
     /// Positions in the provider's schema.
     columns: Vec<usize>,
@@ -232,6 +229,14 @@ pub(crate) struct TableScan {
     shown_filters: String,
     limit: Option<usize>,
     partitions: usize,
+}
+
+/// One scan in a physical plan.
+#[derive(Clone)]
+pub(crate) struct TableScan {
+    view: TableView,
+    usage: Arc<Usage>,
+    wanted: Arc<Wanted>,
     /// About output columns.
     run_time_filters: Vec<RunTimeFilter>,
     metrics: ExecutionPlanMetricsSet,
@@ -243,8 +248,8 @@ impl fmt::Debug for TableScan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TableScan")
             .field("table", &self.view.table().schema().name)
-            .field("columns", &self.columns)
-            .field("predicates", &self.predicates)
+            .field("columns", &self.wanted.columns)
+            .field("predicates", &self.wanted.predicates)
             .finish_non_exhaustive()
     }
 }
@@ -262,6 +267,29 @@ impl Running {
 }
 
 impl TableScan {
+    fn new(view: TableView, usage: Arc<Usage>, wanted: Arc<Wanted>) -> Self {
+        Self {
+            view,
+            usage,
+            wanted,
+            run_time_filters: Vec::new(),
+            metrics: ExecutionPlanMetricsSet::new(),
+            estimate: OnceLock::new(),
+        }
+    }
+
+    /// The table.
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        self.view.table()
+    }
+
+    /// What it reads, if that is the same each time it runs: it goes by no filter of another
+    /// operator's, and gives no row ids.
+    pub(crate) fn lasting(&self) -> Option<&Arc<Wanted>> {
+        let is_lasting = self.run_time_filters.is_empty() && self.wanted.row_id_at.is_none();
+        is_lasting.then_some(&self.wanted)
+    }
+
     /// The scan with filters that are about its output columns. One with a limit takes none:
     /// it counts the rows that are in it.
     pub(crate) fn with_run_time_filters(&self, filters: Vec<RunTimeFilter>) -> Option<TableScan> {
@@ -270,7 +298,7 @@ impl TableScan {
         let filters: Vec<_> = filters
             .filter_map(|filter| filter.through(is_stored))
             .collect();
-        (self.limit.is_none() && !filters.is_empty()).then(|| TableScan {
+        (self.wanted.limit.is_none() && !filters.is_empty()).then(|| TableScan {
             run_time_filters: filters,
             ..self.clone()
         })
@@ -285,7 +313,7 @@ impl TableScan {
 
     /// The column of the table that an output column is.
     fn attribute(&self, output: usize) -> Option<Attribute> {
-        let position = *self.columns.get(output)?;
+        let position = *self.wanted.columns.get(output)?;
         let column = self.view.table().schema().columns.get(position)?;
         Some(Attribute {
             position,
@@ -295,13 +323,13 @@ impl TableScan {
     }
 
     fn start(&self, batch_rows: usize) -> Arc<Running> {
-        let stored = |at: &usize| Some(*at) != self.row_id_at;
+        let stored = |at: &usize| Some(*at) != self.wanted.row_id_at;
         let scan = self.view.scan(ScanSpec {
-            projection: self.columns.iter().copied().filter(stored).collect(),
-            predicates: self.predicates.clone(),
-            row_ids: self.columns.iter().any(|at| !stored(at)),
+            projection: self.wanted.columns.iter().copied().filter(stored).collect(),
+            predicates: self.wanted.predicates.clone(),
+            row_ids: self.wanted.columns.iter().any(|at| !stored(at)),
             batch_rows,
-            limit: self.limit.map(|limit| limit as u64),
+            limit: self.wanted.limit.map(|limit| limit as u64),
             lookups: Vec::new(),
         });
         let attribute = |at| self.attribute(at);
@@ -314,11 +342,12 @@ impl TableScan {
     /// Where each output column is in storage's batches, which have the row id last.
     fn order(&self) -> Option<Vec<usize>> {
         let row_id = self
+            .wanted
             .columns
             .iter()
-            .position(|&at| Some(at) == self.row_id_at)?;
-        let last = self.columns.len() - 1;
-        let order = (0..self.columns.len()).map(|at| match at.cmp(&row_id) {
+            .position(|&at| Some(at) == self.wanted.row_id_at)?;
+        let last = self.wanted.columns.len() - 1;
+        let order = (0..self.wanted.columns.len()).map(|at| match at.cmp(&row_id) {
             std::cmp::Ordering::Less => at,
             std::cmp::Ordering::Equal => last,
             std::cmp::Ordering::Greater => at - 1,
@@ -347,7 +376,7 @@ impl DataSource for TableScan {
         let by_index = (args.partition == 0)
             .then(|| MetricBuilder::new(&self.metrics).gauge("segments_by_index", 0));
         let order = self.order();
-        let schema = Arc::clone(&self.schema);
+        let schema = Arc::clone(&self.wanted.schema);
         let pool = Arc::clone(args.context.memory_pool());
         let batches = stream::iter(std::iter::from_fn(move || {
             let timer = metrics.elapsed_compute().timer();
@@ -386,7 +415,7 @@ impl DataSource for TableScan {
             }))
         }));
         Ok(Box::pin(RecordBatchStreamAdapter::new(
-            Arc::clone(&self.schema),
+            Arc::clone(&self.wanted.schema),
             batches,
         )))
     }
@@ -397,6 +426,7 @@ impl DataSource for TableScan {
 
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self
+            .wanted
             .schema
             .fields()
             .iter()
@@ -408,10 +438,10 @@ impl DataSource for TableScan {
             self.view.table().schema().name,
             names.join(", ")
         )?;
-        if !self.shown_filters.is_empty() {
-            write!(f, ", filters=[{}]", self.shown_filters)?;
+        if !self.wanted.shown_filters.is_empty() {
+            write!(f, ", filters=[{}]", self.wanted.shown_filters)?;
         }
-        if let Some(limit) = self.limit {
+        if let Some(limit) = self.wanted.limit {
             write!(f, ", limit={limit}")?;
         }
         if !self.run_time_filters.is_empty() {
@@ -427,23 +457,23 @@ impl DataSource for TableScan {
     }
 
     fn output_partitioning(&self) -> Partitioning {
-        Partitioning::UnknownPartitioning(self.partitions)
+        Partitioning::UnknownPartitioning(self.wanted.partitions)
     }
 
     fn eq_properties(&self) -> EquivalenceProperties {
-        EquivalenceProperties::new(Arc::clone(&self.schema))
+        EquivalenceProperties::new(Arc::clone(&self.wanted.schema))
     }
 
     fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
-        let mut statistics = statistics(&self.view, self.columns.len());
-        if self.predicates.is_empty() {
+        let mut statistics = statistics(&self.view, self.wanted.columns.len());
+        if self.wanted.predicates.is_empty() {
             if partition.is_some() {
                 statistics = statistics.to_inexact();
             }
         } else {
             let rows = *self
                 .estimate
-                .get_or_init(|| self.view.estimated_rows(&self.predicates));
+                .get_or_init(|| self.view.estimated_rows(&self.wanted.predicates));
             let all = statistics.num_rows.get_value().copied().unwrap_or(0);
             let rows = usize::try_from(rows).unwrap_or(usize::MAX).min(all);
             let bytes = statistics.total_byte_size.get_value().copied();
@@ -457,7 +487,7 @@ impl DataSource for TableScan {
 
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn DataSource>> {
         let mut limited = self.clone();
-        limited.limit = limit;
+        Arc::make_mut(&mut limited.wanted).limit = limit;
         if limit.is_some() {
             limited.run_time_filters.clear();
         }
@@ -465,7 +495,7 @@ impl DataSource for TableScan {
     }
 
     fn fetch(&self) -> Option<usize> {
-        self.limit
+        self.wanted.limit
     }
 
     fn metrics(&self) -> ExecutionPlanMetricsSet {
@@ -489,7 +519,7 @@ impl DataSource for TableScan {
             else {
                 return Ok(None);
             };
-            let at = self.columns[column.index()];
+            let at = self.wanted.columns[column.index()];
             if column.name() != output.alias || columns.contains(&at) {
                 return Ok(None);
             }
@@ -497,14 +527,13 @@ impl DataSource for TableScan {
         }
         let kept: Vec<usize> = columns
             .iter()
-            .filter_map(|at| self.columns.iter().position(|column| column == at))
+            .filter_map(|at| self.wanted.columns.iter().position(|column| column == at))
             .collect();
-        let schema = Arc::new(self.schema.project(&kept)?);
-        Ok(Some(Arc::new(TableScan {
-            columns,
-            schema,
-            ..self.clone()
-        })))
+        let mut narrower = self.clone();
+        let wanted = Arc::make_mut(&mut narrower.wanted);
+        wanted.schema = Arc::new(wanted.schema.project(&kept)?);
+        wanted.columns = columns;
+        Ok(Some(Arc::new(narrower)))
     }
 
     fn apply_expressions(

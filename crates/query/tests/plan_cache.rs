@@ -301,7 +301,7 @@ fn kept_plans_answer_as_new_ones() {
                     assert_eq!(kept, anew, "{}", about(change));
                 }
                 2..7 if !sql.contains('$') => {
-                    for _ in 0..2 {
+                    for _ in 0..4 {
                         let [kept, anew] = sides.each_mut().map(|side| side.run(sql));
                         assert_eq!(kept, anew, "{}", about(sql));
                     }

@@ -50,7 +50,7 @@ use super::{
 use crate::{
     catalog::{ForeignKey, IndexEntry, ReferentialAction, TableEntry},
     error::external,
-    plan::{StatementContext, Target, optimize, plan_physical},
+    plan::{StatementContext, Target, optimize, plan_physical, task_context},
 };
 use lookup::{by_index, first_there, lock_rows};
 use part::{Completeness, all_valid, changed, complete, complete_only, converted, replaced};
@@ -491,7 +491,7 @@ impl<'a> Referential<'a> {
         let source = default_row(self.context, &target)?;
         let state = &self.context.state;
         let plan = plan_physical(state, &optimize(state, source)?).await?;
-        let batches = collect(plan, state.task_ctx()).await?;
+        let batches = collect(plan, task_context(state)).await?;
         let first = UInt32Array::from(vec![0; rows]);
         let row = batches
             .iter()
@@ -512,7 +512,7 @@ impl<'a> Referential<'a> {
     async fn checked(&self, target: &Target, rows: RecordBatch) -> Result<RecordBatch> {
         let bound = bind_table_rows(self.context, target.clone(), rows.clone())?;
         let plan = plan(&self.context.state, &bound).await?;
-        for batch in collect(plan, self.context.state.task_ctx()).await? {
+        for batch in collect(plan, task_context(&self.context.state)).await? {
             check(&bound, &batch)?;
         }
         table_rows(&bound, &rows)

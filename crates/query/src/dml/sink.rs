@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     error::{external, from_storage},
-    plan::{StatementContext, Target, optimize, plan_physical},
+    plan::{StatementContext, Target, optimize, plan_physical, task_context},
 };
 
 /// What a DML statement did.
@@ -96,7 +96,7 @@ impl<'a> Changes<'a> {
         plan: Arc<dyn ExecutionPlan>,
     ) -> Result<Written> {
         let (context, entry) = (self.context, &bound.target.entry);
-        let task = context.state.task_ctx();
+        let task = task_context(&context.state);
         let reservation = MemoryConsumer::new("dml").register(task.memory_pool());
         let is_concerned = Referential::concerns(context, entry);
         let referential = is_concerned.then(|| {

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     error::{external, from_storage},
-    plan::plan_physical,
+    plan::{plan_physical, task_context},
 };
 
 /// A row that is there and the position in a batch of the one that was to be inserted.
@@ -130,7 +130,7 @@ impl Sink<'_> {
             .put(paired(update, &view, rows, &pairs, first)?);
         let plan = plan_physical(self.state, &bound.source).await?;
         let schema = plan.schema();
-        let batches = collect(plan, self.state.task_ctx()).await?;
+        let batches = collect(plan, task_context(self.state)).await?;
         let batch = concat_batches(&schema, &batches)?;
         if batch.num_rows() == 0 {
             return Ok(());

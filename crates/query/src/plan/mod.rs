@@ -39,7 +39,7 @@ pub(crate) use names::{
     describe, name_outputs, output_name, rename_outputs, show_entries, visible_name,
 };
 use numbering::in_order;
-pub(crate) use optimize::{analyze, optimize, optimize_analyzed, plan_physical};
+pub(crate) use optimize::{analyze, optimize, optimize_analyzed, plan_physical, task_context};
 pub(crate) use origins::{Origins, describe_columns, describe_query, origins, returned_origins};
 pub(crate) use parameters::{
     bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,

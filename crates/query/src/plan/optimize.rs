@@ -1,9 +1,11 @@
 //! From a bound plan to a physical one.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use datafusion::{
-    common::Result, execution::SessionState, logical_expr::LogicalPlan,
+    common::Result,
+    execution::{SessionState, TaskContext},
+    logical_expr::LogicalPlan,
     physical_plan::ExecutionPlan,
 };
 
@@ -49,4 +51,19 @@ pub(crate) async fn plan_physical(
     let plan = star::rewritten(&state, plan)?;
     let planner = state.query_planner();
     planner.create_physical_plan(&plan, state.as_ref()).await
+}
+
+/// What a physical plan runs with. Plans have their functions; a context of DataFusion's own
+/// would have a copy of the lists of all there are.
+pub(crate) fn task_context(state: &SessionState) -> Arc<TaskContext> {
+    Arc::new(TaskContext::new(
+        None,
+        state.session_id().to_owned(),
+        state.config().clone(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        Arc::clone(state.runtime_env()),
+    ))
 }

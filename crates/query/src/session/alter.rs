@@ -26,7 +26,7 @@ use crate::{
     dml,
     error::from_datafusion,
     pgcatalog::CatalogView,
-    plan::{StatementContext, Target},
+    plan::{StatementContext, Target, task_context},
     statement::Source,
     utility::{RelationChange, SchemaCommand, SchemaObject, TableAction},
 };
@@ -246,7 +246,7 @@ async fn first_row(
     plan: LogicalPlan,
 ) -> PlanResult<Option<RecordBatch>> {
     let physical = run::plan_physical(context, &plan).await?;
-    let mut batches = execute_stream(physical, context.state.task_ctx())?;
+    let mut batches = execute_stream(physical, task_context(&context.state))?;
     while let Some(batch) = batches.next().await {
         let batch = batch?;
         if batch.num_rows() > 0 {

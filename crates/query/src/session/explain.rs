@@ -26,7 +26,7 @@ use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{BoundDml, DmlKind},
     error::from_storage,
-    plan::{Gate, StatementContext, Work, locking::first_lock, plan_physical},
+    plan::{Gate, StatementContext, Work, locking::first_lock, plan_physical, task_context},
     statement::Source,
 };
 
@@ -215,7 +215,7 @@ async fn drain(
     context: &StatementContext,
     plan: &Arc<dyn ExecutionPlan>,
 ) -> datafusion::common::Result<u64> {
-    let mut stream = execute_stream(Arc::clone(plan), context.state.task_ctx())?;
+    let mut stream = execute_stream(Arc::clone(plan), task_context(&context.state))?;
     let mut rows = 0;
     while let Some(batch) = stream.next().await {
         rows += batch?.num_rows() as u64;

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use datafusion::{common::Result as PlanResult, physical_plan::ExecutionPlan, sql::sqlparser::ast};
+use datafusion::{
+    common::Result as PlanResult, logical_expr::LogicalPlan, physical_plan::ExecutionPlan,
+    sql::sqlparser::ast,
+};
 
 use super::{
     Session,
@@ -15,7 +18,9 @@ use crate::{
     dml::BoundDml,
     plan::{
         StatementContext, Work, analyze,
-        cache::{KeptPlan, PlanCache, Sought, Stage, examine, optimize_for_values},
+        cache::{
+            KeptPhysical, KeptPlan, PlanCache, Revived, Sought, Stage, examine, optimize_for_values,
+        },
         describe_columns, optimize_analyzed, plan_physical,
     },
     statement::Source,
@@ -73,15 +78,27 @@ impl Session {
 
 /// The physical plan of a query, and the columns of its result.
 pub(super) async fn plan(
-    context: &StatementContext,
+    context: &Arc<StatementContext>,
     parsed: &ast::Statement,
     parameters: &Parameters,
     identity: Option<&Identity>,
-) -> PlanResult<(Arc<[ColumnDescription]>, Arc<dyn ExecutionPlan>)> {
-    let work = worked_out(context, parsed, parameters, identity)?;
+) -> PlanResult<Revived> {
+    let place = Place::of(context, identity);
+    if let Some(place) = &place
+        && let Some(kept) = &place.kept
+        && let Some(revived) = kept.revive_physical(context)?
+    {
+        place.identity.cache.note_physical();
+        return Ok(revived);
+    }
+    let work = worked_out(context, parsed, parameters, place.as_ref())?;
     let (plan, origins) = work.into_query()?;
     let physical = plan_physical(&context.state, &plan).await?;
-    Ok((describe_columns(&origins, &physical.schema()), physical))
+    let columns = describe_columns(&origins, &physical.schema());
+    if let (Some(place), None) = (&place, &parameters.values) {
+        place.keep_physical(context, &plan, &physical, &columns)?;
+    }
+    Ok((columns, physical))
 }
 
 /// INSERT, UPDATE, DELETE or MERGE with its queries optimised, and the physical plan of the
@@ -92,7 +109,8 @@ pub(super) async fn plan_dml(
     parameters: &Parameters,
     identity: Option<&Identity>,
 ) -> PlanResult<(BoundDml, Arc<dyn ExecutionPlan>)> {
-    let work = worked_out(context, parsed, parameters, identity)?;
+    let place = Place::of(context, identity);
+    let work = worked_out(context, parsed, parameters, place.as_ref())?;
     let bound = work.into_dml()?;
     let physical = plan_physical(&context.state, &bound.source).await?;
     Ok((bound, physical))
@@ -113,21 +131,56 @@ impl Identity {
     }
 }
 
+/// Where a statement's plan is kept, and the plan if it is there.
+struct Place<'a> {
+    identity: &'a Identity,
+    kept: Option<Arc<KeptPlan>>,
+}
+
+impl<'a> Place<'a> {
+    fn of(context: &StatementContext, identity: Option<&'a Identity>) -> Option<Self> {
+        let identity = identity.filter(|identity| identity.is_of(context))?;
+        Some(Self {
+            identity,
+            kept: identity.cache.find(&identity.sought(context)),
+        })
+    }
+
+    /// Keeps the physical plan of a query without parameters that has come again.
+    fn keep_physical(
+        &self,
+        context: &StatementContext,
+        logical: &LogicalPlan,
+        physical: &Arc<dyn ExecutionPlan>,
+        columns: &Arc<[ColumnDescription]>,
+    ) -> PlanResult<()> {
+        let optimised = self.kept.as_ref();
+        let optimised = optimised.filter(|kept| kept.stage() == Stage::Optimised);
+        let Some(kept) = optimised else { return Ok(()) };
+        if let Some(physical) = KeptPhysical::new(context, logical, physical, columns)? {
+            let kept = Arc::new(kept.with_physical(physical));
+            let sought = self.identity.sought(context);
+            self.identity.cache.keep(&sought, None, kept);
+        }
+        Ok(())
+    }
+}
+
 /// A statement, optimised for its values.
 fn worked_out(
     context: &StatementContext,
     parsed: &ast::Statement,
     parameters: &Parameters,
-    identity: Option<&Identity>,
+    place: Option<&Place<'_>>,
 ) -> PlanResult<Work> {
-    let Some(identity) = identity.filter(|identity| identity.is_of(context)) else {
+    let Some(Place { identity, kept }) = place else {
         let bound = bind_work(context, parsed, parameters)?;
         return finished(context, bound, Stage::Bound, parameters);
     };
     let sought = identity.sought(context);
     let cache = &identity.cache;
-    if let Some(kept) = cache.find(&sought) {
-        let (work, stage) = further(context, &kept, &sought, cache)?;
+    if let Some(kept) = kept {
+        let (work, stage) = further(context, kept, &sought, cache)?;
         return finished(context, work, stage, parameters);
     }
     let bound = bind_work(context, parsed, parameters)?;

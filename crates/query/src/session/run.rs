@@ -450,7 +450,10 @@ async fn produce(
         let planned = planning::plan(&context, &parsed, &parameters, identity.as_ref());
         let (columns, physical) = planned.await?;
         context.gate.confirm().map_err(crate::error::external)?;
-        Ok((columns, execute_stream(physical, context.state.task_ctx())?))
+        Ok((
+            columns,
+            execute_stream(physical, plan::task_context(&context.state))?,
+        ))
     };
     let (columns, mut stream) = match started.await {
         Ok(started) => started,

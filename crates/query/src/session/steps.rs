@@ -49,7 +49,7 @@ use crate::{
     error::{external, from_datafusion, from_storage},
     plan::{
         Origins, StatementContext, StepRows, Work, analyze, check_with_names, describe_columns,
-        is_volatile, plan_physical,
+        is_volatile, plan_physical, task_context,
     },
     statement::{
         Source,
@@ -455,7 +455,7 @@ pub(super) async fn collect(
     context: &StatementContext,
     plan: Arc<dyn ExecutionPlan>,
 ) -> PlanResult<Vec<RecordBatch>> {
-    let task = context.state.task_ctx();
+    let task = task_context(&context.state);
     let reservation = MemoryConsumer::new("rows of a statement").register(task.memory_pool());
     let mut stream = execute_stream(plan, task)?;
     let mut rows = Vec::new();

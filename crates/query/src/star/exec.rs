@@ -46,14 +46,13 @@ use super::{
 };
 use crate::{
     error::{external, from_storage},
+    plan::{StatementContext, cache::attached},
     scan::TableScanProvider,
     usage::{RecordedScan, Usage},
 };
 
 /// What the operator does, fixed when it is planned.
 pub(super) struct StarParts {
-    pub(super) view: TableView,
-    pub(super) usage: Arc<Usage>,
     pub(super) predicates: Vec<aerostat_storage::Predicate>,
     pub(super) joins: Vec<SideJoin>,
     pub(super) columns: Vec<usize>,
@@ -75,33 +74,68 @@ pub(super) struct SideJoin {
     pub(super) shown: String,
 }
 
-impl StarParts {
-    /// What says of the fact what the statement sees.
-    pub(super) fn of_provider(provider: &TableScanProvider) -> (TableView, Arc<Usage>) {
-        (provider.view().clone(), Arc::clone(provider.usage()))
+/// What the statement sees of the fact.
+#[derive(Clone)]
+pub(super) struct Fact {
+    pub(super) view: TableView,
+    pub(super) usage: Arc<Usage>,
+}
+
+impl Fact {
+    pub(super) fn of_provider(provider: &TableScanProvider) -> Self {
+        Self {
+            view: provider.view().clone(),
+            usage: Arc::clone(provider.usage()),
+        }
     }
 }
 
 /// The plan that takes over.
-pub(super) struct Original {
-    pub(super) plan: LogicalPlan,
-    pub(super) state: Arc<SessionState>,
+pub(super) enum Original {
+    /// Of the plan that was made for this statement.
+    New {
+        plan: LogicalPlan,
+        state: Arc<SessionState>,
+    },
+    /// Of a kept plan: without its tables, which this statement has.
+    Kept {
+        plan: Arc<LogicalPlan>,
+        context: Arc<StatementContext>,
+    },
+}
+
+impl Original {
+    async fn physical(&self) -> Result<Arc<dyn ExecutionPlan>> {
+        match self {
+            Original::New { plan, state } => {
+                let planner = state.query_planner();
+                planner.create_physical_plan(plan, &**state).await
+            }
+            Original::Kept { plan, context } => {
+                let plan = attached((**plan).clone(), context)?;
+                let planner = context.state.query_planner();
+                planner.create_physical_plan(&plan, &*context.state).await
+            }
+        }
+    }
 }
 
 /// See the module's description.
-pub(super) struct StarJoinExec {
-    parts: Arc<StarParts>,
+pub(crate) struct StarJoinExec {
+    pub(super) parts: Arc<StarParts>,
+    pub(super) fact: Fact,
     sides: Vec<Arc<dyn ExecutionPlan>>,
-    original: Arc<Original>,
+    pub(super) original: Arc<Original>,
     /// Why the original plan took over.
     given_up: Arc<OnceLock<String>>,
-    properties: Arc<PlanProperties>,
+    pub(super) properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl StarJoinExec {
     pub(super) fn new(
         parts: Arc<StarParts>,
+        fact: Fact,
         sides: Vec<Arc<dyn ExecutionPlan>>,
         original: Arc<Original>,
     ) -> Self {
@@ -111,12 +145,24 @@ impl StarJoinExec {
             EmissionType::Final,
             Boundedness::Bounded,
         );
+        Self::with_properties(parts, fact, sides, original, Arc::new(properties))
+    }
+
+    /// With the properties that it has anyway.
+    pub(super) fn with_properties(
+        parts: Arc<StarParts>,
+        fact: Fact,
+        sides: Vec<Arc<dyn ExecutionPlan>>,
+        original: Arc<Original>,
+        properties: Arc<PlanProperties>,
+    ) -> Self {
         Self {
             parts,
+            fact,
             sides,
             original,
             given_up: Arc::default(),
-            properties: Arc::new(properties),
+            properties,
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
@@ -124,6 +170,7 @@ impl StarJoinExec {
     fn run(&self, context: Arc<TaskContext>) -> Run {
         Run {
             parts: Arc::clone(&self.parts),
+            fact: self.fact.clone(),
             sides: self.sides.clone(),
             metrics: self.metrics.clone(),
             context,
@@ -134,7 +181,7 @@ impl StarJoinExec {
 impl fmt::Debug for StarJoinExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StarJoinExec")
-            .field("fact", &self.parts.view.table().schema().name)
+            .field("fact", &self.fact.view.table().schema().name)
             .field("sides", &self.sides)
             .finish_non_exhaustive()
     }
@@ -149,7 +196,7 @@ impl DisplayAs for StarJoinExec {
             let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
             names.join(", ")
         };
-        let table = &parts.view.table().schema().name;
+        let table = &self.fact.view.table().schema().name;
         write!(f, "StarJoinExec: fact={table}, on=[{}]", joins.join(", "))?;
         if !parts.conditions.is_empty() {
             let shown: Vec<String> = parts.conditions.iter().map(ToString::to_string).collect();
@@ -188,7 +235,9 @@ impl ExecutionPlan for StarJoinExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let (parts, original) = (Arc::clone(&self.parts), Arc::clone(&self.original));
-        Ok(Arc::new(Self::new(parts, children, original)))
+        let (fact, properties) = (self.fact.clone(), Arc::clone(&self.properties));
+        let with_children = Self::with_properties(parts, fact, children, original, properties);
+        Ok(Arc::new(with_children))
     }
 
     fn apply_expressions(
@@ -221,11 +270,7 @@ impl ExecutionPlan for StarJoinExec {
                     tracing::debug!(%error, "the original plan takes over from a star join");
                     // Told once; a second run would have the same to tell.
                     let _ = given_up.set(error.message().into_owned());
-                    let planner = original.state.query_planner();
-                    let plan = planner
-                        .create_physical_plan(&original.plan, &*original.state)
-                        .await?;
-                    execute_stream(plan, context)
+                    execute_stream(original.physical().await?, context)
                 }
             }
         };
@@ -244,6 +289,7 @@ impl ExecutionPlan for StarJoinExec {
 /// One execution.
 struct Run {
     parts: Arc<StarParts>,
+    fact: Fact,
     sides: Vec<Arc<dyn ExecutionPlan>>,
     metrics: ExecutionPlanMetricsSet,
     context: Arc<TaskContext>,
@@ -361,13 +407,13 @@ impl Run {
             attribute: join.foreign_key,
             table: Arc::clone(&side.table),
         });
-        let scan = parts.view.scan(ScanSpec {
+        let scan = self.fact.view.scan(ScanSpec {
             projection: parts.columns.clone(),
             predicates: parts.predicates.clone(),
             lookups: lookups.collect(),
             ..ScanSpec::default()
         });
-        RecordedScan::new(scan, Arc::clone(&parts.usage))
+        RecordedScan::new(scan, Arc::clone(&self.fact.usage))
     }
 
     /// Shows what the scan did.

@@ -5,11 +5,13 @@
 //! [`StarPlanner`] plans an operator (`exec`): sides become lookup tables (`side`), the
 //! large table is scanned with them, and groups are numbers (`groups`).
 //!
-//! It is found anew each time a plan is made physical, so kept plans know nothing of it.
+//! It is found anew each time a plan is made physical; a physical plan that is kept has it
+//! without what a statement sees (`kept`).
 
 mod exec;
 mod flatten;
 mod groups;
+mod kept;
 mod recognise;
 mod side;
 mod unique;
@@ -35,8 +37,10 @@ use datafusion::{
 };
 
 use crate::scan::TableScanProvider;
-use exec::{Original, SideJoin, StarJoinExec, StarParts};
+pub(crate) use exec::StarJoinExec;
+use exec::{Fact, Original, SideJoin, StarParts};
 use groups::{Aggregated, Grouping};
+pub(crate) use kept::KeptStar;
 use recognise::{Star, recognised, types};
 
 /// Whether star joins are looked for, in a session's configuration.
@@ -69,7 +73,7 @@ pub(crate) fn rewritten<'p>(
             schema: Arc::clone(&aggregate.schema),
             sides,
             star: Arc::new(star),
-            original: Arc::new(Original {
+            original: Arc::new(Original::New {
                 state: Arc::clone(state),
                 plan: node,
             }),
@@ -202,22 +206,19 @@ impl ExtensionPlanner for StarPlanner {
         let Some(node) = node.as_any().downcast_ref::<StarNode>() else {
             return Ok(None);
         };
-        let Some(parts) = parts_of(node, session)? else {
+        let Some(provider) = node.star.fact.downcast_ref::<TableScanProvider>() else {
             return Ok(None);
         };
-        let original = Arc::clone(&node.original);
-        let plan = StarJoinExec::new(Arc::new(parts), physical_inputs.to_vec(), original);
+        let parts = Arc::new(parts_of(node, session)?);
+        let (fact, original) = (Fact::of_provider(provider), Arc::clone(&node.original));
+        let plan = StarJoinExec::new(parts, fact, physical_inputs.to_vec(), original);
         Ok(Some(Arc::new(plan)))
     }
 }
 
 /// What the operator of a node does.
-fn parts_of(node: &StarNode, session: &dyn Session) -> Result<Option<StarParts>> {
+fn parts_of(node: &StarNode, session: &dyn Session) -> Result<StarParts> {
     let star = &node.star;
-    let Some(provider) = star.fact.downcast_ref::<TableScanProvider>() else {
-        return Ok(None);
-    };
-    let (view, usage) = StarParts::of_provider(provider);
     let schema: Arc<Schema> = Arc::clone(star.schema.inner());
     let planning = PhysicalPlanningContext::default();
     let properties = session.execution_props();
@@ -241,9 +242,7 @@ fn parts_of(node: &StarNode, session: &dyn Session) -> Result<Option<StarParts>>
         groups: side.groups,
         shown: side.shown.clone(),
     });
-    Ok(Some(StarParts {
-        view,
-        usage,
+    Ok(StarParts {
         predicates: star.predicates.clone(),
         joins: joins.collect(),
         columns: star.columns.clone(),
@@ -258,5 +257,5 @@ fn parts_of(node: &StarNode, session: &dyn Session) -> Result<Option<StarParts>>
         },
         aggregates: aggregates.collect::<Result<_>>()?,
         schema: Arc::clone(node.schema.inner()),
-    }))
+    })
 }

@@ -6,7 +6,7 @@ use datafusion::{
     arrow::{
         array::{Array, ArrayRef, AsArray, RecordBatch},
         compute::{cast, concat_batches},
-        datatypes::{DataType, Date32Type, Int64Type, SchemaRef},
+        datatypes::{DataType, Date32Type, Int16Type, Int32Type, Int64Type, SchemaRef},
     },
     common::{DataFusionError, Result},
     execution::{TaskContext, memory_pool::MemoryReservation},
@@ -72,10 +72,9 @@ fn gathered(
 ) -> Result<GatheredSide> {
     let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
     reservation.try_grow(rows * size_of::<(i64, u32, usize)>())?;
-    let mut keys = Vec::with_capacity(rows);
-    // Which rows of each batch have a key: NULL is equal to none.
+    let mut keys = Keys::with_capacity(rows);
     for batch in batches {
-        keys_of(batch.column(0), &mut keys)?;
+        keys.add(batch.column(0))?;
     }
     let codes_of_rows = schema.fields().len() > 1 + groups;
     let mut radix = 1;
@@ -103,7 +102,7 @@ fn gathered(
         (false, true) => Some(std::mem::take(&mut group_of_row)),
         (false, false) => None,
     };
-    let (keys, codes) = with_keys(keys, codes);
+    let (keys, codes) = keys.with_codes(codes);
     reservation.try_grow(LookupTable::bytes_for(&keys, codes.is_some()))?;
     let table =
         LookupTable::new(&keys, codes.as_deref()).map_err(|_| unfit("a side has a key twice"))?;
@@ -130,24 +129,59 @@ fn gathered(
     })
 }
 
-/// Appends the keys of a column; NULL has none.
-fn keys_of(column: &ArrayRef, keys: &mut Vec<Option<i64>>) -> Result<()> {
-    if *column.data_type() == DataType::Date32 {
-        let days = column.as_primitive::<Date32Type>();
-        keys.extend(days.iter().map(|day| day.map(i64::from)));
-        return Ok(());
-    }
-    let numbers = cast(column, &DataType::Int64)?;
-    keys.extend(numbers.as_primitive::<Int64Type>().iter());
-    Ok(())
+/// The keys of rows.
+struct Keys {
+    /// One for each row.
+    all: Vec<i64>,
+    /// The rows that have none, ascending: NULL is equal to no key.
+    missing: Vec<usize>,
 }
 
-/// The rows that have keys.
-fn with_keys(keys: Vec<Option<i64>>, codes: Option<Vec<u32>>) -> (Vec<i64>, Option<Vec<u32>>) {
-    let codes = codes.map(|codes| {
-        let pairs = codes.into_iter().zip(&keys);
-        let of_keys = pairs.filter_map(|(code, key)| key.map(|_| code));
-        of_keys.collect()
-    });
-    (keys.into_iter().flatten().collect(), codes)
+impl Keys {
+    fn with_capacity(rows: usize) -> Self {
+        Self {
+            all: Vec::with_capacity(rows),
+            missing: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, column: &ArrayRef) -> Result<()> {
+        let before = self.all.len();
+        if let Some(nulls) = column.nulls() {
+            let missing = (0..column.len()).filter(|&row| nulls.is_null(row));
+            self.missing.extend(missing.map(|row| before + row));
+        }
+        match column.data_type() {
+            DataType::Int16 => self.extend(column.as_primitive::<Int16Type>().values()),
+            DataType::Int32 => self.extend(column.as_primitive::<Int32Type>().values()),
+            DataType::Date32 => self.extend(column.as_primitive::<Date32Type>().values()),
+            _ => {
+                let numbers = cast(column, &DataType::Int64)?;
+                self.extend(numbers.as_primitive::<Int64Type>().values());
+            }
+        }
+        Ok(())
+    }
+
+    fn extend<T: Copy + Into<i64>>(&mut self, values: &[T]) {
+        self.all.extend(values.iter().map(|&value| value.into()));
+    }
+
+    /// The keys that there are, and the codes of their rows.
+    fn with_codes(self, codes: Option<Vec<u32>>) -> (Vec<i64>, Option<Vec<u32>>) {
+        let missing = &self.missing;
+        let codes = codes.map(|codes| without(codes, missing));
+        (without(self.all, missing), codes)
+    }
+}
+
+/// The values without those at these places, which ascend.
+fn without<T: Copy>(values: Vec<T>, places: &[usize]) -> Vec<T> {
+    if places.is_empty() {
+        return values;
+    }
+    let mut left = places.iter().peekable();
+    let stays = |(at, _): &(usize, T)| left.next_if(|place| *place == at).is_none();
+    let kept = values.into_iter().enumerate().filter(stays);
+    kept.map(|(_, value)| value).collect()
 }

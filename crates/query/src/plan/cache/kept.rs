@@ -34,6 +34,7 @@ use super::{
     super::{Origins, StatementContext, Target, Work},
     Fitness,
     fitness::{Scanned, scanned},
+    physical::{KeptPhysical, Revived},
 };
 use crate::{
     catalog::TableEntry,
@@ -45,7 +46,7 @@ use crate::{
 const NODE_BYTES: u64 = 512;
 
 /// A column of a node's schema: its field is shared with others, its name often is not.
-const COLUMN_BYTES: u64 = 96;
+pub(super) const COLUMN_BYTES: u64 = 96;
 
 /// A part of an expression, with the names and values in it.
 const EXPRESSION_BYTES: u64 = size_of::<Expr>() as u64 + 64;
@@ -70,6 +71,8 @@ pub(crate) struct KeptPlan {
     /// The relations that it reads, which were locked when it was made.
     relations: Box<[u32]>,
     bytes: u64,
+    /// What was made of it, if that may be run again.
+    physical: Option<Arc<KeptPhysical>>,
 }
 
 /// A [`Work`] without what its statement sees.
@@ -117,6 +120,7 @@ impl KeptPlan {
             fitness,
             relations: met.relations.iter().copied().collect(),
             bytes,
+            physical: None,
         })
     }
 
@@ -129,6 +133,13 @@ impl KeptPlan {
             relations: self.relations.clone(),
             ..Self::new(context, work, stage, self.fitness)?
         })
+    }
+
+    /// The same, with the physical plan that was made of it.
+    pub(crate) fn with_physical(&self, physical: KeptPhysical) -> Self {
+        let mut kept = self.clone();
+        kept.physical = Some(Arc::new(physical));
+        kept
     }
 
     /// The same, never to be worked out before the values are known.
@@ -153,7 +164,8 @@ impl KeptPlan {
 
     /// What it takes in memory, estimated.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        let physical = self.physical.as_ref();
+        self.bytes + physical.map_or(0, |physical| physical.bytes())
     }
 
     /// The plan over the tables as a statement sees them, which are locked for it.
@@ -161,22 +173,45 @@ impl KeptPlan {
     /// # Errors
     /// Somebody is in the way: the statement is planned again.
     pub(crate) fn revive(&self, context: &StatementContext) -> Result<Work> {
-        for &oid in &self.relations {
-            let locked = context.gate.require(oid, LockMode::AccessShare);
-            locked.map_err(external)?;
-        }
+        self.lock(context)?;
         Ok(match &self.work {
             KeptWork::Query(plan, origins) => {
-                Work::Query(attached(plan.clone(), context, None)?, origins.clone())
+                Work::Query(attached(plan.clone(), context)?, origins.clone())
             }
             KeptWork::Dml(kept) => {
                 let bound = (**kept).clone();
                 let bound = bound.with_target(&|target: KeptTarget| target.revive(context))?;
                 let pairs = bound.pairs();
-                let bound = bound.map_plans(|plan| attached(plan, context, pairs.as_ref()))?;
+                let bound = bound.map_plans(|plan| attached_with(plan, context, pairs.as_ref()))?;
                 Work::Dml(Box::new(bound))
             }
         })
+    }
+}
+
+impl KeptPlan {
+    /// The physical plan over the tables as a statement sees them, which are locked for it,
+    /// and the columns of its result; `None` if it is to be made.
+    ///
+    /// # Errors
+    /// As [`Self::revive`].
+    pub(crate) fn revive_physical(
+        &self,
+        context: &Arc<StatementContext>,
+    ) -> Result<Option<Revived>> {
+        let Some(physical) = &self.physical else {
+            return Ok(None);
+        };
+        self.lock(context)?;
+        physical.revive(context)
+    }
+
+    fn lock(&self, context: &StatementContext) -> Result<()> {
+        for &oid in &self.relations {
+            let locked = context.gate.require(oid, LockMode::AccessShare);
+            locked.map_err(external)?;
+        }
+        Ok(())
     }
 }
 
@@ -203,7 +238,10 @@ impl KeptTarget {
 }
 
 /// A table of a plan that was found under the catalogue that it was made under.
-fn known(table: &Weak<TableEntry>) -> Result<Arc<TableEntry>> {
+///
+/// # Errors
+/// It is gone, which that catalogue keeps from happening.
+pub(crate) fn known(table: &Weak<TableEntry>) -> Result<Arc<TableEntry>> {
     let entry = table.upgrade();
     entry.ok_or_else(|| internal("a kept plan without its table"))
 }
@@ -252,8 +290,16 @@ impl TableSource for KeptSource {
     }
 }
 
+/// A query's plan with what its statement sees.
+///
+/// # Errors
+/// A table is gone.
+pub(crate) fn attached(plan: LogicalPlan, context: &StatementContext) -> Result<LogicalPlan> {
+    attached_with(plan, context, None)
+}
+
 /// The plan with what its statement sees.
-fn attached(
+fn attached_with(
     plan: LogicalPlan,
     context: &StatementContext,
     pairs: Option<&Arc<Pairs>>,
@@ -266,7 +312,10 @@ fn attached(
 }
 
 /// The plan without what its statement sees.
-fn detached(plan: LogicalPlan, tables: &[Arc<TableEntry>]) -> Result<LogicalPlan> {
+///
+/// # Errors
+/// It reads what is none of these tables.
+pub(crate) fn detached(plan: LogicalPlan, tables: &[Arc<TableEntry>]) -> Result<LogicalPlan> {
     map_scans(plan, |scan| {
         let reads = match scanned(scan, tables) {
             Some(Scanned::Table { entry, row_ids }) => Reads::Table {
@@ -317,7 +366,8 @@ pub(crate) fn optimize_for_values(state: &SessionState, plan: LogicalPlan) -> Re
     RULES.optimize(plan, state, |_, _| {})
 }
 
-fn bytes_of(plan: &LogicalPlan) -> Result<u64> {
+/// What a logical plan takes in memory, estimated.
+pub(super) fn bytes_of(plan: &LogicalPlan) -> Result<u64> {
     let mut bytes = 0;
     plan.apply_with_subqueries(|node| {
         bytes += NODE_BYTES + COLUMN_BYTES * node.schema().fields().len() as u64;
@@ -331,6 +381,6 @@ fn bytes_of(plan: &LogicalPlan) -> Result<u64> {
     Ok(bytes)
 }
 
-fn internal(what: &str) -> DataFusionError {
+pub(super) fn internal(what: &str) -> DataFusionError {
     DataFusionError::Internal(what.to_owned())
 }

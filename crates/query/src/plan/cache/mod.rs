@@ -4,6 +4,7 @@
 //!  text, types of parameters ─┐
 //!  role, search path, zone    ├─► kept plan ─► locks ─► the new snapshot's tables ─► values ─► …
 //!  catalogue, node's roles    ┘   (`kept`)
+//!                                 the physical plan, of queries without values (`physical`)
 //! ```
 //!
 //! All that names, rights and types depend on is in what a plan is found by; so one that is
@@ -19,6 +20,7 @@
 
 mod fitness;
 mod kept;
+mod physical;
 
 use std::{
     collections::HashMap,
@@ -40,7 +42,8 @@ use crate::{
 };
 
 pub(crate) use fitness::{Fitness, examine};
-pub(crate) use kept::{KeptPlan, Stage, optimize_for_values};
+pub(crate) use kept::{KeptPlan, Stage, attached, detached, known, optimize_for_values};
+pub(crate) use physical::{KeptPhysical, Revived};
 
 /// Plans that a database keeps: as many as an application has queries, of some ten kilobytes
 /// each.
@@ -61,6 +64,7 @@ pub(crate) struct PlanCache {
     shelf: Mutex<Shelf>,
     hits: AtomicU64,
     misses: AtomicU64,
+    physical_hits: AtomicU64,
 }
 
 #[derive(Default)]
@@ -116,6 +120,8 @@ pub(crate) struct PlanCacheCounts {
     pub(crate) hits: u64,
     /// Queries that might have had one.
     pub(crate) misses: u64,
+    /// Of the hits, those that the physical plan was kept for, too.
+    pub(crate) physical_hits: u64,
 }
 
 impl PlanCache {
@@ -126,6 +132,7 @@ impl PlanCache {
             shelf: Mutex::default(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
+            physical_hits: AtomicU64::new(0),
         }
     }
 
@@ -134,6 +141,7 @@ impl PlanCache {
         PlanCacheCounts {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
+            physical_hits: self.physical_hits.load(Ordering::Relaxed),
         }
     }
 
@@ -166,6 +174,11 @@ impl PlanCache {
         };
         count.fetch_add(1, Ordering::Relaxed);
         found
+    }
+
+    /// Notes that a kept physical plan runs.
+    pub(crate) fn note_physical(&self) {
+        self.physical_hits.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Keeps the plan of a query, in the place of the one that it has.

@@ -1,0 +1,338 @@
+//! Physical plans that are kept beside optimised ones.
+//!
+//! ```text
+//!  planned                      kept                        run, each time
+//!  Sort                         Sort over a gap             Sort, new state
+//!    └ StarJoin (snapshot)        └ star, table weakly        └ StarJoin (its snapshot)
+//!        └ Scan (snapshot)            └ scan, table weakly        └ Scan (its snapshot)
+//! ```
+//!
+//! A kept operator has gaps in the place of its inputs. An execution puts its own inputs there,
+//! which makes a new operator: whatever state one has, filters, metrics, queues between tasks,
+//! is of one execution. Inputs and gaps have the same properties, as objects, so that
+//! operators take theirs over and nothing is worked out again.
+//!
+//! Only operators are kept of which that is known ([`is_known`]), and no filter that one gives to
+//! another at run time: that would be the first execution's. The plan of a statement with
+//! functions that are volatile is not kept either.
+//!
+//! What was planned depends on settings and on how large tables are; where these are others
+//! now, the plan is made anew and takes the place of the one that is kept.
+
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+};
+
+use datafusion::{
+    common::{Result, tree_node::TreeNodeRecursion},
+    datasource::source::DataSourceExec,
+    execution::{SendableRecordBatchStream, SessionState, TaskContext},
+    logical_expr::LogicalPlan,
+    physical_expr::PhysicalExpr,
+    physical_plan::{
+        DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
+        aggregates::AggregateExec,
+        coalesce_partitions::CoalescePartitionsExec,
+        coop::CooperativeExec,
+        filter::FilterExec,
+        limit::{GlobalLimitExec, LocalLimitExec},
+        projection::ProjectionExec,
+        repartition::RepartitionExec,
+        replace_children_if_necessary,
+        sorts::{sort::SortExec, sort_preserving_merge::SortPreservingMergeExec},
+        union::UnionExec,
+    },
+};
+
+use super::kept::{COLUMN_BYTES, bytes_of, internal, known};
+use crate::{
+    api::ColumnDescription,
+    catalog::TableEntry,
+    plan::StatementContext,
+    scan::KeptScan,
+    star::{KeptStar, StarJoinExec, StarJoins},
+};
+
+/// What an operator takes beside its columns: itself, its properties, its expressions.
+const OPERATOR_BYTES: u64 = 2_048;
+
+/// Tables whose sizes differ by less choose no other plan: a morsel.
+const ROWS_ALIKE: u64 = 8_192;
+
+/// The physical plan of a query without parameters.
+pub(crate) struct KeptPhysical {
+    root: KeptOperator,
+    columns: Arc<[ColumnDescription]>,
+    settings: Settings,
+    tables: Box<[Sized]>,
+    bytes: u64,
+}
+
+/// What a physical plan depends on beside what the logical one is found by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Settings {
+    star_joins: bool,
+    run_time_filters: bool,
+    partitions: usize,
+    batch_rows: usize,
+}
+
+impl Settings {
+    fn of(state: &SessionState) -> Self {
+        let star_joins = state.config().get_extension::<StarJoins>();
+        Self {
+            star_joins: star_joins.is_some_and(|star_joins| star_joins.0),
+            run_time_filters: state
+                .config_options()
+                .optimizer
+                .enable_dynamic_filter_pushdown,
+            partitions: state.config().target_partitions(),
+            batch_rows: state.config().batch_size(),
+        }
+    }
+}
+
+/// A table, and how many rows it had when the plan was made.
+struct Sized {
+    table: Weak<TableEntry>,
+    rows: u64,
+}
+
+impl Sized {
+    fn of(context: &StatementContext, entry: &Arc<TableEntry>) -> Self {
+        Self {
+            table: Arc::downgrade(entry),
+            rows: context.table_view(entry).statistics().rows,
+        }
+    }
+
+    /// Whether the table is about as large as it was.
+    fn is_alike(&self, context: &StatementContext) -> Result<bool> {
+        let entry = known(&self.table)?;
+        let rows = context.table_view(&entry).statistics().rows;
+        let (less, more) = (rows.min(self.rows), rows.max(self.rows));
+        Ok(more - less < ROWS_ALIKE || more / 2 < less)
+    }
+}
+
+/// An operator without what its statement sees.
+enum KeptOperator {
+    Scan(KeptScan),
+    Star {
+        star: KeptStar,
+        sides: Vec<KeptOperator>,
+    },
+    /// One over gaps.
+    Other {
+        operator: Arc<dyn ExecutionPlan>,
+        inputs: Vec<KeptOperator>,
+    },
+}
+
+impl KeptPhysical {
+    /// Of what was planned in this context for an optimised plan, to be found with that;
+    /// `None` if it may not be kept.
+    ///
+    /// # Errors
+    /// Those of walking plans.
+    pub(crate) fn new(
+        context: &StatementContext,
+        logical: &LogicalPlan,
+        physical: &Arc<dyn ExecutionPlan>,
+        columns: &Arc<[ColumnDescription]>,
+    ) -> Result<Option<Self>> {
+        if is_volatile(logical)? {
+            return Ok(None);
+        }
+        let tables = context.met.lock().tables.clone();
+        let mut bytes = 0;
+        let Some(root) = kept(physical, &tables, &mut bytes)? else {
+            return Ok(None);
+        };
+        let sizes = tables.iter().map(|entry| Sized::of(context, entry));
+        Ok(Some(Self {
+            root,
+            columns: Arc::clone(columns),
+            settings: Settings::of(&context.state),
+            tables: sizes.collect(),
+            bytes,
+        }))
+    }
+
+    /// What it takes in memory, estimated.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The plan of what a statement sees, whose relations are locked, and the columns of its
+    /// result; `None` if another would be made now.
+    ///
+    /// # Errors
+    /// A table is gone.
+    pub(super) fn revive(&self, context: &Arc<StatementContext>) -> Result<Option<Revived>> {
+        if self.settings != Settings::of(&context.state) {
+            return Ok(None);
+        }
+        for table in &self.tables {
+            if !table.is_alike(context)? {
+                return Ok(None);
+            }
+        }
+        let physical = self.root.revive(context)?;
+        Ok(Some((Arc::clone(&self.columns), physical)))
+    }
+}
+
+/// The columns of a result, and the plan that gives it.
+pub(crate) type Revived = (Arc<[ColumnDescription]>, Arc<dyn ExecutionPlan>);
+
+impl KeptOperator {
+    fn revive(&self, context: &Arc<StatementContext>) -> Result<Arc<dyn ExecutionPlan>> {
+        let revived = |inputs: &[KeptOperator]| {
+            let inputs = inputs.iter().map(|input| input.revive(context));
+            inputs.collect::<Result<Vec<_>>>()
+        };
+        match self {
+            KeptOperator::Scan(scan) => scan.revive(context),
+            KeptOperator::Star { star, sides } => star.revive(context, revived(sides)?),
+            KeptOperator::Other { operator, inputs } => {
+                let operator = Arc::clone(operator);
+                let new = replace_children_if_necessary(operator, revived(inputs)?)?;
+                // Of a sort the filter and the metrics would still be the kept one's.
+                match new.is::<SortExec>() {
+                    true => new.reset_state(),
+                    false => Ok(new),
+                }
+            }
+        }
+    }
+}
+
+/// An operator and what is below without what their statement sees; `None` if one may not be
+/// kept.
+fn kept(
+    operator: &Arc<dyn ExecutionPlan>,
+    tables: &[Arc<TableEntry>],
+    bytes: &mut u64,
+) -> Result<Option<KeptOperator>> {
+    if let Some(source) = operator.downcast_ref::<DataSourceExec>() {
+        let scan = KeptScan::of(source, tables);
+        *bytes += scan.as_ref().map_or(0, |scan| size(scan.columns()));
+        return Ok(scan.map(KeptOperator::Scan));
+    }
+    *bytes += size(operator.schema().fields().len());
+    let mut inputs = Vec::new();
+    for input in operator.children() {
+        match kept(input, tables, bytes)? {
+            Some(input) => inputs.push(input),
+            None => return Ok(None),
+        }
+    }
+    if let Some(star) = operator.downcast_ref::<StarJoinExec>() {
+        let Some(star) = KeptStar::of(star, tables)? else {
+            return Ok(None);
+        };
+        *bytes += bytes_of(star.original())?;
+        return Ok(Some(KeptOperator::Star {
+            star,
+            sides: inputs,
+        }));
+    }
+    if inputs.is_empty() || !is_known(operator.as_ref()) {
+        return Ok(None);
+    }
+    let gaps = operator.children().into_iter().map(GapExec::of).collect();
+    let operator = replace_children_if_necessary(Arc::clone(operator), gaps)?;
+    Ok(Some(KeptOperator::Other { operator, inputs }))
+}
+
+fn size(columns: usize) -> u64 {
+    OPERATOR_BYTES + COLUMN_BYTES * columns as u64
+}
+
+/// Whether an operator with other inputs shares nothing that an execution changes. A sort with
+/// a limit has a filter, which is made anew for it; of aggregates only those without are known.
+fn is_known(operator: &dyn ExecutionPlan) -> bool {
+    if operator.is::<AggregateExec>() {
+        return operator.dynamic_expressions_produced().is_empty();
+    }
+    operator.is::<SortExec>()
+        || operator.is::<ProjectionExec>()
+        || operator.is::<FilterExec>()
+        || operator.is::<SortPreservingMergeExec>()
+        || operator.is::<CoalescePartitionsExec>()
+        || operator.is::<RepartitionExec>()
+        || operator.is::<GlobalLimitExec>()
+        || operator.is::<LocalLimitExec>()
+        || operator.is::<CooperativeExec>()
+        || operator.is::<UnionExec>()
+}
+
+/// Whether something is computed that belongs to one execution.
+fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            found |= expression.is_volatile();
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(found)
+}
+
+/// Stands for an input, and has its properties.
+struct GapExec {
+    properties: Arc<PlanProperties>,
+}
+
+impl GapExec {
+    fn of(input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        let properties = Arc::clone(input.properties());
+        Arc::new(Self { properties })
+    }
+}
+
+impl fmt::Debug for GapExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GapExec").finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for GapExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GapExec")
+    }
+}
+
+impl ExecutionPlan for GapExec {
+    fn name(&self) -> &str {
+        "GapExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        Err(internal("a kept plan runs without its inputs"))
+    }
+}

@@ -1,0 +1,123 @@
+//! A scan in a physical plan that is kept, and as a statement runs it.
+
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+};
+
+use datafusion::{
+    common::{Result, tree_node::TreeNodeRecursion},
+    datasource::source::DataSourceExec,
+    execution::{SendableRecordBatchStream, TaskContext},
+    physical_expr::PhysicalExpr,
+    physical_plan::{
+        DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, metrics::MetricsSet,
+    },
+};
+
+use super::{TableScan, Wanted};
+use crate::{
+    catalog::TableEntry,
+    plan::{StatementContext, cache::known},
+};
+
+/// A scan without a snapshot and without its table, whose memory does not wait for it.
+pub(crate) struct KeptScan {
+    table: Weak<TableEntry>,
+    wanted: Arc<Wanted>,
+    properties: Arc<PlanProperties>,
+}
+
+impl KeptScan {
+    /// Of a scan of one of these tables; `None` if a scan takes part in what other operators
+    /// do at run time, or reads something else.
+    pub(crate) fn of(source: &DataSourceExec, tables: &[Arc<TableEntry>]) -> Option<Self> {
+        let scan = source.data_source().downcast_ref::<TableScan>()?;
+        let entry = tables
+            .iter()
+            .find(|entry| Arc::ptr_eq(&entry.table, scan.table()))?;
+        Some(Self {
+            table: Arc::downgrade(entry),
+            wanted: Arc::clone(scan.lasting()?),
+            properties: Arc::clone(source.properties()),
+        })
+    }
+
+    /// How many columns it gives.
+    pub(crate) fn columns(&self) -> usize {
+        self.wanted.columns.len()
+    }
+
+    /// The scan of what a statement sees.
+    ///
+    /// # Errors
+    /// The table is gone.
+    pub(crate) fn revive(&self, context: &StatementContext) -> Result<Arc<dyn ExecutionPlan>> {
+        let entry = known(&self.table)?;
+        let (view, usage) = (context.table_view(&entry), Arc::clone(&entry.usage));
+        let scan = TableScan::new(view, usage, Arc::clone(&self.wanted));
+        Ok(Arc::new(RevivedScanExec {
+            scan: DataSourceExec::from_data_source(scan),
+            properties: Arc::clone(&self.properties),
+        }))
+    }
+}
+
+/// A scan with the properties that the kept plan's scan has. As they are the same object,
+/// nothing above has to work out its own again.
+struct RevivedScanExec {
+    scan: Arc<DataSourceExec>,
+    properties: Arc<PlanProperties>,
+}
+
+impl fmt::Debug for RevivedScanExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.scan.fmt(f)
+    }
+}
+
+impl DisplayAs for RevivedScanExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.scan.fmt_as(format, f)
+    }
+}
+
+impl ExecutionPlan for RevivedScanExec {
+    fn name(&self) -> &str {
+        self.scan.name()
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.scan.apply_expressions(f)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        self.scan.execute(partition, context)
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        self.scan.metrics()
+    }
+}

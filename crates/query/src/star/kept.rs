@@ -1,0 +1,78 @@
+//! A star join in a physical plan that is kept, and as a statement runs it.
+
+use std::sync::{Arc, Weak};
+
+use datafusion::{
+    common::Result,
+    logical_expr::LogicalPlan,
+    physical_plan::{ExecutionPlan, PlanProperties},
+};
+
+use super::exec::{Fact, Original, StarJoinExec, StarParts};
+use crate::{
+    catalog::TableEntry,
+    plan::{
+        StatementContext,
+        cache::{detached, known},
+    },
+};
+
+/// A star join without a snapshot and without its tables. Its sides are kept beside it.
+pub(crate) struct KeptStar {
+    fact: Weak<TableEntry>,
+    parts: Arc<StarParts>,
+    original: Arc<LogicalPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl KeptStar {
+    /// Of a star join over these tables; `None` if it was kept before, or is over others.
+    ///
+    /// # Errors
+    /// Its original plan reads what is none of these tables.
+    pub(crate) fn of(star: &StarJoinExec, tables: &[Arc<TableEntry>]) -> Result<Option<Self>> {
+        let fact = star.fact.view.table();
+        let entry = tables.iter().find(|entry| Arc::ptr_eq(&entry.table, fact));
+        let (Some(entry), Original::New { plan, .. }) = (entry, &*star.original) else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            fact: Arc::downgrade(entry),
+            parts: Arc::clone(&star.parts),
+            original: Arc::new(detached(plan.clone(), tables)?),
+            properties: Arc::clone(&star.properties),
+        }))
+    }
+
+    /// The plan that takes over.
+    pub(crate) fn original(&self) -> &LogicalPlan {
+        &self.original
+    }
+
+    /// The star join of what a statement sees, over sides of the same.
+    ///
+    /// # Errors
+    /// The table is gone.
+    pub(crate) fn revive(
+        &self,
+        context: &Arc<StatementContext>,
+        sides: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let entry = known(&self.fact)?;
+        let fact = Fact {
+            view: context.table_view(&entry),
+            usage: Arc::clone(&entry.usage),
+        };
+        let original = Original::Kept {
+            plan: Arc::clone(&self.original),
+            context: Arc::clone(context),
+        };
+        Ok(Arc::new(StarJoinExec::with_properties(
+            Arc::clone(&self.parts),
+            fact,
+            sides,
+            Arc::new(original),
+            Arc::clone(&self.properties),
+        )))
+    }
+}
