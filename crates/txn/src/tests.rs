@@ -80,16 +80,18 @@ impl Store {
     ) -> Result<(), Option<u64>> {
         let mut versions = self.0[key].lock();
         let mine = Stamp::By(txn.id()).raw();
-        if let Some(current) = versions.iter().find(|v| {
-            v.begin.load(Ordering::Acquire) != ABORTED && {
-                let end = v.end.load(Ordering::Acquire);
-                end == END_NONE || matches!(Stamp::of(end), Stamp::By(by) if !txn.owns(by))
-            }
-        }) {
-            for stamp in [
-                current.begin.load(Ordering::Acquire),
-                current.end.load(Ordering::Acquire),
-            ] {
+        // Stamps are read once: who has ended may stamp meanwhile, and a version that is found
+        // because of its stamps might be judged by others.
+        let stamps = |v: &Arc<Version>| {
+            let begin = v.begin.load(Ordering::Acquire);
+            (Arc::clone(v), begin, v.end.load(Ordering::Acquire))
+        };
+        let is_current = |(_, begin, end): &(Arc<Version>, u64, u64)| {
+            let is_others = |end| matches!(Stamp::of(end), Stamp::By(by) if !txn.owns(by));
+            *begin != ABORTED && (*end == END_NONE || is_others(*end))
+        };
+        if let Some((current, begin, end)) = versions.iter().map(stamps).find(is_current) {
+            for stamp in [begin, end] {
                 match Stamp::of(stamp) {
                     Stamp::By(by) if !txn.owns(by) => return Err(Some(by.0)),
                     Stamp::At(ts) if stamp < ABORTED && ts > txn.snapshot().at() => {
@@ -99,7 +101,7 @@ impl Store {
                 }
             }
             current.end.store(mine, Ordering::Release);
-            touched.push(Arc::clone(current));
+            touched.push(current);
         } else if versions.iter().any(|v| {
             let end = v.end.load(Ordering::Acquire);
             end < ABORTED && end > txn.snapshot().at().0
