@@ -243,7 +243,7 @@ pub(super) fn known(run: &mut Run<'_>, rounds: usize) -> Result<Option<Model>> {
 
 /// Freezes a tenant's rows, all of them: those that the node's freezer has in hand are frozen
 /// by that.
-fn freeze(traffic: &mut Traffic, node: &Node, tenant: &str) -> Result<()> {
+pub(super) fn freeze(traffic: &mut Traffic, node: &Node, tenant: &str) -> Result<()> {
     let started = Instant::now();
     while started.elapsed() < FREEZE {
         traffic.text(node, tenant, "VACUUM FREEZE")?;

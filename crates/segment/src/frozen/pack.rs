@@ -519,30 +519,14 @@ mod tests {
 
     /// The lanes of packed bytes, copied to where they are aligned.
     fn check(bytes: &[u8], width: u32, codes: &[u64]) {
-        let u16s: Vec<u16> = bytes
-            .as_chunks()
-            .0
-            .iter()
-            .map(|b| u16::from_le_bytes(*b))
-            .collect();
-        let u32s: Vec<u32> = bytes
-            .as_chunks()
-            .0
-            .iter()
-            .map(|b| u32::from_le_bytes(*b))
-            .collect();
-        let u64s: Vec<u64> = bytes
-            .as_chunks()
-            .0
-            .iter()
-            .map(|b| u64::from_le_bytes(*b))
-            .collect();
+        let words = words_of(bytes);
+        let (u16s, u32s): (Vec<u16>, Vec<u32>) = (lanes_of(&words), lanes_of(&words));
         let lanes = match width {
             0 => Lanes::None,
             1..=8 => Lanes::U8(bytes),
             9..=16 => Lanes::U16(&u16s),
             17..=32 => Lanes::U32(&u32s),
-            _ => Lanes::U64(&u64s),
+            _ => Lanes::U64(&words),
         };
         let packed = Packed::new(width, lanes);
         let mut all = Collect(Vec::new());
@@ -567,6 +551,48 @@ mod tests {
                 "width {width}"
             );
         }
+    }
+
+    #[test]
+    fn few_of_many_blocks_are_picked() {
+        let mut random = Random(9);
+        let len = if cfg!(miri) { 9_000 } else { 20_000 };
+        for width in (1..=64).step_by(if cfg!(miri) { 15 } else { 1 }) {
+            let codes: Vec<u64> = (0..len).map(|_| random.next() & mask(width)).collect();
+            let bytes = pack(&LaneVec::of(&codes, width, |code| code), width);
+            let words = words_of(&bytes);
+            let (u16s, u32s): (Vec<u16>, Vec<u32>) = (lanes_of(&words), lanes_of(&words));
+            let lanes = match width {
+                1..=8 => Lanes::U8(&bytes),
+                9..=16 => Lanes::U16(&u16s),
+                17..=32 => Lanes::U32(&u32s),
+                _ => Lanes::U64(&words),
+            };
+            let packed = Packed::new(width, lanes);
+            let up: Vec<u32> = (0..len as u32).rev().step_by(61).collect();
+            let down: Vec<u32> = up.iter().rev().copied().collect();
+            let one = vec![len as u32 - 1];
+            for rows in [up, down, one] {
+                assert!(!are_dense(&rows));
+                let mut picked = Collect(Vec::new());
+                packed.pick(&rows, &mut picked);
+                let expected = rows.iter().map(|&row| codes[row as usize]);
+                assert!(picked.0.iter().copied().eq(expected), "width {width}");
+            }
+        }
+    }
+
+    /// Bytes where they are aligned.
+    fn words_of(bytes: &[u8]) -> Vec<u64> {
+        let words = bytes.as_chunks().0.iter();
+        words.map(|bytes| u64::from_le_bytes(*bytes)).collect()
+    }
+
+    /// Words taken apart to narrower lanes.
+    fn lanes_of<L: Lane>(words: &[u64]) -> Vec<L> {
+        let lane = |word: u64, at: u32| L::low(word >> (at * L::BITS));
+        let lanes = |&word: &u64| (0..64 / L::BITS).map(move |at| lane(word, at));
+        words.iter().flat_map(lanes).collect()
     }
 
     #[test]
