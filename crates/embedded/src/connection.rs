@@ -10,11 +10,11 @@ use aerostat_query::{
     },
 };
 use aerostat_types::{ErrorKind, SqlError};
-use arrow::record_batch::RecordBatch;
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use futures::StreamExt;
 use tokio::runtime::Handle;
 
-use crate::{Database, Statement, wait::block_on};
+use crate::{Database, Statement, values, wait::block_on};
 
 /// A role in a database. It keeps the database open, may go from thread to thread, and works on
 /// one statement at a time; several connections work side by side. A block that is open when
@@ -356,10 +356,12 @@ impl CopyIn<'_> {
     /// Takes rows, and waits while the engine is behind.
     ///
     /// # Errors
-    /// Rows that are refused: the statement has failed then.
+    /// A batch that is none of these columns, or has a value that its column's type does not:
+    /// nothing of it is taken, and other batches may follow. What the engine refuses: the
+    /// statement has failed then.
     pub fn write(&mut self, batch: RecordBatch) -> Result<(), SqlError> {
         let copy = self.copy.as_mut().ok_or_else(failed_before)?;
-        check_types(&copy.columns, &batch)?;
+        let batch = fitted(&copy.columns, &batch)?;
         let written = block_on(self.connection.database.queries(), copy.write(batch));
         if written.is_err() {
             self.copy = None;
@@ -399,8 +401,8 @@ fn failed_before() -> SqlError {
     )
 }
 
-/// What stands behind has been checked by whoever made the batch, elsewhere.
-fn check_types(columns: &[api::CopyColumn], batch: &RecordBatch) -> Result<(), SqlError> {
+/// The rows as their columns keep them.
+fn fitted(columns: &[api::CopyColumn], batch: &RecordBatch) -> Result<RecordBatch, SqlError> {
     let mismatch = |message| SqlError::new(ErrorKind::DatatypeMismatch, message);
     if batch.num_columns() != columns.len() {
         return Err(mismatch(format!(
@@ -409,7 +411,7 @@ fn check_types(columns: &[api::CopyColumn], batch: &RecordBatch) -> Result<(), S
             columns.len()
         )));
     }
-    for (column, array) in columns.iter().zip(batch.columns()) {
+    let arrays = columns.iter().zip(batch.columns()).map(|(column, array)| {
         if *array.data_type() != column.ty.arrow() {
             return Err(mismatch(format!(
                 "column \"{}\" is {} in Arrow, not {}",
@@ -418,6 +420,14 @@ fn check_types(columns: &[api::CopyColumn], batch: &RecordBatch) -> Result<(), S
                 array.data_type()
             )));
         }
-    }
-    Ok(())
+        values::fitted(array, column.ty).map_err(|mut error| {
+            let at = format!("COPY, column \"{}\", type {}.", column.name, column.ty);
+            error.detail.get_or_insert(at);
+            error
+        })
+    });
+    let arrays = arrays.collect::<Result<Vec<_>, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(batch.schema(), arrays, &options)
+        .map_err(|error| mismatch(error.to_string()))
 }

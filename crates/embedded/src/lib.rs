@@ -28,6 +28,7 @@ mod options;
 mod parameter;
 mod statement;
 mod threads;
+mod values;
 mod wait;
 
 pub use aerostat_memory::machine_memory_bytes;

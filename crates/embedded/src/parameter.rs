@@ -1,7 +1,9 @@
 //! Values of Rust as parameters of statements.
 
-use aerostat_query::api::{ParameterType, Value, Zone, check_value_bytes};
+use aerostat_query::api::{ParameterType, Value, Zone};
 use aerostat_types::{ErrorKind, SqlError, SqlType, text};
+
+use crate::values;
 
 /// What can be given for a parameter. Numbers fit every number that is wide enough, also
 /// `numeric`; a text fits every type whose text form it is, as a constant in quotes does, so
@@ -64,18 +66,8 @@ pub(crate) fn fit(
 }
 
 fn fit_to(value: Value, ty: SqlType, zone: Zone) -> Result<Value, SqlError> {
-    match &value {
-        Value::Text(text) => {
-            if text.contains('\0') {
-                let message = "invalid byte sequence for encoding \"UTF8\": 0x00";
-                return Err(SqlError::new(ErrorKind::CharacterNotInRepertoire, message));
-            }
-            check_value_bytes(text.len())?;
-        }
-        Value::Bytes(bytes) => check_value_bytes(bytes.len())?,
-        _ => {}
-    }
     if value.is_of(ty) {
+        values::check(&value, ty)?;
         return Ok(value);
     }
     let number = matches!(
@@ -95,12 +87,21 @@ fn fit_to(value: Value, ty: SqlType, zone: Zone) -> Result<Value, SqlError> {
     };
     let fraction = number && !matches!(ty, SqlType::SmallInt | SqlType::Integer | SqlType::BigInt);
     match (&value, ty) {
-        (Value::Text(text), _) => read(text),
+        (Value::Text(text), _) => {
+            values::check(&value, SqlType::Text)?;
+            read(text)
+        }
         (Value::I16(value), SqlType::Integer) => Ok(Value::I32(i32::from(*value))),
         (Value::I16(value), SqlType::BigInt) => Ok(Value::I64(i64::from(*value))),
         (Value::I32(value), SqlType::BigInt) => Ok(Value::I64(i64::from(*value))),
         (Value::F32(value), SqlType::Double) => Ok(Value::F64(f64::from(*value))),
-        (Value::F64(value), SqlType::Real) => Ok(Value::F32(*value as f32)),
+        (Value::F64(value), SqlType::Real) => match *value as f32 {
+            narrow if narrow.is_infinite() && value.is_finite() => Err(SqlError::new(
+                ErrorKind::NumericValueOutOfRange,
+                format!("\"{value}\" is out of range for type real"),
+            )),
+            narrow => Ok(Value::F32(narrow)),
+        },
         (Value::I16(value), _) if number => read(&value.to_string()),
         (Value::I32(value), _) if number => read(&value.to_string()),
         (Value::I64(value), _) if number => read(&value.to_string()),
@@ -144,6 +145,11 @@ mod tests {
         );
         assert_eq!(fitted(7i32, SqlType::Double), Ok(Value::F64(7.0)));
         assert_eq!(fitted(0.25f32, SqlType::Double), Ok(Value::F64(0.25)));
+        assert_eq!(fitted(0.25f64, SqlType::Real), Ok(Value::F32(0.25)));
+        assert_eq!(
+            fitted(1e300f64, SqlType::Real),
+            Err(ErrorKind::NumericValueOutOfRange)
+        );
         assert_eq!(
             fitted(0.5f64, SqlType::Integer),
             Err(ErrorKind::DatatypeMismatch)
@@ -176,6 +182,10 @@ mod tests {
         assert_eq!(
             fitted(true, SqlType::Integer),
             Err(ErrorKind::DatatypeMismatch)
+        );
+        assert_eq!(
+            fitted(i32::MAX, SqlType::Date),
+            Err(ErrorKind::DatetimeFieldOverflow)
         );
         assert_eq!(
             fitted(1i32, SqlType::Text),

@@ -568,6 +568,27 @@ fn batches_are_copied_in() {
         .err()
         .or_else(|| copy.finish().err());
     assert_eq!(failed.unwrap().kind, ErrorKind::UniqueViolation);
+    // What is of the Arrow type, but none of the column's values, is not taken.
+    connection
+        .execute("CREATE TABLE bounded (short varchar(3), padded char(3))")
+        .unwrap();
+    let texts = |short: &str| {
+        let short: ArrayRef = Arc::new(StringViewArray::from(vec![short]));
+        let padded: ArrayRef = Arc::new(StringViewArray::from(vec!["a    "]));
+        RecordBatch::try_from_iter([("short", short), ("padded", padded)]).unwrap()
+    };
+    let mut copy = connection.copy_in("COPY bounded FROM STDIN").unwrap();
+    let error = copy.write(texts("too long")).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::StringDataRightTruncation);
+    copy.write(texts("fit")).unwrap();
+    copy.finish().unwrap();
+    assert_eq!(
+        query(
+            &mut connection,
+            "SELECT short, padded = 'a', length(padded) FROM bounded"
+        ),
+        ["fit|true|1"]
+    );
     let error = connection.copy_in("SELECT 1").err().unwrap();
     assert_eq!(error.kind, ErrorKind::WrongObjectType);
     assert_eq!(
@@ -634,6 +655,27 @@ fn a_thread_that_runs_tasks_may_use_it() {
         database.close().unwrap();
         Database::open(options(folder.path())).unwrap();
     });
+}
+
+/// What a task may do before it gives way is none of the caller's business, who cannot.
+#[test]
+fn a_task_may_ask_as_often_as_it_likes() {
+    let several = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .build()
+        .unwrap();
+    for runtime in [single_thread(), several] {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(options(folder.path())).unwrap();
+        let ask = async move {
+            let mut connection = database.connect().unwrap();
+            for turn in 0..300 {
+                let sql = format!("SELECT sum(x) + {turn} FROM generate_series(1, 4) g(x)");
+                assert_eq!(query(&mut connection, &sql), [(10 + turn).to_string()]);
+            }
+        };
+        runtime.block_on(async { tokio::spawn(ask).await.unwrap() });
+    }
 }
 
 fn single_thread() -> tokio::runtime::Runtime {

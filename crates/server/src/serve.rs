@@ -104,12 +104,12 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
 
     let result = wait(signals, stopping, gateway).await;
     stopped.cancel();
-    pages
-        .await
-        .context("the HTTP task died")?
-        .context("the HTTP listener failed")?;
+    let pages = pages.await;
     // Queries that ignore their cancellation must not hold the process.
     database.abandon();
+    pages
+        .context("the HTTP task died")?
+        .context("the HTTP listener failed")?;
     tracing::info!("stopped");
     result
 }

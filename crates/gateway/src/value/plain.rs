@@ -11,12 +11,6 @@ use crate::{
     wire::{Format, utf8},
 };
 
-/// PostgreSQL's first and last timestamp in microseconds since 1970, as far as 64 bits go.
-const TIMESTAMP_MIN: i64 = -210_866_803_200_000_000;
-
-/// PostgreSQL's first and last date in days since 1970.
-const DATE_DAYS: std::ops::RangeInclusive<i32> = -2_440_588..=2_145_042_905;
-
 /// A value of the type from either form.
 pub(crate) fn read(
     ty: SqlType,
@@ -53,7 +47,7 @@ pub(crate) fn read_binary(ty: SqlType, zone: Zone, bytes: &[u8]) -> Result<Value
         SqlType::Uuid => Value::Uuid(fixed(bytes)?),
         SqlType::Date => {
             let days = i32::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_SHIFT_DAYS);
-            let days = days.filter(|days| DATE_DAYS.contains(days));
+            let days = days.filter(|&days| text::is_date(days));
             Value::I32(days.ok_or_else(|| out_of_range("date"))?)
         }
         SqlType::Time => {
@@ -65,7 +59,7 @@ pub(crate) fn read_binary(ty: SqlType, zone: Zone, bytes: &[u8]) -> Result<Value
         }
         SqlType::Timestamp | SqlType::TimestampTz => {
             let micros = i64::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_SHIFT_MICROS);
-            let micros = micros.filter(|&micros| micros >= TIMESTAMP_MIN);
+            let micros = micros.filter(|&micros| text::is_timestamp(micros));
             Value::I64(micros.ok_or_else(|| out_of_range("timestamp"))?)
         }
         SqlType::Interval => {

@@ -1,6 +1,9 @@
 //! Queries and DML.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use aerostat_txn::Transaction;
 use aerostat_types::{ErrorKind, SqlError};
@@ -161,6 +164,8 @@ impl Session {
         let (rows, receiver) = mpsc::channel(RESULT_BATCHES_MAX);
         let (head, columns) = oneshot::channel();
         let stopping = cancellation.clone();
+        let came_to_end = Arc::new(AtomicBool::new(false));
+        let comes_to_end = Arc::clone(&came_to_end);
         let task = self.engine.queries().spawn(async move {
             let last = tokio::select! {
                 biased;
@@ -168,13 +173,14 @@ impl Session {
                 last = produce(query, source, head, &rows) => last,
             };
             // Who is woken now finds the end as well.
+            comes_to_end.store(true, Ordering::Release);
             drop(rows);
             if let Some((head, columns)) = last {
                 let _ = head.send(Ok(columns));
             }
         });
         let abort = task.abort_handle();
-        let stream = received(receiver, abort, cancellation.clone());
+        let stream = received(receiver, abort, came_to_end, cancellation.clone());
         let columns: Arc<[ColumnDescription]> = tokio::select! {
             biased;
             error = cancellation.stopped() => return Err(error),

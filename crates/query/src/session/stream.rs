@@ -2,7 +2,10 @@
 
 use std::{
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::Instant,
 };
@@ -63,21 +66,25 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// The rows that a task sends, until it ends, is cancelled, or the stream is dropped.
+/// The rows that a task sends, until it ends, is cancelled, or the stream is dropped. A task
+/// that has not come to its end when no more can come has panicked.
 pub(super) fn received(
     receiver: mpsc::Receiver<Result<RecordBatch, SqlError>>,
     task: AbortHandle,
+    came_to_end: Arc<AtomicBool>,
     cancellation: Cancellation,
 ) -> RowStream {
     struct State {
         receiver: mpsc::Receiver<Result<RecordBatch, SqlError>>,
         guard: AbortOnDrop,
+        came_to_end: Arc<AtomicBool>,
         cancellation: Cancellation,
         ended: bool,
     }
     let state = State {
         receiver,
         guard: AbortOnDrop(task, cancellation.waits.clone()),
+        came_to_end,
         cancellation,
         ended: false,
     };
@@ -91,7 +98,13 @@ pub(super) fn received(
                 state.guard.0.abort();
                 Some(Err(error))
             }
-            batch = state.receiver.recv() => batch,
+            batch = state.receiver.recv() => match batch {
+                None if !state.came_to_end.load(Ordering::Acquire) => {
+                    let message = "the statement ended early";
+                    Some(Err(SqlError::new(ErrorKind::Internal, message)))
+                }
+                batch => batch,
+            },
         };
         state.ended = !matches!(next, Some(Ok(_)));
         next.map(|item| (item, state))
