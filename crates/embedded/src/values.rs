@@ -60,12 +60,12 @@ pub(crate) fn fitted(array: &ArrayRef, ty: SqlType) -> Result<ArrayRef, SqlError
             all.map(<[u8]>::len).try_for_each(check_value_bytes)?;
         }
         SqlType::Date => {
-            let all = array.as_primitive::<Date32Type>().iter().flatten();
-            all.map(check_date).collect::<Result<(), _>>()?;
+            let mut all = array.as_primitive::<Date32Type>().iter().flatten();
+            all.try_for_each(check_date)?;
         }
         SqlType::Time => {
             let all = array.as_primitive::<Time64MicrosecondType>().iter();
-            all.flatten().map(check_time).collect::<Result<(), _>>()?;
+            all.flatten().try_for_each(check_time)?;
         }
         SqlType::Timestamp | SqlType::TimestampTz => {
             let all = array.as_primitive::<TimestampMicrosecondType>().iter();
