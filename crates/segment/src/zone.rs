@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use aerostat_types::Physical;
 
-use crate::{SegmentSchema, arena::Arena, plan::ZONE_WORDS};
+use crate::{SegmentSchema, arena::Arena, plan::ZONE_WORDS, simd};
 
 const ANY: u64 = 1;
 const NULLS: u64 = 2;
@@ -37,10 +37,17 @@ fn words<'a>(
     vector: u32,
     attribute: usize,
 ) -> &'a [AtomicU64] {
-    let attributes = schema.attributes().len();
-    assert!(attribute < attributes, "an attribute of the schema");
-    let at = (vector as usize * attributes + attribute) * ZONE_WORDS;
+    assert!(
+        attribute < schema.attributes().len(),
+        "an attribute of the schema"
+    );
+    let at = zone_at(schema, vector, attribute);
     &zones[at..at + ZONE_WORDS]
+}
+
+/// The position of a zone's first word.
+fn zone_at(schema: &SegmentSchema, vector: u32, attribute: usize) -> usize {
+    (vector as usize * schema.attributes().len() + attribute) * ZONE_WORDS
 }
 
 pub(crate) fn read(arena: &Arena, vector: u32, attribute: usize) -> Zone {
@@ -62,6 +69,8 @@ pub(crate) fn of_words(
     attribute: usize,
 ) -> Zone {
     let words = words(schema, zones, vector, attribute);
+    // A scan asks for the next vector's next, which lies on another cache line.
+    simd::prefetch(zones, zone_at(schema, vector + 1, attribute));
     let flags = words[2].load(Ordering::Acquire);
     Zone {
         min: words[0].load(Ordering::Acquire),

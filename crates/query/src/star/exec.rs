@@ -465,6 +465,8 @@ impl Run {
 impl Joining {
     /// Aggregates rows of the fact as long as there are some. Gives way to others in between.
     async fn aggregated(&self, mut groups: Groups, memory: &MemoryReservation) -> Result<Groups> {
+        // Rows' numbers, in memory that is in the cache.
+        let mut numbers = Vec::new();
         loop {
             {
                 let next = self.scan.scan().next_rows();
@@ -472,7 +474,7 @@ impl Joining {
                     return Ok(groups);
                 };
                 for rows in parts {
-                    self.add(&rows, &mut groups)?;
+                    self.add(&rows, &mut numbers, &mut groups)?;
                     memory.try_resize(groups.size())?;
                 }
             }
@@ -480,9 +482,15 @@ impl Joining {
         }
     }
 
-    fn add(&self, rows: &ScannedRows<'_>, groups: &mut Groups) -> Result<()> {
+    fn add(
+        &self,
+        rows: &ScannedRows<'_>,
+        numbers: &mut Vec<u64>,
+        groups: &mut Groups,
+    ) -> Result<()> {
         let parts = &self.parts;
-        let mut numbers = vec![0u64; rows.len()];
+        numbers.clear();
+        numbers.resize(rows.len(), 0);
         let mut columns: Vec<ArrayRef> = parts.columns.iter().map(|&at| rows.gather(at)).collect();
         for (at, (side, &scale)) in self.sides.iter().zip(&self.scales).enumerate() {
             if side.has_rows {
@@ -498,7 +506,7 @@ impl Joining {
                     columns.push(take(values, &codes, None)?);
                 }
             } else if side.radix > 1 {
-                rows.add_codes(at, scale, &mut numbers);
+                rows.add_codes(at, scale, numbers);
             }
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
@@ -507,11 +515,11 @@ impl Joining {
         for condition in &parts.conditions {
             let mask = mask_of(condition, &batch)?;
             batch = filter_record_batch(&batch, &mask)?;
-            numbers = kept(numbers, &mask)?;
+            *numbers = kept(std::mem::take(numbers), &mask)?;
         }
         match numbers.is_empty() {
             true => Ok(()),
-            false => groups.add(&batch, &numbers),
+            false => groups.add(&batch, numbers),
         }
     }
 }
