@@ -3,8 +3,8 @@
     PYTHONPATH=benchmarks .venv-analytics/bin/python -m analytics.profile --data DIR --binary target/release/aerostat
 
 The folder is one that `analytics --data` has made. The query runs again and again over one connection, its rows in
-binary, one query thread and the client on a core each. The binary must have its symbols: those of `--profile release`
-have.
+binary, one query thread and the client on a core each. The binary must have its symbols, as `make dist` leaves them
+in; `perf` is Debian's linux-perf.
 """
 
 import argparse
@@ -25,8 +25,8 @@ from .suite import suite
 CLASSES = [
     ("codes, by vector instructions", r"aerostat_segment::simd|aerostat_segment::frozen::(pack|blocks|condition)"),
     ("rest of storage", r"aerostat_(segment|storage|txn|memory|types)"),
-    ("sides, groups, aggregates", r"aerostat_query::star|groups_accumulator|group_values|GroupValues|arrow_(arith|select|ord"
-                                  r"|cast)|aerostat_semantics|physical_expr::expressions|NullState"),
+    ("sides, groups, aggregates", r"aerostat_query::star|groups_accumulator|group_values|GroupValues|NullState"
+                                  r"|arrow_(arith|select|ord|cast)|aerostat_semantics|physical_expr::expressions"),
     ("memory", r"\bmi_|_mi_|mem(set|cpy|move|cmp)|clear_page|alloc::raw_vec"),
     ("kernel", r"\[k\]"),
     ("protocol, planning, tasks", r""),
@@ -47,9 +47,9 @@ def options():
 def column_bytes(connection, sql):
     """Bytes in storage of the columns that a text names, by table."""
     wanted = set(re.findall(r"[a-z]+_[a-z0-9]+", sql.lower()))
-    rows = connection.execute("SELECT table_name, column_name, sum(bytes)::bigint FROM aerostat.columns GROUP BY 1, 2")
+    sizes = "SELECT table_name, column_name, sum(bytes)::bigint FROM aerostat.segment_columns GROUP BY 1, 2"
     found = {}
-    for table, column, size in rows.fetchall():
+    for table, column, size in connection.execute(sizes).fetchall():
         if column in wanted:
             found[table] = found.get(table, 0) + size
     return found
@@ -107,7 +107,8 @@ def main():
                 median = sorted(runs)[len(runs) // 2]
                 size = sum(column_bytes(connection, query.sql).values())
                 parts = " | ".join(f"{share * 100:.0f}%" for share in shares.values())
-                print(f"| {query.id} | {median:.1f} | {parts} | {size / 1e6:.1f} | {size / 1e6 / median:.1f} |", flush=True)
+                print(f"| {query.id} | {median:.1f} | {parts} | {size / 1e6:.1f} | {size / 1e6 / median:.1f} |",
+                      flush=True)
     finally:
         server.stop()
 
