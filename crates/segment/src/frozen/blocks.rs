@@ -276,10 +276,10 @@ impl Kernel for KeepVector<'_, '_> {
         let blocks = self.rows.end.div_ceil(BLOCK_CODES as u32) - first;
         let mut all = [Masks::default(); VECTOR_BLOCKS];
         let all = &mut all[..blocks as usize];
-        for (block, masks) in (first..).zip(all.iter_mut()) {
-            for (nth, mask) in masks.iter_mut().enumerate() {
-                *mask = within(block * BLOCK_CODES as u32 + nth as u32 * 64, &self.rows);
-            }
+        // The rows of a word of masks begin here.
+        let base = |nth: usize| first * BLOCK_CODES as u32 + nth as u32 * 64;
+        for (nth, mask) in all.as_flattened_mut().iter_mut().enumerate() {
+            *mask = within(base(nth), &self.rows);
         }
         let mut own = [Masks::default(); VECTOR_BLOCKS];
         let mut rows_left = [BLOCK_CODES as u32; VECTOR_BLOCKS];
@@ -287,15 +287,12 @@ impl Kernel for KeepVector<'_, '_> {
         for (nth, test) in self.tests.iter_mut().enumerate() {
             if left < blocks_left * test.whole_from {
                 self.listed.clear();
-                push_all(simd, first, all, self.listed);
+                for (nth, &mask) in all.as_flattened().iter().enumerate() {
+                    simd.push_rows(self.listed, base(nth), mask);
+                }
                 let counts = &mut self.counts[nth..];
                 for (test, counted) in self.tests[nth..].iter().zip(counts) {
-                    if let Some(passes) = test.test {
-                        keep_listed(&test.codes, passes, self.listed);
-                    }
-                    if let Some(nulls) = test.nulls {
-                        self.listed.retain(|&row| !nulls.is_null(row));
-                    }
+                    keep_listed(&test.codes, test.test, test.nulls, self.listed);
                     *counted += self.listed.len();
                     if self.listed.is_empty() {
                         return;
@@ -326,20 +323,9 @@ impl Kernel for KeepVector<'_, '_> {
                 return;
             }
         }
-        for (block, masks) in (first..).zip(all.iter()) {
-            for (nth, &mask) in masks.iter().enumerate() {
-                let base = block * BLOCK_CODES as u32 + nth as u32 * 64;
-                self.found.push_mask_with(simd, base, mask);
-            }
+        for (nth, &mask) in all.as_flattened().iter().enumerate() {
+            self.found.push_mask_with(simd, base(nth), mask);
         }
-    }
-}
-
-/// Appends the rows of blocks.
-#[inline(always)]
-fn push_all<S: Simd>(simd: S, first: u32, all: &[Masks], rows: &mut Vec<u32>) {
-    for (nth, &mask) in all.as_flattened().iter().enumerate() {
-        simd.push_rows(rows, first * BLOCK_CODES as u32 + nth as u32 * 64, mask);
     }
 }
 

@@ -146,20 +146,27 @@ fn filter_rows(
     if is_quick && !matches!(codes, Codes::Tuples(_)) && are_dense(rows) {
         return filter_blocks(codes, rows_all, test, nulls, rows);
     }
-    keep_listed(codes, test, rows);
+    keep_listed(codes, Some(test), nulls, rows);
+}
+
+/// Keeps the rows that are not NULL and whose codes pass, without a test all codes.
+pub(crate) fn keep_listed(
+    codes: &Codes<'_>,
+    test: Option<&Test>,
+    nulls: Option<Nulls<'_>>,
+    rows: &mut Vec<u32>,
+) {
+    if let Some(test) = test {
+        let mut passing = Hits {
+            test,
+            hits: Vec::with_capacity(rows.len().div_ceil(64)),
+        };
+        codes.pick(rows, &mut passing);
+        simd::keep_rows(rows, &passing.hits);
+    }
     if let Some(nulls) = nulls {
         rows.retain(|&row| !nulls.is_null(row));
     }
-}
-
-/// Keeps the rows whose codes pass.
-pub(crate) fn keep_listed(codes: &Codes<'_>, test: &Test, rows: &mut Vec<u32>) {
-    let mut passing = Hits {
-        test,
-        hits: Vec::with_capacity(rows.len().div_ceil(64)),
-    };
-    codes.pick(rows, &mut passing);
-    simd::keep_rows(rows, &passing.hits);
 }
 
 /// Tests whole blocks, and looks the rows up.
