@@ -71,7 +71,8 @@ fn rows(tenant: TenantId, folder: &FilePath) -> usize {
             ..ScanSpec::default()
         });
         let mut found = 0;
-        while let Some(batch) = scan.next_batch().unwrap() {
+        let mut reader = scan.reader();
+        while let Some(batch) = reader.next_batch().unwrap() {
             found += batch.num_rows();
         }
         found

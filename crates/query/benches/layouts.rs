@@ -130,7 +130,8 @@ fn measure(table: &Arc<Table>, attributes: usize, rows: usize, point: Point) -> 
     let started = Instant::now();
     let view = table.view(table.store().txns().snapshot());
     let scan = view.scan(spec);
-    while let Some(batch) = scan.next_batch().unwrap() {
+    let mut reader = scan.reader();
+    while let Some(batch) = reader.next_batch().unwrap() {
         for column in batch.columns() {
             let values = column.as_primitive::<Int32Type>().values().iter();
             black_box(values.fold(0_i32, |sum, value| sum.wrapping_add(*value)));

@@ -261,7 +261,7 @@ struct Running {
 }
 
 impl Running {
-    fn scan(&self) -> &Scan {
+    fn scan(&self) -> &Arc<Scan> {
         self.recorded.scan()
     }
 }
@@ -378,13 +378,13 @@ impl DataSource for TableScan {
         let order = self.order();
         let schema = Arc::clone(&self.wanted.schema);
         let pool = Arc::clone(args.context.memory_pool());
+        let mut reader = scan.scan().reader();
         let batches = stream::iter(std::iter::from_fn(move || {
             let timer = metrics.elapsed_compute().timer();
             if let Some(narrower) = &scan.narrower {
                 narrower.narrow(scan.scan(), &pool);
             }
-            let batch = scan
-                .scan()
+            let batch = reader
                 .next_batch()
                 .map_err(|error| external(from_storage(error)))
                 .transpose();

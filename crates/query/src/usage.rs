@@ -164,7 +164,7 @@ impl RecordedScan {
         Arc::new(Self { scan, usage })
     }
 
-    pub(crate) fn scan(&self) -> &Scan {
+    pub(crate) fn scan(&self) -> &Arc<Scan> {
         &self.scan
     }
 }

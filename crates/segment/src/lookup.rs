@@ -93,6 +93,14 @@ impl LookupTable {
         }
     }
 
+    /// Whether the keys may have other codes than 0.
+    pub(crate) fn has_codes(&self) -> bool {
+        match &self.form {
+            Form::Dense(dense) => !dense.codes.is_empty(),
+            Form::Hashed(_) => true,
+        }
+    }
+
     /// Number of keys.
     pub fn len(&self) -> usize {
         self.len

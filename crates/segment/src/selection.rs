@@ -81,6 +81,22 @@ impl Selection {
         }
     }
 
+    /// The rows in parts of at most so many.
+    pub fn split(self, rows_max: usize) -> Vec<Selection> {
+        match self {
+            all if all.len() <= rows_max => vec![all],
+            Selection::Range(all) => {
+                let part = |first| first..all.end.min(first + rows_max as u32);
+                let firsts = all.clone().step_by(rows_max);
+                firsts.map(|first| Selection::Range(part(first))).collect()
+            }
+            Selection::Rows(all) => {
+                let parts = all.chunks(rows_max);
+                parts.map(|part| Selection::Rows(part.to_vec())).collect()
+            }
+        }
+    }
+
     /// Removes all rows.
     pub(crate) fn clear(&mut self) {
         match self {
@@ -196,5 +212,17 @@ mod tests {
         assert_eq!(selection, Selection::Rows(vec![3, 4, 64, 66, 70, 71]));
         assert_eq!(selection.iter().collect::<Vec<_>>(), [3, 4, 64, 66, 70, 71]);
         assert_eq!((selection.first(), selection.last()), (Some(3), Some(71)));
+    }
+
+    #[test]
+    fn rows_are_split_in_order() {
+        let range = Selection::Range(3..13);
+        let parts = [3..7, 7..11, 11..13].map(Selection::Range);
+        assert_eq!(range.clone().split(4), parts);
+        assert_eq!(range.clone().split(10), [range]);
+        let rows = Selection::Rows(vec![1, 5, 6]);
+        let parts = [vec![1, 5], vec![6]].map(Selection::Rows);
+        assert_eq!(rows.clone().split(2), parts);
+        assert_eq!(rows.clone().split(3), [rows]);
     }
 }

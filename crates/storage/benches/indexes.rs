@@ -90,7 +90,7 @@ fn find_us(table: &Arc<Table>, count: i64) -> f64 {
             }],
             ..ScanSpec::default()
         });
-        let found = scan.next_batch().unwrap().unwrap();
+        let found = scan.reader().next_batch().unwrap().unwrap();
         assert_eq!(black_box(found).num_rows(), 1);
     }
     start.elapsed().as_secs_f64() * 1e6 / count as f64

@@ -123,7 +123,8 @@ fn checksum(table: &Arc<Table>, snapshot: &Snapshot) -> (usize, u64) {
         ..ScanSpec::default()
     });
     let (mut rows, mut sum) = (0, 0_u64);
-    while let Some(batch) = scan.next_batch().unwrap() {
+    let mut reader = scan.reader();
+    while let Some(batch) = reader.next_batch().unwrap() {
         let column = |at: usize| batch.column(at).as_primitive::<Int64Type>().values();
         rows += batch.num_rows();
         for (&key, &n) in column(0).iter().zip(column(1)) {

@@ -101,10 +101,11 @@ impl ImageWriter {
 
     fn put_rows(&mut self, view: &TableView, entry: &Arc<Entry>) -> io::Result<u64> {
         self.put(MAGIC_ROWS)?;
-        let scan = Scan::of_segment(view.clone(), entry.place.no);
+        let scan = Arc::new(Scan::of_segment(view.clone(), entry.place.no));
         let mut buffer = Vec::new();
         let mut all = 0;
-        while let Some(batch) = scan.next_batch().map_err(io::Error::other)? {
+        let mut reader = scan.reader();
+        while let Some(batch) = reader.next_batch().map_err(io::Error::other)? {
             all += batch.num_rows() as u64;
             self.put_chunk(view.table().types(), &batch, &mut buffer)?;
         }

@@ -141,7 +141,8 @@ impl Table {
                 ..ScanSpec::default()
             });
             let mut rows = Vec::new();
-            while let Some(batch) = scan.next_batch()? {
+            let mut reader = scan.reader();
+            while let Some(batch) = reader.next_batch()? {
                 let ids = batch.column(0).as_primitive::<UInt64Type>();
                 rows.extend(ids.values().iter().map(|id| RowId(*id)));
             }

@@ -134,7 +134,8 @@ impl TableView {
             row_ids: true,
             ..ScanSpec::default()
         });
-        while let Some(batch) = scan.next_batch()? {
+        let mut reader = scan.reader();
+        while let Some(batch) = reader.next_batch()? {
             let (ids, columns) = batch.columns().split_last().expect("row ids come last");
             let ids: &UInt64Array = ids.as_primitive();
             let keys = table.keys_of(positions, columns)?;

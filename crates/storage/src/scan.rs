@@ -1,4 +1,4 @@
-//! Scanning a view: a queue of morsels that threads draw from.
+//! Scanning a view: a queue of morsels (`queue`) that threads draw from.
 //!
 //! A morsel is a vector of a segment, or a part of one when the caller wants
 //! smaller batches. Whoever claims it prunes it by the zones, selects the visible
@@ -9,10 +9,10 @@
 //! these are the segment's only morsel; each segment goes its own way.
 
 use std::{
-    ops::Range,
+    fmt,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -29,6 +29,7 @@ use crate::{
     directory::Entry,
     lookup::Lookups,
     narrow::{Narrow, Narrowed},
+    queue::{Claim, Place, Queue},
     view::gather,
 };
 
@@ -40,7 +41,10 @@ const INDEX_SHARE: u32 = 16;
 /// them, and what is done with these is then done once for some hundreds.
 const MORSELS_AT_ONCE: usize = 8;
 
-/// There are at least so many claims, so that threads end at nearly the same time.
+/// Rows that are given at once, if there are as many: their values stay in a second-level cache.
+const ROWS_AT_ONCE: usize = VECTOR_ROWS as usize;
+
+/// There are at least so many claims, so that a few morsels are shared by threads.
 const CLAIMS_MIN: usize = 64;
 
 /// What a scan gives.
@@ -66,11 +70,9 @@ pub struct Scan {
     view: TableView,
     spec: ScanSpec,
     schema: SchemaRef,
-    /// For each entry of the directory, the number of its first morsel.
-    morsels: Vec<usize>,
-    morsels_total: usize,
+    /// The morsels of each entry of the directory; a single one if the key is fixed.
+    queue: Queue,
     morsel_rows: u32,
-    next_morsel: AtomicUsize,
     rows_left: AtomicU64,
     /// Set when the predicates fix the whole key: then there is one morsel, looked up.
     point: Option<(Key, usize)>,
@@ -132,25 +134,23 @@ impl Scan {
                 .map(|position| (key, position))
         });
         let (mut morsels, mut indexed) = (Vec::new(), Vec::new());
-        let mut morsels_total = 0;
         if point.is_some() {
-            morsels_total = 1;
+            morsels.push(1);
         } else {
             let per_vector = VECTOR_ROWS.div_ceil(morsel_rows) as usize;
             let mut searches = Searches::default();
             for entry in view.directory().entries() {
-                morsels.push(morsels_total);
                 let is_included = includes(entry);
                 let found = is_included
                     .then(|| searches.rows(&entry.segment, &spec.predicates))
                     .flatten();
-                morsels_total += match &found {
+                morsels.push(match &found {
                     Some(rows) => rows.len().div_ceil(morsel_rows as usize),
                     None if is_included => {
                         entry.segment.rows().div_ceil(VECTOR_ROWS) as usize * per_vector
                     }
                     None => 0,
-                };
+                });
                 indexed.push(found);
             }
         }
@@ -165,11 +165,9 @@ impl Scan {
             rows_left: AtomicU64::new(spec.limit.unwrap_or(u64::MAX)),
             lookups: Lookups::new(&spec.lookups, view.directory().entries().len()),
             narrow: Narrow::default(),
-            next_morsel: AtomicUsize::new(0),
+            queue: Queue::new(morsels),
             view,
             spec,
-            morsels,
-            morsels_total,
             morsel_rows,
             point,
             indexed,
@@ -181,10 +179,9 @@ impl Scan {
         &self.schema
     }
 
-    /// Morsels that nobody has claimed yet: an upper bound of the batches to come.
-    pub fn morsels_left(&self) -> usize {
-        self.morsels_total
-            .saturating_sub(self.next_morsel.load(Ordering::Relaxed))
+    /// An upper bound of the batches to come.
+    pub fn morsels(&self) -> usize {
+        self.queue.total()
     }
 
     /// What was done so far, by all threads.
@@ -230,74 +227,63 @@ impl Scan {
         &self.spec
     }
 
-    /// The next batch, which is never empty; `None` at the end. Any number of
-    /// threads may call; rows come in no particular order.
-    ///
-    /// # Errors
-    /// None at present: frozen and evicted segments, which must be read, will have some.
-    pub fn next_batch(&self) -> Result<Option<RecordBatch>, StorageError> {
-        while let Some(morsels) = self.claim(1) {
-            if let Some((position, rows)) = self.rows_of(morsels.start)
-                && !rows.is_empty()
-            {
-                return Ok(Some(self.gather(self.entry(position), &rows)));
-            }
+    /// A part of the scan for one thread: each batch and each row is in one of them.
+    pub fn reader(self: &Arc<Self>) -> ScanReader {
+        ScanReader {
+            scan: Arc::clone(self),
+            place: Place::default(),
         }
-        Ok(None)
     }
 
-    /// The rows of the next part of the table, by segment, for who takes no whole batches;
-    /// there may be none. `None` at the end. Any number of threads may call.
-    ///
-    /// # Errors
-    /// As [`Scan::next_batch`].
-    pub fn next_rows(&self) -> Result<Option<Vec<ScannedRows<'_>>>, StorageError> {
-        let at_once = (self.morsels_total / CLAIMS_MIN).clamp(1, MORSELS_AT_ONCE);
-        let Some(morsels) = self.claim(at_once) else {
-            return Ok(None);
-        };
-        let mut found: Vec<ScannedRows<'_>> = Vec::new();
-        for (position, rows) in morsels.filter_map(|morsel| self.rows_of(morsel)) {
-            match found.last_mut() {
-                _ if rows.is_empty() => {}
-                Some(last) if last.is_of(position) && last.len() < VECTOR_ROWS as usize => {
-                    last.extend(rows);
-                }
-                _ => found.push(ScannedRows::new(self, position, rows)),
-            }
+    /// The next morsels of an entry, at most so many, which are then the caller's.
+    fn claim(&self, place: &mut Place, at_once: usize) -> Option<Claim> {
+        match self.rows_left.load(Ordering::Relaxed) {
+            0 => None,
+            _ => self.queue.claim(place, at_once),
         }
-        Ok(Some(found))
     }
 
-    /// The next morsels, at most so many, which are then the caller's.
-    fn claim(&self, at_once: usize) -> Option<Range<usize>> {
-        if self.rows_left.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let first = self.next_morsel.fetch_add(at_once, Ordering::Relaxed);
-        if first >= self.morsels_total {
-            // Keeps the counter from wrapping, however often it is asked.
-            self.next_morsel
-                .store(self.morsels_total, Ordering::Relaxed);
-            return None;
-        }
-        Some(first..self.morsels_total.min(first + at_once))
-    }
-
-    /// The rows of a morsel that are in the scan, and the position of their entry.
-    fn rows_of(&self, morsel: usize) -> Option<(usize, Selection)> {
+    /// Calls `f` with rows of claimed morsels that are in the scan, and the position of their
+    /// entry. Morsels side by side that are visible as a whole are filtered in one go.
+    fn each_rows(&self, claim: Claim, f: &mut dyn FnMut(usize, Selection)) {
         let narrowed = self.narrow.now();
         let narrowed = narrowed.as_deref();
-        let (position, vector, mut rows) = match &self.point {
-            Some((key, position)) => {
-                let (position, rows) = self.look_up(*position, key)?;
-                (position, None, rows)
+        let mut left = |position, vector, mut rows: Selection| {
+            if rows.is_empty() {
+                return;
             }
-            None => self.select(morsel, narrowed),
+            self.filter(position, vector, narrowed, &mut rows);
+            rows.truncate(self.take_from_limit(rows.len()));
+            if !rows.is_empty() {
+                f(position, rows);
+            }
         };
-        self.filter(position, vector, narrowed, &mut rows);
-        rows.truncate(self.take_from_limit(rows.len()));
-        Some((position, rows))
+        if let Some((key, position)) = &self.point {
+            if let Some((position, rows)) = self.look_up(*position, key) {
+                left(position, None, rows);
+            }
+            return;
+        }
+        let position = claim.entry;
+        let mut whole = 0..0;
+        for morsel in claim.morsels {
+            let (vector, rows) = self.select(position, morsel, narrowed);
+            match rows {
+                // What a scan is narrowed by may be tested in one vector and not in the next.
+                Selection::Range(rows) if narrowed.is_none() => {
+                    if rows.start != whole.end {
+                        left(position, None, Selection::Range(whole));
+                        whole = rows.start..rows.start;
+                    }
+                    whole.end = rows.end;
+                }
+                rows => {
+                    left(position, None, Selection::Range(std::mem::take(&mut whole)));
+                    left(position, vector, rows);
+                }
+            }
+        }
+        left(position, None, Selection::Range(whole));
     }
 
     /// An entry of the directory. A point's may be the base of a range.
@@ -315,25 +301,24 @@ impl Scan {
         Some((position, Selection::Rows(vec![row])))
     }
 
-    /// The visible rows of a morsel, none if the zones rule them all out; the position of its
-    /// entry, and the vector, unless an index found the rows.
+    /// The visible rows of a morsel, none if the zones rule them all out, and the vector, unless
+    /// an index found the rows.
     fn select(
         &self,
+        position: usize,
         morsel: usize,
         narrowed: Option<&Narrowed>,
-    ) -> (usize, Option<u32>, Selection) {
-        let position = self.morsels.partition_point(|first| *first <= morsel) - 1;
+    ) -> (Option<u32>, Selection) {
         let entry = self.entry(position);
         let segment = &entry.segment;
-        let number = morsel - self.morsels[position];
         if let Some(found) = &self.indexed[position] {
-            let rows = found.chunks(self.morsel_rows as usize).nth(number);
+            let rows = found.chunks(self.morsel_rows as usize).nth(morsel);
             let is_visible = |row: &u32| self.view.sees(segment, *row);
             let visible = rows.unwrap_or_default().iter().copied().filter(is_visible);
-            return (position, None, Selection::Rows(visible.collect()));
+            return (None, Selection::Rows(visible.collect()));
         }
         let per_vector = VECTOR_ROWS.div_ceil(self.morsel_rows);
-        let (vector, part) = (number as u32 / per_vector, number as u32 % per_vector);
+        let (vector, part) = (morsel as u32 / per_vector, morsel as u32 % per_vector);
         let vector_end = segment.rows().min((vector + 1) * VECTOR_ROWS);
         let first = (vector * VECTOR_ROWS + part * self.morsel_rows).min(vector_end);
         let end = vector_end.min(first + self.morsel_rows);
@@ -349,7 +334,7 @@ impl Scan {
         } else {
             self.view.visible(entry, first..end)
         };
-        (position, Some(vector), rows)
+        (Some(vector), rows)
     }
 
     /// Keeps the rows that satisfy the predicates and have keys of all lookups, and of these
@@ -414,6 +399,66 @@ impl Scan {
             rows,
             row_ids,
         )
+    }
+}
+
+/// A part of a scan, for one thread at a time.
+pub struct ScanReader {
+    scan: Arc<Scan>,
+    place: Place,
+}
+
+impl ScanReader {
+    /// The next batch, which is never empty; `None` at the end. Rows come in no particular
+    /// order.
+    ///
+    /// # Errors
+    /// None at present: evicted segments, which must be read, will have some.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, StorageError> {
+        let scan = &self.scan;
+        while let Some(claim) = scan.claim(&mut self.place, 1) {
+            let mut batch = None;
+            scan.each_rows(claim, &mut |position, rows| {
+                batch = Some(scan.gather(scan.entry(position), &rows));
+            });
+            if batch.is_some() {
+                return Ok(batch);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The rows of the next part of the table, by segment, for who takes no whole batches;
+    /// there may be none. `None` at the end.
+    ///
+    /// # Errors
+    /// As [`ScanReader::next_batch`].
+    pub fn next_rows(&mut self) -> Result<Option<Vec<ScannedRows<'_>>>, StorageError> {
+        let scan = &*self.scan;
+        let at_once = (scan.queue.total() / CLAIMS_MIN).clamp(1, MORSELS_AT_ONCE);
+        let Some(claim) = scan.claim(&mut self.place, at_once) else {
+            return Ok(None);
+        };
+        let mut found: Vec<ScannedRows<'_>> = Vec::new();
+        scan.each_rows(claim, &mut |position, rows| match found.last_mut() {
+            Some(last) if last.is_of(position) && last.len() + rows.len() <= ROWS_AT_ONCE => {
+                last.extend(rows);
+            }
+            _ => {
+                let parts = rows.split(ROWS_AT_ONCE).into_iter();
+                found.extend(parts.map(|rows| ScannedRows::new(scan, position, rows)));
+            }
+        });
+        Ok(Some(found))
+    }
+}
+
+impl fmt::Debug for ScanReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScanReader")
+            .field("table", &self.scan.view.table().schema().name)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
     }
 }
 

@@ -228,7 +228,8 @@ fn rows(store: &Arc<TenantStore>, table: &Arc<Table>) -> Vec<(i64, i64)> {
         ..ScanSpec::default()
     });
     let mut found = Vec::new();
-    while let Some(batch) = scan.next_batch().unwrap() {
+    let mut reader = scan.reader();
+    while let Some(batch) = reader.next_batch().unwrap() {
         let keys = batch.column(0).as_primitive::<Int64Type>();
         let numbers = batch.column(1).as_primitive::<Int64Type>();
         let texts = batch.column(2).as_string_view();
@@ -457,7 +458,8 @@ fn found(table: &Arc<Table>, txn: &Transaction, thread: i64) -> Found {
         ..ScanSpec::default()
     });
     let (mut ids, mut number) = (Vec::new(), 0);
-    while let Some(batch) = scan.next_batch().unwrap() {
+    let mut reader = scan.reader();
+    while let Some(batch) = reader.next_batch().unwrap() {
         let column = |at: usize| {
             batch
                 .column(at)

@@ -174,7 +174,8 @@ fn rows(tenant: TenantId, folder: &Path) -> i64 {
             projection: vec![0],
             ..ScanSpec::default()
         });
-        while let Some(batch) = scan.next_batch().unwrap() {
+        let mut reader = scan.reader();
+        while let Some(batch) = reader.next_batch().unwrap() {
             found += batch.column(0).len() as i64;
         }
     }

@@ -14,6 +14,7 @@
 use std::{
     fmt,
     sync::{Arc, OnceLock},
+    time::{Duration, Instant},
 };
 
 use aerostat_storage::{Lookup, ScanSpec, ScannedRows, TableView};
@@ -50,6 +51,11 @@ use crate::{
     scan::TableScanProvider,
     usage::{RecordedScan, Usage},
 };
+
+/// How long a thread reads the fact before it lets others run. Far more than it takes to wake a
+/// thread: one that has nothing else to do takes the task over from the one that gives way, and
+/// it sleeps again when there are as many tasks as threads.
+const TURN: Duration = Duration::from_millis(1);
 
 /// What the operator does, fixed when it is planned.
 pub(super) struct StarParts {
@@ -335,7 +341,7 @@ impl Run {
         let mut groups = Groups::new(&grouping, &self.parts.aggregates)?;
         if !is_empty {
             let threads = self.context.session_config().target_partitions();
-            let threads = threads.min(joining.scan.scan().morsels_left()).max(1);
+            let threads = threads.min(joining.scan.scan().morsels()).max(1);
             let tasks: Vec<_> = (0..threads)
                 .map(|thread| {
                     let time = MetricBuilder::new(&self.metrics).subset_time("scan_time", thread);
@@ -467,9 +473,11 @@ impl Joining {
     async fn aggregated(&self, mut groups: Groups, memory: &MemoryReservation) -> Result<Groups> {
         // Rows' numbers, in memory that is in the cache.
         let mut numbers = Vec::new();
+        let mut reader = self.scan.scan().reader();
+        let mut turn = Instant::now();
         loop {
             {
-                let next = self.scan.scan().next_rows();
+                let next = reader.next_rows();
                 let Some(parts) = next.map_err(|error| external(from_storage(error)))? else {
                     return Ok(groups);
                 };
@@ -478,7 +486,10 @@ impl Joining {
                     memory.try_resize(groups.size())?;
                 }
             }
-            tokio::task::yield_now().await;
+            if turn.elapsed() >= TURN {
+                tokio::task::yield_now().await;
+                turn = Instant::now();
+            }
         }
     }
 

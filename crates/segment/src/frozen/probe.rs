@@ -47,18 +47,13 @@ impl Frozen {
                 return Passing::Some(Test::Table { table, base, shift });
             }
         }
-        let mut bits = vec![0u64; words as usize];
-        let mut set = |code: usize, key: i64| {
-            bits[code / 64] |= u64::from(table.contains(key)) << (code % 64);
-        };
-        match column.values {
-            Values::Fixed(values) => with_type!(column.physical, T => {
-                for code in 0..end as usize {
-                    set(code, T::from_bytes(values, code).to_int().unwrap_or(0) as i64);
-                }
-            }),
-            _ => (0..end as usize).for_each(|code| set(code, column.integer(code as u64))),
-        }
+        let mut bits = Vec::with_capacity(words as usize);
+        column.each_integer(&mut |keys| {
+            let hits = keys.iter().enumerate();
+            bits.push(hits.fold(0, |hits, (nth, &key)| {
+                hits | u64::from(table.contains(key)) << nth
+            }));
+        });
         of_bits(bits, end)
     }
 
@@ -66,11 +61,15 @@ impl Frozen {
     pub(crate) fn translated(&self, attribute: usize, table: &LookupTable) -> Option<Vec<u32>> {
         let column = self.column(attribute);
         let entries_max = u128::from(self.rows() / ROWS_PER_ENTRY_MIN);
-        if matches!(column.values, Values::Frame { .. }) || column.codes_end > entries_max {
+        let is_frame = matches!(column.values, Values::Frame { .. });
+        if is_frame || column.codes_end > entries_max || !table.has_codes() {
             return None;
         }
-        let code = |code| table.code(column.integer(code)).unwrap_or(0);
-        Some((0..column.codes_end as u64).map(code).collect())
+        let mut translated = Vec::with_capacity(column.codes_end as usize);
+        column.each_integer(&mut |keys| {
+            translated.extend(keys.iter().map(|&key| table.code(key).unwrap_or(0)));
+        });
+        Some(translated)
     }
 
     /// Adds what the table says of the selected keys.
@@ -100,6 +99,28 @@ impl Frozen {
 }
 
 impl Column<'_> {
+    /// Calls `f` with the integers that all codes stand for, in order, 64 at a time.
+    fn each_integer(&self, f: &mut dyn FnMut(&[i64])) {
+        let end = self.codes_end as usize;
+        let mut keys = [0i64; 64];
+        for first in (0..end).step_by(keys.len()) {
+            let keys = &mut keys[..(end - first).min(64)];
+            match self.values {
+                Values::Fixed(values) => with_type!(self.physical, T => {
+                    for (key, code) in keys.iter_mut().zip(first..) {
+                        *key = T::from_bytes(values, code).to_int().unwrap_or(0) as i64;
+                    }
+                }),
+                _ => {
+                    for (key, code) in keys.iter_mut().zip(first..) {
+                        *key = self.integer(code as u64);
+                    }
+                }
+            }
+            f(keys);
+        }
+    }
+
     /// The integer that a code stands for.
     fn integer(&self, code: u64) -> i64 {
         match self.values {

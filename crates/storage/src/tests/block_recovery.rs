@@ -176,7 +176,8 @@ fn rows_without_key_are_found_whatever_lies_under_their_nulls() {
 fn scan_ids(view: &TableView) -> Vec<RowId> {
     let scan = view.scan(all(Vec::new()));
     let mut ids = Vec::new();
-    while let Some(batch) = scan.next_batch().unwrap() {
+    let mut reader = scan.reader();
+    while let Some(batch) = reader.next_batch().unwrap() {
         let found: &UInt64Array = batch.column(3).as_primitive();
         ids.extend(found.values().iter().map(|id| RowId(*id)));
     }

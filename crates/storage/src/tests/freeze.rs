@@ -210,7 +210,8 @@ fn tables_without_a_key_freeze_as_they_are() {
     let view = table.view(store.txns().snapshot());
     let scan = view.scan(all(Vec::new()));
     let mut found = Vec::new();
-    while let Some(batch) = scan.next_batch().unwrap() {
+    let mut reader = scan.reader();
+    while let Some(batch) = reader.next_batch().unwrap() {
         found.extend(rows_of(&batch));
     }
     assert_eq!(found, rows);

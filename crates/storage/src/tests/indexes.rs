@@ -40,7 +40,8 @@ fn with_number(table: &Arc<Table>, number: i64) -> (Vec<Row>, usize) {
     let view = table.view(table.store().txns().snapshot());
     let scan = view.scan(all(vec![compare(1, CompareOp::Eq, number.into())]));
     let mut rows = Vec::new();
-    while let Some(batch) = scan.next_batch().unwrap() {
+    let mut reader = scan.reader();
+    while let Some(batch) = reader.next_batch().unwrap() {
         rows.extend(rows_of(&batch));
     }
     rows.sort();
@@ -246,7 +247,8 @@ fn check(
     for (predicates, holds) in cases.into_iter().skip(random.random_range(0..3)).step_by(3) {
         let scan = view.scan(all(predicates.clone()));
         let mut found = Vec::new();
-        while let Some(batch) = scan.next_batch().unwrap() {
+        let mut reader = scan.reader();
+        while let Some(batch) = reader.next_batch().unwrap() {
             found.extend(rows_of(&batch));
         }
         found.sort();

@@ -14,7 +14,8 @@ fn row(key: i32) -> Row {
 fn looked_up(view: &TableView, spec: ScanSpec) -> BTreeMap<i32, u64> {
     let scan = view.scan(spec);
     let mut found = BTreeMap::new();
-    while let Some(parts) = scan.next_rows().unwrap() {
+    let mut reader = scan.reader();
+    while let Some(parts) = reader.next_rows().unwrap() {
         for rows in parts {
             let keys = rows.gather(0);
             let keys = keys.as_primitive::<Int32Type>();
@@ -123,29 +124,44 @@ fn threads_share_the_rows_and_batches_have_the_same() {
     load(&table, &rows);
     table.freeze().unwrap();
     let view = table.view(table.store().txns().snapshot());
-    let all = expected(&rows);
-    let scan = view.scan(spec(Vec::new()));
-    let part = || {
-        let mut keys = Vec::new();
-        while let Some(parts) = scan.next_rows().unwrap() {
-            for rows in parts {
-                keys.extend_from_slice(rows.gather(0).as_primitive::<Int32Type>().values());
-            }
-        }
-        keys
+    // By their numbers, which are all over the table.
+    let spec = ScanSpec {
+        lookups: spec(Vec::new()).lookups.split_off(1),
+        ..spec(Vec::new())
     };
-    let mut keys = thread::scope(|scope| {
-        let other = scope.spawn(part);
-        let mut keys = part();
-        keys.extend(other.join().unwrap());
-        keys
-    });
-    keys.sort_unstable();
-    assert!(keys.iter().eq(all.keys()), "{} keys", keys.len());
-    let scan = view.scan(spec(Vec::new()));
-    let mut rows = 0;
-    while let Some(batch) = scan.next_batch().unwrap() {
-        rows += batch.num_rows();
+    let left = rows.iter().filter(|row| (5..=50).contains(&row.1));
+    let mut all: Vec<i32> = left.map(|row| row.0).collect();
+    all.sort_unstable();
+    // With small morsels several are claimed at once.
+    for batch_rows in [0, 64] {
+        let spec = ScanSpec {
+            batch_rows,
+            ..spec.clone()
+        };
+        let scan = view.scan(spec.clone());
+        let part = || {
+            let (mut keys, mut reader) = (Vec::new(), scan.reader());
+            while let Some(parts) = reader.next_rows().unwrap() {
+                for rows in parts {
+                    keys.extend_from_slice(rows.gather(0).as_primitive::<Int32Type>().values());
+                }
+            }
+            keys
+        };
+        let mut keys = thread::scope(|scope| {
+            let other = scope.spawn(part);
+            let mut keys = part();
+            keys.extend(other.join().unwrap());
+            keys
+        });
+        keys.sort_unstable();
+        assert!(keys == all, "{} keys", keys.len());
+        let counts = scan.counts();
+        assert_eq!(counts.rows_scanned, 60_000);
+        assert_eq!(counts.lookups, [(60_000, all.len() as u64)]);
+        let mut reader = view.scan(spec).reader();
+        let batches = std::iter::from_fn(|| reader.next_batch().unwrap());
+        let rows = batches.map(|batch| batch.num_rows()).sum::<usize>();
+        assert_eq!(rows, all.len());
     }
-    assert_eq!(rows, all.len());
 }

@@ -146,7 +146,8 @@ pub(crate) fn all(predicates: Vec<Predicate>) -> ScanSpec {
 pub(crate) fn scan(view: &TableView, predicates: Vec<Predicate>) -> BTreeMap<i32, (Row, RowId)> {
     let scan = view.scan(all(predicates));
     let mut found = BTreeMap::new();
-    while let Some(batch) = scan.next_batch().unwrap() {
+    let mut reader = scan.reader();
+    while let Some(batch) = reader.next_batch().unwrap() {
         assert!(batch.num_rows() > 0);
         let ids: &UInt64Array = batch.column(3).as_primitive();
         for (row, id) in rows_of(&batch).into_iter().zip(ids.values()) {

@@ -22,7 +22,8 @@ fn keys(view: &TableView, narrowing: &Narrowing, after_first: bool) -> Vec<i32> 
     if !after_first {
         scan.narrow(narrowing.clone());
     }
-    while let Some(batch) = scan.next_batch().unwrap() {
+    let mut reader = scan.reader();
+    while let Some(batch) = reader.next_batch().unwrap() {
         keys.extend_from_slice(batch.column(0).as_primitive::<Int32Type>().values());
         scan.narrow(narrowing.clone());
     }
@@ -117,9 +118,10 @@ fn a_morsel_that_zones_rule_out_is_not_read() {
         predicates: vec![bound(compare(0, CompareOp::Lt, 10), false)],
         lookups: Vec::new(),
     });
-    let batch = scan.next_batch().unwrap().unwrap();
+    let mut reader = scan.reader();
+    let batch = reader.next_batch().unwrap().unwrap();
     assert_eq!(batch.num_rows(), 10);
-    assert!(scan.next_batch().unwrap().is_none());
+    assert!(reader.next_batch().unwrap().is_none());
     assert_eq!(scan.counts().narrowed.morsels, 4);
     // A point is looked up, and then tested.
     let scan = view.scan(all(vec![compare(0, CompareOp::Eq, 10)]));
@@ -127,5 +129,5 @@ fn a_morsel_that_zones_rule_out_is_not_read() {
         predicates: vec![bound(compare(0, CompareOp::Lt, 10), false)],
         lookups: Vec::new(),
     });
-    assert!(scan.next_batch().unwrap().is_none());
+    assert!(scan.reader().next_batch().unwrap().is_none());
 }

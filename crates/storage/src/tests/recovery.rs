@@ -42,7 +42,8 @@ pub(super) fn create(store: &Arc<TenantStore>, id: u32, keyed: bool) -> Arc<Tabl
 pub(super) fn listed(view: &TableView) -> Vec<(Row, RowId)> {
     let scan = view.scan(all(Vec::new()));
     let mut found = Vec::new();
-    while let Some(batch) = scan.next_batch().unwrap() {
+    let mut reader = scan.reader();
+    while let Some(batch) = reader.next_batch().unwrap() {
         let ids: &UInt64Array = batch.column(3).as_primitive();
         found.extend(
             rows_of(&batch)

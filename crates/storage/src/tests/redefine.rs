@@ -35,7 +35,8 @@ fn missing(table: &Arc<Table>) -> usize {
         ..ScanSpec::default()
     });
     let mut count = 0;
-    while let Some(batch) = scan.next_batch().unwrap() {
+    let mut reader = scan.reader();
+    while let Some(batch) = reader.next_batch().unwrap() {
         count += batch.column(0).null_count();
     }
     count

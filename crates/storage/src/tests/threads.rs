@@ -254,7 +254,8 @@ fn scans_and_rewrites_do_not_disturb_each_other() {
                     });
                     let count = || {
                         let mut rows = 0;
-                        while let Some(batch) = scan.next_batch().unwrap() {
+                        let mut reader = scan.reader();
+                        while let Some(batch) = reader.next_batch().unwrap() {
                             rows += batch.num_rows();
                             thread::yield_now();
                         }

@@ -153,7 +153,8 @@ fn read(table: &Arc<Table>) -> Vec<RowId> {
         ..ScanSpec::default()
     });
     let mut ids = Vec::new();
-    while let Some(batch) = scan.next_batch().unwrap() {
+    let mut reader = scan.reader();
+    while let Some(batch) = reader.next_batch().unwrap() {
         for column in batch.columns() {
             column.to_data().validate_full().unwrap();
         }
