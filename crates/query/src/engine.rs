@@ -13,6 +13,7 @@ use std::{
 
 use aerostat_advice::Machine;
 use aerostat_memory::Governor;
+use aerostat_schedule::Scheduler;
 use aerostat_semantics::functions;
 use aerostat_storage::backup::Places;
 use aerostat_txn::{AdvisoryLocks, TxnManager};
@@ -42,6 +43,7 @@ use crate::{
     },
     session::{Session, commit::Commits, facts::Sessions, waits},
     star::StarPlanner,
+    turns::follow_tasks,
 };
 
 /// Rows of a batch between operators, and of a vector in storage.
@@ -109,6 +111,8 @@ pub struct DatabaseStatistics {
     pub memory_max: u64,
     /// Sessions connected.
     pub connections: i64,
+    /// What its planned statements have taken of the query threads, since the node started.
+    pub query_time: Duration,
     /// Queries that a kept plan was found for, since the node started.
     pub plan_cache_hits: u64,
     /// Queries that were planned anew and might have had one.
@@ -122,6 +126,7 @@ pub struct Engine {
     node: Node,
     governor: Arc<Governor>,
     queries: Handle,
+    scheduler: Arc<Scheduler>,
     observer: Arc<dyn Observer>,
     machine: Arc<Machine>,
     /// Everything of a session state that no session changes.
@@ -148,6 +153,7 @@ impl Engine {
     /// # Errors
     /// The folder is in use, unreadable, or not one of ours.
     pub fn open(options: EngineOptions) -> Result<Arc<Engine>, NodeError> {
+        follow_tasks();
         let node = Node::open(&options.data, Arc::clone(&options.governor), options.places)?;
         let base = base_state(options.threads);
         let spill = options.data.join("spill");
@@ -160,6 +166,7 @@ impl Engine {
         Ok(Arc::new(Engine {
             node,
             governor: options.governor,
+            scheduler: Scheduler::new(options.queries.metrics().num_workers()),
             queries: options.queries,
             observer: options.observer,
             machine: Arc::new(options.machine),
@@ -223,6 +230,7 @@ impl Engine {
                         .max()
                         .map_or(self.governor.limit(), |max| max.0),
                     connections: database.connection_count(),
+                    query_time: self.scheduler.used(database.id),
                     plan_cache_hits: plans.hits,
                     plan_cache_misses: plans.misses,
                     plan_cache_physical_hits: plans.physical_hits,
@@ -239,6 +247,10 @@ impl Engine {
 
     pub(crate) fn queries(&self) -> &Handle {
         &self.queries
+    }
+
+    pub(crate) fn scheduler(&self) -> &Arc<Scheduler> {
+        &self.scheduler
     }
 
     pub(crate) fn observer(&self) -> &Arc<dyn Observer> {
@@ -324,6 +336,7 @@ impl Engine {
     pub(crate) fn forget_dropped(&self) {
         let open = self.node.open_databases();
         let is_open = |id: &TenantId| open.iter().any(|database| database.id == *id);
+        self.scheduler.retain(is_open);
         self.runtimes.lock().retain(|id, _| is_open(id));
         self.commits.lock().retain(|id, _| is_open(id));
         self.plans.lock().retain(|id, _| is_open(id));

@@ -32,6 +32,7 @@ pub mod sequence;
 mod session;
 mod star;
 mod statement;
+mod turns;
 mod upkeep;
 mod usage;
 pub mod utility;

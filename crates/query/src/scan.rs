@@ -20,8 +20,10 @@ use std::{
     collections::BTreeSet,
     fmt,
     sync::{Arc, OnceLock},
+    task::Poll,
 };
 
+use aerostat_schedule::turn_is_over;
 use aerostat_storage::{Scan, ScanSpec, Table, TableView};
 use datafusion::{
     arrow::datatypes::{DataType, Field, Schema, SchemaRef},
@@ -379,7 +381,7 @@ impl DataSource for TableScan {
         let schema = Arc::clone(&self.wanted.schema);
         let pool = Arc::clone(args.context.memory_pool());
         let mut reader = scan.scan().reader();
-        let batches = stream::iter(std::iter::from_fn(move || {
+        let mut next = move || {
             let timer = metrics.elapsed_compute().timer();
             if let Some(narrower) = &scan.narrower {
                 narrower.narrow(scan.scan(), &pool);
@@ -413,7 +415,16 @@ impl DataSource for TableScan {
                     &options,
                 )?)
             }))
-        }));
+        };
+        let mut has_given_way = false;
+        let batches = stream::poll_fn(move |context| {
+            if !std::mem::take(&mut has_given_way) && turn_is_over() == Some(true) {
+                has_given_way = true;
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(next())
+        });
         Ok(Box::pin(RecordBatchStreamAdapter::new(
             Arc::clone(&self.wanted.schema),
             batches,

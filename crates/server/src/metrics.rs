@@ -75,6 +75,7 @@ pub(crate) struct TenantSample {
     pub(crate) memory_used_bytes: u64,
     pub(crate) memory_max_bytes: u64,
     pub(crate) connections: u64,
+    pub(crate) query_seconds: f64,
     pub(crate) plan_cache_hits: u64,
     pub(crate) plan_cache_misses: u64,
 }
@@ -95,6 +96,7 @@ struct Series {
     statements: [[OnceLock<Counter>; 3]; KINDS.len()],
 }
 
+type FloatCounter = Counter<f64, AtomicU64>;
 type FloatGauge = Gauge<f64, AtomicU64>;
 type IntegerGauge = Gauge<i64, AtomicI64>;
 
@@ -111,6 +113,7 @@ pub(crate) struct Metrics {
     tenant_memory: Family<TenantLabels, IntegerGauge>,
     tenant_memory_max: Family<TenantLabels, IntegerGauge>,
     tenant_connections: Family<TenantLabels, IntegerGauge>,
+    tenant_query_time: Family<TenantLabels, FloatCounter>,
     plan_cache_hits: Family<TenantLabels, Counter>,
     plan_cache_misses: Family<TenantLabels, Counter>,
     memory: IntegerGauge,
@@ -135,6 +138,7 @@ impl Metrics {
             tenant_memory: Family::default(),
             tenant_memory_max: Family::default(),
             tenant_connections: Family::default(),
+            tenant_query_time: Family::default(),
             plan_cache_hits: Family::default(),
             plan_cache_misses: Family::default(),
             memory: IntegerGauge::default(),
@@ -185,6 +189,12 @@ impl Metrics {
             "tenant_connections",
             "Open connections, by tenant",
             self.tenant_connections.clone(),
+        );
+        registry.register_with_unit(
+            "tenant_query_time",
+            "What a tenant's planned statements have taken of the query threads",
+            Unit::Seconds,
+            self.tenant_query_time.clone(),
         );
         registry.register(
             "plan_cache_hits",
@@ -299,6 +309,7 @@ impl Metrics {
         self.tenant_memory.clear();
         self.tenant_memory_max.clear();
         self.tenant_connections.clear();
+        self.tenant_query_time.clear();
         self.plan_cache_hits.clear();
         self.plan_cache_misses.clear();
         for tenant in &node.tenants {
@@ -314,6 +325,9 @@ impl Metrics {
             self.tenant_connections
                 .get_or_create(&labels)
                 .inc_by(gauge(tenant.connections));
+            self.tenant_query_time
+                .get_or_create(&labels)
+                .inc_by(tenant.query_seconds);
             self.plan_cache_hits
                 .get_or_create(&labels)
                 .inc_by(tenant.plan_cache_hits);
@@ -359,6 +373,7 @@ mod tests {
             memory_used_bytes: 5,
             memory_max_bytes: 50,
             connections: 2,
+            query_seconds: 1.5,
             plan_cache_hits: 3,
             plan_cache_misses: 4,
         }
@@ -377,6 +392,7 @@ mod tests {
             "aerostat_statement_latency_seconds_count{tenant=\"a\"} 2",
             "aerostat_tenant_memory_used_bytes{tenant=\"a\"} 5",
             "aerostat_tenant_connections{tenant=\"a\"} 2",
+            "aerostat_tenant_query_time_seconds_total{tenant=\"a\"} 1.5",
             "aerostat_plan_cache_hits_total{tenant=\"a\"} 3",
             "aerostat_plan_cache_misses_total{tenant=\"a\"} 4",
             "aerostat_memory_used_bytes 7",

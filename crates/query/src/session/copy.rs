@@ -180,7 +180,8 @@ impl Session {
         let bound = dml::bind_copy(&context, target, &listed, stream).map_err(fail)?;
         let (complete, completed) = oneshot::channel();
         let (source, stopping) = (source.clone(), cancellation.clone());
-        let task = self.engine.queries().spawn(async move {
+        let database = self.connection.database();
+        let task = self.engine.spawn(database, async move {
             let work = async {
                 let plan = dml::sink::plan(&context.state, &bound)
                     .await

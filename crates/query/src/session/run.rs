@@ -166,7 +166,8 @@ impl Session {
         let stopping = cancellation.clone();
         let came_to_end = Arc::new(AtomicBool::new(false));
         let comes_to_end = Arc::clone(&came_to_end);
-        let task = self.engine.queries().spawn(async move {
+        let database = self.connection.database();
+        let task = self.engine.spawn(database, async move {
             let last = tokio::select! {
                 biased;
                 _ = stopping.stopped() => None,
@@ -266,7 +267,7 @@ impl Session {
         work: impl Future<Output = T> + Send + 'static,
         cancellation: &Cancellation,
     ) -> Result<T, SqlError> {
-        let task = QueryTask::new(self.engine.queries().spawn(work));
+        let task = QueryTask::new(self.engine.spawn(self.connection.database(), work));
         tokio::select! {
             biased;
             error = cancellation.stopped() => Err(error),

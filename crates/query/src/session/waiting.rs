@@ -8,6 +8,7 @@
 
 use std::{sync::Arc, time::Instant};
 
+use aerostat_schedule::asleep;
 use aerostat_txn::{
     AdvisoryError, AdvisoryLock, AdvisoryLocks, CancelToken, RelationLocks, ShownLock, Term,
     TxnManager,
@@ -163,8 +164,8 @@ impl Waiting {
         let hands_over = Handle::try_current()
             .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
         Ok(match hands_over {
-            true => block_in_place(sleep),
-            false => sleep(),
+            true => block_in_place(|| asleep(sleep)),
+            false => asleep(sleep),
         })
     }
 }

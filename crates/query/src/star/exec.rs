@@ -14,9 +14,9 @@
 use std::{
     fmt,
     sync::{Arc, OnceLock},
-    time::{Duration, Instant},
 };
 
+use aerostat_schedule::{give_way, turn_is_over};
 use aerostat_storage::{Lookup, ScanSpec, ScannedRows, TableView};
 use datafusion::{
     arrow::{
@@ -51,11 +51,6 @@ use crate::{
     scan::TableScanProvider,
     usage::{RecordedScan, Usage},
 };
-
-/// How long a thread reads the fact before it lets others run. Far more than it takes to wake a
-/// thread: one that has nothing else to do takes the task over from the one that gives way, and
-/// it sleeps again when there are as many tasks as threads.
-const TURN: Duration = Duration::from_millis(1);
 
 /// What the operator does, fixed when it is planned.
 pub(super) struct StarParts {
@@ -474,7 +469,6 @@ impl Joining {
         // Rows' numbers, in memory that is in the cache.
         let mut numbers = Vec::new();
         let mut reader = self.scan.scan().reader();
-        let mut turn = Instant::now();
         loop {
             {
                 let next = reader.next_rows();
@@ -486,9 +480,9 @@ impl Joining {
                     memory.try_resize(groups.size())?;
                 }
             }
-            if turn.elapsed() >= TURN {
-                tokio::task::yield_now().await;
-                turn = Instant::now();
+            // Tasks that are not followed give way each time.
+            if turn_is_over().unwrap_or(true) {
+                give_way().await;
             }
         }
     }

@@ -1,0 +1,51 @@
+//! Turns of queries on their threads (`aerostat-schedule`): a statement's task, and those that
+//! DataFusion's operators and ours make of it.
+
+use std::{any::Any, future::Future};
+
+use aerostat_schedule::{Scheduled, current};
+use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
+use futures::future::BoxFuture;
+use tokio::task::JoinHandle;
+
+use crate::{Engine, catalog::node::Database};
+
+impl Engine {
+    /// Runs a statement's work on the query threads, when it is its database's turn.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        database: &Database,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        let statement = self.scheduler().work(database.id);
+        self.queries().spawn(Scheduled::new(statement, work))
+    }
+}
+
+/// From now on tasks that a statement's task makes are the statement's, in the whole process.
+pub(crate) fn follow_tasks() {
+    if set_join_set_tracer(&Follower).is_err() {
+        // Another engine's, or the program that we are in has one of its own.
+        tracing::debug!("tasks of DataFusion have a tracer already");
+    }
+}
+
+struct Follower;
+
+type Output = Box<dyn Any + Send>;
+
+impl JoinSetTracer for Follower {
+    fn trace_future(&self, future: BoxFuture<'static, Output>) -> BoxFuture<'static, Output> {
+        match current() {
+            Some(statement) => Box::pin(Scheduled::new(statement, future)),
+            None => future,
+        }
+    }
+
+    fn trace_block(
+        &self,
+        block: Box<dyn FnOnce() -> Output + Send>,
+    ) -> Box<dyn FnOnce() -> Output + Send> {
+        block
+    }
+}

@@ -1,0 +1,185 @@
+//! Which task of which query has a thread next.
+//!
+//! ```text
+//!  tasks of statements ── woken ─► waiting, by tenant and statement ── called ─► polled
+//!        ▲                                                                       │ at most as many
+//!        └────── asleep, or woken again: the turn is over ◄──────────────────────┘ as threads
+//! ```
+//!
+//! Tenants share the threads: the next turn is of the one that has had the least time, not
+//! counting what it let pass while it had nothing to do. Of a tenant's statements the one goes
+//! first that has taken the least so far, by classes of up to 5, 10, 20 and so on milliseconds;
+//! within a class, the one that came first, so that a line of equal statements is
+//! worked off instead of all being begun. A turn in eight is of the last class, which short
+//! statements would starve. This is the multi-level feedback queue of time-sharing systems
+//! (Corbató et al. 1962), and start-time fair queueing (Goyal et al. 1996) among tenants.
+//!
+//! The tasks run on an executor that knows nothing of it: a task is [`Scheduled`], which is
+//! polled when it is called, and its time is what its polls take. So turns end where a task
+//! gives way ([`turn_is_over`]) or has nothing to do. What sleeps in a poll lets another have
+//! its place meanwhile ([`asleep`]).
+
+mod queue;
+mod task;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use aerostat_types::TenantId;
+use parking_lot::Mutex;
+
+pub use task::{Scheduled, asleep, current, give_way, turn_is_over};
+
+use queue::{Queue, Rank};
+use task::Task;
+
+/// How long a task works before it lets others that wait have its thread. Far more than it takes
+/// to change threads, far less than anybody notices.
+const TURN: Duration = Duration::from_millis(1);
+
+/// How long it works if nobody waits: a task that is no longer wanted ends where it gives way.
+const TURN_ALONE: Duration = Duration::from_millis(20);
+
+/// Who is next, on as many threads as an executor has.
+pub struct Scheduler {
+    state: Mutex<State>,
+    /// As many as are in the queue.
+    waiting: AtomicUsize,
+    threads: usize,
+    arrivals: AtomicU64,
+    clock: Clock,
+}
+
+/// Nanoseconds since some time.
+type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
+
+struct State {
+    queue: Queue<Arc<Task>>,
+    /// Tasks that are called or polled.
+    running: usize,
+}
+
+/// A statement, to which its tasks belong.
+pub struct Work {
+    scheduler: Arc<Scheduler>,
+    tenant: TenantId,
+    arrival: u64,
+    /// What its tasks have taken, in nanoseconds.
+    used: AtomicU64,
+}
+
+impl Scheduler {
+    /// For an executor of so many threads.
+    pub fn new(threads: usize) -> Arc<Self> {
+        let start = Instant::now();
+        let clock = move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Self::with_clock(threads, Box::new(clock))
+    }
+
+    fn with_clock(threads: usize, clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                queue: Queue::default(),
+                running: 0,
+            }),
+            waiting: AtomicUsize::new(0),
+            threads: threads.max(1),
+            arrivals: AtomicU64::new(0),
+            clock,
+        })
+    }
+
+    /// A statement of a tenant begins.
+    pub fn work(self: &Arc<Self>, tenant: TenantId) -> Arc<Work> {
+        Arc::new(Work {
+            scheduler: Arc::clone(self),
+            tenant,
+            arrival: self.arrivals.fetch_add(1, Ordering::Relaxed),
+            used: AtomicU64::new(0),
+        })
+    }
+
+    /// How many tasks wait for a thread.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// What the tasks of a tenant have taken since it was first heard of.
+    pub fn used(&self, tenant: TenantId) -> Duration {
+        Duration::from_nanos(self.state.lock().queue.used(tenant))
+    }
+
+    /// Forgets tenants that are no more.
+    pub fn retain(&self, is_tenant: impl Fn(&TenantId) -> bool) {
+        self.state.lock().queue.retain(is_tenant);
+    }
+
+    fn now(&self) -> u64 {
+        (self.clock)()
+    }
+
+    /// Calls tasks as long as there are threads for them. Whoever is called must be woken by
+    /// the caller, which no longer has the lock.
+    fn called(&self, state: &mut State) -> Called {
+        let mut called = Vec::new();
+        while state.running < self.threads
+            && let Some(task) = state.queue.pop()
+        {
+            state.running += 1;
+            task.call();
+            called.push(task);
+        }
+        self.waiting.store(state.queue.len(), Ordering::Relaxed);
+        Called(called)
+    }
+}
+
+/// Tasks to be woken once the lock is given back.
+#[must_use]
+struct Called(Vec<Arc<Task>>);
+
+impl Called {
+    fn wake(self) {
+        self.0.iter().for_each(|task| task.wake_executor());
+    }
+}
+
+impl Work {
+    /// The place of a task of it in the queue.
+    fn rank(&self) -> Rank {
+        Rank::new(self.used.load(Ordering::Relaxed), self.arrival)
+    }
+
+    fn charge(&self, state: &mut State, taken: u64) {
+        self.used.fetch_add(taken, Ordering::Relaxed);
+        state.queue.charge(self.tenant, taken);
+    }
+}
+
+impl fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduler")
+            .field("threads", &self.threads)
+            .field("waiting", &self.waiting())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work")
+            .field("tenant", &self.tenant)
+            .field("arrival", &self.arrival)
+            .field("used", &self.used)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

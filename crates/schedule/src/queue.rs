@@ -1,0 +1,166 @@
+//! What waits: by tenant, and of a tenant by rank.
+
+use std::collections::{BTreeMap, HashMap};
+
+use aerostat_types::TenantId;
+
+/// Statements that have taken less than this, in nanoseconds, are of the first class; those of
+/// each further class have taken up to twice as much.
+const FIRST_CLASS: u64 = 5_000_000;
+
+/// Those that have taken more than a second.
+const LAST_CLASS: u32 = 9;
+
+/// A turn in so many is of the last class that waits.
+const TURNS_OF_LAST: u64 = 8;
+
+/// Which of a tenant's tasks is first: the least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    class: u32,
+    order: u64,
+}
+
+impl Rank {
+    /// Of a statement that has taken so many nanoseconds and was the so manieth to come.
+    pub(crate) fn new(used: u64, arrival: u64) -> Self {
+        let class = u64::BITS - (used / FIRST_CLASS).leading_zeros();
+        let class = class.min(LAST_CLASS);
+        Self {
+            class,
+            order: match class {
+                // Those that take long all get on: the one is first that has had the least.
+                LAST_CLASS => used,
+                _ => arrival,
+            },
+        }
+    }
+}
+
+/// Where a task stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    rank: Rank,
+    /// Tasks of one rank in the order in which they came.
+    number: u64,
+}
+
+/// What waits.
+pub(crate) struct Queue<T> {
+    tenants: HashMap<TenantId, Account<T>>,
+    len: usize,
+    next_number: u64,
+    /// The start of the last turn, in the time of tenants.
+    now: u64,
+}
+
+struct Account<T> {
+    waiting: BTreeMap<Place, T>,
+    /// What it has taken, in nanoseconds, and what it let pass while nothing waited.
+    time: u64,
+    used: u64,
+    turns: u64,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self {
+            tenants: HashMap::new(),
+            len: 0,
+            next_number: 0,
+            now: 0,
+        }
+    }
+}
+
+impl<T> Default for Account<T> {
+    fn default() -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            time: 0,
+            used: 0,
+            turns: 0,
+        }
+    }
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn push(&mut self, tenant: TenantId, rank: Rank, task: T) -> Place {
+        let place = Place {
+            rank,
+            number: self.next_number,
+        };
+        self.next_number += 1;
+        let account = self.tenants.entry(tenant).or_default();
+        if account.waiting.is_empty() {
+            // What it did not want before is not owed to it.
+            account.time = account.time.max(self.now);
+        }
+        account.waiting.insert(place, task);
+        self.len += 1;
+        place
+    }
+
+    pub(crate) fn remove(&mut self, tenant: TenantId, place: Place) {
+        let account = self.tenants.get_mut(&tenant);
+        if account.is_some_and(|account| account.waiting.remove(&place).is_some()) {
+            self.len -= 1;
+        }
+    }
+
+    /// The next.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let waiting = self
+            .tenants
+            .values_mut()
+            .filter(|it| !it.waiting.is_empty());
+        // Of equal ones, the one whose task came first.
+        let account = waiting.min_by_key(|account| {
+            let first = account.waiting.first_key_value();
+            (account.time, first.map(|(place, _)| place.number))
+        })?;
+        self.now = self.now.max(account.time);
+        account.turns += 1;
+        let first = match account.turns % TURNS_OF_LAST {
+            0 => account.first_of_last_class(),
+            _ => account.waiting.first_key_value().map(|(place, _)| *place),
+        };
+        self.len -= 1;
+        account.waiting.remove(&first?)
+    }
+
+    /// A task of the tenant has taken so many nanoseconds.
+    pub(crate) fn charge(&mut self, tenant: TenantId, taken: u64) {
+        let account = self.tenants.entry(tenant).or_default();
+        account.time += taken;
+        account.used += taken;
+    }
+
+    pub(crate) fn used(&self, tenant: TenantId) -> u64 {
+        self.tenants.get(&tenant).map_or(0, |account| account.used)
+    }
+
+    /// Forgets tenants, unless something of them waits.
+    pub(crate) fn retain(&mut self, is_tenant: impl Fn(&TenantId) -> bool) {
+        self.tenants
+            .retain(|tenant, account| is_tenant(tenant) || !account.waiting.is_empty());
+    }
+}
+
+impl<T> Account<T> {
+    fn first_of_last_class(&self) -> Option<Place> {
+        let (last, _) = self.waiting.last_key_value()?;
+        let first = Place {
+            rank: Rank {
+                class: last.rank.class,
+                order: 0,
+            },
+            number: 0,
+        };
+        self.waiting.range(first..).next().map(|(place, _)| *place)
+    }
+}

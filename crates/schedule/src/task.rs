@@ -1,0 +1,281 @@
+//! A task of a statement: a future that is polled when it is its turn.
+
+use std::{
+    cell::RefCell,
+    future::{self, Future},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+};
+
+use parking_lot::Mutex;
+
+use crate::{Scheduler, TURN, TURN_ALONE, Work, queue::Place};
+
+/// What a task is doing. Changes under the scheduler's lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nobody has woken it since it was polled.
+    Asleep,
+    /// In the queue.
+    Waiting(Place),
+    /// It has a thread as soon as the executor polls it.
+    Called,
+    Polled,
+    /// Woken while it was polled.
+    PolledAgain,
+    /// Ended or dropped.
+    Gone,
+}
+
+/// A task as its wakers and the queue have it.
+pub(crate) struct Task {
+    work: Arc<Work>,
+    stage: Mutex<Stage>,
+    /// Of the executor's task.
+    executor: Mutex<Option<Waker>>,
+}
+
+impl Task {
+    /// It is out of the queue, and next.
+    pub(crate) fn call(&self) {
+        *self.stage.lock() = Stage::Called;
+    }
+
+    pub(crate) fn wake_executor(&self) {
+        let waker = self.executor.lock().clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn scheduler(&self) -> &Arc<Scheduler> {
+        &self.work.scheduler
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let scheduler = self.scheduler();
+        let mut state = scheduler.state.lock();
+        let mut stage = self.stage.lock();
+        match *stage {
+            Stage::Asleep => {
+                let (tenant, rank) = (self.work.tenant, self.work.rank());
+                *stage = Stage::Waiting(state.queue.push(tenant, rank, Arc::clone(self)));
+                drop(stage);
+                let called = scheduler.called(&mut state);
+                drop(state);
+                called.wake();
+            }
+            Stage::Polled => *stage = Stage::PolledAgain,
+            Stage::Waiting(_) | Stage::Called | Stage::PolledAgain | Stage::Gone => {}
+        }
+    }
+}
+
+/// A future of a statement that is polled when it is its turn.
+pub struct Scheduled<F> {
+    future: Pin<Box<F>>,
+    task: Arc<Task>,
+    /// The task's.
+    waker: Waker,
+}
+
+impl<F> Scheduled<F> {
+    /// Part of a statement's work, which an executor gets a task for now, and for it alone.
+    pub fn new(work: Arc<Work>, future: F) -> Self {
+        let task = Arc::new(Task {
+            work,
+            stage: Mutex::new(Stage::Asleep),
+            executor: Mutex::new(None),
+        });
+        // Whoever has a thread now is told at once that somebody waits, not when the executor
+        // comes to poll this for the first time.
+        task.wake_by_ref();
+        Self {
+            future: Box::pin(future),
+            waker: Waker::from(Arc::clone(&task)),
+            task,
+        }
+    }
+}
+
+impl<F: Future> Future for Scheduled<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = &mut *self;
+        {
+            let mut executor = this.task.executor.lock();
+            if !executor
+                .as_ref()
+                .is_some_and(|own| own.will_wake(context.waker()))
+            {
+                *executor = Some(context.waker().clone());
+            }
+        }
+        if !begins(&this.task) {
+            return Poll::Pending;
+        }
+        let _turn = Turn::new(&this.task);
+        this.future
+            .as_mut()
+            .poll(&mut Context::from_waker(&this.waker))
+    }
+}
+
+impl<F> Drop for Scheduled<F> {
+    fn drop(&mut self) {
+        let task = &self.task;
+        let scheduler = task.scheduler();
+        let mut state = scheduler.state.lock();
+        let stage = std::mem::replace(&mut *task.stage.lock(), Stage::Gone);
+        match stage {
+            Stage::Waiting(place) => state.queue.remove(task.work.tenant, place),
+            Stage::Called => state.running -= 1,
+            Stage::Asleep | Stage::Polled | Stage::PolledAgain | Stage::Gone => {}
+        }
+        let called = scheduler.called(&mut state);
+        drop(state);
+        called.wake();
+    }
+}
+
+/// Whether a task that the executor polls has its turn; else it waits, or nobody has woken it.
+fn begins(task: &Task) -> bool {
+    let _state = task.scheduler().state.lock();
+    let mut stage = task.stage.lock();
+    let is_called = *stage == Stage::Called;
+    if is_called {
+        *stage = Stage::Polled;
+    }
+    is_called
+}
+
+/// What this thread polls.
+struct Current {
+    task: Arc<Task>,
+    /// When it began.
+    since: u64,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+}
+
+/// A poll of a task, until it is dropped.
+struct Turn {
+    /// Of a task within whose poll this one is.
+    before: Option<Current>,
+}
+
+impl Turn {
+    fn new(task: &Arc<Task>) -> Self {
+        let current = Current {
+            since: task.scheduler().now(),
+            task: Arc::clone(task),
+        };
+        Self {
+            before: CURRENT.replace(Some(current)),
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let Some(Current { task, since }) = CURRENT.replace(self.before.take()) else {
+            return;
+        };
+        let (scheduler, work) = (task.scheduler(), &task.work);
+        let taken = scheduler.now().saturating_sub(since);
+        let mut state = scheduler.state.lock();
+        work.charge(&mut state, taken);
+        state.running -= 1;
+        let mut stage = task.stage.lock();
+        *stage = match *stage {
+            Stage::PolledAgain => {
+                let place = state
+                    .queue
+                    .push(work.tenant, work.rank(), Arc::clone(&task));
+                Stage::Waiting(place)
+            }
+            _ => Stage::Asleep,
+        };
+        drop(stage);
+        let called = scheduler.called(&mut state);
+        drop(state);
+        called.wake();
+    }
+}
+
+/// The statement whose task this thread polls.
+pub fn current() -> Option<Arc<Work>> {
+    CURRENT.with_borrow(|current| Some(Arc::clone(&current.as_ref()?.task.work)))
+}
+
+/// Whether the task that this thread polls has worked long enough: others wait, or somebody may
+/// have given it up. `None` outside of tasks.
+pub fn turn_is_over() -> Option<bool> {
+    CURRENT.with_borrow(|current| {
+        let Current { task, since } = current.as_ref()?;
+        let scheduler = task.scheduler();
+        let worked = u128::from(scheduler.now().saturating_sub(*since));
+        let is_waited_for = scheduler.waiting() > 0;
+        Some(worked >= TURN.as_nanos() && is_waited_for || worked >= TURN_ALONE.as_nanos())
+    })
+}
+
+/// Ends the turn: the task goes on when it is its turn again.
+pub async fn give_way() {
+    let mut has_given_way = false;
+    future::poll_fn(|context| {
+        if has_given_way {
+            return Poll::Ready(());
+        }
+        has_given_way = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Runs what sleeps. Its task keeps its thread, but another task has its place meanwhile, and the
+/// time is not its own.
+pub fn asleep<T>(sleep: impl FnOnce() -> T) -> T {
+    /// Takes the place back, for it goes on by itself.
+    struct Awake {
+        task: Arc<Task>,
+        since: u64,
+    }
+
+    impl Drop for Awake {
+        fn drop(&mut self) {
+            let scheduler = self.task.scheduler();
+            scheduler.state.lock().running += 1;
+            let slept = scheduler.now().saturating_sub(self.since);
+            CURRENT.with_borrow_mut(|current| {
+                if let Some(current) = current {
+                    current.since += slept;
+                }
+            });
+        }
+    }
+
+    let task = CURRENT.with_borrow(|current| Some(Arc::clone(&current.as_ref()?.task)));
+    let _awake = task.map(|task| {
+        let scheduler = task.scheduler();
+        let mut state = scheduler.state.lock();
+        state.running -= 1;
+        let called = scheduler.called(&mut state);
+        drop(state);
+        called.wake();
+        let since = scheduler.now();
+        Awake { task, since }
+    });
+    sleep()
+}

@@ -1,0 +1,362 @@
+//! Who is polled when: on a clock that only work moves, with threads, and when tasks are dropped.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    task::{Context, Wake, Waker},
+};
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use tokio::sync::mpsc::channel;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+fn tenant(number: u32) -> TenantId {
+    TenantId(number)
+}
+
+/// A scheduler whose time is what tasks say they work.
+struct Bench {
+    scheduler: Arc<Scheduler>,
+    time: Arc<AtomicU64>,
+    /// Who worked, in order.
+    turns: Arc<Mutex<Vec<&'static str>>>,
+    tasks: Tasks,
+}
+
+/// An executor's tasks.
+type Tasks = Vec<(Pin<Box<dyn Future<Output = ()> + Send>>, Arc<Woken>)>;
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Bench {
+    fn new() -> Self {
+        let time = Arc::new(AtomicU64::new(0));
+        let clock = Arc::clone(&time);
+        Self {
+            scheduler: Scheduler::with_clock(1, Box::new(move || clock.load(Ordering::Relaxed))),
+            time,
+            turns: Arc::default(),
+            tasks: Vec::new(),
+        }
+    }
+
+    /// A task that works so many turns of so long.
+    fn task(&mut self, name: &'static str, work: &Arc<Work>, turns: u32, turn_ms: u64) {
+        let (time, log) = (Arc::clone(&self.time), Arc::clone(&self.turns));
+        let body = async move {
+            for _ in 0..turns {
+                log.lock().push(name);
+                time.fetch_add(turn_ms * MS, Ordering::Relaxed);
+                give_way().await;
+            }
+        };
+        self.spawn(Scheduled::new(Arc::clone(work), body));
+    }
+
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        let woken = Arc::new(Woken(AtomicBool::new(true)));
+        self.tasks.push((Box::pin(task), woken));
+    }
+
+    /// Polls what is woken, once, and gives how many have ended.
+    fn round(&mut self) -> usize {
+        let before = self.tasks.len();
+        self.tasks.retain_mut(|(task, woken)| {
+            let is_woken = woken.0.swap(false, Ordering::Acquire);
+            let waker = Waker::from(Arc::clone(woken));
+            !is_woken
+                || task
+                    .as_mut()
+                    .poll(&mut Context::from_waker(&waker))
+                    .is_pending()
+        });
+        before - self.tasks.len()
+    }
+
+    /// Runs all to the end.
+    fn run(&mut self) -> Vec<&'static str> {
+        while !self.tasks.is_empty() {
+            let is_woken = |(_, woken): &(_, Arc<Woken>)| woken.0.load(Ordering::Acquire);
+            assert!(self.tasks.iter().any(is_woken), "nobody is called");
+            self.round();
+        }
+        std::mem::take(&mut self.turns.lock())
+    }
+}
+
+fn count(turns: &[&'static str]) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    for name in turns {
+        *counts.entry(*name).or_default() += 1;
+    }
+    counts
+}
+
+#[test]
+fn tenants_share_whatever_they_run() {
+    let mut bench = Bench::new();
+    // Nine statements of one tenant, one of another.
+    for _ in 0..9 {
+        let work = bench.scheduler.work(tenant(1));
+        bench.task("many", &work, 1_000, 1);
+    }
+    let work = bench.scheduler.work(tenant(2));
+    bench.task("one", &work, 1_000, 1);
+    while bench.turns.lock().len() < 1_000 {
+        bench.round();
+    }
+    let counts = count(&bench.turns.lock());
+    assert!(counts["one"].abs_diff(500) < 5, "{counts:?}");
+    let (many, one) = (
+        bench.scheduler.used(tenant(1)),
+        bench.scheduler.used(tenant(2)),
+    );
+    assert!(
+        many.abs_diff(one) < Duration::from_millis(5),
+        "{many:?} {one:?}"
+    );
+}
+
+#[test]
+fn who_was_idle_is_owed_nothing() {
+    let mut bench = Bench::new();
+    let first = bench.scheduler.work(tenant(1));
+    bench.task("first", &first, 3, 100);
+    bench.run();
+    let (first, second) = (
+        bench.scheduler.work(tenant(1)),
+        bench.scheduler.work(tenant(2)),
+    );
+    bench.task("first", &first, 40, 1);
+    bench.task("second", &second, 40, 1);
+    let turns = bench.run();
+    let counts = count(&turns[..40]);
+    assert!(counts["first"].abs_diff(20) <= 2, "{counts:?}");
+}
+
+#[test]
+fn short_statements_pass_long_ones() {
+    let mut bench = Bench::new();
+    let long = bench.scheduler.work(tenant(1));
+    bench.task("long", &long, 1_500, 1);
+    while bench.turns.lock().len() < 1_400 {
+        bench.round();
+    }
+    bench.turns.lock().clear();
+    let short = bench.scheduler.work(tenant(1));
+    bench.task("short", &short, 10, 1);
+    let turns = bench.run();
+    let end = turns.iter().rposition(|name| *name == "short");
+    // One turn in eight is the long one's all the same, and it may have one already.
+    assert!(end.is_some_and(|end| end <= 13), "{:?}", &turns[..20]);
+}
+
+#[test]
+fn equal_statements_are_done_one_after_the_other() {
+    let mut bench = Bench::new();
+    for name in ["a", "b", "c"] {
+        let work = bench.scheduler.work(tenant(1));
+        bench.task(name, &work, 5, 1);
+    }
+    let turns = bench.run();
+    let expected = [["a"; 5], ["b"; 5], ["c"; 5]].concat();
+    assert_eq!(turns, expected);
+}
+
+#[test]
+fn long_statements_all_get_on_beside_short_ones() {
+    let mut bench = Bench::new();
+    let long = bench.scheduler.work(tenant(1));
+    bench.task("long", &long, 500, 10);
+    while bench.turns.lock().len() < 200 {
+        bench.round();
+    }
+    bench.turns.lock().clear();
+    for _ in 0..100 {
+        let work = bench.scheduler.work(tenant(1));
+        bench.task("short", &work, 2, 1);
+    }
+    let turns = bench.run();
+    let counts = count(&turns[..160]);
+    // A poll in eight, and a short one is polled three times.
+    assert!((20..=32).contains(&counts["long"]), "{counts:?}");
+    // Once both are of the last class, two long ones have the same.
+    let (one, other) = (
+        bench.scheduler.work(tenant(1)),
+        bench.scheduler.work(tenant(1)),
+    );
+    bench.task("one", &one, 300, 10);
+    bench.task("other", &other, 300, 10);
+    let turns = bench.run();
+    let counts = count(&turns[..400]);
+    assert!(counts["one"].abs_diff(counts["other"]) <= 2, "{counts:?}");
+}
+
+#[test]
+fn tasks_that_are_dropped_leave_their_place() {
+    let mut bench = Bench::new();
+    let work = bench.scheduler.work(tenant(1));
+    bench.task("called", &work, 5, 1);
+    bench.task("waiting", &work, 5, 1);
+    bench.task("last", &work, 2, 1);
+    // Two wait; one is called, and goes away before it is polled.
+    assert_eq!(bench.scheduler.waiting(), 2);
+    drop(bench.tasks.remove(1));
+    assert_eq!(bench.scheduler.waiting(), 1);
+    drop(bench.tasks.remove(0));
+    assert_eq!(bench.run(), ["last", "last"]);
+    assert_eq!(bench.scheduler.state.lock().running, 0);
+    assert_eq!(bench.scheduler.waiting(), 0);
+}
+
+#[test]
+fn a_task_that_panics_gives_its_place_back() {
+    let mut bench = Bench::new();
+    let work = bench.scheduler.work(tenant(1));
+    bench.spawn(Scheduled::new(Arc::clone(&work), async {
+        panic!("on purpose")
+    }));
+    let result = catch_unwind(AssertUnwindSafe(|| bench.round()));
+    assert!(result.is_err());
+    bench.tasks.clear();
+    bench.task("next", &work, 2, 1);
+    assert_eq!(bench.run(), ["next", "next"]);
+}
+
+#[test]
+fn turns_end_when_somebody_waits() {
+    let mut bench = Bench::new();
+    assert_eq!(turn_is_over(), None, "outside of tasks");
+    let time = Arc::clone(&bench.time);
+    let body = async move {
+        assert_eq!(turn_is_over(), Some(false));
+        time.fetch_add(10 * MS, Ordering::Relaxed);
+        assert_eq!(turn_is_over(), Some(false), "nobody waits");
+        time.fetch_add(10 * MS, Ordering::Relaxed);
+        assert_eq!(turn_is_over(), Some(true), "it may be given up");
+        give_way().await;
+        time.fetch_add(MS / 2, Ordering::Relaxed);
+        assert_eq!(turn_is_over(), Some(false));
+        let work = current().expect("a task of one");
+        let other = Scheduled::new(Arc::clone(&work), async {});
+        let mut other = Box::pin(other);
+        let woken = Waker::from(Arc::new(Woken(AtomicBool::new(false))));
+        assert!(
+            other
+                .as_mut()
+                .poll(&mut Context::from_waker(&woken))
+                .is_pending()
+        );
+        assert_eq!(turn_is_over(), Some(false));
+        time.fetch_add(MS / 2, Ordering::Relaxed);
+        assert_eq!(turn_is_over(), Some(true), "another waits");
+        drop(other);
+        assert_eq!(turn_is_over(), Some(false));
+        assert_eq!(
+            asleep(|| time.fetch_add(90 * MS, Ordering::Relaxed)),
+            21 * MS
+        );
+        assert_eq!(turn_is_over(), Some(false), "sleep is not work");
+    };
+    let work = bench.scheduler.work(tenant(7));
+    bench.spawn(Scheduled::new(work, body));
+    bench.run();
+    assert_eq!(bench.scheduler.used(tenant(7)), Duration::from_millis(21));
+    bench.scheduler.retain(|own| *own != tenant(7));
+    assert_eq!(bench.scheduler.used(tenant(7)), Duration::ZERO);
+}
+
+#[test]
+fn another_has_the_place_of_one_that_sleeps() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
+    let scheduler = Scheduler::new(1);
+    let (send, receive) = mpsc::channel();
+    let sleeper = runtime.spawn(Scheduled::new(scheduler.work(tenant(1)), async move {
+        asleep(|| receive.recv()).unwrap()
+    }));
+    let waker = runtime.spawn(Scheduled::new(scheduler.work(tenant(1)), async move {
+        send.send(7).unwrap();
+    }));
+    runtime.block_on(async {
+        waker.await.unwrap();
+        assert_eq!(sleeper.await.unwrap(), 7);
+    });
+}
+
+/// Tasks that send each other numbers, give way, sleep and are dropped: all that are not
+/// dropped come to their end.
+#[test]
+fn no_wake_up_is_lost() {
+    for seed in 0..if cfg!(miri) { 2 } else { 60 } {
+        let mut random = StdRng::seed_from_u64(seed);
+        let threads = random.random_range(1..=4);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .build()
+            .unwrap();
+        let scheduler = Scheduler::new(threads);
+        let mut ends = Vec::new();
+        for pair in 0..20 {
+            let work = scheduler.work(tenant(pair % 3));
+            let (sender, mut receiver) = channel::<u64>(2);
+            let numbers: Vec<u32> = (0..50).map(|_| random.random_range(0..8)).collect();
+            let is_dropped = random.random_bool(0.2);
+            let all = numbers.len() as u64;
+            let source = runtime.spawn(Scheduled::new(Arc::clone(&work), async move {
+                for (number, way) in numbers.into_iter().enumerate() {
+                    if sender.send(number as u64).await.is_err() {
+                        return;
+                    }
+                    match way {
+                        0 => give_way().await,
+                        1 => asleep(std::thread::yield_now),
+                        2 => tokio::task::yield_now().await,
+                        _ => {}
+                    }
+                }
+            }));
+            let sink = runtime.spawn(Scheduled::new(work, async move {
+                let mut sum = 0;
+                while let Some(number) = receiver.recv().await {
+                    sum += number;
+                    if sum % 5 == 0 {
+                        give_way().await;
+                    }
+                }
+                sum
+            }));
+            if is_dropped {
+                source.abort();
+            }
+            ends.push((sink, is_dropped, all));
+        }
+        runtime.block_on(async {
+            for (sink, is_dropped, all) in ends {
+                let sum = sink.await.unwrap();
+                assert!(is_dropped || sum == all * (all - 1) / 2, "seed {seed}");
+            }
+        });
+        drop(runtime);
+        assert_eq!(scheduler.state.lock().running, 0, "seed {seed}");
+        assert_eq!(scheduler.waiting(), 0, "seed {seed}");
+    }
+}
