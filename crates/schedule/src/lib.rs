@@ -10,8 +10,8 @@
 //! counting what it let pass while it had nothing to do. Of a tenant's statements the one goes
 //! first that has taken the least so far, by classes of up to 5, 10, 20 and so on milliseconds;
 //! within a class, the one that came first, so that a line of equal statements is
-//! worked off instead of all being begun. A turn in eight is of the last class, which short
-//! statements would starve. This is the multi-level feedback queue of time-sharing systems
+//! worked off instead of all being begun. An eighth of the time is the last class's, which
+//! short statements would starve. This is the multi-level feedback queue of time-sharing systems
 //! (Corbató et al. 1962), and start-time fair queueing (Goyal et al. 1996) among tenants.
 //!
 //! The tasks run on an executor that knows nothing of it: a task is [`Scheduled`], which is
@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 
 pub use task::{Scheduled, asleep, current, give_way, turn_is_over};
 
-use queue::{Queue, Rank};
+use queue::{Order, Queue, Rank};
 use task::Task;
 
 /// How long a task works before it lets others that wait have its thread. Far more than it takes
@@ -129,10 +129,10 @@ impl Scheduler {
     fn called(&self, state: &mut State) -> Called {
         let mut called = Vec::new();
         while state.running < self.threads
-            && let Some(task) = state.queue.pop()
+            && let Some((task, order)) = state.queue.pop()
         {
             state.running += 1;
-            task.call();
+            task.call(order);
             called.push(task);
         }
         self.waiting.store(state.queue.len(), Ordering::Relaxed);
@@ -156,9 +156,9 @@ impl Work {
         Rank::new(self.used.load(Ordering::Relaxed), self.arrival)
     }
 
-    fn charge(&self, state: &mut State, taken: u64) {
+    fn charge(&self, state: &mut State, taken: u64, order: Order) {
         self.used.fetch_add(taken, Ordering::Relaxed);
-        state.queue.charge(self.tenant, taken);
+        state.queue.charge(self.tenant, taken, order);
     }
 }
 

@@ -11,8 +11,23 @@ const FIRST_CLASS: u64 = 5_000_000;
 /// Those that have taken more than a second.
 const LAST_CLASS: u32 = 9;
 
-/// A turn in so many is of the last class that waits.
-const TURNS_OF_LAST: u64 = 8;
+/// While others pass the last class that waits, it has this part of the time, as a divisor.
+const PART_OF_LAST: i64 = 8;
+
+/// What others take, in nanoseconds, before the last class has a turn: so that a turn of a
+/// millisecond is its part.
+const PASSING_MAX: i64 = 8_000_000;
+
+/// How a task was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Nobody of its tenant waited, or only some of the same class.
+    First,
+    /// Before others of a further class.
+    Passing,
+    /// Before its turn, for the others have passed it long enough.
+    Favoured,
+}
 
 /// Which of a tenant's tasks is first: the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +74,8 @@ struct Account<T> {
     /// What it has taken, in nanoseconds, and what it let pass while nothing waited.
     time: u64,
     used: u64,
-    turns: u64,
+    /// What tasks have taken that passed others, less what these are given for it.
+    passing: i64,
 }
 
 impl<T> Default for Queue<T> {
@@ -79,7 +95,7 @@ impl<T> Default for Account<T> {
             waiting: BTreeMap::new(),
             time: 0,
             used: 0,
-            turns: 0,
+            passing: 0,
         }
     }
 }
@@ -113,7 +129,7 @@ impl<T> Queue<T> {
     }
 
     /// The next.
-    pub(crate) fn pop(&mut self) -> Option<T> {
+    pub(crate) fn pop(&mut self) -> Option<(T, Order)> {
         let waiting = self
             .tenants
             .values_mut()
@@ -124,20 +140,33 @@ impl<T> Queue<T> {
             (account.time, first.map(|(place, _)| place.number))
         })?;
         self.now = self.now.max(account.time);
-        account.turns += 1;
-        let first = match account.turns % TURNS_OF_LAST {
-            0 => account.first_of_last_class(),
-            _ => account.waiting.first_key_value().map(|(place, _)| *place),
+        let (&first, _) = account.waiting.first_key_value()?;
+        let last = account.first_of_last_class()?;
+        let (next, order) = if last.rank.class == first.rank.class {
+            account.passing = 0;
+            (first, Order::First)
+        } else if account.passing < PASSING_MAX {
+            (first, Order::Passing)
+        } else {
+            (last, Order::Favoured)
         };
         self.len -= 1;
-        account.waiting.remove(&first?)
+        Some((account.waiting.remove(&next)?, order))
     }
 
     /// A task of the tenant has taken so many nanoseconds.
-    pub(crate) fn charge(&mut self, tenant: TenantId, taken: u64) {
+    pub(crate) fn charge(&mut self, tenant: TenantId, taken: u64, order: Order) {
         let account = self.tenants.entry(tenant).or_default();
         account.time += taken;
         account.used += taken;
+        let taken = i64::try_from(taken).unwrap_or(i64::MAX);
+        account.passing = match order {
+            Order::First => account.passing,
+            Order::Passing => account.passing.saturating_add(taken),
+            Order::Favoured => account
+                .passing
+                .saturating_sub(taken.saturating_mul(PART_OF_LAST)),
+        };
     }
 
     pub(crate) fn used(&self, tenant: TenantId) -> u64 {

@@ -10,7 +10,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Scheduler, TURN, TURN_ALONE, Work, queue::Place};
+use crate::{
+    Scheduler, TURN, TURN_ALONE, Work,
+    queue::{Order, Place},
+};
 
 /// What a task is doing. Changes under the scheduler's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +23,11 @@ enum Stage {
     /// In the queue.
     Waiting(Place),
     /// It has a thread as soon as the executor polls it.
-    Called,
-    Polled,
-    /// Woken while it was polled.
-    PolledAgain,
+    Called(Order),
+    Polled {
+        order: Order,
+        is_woken: bool,
+    },
     /// Ended or dropped.
     Gone,
 }
@@ -38,8 +42,8 @@ pub(crate) struct Task {
 
 impl Task {
     /// It is out of the queue, and next.
-    pub(crate) fn call(&self) {
-        *self.stage.lock() = Stage::Called;
+    pub(crate) fn call(&self, order: Order) {
+        *self.stage.lock() = Stage::Called(order);
     }
 
     pub(crate) fn wake_executor(&self) {
@@ -72,8 +76,10 @@ impl Wake for Task {
                 drop(state);
                 called.wake();
             }
-            Stage::Polled => *stage = Stage::PolledAgain,
-            Stage::Waiting(_) | Stage::Called | Stage::PolledAgain | Stage::Gone => {}
+            Stage::Polled {
+                ref mut is_woken, ..
+            } => *is_woken = true,
+            Stage::Waiting(_) | Stage::Called(_) | Stage::Gone => {}
         }
     }
 }
@@ -137,8 +143,8 @@ impl<F> Drop for Scheduled<F> {
         let stage = std::mem::replace(&mut *task.stage.lock(), Stage::Gone);
         match stage {
             Stage::Waiting(place) => state.queue.remove(task.work.tenant, place),
-            Stage::Called => state.running -= 1,
-            Stage::Asleep | Stage::Polled | Stage::PolledAgain | Stage::Gone => {}
+            Stage::Called(_) => state.running -= 1,
+            Stage::Asleep | Stage::Polled { .. } | Stage::Gone => {}
         }
         let called = scheduler.called(&mut state);
         drop(state);
@@ -150,11 +156,14 @@ impl<F> Drop for Scheduled<F> {
 fn begins(task: &Task) -> bool {
     let _state = task.scheduler().state.lock();
     let mut stage = task.stage.lock();
-    let is_called = *stage == Stage::Called;
-    if is_called {
-        *stage = Stage::Polled;
-    }
-    is_called
+    let Stage::Called(order) = *stage else {
+        return false;
+    };
+    *stage = Stage::Polled {
+        order,
+        is_woken: false,
+    };
+    true
 }
 
 /// What this thread polls.
@@ -194,17 +203,21 @@ impl Drop for Turn {
         let (scheduler, work) = (task.scheduler(), &task.work);
         let taken = scheduler.now().saturating_sub(since);
         let mut state = scheduler.state.lock();
-        work.charge(&mut state, taken);
-        state.running -= 1;
         let mut stage = task.stage.lock();
-        *stage = match *stage {
-            Stage::PolledAgain => {
+        let (order, is_woken) = match *stage {
+            Stage::Polled { order, is_woken } => (order, is_woken),
+            _ => (Order::First, false),
+        };
+        work.charge(&mut state, taken, order);
+        state.running -= 1;
+        *stage = match is_woken {
+            true => {
                 let place = state
                     .queue
                     .push(work.tenant, work.rank(), Arc::clone(&task));
                 Stage::Waiting(place)
             }
-            _ => Stage::Asleep,
+            false => Stage::Asleep,
         };
         drop(stage);
         let called = scheduler.called(&mut state);
