@@ -19,6 +19,9 @@
 //! gives way ([`turn_is_over`]) or has nothing to do. What sleeps in a poll lets another have
 //! its place meanwhile ([`asleep`]).
 
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+#![forbid(unsafe_code)]
+
 mod queue;
 mod task;
 
