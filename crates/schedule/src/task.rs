@@ -148,6 +148,8 @@ impl<F> Drop for Scheduled<F> {
         }
         let called = scheduler.called(&mut state);
         drop(state);
+        // What still has a waker of it keeps nothing of the executor's.
+        drop(task.executor.lock().take());
         called.wake();
     }
 }
