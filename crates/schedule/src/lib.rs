@@ -8,7 +8,7 @@
 //!
 //! Tenants share the threads: the next turn is of the one that has had the least time, not
 //! counting what it let pass while it had nothing to do. Of a tenant's statements the one goes
-//! first that has taken the least so far, by classes of up to 5, 10, 20 and so on milliseconds;
+//! first that has taken the least so far, by classes of up to 20, 40, 80 and so on milliseconds;
 //! within a class, the one that came first, so that a line of equal statements is
 //! worked off instead of all being begun. An eighth of the time is the last class's, which
 //! short statements would starve. This is the multi-level feedback queue of time-sharing systems

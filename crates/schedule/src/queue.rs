@@ -6,10 +6,10 @@ use aerostat_types::TenantId;
 
 /// Statements that have taken less than this, in nanoseconds, are of the first class; those of
 /// each further class have taken up to twice as much.
-const FIRST_CLASS: u64 = 5_000_000;
+const FIRST_CLASS: u64 = 20_000_000;
 
 /// Those that have taken more than a second.
-const LAST_CLASS: u32 = 9;
+const LAST_CLASS: u32 = 7;
 
 /// While others pass the last class that waits, it has this part of the time, as a divisor.
 const PART_OF_LAST: i64 = 8;
