@@ -69,7 +69,8 @@ fn tenants_share_the_threads() {
         }
     });
     let share = spent[0] / (spent[0] + spent[1]);
-    assert!((0.4..0.6).contains(&share), "{share} of {spent:?}");
+    // By sessions it would be a quarter. Clients that the machine gives no time to ask for less.
+    assert!((0.36..0.64).contains(&share), "{share} of {spent:?}");
 }
 
 #[test]
