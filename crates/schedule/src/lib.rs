@@ -127,9 +127,10 @@ impl Scheduler {
         (self.clock)()
     }
 
-    /// Calls tasks as long as there are threads for them. Whoever is called must be woken by
-    /// the caller, which no longer has the lock.
-    fn called(&self, state: &mut State) -> Called {
+    /// Changes who waits or runs, then calls tasks as long as there are threads for them.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        change(&mut state);
         let mut called = Vec::new();
         while state.running < self.threads
             && let Some((task, order)) = state.queue.pop()
@@ -139,17 +140,9 @@ impl Scheduler {
             called.push(task);
         }
         self.waiting.store(state.queue.len(), Ordering::Relaxed);
-        Called(called)
-    }
-}
-
-/// Tasks to be woken once the lock is given back.
-#[must_use]
-struct Called(Vec<Arc<Task>>);
-
-impl Called {
-    fn wake(self) {
-        self.0.iter().for_each(|task| task.wake_executor());
+        // The executor may poll at once, which takes the lock.
+        drop(state);
+        called.iter().for_each(|task| task.wake_executor());
     }
 }
 

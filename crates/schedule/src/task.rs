@@ -64,23 +64,19 @@ impl Wake for Task {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let scheduler = self.scheduler();
-        let mut state = scheduler.state.lock();
-        let mut stage = self.stage.lock();
-        match *stage {
-            Stage::Asleep => {
-                let (tenant, rank) = (self.work.tenant, self.work.rank());
-                *stage = Stage::Waiting(state.queue.push(tenant, rank, Arc::clone(self)));
-                drop(stage);
-                let called = scheduler.called(&mut state);
-                drop(state);
-                called.wake();
+        self.scheduler().change(|state| {
+            let mut stage = self.stage.lock();
+            match *stage {
+                Stage::Asleep => {
+                    let (tenant, rank) = (self.work.tenant, self.work.rank());
+                    *stage = Stage::Waiting(state.queue.push(tenant, rank, Arc::clone(self)));
+                }
+                Stage::Polled {
+                    ref mut is_woken, ..
+                } => *is_woken = true,
+                Stage::Waiting(_) | Stage::Called(_) | Stage::Gone => {}
             }
-            Stage::Polled {
-                ref mut is_woken, ..
-            } => *is_woken = true,
-            Stage::Waiting(_) | Stage::Called(_) | Stage::Gone => {}
-        }
+        });
     }
 }
 
@@ -139,18 +135,16 @@ impl<F> Drop for Scheduled<F> {
     fn drop(&mut self) {
         let task = &self.task;
         let scheduler = task.scheduler();
-        let mut state = scheduler.state.lock();
-        let stage = std::mem::replace(&mut *task.stage.lock(), Stage::Gone);
-        match stage {
-            Stage::Waiting(place) => state.queue.remove(task.work.tenant, place),
-            Stage::Called(_) => state.running -= 1,
-            Stage::Asleep | Stage::Polled { .. } | Stage::Gone => {}
-        }
-        let called = scheduler.called(&mut state);
-        drop(state);
+        scheduler.change(|state| {
+            let stage = std::mem::replace(&mut *task.stage.lock(), Stage::Gone);
+            match stage {
+                Stage::Waiting(place) => state.queue.remove(task.work.tenant, place),
+                Stage::Called(_) => state.running -= 1,
+                Stage::Asleep | Stage::Polled { .. } | Stage::Gone => {}
+            }
+        });
         // What still has a waker of it keeps nothing of the executor's.
         drop(task.executor.lock().take());
-        called.wake();
     }
 }
 
@@ -204,27 +198,24 @@ impl Drop for Turn {
         };
         let (scheduler, work) = (task.scheduler(), &task.work);
         let taken = scheduler.now().saturating_sub(since);
-        let mut state = scheduler.state.lock();
-        let mut stage = task.stage.lock();
-        let (order, is_woken) = match *stage {
-            Stage::Polled { order, is_woken } => (order, is_woken),
-            _ => (Order::First, false),
-        };
-        work.charge(&mut state, taken, order);
-        state.running -= 1;
-        *stage = match is_woken {
-            true => {
-                let place = state
-                    .queue
-                    .push(work.tenant, work.rank(), Arc::clone(&task));
-                Stage::Waiting(place)
-            }
-            false => Stage::Asleep,
-        };
-        drop(stage);
-        let called = scheduler.called(&mut state);
-        drop(state);
-        called.wake();
+        scheduler.change(|state| {
+            let mut stage = task.stage.lock();
+            let (order, is_woken) = match *stage {
+                Stage::Polled { order, is_woken } => (order, is_woken),
+                _ => (Order::First, false),
+            };
+            work.charge(state, taken, order);
+            state.running -= 1;
+            *stage = match is_woken {
+                true => {
+                    let place = state
+                        .queue
+                        .push(work.tenant, work.rank(), Arc::clone(&task));
+                    Stage::Waiting(place)
+                }
+                false => Stage::Asleep,
+            };
+        });
     }
 }
 
@@ -284,11 +275,7 @@ pub fn asleep<T>(sleep: impl FnOnce() -> T) -> T {
     let task = CURRENT.with_borrow(|current| Some(Arc::clone(&current.as_ref()?.task)));
     let _awake = task.map(|task| {
         let scheduler = task.scheduler();
-        let mut state = scheduler.state.lock();
-        state.running -= 1;
-        let called = scheduler.called(&mut state);
-        drop(state);
-        called.wake();
+        scheduler.change(|state| state.running -= 1);
         let since = scheduler.now();
         Awake { task, since }
     });
