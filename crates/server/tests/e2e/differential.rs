@@ -27,7 +27,6 @@
 
 mod answers;
 mod crash;
-mod dice;
 mod meanwhile;
 mod queries;
 mod statements;
@@ -39,11 +38,11 @@ use std::path::{Path, PathBuf};
 
 use tokio_postgres::Client;
 
+use crate::dice::Dice;
 use crate::harness::Aerostat;
 use crate::postgres::Postgres;
 use answers::{Answer, ask, difference};
 use crash::set_zone;
-use dice::Dice;
 use meanwhile::{Reader, Upkeep};
 use statements::Statement;
 use tables::Table;

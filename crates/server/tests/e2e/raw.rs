@@ -18,11 +18,15 @@ pub(crate) type Message = (u8, Vec<u8>);
 impl Raw {
     /// A TCP connection, nothing sent.
     pub(crate) fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Self { stream, status: 0 }
+        Self::try_open(address).unwrap()
+    }
+
+    fn try_open(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, status: 0 })
     }
 
     /// What the last ReadyForQuery said: `I`, idle; `T`, in a block; `E`, in a failed one.
@@ -37,12 +41,22 @@ impl Raw {
 
     /// A session of a role that needs no password.
     pub(crate) fn session_as(address: SocketAddr, role: &str, database: &str) -> Self {
-        let mut raw = Self::open(address);
-        raw.send_startup(&[("user", role), ("database", database)])
-            .unwrap();
-        let messages = raw.read_until_ready().unwrap();
-        assert!(errors(&messages).is_empty(), "{messages:?}");
-        raw
+        Self::try_session_as(address, role, database).unwrap()
+    }
+
+    /// A session of the superuser, where the node may be gone.
+    pub(crate) fn try_session(address: SocketAddr, database: &str) -> io::Result<Self> {
+        Self::try_session_as(address, "aerostat", database)
+    }
+
+    fn try_session_as(address: SocketAddr, role: &str, database: &str) -> io::Result<Self> {
+        let mut raw = Self::try_open(address)?;
+        raw.send_startup(&[("user", role), ("database", database)])?;
+        let messages = raw.read_until_ready()?;
+        match errors(&messages).first() {
+            Some(error) => Err(io::Error::other(format!("{error:?}"))),
+            None => Ok(raw),
+        }
     }
 
     /// Bytes as they are.

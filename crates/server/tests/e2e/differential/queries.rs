@@ -1,9 +1,9 @@
 //! Random statements that only read.
 
-use super::dice::Dice;
 use super::statements::{Statement, copy_out, pair};
 use super::tables::Table;
 use super::values::Kind;
+use crate::dice::Dice;
 
 /// A statement that reads one table or joins two.
 pub(super) fn query(dice: &mut Dice, tables: &[Table]) -> Statement {

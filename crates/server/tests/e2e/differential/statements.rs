@@ -1,8 +1,8 @@
 //! Random statements that change tables.
 
-use super::dice::Dice;
 use super::tables::{Column, Table};
 use super::values::{Kind, literal, plain, quoted};
+use crate::dice::Dice;
 
 /// How a statement travels.
 #[derive(Clone, Debug, PartialEq, Eq)]

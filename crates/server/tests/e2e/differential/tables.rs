@@ -1,7 +1,7 @@
 //! Random tables, their layouts, and predicates on their columns.
 
-use super::dice::Dice;
 use super::values::{Kind, literal, plain, quoted, typed};
+use crate::dice::Dice;
 
 /// A column as both servers have it.
 #[derive(Clone)]

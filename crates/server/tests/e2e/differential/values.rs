@@ -1,6 +1,6 @@
 //! Types and values, with the edges of each type among them.
 
-use super::dice::Dice;
+use crate::dice::Dice;
 
 /// A column's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

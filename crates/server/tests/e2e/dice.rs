@@ -2,15 +2,15 @@
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
-pub(super) struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Dice for one of a round's steps: what is drawn in another does not matter to them.
-    pub(super) fn of_step(seed: u64, step: u64) -> Self {
+    pub(crate) fn of_step(seed: u64, step: u64) -> Self {
         let mut round = Self(seed);
         Self(round.next().wrapping_add(step << 32))
     }
@@ -23,23 +23,23 @@ impl Dice {
     }
 
     /// A number below `limit`, which is above 0.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         // The high bits, scaled: the bias is far below what a test could see.
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
     /// True once in so many times.
-    pub(super) fn one_in(&mut self, times: u64) -> bool {
+    pub(crate) fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
     /// One of these.
-    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }
 
     /// Some of these, at least one, in their order.
-    pub(super) fn some<T: Clone>(&mut self, from: &[T]) -> Vec<T> {
+    pub(crate) fn some<T: Clone>(&mut self, from: &[T]) -> Vec<T> {
         let chosen: Vec<T> = from.iter().filter(|_| self.one_in(2)).cloned().collect();
         if chosen.is_empty() {
             return vec![from[self.below(from.len() as u64) as usize].clone()];
@@ -48,7 +48,7 @@ impl Dice {
     }
 
     /// These in any order.
-    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for at in (1..items.len()).rev() {
             items.swap(at, self.below(at as u64 + 1) as usize);
         }
