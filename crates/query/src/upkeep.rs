@@ -166,7 +166,7 @@ fn reshape(table: &Table) {
 }
 
 fn freeze(table: &Table) {
-    match table.freeze_cold() {
+    match table.freeze_due() {
         Ok(report) if report.segments_made > 0 => tracing::debug!(
             table = %table.id(), rows = report.rows, segments = report.segments_made,
             bytes_before = report.bytes_before, bytes_after = report.bytes_after, "froze"

@@ -22,8 +22,9 @@
 //! * **Zone maps** per 8,192-row vector ([`Zone`]).
 //!
 //! A scan goes vector by vector: zones decide whether to look at all
-//! ([`Predicate::may_match`]), [`Segment::select_visible`] makes a [`Selection`],
-//! [`Segment::filter`] narrows it, [`Segment::gather`] makes Arrow arrays. A join asks for
+//! ([`Predicate::may_match`]), [`Segment::select_seen`] makes a [`Selection`],
+//! [`Segment::keep`] narrows it, [`Segment::keep_seen`] takes out what has ended,
+//! [`Segment::gather`] makes Arrow arrays. A join asks for
 //! the rows whose foreign keys are in a [`LookupTable`], and for the keys' codes ([`Probe`]).
 //! A statement by key takes single rows: [`Segment::find`], then [`Segment::read_row`].
 //!
@@ -102,6 +103,7 @@ pub use segment::Segment;
 pub use selection::Selection;
 pub use source::NewRows;
 pub use value::ValueRef;
+pub use versions::Seen;
 pub use zone::Zone;
 
 /// The largest arena: large enough that a 6,000,000-row table is some twenty

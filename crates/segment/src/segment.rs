@@ -21,7 +21,7 @@ use crate::{
     nulls::Nulls,
     plan::Plan,
     seal, touched,
-    versions::{Side, Versions},
+    versions::{Seen, Side, Versions},
     zone,
 };
 
@@ -327,6 +327,14 @@ impl Segment {
         }
     }
 
+    /// What is used beside the arena as soon as a row has an end stamp of its own.
+    pub fn ended_bytes(&self) -> u64 {
+        match &self.form {
+            Form::Hot(_) => 0,
+            Form::Frozen(frozen) => frozen.ended_bytes() as u64,
+        }
+    }
+
     /// Bounds on an attribute's values within a vector.
     pub fn zone(&self, vector: u32, attribute: usize) -> Zone {
         match &self.form {
@@ -372,6 +380,24 @@ impl Segment {
     ) {
         assert!(rows.end <= self.rows(), "rows {rows:?} are published");
         self.form.versions().select(rows, visible, out);
+    }
+
+    /// Sets `out` to the rows of a range of published ones that are visible. Where `true` is
+    /// returned there may be rows among them that have ended: they are to be taken out by
+    /// [`Segment::keep_seen`], which costs least when other conditions have left few rows.
+    pub fn select_seen(&self, rows: Range<u32>, seen: &mut Seen<'_>, out: &mut Selection) -> bool {
+        assert!(rows.end <= self.rows(), "rows {rows:?} are published");
+        self.form.versions().select_seen(rows, seen, out)
+    }
+
+    /// Takes out what is not visible, of rows that [`Segment::select_seen`] has found or some
+    /// of them.
+    pub fn keep_seen(&self, seen: &mut Seen<'_>, selection: &mut Selection) {
+        assert!(
+            selection.last().is_none_or(|last| last < self.rows()),
+            "selected rows are published"
+        );
+        self.form.versions().keep_seen(seen, selection);
     }
 
     /// Keeps the selected rows for which the predicate is true; NULL is not.

@@ -32,6 +32,8 @@ use aerostat_segment::{BLOCK_ROWS, Key, KeyRef, Segment, SegmentWriter};
 use aerostat_types::{CommitTs, Physical, SegmentNo};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::penalty::Penalty;
+
 /// The segments of a table at one moment.
 #[derive(Default)]
 pub(crate) struct Directory {
@@ -190,6 +192,8 @@ pub(crate) struct Entry {
     latched_times: AtomicU64,
     /// The activity when the freezer looked last.
     looked_at: AtomicU64,
+    /// What scans have paid for its rows' being here.
+    pub(crate) penalty: Penalty,
 }
 
 /// What changes only under the segment's latch.
@@ -227,6 +231,7 @@ impl Entry {
             vacuum_from: AtomicU64::new(0),
             latched_times: AtomicU64::new(0),
             looked_at: AtomicU64::new(u64::MAX),
+            penalty: Penalty::default(),
         })
     }
 
@@ -302,10 +307,14 @@ impl Entry {
         u64::from(self.segment.rows()) << 32 | u64::from(self.dead())
     }
 
-    /// Whether nothing was written since this was asked last.
+    /// Whether nothing was written since the last look.
     pub(crate) fn is_cold(&self) -> bool {
-        let now = self.activity();
-        self.looked_at.swap(now, Ordering::Relaxed) == now
+        self.looked_at.load(Ordering::Relaxed) == self.activity()
+    }
+
+    /// Remembers what is looked at.
+    pub(crate) fn look(&self) {
+        self.looked_at.store(self.activity(), Ordering::Relaxed);
     }
 
     pub(crate) fn bytes_reserved(&self) -> u64 {
@@ -340,12 +349,14 @@ impl Latch<'_> {
     /// Reserves what stamping single rows of so many version blocks can touch at most.
     pub(crate) fn reserve_stamps(&mut self, blocks: usize) -> Result<(), OutOfMemory> {
         // The stamps of a block that begins to vary are all written.
-        self.reserve_bytes(blocks as u64 * (u64::from(BLOCK_ROWS) * 8 + PAGE_BYTES))
+        let stamps = blocks as u64 * (u64::from(BLOCK_ROWS) * 8 + PAGE_BYTES);
+        self.reserve_bytes(stamps + self.writer.segment().ended_bytes())
     }
 
     fn reserve_bytes(&mut self, growth: u64) -> Result<(), OutOfMemory> {
         let segment = self.writer.segment();
-        let needed = (segment.footprint_bytes() + growth).min(segment.arena_bytes() as u64);
+        let most = segment.arena_bytes() as u64 + segment.ended_bytes();
+        let needed = (segment.footprint_bytes() + growth).min(most);
         if needed <= self.state.reservation.bytes() {
             return Ok(());
         }

@@ -27,6 +27,7 @@
 //!   before the first row is read (`working`).
 
 use std::{
+    cmp::Reverse,
     ops::Range,
     sync::Arc,
     time::{Duration, Instant},
@@ -63,6 +64,16 @@ pub struct FreezeReport {
     pub postponed: u64,
     /// The longest that writers of a unit were kept waiting while it was replaced.
     pub switch_max: Duration,
+}
+
+/// How far the background freezer is behind. With writers about, an estimate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FreezeBacklog {
+    /// Row versions in front of frozen segments, and those of these that have ended.
+    pub rows_to_merge: u64,
+    /// Row versions, in front or not, that wait for the freezer's next look: it has none to
+    /// wait for.
+    pub rows_due: u64,
 }
 
 /// What was done beside a unit's writers, to be finished under its latches.
@@ -105,17 +116,56 @@ impl Table {
         self.freeze_units(&|unit| unit.is_worth())
     }
 
-    /// Freezes what is full, or was not written since the last such call: a step of a
-    /// background freezer, to be repeated every few seconds.
+    /// Freezes what is full, or was not written since the last such call, and merges what
+    /// scans have paid for: a step of a background freezer, to be repeated every few seconds.
     ///
     /// # Errors
     /// As [`Self::freeze`].
-    pub fn freeze_cold(&self) -> Result<FreezeReport, StorageError> {
-        self.freeze_units(&|unit| unit.is_cold() & unit.is_worth())
+    pub fn freeze_due(&self) -> Result<FreezeReport, StorageError> {
+        self.freeze_units(&|unit| {
+            let is_due = unit.is_due();
+            unit.entries.iter().for_each(|entry| entry.look());
+            is_due
+        })
     }
 
+    /// How far the background freezer is behind.
+    pub fn freeze_backlog(&self) -> FreezeBacklog {
+        let mut backlog = FreezeBacklog::default();
+        for unit in Unit::all(&self.directory()) {
+            let rows = unit.rows_apart();
+            if unit.has_frozen() {
+                backlog.rows_to_merge += rows;
+            }
+            if unit.is_due() {
+                backlog.rows_due += rows;
+            }
+        }
+        backlog
+    }
+
+    /// What scans have suffered from most comes first.
     fn freeze_units(&self, wanted: &dyn Fn(&Unit) -> bool) -> Result<FreezeReport, StorageError> {
         let _freezing = self.freezing();
+        let mut units = self.wanted_units(wanted);
+        units.sort_by_cached_key(|unit| Reverse(unit.penalty_ns()));
+        let mut report = FreezeReport::default();
+        let mut failure = None;
+        for unit in units {
+            // It was tried, and is tried again when scans have paid as much once more.
+            unit.entries.iter().for_each(|entry| entry.penalty.spend());
+            match self.freeze_unit(&unit, &mut report) {
+                Ok(true) => {}
+                Ok(false) => report.postponed += 1,
+                Err(error) => failure = Some(error),
+            }
+        }
+        failure
+            .filter(|_| report.segments_made == 0)
+            .map_or(Ok(report), Err)
+    }
+
+    fn wanted_units(&self, wanted: &dyn Fn(&Unit) -> bool) -> Vec<Unit> {
         let directory = self.directory();
         let mut units: Vec<Unit> = Vec::new();
         let mut last_end = None;
@@ -141,19 +191,7 @@ impl Table {
             }
             last_end = end;
         }
-        drop(directory);
-        let mut report = FreezeReport::default();
-        let mut failure = None;
-        for unit in units {
-            match self.freeze_unit(&unit, &mut report) {
-                Ok(true) => {}
-                Ok(false) => report.postponed += 1,
-                Err(error) => failure = Some(error),
-            }
-        }
-        failure
-            .filter(|_| report.segments_made == 0)
-            .map_or(Ok(report), Err)
+        units
     }
 
     /// `false`, and nothing changed, when writers or snapshots are in the way.

@@ -65,6 +65,7 @@ mod meta;
 mod modify;
 mod narrow;
 mod origin;
+mod penalty;
 mod point;
 mod queue;
 mod recover;
@@ -98,7 +99,7 @@ pub use checkpoint::{Checkpointed, checkpoint_is_due};
 pub use conflicts::InTheWay;
 pub use error::{COLUMNS_MAX, StorageError};
 
-pub use freeze::FreezeReport;
+pub use freeze::{FreezeBacklog, FreezeReport};
 pub use lock::WaitPolicy;
 pub use log::Durability;
 pub use lookup::{Lookup, ScannedRows};

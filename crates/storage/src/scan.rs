@@ -2,7 +2,8 @@
 //!
 //! A morsel is a vector of a segment, or a part of one when the caller wants
 //! smaller batches. Whoever claims it prunes it by the zones, selects the visible
-//! rows, filters them, and only then gathers columns.
+//! rows, filters them, and only then gathers columns. Rows of frozen segments that have ended
+//! are taken out after the filters, when few are left to be looked at.
 //!
 //! Where the predicates fix the key there is one morsel, looked up. Where they fix the
 //! leading columns of a secondary index that a segment has, and that finds few rows there,
@@ -10,6 +11,7 @@
 
 use std::{
     fmt,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -80,7 +82,7 @@ pub struct Scan {
     indexed: Vec<Option<Vec<u32>>>,
     lookups: Lookups,
     narrow: Narrow,
-    /// Visible rows of the vectors that were not pruned, then those left after each predicate.
+    /// Rows of the vectors that were not pruned, then those left after each predicate.
     rows_left_after: Box<[AtomicU64]>,
 }
 
@@ -91,7 +93,9 @@ pub struct ScanCounts {
     pub is_lookup: bool,
     /// Segments whose rows a secondary index found.
     pub segments_by_index: usize,
-    /// Visible rows in the vectors that zone maps did not rule out.
+    /// Rows in the vectors that zone maps did not rule out: those that are visible, and of
+    /// frozen segments those that have ended, which are taken out when all conditions are
+    /// tested.
     pub rows_scanned: u64,
     /// How many of them were left after each predicate, in order.
     pub rows_left: Vec<u64>,
@@ -244,15 +248,22 @@ impl Scan {
     }
 
     /// Calls `f` with rows of claimed morsels that are in the scan, and the position of their
-    /// entry. Morsels side by side that are visible as a whole are filtered in one go.
+    /// entry. Morsels side by side that are read as a whole are filtered in one go.
     fn each_rows(&self, claim: Claim, f: &mut dyn FnMut(usize, Selection)) {
         let narrowed = self.narrow.now();
         let narrowed = narrowed.as_deref();
-        let mut left = |position, vector, mut rows: Selection| {
+        let mut left = |position, vector, found: Found| {
+            let Found {
+                mut rows,
+                some_ended,
+            } = found;
             if rows.is_empty() {
                 return;
             }
             self.filter(position, vector, narrowed, &mut rows);
+            if some_ended {
+                self.take_out_ended(position, &mut rows);
+            }
             rows.truncate(self.take_from_limit(rows.len()));
             if !rows.is_empty() {
                 f(position, rows);
@@ -260,30 +271,31 @@ impl Scan {
         };
         if let Some((key, position)) = &self.point {
             if let Some((position, rows)) = self.look_up(*position, key) {
-                left(position, None, rows);
+                left(position, None, Found::visible(rows));
             }
             return;
         }
         let position = claim.entry;
-        let mut whole = 0..0;
+        let mut whole = Whole::default();
         for morsel in claim.morsels {
-            let (vector, rows) = self.select(position, morsel, narrowed);
-            match rows {
+            let (vector, found) = self.select(position, morsel, narrowed);
+            match found.rows {
                 // What a scan is narrowed by may be tested in one vector and not in the next.
                 Selection::Range(rows) if narrowed.is_none() => {
-                    if rows.start != whole.end {
-                        left(position, None, Selection::Range(whole));
-                        whole = rows.start..rows.start;
+                    if rows.start != whole.rows.end {
+                        left(position, None, whole.take());
+                        whole.rows = rows.start..rows.start;
                     }
-                    whole.end = rows.end;
+                    whole.rows.end = rows.end;
+                    whole.some_ended |= found.some_ended;
                 }
-                rows => {
-                    left(position, None, Selection::Range(std::mem::take(&mut whole)));
-                    left(position, vector, rows);
+                _ => {
+                    left(position, None, whole.take());
+                    left(position, vector, found);
                 }
             }
         }
-        left(position, None, Selection::Range(whole));
+        left(position, None, whole.take());
     }
 
     /// An entry of the directory. A point's may be the base of a range.
@@ -301,21 +313,21 @@ impl Scan {
         Some((position, Selection::Rows(vec![row])))
     }
 
-    /// The visible rows of a morsel, none if the zones rule them all out, and the vector, unless
-    /// an index found the rows.
+    /// The rows of a morsel, none if the zones rule them all out, and the vector, unless an
+    /// index found the rows.
     fn select(
         &self,
         position: usize,
         morsel: usize,
         narrowed: Option<&Narrowed>,
-    ) -> (Option<u32>, Selection) {
+    ) -> (Option<u32>, Found) {
         let entry = self.entry(position);
         let segment = &entry.segment;
         if let Some(found) = &self.indexed[position] {
             let rows = found.chunks(self.morsel_rows as usize).nth(morsel);
             let is_visible = |row: &u32| self.view.sees(segment, *row);
             let visible = rows.unwrap_or_default().iter().copied().filter(is_visible);
-            return (None, Selection::Rows(visible.collect()));
+            return (None, Found::visible(Selection::Rows(visible.collect())));
         }
         let per_vector = VECTOR_ROWS.div_ceil(self.morsel_rows);
         let (vector, part) = (morsel as u32 / per_vector, morsel as u32 % per_vector);
@@ -326,15 +338,26 @@ impl Scan {
         let may_match = first < end
             && !self.spec.predicates.iter().any(pruned)
             && self.lookups.may_match(position, segment, vector);
-        let rows = if !may_match {
-            Selection::default()
+        let found = if !may_match {
+            Found::default()
         } else if narrowed.is_some_and(|by| !by.may_match(position, segment, vector)) {
             self.narrow.count_morsel();
-            Selection::default()
+            Found::default()
         } else {
-            self.view.visible(entry, first..end)
+            let (rows, some_ended) = self.view.visible_or_ended(entry, first..end);
+            if !segment.is_frozen() {
+                entry.penalty.add_hot(rows.len());
+            }
+            Found { rows, some_ended }
         };
-        (Some(vector), rows)
+        (Some(vector), found)
+    }
+
+    fn take_out_ended(&self, position: usize, rows: &mut Selection) {
+        let entry = self.entry(position);
+        let before = rows.len();
+        self.view.take_out_ended(entry, rows);
+        entry.penalty.add_ended(before, before - rows.len());
     }
 
     /// Keeps the rows that satisfy the predicates and have keys of all lookups, and of these
@@ -399,6 +422,40 @@ impl Scan {
             rows,
             row_ids,
         )
+    }
+}
+
+/// Rows of a morsel before they are filtered.
+#[derive(Default)]
+struct Found {
+    rows: Selection,
+    /// Whether some of them may have ended.
+    some_ended: bool,
+}
+
+impl Found {
+    fn visible(rows: Selection) -> Self {
+        Self {
+            rows,
+            some_ended: false,
+        }
+    }
+}
+
+/// Morsels side by side, so far.
+#[derive(Default)]
+struct Whole {
+    rows: Range<u32>,
+    some_ended: bool,
+}
+
+impl Whole {
+    fn take(&mut self) -> Found {
+        let Self { rows, some_ended } = std::mem::take(self);
+        Found {
+            rows: Selection::Range(rows),
+            some_ended,
+        }
     }
 }
 

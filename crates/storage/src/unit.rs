@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::directory::{Directory, Entry, KeyRange};
+use crate::{
+    directory::{Directory, Entry, KeyRange},
+    penalty,
+};
 
 /// A frozen segment is built anew without its garbage when that is more than a quarter
 /// of its versions: what is given back is then a third of what is copied.
@@ -51,6 +54,10 @@ impl Unit {
         self.ranges.iter().any(|range| range.base.is_some())
     }
 
+    pub(crate) fn has_frozen(&self) -> bool {
+        self.entries.iter().any(|entry| entry.segment.is_frozen())
+    }
+
     fn hot(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries
             .iter()
@@ -78,17 +85,19 @@ impl Unit {
         self.hot().any(|entry| entry.segment.rows() > 0) || self.entries.iter().any(garbage)
     }
 
-    /// Whether it is worth it now: nothing hot is being written, and what is in front of a
-    /// base is not too little to copy that for.
-    pub(crate) fn is_cold(&self) -> bool {
-        // Every entry is asked, for each remembers that it was.
-        let busy = self
-            .hot()
-            .filter(|entry| {
-                let full = entry.segment.rows() == entry.segment.capacity();
-                !entry.is_cold() && !full
-            })
-            .count();
+    /// Whether it is worth it now: it is cold, and what is in front of a base is not too
+    /// little to copy that for; or scans have paid for a merge by now.
+    pub(crate) fn is_due(&self) -> bool {
+        if !self.is_worth() {
+            return false;
+        }
+        let is_written = self.hot().any(|entry| {
+            let full = entry.segment.rows() == entry.segment.capacity();
+            !entry.is_cold() && !full
+        });
+        if !self.has_base() {
+            return !is_written;
+        }
         let rows = |entries: &mut dyn Iterator<Item = &Arc<Entry>>| -> u32 {
             entries.map(|entry| entry.segment.rows()).sum()
         };
@@ -96,7 +105,25 @@ impl Unit {
         let frozen = rows(&mut self.entries.iter()) - hot;
         let dead: u32 = self.entries.iter().map(|entry| entry.dead()).sum();
         let little = hot <= frozen / DELTA_SHARE && dead <= frozen / DEAD_SHARE;
-        busy == 0 && !(self.has_base() && little)
+        !is_written && !little || penalty::pays(self.penalty_ns(), self.rows(), is_written)
+    }
+
+    /// What scans have paid since a merge was made or tried.
+    pub(crate) fn penalty_ns(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.penalty.ns()).sum()
+    }
+
+    /// Row versions that are not in frozen segments, or have ended there: what freezing
+    /// takes over or leaves out.
+    pub(crate) fn rows_apart(&self) -> u64 {
+        let apart = |entry: &Arc<Entry>| match entry.segment.is_frozen() {
+            true => entry.dead(),
+            false => entry.segment.rows(),
+        };
+        self.entries
+            .iter()
+            .map(|entry| u64::from(apart(entry)))
+            .sum()
     }
 
     /// Where the unit's ranges are in a directory, if they are all there as they were.

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use aerostat_segment::{KeyRef, Predicate, Segment, Selection};
+use aerostat_segment::{KeyRef, Predicate, Seen, Segment, Selection};
 use aerostat_txn::{Snapshot, Visibility};
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{FieldRef, Schema, SchemaRef};
@@ -59,9 +59,30 @@ impl TableView {
 
     /// The rows of a range of an entry's that the snapshot sees.
     pub(crate) fn visible(&self, entry: &Entry, range: Range<u32>) -> Selection {
+        let (mut rows, some_ended) = self.visible_or_ended(entry, range);
+        if some_ended {
+            self.take_out_ended(entry, &mut rows);
+        }
+        rows
+    }
+
+    /// The same rows, and if so it says, among them some that have ended:
+    /// [`Self::take_out_ended`] costs least when few rows are left.
+    pub(crate) fn visible_or_ended(&self, entry: &Entry, range: Range<u32>) -> (Selection, bool) {
         let mut rows = Selection::Rows(Vec::new());
+        let some_ended = self.look(|seen| entry.segment.select_seen(range, seen, &mut rows));
+        (rows, some_ended)
+    }
+
+    /// Leaves the rows that the snapshot sees, of such as were found that way.
+    pub(crate) fn take_out_ended(&self, entry: &Entry, rows: &mut Selection) {
+        self.look(|seen| entry.segment.keep_seen(seen, rows));
+    }
+
+    /// Calls `f` with the snapshot as segments ask it.
+    fn look<T>(&self, f: impl FnOnce(&mut Seen<'_>) -> T) -> T {
         let mut rereads = 0;
-        let mut visible = |begin, end| match self.snapshot.sees(begin, end) {
+        let mut sees = |begin, end| match self.snapshot.sees(begin, end) {
             Visibility::Visible => Some(true),
             Visibility::Hidden => Some(false),
             Visibility::Reread => {
@@ -73,8 +94,10 @@ impl TableView {
                 None
             }
         };
-        entry.segment.select_visible(range, &mut visible, &mut rows);
-        rows
+        f(&mut Seen {
+            at: self.snapshot.at().0,
+            sees: &mut sees,
+        })
     }
 
     /// Begins a scan. Threads share it, and each gets other rows.

@@ -43,8 +43,8 @@ mod texts;
 use std::{
     ops::Range,
     sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
+        Arc, OnceLock,
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -62,7 +62,7 @@ use crate::{
         strings::Strings,
     },
     nulls::Nulls,
-    versions::{Side, Versions},
+    versions::{Ended, Side, Versions},
     zone,
 };
 
@@ -80,6 +80,9 @@ pub(crate) struct Frozen {
     schema: Arc<SegmentSchema>,
     /// Version blocks whose rows have end stamps of their own. Changes under the latch.
     varying: AtomicU32,
+    /// Which rows have one; made when the first block varies. It follows from the stamps, so
+    /// it is no part of the arena.
+    ended: OnceLock<Box<[AtomicU64]>>,
 }
 
 /// How an attribute's values come from its codes.
@@ -111,6 +114,7 @@ impl Frozen {
             arena,
             schema,
             varying: AtomicU32::new(0),
+            ended: OnceLock::new(),
         }
     }
 
@@ -213,11 +217,19 @@ impl Frozen {
         let blocks = self.varying.load(Ordering::Relaxed) as usize;
         // A block's stamps begin anywhere in a page, so neighbours share one.
         let stamps = blocks * BLOCK_ROWS as usize * 8 + PAGE_BYTES * usize::from(blocks > 0);
-        (fixed + stamps).min(self.arena_bytes().next_multiple_of(PAGE_BYTES)) as u64
+        let arena = (fixed + stamps).min(self.arena_bytes().next_multiple_of(PAGE_BYTES));
+        let ended = self.ended.get().map_or(0, |_| self.ended_bytes());
+        (arena + ended) as u64
+    }
+
+    /// What noting which rows have ended takes, from the first such row on.
+    pub(crate) fn ended_bytes(&self) -> usize {
+        Ended::words(self.rows()) * 8
     }
 
     /// Stamps rows as ended. The caller holds the latch.
     pub(crate) fn set_ends(&self, rows: Range<u32>, stamp: u64) {
+        self.ended.get_or_init(|| self.no_ended());
         let blocks = rows.start / BLOCK_ROWS..rows.end.div_ceil(BLOCK_ROWS);
         let before = self.varying_of(blocks.clone());
         self.versions().assign(Side::End, rows, stamp, self.rows());
@@ -225,10 +237,21 @@ impl Frozen {
         self.varying.store(varying, Ordering::Relaxed);
     }
 
-    /// Counts the blocks that vary, of a segment that nobody else has yet.
+    /// Counts the blocks that vary and notes which of their rows have ended, of a segment
+    /// that nobody else has yet.
     pub(crate) fn count_varying(&self) {
         let varying = self.varying_of(0..self.rows().div_ceil(BLOCK_ROWS));
         self.varying.store(varying, Ordering::Relaxed);
+        if varying > 0 {
+            let words = self.ended.get_or_init(|| self.no_ended());
+            let note = &mut |row, _| Ended(words).set(row..row + 1, true);
+            self.versions().each_end(0..self.rows(), note);
+        }
+    }
+
+    fn no_ended(&self) -> Box<[AtomicU64]> {
+        let words = 0..Ended::words(self.rows());
+        words.map(|_| AtomicU64::new(0)).collect()
     }
 
     fn varying_of(&self, blocks: Range<u32>) -> u32 {
@@ -239,10 +262,11 @@ impl Frozen {
 
     pub(crate) fn versions(&self) -> Versions<'_> {
         let plan = self.plan();
-        Versions::new(
+        let ended = self.ended.get().map_or(&[][..], |words| words);
+        Versions::of_ends(
             self.arena.words(plan.versions),
-            &[],
             self.arena.words(plan.ends),
+            Ended(ended),
         )
     }
 
@@ -435,7 +459,7 @@ impl Frozen {
         }
     }
 
-    fn header(&self) -> &[std::sync::atomic::AtomicU64] {
+    fn header(&self) -> &[AtomicU64] {
         self.arena.words(self.plan().header)
     }
 

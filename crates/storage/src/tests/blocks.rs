@@ -262,7 +262,7 @@ impl Model {
             8 => drop(self.held.pop()),
             9 => drop(self.table.vacuum().unwrap()),
             10 => drop(self.table.freeze().unwrap()),
-            11 => drop(self.table.freeze_cold().unwrap()),
+            11 => drop(self.table.freeze_due().unwrap()),
             12 | 13 => self.alone(random),
             _ => self.statement(at, random),
         }

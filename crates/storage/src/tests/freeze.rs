@@ -172,27 +172,27 @@ fn the_background_step_leaves_alone_what_is_written() {
     let table = table(&tenant("1GB", ArenaSizes::default()), "column");
     load(&table, &(0..1_000).map(row).collect::<Vec<_>>());
     assert_eq!(
-        table.freeze_cold().unwrap().segments_made,
+        table.freeze_due().unwrap().segments_made,
         0,
         "seen for the first time"
     );
     load(&table, &[row(5_000)]);
     assert_eq!(
-        table.freeze_cold().unwrap().segments_made,
+        table.freeze_due().unwrap().segments_made,
         0,
         "written since"
     );
-    assert_eq!(table.freeze_cold().unwrap().rows, 1_001);
+    assert_eq!(table.freeze_due().unwrap().rows, 1_001);
     load(&table, &[row(2_000)]);
-    table.freeze_cold().unwrap();
+    table.freeze_due().unwrap();
     assert_eq!(
-        table.freeze_cold().unwrap().segments_made,
+        table.freeze_due().unwrap().segments_made,
         0,
         "one row is not worth a copy"
     );
     load(&table, &(6_000..6_300).map(row).collect::<Vec<_>>());
-    table.freeze_cold().unwrap();
-    assert!(table.freeze_cold().unwrap().rows > 0);
+    table.freeze_due().unwrap();
+    assert!(table.freeze_due().unwrap().rows > 0);
     assert_eq!(now(&table).len(), 1_302);
 }
 

@@ -95,7 +95,7 @@ impl Model {
             Op::Unpin(at) if at < self.pinned.len() => drop(self.pinned.swap_remove(at)),
             Op::Vacuum => drop(self.table.vacuum().unwrap()),
             Op::Freeze(true) => drop(self.table.freeze().unwrap()),
-            Op::Freeze(false) => drop(self.table.freeze_cold().unwrap()),
+            Op::Freeze(false) => drop(self.table.freeze_due().unwrap()),
             Op::Layout(layout) => {
                 let layout = Layout::parse(layout).unwrap();
                 self.table.set_layout(&layout).unwrap();

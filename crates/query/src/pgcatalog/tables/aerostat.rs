@@ -74,6 +74,7 @@ fn segment_columns(view: &CatalogView, rows: &mut Rows) {
 fn tables(view: &CatalogView, rows: &mut Rows) {
     for (class, table) in readable(view) {
         let statistics = table.table.statistics();
+        let backlog = table.table.freeze_backlog();
         let ratio = (statistics.bytes_raw > 0)
             .then(|| statistics.bytes_used as f64 / statistics.bytes_raw as f64);
         rows.push([
@@ -88,6 +89,8 @@ fn tables(view: &CatalogView, rows: &mut Rows) {
             ("segments_in_shape", statistics.segments_in_shape.into()),
             ("rows_frozen", statistics.rows_frozen.into()),
             ("segments_frozen", statistics.segments_frozen.into()),
+            ("rows_to_merge", backlog.rows_to_merge.into()),
+            ("rows_due", backlog.rows_due.into()),
             ("bytes_frozen", statistics.bytes_frozen.into()),
             ("bytes_used", statistics.bytes_used.into()),
             ("bytes_raw", statistics.bytes_raw.into()),
