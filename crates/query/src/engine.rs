@@ -15,7 +15,7 @@ use aerostat_advice::Machine;
 use aerostat_memory::Governor;
 use aerostat_schedule::Scheduler;
 use aerostat_semantics::functions;
-use aerostat_storage::backup::Places;
+use aerostat_storage::{FreezeBacklog, backup::Places};
 use aerostat_txn::{AdvisoryLocks, TxnManager};
 use aerostat_types::{ErrorKind, SqlError, TenantId};
 use datafusion::{
@@ -119,6 +119,8 @@ pub struct DatabaseStatistics {
     pub plan_cache_misses: u64,
     /// Of the hits, those that the physical plan was kept for, too.
     pub plan_cache_physical_hits: u64,
+    /// How far the freezer is behind, over all tables.
+    pub freeze_backlog: FreezeBacklog,
 }
 
 /// The engine.
@@ -234,6 +236,7 @@ impl Engine {
                     plan_cache_hits: plans.hits,
                     plan_cache_misses: plans.misses,
                     plan_cache_physical_hits: plans.physical_hits,
+                    freeze_backlog: database.freeze_backlog(),
                 }
             })
             .collect()

@@ -78,6 +78,8 @@ pub(crate) struct TenantSample {
     pub(crate) query_seconds: f64,
     pub(crate) plan_cache_hits: u64,
     pub(crate) plan_cache_misses: u64,
+    pub(crate) rows_to_merge: u64,
+    pub(crate) rows_due: u64,
 }
 
 /// The node's numbers at the moment of asking.
@@ -116,6 +118,8 @@ pub(crate) struct Metrics {
     tenant_query_time: Family<TenantLabels, FloatCounter>,
     plan_cache_hits: Family<TenantLabels, Counter>,
     plan_cache_misses: Family<TenantLabels, Counter>,
+    rows_to_merge: Family<TenantLabels, IntegerGauge>,
+    rows_due: Family<TenantLabels, IntegerGauge>,
     memory: IntegerGauge,
     memory_max: IntegerGauge,
     resident: IntegerGauge,
@@ -141,6 +145,8 @@ impl Metrics {
             tenant_query_time: Family::default(),
             plan_cache_hits: Family::default(),
             plan_cache_misses: Family::default(),
+            rows_to_merge: Family::default(),
+            rows_due: Family::default(),
             memory: IntegerGauge::default(),
             memory_max: IntegerGauge::default(),
             resident: IntegerGauge::default(),
@@ -205,6 +211,16 @@ impl Metrics {
             "plan_cache_misses",
             "Queries that were planned anew and might have had a kept plan, by tenant",
             self.plan_cache_misses.clone(),
+        );
+        registry.register(
+            "tenant_rows_to_merge",
+            "Rows in front of frozen ones, and frozen ones that have ended, by tenant",
+            self.rows_to_merge.clone(),
+        );
+        registry.register(
+            "tenant_rows_due",
+            "Rows that wait for the freezer's next look, by tenant",
+            self.rows_due.clone(),
         );
         registry.register_with_unit(
             "memory_used",
@@ -312,6 +328,8 @@ impl Metrics {
         self.tenant_query_time.clear();
         self.plan_cache_hits.clear();
         self.plan_cache_misses.clear();
+        self.rows_to_merge.clear();
+        self.rows_due.clear();
         for tenant in &node.tenants {
             let labels = TenantLabels {
                 tenant: self.label(&tenant.name),
@@ -334,6 +352,12 @@ impl Metrics {
             self.plan_cache_misses
                 .get_or_create(&labels)
                 .inc_by(tenant.plan_cache_misses);
+            self.rows_to_merge
+                .get_or_create(&labels)
+                .inc_by(gauge(tenant.rows_to_merge));
+            self.rows_due
+                .get_or_create(&labels)
+                .inc_by(gauge(tenant.rows_due));
         }
     }
 
@@ -376,6 +400,8 @@ mod tests {
             query_seconds: 1.5,
             plan_cache_hits: 3,
             plan_cache_misses: 4,
+            rows_to_merge: 6,
+            rows_due: 5,
         }
     }
 
@@ -395,6 +421,8 @@ mod tests {
             "aerostat_tenant_query_time_seconds_total{tenant=\"a\"} 1.5",
             "aerostat_plan_cache_hits_total{tenant=\"a\"} 3",
             "aerostat_plan_cache_misses_total{tenant=\"a\"} 4",
+            "aerostat_tenant_rows_to_merge{tenant=\"a\"} 6",
+            "aerostat_tenant_rows_due{tenant=\"a\"} 5",
             "aerostat_memory_used_bytes 7",
         ] {
             assert!(text.contains(line), "{line}\n{text}");

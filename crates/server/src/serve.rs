@@ -246,6 +246,8 @@ fn sample(engine: &Engine) -> NodeSample {
         query_seconds: database.query_time.as_secs_f64(),
         plan_cache_hits: database.plan_cache_hits,
         plan_cache_misses: database.plan_cache_misses,
+        rows_to_merge: database.freeze_backlog.rows_to_merge,
+        rows_due: database.freeze_backlog.rows_due,
     });
     NodeSample {
         memory_used_bytes: engine.governor().used(),

@@ -28,6 +28,7 @@
 
 use std::{
     cmp::Reverse,
+    iter::Sum,
     ops::Range,
     sync::Arc,
     time::{Duration, Instant},
@@ -74,6 +75,15 @@ pub struct FreezeBacklog {
     /// Row versions, in front or not, that wait for the freezer's next look: it has none to
     /// wait for.
     pub rows_due: u64,
+}
+
+impl Sum for FreezeBacklog {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            rows_to_merge: sum.rows_to_merge + one.rows_to_merge,
+            rows_due: sum.rows_due + one.rows_due,
+        })
+    }
 }
 
 /// What was done beside a unit's writers, to be finished under its latches.

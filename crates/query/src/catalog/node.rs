@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use aerostat_storage::{Durability, Recovered, TenantStore};
+use aerostat_storage::{Durability, FreezeBacklog, Recovered, TenantStore};
 use aerostat_types::{ByteSize, TenantId};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
@@ -101,6 +101,13 @@ impl Database {
             store,
             connections: AtomicI64::new(0),
         })
+    }
+
+    /// How far the freezer is behind, over all tables.
+    pub fn freeze_backlog(&self) -> FreezeBacklog {
+        let catalog = self.catalog.load();
+        let tables = catalog.table_entries().into_iter();
+        tables.map(|entry| entry.table.freeze_backlog()).sum()
     }
 
     /// A database as its log leaves it; one without relations if it is new.

@@ -21,6 +21,7 @@ mod references;
 mod reshape;
 mod temporary;
 mod threads;
+mod updates;
 mod vacuum;
 
 use std::{collections::BTreeMap, sync::Arc};

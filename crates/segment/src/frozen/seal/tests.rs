@@ -10,8 +10,8 @@ use aerostat_types::{SegmentNo, SqlType, TableId};
 use proptest::prelude::*;
 
 use crate::{
-    AttributeSpec, FrozenFacts, FrozenImage, HeapRegion, IndexSearch, Literal, Predicate, Segment,
-    SegmentError, SegmentSchema, Selection, forge,
+    AttributeSpec, FrozenFacts, FrozenImage, HeapRegion, IndexSearch, Literal, Predicate, Seen,
+    Segment, SegmentError, SegmentSchema, Selection, forge,
     model::{Model, Random, Value, values},
     seal::tests::{DAMAGES, ROWS_MAX, Returning},
     stamp,
@@ -44,6 +44,24 @@ fn attach(bytes: &[u8], model: &Model) -> Result<Arc<Segment>, SegmentError> {
         Arc::clone(&model.schema),
     )
     .map(Arc::new)
+}
+
+#[test]
+fn which_rows_have_ended_is_known_again() {
+    let model = Model::random(3, 2_000);
+    let segment = attach(&bytes_of(&model), &model).unwrap();
+    for (at, first) in [(10, 0), (11, 1)] {
+        let mut nobody = |_, _| unreachable!("no transaction has a stamp");
+        let mut seen = Seen {
+            at,
+            sees: &mut nobody,
+        };
+        let mut rows = Selection::default();
+        let some_ended = segment.select_seen(0..2_000, &mut seen, &mut rows);
+        assert!(some_ended);
+        segment.keep_seen(&mut seen, &mut rows);
+        assert_eq!(rows, Selection::Range(first..2_000));
+    }
 }
 
 /// Reads everything there is to read.
