@@ -13,8 +13,8 @@ use aerostat_types::{
 };
 
 use super::super::{
-    CatalogView, ClassIndex, Facts, FunctionDescription, FunctionKind, PreparedDescription,
-    SessionDescription, Setting,
+    CatalogView, ClassIndex, CursorDescription, Facts, FunctionDescription, FunctionKind,
+    PreparedDescription, SessionDescription, Setting,
 };
 use parking_lot::Mutex;
 
@@ -389,6 +389,15 @@ impl Facts for SampleFacts {
             name: "p1".to_owned(),
             parameters: vec![23],
             ..PreparedDescription::default()
+        }]
+    }
+
+    fn cursors(&self) -> Vec<CursorDescription> {
+        vec![CursorDescription {
+            name: "c1".to_owned(),
+            statement: "DECLARE c1 SCROLL CURSOR FOR SELECT 1".into(),
+            is_scrollable: true,
+            ..CursorDescription::default()
         }]
     }
 
