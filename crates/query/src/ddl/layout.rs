@@ -129,14 +129,10 @@ pub(super) fn of_create(
     let (mut given, mut others) = (None, Vec::new());
     for option in options {
         let SqlOption::KeyValue { key, value } = option else {
-            let SqlOption::Ident(name) = option else {
-                return Err(SqlError::new(
-                    ErrorKind::SyntaxError,
-                    format!("syntax error at or near \"{option}\""),
-                ));
-            };
-            others.push((names::folded(name), None));
-            continue;
+            return Err(SqlError::new(
+                ErrorKind::SyntaxError,
+                format!("syntax error at or near \"{option}\""),
+            ));
         };
         match key.value.to_ascii_lowercase().as_str() {
             "layout" if given.is_some() => {

@@ -191,9 +191,14 @@ fn a_session_within_tls_knows_its_cipher() {
     let (ours, theirs) = text.split_once('\n').unwrap();
     let told: Vec<&str> = ours.split('|').collect();
     assert_eq!(told[..2], ["t", "TLSv1.3"], "{text}");
-    // libpq says the same of its end: `SSL connection (protocol: TLSv1.3, cipher: …, bits: 256, …`.
-    let expected = format!("cipher: {}, bits: {}", told[2], told[3]);
-    assert!(theirs.contains(&expected), "{text}");
+    // libpq says the same of its end: `SSL connection (protocol: TLSv1.3, cipher: …`.
+    assert!(theirs.contains(&format!("cipher: {}", told[2])), "{text}");
+    let bits = if told[2].contains("128") {
+        "128"
+    } else {
+        "256"
+    };
+    assert_eq!(told[3], bits, "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
