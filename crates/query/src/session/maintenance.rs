@@ -63,7 +63,7 @@ impl Session {
 }
 
 impl Session {
-    /// The tables that a command names, their columns checked. As in PostgreSQL, other relations
+    /// The tables that a command names by its verb, their columns checked. As in PostgreSQL, other relations
     /// are passed over with a warning.
     fn tables_to(
         &self,
@@ -84,11 +84,10 @@ impl Session {
                     tables.push(Arc::clone(&entry.table));
                 }
                 Relation::View(_) | Relation::Sequence(_) => {
-                    let what = match verb {
-                        "vacuum" => "cannot vacuum non-tables or special system tables",
-                        _ => "cannot analyze non-tables or special system tables",
-                    };
-                    let message = format!("skipping \"{}\" --- {what}", name.name);
+                    let message = format!(
+                        "skipping \"{}\" --- cannot {verb} non-tables or special system tables",
+                        name.name
+                    );
                     self.notices
                         .tell(Notice::new(NoticeSeverity::Warning, message));
                 }

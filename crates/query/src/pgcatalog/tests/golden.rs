@@ -45,13 +45,28 @@ const LINES_MAX: usize = 40;
 
 /// Why an answer may have no rows. Those of the second part are rows that PostgreSQL has, or can
 /// have, and Aerostat cannot.
-const REASONS: [&str; 9] = [
+const REASONS: [&str; 24] = [
     "the client asks for a name that is not there",
     "PostgreSQL's own ones are left out, and users make none",
     "the sample has no temporary tables",
     "nobody listens",
     // What there is not.
-    "no such objects here",
+    "no conversions here",
+    "no default privileges here",
+    "no extended statistics here",
+    "no extensions here",
+    "no foreign data here",
+    "no inheritance and no partitions here",
+    "no large objects here",
+    "no logical replication here",
+    "no materialized views here",
+    "no members of operator families here",
+    "no procedures here",
+    "no row policies here",
+    "no rules here",
+    "no settings of roles here",
+    "no triggers here",
+    "no types but built-in ones here",
     "system relations have no indexes here",
     "no text search here",
     "no languages but internal here",

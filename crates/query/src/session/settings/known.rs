@@ -280,7 +280,7 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
     known(
         "synchronous_commit",
         "on",
-        ON_OFF,
+        Check::OneOf(&["on", "off", "local", "remote_write", "remote_apply"]),
         Effect::Ignored,
         "Accepted; durability is a property of the database.",
     ),
