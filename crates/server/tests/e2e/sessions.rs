@@ -42,7 +42,9 @@ async fn a_session_idle_in_a_transaction_ends_and_gives_back_what_it_holds() {
         .unwrap();
     // It waits for the row as long as the idle session is there, and for its end alone.
     other
-        .batch_execute("UPDATE t SET v = v + 10; SELECT pg_advisory_lock(7)")
+        .batch_execute(
+            "SET lock_timeout = '20s'; UPDATE t SET v = v + 10; SELECT pg_advisory_lock(7)",
+        )
         .await
         .unwrap();
     assert_eq!(value(&other, "SELECT v FROM t").await, "11");
