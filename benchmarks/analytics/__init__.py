@@ -7,6 +7,7 @@
  suite      what is loaded, which queries there are          (aerostat load, aerostat bench queries)
  node       the node: load, freeze, export rows to Parquet
  pool       one process per engine, pinned ── JSON lines ──► worker ── peers/*: load Parquet, run SQL
+ answers    every run's rows, and whose they are compared with
  compare    are two results the same?
  report     Markdown, JSON, plot
 ```

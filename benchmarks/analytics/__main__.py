@@ -11,7 +11,7 @@ import tempfile
 
 from servers import Aerostat, Postgres, on_cores
 
-from . import compare, node, report
+from . import answers, node, report
 from .peers import KINDS
 from .pool import Engine, Failed
 from .suite import suite
@@ -116,19 +116,22 @@ def engine(kind, arguments, tables, threads, folder):
 
 
 def measure(engines, query, arguments):
-    """One run of each to warm up and for its rows, then runs of all in turns."""
+    """One run of each to warm up, then runs of all in turns, each with its rows."""
     measured = {each.kind: {} for each in engines}
     for each in engines:
         with failing(measured[each.kind]):
-            first, rows = each.run(query.sql, arguments.seconds, rows=True)
+            first, rows = each.run(query.sql, arguments.seconds)
             most = int(arguments.seconds * 1000 / max(first, 1))
-            measured[each.kind] = {"rows": rows, "runs": max(1, min(arguments.runs, most)), "ms": []}
+            measured[each.kind].update(runs=max(1, min(arguments.runs, most)), ms=[])
+            answers.keep(measured[each.kind], rows)
     for at in range(arguments.runs):
         for each in engines:
             mine = measured[each.kind]
             if at < mine.get("runs", 0):
                 with failing(mine):
-                    mine["ms"].append(each.run(query.sql, arguments.seconds)[0])
+                    ms, rows = each.run(query.sql, arguments.seconds)
+                    mine["ms"].append(ms)
+                    answers.keep(mine, rows)
     return measured
 
 
@@ -139,19 +142,6 @@ def failing(measured):
     except Failed as error:
         measured.clear()
         measured["error"] = str(error)
-
-
-def judge(query, measured):
-    """Marks results that are not the reference's, and forgets all rows."""
-    reference = next((kind for kind in ("duckdb", *measured) if "rows" in measured.get(kind, {})), None)
-    for kind, mine in measured.items():
-        if "rows" in mine and kind != reference:
-            mine["difference"] = compare.difference(mine["rows"], measured[reference]["rows"], query)
-    for mine in measured.values():
-        rows = mine.pop("rows", None)
-        mine.pop("runs", None)
-        if rows is not None:
-            mine["row_count"] = len(rows)
 
 
 def comparison(arguments, wanted, queries, tables, threads, folder):
@@ -169,11 +159,12 @@ def comparison(arguments, wanted, queries, tables, threads, folder):
                 print(f"  {query.id:<6}" + "".join(
                     f" {kind} {min(mine['ms']):,.1f}" if mine.get("ms") else f" {kind} –"
                     for kind, mine in shown.items() if kind in group), flush=True)
-    for query in queries:
-        judge(query, results[query.id])
-    return {"what": wanted.what, "threads": threads, "versions": versions,
-            "reference": "duckdb" if "duckdb" in arguments.kinds else report.OURS,
-            "queries": [{"id": query.id, "peers": results[query.id]} for query in queries]}
+    wanted_reference = "duckdb" if "duckdb" in arguments.kinds else report.OURS
+    references = {query.id: answers.judge(query, results[query.id], wanted_reference, (report.OURS, report.EMBEDDED))
+                  for query in queries}
+    return {"what": wanted.what, "threads": threads, "versions": versions, "reference": wanted_reference,
+            "queries": [{"id": query.id, "reference": references[query.id], "peers": results[query.id]}
+                        for query in queries]}
 
 
 def drive(arguments, folder):

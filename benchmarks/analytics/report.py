@@ -80,22 +80,31 @@ def beside_embedded(run, peers, told):
 
 
 def notes(run, kinds):
-    """What could not be run and what differed, by engine."""
+    """What could not be compared, what could not be run and what differed, by engine."""
+    for query in run["queries"]:
+        if (used := query["reference"]) != run["reference"]:
+            instead = f"the others are compared with {used}" if len(answered(query)) > 1 else "nobody's is compared"
+            yield f"- {run['reference']} has no result of {query['id']}: {instead}"
     for kind in kinds:
         for query in run["queries"]:
             measured = query["peers"][kind]
             if "error" in measured:
                 yield f"- {kind} cannot run {query['id']}: {' '.join(measured['error'].split())[:160]}"
             elif measured.get("difference"):
-                yield f"- {kind} differs in {query['id']} from {run['reference']}: {measured['difference'][:160]}"
+                yield f"- {kind} differs in {query['id']} from {query['reference']}: {measured['difference'][:160]}"
+
+
+def answered(query):
+    """Who has a result."""
+    return [kind for kind, measured in query["peers"].items() if measured.get("ms")]
 
 
 def summary(run, kinds):
     """A line per engine: geometric mean of the ratios, the worst, right results."""
     for kind in kinds:
         each = ratios(run, kind)
-        right = sum(bool(query["peers"][kind].get("ms")) and not query["peers"][kind].get("difference")
-                    for query in run["queries"])
+        right = sum(kind in answered(query) and not query["peers"][kind].get("difference")
+                    for query in run["queries"] if query["reference"] == run["reference"])
         text = f"{kind:<17} {right:>3} of {len(run['queries'])} as {run['reference']}"
         if kind != OURS and each:
             text += f", ratio {mean_of(each)}, least {least_of(each)}"

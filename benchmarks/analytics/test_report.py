@@ -8,7 +8,7 @@ from . import report
 def run(**ms):
     """A run of two queries, the second twice as slow everywhere."""
     peers = {kind.replace("_", "-"): time for kind, time in ms.items()}
-    queries = [{"id": f"Q{n}", "peers": {kind: {"ms": [time * n]} for kind, time in peers.items()}} for n in (1, 2)]
+    queries = [{"id": f"Q{n}", "reference": "duckdb", "peers": {kind: {"ms": [time * n]} for kind, time in peers.items()}} for n in (1, 2)]
     return {"what": "SSB", "threads": 1, "reference": "duckdb", "queries": queries}
 
 

@@ -41,12 +41,9 @@ class Worker:
         self.peer.load([Table(**{**table, "file": pathlib.Path(table["file"])}) for table in tables])
         return {"seconds": time.perf_counter() - started, "version": self.peer.version()}
 
-    def run(self, sql, rows):
-        ms, result = self.peer.timed(sql, rows)
-        answer = {"ms": ms}
-        if rows:
-            answer["rows"] = [[plain(value) for value in row] for row in self.peer.rows(result)]
-        return answer
+    def run(self, sql):
+        ms, result = self.peer.timed(sql)
+        return {"ms": ms, "rows": [[plain(value) for value in row] for row in self.peer.rows(result)]}
 
 
 def main():

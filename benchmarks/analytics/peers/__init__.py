@@ -2,7 +2,7 @@
 
 A peer has `version()`, `load(tables)` and `run(sql)`. `tables` are `suite.Table`s, each with its Parquet file.
 `run` gives what it fetched, columns and all, and `rows(result)` makes Python values of that, outside the
-measured time. `timed(sql, rows)` measures a run; one that is told its time says that. What it cannot do it raises.
+measured time. `timed(sql)` measures a run; one that is told its time says that. What it cannot do it raises.
 """
 
 import time
@@ -25,8 +25,8 @@ class Peer:
     def __init__(self, threads, folder, where):
         self.threads, self.folder, self.where = threads, folder, where
 
-    def timed(self, sql, rows):
-        """Milliseconds, and the result; with its rows if they are wanted, perhaps in any case."""
+    def timed(self, sql):
+        """Milliseconds, and the result."""
         started = time.perf_counter()
         result = self.run(sql)
         return (time.perf_counter() - started) * 1000, result

@@ -20,7 +20,7 @@ SECONDS_TO_OPEN = 60
 
 class Embedded(Peer):
     def version(self):
-        return self.order("SELECT version()", True)["rows"][0][0]
+        return self.order("SELECT version()")["rows"][0][0]
 
     def load(self, tables):
         """The folder has its rows already."""
@@ -31,15 +31,15 @@ class Embedded(Peer):
                  "--threads", str(self.threads), "--pin-threads", "on", "--json-lines"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             try:
-                return self.order("SELECT 1", True)
+                return self.order("SELECT 1")
             except EOFError:
                 if time.monotonic() > ends:
                     raise
                 time.sleep(0.2)
 
-    def order(self, sql, rows):
+    def order(self, sql):
         try:
-            self.process.stdin.write(json.dumps({"sql": sql, "rows": rows}) + "\n")
+            self.process.stdin.write(json.dumps({"sql": sql, "rows": True}) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass
@@ -51,8 +51,8 @@ class Embedded(Peer):
             raise RuntimeError("{code}: {message}".format(**answer["error"]))
         return answer
 
-    def timed(self, sql, rows):
-        answer = self.order(sql, rows)
+    def timed(self, sql):
+        answer = self.order(sql)
         return float(answer["ms"]), answer
 
     def rows(self, answer):

@@ -7,8 +7,8 @@ use aerostat_types::SqlError;
 use chrono_tz::Tz;
 
 use crate::api::{
-    ColumnDescription, EntryNumbers, Notice, Outcome, ParameterType, RoleInfo, TransactionStatus,
-    Value,
+    Client, ColumnDescription, EntryNumbers, IdleLimit, Notice, Outcome, ParameterType, RoleInfo,
+    TransactionStatus, Value,
 };
 
 /// Cancels what a session is running; does nothing when it runs nothing. Called from other tasks.
@@ -98,6 +98,12 @@ pub trait BackendSession: Send + 'static {
 
     /// Says that the client may send the next statements, and gives where the session stands.
     fn rest(&mut self) -> TransactionStatus;
+
+    /// How long the client may be idle from now on; `None` for no limit.
+    fn idle_limit(&self) -> Option<IdleLimit>;
+
+    /// Says from where and how the client has come.
+    fn set_client(&mut self, client: Client);
 
     /// The notices since the last call.
     fn take_notices(&mut self) -> Vec<Notice>;

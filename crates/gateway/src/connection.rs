@@ -24,9 +24,14 @@ use std::{collections::HashMap, future::Future, sync::Arc, task::Poll};
 
 use aerostat_types::ErrorKind;
 use bytes::Bytes;
-use tokio::{io::AsyncWriteExt, sync::OwnedSemaphorePermit, time::timeout};
+use tokio::{
+    io::AsyncWriteExt,
+    sync::OwnedSemaphorePermit,
+    time::{Instant, timeout},
+};
 
 use crate::{
+    api::IdleLimit,
     backend::{BackendSession, Canceller},
     flag::Flag,
     limits::{ABANDON_TIMEOUT, DISCARD_TIMEOUT, FLUSH_BYTES, OUTPUT_KEEP_BYTES},
@@ -163,7 +168,38 @@ pub(crate) struct Connection<S: BackendSession> {
     portals: Portals<S>,
     /// An extended-protocol error was reported: nothing is done until Sync.
     skipping: bool,
+    /// When the client has been idle for too long, if it sends nothing until then.
+    idle_end: Option<IdleEnd>,
     shared: Arc<Shared>,
+}
+
+/// The end of a client's time to be idle.
+#[derive(Clone, Copy)]
+struct IdleEnd {
+    at: Instant,
+    in_transaction: bool,
+}
+
+impl IdleEnd {
+    fn after(limit: IdleLimit) -> Self {
+        Self {
+            at: Instant::now() + limit.timeout,
+            in_transaction: limit.in_transaction,
+        }
+    }
+
+    fn fault(self) -> Fault {
+        Fault::Fatal(match self.in_transaction {
+            true => WireError::new(
+                ErrorKind::IdleInTransactionTimeout,
+                "terminating connection due to idle-in-transaction timeout",
+            ),
+            false => WireError::new(
+                ErrorKind::IdleSessionTimeout,
+                "terminating connection due to idle-session timeout",
+            ),
+        })
+    }
 }
 
 /// A message with what it holds of the budget for large ones.
@@ -340,6 +376,7 @@ impl<S: BackendSession> Connection<S> {
             self.portals.clear();
         }
         self.output.ready(status);
+        self.idle_end = self.session.idle_limit().map(IdleEnd::after);
     }
 }
 
@@ -368,6 +405,7 @@ pub(crate) fn connection<S: BackendSession>(
         statements: HashMap::new(),
         portals: Portals::default(),
         skipping: false,
+        idle_end: None,
         shared,
     }
 }

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{
-        ColumnDescription, EntryNumbers, Notice, Outcome, ParameterType, RoleInfo,
-        TransactionStatus, Value,
+        Client, ColumnDescription, EntryNumbers, IdleLimit, Notice, Outcome, ParameterType,
+        RoleInfo, TransactionStatus, Value,
     },
     backend::{Backend, BackendSession, Canceller},
     listen::Listeners,
@@ -124,6 +124,14 @@ impl BackendSession for Session {
 
     fn rest(&mut self) -> TransactionStatus {
         Session::rest(self)
+    }
+
+    fn idle_limit(&self) -> Option<IdleLimit> {
+        Session::idle_limit(self)
+    }
+
+    fn set_client(&mut self, client: Client) {
+        Session::set_client(self, client);
     }
 
     fn take_notices(&mut self) -> Vec<Notice> {

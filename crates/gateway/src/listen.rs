@@ -143,6 +143,16 @@ impl Peer {
         }
     }
 
+    /// The client's address and port; `None` through a file.
+    pub(crate) fn address(self) -> Option<(String, u16)> {
+        match self {
+            Peer::Remote(address) => {
+                Some((address.ip().to_canonical().to_string(), address.port()))
+            }
+            Peer::Local => None,
+        }
+    }
+
     /// Whether what is sent passes no network.
     pub(crate) fn is_local(self) -> bool {
         matches!(self, Peer::Local)

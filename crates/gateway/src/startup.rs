@@ -11,7 +11,7 @@ use tokio::{io::AsyncWriteExt, time::timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    api::RoleInfo,
+    api::{Client, RoleInfo, TlsDescription},
     backend::{Backend, BackendSession},
     connection::{Connection, connection, shutting_down},
     limits::{FAREWELL_TIMEOUT, STARTUP_BYTES_MAX},
@@ -19,7 +19,7 @@ use crate::{
     registry::{Entered, Place},
     serve::Shared,
     sqlstate::{Fault, WireError},
-    stream::{Reader, Writer, plain, whole, within_tls},
+    stream::{Reader, Writer, describe_tls, plain, whole, within_tls},
     wire::{Cursor, Input, Output, startup_length},
 };
 use packet::{Request, Startup};
@@ -29,7 +29,9 @@ pub(crate) struct Newcomer {
     pub(crate) input: Input<Reader>,
     pub(crate) socket: Writer,
     pub(crate) output: Output,
+    /// Whether it speaks TLS, and what was agreed on.
     encrypted: bool,
+    tls: Option<TlsDescription>,
     peer: Peer,
 }
 
@@ -80,6 +82,7 @@ async fn admit<B: Backend>(
         socket: write,
         output: Output::default(),
         encrypted: false,
+        tls: None,
         peer,
     };
     let (mut newcomer, startup) = newcomer.negotiate(shared).await?;
@@ -180,6 +183,7 @@ impl Newcomer {
         let socket = whole(self.input.into_socket(), self.socket)?;
         match TlsAcceptor::from(tls.config.clone()).accept(socket).await {
             Ok(stream) => {
+                let tls = describe_tls(&stream);
                 let (read, write) = within_tls(stream);
                 let (output, peer) = (self.output, self.peer);
                 Some(Self {
@@ -187,6 +191,7 @@ impl Newcomer {
                     socket: write,
                     output,
                     encrypted: true,
+                    tls,
                     peer,
                 })
             }
@@ -235,6 +240,10 @@ impl Newcomer {
         let mut session = backend
             .connect(user, startup.database(), &startup.settings())
             .map_err(|error| Fault::Fatal(error.into()))?;
+        session.set_client(Client {
+            address: self.peer.address(),
+            tls: self.tls.clone(),
+        });
         let place = shared
             .registry
             .enter(user, role.connection_limit, session.canceller())

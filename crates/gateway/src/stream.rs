@@ -6,6 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use rustls::ProtocolVersion;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf},
     net::{
@@ -16,7 +17,7 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 
-use crate::listen::Socket;
+use crate::{api::TlsDescription, listen::Socket};
 
 type Tls = TlsStream<TcpStream>;
 
@@ -54,6 +55,24 @@ pub(crate) fn plain(socket: Socket) -> (Reader, Writer) {
 pub(crate) fn within_tls(stream: Tls) -> (Reader, Writer) {
     let (read, write) = tokio::io::split(stream);
     (Reader::Tls(read), Writer::Tls(write))
+}
+
+/// What the two sides of a TLS connection have agreed on.
+pub(crate) fn describe_tls(stream: &Tls) -> Option<TlsDescription> {
+    let connection = stream.get_ref().1;
+    let suite = connection.negotiated_cipher_suite()?.suite();
+    // rustls speaks no older version than 1.2.
+    let version = match connection.protocol_version()? {
+        ProtocolVersion::TLSv1_3 => "TLSv1.3",
+        _ => "TLSv1.2",
+    };
+    let name = suite.as_str()?;
+    Some(TlsDescription {
+        version,
+        // The standard's names; those of version 1.3 are OpenSSL's, too, and so PostgreSQL's.
+        cipher: name.replacen("TLS13_", "TLS_", 1),
+        bits: if name.contains("AES_128") { 128 } else { 256 },
+    })
 }
 
 /// The whole of a plain TCP socket; `None` of another.

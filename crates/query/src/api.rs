@@ -19,6 +19,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use aerostat_types::{ErrorKind, SqlError, SqlType, text};
@@ -476,8 +477,37 @@ pub enum TransactionStatus {
     Failed,
 }
 
-/// How serious a notice is.
+/// How long a client may send nothing, and the error that ends its session then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleLimit {
+    /// From `ReadyForQuery` on.
+    pub timeout: Duration,
+    /// Whether the client is in a transaction meanwhile, and holds others up.
+    pub in_transaction: bool,
+}
+
+/// How a client has reached the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Client {
+    /// Its address and port; `None` for a Unix-domain socket.
+    pub address: Option<(String, u16)>,
+    /// The encryption, if there is any.
+    pub tls: Option<TlsDescription>,
+}
+
+/// What a client and the node have agreed on in TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsDescription {
+    /// The version as PostgreSQL writes it: `TLSv1.3`.
+    pub version: &'static str,
+    /// The name of the cipher suite.
+    pub cipher: String,
+    /// Bits of the cipher's key.
+    pub bits: u16,
+}
+
+/// How serious a notice is, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoticeSeverity {
     /// For developers.
     Debug,

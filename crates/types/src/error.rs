@@ -178,6 +178,10 @@ pub enum ErrorKind {
     QueryCanceled,
     /// The server is stopping.
     AdminShutdown,
+    /// A session has been idle in a transaction for longer than it may.
+    IdleInTransactionTimeout,
+    /// A session has been idle for longer than it may.
+    IdleSessionTimeout,
     /// The server cannot take the connection now.
     CannotConnectNow,
     /// The client broke the wire protocol.

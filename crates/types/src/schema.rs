@@ -1,6 +1,6 @@
 //! What a table is made of: columns, keys and constraints.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use arrow_schema::Schema;
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,16 @@ pub enum IndexKind {
     Hash,
     /// For equality of leading columns, and a range of the next.
     Ordered,
+}
+
+impl fmt::Display for IndexKind {
+    /// The name of PostgreSQL's access method.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IndexKind::Hash => "hash",
+            IndexKind::Ordered => "btree",
+        })
+    }
 }
 
 /// A secondary index of a table.

@@ -91,6 +91,8 @@ impl ErrorKind {
             ErrorKind::ObjectNotInPrerequisiteState => "55000",
             ErrorKind::QueryCanceled => "57014",
             ErrorKind::AdminShutdown => "57P01",
+            ErrorKind::IdleInTransactionTimeout => "25P03",
+            ErrorKind::IdleSessionTimeout => "57P05",
             ErrorKind::CannotConnectNow => "57P03",
             ErrorKind::ProtocolViolation => "08P01",
             ErrorKind::IoError => "58030",

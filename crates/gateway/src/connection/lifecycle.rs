@@ -2,24 +2,39 @@
 
 use std::sync::Arc;
 
-use tokio::{io::AsyncWriteExt, time::timeout};
+use tokio::{
+    io::AsyncWriteExt,
+    time::{timeout, timeout_at},
+};
 
 use super::{Connection, Message, shutting_down};
 use crate::{
     backend::BackendSession,
     limits::FAREWELL_TIMEOUT,
     sqlstate::{Fault, WireError},
-    wire::utf8,
+    stream::Writer,
+    wire::{Output, utf8},
 };
 
 impl<S: BackendSession> Connection<S> {
     /// Serves the client until it leaves, breaks the protocol, or the node stops.
     pub(crate) async fn serve(mut self) {
         self.ready();
-        if let Err(Fault::Fatal(error)) = self.run().await {
-            self.farewell(&error).await;
+        let ended = self.run().await;
+        let Self {
+            session,
+            portals,
+            mut socket,
+            mut output,
+            ..
+        } = self;
+        // Others wait for what the session holds; they need not wait for its client to read.
+        drop(session);
+        drop(portals);
+        if let Err(Fault::Fatal(error)) = ended {
+            farewell(&mut socket, &mut output, &error).await;
         }
-        let _ = timeout(FAREWELL_TIMEOUT, self.socket.shutdown()).await;
+        let _ = timeout(FAREWELL_TIMEOUT, socket.shutdown()).await;
     }
 
     async fn run(&mut self) -> Result<(), Fault> {
@@ -31,8 +46,9 @@ impl<S: BackendSession> Connection<S> {
             // Of several that came together only the first was waited for.
             let message = match self.arrived() {
                 Some(message) => message,
-                None => self.next_message().await?,
+                None => self.next_message_in_time().await?,
             };
+            self.idle_end = None;
             if message.kind == b'X' {
                 return Ok(());
             }
@@ -55,6 +71,16 @@ impl<S: BackendSession> Connection<S> {
             if handled.is_err() || self.is_full() {
                 self.settle(handled).await?;
             }
+        }
+    }
+
+    /// Waits for the next message as long as the client may be idle.
+    async fn next_message_in_time(&mut self) -> Result<Message, Fault> {
+        match self.idle_end {
+            None => self.next_message().await,
+            Some(end) => timeout_at(end.at, self.next_message())
+                .await
+                .unwrap_or_else(|_| Err(end.fault())),
         }
     }
 
@@ -149,15 +175,14 @@ impl<S: BackendSession> Connection<S> {
         self.ready();
         self.flush().await
     }
+}
 
-    /// Says why the connection ends, if the client still listens.
-    async fn farewell(&mut self, error: &WireError) {
-        self.output.error(error, true);
-        let Self { socket, output, .. } = self;
-        let _ = timeout(FAREWELL_TIMEOUT, async {
-            socket.write_all(&output.bytes).await?;
-            socket.flush().await
-        })
-        .await;
-    }
+/// Says why the connection ends, if the client still listens.
+async fn farewell(socket: &mut Writer, output: &mut Output, error: &WireError) {
+    output.error(error, true);
+    let _ = timeout(FAREWELL_TIMEOUT, async {
+        socket.write_all(&output.bytes).await?;
+        socket.flush().await
+    })
+    .await;
 }

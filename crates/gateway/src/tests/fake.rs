@@ -20,9 +20,9 @@ use tokio::sync::watch;
 
 use crate::{
     api::{
-        ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink,
-        EntryNumbers, Notice, NoticeSeverity, Outcome, ParameterType, RoleInfo, RowStream, Rows,
-        RowsTag, ScramVerifier, TransactionStatus, Value,
+        Client, ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink,
+        EntryNumbers, IdleLimit, Notice, NoticeSeverity, Outcome, ParameterType, RoleInfo,
+        RowStream, Rows, RowsTag, ScramVerifier, TransactionStatus, Value,
     },
     backend::{Backend, BackendSession, Canceller},
 };
@@ -36,6 +36,8 @@ pub(super) struct Seen {
     pub(super) cancels: AtomicUsize,
     pub(super) streams_dropped: AtomicUsize,
     pub(super) batches_streamed: AtomicUsize,
+    pub(super) sessions_dropped: AtomicUsize,
+    pub(super) client: Mutex<Option<Client>>,
 }
 
 #[derive(Default)]
@@ -51,6 +53,7 @@ pub(super) struct FakeSession {
     notices: Vec<Notice>,
     changes: Vec<(String, String)>,
     zone: Tz,
+    idle: Option<IdleLimit>,
 }
 
 pub(super) struct FakePrepared {
@@ -119,6 +122,7 @@ impl Backend for Fake {
             notices: Vec::new(),
             changes: Vec::new(),
             zone: zone.unwrap_or(Tz::UTC),
+            idle: None,
         })
     }
 }
@@ -219,6 +223,13 @@ impl FakeSession {
                 self.notices
                     .push(Notice::new(NoticeSeverity::Warning, "look out"));
                 command("NOTICE")
+            }
+            ["idle", millis, place] => {
+                self.idle = Some(IdleLimit {
+                    timeout: Duration::from_millis(millis.parse().unwrap()),
+                    in_transaction: place == "transaction",
+                });
+                command("SET")
             }
             ["zone", zone] => {
                 self.zone = zone.parse().unwrap();
@@ -359,6 +370,12 @@ impl FakeSession {
     }
 }
 
+impl Drop for FakeSession {
+    fn drop(&mut self) {
+        self.seen.sessions_dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 impl BackendSession for FakeSession {
     type Statement = String;
     type Prepared = FakePrepared;
@@ -451,6 +468,14 @@ impl BackendSession for FakeSession {
 
     fn rest(&mut self) -> TransactionStatus {
         self.status
+    }
+
+    fn idle_limit(&self) -> Option<IdleLimit> {
+        self.idle
+    }
+
+    fn set_client(&mut self, client: Client) {
+        *self.seen.client.lock().unwrap() = Some(client);
     }
 
     fn take_notices(&mut self) -> Vec<Notice> {

@@ -531,6 +531,41 @@ async fn slow_logins_are_cut_off() {
 }
 
 #[tokio::test]
+async fn an_idle_client_is_sent_away_and_its_session_goes_before_it_has_read_so() {
+    for (place, code) in [("transaction", "25P03"), ("session", "57P05")] {
+        let node = node().await;
+        let (mut raw, _) = Raw::login(node.address).await;
+        raw.ask(&query(&format!("idle 60000 {place}"))).await;
+        raw.ask(&query(&format!("idle 30 {place}"))).await;
+        // Nobody reads: what the session holds is given back all the same.
+        let dropped = &node.seen.sessions_dropped;
+        eventually("the session ends", || dropped.load(Ordering::SeqCst) == 1).await;
+        let replies = raw.until_closed().await;
+        let fields = [b'S', b'C'].map(|field| replies[0].field(field).unwrap());
+        assert_eq!(fields, ["FATAL", code]);
+    }
+}
+
+#[tokio::test]
+async fn a_client_is_idle_between_statements_only() {
+    let node = node().await;
+    let (mut raw, _) = Raw::login(node.address).await;
+    raw.ask(&query("idle 100 transaction")).await;
+    // Between Parse and Sync it has something under way, however long that takes.
+    raw.send(&parse("", "count 1")).await;
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!(
+        kinds(
+            &raw.ask(&[bind("", ""), execute("", 0), sync()].concat())
+                .await
+        ),
+        "12DCZ"
+    );
+    let replies = raw.until_closed().await;
+    assert_eq!(replies[0].field(b'C').as_deref(), Some("25P03"));
+}
+
+#[tokio::test]
 async fn tls_is_offered_and_carries_a_session() {
     let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -589,6 +624,27 @@ async fn tls_is_offered_and_carries_a_session() {
         .unwrap();
     let mut raw = Raw { socket };
     raw.ask(&startup(&[("user", "ann")])).await;
+    let (ours, seen) = (
+        raw.socket.get_ref().1,
+        node.seen.client.lock().unwrap().clone(),
+    );
+    let seen = seen.unwrap();
+    let (address, _) = seen.address.unwrap();
+    assert_eq!(address, "127.0.0.1");
+    let told = seen.tls.unwrap();
+    let suite = ours.negotiated_cipher_suite().unwrap().suite();
+    assert_eq!(
+        (told.version, told.cipher.replacen("TLS_", "TLS13_", 1)),
+        ("TLSv1.3", suite.as_str().unwrap().to_owned())
+    );
+    assert_eq!(
+        told.bits,
+        if told.cipher.contains("128") {
+            128
+        } else {
+            256
+        }
+    );
     assert_eq!(kinds(&raw.ask(&query("count 3")).await), "TDDDCZ");
 
     // Words sent before the handshake are never taken as the client's.

@@ -10,23 +10,26 @@
 
 use std::sync::Arc;
 
+use aerostat_semantics::name_of_arrow;
 use aerostat_txn::{LockMode, Transaction};
-use aerostat_types::{ErrorKind, SqlError, TableIndex};
+use aerostat_types::{ErrorKind, IndexKind, SqlError, SqlType, TableIndex};
 
 use super::{
     Actor, CommandResult, Found,
     alter::{check_free, is_taken, redefine, skipping},
     names::{Place, QualifiedName, make_object_name},
     privilege::relation_mut,
+    storage_parameters::{self, Owner},
 };
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
-        CatalogState, Deferral, Draft, Effect, IndexEntry, Relation, TableEntry, forget_index,
-        rename_index,
+        CatalogState, Deferral, Draft, Effect, IndexEntry, PG_CATALOG, Relation, TableEntry,
+        forget_index, rename_index,
     },
     error::from_storage,
-    utility::CreateIndex,
+    pgcatalog,
+    utility::{CreateIndex, IndexColumn, ReindexTarget},
 };
 
 /// CREATE INDEX. The transaction stands for the build where it waits for others; its
@@ -51,10 +54,12 @@ pub(crate) fn create(
     let mut change = draft.change()?;
     let state = &mut change.state;
     let (place, entry) = table(state, actor, &create.table)?;
-    let columns = columns(&entry, &create.columns)?;
+    let columns = columns(&entry, create)?;
+    let notices = storage_parameters::check(Owner::Index(create.kind), &create.parameters)?;
+    let done = done.with_notices(notices);
     let name = match &create.name {
         Some(name) => name.clone(),
-        None => free_name(state, &place, &create.columns),
+        None => free_name(state, &place, create),
     };
     let index_place = Place {
         schema: place.schema.clone(),
@@ -64,13 +69,15 @@ pub(crate) fn create(
         if !create.if_not_exists {
             return Err(error);
         }
-        return Ok(done.with_notices(vec![Notice {
-            kind: Some(error.kind),
-            ..Notice::new(
-                NoticeSeverity::Notice,
-                format!("{}, skipping", error.message),
-            )
-        }]));
+        return Ok(
+            CommandResult::new("CREATE INDEX").with_notices(vec![Notice {
+                kind: Some(error.kind),
+                ..Notice::new(
+                    NoticeSeverity::Notice,
+                    format!("{}, skipping", error.message),
+                )
+            }]),
+        );
     }
     let index = TableIndex {
         name,
@@ -355,24 +362,119 @@ fn table(
     Ok((place, Arc::clone(entry)))
 }
 
-fn columns(entry: &TableEntry, names: &[String]) -> Result<Vec<usize>, SqlError> {
+fn columns(entry: &TableEntry, create: &CreateIndex) -> Result<Vec<usize>, SqlError> {
     let schema = entry.table.schema();
-    names
-        .iter()
-        .map(|name| {
-            schema.position(name).ok_or_else(|| {
+    let columns = create.columns.iter().map(
+        |IndexColumn {
+             name,
+             operator_class,
+         }| {
+            let position = schema.position(name).ok_or_else(|| {
                 SqlError::new(
                     ErrorKind::UndefinedColumn,
                     format!("column \"{name}\" does not exist"),
                 )
-            })
-        })
-        .collect()
+            })?;
+            if let Some(class) = operator_class {
+                check_operator_class(create.kind, schema.columns[position].ty, class)?;
+            }
+            Ok(position)
+        },
+    );
+    columns.collect()
+}
+
+/// Whether PostgreSQL has such a class for values of this type. All classes that it has compare
+/// as indexes here do: texts by their bytes, other types in their one order.
+fn check_operator_class(
+    kind: IndexKind,
+    ty: SqlType,
+    class: &QualifiedName,
+) -> Result<(), SqlError> {
+    let is_known_schema = class
+        .schema
+        .as_deref()
+        .is_none_or(|name| name == PG_CATALOG);
+    let input = is_known_schema
+        .then(|| pgcatalog::operator_class_input(&class.name))
+        .flatten()
+        .ok_or_else(|| {
+            SqlError::new(
+                ErrorKind::UndefinedObject,
+                format!("operator class \"{class}\" does not exist for access method \"{kind}\""),
+            )
+        })?;
+    // A varchar is a text to operators.
+    let of_column = match ty {
+        SqlType::Varchar(_) => SqlType::Text.oid(),
+        other => other.oid(),
+    };
+    if input == of_column {
+        return Ok(());
+    }
+    Err(SqlError::new(
+        ErrorKind::DatatypeMismatch,
+        format!(
+            "operator class \"{class}\" does not accept data type {}",
+            name_of_arrow(&ty.arrow())
+        ),
+    ))
+}
+
+/// REINDEX: what it names is there and the actor's to index anew. Nothing need be done then.
+///
+/// # Errors
+/// As PostgreSQL.
+pub(crate) fn reindex(
+    state: &CatalogState,
+    actor: &Actor,
+    target: &ReindexTarget,
+) -> Result<(), SqlError> {
+    match target {
+        ReindexTarget::Index(name) => match locate(state, actor, name) {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind == ErrorKind::UndefinedObject => {
+                Err(crate::catalog::undefined_relation(&name.to_string()))
+            }
+            // Its hint is for who wants to drop it.
+            Err(error) => Err(SqlError {
+                hint: None,
+                ..error
+            }),
+        },
+        ReindexTarget::Table(name) => {
+            let relation = actor.resolve(state, name)?.relation;
+            if !matches!(relation, Relation::Table(_)) {
+                return Err(SqlError::new(
+                    ErrorKind::WrongObjectType,
+                    format!("\"{}\" is not a table or materialized view", name.name),
+                ));
+            }
+            actor.require_ownership(relation)
+        }
+        ReindexTarget::Schema(name) => {
+            let schema = state.schemas.get(actor.schema_named(name));
+            let schema = schema.ok_or_else(|| crate::catalog::undefined_schema(name))?;
+            actor.require_schema_ownership(schema)
+        }
+        ReindexTarget::Database(Some(name)) if *name != actor.database => Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            "can only reindex the currently open database",
+        )),
+        ReindexTarget::Database(_) => match actor.superuser || actor.database_owner {
+            true => Ok(()),
+            false => Err(SqlError::new(
+                ErrorKind::InsufficientPrivilege,
+                format!("must be owner of database {}", actor.database),
+            )),
+        },
+    }
 }
 
 /// `table_column_column_idx`, with a number behind it as long as it is taken.
-fn free_name(state: &CatalogState, place: &Place, columns: &[String]) -> String {
-    let joined = columns.join("_");
+fn free_name(state: &CatalogState, place: &Place, create: &CreateIndex) -> String {
+    let columns = create.columns.iter().map(|column| column.name.as_str());
+    let joined = columns.collect::<Vec<_>>().join("_");
     let name_of = |nth: u32| {
         let label = match nth {
             0 => "idx".to_owned(),

@@ -15,9 +15,10 @@ use super::{
     Actor, Found,
     names::{self, Place, QualifiedName},
     privilege::relation_mut,
+    storage_parameters::{self, Owner},
 };
 use crate::{
-    api::{Notice, NoticeSeverity},
+    api::Notice,
     catalog::{CatalogState, Draft, Effect, Relation, TableEntry, node::Database, relation_tag},
     error::from_storage,
     utility::TableParameters,
@@ -125,10 +126,13 @@ pub(super) fn of_create(
             ));
         }
     };
-    let mut given = None;
+    let (mut given, mut others) = (None, Vec::new());
     for option in options {
         let SqlOption::KeyValue { key, value } = option else {
-            return Err(unrecognized(&option.to_string()));
+            return Err(SqlError::new(
+                ErrorKind::SyntaxError,
+                format!("syntax error at or near \"{option}\""),
+            ));
         };
         match key.value.to_ascii_lowercase().as_str() {
             "layout" if given.is_some() => {
@@ -142,10 +146,13 @@ pub(super) fn of_create(
                     .ok_or_else(|| invalid(&LayoutError::Syntax(value.to_string())))?;
                 given = Some(parse(&text)?);
             }
-            "fillfactor" => notices.push(no_fill_factor()),
-            other => return Err(unrecognized(other)),
+            other => {
+                let value = option_text(value).unwrap_or_else(|| value.to_string());
+                others.push((other.to_owned(), Some(value)));
+            }
         }
     }
+    notices.extend(storage_parameters::check(Owner::Table, &others)?);
     let wanted = match given {
         None => none,
         Some(None) => WantedLayout {
@@ -180,10 +187,10 @@ pub(super) fn alter(
     draft.lock_owned(actor, [name], LockMode::ShareUpdateExclusive)?;
     let mut change = draft.change()?;
     let (place, entry) = table(&change.state, actor, name)?;
-    let mut notices = Vec::new();
-    if parameters.fill_factor {
-        notices.push(no_fill_factor());
-    }
+    let notices = match parameters.reset {
+        true => storage_parameters::check_names(Owner::Table, &parameters.others)?,
+        false => storage_parameters::check(Owner::Table, &parameters.others)?,
+    };
     let Some(text) = &parameters.layout else {
         return Ok(notices);
     };
@@ -275,20 +282,4 @@ fn invalid(error: &LayoutError) -> SqlError {
     };
     SqlError::new(kind, error.to_string())
         .with_hint("A layout is 'row', 'column', 'auto', or groups of columns such as '(a,b),(c)'.")
-}
-
-fn no_fill_factor() -> Notice {
-    Notice::new(
-        NoticeSeverity::Notice,
-        "storage parameter \"fillfactor\" has no effect",
-    )
-}
-
-/// The error for a parameter that tables do not have.
-pub(crate) fn unrecognized(name: &str) -> SqlError {
-    SqlError::new(
-        ErrorKind::InvalidParameterValue,
-        format!("unrecognized parameter \"{name}\""),
-    )
-    .with_hint("A table has the parameter layout.")
 }

@@ -51,6 +51,7 @@ mod privilege;
 mod schema;
 mod sequence;
 mod sql_type;
+mod storage_parameters;
 mod temporary;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -70,15 +71,17 @@ pub(crate) use alter_table::{
 pub use create_table::{CreatedTable, PendingTable, create_table, create_table_as};
 pub use create_view::create_view;
 pub use dependency::{qualify_query, relations_in};
-pub(crate) use index::{create as create_index, settle_all as settle_indexes};
+pub(crate) use index::{create as create_index, reindex, settle_all as settle_indexes};
 pub(crate) use key::deferral;
 pub use layout::DefaultLayout;
-pub(crate) use layout::{follow_advice, unrecognized};
+pub(crate) use layout::follow_advice;
 pub(crate) use lock::lock;
 pub use names::{Found, Place, QualifiedName};
 pub(crate) use privilege::{belongings, denied, grantee_names, rename_role, toggle};
 pub use privilege::{comment, grant};
 pub use sql_type::sql_type;
+pub use storage_parameters::StorageParameter;
+pub(crate) use storage_parameters::is_boolean;
 pub(crate) use temporary::{before_commit, drop_temporaries};
 pub use views::PlanViews;
 

@@ -104,6 +104,14 @@ pub(super) fn operator_class_of_type(oid: u32) -> u32 {
         .unwrap_or(0)
 }
 
+/// The number of the type that an operator class is for, if there is one of this name.
+pub(crate) fn operator_class_input(name: &str) -> Option<u32> {
+    let table = Table::read(PG_OPCLASS);
+    let mut rows = table.rows.iter();
+    let row = rows.find(|row| table.value(row, "opcname") == Some(name))?;
+    table.value(row, "opcintype")?.parse().ok()
+}
+
 /// A system relation.
 #[derive(Debug)]
 pub(super) struct SystemRelation {

@@ -1,6 +1,6 @@
 //! Definitions as SQL text: what `pg_get_constraintdef` and its kin give.
 
-use aerostat_types::{CheckConstraint, Column, IndexKind, TableSchema, quote_ident};
+use aerostat_types::{CheckConstraint, Column, TableSchema, quote_ident};
 use datafusion::sql::sqlparser::{
     dialect::PostgreSqlDialect,
     tokenizer::{Token, Tokenizer},
@@ -27,10 +27,7 @@ pub(super) fn of_index(
     } else {
         ""
     };
-    let method = match index.index.kind {
-        IndexKind::Ordered => "btree",
-        IndexKind::Hash => "hash",
-    };
+    let method = index.index.kind;
     format!(
         "CREATE {unique}INDEX {} ON {schema}{} USING {method} ({}){nulls}",
         quote_ident(&class.name),

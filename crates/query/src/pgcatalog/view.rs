@@ -9,6 +9,7 @@ use aerostat_types::{SqlError, quote_ident};
 use parking_lot::Mutex;
 
 use super::classes::ClassIndex;
+use crate::api::Client;
 use crate::catalog::{
     AEROSTAT, AEROSTAT_OID, CatalogState, INFORMATION_SCHEMA, INFORMATION_SCHEMA_OID, PG_CATALOG,
     PG_CATALOG_OID, SequenceEntry, node::NodeRecord,
@@ -74,6 +75,8 @@ pub trait Facts: Send + Sync {
     fn sessions(&self) -> Vec<SessionDescription>;
     /// Prepared statements of this session.
     fn prepared_statements(&self) -> Vec<PreparedDescription>;
+    /// Open cursors of this session.
+    fn cursors(&self) -> Vec<CursorDescription>;
     /// Bytes that a database takes, `None` if there is none of this name.
     fn database_bytes(&self, database: &str) -> Option<u64>;
     /// When the node started, in microseconds since 1970 UTC.
@@ -116,8 +119,8 @@ pub struct SessionDescription {
     pub role: String,
     /// What the client calls itself.
     pub application: String,
-    /// The client's address and port.
-    pub client: Option<(String, u16)>,
+    /// Its client; `None` where the session is used within the process.
+    pub client: Option<Client>,
     /// When it connected.
     pub connected_at_us: i64,
     /// When the transaction under way began.
@@ -147,6 +150,21 @@ pub struct PreparedDescription {
     pub generic_plans: u64,
     /// Executions by a plan for their own values.
     pub custom_plans: u64,
+}
+
+/// A row of `pg_cursors`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CursorDescription {
+    /// Its name.
+    pub name: String,
+    /// The text that it was declared in.
+    pub statement: Arc<str>,
+    /// WITH HOLD.
+    pub is_holdable: bool,
+    /// SCROLL.
+    pub is_scrollable: bool,
+    /// When it was declared, in microseconds since 1970 UTC.
+    pub created_at_us: i64,
 }
 
 /// A function that SQL can call. Types are named as in SQL.

@@ -173,7 +173,9 @@ impl Session {
     }
 
     pub(super) fn command(&mut self, result: CommandResult) -> Outcome {
-        self.notices.lock().extend(result.notices);
+        for notice in result.notices {
+            self.notices.tell(notice);
+        }
         Outcome::Command { tag: result.tag }
     }
 

@@ -37,6 +37,7 @@ use super::{
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowStream, RowsTag},
+    pgcatalog::CursorDescription,
     statement::{
         Source, Statement, StatementKind,
         modifying::{is_dml, modifies_in_with},
@@ -53,6 +54,9 @@ pub(super) struct Cursors {
 }
 
 struct Cursor {
+    /// The text that it was declared in, and when that was, in microseconds since 1970 UTC.
+    statement: Arc<str>,
+    declared_at_us: i64,
     columns: Arc<[ColumnDescription]>,
     /// Where rows come from; `None` once all are read.
     source: Option<Mutex<RowStream>>,
@@ -122,6 +126,18 @@ impl Cursors {
     pub(super) fn columns(&self, name: &str) -> Option<Arc<[ColumnDescription]>> {
         let cursor = self.by_name.get(name)?;
         Some(Arc::clone(&cursor.columns))
+    }
+
+    /// The open cursors, by their names.
+    pub(super) fn describe(&self) -> Vec<CursorDescription> {
+        let describe = |(name, cursor): (&String, &Cursor)| CursorDescription {
+            name: name.clone(),
+            statement: Arc::clone(&cursor.statement),
+            is_holdable: cursor.hold,
+            is_scrollable: cursor.scroll,
+            created_at_us: cursor.declared_at_us,
+        };
+        self.by_name.iter().map(describe).collect()
     }
 
     fn get(&mut self, name: &str) -> Result<&mut Cursor, SqlError> {
@@ -234,6 +250,8 @@ impl Session {
         };
         let pool = &self.state.runtime_env().memory_pool;
         Ok(Cursor {
+            statement: Arc::clone(&source.text),
+            declared_at_us: chrono::Utc::now().timestamp_micros(),
             columns,
             source: Some(Mutex::new(batches)),
             kept: Vec::new(),

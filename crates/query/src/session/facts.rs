@@ -10,7 +10,7 @@ use super::{admission::read_only, settings::Settings, waiting::Waiting};
 use crate::{
     catalog::SequenceEntry,
     engine::Engine,
-    pgcatalog::{Facts, PreparedDescription, SessionDescription, Setting},
+    pgcatalog::{CursorDescription, Facts, PreparedDescription, SessionDescription, Setting},
     plan::Gate,
     sequence::Taken,
 };
@@ -23,6 +23,9 @@ pub(super) struct SessionFacts {
     pub(super) engine: Arc<Engine>,
     pub(super) settings: Arc<Mutex<Settings>>,
     pub(super) prepared: Vec<PreparedDescription>,
+    pub(super) cursors: Vec<CursorDescription>,
+    /// The session's own line in `pg_stat_activity`.
+    pub(super) told: Arc<Mutex<SessionDescription>>,
     pub(super) gate: Arc<Gate>,
     /// The sequences that the statement has asked for.
     pub(super) sequences: Mutex<BTreeMap<u32, Arc<SequenceEntry>>>,
@@ -103,6 +106,10 @@ impl Facts for SessionFacts {
         self.prepared.clone()
     }
 
+    fn cursors(&self) -> Vec<CursorDescription> {
+        self.cursors.clone()
+    }
+
     fn database_bytes(&self, database: &str) -> Option<u64> {
         self.engine
             .databases()
@@ -120,6 +127,6 @@ impl Facts for SessionFacts {
     }
 
     fn client_address(&self) -> Option<(String, u16)> {
-        None
+        self.told.lock().client.as_ref()?.address.clone()
     }
 }

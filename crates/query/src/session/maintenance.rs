@@ -8,11 +8,11 @@ use aerostat_types::{ErrorKind, SqlError};
 
 use super::{Session, cancel::Cancellation, command::blocking};
 use crate::{
-    api::Outcome,
-    catalog::{CatalogState, Relation},
-    ddl::{Actor, QualifiedName},
+    api::{Notice, NoticeSeverity, Outcome},
+    catalog::{CatalogState, Relation, TableEntry},
+    ddl::{self, Actor},
     error::from_storage,
-    utility::{MaintenanceCommand, Utility},
+    utility::{MaintenanceCommand, TableColumns, Utility},
 };
 
 impl Session {
@@ -29,7 +29,7 @@ impl Session {
                 let tables = if tables.is_empty() {
                     state.tables()
                 } else {
-                    named_tables(&state, &actor, tables)?
+                    self.tables_to(&state, &actor, tables, "vacuum")?
                 };
                 let freeze = *freeze;
                 let work =
@@ -37,10 +37,12 @@ impl Session {
                 self.on_query_runtime(work, cancellation).await??;
             }
             MaintenanceCommand::Analyze { tables } => {
-                named_tables(&state, &actor, tables)?;
+                self.tables_to(&state, &actor, tables, "analyze")?;
+                self.has_nothing_to_do("ANALYZE", "statistics");
             }
-            MaintenanceCommand::Reindex(table) => {
-                named_tables(&state, &actor, table.as_slice())?;
+            MaintenanceCommand::Reindex(target) => {
+                ddl::reindex(&state, &actor, target)?;
+                self.has_nothing_to_do("REINDEX", "indexes");
             }
             MaintenanceCommand::Checkpoint => {
                 if !(actor.superuser || actor.database_owner) {
@@ -60,27 +62,70 @@ impl Session {
     }
 }
 
+impl Session {
+    /// The tables that a command names by its verb, their columns checked. As in PostgreSQL, other relations
+    /// are passed over with a warning.
+    fn tables_to(
+        &self,
+        state: &CatalogState,
+        actor: &Actor,
+        named: &[TableColumns],
+        verb: &str,
+    ) -> Result<Vec<Arc<Table>>, SqlError> {
+        let mut tables = Vec::new();
+        for TableColumns {
+            table: name,
+            columns,
+        } in named
+        {
+            match actor.resolve(state, name)?.relation {
+                Relation::Table(entry) => {
+                    check_columns(entry, columns)?;
+                    tables.push(Arc::clone(&entry.table));
+                }
+                Relation::View(_) | Relation::Sequence(_) => {
+                    let message = format!(
+                        "skipping \"{}\" --- cannot {verb} non-tables or special system tables",
+                        name.name
+                    );
+                    self.notices
+                        .tell(Notice::new(NoticeSeverity::Warning, message));
+                }
+            }
+        }
+        Ok(tables)
+    }
+
+    fn has_nothing_to_do(&self, command: &str, what: &str) {
+        let message = format!("{command} has nothing to do: {what} are kept with every write");
+        self.notices
+            .tell(Notice::new(NoticeSeverity::Notice, message));
+    }
+}
+
+fn check_columns(entry: &TableEntry, columns: &[String]) -> Result<(), SqlError> {
+    let schema = entry.table.schema();
+    for (at, column) in columns.iter().enumerate() {
+        let (kind, problem) = if schema.position(column).is_none() {
+            (ErrorKind::UndefinedColumn, "does not exist")
+        } else if columns[..at].contains(column) {
+            (ErrorKind::DuplicateColumn, "appears more than once")
+        } else {
+            continue;
+        };
+        let message = format!(
+            "column \"{column}\" of relation \"{}\" {problem}",
+            entry.name
+        );
+        return Err(SqlError::new(kind, message));
+    }
+    Ok(())
+}
+
 fn vacuum(table: &Arc<Table>, freeze: bool) -> Result<(), SqlError> {
     table.vacuum().map_err(from_storage)?;
     if freeze {
         table.freeze().map_err(from_storage)?;
     }
     Ok(())
-}
-
-fn named_tables(
-    state: &CatalogState,
-    actor: &Actor,
-    names: &[QualifiedName],
-) -> Result<Vec<Arc<Table>>, SqlError> {
-    names
-        .iter()
-        .map(|name| match actor.resolve(state, name)?.relation {
-            Relation::Table(entry) => Ok(Arc::clone(&entry.table)),
-            Relation::View(_) | Relation::Sequence(_) => Err(SqlError::new(
-                ErrorKind::WrongObjectType,
-                format!("\"{name}\" is not a table"),
-            )),
-        })
-        .collect()
 }

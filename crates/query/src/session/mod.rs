@@ -48,7 +48,7 @@ pub(crate) use waiting::{Waiting, waits};
 
 use crate::{
     admin::Connection,
-    api::{ColumnDescription, EntryNumbers, Notice, Outcome, TransactionStatus},
+    api::{Client, ColumnDescription, EntryNumbers, IdleLimit, Notice, Outcome, TransactionStatus},
     catalog::{Temporaries, temporary_schema},
     engine::{Engine, StatementRecord},
     error::from_datafusion,
@@ -117,15 +117,12 @@ impl Session {
             ("is_superuser", if superuser { "on" } else { "off" }),
             ("session_authorization", role),
         ];
-        let settings = Settings::new(&told, options)?;
+        let settings = Arc::new(Mutex::new(Settings::new(&told, options)?));
         let state = engine.state_for(connection.database()).map_err(plain)?;
         let (number, told) = engine.register_session(SessionDescription {
             database: connection.database().name.read().clone(),
             role: role.to_owned(),
-            application: settings
-                .get("application_name")
-                .unwrap_or_default()
-                .to_owned(),
+            application: application_name(&settings.lock()),
             connected_at_us: chrono::Utc::now().timestamp_micros(),
             state: "idle",
             ..SessionDescription::default()
@@ -141,11 +138,11 @@ impl Session {
             engine,
             connection,
             role: role.to_owned(),
-            settings: Arc::new(Mutex::new(settings)),
+            notices: waiting::Notices::new(&settings),
+            settings,
             number,
             told,
             prepared: HashMap::new(),
-            notices: Arc::default(),
             cancel: CancelHandle::default(),
             state: Arc::new(state),
             block: None,
@@ -164,12 +161,16 @@ impl Session {
 
     /// Messages beside the results, since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
-        std::mem::take(&mut *self.notices.lock())
+        self.notices.take()
     }
 
     /// Settings the client is told of that have changed since the last call.
     pub fn parameter_changes(&mut self) -> Vec<(String, String)> {
-        self.settings.lock().take_reported()
+        let changes = self.settings.lock().take_reported();
+        if let Some((_, name)) = changes.iter().find(|(name, _)| name == "application_name") {
+            self.told.lock().application.clone_from(name);
+        }
+        changes
     }
 
     /// All settings the client is told of when it connects.
@@ -191,6 +192,25 @@ impl Session {
     /// The number that identifies the session to `pg_stat_activity`.
     pub fn number(&self) -> i32 {
         self.number
+    }
+
+    /// How long the client may be idle from now on; `None` for no limit.
+    pub fn idle_limit(&self) -> Option<IdleLimit> {
+        let in_transaction = self.status() != TransactionStatus::Idle;
+        let settings = self.settings.lock();
+        let timeout = match in_transaction {
+            true => settings.idle_in_transaction_timeout(),
+            false => settings.idle_session_timeout(),
+        };
+        timeout.map(|timeout| IdleLimit {
+            timeout,
+            in_transaction,
+        })
+    }
+
+    /// Notes from where and how the client has come, for `pg_stat_activity` and `pg_stat_ssl`.
+    pub fn set_client(&mut self, client: Client) {
+        self.told.lock().client = Some(client);
     }
 
     fn statement_timeout(&self) -> Option<Duration> {
@@ -408,6 +428,8 @@ impl Session {
                 engine: Arc::clone(&self.engine),
                 settings: Arc::clone(&self.settings),
                 prepared: self.prepared_descriptions(),
+                cursors: self.cursors.describe(),
+                told: Arc::clone(&self.told),
                 gate: Arc::clone(gate),
                 sequences: Mutex::default(),
                 taken: Arc::clone(&self.taken),
@@ -487,6 +509,11 @@ impl Session {
             TransactionStatus::Failed => "idle in transaction (aborted)",
         }
     }
+}
+
+fn application_name(settings: &Settings) -> String {
+    let name = settings.get("application_name");
+    name.unwrap_or_default().to_owned()
 }
 
 /// Shows the beginning of a statement. The place for its text is the last one's.

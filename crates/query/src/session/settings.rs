@@ -14,8 +14,12 @@ use std::{
 
 use aerostat_types::{ErrorKind, SqlError};
 
+#[cfg(test)]
+pub(crate) use known::Effect;
 use known::{CUSTOM, find, parse_duration, parse_time_zone};
 pub(crate) use known::{KNOWN, KnownSetting, REPORTED};
+
+use crate::api::NoticeSeverity;
 
 /// What a setting without a value of its own follows.
 fn followed(name: &str) -> Option<&'static str> {
@@ -51,6 +55,10 @@ struct Typed {
     zone: chrono_tz::Tz,
     statement_timeout: Option<Duration>,
     lock_timeout: Option<Duration>,
+    idle_in_transaction_timeout: Option<Duration>,
+    idle_session_timeout: Option<Duration>,
+    /// Of messages that are no errors, the least severe that the client wants; `None` for none.
+    message_least: Option<NoticeSeverity>,
     keeps_plans: bool,
     joins_stars: bool,
     filters_at_run_time: bool,
@@ -283,6 +291,23 @@ impl Settings {
         self.typed().lock_timeout
     }
 
+    /// How long the client may be idle in a transaction; `None` for no limit.
+    pub(crate) fn idle_in_transaction_timeout(&self) -> Option<Duration> {
+        self.typed().idle_in_transaction_timeout
+    }
+
+    /// How long the client may be idle outside of transactions; `None` for no limit.
+    pub(crate) fn idle_session_timeout(&self) -> Option<Duration> {
+        self.typed().idle_session_timeout
+    }
+
+    /// Whether the client wants messages as severe as this. It has asked for an INFO, so that
+    /// comes in any case, as in PostgreSQL.
+    pub(crate) fn wants_message(&self, severity: NoticeSeverity) -> bool {
+        let least = self.typed().message_least;
+        severity == NoticeSeverity::Info || least.is_some_and(|least| severity >= least)
+    }
+
     /// Whether plans of the session's statements are kept and found again.
     pub(crate) fn keeps_plans(&self) -> bool {
         self.typed().keeps_plans
@@ -322,6 +347,16 @@ impl Settings {
                 .unwrap_or(chrono_tz::UTC),
             statement_timeout: self.timeout("statement_timeout"),
             lock_timeout: self.timeout("lock_timeout"),
+            idle_in_transaction_timeout: self.timeout("idle_in_transaction_session_timeout"),
+            idle_session_timeout: self.timeout("idle_session_timeout"),
+            message_least: match self.get("client_min_messages") {
+                Ok("error") => None,
+                Ok("warning") => Some(NoticeSeverity::Warning),
+                Ok("info") => Some(NoticeSeverity::Info),
+                Ok("log") => Some(NoticeSeverity::Log),
+                Ok(debug) if debug.starts_with("debug") => Some(NoticeSeverity::Debug),
+                _ => Some(NoticeSeverity::Notice),
+            },
             keeps_plans: self.get("plan_cache_mode") != Ok("force_custom_plan"),
             joins_stars: self.get("aerostat.star_join") == Ok("on"),
             filters_at_run_time: self.get("aerostat.dynamic_filters") == Ok("on"),
@@ -437,6 +472,30 @@ mod tests {
             .set("search_path", &["a b".to_owned(), "c".to_owned()])
             .unwrap();
         assert_eq!(settings.search_path(), ["a b", "c"]);
+    }
+
+    /// docs/sql.md lists the settings by what comes of setting them, all of them and no other.
+    #[test]
+    fn every_setting_is_documented_by_its_effect() {
+        let documentation = include_str!("../../../../docs/sql.md");
+        for (effect, heading) in [
+            (Effect::Acts, "Settings that act"),
+            (Effect::Fixed, "Settings with one value"),
+            (Effect::Tells, "Settings that only tell"),
+            (Effect::Ignored, "Settings without effect"),
+        ] {
+            let (_, section) = documentation
+                .split_once(&format!("### {heading}\n"))
+                .unwrap_or_else(|| panic!("docs/sql.md has no section {heading}"));
+            let section = section.split("\n#").next().unwrap_or_default();
+            let listed: Vec<&str> = section
+                .lines()
+                .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+                .collect();
+            let known = KNOWN.iter().filter(|known| known.effect == effect);
+            let known: Vec<&str> = known.map(|known| known.name).collect();
+            assert_eq!(listed, known, "{heading}");
+        }
     }
 
     #[test]

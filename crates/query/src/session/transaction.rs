@@ -639,7 +639,7 @@ impl Session {
     pub(super) fn warn_with(&mut self, kind: ErrorKind, message: &str) {
         let mut notice = Notice::new(NoticeSeverity::Warning, message);
         notice.kind = Some(kind);
-        self.notices.lock().push(notice);
+        self.notices.tell(notice);
     }
 }
 

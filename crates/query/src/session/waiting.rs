@@ -33,7 +33,34 @@ use crate::{
 pub(crate) const WAITS_MAX: usize = 256;
 
 /// Messages of a session that the client has yet to be told.
-pub(super) type Notices = Arc<Mutex<Vec<Notice>>>;
+#[derive(Clone)]
+pub(super) struct Notices {
+    untold: Arc<Mutex<Vec<Notice>>>,
+    settings: Arc<Mutex<Settings>>,
+}
+
+impl Notices {
+    /// Those of a session with these settings.
+    pub(super) fn new(settings: &Arc<Mutex<Settings>>) -> Self {
+        Self {
+            untold: Arc::default(),
+            settings: Arc::clone(settings),
+        }
+    }
+
+    /// Adds a message, unless the client does not want such at this time
+    /// (`client_min_messages`).
+    pub(super) fn tell(&self, notice: Notice) {
+        if self.settings.lock().wants_message(notice.severity) {
+            self.untold.lock().push(notice);
+        }
+    }
+
+    /// Takes those since the last call.
+    pub(super) fn take(&self) -> Vec<Notice> {
+        std::mem::take(&mut *self.untold.lock())
+    }
+}
 
 /// What is known of a lock that somebody has or waits for.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +98,7 @@ impl Session {
             transaction: transaction.cloned(),
             cancel,
             settings: Arc::clone(&self.settings),
-            notices: Arc::clone(&self.notices),
+            notices: self.notices.clone(),
         }
     }
 }
@@ -130,8 +157,8 @@ impl Waiting {
 
     /// Tells the client something that is no error.
     pub(crate) fn warn(&self, message: String) {
-        let notice = Notice::new(NoticeSeverity::Warning, message);
-        self.notices.lock().push(notice);
+        self.notices
+            .tell(Notice::new(NoticeSeverity::Warning, message));
     }
 
     /// All locks of the database.

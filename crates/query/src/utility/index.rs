@@ -4,6 +4,7 @@ use aerostat_types::{ErrorKind, IndexKind, SqlError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{SchemaCommand, tokens::Tokens};
+use crate::ddl::{QualifiedName, StorageParameter};
 
 /// What CREATE INDEX says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub struct CreateIndex {
     /// IF NOT EXISTS.
     pub if_not_exists: bool,
     /// The table.
-    pub table: crate::ddl::QualifiedName,
+    pub table: QualifiedName,
     /// UNIQUE.
     pub unique: bool,
     /// NULLS NOT DISTINCT.
@@ -21,7 +22,25 @@ pub struct CreateIndex {
     /// USING; ordered if not given.
     pub kind: IndexKind,
     /// The columns, the leading one first.
-    pub columns: Vec<String>,
+    pub columns: Vec<IndexColumn>,
+    /// WITH.
+    pub parameters: Vec<StorageParameter>,
+}
+
+/// A column of an index. Its direction changes nothing that an index is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexColumn {
+    /// Its name.
+    pub name: String,
+    /// The operator class, if one is named.
+    pub operator_class: Option<QualifiedName>,
+}
+
+/// What follows the columns.
+#[derive(Default)]
+struct Options {
+    nulls_not_distinct: bool,
+    parameters: Vec<StorageParameter>,
 }
 
 /// After CREATE INDEX or CREATE UNIQUE INDEX.
@@ -49,7 +68,10 @@ pub(super) fn parse_create(
         columns.push(column(tokens)?);
         Ok(())
     })?;
-    let nulls_not_distinct = options(tokens)?;
+    let Options {
+        nulls_not_distinct,
+        parameters,
+    } = options(tokens)?;
     Ok(SchemaCommand::CreateIndex(CreateIndex {
         name,
         if_not_exists,
@@ -58,6 +80,7 @@ pub(super) fn parse_create(
         nulls_not_distinct,
         kind,
         columns,
+        parameters,
     }))
 }
 
@@ -83,8 +106,7 @@ fn method(tokens: &mut Tokens<'_>, unique: bool) -> Result<IndexKind, SqlError> 
     }
 }
 
-/// A column. Its collation, operator class and direction change nothing that an index is for.
-fn column(tokens: &mut Tokens<'_>) -> Result<String, SqlError> {
+fn column(tokens: &mut Tokens<'_>) -> Result<IndexColumn, SqlError> {
     if tokens.peek() == Some(&Token::LParen) || tokens.is_second(&Token::LParen) {
         return Err(not_supported("indexes on expressions are not supported"));
     }
@@ -95,44 +117,36 @@ fn column(tokens: &mut Tokens<'_>) -> Result<String, SqlError> {
             return Err(not_supported("texts are compared by bytes (collation C)"));
         }
     }
-    if !matches!(tokens.peek_word().as_str(), "" | "ASC" | "DESC" | "NULLS") {
-        tokens.qualified_name()?;
-    }
+    let has_class = !matches!(tokens.peek_word().as_str(), "" | "ASC" | "DESC" | "NULLS");
+    let operator_class = has_class.then(|| tokens.qualified_name()).transpose()?;
     tokens.accept_one(&["ASC", "DESC"]);
     if tokens.accept(&["NULLS"]) && tokens.accept_one(&["FIRST", "LAST"]).is_none() {
         return Err(tokens.unexpected());
     }
-    Ok(name)
+    Ok(IndexColumn {
+        name,
+        operator_class,
+    })
 }
 
-/// What follows the columns; whether NULLS NOT DISTINCT is among it.
-fn options(tokens: &mut Tokens<'_>) -> Result<bool, SqlError> {
+fn options(tokens: &mut Tokens<'_>) -> Result<Options, SqlError> {
     if tokens.accept(&["INCLUDE"]) {
         return Err(not_supported(
             "INCLUDE columns of indexes are not supported",
         ));
     }
-    let mut nulls_not_distinct = false;
+    let mut options = Options::default();
     if tokens.accept(&["NULLS"]) {
-        nulls_not_distinct = tokens.accept(&["NOT"]);
+        options.nulls_not_distinct = tokens.accept(&["NOT"]);
         tokens.expect(&["DISTINCT"])?;
     }
     if tokens.accept(&["WITH"]) {
-        tokens.parenthesized(|tokens| {
-            tokens.label()?;
-            if tokens.accept_token(&Token::Eq)
-                && tokens.accept_string().is_none()
-                && tokens.accept_number().is_none()
-            {
-                tokens.label()?;
-            }
-            Ok(())
-        })?;
+        options.parameters = tokens.parenthesized(Tokens::storage_parameter)?;
     }
     if tokens.accept(&["WHERE"]) {
         return Err(not_supported("partial indexes are not supported"));
     }
-    Ok(nulls_not_distinct)
+    Ok(options)
 }
 
 /// After DROP INDEX.

@@ -2,14 +2,14 @@
 //!
 //! VACUUM gives memory of dead rows back, and with FREEZE encodes the tables'
 //! segments; CHECKPOINT writes a snapshot. The others have nothing to do here:
-//! statistics and the key index are kept with every write. They are accepted,
-//! with their tables checked, because tools send them.
+//! statistics and indexes are kept with every write. They are accepted because
+//! tools send them, with what they name checked, and a notice says so.
 
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::tokens::Tokens;
-use crate::ddl::QualifiedName;
+use crate::ddl::{QualifiedName, is_boolean};
 
 /// A command about upkeep.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,19 +17,41 @@ pub enum MaintenanceCommand {
     /// VACUUM, with or without ANALYZE; no tables means all.
     Vacuum {
         /// The tables.
-        tables: Vec<QualifiedName>,
+        tables: Vec<TableColumns>,
         /// Whether to freeze what can be frozen.
         freeze: bool,
     },
     /// ANALYZE; no tables means all.
     Analyze {
         /// The tables.
-        tables: Vec<QualifiedName>,
+        tables: Vec<TableColumns>,
     },
     /// CHECKPOINT.
     Checkpoint,
-    /// REINDEX of a table; `None` for a schema's, a database's or an index by name.
-    Reindex(Option<QualifiedName>),
+    /// REINDEX.
+    Reindex(ReindexTarget),
+}
+
+/// A table, and those of its columns that are to be analyzed; none means all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableColumns {
+    /// The table.
+    pub table: QualifiedName,
+    /// The columns.
+    pub columns: Vec<String>,
+}
+
+/// Whose indexes REINDEX is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReindexTarget {
+    /// One index.
+    Index(QualifiedName),
+    /// Those of a table.
+    Table(QualifiedName),
+    /// Those of a schema's tables.
+    Schema(String),
+    /// Those of the database at hand, which may be named, or of its system relations.
+    Database(Option<String>),
 }
 
 impl MaintenanceCommand {
@@ -65,20 +87,27 @@ pub(super) fn parse(tokens: &mut Tokens<'_>, word: &str) -> Result<MaintenanceCo
         "CHECKPOINT" => Ok(MaintenanceCommand::Checkpoint),
         "REINDEX" => reindex(tokens),
         "VACUUM" => {
-            let freeze = match options(tokens, "VACUUM", &VACUUM_OPTIONS)? {
-                Some(on) => on.iter().any(|name| name == "freeze"),
+            let (freeze, analyze) = match options(tokens, "VACUUM", &VACUUM_OPTIONS)? {
+                Some(on) => {
+                    let is_on = |wanted: &str| on.iter().any(|name| name == wanted);
+                    (is_on("freeze"), is_on("analyze") || is_on("analyse"))
+                }
                 None => {
                     tokens.accept(&["FULL"]);
                     let freeze = tokens.accept(&["FREEZE"]);
                     tokens.accept(&["VERBOSE"]);
-                    tokens.accept_one(&["ANALYZE", "ANALYSE"]);
-                    freeze
+                    let analyze = tokens.accept_one(&["ANALYZE", "ANALYSE"]);
+                    (freeze, analyze.is_some())
                 }
             };
-            Ok(MaintenanceCommand::Vacuum {
-                tables: tables(tokens)?,
-                freeze,
-            })
+            let tables = tables(tokens)?;
+            if !analyze && tables.iter().any(|table| !table.columns.is_empty()) {
+                return Err(SqlError::new(
+                    ErrorKind::FeatureNotSupported,
+                    "ANALYZE option must be specified when a column list is provided",
+                ));
+            }
+            Ok(MaintenanceCommand::Vacuum { tables, freeze })
         }
         _ => {
             if options(tokens, "ANALYZE", &ANALYZE_OPTIONS)?.is_none() {
@@ -97,13 +126,13 @@ fn reindex(tokens: &mut Tokens<'_>) -> Result<MaintenanceCommand, SqlError> {
         .accept_one(&["INDEX", "TABLE", "SCHEMA", "DATABASE", "SYSTEM"])
         .ok_or_else(|| tokens.unexpected())?;
     tokens.accept(&["CONCURRENTLY"]);
-    if matches!(object, "DATABASE" | "SYSTEM") && tokens.at_end() {
-        return Ok(MaintenanceCommand::Reindex(None));
-    }
-    let name = tokens.qualified_name()?;
-    Ok(MaintenanceCommand::Reindex(
-        (object == "TABLE").then_some(name),
-    ))
+    Ok(MaintenanceCommand::Reindex(match object {
+        "INDEX" => ReindexTarget::Index(tokens.qualified_name()?),
+        "TABLE" => ReindexTarget::Table(tokens.qualified_name()?),
+        "SCHEMA" => ReindexTarget::Schema(tokens.name()?),
+        _ if tokens.at_end() => ReindexTarget::Database(None),
+        _ => ReindexTarget::Database(Some(tokens.name()?)),
+    }))
 }
 
 /// `(option [value], …)`, if it is there: the names of the options that are on.
@@ -129,7 +158,13 @@ fn options(
                 None => tokens.label()?,
             },
         };
-        if !matches!(value.to_ascii_lowercase().as_str(), "off" | "false" | "0") {
+        if !value.is_empty() {
+            check_value(&name, &value)?;
+        }
+        if !matches!(
+            value.to_ascii_lowercase().as_str(),
+            "off" | "false" | "no" | "0"
+        ) {
             on.push(name);
         }
         Ok(())
@@ -137,16 +172,37 @@ fn options(
     Ok(Some(on))
 }
 
+/// Options that do nothing here are checked as those that do: a slip is an error.
+fn check_value(name: &str, value: &str) -> Result<(), SqlError> {
+    let (is_right, kind) = match name {
+        "parallel" => (
+            value.parse::<u16>().is_ok_and(|count| count <= 1_024),
+            "a number of workers",
+        ),
+        "tablespace" | "buffer_usage_limit" => (true, "a text"),
+        "index_cleanup" if value.eq_ignore_ascii_case("auto") => (true, "a Boolean value"),
+        _ => (is_boolean(value), "a Boolean value"),
+    };
+    match is_right {
+        true => Ok(()),
+        false => Err(SqlError::new(
+            ErrorKind::SyntaxError,
+            format!("{name} requires {kind}"),
+        )),
+    }
+}
+
 /// Tables with or without lists of columns.
-fn tables(tokens: &mut Tokens<'_>) -> Result<Vec<QualifiedName>, SqlError> {
+fn tables(tokens: &mut Tokens<'_>) -> Result<Vec<TableColumns>, SqlError> {
     if tokens.at_end() {
         return Ok(Vec::new());
     }
     tokens.list(|tokens| {
-        let name = tokens.qualified_name()?;
-        if tokens.peek() == Some(&Token::LParen) {
-            tokens.parenthesized(Tokens::name)?;
-        }
-        Ok(name)
+        let table = tokens.qualified_name()?;
+        let columns = match tokens.peek() {
+            Some(Token::LParen) => tokens.parenthesized(Tokens::name)?,
+            _ => Vec::new(),
+        };
+        Ok(TableColumns { table, columns })
     })
 }

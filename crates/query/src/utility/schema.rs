@@ -11,7 +11,7 @@ use super::{
     sequence::SequenceOptions,
     tokens::Tokens,
 };
-use crate::ddl::QualifiedName;
+use crate::ddl::{QualifiedName, StorageParameter};
 
 /// A command about a database's tables, views, schemas and sequences.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -188,8 +188,10 @@ pub enum RelationChange {
 pub struct TableParameters {
     /// The layout: `None` if it is not mentioned, `Some(None)` for RESET.
     pub layout: Option<Option<String>>,
-    /// Whether fillfactor is mentioned, which has no effect.
-    pub fill_factor: bool,
+    /// Whether they are RESET.
+    pub reset: bool,
+    /// The other parameters.
+    pub others: Vec<StorageParameter>,
 }
 
 pub(super) fn parse_create(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, SqlError> {
@@ -384,18 +386,24 @@ fn rename(tokens: &mut Tokens<'_>, object: SchemaObject) -> Result<RelationChang
 }
 
 fn parameters(tokens: &mut Tokens<'_>, reset: bool) -> Result<TableParameters, SqlError> {
-    let mut parameters = TableParameters::default();
+    let mut parameters = TableParameters {
+        reset,
+        ..TableParameters::default()
+    };
     tokens.parenthesized(|tokens| {
-        let name = tokens.label()?;
-        match name.to_ascii_lowercase().as_str() {
+        match &*tokens.ahead().label()? {
             "layout" if parameters.layout.is_some() => {
                 return Err(SqlError::new(
                     ErrorKind::InvalidParameterValue,
                     "parameter \"layout\" specified more than once",
                 ));
             }
-            "layout" if reset => parameters.layout = Some(None),
+            "layout" if reset => {
+                tokens.skip();
+                parameters.layout = Some(None);
+            }
             "layout" => {
+                tokens.skip();
                 tokens.expect_token(&Token::Eq)?;
                 let value = match tokens.accept_string() {
                     Some(text) => text,
@@ -403,14 +411,8 @@ fn parameters(tokens: &mut Tokens<'_>, reset: bool) -> Result<TableParameters, S
                 };
                 parameters.layout = Some(Some(value));
             }
-            "fillfactor" => {
-                parameters.fill_factor = true;
-                if !reset {
-                    tokens.expect_token(&Token::Eq)?;
-                    tokens.integer()?;
-                }
-            }
-            other => return Err(crate::ddl::unrecognized(other)),
+            _ if reset => parameters.others.push((tokens.label()?, None)),
+            _ => parameters.others.push(tokens.storage_parameter()?),
         }
         Ok(())
     })?;

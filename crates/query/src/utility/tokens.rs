@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::{
 };
 
 use crate::{
-    ddl::{QualifiedName, names},
+    ddl::{QualifiedName, StorageParameter, names},
     lines::Lines,
 };
 
@@ -340,6 +340,22 @@ impl<'a> Tokens<'a> {
         let number = format!("{sign}{digits}");
         self.at = at + 1;
         Some(number)
+    }
+
+    /// `name [= value]` of WITH and SET, where the value is a text, a number or a word.
+    ///
+    /// # Errors
+    /// No such thing stands here.
+    pub(super) fn storage_parameter(&mut self) -> Result<StorageParameter, SqlError> {
+        let name = self.label()?;
+        if !self.accept_token(&Token::Eq) {
+            return Ok((name, None));
+        }
+        let value = match self.accept_string().or_else(|| self.accept_number()) {
+            Some(value) => value,
+            None => self.label()?,
+        };
+        Ok((name, Some(value)))
     }
 
     /// # Errors

@@ -30,5 +30,6 @@ mod psql;
 mod raw;
 mod recovery;
 mod s3;
+mod sessions;
 mod slt;
 mod sql;

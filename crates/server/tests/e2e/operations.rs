@@ -1,10 +1,11 @@
 //! Starting, stopping, configuring, and letting the right people in.
 
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use tokio_postgres::NoTls;
 
-use crate::harness::{Aerostat, command, free_address, sqlstate, value};
+use crate::harness::{Aerostat, PATIENCE, command, free_address, sqlstate, value};
 use crate::raw::Raw;
 
 fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (i32, String, String) {
@@ -152,21 +153,54 @@ fn a_signal_stops_the_node_and_sessions_are_told() {
     }
 }
 
+/// What a node logs when the time that it gives to running statements is over.
+const GRACE_OVER: &str = "sessions were still open";
+
 #[test]
 fn a_second_signal_ends_the_node_at_once() {
+    for (first, second) in [("TERM", "TERM"), ("INT", "INT"), ("TERM", "INT")] {
+        let mut node = Aerostat::start();
+        let mut busy = Raw::session(node.sql, "aerostat");
+        let mut other = Raw::session(node.sql, "aerostat");
+        busy.send_query(b"SELECT pg_sleep(600)").unwrap();
+        let sleeping = "SELECT count(*) FROM pg_stat_activity
+            WHERE state = 'active' AND query = 'SELECT pg_sleep(600)'";
+        eventually("the statement runs", || {
+            other.query(sleeping).unwrap() == ["1"]
+        });
+        node.signal(first);
+        eventually("the node takes the first signal", || {
+            node.log().contains("stopping")
+        });
+        assert!(node.is_running(), "it gives the statement time to end");
+        node.signal(second);
+        let status = node.wait();
+        let log = node.log();
+        assert_eq!(status.code(), Some(130), "{first}, {second}:\n{log}");
+        // So it was the signal, and not the end of the time for statements.
+        assert!(log.contains("stopping at once"), "{log}");
+        assert!(!log.contains(GRACE_OVER), "{log}");
+    }
+}
+
+/// The time for statements ends a node, too, but as an orderly stop; so the test above can tell.
+#[test]
+fn a_statement_that_does_not_end_delays_a_stop_for_the_grace_alone() {
     let mut node = Aerostat::start();
     let mut busy = Raw::session(node.sql, "aerostat");
-    let endless = "SELECT count(*) FROM generate_series(1, 1000000) AS a, generate_series(1, 1000000) AS b WHERE a + b = -1";
-    busy.send_query(endless.as_bytes()).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    busy.send_query(b"SELECT pg_sleep(600)").unwrap();
     node.signal("TERM");
-    std::thread::sleep(std::time::Duration::from_millis(100));
-    // The node may have cancelled the query and be gone already; then there is nobody to signal.
-    Command::new("kill")
-        .args(["-TERM", &node.process_id().to_string()])
-        .output()
-        .unwrap();
-    node.wait();
+    let status = node.wait();
+    assert_eq!(status.code(), Some(0), "{}", node.log());
+    assert!(!node.log().contains("at once"), "{}", node.log());
+}
+
+fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < PATIENCE, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,9 @@
 //! `tests/slt` against the node, every table in row, column and mixed layout, in the simple and
 //! the extended protocol.
 //!
-//! The expectations are PostgreSQL's (scripts/slt-expect wrote them). With
-//! `POSTGRES_URL` set, the files also run against that PostgreSQL, which tests the
-//! tests. `FILES` has others run in their place, of whoever.
+//! The expectations are PostgreSQL's (scripts/slt-expect wrote them). The files run against a
+//! PostgreSQL, too ([`Postgres::find`]), so that no record can say what only Aerostat does.
+//! `FILES` has others run in their place, of whoever.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -15,6 +15,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
 use crate::harness::Aerostat;
+use crate::postgres::Postgres;
 use crate::raw::{Raw, errors, values};
 
 type Output = DBOutput<DefaultColumnType>;
@@ -225,6 +226,8 @@ struct Place {
     engine: &'static str,
     config: Config,
     setup: Option<String>,
+    /// What CREATE DATABASE says besides.
+    options: &'static str,
     /// Where the extended protocol is spoken; otherwise the simple one is.
     extended: Option<SocketAddr>,
 }
@@ -255,7 +258,7 @@ impl Place {
             .await
             .unwrap();
         admin
-            .batch_execute(&format!("CREATE DATABASE {database}"))
+            .batch_execute(&format!("CREATE DATABASE {database} {}", self.options))
             .await
             .unwrap();
         let mut runner = Runner::new(async || self.session(&database).await);
@@ -372,6 +375,7 @@ async fn run_with_layout(layout: &str, fast_path: &str, is_extended: bool) {
         engine: "aerostat",
         config: node.config("aerostat"),
         setup,
+        options: "",
         extended: is_extended.then_some(node.sql),
     };
     place.run_all().await;
@@ -395,14 +399,15 @@ async fn mixed_layout_answers_as_postgresql() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgresql_answers_as_postgresql() {
-    let Ok(url) = std::env::var("POSTGRES_URL") else {
-        eprintln!("skipped: no POSTGRES_URL");
+    let Some(postgres) = Postgres::find().await else {
         return;
     };
     let place = Place {
         engine: "postgres",
-        config: url.parse().unwrap(),
+        config: postgres.config().clone(),
         setup: None,
+        // The locale that Aerostat's databases have.
+        options: "TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C.UTF-8'",
         extended: None,
     };
     place.run_all().await;

@@ -12,7 +12,7 @@ use crate::{
     pgcatalog::CatalogView,
 };
 
-pub(super) const BUILDERS: [(&str, &str, Builder); 12] = [
+pub(super) const BUILDERS: [(&str, &str, Builder); 14] = [
     (PG_CATALOG, "pg_database", databases),
     (PG_CATALOG, "pg_roles", roles),
     (PG_CATALOG, "pg_authid", authids),
@@ -23,7 +23,9 @@ pub(super) const BUILDERS: [(&str, &str, Builder); 12] = [
     (PG_CATALOG, "pg_shdescription", descriptions),
     (PG_CATALOG, "pg_settings", settings),
     (PG_CATALOG, "pg_stat_activity", activity),
+    (PG_CATALOG, "pg_stat_ssl", encryption),
     (PG_CATALOG, "pg_prepared_statements", prepared),
+    (PG_CATALOG, "pg_cursors", cursors),
     (PG_CATALOG, "pg_stat_database", database_statistics),
 ];
 
@@ -248,6 +250,7 @@ fn activity(view: &CatalogView, rows: &mut Rows) {
         let open_only = |cell: Cell| if open { cell } else { Cell::Null };
         let time = |at: Option<i64>| open_only(at.map_or(Cell::Null, Cell::Time));
         let SessionDescription { client, .. } = &session;
+        let address = client.as_ref().and_then(|client| client.address.as_ref());
         let query = if open {
             session.query.clone()
         } else {
@@ -269,11 +272,11 @@ fn activity(view: &CatalogView, rows: &mut Rows) {
             ("application_name", (&session.application).into()),
             (
                 "client_addr",
-                open_only(client.as_ref().map(|(address, _)| address).into()),
+                open_only(address.map(|(address, _)| address).into()),
             ),
             (
                 "client_port",
-                open_only(client.as_ref().map(|(_, port)| i32::from(*port)).into()),
+                open_only(client.as_ref().map(|_| client_port(address)).into()),
             ),
             ("backend_start", time(Some(session.connected_at_us))),
             ("xact_start", time(session.transaction_at_us)),
@@ -282,6 +285,42 @@ fn activity(view: &CatalogView, rows: &mut Rows) {
             ("state", open_only(session.state.into())),
             ("query", query.into()),
             ("backend_type", "client backend".into()),
+        ]);
+    }
+}
+
+/// As PostgreSQL tells it: −1 for a client on a Unix-domain socket.
+fn client_port(address: Option<&(String, u16)>) -> i32 {
+    address.map_or(-1, |(_, port)| i32::from(*port))
+}
+
+fn encryption(view: &CatalogView, rows: &mut Rows) {
+    for session in view.facts.sessions() {
+        let open = view.superuser || session.role == view.role;
+        let Some(client) = session.client.filter(|_| open) else {
+            continue;
+        };
+        let tls = client.tls.as_ref();
+        rows.push([
+            ("pid", session.pid.into()),
+            ("ssl", tls.is_some().into()),
+            ("version", tls.map(|tls| tls.version).into()),
+            ("cipher", tls.map(|tls| &tls.cipher).into()),
+            ("bits", tls.map(|tls| i32::from(tls.bits)).into()),
+        ]);
+    }
+}
+
+fn cursors(view: &CatalogView, rows: &mut Rows) {
+    for cursor in view.facts.cursors() {
+        rows.push([
+            ("name", cursor.name.into()),
+            ("statement", cursor.statement.to_string().into()),
+            ("is_holdable", cursor.is_holdable.into()),
+            // DECLARE BINARY is refused.
+            ("is_binary", false.into()),
+            ("is_scrollable", cursor.is_scrollable.into()),
+            ("creation_time", Cell::Time(cursor.created_at_us)),
         ]);
     }
 }

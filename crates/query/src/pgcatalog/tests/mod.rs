@@ -396,7 +396,7 @@ async fn arrays_of_subqueries_are_arrays_even_of_no_rows() {
             .await,
         [
             "Odd Name|{2,1}|{}|∅|1.25/2.25",
-            "customer|{2,1}|{2026-01-01}|∅|1.25/2.25",
+            "customer|{2,1}|{2026-01-01,2026-01-01,2026-01-01}|∅|1.25/2.25",
             "region|{2,1}|{2026-01-01}|∅|1.25/2.25"
         ]
     );

@@ -1,6 +1,6 @@
 //! The catalogue that the tests ask: two roles and a superuser, three databases,
-//! a few tables and a view. A PostgreSQL with the same gave the answers that the
-//! golden files were compared with.
+//! a few tables with secondary indexes and a foreign key, a view, and a sequence. A
+//! PostgreSQL with the same gave the answers that the golden files were compared with.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,24 +8,28 @@ use aerostat_advice::Machine;
 use aerostat_memory::Governor;
 use aerostat_storage::{Durability, Table, TenantStore};
 use aerostat_types::{
-    ByteSize, CheckConstraint, Column, ErrorKind, Layout, SqlError, SqlType, TableId, TableSchema,
-    TenantId,
+    ByteSize, CheckConstraint, Column, ErrorKind, IndexKind, Layout, SqlError, SqlType, TableId,
+    TableIndex, TableSchema, TenantId,
 };
 
 use super::super::{
-    CatalogView, ClassIndex, Facts, FunctionDescription, FunctionKind, PreparedDescription,
-    SessionDescription, Setting,
+    CatalogView, ClassIndex, CursorDescription, Facts, FunctionDescription, FunctionKind,
+    PreparedDescription, SessionDescription, Setting,
 };
 use parking_lot::Mutex;
 
 use crate::catalog::{
-    Grant, OnCommit, Privilege, Relation, SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
+    Deferral, ForeignKey, Grant, IndexEntry, OnCommit, Privilege, ReferentialAction, Relation,
+    SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
     node::{Database, DatabaseRecord, NodeRecord, RoleRecord},
 };
-use crate::{sequence::Taken, session::Waiting};
+use crate::{
+    sequence::{Counter, Definition, Taken},
+    session::Waiting,
+};
 
 /// The relations' numbers, as golden files name them.
-pub(super) const OIDS: [(&str, u32); 8] = [
+pub(super) const OIDS: [(&str, u32); 9] = [
     ("public.customer", 16_390),
     ("public.customer_pkey", 16_391),
     ("public.lineitem", 16_392),
@@ -34,6 +38,7 @@ pub(super) const OIDS: [(&str, u32); 8] = [
     ("public.rich", 16_395),
     ("sales.region", 16_397),
     ("sales.region_pkey", 16_398),
+    ("public.ticket", 16_402),
 ];
 
 /// The catalogue as `role` sees it in the database `shop`.
@@ -119,7 +124,7 @@ fn node() -> NodeRecord {
                 database(16_386, "alice", Some("the shop")),
             ),
         ]),
-        next_oid: 16_400,
+        next_oid: 16_403,
     }
 }
 
@@ -181,6 +186,40 @@ fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
     }
 }
 
+/// A secondary index of one column, with or without a UNIQUE constraint.
+fn index(oid: u32, name: &str, column: usize, unique: bool) -> IndexEntry {
+    IndexEntry {
+        oid,
+        index: TableIndex {
+            name: name.to_owned(),
+            kind: IndexKind::Ordered,
+            columns: vec![column],
+            unique,
+            nulls_not_distinct: false,
+        },
+        is_constraint: unique,
+        is_primary: false,
+        deferral: Deferral::Never,
+    }
+}
+
+fn sequence(oid: u32, name: &str) -> SequenceEntry {
+    let definition = Definition::default();
+    let table = store()
+        .create_table(TableId(oid), Counter::schema(), &Layout::Row)
+        .unwrap();
+    SequenceEntry {
+        oid,
+        name: name.to_owned(),
+        owner: "alice".to_owned(),
+        counter: Counter::new(table, definition.first()),
+        definition,
+        owned_by: None,
+        comment: None,
+        grants: Vec::new(),
+    }
+}
+
 fn grant(role: &str, privilege: Privilege) -> Grant {
     Grant {
         role: role.to_owned(),
@@ -195,6 +234,10 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
     };
 
     let customer = TableEntry {
+        indexes: vec![
+            index(16_399, "customer_name_key", 1, true),
+            index(16_400, "customer_city_idx", 2, false),
+        ],
         comment: Some("who buys".to_owned()),
         column_comments: BTreeMap::from([("name".to_owned(), "as on the card".to_owned())]),
         grants: vec![grant("reader", Privilege::Select)],
@@ -230,6 +273,19 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
         )
     };
     let lineitem = TableEntry {
+        foreign_keys: vec![ForeignKey {
+            oid: 16_401,
+            name: "lineitem_orderkey_fkey".to_owned(),
+            columns: vec![0],
+            referenced: 16_390,
+            referenced_columns: vec![0],
+            index: 16_391,
+            is_full: false,
+            on_update: ReferentialAction::NoAction,
+            on_delete: ReferentialAction::Cascade,
+            deferral: Deferral::Never,
+            is_valid: true,
+        }],
         grants: vec![
             grant("public", Privilege::Select),
             grant("public", Privilege::Insert),
@@ -298,6 +354,10 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
             ("lineitem".to_owned(), Relation::Table(Arc::new(lineitem))),
             ("Odd Name".to_owned(), Relation::Table(Arc::new(odd))),
             ("rich".to_owned(), Relation::View(Arc::new(rich))),
+            (
+                "ticket".to_owned(),
+                Relation::Sequence(Arc::new(sequence(16_402, "ticket"))),
+            ),
         ]);
     }
     let sales = SchemaEntry {
@@ -389,6 +449,15 @@ impl Facts for SampleFacts {
             name: "p1".to_owned(),
             parameters: vec![23],
             ..PreparedDescription::default()
+        }]
+    }
+
+    fn cursors(&self) -> Vec<CursorDescription> {
+        vec![CursorDescription {
+            name: "c1".to_owned(),
+            statement: "DECLARE c1 SCROLL CURSOR FOR SELECT 1".into(),
+            is_scrollable: true,
+            ..CursorDescription::default()
         }]
     }
 

@@ -9,7 +9,21 @@ pub(crate) struct KnownSetting {
     pub(crate) name: &'static str,
     pub(crate) default: &'static str,
     pub(crate) description: &'static str,
+    pub(crate) effect: Effect,
     check: Check,
+}
+
+/// What comes of setting a setting. docs/sql.md lists every setting by this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// The session or its statements do something else.
+    Acts,
+    /// Only the value that is true here is taken.
+    Fixed,
+    /// It tells something, and is not set.
+    Tells,
+    /// Taken because clients set it, and without effect.
+    Ignored,
 }
 
 enum Check {
@@ -21,6 +35,8 @@ enum Check {
     Integer(i64, i64),
     /// Milliseconds, or a number with a unit.
     Duration,
+    /// Kilobytes, or a number with a unit.
+    Kilobytes,
     /// A name of the time zone database, or an offset.
     TimeZone,
     /// What CREATE TABLE takes as layout, or `pairs`.
@@ -33,12 +49,14 @@ const fn known(
     name: &'static str,
     default: &'static str,
     check: Check,
+    effect: Effect,
     description: &'static str,
 ) -> KnownSetting {
     KnownSetting {
         name,
         default,
         description,
+        effect,
         check,
     }
 }
@@ -48,213 +66,256 @@ const ON_OFF: Check = Check::OneOf(&["on", "off"]);
 /// SERIALIZABLE promises more than snapshots give.
 const ISOLATION_LEVELS: &[&str] = &["read committed", "read uncommitted", "repeatable read"];
 
+/// What `client_min_messages` takes, the talkative first; `info` is not in PostgreSQL's hint, but
+/// taken.
+const MESSAGE_LEVELS: &[&str] = &[
+    "debug5", "debug4", "debug3", "debug2", "debug1", "log", "info", "notice", "warning", "error",
+];
+
 /// Every known setting, in order of names.
 pub(crate) const KNOWN: &[KnownSetting] = &[
     known(
         "aerostat.default_layout",
         "column",
         Check::Layout,
+        Effect::Acts,
         "Layout of tables made without one.",
     ),
     known(
         "aerostat.dynamic_filters",
         "on",
         ON_OFF,
+        Effect::Acts,
         "Leaves rows out of scans that joins, top-n queries and minima have no use for.",
     ),
     known(
         "aerostat.star_join",
         "on",
         ON_OFF,
+        Effect::Acts,
         "Joins a large table with sides by unique keys as lookups in one scan.",
     ),
     known(
         "application_name",
         "",
         Check::Text,
+        Effect::Acts,
         "Name of the client program.",
     ),
     known(
         "bytea_output",
         "hex",
         Check::OneOf(&["hex"]),
+        Effect::Fixed,
         "Output form of bytea.",
     ),
     known(
         "client_encoding",
         "UTF8",
         Check::OneOf(&["UTF8", "UTF-8", "UNICODE"]),
+        Effect::Fixed,
         "Encoding of the client's texts.",
     ),
     known(
         "client_min_messages",
         "notice",
-        Check::OneOf(&[
-            "notice", "debug5", "debug4", "debug3", "debug2", "debug1", "log", "warning", "error",
-            "info",
-        ]),
+        Check::OneOf(MESSAGE_LEVELS),
+        Effect::Acts,
         "Least severity of messages sent to the client.",
     ),
     known(
         "datestyle",
         "ISO, MDY",
         Check::OneOf(&["ISO, MDY", "ISO", "MDY", "ISO,MDY"]),
+        Effect::Fixed,
         "Form of dates.",
     ),
     known(
         "deadlock_timeout",
         "1s",
         Check::Duration,
+        Effect::Ignored,
         "Accepted; deadlocks are found at once.",
     ),
     known(
         "default_transaction_isolation",
         "read committed",
         Check::OneOf(ISOLATION_LEVELS),
+        Effect::Acts,
         "Isolation of new transactions.",
     ),
     known(
         "default_transaction_read_only",
         "off",
         ON_OFF,
+        Effect::Acts,
         "Whether new transactions only read.",
     ),
     known(
         "enable_fast_path",
         "on",
         ON_OFF,
+        Effect::Acts,
         "Runs simple statements by key without planning them.",
     ),
     known(
         "extra_float_digits",
         "1",
         Check::Integer(-15, 3),
+        Effect::Ignored,
         "Digits of floats; any value prints them exactly.",
     ),
     known(
         "idle_in_transaction_session_timeout",
         "0",
         Check::Duration,
+        Effect::Acts,
         "Longest idle time inside a transaction.",
+    ),
+    known(
+        "idle_session_timeout",
+        "0",
+        Check::Duration,
+        Effect::Acts,
+        "Longest idle time outside of transactions.",
     ),
     known(
         "integer_datetimes",
         "on",
         Check::Constant,
+        Effect::Tells,
         "Dates and times are integers.",
     ),
     known(
         "intervalstyle",
         "postgres",
         Check::OneOf(&["postgres"]),
+        Effect::Fixed,
         "Form of intervals.",
     ),
     known(
         "is_superuser",
         "off",
         Check::Constant,
+        Effect::Tells,
         "Whether the role is a superuser.",
     ),
     known(
         "lock_timeout",
         "0",
         Check::Duration,
+        Effect::Acts,
         "Longest wait for another transaction.",
     ),
     known(
         "max_identifier_length",
         "63",
         Check::Constant,
+        Effect::Tells,
         "Longest identifier in bytes.",
     ),
     known(
         "plan_cache_mode",
         "auto",
         Check::OneOf(&["auto", "force_generic_plan", "force_custom_plan"]),
+        Effect::Acts,
         "Whether plans of queries are kept and found again; force_custom_plan plans each anew.",
     ),
     known(
         "row_security",
         "on",
         ON_OFF,
+        Effect::Ignored,
         "Accepted; there are no row policies.",
     ),
     known(
         "search_path",
         "\"$user\", public",
         Check::Text,
+        Effect::Acts,
         "Schemas searched for unqualified names.",
     ),
     known(
         "server_encoding",
         "UTF8",
         Check::Constant,
+        Effect::Tells,
         "Encoding of the database.",
     ),
     known(
         "server_version",
         crate::SERVER_VERSION,
         Check::Constant,
+        Effect::Tells,
         "PostgreSQL version whose behaviour is followed.",
     ),
     known(
         "server_version_num",
         crate::SERVER_VERSION_NUM,
         Check::Constant,
+        Effect::Tells,
         "The same as a number.",
     ),
     known(
         "session_authorization",
         "",
         Check::Constant,
+        Effect::Tells,
         "The role that connected.",
     ),
     known(
         "standard_conforming_strings",
         "on",
         Check::OneOf(&["on"]),
+        Effect::Fixed,
         "Backslashes in plain strings are literal.",
     ),
     known(
         "statement_timeout",
         "0",
         Check::Duration,
+        Effect::Acts,
         "Longest run time of a statement.",
     ),
     known(
         "synchronous_commit",
         "on",
-        ON_OFF,
+        Check::OneOf(&["on", "off", "local", "remote_write", "remote_apply"]),
+        Effect::Ignored,
         "Accepted; durability is a property of the database.",
     ),
     known(
         "timezone",
         "UTC",
         Check::TimeZone,
+        Effect::Acts,
         "Time zone of timestamps with time zone.",
     ),
     known(
         "transaction_isolation",
         "read committed",
         Check::OneOf(ISOLATION_LEVELS),
+        Effect::Acts,
         "Isolation of the current transaction.",
     ),
     known(
         "transaction_read_only",
         "off",
         ON_OFF,
+        Effect::Acts,
         "Whether the current transaction only reads.",
     ),
     known(
         "work_mem",
         "4MB",
-        Check::Text,
+        Check::Kilobytes,
+        Effect::Ignored,
         "Accepted; memory is budgeted by database.",
     ),
 ];
 
 /// What is known of a setting that a client has made up.
-pub(super) static CUSTOM: KnownSetting = known("", "", Check::Text, "");
+pub(super) static CUSTOM: KnownSetting = known("", "", Check::Text, Effect::Acts, "");
 
 /// Settings whose changes the client is told of at once (`ParameterStatus`), in PostgreSQL's spelling.
 pub(crate) const REPORTED: &[(&str, &str)] = &[
@@ -281,7 +342,7 @@ impl KnownSetting {
     /// The column `vartype` of `pg_settings`.
     pub(crate) fn kind(&self) -> &'static str {
         match self.check {
-            Check::Integer(..) | Check::Duration => "integer",
+            Check::Integer(..) | Check::Duration | Check::Kilobytes => "integer",
             Check::OneOf(["on", "off"]) => "bool",
             Check::OneOf(_) => "enum",
             Check::Text | Check::TimeZone | Check::Layout | Check::Constant => "string",
@@ -290,9 +351,9 @@ impl KnownSetting {
 
     /// The column `context` of `pg_settings`.
     pub(crate) fn context(&self) -> &'static str {
-        match self.check {
-            Check::Constant => "internal",
-            _ => "user",
+        match self.effect {
+            Effect::Tells => "internal",
+            Effect::Acts | Effect::Fixed | Effect::Ignored => "user",
         }
     }
 
@@ -342,6 +403,7 @@ impl KnownSetting {
                 let boolean = match lower.as_str() {
                     "true" | "yes" | "1" => "on",
                     "false" | "no" | "0" => "off",
+                    "debug" => "debug2",
                     other => other,
                 };
                 let found = allowed.iter().find(|candidate| {
@@ -374,6 +436,22 @@ impl KnownSetting {
             Check::Duration => parse_duration(&value)
                 .map(show_duration)
                 .ok_or_else(invalid),
+            Check::Kilobytes => match parse_kilobytes(&value) {
+                Some(size) if size >= KILOBYTES_MIN && i32::try_from(size).is_ok() => {
+                    Ok(show_kilobytes(size))
+                }
+                Some(size) => Err(SqlError::new(
+                    ErrorKind::InvalidParameterValue,
+                    format!(
+                        "{size} kB is outside the valid range for parameter \"{}\" ({KILOBYTES_MIN} .. {})",
+                        self.name,
+                        i32::MAX
+                    ),
+                )),
+                None => Err(invalid().with_hint(
+                    "Valid units for this parameter are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\".",
+                )),
+            },
             Check::TimeZone => parse_time_zone(&value)
                 .map(|zone| zone.name().to_owned())
                 .ok_or_else(invalid),
@@ -429,6 +507,36 @@ pub(super) fn parse_duration(text: &str) -> Option<Duration> {
         .checked_mul(factor_us)
         .filter(|&us| us / 1_000 <= i32::MAX as u64)?;
     Some(Duration::from_micros(total))
+}
+
+/// The least size that PostgreSQL takes for `work_mem`.
+const KILOBYTES_MIN: u64 = 64;
+
+/// Units of sizes by their kilobytes, the largest first. `B` is not among them.
+const SIZE_UNITS: [(&str, u64); 4] = [("TB", 1 << 30), ("GB", 1 << 20), ("MB", 1 << 10), ("kB", 1)];
+
+/// Kilobytes, or a number with one of PostgreSQL's units, which tell upper from lower case.
+fn parse_kilobytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    match text[digits..].trim() {
+        "" => Some(number),
+        "B" => Some(number.div_ceil(1 << 10)),
+        unit => {
+            let (_, kilobytes) = SIZE_UNITS.iter().find(|(name, _)| *name == unit)?;
+            number.checked_mul(*kilobytes)
+        }
+    }
+}
+
+/// A size in the largest unit that it is a whole number of.
+fn show_kilobytes(size: u64) -> String {
+    let fits = |unit: &&(&str, u64)| size.is_multiple_of(unit.1);
+    let (name, unit) = SIZE_UNITS.iter().find(fits).unwrap_or(&("kB", 1));
+    format!("{}{name}", size / unit)
 }
 
 pub(super) fn parse_time_zone(text: &str) -> Option<chrono_tz::Tz> {

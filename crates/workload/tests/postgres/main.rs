@@ -1,10 +1,11 @@
-//! Loader, queries, reference and driver against a real server: the one that
-//! `AEROSTAT_TEST_POSTGRES` names (a connection URL), PostgreSQL itself or another
-//! that speaks its protocol. Without it the test says that it is skipped.
+//! Loader, queries, reference and driver against a real server ([`server`]): PostgreSQL itself or
+//! another that speaks its protocol.
 //!
-//! The tables go into the database of the URL and replace those of the same names.
+//! The tables go into the database of its URL and replace those of the same names.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
+
+mod server;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -16,15 +17,8 @@ use aerostat_workload::load::{LoadOptions, Progress, connect, load};
 use aerostat_workload::ssb::reference::{Answers, compare, parse_rows};
 use aerostat_workload::ssb::{self, Ssb};
 use aerostat_workload::{Dataset, Scale, tpch};
+use server::Server;
 use tokio_postgres::Config;
-
-fn config() -> Option<Config> {
-    let Ok(url) = std::env::var("AEROSTAT_TEST_POSTGRES") else {
-        eprintln!("skipped: AEROSTAT_TEST_POSTGRES names no server");
-        return None;
-    };
-    Some(url.parse().unwrap())
-}
 
 /// Two connections; tables of an earlier run are replaced.
 fn load_options() -> LoadOptions {
@@ -37,11 +31,14 @@ fn load_options() -> LoadOptions {
 /// SSB and TPC-H have a table named `part`, so they cannot be there at once.
 #[tokio::test]
 async fn all_benchmarks_run_against_a_server() {
-    let Some(config) = config() else { return };
-    ssb_answers_equal_the_reference(&config).await;
-    ssb_can_be_driven(&config).await;
-    tpch_queries_run(&config).await;
-    hits_queries_run(&config).await;
+    let Some(server) = Server::find().await else {
+        return;
+    };
+    let config = &server.config;
+    ssb_answers_equal_the_reference(config).await;
+    ssb_can_be_driven(config).await;
+    tpch_queries_run(config).await;
+    hits_queries_run(config).await;
 }
 
 async fn ssb_answers_equal_the_reference(config: &Config) {
