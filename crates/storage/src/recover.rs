@@ -16,7 +16,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    fs::{self, File, TryLockError},
+    fs::{File, TryLockError},
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -44,6 +44,7 @@ use crate::{
     },
     manifest::{Manifest, TableDescription},
     origin::{Origin, Timeline},
+    private::make_folder,
     replay::{Replay, ReplayError},
 };
 
@@ -100,6 +101,9 @@ impl RecoverError {
 pub struct OpenOptions {
     /// What its commits survive.
     pub durability: Durability,
+    /// Whether redo of rows that are not there is passed over, which is for a tenant that has
+    /// lost some ([`crate::repair`]). It is damage else.
+    pub lenient: bool,
     pub(crate) sizes: Option<ArenaSizes>,
 }
 
@@ -167,7 +171,7 @@ impl TenantStore {
         let lock = locked(folder)?;
         let (log_folder, images) = (folder.join("log"), folder.join("checkpoint"));
         for path in [&log_folder, &images] {
-            fs::create_dir_all(path).map_err(RecoverError::io(path))?;
+            make_folder(path).map_err(RecoverError::io(path))?;
         }
         lock.sync_all().map_err(RecoverError::io(folder))?;
         let manifest = Manifest::read(&images, id)?;
@@ -188,7 +192,7 @@ impl TenantStore {
         let sizes = options.sizes.clone().unwrap_or_default();
         let store = TenantStore::with_log(id, budget, sizes, txns, durable);
         let mut recovered = Recovered::default();
-        store.restore(&images, manifest, outline, &mut recovered)?;
+        store.restore(&images, manifest, outline, options.lenient, &mut recovered)?;
         recovered.duration = started.elapsed();
         Ok((store, recovered))
     }
@@ -198,6 +202,7 @@ impl TenantStore {
         images: &Path,
         manifest: Option<Manifest>,
         mut outline: Outline,
+        lenient: bool,
         recovered: &mut Recovered,
     ) -> Result<(), RecoverError> {
         let mut tables: BTreeMap<TableId, Mutex<Replay>> = BTreeMap::new();
@@ -217,7 +222,8 @@ impl TenantStore {
             } = description;
             let schema = Arc::new(schema);
             let table = Table::create(Arc::clone(self), id, schema, &layout, indexes, false)?;
-            tables.insert(id, Mutex::new(Replay::of(Arc::clone(&table))));
+            let replay = Replay::of(Arc::clone(&table), lenient);
+            tables.insert(id, Mutex::new(replay));
             recovered.tables.insert(id, table);
         }
         let mut catalog = None;
@@ -255,7 +261,7 @@ impl TenantStore {
 
 /// Makes the folder if it is missing, and locks it.
 fn locked(folder: &Path) -> Result<File, RecoverError> {
-    fs::create_dir_all(folder).map_err(RecoverError::io(folder))?;
+    make_folder(folder).map_err(RecoverError::io(folder))?;
     let lock = File::open(folder).map_err(RecoverError::io(folder))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),

@@ -302,7 +302,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`CommitError::Cancelled`] and [`CommitError::Refused`]: it is rolled back.
-    /// [`CommitError::InDoubt`]: nobody sees it, but it may be there after a restart.
+    /// [`CommitError::InDoubt`]: nobody sees it, but it may be there after a crash.
     pub fn commit(self) -> Result<CommitTs, CommitError> {
         self.enqueue()?.finish()
     }
