@@ -102,7 +102,8 @@ pub struct OpenOptions {
     /// What its commits survive.
     pub durability: Durability,
     /// Whether redo of rows that are not there is passed over, which is for a tenant that has
-    /// lost some ([`crate::repair`]). It is damage else.
+    /// lost some ([`crate::repair`]); it is damage else. What has lost something is another
+    /// history, whose timeline begins with the next checkpoint.
     pub lenient: bool,
     pub(crate) sizes: Option<ArenaSizes>,
 }
@@ -176,7 +177,7 @@ impl TenantStore {
         lock.sync_all().map_err(RecoverError::io(folder))?;
         let manifest = Manifest::read(&images, id)?;
         let outline = Outline::read(&log_folder, id, manifest.as_ref())?;
-        let log = outline.open_log(&log_folder, id, options.durability, Arc::clone(&budget))?;
+        let log = outline.open_log(&log_folder, id, options, Arc::clone(&budget))?;
         let txns = TxnManager::with_log(
             TxnId(outline.txn_max + 1),
             outline.last,
@@ -416,7 +417,7 @@ impl Outline {
         &self,
         folder: &Path,
         tenant: TenantId,
-        durability: Durability,
+        options: &OpenOptions,
         budget: Arc<Budget>,
     ) -> Result<Arc<Log>, RecoverError> {
         let end = LogEnd {
@@ -426,9 +427,12 @@ impl Outline {
         };
         let origin = Origin {
             tenant,
-            timeline: self.timeline.unwrap_or_else(Timeline::begin),
+            timeline: self
+                .timeline
+                .filter(|_| !options.lenient)
+                .unwrap_or_else(Timeline::begin),
         };
-        let log = Log::open(origin, folder, &end, durability, budget)
+        let log = Log::open(origin, folder, &end, options.durability, budget)
             .map_err(RecoverError::io(folder))?;
         Ok(Arc::new(log))
     }

@@ -65,6 +65,8 @@ pub enum Loss {
     },
     /// The last checkpoint.
     Checkpoint,
+    /// All there was: the folder with the log is missing.
+    Everything,
 }
 
 impl fmt::Display for Loss {
@@ -91,6 +93,7 @@ impl fmt::Display for Loss {
                 "{rows} rows of table \"{name}\" ({table}) in {file}, but for those changed since the last checkpoint"
             ),
             Loss::Checkpoint => f.write_str("the last checkpoint, but for what the log has"),
+            Loss::Everything => f.write_str("everything, for its log is missing"),
         }
     }
 }
