@@ -1,7 +1,9 @@
 //! A database, from its opening to its end.
 
 use std::{
+    fs::Permissions,
     io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -154,6 +156,7 @@ impl Database {
             observer: options.observer,
             places: Arc::new(ObjectPlaces::new()),
             machine,
+            spill: options.spill,
         });
         let engine = match opened {
             Ok(engine) => engine,
@@ -276,11 +279,15 @@ impl Drop for Open {
 }
 
 fn temporary_folder() -> Result<TempDir, OpenError> {
-    let made = tempfile::Builder::new().prefix("aerostat-").tempdir();
+    // The owner's alone, as any data folder.
+    let made = tempfile::Builder::new()
+        .prefix("aerostat-")
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir();
     made.map_err(OpenError::Temporary)
 }
 
-fn not_opened(path: PathBuf, source: NodeError) -> OpenError {
+pub(crate) fn not_opened(path: PathBuf, source: NodeError) -> OpenError {
     match source {
         NodeError::Meta(MetaError::Locked { path }) => OpenError::InUse { path },
         source => OpenError::Node {

@@ -26,6 +26,7 @@ mod connection;
 mod database;
 mod options;
 mod parameter;
+mod repair;
 mod statement;
 mod threads;
 mod values;
@@ -33,7 +34,9 @@ mod wait;
 
 pub use aerostat_memory::machine_memory_bytes;
 pub use aerostat_query::{
-    CancelHandle, Engine, NoObserver, Observer, SERVER_VERSION, StatementRecord,
+    CancelHandle, DatabaseState, DiskQuantity, Engine, NoObserver, Observer, SERVER_VERSION,
+    SpillLimits, StatementRecord,
+    admin::{Examined, Verdict},
     api::{
         ColumnDescription, Notice, NoticeSeverity, ParameterType, TransactionStatus, Value, Zone,
     },
@@ -46,6 +49,7 @@ pub use connection::{Connection, CopyIn, Done, Rows};
 pub use database::{ConnectOptions, Database, OpenError};
 pub use options::{FREEZER_PERCENT, MEMORY_BYTES_MIN, MEMORY_PERCENT, Options};
 pub use parameter::Parameter;
+pub use repair::{RepairOptions, repair};
 pub use statement::{Statement, split};
 pub use threads::Pinning;
 

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, thread};
 
 use aerostat_memory::machine_memory_bytes;
-use aerostat_query::{NoObserver, Observer};
+use aerostat_query::{NoObserver, Observer, SpillLimits};
 use aerostat_types::ByteSize;
 
 use crate::Pinning;
@@ -32,6 +32,8 @@ pub struct Options {
     pub pinning: Pinning,
     /// Share of one core for making cold rows small; 0 pauses it.
     pub freezer_percent: u8,
+    /// How much of the disk queries may take that do not fit into memory.
+    pub spill: SpillLimits,
     /// What `aerostat calibrate` wrote; `None`: in the data folder, if it is there.
     pub calibration: Option<PathBuf>,
     /// Who is told of every statement.
@@ -56,6 +58,7 @@ impl Options {
             threads: thread::available_parallelism().map_or(1, usize::from),
             pinning: Pinning::Off,
             freezer_percent: FREEZER_PERCENT,
+            spill: SpillLimits::default(),
             calibration: None,
             observer: Arc::new(NoObserver),
         }

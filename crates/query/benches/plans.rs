@@ -204,6 +204,7 @@ fn main() {
         observer: Arc::new(NoObserver),
         machine: aerostat_advice::Machine::default(),
         places: Arc::new(Folders),
+        spill: aerostat_query::SpillLimits::default(),
     })
     .unwrap();
     runtime.block_on(async {

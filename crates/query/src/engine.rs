@@ -19,10 +19,10 @@ use aerostat_storage::{FreezeBacklog, backup::Places};
 use aerostat_txn::{AdvisoryLocks, TxnManager};
 use aerostat_types::{ErrorKind, SqlError, TenantId};
 use datafusion::{
-    common::{DataFusionError, Result},
+    common::Result,
     execution::{
         SessionState, SessionStateBuilder,
-        disk_manager::{DiskManagerBuilder, DiskManagerMode},
+        disk_manager::DiskManagerBuilder,
         runtime_env::{RuntimeEnv, RuntimeEnvBuilder},
     },
     physical_optimizer::optimizer::PhysicalOptimizer,
@@ -36,12 +36,13 @@ use crate::{
     api::RoleInfo,
     catalog::node::Database,
     memory_pool::TenantPool,
-    pgcatalog::{FunctionDescription, FunctionKind, SessionDescription},
+    pgcatalog::{DatabaseState, FunctionDescription, FunctionKind, SessionDescription},
     plan::{
         CooperateAboveJoins, RunTimeFilters,
         cache::{PlanCache, PlanCacheCounts},
     },
     session::{Session, commit::Commits, facts::Sessions, waits},
+    spill::{SpillLimits, SpillSpace, TenantSpill},
     star::StarPlanner,
     turns::follow_tasks,
 };
@@ -70,6 +71,8 @@ pub struct EngineOptions {
     pub places: Arc<dyn Places>,
     /// The machine by which layouts are priced.
     pub machine: Machine,
+    /// How much of the disk queries may take.
+    pub spill: SpillLimits,
 }
 
 /// Is told of what sessions do, for metrics.
@@ -121,6 +124,14 @@ pub struct DatabaseStatistics {
     pub plan_cache_physical_hits: u64,
     /// How far the freezer is behind, over all tables.
     pub freeze_backlog: FreezeBacklog,
+    /// Bytes that its queries have on disk now.
+    pub spilled: u64,
+}
+
+/// What the queries of a tenant share.
+struct TenantRuntime {
+    environment: Arc<RuntimeEnv>,
+    spill: Arc<TenantSpill>,
 }
 
 /// The engine.
@@ -133,8 +144,8 @@ pub struct Engine {
     machine: Arc<Machine>,
     /// Everything of a session state that no session changes.
     base: SessionState,
-    spill: PathBuf,
-    runtimes: Mutex<HashMap<TenantId, Arc<RuntimeEnv>>>,
+    spill: Arc<SpillSpace>,
+    runtimes: Mutex<HashMap<TenantId, TenantRuntime>>,
     /// Where the commits of each database wait.
     commits: Mutex<HashMap<TenantId, Arc<Commits>>>,
     /// The plans that are kept for each database.
@@ -158,13 +169,7 @@ impl Engine {
         follow_tasks();
         let node = Node::open(&options.data, Arc::clone(&options.governor), options.places)?;
         let base = base_state(options.threads);
-        let spill = options.data.join("spill");
-        // What a killed process had spilled is of no use to anybody.
-        if let Err(error) = std::fs::remove_dir_all(&spill)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(%error, folder = %spill.display(), "cannot remove old spill files");
-        }
+        let spill = SpillSpace::new(&options.data, &options.spill);
         Ok(Arc::new(Engine {
             node,
             governor: options.governor,
@@ -237,9 +242,26 @@ impl Engine {
                     plan_cache_misses: plans.misses,
                     plan_cache_physical_hits: plans.physical_hits,
                     freeze_backlog: database.freeze_backlog(),
+                    spilled: self.spilled_by(database),
                 }
             })
             .collect()
+    }
+
+    /// Every database of the node, in order of names, and whether it can be used.
+    pub fn states(&self) -> Vec<(String, DatabaseState)> {
+        let record = self.node.record();
+        let names = record.databases.keys();
+        names
+            .map(|name| (name.clone(), self.node.state_of(name)))
+            .collect()
+    }
+
+    fn spilled_by(&self, database: &Database) -> u64 {
+        let runtimes = self.runtimes.lock();
+        runtimes
+            .get(&database.id)
+            .map_or(0, |runtime| runtime.spill.used())
     }
 
     fn plan_counts(&self, database: &Database) -> PlanCacheCounts {
@@ -348,20 +370,23 @@ impl Engine {
     fn runtime_for(&self, database: &Database) -> Result<Arc<RuntimeEnv>> {
         let mut runtimes = self.runtimes.lock();
         if let Some(runtime) = runtimes.get(&database.id) {
-            return Ok(Arc::clone(runtime));
+            return Ok(Arc::clone(&runtime.environment));
         }
-        let folder = self.spill.join(database.id.to_string());
-        std::fs::create_dir_all(&folder).map_err(DataFusionError::IoError)?;
-        let runtime = RuntimeEnvBuilder::new()
+        let spill = self.spill.of_tenant(&database.id.to_string());
+        let environment = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(TenantPool::new(Arc::clone(
                 database.store.budget(),
             ))))
             .with_disk_manager_builder(
-                DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![folder])),
+                DiskManagerBuilder::default().with_temp_file_factory(Arc::clone(&spill) as _),
             )
             .build_arc()?;
-        runtimes.insert(database.id, Arc::clone(&runtime));
-        Ok(runtime)
+        let runtime = TenantRuntime {
+            environment: Arc::clone(&environment),
+            spill,
+        };
+        runtimes.insert(database.id, runtime);
+        Ok(environment)
     }
 }
 

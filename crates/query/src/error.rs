@@ -5,7 +5,7 @@
 //! finds wrong is recognised by variant where there is one, by wording where
 //! there is none; the tests below hold the wordings.
 
-use std::error::Error;
+use std::{error::Error, io, iter::successors, sync::Arc};
 
 pub(crate) use aerostat_semantics::external;
 use aerostat_semantics::name_of_arrow;
@@ -86,7 +86,20 @@ pub(crate) fn from_storage(error: StorageError) -> SqlError {
                 .with_detail(causes(&error))
         }
         error @ (StorageError::Commit(_) | StorageError::Log(_) | StorageError::Checkpoint(_)) => {
-            SqlError::new(ErrorKind::IoError, message).with_detail(causes(&error))
+            let is_full = chain(&error).any(is_full);
+            let (kind, hint) = match is_full {
+                true => (
+                    ErrorKind::DiskFull,
+                    "Free space on the disk of the data folder; changes are taken again within seconds.",
+                ),
+                false => (
+                    ErrorKind::IoError,
+                    "See to the disk of the data folder; once it works, changes are taken again within seconds.",
+                ),
+            };
+            SqlError::new(kind, message)
+                .with_detail(causes(&error))
+                .with_hint(hint)
         }
         _ => SqlError::new(ErrorKind::Internal, message),
     }
@@ -114,6 +127,12 @@ pub(crate) fn canceled() -> SqlError {
 fn convert(error: &DataFusionError) -> SqlError {
     if let Some(ours) = find::<SqlError>(error) {
         return ours.clone();
+    }
+    // Files are those that queries spill to.
+    if chain(error).any(is_full) {
+        let message = "no disk is left for temporary files";
+        return SqlError::new(ErrorKind::DiskFull, message)
+            .with_hint("Free space on the disk of the data folder, or ask for less at once.");
     }
     match error {
         DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
@@ -156,26 +175,46 @@ fn convert(error: &DataFusionError) -> SqlError {
 
 /// The error of this type in a chain of sources.
 fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
-    let mut current = Some(error);
-    while let Some(error) = current {
-        if let Some(found) = error.downcast_ref::<E>() {
-            return Some(found);
+    chain(error).find_map(|error| error.downcast_ref())
+}
+
+/// An error and those that caused it, from the nearest to the farthest.
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    successors(Some(error), |error| cause(*error))
+}
+
+/// What caused an error. Shared errors hide behind an Arc, external ones behind a Box.
+fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<DataFusionError>() {
+        Some(DataFusionError::Shared(inner)) => return Some(&**inner),
+        Some(DataFusionError::External(inner)) => return Some(&**inner),
+        Some(DataFusionError::ArrowError(inner, _)) => return Some(&**inner),
+        Some(DataFusionError::IoError(inner)) => return Some(inner),
+        Some(DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner)) => {
+            return Some(&**inner);
         }
-        // Shared errors hide behind an Arc, external ones behind a Box.
-        current = match error.downcast_ref::<DataFusionError>() {
-            Some(DataFusionError::Shared(inner)) => Some(&**inner),
-            Some(DataFusionError::External(inner)) => Some(&**inner),
-            Some(DataFusionError::ArrowError(inner, _)) => Some(&**inner),
-            Some(DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner)) => {
-                Some(&**inner)
-            }
-            _ => match error.downcast_ref::<ArrowError>() {
-                Some(ArrowError::ExternalError(inner)) => Some(&**inner),
-                _ => error.source(),
-            },
-        };
+        _ => {}
     }
-    None
+    match error.downcast_ref::<ArrowError>() {
+        Some(ArrowError::ExternalError(inner)) => return Some(&**inner),
+        Some(ArrowError::IoError(_, inner)) => return Some(inner),
+        _ => {}
+    }
+    match error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+    {
+        Some(inner) => Some(inner),
+        None => error.source(),
+    }
+}
+
+/// Whether the disk took no more.
+fn is_full(error: &(dyn Error + 'static)) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let shared = error.downcast_ref::<Arc<io::Error>>().map(|error| &**error);
+    let error = shared.or_else(|| error.downcast_ref());
+    error.is_some_and(|error| matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge))
 }
 
 fn from_arrow(error: &ArrowError) -> SqlError {
@@ -196,6 +235,7 @@ fn from_arrow(error: &ArrowError) -> SqlError {
         ArrowError::MemoryError(message) => {
             SqlError::new(ErrorKind::OutOfMemory, first_line(message))
         }
+        ArrowError::IoError(message, _) => SqlError::new(ErrorKind::IoError, first_line(message)),
         other => SqlError::new(ErrorKind::DataException, first_line(&other.to_string())),
     }
 }

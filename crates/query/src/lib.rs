@@ -30,6 +30,7 @@ mod plan;
 mod scan;
 pub mod sequence;
 mod session;
+mod spill;
 mod star;
 mod statement;
 mod turns;
@@ -40,7 +41,9 @@ pub mod utility;
 pub use engine::{
     DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord,
 };
+pub use pgcatalog::DatabaseState;
 pub use session::{CancelHandle, Prepared, Sent, Session};
+pub use spill::{DiskQuantity, SpillLimits};
 pub use statement::Statement;
 pub use upkeep::UpkeepOptions;
 

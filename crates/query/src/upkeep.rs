@@ -1,6 +1,7 @@
 //! What the node does by itself, for every database: checkpoints, so that logs stay
-//! short, freezing, so that rows take less memory, and layouts that follow advice; and the
-//! heap is trimmed, so that memory comes down with the load.
+//! short, freezing, so that rows take less memory, and layouts that follow advice. Logs that
+//! the disk refused are brought back once it takes them, and the heap is trimmed, so that
+//! memory comes down with the load.
 //!
 //! All run on blocking threads of the query runtime, one database at a time, and
 //! none stops readers or writers.
@@ -27,6 +28,9 @@ use crate::{
 /// grows by at most a few hundred MB meanwhile.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often it is tried to bring back logs that the disk refused.
+const MEND_INTERVAL: Duration = Duration::from_secs(2);
+
 /// How often the freezer looks at each table. What was not written between two looks
 /// counts as cold.
 const FREEZE_INTERVAL: Duration = Duration::from_secs(5);
@@ -41,11 +45,17 @@ pub struct UpkeepOptions {
 impl Engine {
     /// Keeps the node up until it is told to stop.
     pub async fn keep_up(self: Arc<Self>, options: UpkeepOptions, stop: CancellationToken) {
-        let both = async { tokio::join!(self.keep_logs_short(), self.keep_rows_small(options)) };
+        let all = async {
+            tokio::join!(
+                self.keep_logs_short(),
+                self.keep_logs_open(),
+                self.keep_rows_small(options)
+            )
+        };
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
-            _ = both => {}
+            _ = all => {}
         }
     }
 
@@ -58,6 +68,17 @@ impl Engine {
                 trim_heap();
             };
             self.wait_for_blocking(work).await;
+        }
+    }
+
+    async fn keep_logs_open(self: &Arc<Self>) {
+        loop {
+            sleep(MEND_INTERVAL).await;
+            for database in self.node().open_databases() {
+                if database.store.log_failure().is_some() {
+                    self.wait_for_blocking(move || mend(&database)).await;
+                }
+            }
         }
     }
 
@@ -111,6 +132,19 @@ impl Engine {
         if let Err(error) = self.queries().spawn_blocking(work).await {
             tracing::error!(%error, "a piece of upkeep ended early");
         }
+    }
+}
+
+/// Brings a log that the disk refused back, if it takes it by now.
+fn mend(database: &Database) {
+    let name = database.name.read().clone();
+    match database.store.mend_log() {
+        Ok(()) => tracing::info!(database = name, "the commit log takes changes again"),
+        Err(error) => tracing::debug!(
+            database = name,
+            error = &error as &dyn std::error::Error,
+            "the commit log takes no changes yet"
+        ),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::client::plan::PlanArguments;
 use crate::config::{
     self, Config, ConfigError, Layer, Machine, OF_ENGINE, Origin, SETTINGS, Setting, Sourced,
 };
+use crate::repair::RepairArguments;
 use crate::sql::SqlArguments;
 
 /// An elastic, multi-tenant, main-memory SQL database that speaks PostgreSQL's protocol.
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// Run SQL on a data folder in this process, without a node
     Sql(SqlArguments),
+    /// Examine the databases of a data folder that no node has open, and repair damaged ones
+    Repair(RepairArguments),
     /// Look at the configuration
     Config {
         #[command(subcommand)]

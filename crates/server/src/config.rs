@@ -18,7 +18,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use aerostat_embedded::{ByteSize, MEMORY_BYTES_MIN, Options, Pinning};
+use aerostat_embedded::{ByteSize, DiskQuantity, MEMORY_BYTES_MIN, Options, Pinning, SpillLimits};
 
 pub(crate) use environment::read as read_environment;
 pub(crate) use file::read as read_file;
@@ -129,6 +129,8 @@ pub(crate) struct Config {
     pub(crate) max_connections: usize,
     /// Share of one core in percent; 0 pauses the freezer.
     pub(crate) freezer_percent: u8,
+    /// How much of the disk queries may take.
+    pub(crate) spill: SpillLimits,
     /// What `aerostat calibrate` wrote; `None`: in the data folder, if it is there.
     pub(crate) calibration: Option<PathBuf>,
     pub(crate) auth: Auth,
@@ -206,6 +208,7 @@ impl Config {
             threads: self.threads,
             pinning: self.pinning,
             freezer_percent: self.freezer_percent,
+            spill: self.spill,
             calibration: self.calibration.clone(),
             ..Options::new(&self.data)
         }
@@ -250,6 +253,11 @@ impl Reader<'_> {
             pinning: self.choice("pin-threads", &[("off", Pinning::Off), ("on", Pinning::On)]),
             max_connections: self.count("max-connections").unwrap_or(usize::MAX),
             freezer_percent: self.percent("freezer"),
+            spill: SpillLimits {
+                node: self.disk("spill-max"),
+                tenant: self.disk("spill-tenant-max"),
+                reserve: self.bytes("spill-reserve"),
+            },
             calibration: self.path("calibration"),
             auth: self.choice("auth", &[("trust", Auth::Trust), ("scram", Auth::Scram)]),
             password_file: self.path("password-file"),
@@ -320,6 +328,26 @@ impl Reader<'_> {
                 self.invalid(name, "a share from 0% to 100%");
                 0
             })
+    }
+
+    fn bytes(&mut self, name: &str) -> ByteSize {
+        self.text(name).parse().unwrap_or_else(|_| {
+            self.invalid(name, "a quantity such as 1GB");
+            ByteSize(0)
+        })
+    }
+
+    fn disk(&mut self, name: &str) -> DiskQuantity {
+        let text = self.text(name);
+        let share = text.strip_suffix('%').map(|share| share.trim().parse());
+        match (share, text.parse()) {
+            (Some(Ok(percent)), _) if percent <= 100 => DiskQuantity::Percent(percent),
+            (None, Ok(bytes)) => DiskQuantity::Bytes(bytes),
+            _ => {
+                self.invalid(name, "a quantity such as 50GB, or a share from 0% to 100%");
+                DiskQuantity::Percent(0)
+            }
+        }
     }
 
     fn memory(&mut self, machine: Machine) -> ByteSize {

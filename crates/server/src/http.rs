@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{Metrics, NodeSample};
+use crate::metrics::{Metrics, NodeSample, TenantState};
 
 /// The media type of Prometheus' text format (OpenMetrics 1.0, which Prometheus reads).
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What the handlers share.
-pub(crate) struct Pages<S> {
+pub(crate) struct Pages<S, T> {
     pub(crate) metrics: Arc<Metrics>,
     /// Asks the engine for its numbers.
     pub(crate) sample: S,
+    /// Asks it which tenants it serves, which takes next to nothing.
+    pub(crate) states: T,
     /// Cancelled once the node is stopping.
     pub(crate) stopping: CancellationToken,
 }
@@ -27,23 +28,25 @@ pub(crate) struct Pages<S> {
 ///
 /// # Errors
 /// When the listener fails.
-pub(crate) async fn serve<S>(
+pub(crate) async fn serve<S, T>(
     listener: TcpListener,
-    pages: Pages<S>,
+    pages: Pages<S, T>,
     stop: CancellationToken,
 ) -> std::io::Result<()>
 where
     S: Fn() -> NodeSample + Send + Sync + 'static,
+    T: Fn() -> Vec<TenantState> + Clone + Send + Sync + 'static,
 {
     let Pages {
         metrics,
         sample,
+        states,
         stopping,
     } = pages;
+    let sample = Arc::new(sample);
     let router = Router::new()
-        .route("/healthz", get(async move || health(&stopping)))
+        .route("/healthz", get(async move || health(&stopping, &states)))
         .route("/metrics", {
-            let sample = Arc::new(sample);
             get(async move || {
                 (
                     [(header::CONTENT_TYPE, METRICS_TYPE)],
@@ -56,12 +59,22 @@ where
         .await
 }
 
-fn health(stopping: &CancellationToken) -> impl IntoResponse + use<> {
+/// A node that serves is 200, though it may not serve every tenant as it should: taking it out
+/// of a balancer's rotation would help none of them and harm the others.
+fn health(
+    stopping: &CancellationToken,
+    states: &impl Fn() -> Vec<TenantState>,
+) -> (StatusCode, String) {
     if stopping.is_cancelled() {
-        (StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
-    } else {
-        (StatusCode::OK, "ok\n")
+        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned());
     }
+    let states = states();
+    let degraded = states.iter().filter(|state| !state.is_open());
+    let lines: String = degraded
+        .map(|state| format!("{}: {}\n", state.tenant.escape_debug(), state.state))
+        .collect();
+    let word = if lines.is_empty() { "ok" } else { "degraded" };
+    (StatusCode::OK, format!("{word}\n{lines}"))
 }
 
 #[cfg(test)]
@@ -88,15 +101,27 @@ mod tests {
             memory_used_bytes: 1,
             memory_max_bytes: 2,
             tenants: Vec::new(),
+            states: Vec::new(),
+        };
+        let states = || {
+            let state = |state| TenantState {
+                tenant: format!("{state}\n"),
+                state,
+            };
+            vec![state("open"), state("read-only")]
         };
         let pages = Pages {
             metrics: Arc::new(Metrics::new()),
             sample,
+            states,
             stopping: stopping.clone(),
         };
         let server = tokio::spawn(serve(listener, pages, stop.clone()));
 
-        assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+        let health = ask(address, "/healthz").await;
+        assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+        let body = "\r\n\r\ndegraded\nread-only\\n: read-only\n";
+        assert!(health.ends_with(body), "{health}");
         assert!(
             ask(address, "/metrics")
                 .await

@@ -3,6 +3,7 @@
 //! ```text
 //!   serve         config ─► logs ─► runtimes ─► engine ─► gateway + HTTP ─► stop
 //!   sql           config ─► engine ─► statements, without a node
+//!   repair        config ─► each database opened, damage told and cut out, without a node
 //!   config check  config ─► print
 //!   load, bench, demo, backup, restore
 //!                 clients over the wire; they know nothing of the engine
@@ -23,6 +24,7 @@ mod http;
 mod logs;
 mod metrics;
 mod process;
+mod repair;
 mod serve;
 mod sql;
 mod threads;
@@ -60,6 +62,13 @@ fn main() -> ExitCode {
         },
         Command::Sql(arguments) => match arguments.config() {
             Ok((_, config)) => match sql::run(&arguments, &config) {
+                Ok(code) => return code,
+                Err(error) => Err(error),
+            },
+            Err(errors) => return refuse(&errors),
+        },
+        Command::Repair(arguments) => match arguments.config() {
+            Ok((_, config)) => match repair::run(&arguments, &config) {
                 Ok(code) => return code,
                 Err(error) => Err(error),
             },

@@ -80,6 +80,21 @@ pub(crate) struct TenantSample {
     pub(crate) plan_cache_misses: u64,
     pub(crate) rows_to_merge: u64,
     pub(crate) rows_due: u64,
+    pub(crate) spilled_bytes: u64,
+}
+
+/// Whether a tenant can be used.
+#[derive(Clone, Debug)]
+pub(crate) struct TenantState {
+    pub(crate) tenant: String,
+    /// `open`, or in a word what is wrong.
+    pub(crate) state: &'static str,
+}
+
+impl TenantState {
+    pub(crate) fn is_open(&self) -> bool {
+        self.state == "open"
+    }
 }
 
 /// The node's numbers at the moment of asking.
@@ -87,6 +102,8 @@ pub(crate) struct NodeSample {
     pub(crate) memory_used_bytes: u64,
     pub(crate) memory_max_bytes: u64,
     pub(crate) tenants: Vec<TenantSample>,
+    /// Of every tenant, also of those that are not open.
+    pub(crate) states: Vec<TenantState>,
 }
 
 /// What is counted for one tenant, at hand.
@@ -120,6 +137,9 @@ pub(crate) struct Metrics {
     plan_cache_misses: Family<TenantLabels, Counter>,
     rows_to_merge: Family<TenantLabels, IntegerGauge>,
     rows_due: Family<TenantLabels, IntegerGauge>,
+    tenant_spilled: Family<TenantLabels, IntegerGauge>,
+    tenant_open: Family<TenantLabels, IntegerGauge>,
+    degraded: IntegerGauge,
     memory: IntegerGauge,
     memory_max: IntegerGauge,
     resident: IntegerGauge,
@@ -147,6 +167,9 @@ impl Metrics {
             plan_cache_misses: Family::default(),
             rows_to_merge: Family::default(),
             rows_due: Family::default(),
+            tenant_spilled: Family::default(),
+            tenant_open: Family::default(),
+            degraded: IntegerGauge::default(),
             memory: IntegerGauge::default(),
             memory_max: IntegerGauge::default(),
             resident: IntegerGauge::default(),
@@ -221,6 +244,22 @@ impl Metrics {
             "tenant_rows_due",
             "Rows that wait for the freezer's next look, by tenant",
             self.rows_due.clone(),
+        );
+        registry.register_with_unit(
+            "tenant_spilled",
+            "Bytes that a tenant's queries have on disk",
+            Unit::Bytes,
+            self.tenant_spilled.clone(),
+        );
+        registry.register(
+            "tenant_open",
+            "1 for a tenant that reads and writes, 0 for one that could not be opened or takes no changes",
+            self.tenant_open.clone(),
+        );
+        registry.register(
+            "tenants_degraded",
+            "Tenants that could not be opened or take no changes",
+            self.degraded.clone(),
         );
         registry.register_with_unit(
             "memory_used",
@@ -314,6 +353,21 @@ impl Metrics {
         text
     }
 
+    fn set_states(&self, states: &[TenantState]) {
+        self.tenant_open.clear();
+        let degraded = states.iter().filter(|state| !state.is_open()).count();
+        self.degraded.set(gauge(degraded as u64));
+        let (open, degraded): (Vec<_>, Vec<_>) = states.iter().partition(|state| state.is_open());
+        // Of those that share a label the worst counts.
+        for state in open.into_iter().chain(degraded) {
+            let tenant = self.label(&state.tenant);
+            let gauge = self
+                .tenant_open
+                .get_or_create_owned(&TenantLabels { tenant });
+            gauge.set(i64::from(state.is_open()));
+        }
+    }
+
     fn set_gauges(&self, node: &NodeSample) {
         self.memory.set(gauge(node.memory_used_bytes));
         self.memory_max.set(gauge(node.memory_max_bytes));
@@ -330,6 +384,8 @@ impl Metrics {
         self.plan_cache_misses.clear();
         self.rows_to_merge.clear();
         self.rows_due.clear();
+        self.tenant_spilled.clear();
+        self.set_states(&node.states);
         for tenant in &node.tenants {
             let labels = TenantLabels {
                 tenant: self.label(&tenant.name),
@@ -343,6 +399,9 @@ impl Metrics {
             self.tenant_connections
                 .get_or_create(&labels)
                 .inc_by(gauge(tenant.connections));
+            self.tenant_spilled
+                .get_or_create(&labels)
+                .inc_by(gauge(tenant.spilled_bytes));
             self.tenant_query_time
                 .get_or_create(&labels)
                 .inc_by(tenant.query_seconds);
@@ -387,6 +446,13 @@ mod tests {
         NodeSample {
             memory_used_bytes: 7,
             memory_max_bytes: 100,
+            states: tenants
+                .iter()
+                .map(|tenant| TenantState {
+                    tenant: tenant.name.clone(),
+                    state: "open",
+                })
+                .collect(),
             tenants,
         }
     }
@@ -402,6 +468,7 @@ mod tests {
             plan_cache_misses: 4,
             rows_to_merge: 6,
             rows_due: 5,
+            spilled_bytes: 5,
         }
     }
 

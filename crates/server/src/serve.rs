@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Auth, Config};
 use crate::http::{self, Pages};
 use crate::logs;
-use crate::metrics::{Metrics, NodeSample, Outcome, TenantSample};
+use crate::metrics::{Metrics, NodeSample, Outcome, TenantSample, TenantState};
 use crate::threads::Threads;
 use crate::tls;
 
@@ -53,11 +53,10 @@ pub(crate) fn run(config: Config) -> Result<()> {
 async fn node(config: Config, threads: &Threads) -> Result<()> {
     // Handlers first: a signal during start must stop, not kill.
     let signals = Signals::new()?;
-    std::fs::create_dir_all(&config.data)
-        .with_context(|| format!("cannot make the data folder {}", config.data.display()))?;
     let metrics = Arc::new(Metrics::new());
     let database = open(&config, Arc::clone(&metrics))?;
     let engine = Arc::clone(database.engine());
+    let degraded = degraded(&engine);
     // Beyond loopback nobody comes in without it.
     let tls = tls::options(&config.tls, &config.data, !config.listen.ip().is_loopback())?;
     let sql = bind("listen", config.listen).await?;
@@ -90,7 +89,11 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
     ));
     let pages = Pages {
         metrics,
-        sample: move || sample(&engine),
+        sample: {
+            let engine = Arc::clone(&engine);
+            move || sample(&engine)
+        },
+        states: move || states(&engine),
         stopping: stopping.clone(),
     };
     let pages = tokio::spawn(http::serve(web, pages, stopped.clone()));
@@ -99,7 +102,7 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
     }
     tracing::info!(
         listen = %sql_address, http = %web_address, data = %config.data.display(),
-        memory = %config.memory, threads = config.threads, "ready"
+        memory = %config.memory, threads = config.threads, degraded, "ready"
     );
 
     let result = wait(signals, stopping, gateway).await;
@@ -120,7 +123,10 @@ fn open(config: &Config, metrics: Arc<Metrics>) -> Result<Database> {
     let database = Database::open(options)
         .with_context(|| format!("cannot open the data folder {}", config.data.display()))?;
     if let Some(file) = &config.password_file {
-        set_password(&database, &read_password(file)?)
+        // Without a session: the database it would be of may be one that cannot be opened.
+        let password = read_password(file)?;
+        let node = database.engine().node();
+        node.set_password(SUPERUSER, &password)
             .with_context(|| format!("cannot set the password of {SUPERUSER}"))?;
     }
     let role = database.engine().role(SUPERUSER);
@@ -130,16 +136,6 @@ fn open(config: &Config, metrics: Arc<Metrics>) -> Result<Database> {
         );
     }
     Ok(database)
-}
-
-/// Sets the superuser's password the way a user would.
-fn set_password(database: &Database, password: &str) -> Result<()> {
-    let sql = format!(
-        "ALTER ROLE {SUPERUSER} PASSWORD '{}'",
-        password.replace('\'', "''")
-    );
-    database.connect()?.execute(&sql)?;
-    Ok(())
 }
 
 fn read_password(file: &Path) -> Result<String> {
@@ -248,10 +244,28 @@ fn sample(engine: &Engine) -> NodeSample {
         plan_cache_misses: database.plan_cache_misses,
         rows_to_merge: database.freeze_backlog.rows_to_merge,
         rows_due: database.freeze_backlog.rows_due,
+        spilled_bytes: database.spilled,
     });
     NodeSample {
         memory_used_bytes: engine.governor().used(),
         memory_max_bytes: engine.governor().limit(),
         tenants: tenants.collect(),
+        states: states(engine),
     }
+}
+
+fn states(engine: &Engine) -> Vec<TenantState> {
+    let states = engine.states().into_iter();
+    states
+        .map(|(tenant, state)| TenantState {
+            tenant,
+            state: state.name(),
+        })
+        .collect()
+}
+
+/// How many databases are not served as they should be.
+fn degraded(engine: &Engine) -> usize {
+    let states = states(engine);
+    states.iter().filter(|state| !state.is_open()).count()
 }

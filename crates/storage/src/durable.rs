@@ -294,10 +294,24 @@ impl TenantStore {
         self.durable.as_ref().expect("a durable tenant")
     }
 
-    /// Why changes are refused, if they are: the log has failed, and only opening the tenant
-    /// again tells what it has.
+    /// Why changes are refused, if they are: the log has failed, and was not mended yet.
     pub fn log_failure(&self) -> Option<LogFailure> {
         self.durable.as_ref()?.log.failure()
+    }
+
+    /// Brings a log that has failed back, if the disk takes it: commits that are in doubt did
+    /// not happen from then on, whatever the disk had of them, and new ones are taken. Nothing
+    /// happens if it has not failed.
+    ///
+    /// # Errors
+    /// [`LogFailure`] while the disk refuses: a later call may do better.
+    pub fn mend_log(&self) -> Result<(), LogFailure> {
+        let Some(durable) = &self.durable else {
+            return Ok(());
+        };
+        durable
+            .log
+            .mend(&|after, through| self.txns().give_up(after, through))
     }
 
     fn append(

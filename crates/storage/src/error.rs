@@ -112,7 +112,7 @@ pub enum StorageError {
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The commit log takes nothing any more.
-    #[error("changes are refused until the database is opened again")]
+    #[error("changes are refused until the disk takes them again")]
     Log(#[from] LogFailure),
     /// A change of tables or catalogue did not become durable.
     #[error(transparent)]

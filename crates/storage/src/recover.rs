@@ -16,7 +16,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    fs::{self, File, TryLockError},
+    fs::{File, TryLockError},
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -44,6 +44,7 @@ use crate::{
     },
     manifest::{Manifest, TableDescription},
     origin::{Origin, Timeline},
+    private::make_folder,
     replay::{Replay, ReplayError},
 };
 
@@ -100,6 +101,10 @@ impl RecoverError {
 pub struct OpenOptions {
     /// What its commits survive.
     pub durability: Durability,
+    /// Whether redo of rows that are not there is passed over, which is for a tenant that has
+    /// lost some ([`crate::repair`]); it is damage else. What has lost something is another
+    /// history, whose timeline begins with the next checkpoint.
+    pub lenient: bool,
     pub(crate) sizes: Option<ArenaSizes>,
 }
 
@@ -167,12 +172,12 @@ impl TenantStore {
         let lock = locked(folder)?;
         let (log_folder, images) = (folder.join("log"), folder.join("checkpoint"));
         for path in [&log_folder, &images] {
-            fs::create_dir_all(path).map_err(RecoverError::io(path))?;
+            make_folder(path).map_err(RecoverError::io(path))?;
         }
         lock.sync_all().map_err(RecoverError::io(folder))?;
         let manifest = Manifest::read(&images, id)?;
         let outline = Outline::read(&log_folder, id, manifest.as_ref())?;
-        let log = outline.open_log(&log_folder, id, options.durability, Arc::clone(&budget))?;
+        let log = outline.open_log(&log_folder, id, options, Arc::clone(&budget))?;
         let txns = TxnManager::with_log(
             TxnId(outline.txn_max + 1),
             outline.last,
@@ -188,7 +193,7 @@ impl TenantStore {
         let sizes = options.sizes.clone().unwrap_or_default();
         let store = TenantStore::with_log(id, budget, sizes, txns, durable);
         let mut recovered = Recovered::default();
-        store.restore(&images, manifest, outline, &mut recovered)?;
+        store.restore(&images, manifest, outline, options.lenient, &mut recovered)?;
         recovered.duration = started.elapsed();
         Ok((store, recovered))
     }
@@ -198,6 +203,7 @@ impl TenantStore {
         images: &Path,
         manifest: Option<Manifest>,
         mut outline: Outline,
+        lenient: bool,
         recovered: &mut Recovered,
     ) -> Result<(), RecoverError> {
         let mut tables: BTreeMap<TableId, Mutex<Replay>> = BTreeMap::new();
@@ -217,7 +223,8 @@ impl TenantStore {
             } = description;
             let schema = Arc::new(schema);
             let table = Table::create(Arc::clone(self), id, schema, &layout, indexes, false)?;
-            tables.insert(id, Mutex::new(Replay::of(Arc::clone(&table))));
+            let replay = Replay::of(Arc::clone(&table), lenient);
+            tables.insert(id, Mutex::new(replay));
             recovered.tables.insert(id, table);
         }
         let mut catalog = None;
@@ -255,7 +262,7 @@ impl TenantStore {
 
 /// Makes the folder if it is missing, and locks it.
 fn locked(folder: &Path) -> Result<File, RecoverError> {
-    fs::create_dir_all(folder).map_err(RecoverError::io(folder))?;
+    make_folder(folder).map_err(RecoverError::io(folder))?;
     let lock = File::open(folder).map_err(RecoverError::io(folder))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
@@ -410,7 +417,7 @@ impl Outline {
         &self,
         folder: &Path,
         tenant: TenantId,
-        durability: Durability,
+        options: &OpenOptions,
         budget: Arc<Budget>,
     ) -> Result<Arc<Log>, RecoverError> {
         let end = LogEnd {
@@ -420,9 +427,12 @@ impl Outline {
         };
         let origin = Origin {
             tenant,
-            timeline: self.timeline.unwrap_or_else(Timeline::begin),
+            timeline: self
+                .timeline
+                .filter(|_| !options.lenient)
+                .unwrap_or_else(Timeline::begin),
         };
-        let log = Log::open(origin, folder, &end, durability, budget)
+        let log = Log::open(origin, folder, &end, options.durability, budget)
             .map_err(RecoverError::io(folder))?;
         Ok(Arc::new(log))
     }

@@ -78,16 +78,19 @@ pub(crate) struct Replay {
     wanted: HashMap<Vec<u8>, u64>,
     wanted_bytes: usize,
     newest: CommitTs,
+    /// Whether rows that ended may not be there.
+    lenient: bool,
 }
 
 impl Replay {
-    pub(crate) fn of(table: Arc<Table>) -> Self {
+    pub(crate) fn of(table: Arc<Table>, lenient: bool) -> Self {
         Self {
             rows: RowBuffer::new(table.types()),
             steps: Vec::new(),
             wanted: HashMap::new(),
             wanted_bytes: 0,
             newest: CommitTs(0),
+            lenient,
             table,
         }
     }
@@ -177,7 +180,7 @@ impl Replay {
             }
         }
         ended.sort_unstable();
-        self.table.apply_ends(&ended, self.newest)?;
+        self.table.apply_ends(&ended, self.newest, self.lenient)?;
         let mut kept: Vec<u32> = last.into_values().flatten().collect();
         if kept.is_empty() {
             return Ok(());
@@ -215,9 +218,10 @@ impl Replay {
             let found = self.find_wanted(entry);
             end_rows(entry, &found, self.newest)?;
         }
-        if !self.wanted.is_empty() {
+        if !self.wanted.is_empty() && !self.lenient {
             return Err(BadBytes("a row ended that was not there").into());
         }
+        self.wanted.clear();
         self.wanted_bytes = 0;
         self.table.vacuum()?;
         Ok(())
@@ -326,13 +330,20 @@ impl Table {
     }
 
     /// Ends the rows with these keys, which ascend.
-    fn apply_ends(&self, keys: &[KeyRef<'_>], ts: CommitTs) -> Result<(), ReplayError> {
+    fn apply_ends(
+        &self,
+        keys: &[KeyRef<'_>],
+        ts: CommitTs,
+        lenient: bool,
+    ) -> Result<(), ReplayError> {
         let directory = Arc::clone(&self.directory());
         let position = |key: KeyRef<'_>| directory.route(key);
         for run in keys.chunk_by(|a, b| position(*a) == position(*b)) {
-            let range = position(run[0])
-                .map(|position| &directory.ranges()[position])
-                .ok_or(BadBytes("a key ended in an empty table"))?;
+            let range = match position(run[0]) {
+                Some(position) => &directory.ranges()[position],
+                None if lenient => continue,
+                None => return Err(BadBytes("a key ended in an empty table").into()),
+            };
             // What is not in front is in the base.
             let mut keys = run.to_vec();
             for entry in range.entries() {
@@ -345,7 +356,7 @@ impl Table {
                 rows.sort_unstable();
                 end_rows(entry, &rows, ts)?;
             }
-            if !keys.is_empty() {
+            if !keys.is_empty() && !lenient {
                 return Err(BadBytes("a key ended that was not there").into());
             }
         }

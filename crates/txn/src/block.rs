@@ -231,7 +231,7 @@ impl Block {
     ///
     /// # Errors
     /// [`CommitError::Cancelled`] and [`CommitError::Refused`]: it is rolled back.
-    /// [`CommitError::InDoubt`]: nobody sees it, but it may be there after a restart.
+    /// [`CommitError::InDoubt`]: nobody sees it, but it may be there after a crash.
     pub fn commit(self) -> Result<CommitTs, CommitError> {
         self.enqueue()?.finish()
     }

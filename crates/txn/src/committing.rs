@@ -81,7 +81,7 @@ impl Committing {
     /// snapshot taken from then on, and returns its place in the commit order.
     ///
     /// # Errors
-    /// [`CommitError::InDoubt`]: nobody sees it, but it may be there after a restart.
+    /// [`CommitError::InDoubt`]: nobody sees it, but it may be there after a crash.
     pub fn finish(mut self) -> Result<CommitTs, CommitError> {
         self.wait()
     }

@@ -22,7 +22,8 @@
 //!   the commit names those of whose redo the log has a part.
 //! * When the log fails, what waits for it is *in doubt*: the bytes may have reached the
 //!   disk. In memory it is undone, for nobody has seen it; the log says what became of it
-//!   when it is opened again. Nothing is taken into a failed log.
+//!   when it is opened again. Nothing is taken into a failed log. One that is mended while it
+//!   is open says first that what was in doubt did not happen ([`crate::TxnManager::give_up`]).
 
 use std::{io, sync::Arc};
 

@@ -41,11 +41,11 @@ pub enum CommitError {
     #[error("canceled before the commit")]
     Cancelled,
     /// The log had failed before the commit. It was rolled back.
-    #[error("cannot commit: changes are refused until the database is opened again")]
+    #[error("cannot commit: changes are refused until the disk takes them again")]
     Refused(#[source] LogFailure),
     /// The log failed during the commit. Nobody sees it now; whether it is there when the
-    /// database is opened again is unknown.
-    #[error("the outcome of the commit is unknown until the database is opened again")]
+    /// database takes changes again is unknown.
+    #[error("the outcome of the commit is unknown until the database takes changes again")]
     InDoubt(#[source] LogFailure),
 }
 
@@ -302,7 +302,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`CommitError::Cancelled`] and [`CommitError::Refused`]: it is rolled back.
-    /// [`CommitError::InDoubt`]: nobody sees it, but it may be there after a restart.
+    /// [`CommitError::InDoubt`]: nobody sees it, but it may be there after a crash.
     pub fn commit(self) -> Result<CommitTs, CommitError> {
         self.enqueue()?.finish()
     }

@@ -359,6 +359,18 @@ impl TxnManager {
         order.last_commit = order.last_commit.max(through);
     }
 
+    /// The commits with these places in the order, which are in doubt, did not happen. Snapshots
+    /// may pass their places from then on. The log takes no commit meanwhile.
+    pub fn give_up(&self, after: CommitTs, through: CommitTs) {
+        // Under the order lock every place that was assigned has its state.
+        let _order = self.order.lock();
+        for state in self.states.write().values_mut() {
+            if matches!(state, TxnState::Committed(ts) if after < *ts && *ts <= through) {
+                *state = TxnState::Aborted;
+            }
+        }
+    }
+
     /// Waits until every transaction that the newest snapshots see has settled: none of its
     /// stamps is left then.
     pub fn wait_settled(&self) {
@@ -435,7 +447,7 @@ impl TxnManager {
                 Ok(())
             }
             Err(failure) => {
-                // No snapshot reaches its place, and none ever will: hidden before, hidden after.
+                // Hidden before, for no snapshot reaches its place, and hidden after.
                 self.states.write().insert(id, TxnState::Aborted);
                 Err(CommitError::InDoubt(failure))
             }

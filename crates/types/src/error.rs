@@ -190,6 +190,10 @@ pub enum ErrorKind {
     IoError,
     /// A commit failed half-way: whether it happened shows after a restart.
     TransactionResolutionUnknown,
+    /// Files of a database are not what was written to them.
+    DataCorrupted,
+    /// A limit that the operator has set, such as that of spilled bytes.
+    ConfigurationLimitExceeded,
     /// A broken invariant of ours. Always a defect.
     Internal,
 }

@@ -97,6 +97,8 @@ impl ErrorKind {
             ErrorKind::ProtocolViolation => "08P01",
             ErrorKind::IoError => "58030",
             ErrorKind::TransactionResolutionUnknown => "08007",
+            ErrorKind::ConfigurationLimitExceeded => "53400",
+            ErrorKind::DataCorrupted => "XX001",
             ErrorKind::Internal => "XX000",
         }
     }

@@ -19,7 +19,7 @@ use aerostat_types::{CommitTs, ErrorKind, SqlError, TenantId};
 
 use super::{
     database::duplicate,
-    node::{Node, allocate_oid, undefined_database},
+    node::{Node, allocate_oid},
     stoppable::Stoppable,
 };
 use crate::{
@@ -62,9 +62,7 @@ impl Node {
         cancel: &CancelToken,
     ) -> Result<CommandResult, SqlError> {
         require_superuser(actor, "back up a database")?;
-        let database = self
-            .database(name)
-            .ok_or_else(|| undefined_database(name))?;
+        let database = self.find_database(name)?;
         let sink = self.places.for_backup(to, base).map_err(from_backup)?;
         let sink = Stoppable {
             place: &*sink,

@@ -87,9 +87,7 @@ impl Node {
                     "role \"{role}\" is not permitted to log in"
                 )));
             }
-            let (Some(open), Some(entry)) =
-                (databases.get(database), record.databases.get(database))
-            else {
+            let Some(entry) = record.databases.get(database) else {
                 return Err(undefined_database(database));
             };
             if !may_connect(record, role, entry) {
@@ -99,6 +97,7 @@ impl Node {
                 )
                 .with_detail("User does not have CONNECT privilege."));
             }
+            let open = databases.find(database)?;
             // Held over check and count, so that two sessions cannot both take the last place.
             let mut roles = self.counts.roles.lock();
             let of_role = roles.get(role).copied().unwrap_or(0);

@@ -1,9 +1,14 @@
 //! CREATE, ALTER and DROP DATABASE.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use aerostat_storage::backup::{BackupSink, Places};
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_txn::CancelToken;
+use aerostat_types::{ErrorKind, SqlError, TenantId};
 
 use super::{
     backup::from_backup,
@@ -16,11 +21,20 @@ use crate::{
         node::{Database, DatabaseRecord, NodeRecord},
     },
     ddl::{Actor, CommandResult},
+    error::canceled,
     utility::{DatabaseChange, DatabaseCommand, DatabaseOptions, RoleName},
 };
 
+/// How long sessions of a database that is to be dropped or renamed get to end, as in
+/// PostgreSQL: one whose client has gone a moment ago may not have.
+const DISCONNECT_WAIT: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether they have.
+const DISCONNECT_LOOK: Duration = Duration::from_millis(20);
+
 impl Node {
-    /// Runs CREATE, ALTER or DROP DATABASE for a session of the database `current`.
+    /// Runs CREATE, ALTER or DROP DATABASE for a session of the database `current`. May wait
+    /// some seconds for other sessions to end, or until it is cancelled.
     ///
     /// # Errors
     /// As PostgreSQL: names, rights, sessions that are connected; `IoError` when it cannot be stored.
@@ -29,6 +43,7 @@ impl Node {
         actor: &Actor,
         current: &Database,
         command: &DatabaseCommand,
+        cancel: &CancelToken,
     ) -> Result<CommandResult, SqlError> {
         let done = CommandResult::new(command.tag());
         match command {
@@ -43,6 +58,7 @@ impl Node {
                 name,
                 change: DatabaseChange::Rename(to),
             } => {
+                self.await_disconnects(actor, current, name, cancel)?;
                 self.rename_database(actor, current, name, to)?;
             }
             DatabaseCommand::Alter {
@@ -61,7 +77,10 @@ impl Node {
                 name,
                 if_exists,
                 force,
-            } => match self.drop_database(actor, current, name, *force) {
+            } => match self
+                .await_disconnects(actor, current, name, cancel)
+                .and_then(|()| self.drop_database(actor, current, name, *force))
+            {
                 Err(error) if *if_exists && error.kind == ErrorKind::InvalidCatalogName => {
                     let message = format!("{}, skipping", error.message);
                     return Ok(
@@ -72,6 +91,33 @@ impl Node {
             },
         }
         Ok(done)
+    }
+
+    /// Waits for the sessions of somebody's own other database to end, but not for ever.
+    fn await_disconnects(
+        &self,
+        actor: &Actor,
+        current: &Database,
+        name: &str,
+        cancel: &CancelToken,
+    ) -> Result<(), SqlError> {
+        let record = self.record();
+        let owns = |entry: &DatabaseRecord| actor.owns(&entry.owner);
+        let is_own = record.databases.get(name).is_some_and(owns);
+        let Some(database) = self.database(name).filter(|_| is_own) else {
+            return Ok(());
+        };
+        let deadline = Instant::now() + DISCONNECT_WAIT;
+        while database.id != current.id
+            && database.connection_count() > 0
+            && Instant::now() < deadline
+        {
+            if cancel.is_cancelled() {
+                return Err(canceled());
+            }
+            thread::sleep(DISCONNECT_LOOK);
+        }
+        Ok(())
     }
 
     fn create_database(
@@ -119,39 +165,41 @@ impl Node {
         name: &str,
         force: bool,
     ) -> Result<(), SqlError> {
-        let dropped = self.change_databases(
+        let (id, dropped) = self.change_databases(
             |record, databases| {
                 let entry = record
                     .databases
                     .get(name)
                     .ok_or_else(|| undefined_database(name))?;
                 require_owner(actor, name, entry)?;
-                let database = databases
-                    .get(name)
-                    .ok_or_else(|| undefined_database(name))?;
-                if database.id == current.id {
-                    return Err(in_use("cannot drop the currently open database"));
-                }
-                require_unconnected(database, name).map_err(|error| {
-                    if force {
-                        error.with_hint("WITH (FORCE) does not end sessions; end them first.")
-                    } else {
-                        error
+                let oid = entry.oid;
+                // One that could not be opened has no sessions.
+                if let Some(database) = databases.get(name) {
+                    if database.id == current.id {
+                        return Err(in_use("cannot drop the currently open database"));
                     }
-                })?;
+                    require_unconnected(database, name).map_err(|error| {
+                        if force {
+                            error.with_hint("WITH (FORCE) does not end sessions; end them first.")
+                        } else {
+                            error
+                        }
+                    })?;
+                }
                 record.databases.remove(name);
-                Ok(())
+                record
+                    .dropped
+                    .retain(|oid| self.folder_of(TenantId(*oid)).exists());
+                record.dropped.insert(oid);
+                Ok(TenantId(oid))
             },
-            |mut databases, ()| databases.remove(name),
+            |mut databases, id| (id, databases.remove(name)),
         )?;
         // The last reference, so its rows go here, after the locks. Files that stay
-        // because of an error belong to no record, and go at the next start.
-        if let Some(database) = dropped {
-            let id = database.id;
-            drop(database);
-            if let Err(error) = self.remove_files(id) {
-                tracing::warn!(%error, tenant = %id, "the files of a dropped database stay until a restart");
-            }
+        // because of an error go at the next start, for the record says that it was dropped.
+        drop(dropped);
+        if let Err(error) = self.remove_files(id) {
+            tracing::warn!(%error, tenant = %id, "the files of a dropped database stay until a restart");
         }
         Ok(())
     }
@@ -177,9 +225,7 @@ impl Node {
                 if record.databases.contains_key(to) {
                     return Err(duplicate(to));
                 }
-                let database = databases
-                    .get(name)
-                    .ok_or_else(|| undefined_database(name))?;
+                let database = databases.find(name)?;
                 if database.id == current.id {
                     return Err(SqlError::new(
                         ErrorKind::FeatureNotSupported,
@@ -203,13 +249,15 @@ impl Node {
 
     fn give_database(&self, actor: &Actor, name: &str, to: &RoleName) -> Result<(), SqlError> {
         self.change_databases(
-            |record, _| {
+            |record, databases| {
                 let owner = new_owner(record, actor, to)?;
                 let entry = record
                     .databases
                     .get_mut(name)
                     .ok_or_else(|| undefined_database(name))?;
                 require_owner(actor, name, entry)?;
+                // Its schema is given away with it.
+                databases.find(name)?;
                 Ok(std::mem::replace(&mut entry.owner, owner.clone())).map(|before| (before, owner))
             },
             |databases, (before, owner)| match databases.get(name) {

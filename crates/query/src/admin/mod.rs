@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!            ┌ record    roles and databases, as the data folder holds them
-//!  Node ─────┤ databases those that are open: catalogue, rows, memory budget
+//!  Node ─────┤ databases those that are open: catalogue, rows, memory budget;
+//!            │           and of those that could not be opened, why
 //!            └ sessions  how many are connected, by role and by database
 //! ```
 //!
@@ -27,8 +28,10 @@
 mod backup;
 mod connection;
 mod database;
+mod databases;
 mod node;
 mod privilege;
+mod repair;
 mod role;
 mod scram;
 mod stoppable;
@@ -37,5 +40,7 @@ mod tests;
 
 pub(crate) use backup::RestoreRequest;
 pub use connection::Connection;
+pub use databases::Unopened;
 pub use node::{BOOTSTRAP, Node, NodeError};
+pub use repair::{Examined, Verdict, repair};
 pub use scram::{ITERATIONS, hash_password};

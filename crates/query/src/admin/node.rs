@@ -1,7 +1,7 @@
 //! The node's record and its open databases, and how a change is made to both.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -11,12 +11,16 @@ use aerostat_memory::Governor;
 use aerostat_storage::{
     Durability, MetaError, MetaFile, OpenOptions, RecoverError, StorageError, TenantStore,
     backup::{BackupError, Places},
+    make_folder, repair,
 };
 use aerostat_types::{ErrorKind, SqlError, TenantId};
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use thiserror::Error;
 
-use super::connection::Counts;
+use super::{
+    connection::Counts,
+    databases::{Databases, Unopened},
+};
 use crate::{
     api::RoleInfo,
     catalog::{
@@ -24,6 +28,7 @@ use crate::{
         node::{Database, DatabaseRecord, NodeRecord, RoleRecord},
     },
     ddl::{self, Actor},
+    pgcatalog::DatabaseState,
 };
 
 /// The superuser and the database that a new node begins with.
@@ -38,18 +43,34 @@ pub enum NodeError {
     /// The data folder cannot be used.
     #[error("cannot open the data folder")]
     Meta(#[from] MetaError),
-    /// A database cannot be recovered.
-    #[error("cannot open the database \"{name}\"")]
-    Database {
-        /// Its name.
-        name: String,
+    /// There are databases and no catalogue that names them.
+    #[error(
+        "the catalogue is missing from {}, which has databases; put catalog.json back from a copy of the folder",
+        path.display()
+    )]
+    NoCatalog {
+        /// The data folder.
+        path: PathBuf,
+    },
+    /// What a dropped database left behind cannot be removed, or what nobody knows cannot be
+    /// set aside.
+    #[error("cannot remove or use {}", path.display())]
+    Remove {
+        /// The folder.
+        path: PathBuf,
         /// Why.
         #[source]
-        source: OpenError,
+        source: io::Error,
     },
-    /// What a dropped database left behind cannot be removed.
-    #[error("cannot remove {}", path.display())]
-    Remove {
+    /// There is no such database to repair.
+    #[error("database \"{name}\" does not exist")]
+    NoDatabase {
+        /// The name.
+        name: String,
+    },
+    /// A repair cannot copy or exchange folders.
+    #[error("cannot repair in {}", path.display())]
+    Repair {
         /// The folder.
         path: PathBuf,
         /// Why.
@@ -60,7 +81,7 @@ pub enum NodeError {
 
 /// Why one database could not be opened.
 #[derive(Debug, Error)]
-pub enum OpenError {
+pub(super) enum OpenError {
     /// Its log or checkpoint cannot be read or written, or is damaged.
     #[error(transparent)]
     Recover(#[from] RecoverError),
@@ -70,6 +91,12 @@ pub enum OpenError {
     /// Its catalogue cannot be made of what the log holds.
     #[error(transparent)]
     Catalog(#[from] RecordError),
+    /// Its folder is not there, or its log is not in it.
+    #[error("{} is missing", path.display())]
+    Missing {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The archive of its log cannot be used.
     #[error("the archive of its log cannot be used")]
     Archive(#[from] BackupError),
@@ -78,8 +105,9 @@ pub enum OpenError {
 /// The folder in the data folder that has one folder for each database, named by its OID.
 const TENANTS: &str = "tenants";
 
-/// Databases by name.
-pub(super) type Databases = HashMap<String, Arc<Database>>;
+/// The folder in the data folder for databases' folders that no record names: they are moved
+/// there, and nobody removes them but the operator.
+const UNCLAIMED: &str = "unclaimed";
 
 /// The node's roles and databases. Locks are taken in the order of the fields.
 pub struct Node {
@@ -95,11 +123,12 @@ pub struct Node {
 
 impl Node {
     /// Opens the node of a data folder; makes superuser and database
-    /// [`BOOTSTRAP`] in a new one. Every database is recovered from its log.
+    /// [`BOOTSTRAP`] in a new one. Every database is recovered from its log; one that cannot
+    /// be is not served, and the others are.
     ///
     /// # Errors
-    /// Another process has the folder, it cannot be read or written, or a
-    /// database's log is damaged: a node does not serve what may be wrong.
+    /// Another process has the folder, it cannot be read or written, or its catalogue is
+    /// damaged or missing.
     pub fn open(
         data: &Path,
         governor: Arc<Governor>,
@@ -108,21 +137,23 @@ impl Node {
         let meta = MetaFile::open(data)?;
         let record = match meta.load::<NodeRecord>()? {
             Some(record) => record,
-            None => {
-                let record = first_record();
-                meta.store(&record)?;
-                record
-            }
+            None => first_start(data, &meta)?,
         };
-        remove_unknown(data, &record)?;
-        let mut databases = Databases::new();
+        settle_folders(data, &record)?;
+        let mut databases = Databases::default();
         for (name, entry) in &record.databases {
-            let database =
-                open_database(data, &governor, &*places, name, entry).map_err(|source| {
-                    let name = name.clone();
-                    NodeError::Database { name, source }
-                })?;
-            databases.insert(name.clone(), database);
+            let folder = folder_of(data, TenantId(entry.oid));
+            match open_existing(&folder, &governor, &*places, name, entry) {
+                Ok(database) => databases.insert(name.clone(), database),
+                Err(error) => {
+                    tracing::error!(
+                        database = name,
+                        error = &error as &dyn std::error::Error,
+                        "the database could not be opened; the others are served"
+                    );
+                    databases.insert_unopened(name.clone(), Unopened::of(&error));
+                }
+            }
         }
         Ok(Self {
             changing: Mutex::new(()),
@@ -140,21 +171,52 @@ impl Node {
         Arc::clone(&self.record.read())
     }
 
-    /// Every database, in order of names.
+    /// Every database that is open, in order of names.
     pub fn open_databases(&self) -> Vec<Arc<Database>> {
         let mut open: Vec<(String, Arc<Database>)> = self
             .databases
             .read()
-            .iter()
+            .open()
             .map(|(name, database)| (name.clone(), Arc::clone(database)))
             .collect();
         open.sort_by(|a, b| a.0.cmp(&b.0));
         open.into_iter().map(|(_, database)| database).collect()
     }
 
-    /// The database of this name.
+    /// The open database of this name.
     pub fn database(&self, name: &str) -> Option<Arc<Database>> {
         self.databases.read().get(name).cloned()
+    }
+
+    /// The open database of this name.
+    ///
+    /// # Errors
+    /// There is none, or it could not be opened.
+    pub(super) fn find_database(&self, name: &str) -> Result<Arc<Database>, SqlError> {
+        self.databases.read().find(name).cloned()
+    }
+
+    /// Whether a database can be used.
+    pub fn state_of(&self, name: &str) -> DatabaseState {
+        let databases = self.databases.read();
+        match databases.find(name) {
+            Err(error) => DatabaseState::Unopened(error.detail.unwrap_or(error.message)),
+            Ok(database) => match database.store.log_failure() {
+                Some(failure) => DatabaseState::ReadOnly(chain(&failure)),
+                None => DatabaseState::Open,
+            },
+        }
+    }
+
+    /// The databases that could not be opened, and why, in order of names.
+    pub fn unopened_databases(&self) -> Vec<(String, Unopened)> {
+        let databases = self.databases.read();
+        let unopened = databases.unopened();
+        let mut unopened: Vec<(String, Unopened)> = unopened
+            .map(|(name, unopened)| (name.clone(), unopened.clone()))
+            .collect();
+        unopened.sort_by(|a, b| a.0.cmp(&b.0));
+        unopened
     }
 
     /// Whether there is a role of this name.
@@ -271,11 +333,14 @@ impl Node {
         name: &str,
         entry: &DatabaseRecord,
     ) -> Result<Arc<Database>, SqlError> {
-        let (data, places) = (self.meta.folder(), &*self.places);
-        open_database(data, &self.governor, places, name, entry).map_err(|error| {
-            SqlError::new(ErrorKind::IoError, "could not make the database's files")
-                .with_detail(chain(&error))
-        })
+        let folder = self.folder_of(TenantId(entry.oid));
+        let options = OpenOptions::default();
+        open_database(&folder, &self.governor, &*self.places, name, entry, options).map_err(
+            |error| {
+                SqlError::new(ErrorKind::IoError, "could not make the database's files")
+                    .with_detail(chain(&error))
+            },
+        )
     }
 
     /// Where a database's files are.
@@ -289,22 +354,45 @@ impl Node {
     }
 }
 
-fn folder_of(data: &Path, id: TenantId) -> PathBuf {
+pub(super) fn folder_of(data: &Path, id: TenantId) -> PathBuf {
     data.join(TENANTS).join(id.0.to_string())
 }
 
-fn open_database(
-    data: &Path,
+/// Opens a database that the record names. Its log was made with it.
+pub(super) fn open_existing(
+    folder: &Path,
     governor: &Arc<Governor>,
     places: &dyn Places,
     name: &str,
     entry: &DatabaseRecord,
 ) -> Result<Arc<Database>, OpenError> {
+    let log = folder.join("log");
+    if !log.is_dir() {
+        return Err(OpenError::Missing { path: log });
+    }
+    open_database(
+        folder,
+        governor,
+        places,
+        name,
+        entry,
+        OpenOptions::default(),
+    )
+}
+
+/// Opens a database in a folder, which is made if it is missing.
+pub(super) fn open_database(
+    folder: &Path,
+    governor: &Arc<Governor>,
+    places: &dyn Places,
+    name: &str,
+    entry: &DatabaseRecord,
+    mut options: OpenOptions,
+) -> Result<Arc<Database>, OpenError> {
     let id = TenantId(entry.oid);
     let budget = governor.budget(name, entry.memory_max);
-    let mut options = OpenOptions::default();
     options.durability = entry.durability;
-    let (store, recovered) = TenantStore::open(id, budget, &folder_of(data, id), &options)?;
+    let (store, recovered) = TenantStore::open(id, budget, folder, &options)?;
     if recovered.records > 0 {
         tracing::info!(
             database = name,
@@ -329,31 +417,67 @@ fn open_database(
     Ok(database)
 }
 
-/// Removes the folders of databases that were dropped, or never finished, when the node stopped.
-fn remove_unknown(data: &Path, record: &NodeRecord) -> Result<(), NodeError> {
-    let tenants = data.join(TENANTS);
-    let entries = match fs::read_dir(&tenants) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(source) => {
-            return Err(NodeError::Remove {
-                path: tenants,
-                source,
-            });
+/// Removes the folders of databases that were dropped, or never finished, when the node
+/// stopped, and sets aside those that nobody knows: a catalogue that was put back from a copy
+/// may be older than they are.
+fn settle_folders(data: &Path, record: &NodeRecord) -> Result<(), NodeError> {
+    for folder in folders_in(data)? {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        // A restore that did not end leaves one with a suffix. Only folders of our naming
+        // are ours to remove.
+        if let Some(oid) = name.strip_suffix(".partial") {
+            if oid.parse::<u32>().is_ok() {
+                remove_folder(&folder)?;
+            }
+            continue;
         }
-    };
-    for entry in entries.flatten() {
-        let known = |oid: u32| record.databases.values().any(|entry| entry.oid == oid);
-        // Only folders of our naming are ours to remove; a restore that did not end leaves one
-        // with a suffix.
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let partial = name.strip_suffix(".partial");
-        let oid = partial.unwrap_or(&name).parse::<u32>();
-        if oid.is_ok_and(|oid| partial.is_some() || !known(oid)) {
-            remove_folder(&entry.path())?;
+        let Some(oid) = number_of(&folder) else {
+            continue;
+        };
+        let known = record.databases.values().any(|entry| entry.oid == oid);
+        if known {
+            continue;
+        }
+        if record.dropped.contains(&oid) || repair::is_vacant(&folder).map_err(at(&folder))? {
+            remove_folder(&folder)?;
+        } else {
+            set_aside(data, &folder, &name)?;
         }
     }
     Ok(())
+}
+
+/// The entries of the folder with the databases' folders.
+fn folders_in(data: &Path) -> Result<Vec<PathBuf>, NodeError> {
+    let tenants = data.join(TENANTS);
+    let entries = match fs::read_dir(&tenants) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(at(&tenants)(error)),
+    };
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
+}
+
+/// The database whose folder it is.
+fn number_of(folder: &Path) -> Option<u32> {
+    folder.file_name()?.to_str()?.parse().ok()
+}
+
+fn set_aside(data: &Path, folder: &Path, name: &str) -> Result<(), NodeError> {
+    let unclaimed = data.join(UNCLAIMED);
+    make_folder(&unclaimed).map_err(at(&unclaimed))?;
+    let target = repair::unused_name(&unclaimed, name);
+    fs::rename(folder, &target).map_err(at(folder))?;
+    tracing::error!(
+        folder = %folder.display(), to = %target.display(),
+        "a database's folder that the catalogue does not name was set aside"
+    );
+    Ok(())
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> NodeError {
+    let path = path.to_owned();
+    move |source| NodeError::Remove { path, source }
 }
 
 fn remove_folder(path: &Path) -> Result<(), NodeError> {
@@ -364,6 +488,24 @@ fn remove_folder(path: &Path) -> Result<(), NodeError> {
         }),
         _ => Ok(()),
     }
+}
+
+/// What a folder without a catalogue begins with. Its database is made before the record
+/// says that it is there.
+fn first_start(data: &Path, meta: &MetaFile) -> Result<NodeRecord, NodeError> {
+    for folder in folders_in(data)? {
+        if number_of(&folder).is_some() && !repair::is_vacant(&folder).map_err(at(&folder))? {
+            let path = data.to_owned();
+            return Err(NodeError::NoCatalog { path });
+        }
+    }
+    let record = first_record();
+    for entry in record.databases.values() {
+        let log = folder_of(data, TenantId(entry.oid)).join("log");
+        make_folder(&log).map_err(at(&log))?;
+    }
+    meta.store(&record)?;
+    Ok(record)
 }
 
 fn first_record() -> NodeRecord {
@@ -392,11 +534,12 @@ fn first_record() -> NodeRecord {
         roles: [(BOOTSTRAP.to_owned(), role)].into(),
         databases: [(BOOTSTRAP.to_owned(), database)].into(),
         next_oid: FIRST_USER_OID + 1,
+        dropped: BTreeSet::new(),
     }
 }
 
 /// An error with those that caused it.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -3,7 +3,8 @@
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
-    node::{BOOTSTRAP_OID, Databases, Node, allocate_oid, role_in, undefined_role},
+    databases::Databases,
+    node::{BOOTSTRAP_OID, Node, allocate_oid, role_in, undefined_role},
     scram::hash_password,
 };
 use crate::{
@@ -42,6 +43,19 @@ impl Node {
             RoleCommand::Drop { roles, if_exists } => {
                 done.with_notices(self.drop_roles(actor, roles, *if_exists)?)
             }
+        })
+    }
+
+    /// Gives a role a password, as the operator, who needs no session.
+    ///
+    /// # Errors
+    /// There is no such role, or it cannot be stored.
+    pub fn set_password(&self, name: &str, password: &str) -> Result<(), SqlError> {
+        let verifier = hash_password(password)?;
+        self.change(|record| {
+            let role = record.roles.get_mut(name);
+            role.ok_or_else(|| undefined_role(name))?.verifier = verifier;
+            Ok(())
         })
     }
 
@@ -122,10 +136,11 @@ impl Node {
     fn rename_role(&self, actor: &Actor, name: &str, to: &str) -> Result<(), SqlError> {
         check_name(to)?;
         self.change_databases(
-            |record, _| {
+            |record, databases| {
                 let rights = role_in(record, &actor.role)?;
                 let target = role_in(record, name)?;
                 require_power_over(rights, target, "rename")?;
+                databases.require_all_open("rename a role")?;
                 if name == actor.role {
                     return Err(SqlError::new(
                         ErrorKind::FeatureNotSupported,
@@ -140,9 +155,9 @@ impl Node {
                 Ok(())
             },
             |databases, ()| {
-                databases
-                    .values()
-                    .try_for_each(|database| database.define(|draft| rename_role(draft, name, to)))
+                databases.open().try_for_each(|(_, database)| {
+                    database.define(|draft| rename_role(draft, name, to))
+                })
             },
         )?
     }
@@ -213,7 +228,8 @@ impl Node {
                 lines.push(format!("privileges for database {database}"));
             }
         }
-        for (database, open) in databases {
+        databases.require_all_open("drop a role")?;
+        for (database, open) in databases.open() {
             let inside = belongings(&open.catalog.load(), name);
             lines.extend(
                 inside

@@ -4,6 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use aerostat_memory::Governor;
 use aerostat_storage::backup::Folders;
+use aerostat_txn::CancelToken;
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 
 use super::*;
@@ -26,7 +27,9 @@ fn run(node: &Node, role: &str, sql: &str) -> Result<CommandResult, SqlError> {
     let actor = actor(node, role);
     let current = node.database(BOOTSTRAP).unwrap();
     match utility::parse(sql)?.unwrap() {
-        Utility::Database(command) => node.execute_database(&actor, &current, &command),
+        Utility::Database(command) => {
+            node.execute_database(&actor, &current, &command, &CancelToken::new())
+        }
         Utility::Role(command) => node.execute_role(&actor, &command),
         Utility::Grant(statement) => node.grant(&actor, &statement),
         Utility::Comment(statement) => node.comment(&actor, &statement),

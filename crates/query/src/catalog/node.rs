@@ -4,7 +4,7 @@
 //! budget, and nothing in it is reachable from another.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -27,6 +27,10 @@ pub struct NodeRecord {
     pub databases: BTreeMap<String, DatabaseRecord>,
     /// The next OID of a role or database.
     pub next_oid: u32,
+    /// OIDs of databases that were dropped, whose files may be there still: no others are
+    /// removed.
+    #[serde(default)]
+    pub dropped: BTreeSet<u32>,
 }
 
 /// A role.

@@ -43,8 +43,8 @@ pub(crate) use functions::{NEXT_OF_IDENTITY, acts, is_bound, numbers_of, waiting
 pub(crate) use quoting::split_name;
 pub use types::{PG_TYPE_KEY, length_of_type, oid_of_field, oid_of_typname};
 pub use view::{
-    CatalogView, CursorDescription, Facts, FunctionDescription, FunctionKind, PreparedDescription,
-    SessionDescription, Setting,
+    CatalogView, CursorDescription, DatabaseState, Facts, FunctionDescription, FunctionKind,
+    PreparedDescription, SessionDescription, Setting,
 };
 
 /// A system relation of `pg_catalog`, `information_schema` or `aerostat`, if there is one of this name.

@@ -77,6 +77,8 @@ pub trait Facts: Send + Sync {
     fn prepared_statements(&self) -> Vec<PreparedDescription>;
     /// Open cursors of this session.
     fn cursors(&self) -> Vec<CursorDescription>;
+    /// Whether a database that there is can be used.
+    fn database_state(&self, database: &str) -> DatabaseState;
     /// Bytes that a database takes, `None` if there is none of this name.
     fn database_bytes(&self, database: &str) -> Option<u64>;
     /// When the node started, in microseconds since 1970 UTC.
@@ -85,6 +87,36 @@ pub trait Facts: Send + Sync {
     fn server_address(&self) -> Option<(String, u16)>;
     /// The client's address and port.
     fn client_address(&self) -> Option<(String, u16)>;
+}
+
+/// Whether a database can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DatabaseState {
+    /// It is open.
+    Open,
+    /// It is open, and its log takes no changes for this reason.
+    ReadOnly(String),
+    /// It could not be opened for this reason.
+    Unopened(String),
+}
+
+impl DatabaseState {
+    /// In a word, for views and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            DatabaseState::Open => "open",
+            DatabaseState::ReadOnly(_) => "read-only",
+            DatabaseState::Unopened(_) => "unopened",
+        }
+    }
+
+    /// Why it cannot be used as it should be.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            DatabaseState::Open => None,
+            DatabaseState::ReadOnly(reason) | DatabaseState::Unopened(reason) => Some(reason),
+        }
+    }
 }
 
 /// A row of `pg_settings`.

@@ -136,7 +136,7 @@ impl Session {
             let node = engine.node();
             match &*utility {
                 Utility::Database(command) => {
-                    let result = node.execute_database(&actor, &database, command);
+                    let result = node.execute_database(&actor, &database, command, &cancel);
                     engine.forget_dropped();
                     result
                 }

@@ -10,7 +10,9 @@ use super::{admission::read_only, settings::Settings, waiting::Waiting};
 use crate::{
     catalog::SequenceEntry,
     engine::Engine,
-    pgcatalog::{CursorDescription, Facts, PreparedDescription, SessionDescription, Setting},
+    pgcatalog::{
+        CursorDescription, DatabaseState, Facts, PreparedDescription, SessionDescription, Setting,
+    },
     plan::Gate,
     sequence::Taken,
 };
@@ -108,6 +110,10 @@ impl Facts for SessionFacts {
 
     fn cursors(&self) -> Vec<CursorDescription> {
         self.cursors.clone()
+    }
+
+    fn database_state(&self, database: &str) -> DatabaseState {
+        self.engine.node().state_of(database)
     }
 
     fn database_bytes(&self, database: &str) -> Option<u64> {

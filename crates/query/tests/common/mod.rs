@@ -63,6 +63,7 @@ impl Fixture {
             observer: Arc::new(NoObserver),
             places: Arc::new(Folders),
             machine: aerostat_advice::Machine::default(),
+            spill: aerostat_query::SpillLimits::default(),
         })
         .unwrap();
         Self {

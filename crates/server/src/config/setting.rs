@@ -68,6 +68,22 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "50%",
         "Share of one core for making cold rows small; 0% pauses it",
     ),
+    // With the reserve they cannot fill the disk; the shares leave other tenants theirs.
+    setting(
+        "spill-max",
+        "50%",
+        "Disk for queries that do not fit into memory: 50GB, or a share of the data folder's disk",
+    ),
+    setting(
+        "spill-tenant-max",
+        "25%",
+        "What of it the queries of one database may take",
+    ),
+    setting(
+        "spill-reserve",
+        "1GB",
+        "Disk that such queries leave free, for logs and checkpoints",
+    ),
     setting(
         "calibration",
         "",
@@ -105,6 +121,9 @@ pub(crate) const OF_ENGINE: &[&str] = &[
     "threads",
     "pin-threads",
     "freezer",
+    "spill-max",
+    "spill-tenant-max",
+    "spill-reserve",
     "calibration",
     "log-format",
     "log-filter",

@@ -47,6 +47,20 @@ fn flag_beats_environment_beats_file_beats_default() {
 }
 
 #[test]
+fn spilled_rows_take_quantities_or_shares_of_the_disk() {
+    let spill = read(&[]).unwrap().spill;
+    assert_eq!(spill, SpillLimits::default());
+    let flags = [("spill-max", "3GB"), ("spill-tenant-max", "0%")];
+    let spill = read(&flags).unwrap().spill;
+    assert_eq!(spill.node, DiskQuantity::Bytes(ByteSize(3 << 30)));
+    assert_eq!(spill.tenant, DiskQuantity::Percent(0));
+    for wrong in ["101%", "-1%", "some", "%", ""] {
+        let errors = read(&[("spill-max", wrong), ("spill-reserve", "5%")]).unwrap_err();
+        assert_eq!(errors.len(), 2, "{wrong}: {errors:?}");
+    }
+}
+
+#[test]
 fn the_rendered_configuration_is_toml_that_reads_back() {
     let flags = layer(&[("data", "a \"quoted\" folder"), ("listen", "[::1]:5433")]);
     let values = resolve(&flags, &Layer::new(), None);

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -98,6 +98,49 @@ impl Aerostat {
         flags: &[&str],
         environment: &[(String, String)],
     ) -> Self {
+        Self::start_by(limited_command(), data, flags, environment)
+    }
+
+    /// Starts a node whose data folder is a disk of its own with so many MiB, which goes with
+    /// it; `None` where that is not allowed. [`Self::disk`] is that folder.
+    pub(crate) fn start_on_disk(mebibytes: u32, flags: &[&str]) -> Option<Self> {
+        let tools = ["--mount", "--map-root-user", "sh", "-c"];
+        let data = tempfile::tempdir().unwrap();
+        let mount = format!(
+            "mount -t tmpfs -o size={mebibytes}m,mode=700 tmpfs {}",
+            data.path().display()
+        );
+        let mut probe = Command::new("unshare");
+        probe.args(tools).arg(&mount).stderr(Stdio::null());
+        if !probe.status().is_ok_and(|status| status.success()) {
+            eprintln!("skipped: full disks (no tmpfs in a mount namespace of its own)");
+            return None;
+        }
+        let mut command = Command::new("unshare");
+        command
+            .args(tools)
+            .arg(format!("{mount} && exec \"$0\" \"$@\""))
+            .arg(BINARY);
+        for (name, value) in self::command().get_envs() {
+            if value.is_none() {
+                command.env_remove(name);
+            }
+        }
+        Some(Self::start_by(command, data, flags, &[]))
+    }
+
+    /// The data folder as the node sees it.
+    pub(crate) fn disk(&self) -> PathBuf {
+        let root = format!("/proc/{}/root", self.child.id());
+        Path::new(&root).join(self.data().strip_prefix("/").unwrap())
+    }
+
+    fn start_by(
+        mut command: Command,
+        data: TempDir,
+        flags: &[&str],
+        environment: &[(String, String)],
+    ) -> Self {
         let (sql, http) = (free_address(), free_address());
         let log = File::options()
             .create(true)
@@ -108,7 +151,7 @@ impl Aerostat {
             true => &[],
             false => &["--memory", "2GB"],
         };
-        let child = limited_command()
+        let child = command
             .arg("serve")
             .args(["--listen", &sql.to_string(), "--http", &http.to_string()])
             .args(memory)

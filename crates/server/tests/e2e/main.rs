@@ -12,6 +12,7 @@ mod calibration;
 mod cgroup;
 mod clients;
 mod concurrency;
+mod degraded;
 mod dice;
 mod differential;
 mod drivers;

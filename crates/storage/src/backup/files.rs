@@ -3,12 +3,12 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::{Component, Path, PathBuf},
 };
 
 use super::{BackupError, BackupFile, BackupInfo, named};
-use crate::fault;
+use crate::{fault, private::make_folder};
 
 /// A place that takes files. Their names have a slash between parts, as in `a/b`.
 pub trait BackupSink: Send + Sync {
@@ -340,14 +340,6 @@ pub(super) fn end_folder(partial: &Path, target: &Path) -> io::Result<()> {
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     sync_folder(parent.unwrap_or(Path::new(".")))
-}
-
-/// The owner's alone, as the files are.
-pub(super) fn make_folder(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
 }
 
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {

@@ -13,7 +13,7 @@ use aerostat_types::{CommitTs, TenantId};
 
 use super::{
     BackupError, BackupInfo, BackupSource, CHECKPOINT, Hashing,
-    files::{begin_folder, copy, end_folder, make_folder, sync_folder},
+    files::{begin_folder, copy, end_folder, sync_folder},
     named, read_whole,
 };
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
     },
     manifest::{Manifest, is_image_name},
     origin::Origin,
+    private::make_folder,
 };
 
 /// A point to go back to.

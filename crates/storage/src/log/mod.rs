@@ -23,10 +23,12 @@
 //!   which they happened, whatever other rows' changes lie between; rows of transactions
 //!   and statements that did not commit are left out, and nobody can have built on them.
 //! * **Syncs** are made cheap by room that is written ahead ([`writer`]).
-//! * **Failure.** After an error from the disk nothing is written any more: what a failed
-//!   fsync left in the page cache cannot be known (Rebello et al., ATC 2020).
+//! * **Failure.** After an error from the disk nothing is taken any more until the log is
+//!   mended ([`mend`]): what a failed fsync left in the page cache cannot be known (Rebello et
+//!   al., ATC 2020).
 
 pub(crate) mod codec;
+mod mend;
 pub(crate) mod read;
 pub(crate) mod record;
 pub(crate) mod redo;
@@ -131,12 +133,25 @@ struct Queue {
     led: Led,
     sleepers: Vec<Sleeper>,
     failure: Option<LogFailure>,
+    /// Places in the order whose commits were in doubt when the log was mended: they did not
+    /// happen.
+    lost: Vec<Lost>,
+    /// Unfinished transactions, or statements of blocks, of which a failure may have taken
+    /// chunks: they cannot commit.
+    doomed: HashMap<TxnId, LogFailure>,
     /// The file that is written.
     file_number: u64,
     /// Unfinished transactions, or statements of blocks, with chunks, and the first file
     /// that may have one.
     chunked: HashMap<TxnId, u64>,
     wall_micros: u64,
+}
+
+/// Places after `after` through `through`, and the failure that took their commits.
+struct Lost {
+    after: CommitTs,
+    through: CommitTs,
+    failure: LogFailure,
 }
 
 /// Where a log was cut: see [`Log::rotate`].
@@ -223,6 +238,8 @@ impl Log {
                 led: Led::No,
                 sleepers: Vec::new(),
                 failure: None,
+                lost: Vec::new(),
+                doomed: HashMap::new(),
                 file_number: number,
                 chunked: HashMap::new(),
                 wall_micros: end.wall_micros,
@@ -268,6 +285,19 @@ impl Log {
         self.writer.lock()
     }
 
+    /// How many transactions that have not ended cannot commit, for tests.
+    #[cfg(test)]
+    pub(crate) fn doomed(&self) -> usize {
+        self.queue.lock().doomed.len()
+    }
+
+    /// Has the disk refuse what is written from now on, for tests.
+    #[cfg(test)]
+    pub(crate) fn fill_disk(&self) {
+        let full = File::options().write(true).open("/dev/full");
+        self.writer.lock().file = full.expect("the system has /dev/full");
+    }
+
     pub(crate) fn failure(&self) -> Option<LogFailure> {
         self.queue.lock().failure.clone()
     }
@@ -279,20 +309,22 @@ impl Log {
         ts: CommitTs,
         payload: Vec<u8>,
     ) -> Result<(), LogFailure> {
-        self.enqueue(kind, ts, TxnId(0), payload).map(drop)
+        self.enqueue(kind, ts, TxnId(0), &[], payload).map(drop)
     }
+
+    /// Queues a record of a transaction, or of a block with the statements of which there are
+    /// chunks.
 
     fn enqueue(
         &self,
         kind: Kind,
         lsn: CommitTs,
         txn: TxnId,
+        parts: &[TxnId],
         payload: Vec<u8>,
     ) -> Result<MutexGuard<'_, Queue>, LogFailure> {
         let mut queue = self.queue.lock();
-        if let Some(failure) = &queue.failure {
-            return Err(failure.clone());
-        }
+        queue.refusal(txn, parts)?;
         let head = Head {
             kind,
             lsn,
@@ -321,7 +353,7 @@ impl Log {
         ts: CommitTs,
         payload: Vec<u8>,
     ) -> Result<(), LogFailure> {
-        let mut queue = self.enqueue(kind, ts, txn, payload)?;
+        let mut queue = self.enqueue(kind, ts, txn, parts, payload)?;
         for part in parts {
             queue.chunked.remove(part);
         }
@@ -348,7 +380,7 @@ impl Log {
         let mut spins = 0;
         loop {
             if queue.durable >= ts {
-                return Some(Ok(queue.durable));
+                return Some(queue.fate(ts));
             }
             if let Some(failure) = &queue.failure {
                 return Some(Err(failure.clone()));
@@ -399,8 +431,7 @@ impl Log {
             }
             Err((doing, source)) => {
                 tracing::error!(tenant = %self.origin.tenant, %source, "the commit log failed: could not {doing}");
-                queue.entries = Vec::new();
-                queue.failure = Some(LogFailure {
+                queue.fail(LogFailure {
                     doing: doing.to_owned(),
                     source: Arc::new(source),
                 });
@@ -430,6 +461,7 @@ impl Log {
             if sync {
                 writer.sync().map_err(|error| ("sync", error))?;
             }
+            writer.published = writer.bytes;
             return Ok(number);
         }
         writer.complete().map_err(|error| ("sync", error))?;
@@ -539,7 +571,7 @@ impl Queue {
 
 impl CommitLog for Log {
     fn append_chunk(&self, txn: TxnId, redo: Vec<u8>) -> Result<(), LogFailure> {
-        let mut queue = self.enqueue(Kind::Rows, CommitTs(0), txn, redo)?;
+        let mut queue = self.enqueue(Kind::Rows, CommitTs(0), txn, &[], redo)?;
         while queue.bytes > QUEUE_BYTES_MAX {
             if let Some(failure) = &queue.failure {
                 return Err(failure.clone());
@@ -565,7 +597,7 @@ impl CommitLog for Log {
         mut redo: Vec<u8>,
     ) -> Result<(), LogFailure> {
         if parts.is_empty() {
-            return self.enqueue(Kind::Commit, ts, txn, redo).map(drop);
+            return self.enqueue(Kind::Commit, ts, txn, &[], redo).map(drop);
         }
         record::put_parts(parts, &mut redo);
         self.enqueue_block(Kind::Block, txn, parts, ts, redo)
@@ -594,7 +626,9 @@ impl CommitLog for Log {
     }
 
     fn forget(&self, txn: TxnId) {
-        self.queue.lock().chunked.remove(&txn);
+        let mut queue = self.queue.lock();
+        queue.chunked.remove(&txn);
+        queue.doomed.remove(&txn);
     }
 
     fn reserve_redo(&self, bytes: usize) -> Result<(), OutOfMemory> {

@@ -47,6 +47,9 @@ pub(crate) struct Writer {
     pub(crate) room: usize,
     /// Bytes of which the disk has said that it has them.
     pub(super) synced: usize,
+    /// Bytes whose commits were acknowledged: what is behind them is in doubt once a write or
+    /// a sync has failed.
+    pub(super) published: usize,
     buffer: Vec<u8>,
 }
 
@@ -75,12 +78,14 @@ impl Writer {
         Ok(Writer::of(file, FILE_HEAD_BYTES))
     }
 
-    fn of(file: File, bytes: usize) -> Writer {
+    /// Of a file that is durable with so many bytes.
+    pub(super) fn of(file: File, bytes: usize) -> Writer {
         Writer {
             file,
             bytes,
             room: bytes,
             synced: bytes,
+            published: bytes,
             buffer: Vec::new(),
         }
     }

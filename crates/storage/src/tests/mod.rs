@@ -13,6 +13,7 @@ mod indexes;
 mod locks;
 mod log_room;
 mod lookups;
+mod mending;
 mod model;
 mod narrowing;
 mod recovery;

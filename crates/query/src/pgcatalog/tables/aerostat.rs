@@ -136,6 +136,7 @@ fn tenants(view: &CatalogView, rows: &mut Rows) {
         if !view.superuser && *name != view.database {
             continue;
         }
+        let state = view.facts.database_state(name);
         rows.push([
             ("name", name.into()),
             ("owner", (&database.owner).into()),
@@ -154,6 +155,8 @@ fn tenants(view: &CatalogView, rows: &mut Rows) {
                     .into(),
             ),
             ("bytes", view.facts.database_bytes(name).into()),
+            ("state", state.name().into()),
+            ("reason", state.reason().map(str::to_owned).into()),
         ]);
     }
 }

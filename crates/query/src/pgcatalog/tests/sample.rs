@@ -2,7 +2,10 @@
 //! a few tables with secondary indexes and a foreign key, a view, and a sequence. A
 //! PostgreSQL with the same gave the answers that the golden files were compared with.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use aerostat_advice::Machine;
 use aerostat_memory::Governor;
@@ -13,8 +16,8 @@ use aerostat_types::{
 };
 
 use super::super::{
-    CatalogView, ClassIndex, CursorDescription, Facts, FunctionDescription, FunctionKind,
-    PreparedDescription, SessionDescription, Setting,
+    CatalogView, ClassIndex, CursorDescription, DatabaseState, Facts, FunctionDescription,
+    FunctionKind, PreparedDescription, SessionDescription, Setting,
 };
 use parking_lot::Mutex;
 
@@ -125,6 +128,7 @@ fn node() -> NodeRecord {
             ),
         ]),
         next_oid: 16_403,
+        dropped: BTreeSet::new(),
     }
 }
 
@@ -459,6 +463,13 @@ impl Facts for SampleFacts {
             is_scrollable: true,
             ..CursorDescription::default()
         }]
+    }
+
+    fn database_state(&self, database: &str) -> DatabaseState {
+        match database {
+            "other" => DatabaseState::Unopened("its log is damaged".to_owned()),
+            _ => DatabaseState::Open,
+        }
     }
 
     fn database_bytes(&self, database: &str) -> Option<u64> {
