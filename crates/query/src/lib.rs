@@ -40,7 +40,7 @@ pub mod utility;
 pub use engine::{
     DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord,
 };
-pub use session::{CancelHandle, Prepared, Sent, Session};
+pub use session::{CancelHandle, Held, Prepared, Sent, Session};
 pub use statement::Statement;
 pub use upkeep::UpkeepOptions;
 

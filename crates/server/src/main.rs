@@ -23,6 +23,7 @@ mod http;
 mod logs;
 mod metrics;
 mod process;
+mod secret;
 mod serve;
 mod sql;
 mod threads;

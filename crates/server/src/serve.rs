@@ -22,6 +22,7 @@ use crate::config::{Auth, Config};
 use crate::http::{self, Pages};
 use crate::logs;
 use crate::metrics::{Metrics, NodeSample, Outcome, TenantSample};
+use crate::secret;
 use crate::threads::Threads;
 use crate::tls;
 
@@ -78,6 +79,8 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         threads: threads.io().to_vec(),
         trust_loopback: config.auth == Auth::Trust,
         connections_max: config.max_connections,
+        authentication_timeout: config.authentication_timeout,
+        scram_secret: secret::scram(&config.data)?,
         shutdown_grace: STOP_GRACE,
         server_version: SERVER_VERSION.to_owned(),
         ..GatewayOptions::default()
