@@ -273,7 +273,7 @@ impl<S: BackendSession> Connection<S> {
         if self.output.bytes.capacity() > OUTPUT_KEEP_BYTES {
             self.output.bytes = Vec::new();
         }
-        self.row_held = None;
+        drop(self.row_held.take());
         self.socket.flush().await?;
         Ok(())
     }

@@ -48,7 +48,7 @@ pub use backend::{Backend, BackendSession, Canceller};
 pub use engine::serve;
 pub use listen::{Listeners, LocalListener};
 pub use lobby::{Lobby, LobbyPlace};
-pub use options::{GatewayOptions, TlsOptions};
+pub use options::{GatewayOptions, NodeSecret, TlsOptions};
 pub use serve::serve_backend;
 pub use sqlstate::WireError;
 pub use texts::Texts;

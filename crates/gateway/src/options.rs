@@ -24,6 +24,16 @@ impl std::fmt::Debug for TlsOptions {
     }
 }
 
+/// Bytes that nobody beyond the node may know.
+#[derive(Clone)]
+pub struct NodeSecret(pub [u8; 32]);
+
+impl std::fmt::Debug for NodeSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NodeSecret")
+    }
+}
+
 /// How the gateway treats clients.
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
@@ -42,7 +52,7 @@ pub struct GatewayOptions {
     pub shutdown_grace: Duration,
     /// What the salts are made from that roles without a password are asked to prove one with.
     /// They tell nobody which roles there are as long as it is secret and always the same.
-    pub scram_secret: [u8; 32],
+    pub scram_secret: NodeSecret,
     /// What `server_version` says; drivers read the number before the blank.
     pub server_version: String,
 }
@@ -56,7 +66,7 @@ impl Default for GatewayOptions {
             connections_max: 1000,
             authentication_timeout: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(10),
-            scram_secret: rand::random(),
+            scram_secret: NodeSecret(rand::random()),
             server_version: concat!("15.8 (Aerostat ", env!("CARGO_PKG_VERSION"), ")").to_owned(),
         }
     }

@@ -81,7 +81,7 @@ impl<S: BackendSession> Connection<S> {
         let statement = Arc::new(Statement {
             prepared,
             parameter_oids,
-            held,
+            _held: held,
         });
         self.statements.insert(parse.name.to_owned(), statement);
         self.output.bare(b'1');
@@ -136,7 +136,7 @@ impl<S: BackendSession> Connection<S> {
             statement,
             formats: bind.result_formats,
             progress: Progress::Bound(parameters),
-            held,
+            _held: held,
         };
         if let Some(columns) = portal.columns() {
             check_formats(&portal.formats, columns.len())?;

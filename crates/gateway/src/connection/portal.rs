@@ -17,7 +17,7 @@ pub(super) struct Statement<S: BackendSession> {
     /// The numbers a client is told: its own wish where it had one, else the engine's choice.
     pub(super) parameter_oids: Vec<u32>,
     /// What one with a name, or a long one, is charged as.
-    pub(super) held: Option<S::Held>,
+    pub(super) _held: Option<S::Held>,
 }
 
 /// A statement with parameters, on its way through its rows.
@@ -27,7 +27,7 @@ pub(super) struct Portal<S: BackendSession> {
     pub(super) formats: Vec<Format>,
     pub(super) progress: Progress,
     /// What one with a name, or long parameters, is charged as.
-    pub(super) held: Option<S::Held>,
+    pub(super) _held: Option<S::Held>,
 }
 
 pub(super) enum Progress {

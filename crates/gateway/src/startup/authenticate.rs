@@ -64,8 +64,9 @@ impl Newcomer {
         let trusted = shared.options.trust_loopback && self.peer.is_here();
         if verifier.is_some() || !trusted {
             let known = verifier.is_some();
-            let verifier = verifier
-                .unwrap_or_else(|| scram::impossible_verifier(&shared.options.scram_secret, user));
+            let verifier = verifier.unwrap_or_else(|| {
+                scram::impossible_verifier(&shared.options.scram_secret.0, user)
+            });
             self.scram(user, scram::secret(&verifier), known, shared)
                 .await?;
         }

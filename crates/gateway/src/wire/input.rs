@@ -162,3 +162,22 @@ impl<R: AsyncRead + Unpin> Input<R> {
 pub(crate) fn startup_length() -> Fault {
     Fault::protocol("invalid length of startup packet")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_memory_of_a_long_message_goes_with_it() {
+        let long = 8 * INPUT_KEEP_BYTES;
+        let mut bytes = vec![b'x'; long];
+        bytes.extend_from_slice(b"the next");
+        let mut input = Input::new(&bytes[..]);
+        let body = input.body(long).await.unwrap();
+        assert_eq!(body.len(), long);
+        drop(body);
+        assert_eq!(input.body(8).await.unwrap(), b"the next"[..]);
+        input.rest();
+        assert!(!input.buffer.try_reclaim(INPUT_KEEP_BYTES + READ_BYTES));
+    }
+}

@@ -31,6 +31,7 @@ use datafusion::{
     physical_plan::{
         DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
         coalesce_partitions::CoalescePartitionsExec, projection::ProjectionExec,
+        replace_children_if_necessary,
     },
 };
 use futures::{Stream, StreamExt};
@@ -85,11 +86,10 @@ impl Flow {
             })
         };
         // What puts partitions together has a buffer of its own, so the gate comes before.
-        let plan = match plan.downcast_ref::<CoalescePartitionsExec>() {
-            Some(together) => {
-                let input = gated(together.input());
-                plan.with_new_children(vec![input])?
-            }
+        let together = plan.downcast_ref::<CoalescePartitionsExec>();
+        let input = together.map(|together| gated(together.input()));
+        let plan = match input {
+            Some(input) => replace_children_if_necessary(plan, vec![input])?,
             None => gated(&plan),
         };
         Ok((flow, plan))
@@ -97,6 +97,9 @@ impl Flow {
 
     /// What a batch counts for.
     pub(super) fn bytes_of(&self, batch: &RecordBatch) -> usize {
+        if batch.num_rows() == 0 {
+            return 0;
+        }
         let columns = batch.columns().iter();
         columns.map(|column| self.bytes_of_column(column)).sum()
     }
@@ -110,7 +113,7 @@ impl Flow {
         }
     }
 
-    fn bytes_of_views<T: ByteViewType + ?Sized>(&self, column: &dyn Array) -> usize {
+    fn bytes_of_views<T: ByteViewType>(&self, column: &dyn Array) -> usize {
         let column = column.as_byte_view::<T>();
         let views = column.views();
         if self.texts_are_stored || column.data_buffers().is_empty() {

@@ -25,7 +25,7 @@ use super::{
     memory::Held,
     planning::{self, Identity, Plans},
     prepared::Bound,
-    stream::{QueryTask, RESULT_BATCHES_MAX, Sending, ready, ready_within, received},
+    stream::{QueryTask, RESULT_BATCHES_MAX, Sending, ready_within, received},
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},

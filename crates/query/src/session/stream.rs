@@ -166,7 +166,7 @@ pub(super) fn ready_within(batches: Vec<RecordBatch>, charge: MemoryReservation)
     let rows = batches.into_iter().map(Ok);
     // The end is asked for once the last rows have been dealt with.
     let end = stream::poll_fn(move |_| {
-        charge = None;
+        drop(charge.take());
         Poll::Ready(None)
     });
     RowStream::new(stream::iter(rows).chain(end))

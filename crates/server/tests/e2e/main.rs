@@ -32,4 +32,5 @@ mod recovery;
 mod s3;
 mod sessions;
 mod slt;
+mod sockets;
 mod sql;
