@@ -41,6 +41,15 @@ pub trait BackendSession: Send + 'static {
     /// A prepared statement.
     type Prepared: Send + Sync + 'static;
 
+    /// Memory that the gateway has of the tenant's; given back when dropped.
+    type Held: Send + Sync + 'static;
+
+    /// Takes memory of the tenant's for what the gateway keeps, or has in its hands.
+    ///
+    /// # Errors
+    /// The tenant, or the node, has not that much left.
+    fn hold(&self, bytes: usize) -> Result<Self::Held, SqlError>;
+
     /// How to cancel what runs.
     fn canceller(&self) -> Canceller;
 

@@ -26,7 +26,6 @@ use aerostat_types::ErrorKind;
 use bytes::Bytes;
 use tokio::{
     io::AsyncWriteExt,
-    sync::OwnedSemaphorePermit,
     time::{Instant, timeout},
 };
 
@@ -34,7 +33,7 @@ use crate::{
     api::IdleLimit,
     backend::{BackendSession, Canceller},
     flag::Flag,
-    limits::{ABANDON_TIMEOUT, DISCARD_TIMEOUT, FLUSH_BYTES, OUTPUT_KEEP_BYTES},
+    limits::{ABANDON_TIMEOUT, CHARGED_BYTES_MIN, DISCARD_TIMEOUT, FLUSH_BYTES, OUTPUT_KEEP_BYTES},
     registry::RunState,
     serve::Shared,
     sqlstate::{Fault, WireError},
@@ -168,9 +167,10 @@ pub(crate) struct Connection<S: BackendSession> {
     portals: Portals<S>,
     /// An extended-protocol error was reported: nothing is done until Sync.
     skipping: bool,
+    /// What the long row in the output is charged as.
+    row_held: Option<S::Held>,
     /// When the client has been idle for too long, if it sends nothing until then.
     idle_end: Option<IdleEnd>,
-    shared: Arc<Shared>,
 }
 
 /// The end of a client's time to be idle.
@@ -202,11 +202,22 @@ impl IdleEnd {
     }
 }
 
-/// A message with what it holds of the budget for large ones.
-struct Message {
+/// A message, with what a long one is charged as.
+struct Message<S: BackendSession> {
     kind: u8,
     body: Bytes,
-    _budget: Option<OwnedSemaphorePermit>,
+    held: Option<S::Held>,
+}
+
+impl<S: BackendSession> Message<S> {
+    /// One of which nothing is to be done any more.
+    fn done(kind: u8) -> Self {
+        Self {
+            kind,
+            body: Bytes::new(),
+            held: None,
+        }
+    }
 }
 
 impl<S: BackendSession> Connection<S> {
@@ -262,27 +273,55 @@ impl<S: BackendSession> Connection<S> {
         if self.output.bytes.capacity() > OUTPUT_KEEP_BYTES {
             self.output.bytes = Vec::new();
         }
+        drop(self.row_held.take());
         self.socket.flush().await?;
         Ok(())
     }
 
+    /// Charges a long row that has been gathered behind `start`, until it is sent. One that the
+    /// tenant has no room for is taken back.
+    fn charge_row(&mut self, start: usize) -> Result<(), Fault> {
+        let bytes = self.output.bytes.len() - start;
+        if bytes < CHARGED_BYTES_MIN {
+            return Ok(());
+        }
+        match self.session.hold(bytes) {
+            Ok(held) => {
+                self.row_held = Some(held);
+                Ok(())
+            }
+            Err(error) => {
+                self.output.bytes.truncate(start);
+                self.output.bytes.shrink_to(OUTPUT_KEEP_BYTES);
+                Err(Fault::Sql(error.into()))
+            }
+        }
+    }
+
+    /// What a message of this length is charged as: nothing if it is short.
+    fn charge_message(&self, length: usize) -> Result<Option<S::Held>, WireError> {
+        match length < CHARGED_BYTES_MIN {
+            true => Ok(None),
+            false => Ok(Some(self.session.hold(length)?)),
+        }
+    }
+
     /// The next message, if it has arrived as a whole and nothing is the matter with it.
-    fn arrived(&mut self) -> Option<Message> {
-        let input = &mut self.signals.input;
-        let (kind, length) = input.arrived()?;
+    fn arrived(&mut self) -> Option<Message<S>> {
+        let (kind, length) = self.signals.input.arrived()?;
         // COPY data are not kept.
         if kind == b'd' || message_limit(kind).is_none_or(|limit| length > limit) {
             return None;
         }
         Some(Message {
             kind,
-            _budget: self.shared.message_budget(length).ok()?,
-            body: input.take(length),
+            held: self.charge_message(length).ok()?,
+            body: self.signals.input.take(length),
         })
     }
 
     /// The next message. Over-long ones are thrown away and answered with an error.
-    async fn receive(&mut self) -> Result<Message, Fault> {
+    async fn receive(&mut self) -> Result<Message<S>, Fault> {
         let (kind, length) = self.signals.input.header().await?;
         let Some(limit) = message_limit(kind) else {
             return Err(Fault::protocol(format!(
@@ -291,50 +330,34 @@ impl<S: BackendSession> Connection<S> {
         };
         self.signals.input.take_header();
         if length > limit {
-            return self
-                .refuse_message(
-                    kind,
-                    length,
-                    format!("a message of {length} bytes is too long"),
-                )
-                .await;
+            let message = format!("a message of {length} bytes is too long");
+            let error = WireError::new(ErrorKind::ProgramLimitExceeded, message);
+            return self.refuse_message(kind, length, &error).await;
         }
         if kind == b'd' {
             // COPY data outside COPY: a COPY has failed and its client has not noticed yet.
             self.signals.input.discard(length).await?;
-            return Ok(Message {
-                kind,
-                body: Bytes::new(),
-                _budget: None,
-            });
+            return Ok(Message::done(kind));
         }
-        let budget = match self.shared.message_budget(length) {
-            Ok(budget) => budget,
-            Err(()) => {
-                let message = format!("no memory for a message of {length} bytes");
-                return self.refuse_message(kind, length, message).await;
-            }
+        let held = match self.charge_message(length) {
+            Ok(held) => held,
+            Err(error) => return self.refuse_message(kind, length, &error).await,
         };
         let body = self.signals.input.body(length).await?;
-        Ok(Message {
-            kind,
-            body,
-            _budget: budget,
-        })
+        Ok(Message { kind, body, held })
     }
 
     async fn refuse_message(
         &mut self,
         kind: u8,
         length: usize,
-        message: String,
-    ) -> Result<Message, Fault> {
+        error: &WireError,
+    ) -> Result<Message<S>, Fault> {
         let discarded = timeout(DISCARD_TIMEOUT, self.signals.input.discard(length)).await;
         discarded
             .map_err(|_| Fault::protocol("a message is too long and was not sent in time"))??;
-        let error = WireError::new(ErrorKind::ProgramLimitExceeded, message);
         if !self.skipping {
-            self.report(&error);
+            self.report(error);
             // The sender of a Query waits for ReadyForQuery, the sender of others for its Sync.
             if matches!(kind, b'Q' | b'F') {
                 self.ready();
@@ -343,11 +366,7 @@ impl<S: BackendSession> Connection<S> {
             }
             self.flush().await?;
         }
-        Ok(Message {
-            kind: 0,
-            body: Bytes::new(),
-            _budget: None,
-        })
+        Ok(Message::done(0))
     }
 
     /// Gathers an error, after the notices that came before it, and lets the session know.
@@ -387,7 +406,7 @@ pub(crate) fn connection<S: BackendSession>(
     socket: Writer,
     run: Arc<RunState>,
     output: Output,
-    shared: Arc<Shared>,
+    shared: &Shared,
 ) -> Connection<S> {
     let cancel_engine = session.canceller();
     let (stopping, kill) = (Arc::clone(&shared.stopping), Arc::clone(&shared.kill));
@@ -406,6 +425,6 @@ pub(crate) fn connection<S: BackendSession>(
         portals: Portals::default(),
         skipping: false,
         idle_end: None,
-        shared,
+        row_held: None,
     }
 }

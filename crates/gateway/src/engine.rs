@@ -3,7 +3,7 @@
 
 use std::{future::Future, io, sync::Arc};
 
-use aerostat_query::{Engine, Prepared, Sent, Session};
+use aerostat_query::{Engine, Held, Prepared, Sent, Session};
 use aerostat_types::SqlError;
 use chrono_tz::Tz;
 use tokio_util::sync::CancellationToken;
@@ -61,6 +61,12 @@ impl Backend for EngineBackend {
 impl BackendSession for Session {
     type Statement = Sent;
     type Prepared = Prepared;
+
+    type Held = Held;
+
+    fn hold(&self, bytes: usize) -> Result<Held, SqlError> {
+        Session::hold(self, bytes)
+    }
 
     fn canceller(&self) -> Canceller {
         let handle = self.cancel_handle();

@@ -10,7 +10,7 @@ pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// The longest message of the other types, which hold names and passwords alone; PostgreSQL's too.
 pub const SMALL_MESSAGE_BYTES_MAX: usize = 10_000;
 
-/// The longest startup packet; PostgreSQL's `MAX_STARTUP_PACKET_LENGTH`.
+/// The longest startup packet, as of every message before the client is let in; PostgreSQL's `MAX_STARTUP_PACKET_LENGTH`.
 pub const STARTUP_BYTES_MAX: usize = 10_000;
 
 /// The longest single value a client may send; a segment's slot counts lengths in 24 bits.
@@ -35,8 +35,18 @@ pub(crate) const READ_AHEAD_BYTES_MAX: usize = 256 << 10;
 /// Output that is gathered before it is written to the socket.
 pub(crate) const FLUSH_BYTES: usize = 64 << 10;
 
-/// Output buffers that grew beyond this for one row are given back.
-pub(crate) const OUTPUT_KEEP_BYTES: usize = 1 << 20;
+/// Output buffers that grew beyond this for wide rows are given back once they are sent: twice
+/// what is gathered before it is written.
+pub(crate) const OUTPUT_KEEP_BYTES: usize = 2 * FLUSH_BYTES;
+
+/// Input buffers that a message made longer than this are given back with it. What is read ahead
+/// fits.
+pub(crate) const INPUT_KEEP_BYTES: usize = READ_AHEAD_BYTES_MAX;
+
+/// From this length on messages, and rows on their way out, are charged to the tenant. A session
+/// has one of each at a time, so that what goes uncharged is no more than its buffers are; and the
+/// short messages of point queries cost no accounting.
+pub const CHARGED_BYTES_MIN: usize = 64 << 10;
 
 /// The longest row we send; a client reads lengths as 31 bits, libpq allocates below 1 GiB.
 pub(crate) const ROW_BYTES_MAX: usize = (1 << 30) - 1;
@@ -56,6 +66,7 @@ pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long discarding the rest of an over-long message may take.
 pub(crate) const DISCARD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Connections beyond `connections_max` that may be in startup, so that cancel
-/// requests still get through and the others are told why they cannot stay.
-pub(crate) const STARTUP_CONNECTIONS_EXTRA: usize = 64;
+/// Connections that may be in startup, where `connections_max` is less: enough for cancel
+/// requests to get through, and for others to be told why they cannot stay. Otherwise there are
+/// as many as sessions, since after a restart all of them may come back at once.
+pub(crate) const STARTUP_CONNECTIONS_MIN: usize = 64;

@@ -24,6 +24,16 @@ impl std::fmt::Debug for TlsOptions {
     }
 }
 
+/// Bytes that nobody beyond the node may know.
+#[derive(Clone)]
+pub struct NodeSecret(pub [u8; 32]);
+
+impl std::fmt::Debug for NodeSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NodeSecret")
+    }
+}
+
 /// How the gateway treats clients.
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
@@ -40,10 +50,9 @@ pub struct GatewayOptions {
     pub authentication_timeout: Duration,
     /// How long running statements may go on after a shutdown began.
     pub shutdown_grace: Duration,
-    /// Bytes that all messages longer than [`GatewayOptions::large_message_bytes`] may hold at once.
-    pub message_budget_bytes: usize,
-    /// Messages from this length on count against the budget.
-    pub large_message_bytes: usize,
+    /// What the salts are made from that roles without a password are asked to prove one with.
+    /// They tell nobody which roles there are as long as it is secret and always the same.
+    pub scram_secret: NodeSecret,
     /// What `server_version` says; drivers read the number before the blank.
     pub server_version: String,
 }
@@ -55,10 +64,9 @@ impl Default for GatewayOptions {
             trust_loopback: true,
             threads: Vec::new(),
             connections_max: 1000,
-            authentication_timeout: Duration::from_secs(60),
+            authentication_timeout: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(10),
-            message_budget_bytes: 512 << 20,
-            large_message_bytes: 1 << 20,
+            scram_secret: NodeSecret(rand::random()),
             server_version: concat!("15.8 (Aerostat ", env!("CARGO_PKG_VERSION"), ")").to_owned(),
         }
     }

@@ -2,6 +2,7 @@
 //! The cryptography is pgwire's (ring).
 
 use pgwire::api::auth::sasl::scram::{SCRAM_ITERATIONS, ScramSecret, ScramServerAuth};
+use ring::hmac;
 
 use crate::api::ScramVerifier;
 
@@ -10,10 +11,16 @@ const SALT_BYTES: usize = 16;
 
 /// What stands in for a role that is not there or has no password, so that the exchange
 /// fails at its end as with a wrong password.
-pub(crate) fn impossible_verifier() -> ScramVerifier {
+///
+/// Its salt is a role's own for ever, as that of a verifier is: one that differs from one
+/// attempt to the next, or from one start of the node to the next, would tell that there is no
+/// verifier (RFC 5802, section 9; PostgreSQL's mock authentication).
+pub(crate) fn impossible_verifier(secret: &[u8; 32], role: &str) -> ScramVerifier {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    let salt = hmac::sign(&key, role.as_bytes());
     ScramVerifier {
         iterations: SCRAM_ITERATIONS as u32,
-        salt: rand::random::<[u8; SALT_BYTES]>().to_vec(),
+        salt: salt.as_ref()[..SALT_BYTES].to_vec(),
         stored_key: rand::random(),
         server_key: rand::random(),
     }

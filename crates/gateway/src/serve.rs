@@ -1,20 +1,24 @@
 //! Accepting clients, and stopping.
 
-use std::{io, sync::Arc, time::Duration};
-
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    task::JoinSet,
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
 };
+
+use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::Backend, flag::Flag, limits::STARTUP_CONNECTIONS_EXTRA, listen::Listeners,
+    backend::Backend, flag::Flag, limits::STARTUP_CONNECTIONS_MIN, listen::Listeners, lobby::Lobby,
     options::GatewayOptions, registry::Registry, startup::serve_socket, threads::Threads,
 };
 
 /// Pause after `accept` failed, typically for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Between two lines about clients that were dropped before they had logged in.
+const DISMISSALS_PAUSE: Duration = Duration::from_secs(10);
 
 /// What all connections of a gateway share.
 pub(crate) struct Shared {
@@ -22,8 +26,6 @@ pub(crate) struct Shared {
     pub(crate) registry: Arc<Registry>,
     /// One permit for each session there may be.
     pub(crate) sessions: Arc<Semaphore>,
-    /// One permit for each KiB that large messages may hold.
-    messages: Arc<Semaphore>,
     /// The node stops: no new statements.
     pub(crate) stopping: Arc<Flag>,
     /// The grace is over: running statements end now.
@@ -37,26 +39,36 @@ impl Shared {
             sessions: Arc::new(Semaphore::new(
                 options.connections_max.min(Semaphore::MAX_PERMITS),
             )),
-            messages: Arc::new(Semaphore::new(
-                (options.message_budget_bytes >> 10).min(Semaphore::MAX_PERMITS),
-            )),
             stopping: Arc::default(),
             kill: Arc::default(),
             options,
         }
     }
+}
 
-    /// Room for a message of this length; an error when large ones hold all there is.
-    pub(crate) fn message_budget(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, ()> {
-        if bytes < self.options.large_message_bytes {
-            return Ok(None);
-        }
-        let permits = u32::try_from(bytes.div_ceil(1024)).map_err(|_| ())?;
-        self.messages
-            .clone()
-            .try_acquire_many_owned(permits)
-            .map(Some)
-            .map_err(|_| ())
+/// Says that clients were sent away before they were let in: now and then, since it is the
+/// crowd of them that matters, and a line for each would fill the log.
+#[derive(Default)]
+struct Dismissals {
+    /// How many there were when it was said, and when.
+    told: Option<(u64, Instant)>,
+}
+
+impl Dismissals {
+    fn tell(&mut self, lobby: &Lobby) {
+        let dismissed = lobby.dismissed();
+        let before = match self.told {
+            Some((before, at)) if at.elapsed() < DISMISSALS_PAUSE || before == dismissed => return,
+            Some((before, _)) => before,
+            None if dismissed == 0 => return,
+            None => 0,
+        };
+        self.told = Some((dismissed, Instant::now()));
+        let clients = dismissed - before;
+        tracing::warn!(
+            clients,
+            "dropped the clients that were longest in logging in: too many are"
+        );
     }
 }
 
@@ -72,11 +84,8 @@ pub async fn serve_backend<B: Backend>(
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let listeners = listeners.into();
-    let sockets = options
-        .connections_max
-        .saturating_add(STARTUP_CONNECTIONS_EXTRA)
-        .min(Semaphore::MAX_PERMITS);
-    let sockets = Arc::new(Semaphore::new(sockets));
+    let lobby = Lobby::new(options.connections_max.max(STARTUP_CONNECTIONS_MIN));
+    let mut dismissals = Dismissals::default();
     let threads = Threads::new(&options.threads);
     let shared = Arc::new(Shared::new(options));
     let mut connections = JoinSet::new();
@@ -93,14 +102,11 @@ pub async fn serve_backend<B: Backend>(
         };
         match accepted {
             Ok((socket, peer)) => {
-                // Beyond the reserve for startups a socket is closed unheard.
-                let Ok(permit) = sockets.clone().try_acquire_owned() else {
-                    continue;
-                };
+                let place = lobby.enter();
+                dismissals.tell(&lobby);
                 let (backend, shared) = (backend.clone(), shared.clone());
                 let served = threads.serve(socket, &mut connections, move |socket| async move {
-                    serve_socket(socket, peer, backend, shared).await;
-                    drop(permit);
+                    serve_socket(socket, peer, place, backend, shared).await;
                 });
                 if let Err(error) = served {
                     tracing::warn!(%error, "cannot serve a connection");

@@ -36,6 +36,12 @@ impl WireError {
         self
     }
 
+    #[must_use]
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.error.hint = Some(hint.into());
+        self
+    }
+
     /// The SQLSTATE.
     pub fn code(&self) -> &'static str {
         self.error.kind.sqlstate()

@@ -16,6 +16,7 @@ use crate::{
     connection::{Connection, connection, shutting_down},
     limits::{FAREWELL_TIMEOUT, STARTUP_BYTES_MAX},
     listen::{Peer, Socket},
+    lobby::LobbyPlace,
     registry::{Entered, Place},
     serve::Shared,
     sqlstate::{Fault, WireError},
@@ -51,14 +52,17 @@ pub(crate) struct PlaceHeld {
 pub(crate) async fn serve_socket<B: Backend>(
     socket: Socket,
     peer: Peer,
+    lobby: LobbyPlace,
     backend: Arc<B>,
     shared: Arc<Shared>,
 ) {
     let limit = shared.options.authentication_timeout;
     let admitted = tokio::select! {
         admitted = timeout(limit, admit(socket, peer, backend.as_ref(), &shared)) => admitted,
+        () = lobby.lost() => return,
         () = shared.stopping.up() => return,
     };
+    drop(lobby);
     match admitted {
         Ok(Some(guest)) => {
             let Guest { connection, place } = guest;
@@ -95,7 +99,7 @@ async fn admit<B: Backend>(
                 ..
             } = newcomer;
             let (run, entered) = place.split();
-            let connection = connection(session, input, socket, run, output, shared.clone());
+            let connection = connection(session, input, socket, run, output, shared);
             Some(Guest {
                 connection,
                 place: PlaceHeld {

@@ -1,5 +1,6 @@
 //! The wire, from both ends: real clients and raw sockets against a double of the engine.
 
+mod admission;
 mod clients;
 mod fake;
 mod hostile;

@@ -31,6 +31,10 @@ pub use aerostat_fast::{Rows, Value, check_value_bytes, fitted_text};
 pub use scram::{ScramVerifier, ScramVerifierError};
 pub use zone::Zone;
 
+/// What a byte of a prepared statement's text is charged as: the syntax tree, and the types and
+/// columns found for it.
+pub const STATEMENT_FACTOR: usize = 64;
+
 /// Batches of rows, in order. Dropping the stream ends the statement and frees what it holds.
 pub struct RowStream(Source);
 

@@ -41,7 +41,7 @@ use crate::{
         CooperateAboveJoins, RunTimeFilters,
         cache::{PlanCache, PlanCacheCounts},
     },
-    session::{Session, commit::Commits, facts::Sessions, waits},
+    session::{Session, commit::Commits, facts::Sessions, memory::Spare, waits},
     spill::{SpillLimits, SpillSpace, TenantSpill},
     star::StarPlanner,
     turns::follow_tasks,
@@ -156,6 +156,8 @@ pub struct Engine {
     advisory: Mutex<HashMap<i32, Weak<AdvisoryLocks>>>,
     /// For functions that wait.
     waits: Semaphore,
+    /// What sessions may have beyond their tenants' budgets.
+    spare: Arc<Spare>,
     started_at_us: i64,
     functions: Arc<[FunctionDescription]>,
 }
@@ -187,6 +189,7 @@ impl Engine {
             session_next: AtomicI32::new(1),
             advisory: Mutex::default(),
             waits: waits(),
+            spare: Arc::default(),
             started_at_us: chrono::Utc::now().timestamp_micros(),
         }))
     }
@@ -292,6 +295,11 @@ impl Engine {
         Ok(SessionStateBuilder::new_from_existing(self.base.clone())
             .with_runtime_env(self.runtime_for(database)?)
             .build())
+    }
+
+    /// What sessions may have beyond their tenants' budgets.
+    pub(crate) fn spare(&self) -> &Arc<Spare> {
+        &self.spare
     }
 
     /// Where the commits of a database wait.

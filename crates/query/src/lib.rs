@@ -42,7 +42,7 @@ pub use engine::{
     DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord,
 };
 pub use pgcatalog::DatabaseState;
-pub use session::{CancelHandle, Prepared, Sent, Session};
+pub use session::{CancelHandle, Held, Prepared, Sent, Session};
 pub use spill::{DiskQuantity, SpillLimits};
 pub use statement::Statement;
 pub use upkeep::UpkeepOptions;

@@ -11,7 +11,7 @@ pub(crate) mod locked;
 mod predicate;
 mod run_time;
 
-pub(crate) use kept::KeptScan;
+pub(crate) use kept::{KeptScan, reads_table};
 pub(crate) use predicate::compare_op;
 pub(crate) use run_time::RunTimeFilter;
 

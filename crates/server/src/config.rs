@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use aerostat_embedded::{ByteSize, DiskQuantity, MEMORY_BYTES_MIN, Options, Pinning, SpillLimits};
 
@@ -127,6 +128,8 @@ pub(crate) struct Config {
     pub(crate) threads: usize,
     pub(crate) pinning: Pinning,
     pub(crate) max_connections: usize,
+    /// From connecting to being let in.
+    pub(crate) authentication_timeout: Duration,
     /// Share of one core in percent; 0 pauses the freezer.
     pub(crate) freezer_percent: u8,
     /// How much of the disk queries may take.
@@ -252,6 +255,7 @@ impl Reader<'_> {
             threads: self.count("threads").unwrap_or(machine.threads),
             pinning: self.choice("pin-threads", &[("off", Pinning::Off), ("on", Pinning::On)]),
             max_connections: self.count("max-connections").unwrap_or(usize::MAX),
+            authentication_timeout: self.seconds("authentication-timeout"),
             freezer_percent: self.percent("freezer"),
             spill: SpillLimits {
                 node: self.disk("spill-max"),
@@ -314,6 +318,19 @@ impl Reader<'_> {
             _ => {
                 self.invalid(name, "a number from 1 to 1000000, or auto");
                 None
+            }
+        }
+    }
+
+    /// Whole seconds, up to ten minutes.
+    fn seconds(&mut self, name: &str) -> Duration {
+        let text = self.text(name);
+        let number = text.strip_suffix('s').unwrap_or(&text).trim();
+        match number.parse::<u64>() {
+            Ok(seconds) if (1..=600).contains(&seconds) => Duration::from_secs(seconds),
+            _ => {
+                self.invalid(name, "a time from 1s to 600s");
+                Duration::from_secs(1)
             }
         }
     }

@@ -1,4 +1,9 @@
 //! `/healthz` and `/metrics` over plain HTTP.
+//!
+//! There are few connections at once, each for a short time, and a new one comes in the
+//! place of the oldest: whoever asks is answered, however many others keep silent.
+
+mod guests;
 
 use std::sync::Arc;
 
@@ -9,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{Metrics, NodeSample, TenantState};
+use guests::Guests;
 
 /// The media type of Prometheus' text format (OpenMetrics 1.0, which Prometheus reads).
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -54,7 +60,7 @@ where
                 )
             })
         });
-    axum::serve(listener, router)
+    axum::serve(Guests::new(listener), router)
         .with_graceful_shutdown(stop.cancelled_owned())
         .await
 }
@@ -122,6 +128,18 @@ mod tests {
         assert!(health.starts_with("HTTP/1.1 200"), "{health}");
         let body = "\r\n\r\ndegraded\nread-only\\n: read-only\n";
         assert!(health.ends_with(body), "{health}");
+        assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+        // Sockets on which nobody says anything, or half of it, are in nobody's way.
+        let mut silent = Vec::new();
+        for _ in 0..3 * guests::CONNECTIONS_MAX {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"GET /healthz HT").await.unwrap();
+            silent.push(stream);
+        }
+        assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+        let ended = silent[0].read(&mut [0]).await;
+        assert!(ended.is_ok_and(|bytes| bytes == 0), "the oldest has gone");
+        drop(silent);
         assert!(
             ask(address, "/metrics")
                 .await

@@ -25,6 +25,7 @@ mod logs;
 mod metrics;
 mod process;
 mod repair;
+mod secret;
 mod serve;
 mod sql;
 mod threads;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aerostat_embedded::{Database, Engine, ErrorKind, Observer, SERVER_VERSION, StatementRecord};
-use aerostat_gateway::{GatewayOptions, Listeners, LocalListener};
+use aerostat_gateway::{GatewayOptions, Listeners, LocalListener, NodeSecret};
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,6 +22,7 @@ use crate::config::{Auth, Config};
 use crate::http::{self, Pages};
 use crate::logs;
 use crate::metrics::{Metrics, NodeSample, Outcome, TenantSample, TenantState};
+use crate::secret;
 use crate::threads::Threads;
 use crate::tls;
 
@@ -77,6 +78,8 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         threads: threads.io().to_vec(),
         trust_loopback: config.auth == Auth::Trust,
         connections_max: config.max_connections,
+        authentication_timeout: config.authentication_timeout,
+        scram_secret: NodeSecret(secret::scram(&config.data)?),
         shutdown_grace: STOP_GRACE,
         server_version: SERVER_VERSION.to_owned(),
         ..GatewayOptions::default()

@@ -5,8 +5,6 @@
 //! the owner alone.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +15,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::config::Tls;
+use crate::secret::write_private;
 
 const CERT_FILE: &str = "tls-cert.pem";
 const KEY_FILE: &str = "tls-key.pem";
@@ -55,27 +54,10 @@ fn make(cert: &Path, key: &Path) -> Result<()> {
     let made = rcgen::generate_simple_self_signed(SELF_SIGNED_NAMES.map(str::to_owned))
         .context("cannot make a certificate")?;
     // The key first: a certificate without its key would be taken for a finished pair.
-    write_private(key, &made.signing_key.serialize_pem())?;
+    write_private(key, made.signing_key.serialize_pem().as_bytes())?;
     fs::write(cert, made.cert.pem()).with_context(|| format!("cannot write {}", cert.display()))?;
     tracing::info!(certificate = %cert.display(), "made a self-signed certificate");
     Ok(())
-}
-
-/// Writes a file that only its owner may read, from its first byte on.
-fn write_private(path: &Path, text: &str) -> Result<()> {
-    let open = || {
-        // An old file would keep its old mode.
-        if path.exists() {
-            fs::remove_file(path)?;
-        }
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)?;
-        file.write_all(text.as_bytes())
-    };
-    open().with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn read(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>> {

@@ -134,7 +134,9 @@ impl<S: BackendSession> Connection<S> {
         while let Some(batch) = self.next_batch(&mut batches).await? {
             let columns = encoder.prepare(&batch)?;
             for row in 0..batch.num_rows() {
+                let start = self.output.bytes.len();
                 encoder.put_row(&columns, row, &mut self.output)?;
+                self.charge_row(start)?;
                 self.flush_when_full().await?;
             }
             rows += batch.num_rows();

@@ -9,9 +9,9 @@ use super::{
     portal::{OpenRows, Portal, Progress, Statement, are_formats_of, spread},
 };
 use crate::{
-    api::{Outcome, ParameterType, Value},
+    api::{Outcome, ParameterType, STATEMENT_FACTOR, Value},
     backend::BackendSession,
-    limits::{PORTALS_MAX, STATEMENTS_MAX},
+    limits::{CHARGED_BYTES_MIN, PORTALS_MAX, STATEMENTS_MAX},
     sqlstate::{Fault, WireError},
     value::{self, RowEncoder, Zone, array_text},
     wire::{Bind, Describe, Execute, Format, Parse, Target, format_of},
@@ -39,9 +39,20 @@ fn too_many(what: &str, limit: usize) -> WireError {
         format!("too many {what} in one session"),
     )
     .with_detail(format!("At most {limit} are allowed."))
+    .with_hint("Close those that are not needed any more, or let the driver keep fewer.")
 }
 
 impl<S: BackendSession> Connection<S> {
+    /// What a statement or portal is charged as: one without a name, of which there is one at a
+    /// time, as nothing if it is short.
+    fn charge_kept(&self, name: &str, bytes: usize) -> Result<Option<S::Held>, Fault> {
+        if name.is_empty() && bytes < CHARGED_BYTES_MIN {
+            return Ok(None);
+        }
+        let held = self.session.hold(bytes);
+        held.map(Some).map_err(|error| Fault::Sql(error.into()))
+    }
+
     pub(super) async fn parse(&mut self, body: &[u8]) -> Result<(), Fault> {
         let parse = Parse::read(body)?;
         if !parse.name.is_empty() {
@@ -55,6 +66,8 @@ impl<S: BackendSession> Connection<S> {
         }
         // An unnamed statement is gone even if its successor fails.
         self.statements.remove("");
+        let kept = parse.name.len() + STATEMENT_FACTOR * parse.query.len();
+        let held = self.charge_kept(parse.name, kept)?;
         let preparing = self.session.prepare(parse.query, &parse.parameter_oids);
         let prepared = self.signals.engine(preparing).await?;
         let chosen = S::parameters(&prepared).iter().enumerate();
@@ -68,6 +81,7 @@ impl<S: BackendSession> Connection<S> {
         let statement = Arc::new(Statement {
             prepared,
             parameter_oids,
+            _held: held,
         });
         self.statements.insert(parse.name.to_owned(), statement);
         self.output.bare(b'1');
@@ -106,6 +120,8 @@ impl<S: BackendSession> Connection<S> {
                 return Err(too_many("portals", PORTALS_MAX).into());
             }
         }
+        let kept = body.len() + bind.parameters.len() * size_of::<Value>();
+        let held = self.charge_kept(bind.portal, kept)?;
         let parameters = if types.is_empty() {
             Arc::default()
         } else {
@@ -120,6 +136,7 @@ impl<S: BackendSession> Connection<S> {
             statement,
             formats: bind.result_formats,
             progress: Progress::Bound(parameters),
+            _held: held,
         };
         if let Some(columns) = portal.columns() {
             check_formats(&portal.formats, columns.len())?;

@@ -75,7 +75,7 @@ impl<S: BackendSession> Connection<S> {
     }
 
     /// Waits for the next message as long as the client may be idle.
-    async fn next_message_in_time(&mut self) -> Result<Message, Fault> {
+    async fn next_message_in_time(&mut self) -> Result<Message<S>, Fault> {
         match self.idle_end {
             None => self.next_message().await,
             Some(end) => timeout_at(end.at, self.next_message())
@@ -85,8 +85,9 @@ impl<S: BackendSession> Connection<S> {
     }
 
     /// Waits for the next message.
-    async fn next_message(&mut self) -> Result<Message, Fault> {
+    async fn next_message(&mut self) -> Result<Message<S>, Fault> {
         let signals = &mut self.signals;
+        signals.input.rest();
         // Outside the extended protocol nothing waits unsent here.
         tokio::select! {
             biased;
@@ -104,11 +105,12 @@ impl<S: BackendSession> Connection<S> {
         }
     }
 
-    async fn handle(&mut self, message: Message) -> Result<(), Fault> {
+    async fn handle(&mut self, message: Message<S>) -> Result<(), Fault> {
         let Message {
             kind,
             body,
-            _budget,
+            // Until the message is dealt with.
+            held: _held,
         } = message;
         let handled = match kind {
             b'Q' => return self.handle_query(&body).await,

@@ -16,6 +16,8 @@ pub(super) struct Statement<S: BackendSession> {
     pub(super) prepared: S::Prepared,
     /// The numbers a client is told: its own wish where it had one, else the engine's choice.
     pub(super) parameter_oids: Vec<u32>,
+    /// What one with a name, or a long one, is charged as.
+    pub(super) _held: Option<S::Held>,
 }
 
 /// A statement with parameters, on its way through its rows.
@@ -24,6 +26,8 @@ pub(super) struct Portal<S: BackendSession> {
     /// As the client gave them: none, one for all, or one for each column.
     pub(super) formats: Vec<Format>,
     pub(super) progress: Progress,
+    /// What one with a name, or long parameters, is charged as.
+    pub(super) _held: Option<S::Held>,
 }
 
 pub(super) enum Progress {

@@ -9,7 +9,6 @@ use super::{Connection, cancelled};
 use crate::{
     api::{ColumnDescription, Outcome, RowStream, Rows, RowsTag},
     backend::BackendSession,
-    limits::FLUSH_BYTES,
     sqlstate::{Fault, WireError},
     value::{Column, RowEncoder, put_values},
     wire::Format,
@@ -112,8 +111,10 @@ impl<S: BackendSession> Connection<S> {
     ) -> Result<(), Fault> {
         let zone = self.zone();
         for row in rows.iter() {
+            let start = self.output.bytes.len();
             put_values(row, rows.types(), formats, zone, &mut self.output)?;
-            if self.output.bytes.len() >= FLUSH_BYTES {
+            if self.is_full() {
+                self.charge_row(start)?;
                 self.flush_when_full().await?;
             }
         }
@@ -146,8 +147,10 @@ impl<S: BackendSession> Connection<S> {
         while row < to {
             let end = to.min(row + SLICE_ROWS);
             for row in row..end {
+                let start = self.output.bytes.len();
                 encoder.put_row(columns, row, &mut self.output)?;
-                if self.output.bytes.len() >= FLUSH_BYTES {
+                if self.is_full() {
+                    self.charge_row(start)?;
                     self.flush_when_full().await?;
                 }
             }

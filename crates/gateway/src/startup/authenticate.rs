@@ -36,6 +36,19 @@ fn bad_exchange(error: &PgWireError, user: &str) -> Fault {
     }
 }
 
+/// The client can bind the exchange to the channel, and has not seen that we can: somebody in
+/// between has taken that out of our offer (RFC 5802, section 6).
+fn negotiation_was_changed() -> Fault {
+    let error = WireError::new(
+        ErrorKind::InvalidAuthorization,
+        "SCRAM channel binding negotiation error",
+    );
+    Fault::Fatal(error.with_detail(
+        "The client supports SCRAM channel binding but thinks the server does not. However, this \
+         server does support channel binding.",
+    ))
+}
+
 impl Newcomer {
     /// Lets the client prove that it is `user`.
     ///
@@ -51,7 +64,9 @@ impl Newcomer {
         let trusted = shared.options.trust_loopback && self.peer.is_here();
         if verifier.is_some() || !trusted {
             let known = verifier.is_some();
-            let verifier = verifier.unwrap_or_else(scram::impossible_verifier);
+            let verifier = verifier.unwrap_or_else(|| {
+                scram::impossible_verifier(&shared.options.scram_secret.0, user)
+            });
             self.scram(user, scram::secret(&verifier), known, shared)
                 .await?;
         }
@@ -106,6 +121,9 @@ impl Newcomer {
             return Err(Fault::protocol(
                 "the SASL mechanism and the channel binding do not agree",
             ));
+        }
+        if bound && client_first.starts_with(b"y") {
+            return Err(negotiation_was_changed());
         }
         let (server_first, waiting) = server
             .on_client_first_message_with_secret(client_first, secret)

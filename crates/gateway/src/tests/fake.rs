@@ -38,6 +38,21 @@ pub(super) struct Seen {
     pub(super) batches_streamed: AtomicUsize,
     pub(super) sessions_dropped: AtomicUsize,
     pub(super) client: Mutex<Option<Client>>,
+    pub(super) held_bytes: AtomicUsize,
+    /// How often memory was asked for and given.
+    pub(super) holds: AtomicUsize,
+}
+
+/// What all sessions of the double may hold.
+pub(super) const HELD_BYTES_MAX: usize = 200 << 20;
+
+/// Memory that a session of the double has given.
+pub(super) struct Held(Arc<Seen>, usize);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.held_bytes.fetch_sub(self.1, Ordering::SeqCst);
+    }
 }
 
 #[derive(Default)]
@@ -379,6 +394,18 @@ impl Drop for FakeSession {
 impl BackendSession for FakeSession {
     type Statement = String;
     type Prepared = FakePrepared;
+
+    type Held = Held;
+
+    fn hold(&self, bytes: usize) -> Result<Held, SqlError> {
+        let before = self.seen.held_bytes.fetch_add(bytes, Ordering::SeqCst);
+        let held = Held(self.seen.clone(), bytes);
+        if before + bytes <= HELD_BYTES_MAX {
+            self.seen.holds.fetch_add(1, Ordering::SeqCst);
+            return Ok(held);
+        }
+        Err(SqlError::new(ErrorKind::OutOfMemory, "no memory"))
+    }
 
     fn canceller(&self) -> Canceller {
         let (cancel, seen) = (self.cancel.clone(), self.seen.clone());

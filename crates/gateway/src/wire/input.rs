@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::{
-    limits::{READ_AHEAD_BYTES_MAX, READ_BYTES},
+    limits::{INPUT_KEEP_BYTES, READ_AHEAD_BYTES_MAX, READ_BYTES},
     sqlstate::Fault,
 };
 
@@ -49,7 +49,24 @@ impl<R: AsyncRead + Unpin> Input<R> {
     /// Takes a message that has arrived; its body.
     pub(crate) fn take(&mut self, length: usize) -> Bytes {
         self.take_header();
-        self.buffer.split_to(length).freeze()
+        self.cut(length)
+    }
+
+    /// Takes bytes that are there. The memory that a long message has taken goes with it.
+    fn cut(&mut self, bytes: usize) -> Bytes {
+        let cut = self.buffer.split_to(bytes).freeze();
+        if bytes > INPUT_KEEP_BYTES {
+            self.buffer = BytesMut::from(&self.buffer[..]);
+        }
+        cut
+    }
+
+    /// The client rests, perhaps for long: an empty buffer needs no memory beyond that for one
+    /// reading.
+    pub(crate) fn rest(&mut self) {
+        if self.buffer.is_empty() && self.buffer.capacity() > READ_BYTES {
+            self.buffer = BytesMut::new();
+        }
     }
 
     pub(crate) fn into_socket(self) -> R {
@@ -109,7 +126,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
     /// The whole body.
     pub(crate) async fn body(&mut self, bytes: usize) -> Result<Bytes, Fault> {
         self.need(bytes).await?;
-        Ok(self.buffer.split_to(bytes).freeze())
+        Ok(self.cut(bytes))
     }
 
     /// A piece of a body of which `left` bytes are to come.
@@ -144,4 +161,23 @@ impl<R: AsyncRead + Unpin> Input<R> {
 
 pub(crate) fn startup_length() -> Fault {
     Fault::protocol("invalid length of startup packet")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_memory_of_a_long_message_goes_with_it() {
+        let long = 8 * INPUT_KEEP_BYTES;
+        let mut bytes = vec![b'x'; long];
+        bytes.extend_from_slice(b"the next");
+        let mut input = Input::new(&bytes[..]);
+        let body = input.body(long).await.unwrap();
+        assert_eq!(body.len(), long);
+        drop(body);
+        assert_eq!(input.body(8).await.unwrap(), b"the next"[..]);
+        input.rest();
+        assert!(!input.buffer.try_reclaim(INPUT_KEEP_BYTES + READ_BYTES));
+    }
 }

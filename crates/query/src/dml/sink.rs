@@ -42,6 +42,8 @@ pub(crate) struct Written {
     pub(crate) versions: u64,
     /// The RETURNING rows; empty without RETURNING.
     pub(crate) returned: Vec<RecordBatch>,
+    /// What these are charged as.
+    pub(crate) charge: MemoryReservation,
 }
 
 /// Plans the query of a bound statement without DO UPDATE.
@@ -221,9 +223,14 @@ impl<'a> Sink<'a> {
             self.insert(rows).await?;
         }
         let versions = self.inserted + updates;
+        let returned = self.returned.iter();
+        let returned: usize = returned.map(RecordBatch::get_array_memory_size).sum();
         let written = Written {
             rows: versions + deletes,
             versions,
+            charge: self
+                .reservation
+                .split(returned.min(self.reservation.size())),
             returned: self.returned,
         };
         Ok((written, self.referential))

@@ -63,6 +63,14 @@ impl KeptScan {
     }
 }
 
+/// Whether it reads a table and does nothing else.
+pub(crate) fn reads_table(plan: &dyn ExecutionPlan) -> bool {
+    match plan.downcast_ref::<DataSourceExec>() {
+        Some(source) => source.data_source().is::<TableScan>(),
+        None => plan.is::<RevivedScanExec>(),
+    }
+}
+
 /// A scan with the properties that the kept plan's scan has. As they are the same object,
 /// nothing above has to work out its own again.
 struct RevivedScanExec {

@@ -23,13 +23,13 @@ use super::{
     Session,
     cancel::Cancellation,
     planning::Plans,
-    prepared::{Bound, NamedStatement},
+    prepared::{Bound, NamedStatement, STATEMENTS_MAX},
     run,
     stream::ready,
 };
 use crate::{
     admin::RestoreRequest,
-    api::{ColumnDescription, Outcome, ParameterType, RowsTag},
+    api::{ColumnDescription, Outcome, ParameterType, RowsTag, STATEMENT_FACTOR},
     catalog::Draft,
     ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, Judges, PlanColumns},
     dml,
@@ -290,9 +290,16 @@ impl Session {
                         format!("prepared statement \"{name}\" already exists"),
                     ));
                 }
+                if self.prepared.len() >= STATEMENTS_MAX {
+                    let error = too_many("prepared statements", STATEMENTS_MAX);
+                    return Err(error.with_hint("DEALLOCATE those that are not needed any more."));
+                }
                 let parsed = nested_statement(statement, source)?;
+                // The text is that of all that came in one message.
+                let text = source.text.len() + STATEMENT_FACTOR * parsed.text().len();
+                let held = self.hold(name.len() + text)?;
                 let prepared = self.prepare_typed(parsed, types.clone()).await?;
-                let named = NamedStatement::new(prepared, &source.text);
+                let named = NamedStatement::new(prepared, &source.text, held);
                 self.prepared.insert(name.clone(), named);
                 Ok(Outcome::Command {
                     tag: "PREPARE".to_owned(),
@@ -658,6 +665,13 @@ impl VisitorMut for FillPlaceholders<'_> {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// One session may not have that many.
+pub(super) fn too_many(what: &str, limit: usize) -> SqlError {
+    let message = format!("too many {what} in one session");
+    let error = SqlError::new(ErrorKind::ProgramLimitExceeded, message);
+    error.with_detail(format!("At most {limit} are allowed."))
 }
 
 fn missing(name: &str) -> SqlError {

@@ -28,12 +28,12 @@ use parking_lot::Mutex;
 use super::{
     Session,
     cancel::Cancellation,
-    command::nested_statement,
+    command::{nested_statement, too_many},
     plain,
     planning::Plans,
     prepared::Bound,
     run::{Told, unsupported},
-    stream::ready,
+    stream::ready_within,
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowStream, RowsTag},
@@ -44,6 +44,9 @@ use crate::{
     },
     utility::{CursorCommand, Direction, Fragment},
 };
+
+/// Open cursors of one session; as many as the protocol's portals.
+const CURSORS_MAX: usize = 1_000;
 
 /// The session's cursors by name.
 #[derive(Default)]
@@ -74,6 +77,8 @@ struct Cursor {
     /// A FETCH has failed: it takes no other.
     failed: bool,
     reservation: MemoryReservation,
+    /// Of the rows that were let go last, until the client has them.
+    passed: MemoryReservation,
 }
 
 impl Cursors {
@@ -193,10 +198,11 @@ impl Session {
                 let rows = cursor.fetch(*direction, cancellation).await;
                 cursor.failed = rows.is_err();
                 let rows = rows?;
+                let passed = cursor.passed.take();
                 if !is_move {
                     return Ok(Outcome::Rows {
                         columns: Arc::clone(&cursor.columns),
-                        batches: ready(rows),
+                        batches: ready_within(rows, passed),
                         tag: RowsTag::Fetch,
                     });
                 }
@@ -225,6 +231,10 @@ impl Session {
         bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Cursor, SqlError> {
+        if self.cursors.by_name.len() >= CURSORS_MAX {
+            return Err(too_many("cursors", CURSORS_MAX)
+                .with_hint("Close those that are not needed any more."));
+        }
         if self.cursors.by_name.contains_key(name) {
             return Err(SqlError::new(
                 ErrorKind::DuplicateCursor,
@@ -249,6 +259,7 @@ impl Session {
             return Err(SqlError::new(ErrorKind::Internal, "a query gave no rows"));
         };
         let pool = &self.state.runtime_env().memory_pool;
+        let reservation = MemoryConsumer::new("cursor").register(pool);
         Ok(Cursor {
             statement: Arc::clone(&source.text),
             declared_at_us: chrono::Utc::now().timestamp_micros(),
@@ -262,7 +273,8 @@ impl Session {
             hold: false,
             made: None,
             failed: false,
-            reservation: MemoryConsumer::new("cursor").register(pool),
+            passed: reservation.new_empty(),
+            reservation,
         })
     }
 }
@@ -376,14 +388,15 @@ impl Cursor {
             return;
         }
         let passed = self.position.min(self.read);
-        let mut kept = 0;
+        let (mut kept, mut bytes) = (0, 0);
         while let Some(batch) = self.kept.get(kept)
             && self.first + batch.num_rows() as u64 <= passed + 1
         {
             self.first += batch.num_rows() as u64;
-            self.reservation.shrink(batch.get_array_memory_size());
+            bytes += batch.get_array_memory_size();
             kept += 1;
         }
+        self.passed = self.reservation.split(bytes);
         self.kept.drain(..kept);
     }
 

@@ -178,7 +178,7 @@ impl Shown {
         let mut done = done.ok_or_else(|| from_storage(StorageError::Conflict))?;
         Ok(match done.pop() {
             Some(Done::Changed(written)) => written.rows,
-            Some(Done::Gave(_, rows)) => rows.iter().map(|rows| rows.num_rows() as u64).sum(),
+            Some(Done::Gave(_, rows, _)) => rows.iter().map(|rows| rows.num_rows() as u64).sum(),
             None => 0,
         })
     }

@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use aerostat_types::SqlError;
-use datafusion::{arrow::array::RecordBatch, common::Result as PlanResult, sql::sqlparser::ast};
+use datafusion::{
+    arrow::array::RecordBatch, common::Result as PlanResult,
+    execution::memory_pool::MemoryReservation, sql::sqlparser::ast,
+};
 
 use super::{
     Session,
@@ -12,7 +15,7 @@ use super::{
     prepared::Bound,
     run::{ATTEMPTS_MAX, CancelOnDrop, Parameters, finish, plan_physical, plan_query},
     steps,
-    stream::ready,
+    stream::ready_within,
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
@@ -21,8 +24,12 @@ use crate::{
     statement::Source,
 };
 
-/// What a query gave.
-type Rows = (Arc<[ColumnDescription]>, Vec<RecordBatch>);
+/// What a query gave, and what it is charged as.
+type Rows = (
+    Arc<[ColumnDescription]>,
+    Vec<RecordBatch>,
+    MemoryReservation,
+);
 
 impl Session {
     /// Runs a query that locks; when rows have changed under it, again on a newer snapshot.
@@ -53,10 +60,10 @@ impl Session {
                 finish(rows, transaction, &source).await
             };
             match self.on_query_runtime(work, cancellation).await? {
-                Ok(Some((columns, rows))) => {
+                Ok(Some((columns, rows, charge))) => {
                     return Ok(Outcome::Rows {
                         columns,
-                        batches: ready(rows),
+                        batches: ready_within(rows, charge),
                         tag: RowsTag::Select,
                     });
                 }
@@ -79,6 +86,6 @@ async fn collect(
     let plan = plan_physical(context, &logical).await?;
     context.gate.confirm().map_err(external)?;
     let columns = describe_query(context, &logical, &plan.schema());
-    let rows = steps::collect(context, plan).await?;
-    Ok((columns, rows))
+    let (rows, charge) = steps::collect(context, plan).await?;
+    Ok((columns, rows, charge))
 }

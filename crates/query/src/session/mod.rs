@@ -17,9 +17,11 @@ mod cursor;
 mod explain;
 pub(crate) mod facts;
 mod fast;
+mod flow;
 mod locking;
 mod locks;
 mod maintenance;
+pub(crate) mod memory;
 mod planning;
 mod prepared;
 mod run;
@@ -43,6 +45,7 @@ use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser
 
 pub use cancel::CancelHandle;
 pub use fast::Sent;
+pub use memory::Held;
 pub use prepared::Prepared;
 pub(crate) use waiting::{Waiting, waits};
 

@@ -15,6 +15,7 @@ use super::{
     Session, control,
     cursor::cursor_query,
     fast::FastStatement,
+    memory::Held,
     run::{Parameters, at, bind_work},
     steps::{bind_steps, has_steps},
 };
@@ -71,6 +72,9 @@ impl Prepared {
     }
 }
 
+/// Statements that one session may PREPARE; as many as by the protocol.
+pub(super) const STATEMENTS_MAX: usize = 10_000;
+
 /// A statement of PREPARE.
 pub(super) struct NamedStatement {
     pub(super) prepared: Arc<Prepared>,
@@ -79,17 +83,20 @@ pub(super) struct NamedStatement {
     prepared_at_us: i64,
     generic_plans: u64,
     custom_plans: u64,
+    /// What it is charged as.
+    _held: Held,
 }
 
 impl NamedStatement {
     /// One that a command with this text has just prepared.
-    pub(super) fn new(prepared: Prepared, text: &Arc<str>) -> Self {
+    pub(super) fn new(prepared: Prepared, text: &Arc<str>, held: Held) -> Self {
         Self {
             prepared: Arc::new(prepared),
             text: Arc::clone(text),
             prepared_at_us: chrono::Utc::now().timestamp_micros(),
             generic_plans: 0,
             custom_plans: 0,
+            _held: held,
         }
     }
 

@@ -21,9 +21,11 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     Session,
     cancel::Cancellation,
+    flow::Flow,
+    memory::Held,
     planning::{self, Identity, Plans},
     prepared::Bound,
-    stream::{QueryTask, RESULT_BATCHES_MAX, ready, received},
+    stream::{QueryTask, RESULT_BATCHES_MAX, Sending, ready_within, received},
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
@@ -141,6 +143,7 @@ impl Session {
             let gate = self.gate(locks.take())?;
             let snapshot = self.read_snapshot()?;
             let query = Query {
+                memory: self.memory(),
                 context: self.context_until(&gate, snapshot, cancellation.waits.clone())?,
                 parsed: Arc::clone(parsed),
                 parameters: Parameters::of(bound),
@@ -356,7 +359,7 @@ pub(super) fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
                 .collect();
             Outcome::Rows {
                 columns: describe_columns(&bound.origins, &arrow::datatypes::Schema::new(fields)),
-                batches: ready(written.returned),
+                batches: ready_within(written.returned, written.charge),
                 tag,
             }
         }
@@ -427,6 +430,8 @@ pub(super) fn bind(
 
 /// A query that is to be planned and run.
 struct Query {
+    /// What rows on their way to the client are charged to.
+    memory: Held,
     context: Arc<StatementContext>,
     parsed: Arc<ast::Statement>,
     parameters: Parameters,
@@ -443,10 +448,11 @@ async fn produce(
     query: Query,
     source: Source,
     head: Head,
-    rows: &mpsc::Sender<Result<RecordBatch, SqlError>>,
+    rows: &mpsc::Sender<Result<Sending, SqlError>>,
 ) -> Option<(Head, Arc<[ColumnDescription]>)> {
     // The context has the statement's locks, until its last row has come.
     let Query {
+        memory,
         context,
         parsed,
         parameters,
@@ -457,12 +463,11 @@ async fn produce(
         let planned = planning::plan(&context, &parsed, &parameters, identity.as_ref());
         let (columns, physical) = planned.await?;
         context.gate.confirm().map_err(crate::error::external)?;
-        Ok((
-            columns,
-            execute_stream(physical, plan::task_context(&context.state))?,
-        ))
+        let (flow, physical) = Flow::of(physical, memory)?;
+        let stream = execute_stream(physical, plan::task_context(&context.state))?;
+        Ok((columns, flow, stream))
     };
-    let (columns, mut stream) = match started.await {
+    let (columns, flow, mut stream) = match started.await {
         Ok(started) => started,
         Err(error) => {
             // Nobody waits any more if this fails.
@@ -474,7 +479,7 @@ async fn produce(
         let early = early_rows(&mut stream, &source).await;
         for batch in early.rows {
             // There is room for them.
-            rows.try_send(batch).ok()?;
+            rows.try_send(Sending::of(batch, &flow)).ok()?;
         }
         if early.are_all {
             return Some((head, columns));
@@ -483,7 +488,7 @@ async fn produce(
     head.send(Ok(columns)).ok()?;
     while let Some(batch) = next_rows(&mut stream, &source).await {
         let failed = batch.is_err();
-        if rows.send(batch).await.is_err() || failed {
+        if rows.send(Sending::of(batch, &flow)).await.is_err() || failed {
             break;
         }
     }

@@ -21,6 +21,13 @@ pub(crate) use known::{KNOWN, KnownSetting, REPORTED};
 
 use crate::api::NoticeSeverity;
 
+/// What the settings of one session may take: those that are made up by clients carry tokens
+/// and identities of a few kilobytes. Blocks and savepoints have a copy each.
+const SETTINGS_BYTES_MAX: usize = 256 << 10;
+
+/// What a setting takes beside its name and value.
+const SETTING_BYTES: usize = 64;
+
 /// What a setting without a value of its own follows.
 fn followed(name: &str) -> Option<&'static str> {
     match name {
@@ -138,12 +145,30 @@ impl Settings {
             None if name.contains('.') && !name.starts_with("aerostat.") => values.join(", "),
             None => return Err(unrecognized(&name)),
         };
+        let others = self.values.iter().filter(|(other, _)| **other != name);
+        let others: usize = others.map(bytes_of).sum();
+        if others + bytes_of((&name, &value)) > SETTINGS_BYTES_MAX {
+            return Err(too_large());
+        }
         self.touch();
         self.tell_no_more(&name);
-        self.changed.push(name.clone());
+        self.note_change(&name);
         self.local.remove(&name);
         Arc::make_mut(&mut self.values).insert(name, value);
         Ok(())
+    }
+
+    /// What its values take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.values.iter().map(bytes_of).sum()
+    }
+
+    /// The client is to be told of a change, if it is told of this setting at all.
+    fn note_change(&mut self, name: &str) {
+        let is_reported = REPORTED.iter().any(|(reported, _)| *reported == name);
+        if is_reported && !self.changed.iter().any(|changed| changed == name) {
+            self.changed.push(name.to_owned());
+        }
     }
 
     /// SET LOCAL.
@@ -194,7 +219,7 @@ impl Settings {
                 Some(value) => values.insert(name.clone(), value),
                 None => values.remove(&name),
             };
-            self.changed.push(name);
+            self.note_change(&name);
         }
     }
 
@@ -208,7 +233,7 @@ impl Settings {
         let differs = |name: &&String| self.values.get(*name) != earlier.values.get(*name);
         let names = self.values.keys().chain(earlier.values.keys());
         let changed: Vec<String> = names.filter(differs).cloned().collect();
-        self.changed.extend(changed);
+        changed.iter().for_each(|name| self.note_change(name));
         // Not the earlier version: what was read meanwhile would pass for this.
         self.touch();
         self.values = earlier.values;
@@ -231,7 +256,7 @@ impl Settings {
             None => values.remove(&name),
         };
         self.local.remove(&name);
-        self.changed.push(name);
+        self.note_change(&name);
         Ok(())
     }
 
@@ -239,8 +264,8 @@ impl Settings {
     pub(crate) fn reset_all(&mut self) {
         self.touch();
         (self.isolation, self.read_only) = (None, None);
-        self.changed.extend(self.values.keys().cloned());
-        self.values = Arc::clone(&self.start);
+        let before = std::mem::replace(&mut self.values, Arc::clone(&self.start));
+        before.keys().for_each(|name| self.note_change(name));
     }
 
     /// Every setting with its value and what is known of it.
@@ -376,6 +401,22 @@ impl Settings {
     }
 }
 
+fn bytes_of((name, value): (&String, &String)) -> usize {
+    SETTING_BYTES + name.len() + value.len()
+}
+
+fn too_large() -> SqlError {
+    SqlError::new(
+        ErrorKind::ProgramLimitExceeded,
+        "the settings of one session take too much memory",
+    )
+    .with_detail(format!(
+        "At most {} kB are allowed.",
+        SETTINGS_BYTES_MAX >> 10
+    ))
+    .with_hint("RESET those that are not needed any more, and keep long values in a table.")
+}
+
 fn unrecognized(name: &str) -> SqlError {
     SqlError::new(
         ErrorKind::UndefinedObject,
@@ -428,8 +469,36 @@ mod tests {
         ] {
             assert!(set(&mut settings, name, value).is_err(), "{name} = {value}");
         }
+        set(&mut settings, "application_name", "a\nb\u{e9}").unwrap();
+        assert_eq!(settings.get("application_name").unwrap(), "a?b??");
+        set(&mut settings, "application_name", &"x".repeat(100)).unwrap();
+        assert_eq!(settings.get("application_name").unwrap().len(), 63);
         set(&mut settings, "plugin.anything", "x").unwrap();
         assert_eq!(settings.get("plugin.anything").unwrap(), "x");
+    }
+
+    #[test]
+    fn settings_of_ones_own_are_limited() {
+        let mut settings = Settings::new(&[], &[]).unwrap();
+        let refused = |settings: &mut Settings, name: &str, bytes: usize| {
+            let set = set(settings, name, &"x".repeat(bytes));
+            set.err().map(|error| error.kind)
+        };
+        let too_many = Some(ErrorKind::ProgramLimitExceeded);
+        assert_eq!(refused(&mut settings, "a.b", 256 << 10), too_many);
+        // One that is replaced counts once.
+        for _ in 0..10 {
+            assert_eq!(refused(&mut settings, "a.b", 100 << 10), None);
+        }
+        assert_eq!(refused(&mut settings, "a.c", 100 << 10), None);
+        assert_eq!(refused(&mut settings, "a.d", 100 << 10), too_many);
+        settings.reset("a.c").unwrap();
+        assert_eq!(refused(&mut settings, "a.d", 100 << 10), None);
+        settings.reset_all();
+        // Many small ones take more than their texts.
+        let set = (0..10_000).map(|n| refused(&mut settings, &format!("a.n{n}"), 1));
+        assert!((3_000..4_000).contains(&set.filter(Option::is_none).count()));
+        assert!(settings.bytes() <= SETTINGS_BYTES_MAX);
     }
 
     #[test]

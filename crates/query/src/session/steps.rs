@@ -24,7 +24,7 @@ use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::array::RecordBatch,
     common::Result as PlanResult,
-    execution::memory_pool::MemoryConsumer,
+    execution::memory_pool::{MemoryConsumer, MemoryReservation},
     logical_expr::LogicalPlan,
     physical_plan::{ExecutionPlan, execute_stream},
     sql::sqlparser::ast,
@@ -37,7 +37,7 @@ use super::{
     planning,
     prepared::Bound,
     run::{ATTEMPTS_MAX, CancelOnDrop, Parameters, bind_work, dml_outcome, finish},
-    stream::ready,
+    stream::ready_within,
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
@@ -88,7 +88,11 @@ impl Step {
 /// What a step did.
 pub(super) enum Done {
     Changed(Written),
-    Gave(Arc<[ColumnDescription]>, Vec<RecordBatch>),
+    Gave(
+        Arc<[ColumnDescription]>,
+        Vec<RecordBatch>,
+        MemoryReservation,
+    ),
 }
 
 impl Session {
@@ -159,9 +163,9 @@ impl Session {
                     self.vacuum_after(bound, written.rows);
                     Some(dml_outcome(bound, written))
                 }
-                (_, Done::Gave(columns, rows)) => Some(Outcome::Rows {
+                (_, Done::Gave(columns, rows, charge)) => Some(Outcome::Rows {
                     columns,
-                    batches: ready(rows),
+                    batches: ready_within(rows, charge),
                     tag: RowsTag::Select,
                 }),
                 (Work::Query(..), Done::Changed(_)) => None,
@@ -411,18 +415,25 @@ pub(super) async fn run_all(
                 let plan = plan_physical(&context.state, logical).await?;
                 tell(at, &plan);
                 let columns = describe_columns(origins, &plan.schema());
-                Done::Gave(columns, collect(context, plan).await?)
+                let (rows, charge) = collect(context, plan).await?;
+                Done::Gave(columns, rows, charge)
             }
         };
         if let Some(rows) = &step.rows {
-            let (Done::Changed(Written { returned, .. }) | Done::Gave(_, returned)) = &mut did;
+            let (Done::Changed(Written {
+                returned, charge, ..
+            })
+            | Done::Gave(_, returned, charge)) = &mut did;
+            // From now on they are charged with the step.
+            charge.free();
             rows.put(std::mem::take(returned), pool)?;
         }
         done[at] = Some(did);
     }
     changes.finish().await?;
     cancel.disarm();
-    let nothing = || Done::Gave(Vec::new().into(), Vec::new());
+    let charge = MemoryConsumer::new("no rows").register(pool);
+    let nothing = || Done::Gave(Vec::new().into(), Vec::new(), charge.new_empty());
     Ok(done
         .into_iter()
         .map(|done| done.unwrap_or_else(nothing))
@@ -450,11 +461,11 @@ fn order(steps: &[Step]) -> Vec<usize> {
     order
 }
 
-/// All rows of a query, in memory that the tenant is charged for.
+/// All rows of a query, and what the tenant is charged for them.
 pub(super) async fn collect(
     context: &StatementContext,
     plan: Arc<dyn ExecutionPlan>,
-) -> PlanResult<Vec<RecordBatch>> {
+) -> PlanResult<(Vec<RecordBatch>, MemoryReservation)> {
     let task = task_context(&context.state);
     let reservation = MemoryConsumer::new("rows of a statement").register(task.memory_pool());
     let mut stream = execute_stream(plan, task)?;
@@ -466,5 +477,5 @@ pub(super) async fn collect(
             rows.push(batch);
         }
     }
-    Ok(rows)
+    Ok((rows, reservation))
 }

@@ -12,14 +12,14 @@ use std::{
 
 use aerostat_txn::CancelToken;
 use aerostat_types::{ErrorKind, SqlError};
-use datafusion::arrow::array::RecordBatch;
+use datafusion::{arrow::array::RecordBatch, execution::memory_pool::MemoryReservation};
 use futures::{Stream, StreamExt, stream};
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinHandle},
 };
 
-use super::cancel::Cancellation;
+use super::{cancel::Cancellation, flow::Flow};
 use crate::{
     api::RowStream,
     engine::{Observer, StatementRecord},
@@ -69,13 +69,15 @@ impl Drop for AbortOnDrop {
 /// The rows that a task sends, until it ends, is cancelled, or the stream is dropped. A task
 /// that has not come to its end when no more can come has panicked.
 pub(super) fn received(
-    receiver: mpsc::Receiver<Result<RecordBatch, SqlError>>,
+    receiver: mpsc::Receiver<Result<Sending, SqlError>>,
     task: AbortHandle,
     came_to_end: Arc<AtomicBool>,
     cancellation: Cancellation,
 ) -> RowStream {
     struct State {
-        receiver: mpsc::Receiver<Result<RecordBatch, SqlError>>,
+        receiver: mpsc::Receiver<Result<Sending, SqlError>>,
+        /// What the client's task has in its hands, until it asks for more.
+        taken: Option<Taken>,
         guard: AbortOnDrop,
         came_to_end: Arc<AtomicBool>,
         cancellation: Cancellation,
@@ -83,6 +85,7 @@ pub(super) fn received(
     }
     let state = State {
         receiver,
+        taken: None,
         guard: AbortOnDrop(task, cancellation.waits.clone()),
         came_to_end,
         cancellation,
@@ -92,6 +95,7 @@ pub(super) fn received(
         if state.ended {
             return None;
         }
+        state.taken = None;
         let next = tokio::select! {
             biased;
             error = state.cancellation.stopped() => {
@@ -107,11 +111,68 @@ pub(super) fn received(
             },
         };
         state.ended = !matches!(next, Some(Ok(_)));
-        next.map(|item| (item, state))
+        let next = next.map(|sent| sent.map(Sending::take));
+        let (item, taken) = match next? {
+            Ok((batch, taken)) => (Ok(batch), Some(taken)),
+            Err(error) => (Err(error), None),
+        };
+        state.taken = taken;
+        Some((item, state))
     }))
 }
 
-/// Rows that are there already.
+/// Rows on their way through the channel.
+pub(super) struct Sending {
+    batch: RecordBatch,
+    bytes: usize,
+    flow: Arc<Flow>,
+}
+
+impl Sending {
+    /// Of a flow.
+    pub(super) fn of(
+        batch: Result<RecordBatch, SqlError>,
+        flow: &Arc<Flow>,
+    ) -> Result<Self, SqlError> {
+        batch.map(|batch| Self {
+            bytes: flow.bytes_of(&batch),
+            flow: Arc::clone(flow),
+            batch,
+        })
+    }
+
+    fn take(self) -> (RecordBatch, Taken) {
+        let Self { batch, bytes, flow } = self;
+        flow.taken(bytes);
+        (batch, Taken { bytes, flow })
+    }
+}
+
+/// Rows that the client's task has taken, until it is done with them.
+struct Taken {
+    bytes: usize,
+    flow: Arc<Flow>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.flow.sent(self.bytes);
+    }
+}
+
+/// Rows that are there already, in memory that is charged until the last of them has gone.
+pub(super) fn ready_within(batches: Vec<RecordBatch>, charge: MemoryReservation) -> RowStream {
+    let mut charge = Some(charge);
+    let rows = batches.into_iter().map(Ok);
+    // The end is asked for once the last rows have been dealt with.
+    let end = stream::poll_fn(move |_| {
+        drop(charge.take());
+        Poll::Ready(None)
+    });
+    RowStream::new(stream::iter(rows).chain(end))
+}
+
+/// Rows that are there already, and few.
 pub(super) fn ready(batches: Vec<RecordBatch>) -> RowStream {
     RowStream::new(stream::iter(batches.into_iter().map(Ok)))
 }

@@ -33,6 +33,7 @@ use aerostat_types::{ErrorKind, SqlError};
 use super::{
     Session,
     admission::{defines_in_node, word_of_definition},
+    memory::Held,
     settings::Settings,
 };
 use crate::{
@@ -75,6 +76,8 @@ struct Savepoint {
     settings: Settings,
     /// Those made so far.
     cursors: u64,
+    /// What it is charged as.
+    _held: Held,
 }
 
 /// The level in storage. READ UNCOMMITTED is READ COMMITTED, as in PostgreSQL.
@@ -274,6 +277,8 @@ impl Session {
             TransactionCommand::Savepoint(name) => {
                 let settings = self.settings.lock().clone();
                 let cursors = self.cursors.mark();
+                let held = size_of::<Savepoint>() + name.len() + settings.bytes();
+                let held = self.hold(held)?;
                 let open = self.require_block("SAVEPOINT")?;
                 let point = open.parts()?.savepoint();
                 let definitions = open.definitions.as_ref().map(|defined| defined.mark());
@@ -285,6 +290,7 @@ impl Session {
                     deferred,
                     settings,
                     cursors,
+                    _held: held,
                 });
             }
             TransactionCommand::Release(name) => {

@@ -32,6 +32,10 @@ use crate::{
 /// writes; the other half is for commits and for who waits for rows and relations.
 pub(crate) const WAITS_MAX: usize = 256;
 
+/// Messages that wait to be told, at most. A function may have one to say of each of a million
+/// rows, and the client is told before the first rows of its result.
+const NOTICES_MAX: usize = 1_000;
+
 /// Messages of a session that the client has yet to be told.
 #[derive(Clone)]
 pub(super) struct Notices {
@@ -49,10 +53,17 @@ impl Notices {
     }
 
     /// Adds a message, unless the client does not want such at this time
-    /// (`client_min_messages`).
+    /// (`client_min_messages`). Beyond the limit the last says that there were others.
     pub(super) fn tell(&self, notice: Notice) {
-        if self.settings.lock().wants_message(notice.severity) {
-            self.untold.lock().push(notice);
+        if !self.settings.lock().wants_message(notice.severity) {
+            return;
+        }
+        let mut untold = self.untold.lock();
+        if untold.len() < NOTICES_MAX {
+            untold.push(notice);
+        } else if untold.len() == NOTICES_MAX {
+            let message = "further messages are left out";
+            untold.push(Notice::new(NoticeSeverity::Warning, message));
         }
     }
 

@@ -62,6 +62,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     // One connection costs some tens of kilobytes; a thousand is more than pools open.
     setting("max-connections", "1000", "Connections at once"),
+    // A client across the world takes a second; a socket on which nobody speaks has a place
+    // for so long.
+    setting(
+        "authentication-timeout",
+        "10s",
+        "How long a client may take to log in, from 1s to 600s",
+    ),
     // Half a core freezes some 50 MB of rows a second and leaves the machine to queries.
     setting(
         "freezer",

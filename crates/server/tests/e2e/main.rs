@@ -33,4 +33,5 @@ mod recovery;
 mod s3;
 mod sessions;
 mod slt;
+mod sockets;
 mod sql;

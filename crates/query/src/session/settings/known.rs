@@ -29,6 +29,8 @@ pub(crate) enum Effect {
 enum Check {
     /// Any text.
     Text,
+    /// A name that others are shown: printable ASCII, of the length of an identifier.
+    Label,
     /// One of these, compared without case; the first spelling is kept.
     OneOf(&'static [&'static str]),
     /// A whole number in this range.
@@ -60,6 +62,9 @@ const fn known(
         check,
     }
 }
+
+/// PostgreSQL's `NAMEDATALEN`, without the terminator.
+const LABEL_BYTES_MAX: usize = 63;
 
 const ON_OFF: Check = Check::OneOf(&["on", "off"]);
 
@@ -98,7 +103,7 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
     known(
         "application_name",
         "",
-        Check::Text,
+        Check::Label,
         Effect::Acts,
         "Name of the client program.",
     ),
@@ -345,7 +350,9 @@ impl KnownSetting {
             Check::Integer(..) | Check::Duration | Check::Kilobytes => "integer",
             Check::OneOf(["on", "off"]) => "bool",
             Check::OneOf(_) => "enum",
-            Check::Text | Check::TimeZone | Check::Layout | Check::Constant => "string",
+            Check::Text | Check::Label | Check::TimeZone | Check::Layout | Check::Constant => {
+                "string"
+            }
         }
     }
 
@@ -394,6 +401,7 @@ impl KnownSetting {
         };
         match &self.check {
             Check::Text => Ok(value),
+            Check::Label => Ok(label(&value)),
             Check::Constant => Err(SqlError::new(
                 ErrorKind::ObjectNotInPrerequisiteState,
                 format!("parameter \"{}\" cannot be changed", self.name),
@@ -463,6 +471,15 @@ impl KnownSetting {
                 }),
         }
     }
+}
+
+/// As PostgreSQL makes it: whatever is not printable ASCII is a question mark, byte by byte.
+fn label(text: &str) -> String {
+    let printable = |byte: u8| match byte {
+        b' '..=b'~' => char::from(byte),
+        _ => '?',
+    };
+    text.bytes().take(LABEL_BYTES_MAX).map(printable).collect()
 }
 
 pub(super) fn find(name: &str) -> Option<&'static KnownSetting> {
