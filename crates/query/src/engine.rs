@@ -41,7 +41,7 @@ use crate::{
         CooperateAboveJoins, RunTimeFilters,
         cache::{PlanCache, PlanCacheCounts},
     },
-    session::{Session, commit::Commits, facts::Sessions, waits},
+    session::{Session, commit::Commits, facts::Sessions, readers, waits},
     star::StarPlanner,
     turns::follow_tasks,
 };
@@ -145,6 +145,7 @@ pub struct Engine {
     advisory: Mutex<HashMap<i32, Weak<AdvisoryLocks>>>,
     /// For functions that wait.
     waits: Semaphore,
+    readers: Arc<Semaphore>,
     started_at_us: i64,
     functions: Arc<[FunctionDescription]>,
 }
@@ -182,6 +183,7 @@ impl Engine {
             session_next: AtomicI32::new(1),
             advisory: Mutex::default(),
             waits: waits(),
+            readers: readers(),
             started_at_us: chrono::Utc::now().timestamp_micros(),
         }))
     }
@@ -321,6 +323,11 @@ impl Engine {
             .filter_map(|(number, locks)| Some((*number, locks.upgrade()?)))
             .filter(|(_, locks)| locks.are_of(txns))
             .collect()
+    }
+
+    /// The places for those who read long texts.
+    pub(crate) fn readers(&self) -> &Arc<Semaphore> {
+        &self.readers
     }
 
     pub(crate) fn waits(&self) -> &Semaphore {

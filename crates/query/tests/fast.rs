@@ -223,7 +223,7 @@ impl Random {
 fn answer(fixture: &Fixture, session: &mut Session, sql: &str) -> Result<Vec<String>, SqlError> {
     fixture.runtime.block_on(async {
         let mut seen = Vec::new();
-        for statement in session.split(sql)? {
+        for statement in session.split(sql).await? {
             let outcome = session.execute(&statement).await;
             if outcome.is_err() {
                 session.fail();

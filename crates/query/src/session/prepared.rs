@@ -15,6 +15,7 @@ use super::{
     Session, control,
     cursor::cursor_query,
     fast::FastStatement,
+    reading::is_long,
     run::{Parameters, at, bind_work},
     steps::{bind_steps, has_steps},
 };
@@ -28,7 +29,7 @@ use crate::{
         table_reference, write_arrays,
     },
     statement::{
-        Statement, StatementKind,
+        Source, Statement, StatementKind,
         merge::{Action, action},
         modifying::changes,
     },
@@ -193,9 +194,6 @@ impl Session {
         if let Some(prepared) = self.prepared_before(text, parameter_oids) {
             return Ok(prepared);
         }
-        let statement = Statement::single(text)?;
-        self.refuse_after_failure(&statement.kind)?;
-        self.follow_time_zone();
         let mut types = Vec::with_capacity(parameter_oids.len());
         for (at, &oid) in parameter_oids.iter().enumerate() {
             // 0 is unspecified, 705 is `unknown`.
@@ -212,9 +210,69 @@ impl Session {
                 })?),
             });
         }
-        let prepared = self.prepare_typed(statement, types).await?;
-        self.keep_prepared(text, parameter_oids, &prepared);
+        let text: Arc<str> = text.into();
+        let read = {
+            let text = Arc::clone(&text);
+            move || FastStatement::read(&text, &[])
+        };
+        let fast = match is_long(&text) {
+            true => {
+                let cancellation = self.cancel.begin(self.statement_timeout());
+                Box::pin(self.apart(read, &cancellation)).await?
+            }
+            false => read(),
+        };
+        let listed = fast.and_then(|fast| self.prepare_listed(&fast, &text, &types));
+        let prepared = match listed {
+            Some(prepared) => prepared,
+            None => self.prepare_planned(&text, types).await?,
+        };
+        self.keep_prepared(&text, parameter_oids, &prepared);
         Ok(prepared)
+    }
+
+    /// Prepares an INSERT whose rows its text lists. It is parsed when the fast path does not
+    /// take it.
+    fn prepare_listed(
+        &mut self,
+        fast: &FastStatement,
+        text: &Arc<str>,
+        types: &[Option<ParameterType>],
+    ) -> Option<Prepared> {
+        if !fast.returns_nothing() {
+            return None;
+        }
+        let parameters = self.listed_parameters(fast, types)?;
+        let values = parameters.iter().map(|ty| match ty {
+            ParameterType::Value(ty) => Some(*ty),
+            ParameterType::Array(_) => None,
+        });
+        let fast = fast.with_types(values.collect::<Option<_>>()?);
+        let source = Source {
+            text: Arc::clone(text),
+            offset: 0,
+        };
+        Some(Prepared {
+            statement: Statement {
+                kind: StatementKind::Unread,
+                source,
+            },
+            parameters,
+            columns: None,
+            is_written: false,
+            fast: Some(fast),
+        })
+    }
+
+    async fn prepare_planned(
+        &mut self,
+        text: &Arc<str>,
+        types: Vec<Option<ParameterType>>,
+    ) -> Result<Prepared, SqlError> {
+        let statement = self.read_single(text).await?;
+        self.refuse_after_failure(&statement.kind)?;
+        self.follow_time_zone();
+        self.prepare_typed(statement, types).await
     }
 
     pub(super) async fn prepare_typed(
@@ -224,7 +282,7 @@ impl Session {
     ) -> Result<Prepared, SqlError> {
         let mut is_written = false;
         let columns = match &statement.kind {
-            StatementKind::Empty => None,
+            StatementKind::Empty | StatementKind::Unread => None,
             StatementKind::Utility(utility) => match &**utility {
                 // The parameters are those of the cursor's query.
                 Utility::Cursor(CursorCommand::Declare { query, .. }) => {
@@ -317,6 +375,21 @@ impl Session {
         {
             return Ok(outcome);
         }
+        if matches!(prepared.statement.kind, StatementKind::Unread) {
+            let text = &prepared.statement.source.text;
+            let types = prepared.parameters.iter().copied().map(Some).collect();
+            let planned = Box::pin(self.prepare_planned(text, types)).await?;
+            return Box::pin(self.run_bound(&planned, parameters)).await;
+        }
+        self.run_bound(prepared, parameters).await
+    }
+
+    /// Runs a prepared statement the planner's way.
+    async fn run_bound(
+        &mut self,
+        prepared: &Prepared,
+        parameters: &Arc<[Value]>,
+    ) -> Result<Outcome, SqlError> {
         if let Some(command) = control(&prepared.statement.kind) {
             return self.run_control(command, &prepared.statement).await;
         }
