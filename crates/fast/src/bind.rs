@@ -425,6 +425,7 @@ impl Binder<'_> {
         });
         Some(Load {
             types: listed.iter().map(|&at| columns[at].ty).collect(),
+            arrays: load.arrays.clone(),
             sources: sources.collect::<Option<_>>()?,
             on_conflict: match &load.on_conflict {
                 Some(on_conflict) => Some(self.on_conflict(on_conflict)?),
@@ -443,7 +444,9 @@ impl Binder<'_> {
         };
         let (key, indexes) = (&self.schema.primary_key, self.table.indexes());
         let key = (!key.is_empty() && is_meant(key)).then(|| &self.schema.primary_key_name);
-        let unique = indexes.iter().filter(|index| index.unique && is_meant(&index.columns));
+        let unique = indexes
+            .iter()
+            .filter(|index| index.unique && is_meant(&index.columns));
         let constraints = key.into_iter().chain(unique.map(|index| &index.name));
         let constraints: Vec<String> = constraints.cloned().collect();
         // No constraint is an error, and DO UPDATE has to say which.
@@ -657,7 +660,9 @@ fn sequences_of(action: &Action) -> Vec<u32> {
         match &write.change {
             Change::Insert(rows) => rows.iter().for_each(|row| add_all(row)),
             Change::Load(load) => {
-                load.sources.iter().for_each(|source| add_all(source.default.as_slice()));
+                load.sources
+                    .iter()
+                    .for_each(|source| add_all(source.default.as_slice()));
             }
             Change::Update(_, columns) => add_all(columns),
             Change::Delete(_) => {}
@@ -790,7 +795,10 @@ const DIGITS_MAX: u8 = 38;
 
 /// An integer or a decimal of a smaller scale, at this one.
 fn scaled(expr: Expr, ty: Type, scale: i8) -> Option<Expr> {
-    Some(Expr::Fitted(Box::new(expr), decimal(ty, DIGITS_MAX, scale)?))
+    Some(Expr::Fitted(
+        Box::new(expr),
+        decimal(ty, DIGITS_MAX, scale)?,
+    ))
 }
 
 fn decimal(ty: Type, digits: u8, scale: i8) -> Option<Fit> {

@@ -200,11 +200,7 @@ pub(crate) fn fitted<'a>(
     }
 }
 
-fn read<'a>(
-    value: ValueRef<'_>,
-    ty: SqlType,
-    values: &Values<'_>,
-) -> Result<ValueRef<'a>, Stop> {
+fn read<'a>(value: ValueRef<'_>, ty: SqlType, values: &Values<'_>) -> Result<ValueRef<'a>, Stop> {
     let ValueRef::Bytes(bytes) = value else {
         return Err(Stop::Unfit);
     };

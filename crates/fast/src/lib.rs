@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod arrays;
 mod bind;
 mod columns;
 mod expression;
@@ -45,7 +46,7 @@ mod tests;
 
 pub use bind::bind;
 pub use input::{Inputs, Literal, Numbers, SessionZone};
-pub use parse::{Parsed, parse};
+pub use parse::{Parsed, parse, parse_listed};
 pub use program::{Kind, Output, Program, Stop, Written};
 pub use rows::{ListedRows, RowsPlace};
 pub use shape::{Shape, TableName};

@@ -10,11 +10,12 @@ use arrow_array::RecordBatch;
 
 use crate::{
     Program, Stop, Written,
+    arrays::Arrays,
     bind::fit_of_sql,
     expression::{Condition, Expr, NoRow, Row, fitted},
     input::Values,
     program::evaluate,
-    rows::Cell,
+    rows::{Cell, Cells},
     write::Write,
 };
 
@@ -23,6 +24,8 @@ use crate::{
 pub(crate) struct Load {
     /// The types of the columns that the cells of a row go to.
     pub(crate) types: Vec<SqlType>,
+    /// The parameters that are the rows' columns; none where the rows are in the text.
+    pub(crate) arrays: Vec<(usize, SqlType)>,
     /// What each column of the table takes.
     pub(crate) sources: Vec<Source>,
     pub(crate) on_conflict: Option<OnConflict>,
@@ -79,9 +82,11 @@ impl Load {
         transaction: &Transaction,
         values: &Values<'_>,
     ) -> Result<Written, Stop> {
-        let rows = values.inputs.rows.as_ref().ok_or(Stop::Unfit)?;
         let cancel = transaction.cancel_token();
-        let mut cells = rows.cells();
+        let mut reader = match &self.arrays[..] {
+            [] => Reader::Cells(values.inputs.rows.as_ref().ok_or(Stop::Unfit)?.cells()),
+            arrays => Reader::Arrays(Arrays::of(arrays, values)?),
+        };
         let mut returned = Vec::new();
         let (mut written, mut goes_on) = (0, true);
         while goes_on {
@@ -89,7 +94,14 @@ impl Load {
                 return Err(Stop::Cancelled);
             }
             let mut chunk = Vec::new();
-            goes_on = cells.chunk(&self.types, &values.inputs.zone, &mut chunk)?;
+            let zone = &values.inputs.zone;
+            goes_on = match &mut reader {
+                Reader::Cells(cells) => cells.chunk(&self.types, zone, &mut chunk)?,
+                Reader::Arrays(arrays) => arrays.chunk(&self.types, zone, &mut chunk)?,
+            };
+            if chunk.is_empty() {
+                break;
+            }
             let place = Place {
                 load: self,
                 write,
@@ -116,7 +128,13 @@ impl Load {
     ) -> Result<(), Stop> {
         let columns = &program.table.schema().columns;
         for (source, column) in self.sources.iter().zip(columns) {
-            let own = || source.default.as_ref().ok_or(Stop::Unfit)?.eval(&NoRow, values);
+            let own = || {
+                source
+                    .default
+                    .as_ref()
+                    .ok_or(Stop::Unfit)?
+                    .eval(&NoRow, values)
+            };
             row.push(match source.cell.map(|at| &cells[at]) {
                 None | Some(Cell::Default) => own()?,
                 Some(Cell::Value(value)) => value.borrowed(),
@@ -141,6 +159,12 @@ impl Load {
     }
 }
 
+/// Where rows come from.
+enum Reader<'t> {
+    Cells(Cells<'t>),
+    Arrays(Arrays<'t>),
+}
+
 /// Where a chunk of rows is written.
 struct Place<'p> {
     load: &'p Load,
@@ -156,7 +180,12 @@ impl Place<'_> {
         chunk: &'a [Cell<'a>],
         values: &Values<'a>,
     ) -> Result<(u64, Option<RecordBatch>), Stop> {
-        let Place { load, write, program, transaction } = *self;
+        let Place {
+            load,
+            write,
+            program,
+            transaction,
+        } = *self;
         let count = chunk.len() / load.types.len();
         let mut rows = Vec::with_capacity(count * load.sources.len());
         let mut returned = Vec::new();
@@ -171,7 +200,9 @@ impl Place<'_> {
                 Write::settle(program, &mut rows)?;
                 program.table.insert_row(transaction, &rows)?
             }
-            None => program.table.insert(transaction, &write.batch(program, &rows)?)?,
+            None => program
+                .table
+                .insert(transaction, &write.batch(program, &rows)?)?,
         };
         let returned = match &write.returning {
             Some(outputs) => Some(program.batch(&returned, returned.len() / outputs.len())?),
@@ -188,7 +219,12 @@ impl Place<'_> {
         rows: &[ValueRef<'a>],
         values: &Values<'a>,
     ) -> Result<u64, Stop> {
-        let Place { write, program, transaction, .. } = *self;
+        let Place {
+            write,
+            program,
+            transaction,
+            ..
+        } = *self;
         let columns = &program.table.schema().columns;
         let width = columns.len();
         // A NULL that may not be is an error also of a row that is not inserted.
@@ -229,7 +265,9 @@ impl Place<'_> {
         let inserted = self.program.table.insert(self.transaction, rows);
         inserted.map_err(|error| match error {
             // Somebody was faster.
-            StorageError::UniqueViolation { constraint, .. } if constraints.contains(&constraint) => {
+            StorageError::UniqueViolation { constraint, .. }
+                if constraints.contains(&constraint) =>
+            {
                 Stop::Conflict
             }
             error => error.into(),

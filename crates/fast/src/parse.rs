@@ -6,6 +6,8 @@
 //!  INSERT INTO table [(column, …)] VALUES (scalar, …), … [RETURNING item, …] [;]
 //!  INSERT INTO table [(column, …)] VALUES (cell, …), … [ON CONFLICT [(column, …)]
 //!         (DO NOTHING | DO UPDATE SET column = scalar, … [WHERE conditions])] [RETURNING item, …] [;]
+//!  INSERT INTO table [(column, …)] SELECT * FROM unnest($n::type[], …) [AS alias [(column, …)]]
+//!         [ON CONFLICT …] [;]
 //!  UPDATE table [[AS] alias] SET column = scalar, … WHERE conditions [RETURNING item, …] [;]
 //!  DELETE FROM table [[AS] alias] WHERE conditions [RETURNING item, …] [;]
 //!
@@ -22,7 +24,7 @@
 //!
 //! Any other text is nothing, which no caller may take for an error.
 
-use aerostat_types::{KeywordCategory, keyword_category};
+use aerostat_types::{KeywordCategory, NUMERIC_DEFAULT, SqlType, keyword_category};
 
 use crate::{
     INSERT_ROWS_MAX, Literal, TEXT_BYTES_MAX,
@@ -60,10 +62,15 @@ pub fn parse(text: &str) -> Option<Parsed> {
     if !may_begin(text) {
         return None;
     }
-    if let Some(parsed) = listed(text) {
-        return Some(parsed);
+    let is_short = text.len() <= TEXT_BYTES_MAX;
+    if let Some(parsed) = parse_listed(text) {
+        let is_one = parsed.rows.is_some_and(|rows| rows.rows == 1);
+        // The literals of a single row are lifted out below, and its program kept.
+        if !is_one || !is_short || parsed.shape.has_on_conflict() {
+            return Some(parsed);
+        }
     }
-    if text.len() > TEXT_BYTES_MAX {
+    if !is_short {
         return None;
     }
     let mut parser = Parser::over(tokens(text)?);
@@ -76,15 +83,22 @@ pub fn parse(text: &str) -> Option<Parsed> {
     })
 }
 
-/// Reads an INSERT of several rows, of a long one, or with ON CONFLICT.
-fn listed(text: &str) -> Option<Parsed> {
-    if !text.trim_start().as_bytes().first()?.eq_ignore_ascii_case(&b'i') {
+/// Reads an INSERT whose cells are all plain; `None` for any other text.
+pub fn parse_listed(text: &str) -> Option<Parsed> {
+    if !text
+        .trim_start()
+        .as_bytes()
+        .first()?
+        .eq_ignore_ascii_case(&b'i')
+    {
         return None;
     }
     let (head, from) = tokens_before(text, "values", HEAD_TOKENS_MAX)?;
     let from = from + text[from..].find('(')?;
     let RowList { rows, width, end } = row_list(text, from)?;
-    let tail = text.get(end..).filter(|tail| tail.len() <= TEXT_BYTES_MAX)?;
+    let tail = text
+        .get(end..)
+        .filter(|tail| tail.len() <= TEXT_BYTES_MAX)?;
     let mut parser = Parser::over(head);
     parser.require("insert")?;
     let (target, columns) = parser.insert_head()?;
@@ -93,9 +107,6 @@ fn listed(text: &str) -> Option<Parsed> {
     }
     let mut parser = Parser::over(tokens(tail)?);
     let on_conflict = parser.on_conflict()?;
-    if rows == 1 && text.len() <= TEXT_BYTES_MAX && on_conflict.is_none() {
-        return None;
-    }
     let items = parser.returning()?;
     parser.end()?;
     if items.is_some() && (rows > RETURNED_ROWS_MAX || on_conflict.is_some()) {
@@ -104,6 +115,7 @@ fn listed(text: &str) -> Option<Parsed> {
     let load = Load {
         columns,
         width,
+        arrays: Vec::new(),
         on_conflict,
     };
     Some(Parsed {
@@ -259,6 +271,9 @@ impl Parser {
 
     fn insert(&mut self) -> Option<Shape> {
         let (target, columns) = self.insert_head()?;
+        if self.word("select") {
+            return self.insert_arrays(target, columns);
+        }
         self.require("values")?;
         let mut rows = Vec::new();
         self.list(&mut rows, Self::row)?;
@@ -270,6 +285,65 @@ impl Parser {
             action: Action::Insert(Insert { columns, rows }),
             items: self.returning()?,
         })
+    }
+
+    /// What follows `INSERT INTO table (…) SELECT`.
+    fn insert_arrays(&mut self, target: Target, columns: Vec<String>) -> Option<Shape> {
+        self.require_sign(Sign::Star)?;
+        for word in ["from", "unnest"] {
+            self.require(word)?;
+        }
+        let mut arrays = Vec::new();
+        self.require_sign(Sign::Open)?;
+        self.list(&mut arrays, Self::array)?;
+        self.require_sign(Sign::Close)?;
+        let named = self.word("as");
+        // Without AS the next word may begin what follows.
+        if named {
+            self.name()?;
+            self.columns()?;
+        }
+        let load = Load {
+            columns,
+            width: arrays.len(),
+            arrays,
+            on_conflict: self.on_conflict()?,
+        };
+        Some(Shape {
+            target,
+            action: Action::Load(load),
+            items: None,
+        })
+    }
+
+    /// `$1::int[]`
+    fn array(&mut self) -> Option<(usize, SqlType)> {
+        let Token::Parameter(number) = *self.next()? else {
+            return None;
+        };
+        self.require_sign(Sign::Cast)?;
+        let Token::Word(name) = self.next()? else {
+            return None;
+        };
+        let ty = match name.as_str() {
+            "smallint" | "int2" => SqlType::SmallInt,
+            "int" | "integer" | "int4" => SqlType::Integer,
+            "bigint" | "int8" => SqlType::BigInt,
+            "real" | "float4" => SqlType::Real,
+            "float8" => SqlType::Double,
+            "numeric" => NUMERIC_DEFAULT,
+            "text" => SqlType::Text,
+            "varchar" => SqlType::Varchar(None),
+            "boolean" | "bool" => SqlType::Boolean,
+            "uuid" => SqlType::Uuid,
+            "date" => SqlType::Date,
+            "timestamp" => SqlType::Timestamp,
+            "timestamptz" => SqlType::TimestampTz,
+            _ => return None,
+        };
+        self.require_sign(Sign::OpenBracket)?;
+        self.require_sign(Sign::CloseBracket)?;
+        Some((number, ty))
     }
 
     fn row(&mut self) -> Option<Vec<Scalar>> {

@@ -116,7 +116,7 @@ pub(crate) fn row_list(text: &str, from: usize) -> Option<RowList> {
 }
 
 /// A cell as it is written.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CellText<'t> {
     Null,
     Default,
@@ -128,6 +128,8 @@ pub(crate) enum CellText<'t> {
     Number(&'t str),
     /// What is between the quotes, and whether quotes in it are doubled.
     Text(&'t str, bool),
+    /// An item of an array.
+    Item(Cow<'t, str>),
 }
 
 /// A cell as a value of its column, as far as that is known before the row is made.
@@ -155,23 +157,27 @@ impl<'t> Cell<'t> {
             CellText::Bool(value) if ty == SqlType::Boolean => Cell::Value(Value::Bool(value)),
             CellText::Bool(_) => return Err(Stop::Unfit),
             CellText::Number(number) => Cell::Value(number_of(number, ty, zone)?),
-            CellText::Text(text, is_doubled) => {
-                let text = match is_doubled {
-                    true => Cow::Owned(text.replace("''", "'")),
-                    false => Cow::Borrowed(text),
-                };
-                match ty.is_text() {
-                    true => Cell::Text(fitted(ty, text)?),
-                    false => Cell::Value(Value::read(ty, zone, &text).map_err(|_| Stop::Unfit)?),
-                }
+            CellText::Text(text, true) => {
+                Self::of_text(Cow::Owned(text.replace("''", "'")), ty, zone)?
             }
+            CellText::Text(text, false) => Self::of_text(Cow::Borrowed(text), ty, zone)?,
+            CellText::Item(text) => Self::of_text(text, ty, zone)?,
+        })
+    }
+
+    fn of_text(text: Cow<'t, str>, ty: SqlType, zone: &impl ZoneOffsets) -> Result<Self, Stop> {
+        Ok(match ty.is_text() {
+            true => Cell::Text(fitted(ty, text)?),
+            false => Cell::Value(Value::read(ty, zone, &text).map_err(|_| Stop::Unfit)?),
         })
     }
 }
 
 fn fitted(ty: SqlType, text: Cow<'_, str>) -> Result<Cow<'_, str>, Stop> {
     // What is too much is cut from the end.
-    let bytes = crate::fitted_text(ty, &text).map_err(|_| Stop::Unfit)?.len();
+    let bytes = crate::fitted_text(ty, &text)
+        .map_err(|_| Stop::Unfit)?
+        .len();
     Ok(match text {
         Cow::Borrowed(text) => Cow::Borrowed(&text[..bytes]),
         Cow::Owned(mut text) => {
@@ -273,7 +279,10 @@ impl<'t> Cells<'t> {
     fn word(&mut self) -> Option<CellText<'t>> {
         let bytes = self.text.as_bytes();
         let belongs = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-        let count = bytes[self.at..].iter().take_while(|byte| belongs(byte)).count();
+        let count = bytes[self.at..]
+            .iter()
+            .take_while(|byte| belongs(byte))
+            .count();
         let word = &self.text[self.at..self.at + count];
         self.at += count;
         if matches!(bytes.get(self.at), Some(b'\'' | b'"')) {
@@ -345,7 +354,10 @@ impl<'t> Cells<'t> {
     /// Where the digits from a place on end.
     fn digits(&self, from: usize) -> usize {
         let bytes = &self.text.as_bytes()[from..];
-        from + bytes.iter().take_while(|byte| byte.is_ascii_digit()).count()
+        from + bytes
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count()
     }
 
     /// Whether nothing follows that would be read with a number or a word.
@@ -412,10 +424,46 @@ mod tests {
     #[test]
     fn what_is_no_plain_cell_ends_the_reading() {
         for cell in [
-            "", "a", "1 + 1", "'a' || 'b'", "'a' 'b'", "E'a'", "e'a'", "date '2020-01-01'", "'a'::int",
-            "1::int", "(1)", "- 1", "--1", "+1", "1a", "1_000", "0x1F", "1.2.3", "1e", "-", ".", "$0", "$1a",
-            "$70000", "now", "now(3)", "current_timestamp(3)", "nulls", "true1", "\"a\"", "lower('a')",
-            "/* a */ 1", "1 -- a", "'open", "ä", "'a\0'", "select 1", "*", "U&'a'", "N'a'",
+            "",
+            "a",
+            "1 + 1",
+            "'a' || 'b'",
+            "'a' 'b'",
+            "E'a'",
+            "e'a'",
+            "date '2020-01-01'",
+            "'a'::int",
+            "1::int",
+            "(1)",
+            "- 1",
+            "--1",
+            "+1",
+            "1a",
+            "1_000",
+            "0x1F",
+            "1.2.3",
+            "1e",
+            "-",
+            ".",
+            "$0",
+            "$1a",
+            "$70000",
+            "now",
+            "now(3)",
+            "current_timestamp(3)",
+            "nulls",
+            "true1",
+            "\"a\"",
+            "lower('a')",
+            "/* a */ 1",
+            "1 -- a",
+            "'open",
+            "ä",
+            "'a\0'",
+            "select 1",
+            "*",
+            "U&'a'",
+            "N'a'",
         ] {
             assert_eq!(written(&format!("({cell})")), None, "{cell}");
         }

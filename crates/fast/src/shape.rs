@@ -15,6 +15,19 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Whether it says what is done about rows that are in the way of new ones.
+    pub fn has_on_conflict(&self) -> bool {
+        self.on_conflict().is_some()
+    }
+
+    /// The parameters that are arrays, with their items' types.
+    pub fn arrays(&self) -> &[(usize, SqlType)] {
+        match &self.action {
+            Action::Load(load) => &load.arrays,
+            _ => &[],
+        }
+    }
+
     /// Whether it gives rows.
     pub fn returns(&self) -> bool {
         self.items.is_some()
@@ -29,32 +42,30 @@ impl Shape {
         let cells = 0..load.width;
         match &load.columns[..] {
             [] => cells.map(ty).collect(),
-            names if names.len() == load.width => {
-                names.iter().map(|name| ty(schema.position(name)?)).collect()
-            }
+            names if names.len() == load.width => names
+                .iter()
+                .map(|name| ty(schema.position(name)?))
+                .collect(),
             _ => None,
         }
     }
 
     /// Whether it updates rows that are in the way of new ones.
     pub fn updates_on_conflict(&self) -> bool {
-        match &self.action {
-            Action::Load(load) => {
-                let on_conflict = load.on_conflict.as_ref();
-                on_conflict.is_some_and(|on_conflict| on_conflict.update.is_some())
-            }
-            _ => false,
-        }
+        let on_conflict = self.on_conflict();
+        on_conflict.is_some_and(|on_conflict| on_conflict.update.is_some())
     }
 
-    /// Whether it asks for rows that are in the way of new ones.
+    /// Whether it says which rows are in the way of new ones.
     pub fn has_conflict_target(&self) -> bool {
+        let on_conflict = self.on_conflict();
+        on_conflict.is_some_and(|on_conflict| !on_conflict.target.is_empty())
+    }
+
+    fn on_conflict(&self) -> Option<&OnConflict> {
         match &self.action {
-            Action::Load(load) => {
-                let on_conflict = load.on_conflict.as_ref();
-                on_conflict.is_some_and(|on_conflict| !on_conflict.target.is_empty())
-            }
-            _ => false,
+            Action::Load(load) => load.on_conflict.as_ref(),
+            _ => None,
         }
     }
 
@@ -121,13 +132,16 @@ pub(crate) struct Insert {
     pub(crate) rows: Vec<Vec<Scalar>>,
 }
 
-/// An INSERT of rows that the text lists, however many these are.
+/// An INSERT of rows that the text lists or arrays make, however many these are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Load {
     /// Empty for all.
     pub(crate) columns: Vec<String>,
     /// Cells of each row.
     pub(crate) width: usize,
+    /// The parameters that are the rows' columns, arrays with items of these types; none where
+    /// the rows are in the text.
+    pub(crate) arrays: Vec<(usize, SqlType)>,
     pub(crate) on_conflict: Option<OnConflict>,
 }
 

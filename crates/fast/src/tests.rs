@@ -416,7 +416,10 @@ fn numbers_of_sequences_are_taken_while_there_are_some() {
     };
     let transaction = store.txns().begin();
     let written = program.write(&transaction, &given).unwrap();
-    assert_eq!(integers(&written.returned.unwrap()[0], 0), [Some(3), Some(2)]);
+    assert_eq!(
+        integers(&written.returned.unwrap()[0], 0),
+        [Some(3), Some(2)]
+    );
     let again = program.write(&transaction, &given);
     assert!(matches!(again, Err(Stop::Unfit)), "one is left for two");
     let without = program.write(&transaction, &listing(text, &parsed, Vec::new(), &[]));
@@ -424,7 +427,10 @@ fn numbers_of_sequences_are_taken_while_there_are_some() {
 }
 
 /// All that a table of `k`, `v` and `c` holds.
-fn contents(store: &Arc<TenantStore>, table: &Arc<Table>) -> Vec<(i32, Option<i16>, Option<String>)> {
+fn contents(
+    store: &Arc<TenantStore>,
+    table: &Arc<Table>,
+) -> Vec<(i32, Option<i16>, Option<String>)> {
     let batch = read(
         store,
         table,
@@ -455,7 +461,11 @@ fn listed_rows_take_any_length() {
     assert!(insert.len() > TEXT_BYTES_MAX);
     let refused = "insert into t values (30000, 1, 'x'), (30001, 1, 'longer')";
     assert_eq!(write(&store, &table, refused), Err(Stop::Unfit));
-    assert_eq!(write(&store, &table, &insert), Err(Stop::Unfit), "five characters");
+    assert_eq!(
+        write(&store, &table, &insert),
+        Err(Stop::Unfit),
+        "five characters"
+    );
     let insert = insert.replace("its''s", "i''s ");
     assert_eq!(write(&store, &table, &insert), Ok(20_000));
     let last = read(&store, &table, "select v, c from t where k = 19999").unwrap();
@@ -466,7 +476,8 @@ fn listed_rows_take_any_length() {
 #[test]
 fn cells_are_columns_values() {
     let (store, table) = table();
-    let insert = "insert into t (c, k, v) values ('a', -1, default), (null, 2, null), ('', '3', '7')";
+    let insert =
+        "insert into t (c, k, v) values ('a', -1, default), (null, 2, null), ('', '3', '7')";
     assert_eq!(write(&store, &table, insert), Ok(3));
     let text = |text: &str| Some(text.to_owned());
     let expected = [
@@ -522,10 +533,21 @@ fn listed_parameters_fit_their_columns() {
 #[test]
 fn what_is_in_the_way_is_left_or_updated() {
     let (store, table) = table();
-    write(&store, &table, "insert into t values (1, 1, 'a'), (2, 2, 'b')").unwrap();
+    write(
+        &store,
+        &table,
+        "insert into t values (1, 1, 'a'), (2, 2, 'b')",
+    )
+    .unwrap();
     for (insert, rows) in [
-        ("insert into t values (1, 9), (3, 3) on conflict do nothing", 1),
-        ("insert into t values (4, 4), (4, 5), (2, 9) on conflict (k) do nothing", 1),
+        (
+            "insert into t values (1, 9), (3, 3) on conflict do nothing",
+            1,
+        ),
+        (
+            "insert into t values (4, 4), (4, 5), (2, 9) on conflict (k) do nothing",
+            1,
+        ),
         (
             "insert into t values (2, 10, 'c'), (5, 5, 'e') on conflict (k) do update \
              set v = t.v + excluded.v, c = excluded.c where t.v < 50",
@@ -535,7 +557,10 @@ fn what_is_in_the_way_is_left_or_updated() {
             "insert into t values (2, 1) on conflict (k) do update set v = excluded.v where t.v > 50",
             0,
         ),
-        ("insert into t values (1, 7) on conflict (k) do update set c = 'z', v = default", 1),
+        (
+            "insert into t values (1, 7) on conflict (k) do update set c = 'z', v = default",
+            1,
+        ),
     ] {
         assert_eq!(write(&store, &table, insert), Ok(rows), "{insert}");
     }
@@ -562,5 +587,41 @@ fn what_is_in_the_way_is_left_or_updated() {
     ] {
         assert_eq!(write(&store, &table, unfit), Err(Stop::Unfit), "{unfit}");
     }
+    assert_eq!(contents(&store, &table), expected);
+}
+
+#[test]
+fn arrays_make_rows() {
+    let (store, table) = table();
+    let text = "insert into t (k, c) select * from unnest($1::bigint[], $2::text[]) as a on conflict do nothing";
+    let parsed = parse(text).unwrap();
+    let types = [SqlType::Text, SqlType::Text];
+    let program = bind(&parsed.shape, &table, &types).unwrap();
+    let run = |k: &str, c: &str| {
+        let values = vec![Value::Text(k.into()), Value::Text(c.into())];
+        let transaction = store.txns().begin();
+        let written = program.write(&transaction, &inputs(&parsed, values, &types))?;
+        transaction.commit().unwrap();
+        Ok(written.rows)
+    };
+    assert_eq!(run("{}", "{}"), Ok(0));
+    assert_eq!(run("{1,2,3}", "{a,\"b\"}"), Ok(3));
+    assert_eq!(run("{3,4}", "{x,NULL}"), Ok(1));
+    for (k, c) in [
+        ("{9}", "{abcde}"),
+        ("{9,NULL}", "{}"),
+        ("{9,x}", "{}"),
+        ("{3000000000}", "{}"),
+        ("{{9}}", "{}"),
+    ] {
+        assert_eq!(run(k, c), Err(Stop::Unfit), "{k} {c}");
+    }
+    let row = |k, c: Option<&str>| (k, Some(5), c.map(str::to_owned));
+    let expected = [
+        row(1, Some("a")),
+        row(2, Some("b")),
+        row(3, None),
+        row(4, None),
+    ];
     assert_eq!(contents(&store, &table), expected);
 }

@@ -39,6 +39,9 @@ pub(crate) enum Sign {
     Greater,
     GreaterEqual,
     Semicolon,
+    Cast,
+    OpenBracket,
+    CloseBracket,
 }
 
 /// Digits that a decimal may have, as the widest numeric.
@@ -188,6 +191,9 @@ fn sign(byte: u8, next: Option<u8>) -> Option<(Sign, usize)> {
         (b'(', _) => (Sign::Open, 1),
         (b')', _) => (Sign::Close, 1),
         (b';', _) => (Sign::Semicolon, 1),
+        (b'[', _) => (Sign::OpenBracket, 1),
+        (b']', _) => (Sign::CloseBracket, 1),
+        (b':', Some(b':')) => (Sign::Cast, 2),
         (b'<', Some(b'=')) => (Sign::LessEqual, 2),
         (b'>', Some(b'=')) => (Sign::GreaterEqual, 2),
         (b'<', Some(b'>')) | (b'!', Some(b'=')) => (Sign::Unequal, 2),
@@ -261,7 +267,6 @@ mod tests {
             "0x1f",
             "1.",
             ".5",
-            "a::int",
             "a || b",
             "'open",
             "\"open",
@@ -278,7 +283,7 @@ mod tests {
             "a <@ b",
             "a %% b",
             "a+*b",
-            "[1]",
+            "a:b",
         ] {
             assert_eq!(tokens(text), None, "{text}");
         }

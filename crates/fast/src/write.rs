@@ -149,7 +149,11 @@ impl Write {
     }
 
     /// Whole rows of the table, as storage takes them.
-    pub(crate) fn batch(&self, program: &Program, new: &[ValueRef<'_>]) -> Result<RecordBatch, Stop> {
+    pub(crate) fn batch(
+        &self,
+        program: &Program,
+        new: &[ValueRef<'_>],
+    ) -> Result<RecordBatch, Stop> {
         let columns = &program.table.schema().columns;
         let width = columns.len();
         let arrays: Vec<ArrayRef> = columns

@@ -25,7 +25,7 @@ use std::{
 
 use aerostat_fast::{
     Inputs, Kind, ListedRows, Literal, Numbers, Output, Parsed, Program, SessionZone, Shape, Stop,
-    Written,
+    TEXT_BYTES_MAX, Written,
 };
 use aerostat_storage::StorageError;
 use aerostat_txn::{LockMode, Transaction, WaitError};
@@ -41,7 +41,10 @@ use super::{
     stream::{QueryTask, ready},
 };
 use crate::{
-    api::{ColumnDescription, Outcome, ParameterType, RowStream, RowsTag, TransactionStatus, Value, Zone},
+    api::{
+        ColumnDescription, Outcome, ParameterType, RowStream, RowsTag, TransactionStatus, Value,
+        Zone,
+    },
     catalog::{CatalogState, Privilege, Relation, SequenceEntry, TableEntry, node::NodeRecord},
     ddl::{Actor, QualifiedName},
     engine::StatementRecord,
@@ -74,22 +77,42 @@ pub(super) struct FastStatement {
 impl FastStatement {
     /// The statement of a text with parameters of these types, if it is of the grammar.
     pub(super) fn read(text: &str, types: &[SqlType]) -> Option<Arc<Self>> {
+        Some(Self::of(text, aerostat_fast::parse(text)?, types))
+    }
+
+    /// The INSERT of a text whose rows say what types its parameters have.
+    pub(super) fn read_listed(text: &str) -> Option<Arc<Self>> {
+        let parsed = match aerostat_fast::parse_listed(text) {
+            Some(parsed) => parsed,
+            None => {
+                aerostat_fast::parse(text).filter(|parsed| !parsed.shape.arrays().is_empty())?
+            }
+        };
+        Some(Self::of(text, parsed, &[]))
+    }
+
+    fn of(text: &str, parsed: Parsed, types: &[SqlType]) -> Arc<Self> {
         let Parsed {
             shape,
             literals,
             rows,
-        } = aerostat_fast::parse(text)?;
+        } = parsed;
         // What stands before it stays, for the places of errors.
         let end = |char: char| char == ';' || char.is_whitespace();
         let text: Arc<str> = text.trim_end_matches(end).into();
-        Some(Arc::new(Self {
+        Arc::new(Self {
             rows: rows.map(|rows| rows.within(&text)),
             text,
             shape: Arc::new(shape),
             literals: literals.into(),
             types: types.into(),
             bound: Mutex::new(None),
-        }))
+        })
+    }
+
+    /// How many arrays it makes rows of.
+    pub(super) fn arrays(&self) -> usize {
+        self.shape.arrays().len()
     }
 
     /// Whether it has no rows for its client.
@@ -99,6 +122,11 @@ impl FastStatement {
 
     /// The same with parameters of these types.
     pub(super) fn with_types(&self, types: Arc<[SqlType]>) -> Arc<Self> {
+        // The program of a single row is kept with its cells in it.
+        let is_one = self.rows.as_ref().is_some_and(|rows| rows.len() == 1);
+        if is_one && let Some(fast) = Self::read(&self.text, &types) {
+            return fast;
+        }
         Arc::new(Self {
             text: Arc::clone(&self.text),
             shape: Arc::clone(&self.shape),
@@ -110,8 +138,13 @@ impl FastStatement {
     }
 
     /// Whether a run of it takes longer than a thread that carries connections may be held.
-    fn is_long(&self) -> bool {
-        is_long(&self.text)
+    fn is_long(&self, parameters: &[Value]) -> bool {
+        let bytes = |&(number, _): &(usize, SqlType)| match parameters.get(number) {
+            Some(Value::Text(array)) => array.len(),
+            _ => 0,
+        };
+        let arrays: usize = self.shape.arrays().iter().map(bytes).sum();
+        is_long(&self.text) || arrays > TEXT_BYTES_MAX
     }
 }
 
@@ -348,8 +381,9 @@ impl Session {
         fast: &FastStatement,
     ) -> Result<Option<Written>, SqlError> {
         let mut waiting: Option<Cancellation> = None;
-        let mut waits = fast.is_long();
-        if waits {
+        let is_long = fast.is_long(&inputs.parameters);
+        let mut waits = is_long;
+        if is_long {
             self.note_activity(Some(&fast.text));
             waiting = Some(self.cancel.begin(self.statement_timeout()));
         }
@@ -378,7 +412,7 @@ impl Session {
                 Ok(written) => written,
                 Err(Stop::Conflict) if self.may_run_again() => {
                     conflicts += 1;
-                    waits = fast.is_long();
+                    waits = is_long;
                     continue;
                 }
                 Err(Stop::WouldWait(holder)) if !waits => {
@@ -635,7 +669,6 @@ impl Session {
         fast: &FastStatement,
         given: &[Option<ParameterType>],
     ) -> Option<Vec<ParameterType>> {
-        let rows = fast.rows.as_ref()?;
         if self.status() == TransactionStatus::Failed || !self.fast_settings().is_on {
             return None;
         }
@@ -644,13 +677,22 @@ impl Session {
         let mut types = given.to_vec();
         let columns = fast.shape.listed_columns(entry.table.schema())?;
         let columns: Vec<_> = columns.into_iter().map(ParameterType::Value).collect();
-        rows.each_parameter(|number, cell| {
+        let mut declare = |number: usize, ty: ParameterType| {
             if types.len() <= number {
                 types.resize(number + 1, None);
             }
-            // Two columns of different types are the planner's to judge.
-            *types[number].get_or_insert(columns[cell]) == columns[cell] || given.get(number).is_some_and(Option::is_some)
-        })?;
+            *types[number].get_or_insert(ty) == ty
+        };
+        if let Some(rows) = &fast.rows {
+            rows.each_parameter(|number, cell| {
+                let is_given = matches!(given.get(number), Some(Some(ParameterType::Value(_))));
+                // Two columns of different types are the planner's to judge.
+                is_given || declare(number, columns[cell])
+            })?;
+        }
+        for &(number, item) in fast.shape.arrays() {
+            declare(number, ParameterType::Array(item)).then_some(())?;
+        }
         types.into_iter().collect()
     }
 

@@ -15,7 +15,7 @@ use super::{
     Session, control,
     cursor::cursor_query,
     fast::FastStatement,
-    reading::is_long,
+    reading::{is_long, worked_out},
     run::{Parameters, at, bind_work},
     steps::{bind_steps, has_steps},
 };
@@ -213,7 +213,7 @@ impl Session {
         let text: Arc<str> = text.into();
         let read = {
             let text = Arc::clone(&text);
-            move || FastStatement::read(&text, &[])
+            move || FastStatement::read_listed(&text)
         };
         let fast = match is_long(&text) {
             true => {
@@ -243,11 +243,14 @@ impl Session {
             return None;
         }
         let parameters = self.listed_parameters(fast, types)?;
-        let values = parameters.iter().map(|ty| match ty {
-            ParameterType::Value(ty) => Some(*ty),
-            ParameterType::Array(_) => None,
-        });
-        let fast = fast.with_types(values.collect::<Option<_>>()?);
+        // An array that the statement does not take as one is the planner's.
+        let arrays = parameters
+            .iter()
+            .filter(|ty| matches!(ty, ParameterType::Array(_)));
+        if arrays.count() > fast.arrays() {
+            return None;
+        }
+        let fast = fast.with_types(parameters.iter().map(|ty| ty.carrier()).collect());
         let source = Source {
             text: Arc::clone(text),
             offset: 0,
@@ -313,9 +316,11 @@ impl Session {
                 let context = self.context(&self.open_gate()?, snapshot)?;
                 let (parsed, source) = (Arc::clone(parsed), statement.source.clone());
                 let cancellation = self.cancel.begin(self.statement_timeout());
+                let readers = Arc::clone(self.engine.readers());
                 let work = async move {
-                    let columns = infer(&context, &parsed, &mut types).map_err(at(&source));
-                    columns.map(|columns| (columns, types))
+                    let inferred = async { infer(&context, &parsed, &mut types) };
+                    let columns = worked_out(&readers, &source.text, inferred).await;
+                    columns.map_err(at(&source)).map(|columns| (columns, types))
                 };
                 let (columns, inferred) = self.on_query_runtime(work, &cancellation).await??;
                 types = inferred;

@@ -14,16 +14,15 @@
 use std::sync::Arc;
 
 use aerostat_fast::TEXT_BYTES_MAX;
+use aerostat_schedule::asleep;
 use aerostat_types::{ErrorKind, SqlError};
-use tokio::sync::Semaphore;
-
-use super::{
-    Session,
-    cancel::Cancellation,
-    control,
-    fast::FastStatement,
-    stream::QueryTask,
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::Semaphore,
+    task::block_in_place,
 };
+
+use super::{Session, cancel::Cancellation, control, fast::FastStatement, stream::QueryTask};
 use crate::{api::Outcome, statement::Statement};
 
 /// Long texts that are read at once: they take processors from whoever else works, and some
@@ -65,11 +64,31 @@ impl Sent {
     }
 }
 
+/// Works out what is planned of a text. That of a long one takes long, too, and cannot be
+/// stopped: its query thread gives others' work to another thread first, and its place among
+/// the statements that run.
+pub(super) async fn worked_out<T>(
+    readers: &Semaphore,
+    text: &str,
+    work: impl Future<Output = T>,
+) -> T {
+    // A runtime of one thread is a test's: it has no other thread to give its work to.
+    let hands_over = is_long(text)
+        && Handle::try_current()
+            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if !hands_over {
+        return work.await;
+    }
+    let _place = readers.acquire().await;
+    block_in_place(|| asleep(|| Handle::current().block_on(work)))
+}
 
 impl Sent {
     fn all(statements: Vec<Statement>) -> Vec<Self> {
         let statements = statements.into_iter();
-        statements.map(|statement| Sent(Form::Parsed(statement))).collect()
+        statements
+            .map(|statement| Sent(Form::Parsed(statement)))
+            .collect()
     }
 }
 

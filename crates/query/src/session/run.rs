@@ -16,13 +16,14 @@ use datafusion::{
     sql::{planner::PlannerContext, sqlparser::ast},
 };
 use futures::{FutureExt, StreamExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
     Session,
     cancel::Cancellation,
     planning::{self, Identity, Plans},
     prepared::Bound,
+    reading::worked_out,
     stream::{QueryTask, RESULT_BATCHES_MAX, ready, received},
 };
 use crate::{
@@ -146,6 +147,7 @@ impl Session {
                 parameters: Parameters::of(bound),
                 identity,
                 told,
+                readers: Arc::clone(self.engine.readers()),
             };
             match self.start_query(query, source, cancellation).await {
                 Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
@@ -217,9 +219,10 @@ impl Session {
                 .locking
                 .begin(&transaction, parameters.values.clone());
             let (parsed, source) = (Arc::clone(parsed), source.clone());
+            let readers = Arc::clone(self.engine.readers());
             let work = async move {
                 let planned = planning::plan_dml(&context, &parsed, &parameters, identity.as_ref());
-                let planned = planned.await;
+                let planned = worked_out(&readers, &source.text, planned).await;
                 let (bound, plan) = planned.map_err(|error| from_datafusion(error, &source))?;
                 dml::lock_concerned(&context, &bound)?;
                 context.gate.confirm()?;
@@ -432,6 +435,7 @@ struct Query {
     parameters: Parameters,
     identity: Option<Identity>,
     told: Told,
+    readers: Arc<Semaphore>,
 }
 
 /// Where a query tells its columns, or why there are none.
@@ -452,10 +456,11 @@ async fn produce(
         parameters,
         identity,
         told,
+        readers,
     } = query;
     let started = async {
         let planned = planning::plan(&context, &parsed, &parameters, identity.as_ref());
-        let (columns, physical) = planned.await?;
+        let (columns, physical) = worked_out(&readers, &source.text, planned).await?;
         context.gate.confirm().map_err(crate::error::external)?;
         Ok((
             columns,
