@@ -23,7 +23,10 @@ use tokio::{
 };
 
 use super::{Session, cancel::Cancellation, control, fast::FastStatement, stream::QueryTask};
-use crate::{api::Outcome, statement::Statement};
+use crate::{
+    api::Outcome,
+    statement::{Statement, StatementKind},
+};
 
 /// Long texts that are read at once: they take processors from whoever else works, and some
 /// hundred times their bytes.
@@ -51,7 +54,7 @@ pub struct Sent(Form);
 enum Form {
     /// One of the fast path's grammar, alone in its message.
     Fast(Arc<FastStatement>),
-    Parsed(Statement),
+    Parsed(Tree),
 }
 
 impl Sent {
@@ -59,7 +62,7 @@ impl Sent {
     pub fn text(&self) -> &str {
         match &self.0 {
             Form::Fast(fast) => &fast.text,
-            Form::Parsed(statement) => statement.text(),
+            Form::Parsed(tree) => tree.0.text(),
         }
     }
 }
@@ -83,11 +86,28 @@ pub(super) async fn worked_out<T>(
     block_in_place(|| asleep(|| Handle::current().block_on(work)))
 }
 
+/// A statement as it was read. The tree of a long text is taken apart elsewhere, which takes
+/// as long as a walk over it.
+#[derive(Clone)]
+struct Tree(Statement);
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let statement = &mut self.0;
+        if is_long(statement.text())
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let tree = std::mem::replace(&mut statement.kind, StatementKind::Empty);
+            runtime.spawn_blocking(move || drop(tree));
+        }
+    }
+}
+
 impl Sent {
     fn all(statements: Vec<Statement>) -> Vec<Self> {
         let statements = statements.into_iter();
         statements
-            .map(|statement| Sent(Form::Parsed(statement)))
+            .map(|statement| Sent(Form::Parsed(Tree(statement))))
             .collect()
     }
 }
@@ -113,7 +133,7 @@ impl Session {
         if self.keeps_plans()
             && let Some(statement) = self.plans.statement(message)
         {
-            return Ok(vec![Sent(Form::Parsed(statement))]);
+            return Ok(vec![Sent(Form::Parsed(Tree(statement)))]);
         }
         Statement::split(message).map(Sent::all)
     }
@@ -124,7 +144,7 @@ impl Session {
     /// Anything that can be wrong with a statement. Nothing of it has happened then.
     pub async fn execute(&mut self, sent: &Sent) -> Result<Outcome, SqlError> {
         let fast = match &sent.0 {
-            Form::Parsed(statement) => {
+            Form::Parsed(Tree(statement)) => {
                 return match control(&statement.kind) {
                     Some(command) => self.run_control(command, statement).await,
                     None => Box::pin(self.run(statement, None)).await,
@@ -136,7 +156,8 @@ impl Session {
             return Ok(outcome);
         }
         let statement = Box::pin(self.read_single(&fast.text)).await?;
-        Box::pin(self.run(&statement, None)).await
+        let tree = Tree(statement);
+        Box::pin(self.run(&tree.0, None)).await
     }
 
     /// The only statement of a text.

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use aerostat_txn::Transaction;
+use aerostat_txn::{RowLock, Transaction};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::array::RecordBatch,
@@ -23,7 +23,7 @@ use super::{
     cancel::Cancellation,
     planning::{self, Identity, Plans},
     prepared::Bound,
-    reading::worked_out,
+    reading::{is_long, worked_out},
     stream::{QueryTask, RESULT_BATCHES_MAX, ready, received},
 };
 use crate::{
@@ -68,7 +68,8 @@ impl Session {
         plans: Plans,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        if bound.is_none() {
+        // A walk over a long statement holds the client's thread for as long.
+        if bound.is_none() && source.text.contains('$') {
             refuse_parameters(parsed)?;
         }
         let parsed = &Bound::write_arrays(bound, parsed);
@@ -83,7 +84,7 @@ impl Session {
                 self.run_dml(parsed, source, bound, plans, cancellation)
                     .await
             }
-            ast::Statement::Query(_) => match first_lock(&**parsed) {
+            ast::Statement::Query(_) => match lock_of(parsed, source) {
                 None => {
                     let told = Told::WithRows;
                     self.run_query(parsed, source, bound, plans, told, cancellation)
@@ -364,6 +365,13 @@ pub(super) fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
             }
         }
     }
+}
+
+/// The first lock of rows that a statement asks for.
+fn lock_of(parsed: &ast::Statement, source: &Source) -> Option<RowLock> {
+    // As above: a long text that has no such word needs no walk.
+    let may_lock = !is_long(&source.text) || source.text.to_ascii_lowercase().contains("for");
+    may_lock.then(|| first_lock(parsed))?
 }
 
 /// A statement that was not prepared has no parameters.
