@@ -67,7 +67,7 @@ impl Connection {
     }
 
     fn run_all(&mut self, sql: &str) -> Result<Done, SqlError> {
-        let statements = self.session.split(sql)?;
+        let statements = self.wait_for(async |session| session.split(sql).await)?;
         if statements.len() > 1 {
             self.session.begin_group();
         }
@@ -92,7 +92,7 @@ impl Connection {
     }
 
     fn run_one(&mut self, sql: &str) -> Result<Outcome, SqlError> {
-        let statements = self.session.split(sql)?;
+        let statements = self.wait_for(async |session| session.split(sql).await)?;
         match &statements[..] {
             [] => Ok(Outcome::Empty),
             [statement] => self.wait_for(async |session| session.execute(statement).await),

@@ -12,6 +12,7 @@ use arrow_schema::{Field, Schema};
 use crate::{
     Literal, Output, Program,
     expression::{Condition, Expr, Fit, Width},
+    load::{self, Load, OnConflict, Source},
     parse,
     program::{Action, By, Find},
     select::{Aggregate, List, RowList, Selection},
@@ -38,6 +39,7 @@ pub fn bind(
         types,
         default,
         constants: None,
+        has_excluded: false,
     };
     let (action, outputs) = match &shape.action {
         shape::Action::Select(select) => {
@@ -46,6 +48,10 @@ pub fn bind(
         }
         shape::Action::Insert(insert) => {
             let change = Change::Insert(binder.insert(insert)?);
+            binder.write(change, shape.items.as_deref())?
+        }
+        shape::Action::Load(load) => {
+            let change = Change::Load(binder.load(load)?);
             binder.write(change, shape.items.as_deref())?
         }
         shape::Action::Update(update) => {
@@ -95,10 +101,21 @@ struct Binder<'a> {
     default: &'a dyn Fn(usize) -> Option<String>,
     /// The literals of a text of the catalogue, which is then what is bound.
     constants: Option<&'a [Literal]>,
+    /// Whether the columns of the row that was to be inserted stand behind the table's own.
+    has_excluded: bool,
 }
 
 impl Binder<'_> {
     fn column(&self, name: &ColumnName) -> Option<usize> {
+        if self.has_excluded {
+            // A name by itself could be either's.
+            let at = self.schema.position(&name.name)?;
+            return match name.qualifier.as_deref()? {
+                qualifier if qualifier == self.called => Some(at),
+                "excluded" => Some(self.schema.columns.len() + at),
+                _ => None,
+            };
+        }
         match &name.qualifier {
             Some(qualifier) if qualifier != self.called => None,
             _ => self.schema.position(&name.name),
@@ -109,7 +126,9 @@ impl Binder<'_> {
         Some(match scalar {
             Scalar::Column(name) => {
                 let at = self.column(name)?;
-                (Expr::Column(at), Type::Sql(self.schema.columns[at].ty))
+                let columns = &self.schema.columns;
+                let ty = columns[at % columns.len()].ty;
+                (Expr::Column(at), Type::Sql(ty))
             }
             Scalar::Parameter(number) => {
                 let ty = self.types.get(*number)?;
@@ -381,18 +400,91 @@ impl Binder<'_> {
         Some((bound, Output { name, ty, column }))
     }
 
-    fn insert(&self, insert: &shape::Insert) -> Option<Vec<Vec<Expr>>> {
-        let columns = &self.schema.columns;
-        let listed: Vec<usize> = if insert.columns.is_empty() {
-            (0..columns.len()).collect()
-        } else {
-            let positions = insert.columns.iter().map(|name| self.schema.position(name));
-            positions.collect::<Option<_>>()?
-        };
+    /// The positions of the columns that an INSERT names; all for none.
+    fn listed(&self, names: &[String]) -> Option<Vec<usize>> {
+        if names.is_empty() {
+            return Some((0..self.schema.columns.len()).collect());
+        }
+        let positions = names.iter().map(|name| self.schema.position(name));
+        let listed: Vec<usize> = positions.collect::<Option<_>>()?;
         let is_twice = |at: usize| listed[..at].contains(&listed[at]);
-        if (0..listed.len()).any(is_twice) {
+        (!(0..listed.len()).any(is_twice)).then_some(listed)
+    }
+
+    fn load(&self, load: &shape::Load) -> Option<Load> {
+        let mut listed = self.listed(&load.columns)?;
+        if load.width > listed.len() || !load.columns.is_empty() && load.width < listed.len() {
             return None;
         }
+        listed.truncate(load.width);
+        let columns = &self.schema.columns;
+        let sources = (0..columns.len()).map(|at| {
+            let cell = listed.iter().position(|&listed| listed == at);
+            let default = self.default_of(at);
+            (cell.is_some() || default.is_some()).then_some(Source { cell, default })
+        });
+        Some(Load {
+            types: listed.iter().map(|&at| columns[at].ty).collect(),
+            arrays: load.arrays.clone(),
+            sources: sources.collect::<Option<_>>()?,
+            on_conflict: match &load.on_conflict {
+                Some(on_conflict) => Some(self.on_conflict(on_conflict)?),
+                None => None,
+            },
+        })
+    }
+
+    fn on_conflict(&self, on_conflict: &shape::OnConflict) -> Option<OnConflict> {
+        let mut target = self.listed(&on_conflict.target)?;
+        target.sort_unstable();
+        let is_meant = |columns: &[usize]| {
+            let mut columns = columns.to_vec();
+            columns.sort_unstable();
+            on_conflict.target.is_empty() || columns == target
+        };
+        let (key, indexes) = (&self.schema.primary_key, self.table.indexes());
+        let key = (!key.is_empty() && is_meant(key)).then(|| &self.schema.primary_key_name);
+        let unique = indexes
+            .iter()
+            .filter(|index| index.unique && is_meant(&index.columns));
+        let constraints = key.into_iter().chain(unique.map(|index| &index.name));
+        let constraints: Vec<String> = constraints.cloned().collect();
+        // No constraint is an error, and DO UPDATE has to say which.
+        let is_open = on_conflict.target.is_empty();
+        if constraints.is_empty() && !is_open || on_conflict.update.is_some() && is_open {
+            return None;
+        }
+        let update = match &on_conflict.update {
+            Some(update) => Some(self.update_on_conflict(update)?),
+            None => None,
+        };
+        Some(OnConflict {
+            constraints,
+            update,
+        })
+    }
+
+    fn update_on_conflict(&self, update: &shape::Update) -> Option<load::Update> {
+        // The two rows are told apart by these names.
+        if self.called == "excluded" {
+            return None;
+        }
+        let binder = Binder {
+            has_excluded: true,
+            ..*self
+        };
+        let conditions = update.conditions.iter();
+        Some(load::Update {
+            columns: binder.assignments(&update.assignments)?,
+            conditions: conditions
+                .map(|comparison| binder.comparison(comparison))
+                .collect::<Option<_>>()?,
+        })
+    }
+
+    fn insert(&self, insert: &shape::Insert) -> Option<Vec<Vec<Expr>>> {
+        let columns = &self.schema.columns;
+        let listed = self.listed(&insert.columns)?;
         let mut rows = Vec::with_capacity(insert.rows.len());
         for given in &insert.rows {
             let fits = if insert.columns.is_empty() {
@@ -421,9 +513,14 @@ impl Binder<'_> {
 
     fn update(&self, update: &shape::Update) -> Option<Change> {
         let find = self.find(&update.conditions)?;
+        Some(Change::Update(find, self.assignments(&update.assignments)?))
+    }
+
+    /// The new values of all columns.
+    fn assignments(&self, assignments: &[(String, Scalar)]) -> Option<Vec<Expr>> {
         let mut values: Vec<Expr> = (0..self.schema.columns.len()).map(Expr::Column).collect();
         let mut assigned = Vec::new();
-        for (name, scalar) in &update.assignments {
+        for (name, scalar) in assignments {
             let at = self.schema.position(name)?;
             if assigned.contains(&at) {
                 return None;
@@ -431,7 +528,7 @@ impl Binder<'_> {
             assigned.push(at);
             values[at] = self.assigned(scalar, at)?;
         }
-        Some(Change::Update(find, values))
+        Some(values)
     }
 
     fn write(&self, change: Change, items: Option<&[Item]>) -> Option<(Action, Vec<Output>)> {
@@ -459,7 +556,7 @@ impl Binder<'_> {
         };
         let checks = match &change {
             Change::Delete(_) => Vec::new(),
-            Change::Insert(_) | Change::Update(..) => self.checks(checks)?,
+            Change::Insert(_) | Change::Load(_) | Change::Update(..) => self.checks(checks)?,
         };
         let fields: Vec<Field> = columns
             .iter()
@@ -525,6 +622,7 @@ impl Binder<'_> {
             types: &[],
             default: self.default,
             constants: Some(constants),
+            has_excluded: false,
         }
     }
 }
@@ -561,6 +659,11 @@ fn sequences_of(action: &Action) -> Vec<u32> {
     if let Action::Write(write) = action {
         match &write.change {
             Change::Insert(rows) => rows.iter().for_each(|row| add_all(row)),
+            Change::Load(load) => {
+                load.sources
+                    .iter()
+                    .for_each(|source| add_all(source.default.as_slice()));
+            }
             Change::Update(_, columns) => add_all(columns),
             Change::Delete(_) => {}
         }
@@ -602,7 +705,7 @@ fn columns_read(action: &Action, schema: &TableSchema) -> Vec<usize> {
             ..
         }) => return (0..schema.columns.len()).collect(),
         Action::Write(Write {
-            change: Change::Insert(_),
+            change: Change::Insert(_) | Change::Load(_),
             ..
         }) => return Vec::new(),
         Action::Write(Write { returning, .. }) => {
@@ -692,50 +795,69 @@ const DIGITS_MAX: u8 = 38;
 
 /// An integer or a decimal of a smaller scale, at this one.
 fn scaled(expr: Expr, ty: Type, scale: i8) -> Option<Expr> {
-    decimal(expr, ty, DIGITS_MAX, scale)
+    Some(Expr::Fitted(
+        Box::new(expr),
+        decimal(ty, DIGITS_MAX, scale)?,
+    ))
 }
 
-fn decimal(expr: Expr, ty: Type, digits: u8, scale: i8) -> Option<Expr> {
+fn decimal(ty: Type, digits: u8, scale: i8) -> Option<Fit> {
     let scale = u8::try_from(scale).ok()?;
     let power = match ty {
         Type::Decimal(own) => scale.checked_sub(own)?,
         _ => scale,
     };
-    Some(Expr::Fitted(Box::new(expr), Fit::Decimal { power, digits }))
+    Some(Fit::Decimal { power, digits })
 }
 
 /// A value as a column's type, by PostgreSQL's assignment casts, as far as they are known here.
 fn fitted(expr: Expr, from: Type, to: SqlType) -> Option<Expr> {
-    let is_text = |ty: Type| matches!(ty, Type::Sql(SqlType::Text | SqlType::Varchar(_)));
-    let fit = |expr, fit| Some(Expr::Fitted(Box::new(expr), fit));
     match (from, to) {
         (Type::Null, _) => Some(Expr::Null),
-        (from, SqlType::Char(n))
-            if is_text(from) || matches!(from, Type::Unknown | Type::Sql(SqlType::Char(_))) =>
-        {
-            fit(expr, Fit::Char(n))
-        }
-        (from, SqlType::Varchar(n)) if is_text(from) || from == Type::Unknown => match n {
-            Some(n) => fit(expr, Fit::Varchar(n)),
-            None => Some(expr),
-        },
-        (from, SqlType::Text) if is_text(from) || from == Type::Unknown => Some(expr),
-        (Type::Sql(from), to) if from == to => Some(expr),
         (Type::Sql(SqlType::TimestampTz), SqlType::Timestamp) => {
             matches!(expr, Expr::Now).then_some(Expr::LocalNow)
         }
+        _ => Some(match fit_of(from, to)? {
+            Some(fit) => Expr::Fitted(Box::new(expr), fit),
+            None => expr,
+        }),
+    }
+}
+
+/// How a parameter of a type becomes a column's, as [`fit_of`].
+pub(crate) fn fit_of_sql(from: SqlType, to: SqlType) -> Option<Option<Fit>> {
+    fit_of(Type::Sql(from), to)
+}
+
+/// How a value becomes a column's type; `Some(None)` for one that is of it, `None` for a cast
+/// that is not known here.
+fn fit_of(from: Type, to: SqlType) -> Option<Option<Fit>> {
+    let is_text = |ty: Type| matches!(ty, Type::Sql(SqlType::Text | SqlType::Varchar(_)));
+    Some(match (from, to) {
+        (from, SqlType::Char(n))
+            if is_text(from) || matches!(from, Type::Unknown | Type::Sql(SqlType::Char(_))) =>
+        {
+            Some(Fit::Char(n))
+        }
+        (from, SqlType::Varchar(n)) if is_text(from) || from == Type::Unknown => {
+            n.map(Fit::Varchar)
+        }
+        (from, SqlType::Text) if is_text(from) || from == Type::Unknown => None,
+        (Type::Sql(from), to) if from == to => None,
+        (Type::Unknown, SqlType::Bytea) => return None,
+        (Type::Unknown, to) => Some(Fit::Read(to)),
         (from, SqlType::SmallInt | SqlType::Integer | SqlType::BigInt) => {
             width_of(from)?;
-            fit(expr, Fit::Integer(width_of(Type::Sql(to))?))
+            Some(Fit::Integer(width_of(Type::Sql(to))?))
         }
         (from, SqlType::Numeric { precision, scale })
             if width_of(from).is_some() || matches!(from, Type::Decimal(_)) =>
         {
-            decimal(expr, from, precision, scale)
+            Some(decimal(from, precision, scale)?)
         }
-        (from, SqlType::Double) if width_of(from).is_some() => fit(expr, Fit::Double),
-        _ => None,
-    }
+        (from, SqlType::Double) if width_of(from).is_some() => Some(Fit::Double),
+        _ => return None,
+    })
 }
 
 /// Whether values of the type are ordered by their numbers or bytes.

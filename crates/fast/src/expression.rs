@@ -3,10 +3,13 @@
 use std::cmp::Ordering;
 
 use aerostat_storage::{RowView, ValueRef};
-use aerostat_types::text::{fit_char, fit_varchar};
+use aerostat_types::{
+    SqlType,
+    text::{fit_char, fit_varchar},
+};
 
 use crate::{
-    Literal, Stop,
+    Literal, Stop, Value,
     input::Values,
     shape::{Arithmetic, Operator},
 };
@@ -80,6 +83,8 @@ pub(crate) enum Fit {
     Double,
     Varchar(u32),
     Char(u32),
+    /// A text read as a value of a type that is no text nor `bytea`.
+    Read(SqlType),
 }
 
 /// Integers up to here are exact as `double precision`.
@@ -144,7 +149,7 @@ impl Expr {
             }
             Expr::Fitted(inner, fit) => match inner.eval(row, values)? {
                 ValueRef::Null => ValueRef::Null,
-                value => fitted(value, *fit)?,
+                value => fitted(value, *fit, values)?,
             },
         })
     }
@@ -169,7 +174,11 @@ fn integer<'a>(value: i128, width: Width) -> Result<ValueRef<'a>, Stop> {
     })
 }
 
-fn fitted(value: ValueRef<'_>, fit: Fit) -> Result<ValueRef<'_>, Stop> {
+pub(crate) fn fitted<'a>(
+    value: ValueRef<'a>,
+    fit: Fit,
+    values: &Values<'_>,
+) -> Result<ValueRef<'a>, Stop> {
     match fit {
         Fit::Integer(width) => integer(as_wide(value).ok_or(Stop::Unfit)?, width),
         Fit::Decimal { power, digits } => {
@@ -187,6 +196,18 @@ fn fitted(value: ValueRef<'_>, fit: Fit) -> Result<ValueRef<'_>, Stop> {
         }
         Fit::Varchar(n) => text(value, |text| fit_varchar(text, n).ok()),
         Fit::Char(n) => text(value, |text| fit_char(text, n).ok()),
+        Fit::Read(ty) => read(value, ty, values),
+    }
+}
+
+fn read<'a>(value: ValueRef<'_>, ty: SqlType, values: &Values<'_>) -> Result<ValueRef<'a>, Stop> {
+    let ValueRef::Bytes(bytes) = value else {
+        return Err(Stop::Unfit);
+    };
+    let text = std::str::from_utf8(bytes).map_err(|_| Stop::Unfit)?;
+    match Value::read(ty, &values.inputs.zone, text) {
+        Ok(value) => value.unshared().ok_or(Stop::Unfit),
+        Err(_) => Err(Stop::Unfit),
     }
 }
 

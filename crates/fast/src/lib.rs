@@ -25,12 +25,15 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod arrays;
 mod bind;
 mod columns;
 mod expression;
 mod input;
+mod load;
 mod parse;
 mod program;
+mod rows;
 mod select;
 mod shape;
 mod text;
@@ -42,9 +45,10 @@ mod write;
 mod tests;
 
 pub use bind::bind;
-pub use input::{Inputs, Literal, Numbers};
-pub use parse::{Parsed, parse};
+pub use input::{Inputs, Literal, Numbers, SessionZone};
+pub use parse::{Parsed, parse, parse_listed};
 pub use program::{Kind, Output, Program, Stop, Written};
+pub use rows::{ListedRows, RowsPlace};
 pub use shape::{Shape, TableName};
 pub use text::{check_value_bytes, fitted_text};
 pub use value::{Rows, Value};
@@ -59,8 +63,10 @@ pub const RANGE_KEYS_MAX: i128 = 512;
 /// Rows that a secondary index may lead to.
 pub const INDEX_ROWS_MAX: usize = 512;
 
-/// Rows that an INSERT may have. More are better off with the planner's columns.
+/// Rows that an INSERT may have whose values are computed. Of rows of plain literals and
+/// parameters it may have any number ([`ListedRows`]).
 pub const INSERT_ROWS_MAX: usize = 128;
 
-/// The longest text that is looked at.
+/// The longest text that is looked at, but for an INSERT of [`ListedRows`]. What a text of
+/// this length does takes some hundred microseconds.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;

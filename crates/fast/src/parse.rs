@@ -4,6 +4,10 @@
 //!  SELECT [DISTINCT | ALL] item, … FROM table [[AS] alias] WHERE conditions
 //!         [ORDER BY column [ASC | DESC], …] [LIMIT n] [;]
 //!  INSERT INTO table [(column, …)] VALUES (scalar, …), … [RETURNING item, …] [;]
+//!  INSERT INTO table [(column, …)] VALUES (cell, …), … [ON CONFLICT [(column, …)]
+//!         (DO NOTHING | DO UPDATE SET column = scalar, … [WHERE conditions])] [RETURNING item, …] [;]
+//!  INSERT INTO table [(column, …)] SELECT * FROM unnest($n::type[], …) [AS alias [(column, …)]]
+//!         [ON CONFLICT …] [;]
 //!  UPDATE table [[AS] alias] SET column = scalar, … WHERE conditions [RETURNING item, …] [;]
 //!  DELETE FROM table [[AS] alias] WHERE conditions [RETURNING item, …] [;]
 //!
@@ -11,20 +15,25 @@
 //!  conditions  condition AND …
 //!  condition   scalar (= | <> | < | <= | > | >=) scalar | scalar BETWEEN scalar AND scalar
 //!              | ( conditions )
+//!  cell        $n, literal, NULL, DEFAULT, TRUE, FALSE, CURRENT_TIMESTAMP, now()
 //!  scalar      column, $n, literal, NULL, DEFAULT, CURRENT_TIMESTAMP, now(), + - * of these
 //! ```
 //!
+//! An INSERT of one row has its literals lifted out, as other statements have. Of more rows, and
+//! where the text is long, the cells stay in the text ([`ListedRows`](crate::ListedRows)), which may have any length.
+//!
 //! Any other text is nothing, which no caller may take for an error.
 
-use aerostat_types::{KeywordCategory, keyword_category};
+use aerostat_types::{KeywordCategory, NUMERIC_DEFAULT, SqlType, keyword_category};
 
 use crate::{
     INSERT_ROWS_MAX, Literal, TEXT_BYTES_MAX,
+    rows::{RowList, RowsPlace, row_list},
     shape::{
-        Action, Aggregate, Arithmetic, ColumnName, Comparison, Insert, Item, LiteralType, Operator,
-        Order, Scalar, Select, Shape, TableName, Target, Update,
+        Action, Aggregate, Arithmetic, ColumnName, Comparison, Insert, Item, LiteralType, Load,
+        OnConflict, Operator, Order, Scalar, Select, Shape, TableName, Target, Update,
     },
-    token::{Sign, Token, tokens},
+    token::{Sign, Token, tokens, tokens_before},
 };
 
 /// How deep parentheses may nest.
@@ -37,19 +46,86 @@ pub struct Parsed {
     pub shape: Shape,
     /// The literals, in the order of the text.
     pub literals: Vec<Literal>,
+    /// The rows of an INSERT that are apart from its shape.
+    pub rows: Option<RowsPlace>,
 }
+
+/// Tokens that may stand before the rows of an INSERT: a list of all columns there can be.
+const HEAD_TOKENS_MAX: usize = 4_096;
+
+/// Rows whose RETURNING is made here. More are gathered by the planner's way, which reserves
+/// their memory.
+const RETURNED_ROWS_MAX: usize = 8_192;
 
 /// Reads a text that is one statement of the grammar; `None` for any other.
 pub fn parse(text: &str) -> Option<Parsed> {
-    if text.len() > TEXT_BYTES_MAX || !may_begin(text) {
+    if !may_begin(text) {
+        return None;
+    }
+    let is_short = text.len() <= TEXT_BYTES_MAX;
+    if let Some(parsed) = parse_listed(text) {
+        let is_one = parsed.rows.is_some_and(|rows| rows.rows == 1);
+        // The literals of a single row are lifted out below, and its program kept.
+        if !is_one || !is_short || parsed.shape.has_on_conflict() {
+            return Some(parsed);
+        }
+    }
+    if !is_short {
         return None;
     }
     let mut parser = Parser::over(tokens(text)?);
     let shape = parser.statement()?;
-    while parser.take(Sign::Semicolon) {}
-    parser.is_at_end().then_some(Parsed {
+    parser.end()?;
+    Some(Parsed {
         shape,
         literals: parser.literals,
+        rows: None,
+    })
+}
+
+/// Reads an INSERT whose cells are all plain; `None` for any other text.
+pub fn parse_listed(text: &str) -> Option<Parsed> {
+    if !text
+        .trim_start()
+        .as_bytes()
+        .first()?
+        .eq_ignore_ascii_case(&b'i')
+    {
+        return None;
+    }
+    let (head, from) = tokens_before(text, "values", HEAD_TOKENS_MAX)?;
+    let from = from + text[from..].find('(')?;
+    let RowList { rows, width, end } = row_list(text, from)?;
+    let tail = text
+        .get(end..)
+        .filter(|tail| tail.len() <= TEXT_BYTES_MAX)?;
+    let mut parser = Parser::over(head);
+    parser.require("insert")?;
+    let (target, columns) = parser.insert_head()?;
+    if !parser.is_at_end() {
+        return None;
+    }
+    let mut parser = Parser::over(tokens(tail)?);
+    let on_conflict = parser.on_conflict()?;
+    let items = parser.returning()?;
+    parser.end()?;
+    if items.is_some() && (rows > RETURNED_ROWS_MAX || on_conflict.is_some()) {
+        return None;
+    }
+    let load = Load {
+        columns,
+        width,
+        arrays: Vec::new(),
+        on_conflict,
+    };
+    Some(Parsed {
+        shape: Shape {
+            target,
+            action: Action::Load(load),
+            items,
+        },
+        literals: parser.literals,
+        rows: Some(RowsPlace { from, rows }),
     })
 }
 
@@ -93,6 +169,12 @@ impl Parser {
 
     fn is_at_end(&self) -> bool {
         self.at == self.tokens.len()
+    }
+
+    /// Nothing but semicolons comes.
+    fn end(&mut self) -> Option<()> {
+        while self.take(Sign::Semicolon) {}
+        self.is_at_end().then_some(())
     }
 
     fn statement(&mut self) -> Option<Shape> {
@@ -140,16 +222,57 @@ impl Parser {
         })
     }
 
-    fn insert(&mut self) -> Option<Shape> {
+    /// What stands before VALUES.
+    fn insert_head(&mut self) -> Option<(Target, Vec<String>)> {
         self.require("into")?;
         let target = Target {
             name: self.table_name()?,
             alias: None,
         };
+        let columns = self.columns()?;
+        Some((target, columns))
+    }
+
+    /// Names in parentheses; none where there are no parentheses.
+    fn columns(&mut self) -> Option<Vec<String>> {
         let mut columns = Vec::new();
         if self.take(Sign::Open) {
             self.list(&mut columns, Self::name)?;
             self.require_sign(Sign::Close)?;
+        }
+        Some(columns)
+    }
+
+    /// `Some(None)` when there is no ON CONFLICT.
+    fn on_conflict(&mut self) -> Option<Option<OnConflict>> {
+        if !self.word("on") {
+            return Some(None);
+        }
+        self.require("conflict")?;
+        let target = self.columns()?;
+        self.require("do")?;
+        if self.word("nothing") {
+            let update = None;
+            return Some(Some(OnConflict { target, update }));
+        }
+        self.require("update")?;
+        self.require("set")?;
+        let assignments = self.assignments()?;
+        let mut conditions = Vec::new();
+        if self.word("where") {
+            self.conditions(&mut conditions)?;
+        }
+        let update = Some(Update {
+            assignments,
+            conditions,
+        });
+        Some(Some(OnConflict { target, update }))
+    }
+
+    fn insert(&mut self) -> Option<Shape> {
+        let (target, columns) = self.insert_head()?;
+        if self.word("select") {
+            return self.insert_arrays(target, columns);
         }
         self.require("values")?;
         let mut rows = Vec::new();
@@ -164,6 +287,65 @@ impl Parser {
         })
     }
 
+    /// What follows `INSERT INTO table (…) SELECT`.
+    fn insert_arrays(&mut self, target: Target, columns: Vec<String>) -> Option<Shape> {
+        self.require_sign(Sign::Star)?;
+        for word in ["from", "unnest"] {
+            self.require(word)?;
+        }
+        let mut arrays = Vec::new();
+        self.require_sign(Sign::Open)?;
+        self.list(&mut arrays, Self::array)?;
+        self.require_sign(Sign::Close)?;
+        let named = self.word("as");
+        // Without AS the next word may begin what follows.
+        if named {
+            self.name()?;
+            self.columns()?;
+        }
+        let load = Load {
+            columns,
+            width: arrays.len(),
+            arrays,
+            on_conflict: self.on_conflict()?,
+        };
+        Some(Shape {
+            target,
+            action: Action::Load(load),
+            items: None,
+        })
+    }
+
+    /// `$1::int[]`
+    fn array(&mut self) -> Option<(usize, SqlType)> {
+        let Token::Parameter(number) = *self.next()? else {
+            return None;
+        };
+        self.require_sign(Sign::Cast)?;
+        let Token::Word(name) = self.next()? else {
+            return None;
+        };
+        let ty = match name.as_str() {
+            "smallint" | "int2" => SqlType::SmallInt,
+            "int" | "integer" | "int4" => SqlType::Integer,
+            "bigint" | "int8" => SqlType::BigInt,
+            "real" | "float4" => SqlType::Real,
+            "float8" => SqlType::Double,
+            "numeric" => NUMERIC_DEFAULT,
+            "text" => SqlType::Text,
+            "varchar" => SqlType::Varchar(None),
+            "boolean" | "bool" => SqlType::Boolean,
+            "uuid" => SqlType::Uuid,
+            "date" => SqlType::Date,
+            "timestamp" => SqlType::Timestamp,
+            "timestamptz" => SqlType::TimestampTz,
+            _ => return None,
+        };
+        self.require_sign(Sign::OpenBracket)?;
+        self.require_sign(Sign::CloseBracket)?;
+        Some((number, ty))
+    }
+
     fn row(&mut self) -> Option<Vec<Scalar>> {
         let mut row = Vec::new();
         self.require_sign(Sign::Open)?;
@@ -175,12 +357,7 @@ impl Parser {
     fn update(&mut self) -> Option<Shape> {
         let target = self.target()?;
         self.require("set")?;
-        let mut assignments = Vec::new();
-        self.list(&mut assignments, |parser| {
-            let column = parser.name()?;
-            parser.require_sign(Sign::Equal)?;
-            Some((column, parser.scalar_or_default()?))
-        })?;
+        let assignments = self.assignments()?;
         let conditions = self.selection()?;
         Some(Shape {
             target,
@@ -190,6 +367,16 @@ impl Parser {
             }),
             items: self.returning()?,
         })
+    }
+
+    fn assignments(&mut self) -> Option<Vec<(String, Scalar)>> {
+        let mut assignments = Vec::new();
+        self.list(&mut assignments, |parser| {
+            let column = parser.name()?;
+            parser.require_sign(Sign::Equal)?;
+            Some((column, parser.scalar_or_default()?))
+        })?;
+        Some(assignments)
     }
 
     fn delete(&mut self) -> Option<Shape> {

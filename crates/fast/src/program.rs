@@ -83,7 +83,7 @@ pub struct Written {
     /// Rows inserted, updated or deleted.
     pub rows: u64,
     /// The rows of RETURNING; `None` without RETURNING.
-    pub returned: Option<RecordBatch>,
+    pub returned: Option<Vec<RecordBatch>>,
 }
 
 /// A shape bound to a table, ready to run any number of times at once.

@@ -1,5 +1,7 @@
 //! A statement without its literals: what programs are kept by.
 
+use aerostat_types::{SqlType, TableSchema};
+
 use crate::program::Kind;
 
 /// A statement of the grammar. Names are folded, literals are numbered.
@@ -13,6 +15,60 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Whether it says what is done about rows that are in the way of new ones.
+    pub fn has_on_conflict(&self) -> bool {
+        self.on_conflict().is_some()
+    }
+
+    /// The parameters that are arrays, with their items' types.
+    pub fn arrays(&self) -> &[(usize, SqlType)] {
+        match &self.action {
+            Action::Load(load) => &load.arrays,
+            _ => &[],
+        }
+    }
+
+    /// Whether it gives rows.
+    pub fn returns(&self) -> bool {
+        self.items.is_some()
+    }
+
+    /// The types of the columns that the cells of listed rows go to, if the table has them.
+    pub fn listed_columns(&self, schema: &TableSchema) -> Option<Vec<SqlType>> {
+        let Action::Load(load) = &self.action else {
+            return None;
+        };
+        let ty = |at: usize| Some(schema.columns.get(at)?.ty);
+        let cells = 0..load.width;
+        match &load.columns[..] {
+            [] => cells.map(ty).collect(),
+            names if names.len() == load.width => names
+                .iter()
+                .map(|name| ty(schema.position(name)?))
+                .collect(),
+            _ => None,
+        }
+    }
+
+    /// Whether it updates rows that are in the way of new ones.
+    pub fn updates_on_conflict(&self) -> bool {
+        let on_conflict = self.on_conflict();
+        on_conflict.is_some_and(|on_conflict| on_conflict.update.is_some())
+    }
+
+    /// Whether it says which rows are in the way of new ones.
+    pub fn has_conflict_target(&self) -> bool {
+        let on_conflict = self.on_conflict();
+        on_conflict.is_some_and(|on_conflict| !on_conflict.target.is_empty())
+    }
+
+    fn on_conflict(&self) -> Option<&OnConflict> {
+        match &self.action {
+            Action::Load(load) => load.on_conflict.as_ref(),
+            _ => None,
+        }
+    }
+
     /// The name of the one table it is about.
     pub fn table(&self) -> &TableName {
         &self.target.name
@@ -22,7 +78,7 @@ impl Shape {
     pub fn kind(&self) -> Kind {
         match &self.action {
             Action::Select(_) => Kind::Select,
-            Action::Insert(_) => Kind::Insert,
+            Action::Insert(_) | Action::Load(_) => Kind::Insert,
             Action::Update(_) => Kind::Update,
             Action::Delete(_) => Kind::Delete,
         }
@@ -49,6 +105,7 @@ pub(crate) struct Target {
 pub(crate) enum Action {
     Select(Select),
     Insert(Insert),
+    Load(Load),
     Update(Update),
     Delete(Vec<Comparison>),
 }
@@ -73,6 +130,28 @@ pub(crate) struct Insert {
     /// Empty for all.
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<Vec<Scalar>>,
+}
+
+/// An INSERT of rows that the text lists or arrays make, however many these are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Load {
+    /// Empty for all.
+    pub(crate) columns: Vec<String>,
+    /// Cells of each row.
+    pub(crate) width: usize,
+    /// The parameters that are the rows' columns, arrays with items of these types; none where
+    /// the rows are in the text.
+    pub(crate) arrays: Vec<(usize, SqlType)>,
+    pub(crate) on_conflict: Option<OnConflict>,
+}
+
+/// ON CONFLICT.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OnConflict {
+    /// The columns of the constraint whose keys count; empty for those of all.
+    pub(crate) target: Vec<String>,
+    /// DO UPDATE; `None` for DO NOTHING.
+    pub(crate) update: Option<Update>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

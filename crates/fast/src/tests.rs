@@ -59,7 +59,8 @@ fn the_grammar_does_not_read_these() {
         "with x as (select 1) select a from t where a = 1",
         "insert into t select 1",
         "insert into t default values",
-        "insert into t values (1) on conflict do nothing",
+        "insert into t values (1) on conflict on constraint t_pkey do nothing",
+        "insert into t values (1) on conflict do nothing returning a",
         "update t set a = 1",
         "update t set (a, b) = (1, 2) where a = 1",
         "update t set a = 1 from u where a = 1",
@@ -122,6 +123,18 @@ fn table() -> (Arc<TenantStore>, Arc<Table>) {
     (store, table)
 }
 
+struct Utc;
+
+impl aerostat_types::text::ZoneOffsets for Utc {
+    fn session(&self, _local_micros: i64) -> i32 {
+        0
+    }
+
+    fn named(&self, _name: &str, _local_micros: i64) -> Option<i32> {
+        None
+    }
+}
+
 fn inputs(parsed: &Parsed, parameters: Vec<Value>, types: &[SqlType]) -> Inputs {
     Inputs {
         parameters: parameters.into(),
@@ -129,7 +142,17 @@ fn inputs(parsed: &Parsed, parameters: Vec<Value>, types: &[SqlType]) -> Inputs 
         literals: parsed.literals.clone().into(),
         now_micros: 0,
         offset_s: 0,
+        zone: SessionZone::new(Utc),
+        rows: None,
         numbers: None,
+    }
+}
+
+/// The same with the rows of the text.
+fn listing(text: &str, parsed: &Parsed, parameters: Vec<Value>, types: &[SqlType]) -> Inputs {
+    Inputs {
+        rows: parsed.rows.map(|rows| rows.within(&text.into())),
+        ..inputs(parsed, parameters, types)
     }
 }
 
@@ -137,7 +160,7 @@ fn write(store: &Arc<TenantStore>, table: &Arc<Table>, text: &str) -> Result<u64
     let parsed = parse(text).unwrap();
     let program = bind(&parsed.shape, table, &[]).ok_or(Stop::Unfit)?;
     let transaction = store.txns().begin();
-    let written = program.write(&transaction, &inputs(&parsed, Vec::new(), &[]))?;
+    let written = program.write(&transaction, &listing(text, &parsed, Vec::new(), &[]))?;
     transaction.commit().unwrap();
     Ok(written.rows)
 }
@@ -382,19 +405,223 @@ fn numbers_of_sequences_are_taken_while_there_are_some() {
     let table = store
         .create_table(TableId(1), Arc::new(schema), &Layout::Row)
         .unwrap();
-    let parsed = parse("insert into t (v) values (1), (2) returning k").unwrap();
+    let text = "insert into t (v) values (1), (2) returning k";
+    let parsed = parse(text).unwrap();
     let program = bind(&parsed.shape, &table, &[]).unwrap();
     assert_eq!(program.sequences(), [7]);
     let numbers = Countdown(3.into());
     let given = Inputs {
         numbers: Some(Arc::new(numbers)),
-        ..inputs(&parsed, Vec::new(), &[])
+        ..listing(text, &parsed, Vec::new(), &[])
     };
     let transaction = store.txns().begin();
     let written = program.write(&transaction, &given).unwrap();
-    assert_eq!(integers(&written.returned.unwrap(), 0), [Some(3), Some(2)]);
+    assert_eq!(
+        integers(&written.returned.unwrap()[0], 0),
+        [Some(3), Some(2)]
+    );
     let again = program.write(&transaction, &given);
     assert!(matches!(again, Err(Stop::Unfit)), "one is left for two");
-    let without = program.write(&transaction, &inputs(&parsed, Vec::new(), &[]));
+    let without = program.write(&transaction, &listing(text, &parsed, Vec::new(), &[]));
     assert!(matches!(without, Err(Stop::Unfit)));
+}
+
+/// All that a table of `k`, `v` and `c` holds.
+fn contents(
+    store: &Arc<TenantStore>,
+    table: &Arc<Table>,
+) -> Vec<(i32, Option<i16>, Option<String>)> {
+    let batch = read(
+        store,
+        table,
+        "select k, v, c from t where k >= -100 and k <= 400 order by k",
+    )
+    .unwrap();
+    let (v, c) = (
+        batch.column(1).as_primitive::<Int16Type>(),
+        batch.column(2).as_string_view(),
+    );
+    let text = |row: usize| c.is_valid(row).then(|| c.value(row).to_owned());
+    let number = |row: usize| v.is_valid(row).then(|| v.value(row));
+    integers(&batch, 0)
+        .into_iter()
+        .enumerate()
+        .map(|(row, k)| (k.unwrap(), number(row), text(row)))
+        .collect()
+}
+
+#[test]
+fn listed_rows_take_any_length() {
+    let (store, table) = table();
+    // Several chunks of cells, and a text longer than others may have.
+    let rows: Vec<String> = (0..20_000)
+        .map(|k| format!("({k}, {}, 'its''s')", k % 100))
+        .collect();
+    let insert = format!("INSERT INTO t VALUES {} ;", rows.join(","));
+    assert!(insert.len() > TEXT_BYTES_MAX);
+    let refused = "insert into t values (30000, 1, 'x'), (30001, 1, 'longer')";
+    assert_eq!(write(&store, &table, refused), Err(Stop::Unfit));
+    assert_eq!(
+        write(&store, &table, &insert),
+        Err(Stop::Unfit),
+        "five characters"
+    );
+    let insert = insert.replace("its''s", "i''s ");
+    assert_eq!(write(&store, &table, &insert), Ok(20_000));
+    let last = read(&store, &table, "select v, c from t where k = 19999").unwrap();
+    assert_eq!(last.column(0).as_primitive::<Int16Type>().value(0), 99);
+    assert_eq!(last.column(1).as_string_view().value(0), "i's");
+}
+
+#[test]
+fn cells_are_columns_values() {
+    let (store, table) = table();
+    let insert =
+        "insert into t (c, k, v) values ('a', -1, default), (null, 2, null), ('', '3', '7')";
+    assert_eq!(write(&store, &table, insert), Ok(3));
+    let text = |text: &str| Some(text.to_owned());
+    let expected = [
+        (-1, Some(5), text("a")),
+        (2, None, None),
+        (3, Some(7), text("")),
+    ];
+    assert_eq!(contents(&store, &table), expected);
+    for unfit in [
+        "insert into t values (10), (3000000000)",
+        "insert into t values (10), (1.0)",
+        "insert into t values (10, 40000), (11, 1)",
+        "insert into t values (10, 1, 5), (11, 1, 'a')",
+        "insert into t values (10, 1, 'abcde'), (11, 1, 'a')",
+        "insert into t values (10, 100), (11, 1)",
+        "insert into t values (10), (10)",
+        "insert into t values (10), (null)",
+        "insert into t values (10), (true)",
+        "insert into t values (10), ('x')",
+        "insert into t values (10), ($1)",
+        "insert into t values (10, 1, 'a', 1), (11, 1, 'a', 1)",
+        "insert into t (k, k) values (10, 1), (11, 2)",
+        "insert into t (k, x) values (10, 1), (11, 2)",
+        "insert into t (k, v) values (10), (11)",
+    ] {
+        assert_eq!(write(&store, &table, unfit), Err(Stop::Unfit), "{unfit}");
+    }
+    assert_eq!(contents(&store, &table), expected);
+}
+
+#[test]
+fn listed_parameters_fit_their_columns() {
+    let (store, table) = table();
+    let text = "insert into t values ($1, $2, $3), (2, $2, $3)";
+    let parsed = parse(text).unwrap();
+    let types = [SqlType::BigInt, SqlType::SmallInt, SqlType::Text];
+    let program = bind(&parsed.shape, &table, &types).unwrap();
+    let run = |k: Value, c: &str| {
+        let values = vec![k, Value::I16(4), Value::Text(c.into())];
+        let transaction = store.txns().begin();
+        let written = program.write(&transaction, &listing(text, &parsed, values, &types))?;
+        transaction.commit().unwrap();
+        Ok(written.rows)
+    };
+    assert_eq!(run(Value::I64(1 << 40), "a"), Err(Stop::Unfit));
+    assert_eq!(run(Value::I64(1), "abcde"), Err(Stop::Unfit));
+    assert_eq!(run(Value::Null, "a"), Err(Stop::Unfit));
+    assert_eq!(run(Value::I64(1), "abc"), Ok(2));
+    let row = |k| (k, Some(4), Some("abc".to_owned()));
+    assert_eq!(contents(&store, &table), [row(1), row(2)]);
+}
+
+#[test]
+fn what_is_in_the_way_is_left_or_updated() {
+    let (store, table) = table();
+    write(
+        &store,
+        &table,
+        "insert into t values (1, 1, 'a'), (2, 2, 'b')",
+    )
+    .unwrap();
+    for (insert, rows) in [
+        (
+            "insert into t values (1, 9), (3, 3) on conflict do nothing",
+            1,
+        ),
+        (
+            "insert into t values (4, 4), (4, 5), (2, 9) on conflict (k) do nothing",
+            1,
+        ),
+        (
+            "insert into t values (2, 10, 'c'), (5, 5, 'e') on conflict (k) do update \
+             set v = t.v + excluded.v, c = excluded.c where t.v < 50",
+            2,
+        ),
+        (
+            "insert into t values (2, 1) on conflict (k) do update set v = excluded.v where t.v > 50",
+            0,
+        ),
+        (
+            "insert into t values (1, 7) on conflict (k) do update set c = 'z', v = default",
+            1,
+        ),
+    ] {
+        assert_eq!(write(&store, &table, insert), Ok(rows), "{insert}");
+    }
+    let row = |k, v, c: Option<&str>| (k, Some(v), c.map(str::to_owned));
+    let expected = [
+        row(1, 5, Some("z")),
+        row(2, 12, Some("c")),
+        row(3, 3, None),
+        row(4, 4, None),
+        row(5, 5, Some("e")),
+    ];
+    assert_eq!(contents(&store, &table), expected);
+    for unfit in [
+        // A second time, a NULL, a CHECK, and names that are either's or nobody's.
+        "insert into t values (1), (1) on conflict (k) do update set v = 1",
+        "insert into t values (7), (7) on conflict (k) do update set v = 1",
+        "insert into t values (null), (8) on conflict do nothing",
+        "insert into t values (1, 100), (8, 1) on conflict do nothing",
+        "insert into t values (1), (8) on conflict (k) do update set v = 100",
+        "insert into t values (1), (8) on conflict (k) do update set v = v + 1",
+        "insert into t values (1), (8) on conflict (v) do nothing",
+        "insert into t values (1), (8) on conflict do update set v = 1",
+        "insert into t values (1), (8) on conflict (k) do update set v = other.v",
+    ] {
+        assert_eq!(write(&store, &table, unfit), Err(Stop::Unfit), "{unfit}");
+    }
+    assert_eq!(contents(&store, &table), expected);
+}
+
+#[test]
+fn arrays_make_rows() {
+    let (store, table) = table();
+    let text = "insert into t (k, c) select * from unnest($1::bigint[], $2::text[]) as a on conflict do nothing";
+    let parsed = parse(text).unwrap();
+    let types = [SqlType::Text, SqlType::Text];
+    let program = bind(&parsed.shape, &table, &types).unwrap();
+    let run = |k: &str, c: &str| {
+        let values = vec![Value::Text(k.into()), Value::Text(c.into())];
+        let transaction = store.txns().begin();
+        let written = program.write(&transaction, &inputs(&parsed, values, &types))?;
+        transaction.commit().unwrap();
+        Ok(written.rows)
+    };
+    assert_eq!(run("{}", "{}"), Ok(0));
+    assert_eq!(run("{1,2,3}", "{a,\"b\"}"), Ok(3));
+    assert_eq!(run("{3,4}", "{x,NULL}"), Ok(1));
+    for (k, c) in [
+        ("{9}", "{abcde}"),
+        ("{9,NULL}", "{}"),
+        ("{9,x}", "{}"),
+        ("{3000000000}", "{}"),
+        ("{{9}}", "{}"),
+    ] {
+        assert_eq!(run(k, c), Err(Stop::Unfit), "{k} {c}");
+    }
+    let row = |k, c: Option<&str>| (k, Some(5), c.map(str::to_owned));
+    let expected = [
+        row(1, Some("a")),
+        row(2, Some("b")),
+        row(3, None),
+        row(4, None),
+    ];
+    assert_eq!(contents(&store, &table), expected);
 }

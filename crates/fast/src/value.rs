@@ -63,6 +63,15 @@ impl Value {
 
     pub(crate) fn borrowed(&self) -> ValueRef<'_> {
         match self {
+            Value::Text(value) => ValueRef::Bytes(value.as_bytes()),
+            Value::Bytes(value) => ValueRef::Bytes(value),
+            other => other.unshared().expect("only texts and bytes own anything"),
+        }
+    }
+
+    /// The same without what it owns; `None` for one that is nothing else.
+    pub(crate) fn unshared<'a>(&self) -> Option<ValueRef<'a>> {
+        Some(match self {
             Value::Null => ValueRef::Null,
             Value::Bool(value) => ValueRef::Bool(*value),
             Value::I16(value) => ValueRef::I16(*value),
@@ -73,9 +82,8 @@ impl Value {
             Value::F64(value) => ValueRef::F64(*value),
             Value::Uuid(value) => ValueRef::Bytes16(*value),
             Value::Interval(value) => ValueRef::Interval(*value),
-            Value::Text(value) => ValueRef::Bytes(value.as_bytes()),
-            Value::Bytes(value) => ValueRef::Bytes(value),
-        }
+            Value::Text(_) | Value::Bytes(_) => return None,
+        })
     }
 
     /// A value of a row in the form of the type. It is NULL or of the type, perhaps in a

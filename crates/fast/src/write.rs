@@ -12,6 +12,7 @@ use crate::{
     columns::{array, physical},
     expression::{Condition, Expr, NoRow, Row},
     input::Values,
+    load::Load,
     program::{Find, evaluate},
 };
 
@@ -31,6 +32,8 @@ pub(crate) struct Write {
 pub(crate) enum Change {
     /// The values of all columns, row by row.
     Insert(Vec<Vec<Expr>>),
+    /// Rows that the statement lists.
+    Load(Load),
     /// The new values of all columns.
     Update(Find, Vec<Expr>),
     Delete(Find),
@@ -39,7 +42,7 @@ pub(crate) enum Change {
 impl Write {
     pub(crate) fn kind(&self) -> Kind {
         match &self.change {
-            Change::Insert(_) => Kind::Insert,
+            Change::Insert(_) | Change::Load(_) => Kind::Insert,
             Change::Update(..) => Kind::Update,
             Change::Delete(_) => Kind::Delete,
         }
@@ -69,6 +72,7 @@ impl Write {
                     table.insert(transaction, &self.batch(program, &new)?)?
                 }
             }
+            Change::Load(load) => return load.run(self, program, transaction, values),
             Change::Update(find, columns) => {
                 let view = program.table.view(transaction.snapshot().clone());
                 let (mut ids, mut new) = (Vec::new(), Vec::with_capacity(columns.len()));
@@ -109,7 +113,7 @@ impl Write {
     }
 
     /// Looks at a new row before it is written.
-    fn check<'a>(
+    pub(crate) fn check<'a>(
         &'a self,
         row: &[ValueRef<'a>],
         values: &Values<'a>,
@@ -136,7 +140,7 @@ impl Write {
     }
 
     /// Brings a row's values into the physical forms of their columns.
-    fn settle(program: &Program, new: &mut [ValueRef<'_>]) -> Result<(), Stop> {
+    pub(crate) fn settle(program: &Program, new: &mut [ValueRef<'_>]) -> Result<(), Stop> {
         let columns = &program.table.schema().columns;
         for (value, column) in new.iter_mut().zip(columns) {
             *value = physical(column.ty, *value).ok_or(Stop::Unfit)?;
@@ -145,7 +149,11 @@ impl Write {
     }
 
     /// Whole rows of the table, as storage takes them.
-    fn batch(&self, program: &Program, new: &[ValueRef<'_>]) -> Result<RecordBatch, Stop> {
+    pub(crate) fn batch(
+        &self,
+        program: &Program,
+        new: &[ValueRef<'_>],
+    ) -> Result<RecordBatch, Stop> {
         let columns = &program.table.schema().columns;
         let width = columns.len();
         let arrays: Vec<ArrayRef> = columns
@@ -165,7 +173,7 @@ impl Write {
         let returned = match &self.returning {
             Some(outputs) => {
                 let rows = returned.len() / outputs.len();
-                Some(program.batch(returned, rows)?)
+                Some(vec![program.batch(returned, rows)?])
             }
             None => None,
         };

@@ -56,8 +56,11 @@ pub trait BackendSession: Send + 'static {
     /// The statements in a query string.
     ///
     /// # Errors
-    /// A syntax error.
-    fn split(&mut self, sql: &str) -> Result<Vec<Self::Statement>, SqlError>;
+    /// A syntax error, or the reading of a long text was stopped.
+    fn split(
+        &mut self,
+        sql: &str,
+    ) -> impl Future<Output = Result<Vec<Self::Statement>, SqlError>> + Send;
 
     /// Parses and analyses one statement. `parameter_oids` are the client's wishes, 0 for none.
     fn prepare(

@@ -73,7 +73,7 @@ impl BackendSession for Session {
         Arc::new(move || handle.cancel())
     }
 
-    fn split(&mut self, sql: &str) -> Result<Vec<Sent>, SqlError> {
+    fn split(&mut self, sql: &str) -> impl Future<Output = Result<Vec<Sent>, SqlError>> + Send {
         Session::split(self, sql)
     }
 

@@ -41,7 +41,7 @@ use crate::{
         CooperateAboveJoins, RunTimeFilters,
         cache::{PlanCache, PlanCacheCounts},
     },
-    session::{Session, commit::Commits, facts::Sessions, memory::Spare, waits},
+    session::{Session, commit::Commits, facts::Sessions, memory::Spare, readers, waits},
     spill::{SpillLimits, SpillSpace, TenantSpill},
     star::StarPlanner,
     turns::follow_tasks,
@@ -158,6 +158,7 @@ pub struct Engine {
     waits: Semaphore,
     /// What sessions may have beyond their tenants' budgets.
     spare: Arc<Spare>,
+    readers: Arc<Semaphore>,
     started_at_us: i64,
     functions: Arc<[FunctionDescription]>,
 }
@@ -190,6 +191,7 @@ impl Engine {
             advisory: Mutex::default(),
             waits: waits(),
             spare: Arc::default(),
+            readers: readers(),
             started_at_us: chrono::Utc::now().timestamp_micros(),
         }))
     }
@@ -351,6 +353,11 @@ impl Engine {
             .filter_map(|(number, locks)| Some((*number, locks.upgrade()?)))
             .filter(|(_, locks)| locks.are_of(txns))
             .collect()
+    }
+
+    /// The places for those who read long texts.
+    pub(crate) fn readers(&self) -> &Arc<Semaphore> {
+        &self.readers
     }
 
     pub(crate) fn waits(&self) -> &Semaphore {

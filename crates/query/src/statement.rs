@@ -54,6 +54,8 @@ pub struct Statement {
 #[derive(Clone)]
 pub(crate) enum StatementKind {
     Empty,
+    /// One of the fast path's grammar that nobody has needed to parse.
+    Unread,
     Utility(Arc<Utility>),
     Sql(Arc<ast::Statement>),
 }

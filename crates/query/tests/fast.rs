@@ -223,7 +223,7 @@ impl Random {
 fn answer(fixture: &Fixture, session: &mut Session, sql: &str) -> Result<Vec<String>, SqlError> {
     fixture.runtime.block_on(async {
         let mut seen = Vec::new();
-        for statement in session.split(sql)? {
+        for statement in session.split(sql).await? {
             let outcome = session.execute(&statement).await;
             if outcome.is_err() {
                 session.fail();
@@ -363,6 +363,195 @@ fn values_are_alike_both_ways() {
         assert_eq!(fast, slow, "seed {seed}");
         assert!(taken > 40, "{taken} took the fast path");
         assert_eq!(none, 0);
+    }
+}
+
+/// The columns that rows of literals go to, and literals of which some are none of their type.
+const EVERY: [(&str, &str, &[&str]); 16] = [
+    (
+        "b",
+        "boolean",
+        &["true", "FALSE", "'t'", "'no'", "1", "'x'"],
+    ),
+    (
+        "s",
+        "smallint",
+        &["1", "-32768", "32768", "'7'", "1.5", "' 8 '"],
+    ),
+    (
+        "i",
+        "int",
+        &["0", "-2147483648", "2147483648", "'+5'", "007", "'x'"],
+    ),
+    (
+        "l",
+        "bigint",
+        &[
+            "9223372036854775807",
+            "9223372036854775808",
+            "-9223372036854775808",
+            "'1'",
+        ],
+    ),
+    (
+        "r",
+        "real",
+        &["0.1", "1e30", "-0.0", "16777217", "'nan'", "1e39", "'-0'"],
+    ),
+    (
+        "d",
+        "double precision",
+        &[
+            "0.1",
+            "1e300",
+            "-0.0",
+            "123456789012345678901",
+            "'inf'",
+            "1e-400",
+            "7",
+        ],
+    ),
+    (
+        "n",
+        "numeric(9, 2)",
+        &[
+            "1.005",
+            "-1.994999",
+            "1e6",
+            "12345678.9",
+            "'2.345'",
+            "1e-3",
+            ".5",
+            "5.",
+        ],
+    ),
+    (
+        "c",
+        "char(4)",
+        &["'abcd'", "'ab  '", "'abcd   '", "'abcde'", "''", "1"],
+    ),
+    (
+        "v",
+        "varchar(5)",
+        &["'it''s'", "'abcde  '", "'abcdef'", "'äöü'"],
+    ),
+    ("t", "text", &["'a'", "''", "'\\n'", "'--'", "'('", "12"]),
+    ("y", "bytea", &["'\\x00ff'", "'abc'", "'\\x0'", "''"]),
+    (
+        "u",
+        "uuid",
+        &["'00000000-0000-0000-0000-000000000001'", "'x'"],
+    ),
+    (
+        "da",
+        "date",
+        &[
+            "'2024-02-29'",
+            "'2023-02-29'",
+            "'infinity'",
+            "'Jan 5, 2020'",
+        ],
+    ),
+    (
+        "ts",
+        "timestamp",
+        &[
+            "'2024-02-29 10:11:12.5'",
+            "'2024-02-29'",
+            "'2024-13-01'",
+            "'2024-10-27 02:30'",
+        ],
+    ),
+    (
+        "tz",
+        "timestamptz",
+        &[
+            "'2024-02-29 10:11:12+03'",
+            "'2024-10-27 02:30'",
+            "'2024-03-31 02:30'",
+            "'2024-07-01 00:00 CET'",
+        ],
+    ),
+    ("iv", "interval", &["'1 day 2 hours'", "'x'", "'-1 mon'"]),
+];
+
+/// An INSERT of several rows, whose literals are mostly of their columns, and perhaps rows in
+/// the way of others.
+fn listed(random: &mut Random, key: u64) -> String {
+    let count = 2 + random.below(3);
+    let is_tame = random.below(3) > 0;
+    let columns: Vec<_> = EVERY.iter().filter(|_| random.below(3) > 0).collect();
+    let mut rows = Vec::new();
+    for row in 0..count {
+        let mut cells = vec![(key + row - random.below(2)).to_string()];
+        for (_, _, literals) in &columns {
+            let cell = match random.below(8) {
+                0 => "null",
+                1 => "default",
+                _ if is_tame => literals[0],
+                _ => random.pick(literals),
+            };
+            cells.push(cell.to_owned());
+        }
+        rows.push(format!("({})", cells.join(", ")));
+    }
+    let names = std::iter::once("k").chain(columns.iter().map(|column| column.0));
+    let names: Vec<&str> = names.collect();
+    let tail = random.pick(&[
+        "",
+        "",
+        " on conflict do nothing",
+        " on conflict (k) do nothing",
+        " on conflict (k) do update set i = every.i + excluded.i, t = excluded.t",
+        " on conflict (k) do update set l = excluded.k where every.s < 5",
+        " on conflict (k) do update set i = 5 where every.s < excluded.s",
+        " on conflict (t) do nothing",
+        " returning k, i, t",
+    ]);
+    format!(
+        "insert into every ({}) values {}{tail}",
+        names.join(", "),
+        rows.join(", ")
+    )
+}
+
+#[test]
+fn listed_rows_are_alike_both_ways() {
+    let columns = EVERY.iter().map(|(name, ty, _)| format!("{name} {ty}"));
+    let columns: Vec<String> = columns.collect();
+    let create = format!(
+        "set timezone = 'Europe/Berlin';
+         create table every (k int primary key, {}, check (i <> 7))",
+        columns.join(", ")
+    );
+    for seed in 1..=4 {
+        eprintln!("seed {seed}");
+        let mut random = Random(seed);
+        let mut sides = sides();
+        for (fixture, session) in &mut sides {
+            fixture.ok(session, &create);
+        }
+        for round in 0..100 {
+            let insert = listed(&mut random, 1 + round * 3);
+            let select = "select * from every where k >= 0 and k < 500 order by k";
+            for sql in [&insert, select] {
+                let [on, off] = &mut sides;
+                let (fast, slow) = (
+                    answer(&on.0, &mut on.1, sql),
+                    answer(&off.0, &mut off.1, sql),
+                );
+                assert_eq!(
+                    format!("{fast:?}"),
+                    format!("{slow:?}"),
+                    "seed {seed}\n{insert}"
+                );
+            }
+        }
+        let taken = sides[0].1.fast_statements();
+        assert!(
+            taken > 115,
+            "{taken} took the fast path, 100 of them to look"
+        );
     }
 }
 

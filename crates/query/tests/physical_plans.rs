@@ -354,7 +354,7 @@ fn an_execution_that_ends_early_leaves_nothing_behind() {
         // And it is cancelled.
         let cancel = session.cancel_handle();
         let outcome = fixture.runtime.block_on(async {
-            let statement = session.split(&sql)?.remove(0);
+            let statement = session.split(&sql).await?.remove(0);
             let outcome = session.execute(&statement).await?;
             cancel.cancel();
             rows_of(outcome).await
@@ -368,7 +368,7 @@ fn an_execution_that_ends_early_leaves_nothing_behind() {
 
 /// Starts a statement, takes so many batches and drops the rest.
 async fn begun(session: &mut Session, sql: &str, count: usize) -> Result<(), SqlError> {
-    let statement = session.split(sql)?.remove(0);
+    let statement = session.split(sql).await?.remove(0);
     let Outcome::Rows { mut batches, .. } = session.execute(&statement).await? else {
         panic!("{sql}");
     };

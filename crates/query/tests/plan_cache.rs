@@ -199,7 +199,7 @@ impl Side {
         let session = &mut self.session;
         let answer = self.fixture.runtime.block_on(async {
             let mut seen = Vec::new();
-            for statement in session.split(sql)? {
+            for statement in session.split(sql).await? {
                 let outcome = session.execute(&statement).await;
                 seen.push(told(session, outcome).await?);
             }

@@ -380,8 +380,9 @@ fn returned_columns_tell_where_they_are_from() {
     };
     for fast in ["on", "off"] {
         fixture.runtime.block_on(async {
-            let set = session.split(&format!("set enable_fast_path = {fast}"));
-            session.execute(&set.unwrap()[0]).await.unwrap();
+            let set = format!("set enable_fast_path = {fast}");
+            let set = session.split(&set).await.unwrap();
+            session.execute(&set[0]).await.unwrap();
         });
         check(
             &mut session,

@@ -39,6 +39,18 @@ impl TableView {
         Some(RowView { entry, row })
     }
 
+    /// The row with this id, which the view has given or which is in the way of new ones in it.
+    ///
+    /// # Panics
+    /// When the id is another view's.
+    pub fn row_by_id(&self, id: RowId) -> RowView<'_> {
+        let entry = self.directory().by_no(id.segment());
+        RowView {
+            entry: entry.expect("a row id belongs to the view that gave it"),
+            row: id.row(),
+        }
+    }
+
     /// Visible rows among which are all that meet the predicates, in no particular order, by
     /// the secondary indexes of the segments; `None` where those do not leave fewer than
     /// `rows_max` to look at. The caller looks whether each meets them.

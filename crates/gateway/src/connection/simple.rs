@@ -19,7 +19,7 @@ const SLICE_ROWS: usize = 256;
 
 impl<S: BackendSession> Connection<S> {
     pub(super) async fn query(&mut self, text: &str) -> Result<(), Fault> {
-        let statements = self.session.split(text)?;
+        let statements = self.signals.engine(self.session.split(text)).await?;
         if statements.is_empty() {
             self.output.bare(b'I');
         }

@@ -415,7 +415,7 @@ impl BackendSession for FakeSession {
         })
     }
 
-    fn split(&mut self, sql: &str) -> Result<Vec<String>, SqlError> {
+    async fn split(&mut self, sql: &str) -> Result<Vec<String>, SqlError> {
         Ok(sql
             .split(';')
             .map(|part| part.trim().to_owned())

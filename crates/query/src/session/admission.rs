@@ -98,7 +98,7 @@ pub(super) fn read_only(word: &str) -> SqlError {
 
 fn may_follow_failure(kind: &StatementKind) -> bool {
     match kind {
-        StatementKind::Empty => true,
+        StatementKind::Empty | StatementKind::Unread => true,
         StatementKind::Utility(utility) => matches!(
             &**utility,
             Utility::Transaction(
@@ -122,7 +122,7 @@ fn word_of_change(kind: &StatementKind) -> Option<&'static str> {
             _ => word_of_definition(kind),
         },
         StatementKind::Sql(parsed) => word_of_dml(parsed).or_else(|| word_of_definition(kind)),
-        StatementKind::Empty => None,
+        StatementKind::Empty | StatementKind::Unread => None,
     }
 }
 
@@ -157,7 +157,7 @@ pub(super) fn defines_in_node(utility: &Utility) -> bool {
 pub(super) fn word_of_definition(kind: &StatementKind) -> Option<&'static str> {
     match kind {
         StatementKind::Utility(utility) if utility.defines_in_database() => Some(utility.tag()),
-        StatementKind::Utility(_) | StatementKind::Empty => None,
+        StatementKind::Utility(_) | StatementKind::Empty | StatementKind::Unread => None,
         StatementKind::Sql(parsed) => match &**parsed {
             ast::Statement::CreateTable(_) => Some("CREATE TABLE"),
             ast::Statement::CreateView(_) => Some("CREATE VIEW"),

@@ -24,7 +24,8 @@ use std::{
 };
 
 use aerostat_fast::{
-    Inputs, Kind, Literal, Numbers, Output, Parsed, Program, Shape, Stop, Written,
+    Inputs, Kind, ListedRows, Literal, Numbers, Output, Parsed, Program, SessionZone, Shape, Stop,
+    TEXT_BYTES_MAX, Written,
 };
 use aerostat_storage::StorageError;
 use aerostat_txn::{LockMode, Transaction, WaitError};
@@ -35,19 +36,21 @@ use parking_lot::Mutex;
 use super::{
     Session,
     cancel::Cancellation,
-    control,
+    reading::is_long,
     run::{ATTEMPTS_MAX, CancelOnDrop},
     stream::{QueryTask, ready},
 };
 use crate::{
-    api::{ColumnDescription, Outcome, RowStream, RowsTag, TransactionStatus, Value},
+    api::{
+        ColumnDescription, Outcome, ParameterType, RowStream, RowsTag, TransactionStatus, Value,
+        Zone,
+    },
     catalog::{CatalogState, Privilege, Relation, SequenceEntry, TableEntry, node::NodeRecord},
     ddl::{Actor, QualifiedName},
     engine::StatementRecord,
     error::from_storage,
     plan::Gate,
     sequence::Taken,
-    statement::Statement,
 };
 
 /// Programs that a session keeps: those of the shapes that come again and again. A program
@@ -58,32 +61,13 @@ const PROGRAMS_MAX: usize = 256;
 /// hundred times its bytes at most.
 const PREPARED_BYTES_MAX: usize = 32 << 10;
 
-/// A statement of the simple protocol.
-#[derive(Clone)]
-pub struct Sent(Form);
-
-#[derive(Clone)]
-enum Form {
-    /// One of the fast path's grammar, alone in its message.
-    Fast(Arc<FastStatement>),
-    Parsed(Statement),
-}
-
-impl Sent {
-    /// The statement's text; of a simple one the whole message.
-    pub fn text(&self) -> &str {
-        match &self.0 {
-            Form::Fast(fast) => &fast.text,
-            Form::Parsed(statement) => statement.text(),
-        }
-    }
-}
-
 /// A statement of the fast path's grammar.
 pub(super) struct FastStatement {
-    text: Arc<str>,
+    pub(super) text: Arc<str>,
     shape: Arc<Shape>,
     literals: Arc<[Literal]>,
+    /// The rows of an INSERT that lists them.
+    rows: Option<ListedRows>,
     /// Of its parameters.
     types: Arc<[SqlType]>,
     /// What it was bound to last.
@@ -93,16 +77,74 @@ pub(super) struct FastStatement {
 impl FastStatement {
     /// The statement of a text with parameters of these types, if it is of the grammar.
     pub(super) fn read(text: &str, types: &[SqlType]) -> Option<Arc<Self>> {
-        let Parsed { shape, literals } = aerostat_fast::parse(text)?;
+        Some(Self::of(text, aerostat_fast::parse(text)?, types))
+    }
+
+    /// The INSERT of a text whose rows say what types its parameters have.
+    pub(super) fn read_listed(text: &str) -> Option<Arc<Self>> {
+        let parsed = match aerostat_fast::parse_listed(text) {
+            Some(parsed) => parsed,
+            None => {
+                aerostat_fast::parse(text).filter(|parsed| !parsed.shape.arrays().is_empty())?
+            }
+        };
+        Some(Self::of(text, parsed, &[]))
+    }
+
+    fn of(text: &str, parsed: Parsed, types: &[SqlType]) -> Arc<Self> {
+        let Parsed {
+            shape,
+            literals,
+            rows,
+        } = parsed;
         // What stands before it stays, for the places of errors.
         let end = |char: char| char == ';' || char.is_whitespace();
-        Some(Arc::new(Self {
-            text: text.trim_end_matches(end).into(),
+        let text: Arc<str> = text.trim_end_matches(end).into();
+        Arc::new(Self {
+            rows: rows.map(|rows| rows.within(&text)),
+            text,
             shape: Arc::new(shape),
             literals: literals.into(),
             types: types.into(),
             bound: Mutex::new(None),
-        }))
+        })
+    }
+
+    /// How many arrays it makes rows of.
+    pub(super) fn arrays(&self) -> usize {
+        self.shape.arrays().len()
+    }
+
+    /// Whether it has no rows for its client.
+    pub(super) fn returns_nothing(&self) -> bool {
+        !self.shape.returns()
+    }
+
+    /// The same with parameters of these types.
+    pub(super) fn with_types(&self, types: Arc<[SqlType]>) -> Arc<Self> {
+        // The program of a single row is kept with its cells in it.
+        let is_one = self.rows.as_ref().is_some_and(|rows| rows.len() == 1);
+        if is_one && let Some(fast) = Self::read(&self.text, &types) {
+            return fast;
+        }
+        Arc::new(Self {
+            text: Arc::clone(&self.text),
+            shape: Arc::clone(&self.shape),
+            literals: Arc::clone(&self.literals),
+            rows: self.rows.clone(),
+            types,
+            bound: Mutex::new(None),
+        })
+    }
+
+    /// Whether a run of it takes longer than a thread that carries connections may be held.
+    fn is_long(&self, parameters: &[Value]) -> bool {
+        let bytes = |&(number, _): &(usize, SqlType)| match parameters.get(number) {
+            Some(Value::Text(array)) => array.len(),
+            _ => 0,
+        };
+        let arrays: usize = self.shape.arrays().iter().map(bytes).sum();
+        is_long(&self.text) || arrays > TEXT_BYTES_MAX
     }
 }
 
@@ -246,53 +288,10 @@ struct FastSettings {
     is_on: bool,
     path: Arc<[String]>,
     zone: chrono_tz::Tz,
+    offsets: SessionZone,
 }
 
 impl Session {
-    /// Cuts a message of the simple protocol into statements.
-    ///
-    /// # Errors
-    /// See [`Statement::split`].
-    pub fn split(&self, message: &str) -> Result<Vec<Sent>, SqlError> {
-        if let Some(fast) = FastStatement::read(message, &[]) {
-            return Ok(vec![Sent(Form::Fast(fast))]);
-        }
-        if self.keeps_plans()
-            && let Some(statement) = self.plans.statement(message)
-        {
-            return Ok(vec![Sent(Form::Parsed(statement))]);
-        }
-        let statements = Statement::split(message)?.into_iter();
-        Ok(statements
-            .map(|statement| Sent(Form::Parsed(statement)))
-            .collect())
-    }
-
-    /// Runs a statement without parameters.
-    ///
-    /// # Errors
-    /// Anything that can be wrong with a statement. Nothing of it has happened then.
-    pub async fn execute(&mut self, sent: &Sent) -> Result<Outcome, SqlError> {
-        let fast = match &sent.0 {
-            Form::Parsed(statement) => {
-                return match control(&statement.kind) {
-                    Some(command) => self.run_control(command, statement).await,
-                    None => Box::pin(self.run(statement, None)).await,
-                };
-            }
-            Form::Fast(fast) => fast,
-        };
-        if let Some(outcome) = self.run_fast(fast, &Arc::default(), None).await? {
-            return Ok(outcome);
-        }
-        let mut outcome = Outcome::Empty;
-        // There is one: the grammar has no semicolons between.
-        for statement in Statement::split(&fast.text)? {
-            outcome = Box::pin(self.run(&statement, None)).await?;
-        }
-        Ok(outcome)
-    }
-
     /// How many statements of the session took the fast path.
     pub fn fast_statements(&self) -> u64 {
         self.fast.statements
@@ -338,6 +337,8 @@ impl Session {
             literals: Arc::clone(&fast.literals),
             now_micros: self.transaction_time.timestamp_micros(),
             offset_s: self.offset_s(),
+            zone: self.fast_settings().offsets.clone(),
+            rows: fast.rows.clone(),
             numbers: runs.sequences.as_ref().map(|sequences| {
                 let sequences = Arc::clone(sequences);
                 let drawn = Mutex::default();
@@ -345,7 +346,7 @@ impl Session {
             }),
         };
         let (rows, outcome) = if writes {
-            match self.write_fast(&gate, runs, inputs, &fast.text).await {
+            match self.write_fast(&gate, runs, inputs, fast).await {
                 Ok(None) => return Ok(None),
                 Ok(Some(written)) => (written.rows, self.outcome_of(runs, written)),
                 Err(error) => {
@@ -377,10 +378,15 @@ impl Session {
         gate: &Gate,
         runs: &Runs,
         inputs: Inputs,
-        text: &str,
+        fast: &FastStatement,
     ) -> Result<Option<Written>, SqlError> {
         let mut waiting: Option<Cancellation> = None;
-        let mut waits = false;
+        let is_long = fast.is_long(&inputs.parameters);
+        let mut waits = is_long;
+        if is_long {
+            self.note_activity(Some(&fast.text));
+            waiting = Some(self.cancel.begin(self.statement_timeout()));
+        }
         let mut conflicts = 0;
         while conflicts < ATTEMPTS_MAX {
             // An attempt before this one has given the lock back.
@@ -406,12 +412,12 @@ impl Session {
                 Ok(written) => written,
                 Err(Stop::Conflict) if self.may_run_again() => {
                     conflicts += 1;
-                    waits = false;
+                    waits = is_long;
                     continue;
                 }
                 Err(Stop::WouldWait(holder)) if !waits => {
                     if waiting.is_none() {
-                        self.note_activity(Some(text));
+                        self.note_activity(Some(&fast.text));
                     }
                     let cancellation =
                         waiting.get_or_insert_with(|| self.cancel.begin(self.statement_timeout()));
@@ -491,8 +497,10 @@ impl Session {
             Kind::Delete => RowsTag::Delete,
         };
         match written.returned {
-            Some(batch) if batch.num_rows() == 0 => outcome_with(runs, ready(Vec::new()), tag),
-            Some(batch) => outcome_with(runs, ready(vec![batch]), tag),
+            Some(mut batches) => {
+                batches.retain(|batch| batch.num_rows() > 0);
+                outcome_with(runs, ready(batches), tag)
+            }
             None => Outcome::Command {
                 tag: tag.after(written.rows),
             },
@@ -535,17 +543,7 @@ impl Session {
     /// `None` also for errors: the planner's way finds them again.
     fn bind_fast(&self, fast: &FastStatement, catalog: &Arc<CatalogState>) -> Option<Runs> {
         let actor = self.actor().ok()?;
-        let name = fast.shape.table();
-        // The system's relations stand before the search path.
-        if name.schema.is_none() && name.name.starts_with("pg_") {
-            return None;
-        }
-        let name = QualifiedName {
-            database: None,
-            schema: name.schema.clone(),
-            name: name.name.clone(),
-        };
-        let found = actor.find(catalog, &name).ok()??;
+        let found = actor.find(catalog, &name_of(fast)?).ok()??;
         let privilege = match fast.shape.kind() {
             Kind::Select => Privilege::Select,
             Kind::Insert => Privilege::Insert,
@@ -556,6 +554,12 @@ impl Session {
             return None;
         };
         let writes = fast.shape.kind() != Kind::Select;
+        let may = |privilege| actor.may(found.relation, privilege);
+        if fast.shape.has_conflict_target() && !may(Privilege::Select)
+            || fast.shape.updates_on_conflict() && !may(Privilege::Update)
+        {
+            return None;
+        }
         if !actor.may(found.relation, privilege) || !is_plain(entry, catalog, writes) {
             return None;
         }
@@ -585,6 +589,15 @@ impl Session {
             columns,
             told: Told::default(),
         })
+    }
+
+    /// The table that a statement is about.
+    fn fast_table(&self, fast: &FastStatement, catalog: &CatalogState) -> Option<Arc<TableEntry>> {
+        let found = self.actor().ok()?.find(catalog, &name_of(fast)?).ok()??;
+        match found.relation {
+            Relation::Table(entry) => Some(Arc::clone(entry)),
+            _ => None,
+        }
     }
 
     /// The sequences that a program takes numbers of, if the actor may. `None` if it may not.
@@ -633,6 +646,7 @@ impl Session {
             is_on: settings.get("enable_fast_path") == Ok("on"),
             path: settings.search_path().into(),
             zone: settings.time_zone(),
+            offsets: SessionZone::new(Zone(settings.time_zone())),
         })
     }
 
@@ -645,6 +659,41 @@ impl Session {
         }
         let offset = zone.offset_from_utc_datetime(&time.naive_utc());
         offset.fix().local_minus_utc()
+    }
+
+    /// The types of the parameters of an INSERT whose rows a text lists: those that the client
+    /// gives, and otherwise those of the columns that they go to. `None` where the planner's way
+    /// must find them.
+    pub(super) fn listed_parameters(
+        &mut self,
+        fast: &FastStatement,
+        given: &[Option<ParameterType>],
+    ) -> Option<Vec<ParameterType>> {
+        if self.status() == TransactionStatus::Failed || !self.fast_settings().is_on {
+            return None;
+        }
+        let catalog = self.catalog().ok()?;
+        let entry = self.fast_table(fast, &catalog)?;
+        let mut types = given.to_vec();
+        let columns = fast.shape.listed_columns(entry.table.schema())?;
+        let columns: Vec<_> = columns.into_iter().map(ParameterType::Value).collect();
+        let mut declare = |number: usize, ty: ParameterType| {
+            if types.len() <= number {
+                types.resize(number + 1, None);
+            }
+            *types[number].get_or_insert(ty) == ty
+        };
+        if let Some(rows) = &fast.rows {
+            rows.each_parameter(|number, cell| {
+                let is_given = matches!(given.get(number), Some(Some(ParameterType::Value(_))));
+                // Two columns of different types are the planner's to judge.
+                is_given || declare(number, columns[cell])
+            })?;
+        }
+        for &(number, item) in fast.shape.arrays() {
+            declare(number, ParameterType::Array(item)).then_some(())?;
+        }
+        types.into_iter().collect()
     }
 
     /// A statement that was prepared before under the same conditions.
@@ -717,6 +766,20 @@ impl Session {
             error,
         });
     }
+}
+
+/// The name of the table that a statement is about.
+fn name_of(fast: &FastStatement) -> Option<QualifiedName> {
+    let name = fast.shape.table();
+    // The system's relations stand before the search path.
+    if name.schema.is_none() && name.name.starts_with("pg_") {
+        return None;
+    }
+    Some(QualifiedName {
+        database: None,
+        schema: name.schema.clone(),
+        name: name.name.clone(),
+    })
 }
 
 /// Waits on the client's own task until another transaction has settled, as far as

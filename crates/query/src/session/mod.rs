@@ -24,6 +24,7 @@ mod maintenance;
 pub(crate) mod memory;
 mod planning;
 mod prepared;
+mod reading;
 mod run;
 pub(crate) mod settings;
 mod steps;
@@ -40,13 +41,14 @@ use std::{
 
 use aerostat_semantics::functions::Times;
 use aerostat_txn::{AdvisoryLocks, CancelToken, Snapshot};
-use aerostat_types::SqlError;
+use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser::ast};
 
 pub use cancel::CancelHandle;
-pub use fast::Sent;
 pub use memory::Held;
 pub use prepared::Prepared;
+pub use reading::Sent;
+pub(crate) use reading::readers;
 pub(crate) use waiting::{Waiting, waits};
 
 use crate::{
@@ -320,6 +322,10 @@ impl Session {
         self.admit(statement)?;
         let outcome = match &statement.kind {
             StatementKind::Empty => Ok(Outcome::Empty),
+            StatementKind::Unread => Err(SqlError::new(
+                ErrorKind::Internal,
+                "a statement is run that has not been read",
+            )),
             StatementKind::Utility(utility) => {
                 let source = &statement.source;
                 Box::pin(self.run_utility(utility, source, bound, cancellation)).await
@@ -550,14 +556,14 @@ fn control(kind: &StatementKind) -> Option<&TransactionCommand> {
             Utility::Transaction(command) => Some(command).filter(|command| command.is_control()),
             _ => None,
         },
-        StatementKind::Sql(_) | StatementKind::Empty => None,
+        StatementKind::Sql(_) | StatementKind::Empty | StatementKind::Unread => None,
     }
 }
 
 /// The kinds that metrics tell apart.
 fn kind_of(kind: &StatementKind) -> &'static str {
     match kind {
-        StatementKind::Empty => "other",
+        StatementKind::Empty | StatementKind::Unread => "other",
         StatementKind::Utility(utility) => match &**utility {
             Utility::Copy(_) => "copy",
             Utility::Schema(_)

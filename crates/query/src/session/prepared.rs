@@ -16,6 +16,7 @@ use super::{
     cursor::cursor_query,
     fast::FastStatement,
     memory::Held,
+    reading::{is_long, worked_out},
     run::{Parameters, at, bind_work},
     steps::{bind_steps, has_steps},
 };
@@ -29,7 +30,7 @@ use crate::{
         table_reference, write_arrays,
     },
     statement::{
-        Statement, StatementKind,
+        Source, Statement, StatementKind,
         merge::{Action, action},
         modifying::changes,
     },
@@ -200,9 +201,6 @@ impl Session {
         if let Some(prepared) = self.prepared_before(text, parameter_oids) {
             return Ok(prepared);
         }
-        let statement = Statement::single(text)?;
-        self.refuse_after_failure(&statement.kind)?;
-        self.follow_time_zone();
         let mut types = Vec::with_capacity(parameter_oids.len());
         for (at, &oid) in parameter_oids.iter().enumerate() {
             // 0 is unspecified, 705 is `unknown`.
@@ -219,9 +217,72 @@ impl Session {
                 })?),
             });
         }
-        let prepared = self.prepare_typed(statement, types).await?;
-        self.keep_prepared(text, parameter_oids, &prepared);
+        let text: Arc<str> = text.into();
+        let read = {
+            let text = Arc::clone(&text);
+            move || FastStatement::read_listed(&text)
+        };
+        let fast = match is_long(&text) {
+            true => {
+                let cancellation = self.cancel.begin(self.statement_timeout());
+                Box::pin(self.apart(read, &cancellation)).await?
+            }
+            false => read(),
+        };
+        let listed = fast.and_then(|fast| self.prepare_listed(&fast, &text, &types));
+        let prepared = match listed {
+            Some(prepared) => prepared,
+            None => self.prepare_planned(&text, types).await?,
+        };
+        self.keep_prepared(&text, parameter_oids, &prepared);
         Ok(prepared)
+    }
+
+    /// Prepares an INSERT whose rows its text lists. It is parsed when the fast path does not
+    /// take it.
+    fn prepare_listed(
+        &mut self,
+        fast: &FastStatement,
+        text: &Arc<str>,
+        types: &[Option<ParameterType>],
+    ) -> Option<Prepared> {
+        if !fast.returns_nothing() {
+            return None;
+        }
+        let parameters = self.listed_parameters(fast, types)?;
+        // An array that the statement does not take as one is the planner's.
+        let arrays = parameters
+            .iter()
+            .filter(|ty| matches!(ty, ParameterType::Array(_)));
+        if arrays.count() > fast.arrays() {
+            return None;
+        }
+        let fast = fast.with_types(parameters.iter().map(|ty| ty.carrier()).collect());
+        let source = Source {
+            text: Arc::clone(text),
+            offset: 0,
+        };
+        Some(Prepared {
+            statement: Statement {
+                kind: StatementKind::Unread,
+                source,
+            },
+            parameters,
+            columns: None,
+            is_written: false,
+            fast: Some(fast),
+        })
+    }
+
+    async fn prepare_planned(
+        &mut self,
+        text: &Arc<str>,
+        types: Vec<Option<ParameterType>>,
+    ) -> Result<Prepared, SqlError> {
+        let statement = self.read_single(text).await?;
+        self.refuse_after_failure(&statement.kind)?;
+        self.follow_time_zone();
+        self.prepare_typed(statement, types).await
     }
 
     pub(super) async fn prepare_typed(
@@ -231,7 +292,7 @@ impl Session {
     ) -> Result<Prepared, SqlError> {
         let mut is_written = false;
         let columns = match &statement.kind {
-            StatementKind::Empty => None,
+            StatementKind::Empty | StatementKind::Unread => None,
             StatementKind::Utility(utility) => match &**utility {
                 // The parameters are those of the cursor's query.
                 Utility::Cursor(CursorCommand::Declare { query, .. }) => {
@@ -262,9 +323,11 @@ impl Session {
                 let context = self.context(&self.open_gate()?, snapshot)?;
                 let (parsed, source) = (Arc::clone(parsed), statement.source.clone());
                 let cancellation = self.cancel.begin(self.statement_timeout());
+                let readers = Arc::clone(self.engine.readers());
                 let work = async move {
-                    let columns = infer(&context, &parsed, &mut types).map_err(at(&source));
-                    columns.map(|columns| (columns, types))
+                    let inferred = async { infer(&context, &parsed, &mut types) };
+                    let columns = worked_out(&readers, &source.text, inferred).await;
+                    columns.map_err(at(&source)).map(|columns| (columns, types))
                 };
                 let (columns, inferred) = self.on_query_runtime(work, &cancellation).await??;
                 types = inferred;
@@ -324,6 +387,21 @@ impl Session {
         {
             return Ok(outcome);
         }
+        if matches!(prepared.statement.kind, StatementKind::Unread) {
+            let text = &prepared.statement.source.text;
+            let types = prepared.parameters.iter().copied().map(Some).collect();
+            let planned = Box::pin(self.prepare_planned(text, types)).await?;
+            return Box::pin(self.run_bound(&planned, parameters)).await;
+        }
+        self.run_bound(prepared, parameters).await
+    }
+
+    /// Runs a prepared statement the planner's way.
+    async fn run_bound(
+        &mut self,
+        prepared: &Prepared,
+        parameters: &Arc<[Value]>,
+    ) -> Result<Outcome, SqlError> {
         if let Some(command) = control(&prepared.statement.kind) {
             return self.run_control(command, &prepared.statement).await;
         }

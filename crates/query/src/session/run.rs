@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use aerostat_txn::Transaction;
+use aerostat_txn::{RowLock, Transaction};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::array::RecordBatch,
@@ -16,7 +16,7 @@ use datafusion::{
     sql::{planner::PlannerContext, sqlparser::ast},
 };
 use futures::{FutureExt, StreamExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
     Session,
@@ -25,6 +25,7 @@ use super::{
     memory::Held,
     planning::{self, Identity, Plans},
     prepared::Bound,
+    reading::{is_long, worked_out},
     stream::{QueryTask, RESULT_BATCHES_MAX, Sending, ready_within, received},
 };
 use crate::{
@@ -69,7 +70,8 @@ impl Session {
         plans: Plans,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        if bound.is_none() {
+        // A walk over a long statement holds the client's thread for as long.
+        if bound.is_none() && source.text.contains('$') {
             refuse_parameters(parsed)?;
         }
         let parsed = &Bound::write_arrays(bound, parsed);
@@ -84,7 +86,7 @@ impl Session {
                 self.run_dml(parsed, source, bound, plans, cancellation)
                     .await
             }
-            ast::Statement::Query(_) => match first_lock(&**parsed) {
+            ast::Statement::Query(_) => match lock_of(parsed, source) {
                 None => {
                     let told = Told::WithRows;
                     self.run_query(parsed, source, bound, plans, told, cancellation)
@@ -149,6 +151,7 @@ impl Session {
                 parameters: Parameters::of(bound),
                 identity,
                 told,
+                readers: Arc::clone(self.engine.readers()),
             };
             match self.start_query(query, source, cancellation).await {
                 Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
@@ -220,9 +223,10 @@ impl Session {
                 .locking
                 .begin(&transaction, parameters.values.clone());
             let (parsed, source) = (Arc::clone(parsed), source.clone());
+            let readers = Arc::clone(self.engine.readers());
             let work = async move {
                 let planned = planning::plan_dml(&context, &parsed, &parameters, identity.as_ref());
-                let planned = planned.await;
+                let planned = worked_out(&readers, &source.text, planned).await;
                 let (bound, plan) = planned.map_err(|error| from_datafusion(error, &source))?;
                 dml::lock_concerned(&context, &bound)?;
                 context.gate.confirm()?;
@@ -366,6 +370,13 @@ pub(super) fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
     }
 }
 
+/// The first lock of rows that a statement asks for.
+fn lock_of(parsed: &ast::Statement, source: &Source) -> Option<RowLock> {
+    // As above: a long text that has no such word needs no walk.
+    let may_lock = !is_long(&source.text) || source.text.to_ascii_lowercase().contains("for");
+    may_lock.then(|| first_lock(parsed))?
+}
+
 /// A statement that was not prepared has no parameters.
 fn refuse_parameters(parsed: &ast::Statement) -> Result<(), SqlError> {
     match parameter_count(parsed)? {
@@ -437,6 +448,7 @@ struct Query {
     parameters: Parameters,
     identity: Option<Identity>,
     told: Told,
+    readers: Arc<Semaphore>,
 }
 
 /// Where a query tells its columns, or why there are none.
@@ -458,10 +470,11 @@ async fn produce(
         parameters,
         identity,
         told,
+        readers,
     } = query;
     let started = async {
         let planned = planning::plan(&context, &parsed, &parameters, identity.as_ref());
-        let (columns, physical) = planned.await?;
+        let (columns, physical) = worked_out(&readers, &source.text, planned).await?;
         context.gate.confirm().map_err(crate::error::external)?;
         let (flow, physical) = Flow::of(physical, memory)?;
         let stream = execute_stream(physical, plan::task_context(&context.state))?;

@@ -52,7 +52,7 @@ impl Session {
                 },
                 _ => None,
             },
-            StatementKind::Empty => None,
+            StatementKind::Empty | StatementKind::Unread => None,
         };
         target.is_some_and(|name| self.is_temporary(&name))
     }

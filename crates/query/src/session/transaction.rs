@@ -145,7 +145,7 @@ impl Session {
     pub(super) async fn enter_block(&mut self, statement: &Statement) -> Result<bool, SqlError> {
         let kind = &statement.kind;
         let is_control = match kind {
-            StatementKind::Empty => true,
+            StatementKind::Empty | StatementKind::Unread => true,
             StatementKind::Utility(utility) => {
                 if utility.runs_outside_blocks() || defines_in_node(utility) {
                     self.commit_implicit().await?;

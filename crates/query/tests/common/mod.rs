@@ -104,7 +104,7 @@ impl Fixture {
 
 pub(crate) async fn run(session: &mut Session, sql: &str) -> Result<Vec<String>, SqlError> {
     let mut last = Vec::new();
-    for statement in session.split(sql)? {
+    for statement in session.split(sql).await? {
         last = rows_of(session.execute(&statement).await?).await?;
     }
     Ok(last)
@@ -132,7 +132,7 @@ pub(crate) async fn rows_of(outcome: Outcome) -> Result<Vec<String>, SqlError> {
 }
 
 pub(crate) async fn copy_in(session: &mut Session, sql: &str) -> Result<CopyIn, SqlError> {
-    let statement = session.split(sql)?.remove(0);
+    let statement = session.split(sql).await?.remove(0);
     match session.execute(&statement).await? {
         Outcome::CopyIn(copy) => Ok(copy),
         other => panic!("{other:?}"),

@@ -23,6 +23,7 @@ mod isolation;
 mod lab;
 mod layouts;
 mod local;
+mod long_texts;
 mod memory;
 mod operations;
 mod postgres;

@@ -1,0 +1,201 @@
+//! From the text of a message to statements.
+//!
+//! A short text is read where it arrives. Neither `sqlparser` nor a walk over a tree can be
+//! stopped, so a long one is read by a thread of its own, which holds up nobody: the session
+//! answers when the statement is stopped, and the thread runs out by itself. So many may do
+//! that at once; the texts after them wait, and can be stopped meanwhile.
+//!
+//! ```text
+//!  short ─────────────────────────────────────────► statements
+//!  long ──► one of READERS_MAX places ── thread ──► statements
+//!                    └─ stopped: 57014     └─ nobody waits: what it reads is dropped there
+//! ```
+
+use std::sync::Arc;
+
+use aerostat_fast::TEXT_BYTES_MAX;
+use aerostat_schedule::asleep;
+use aerostat_types::{ErrorKind, SqlError};
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::Semaphore,
+    task::block_in_place,
+};
+
+use super::{Session, cancel::Cancellation, control, fast::FastStatement, stream::QueryTask};
+use crate::{
+    api::Outcome,
+    statement::{Statement, StatementKind},
+};
+
+/// Long texts that are read at once: they take processors from whoever else works, and some
+/// hundred times their bytes.
+const READERS_MAX: usize = 2;
+
+/// The longest text that is read on the thread that it has come to. A thousand of its tokens
+/// take about a millisecond.
+const SHORT_BYTES_MAX: usize = TEXT_BYTES_MAX;
+
+/// The places for those who read long texts.
+pub(crate) fn readers() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(READERS_MAX))
+}
+
+/// Whether a text is read, and what comes of it worked out, where others do not wait for it.
+pub(super) fn is_long(text: &str) -> bool {
+    text.len() > SHORT_BYTES_MAX
+}
+
+/// A statement of the simple protocol.
+#[derive(Clone)]
+pub struct Sent(Form);
+
+#[derive(Clone)]
+enum Form {
+    /// One of the fast path's grammar, alone in its message.
+    Fast(Arc<FastStatement>),
+    Parsed(Tree),
+}
+
+impl Sent {
+    /// The statement's text; of a simple one the whole message.
+    pub fn text(&self) -> &str {
+        match &self.0 {
+            Form::Fast(fast) => &fast.text,
+            Form::Parsed(tree) => tree.0.text(),
+        }
+    }
+}
+
+/// Works out what is planned of a text. That of a long one takes long, too, and cannot be
+/// stopped: its query thread gives others' work to another thread first, and its place among
+/// the statements that run.
+pub(super) async fn worked_out<T>(
+    readers: &Semaphore,
+    text: &str,
+    work: impl Future<Output = T>,
+) -> T {
+    // A runtime of one thread is a test's: it has no other thread to give its work to.
+    let hands_over = is_long(text)
+        && Handle::try_current()
+            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if !hands_over {
+        return work.await;
+    }
+    let _place = readers.acquire().await;
+    block_in_place(|| asleep(|| Handle::current().block_on(work)))
+}
+
+/// A statement as it was read. The tree of a long text is taken apart elsewhere, which takes
+/// as long as a walk over it.
+#[derive(Clone)]
+struct Tree(Statement);
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let statement = &mut self.0;
+        if is_long(statement.text())
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let tree = std::mem::replace(&mut statement.kind, StatementKind::Empty);
+            runtime.spawn_blocking(move || drop(tree));
+        }
+    }
+}
+
+impl Sent {
+    fn all(statements: Vec<Statement>) -> Vec<Self> {
+        let statements = statements.into_iter();
+        statements
+            .map(|statement| Sent(Form::Parsed(Tree(statement))))
+            .collect()
+    }
+}
+
+impl Session {
+    /// Cuts a message of the simple protocol into statements.
+    ///
+    /// # Errors
+    /// See [`Statement::split`]; a long text may be stopped.
+    pub async fn split(&mut self, message: &str) -> Result<Vec<Sent>, SqlError> {
+        if is_long(message) {
+            let cancellation = self.cancel.begin(self.statement_timeout());
+            let text: Arc<str> = message.into();
+            let read = move || match FastStatement::read(&text, &[]) {
+                Some(fast) => Ok(vec![Sent(Form::Fast(fast))]),
+                None => Statement::split(&text).map(Sent::all),
+            };
+            return Box::pin(self.apart(read, &cancellation)).await?;
+        }
+        if let Some(fast) = FastStatement::read(message, &[]) {
+            return Ok(vec![Sent(Form::Fast(fast))]);
+        }
+        if self.keeps_plans()
+            && let Some(statement) = self.plans.statement(message)
+        {
+            return Ok(vec![Sent(Form::Parsed(Tree(statement)))]);
+        }
+        Statement::split(message).map(Sent::all)
+    }
+
+    /// Runs a statement without parameters.
+    ///
+    /// # Errors
+    /// Anything that can be wrong with a statement. Nothing of it has happened then.
+    pub async fn execute(&mut self, sent: &Sent) -> Result<Outcome, SqlError> {
+        let fast = match &sent.0 {
+            Form::Parsed(Tree(statement)) => {
+                return match control(&statement.kind) {
+                    Some(command) => self.run_control(command, statement).await,
+                    None => Box::pin(self.run(statement, None)).await,
+                };
+            }
+            Form::Fast(fast) => fast,
+        };
+        if let Some(outcome) = self.run_fast(fast, &Arc::default(), None).await? {
+            return Ok(outcome);
+        }
+        let statement = Box::pin(self.read_single(&fast.text)).await?;
+        let tree = Tree(statement);
+        Box::pin(self.run(&tree.0, None)).await
+    }
+
+    /// The only statement of a text.
+    ///
+    /// # Errors
+    /// See [`Statement::single`]; a long text may be stopped.
+    pub(super) async fn read_single(&self, text: &Arc<str>) -> Result<Statement, SqlError> {
+        if !is_long(text) {
+            return Statement::single(text);
+        }
+        let cancellation = self.cancel.begin(self.statement_timeout());
+        let text = Arc::clone(text);
+        self.apart(move || Statement::single(&text), &cancellation)
+            .await?
+    }
+
+    /// Does what cannot be stopped on a thread of its own, until it ends or the statement is
+    /// stopped.
+    pub(super) async fn apart<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+        cancellation: &Cancellation,
+    ) -> Result<T, SqlError> {
+        let places = Arc::clone(self.engine.readers());
+        let work = async {
+            let place = places.acquire_owned().await;
+            let place = place.map_err(|_| SqlError::new(ErrorKind::Internal, "the node stops"))?;
+            let task = self.engine.queries().spawn_blocking(move || {
+                let done = work();
+                drop(place);
+                done
+            });
+            QueryTask::new(task).result().await
+        };
+        tokio::select! {
+            biased;
+            error = cancellation.stopped() => Err(error),
+            done = work => done,
+        }
+    }
+}
