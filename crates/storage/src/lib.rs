@@ -78,6 +78,7 @@ mod scan;
 mod segments;
 mod shape;
 mod statistics;
+mod surplus;
 mod table;
 mod tail;
 mod tenant;

@@ -19,6 +19,7 @@ mod recovery;
 mod redefine;
 mod references;
 mod reshape;
+mod simulation;
 mod temporary;
 mod threads;
 mod vacuum;
