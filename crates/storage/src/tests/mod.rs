@@ -20,6 +20,7 @@ mod redefine;
 mod references;
 mod reshape;
 mod simulation;
+mod surplus;
 mod temporary;
 mod threads;
 mod vacuum;

@@ -37,7 +37,7 @@ use crate::{
 const KEYED: u32 = 10;
 const BAG: u32 = 11;
 const SESSIONS: usize = 5;
-const LIVES: usize = 6;
+const LIVES: usize = 4;
 const STEPS_MAX: usize = 50;
 
 /// More than a transaction keeps to itself: its redo goes to the log before the commit.
@@ -364,7 +364,7 @@ impl Life {
     /// Writes some rows and ends some of the session's own.
     fn written(&mut self, work: Work, mut delta: Delta, at: usize, place: Place) -> Session {
         let may_chunk = place == Place::Free || self.chunked < CHUNKED_MAX;
-        let is_chunk = may_chunk && self.random.random_bool(0.4);
+        let is_chunk = may_chunk && self.random.random_bool(0.25);
         self.chunked += usize::from(is_chunk);
         let count = if is_chunk {
             1
@@ -645,7 +645,7 @@ impl Drop for Seed {
 fn whatever_comes_between_every_folder_opens_with_what_was_acknowledged() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
     let first: u64 = number("AEROSTAT_SIMULATION_SEED").unwrap_or(0);
-    let rounds = number("AEROSTAT_SIMULATION_ROUNDS").unwrap_or(40);
+    let rounds = number("AEROSTAT_SIMULATION_ROUNDS").unwrap_or(16);
     let mut commits = 0;
     for seed in first..first + rounds {
         let _seed = Seed(seed);
@@ -666,5 +666,5 @@ fn whatever_comes_between_every_folder_opens_with_what_was_acknowledged() {
         let last = Life::begin(root, known, numbers, random);
         commits += last.known.history.len() as u64;
     }
-    assert!(commits > 5 * rounds, "{commits} commits in {rounds} rounds");
+    assert!(commits > 3 * rounds, "{commits} commits in {rounds} rounds");
 }
