@@ -4,7 +4,15 @@
 //! when dropped, at the speed of `munmap`. A mapping of the size of a full arena
 //! is aligned to its size, so that its huge pages are whole.
 
-use std::{io, ops::Range, ptr::NonNull};
+use std::{
+    fs, io,
+    ops::Range,
+    ptr::NonNull,
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use aerostat_segment::{ARENA_BYTES_MAX, Region};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -23,6 +31,15 @@ pub enum MemoryError {
         /// Its reason.
         #[source]
         source: io::Error,
+    },
+    /// To map any more memory, whatever its size, without leaving the heap and the stacks of
+    /// threads nothing.
+    #[error("the process has {mappings} mappings of memory, and the system allows {mappings_max}")]
+    TooManyMappings {
+        /// As many as it has.
+        mappings: usize,
+        /// As many as it may have.
+        mappings_max: usize,
     },
     /// To use huge pages.
     #[error("the operating system gives no huge pages")]
@@ -45,7 +62,8 @@ impl ArenaSource {
     /// that is [`ARENA_BYTES_MAX`]. The caller has reserved them from a budget.
     ///
     /// # Errors
-    /// [`MemoryError::Map`] when the operating system refuses.
+    /// [`MemoryError::Map`] when the operating system refuses,
+    /// [`MemoryError::TooManyMappings`] before it does because there are so many.
     pub fn allocate(bytes: usize) -> Result<Mapping, MemoryError> {
         Self::map(bytes, page_bytes())
     }
@@ -62,8 +80,12 @@ impl ArenaSource {
             return Self::allocate(bytes);
         }
         let mapping = Self::map(bytes, HUGE_PAGE_BYTES)?;
+        // A rest that is no whole huge page stays on small ones in any case. Advised as the
+        // pages before it are, it is no mapping of its own to the kernel, which counts them.
+        let is_rest_small = mapping.bytes - huge < HUGE_PAGE_BYTES;
+        let advised = if is_rest_small { mapping.bytes } else { huge };
         // Where there are none small ones do.
-        let _ = mapping.advise_huge(0..huge);
+        let _ = mapping.advise_huge(0..advised);
         Ok(mapping)
     }
 
@@ -74,6 +96,7 @@ impl ArenaSource {
             .checked_next_multiple_of(page_bytes())
             .filter(|&rounded| rounded <= isize::MAX as usize / 2)
             .ok_or_else(|| refused(io::ErrorKind::OutOfMemory.into()))?;
+        Census::of_process().admit(mappings_of_process)?;
         let align = if rounded == ARENA_BYTES_MAX {
             ARENA_BYTES_MAX
         } else {
@@ -85,6 +108,60 @@ impl ArenaSource {
         let _ = mapping.advise(0..rounded, Advice::LinuxNoHugepage);
         Ok(mapping)
     }
+}
+
+/// How many mappings the process has, so that arenas never take the last ones: the process
+/// ends where the heap gets none, while a statement that gets no arena only fails.
+struct Census {
+    mappings_max: usize,
+    /// As many as were counted last, and all arenas since. Neighbours may be one mapping, and
+    /// some are gone: it is counted again before anybody is refused.
+    mappings: AtomicUsize,
+}
+
+/// The part of all mappings that is left to others, as a divisor. With the usual 65,530 these
+/// are 8,191: a mapping of the heap has 32 MiB or more, a thread takes two.
+const OTHERS_SHARE: usize = 8;
+
+impl Census {
+    fn of_process() -> &'static Census {
+        static PROCESS: OnceLock<Census> = OnceLock::new();
+        PROCESS.get_or_init(|| {
+            let text = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+            // Unknown where the system is another: then it refuses by itself.
+            Census::allowing(text.trim().parse().unwrap_or(usize::MAX))
+        })
+    }
+
+    fn allowing(mappings_max: usize) -> Census {
+        Census {
+            mappings_max,
+            mappings: AtomicUsize::new(0),
+        }
+    }
+
+    /// One more, if there is one left; `count` counts those there are.
+    fn admit(&self, count: impl FnOnce() -> usize) -> Result<(), MemoryError> {
+        let arenas_max = self.mappings_max - self.mappings_max / OTHERS_SHARE;
+        if self.mappings.fetch_add(1, Ordering::Relaxed) < arenas_max {
+            return Ok(());
+        }
+        let mappings = count();
+        self.mappings.store(mappings + 1, Ordering::Relaxed);
+        if mappings < arenas_max {
+            return Ok(());
+        }
+        Err(MemoryError::TooManyMappings {
+            mappings,
+            mappings_max: self.mappings_max,
+        })
+    }
+}
+
+/// Takes about a millisecond for each two thousand.
+fn mappings_of_process() -> usize {
+    let maps = fs::read("/proc/self/maps").unwrap_or_default();
+    maps.iter().filter(|byte| **byte == b'\n').count()
 }
 
 /// A mapping; unmapped when dropped.
@@ -250,6 +327,42 @@ mod tests {
             // SAFETY: the arena's bytes are this test's.
             unsafe { arena.base().write_bytes(7, bytes) };
         }
+    }
+
+    /// On its own: others map memory meanwhile.
+    #[test]
+    fn what_is_filled_is_one_mapping() {
+        const ARENAS: usize = 2_000;
+        let before = mappings_of_process();
+        let bytes = (3 << 20) + 5 * page_bytes();
+        let arenas: Vec<_> = (0..ARENAS)
+            .map(|_| ArenaSource::allocate_filled(bytes, bytes - 100).unwrap())
+            .collect();
+        let after = mappings_of_process();
+        assert!(after < before + ARENAS + ARENAS / 4, "{before}, {after}");
+        drop(arenas);
+    }
+
+    #[test]
+    fn arenas_leave_mappings_to_others() {
+        let census = Census::allowing(80);
+        (0..70).for_each(|_| census.admit(|| panic!("counted too early")).unwrap());
+        // Some have gone since.
+        census.admit(|| 60).unwrap();
+        (0..9).for_each(|_| census.admit(|| panic!("counted too early")).unwrap());
+        for _ in 0..3 {
+            let refused = census.admit(|| 75).unwrap_err();
+            assert!(matches!(
+                refused,
+                MemoryError::TooManyMappings {
+                    mappings: 75,
+                    mappings_max: 80
+                }
+            ));
+        }
+        census.admit(|| 69).unwrap();
+        let without = Census::allowing(usize::MAX);
+        without.admit(|| panic!("there is no limit")).unwrap();
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use std::{error::Error, io, iter::successors, sync::Arc};
 
+use aerostat_memory::MemoryError;
 pub(crate) use aerostat_semantics::external;
 use aerostat_semantics::name_of_arrow;
 use aerostat_storage::StorageError;
@@ -76,6 +77,7 @@ pub(crate) fn from_storage(error: StorageError) -> SqlError {
         StorageError::OutOfMemory(cause) => SqlError::new(ErrorKind::OutOfMemory, "out of memory")
             .with_detail(cause.to_string())
             .with_hint("Raise the database's memory_max or the server's --memory, or remove data."),
+        StorageError::Map(cause) => no_mapping(&cause),
         StorageError::ValueTooLong { .. } | StorageError::RowTooWide { .. } => {
             SqlError::new(ErrorKind::ProgramLimitExceeded, message)
         }
@@ -103,6 +105,21 @@ pub(crate) fn from_storage(error: StorageError) -> SqlError {
         }
         _ => SqlError::new(ErrorKind::Internal, message),
     }
+}
+
+/// The operating system gave no memory, though the budgets had some.
+fn no_mapping(cause: &MemoryError) -> SqlError {
+    let hint = match cause {
+        MemoryError::TooManyMappings { .. } => {
+            "Raise the system's limit: sysctl -w vm.max_map_count=1048576, and in /etc/sysctl.d."
+        }
+        _ => {
+            "Lower the server's --memory, or look at the system's limits: ulimit -v, vm.max_map_count."
+        }
+    };
+    SqlError::new(ErrorKind::OutOfMemory, "out of memory")
+        .with_detail(cause.to_string())
+        .with_hint(hint)
 }
 
 /// What caused an error, from the nearest cause to the farthest.

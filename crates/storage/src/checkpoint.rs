@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aerostat_types::{CommitTs, SegmentNo, TableId};
+use aerostat_types::{CommitTs, SegmentNo, TableId, TxnId};
 
 use crate::{
     StorageError, Table, TableView, TenantStore,
@@ -120,6 +120,8 @@ struct Point {
     cut: Cut,
     at: CommitTs,
     taken_micros: u64,
+    /// The newest id of a transaction.
+    last_txn: TxnId,
     /// All of one snapshot.
     views: Vec<TableView>,
     dropped: Vec<TableId>,
@@ -157,6 +159,7 @@ impl TenantStore {
         let mut last = durable.checkpoint.lock();
         let log_bytes = durable.log.bytes_written();
         let point = self.point(durable)?;
+        fault::pass("checkpoint.cut");
         let mut done = Checkpointed {
             at: point.at,
             ..Checkpointed::default()
@@ -192,6 +195,7 @@ impl TenantStore {
             cut,
             at: snapshot.at(),
             taken_micros: durable.log.now_micros(),
+            last_txn: self.txns().last_id(),
             views: tables.iter().map(view).collect(),
             dropped: registry.forget_dropped(snapshot.at(), oldest),
             catalog: registry.catalog.clone(),
@@ -258,6 +262,7 @@ impl TenantStore {
             timeline: self.durable_side().log.origin().timeline,
             at: point.at,
             taken_micros: point.taken_micros,
+            last_txn: Some(point.last_txn),
             log_from: point.cut.keep_from,
             tables: point.views.iter().map(of_table).collect(),
             dropped: point.dropped.clone(),

@@ -1,11 +1,21 @@
 //! Places where a test can have the process die.
 //!
 //! `AEROSTAT_FAULT=log.before_sync:3` aborts the process when it passes that place for
-//! the third time. Without the variable a passage costs a load.
+//! the third time. `AEROSTAT_SLOW=2000` has each passage take up to so many microseconds, as
+//! on a disk that is slow and not always as slow. Without the variables a passage costs a
+//! load or two.
+//!
+//! Tests of this crate can be told of each passage of their thread ([`visit`]), and do then
+//! and there what other threads might do.
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
 };
 
 struct Armed {
@@ -34,9 +44,50 @@ pub(crate) fn strikes(place: &str) -> bool {
     })
 }
 
+/// The longest a passage takes.
+fn slowness() -> Option<Duration> {
+    static SLOWNESS: OnceLock<Option<Duration>> = OnceLock::new();
+    *SLOWNESS.get_or_init(|| {
+        let micros = std::env::var("AEROSTAT_SLOW").ok()?;
+        Some(Duration::from_micros(micros.parse().ok()?))
+    })
+}
+
 /// Dies here if it is time.
 pub(crate) fn pass(place: &str) {
+    #[cfg(test)]
+    visit::passed(place);
+    if let Some(slowness) = slowness() {
+        // Mostly quick, at times much slower: the fourth power of what is even.
+        let even = RandomState::new().hash_one(place) as f64 / u64::MAX as f64;
+        thread::sleep(slowness.mul_f64(even.powi(4)));
+    }
     if strikes(place) {
         std::process::abort();
+    }
+}
+
+/// Looking in on passages.
+#[cfg(test)]
+pub(crate) mod visit {
+    use std::cell::RefCell;
+
+    type Visitor = Box<dyn FnMut(&str)>;
+
+    thread_local! {
+        static VISITOR: RefCell<Option<Visitor>> = const { RefCell::new(None) };
+    }
+
+    /// Has this thread call the visitor at each place it passes, but for those it passes in
+    /// the visitor itself; `None`: nobody any more.
+    pub(crate) fn set(visitor: Option<Visitor>) {
+        VISITOR.set(visitor);
+    }
+
+    pub(super) fn passed(place: &str) {
+        if let Some(mut visitor) = VISITOR.take() {
+            visitor(place);
+            VISITOR.set(Some(visitor));
+        }
     }
 }

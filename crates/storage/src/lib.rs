@@ -81,6 +81,7 @@ mod scan;
 mod segments;
 mod shape;
 mod statistics;
+mod surplus;
 mod table;
 mod tail;
 mod tenant;

@@ -16,7 +16,9 @@ use std::{
 };
 
 use aerostat_segment::ROWS_MAX;
-use aerostat_types::{CommitTs, Layout, SqlType, TableId, TableIndex, TableSchema, TenantId};
+use aerostat_types::{
+    CommitTs, Layout, SqlType, TableId, TableIndex, TableSchema, TenantId, TxnId,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -47,6 +49,11 @@ pub(crate) struct Manifest {
     /// Microseconds since 1970 when that snapshot was there: no earlier than those of any
     /// record through `at`.
     pub(crate) taken_micros: u64,
+    /// No transaction with chunks in a log file before `log_from` has a greater id. Those to
+    /// come have: archives keep such files, and a restored tenant must not take an old chunk
+    /// for that of a new transaction. `None` in manifests of older versions.
+    #[serde(default)]
+    pub(crate) last_txn: Option<TxnId>,
     /// The first log file that recovery needs.
     pub(crate) log_from: u64,
     pub(crate) tables: Vec<TableImage>,
@@ -198,7 +205,11 @@ impl Manifest {
 
     /// Whether it is one that checkpoints write, as far as others rely on it.
     fn check(&self) -> Result<(), BadBytes> {
-        if self.at.0 >= USED_END || self.log_from >= USED_END {
+        let last_txn = self.last_txn.map_or(0, |last| last.0);
+        if [self.at.0, self.log_from, last_txn]
+            .iter()
+            .any(|number| *number >= USED_END)
+        {
             return Err(BadBytes("numbers beyond all commits and files"));
         }
         let mut ids = HashSet::new();

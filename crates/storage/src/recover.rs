@@ -36,7 +36,7 @@ use crate::{
     durable::{Durable, Registry},
     load,
     log::{
-        Log, LogEnd,
+        FILE_BYTES_MAX, Log, LogEnd,
         codec::BadBytes,
         read::{self, Expected, LogFile, Sequence},
         record::{self, Kind, Record, USED_END},
@@ -46,6 +46,7 @@ use crate::{
     origin::{Origin, Timeline},
     private::make_folder,
     replay::{Replay, ReplayError},
+    surplus,
 };
 
 /// Why a tenant could not be opened.
@@ -106,6 +107,8 @@ pub struct OpenOptions {
     /// history, whose timeline begins with the next checkpoint.
     pub lenient: bool,
     pub(crate) sizes: Option<ArenaSizes>,
+    /// How large log files become; `None`: as large as is good.
+    pub(crate) log_file_bytes: Option<usize>,
 }
 
 /// What was found.
@@ -133,6 +136,8 @@ pub struct Recovered {
 /// What the first pass learns.
 #[derive(Default)]
 struct Outline {
+    /// The checkpoint's point.
+    at: CommitTs,
     files: Vec<(u64, PathBuf)>,
     /// The last file that counts and how much of it does.
     end: Option<(u64, usize)>,
@@ -291,6 +296,7 @@ impl Outline {
         let mut files = read::files(folder).map_err(RecoverError::io(folder))?;
         files.retain(|(number, _)| *number >= from);
         let mut outline = Outline {
+            at,
             last: at,
             timeline: manifest.map(|manifest| manifest.timeline),
             wall_micros: manifest.map_or(0, |manifest| manifest.taken_micros),
@@ -298,14 +304,17 @@ impl Outline {
                 .iter()
                 .flat_map(|manifest| manifest.dropped.iter().copied())
                 .collect(),
+            txn_max: manifest
+                .and_then(|manifest| manifest.last_txn)
+                .map_or(0, |last| last.0),
             last_table: manifest.and_then(Manifest::last_table),
             ..Outline::default()
         };
-        let missing = files
-            .iter()
-            .zip(from..)
-            .find(|((number, _), expected)| number != expected);
-        if missing.is_some() || (files.is_empty() && manifest.is_some()) {
+        let lacks_surplus =
+            manifest.is_some_and(|manifest| surplus::may_be_missing(manifest, &files));
+        let expected = from + u64::from(lacks_surplus)..;
+        let is_gap = |((number, _), expected): (&(u64, PathBuf), u64)| *number != expected;
+        if files.iter().zip(expected).any(is_gap) || (files.is_empty() && manifest.is_some()) {
             let what = BadBytes("a log file is missing");
             return Err(RecoverError::damaged(folder, 0, what));
         }
@@ -326,6 +335,9 @@ impl Outline {
                 .or(outline.timeline);
             outline.read_file(&file, &mut sequence)?;
         }
+        if lacks_surplus {
+            outline.examine_surplus(folder, tenant, &files[0])?;
+        }
         outline.last = sequence.last();
         outline.files = files;
         if outline.truncated_bytes > 0 {
@@ -336,6 +348,31 @@ impl Outline {
             );
         }
         Ok(outline)
+    }
+
+    /// The file before this one, which the manifest asks for, is not there.
+    fn examine_surplus(
+        &self,
+        folder: &Path,
+        tenant: TenantId,
+        (number, path): &(u64, PathBuf),
+    ) -> Result<(), RecoverError> {
+        let expected = Expected {
+            tenant,
+            timeline: self.timeline,
+            number: *number,
+            is_last: true,
+        };
+        let next = LogFile::read(path, expected)?;
+        surplus::examine(&next, &self.chunked, self.at)
+            .map_err(|what| RecoverError::damaged(folder, 0, what))?;
+        tracing::warn!(
+            tenant = %tenant,
+            missing = %read::file_name(number - 1),
+            "the checkpoint asks for a log file that an earlier one has removed; all that \
+             committed in it is in the checkpoint, and no later commit is found to need it"
+        );
+        Ok(())
     }
 
     fn read_file(&mut self, file: &LogFile, sequence: &mut Sequence) -> Result<(), RecoverError> {
@@ -401,9 +438,14 @@ impl Outline {
         payload: &[u8],
     ) -> Result<(), RecoverError> {
         let parts = record::parts(payload).map_err(|what| file.damaged(offset, what))?;
-        parts
-            .1
-            .for_each(|part| self.note_commit(part, record.head.lsn));
+        for part in parts.1 {
+            // A checkpoint keeps the chunks of what commits after it.
+            if record.head.lsn > self.at && !self.chunked.contains_key(&part) {
+                let what = BadBytes("rows of a statement before this are missing");
+                return Err(file.damaged(offset, what));
+            }
+            self.note_commit(part, record.head.lsn);
+        }
         Ok(())
     }
 
@@ -434,7 +476,8 @@ impl Outline {
         };
         let log = Log::open(origin, folder, &end, options.durability, budget)
             .map_err(RecoverError::io(folder))?;
-        Ok(Arc::new(log))
+        let file_bytes_max = options.log_file_bytes.unwrap_or(FILE_BYTES_MAX);
+        Ok(Arc::new(log.with_files_of(file_bytes_max)))
     }
 
     fn last_path(&self) -> PathBuf {

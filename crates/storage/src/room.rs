@@ -406,7 +406,8 @@ impl Table {
             .unwrap_or(sizes.largest());
         // Rows before these tell what interning saves; the rows themselves are an
         // upper bound. If trusting them made no room, the row that got none decides.
-        let heap_bytes_per_row = match before.filter(|entry| entry.segment.rows() > 0) {
+        // A row that takes as much as all of these fits, so one like those before does.
+        let per_row = match before.filter(|entry| entry.segment.rows() > 0) {
             Some(entry) if trust_average => {
                 let average = entry
                     .segment
@@ -416,6 +417,7 @@ impl Table {
             }
             _ => heap_bytes.div_ceil(rows).max(heap_bytes_first),
         };
+        let heap_bytes_per_row = per_row.min(heap_bytes);
         self.open_segment(sizes.at_least(needed.max(so_far)), heap_bytes_per_row)
     }
 }

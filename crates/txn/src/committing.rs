@@ -72,6 +72,11 @@ impl Committing {
         }
     }
 
+    /// Its place in the commit order; of what wrote nothing, the newest one before.
+    pub fn place(&self) -> CommitTs {
+        self.ts
+    }
+
     /// Whether finishing it is a matter of the disk alone: it wrote little.
     pub fn is_small(&self) -> bool {
         self.is_small

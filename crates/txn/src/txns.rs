@@ -151,6 +151,11 @@ impl TxnManager {
         Transaction::new(Arc::clone(self), id, snapshot, locks, None)
     }
 
+    /// The newest id that anybody has.
+    pub fn last_id(&self) -> TxnId {
+        TxnId(self.next_id.load(Ordering::Relaxed) - 1)
+    }
+
     fn take_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }

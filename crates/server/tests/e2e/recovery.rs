@@ -1,5 +1,6 @@
 //! What is acknowledged outlives the process: stopped, killed at any moment, or
-//! brought down at a fault point of the log.
+//! brought down at a fault point of the log; beside checkpoints, backups, definitions and large
+//! transactions that are open then.
 //!
 //! `AEROSTAT_CRASH_ROUNDS` says how often the crash test kills the node,
 //! `AEROSTAT_CRASH_SEED` begins with the seed that a failure printed.
@@ -233,6 +234,61 @@ async fn migrate(node: tokio_postgres::Config, stop: Arc<AtomicBool>, newest: Ar
     }
 }
 
+/// Rows of a large transaction: several times what is kept in memory before its commit.
+const BULK_ROWS: i64 = 10_000;
+
+/// Large transactions, which stay open for a while beside checkpoints, each with a table of
+/// its session; every third is rolled back.
+async fn load(node: tokio_postgres::Config, stop: Arc<AtomicBool>, newest: Arc<AtomicI64>) {
+    let Ok((client, connection)) = node.connect(NoTls).await else {
+        return;
+    };
+    tokio::spawn(connection);
+    let first = newest.load(Ordering::Relaxed) + 1;
+    let scratch = "CREATE TEMP TABLE own (n bigint)";
+    if client.batch_execute(scratch).await.is_err() {
+        return;
+    }
+    for attempt in 0.. {
+        let number = newest.load(Ordering::Relaxed).max(first - 1) + 1;
+        let insert = format!(
+            "BEGIN; DELETE FROM bulk; INSERT INTO own VALUES ({number});
+             INSERT INTO bulk SELECT {number}, g, repeat('b', 90) FROM generate_series(1, {BULK_ROWS}) AS g"
+        );
+        let is_undone = attempt % 3 == 2;
+        let end = if is_undone { "ROLLBACK" } else { "COMMIT" };
+        if stop.load(Ordering::Relaxed) || client.batch_execute(&insert).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        if client.batch_execute(end).await.is_err() {
+            return;
+        }
+        if !is_undone {
+            newest.store(number, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Of a large transaction there is all, and nothing of any other.
+async fn check_bulk(client: &Client, newest: &AtomicI64, context: &str) {
+    let acknowledged = newest.load(Ordering::Relaxed);
+    let whole = "SELECT count(*), count(DISTINCT g), coalesce(min(number), 0), coalesce(max(number), 0) FROM bulk";
+    let found = rows(client, whole).await.remove(0);
+    let number: i64 = found.rsplit('|').next().unwrap().parse().unwrap();
+    let count = if number == 0 { 0 } else { BULK_ROWS };
+    assert_eq!(
+        found,
+        format!("{count}|{count}|{number}|{number}"),
+        "{context}"
+    );
+    assert!(
+        (acknowledged..=acknowledged + 1).contains(&number),
+        "told of {acknowledged}, finds {number}; {context}"
+    );
+    newest.store(number, Ordering::Relaxed);
+}
+
 /// Of a generation there is all, and nothing of any other.
 async fn check_migration(client: &Client, newest: &AtomicI64, context: &str) {
     let acknowledged = newest.load(Ordering::Relaxed);
@@ -318,6 +374,7 @@ async fn a_killed_node_loses_nothing_it_acknowledged() {
              CREATE TABLE scratch (worker bigint, n bigint);
              CREATE TABLE filled (generation bigint, n bigint);
              INSERT INTO filled SELECT 0, g FROM generate_series(1, {ROWS_AT_ONCE}) AS g;
+             CREATE TABLE bulk (number bigint, g bigint PRIMARY KEY, pad text);
              CREATE TABLE made_0 AS SELECT 0::bigint AS n;
              CREATE INDEX made_index ON made_0 (n)"
         ))
@@ -326,6 +383,8 @@ async fn a_killed_node_loses_nothing_it_acknowledged() {
     drop(client);
     let done: Acknowledged = Arc::default();
     let newest: Arc<AtomicI64> = Arc::default();
+    let loaded: Arc<AtomicI64> = Arc::default();
+    let backups = tempfile::tempdir().unwrap();
     for round in 0..rounds {
         let context = format!("round {round}, AEROSTAT_CRASH_SEED={seed}");
         // SplitMix64: the next seed and this round's choices.
@@ -348,23 +407,81 @@ async fn a_killed_node_loses_nothing_it_acknowledged() {
             Arc::clone(&stop),
             Arc::clone(&newest),
         ));
-        tokio::time::sleep(Duration::from_millis(5 + mixed % 150)).await;
-        if mixed & (1 << 40) != 0 {
-            let checkpoint = node.connect("bank").await;
-            tokio::spawn(async move { checkpoint.batch_execute("CHECKPOINT").await });
-            tokio::time::sleep(Duration::from_millis(mixed >> 45 & 15)).await;
-        }
-        let data = node.kill();
+        let large = tokio::spawn(load(
+            node.config("bank"),
+            Arc::clone(&stop),
+            Arc::clone(&loaded),
+        ));
+        let maintenance = tokio::spawn(maintain(
+            node.config("bank"),
+            mixed,
+            backups.path().join(format!("backup {round}")),
+        ));
+        tokio::time::sleep(Duration::from_millis(5 + mixed % 200)).await;
+        let data = match mixed >> 50 & 3 {
+            0 => node.stop(),
+            _ => node.kill(),
+        };
         stop.store(true, Ordering::Relaxed);
         for worker in workers {
             worker.await.unwrap();
         }
         migration.await.unwrap();
+        large.await.unwrap();
+        let backup = maintenance.await.unwrap();
         node = Aerostat::start_on(data, &[]);
         let client = node.connect("bank").await;
         check(&client, &done, &context).await;
         check_migration(&client, &newest, &context).await;
+        check_bulk(&client, &loaded, &context).await;
+        if let Some(backup) = backup {
+            check_backup(&node, &backup, &context).await;
+        }
     }
+}
+
+/// Checkpoints until the node ends, and in some rounds a backup first: the place of one that
+/// was acknowledged.
+async fn maintain(
+    node: tokio_postgres::Config,
+    mixed: u64,
+    backup: std::path::PathBuf,
+) -> Option<std::path::PathBuf> {
+    let (client, connection) = node.connect(NoTls).await.ok()?;
+    tokio::spawn(connection);
+    let mut done = None;
+    if mixed >> 42 & 7 == 0 {
+        let sql = format!("BACKUP DATABASE bank TO '{}'", backup.display());
+        client.batch_execute(&sql).await.ok()?;
+        done = Some(backup);
+    }
+    let checkpoints = if mixed & (1 << 40) == 0 { 0 } else { u64::MAX };
+    for _ in 0..checkpoints {
+        if client.batch_execute("CHECKPOINT").await.is_err() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(mixed >> 45 & 15)).await;
+    }
+    done
+}
+
+/// A backup restores to a database in which nothing is half there.
+async fn check_backup(node: &Aerostat, backup: &std::path::Path, context: &str) {
+    let admin = node.connect("aerostat").await;
+    let sql = format!("RESTORE DATABASE again FROM '{}'", backup.display());
+    admin.batch_execute(&sql).await.expect(context);
+    let client = node.connect("again").await;
+    check(&client, &Acknowledged::default(), context).await;
+    let whole =
+        format!("SELECT count(*) IN (0, {BULK_ROWS}) AND count(DISTINCT number) < 2 FROM bulk");
+    assert_eq!(value(&client, &whole).await, "t", "{context}");
+    drop(client);
+    node.wait_for_metric("aerostat_tenant_connections{tenant=\"again\"}", 0.0);
+    admin
+        .batch_execute("DROP DATABASE again")
+        .await
+        .expect(context);
+    std::fs::remove_dir_all(backup).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

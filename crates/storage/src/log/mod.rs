@@ -139,7 +139,9 @@ struct Queue {
     /// Unfinished transactions, or statements of blocks, of which a failure may have taken
     /// chunks: they cannot commit.
     doomed: HashMap<TxnId, LogFailure>,
-    /// The file that is written.
+    /// Where what is queued from now on goes: to this file, or to the next if this one turns
+    /// out to be full. It is never behind the file that a [`Cut`] began, whether or not that
+    /// is there yet, for checkpoints remove what is before.
     file_number: u64,
     /// Unfinished transactions, or statements of blocks, with chunks, and the first file
     /// that may have one.
@@ -179,6 +181,10 @@ pub(crate) struct Log {
     writer: Mutex<Writer>,
     fsync: AtomicBool,
     bytes_written: AtomicU64,
+    /// A file is full from here on.
+    file_bytes_max: usize,
+    /// The files before this one may have been removed.
+    kept_from: AtomicU64,
     archive: Mutex<Option<Archive>>,
 }
 
@@ -247,8 +253,16 @@ impl Log {
             writer: Mutex::new(writer),
             fsync: AtomicBool::new(durability == Durability::Fsync),
             bytes_written: AtomicU64::new(0),
+            file_bytes_max: FILE_BYTES_MAX,
+            kept_from: AtomicU64::new(0),
             archive: Mutex::new(None),
         })
+    }
+
+    /// Has files end after so many bytes.
+    pub(crate) fn with_files_of(mut self, bytes: usize) -> Log {
+        self.file_bytes_max = bytes;
+        self
     }
 
     /// Whose log it is.
@@ -371,7 +385,7 @@ impl Log {
         // Who has seen that nobody leads is the only one to lock the writer.
         !self.syncs(queue)
             && queue.bytes <= WRITE_AT_ONCE_BYTES_MAX
-            && self.writer.lock().bytes + WRITE_AT_ONCE_BYTES_MAX < FILE_BYTES_MAX
+            && self.writer.lock().bytes + WRITE_AT_ONCE_BYTES_MAX < self.file_bytes_max
     }
 
     /// As [`CommitLog::wait_durable`] if the caller `waits`, else [`CommitLog::try_durable`].
@@ -420,6 +434,7 @@ impl Log {
         let entries = std::mem::take(&mut queue.entries);
         (queue.bytes, queue.owes_sync) = (0, false);
         let (through, number) = (queue.enqueued, queue.file_number);
+        queue.file_number += u64::from(rotate);
         drop(queue);
         let result = self.write(&entries, through, number, sync, rotate);
         let mut queue = self.queue.lock();
@@ -431,6 +446,8 @@ impl Log {
             }
             Err((doing, source)) => {
                 tracing::error!(tenant = %self.origin.tenant, %source, "the commit log failed: could not {doing}");
+                // Mending goes on in the file that failed; no chunk of the next one is left.
+                queue.file_number = number;
                 queue.fail(LogFailure {
                     doing: doing.to_owned(),
                     source: Arc::new(source),
@@ -456,7 +473,7 @@ impl Log {
             .map_err(|error| ("write", error))?;
         self.bytes_written
             .fetch_add(bytes as u64, Ordering::Relaxed);
-        let rotates = rotate || writer.bytes >= FILE_BYTES_MAX;
+        let rotates = rotate || writer.bytes >= self.file_bytes_max;
         if !rotates {
             if sync {
                 writer.sync().map_err(|error| ("sync", error))?;
@@ -489,14 +506,18 @@ impl Log {
         // What is queued goes to the old file. Who has chunks and no commit in the queue
         // yet commits in the new one.
         let through = queue.enqueued;
-        let oldest = queue.chunked.values().min().copied();
         let next = queue.file_number + 1;
+        let keep_from = queue.chunked.values().copied().fold(next, u64::min);
+        assert!(
+            keep_from >= self.kept_from.load(Ordering::Relaxed),
+            "a checkpoint needs file {keep_from}, which an earlier one has removed"
+        );
         let queue = self.lead(queue, true, true);
         match &queue.failure {
             Some(failure) => Err(failure.clone()),
             None => Ok(Cut {
                 through,
-                keep_from: oldest.map_or(next, |oldest| oldest.min(next)),
+                keep_from,
                 next,
             }),
         }
@@ -539,6 +560,7 @@ impl Log {
     /// removed is in nobody's way.
     pub(crate) fn remove_before(&self, number: u64) -> io::Result<()> {
         self.archive_before(number).map_err(io::Error::other)?;
+        self.kept_from.fetch_max(number, Ordering::Relaxed);
         for (found, path) in read::files(&self.folder)? {
             if found < number {
                 std::fs::remove_file(path)?;

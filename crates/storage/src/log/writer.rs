@@ -40,7 +40,7 @@ const BUFFER_BYTES_KEPT: usize = 16 << 10;
 
 /// The file at the end.
 pub(crate) struct Writer {
-    pub(super) file: File,
+    pub(crate) file: File,
     /// Bytes that count: the next record comes here.
     pub(crate) bytes: usize,
     /// Bytes that the file has: zeros from `bytes` on.

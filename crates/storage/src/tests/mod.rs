@@ -20,6 +20,8 @@ mod recovery;
 mod redefine;
 mod references;
 mod reshape;
+mod simulation;
+mod surplus;
 mod temporary;
 mod threads;
 mod updates;
