@@ -13,6 +13,7 @@ mod clients;
 mod concurrency;
 mod differential;
 mod drivers;
+mod growth;
 mod harness;
 mod hostile;
 mod isolation;
