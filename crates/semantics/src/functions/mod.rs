@@ -9,7 +9,7 @@ pub(crate) mod aggregate;
 pub(crate) mod any;
 pub(crate) mod arithmetic;
 pub(crate) mod arrays;
-mod bounded;
+pub(crate) mod bounded;
 mod bucket;
 pub(crate) mod cast;
 mod choice;
@@ -17,12 +17,14 @@ pub(crate) mod datetime;
 mod domains;
 mod format;
 mod letters;
+mod making;
 pub(crate) mod math;
 pub(crate) mod overload;
 pub(crate) mod regexp;
 mod series;
 pub(crate) mod strings;
 pub(crate) mod temporal;
+mod texts;
 mod window;
 
 use std::sync::Arc;
@@ -75,6 +77,7 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
         .chain(arrays::all())
         .chain(regexp::all())
         .chain(letters::all())
+        .chain(making::all())
         .chain(domains::all())
         .chain([bucket::width_bucket()])
         .chain(series::list::all())
@@ -89,6 +92,7 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
         registry.register_udaf(function)?;
     }
     aggregate::extreme::register(registry)?;
+    aggregate::gathered::register(registry)?;
     for (alias, name) in [
         ("every", "bool_and"),
         ("variance", "var_samp"),

@@ -17,6 +17,7 @@ mod dice;
 mod differential;
 mod drivers;
 mod greedy;
+mod growth;
 mod harness;
 mod hostile;
 mod isolation;
