@@ -31,7 +31,7 @@ mod threads;
 mod values;
 mod wait;
 
-pub use aerostat_memory::machine_memory_bytes;
+pub use aerostat_memory::{Counted, machine_memory_bytes};
 pub use aerostat_query::{
     CancelHandle, Engine, NoObserver, Observer, SERVER_VERSION, StatementRecord,
     api::{

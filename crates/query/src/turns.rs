@@ -8,17 +8,26 @@ use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
 use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
 
-use crate::{Engine, catalog::node::Database};
+use crate::{
+    Engine,
+    catalog::node::Database,
+    heap::{Metered, current_holding},
+    session::cancel::Cancellation,
+};
 
 impl Engine {
-    /// Runs a statement's work on the query threads, when it is its database's turn.
+    /// Runs a statement's work on the query threads, when it is its database's turn. The statement is
+    /// stopped by this if it holds too much.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         database: &Database,
+        cancellation: &Cancellation,
         work: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
         let statement = self.scheduler().work(database.id);
-        self.queries().spawn(Scheduled::new(statement, work))
+        let holding = self.heap_for(database).statement(cancellation);
+        let metered = Metered::new(holding, work);
+        self.queries().spawn(Scheduled::new(statement, metered))
     }
 }
 
@@ -36,6 +45,10 @@ type Output = Box<dyn Any + Send>;
 
 impl JoinSetTracer for Follower {
     fn trace_future(&self, future: BoxFuture<'static, Output>) -> BoxFuture<'static, Output> {
+        let future = match current_holding() {
+            Some(holding) => Box::pin(Metered::new(holding, future)),
+            None => future,
+        };
         match current() {
             Some(statement) => Box::pin(Scheduled::new(statement, future)),
             None => future,

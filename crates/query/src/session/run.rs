@@ -29,6 +29,7 @@ use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{self, BoundDml, DmlKind, sink},
     error::{from_datafusion, from_storage},
+    heap::current_holding,
     plan::{
         self, StatementContext, Work, describe_columns, locking::first_lock, origins,
         parameter_count, show_entries,
@@ -167,7 +168,7 @@ impl Session {
         let came_to_end = Arc::new(AtomicBool::new(false));
         let comes_to_end = Arc::clone(&came_to_end);
         let database = self.connection.database();
-        let task = self.engine.spawn(database, async move {
+        let task = self.engine.spawn(database, cancellation, async move {
             let last = tokio::select! {
                 biased;
                 _ = stopping.stopped() => None,
@@ -267,7 +268,8 @@ impl Session {
         work: impl Future<Output = T> + Send + 'static,
         cancellation: &Cancellation,
     ) -> Result<T, SqlError> {
-        let task = QueryTask::new(self.engine.spawn(self.connection.database(), work));
+        let database = self.connection.database();
+        let task = QueryTask::new(self.engine.spawn(database, cancellation, work));
         tokio::select! {
             biased;
             error = cancellation.stopped() => Err(error),
@@ -473,6 +475,7 @@ async fn produce(
     if told == Told::WithRows {
         let early = early_rows(&mut stream, &source).await;
         for batch in early.rows {
+            hand_on(&batch);
             // There is room for them.
             rows.try_send(batch).ok()?;
         }
@@ -483,11 +486,19 @@ async fn produce(
     head.send(Ok(columns)).ok()?;
     while let Some(batch) = next_rows(&mut stream, &source).await {
         let failed = batch.is_err();
+        hand_on(&batch);
         if rows.send(batch).await.is_err() || failed {
             break;
         }
     }
     None
+}
+
+/// Rows on their way to the client are no longer the statement's.
+fn hand_on(batch: &Result<RecordBatch, SqlError>) {
+    if let (Ok(batch), Some(holding)) = (batch, current_holding()) {
+        holding.hand_on(batch);
+    }
 }
 
 /// The next rows; an error is the last.
