@@ -143,18 +143,6 @@ impl Holding {
         self.cancellation.token.is_cancelled()
     }
 
-    /// Whoever takes the rows from here on answers for them.
-    pub(crate) fn hand_on(&self, batch: &RecordBatch) {
-        let bytes = i64::try_from(batch.get_array_memory_size()).unwrap_or(i64::MAX);
-        // Rows may lie in segments or be shared, and then were never held. The closure always gives a
-        // value, so the update cannot fail.
-        let _ = self
-            .held
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
-                Some(held.min(0).max(held - bytes))
-            });
-    }
-
     /// Its tasks have allocated so many bytes more than they freed.
     fn add(&self, bytes: i64) {
         let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -190,40 +178,66 @@ impl<F: Future> Metered<F> {
     }
 }
 
-thread_local! {
-    static CURRENT: RefCell<Option<Arc<Holding>>> = const { RefCell::new(None) };
-}
-
-/// The statement that this thread polls, until this is dropped.
+/// A statement whose task this thread polls.
 struct Current {
-    before: Option<Arc<Holding>>,
+    holding: Arc<Holding>,
+    /// The thread's count when it was last charged to the statement.
+    since: i64,
 }
 
-impl Current {
-    fn set(holding: &Arc<Holding>) -> Self {
-        Self {
-            before: CURRENT.replace(Some(Arc::clone(holding))),
-        }
-    }
+thread_local! {
+    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
 }
 
-impl Drop for Current {
-    fn drop(&mut self) {
-        CURRENT.set(self.before.take());
-    }
+/// Charges the statement that this thread polls with what was allocated since it was last charged.
+fn charge_current() -> Option<Arc<Holding>> {
+    let (holding, bytes) = CURRENT.with_borrow_mut(|current| {
+        let current = current.as_mut()?;
+        let now = thread_heap_bytes();
+        let bytes = now.wrapping_sub(std::mem::replace(&mut current.since, now));
+        Some((Arc::clone(&current.holding), bytes))
+    })?;
+    holding.add(bytes);
+    Some(holding)
 }
 
 /// What the statement holds whose task this thread polls.
 pub(crate) fn current_holding() -> Option<Arc<Holding>> {
-    CURRENT.with_borrow(Clone::clone)
+    CURRENT.with_borrow(|current| Some(Arc::clone(&current.as_ref()?.holding)))
+}
+
+/// The statement that this thread polls no longer has these rows: who takes them answers for them.
+pub(crate) fn hand_on(batch: &RecordBatch) {
+    let Some(holding) = charge_current() else {
+        return;
+    };
+    let bytes = i64::try_from(batch.get_array_memory_size()).unwrap_or(i64::MAX);
+    // Rows may lie in segments or be shared, and then were never held. The closure always gives a
+    // value, so the update cannot fail.
+    let less = |held: i64| Some(held.min(0).max(held - bytes));
+    let _ = holding
+        .held
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
 }
 
 /// Counts what the thread allocates meanwhile for the statement.
-fn metered<T>(holding: &Holding, work: impl FnOnce() -> T) -> T {
-    let before = thread_heap_bytes();
-    let done = work();
-    holding.add(thread_heap_bytes().wrapping_sub(before));
-    done
+fn metered<T>(holding: &Arc<Holding>, work: impl FnOnce() -> T) -> T {
+    /// Also when the work panics.
+    struct Before(Option<Current>);
+
+    impl Drop for Before {
+        fn drop(&mut self) {
+            charge_current();
+            CURRENT.replace(self.0.take());
+        }
+    }
+
+    let current = Current {
+        holding: Arc::clone(holding),
+        since: thread_heap_bytes(),
+    };
+    let _before = Before(CURRENT.replace(Some(current)));
+    work()
 }
 
 impl<F: Future> Future for Metered<F> {
@@ -234,7 +248,6 @@ impl<F: Future> Future for Metered<F> {
         let Some(future) = &mut this.future else {
             return Poll::Pending;
         };
-        let _current = Current::set(&this.holding);
         metered(&this.holding, || future.as_mut().poll(context))
     }
 }

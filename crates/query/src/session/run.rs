@@ -29,7 +29,7 @@ use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{self, BoundDml, DmlKind, sink},
     error::{from_datafusion, from_storage},
-    heap::current_holding,
+    heap::hand_on,
     plan::{
         self, StatementContext, Work, describe_columns, locking::first_lock, origins,
         parameter_count, show_entries,
@@ -475,7 +475,7 @@ async fn produce(
     if told == Told::WithRows {
         let early = early_rows(&mut stream, &source).await;
         for batch in early.rows {
-            hand_on(&batch);
+            batch.iter().for_each(hand_on);
             // There is room for them.
             rows.try_send(batch).ok()?;
         }
@@ -486,19 +486,12 @@ async fn produce(
     head.send(Ok(columns)).ok()?;
     while let Some(batch) = next_rows(&mut stream, &source).await {
         let failed = batch.is_err();
-        hand_on(&batch);
+        batch.iter().for_each(hand_on);
         if rows.send(batch).await.is_err() || failed {
             break;
         }
     }
     None
-}
-
-/// Rows on their way to the client are no longer the statement's.
-fn hand_on(batch: &Result<RecordBatch, SqlError>) {
-    if let (Ok(batch), Some(holding)) = (batch, current_holding()) {
-        holding.hand_on(batch);
-    }
 }
 
 /// The next rows; an error is the last.
