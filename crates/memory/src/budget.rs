@@ -179,6 +179,14 @@ pub struct Reservation {
 }
 
 impl Reservation {
+    /// Of a budget, nothing yet.
+    pub fn none(budget: &Arc<Budget>) -> Self {
+        Self {
+            budget: Arc::clone(budget),
+            bytes: 0,
+        }
+    }
+
     /// Its size.
     pub fn bytes(&self) -> u64 {
         self.bytes

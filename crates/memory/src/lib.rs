@@ -1,24 +1,25 @@
 //! Memory: who may use how much ([`Governor`], [`Budget`], [`Reservation`]), where
-//! it comes from ([`ArenaSource`], [`Mapping`]), when the heap gives back what is free
-//! ([`trim_heap`]), and how much there is
-//! ([`machine_memory_bytes`]).
+//! it comes from ([`ArenaSource`], [`Mapping`]), what threads take from the heap ([`Counted`]), when that
+//! gives back what is free ([`trim_heap`]), and how much there is ([`machine_memory_bytes`]).
 //!
 //! Accounting and mapping are apart: an arena is charged for what it touches, not
 //! for the address space it reserves, and only its owner knows that. Nothing here
 //! knows SQL, or what is in an arena.
 //!
-//! Unsafe code is in `arena`, the calls to `mmap`, `madvise`, `munmap`, and in `heap`, a call of the
-//! allocator.
+//! Unsafe code is in `arena`, the calls to `mmap`, `madvise`, `munmap`, and in `count` and `heap`, calls of
+//! the allocator.
 #![deny(clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod arena;
 mod budget;
+mod count;
 mod heap;
 mod machine;
 
 pub use aerostat_types::OutOfMemory;
 pub use arena::{ArenaSource, Mapping, MemoryError};
 pub use budget::{Budget, Governor, Reservation};
+pub use count::{Counted, thread_heap_bytes};
 pub use heap::trim_heap;
 pub use machine::{PageFacts, machine_memory_bytes, page_bytes};

@@ -35,6 +35,7 @@ use crate::{
     admin::{Node, NodeError},
     api::RoleInfo,
     catalog::node::Database,
+    heap::Heap,
     memory_pool::TenantPool,
     pgcatalog::{DatabaseState, FunctionDescription, FunctionKind, SessionDescription},
     plan::{
@@ -146,6 +147,8 @@ pub struct Engine {
     base: SessionState,
     spill: Arc<SpillSpace>,
     runtimes: Mutex<HashMap<TenantId, TenantRuntime>>,
+    /// What the statements of each database hold.
+    heaps: Mutex<HashMap<TenantId, Arc<Heap>>>,
     /// Where the commits of each database wait.
     commits: Mutex<HashMap<TenantId, Arc<Commits>>>,
     /// The plans that are kept for each database.
@@ -184,6 +187,7 @@ impl Engine {
             base,
             spill,
             runtimes: Mutex::default(),
+            heaps: Mutex::default(),
             commits: Mutex::default(),
             plans: Mutex::default(),
             sessions: Sessions::default(),
@@ -378,8 +382,16 @@ impl Engine {
         let is_open = |id: &TenantId| open.iter().any(|database| database.id == *id);
         self.scheduler.retain(is_open);
         self.runtimes.lock().retain(|id, _| is_open(id));
+        self.heaps.lock().retain(|id, _| is_open(id));
         self.commits.lock().retain(|id, _| is_open(id));
         self.plans.lock().retain(|id, _| is_open(id));
+    }
+
+    /// What the database's statements hold.
+    pub(crate) fn heap_for(&self, database: &Database) -> Arc<Heap> {
+        let mut heaps = self.heaps.lock();
+        let new = || Heap::new(database.store.budget());
+        Arc::clone(heaps.entry(database.id).or_insert_with(new))
     }
 
     fn runtime_for(&self, database: &Database) -> Result<Arc<RuntimeEnv>> {
@@ -389,9 +401,10 @@ impl Engine {
         }
         let spill = self.spill.of_tenant(&database.id.to_string());
         let environment = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(TenantPool::new(Arc::clone(
-                database.store.budget(),
-            ))))
+            .with_memory_pool(Arc::new(TenantPool::new(
+                Arc::clone(database.store.budget()),
+                self.heap_for(database),
+            )))
             .with_disk_manager_builder(
                 DiskManagerBuilder::default().with_temp_file_factory(Arc::clone(&spill) as _),
             )

@@ -23,6 +23,7 @@ pub mod ddl;
 mod dml;
 mod engine;
 mod error;
+mod heap;
 mod lines;
 mod memory_pool;
 pub mod pgcatalog;

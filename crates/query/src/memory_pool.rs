@@ -15,20 +15,23 @@ use datafusion::{
     execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation},
 };
 
+use crate::heap::Heap;
+
 /// The pool of one tenant. First come, first served; an operator that cannot
 /// grow spills, or fails with the budget's own words.
 pub(crate) struct TenantPool {
     budget: Arc<Budget>,
-    used: AtomicUsize,
+    /// What is used of it is told there.
+    heap: Arc<Heap>,
     /// Of what is used, the bytes that the budget had no room for.
     overdrawn: AtomicUsize,
 }
 
 impl TenantPool {
-    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(budget: Arc<Budget>, heap: Arc<Heap>) -> Self {
         Self {
             budget,
-            used: AtomicUsize::new(0),
+            heap,
             overdrawn: AtomicUsize::new(0),
         }
     }
@@ -59,7 +62,7 @@ impl MemoryPool for TenantPool {
         if self.budget.try_grow_raw(additional as u64).is_err() {
             self.overdrawn.fetch_add(additional, Ordering::Relaxed);
         }
-        self.used.fetch_add(additional, Ordering::Relaxed);
+        self.heap.reserve(additional);
     }
 
     fn shrink(&self, _reservation: &MemoryReservation, shrink: usize) {
@@ -72,7 +75,7 @@ impl MemoryPool for TenantPool {
                 Some(overdrawn - repaid)
             });
         self.budget.shrink_raw((shrink - repaid) as u64);
-        self.used.fetch_sub(shrink, Ordering::Relaxed);
+        self.heap.release(shrink);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
@@ -84,12 +87,12 @@ impl MemoryPool for TenantPool {
                     reservation.consumer().name()
                 ))
             })?;
-        self.used.fetch_add(additional, Ordering::Relaxed);
+        self.heap.reserve(additional);
         Ok(())
     }
 
     fn reserved(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        self.heap.reserved()
     }
 
     fn memory_limit(&self) -> MemoryLimit {

@@ -4,18 +4,22 @@
 
 use std::{any::Any, future::Future, sync::Arc};
 
-use aerostat_memory::Budget;
 use aerostat_schedule::{Scheduled, current};
 use aerostat_semantics::growth::{self, Running, running};
-use aerostat_types::{OutOfMemory, SqlError};
 use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
 use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
 
-use crate::{Engine, catalog::node::Database, session::Cancellation};
+use crate::{
+    Engine,
+    catalog::node::Database,
+    heap::{Holding, Metered, current_holding},
+    session::cancel::Cancellation,
+};
 
 impl Engine {
-    /// Runs a statement's work on the query threads, when it is its database's turn.
+    /// Runs a statement's work on the query threads, when it is its database's turn. The statement is
+    /// stopped by this if it holds too much.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         database: &Database,
@@ -23,32 +27,10 @@ impl Engine {
         work: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
         let statement = self.scheduler().work(database.id);
-        let known = Arc::new(Known {
-            budget: Arc::clone(database.store.budget()),
-            cancellation: cancellation.clone(),
-        });
-        let work = growth::within(known, work);
+        let holding = self.heap_for(database).statement(cancellation);
+        let known: Arc<dyn Running> = Arc::<Holding>::clone(&holding);
+        let work = Metered::new(holding, growth::within(known, work));
         self.queries().spawn(Scheduled::new(statement, work))
-    }
-}
-
-/// A statement as its functions know it.
-struct Known {
-    budget: Arc<Budget>,
-    cancellation: Cancellation,
-}
-
-impl Running for Known {
-    fn try_grow(&self, bytes: u64) -> Result<(), OutOfMemory> {
-        self.budget.try_grow_raw(bytes)
-    }
-
-    fn shrink(&self, bytes: u64) {
-        self.budget.shrink_raw(bytes);
-    }
-
-    fn stopped(&self) -> Option<SqlError> {
-        self.cancellation.due()
     }
 }
 
@@ -68,6 +50,10 @@ impl JoinSetTracer for Follower {
     fn trace_future(&self, future: BoxFuture<'static, Output>) -> BoxFuture<'static, Output> {
         let future = match running() {
             Some(running) => Box::pin(growth::within(running, future)),
+            None => future,
+        };
+        let future = match current_holding() {
+            Some(holding) => Box::pin(Metered::new(holding, future)),
             None => future,
         };
         match current() {

@@ -34,6 +34,7 @@ mod tls;
 use std::io::Write;
 use std::process::ExitCode;
 
+use aerostat_embedded::Counted;
 use aerostat_lab::LabCommand;
 use anyhow::Context;
 use clap::Parser;
@@ -41,9 +42,10 @@ use clap::Parser;
 use cli::{Cli, Command, ConfigCommand};
 
 // Arrow buffers, plans and network frames come and go in many sizes on many
-// threads; mimalloc returns their memory and scales where glibc's arenas do not.
+// threads; mimalloc returns their memory and scales where glibc's arenas do not. Counting tells what
+// a statement holds.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Counted<mimalloc::MiMalloc> = Counted(mimalloc::MiMalloc);
 
 /// Exit code for a command line or configuration that does not stand, as clap has it.
 const EXIT_USAGE: u8 = 2;

@@ -2,10 +2,7 @@
 //! nobody is left to read its rows.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -53,7 +50,7 @@ impl CancelHandle {
             token,
             waits,
             deadline: timeout.map(|timeout| Instant::now() + timeout),
-            timed_out: Arc::new(AtomicBool::new(false)),
+            reason: Arc::default(),
         }
     }
 }
@@ -65,7 +62,8 @@ pub(crate) struct Cancellation {
     /// Ends the waits of its functions, which no other task can.
     pub(super) waits: CancelToken,
     deadline: Option<Instant>,
-    timed_out: Arc<AtomicBool>,
+    /// Why, if it was not the user's wish.
+    reason: Arc<OnceLock<SqlError>>,
 }
 
 impl Cancellation {
@@ -75,7 +73,7 @@ impl Cancellation {
             token: CancellationToken::new(),
             waits: CancelToken::new(),
             deadline: None,
-            timed_out: Arc::default(),
+            reason: Arc::default(),
         }
     }
 
@@ -84,10 +82,7 @@ impl Cancellation {
         match self.deadline {
             Some(deadline) => tokio::select! {
                 () = self.token.cancelled() => {}
-                () = tokio::time::sleep_until(deadline) => {
-                    self.timed_out.store(true, Ordering::Relaxed);
-                    self.token.cancel();
-                }
+                () = tokio::time::sleep_until(deadline) => self.stop(timed_out()),
             },
             None => self.token.cancelled().await,
         }
@@ -102,22 +97,29 @@ impl Cancellation {
             .deadline
             .is_some_and(|deadline| deadline <= Instant::now())
         {
-            self.timed_out.store(true, Ordering::Relaxed);
-            self.token.cancel();
+            self.stop(timed_out());
         }
         let is_stopped = self.token.is_cancelled() || self.waits.is_cancelled();
         is_stopped.then(|| self.error())
     }
 
-    /// Why the statement was stopped.
-    pub(crate) fn error(&self) -> SqlError {
-        if self.timed_out.load(Ordering::Relaxed) {
-            SqlError::new(
-                ErrorKind::QueryCanceled,
-                "canceling statement due to statement timeout",
-            )
-        } else {
-            canceled()
+    /// Stops the statement with this error, if it is not stopped already.
+    pub(crate) fn stop(&self, error: SqlError) {
+        if !self.token.is_cancelled() && self.reason.set(error).is_ok() {
+            self.token.cancel();
+            self.waits.cancel();
         }
     }
+
+    /// Why the statement was stopped.
+    pub(crate) fn error(&self) -> SqlError {
+        self.reason.get().cloned().unwrap_or_else(canceled)
+    }
+}
+
+fn timed_out() -> SqlError {
+    SqlError::new(
+        ErrorKind::QueryCanceled,
+        "canceling statement due to statement timeout",
+    )
 }

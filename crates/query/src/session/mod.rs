@@ -8,7 +8,7 @@
 
 mod admission;
 mod alter;
-mod cancel;
+pub(crate) mod cancel;
 mod command;
 pub(crate) mod commit;
 mod constraints;

@@ -32,6 +32,7 @@ use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
     dml::{self, BoundDml, DmlKind, sink},
     error::{from_datafusion, from_storage},
+    heap::hand_on,
     plan::{
         self, StatementContext, Work, describe_columns, locking::first_lock, origins,
         parameter_count, show_entries,
@@ -492,6 +493,7 @@ async fn produce(
     if told == Told::WithRows {
         let early = early_rows(&mut stream, &source).await;
         for batch in early.rows {
+            batch.iter().for_each(hand_on);
             // There is room for them.
             rows.try_send(Sending::of(batch, &flow)).ok()?;
         }
@@ -502,6 +504,7 @@ async fn produce(
     head.send(Ok(columns)).ok()?;
     while let Some(batch) = next_rows(&mut stream, &source).await {
         let failed = batch.is_err();
+        batch.iter().for_each(hand_on);
         if rows.send(Sending::of(batch, &flow)).await.is_err() || failed {
             break;
         }
