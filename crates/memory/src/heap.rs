@@ -1,5 +1,12 @@
 //! The process's heap, which is mimalloc's.
 
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+use crate::machine::resident_bytes;
+
 /// Gives freed memory back to the system that has not been used again for a moment.
 ///
 /// The allocator does so only while somebody allocates: what a load has freed at its end it
@@ -11,21 +18,56 @@ pub fn trim_heap() {
     unsafe { libmimalloc_sys::mi_collect(false) };
 }
 
+/// How often the process's size is asked for at most: reading it takes some microseconds.
+const LOOK_INTERVAL_MS: u64 = 10;
+
+/// Gives freed memory back before its time when the process has become too large.
+///
+/// The allocator keeps what was freed for about a second, for whoever allocates next. Where one
+/// statement after the other takes much and gives it back, on other threads, that adds up.
+#[derive(Debug)]
+pub struct Relief {
+    start: Instant,
+    /// When the size was asked for last, in milliseconds since the start.
+    looked_ms: AtomicU64,
+}
+
+impl Default for Relief {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            looked_ms: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Relief {
+    /// Gives everything that is free back to the system if the process has more than so many
+    /// bytes in memory. To be called often by those who allocate much.
+    pub fn keep_below(&self, bytes: u64) {
+        let now = self.start.elapsed().as_millis() as u64;
+        let looked = self.looked_ms.load(Ordering::Relaxed);
+        let is_due = now >= looked + LOOK_INTERVAL_MS;
+        // Of several threads one looks.
+        let looks = is_due
+            && self
+                .looked_ms
+                .compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if looks && resident_bytes() > bytes {
+            // SAFETY: as in `trim_heap`.
+            unsafe { libmimalloc_sys::mi_collect(true) };
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
-    use crate::page_bytes;
 
     const BLOCK_BYTES: usize = 64 << 10;
-
-    /// Pages of this process that are in memory.
-    fn resident_bytes() -> usize {
-        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-        let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
-        pages * page_bytes()
-    }
 
     #[test]
     fn freed_memory_goes_back_while_nobody_allocates() {

@@ -42,6 +42,14 @@ impl PageFacts {
     }
 }
 
+/// Bytes of this process that are in memory, or 0 where the system does not say.
+pub fn resident_bytes() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split_ascii_whitespace().nth(1);
+    let pages = pages.and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * page_bytes() as u64
+}
+
 /// Bytes of a page.
 pub fn page_bytes() -> usize {
     /// Where the kernel does not say: the page size of x86-64.

@@ -19,12 +19,12 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Weak,
-        atomic::{AtomicI64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
     task::{Context, Poll},
 };
 
-use aerostat_memory::{Budget, Reservation, thread_heap_bytes};
+use aerostat_memory::{Budget, Governor, Relief, Reservation, thread_heap_bytes};
 use aerostat_semantics::growth::Running;
 use aerostat_types::{ErrorKind, OutOfMemory, SqlError};
 use datafusion::arrow::array::RecordBatch;
@@ -32,15 +32,31 @@ use parking_lot::Mutex;
 
 use crate::session::cancel::Cancellation;
 
-/// What a statement holds without anybody's asking: its plan, and batches between operators.
-/// Kept plans of TPC-H take up to a quarter of it, the batches of its queries up to the rest.
+/// What a statement may hold without anybody's asking: its plan, and batches of 8,192 rows of some
+/// columns between operators.
 const FREE_BYTES: i64 = 8 << 20;
 
 /// A statement's bytes are looked at again when they have changed by so many.
 const STEP_BYTES: i64 = 1 << 20;
 
+/// The heap that all tenants share.
+pub(crate) struct NodeHeap {
+    governor: Arc<Governor>,
+    relief: Relief,
+}
+
+impl NodeHeap {
+    pub(crate) fn new(governor: &Arc<Governor>) -> Arc<Self> {
+        Arc::new(Self {
+            governor: Arc::clone(governor),
+            relief: Relief::default(),
+        })
+    }
+}
+
 /// What a tenant's statements hold.
 pub(crate) struct Heap {
+    node: Arc<NodeHeap>,
     budget: Arc<Budget>,
     /// What operators have asked for, and have from the pool.
     reserved: AtomicUsize,
@@ -48,6 +64,7 @@ pub(crate) struct Heap {
 }
 
 struct State {
+    /// Those that have held more than they may without asking.
     statements: Vec<Weak<Holding>>,
     /// What is charged for uncounted bytes.
     charge: Reservation,
@@ -60,12 +77,14 @@ pub(crate) struct Holding {
     held: AtomicI64,
     /// As it was looked at last.
     settled: AtomicI64,
+    is_listed: AtomicBool,
 }
 
 impl Heap {
     /// Of a tenant with this budget.
-    pub(crate) fn new(budget: &Arc<Budget>) -> Arc<Self> {
+    pub(crate) fn new(node: &Arc<NodeHeap>, budget: &Arc<Budget>) -> Arc<Self> {
         Arc::new(Self {
+            node: Arc::clone(node),
             budget: Arc::clone(budget),
             reserved: AtomicUsize::new(0),
             state: Mutex::new(State {
@@ -91,18 +110,19 @@ impl Heap {
 
     /// A statement begins, which this stops.
     pub(crate) fn statement(self: &Arc<Self>, cancellation: &Cancellation) -> Arc<Holding> {
-        let holding = Arc::new(Holding {
+        Arc::new(Holding {
             heap: Arc::clone(self),
             cancellation: cancellation.clone(),
             held: AtomicI64::new(0),
             settled: AtomicI64::new(0),
-        });
-        self.state.lock().statements.push(Arc::downgrade(&holding));
-        holding
+            is_listed: AtomicBool::new(false),
+        })
     }
 
     /// Charges what is uncounted now, or stops the statement that holds most.
     fn settle(&self) {
+        let node = &self.node;
+        node.relief.keep_below(node.governor.limit());
         // They outlive the lock: the last reference to a statement may be ours, and its end settles.
         let statements: Vec<_>;
         let charged = {
@@ -147,11 +167,15 @@ impl Holding {
     }
 
     /// Its tasks have allocated so many bytes more than they freed.
-    fn add(&self, bytes: i64) {
+    fn add(self: &Arc<Self>, bytes: i64) {
         let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let settled = self.settled.load(Ordering::Relaxed);
         if (held - settled).abs() >= STEP_BYTES && held.max(settled) > FREE_BYTES {
             self.settled.store(held, Ordering::Relaxed);
+            if !self.is_listed.swap(true, Ordering::Relaxed) {
+                let listed = Arc::downgrade(self);
+                self.heap.state.lock().statements.push(listed);
+            }
             self.heap.settle();
         }
     }
@@ -178,7 +202,7 @@ impl Running for Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        if self.settled.load(Ordering::Relaxed) > FREE_BYTES {
+        if self.is_listed.load(Ordering::Relaxed) {
             self.heap.settle();
         }
     }
