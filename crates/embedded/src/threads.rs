@@ -10,6 +10,7 @@ use std::{
 };
 
 use aerostat_calibrate::cores;
+use aerostat_memory::trim_heap_if_asked;
 use aerostat_query::QUERY_STACK_BYTES;
 use tokio::runtime::{Builder, Runtime};
 
@@ -29,6 +30,7 @@ pub(crate) fn query_runtime(count: usize, pinning: Pinning) -> io::Result<Runtim
         .worker_threads(count)
         .thread_stack_size(QUERY_STACK_BYTES)
         .thread_name("aerostat-cpu")
+        .on_thread_park(trim_heap_if_asked)
         .enable_all();
     if pinning == Pinning::Off {
         return builder.build();

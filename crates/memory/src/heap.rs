@@ -1,6 +1,7 @@
 //! The process's heap, which is mimalloc's.
 
 use std::{
+    cell::Cell,
     sync::atomic::{AtomicU64, Ordering},
     time::Instant,
 };
@@ -55,9 +56,27 @@ impl Relief {
                 .compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
         if looks && resident_bytes() > bytes {
-            // SAFETY: as in `trim_heap`.
-            unsafe { libmimalloc_sys::mi_collect(true) };
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            trim_heap_if_asked();
         }
+    }
+}
+
+/// How often all threads were asked to give back what they keep. There is one heap in a process.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// How often this thread has done so.
+    static DONE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Gives back what the calling thread keeps, if somebody has asked since it did so last: what other
+/// threads have freed of a thread's memory it alone can give back. Else costs a load.
+pub fn trim_heap_if_asked() {
+    let asked = ASKED.load(Ordering::Relaxed);
+    if DONE.replace(asked) != asked {
+        // SAFETY: as in `trim_heap`.
+        unsafe { libmimalloc_sys::mi_collect(true) };
     }
 }
 

@@ -21,5 +21,5 @@ pub use aerostat_types::OutOfMemory;
 pub use arena::{ArenaSource, Mapping, MemoryError};
 pub use budget::{Budget, Governor, Reservation};
 pub use count::{Counted, thread_heap_bytes};
-pub use heap::{Relief, trim_heap};
+pub use heap::{Relief, trim_heap, trim_heap_if_asked};
 pub use machine::{PageFacts, machine_memory_bytes, page_bytes, resident_bytes};

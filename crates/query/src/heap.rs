@@ -24,7 +24,9 @@ use std::{
     task::{Context, Poll},
 };
 
-use aerostat_memory::{Budget, Governor, Relief, Reservation, thread_heap_bytes};
+use aerostat_memory::{
+    Budget, Governor, Relief, Reservation, thread_heap_bytes, trim_heap_if_asked,
+};
 use aerostat_semantics::growth::Running;
 use aerostat_types::{ErrorKind, OutOfMemory, SqlError};
 use datafusion::arrow::array::RecordBatch;
@@ -275,6 +277,7 @@ fn metered<T>(holding: &Arc<Holding>, work: impl FnOnce() -> T) -> T {
         fn drop(&mut self) {
             charge_current();
             CURRENT.replace(self.0.take());
+            trim_heap_if_asked();
         }
     }
 

@@ -81,16 +81,16 @@ fn a_greedy_tenant_neither_ends_the_node_nor_fills_it() {
         );
     }
     let peak_mb = log.peak_mb;
-    println!("{total} statements, AEROSTAT_GREEDY_SEED={seed}");
+    eprintln!("{total} statements, AEROSTAT_GREEDY_SEED={seed}");
     for (code, (count, shown)) in &log.codes {
-        println!("  {code} {count}, such as {shown}");
+        eprintln!("  {code} {count}, such as {shown}");
     }
-    println!(
+    eprintln!(
         "peak {peak_mb} MB of {MEMORY_MB}; killed by the kernel: {}",
         group.kills()
     );
-    println!("neighbour alone {quiet}; beside {beside}");
-    println!("latest end after the timeout: {:?}", log.latest);
+    eprintln!("neighbour alone {quiet}; beside {beside}");
+    eprintln!("latest end after the timeout: {:?}", log.latest);
     assert!(
         log.complaints.is_empty(),
         "AEROSTAT_GREEDY_SEED={seed}:\n{}",
