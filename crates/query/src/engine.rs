@@ -38,7 +38,7 @@ use crate::{
     memory_pool::TenantPool,
     pgcatalog::{FunctionDescription, FunctionKind, SessionDescription},
     plan::{
-        CooperateAboveJoins, RunTimeFilters,
+        CooperateAboveJoins, MakeInPieces, RunTimeFilters,
         cache::{PlanCache, PlanCacheCounts},
     },
     session::{Session, commit::Commits, facts::Sessions, waits},
@@ -401,6 +401,7 @@ fn base_state(threads: usize) -> SessionState {
         }
     }
     rules.push(Arc::new(CooperateAboveJoins));
+    rules.push(Arc::new(MakeInPieces));
     builder = builder.with_physical_optimizer_rules(rules);
     builder = builder.with_optimizer_rules(aerostat_semantics::optimizer_rules());
     let mut state = builder.build();

@@ -19,6 +19,7 @@
 //!   become `functions::cast`.
 //!
 //! * Subqueries that DataFusion cannot plan become joins (`unnest`).
+//! * What functions make is counted before they make it (`growth`).
 //! * Constants are computed between analyzer and optimizer, for their errors (`constants`).
 //!
 //! Left to others: names of output columns, catalogue casts (`regclass`), DML.
@@ -30,6 +31,7 @@
 mod compare;
 mod constants;
 pub mod functions;
+pub mod growth;
 mod guard;
 mod lists;
 mod literals;

@@ -3,12 +3,13 @@
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
-use datafusion::functions_nested::expr_fn::{array_append, array_concat, array_prepend};
+use datafusion::functions_nested::concat::{array_append_udf, array_concat_udf, array_prepend_udf};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
 
 use super::types::blank_padded;
 use super::{Operand, compare, lists, literal_as, no_operator, operand};
+use crate::functions::bounded::bounded;
 use crate::functions::cast::{self, Zone};
 use crate::functions::temporal::Temporal;
 use crate::functions::{arithmetic, arrays, regexp, strings, temporal};
@@ -130,7 +131,7 @@ fn concatenate(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Resul
             return concatenate_lists(left, right, schema, zone);
         }
         (Operand::Typed(SqlType::Bytea), Operand::Typed(SqlType::Bytea)) => {
-            return Ok(binary(left, Operator::StringConcat, right));
+            return Ok(concatenated(left, right));
         }
         _ if !is_text(&l) && !is_text(&r) => return Err(no_operator(l.name(), "||", r.name())),
         _ => {}
@@ -143,11 +144,24 @@ fn concatenate(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Resul
         }
         _ => Ok(expr),
     };
-    Ok(binary(
-        as_text(left, &l)?,
-        Operator::StringConcat,
-        as_text(right, &r)?,
-    ))
+    Ok(concatenated(as_text(left, &l)?, as_text(right, &r)?))
+}
+
+fn concatenated(left: Expr, right: Expr) -> Expr {
+    let call = ScalarFunction::new_udf(strings::concatenation(), vec![left, right]);
+    Expr::ScalarFunction(call)
+}
+
+fn array_concat(lists: Vec<Expr>) -> Expr {
+    bounded(array_concat_udf()).call(lists)
+}
+
+fn array_append(list: Expr, item: Expr) -> Expr {
+    bounded(array_append_udf()).call(vec![list, item])
+}
+
+fn array_prepend(item: Expr, list: Expr) -> Expr {
+    bounded(array_prepend_udf()).call(vec![item, list])
 }
 
 /// Arrays one behind the other, or an array and an item. What has no type yet is an array, too.

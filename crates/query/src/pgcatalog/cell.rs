@@ -57,6 +57,16 @@ impl Cell {
         }
     }
 
+    /// What it takes in memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Cell::Text(text) => text.len(),
+                Cell::List(items) => items.iter().map(Self::bytes).sum(),
+                _ => 0,
+            }
+    }
+
     /// The text, where this is one.
     pub(super) fn str(&self) -> Option<&str> {
         match self {

@@ -17,6 +17,7 @@ mod optimize;
 mod ordered;
 mod origins;
 mod parameters;
+mod pieces;
 mod recursion;
 mod run_time_filters;
 mod series;
@@ -44,6 +45,7 @@ pub(crate) use origins::{Origins, describe_columns, describe_query, origins, ret
 pub(crate) use parameters::{
     bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,
 };
+pub(crate) use pieces::{MakeInPieces, PiecesExec};
 pub(crate) use run_time_filters::RunTimeFilters;
 pub(crate) use steps::StepRows;
 pub(crate) use target::{Target, column_identifiers, table_reference};

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use aerostat_semantics::growth::planning;
 use datafusion::{
     common::Result,
     execution::{SessionState, TaskContext},
@@ -17,9 +18,8 @@ use crate::star;
 /// # Errors
 /// What PostgreSQL refuses when it analyses a statement.
 pub(crate) fn analyze(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
-    state
-        .analyzer()
-        .execute_and_check(plan, state.config_options(), |_, _| {})
+    let analyzer = state.analyzer();
+    planning(|| analyzer.execute_and_check(plan, state.config_options(), |_, _| {}))
 }
 
 /// An analysed plan, optimised.
@@ -28,7 +28,7 @@ pub(crate) fn analyze(state: &SessionState, plan: LogicalPlan) -> Result<Logical
 /// Those of the optimizer, and of constants that cannot be computed.
 pub(crate) fn optimize_analyzed(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     aerostat_semantics::compute_constants(&plan, state.config_options())?;
-    state.optimizer().optimize(plan, state, |_, _| {})
+    planning(|| state.optimizer().optimize(plan, state, |_, _| {}))
 }
 
 /// A bound plan, analysed and optimised.

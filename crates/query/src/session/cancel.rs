@@ -95,6 +95,20 @@ impl Cancellation {
         self.error()
     }
 
+    /// Why the statement must stop, if it must: for work that does not give its thread back to
+    /// whoever waits for [`Self::stopped`].
+    pub(crate) fn due(&self) -> Option<SqlError> {
+        if self
+            .deadline
+            .is_some_and(|deadline| deadline <= Instant::now())
+        {
+            self.timed_out.store(true, Ordering::Relaxed);
+            self.token.cancel();
+        }
+        let is_stopped = self.token.is_cancelled() || self.waits.is_cancelled();
+        is_stopped.then(|| self.error())
+    }
+
     /// Why the statement was stopped.
     pub(crate) fn error(&self) -> SqlError {
         if self.timed_out.load(Ordering::Relaxed) {

@@ -181,7 +181,7 @@ impl Session {
         let (complete, completed) = oneshot::channel();
         let (source, stopping) = (source.clone(), cancellation.clone());
         let database = self.connection.database();
-        let task = self.engine.spawn(database, async move {
+        let task = self.engine.spawn(database, cancellation, async move {
             let work = async {
                 let plan = dml::sink::plan(&context.state, &bound)
                     .await

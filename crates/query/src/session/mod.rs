@@ -59,7 +59,7 @@ use crate::{
     statement::{Source, Statement, StatementKind},
     utility::{TransactionCommand, Utility},
 };
-use cancel::Cancellation;
+pub(crate) use cancel::Cancellation;
 use cursor::Cursors;
 use facts::SessionFacts;
 use parking_lot::Mutex;

@@ -167,7 +167,7 @@ impl Session {
         let came_to_end = Arc::new(AtomicBool::new(false));
         let comes_to_end = Arc::clone(&came_to_end);
         let database = self.connection.database();
-        let task = self.engine.spawn(database, async move {
+        let task = self.engine.spawn(database, cancellation, async move {
             let last = tokio::select! {
                 biased;
                 _ = stopping.stopped() => None,
@@ -267,7 +267,8 @@ impl Session {
         work: impl Future<Output = T> + Send + 'static,
         cancellation: &Cancellation,
     ) -> Result<T, SqlError> {
-        let task = QueryTask::new(self.engine.spawn(self.connection.database(), work));
+        let database = self.connection.database();
+        let task = QueryTask::new(self.engine.spawn(database, cancellation, work));
         tokio::select! {
             biased;
             error = cancellation.stopped() => Err(error),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int32Builder, ListArray, ListBuilder,
+    Array, ArrayRef, AsArray, BooleanBuilder, Int32Array, Int32Builder, ListArray, ListBuilder,
     StringViewBuilder, UInt32Array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 };
 
 use super::cast::{self, Zone};
+use crate::growth::{Growth, size_of_argument};
 use crate::{compare, external, name_of_arrow, raise};
 use rows::Items;
 
@@ -312,21 +313,25 @@ impl ScalarUDFImpl for Function {
             .iter()
             .map(|argument| argument.to_array(rows))
             .collect::<Result<Vec<_>>>()?;
-        let result = evaluate(self.kind, &arrays, rows)?;
-        if all_constant {
-            let value = ScalarValue::try_from_array(&result, 0)?;
-            return Ok(ColumnarValue::Scalar(value));
-        }
-        Ok(ColumnarValue::Array(result))
+        let mut growth = Growth::new();
+        // What items are compared by, and the places of those that are taken.
+        let given = arrays.iter().map(|array| size_of_argument(array.as_ref()));
+        growth.make(given.sum::<usize>().saturating_mul(WORKING_BYTES))?;
+        let result = evaluate(self.kind, &arrays, rows, &mut growth)?;
+        growth.finish(result, all_constant)
     }
 }
 
-fn evaluate(kind: Kind, args: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
+/// Bytes that a call works with, for each that it is given: the least items have four bytes, and
+/// the pair that says which is taken has sixteen.
+const WORKING_BYTES: usize = 6;
+
+fn evaluate(kind: Kind, args: &[ArrayRef], rows: usize, growth: &mut Growth) -> Result<ArrayRef> {
     let lists = || args[0].as_list::<i32>();
     let integers = |at: usize| args[at].as_primitive::<Int32Type>();
     Ok(match kind {
         Kind::At => subscript(lists(), integers(1))?,
-        Kind::Contains | Kind::Overlaps => meets(lists(), args[1].as_list(), kind)?,
+        Kind::Contains | Kind::Overlaps => meets(lists(), args[1].as_list(), kind, growth)?,
         Kind::Remove | Kind::Replace => changed(lists(), &args[1], args.get(2))?,
         Kind::Position => position(lists(), &args[1], args.get(2))?,
         Kind::Positions => positions(lists(), &args[1])?,
@@ -335,7 +340,7 @@ fn evaluate(kind: Kind, args: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
         Kind::Bounds => bounds(lists()),
         Kind::Subscripts => subscripts(lists(), integers(1)),
         Kind::Trim => trimmed(lists(), integers(1), rows)?,
-        Kind::Fill => fill(&args[0], args[1].as_list::<i32>())?,
+        Kind::Fill => fill(&args[0], args[1].as_list::<i32>(), growth)?,
     })
 }
 
@@ -360,22 +365,35 @@ fn subscript(lists: &ListArray, at: &Int32Array) -> Result<ArrayRef> {
 }
 
 /// `@>` and `&&`, for which NULLs are not equal.
-fn meets(left: &ListArray, right: &ListArray, kind: Kind) -> Result<ArrayRef> {
+fn meets(left: &ListArray, right: &ListArray, kind: Kind, growth: &mut Growth) -> Result<ArrayRef> {
     let items = Items::of(&[left.values(), right.values()])?;
     let is_in = |row: usize, at: usize| {
         items.is_valid(1, at)
             && range(left, row)
                 .any(|other| items.is_valid(0, other) && items.same((0, other), (1, at)))
     };
-    let met = (0..left.len()).map(|row| {
-        let mut theirs = range(right, row);
-        (left.is_valid(row) && right.is_valid(row)).then(|| match kind {
-            Kind::Overlaps => theirs.any(|at| is_in(row, at)),
-            _ => theirs.all(|at| is_in(row, at)),
-        })
-    });
-    Ok(Arc::new(met.collect::<BooleanArray>()))
+    let mut met = BooleanBuilder::with_capacity(left.len());
+    for row in 0..left.len() {
+        if left.is_null(row) || right.is_null(row) {
+            met.append_null();
+            continue;
+        }
+        let overlaps = kind == Kind::Overlaps;
+        let mut is_met = !overlaps;
+        for at in range(right, row) {
+            growth.work(range(left, row).len().saturating_mul(COMPARED_WORK))?;
+            if is_in(row, at) == overlaps {
+                is_met = overlaps;
+                break;
+            }
+        }
+        met.append_value(is_met);
+    }
+    Ok(Arc::new(met.finish()))
 }
+
+/// What a comparison costs, in bytes that are written in the time.
+const COMPARED_WORK: usize = 8;
 
 /// The lists without an item, or with another in its place.
 fn changed(lists: &ListArray, from: &ArrayRef, to: Option<&ArrayRef>) -> Result<ArrayRef> {
@@ -510,10 +528,14 @@ fn trimmed(lists: &ListArray, cut: &Int32Array, rows: usize) -> Result<ArrayRef>
     list(lists.value_type(), values, counts, Some(valid.into()))
 }
 
+/// Bytes of a text in a list that it is repeated in.
+const VIEW_BYTES: usize = 16;
+
 /// Items of one call that `array_fill` makes at most.
 const FILLED_MAX: usize = 1 << 24;
 
-fn fill(items: &ArrayRef, dimensions: &ListArray) -> Result<ArrayRef> {
+fn fill(items: &ArrayRef, dimensions: &ListArray, growth: &mut Growth) -> Result<ArrayRef> {
+    let width = items.data_type().primitive_width().unwrap_or(VIEW_BYTES);
     let (mut picked, mut counts, mut valid) = (Vec::new(), Vec::new(), Vec::new());
     for row in 0..items.len() {
         let lengths = dimensions.value(row);
@@ -535,6 +557,8 @@ fn fill(items: &ArrayRef, dimensions: &ListArray) -> Result<ArrayRef> {
             let message = "array size exceeds the maximum allowed";
             return Err(raise(ErrorKind::ProgramLimitExceeded, message));
         }
+        // The place, in a list that doubles, and the item.
+        growth.make(count.saturating_mul(2 * size_of::<u32>() + width))?;
         picked.extend(std::iter::repeat_n(row as u32, count));
         counts.push(count);
         valid.push(is_valid);

@@ -1,36 +1,146 @@
-//! Functions whose result is as long as they are told to make it. PostgreSQL
-//! refuses what no value could hold; DataFusion would allocate it first.
+//! DataFusion's functions that can make more bytes than they are given, or that would work for
+//! minutes: what a call makes is told from the lengths of its arguments, and reserved, before
+//! DataFusion makes it.
+//!
+//! Every function of DataFusion's is in [`LAWS`], among those that make no texts and arrays
+//! ([`SMALL`]), or not there at all ([`REMOVED`]); a test walks the registry.
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlError, VALUE_BYTES_MAX};
+use aerostat_types::{ErrorKind, VALUE_BYTES_MAX};
 use arrow::{
-    array::{Array, AsArray},
+    array::{Array, ArrayRef, AsArray, StringViewArray},
     compute::cast,
     datatypes::{DataType, Int64Type},
 };
 use datafusion::{
-    common::{DataFusionError, Result},
+    common::Result,
     execution::FunctionRegistry,
     logical_expr::{
-        ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+        ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+        Signature,
+        simplify::{ExprSimplifyResult, SimplifyContext},
     },
 };
 
-/// Bytes that one call may make of a batch of rows: what a value may have for
-/// each row of a small batch, and far below what a node can have.
-const BATCH_BYTES_MAX: i64 = 1 << 30;
+use super::arrays::item_type;
+use crate::growth::{self, Growth, bytes_of};
+use crate::raise;
 
-/// Puts the limit before DataFusion's `repeat`, `lpad` and `rpad`.
+/// How many bytes a call makes.
+#[derive(Clone, Copy)]
+enum Law {
+    /// So many times those that it is given, working memory included, and some for each row.
+    Times(usize),
+    /// Those of each row's value, at most, by the row.
+    Value(fn(&Arguments, usize) -> Option<usize>),
+    /// A list of each row: bytes of its items, by the row.
+    List(fn(&Arguments, usize) -> Option<usize>),
+    /// None, but work on arguments that may have so many bytes at most.
+    Work(usize),
+}
+
+/// Bytes that a row takes beside its value.
+const ROW_BYTES: usize = 32;
+
+/// PostgreSQL's limit for `levenshtein`, whose work is the product of the lengths.
+const COMPARED_BYTES_MAX: usize = 255;
+
+const LAWS: &[(&str, Law)] = &[
+    (
+        "repeat",
+        Law::Value(|args, row| {
+            Some(
+                args.text(0, row)?
+                    .len()
+                    .saturating_mul(args.number(1, row)?),
+            )
+        }),
+    ),
+    ("lpad", Law::Value(padded)),
+    ("rpad", Law::Value(padded)),
+    ("replace", Law::Value(replaced)),
+    // A letter of one byte for one of four.
+    ("translate", Law::Times(4)),
+    ("initcap", Law::Times(3)),
+    ("reverse", Law::Times(2)),
+    ("btrim", Law::Times(1)),
+    ("ltrim", Law::Times(1)),
+    ("rtrim", Law::Times(1)),
+    ("left", Law::Times(1)),
+    ("right", Law::Times(1)),
+    ("substr_index", Law::Times(1)),
+    ("overlay", Law::Times(2)),
+    ("decode", Law::Times(2)),
+    ("levenshtein", Law::Work(COMPARED_BYTES_MAX)),
+    ("array_to_string", Law::Value(joined)),
+    ("string_to_array", Law::List(parts)),
+    // Growing by doubling.
+    ("array_append", Law::Times(3)),
+    ("array_prepend", Law::Times(3)),
+    ("array_concat", Law::Times(3)),
+    ("array_slice", Law::Times(3)),
+    ("array_pop_back", Law::Times(3)),
+    ("array_pop_front", Law::Times(3)),
+    ("array_remove_n", Law::Times(3)),
+    ("array_remove_all", Law::Times(3)),
+    ("array_replace_n", Law::Times(4)),
+    ("array_replace_all", Law::Times(4)),
+    ("array_reverse", Law::Times(3)),
+    ("array_compact", Law::Times(3)),
+    ("arrays_zip", Law::Times(4)),
+    ("flatten", Law::Times(3)),
+    ("make_array", Law::Times(3)),
+    ("array_add", Law::Times(4)),
+    ("array_subtract", Law::Times(4)),
+    ("array_scale", Law::Times(4)),
+    ("array_normalize", Law::Times(4)),
+    // With the rows that items are compared by.
+    ("array_sort", Law::Times(5)),
+    ("array_distinct", Law::Times(6)),
+    ("array_except", Law::Times(6)),
+    ("array_intersect", Law::Times(6)),
+    ("array_union", Law::Times(6)),
+    ("map", Law::Times(4)),
+    ("map_entries", Law::Times(2)),
+    ("map_extract", Law::Times(2)),
+    ("map_keys", Law::Times(2)),
+    ("map_values", Law::Times(2)),
+    ("named_struct", Law::Times(2)),
+    ("struct", Law::Times(2)),
+];
+
+/// Functions that PostgreSQL does not have, whose results have no bound, or a type that no
+/// client can be told.
+const REMOVED: &[&str] = &[
+    "array_repeat",
+    "array_resize",
+    "arrow_cast",
+    "arrow_try_cast",
+    "cast_to_type",
+    "range",
+    "try_cast_to_type",
+    "with_metadata",
+];
+
+/// Puts the laws before DataFusion's functions.
 ///
 /// # Errors
 /// The registry takes no functions.
 pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
-    for name in ["repeat", "lpad", "rpad"] {
-        let inner = registry.udf(name)?;
-        registry.register_udf(Arc::new(ScalarUDF::from(Bounded { inner })))?;
+    for name in REMOVED {
+        registry.deregister_udf(name)?;
+    }
+    for (name, _) in LAWS {
+        let bounded = bounded(registry.udf(name)?);
+        registry.register_udf(bounded)?;
     }
     Ok(())
+}
+
+/// A function of DataFusion's with its law.
+pub(crate) fn bounded(inner: Arc<ScalarUDF>) -> Arc<ScalarUDF> {
+    Arc::new(ScalarUDF::from(Bounded { inner }))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -41,6 +151,10 @@ struct Bounded {
 impl ScalarUDFImpl for Bounded {
     fn name(&self) -> &str {
         self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
     }
 
     fn signature(&self) -> &Signature {
@@ -62,41 +176,194 @@ impl ScalarUDFImpl for Bounded {
         self.inner.coerce_types(arguments)
     }
 
+    fn simplify(&self, args: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        self.inner.simplify(args, context)
+    }
+
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        if let [text, count, ..] = &arguments.args[..] {
-            let rows = match (text, count) {
-                (ColumnarValue::Scalar(_), ColumnarValue::Scalar(_)) => 1,
-                _ => arguments.number_rows,
-            };
-            check(self.name(), text, count, rows)?;
+        let mut growth = Growth::new();
+        let law = LAWS.iter().find(|(name, _)| *name == self.name());
+        if let Some((_, law)) = law {
+            reserve(*law, &arguments, &mut growth)?;
         }
-        self.inner.invoke_with_args(arguments)
+        match self.inner.invoke_with_args(arguments)? {
+            ColumnarValue::Array(array) => {
+                check_lengths(&array)?;
+                growth.keep(array).map(ColumnarValue::Array)
+            }
+            scalar @ ColumnarValue::Scalar(_) => Ok(scalar),
+        }
     }
 }
 
-fn check(name: &str, text: &ColumnarValue, count: &ColumnarValue, rows: usize) -> Result<()> {
-    let counts = cast(&count.to_array(rows)?, &DataType::Int64)?;
-    let counts = counts.as_primitive::<Int64Type>();
-    let texts = cast(&text.to_array(rows)?, &DataType::Utf8View)?;
-    let texts = texts.as_string_view();
-    let mut batch_bytes = 0i64;
-    for row in 0..rows {
-        if counts.is_null(row) || texts.is_null(row) {
-            continue;
+/// Refuses texts that no value can hold, where their lengths are not known before.
+fn check_lengths(array: &ArrayRef) -> Result<()> {
+    let Some(texts) = array.as_string_view_opt() else {
+        return Ok(());
+    };
+    match texts
+        .views()
+        .iter()
+        .any(|view| *view as u32 as usize > VALUE_BYTES_MAX)
+    {
+        true => Err(growth::too_long()),
+        false => Ok(()),
+    }
+}
+
+fn reserve(law: Law, call: &ScalarFunctionArgs, growth: &mut Growth) -> Result<()> {
+    let constant = |value: &ColumnarValue| matches!(value, ColumnarValue::Scalar(_));
+    let rows = match call.args.iter().all(constant) {
+        true => 1,
+        false => call.number_rows,
+    };
+    match law {
+        Law::Times(times) => {
+            let mut given = 0usize;
+            for argument in &call.args {
+                given = given.saturating_add(match argument {
+                    ColumnarValue::Array(array) => growth::size_of_argument(array.as_ref()),
+                    // DataFusion may repeat it for each row.
+                    ColumnarValue::Scalar(value) => match value.data_type() {
+                        DataType::List(_) => {
+                            bytes_of(value.to_array()?.as_ref()).saturating_mul(rows)
+                        }
+                        _ => bytes_of(value.to_array()?.as_ref()) + 16 * rows,
+                    },
+                });
+            }
+            growth.make(given.saturating_mul(times).saturating_add(rows * ROW_BYTES))
         }
-        let unit = if name == "repeat" {
-            texts.value(row).len() as i64
-        } else {
-            1
-        };
-        let bytes = counts.value(row).max(0).saturating_mul(unit);
-        batch_bytes = batch_bytes.saturating_add(bytes);
-        if bytes > VALUE_BYTES_MAX as i64 || batch_bytes > BATCH_BYTES_MAX {
-            return Err(DataFusionError::External(Box::new(SqlError::new(
-                ErrorKind::ProgramLimitExceeded,
-                "requested length too large",
-            ))));
+        Law::Value(bytes) | Law::List(bytes) => {
+            let arguments = Arguments::of(call)?;
+            for row in 0..rows {
+                let bytes = bytes(&arguments, row).unwrap_or(0);
+                match law {
+                    Law::Value(_) => growth.value(bytes)?,
+                    _ => growth.make(bytes)?,
+                }
+            }
+            growth.make(rows * ROW_BYTES)
+        }
+        Law::Work(most) => {
+            let arguments = Arguments::of(call)?;
+            let is_too_long = |at: usize, row: usize| {
+                arguments
+                    .text(at, row)
+                    .is_some_and(|text| text.len() > most)
+            };
+            if (0..rows).any(|row| is_too_long(0, row) || is_too_long(1, row)) {
+                let message = format!("argument exceeds maximum length of {most} characters");
+                return Err(raise(ErrorKind::InvalidParameterValue, message));
+            }
+            growth::go_on()
         }
     }
-    Ok(())
+}
+
+/// The arguments of a call by row: a constant has one.
+struct Arguments(Vec<(ArrayRef, bool)>);
+
+impl Arguments {
+    fn of(call: &ScalarFunctionArgs) -> Result<Self> {
+        let arguments = call.args.iter().map(|argument| {
+            let (array, is_constant) = match argument {
+                ColumnarValue::Array(array) => (Arc::clone(array), false),
+                ColumnarValue::Scalar(value) => (value.to_array()?, true),
+            };
+            let plain = match array.data_type() {
+                DataType::Utf8 | DataType::LargeUtf8 => cast(&array, &DataType::Utf8View)?,
+                ty if ty.is_integer() => cast(&array, &DataType::Int64)?,
+                _ => array,
+            };
+            Ok((plain, is_constant))
+        });
+        Ok(Self(arguments.collect::<Result<_>>()?))
+    }
+
+    fn at(&self, at: usize, row: usize) -> Option<(&ArrayRef, usize)> {
+        let (array, is_constant) = self.0.get(at)?;
+        let row = if *is_constant { 0 } else { row };
+        array.is_valid(row).then_some((array, row))
+    }
+
+    fn text(&self, at: usize, row: usize) -> Option<&str> {
+        let (array, row) = self.at(at, row)?;
+        Some(array.as_string_view_opt()?.value(row))
+    }
+
+    fn number(&self, at: usize, row: usize) -> Option<usize> {
+        let (array, row) = self.at(at, row)?;
+        let number = array.as_primitive_opt::<Int64Type>()?.value(row);
+        Some(usize::try_from(number).unwrap_or(0))
+    }
+}
+
+fn padded(args: &Arguments, row: usize) -> Option<usize> {
+    let text = args.text(0, row)?;
+    let fill = args.text(2, row).unwrap_or(" ");
+    // Characters, of which each has up to four bytes.
+    let width = if text.is_ascii() && fill.is_ascii() {
+        1
+    } else {
+        4
+    };
+    Some(args.number(1, row)?.saturating_mul(width))
+}
+
+fn replaced(args: &Arguments, row: usize) -> Option<usize> {
+    let (text, from, to) = (args.text(0, row)?, args.text(1, row)?, args.text(2, row)?);
+    if to.len() <= from.len() {
+        return Some(text.len());
+    }
+    let found = match from.is_empty() {
+        // DataFusion puts it between the letters.
+        true => text.len() + 1,
+        false => text.matches(from).count(),
+    };
+    Some(
+        found
+            .saturating_mul(to.len() - from.len())
+            .saturating_add(text.len()),
+    )
+}
+
+/// Bytes of a number or time as a text, at most.
+const SHORT_TEXT_BYTES: usize = 48;
+
+fn joined(args: &Arguments, row: usize) -> Option<usize> {
+    let (lists, row_of_list) = args.at(0, row)?;
+    let items = lists.as_list_opt::<i32>()?.value(row_of_list);
+    let separator = args.text(1, row)?.len();
+    let absent = args.text(2, row).map_or(0, str::len);
+    let texts = match item_type(lists.data_type())? {
+        DataType::Utf8View => texts_of(items.as_string_view()),
+        DataType::Utf8 => bytes_of(items.as_ref()),
+        _ => items.len().saturating_mul(SHORT_TEXT_BYTES),
+    };
+    let separators = separator.saturating_mul(items.len().saturating_sub(1));
+    let absent = absent.saturating_mul(items.null_count());
+    Some(texts.saturating_add(separators).saturating_add(absent))
+}
+
+fn texts_of(texts: &StringViewArray) -> usize {
+    texts.views().iter().map(|view| *view as u32 as usize).sum()
+}
+
+/// Bytes that an item of a list of texts takes beside its text.
+const ITEM_BYTES: usize = 20;
+
+fn parts(args: &Arguments, row: usize) -> Option<usize> {
+    let text = args.text(0, row)?;
+    let items = match args.text(1, row) {
+        None => text.len(),
+        Some("") => 1,
+        Some(delimiter) => text.matches(delimiter).count() + 1,
+    };
+    // The builder doubles, and its texts become views.
+    Some(
+        items
+            .saturating_mul(2 * ITEM_BYTES)
+            .saturating_add(2 * text.len()),
+    )
 }

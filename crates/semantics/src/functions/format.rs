@@ -6,8 +6,8 @@ mod time;
 use std::sync::Arc;
 
 use aerostat_types::text::days_from_civil;
-use aerostat_types::{ErrorKind, SqlType};
-use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, StringViewBuilder};
+use aerostat_types::{ErrorKind, SqlType, VALUE_BYTES_MAX};
+use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
 use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Float64Type, IntervalMonthDayNanoType,
     TimestampMicrosecondType,
@@ -17,6 +17,8 @@ use datafusion::logical_expr::{ScalarUDF, Volatility};
 
 use super::overload::{Call, NUMERIC, Overload, Returns, function};
 use super::temporal::DAY_MICROS;
+use super::texts::Texts;
+use crate::growth::too_long;
 use crate::raise;
 
 /// The functions of this module.
@@ -30,16 +32,24 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
 
 fn written(call: &Call, f: impl Fn(usize, &str) -> Result<String>) -> Result<ArrayRef> {
     let patterns = call.args[1].as_string_view();
-    let mut builder = StringViewBuilder::with_capacity(call.rows);
+    let mut texts = Texts::of(call.rows);
     for row in 0..call.rows {
         if call.args[0].is_null(row) || patterns.is_null(row) {
-            builder.append_null();
-        } else {
-            builder.append_value(f(row, patterns.value(row))?);
+            texts.push(None::<&str>)?;
+            continue;
         }
+        let pattern = patterns.value(row);
+        if pattern.len() > PATTERN_BYTES_MAX {
+            return Err(too_long());
+        }
+        texts.push(Some(f(row, pattern)?))?;
     }
-    Ok(Arc::new(builder.finish()))
+    texts.finish()
 }
+
+/// Bytes of a pattern. A letter of it may stand for a name of fifteen, and takes thirty while
+/// the pattern is read.
+const PATTERN_BYTES_MAX: usize = VALUE_BYTES_MAX / 16;
 
 const TEXT: Returns = Returns::Type(SqlType::Text);
 

@@ -9,6 +9,7 @@ use datafusion::common::Result;
 use datafusion::logical_expr::{ScalarUDF, Volatility};
 
 use super::overload::{Call, Overload, Returns, function};
+use super::texts::Texts;
 use crate::raise;
 
 const TEXT: Returns = Returns::Type(SqlType::Text);
@@ -26,14 +27,14 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
 
 fn changed(call: &Call, ascii: fn(&str) -> String, change: fn(char) -> char) -> Result<ArrayRef> {
     let texts = call.args[0].as_string_view();
-    let mut builder = StringViewBuilder::with_capacity(call.rows);
+    let mut changed = Texts::of(call.rows);
     for text in texts {
-        builder.append_option(text.map(|text| match text.is_ascii() {
+        changed.push(text.map(|text| match text.is_ascii() {
             true => ascii(text),
             false => text.chars().map(change).collect(),
-        }));
+        }))?;
     }
-    Ok(Arc::new(builder.finish()))
+    changed.finish()
 }
 
 /// The only letter of an iterator, else the letter itself: a text keeps its length.
@@ -90,26 +91,40 @@ const ENCODE: &[Overload] = &[Overload {
     returns: TEXT,
     body: |call| {
         let (values, formats) = (call.args[0].as_binary_view(), call.args[1].as_string_view());
-        let mut builder = StringViewBuilder::with_capacity(call.rows);
+        let mut texts = Texts::of(call.rows);
         for row in 0..call.rows {
             if values.is_null(row) || formats.is_null(row) {
-                builder.append_null();
+                texts.push(None::<&str>)?;
                 continue;
             }
             let (bytes, format) = (values.value(row), formats.value(row));
-            builder.append_value(match format.to_ascii_lowercase().as_str() {
-                "hex" => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            let format = match format.len() {
+                0..=8 => format.to_ascii_lowercase(),
+                _ => format.to_owned(),
+            };
+            texts.push(Some(match format.as_str() {
+                "hex" => hexadecimal_of(bytes),
                 "base64" => base64(bytes),
                 "escape" => escaped(bytes),
                 _ => {
                     let message = format!("unrecognized encoding: \"{format}\"");
                     return Err(raise(ErrorKind::InvalidParameterValue, message));
                 }
-            });
+            }))?;
         }
-        Ok(Arc::new(builder.finish()))
+        texts.finish()
     },
 }];
+
+fn hexadecimal_of(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        for digit in [byte >> 4, byte & 15] {
+            out.extend(char::from_digit(digit.into(), 16));
+        }
+    }
+    out
+}
 
 /// Characters of a line of base64, as in MIME.
 const LINE: usize = 76;

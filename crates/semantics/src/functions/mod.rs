@@ -9,7 +9,7 @@ pub(crate) mod aggregate;
 pub(crate) mod any;
 pub(crate) mod arithmetic;
 pub(crate) mod arrays;
-mod bounded;
+pub(crate) mod bounded;
 mod bucket;
 pub(crate) mod cast;
 mod choice;
@@ -23,6 +23,7 @@ pub(crate) mod regexp;
 mod series;
 pub(crate) mod strings;
 pub(crate) mod temporal;
+mod texts;
 mod window;
 
 use std::sync::Arc;

@@ -23,6 +23,8 @@ use regex::{Captures, Regex};
 
 use super::arrays::list_of;
 use super::overload::{Call, Overload, Returns, function};
+use super::texts::{Texts, extend};
+use crate::growth::Growth;
 use crate::raise;
 
 const TEXT: Returns = Returns::Type(SqlType::Text);
@@ -272,57 +274,78 @@ fn is_null(call: &Call, row: usize) -> bool {
 }
 
 fn texts(call: &Call, mut each: impl FnMut(usize) -> Result<Option<String>>) -> Result<ArrayRef> {
-    let mut builder = StringViewBuilder::with_capacity(call.rows);
+    let mut texts = Texts::of(call.rows);
     for row in 0..call.rows {
         let value = match is_null(call, row) {
             true => None,
             false => each(row)?,
         };
-        builder.append_option(value);
+        texts.push(value)?;
     }
-    Ok(Arc::new(builder.finish()))
+    texts.finish()
 }
 
-/// Makes a list of texts of each row; none for NULL.
-fn lists(
-    call: &Call,
-    mut each: impl FnMut(usize) -> Result<Option<Vec<Option<String>>>>,
-) -> Result<ArrayRef> {
-    let mut builder = ListBuilder::new(StringViewBuilder::new());
-    for row in 0..call.rows {
-        let items = match is_null(call, row) {
-            true => None,
-            false => each(row)?,
-        };
-        let is_valid = items.is_some();
-        for item in items.unwrap_or_default() {
-            builder.values().append_option(item);
-        }
-        builder.append(is_valid);
+/// Bytes that an item takes beside its text, in a list that doubles as it grows.
+const ITEM_BYTES: usize = 40;
+
+/// Lists of texts.
+struct Lists {
+    builder: ListBuilder<StringViewBuilder>,
+    growth: Growth,
+}
+
+impl Lists {
+    fn push(&mut self, item: Option<&str>) -> Result<()> {
+        self.growth.make(item.map_or(0, str::len) + ITEM_BYTES)?;
+        self.builder.values().append_option(item);
+        Ok(())
     }
-    Ok(Arc::new(builder.finish()))
+}
+
+/// Makes a list of texts of each row; NULL where it says that there is none.
+fn lists(call: &Call, mut each: impl FnMut(usize, &mut Lists) -> Result<bool>) -> Result<ArrayRef> {
+    let mut lists = Lists {
+        builder: ListBuilder::new(StringViewBuilder::new()),
+        growth: Growth::new(),
+    };
+    for row in 0..call.rows {
+        let is_valid = !is_null(call, row) && each(row, &mut lists)?;
+        lists.builder.append(is_valid);
+    }
+    lists.growth.keep(Arc::new(lists.builder.finish()))
 }
 
 /// `\1`, `\&` and `\\` in a replacement.
-fn replacement(written: &str, groups: &Captures, out: &mut String) {
-    let mut characters = written.chars();
-    while let Some(character) = characters.next() {
-        if character != '\\' {
-            out.push(character);
-            continue;
-        }
+fn replacement(
+    written: &str,
+    groups: &Captures,
+    out: &mut String,
+    growth: &mut Growth,
+) -> Result<()> {
+    let mut rest = written;
+    while let Some(at) = rest.find('\\') {
+        extend(out, &rest[..at], growth)?;
         let group = |n: usize| groups.get(n).map_or("", |found| found.as_str());
-        match characters.next() {
-            Some(digit @ '1'..='9') => out.push_str(group(digit as usize - '0' as usize)),
-            Some('&') => out.push_str(group(0)),
-            Some('\\') | None => out.push('\\'),
-            Some(other) => out.extend(['\\', other]),
+        let mut behind = rest[at + 1..].chars();
+        match behind.next() {
+            Some(digit @ '1'..='9') => {
+                extend(out, group(digit as usize - '0' as usize), growth)?;
+            }
+            Some('&') => extend(out, group(0), growth)?,
+            Some('\\') | None => extend(out, "\\", growth)?,
+            Some(other) => {
+                extend(out, "\\", growth)?;
+                extend(out, other.encode_utf8(&mut [0; 4]), growth)?;
+            }
         }
+        rest = behind.as_str();
     }
+    extend(out, rest, growth)
 }
 
 /// Replaces the `nth` match behind `start` characters, or all of them for 0.
-fn replace(regex: &Regex, text: &str, written: &str, start: usize, nth: usize) -> String {
+fn replace(regex: &Regex, text: &str, written: &str, start: usize, nth: usize) -> Result<String> {
+    let mut growth = Growth::new();
     let begin = text
         .char_indices()
         .nth(start)
@@ -332,19 +355,23 @@ fn replace(regex: &Regex, text: &str, written: &str, start: usize, nth: usize) -
     let rest = &text[begin..];
     for (count, groups) in regex.captures_iter(rest).enumerate() {
         let Some(whole) = groups.get(0) else { continue };
+        growth.work(MATCH_WORK)?;
         if nth != 0 && count + 1 != nth {
             continue;
         }
-        out.push_str(&text[last..begin + whole.start()]);
-        replacement(written, &groups, &mut out);
+        extend(&mut out, &text[last..begin + whole.start()], &mut growth)?;
+        replacement(written, &groups, &mut out, &mut growth)?;
         last = begin + whole.end();
         if nth != 0 {
             break;
         }
     }
-    out.push_str(&text[last..]);
-    out
+    extend(&mut out, &text[last..], &mut growth)?;
+    Ok(out)
 }
+
+/// What a match costs, in bytes that are written in the time.
+const MATCH_WORK: usize = 256;
 
 /// A position from 1 on, or a number from 0 on.
 fn checked(value: i64, least: i64, name: &str) -> Result<usize> {
@@ -372,13 +399,8 @@ fn replaced(
             Some(at) => checked(number(call, at, row), 0, "n")?,
             None => usize::from(!options.contains('g')),
         };
-        Ok(Some(replace(
-            regex,
-            text(call, 0, row),
-            text(call, 2, row),
-            start - 1,
-            nth,
-        )))
+        let (text, written) = (text(call, 0, row), text(call, 2, row));
+        replace(regex, text, written, start - 1, nth).map(Some)
     })
 }
 
@@ -424,18 +446,18 @@ fn refuse_global(options: &str, name: &str) -> Result<()> {
 /// The groups of the first match, or the whole match where there are none.
 fn matched(call: &Call, options: Option<usize>) -> Result<ArrayRef> {
     let mut patterns = Patterns::default();
-    lists(call, |row| {
+    lists(call, |row, lists| {
         let options = options.map_or("", |at| text(call, at, row));
         refuse_global(options, "regexp_match")?;
         let regex = patterns.get(text(call, 1, row), options)?;
-        let groups = regex.captures(text(call, 0, row));
-        Ok(groups.map(|groups| {
-            let first = usize::from(groups.len() > 1);
-            let found = groups.iter().skip(first);
-            found
-                .map(|group| group.map(|group| group.as_str().to_owned()))
-                .collect()
-        }))
+        let Some(groups) = regex.captures(text(call, 0, row)) else {
+            return Ok(false);
+        };
+        let first = usize::from(groups.len() > 1);
+        for group in groups.iter().skip(first) {
+            lists.push(group.map(|group| group.as_str()))?;
+        }
+        Ok(true)
     })
 }
 
@@ -454,24 +476,25 @@ const MATCH: &[Overload] = &[
 
 fn split(call: &Call, options: Option<usize>) -> Result<ArrayRef> {
     let mut patterns = Patterns::default();
-    lists(call, |row| {
+    lists(call, |row, lists| {
         let options = options.map_or("", |at| text(call, at, row));
         refuse_global(options, "regexp_split_to_array")?;
         let regex = patterns.get(text(call, 1, row), options)?;
         let whole = text(call, 0, row);
-        let (mut parts, mut last) = (Vec::new(), 0);
+        let mut last = 0;
         for found in regex.find_iter(whole) {
+            lists.growth.work(MATCH_WORK)?;
             // A match of nothing at an end of the text, or behind the last match, splits nothing.
             let is_idle =
                 found.is_empty() && (found.start() == last || found.start() == whole.len());
             if is_idle {
                 continue;
             }
-            parts.push(Some(whole[last..found.start()].to_owned()));
+            lists.push(Some(&whole[last..found.start()]))?;
             last = found.end();
         }
-        parts.push(Some(whole[last..].to_owned()));
-        Ok(Some(parts))
+        lists.push(Some(&whole[last..]))?;
+        Ok(true)
     })
 }
 
@@ -576,9 +599,10 @@ mod tests {
     fn replacements_know_groups_and_the_match() {
         let regex = Regex::new("(b)(x)?").unwrap();
         for (written, expected) in [(r"[\&]", "a[b]c"), (r"\\", r"a\c"), (r"\1\2$1", "ab$1c")] {
-            assert_eq!(replace(&regex, "abc", written, 0, 1), expected, "{written}");
+            let replaced = replace(&regex, "abc", written, 0, 1).unwrap();
+            assert_eq!(replaced, expected, "{written}");
         }
-        assert_eq!(replace(&regex, "bbb", "x", 1, 0), "bxx");
-        assert_eq!(replace(&regex, "bbb", "x", 0, 2), "bxb");
+        assert_eq!(replace(&regex, "bbb", "x", 1, 0).unwrap(), "bxx");
+        assert_eq!(replace(&regex, "bbb", "x", 0, 2).unwrap(), "bxb");
     }
 }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlType, quote_ident, text::format_char};
-use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryViewBuilder, BooleanArray, PrimitiveArray, StringViewBuilder,
-};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryViewBuilder, BooleanArray, PrimitiveArray};
 use arrow::datatypes::{DataType, Int32Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{
@@ -16,6 +14,8 @@ use datafusion::logical_expr::{
 use super::cast::{Coercion, Zone, convert};
 use super::overload::{Call, Overload, Returns, function};
 use super::regexp::Patterns;
+use super::texts::{Texts, extend};
+use crate::growth::{Growth, bytes_of};
 use crate::types::blank_padded;
 use crate::{pattern::with_backslash, raise};
 
@@ -78,12 +78,12 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
 
 /// Applies `f` to each row whose arguments are all there.
 fn rows(call: &Call, f: impl Fn(usize) -> Result<Option<String>>) -> Result<ArrayRef> {
-    let mut builder = StringViewBuilder::with_capacity(call.rows);
+    let mut texts = Texts::of(call.rows);
     for row in 0..call.rows {
         let is_null = call.args.iter().any(|arg| arg.is_null(row));
-        builder.append_option(if is_null { None } else { f(row)? });
+        texts.push(if is_null { None } else { f(row)? })?;
     }
-    Ok(Arc::new(builder.finish()))
+    texts.finish()
 }
 
 fn text<'a>(call: &'a Call, at: usize, row: usize) -> &'a str {
@@ -121,6 +121,8 @@ fn substring(text: &str, start: i64, length: Option<i64>) -> Result<String> {
 /// third says if there is one.
 fn bytes_between(call: &Call) -> Result<ArrayRef> {
     let values = call.args[0].as_binary_view();
+    let mut growth = Growth::new();
+    growth.make(bytes_of(values))?;
     let mut builder = BinaryViewBuilder::with_capacity(call.rows);
     for row in 0..call.rows {
         if call.args.iter().any(|arg| arg.is_null(row)) {
@@ -134,7 +136,7 @@ fn bytes_between(call: &Call) -> Result<ArrayRef> {
         let to = from.saturating_add(count).min(value.len());
         builder.append_value(&value[from..to]);
     }
-    Ok(Arc::new(builder.finish()))
+    growth.keep(Arc::new(builder.finish()))
 }
 
 const SUBSTRING: &[Overload] = &[
@@ -383,14 +385,14 @@ const QUOTE_NULLABLE: &[Overload] = &[Overload {
     parameters: &[SqlType::Text],
     returns: TEXT,
     body: |call| {
-        let mut builder = StringViewBuilder::with_capacity(call.rows);
+        let mut texts = Texts::of(call.rows);
         for row in 0..call.rows {
             let value = call.args[0]
                 .is_valid(row)
                 .then(|| quote_literal(text(call, 0, row)));
-            builder.append_value(value.as_deref().unwrap_or("NULL"));
+            texts.push(Some(value.as_deref().unwrap_or("NULL")))?;
         }
-        Ok(Arc::new(builder.finish()))
+        texts.finish()
     },
 }];
 
@@ -449,23 +451,27 @@ impl ScalarUDFImpl for Variadic {
             let texts = texts.get(at)?.as_string_view();
             texts.is_valid(row).then(|| texts.value(row))
         };
-        let mut builder = StringViewBuilder::with_capacity(rows);
+        let mut made = Texts::of(rows);
+        let mut out = String::new();
         for row in 0..rows {
             let cells = |from: usize| (from..texts.len()).map(move |at| value(at, row));
-            match self.kind {
-                Kind::Concat => builder.append_value(cells(0).flatten().collect::<String>()),
-                Kind::ConcatWs => builder.append_option(
-                    value(0, row)
-                        .map(|separator| cells(1).flatten().collect::<Vec<_>>().join(separator)),
-                ),
-                Kind::Format => builder.append_option(
-                    value(0, row)
-                        .map(|pattern| format(pattern, &cells(1).collect::<Vec<_>>()))
-                        .transpose()?,
-                ),
+            let first = value(0, row);
+            out.clear();
+            match (self.kind, first) {
+                (Kind::Concat, _) => join(cells(0).flatten(), "", &mut out, &mut made.growth)?,
+                (_, None) => {}
+                (Kind::ConcatWs, Some(separator)) => {
+                    join(cells(1).flatten(), separator, &mut out, &mut made.growth)?;
+                }
+                (Kind::Format, Some(pattern)) => {
+                    let args: Vec<_> = cells(1).collect();
+                    format(pattern, &args, &mut out, &mut made.growth)?;
+                }
             }
+            let is_null = first.is_none() && self.kind != Kind::Concat;
+            made.push((!is_null).then_some(&out))?;
         }
-        let result: ArrayRef = Arc::new(builder.finish());
+        let result = made.finish()?;
         if all_constant {
             return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
                 &result, 0,
@@ -475,25 +481,93 @@ impl ScalarUDFImpl for Variadic {
     }
 }
 
+fn join<'a>(
+    parts: impl Iterator<Item = &'a str>,
+    separator: &str,
+    out: &mut String,
+    growth: &mut Growth,
+) -> Result<()> {
+    for (nth, part) in parts.enumerate() {
+        if nth > 0 {
+            extend(out, separator, growth)?;
+        }
+        extend(out, part, growth)?;
+    }
+    Ok(())
+}
+
+/// Texts one behind the other: `||`.
+pub(crate) fn concatenation() -> Arc<ScalarUDF> {
+    function(
+        "aerostat_concatenate",
+        &[],
+        Volatility::Immutable,
+        CONCATENATION,
+    )
+}
+
+const CONCATENATION: &[Overload] = &[
+    Overload {
+        parameters: &[SqlType::Text, SqlType::Text],
+        returns: TEXT,
+        body: |call| {
+            let (left, right) = (call.args[0].as_string_view(), call.args[1].as_string_view());
+            let (mut texts, mut both) = (Texts::of(call.rows), String::new());
+            for pair in left.iter().zip(right) {
+                let (Some(left), Some(right)) = pair else {
+                    texts.push(None::<&str>)?;
+                    continue;
+                };
+                both.clear();
+                extend(&mut both, left, &mut texts.growth)?;
+                extend(&mut both, right, &mut texts.growth)?;
+                texts.push(Some(&both))?;
+            }
+            texts.finish()
+        },
+    },
+    Overload {
+        parameters: &[SqlType::Bytea, SqlType::Bytea],
+        returns: BYTEA,
+        body: |call| {
+            let (left, right) = (call.args[0].as_binary_view(), call.args[1].as_binary_view());
+            let (mut growth, mut both) = (Growth::new(), Vec::new());
+            let mut builder = BinaryViewBuilder::with_capacity(call.rows);
+            for pair in left.iter().zip(right) {
+                let (Some(left), Some(right)) = pair else {
+                    builder.append_null();
+                    continue;
+                };
+                growth.value(left.len() + right.len())?;
+                both.clear();
+                both.extend_from_slice(left);
+                both.extend_from_slice(right);
+                builder.append_value(&both);
+            }
+            growth.keep(Arc::new(builder.finish()))
+        },
+    },
+];
+
 /// Values as their types' output functions write them: a boolean is `t`, not `true`.
 fn output_text(array: &ArrayRef, field: &arrow::datatypes::Field) -> Result<ArrayRef> {
     let ty = SqlType::of_field(field);
     if let Some(length) = ty.and_then(blank_padded) {
         let texts = arrow::compute::cast(array, &DataType::Utf8View)?;
-        let mut builder = StringViewBuilder::with_capacity(texts.len());
+        let mut all = Texts::of(texts.len());
         for text in texts.as_string_view() {
-            builder.append_option(text.map(|text| filled(text, length)));
+            all.push(text.map(|text| filled(text, length)))?;
         }
-        return Ok(Arc::new(builder.finish()));
+        return all.finish();
     }
     match ty {
         Some(SqlType::Boolean) if *array.data_type() == DataType::Boolean => {
             let bits = array.as_boolean();
-            let mut builder = StringViewBuilder::with_capacity(bits.len());
+            let mut texts = Texts::of(bits.len());
             for bit in bits {
-                builder.append_option(bit.map(|bit| if bit { "t" } else { "f" }));
+                texts.push(bit.map(|bit| if bit { "t" } else { "f" }))?;
             }
-            Ok(Arc::new(builder.finish()))
+            texts.finish()
         }
         Some(from) => convert(array, from, SqlType::Text, Coercion::Explicit, &Zone::UTC),
         None => Ok(arrow::compute::cast(array, &DataType::Utf8View)?),
@@ -505,17 +579,17 @@ fn bad_format(message: &str) -> DataFusionError {
 }
 
 /// PostgreSQL's `format`: `%s`, `%I`, `%L`, `%%`, with `n$` positions, `-` and a width.
-fn format(pattern: &str, args: &[Option<&str>]) -> Result<String> {
-    let mut out = String::with_capacity(pattern.len());
+fn format(
+    pattern: &str,
+    args: &[Option<&str>],
+    out: &mut String,
+    growth: &mut Growth,
+) -> Result<()> {
     let mut next = 0;
     let mut characters = pattern.chars().peekable();
     while let Some(character) = characters.next() {
-        if character != '%' {
-            out.push(character);
-            continue;
-        }
-        if characters.next_if_eq(&'%').is_some() {
-            out.push('%');
+        if character != '%' || characters.next_if_eq(&'%').is_some() {
+            extend(out, character.encode_utf8(&mut [0; 4]), growth)?;
             continue;
         }
         let mut digits = String::new();
@@ -569,7 +643,9 @@ fn format(pattern: &str, args: &[Option<&str>]) -> Result<String> {
         } else {
             [padding, value]
         };
-        out.extend(parts);
+        for part in &parts {
+            extend(out, part, growth)?;
+        }
     }
-    Ok(out)
+    Ok(())
 }

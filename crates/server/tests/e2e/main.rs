@@ -16,6 +16,7 @@ mod dice;
 mod differential;
 mod drivers;
 mod greedy;
+mod growth;
 mod harness;
 mod hostile;
 mod isolation;

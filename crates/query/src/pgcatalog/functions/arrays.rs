@@ -1,6 +1,6 @@
 //! Arrays as the catalogue uses them, and quoting.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use aerostat_types::{ErrorKind, SqlError, VALUE_BYTES_MAX, quote_ident};
 use datafusion::{
@@ -221,11 +221,27 @@ fn array_to_string(call: &Call<'_>) -> Result<Cell, SqlError> {
         return Ok(Cell::Null);
     };
     let null = call.at(2).str();
-    let shown: Vec<String> = items
+    let shown: Vec<Cow<'_, str>> = items
         .iter()
-        .filter_map(|item| item.shown().or_else(|| null.map(str::to_owned)))
+        .filter_map(|item| item.shown().map(Cow::Owned).or(null.map(Cow::Borrowed)))
         .collect();
+    let texts: usize = shown.iter().map(|text| text.len()).sum();
+    let separators = separator
+        .len()
+        .saturating_mul(shown.len().saturating_sub(1));
+    check_length(texts.saturating_add(separators))?;
     Ok(shown.join(separator).into())
+}
+
+/// Refuses a text that no value can hold, before it is made.
+fn check_length(bytes: usize) -> Result<(), SqlError> {
+    match bytes <= VALUE_BYTES_MAX {
+        true => Ok(()),
+        false => Err(SqlError::new(
+            ErrorKind::ProgramLimitExceeded,
+            "requested length too large",
+        )),
+    }
 }
 
 fn quote(text: &str) -> String {
@@ -295,6 +311,7 @@ fn format(call: &Call<'_>) -> Result<Cell, SqlError> {
         } else {
             (padding.as_str(), "")
         };
+        check_length(out.len() + before.len() + value.len() + behind.len())?;
         out.extend([before, &value, behind]);
     }
     Ok(out.into())
@@ -321,7 +338,7 @@ fn json_object(call: &Call<'_>) -> Result<Cell, SqlError> {
     if !call.arguments.len().is_multiple_of(2) {
         return Err(invalid("argument list must have even number of elements"));
     }
-    let mut members = Vec::new();
+    let (mut members, mut bytes) = (Vec::new(), 0);
     for pair in call.arguments.chunks(2) {
         let name = pair[0]
             .shown()
@@ -332,7 +349,10 @@ fn json_object(call: &Call<'_>) -> Result<Cell, SqlError> {
             Cell::Int(_) | Cell::Float(_) => pair[1].shown().unwrap_or_default(),
             other => quoted(&other.shown().unwrap_or_default()),
         };
-        members.push(format!("{} : {value}", quoted(&name)));
+        let member = format!("{} : {value}", quoted(&name));
+        bytes += member.len() + 2;
+        check_length(bytes)?;
+        members.push(member);
     }
     Ok(format!("{{{}}}", members.join(", ")).into())
 }

@@ -20,13 +20,14 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use aerostat_semantics::growth::{self, Growth};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::{
         array::ArrayRef,
         datatypes::{DataType, Field, FieldRef},
     },
-    common::{DataFusionError, Result, ScalarValue, internal_err},
+    common::{DataFusionError, Result, internal_err},
     logical_expr::{
         ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
         TypeSignature, Volatility,
@@ -339,28 +340,59 @@ impl ScalarUDFImpl for CatalogFunction {
         } else {
             call.number_rows
         };
+        let mut growth = Growth::new();
         let columns = call
             .args
             .iter()
-            .map(|argument| cell::cells_of(&argument.to_array(rows)?))
+            .map(|argument| Column::of(argument, &mut growth))
             .collect::<Result<Vec<_>>>()?;
         let mut results = Vec::with_capacity(rows);
         let mut arguments = vec![Cell::Null; columns.len()];
         for row in 0..rows {
+            let mut given = 0;
             for (argument, column) in arguments.iter_mut().zip(&columns) {
-                argument.clone_from(&column[row]);
+                argument.clone_from(column.at(row));
+                given += argument.bytes();
             }
-            results.push(self.call(&arguments)?);
+            growth.work(given)?;
+            let result = self.call(&arguments)?;
+            // Once here, and once in the array.
+            growth.make(2 * result.bytes())?;
+            results.push(result);
         }
         let array: ArrayRef = cell::array_of(&results, call.return_field.data_type())?;
-        if constant && !self.definition.acts {
-            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
-                &array, 0,
-            )?));
-        }
-        Ok(ColumnarValue::Array(array))
+        growth.finish(array, constant && !self.definition.acts)
     }
 }
+
+/// An argument's values: one for a constant.
+struct Column {
+    cells: Vec<Cell>,
+    is_constant: bool,
+}
+
+impl Column {
+    fn of(argument: &ColumnarValue, growth: &mut Growth) -> Result<Self> {
+        let (array, is_constant) = match argument {
+            ColumnarValue::Array(array) => (Arc::clone(array), false),
+            ColumnarValue::Scalar(value) => (value.to_array()?, true),
+        };
+        // A cell of a list is a cell itself, which is several times the item.
+        growth.make(growth::bytes_of(array.as_ref()).saturating_mul(CELL_TIMES))?;
+        Ok(Self {
+            cells: cell::cells_of(&array)?,
+            is_constant,
+        })
+    }
+
+    fn at(&self, row: usize) -> &Cell {
+        &self.cells[if self.is_constant { 0 } else { row }]
+    }
+}
+
+/// How many times the bytes of an array its cells take: a cell has 32, an item at least four, and
+/// they are copied for the call.
+const CELL_TIMES: usize = 12;
 
 #[cfg(test)]
 mod tests {

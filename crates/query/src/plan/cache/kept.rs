@@ -12,6 +12,7 @@
 
 use std::sync::{Arc, LazyLock, Weak};
 
+use aerostat_semantics::growth::planning;
 use aerostat_txn::LockMode;
 use datafusion::{
     arrow::datatypes::SchemaRef,
@@ -363,7 +364,7 @@ pub(crate) fn optimize_for_values(state: &SessionState, plan: LogicalPlan) -> Re
         rules.extend(aerostat_semantics::optimizer_rules());
         Optimizer::with_rules(rules)
     });
-    RULES.optimize(plan, state, |_, _| {})
+    planning(|| RULES.optimize(plan, state, |_, _| {}))
 }
 
 /// What a logical plan takes in memory, estimated.

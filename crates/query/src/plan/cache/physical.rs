@@ -49,7 +49,7 @@ use super::kept::{COLUMN_BYTES, bytes_of, internal, known};
 use crate::{
     api::ColumnDescription,
     catalog::TableEntry,
-    plan::StatementContext,
+    plan::{PiecesExec, StatementContext},
     scan::KeptScan,
     star::{KeptStar, StarJoinExec, StarJoins},
 };
@@ -259,6 +259,7 @@ fn is_known(operator: &dyn ExecutionPlan) -> bool {
     }
     operator.is::<SortExec>()
         || operator.is::<ProjectionExec>()
+        || operator.is::<PiecesExec>()
         || operator.is::<FilterExec>()
         || operator.is::<SortPreservingMergeExec>()
         || operator.is::<CoalescePartitionsExec>()

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlType};
-use arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder};
+use aerostat_types::{ErrorKind, SqlType, VALUE_BYTES_MAX};
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::Result;
 
+use super::super::texts::{Texts, extend};
 use super::{Coercion, Zone, convert};
+use crate::growth::{Growth, too_long};
 use crate::{name_of_arrow, raise};
 
 /// The text of each list; an item is of `item`.
@@ -16,11 +18,11 @@ pub(super) fn to_text(lists: &ArrayRef, item: &Field, zone: &Zone) -> Result<Arr
     let nested = matches!(item.data_type(), DataType::List(_));
     let items = item_texts(lists.values(), item, zone)?;
     let items = items.as_string_view();
-    let mut builder = StringViewBuilder::with_capacity(lists.len());
+    let mut texts = Texts::of(lists.len());
     let mut text = String::new();
     for (row, ends) in lists.value_offsets().windows(2).enumerate() {
         if lists.is_null(row) {
-            builder.append_null();
+            texts.push(None::<&str>)?;
             continue;
         }
         text.clear();
@@ -29,16 +31,17 @@ pub(super) fn to_text(lists: &ArrayRef, item: &Field, zone: &Zone) -> Result<Arr
             if at > ends[0] as usize {
                 text.push(',');
             }
+            let growth = &mut texts.growth;
             match items.is_valid(at).then(|| items.value(at)) {
-                None => text.push_str("NULL"),
-                Some(item) if nested => text.push_str(item),
-                Some(item) => put_item(item, &mut text),
+                None => extend(&mut text, "NULL", growth)?,
+                Some(item) if nested => extend(&mut text, item, growth)?,
+                Some(item) => put_item(item, &mut text, growth)?,
             }
         }
         text.push('}');
-        builder.append_value(&text);
+        texts.push(Some(&text))?;
     }
-    Ok(Arc::new(builder.finish()))
+    texts.finish()
 }
 
 fn item_texts(items: &ArrayRef, item: &Field, zone: &Zone) -> Result<ArrayRef> {
@@ -70,15 +73,19 @@ fn item_texts(items: &ArrayRef, item: &Field, zone: &Zone) -> Result<ArrayRef> {
 }
 
 /// An item, quoted where it could be taken for something else.
-fn put_item(item: &str, out: &mut String) {
+fn put_item(item: &str, out: &mut String, growth: &mut Growth) -> Result<()> {
     let special = |c: char| {
         matches!(c, '{' | '}' | ',' | '"' | '\\') || c.is_ascii_whitespace() || c == '\u{b}'
     };
     if !item.is_empty() && !item.eq_ignore_ascii_case("null") && !item.contains(special) {
-        out.push_str(item);
-        return;
+        return extend(out, item, growth);
     }
-    out.push('"');
+    // Each letter may have a backslash.
+    extend(out, "\"", growth)?;
+    growth.work(item.len())?;
+    if out.len() + 2 * item.len() > VALUE_BYTES_MAX {
+        return Err(too_long());
+    }
     for c in item.chars() {
         if matches!(c, '"' | '\\') {
             out.push('\\');
@@ -86,4 +93,5 @@ fn put_item(item: &str, out: &mut String) {
         out.push(c);
     }
     out.push('"');
+    Ok(())
 }

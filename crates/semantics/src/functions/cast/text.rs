@@ -7,7 +7,7 @@ use aerostat_types::text as form;
 use aerostat_types::text::TextError;
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, BinaryViewBuilder, BooleanArray,
-    FixedSizeBinaryBuilder, PrimitiveArray, StringViewArray, StringViewBuilder,
+    FixedSizeBinaryBuilder, PrimitiveArray, StringViewArray,
 };
 use arrow::datatypes::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
@@ -16,7 +16,9 @@ use arrow::datatypes::{
 };
 use datafusion::common::Result;
 
+use super::super::texts::Texts;
 use super::{Coercion, Zone};
+use crate::growth::{Growth, bytes_of};
 use crate::{external, raise};
 
 /// Reads each text as a value of `to`.
@@ -63,11 +65,13 @@ pub(super) fn from_text(
             Arc::new(parsed.collect::<Result<PrimitiveArray<IntervalMonthDayNanoType>>>()?)
         }
         SqlType::Bytea => {
+            let mut growth = Growth::new();
+            growth.make(bytes_of(texts))?;
             let mut builder = BinaryViewBuilder::with_capacity(texts.len());
             for text in texts {
                 builder.append_option(text.map(form::parse_bytea).transpose().map_err(external)?);
             }
-            Arc::new(builder.finish())
+            growth.keep(Arc::new(builder.finish()))?
         }
         SqlType::Uuid => {
             let mut builder = FixedSizeBinaryBuilder::with_capacity(texts.len(), 16);
@@ -129,14 +133,11 @@ fn parse_interval(text: &str) -> Result<IntervalMonthDayNano> {
 
 /// Fits texts into `char(n)` or `varchar(n)`.
 fn fit_all(texts: &StringViewArray, to: SqlType, coercion: Coercion) -> Result<ArrayRef> {
-    let mut builder = StringViewBuilder::with_capacity(texts.len());
+    let mut all = Texts::of(texts.len());
     for text in texts {
-        match text {
-            None => builder.append_null(),
-            Some(text) => builder.append_value(fit(text, to, coercion)?),
-        }
+        all.push(text.map(|text| fit(text, to, coercion)).transpose()?)?;
     }
-    Ok(Arc::new(builder.finish()))
+    all.finish()
 }
 
 fn fit(text: &str, to: SqlType, coercion: Coercion) -> Result<&str> {
@@ -169,18 +170,18 @@ pub(super) fn to_text(
     coercion: Coercion,
     zone: &Zone,
 ) -> Result<ArrayRef> {
-    let mut builder = StringViewBuilder::with_capacity(array.len());
+    let mut texts = Texts::of(array.len());
     let mut buffer = String::new();
     for row in 0..array.len() {
         if array.is_null(row) {
-            builder.append_null();
+            texts.push(None::<&str>)?;
             continue;
         }
         buffer.clear();
         write_value(array, row, from, zone, &mut buffer);
-        builder.append_value(fit(&buffer, to, coercion)?);
+        texts.push(Some(fit(&buffer, to, coercion)?))?;
     }
-    Ok(Arc::new(builder.finish()))
+    texts.finish()
 }
 
 fn write_value(array: &ArrayRef, row: usize, from: SqlType, zone: &Zone, out: &mut String) {

@@ -19,6 +19,7 @@ use super::super::cast::Zone;
 use super::super::overload::{Call, NUMERIC, Overload, Returns, function};
 use super::super::temporal::{order, shift, shift_in_zone};
 use super::{NAME, no_step};
+use crate::growth::Growth;
 use crate::raise;
 
 /// The same function, computed anew for each batch of rows. It is meant for constants beside a
@@ -85,6 +86,7 @@ struct Lists<T: ArrowPrimitiveType> {
     lengths: Vec<usize>,
     valid: Vec<bool>,
     begun: usize,
+    growth: Growth,
 }
 
 impl<T: ArrowPrimitiveType> Lists<T> {
@@ -94,6 +96,7 @@ impl<T: ArrowPrimitiveType> Lists<T> {
             lengths: Vec::with_capacity(rows),
             valid: Vec::with_capacity(rows),
             begun: 0,
+            growth: Growth::new(),
         }
     }
 
@@ -108,6 +111,9 @@ impl<T: ArrowPrimitiveType> Lists<T> {
 
     fn push(&mut self, item: T::Native) -> Result<()> {
         self.reserve(1)?;
+        // In a list that doubles.
+        self.growth.make(2 * size_of::<T::Native>())?;
+        self.growth.work(size_of::<T::Native>())?;
         self.items.append_value(item);
         Ok(())
     }
@@ -123,7 +129,7 @@ impl<T: ArrowPrimitiveType> Lists<T> {
             return Err(raise(ErrorKind::Internal, "a series that is no list"));
         };
         let items: PrimitiveArray<T> = self.items.finish().with_data_type(item.data_type().clone());
-        Ok(Arc::new(ListArray::try_new(
+        self.growth.keep(Arc::new(ListArray::try_new(
             Arc::clone(item),
             OffsetBuffer::from_lengths(self.lengths),
             Arc::new(items),
