@@ -230,10 +230,20 @@ impl Growth {
     /// No value has so many; and as [`Self::make`].
     #[inline]
     pub fn value(&mut self, bytes: usize) -> Result<()> {
-        if bytes > VALUE_BYTES_MAX {
-            return Err(too_long());
-        }
+        self.check_value(bytes)?;
         self.make(bytes)
+    }
+
+    /// Whether a value may have so many bytes.
+    ///
+    /// # Errors
+    /// None has so many.
+    #[inline]
+    pub fn check_value(&self, bytes: usize) -> Result<()> {
+        match bytes > VALUE_BYTES_MAX {
+            true => Err(too_long()),
+            false => Ok(()),
+        }
     }
 
     /// So many bytes are about to be looked at.

@@ -29,6 +29,7 @@ use datafusion::{
     },
 };
 
+use super::once::read_once;
 use paced::PacedExec;
 
 /// Puts a yield point above every operator that multiplies rows, and paces the input of
@@ -83,6 +84,11 @@ fn rejects_rows(node: &dyn ExecutionPlan) -> bool {
 /// Both kinds of joins gather their left side and read the right one as they go.
 fn with_paced_input(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let mut children: Vec<_> = node.children().into_iter().map(Arc::clone).collect();
+    if let Some(left) = children.first_mut()
+        && node.is::<NestedLoopJoinExec>()
+    {
+        *left = read_once(left)?;
+    }
     if let Some(right) = children.get_mut(1) {
         *right = Arc::new(PacedExec::new(Arc::clone(right)));
     }

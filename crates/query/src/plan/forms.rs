@@ -67,8 +67,9 @@ impl VisitorMut for Forms {
         }
         table_command(&mut query.body)?;
         refuse_counting(&query.body)?;
-        if let Some(with) = &query.with {
+        if let Some(with) = &mut query.with {
             super::recursion::check(with)?;
+            super::recursion::type_first_terms(with);
         }
         super::series::expand(query)
     }

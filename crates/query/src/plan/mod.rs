@@ -13,6 +13,7 @@ mod grouping;
 pub(crate) mod locking;
 mod names;
 mod numbering;
+mod once;
 mod optimize;
 mod ordered;
 mod origins;

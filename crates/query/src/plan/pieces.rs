@@ -93,7 +93,12 @@ fn makes_much(expr: &Arc<dyn PhysicalExpr>, projection: &ProjectionExec) -> bool
     let is_long = |ty: &DataType| {
         matches!(
             ty,
-            DataType::Utf8View | DataType::BinaryView | DataType::List(_) | DataType::Struct(_)
+            DataType::Utf8View
+                | DataType::Utf8
+                | DataType::LargeUtf8
+                | DataType::BinaryView
+                | DataType::List(_)
+                | DataType::Struct(_)
         )
     };
     if let Some(literal) = expr.downcast_ref::<Literal>() {
@@ -174,7 +179,10 @@ impl ExecutionPlan for PiecesExec {
         let work = match &self.work {
             Work::Project(projection) => {
                 let input = vec![Arc::clone(input)];
-                Work::Project(replace_children_if_necessary(Arc::clone(projection), input)?)
+                Work::Project(replace_children_if_necessary(
+                    Arc::clone(projection),
+                    input,
+                )?)
             }
             unnest => unnest.clone(),
         };

@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
-    Cte, JoinOperator, ObjectName, Select, SetExpr, SetOperator, TableFactor, TableWithJoins,
-    Visit, Visitor, With,
+    CastKind, Cte, DataType, Expr, JoinOperator, ObjectName, Select, SelectItem, SetExpr,
+    SetOperator, TableFactor, TableWithJoins, Value, Visit, Visitor, With,
 };
 
 use super::clauses::is_aggregate;
@@ -26,6 +26,64 @@ pub(super) fn check(with: &With) -> ControlFlow<SqlError> {
         with.cte_tables.iter().try_for_each(check_cte)
     } else {
         ControlFlow::Continue(())
+    }
+}
+
+/// Makes texts of the string literals that first terms give their columns: what the recursive
+/// term gives must be of the same type, and a literal has none yet.
+pub(super) fn type_first_terms(with: &mut With) {
+    if !with.recursive {
+        return;
+    }
+    for cte in &mut with.cte_tables {
+        let name = folded(&cte.alias.name);
+        let are_named = !cte.alias.columns.is_empty();
+        if count(&*cte.query, &name) > 0
+            && let SetExpr::SetOperation { left, .. } = &mut *cte.query.body
+        {
+            type_literals(left, are_named);
+        }
+    }
+}
+
+/// A column without a name of its own has that of its expression, which stays as it is then.
+fn type_literals(term: &mut SetExpr, are_named: bool) {
+    match term {
+        SetExpr::Select(select) => {
+            for item in &mut select.projection {
+                match item {
+                    SelectItem::ExprWithAlias { expr, .. } => as_text(expr),
+                    SelectItem::UnnamedExpr(expr) if are_named => as_text(expr),
+                    _ => {}
+                }
+            }
+        }
+        SetExpr::Values(values) => {
+            let rows = values.rows.iter_mut();
+            rows.for_each(|row| row.iter_mut().for_each(as_text));
+        }
+        SetExpr::SetOperation { left, right, .. } => {
+            type_literals(left, are_named);
+            type_literals(right, are_named);
+        }
+        _ => {}
+    }
+}
+
+fn as_text(expr: &mut Expr) {
+    let is_text = matches!(
+        expr,
+        Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_))
+    );
+    if is_text {
+        let literal = std::mem::replace(expr, Expr::value(Value::Null));
+        *expr = Expr::Cast {
+            kind: CastKind::DoubleColon,
+            expr: Box::new(literal),
+            data_type: DataType::Text,
+            array: false,
+            format: None,
+        };
     }
 }
 

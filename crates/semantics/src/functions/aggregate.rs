@@ -11,6 +11,7 @@
 
 mod distinct;
 pub(crate) mod extreme;
+pub(crate) mod gathered;
 mod groups;
 mod intervals;
 mod kind;

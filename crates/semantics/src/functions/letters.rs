@@ -102,15 +102,22 @@ const ENCODE: &[Overload] = &[Overload {
                 0..=8 => format.to_ascii_lowercase(),
                 _ => format.to_owned(),
             };
-            texts.push(Some(match format.as_str() {
-                "hex" => hexadecimal_of(bytes),
-                "base64" => base64(bytes),
+            let text = match format.as_str() {
+                "hex" => {
+                    texts.growth.value(2 * bytes.len())?;
+                    hexadecimal_of(bytes)
+                }
+                "base64" => {
+                    texts.growth.value(bytes.len().div_ceil(3) * 4)?;
+                    base64(bytes)
+                }
                 "escape" => escaped(bytes),
                 _ => {
                     let message = format!("unrecognized encoding: \"{format}\"");
                     return Err(raise(ErrorKind::InvalidParameterValue, message));
                 }
-            }))?;
+            };
+            texts.push(Some(text))?;
         }
         texts.finish()
     },

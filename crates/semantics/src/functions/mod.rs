@@ -17,6 +17,7 @@ pub(crate) mod datetime;
 mod domains;
 mod format;
 mod letters;
+mod making;
 pub(crate) mod math;
 pub(crate) mod overload;
 pub(crate) mod regexp;
@@ -76,6 +77,7 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
         .chain(arrays::all())
         .chain(regexp::all())
         .chain(letters::all())
+        .chain(making::all())
         .chain(domains::all())
         .chain([bucket::width_bucket()])
         .chain(series::list::all())
@@ -90,6 +92,7 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
         registry.register_udaf(function)?;
     }
     aggregate::extreme::register(registry)?;
+    aggregate::gathered::register(registry)?;
     for (alias, name) in [
         ("every", "bool_and"),
         ("variance", "var_samp"),

@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BinaryViewBuilder, BooleanArray, Pr
 use arrow::datatypes::{DataType, Int32Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
     Volatility,
 };
 
@@ -325,13 +325,21 @@ const CHR: &[Overload] = &[Overload {
     },
 }];
 
-fn quote_literal(value: &str) -> String {
-    let quoted = value.replace('\'', "''");
-    if quoted.contains('\\') {
-        format!("E'{}'", quoted.replace('\\', "\\\\"))
-    } else {
-        format!("'{quoted}'")
+fn quote_literal(value: &str) -> Result<String> {
+    let is_special = |byte: &u8| matches!(byte, b'\'' | b'\\');
+    let doubled = value.bytes().filter(is_special).count();
+    let bytes = value.len() + doubled + "E''".len();
+    Growth::new().value(bytes)?;
+    let mut quoted = String::with_capacity(bytes);
+    quoted.push_str(if value.contains('\\') { "E'" } else { "'" });
+    for letter in value.chars() {
+        if matches!(letter, '\'' | '\\') {
+            quoted.push(letter);
+        }
+        quoted.push(letter);
     }
+    quoted.push('\'');
+    Ok(quoted)
 }
 
 const LIKE_ESCAPE: &[Overload] = &[Overload {
@@ -378,7 +386,7 @@ const QUOTE_IDENT: &[Overload] = &[Overload {
 const QUOTE_LITERAL: &[Overload] = &[Overload {
     parameters: &[SqlType::Text],
     returns: TEXT,
-    body: |call| rows(call, |row| Ok(Some(quote_literal(text(call, 0, row))))),
+    body: |call| rows(call, |row| quote_literal(text(call, 0, row)).map(Some)),
 }];
 
 const QUOTE_NULLABLE: &[Overload] = &[Overload {
@@ -389,7 +397,8 @@ const QUOTE_NULLABLE: &[Overload] = &[Overload {
         for row in 0..call.rows {
             let value = call.args[0]
                 .is_valid(row)
-                .then(|| quote_literal(text(call, 0, row)));
+                .then(|| quote_literal(text(call, 0, row)))
+                .transpose()?;
             texts.push(Some(value.as_deref().unwrap_or("NULL")))?;
         }
         texts.finish()
@@ -498,12 +507,47 @@ fn join<'a>(
 
 /// Texts one behind the other: `||`.
 pub(crate) fn concatenation() -> Arc<ScalarUDF> {
-    function(
-        "aerostat_concatenate",
-        &[],
-        Volatility::Immutable,
-        CONCATENATION,
-    )
+    Arc::new(ScalarUDF::new_from_impl(Concatenation {
+        inner: function(
+            "aerostat_concatenate",
+            &[],
+            Volatility::Immutable,
+            CONCATENATION,
+        ),
+    }))
+}
+
+/// The function that has the operator's name in a plan.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Concatenation {
+    inner: Arc<ScalarUDF>,
+}
+
+impl ScalarUDFImpl for Concatenation {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        let names = args.iter().map(|arg| arg.schema_name().to_string());
+        Ok(names.collect::<Vec<_>>().join(" || "))
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.coerce_types(arg_types)
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(arg_types)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        self.inner.invoke_with_args(args)
+    }
 }
 
 const CONCATENATION: &[Overload] = &[
@@ -626,7 +670,7 @@ fn format(
                     "null values cannot be formatted as an SQL identifier",
                 )
             })?),
-            'L' => arg.map_or_else(|| "NULL".to_owned(), quote_literal),
+            'L' => arg.map_or_else(|| Ok("NULL".to_owned()), quote_literal)?,
             other => {
                 return Err(bad_format(&format!(
                     "unrecognized format() type specifier \"{other}\""
