@@ -285,9 +285,23 @@ impl Stream for Pieces {
             if taken < rows {
                 this.rest = Some(batch.slice(taken, rows - taken));
             }
-            this.rows = taken.saturating_mul(2).max(1);
+            this.rows = rows_next(taken, rows, &piece);
             piece
         })))
+    }
+}
+
+/// How many rows to try next, after so many of a batch were taken: more only if twice as many are
+/// likely to fit, for what does not fit was made for nothing.
+fn rows_next(taken: usize, of: usize, piece: &RecordBatch) -> usize {
+    if taken == of {
+        return usize::MAX;
+    }
+    let columns = piece.columns().iter();
+    let made: usize = columns.map(|column| bytes_of(column.as_ref())).sum();
+    match made < MADE_BYTES_MAX / 4 {
+        true => taken * 2,
+        false => taken,
     }
 }
 

@@ -116,7 +116,7 @@ const SMALL: &[&str] = &[
     "array_avg",
     "array_distance",
     "array_element",
-    "array_empty",
+    "empty",
     "array_has",
     "array_has_all",
     "array_has_any",
