@@ -609,6 +609,8 @@ impl TreeNodeRewriter for Casts<'_> {
             (Some(from), Some(to)) => {
                 from.is_text() != to.is_text() && cast::class(from, to) != cast::CastClass::Missing
             }
+            // Arrow writes lists in a form of its own, of any length.
+            (None, Some(to)) => matches!(from.data_type(), DataType::List(_)) && to.is_text(),
             _ => false,
         };
         if !crosses || from.data_type().is_null() || cast::is_catalogue_type(&field) {

@@ -30,6 +30,7 @@ use datafusion::logical_expr::{
 use crate::functions::temporal::DAY_MICROS;
 use crate::{ANY_NUMERIC, raise, type_name};
 
+pub(crate) use list::to_text as list_text;
 pub(crate) use number::{POWERS_OF_TEN, decimal_to_f64, rescale};
 pub(crate) use zone::Zone;
 

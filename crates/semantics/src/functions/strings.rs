@@ -11,7 +11,7 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
-use super::cast::{Coercion, Zone, convert};
+use super::cast::{Coercion, Zone, convert, list_text};
 use super::overload::{Call, Overload, Returns, function};
 use super::regexp::Patterns;
 use super::texts::{Texts, extend};
@@ -614,7 +614,10 @@ fn output_text(array: &ArrayRef, field: &arrow::datatypes::Field) -> Result<Arra
             texts.finish()
         }
         Some(from) => convert(array, from, SqlType::Text, Coercion::Explicit, &Zone::UTC),
-        None => Ok(arrow::compute::cast(array, &DataType::Utf8View)?),
+        None => match array.data_type() {
+            DataType::List(item) => list_text(array, item, &Zone::UTC),
+            _ => Ok(arrow::compute::cast(array, &DataType::Utf8View)?),
+        },
     }
 }
 

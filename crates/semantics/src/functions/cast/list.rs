@@ -13,7 +13,7 @@ use crate::growth::{Growth, too_long};
 use crate::{name_of_arrow, raise};
 
 /// The text of each list; an item is of `item`.
-pub(super) fn to_text(lists: &ArrayRef, item: &Field, zone: &Zone) -> Result<ArrayRef> {
+pub(crate) fn to_text(lists: &ArrayRef, item: &Field, zone: &Zone) -> Result<ArrayRef> {
     let lists = lists.as_list::<i32>();
     let nested = matches!(item.data_type(), DataType::List(_));
     let items = item_texts(lists.values(), item, zone)?;
