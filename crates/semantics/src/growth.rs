@@ -355,6 +355,28 @@ impl Drop for Growth {
     }
 }
 
+/// An argument's value for each row. Of texts rows share one; an array is copied for each.
+///
+/// # Errors
+/// There is no memory for that.
+pub fn for_each_row(
+    argument: &ColumnarValue,
+    rows: usize,
+    growth: &mut Growth,
+) -> Result<ArrayRef> {
+    if let ColumnarValue::Scalar(value) = argument {
+        let ty = value.data_type();
+        let is_copied = ty.is_nested() || matches!(ty, DataType::Utf8 | DataType::LargeUtf8);
+        let bytes = value.size().saturating_sub(size_of::<ScalarValue>());
+        growth.make(if is_copied {
+            bytes.saturating_mul(rows)
+        } else {
+            0
+        })?;
+    }
+    argument.to_array(rows)
+}
+
 /// Whether the statement may go on.
 ///
 /// # Errors

@@ -11,6 +11,7 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use crate::growth::{Growth, for_each_row};
 use crate::{external, name_of_arrow, type_name};
 
 /// The functions of this module.
@@ -107,7 +108,7 @@ fn type_of(field: &Field) -> String {
 fn count_nulls(args: &ScalarFunctionArgs, nulls: bool) -> Result<ColumnarValue> {
     let mut counts = vec![0; args.number_rows];
     for argument in &args.args {
-        let values = argument.to_array(args.number_rows)?;
+        let values = for_each_row(argument, args.number_rows, &mut Growth::new())?;
         let present = values.logical_nulls();
         for (row, count) in counts.iter_mut().enumerate() {
             let is_null = present.as_ref().is_some_and(|present| present.is_null(row));

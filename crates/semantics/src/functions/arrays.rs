@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 };
 
 use super::cast::{self, Zone};
-use crate::growth::{Growth, size_of_argument};
+use crate::growth::{Growth, for_each_row, size_of_argument};
 use crate::{compare, external, name_of_arrow, raise};
 use rows::Items;
 
@@ -308,12 +308,12 @@ impl ScalarUDFImpl for Function {
         let constant = |value: &ColumnarValue| matches!(value, ColumnarValue::Scalar(_));
         let all_constant = args.args.iter().all(constant);
         let rows = if all_constant { 1 } else { args.number_rows };
+        let mut growth = Growth::new();
         let arrays = args
             .args
             .iter()
-            .map(|argument| argument.to_array(rows))
+            .map(|argument| for_each_row(argument, rows, &mut growth))
             .collect::<Result<Vec<_>>>()?;
-        let mut growth = Growth::new();
         // What items are compared by, and the places of those that are taken.
         let given = arrays.iter().map(|array| size_of_argument(array.as_ref()));
         growth.make(given.sum::<usize>().saturating_mul(WORKING_BYTES))?;

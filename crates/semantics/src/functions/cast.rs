@@ -153,10 +153,16 @@ impl ScalarUDFImpl for PostgresCast {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let zone = Zone::of(&args.config_options);
         if let Some(DataType::List(item)) = args.arg_fields.first().map(|field| field.data_type()) {
-            let lists = args.args[0].to_array(args.number_rows)?;
+            let (lists, is_constant) = match &args.args[0] {
+                ColumnarValue::Array(lists) => (Arc::clone(lists), false),
+                ColumnarValue::Scalar(list) => (list.to_array()?, true),
+            };
             let texts = list::to_text(&lists, item, &zone)?;
             let texts = text::from_text(&texts, self.to, self.coercion, &zone)?;
-            return Ok(ColumnarValue::Array(texts));
+            return match is_constant {
+                true => ScalarValue::try_from_array(&texts, 0).map(ColumnarValue::Scalar),
+                false => Ok(ColumnarValue::Array(texts)),
+            };
         }
         let Some(from) = args
             .arg_fields

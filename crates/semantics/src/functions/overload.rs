@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
 };
 
 use super::cast::Zone;
+use crate::growth::{Growth, for_each_row};
 use crate::{external, name_of_arrow};
 
 /// A parameter of any numeric: the argument keeps its precision and scale.
@@ -257,10 +258,11 @@ impl ScalarUDFImpl for Function {
             .all(|arg| matches!(arg, ColumnarValue::Scalar(_)))
             && self.signature.volatility != Volatility::Volatile;
         let rows = if all_constant { 1 } else { args.number_rows };
+        let mut growth = Growth::new();
         let arrays = args
             .args
             .iter()
-            .map(|arg| arg.to_array(rows))
+            .map(|arg| for_each_row(arg, rows, &mut growth))
             .collect::<Result<Vec<_>>>()?;
         let call = Call {
             args: &arrays,

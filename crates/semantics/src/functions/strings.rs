@@ -15,7 +15,7 @@ use super::cast::{Coercion, Zone, convert, list_text};
 use super::overload::{Call, Overload, Returns, function};
 use super::regexp::Patterns;
 use super::texts::{Texts, extend};
-use crate::growth::{Growth, bytes_of};
+use crate::growth::{Growth, bytes_of, for_each_row};
 use crate::types::blank_padded;
 use crate::{pattern::with_backslash, raise};
 
@@ -450,11 +450,12 @@ impl ScalarUDFImpl for Variadic {
             .iter()
             .all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if all_constant { 1 } else { args.number_rows };
+        let mut growth = Growth::new();
         let texts = args
             .args
             .iter()
             .zip(&args.arg_fields)
-            .map(|(arg, field)| output_text(&arg.to_array(rows)?, field))
+            .map(|(arg, field)| output_text(&for_each_row(arg, rows, &mut growth)?, field))
             .collect::<Result<Vec<_>>>()?;
         let value = |at: usize, row: usize| -> Option<&str> {
             let texts = texts.get(at)?.as_string_view();

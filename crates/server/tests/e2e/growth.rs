@@ -106,6 +106,8 @@ const HOSTILE: &[&str] = &[
     "SELECT repeat('x', 100000) || g AS t, count(*) FROM generate_series(1, 10000) g GROUP BY t",
     "SELECT to_char(1, repeat('9', 15000000))",
     "SELECT to_char(now(), repeat('Month ', 2000000))",
+    "SELECT count(concat_ws(array_fill(1, ARRAY[1000000]), g, array_fill(repeat('x', 1000), ARRAY[100000]))) FROM generate_series(1, 10000) g",
+    "SELECT count(*) FROM generate_series(1, 10000) g WHERE g < ANY (array_fill(g / g, ARRAY[1]) || array_fill(1, ARRAY[1000000]))",
     "SELECT format(repeat('%1$s', 1000000), repeat('x', 10000000))",
     "SELECT format('%15000000s%15000000s%15000000s', 'a', 'b', 'c')",
     "SELECT lpad('x', 16000000 - g, 'ab') FROM generate_series(1, 1000) g",

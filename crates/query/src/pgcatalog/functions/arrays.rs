@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use aerostat_semantics::growth::{self, Growth};
 use aerostat_types::{ErrorKind, SqlError, VALUE_BYTES_MAX, quote_ident};
 use datafusion::{
     arrow::{
@@ -120,7 +121,7 @@ pub(super) fn or_empty(call: &ScalarFunctionArgs) -> Result<ColumnarValue, DataF
         return Ok(ColumnarValue::Scalar(ScalarValue::Null));
     };
     let array = cast(
-        &argument.to_array(call.number_rows)?,
+        &growth::for_each_row(argument, call.number_rows, &mut Growth::new())?,
         call.return_field.data_type(),
     )?;
     if array.null_count() == 0 {

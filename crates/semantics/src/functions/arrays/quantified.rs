@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 
 use super::{common_item, item_type, list_of, missing, range};
 use crate::functions::regexp::Patterns;
+use crate::growth::{Growth, for_each_row};
 use crate::raise;
 
 /// The function's name; its arguments are the left side, the array, the operator's name, and
@@ -132,7 +133,9 @@ impl ScalarUDFImpl for Quantified {
             (ColumnarValue::Scalar(_), ColumnarValue::Scalar(_))
         );
         let rows = if both_constant { 1 } else { args.number_rows };
-        let (left, lists) = (left.to_array(rows)?, array.to_array(rows)?);
+        let mut growth = Growth::new();
+        let left = for_each_row(left, rows, &mut growth)?;
+        let lists = for_each_row(array, rows, &mut growth)?;
         let result = evaluate(&left, lists.as_list(), operator, all)?;
         if both_constant {
             let value = ScalarValue::try_from_array(&result, 0)?;
