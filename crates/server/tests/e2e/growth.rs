@@ -165,6 +165,8 @@ async fn a_statement_that_makes_gigabytes_is_refused_or_made_in_pieces() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_made_in_pieces_is_whole() {
     let node = Node::start().await;
+    let no_timeout = node.client.batch_execute("SET statement_timeout = 0");
+    no_timeout.await.unwrap();
     // 300 MB through a database of 64.
     let sql = "SELECT repeat('x', 1000000) || g FROM generate_series(1, 300) g";
     let rows = node.client.simple_query(sql).await.unwrap();
