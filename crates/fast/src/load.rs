@@ -19,6 +19,13 @@ use crate::{
     write::Write,
 };
 
+/// Bytes of texts after which rows are written: a parameter may stand in each of them.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Values after which rows are written: a table may have many columns beside those that the
+/// statement lists.
+const BATCH_VALUES: usize = 64 << 10;
+
 /// Where the rows of a VALUES go.
 #[derive(Debug)]
 pub(crate) struct Load {
@@ -184,31 +191,54 @@ impl Place<'_> {
             load,
             write,
             program,
-            transaction,
+            ..
         } = *self;
-        let count = chunk.len() / load.types.len();
-        let mut rows = Vec::with_capacity(count * load.sources.len());
-        let mut returned = Vec::new();
+        let (mut rows, mut returned) = (Vec::new(), Vec::new());
+        let (mut written, mut bytes) = (0, 0);
         for cells in chunk.chunks(load.types.len()) {
             let from = rows.len();
             load.fill(cells, program, values, &mut rows)?;
             write.check(&rows[from..], values, &mut returned)?;
-        }
-        let written = match &load.on_conflict {
-            Some(on_conflict) => self.upsert(on_conflict, &rows, values)?,
-            None if count == 1 => {
-                Write::settle(program, &mut rows)?;
-                program.table.insert_row(transaction, &rows)?
+            bytes += bytes_of(&rows[from..]);
+            if bytes >= BATCH_BYTES || rows.len() >= BATCH_VALUES {
+                written += self.write_rows(&mut rows, values)?;
+                bytes = 0;
             }
-            None => program
-                .table
-                .insert(transaction, &write.batch(program, &rows)?)?,
-        };
+        }
+        if !rows.is_empty() {
+            written += self.write_rows(&mut rows, values)?;
+        }
         let returned = match &write.returning {
+            // The planner's way reserves the memory of what is returned.
+            Some(_) if bytes_of(&returned) > BATCH_BYTES => return Err(Stop::Unfit),
             Some(outputs) => Some(program.batch(&returned, returned.len() / outputs.len())?),
             None => None,
         };
         Ok((written, returned))
+    }
+
+    /// Writes whole rows, and leaves none.
+    fn write_rows(&self, rows: &mut Vec<ValueRef<'_>>, values: &Values<'_>) -> Result<u64, Stop> {
+        let Place {
+            load,
+            write,
+            program,
+            transaction,
+        } = *self;
+        let written = match &load.on_conflict {
+            Some(on_conflict) => self.upsert(on_conflict, rows, values)?,
+            // A single row is written where its values lie, however long these are.
+            None if rows.len() == load.sources.len() => {
+                Write::settle(program, rows)?;
+                program.table.insert_row(transaction, rows)?
+            }
+            None => {
+                let batch = write.batch(program, rows)?;
+                program.table.insert(transaction, &batch)?
+            }
+        };
+        rows.clear();
+        Ok(written)
     }
 
     /// Inserts the rows that nothing is in the way of, and updates what is in the way of the
@@ -305,6 +335,14 @@ impl Place<'_> {
         let batch = self.write.batch(self.program, &rows)?;
         Ok(view.update(self.transaction, &ids, &batch)?)
     }
+}
+
+fn bytes_of(values: &[ValueRef<'_>]) -> usize {
+    let bytes = values.iter().map(|value| match value {
+        ValueRef::Bytes(bytes) => bytes.len(),
+        _ => 0,
+    });
+    bytes.sum()
 }
 
 fn holds<'a>(

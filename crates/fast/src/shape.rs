@@ -50,6 +50,18 @@ impl Shape {
         }
     }
 
+    /// Whether what is done about rows in the way has parameters, of which listed rows tell
+    /// nothing.
+    pub fn has_parameters_on_conflict(&self) -> bool {
+        let Some(Some(update)) = self.on_conflict().map(|on| on.update.as_ref()) else {
+            return false;
+        };
+        let conditions = update.conditions.iter();
+        let conditions = conditions.flat_map(|condition| [&condition.left, &condition.right]);
+        let assigned = update.assignments.iter().map(|(_, scalar)| scalar);
+        assigned.chain(conditions).any(Scalar::has_parameters)
+    }
+
     /// Whether it updates rows that are in the way of new ones.
     pub fn updates_on_conflict(&self) -> bool {
         let on_conflict = self.on_conflict();
@@ -206,6 +218,20 @@ pub(crate) enum Scalar {
     /// `CURRENT_TIMESTAMP` or `now()`, by the name of its output.
     Now(&'static str),
     Arithmetic(Arithmetic, Box<Scalar>, Box<Scalar>),
+}
+
+impl Scalar {
+    fn has_parameters(&self) -> bool {
+        match self {
+            Scalar::Parameter(_) => true,
+            Scalar::Arithmetic(_, left, right) => left.has_parameters() || right.has_parameters(),
+            Scalar::Column(_)
+            | Scalar::Literal(..)
+            | Scalar::Null
+            | Scalar::Default
+            | Scalar::Now(_) => false,
+        }
+    }
 }
 
 /// The types that PostgreSQL gives literals.

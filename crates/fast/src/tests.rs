@@ -625,3 +625,34 @@ fn arrays_make_rows() {
     ];
     assert_eq!(contents(&store, &table), expected);
 }
+
+#[test]
+fn few_cells_may_be_rows_of_many_columns() {
+    let (store, _) = table();
+    let columns = (0..100).map(|at| column(&format!("c{at}"), SqlType::Text, at > 0, None));
+    let schema = TableSchema {
+        name: "w".to_owned(),
+        columns: columns.collect(),
+        primary_key: vec![0],
+        primary_key_name: "w_pkey".to_owned(),
+        checks: Vec::new(),
+    };
+    let wide = store
+        .create_table(TableId(8), Arc::new(schema), &Layout::Column)
+        .unwrap();
+    let rows: Vec<String> = (0..2_000).map(|k| format!("('{k}', $1)")).collect();
+    let text = format!("insert into w (c0, c7) values {}", rows.join(", "));
+    let parsed = parse(&text).unwrap();
+    let types = [SqlType::Text];
+    let program = bind(&parsed.shape, &wide, &types).unwrap();
+    // Batches end by their values, and by the bytes of a text that is in each row.
+    let long = Value::Text("x".repeat(10_000).into());
+    let inputs = listing(&text, &parsed, vec![long], &types);
+    let transaction = store.txns().begin();
+    let written = program.write(&transaction, &inputs).unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(written.rows, 2_000);
+    let last = read(&store, &wide, "select c7, c8 from w where c0 = '1999'").unwrap();
+    assert_eq!(last.column(0).as_string_view().value(0).len(), 10_000);
+    assert!(last.column(1).is_null(0));
+}

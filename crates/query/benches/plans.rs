@@ -152,7 +152,7 @@ async fn once(
             drain(session.execute_prepared(prepared, &values).await.unwrap()).await
         }
         _ => {
-            let statement = session.split(case.sql).unwrap().remove(0);
+            let statement = session.split(case.sql).await.unwrap().remove(0);
             drain(session.execute(&statement).await.unwrap()).await
         }
     };
@@ -210,11 +210,11 @@ fn main() {
     runtime.block_on(async {
         let connect = || engine.connect("aerostat", "aerostat", &[]).unwrap();
         let mut sessions = [connect(), connect()];
-        for statement in sessions[0].split(TABLES).unwrap() {
+        for statement in sessions[0].split(TABLES).await.unwrap() {
             drain(sessions[0].execute(&statement).await.unwrap()).await;
         }
         let off = "set plan_cache_mode = force_custom_plan";
-        for statement in sessions[1].split(off).unwrap() {
+        for statement in sessions[1].split(off).await.unwrap() {
             drain(sessions[1].execute(&statement).await.unwrap()).await;
         }
         println!("median µs of {rounds} | plan kept | planned anew | kept / anew");

@@ -555,6 +555,66 @@ fn listed_rows_are_alike_both_ways() {
     }
 }
 
+/// An INSERT's parameters have the types of their columns, whoever finds them.
+#[test]
+fn listed_parameters_are_those_that_the_planner_finds() {
+    let create = "create table p (k int primary key, v varchar(3), n numeric(6, 2), l bigint)";
+    let texts = [
+        "insert into p values ($1, $2, $3, $4), ($5, $2, 1.5, $4)",
+        "insert into p (l, k) values ($2, $1)",
+        "insert into p (k, v) values ($1, $2) on conflict (k) do update set l = $3",
+        "insert into p (k, l) values ($1, $1)",
+        "insert into p (k) values ($1), (2) returning v",
+        "insert into p (k, l) select * from unnest($1::int[], $2::bigint[])",
+        "insert into p (k, v) select * from unnest($1::int[], $2::text[]) on conflict do nothing",
+    ];
+    let found = sides().map(|(fixture, mut session)| {
+        fixture.ok(&mut session, create);
+        texts.map(|text| {
+            let prepared = fixture.runtime.block_on(session.prepare(text, &[]));
+            prepared.map_or_else(
+                |error| error.message,
+                |prepared| format!("{:?} {:?}", prepared.parameters, prepared.columns),
+            )
+        })
+    });
+    assert_eq!(found[0], found[1]);
+}
+
+#[test]
+fn prepared_rows_that_are_unfit_are_planned_after_all() {
+    let fixture = Fixture::new();
+    let mut session = fixture.session();
+    fixture.ok(
+        &mut session,
+        "create table p (k int primary key, v varchar(3))",
+    );
+    let mut run = |text: &str, values: Vec<Value>| {
+        fixture.runtime.block_on(async {
+            let prepared = session.prepare(text, &[]).await?;
+            session.execute_prepared(&prepared, &values.into()).await
+        })
+    };
+    let text = |text: &str| Value::Text(text.into());
+    let rows = "insert into p values ($1, $2), ($3, $2)";
+    let keyed = |k, v| vec![Value::I32(k), text(v), Value::I32(7)];
+    let too_long = run(rows, keyed(1, "abcd")).err().unwrap();
+    assert_eq!(too_long.kind, ErrorKind::StringDataRightTruncation);
+    assert!(run(rows, keyed(1, "abc")).is_ok());
+    let twice = run(rows, keyed(2, "abc")).err().unwrap();
+    assert_eq!(twice.kind, ErrorKind::UniqueViolation);
+    assert_eq!(
+        twice.message,
+        "duplicate key value violates unique constraint \"p_pkey\""
+    );
+    // Two arrays of the same items are two columns.
+    let arrays = "insert into p (k, v) select * from unnest($1::int[], $2::text[])";
+    let tag = run(arrays, vec![text("{8,9}"), text("{8,9}")]).unwrap();
+    assert!(matches!(tag, Outcome::Command { tag } if tag == "INSERT 0 2"));
+    let rows = fixture.ok(&mut session, "select k, v from p order by k");
+    assert_eq!(rows, ["1|abc", "7|abc", "8|8", "9|9"]);
+}
+
 #[test]
 fn prepared_statements_are_bound_anew_when_the_table_is_another() {
     let fixture = Fixture::new();

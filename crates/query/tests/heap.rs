@@ -81,7 +81,7 @@ fn rows_that_pass_through_are_nobodys() {
     let sql = "select repeat(md5(g::text), 30) from generate_series(1, 500000) as g";
     let mut rows = 0;
     fixture.runtime.block_on(async {
-        let statement = session.split(sql).unwrap().remove(0);
+        let statement = session.split(sql).await.unwrap().remove(0);
         let outcome = session.execute(&statement).await.unwrap();
         let aerostat_query::api::Outcome::Rows { mut batches, .. } = outcome else {
             panic!("no rows");

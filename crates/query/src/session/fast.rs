@@ -115,11 +115,6 @@ impl FastStatement {
         self.shape.arrays().len()
     }
 
-    /// Whether it has no rows for its client.
-    pub(super) fn returns_nothing(&self) -> bool {
-        !self.shape.returns()
-    }
-
     /// The same with parameters of these types.
     pub(super) fn with_types(&self, types: Arc<[SqlType]>) -> Arc<Self> {
         // The program of a single row is kept with its cells in it.
@@ -669,7 +664,9 @@ impl Session {
         fast: &FastStatement,
         given: &[Option<ParameterType>],
     ) -> Option<Vec<ParameterType>> {
-        if self.status() == TransactionStatus::Failed || !self.fast_settings().is_on {
+        let has_others = fast.shape.returns() || fast.shape.has_parameters_on_conflict();
+        let has_failed = self.status() == TransactionStatus::Failed;
+        if has_others || has_failed || !self.fast_settings().is_on {
             return None;
         }
         let catalog = self.catalog().ok()?;

@@ -101,6 +101,8 @@ pub struct Session {
     grouping: bool,
     /// Whether a statement goes on after [`Self::run`]: its rows come or go.
     is_busy: bool,
+    /// How long the text at hand was read, which its statement's time includes.
+    read_for: Duration,
     fast: fast::FastPath,
     /// The numbers of sequences that it has taken.
     taken: Arc<Mutex<Taken>>,
@@ -155,6 +157,7 @@ impl Session {
             transaction_time: chrono::Utc::now(),
             grouping: false,
             is_busy: false,
+            read_for: Duration::ZERO,
             temporaries: Temporaries::default(),
         })
     }
@@ -218,8 +221,10 @@ impl Session {
         self.told.lock().client = Some(client);
     }
 
+    /// What is left of it after the reading of a long text.
     fn statement_timeout(&self) -> Option<Duration> {
-        self.settings.lock().statement_timeout()
+        let timeout = self.settings.lock().statement_timeout();
+        timeout.map(|timeout| timeout.saturating_sub(self.read_for))
     }
 
     /// The columns of an open cursor.
@@ -475,6 +480,7 @@ impl Session {
     /// Says that the client may send its next statements: the rows of those before have come
     /// and gone. Gives where the session stands.
     pub fn rest(&mut self) -> TransactionStatus {
+        self.read_for = Duration::ZERO;
         if std::mem::take(&mut self.is_busy) {
             self.note_activity(None);
         }

@@ -246,9 +246,6 @@ impl Session {
         text: &Arc<str>,
         types: &[Option<ParameterType>],
     ) -> Option<Prepared> {
-        if !fast.returns_nothing() {
-            return None;
-        }
         let parameters = self.listed_parameters(fast, types)?;
         // An array that the statement does not take as one is the planner's.
         let arrays = parameters

@@ -11,7 +11,7 @@
 //!                    └─ stopped: 57014     └─ nobody waits: what it reads is dropped there
 //! ```
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use aerostat_fast::TEXT_BYTES_MAX;
 use aerostat_schedule::asleep;
@@ -25,6 +25,7 @@ use tokio::{
 use super::{Session, cancel::Cancellation, control, fast::FastStatement, stream::QueryTask};
 use crate::{
     api::Outcome,
+    plan::cache::PlanCache,
     statement::{Statement, StatementKind},
 };
 
@@ -119,23 +120,34 @@ impl Session {
     /// See [`Statement::split`]; a long text may be stopped.
     pub async fn split(&mut self, message: &str) -> Result<Vec<Sent>, SqlError> {
         if is_long(message) {
+            if let Some(kept) = self.kept(message) {
+                return Ok(kept);
+            }
             let cancellation = self.cancel.begin(self.statement_timeout());
             let text: Arc<str> = message.into();
             let read = move || match FastStatement::read(&text, &[]) {
                 Some(fast) => Ok(vec![Sent(Form::Fast(fast))]),
                 None => Statement::split(&text).map(Sent::all),
             };
-            return Box::pin(self.apart(read, &cancellation)).await?;
+            let started = Instant::now();
+            let read = Box::pin(self.apart(read, &cancellation)).await;
+            self.read_for = started.elapsed();
+            return read?;
         }
         if let Some(fast) = FastStatement::read(message, &[]) {
             return Ok(vec![Sent(Form::Fast(fast))]);
         }
-        if self.keeps_plans()
-            && let Some(statement) = self.plans.statement(message)
-        {
-            return Ok(vec![Sent(Form::Parsed(Tree(statement)))]);
+        match self.kept(message) {
+            Some(kept) => Ok(kept),
+            None => Statement::split(message).map(Sent::all),
         }
-        Statement::split(message).map(Sent::all)
+    }
+
+    /// The statement of a message that was read before, and has its plan kept.
+    fn kept(&self, message: &str) -> Option<Vec<Sent>> {
+        let may_be_kept = PlanCache::takes(message) && self.keeps_plans();
+        let statement = may_be_kept.then(|| self.plans.statement(message))??;
+        Some(vec![Sent(Form::Parsed(Tree(statement)))])
     }
 
     /// Runs a statement without parameters.
