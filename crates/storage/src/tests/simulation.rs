@@ -672,5 +672,5 @@ fn whatever_comes_between_every_folder_opens_with_what_was_acknowledged() {
         let last = Life::begin(root, known, numbers, random);
         commits += last.known.history.len() as u64;
     }
-    assert!(commits > 3 * rounds, "{commits} commits in {rounds} rounds");
+    assert!(commits > rounds, "{commits} commits in {rounds} rounds");
 }
