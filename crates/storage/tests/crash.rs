@@ -170,7 +170,7 @@ fn crash(root: &Path, seed: u64, known: &mut Known) -> u64 {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let acknowledged = thread::scope(|scope| {
         let reader = scope.spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>());
-        let after = Duration::from_millis(random.random_range(10..120));
+        let after = Duration::from_millis(random.random_range(10..200));
         end_it(&mut child, after, end, &context);
         reader.join().unwrap()
     });
@@ -487,10 +487,8 @@ impl Work {
 /// Replaces rows in the tables until it is killed, or its input ends.
 fn child(root: &Path, seed: u64) {
     let durability = [Durability::Fsync, Durability::None][(seed % 2) as usize];
-    let options = OpenOptions {
-        durability,
-        ..OpenOptions::default()
-    };
+    let mut options = OpenOptions::default();
+    options.durability = durability;
     let (store, recovered) = opened(TENANT, &root.join("tenant"), &options);
     let archive = FolderSink::for_archive(&root.join("archive")).unwrap();
     store.archive_log_to(Some(Arc::new(archive)));
