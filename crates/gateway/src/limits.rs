@@ -48,6 +48,10 @@ pub(crate) const INPUT_KEEP_BYTES: usize = READ_AHEAD_BYTES_MAX;
 /// short messages of point queries cost no accounting.
 pub const CHARGED_BYTES_MIN: usize = 64 << 10;
 
+/// From this length on the statement and the portal without names are charged, too. A statement
+/// takes a hundred times what its text does, so that at most half a megabyte goes uncharged.
+pub(crate) const KEPT_BYTES_MIN: usize = 4 << 10;
+
 /// The longest row we send; a client reads lengths as 31 bits, libpq allocates below 1 GiB.
 pub(crate) const ROW_BYTES_MAX: usize = (1 << 30) - 1;
 

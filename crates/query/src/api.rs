@@ -31,9 +31,31 @@ pub use aerostat_fast::{Rows, Value, check_value_bytes, fitted_text};
 pub use scram::{ScramVerifier, ScramVerifierError};
 pub use zone::Zone;
 
-/// What a byte of a prepared statement's text is charged as: the syntax tree, and the types and
-/// columns found for it.
-pub const STATEMENT_FACTOR: usize = 64;
+/// What a word of a statement takes once it is prepared: its part of the syntax tree, of types
+/// and of columns. Measured: 410 bytes a number of an IN list, 900 a column with a name, 1,100
+/// a number in a sum of products.
+const WORD_BYTES: usize = 512;
+
+/// The same of a word that looks like one within a literal. Such a word takes nothing, but that a
+/// quote begins a literal is not certain without reading the whole statement.
+const QUOTED_WORD_BYTES: usize = WORD_BYTES / 8;
+
+/// What a statement of this text is charged as while it is prepared.
+pub fn prepared_bytes(text: &str) -> usize {
+    let (mut is_word, mut is_quoted) = (false, false);
+    let mut bytes = 2 * text.len();
+    for byte in text.bytes() {
+        is_quoted ^= byte == b'\'';
+        let was_word = is_word;
+        is_word = byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii();
+        bytes += match (is_word && !was_word, is_quoted) {
+            (false, _) => 0,
+            (true, false) => WORD_BYTES,
+            (true, true) => QUOTED_WORD_BYTES,
+        };
+    }
+    bytes
+}
 
 /// Batches of rows, in order. Dropping the stream ends the statement and frees what it holds.
 pub struct RowStream(Source);

@@ -9,9 +9,9 @@ use super::{
     portal::{OpenRows, Portal, Progress, Statement, are_formats_of, spread},
 };
 use crate::{
-    api::{Outcome, ParameterType, STATEMENT_FACTOR, Value},
+    api::{Outcome, ParameterType, Value, prepared_bytes},
     backend::BackendSession,
-    limits::{CHARGED_BYTES_MIN, PORTALS_MAX, STATEMENTS_MAX},
+    limits::{KEPT_BYTES_MIN, PORTALS_MAX, STATEMENTS_MAX},
     sqlstate::{Fault, WireError},
     value::{self, RowEncoder, Zone, array_text},
     wire::{Bind, Describe, Execute, Format, Parse, Target, format_of},
@@ -43,13 +43,18 @@ fn too_many(what: &str, limit: usize) -> WireError {
 }
 
 impl<S: BackendSession> Connection<S> {
-    /// What a statement or portal is charged as: one without a name, of which there is one at a
-    /// time, as nothing if it is short.
-    fn charge_kept(&self, name: &str, bytes: usize) -> Result<Option<S::Held>, Fault> {
-        if name.is_empty() && bytes < CHARGED_BYTES_MIN {
+    /// What a statement or portal is charged as, whose message has so many bytes: one without a
+    /// name, of which there is one at a time, as nothing if it is short.
+    fn charge_kept(
+        &self,
+        name: &str,
+        sent: usize,
+        kept: impl FnOnce() -> usize,
+    ) -> Result<Option<S::Held>, Fault> {
+        if name.is_empty() && sent < KEPT_BYTES_MIN {
             return Ok(None);
         }
-        let held = self.session.hold(bytes);
+        let held = self.session.hold(kept());
         held.map(Some).map_err(|error| Fault::Sql(error.into()))
     }
 
@@ -66,8 +71,8 @@ impl<S: BackendSession> Connection<S> {
         }
         // An unnamed statement is gone even if its successor fails.
         self.statements.remove("");
-        let kept = parse.name.len() + STATEMENT_FACTOR * parse.query.len();
-        let held = self.charge_kept(parse.name, kept)?;
+        let kept = || parse.name.len() + prepared_bytes(parse.query);
+        let held = self.charge_kept(parse.name, parse.query.len(), kept)?;
         let preparing = self.session.prepare(parse.query, &parse.parameter_oids);
         let prepared = self.signals.engine(preparing).await?;
         let chosen = S::parameters(&prepared).iter().enumerate();
@@ -120,8 +125,8 @@ impl<S: BackendSession> Connection<S> {
                 return Err(too_many("portals", PORTALS_MAX).into());
             }
         }
-        let kept = body.len() + bind.parameters.len() * size_of::<Value>();
-        let held = self.charge_kept(bind.portal, kept)?;
+        let kept = || body.len() + bind.parameters.len() * size_of::<Value>();
+        let held = self.charge_kept(bind.portal, body.len(), kept)?;
         let parameters = if types.is_empty() {
             Arc::default()
         } else {

@@ -174,7 +174,7 @@ async fn what_a_session_keeps_is_charged_until_it_is_let_go() {
     assert_eq!(held(), 0);
     // What is too much is refused, and the session goes on.
     let mut kept = 0;
-    let statement = format!("count 1{}", " ".repeat(100 << 10));
+    let statement = format!("count 1{}", " x".repeat(10 << 10));
     let refused = loop {
         let name = format!("s{kept}");
         let replies = raw.ask(&[parse(&name, &statement), sync()].concat()).await;

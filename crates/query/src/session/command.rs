@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     admin::RestoreRequest,
-    api::{ColumnDescription, Outcome, ParameterType, RowsTag, STATEMENT_FACTOR},
+    api::{ColumnDescription, Outcome, ParameterType, RowsTag, prepared_bytes},
     catalog::Draft,
     ddl::{self, CommandResult, DefaultLayout, ExpressionChecker, Judges, PlanColumns},
     dml,
@@ -296,7 +296,7 @@ impl Session {
                 }
                 let parsed = nested_statement(statement, source)?;
                 // The text is that of all that came in one message.
-                let text = source.text.len() + STATEMENT_FACTOR * parsed.text().len();
+                let text = source.text.len() + prepared_bytes(parsed.text());
                 let held = self.hold(name.len() + text)?;
                 let prepared = self.prepare_typed(parsed, types.clone()).await?;
                 let named = NamedStatement::new(prepared, &source.text, held);
