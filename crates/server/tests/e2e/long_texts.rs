@@ -34,7 +34,7 @@ async fn a_long_text_holds_up_nobody_and_can_be_stopped() {
     let client = node.create("long").await;
     let create = "CREATE TABLE n (k int PRIMARY KEY); INSERT INTO n VALUES (1), (2), (3)";
     client.batch_execute(create).await.unwrap();
-    let text = long_list(60_000);
+    let text = long_list(15_000);
     let whole = elapsed(&client, &text).await;
 
     // Neighbours on each of the threads that carry connections.
