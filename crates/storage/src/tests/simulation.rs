@@ -301,9 +301,9 @@ impl Life {
                 }
             }
             Session::Open(work, delta) => {
-                self.sessions[at] = match self.random.random_range(0..20) {
+                self.sessions[at] = match self.random.random_range(0..10) {
                     0 => Session::Idle,
-                    1..=4 if !delta.inserted.is_empty() => self.enqueued(work, delta),
+                    1..=3 if !delta.inserted.is_empty() => self.enqueued(work, delta),
                     _ => self.written(work, delta, at, place),
                 };
             }
@@ -364,10 +364,7 @@ impl Life {
     /// Writes some rows and ends some of the session's own.
     fn written(&mut self, work: Work, mut delta: Delta, at: usize, place: Place) -> Session {
         let may_chunk = place == Place::Free || self.chunked < CHUNKED_MAX;
-        let is_chunk = may_chunk
-            && self
-                .random
-                .random_bool(if place == Place::Led { 0.4 } else { 0.2 });
+        let is_chunk = may_chunk && self.random.random_bool(0.25);
         self.chunked += usize::from(is_chunk);
         let count = if is_chunk {
             1
@@ -494,12 +491,9 @@ fn play(life: &Shared) {
         (life.random.random_range(0..30), Arc::clone(&life.store))
     };
     match choice {
-        // What is open at one is often open at the next.
         0..4 => {
-            for _ in 0..2 {
-                let done = store.checkpoint();
-                assert!(done.is_ok() || life.borrow().is_broken, "{done:?}");
-            }
+            let done = store.checkpoint();
+            assert!(done.is_ok() || life.borrow().is_broken, "{done:?}");
         }
         4 => back_up(life, &store),
         5 => {
@@ -650,7 +644,7 @@ impl Drop for Seed {
 #[test]
 fn whatever_comes_between_every_folder_opens_with_what_was_acknowledged() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let first: u64 = number("AEROSTAT_SIMULATION_SEED").unwrap_or(0);
+    let first: u64 = number("AEROSTAT_SIMULATION_SEED").unwrap_or(104);
     let rounds = number("AEROSTAT_SIMULATION_ROUNDS").unwrap_or(16);
     let mut commits = 0;
     for seed in first..first + rounds {
@@ -672,5 +666,5 @@ fn whatever_comes_between_every_folder_opens_with_what_was_acknowledged() {
         let last = Life::begin(root, known, numbers, random);
         commits += last.known.history.len() as u64;
     }
-    assert!(commits > rounds, "{commits} commits in {rounds} rounds");
+    assert!(commits > 3 * rounds, "{commits} commits in {rounds} rounds");
 }
