@@ -43,6 +43,7 @@ use crate::{
     },
     session::{Session, commit::Commits, facts::Sessions, waits},
     star::StarPlanner,
+    statement::RESERVED,
     turns::follow_tasks,
 };
 
@@ -436,6 +437,8 @@ fn describe_functions(state: &SessionState) -> Arc<[FunctionDescription]> {
             .keys()
             .map(|name| describe(name, FunctionKind::Window)),
     );
+    // Those that only rewritten statements call.
+    all.retain(|function| !function.name.starts_with(RESERVED));
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all.dedup_by(|a, b| a.name == b.name);
     all.into()

@@ -324,7 +324,7 @@ fn plan_found(
     parameters: &mut PlannerContext,
 ) -> Result<LogicalPlan> {
     let mut from = vec![TableWithJoins {
-        relation: target.factor(),
+        relation: target.factor(context),
         joins: Vec::new(),
     }];
     from.extend(others);

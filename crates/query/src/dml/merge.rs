@@ -220,7 +220,7 @@ fn plan_joined(
     let from = TableWithJoins {
         relation: merge.source.clone(),
         joins: vec![Join {
-            relation: target.factor(),
+            relation: target.factor(context),
             global: false,
             join_operator: match clauses.iter().all(|clause| clause.is_matched) {
                 true => JoinOperator::Inner(on),
