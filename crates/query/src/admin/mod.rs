@@ -27,6 +27,7 @@
 mod backup;
 mod connection;
 mod database;
+mod limits;
 mod node;
 mod privilege;
 mod role;
@@ -37,5 +38,6 @@ mod tests;
 
 pub(crate) use backup::RestoreRequest;
 pub use connection::Connection;
+pub(crate) use node::undefined_role;
 pub use node::{BOOTSTRAP, Node, NodeError};
 pub use scram::{ITERATIONS, hash_password};

@@ -1,7 +1,7 @@
 //! The node's record and its open databases, and how a change is made to both.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -21,7 +21,7 @@ use crate::{
     api::RoleInfo,
     catalog::{
         FIRST_USER_OID, PUBLIC, RecordError,
-        node::{Database, DatabaseRecord, NodeRecord, RoleRecord},
+        node::{Database, DatabaseRecord, Lowered, NodeRecord, PredefinedRole, RoleRecord},
     },
     ddl::{self, Actor},
 };
@@ -171,6 +171,13 @@ impl Node {
             .is_some_and(|role| role.superuser)
     }
 
+    /// Whether the role is there and may do what members of a predefined role may.
+    pub fn is_member(&self, name: &str, of: PredefinedRole) -> bool {
+        let record = self.record();
+        let role = record.roles.get(name);
+        role.is_some_and(|role| role.is_member_of(of))
+    }
+
     /// What must be known of a role before it is let in.
     pub fn role(&self, name: &str) -> Option<RoleInfo> {
         let record = self.record();
@@ -301,9 +308,9 @@ fn open_database(
     entry: &DatabaseRecord,
 ) -> Result<Arc<Database>, OpenError> {
     let id = TenantId(entry.oid);
-    let budget = governor.budget(name, entry.memory_max);
+    let budget = governor.budget(name, entry.memory_ceiling());
     let mut options = OpenOptions::default();
-    options.durability = entry.durability;
+    options.durability = entry.commit_durability();
     let (store, recovered) = TenantStore::open(id, budget, &folder_of(data, id), &options)?;
     if recovered.records > 0 {
         tracing::info!(
@@ -376,6 +383,7 @@ fn first_record() -> NodeRecord {
         connection_limit: -1,
         verifier: None,
         comment: None,
+        member_of: BTreeSet::new(),
     };
     let database = DatabaseRecord {
         oid: FIRST_USER_OID,
@@ -386,6 +394,7 @@ fn first_record() -> NodeRecord {
         create: Vec::new(),
         comment: None,
         durability: Durability::default(),
+        lowered: Lowered::default(),
         log_archive: None,
     };
     NodeRecord {
@@ -412,7 +421,12 @@ pub(super) fn role_in<'r>(record: &'r NodeRecord, name: &str) -> Result<&'r Role
     record.roles.get(name).ok_or_else(|| undefined_role(name))
 }
 
-pub(super) fn undefined_role(name: &str) -> SqlError {
+/// The error for a role that no statement can be about.
+pub(crate) fn undefined_role(name: &str) -> SqlError {
+    if PredefinedRole::named(name).is_some() {
+        let message = format!("role \"{name}\" is predefined and can only be granted");
+        return SqlError::new(ErrorKind::ReservedName, message);
+    }
     SqlError::new(
         ErrorKind::UndefinedObject,
         format!("role \"{name}\" does not exist"),

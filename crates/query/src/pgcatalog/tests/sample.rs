@@ -2,7 +2,10 @@
 //! a few tables with secondary indexes and a foreign key, a view, and a sequence. A
 //! PostgreSQL with the same gave the answers that the golden files were compared with.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use aerostat_advice::Machine;
 use aerostat_memory::Governor;
@@ -21,7 +24,7 @@ use parking_lot::Mutex;
 use crate::catalog::{
     Deferral, ForeignKey, Grant, IndexEntry, OnCommit, Privilege, ReferentialAction, Relation,
     SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
-    node::{Database, DatabaseRecord, NodeRecord, RoleRecord},
+    node::{Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord},
 };
 use crate::{
     sequence::{Counter, Definition, Taken},
@@ -92,6 +95,7 @@ fn node() -> NodeRecord {
         connection_limit: -1,
         verifier: None,
         comment: None,
+        member_of: BTreeSet::new(),
     };
     let database = |oid: u32, owner: &str, comment: Option<&str>| DatabaseRecord {
         log_archive: None,
@@ -103,6 +107,7 @@ fn node() -> NodeRecord {
         create: Vec::new(),
         comment: comment.map(str::to_owned),
         durability: Durability::default(),
+        lowered: Lowered::default(),
     };
     NodeRecord {
         roles: BTreeMap::from([
