@@ -79,7 +79,7 @@ pub fn bind(
 }
 
 /// The functions that give the next number of a sequence, as defaults call them: by number.
-const NEXT: [&str; 2] = ["nextval", "aerostat_next"];
+const NEXT: [&str; 2] = ["nextval", "\"\u{1}next\""];
 
 /// The type of a bound scalar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -133,6 +133,12 @@ impl Program {
         &self.read
     }
 
+    /// Whether it shows, or decides by, what rows have: all it finds by key, and what a write
+    /// returns. Such a program needs the right to read its table beside the one to change it.
+    pub fn reads(&self) -> bool {
+        self.kind() != Kind::Insert || !self.outputs.is_empty()
+    }
+
     /// The sequences that it takes numbers of, by number.
     pub fn sequences(&self) -> &[u32] {
         &self.sequences

@@ -45,6 +45,7 @@ use crate::{
     session::{Session, commit::Commits, facts::Sessions, memory::Spare, readers, waits},
     spill::{SpillLimits, SpillSpace, TenantSpill},
     star::StarPlanner,
+    statement::RESERVED,
     turns::follow_tasks,
 };
 
@@ -492,6 +493,8 @@ fn describe_functions(state: &SessionState) -> Arc<[FunctionDescription]> {
             .keys()
             .map(|name| describe(name, FunctionKind::Window)),
     );
+    // Those that only rewritten statements call.
+    all.retain(|function| !function.name.starts_with(RESERVED));
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all.dedup_by(|a, b| a.name == b.name);
     all.into()

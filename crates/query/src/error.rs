@@ -29,6 +29,11 @@ pub(crate) fn from_datafusion(error: DataFusionError, source: &Source) -> SqlErr
     sql_error
 }
 
+/// The error of our own that another hides.
+pub(crate) fn ours(error: &DataFusionError) -> Option<&SqlError> {
+    find(error)
+}
+
 /// The user's error for one of storage's.
 pub(crate) fn from_storage(error: StorageError) -> SqlError {
     let message = error.to_string();
@@ -142,7 +147,7 @@ pub(crate) fn canceled() -> SqlError {
 }
 
 fn convert(error: &DataFusionError) -> SqlError {
-    if let Some(ours) = find::<SqlError>(error) {
+    if let Some(ours) = ours(error) {
         return ours.clone();
     }
     // Files are those that queries spill to.

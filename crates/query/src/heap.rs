@@ -56,6 +56,10 @@ impl NodeHeap {
     }
 }
 
+/// A part of what is asked for is lost between the allocator's sizes, which are an eighth of themselves
+/// apart, and in pages of which some is free.
+const ROUNDED_UP: u64 = 4;
+
 /// What a tenant's statements hold.
 pub(crate) struct Heap {
     node: Arc<NodeHeap>,
@@ -134,7 +138,7 @@ impl Heap {
             statements = listed.iter().filter_map(Weak::upgrade).collect();
             let held: u64 = statements.iter().map(|holding| holding.excess()).sum();
             let uncounted = held.saturating_sub(self.reserved() as u64);
-            state.charge.try_resize(uncounted)
+            state.charge.try_resize(uncounted + uncounted / ROUNDED_UP)
         };
         let Err(refused) = charged else {
             return;

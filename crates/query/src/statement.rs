@@ -27,6 +27,7 @@ use datafusion::sql::sqlparser::{
 
 mod create_table_as;
 
+pub(crate) use spelling::RESERVED;
 pub(crate) use uniqueness::no_matching_constraint;
 
 use crate::{
@@ -86,6 +87,7 @@ impl Statement {
                 SqlError::new(ErrorKind::SyntaxError, unterminated(&error.message))
                     .with_position(lines.position(error.location))
             })?;
+        spelling::refuse_reserved(&tokens, &lines)?;
         let mut statements = Vec::new();
         for piece in tokens.split(|token| token.token == Token::SemiColon) {
             let meaningful =

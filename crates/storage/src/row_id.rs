@@ -2,8 +2,8 @@
 
 use aerostat_types::SegmentNo;
 
-/// The name of the column in which a scan gives row ids.
-pub const ROW_ID_COLUMN: &str = "__rowid";
+/// The name of the column in which a scan gives row ids; no name that a user can write.
+pub const ROW_ID_COLUMN: &str = "\u{1}rowid";
 
 /// Where a view found a row version: segment number in the upper half, row in the
 /// lower. Means something only to the view it came from and to its clones; if the

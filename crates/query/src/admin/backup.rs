@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     api::{Notice, NoticeSeverity},
-    catalog::node::DatabaseRecord,
+    catalog::node::{DatabaseRecord, Lowered},
     ddl::{Actor, CommandResult},
     error::{canceled, causes, from_storage},
     utility::RestorePoint,
@@ -133,6 +133,7 @@ impl Node {
             create: Vec::new(),
             comment: None,
             durability: Durability::default(),
+            lowered: Lowered::default(),
             log_archive: None,
         };
         let shown = self

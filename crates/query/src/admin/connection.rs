@@ -105,7 +105,7 @@ impl Node {
                 check_limit(rights.connection_limit, of_role, || {
                     format!("role \"{role}\"")
                 })?;
-                check_limit(entry.connection_limit, open.connection_count(), || {
+                check_limit(entry.connections_max(), open.connection_count(), || {
                     format!("database \"{database}\"")
                 })?;
             }

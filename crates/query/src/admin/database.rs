@@ -12,13 +12,14 @@ use aerostat_types::{ErrorKind, SqlError, TenantId};
 
 use super::{
     backup::from_backup,
+    limits::{self, Limits},
     node::{Node, allocate_oid, role_in, undefined_database},
 };
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
         PUBLIC,
-        node::{Database, DatabaseRecord, NodeRecord},
+        node::{Database, DatabaseRecord, Lowered, NodeRecord, PredefinedRole},
     },
     ddl::{Actor, CommandResult},
     error::canceled,
@@ -52,7 +53,7 @@ impl Node {
                 owner,
                 options,
             } => {
-                self.create_database(actor, name, owner.as_ref(), options)?;
+                self.create_database(actor, current, name, owner.as_ref(), options)?;
             }
             DatabaseCommand::Alter {
                 name,
@@ -123,6 +124,7 @@ impl Node {
     fn create_database(
         &self,
         actor: &Actor,
+        current: &Database,
         name: &str,
         owner: Option<&RoleName>,
         options: &DatabaseOptions,
@@ -137,17 +139,27 @@ impl Node {
                 if record.databases.contains_key(name) {
                     return Err(duplicate(name));
                 }
-                let entry = DatabaseRecord {
+                let is_operator = rights.is_member_of(PredefinedRole::AerostatOperator);
+                let given = match is_operator {
+                    true => Limits::default(),
+                    false => Limits::of(record_of(record, current)?),
+                };
+                let mut entry = DatabaseRecord {
                     oid: allocate_oid(record)?,
                     owner,
-                    memory_max: options.memory_max.flatten(),
-                    connection_limit: options.connection_limit.unwrap_or(-1),
+                    memory_max: given.memory_max,
+                    connection_limit: given.connection_limit,
                     connect: Vec::new(),
                     create: Vec::new(),
                     comment: None,
-                    durability: options.durability.unwrap_or_default(),
-                    log_archive: archive(&*self.places, actor, options)?.flatten(),
+                    durability: given.durability,
+                    lowered: Lowered::default(),
+                    log_archive: archive(&*self.places, is_operator, options)?.flatten(),
                 };
+                match is_operator {
+                    true => limits::give(&mut entry, options),
+                    false => limits::lower(&mut entry, options)?,
+                }
                 let database = self.opened(name, &entry)?;
                 record.databases.insert(name.to_owned(), entry);
                 Ok(database)
@@ -275,30 +287,24 @@ impl Node {
     ) -> Result<(), SqlError> {
         self.change_databases(
             |record, _| {
-                let may_set_memory =
-                    role_in(record, &actor.role).map(|rights| rights.superuser || rights.create_database)?;
-                let entry = record.databases.get_mut(name).ok_or_else(|| undefined_database(name))?;
-                require_owner(actor, name, entry)?;
-                if let Some(memory_max) = options.memory_max {
-                    // A tenant's owner must not give itself the node's memory.
-                    if !may_set_memory {
-                        return Err(denied("permission denied to change memory_max")
-                            .with_detail("Only superusers and owners with CREATEDB may change a database's memory_max."));
-                    }
-                    entry.memory_max = memory_max;
-                }
-                if let Some(limit) = options.connection_limit {
-                    entry.connection_limit = limit;
-                }
-                if let Some(durability) = options.durability {
-                    entry.durability = durability;
+                let rights = role_in(record, &actor.role)?;
+                let is_operator = rights.is_member_of(PredefinedRole::AerostatOperator);
+                let entry = record
+                    .databases
+                    .get_mut(name)
+                    .ok_or_else(|| undefined_database(name))?;
+                if is_operator {
+                    limits::give(entry, options);
+                } else {
+                    require_owner(actor, name, entry)?;
+                    limits::lower(entry, options)?;
                 }
                 let mut sink = None;
-                if let Some(archive) = archive(&*self.places, actor, options)? {
+                if let Some(archive) = archive(&*self.places, is_operator, options)? {
                     sink = Some(sink_of(&*self.places, archive.as_deref())?);
                     entry.log_archive = archive;
                 }
-                Ok((entry.memory_max, entry.durability, sink))
+                Ok((entry.memory_ceiling(), entry.commit_durability(), sink))
             },
             |databases, (memory_max, durability, sink)| {
                 if let Some(database) = databases.get(name) {
@@ -313,15 +319,26 @@ impl Node {
     }
 }
 
-/// What the options say of the log's archive. The server writes there, so only superusers choose.
+/// The record of a database that is open.
+fn record_of<'r>(
+    record: &'r NodeRecord,
+    database: &Database,
+) -> Result<&'r DatabaseRecord, SqlError> {
+    let name = database.name.read();
+    let entry = record.databases.get(&*name);
+    entry.ok_or_else(|| undefined_database(&name))
+}
+
+/// What the options say of the log's archive. The server writes there, so only operators choose.
 fn archive(
     places: &dyn Places,
-    actor: &Actor,
+    is_operator: bool,
     options: &DatabaseOptions,
 ) -> Result<Option<Option<String>>, SqlError> {
-    if options.log_archive.is_some() && !actor.superuser {
-        return Err(denied("permission denied to set log_archive")
-            .with_detail("Only superusers may choose where the server writes."));
+    if options.log_archive.is_some() && !is_operator {
+        return Err(denied("permission denied to set log_archive").with_detail(
+            "Only superusers and members of aerostat_operator choose where the server writes.",
+        ));
     }
     if let Some(Some(text)) = &options.log_archive {
         places.check(text).map_err(from_backup)?;

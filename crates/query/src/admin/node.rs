@@ -1,7 +1,7 @@
 //! The node's record and its open databases, and how a change is made to both.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -25,7 +25,7 @@ use crate::{
     api::RoleInfo,
     catalog::{
         FIRST_USER_OID, PUBLIC, RecordError,
-        node::{Database, DatabaseRecord, NodeRecord, RoleRecord},
+        node::{Database, DatabaseRecord, Lowered, NodeRecord, PredefinedRole, RoleRecord},
     },
     ddl::{self, Actor},
     pgcatalog::DatabaseState,
@@ -233,6 +233,13 @@ impl Node {
             .is_some_and(|role| role.superuser)
     }
 
+    /// Whether the role is there and may do what members of a predefined role may.
+    pub fn is_member(&self, name: &str, of: PredefinedRole) -> bool {
+        let record = self.record();
+        let role = record.roles.get(name);
+        role.is_some_and(|role| role.is_member_of(of))
+    }
+
     /// What must be known of a role before it is let in.
     pub fn role(&self, name: &str) -> Option<RoleInfo> {
         let record = self.record();
@@ -390,8 +397,8 @@ pub(super) fn open_database(
     mut options: OpenOptions,
 ) -> Result<Arc<Database>, OpenError> {
     let id = TenantId(entry.oid);
-    let budget = governor.budget(name, entry.memory_max);
-    options.durability = entry.durability;
+    let budget = governor.budget(name, entry.memory_ceiling());
+    options.durability = entry.commit_durability();
     let (store, recovered) = TenantStore::open(id, budget, folder, &options)?;
     if recovered.records > 0 {
         tracing::info!(
@@ -518,6 +525,7 @@ fn first_record() -> NodeRecord {
         connection_limit: -1,
         verifier: None,
         comment: None,
+        member_of: BTreeSet::new(),
     };
     let database = DatabaseRecord {
         oid: FIRST_USER_OID,
@@ -528,6 +536,7 @@ fn first_record() -> NodeRecord {
         create: Vec::new(),
         comment: None,
         durability: Durability::default(),
+        lowered: Lowered::default(),
         log_archive: None,
     };
     NodeRecord {
@@ -555,7 +564,12 @@ pub(super) fn role_in<'r>(record: &'r NodeRecord, name: &str) -> Result<&'r Role
     record.roles.get(name).ok_or_else(|| undefined_role(name))
 }
 
-pub(super) fn undefined_role(name: &str) -> SqlError {
+/// The error for a role that no statement can be about.
+pub(crate) fn undefined_role(name: &str) -> SqlError {
+    if PredefinedRole::named(name).is_some() {
+        let message = format!("role \"{name}\" is predefined and can only be granted");
+        return SqlError::new(ErrorKind::ReservedName, message);
+    }
     SqlError::new(
         ErrorKind::UndefinedObject,
         format!("role \"{name}\" does not exist"),

@@ -7,8 +7,12 @@ use super::{
     node::{Node, role_in, undefined_database, undefined_role},
 };
 use crate::{
+    api::{Notice, NoticeSeverity},
+    catalog::{PUBLIC, node::PredefinedRole},
     ddl::{self, Actor, CommandResult},
-    utility::{CommentStatement, CommentTarget, DatabasePrivilege, GrantStatement, GrantTarget},
+    utility::{
+        CommentStatement, CommentTarget, DatabasePrivilege, GrantStatement, GrantTarget, Grantee,
+    },
 };
 
 impl Node {
@@ -21,11 +25,17 @@ impl Node {
         actor: &Actor,
         statement: &GrantStatement,
     ) -> Result<CommandResult, SqlError> {
-        let GrantTarget::Databases { privileges, names } = &statement.target else {
-            return Err(SqlError::new(
-                ErrorKind::Internal,
-                "privileges in a database are not the node's",
-            ));
+        let (privileges, names) = match &statement.target {
+            GrantTarget::Databases { privileges, names } => (privileges, names),
+            GrantTarget::Memberships(roles) => {
+                return self.grant_memberships(actor, statement, roles);
+            }
+            _ => {
+                return Err(SqlError::new(
+                    ErrorKind::Internal,
+                    "privileges in a database are not the node's",
+                ));
+            }
         };
         self.change(|record| {
             let grantees = ddl::grantee_names(&actor.role, &statement.grantees, &|name| {
@@ -51,6 +61,56 @@ impl Node {
                 }
             }
             Ok(CommandResult::new(statement.tag()))
+        })
+    }
+
+    /// Makes roles members of predefined ones, or makes them none. What members may do is the
+    /// operator's to give, so only superusers do; CREATEROLE is not enough.
+    fn grant_memberships(
+        &self,
+        actor: &Actor,
+        statement: &GrantStatement,
+        roles: &[PredefinedRole],
+    ) -> Result<CommandResult, SqlError> {
+        self.change(|record| {
+            if !role_in(record, &actor.role)?.superuser {
+                let name = roles.first().map_or("", |role| role.name());
+                let message = format!("must be superuser to grant membership in role \"{name}\"");
+                return Err(SqlError::new(ErrorKind::InsufficientPrivilege, message));
+            }
+            let mut notices = Vec::new();
+            for grantee in &statement.grantees {
+                let name = match grantee {
+                    Grantee::Public => PUBLIC,
+                    Grantee::Role(name) => name.of(&actor.role),
+                };
+                let member = record.roles.get_mut(name);
+                let member = member.ok_or_else(|| undefined_role(name))?;
+                for &role in roles {
+                    let (changed, message, severity) = match statement.grant {
+                        true => (
+                            member.member_of.insert(role),
+                            "is already a member of",
+                            NoticeSeverity::Notice,
+                        ),
+                        false => (
+                            member.member_of.remove(&role),
+                            "is not a member of",
+                            NoticeSeverity::Warning,
+                        ),
+                    };
+                    if !changed {
+                        let of = role.name();
+                        let text = format!("role \"{name}\" {message} role \"{of}\"");
+                        notices.push(Notice::new(severity, text));
+                    }
+                }
+            }
+            let tag = match statement.grant {
+                true => "GRANT ROLE",
+                false => "REVOKE ROLE",
+            };
+            Ok(CommandResult::new(tag).with_notices(notices))
         })
     }
 

@@ -1,5 +1,7 @@
 //! CREATE, ALTER and DROP ROLE.
 
+use std::collections::BTreeSet;
+
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
@@ -11,7 +13,7 @@ use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
         PUBLIC,
-        node::{NodeRecord, RoleRecord},
+        node::{NodeRecord, PredefinedRole, RoleRecord},
     },
     ddl::{Actor, CommandResult, belongings, rename_role},
     utility::{Password, RoleCommand, RoleName, RoleOptions},
@@ -75,7 +77,7 @@ impl Node {
             if options.superuser == Some(true) && !rights.superuser {
                 return Err(denied("must be superuser to create superusers"));
             }
-            if record.roles.contains_key(name) {
+            if is_taken(record, name) {
                 return Err(duplicate(name));
             }
             let mut role = RoleRecord {
@@ -87,6 +89,7 @@ impl Node {
                 connection_limit: -1,
                 verifier: None,
                 comment: None,
+                member_of: BTreeSet::new(),
             };
             apply(&mut role, options, verifier);
             record.roles.insert(name.to_owned(), role);
@@ -115,6 +118,12 @@ impl Node {
             {
                 return Err(denied(
                     "must be superuser to alter superuser roles or change superuser attribute",
+                ));
+            }
+            // Whoever sets a role's password can be that role.
+            if !target.member_of.is_empty() && !rights.superuser && !own_password {
+                return Err(denied(
+                    "must be superuser to alter members of predefined roles",
                 ));
             }
             if !rights.superuser && !rights.create_role && !own_password {
@@ -148,7 +157,7 @@ impl Node {
                     ));
                 }
                 self.require_unconnected(name, "renamed")?;
-                if record.roles.contains_key(to) {
+                if is_taken(record, to) {
                     return Err(duplicate(to));
                 }
                 rename_in(record, name, to);
@@ -260,6 +269,10 @@ impl Node {
     }
 }
 
+fn is_taken(record: &NodeRecord, name: &str) -> bool {
+    record.roles.contains_key(name) || PredefinedRole::named(name).is_some()
+}
+
 fn check_name(name: &str) -> Result<(), SqlError> {
     let reserved = |detail: Option<&str>| {
         let error = SqlError::new(
@@ -318,11 +331,14 @@ fn require_power_over(
     target: &RoleRecord,
     what: &str,
 ) -> Result<(), SqlError> {
-    if rights.superuser || (rights.create_role && !target.superuser) {
+    let is_plain = !target.superuser && target.member_of.is_empty();
+    if rights.superuser || (rights.create_role && is_plain) {
         return Ok(());
     }
     Err(denied(if target.superuser && rights.create_role {
         format!("must be superuser to {what} superusers")
+    } else if rights.create_role {
+        format!("must be superuser to {what} members of predefined roles")
     } else {
         format!("permission denied to {what} role")
     }))

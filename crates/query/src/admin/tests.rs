@@ -345,7 +345,9 @@ fn only_those_who_may_change_roles_and_databases() {
         "create user plain",
         "create user maker createrole createdb",
         "create user boss superuser",
-        "create database d owner plain",
+        "create database d owner plain (memory_max = '1GB', connection_limit = 8)",
+        "create user keeper",
+        "grant aerostat_operator to keeper",
     ] {
         ok(&node, sql);
     }
@@ -370,7 +372,7 @@ fn only_those_who_may_change_roles_and_databases() {
         (
             "plain",
             "alter database d set (memory_max = '9GB')",
-            "permission denied to change memory_max",
+            "permission denied to raise memory_max above 1GB",
         ),
         (
             "plain",
@@ -420,6 +422,37 @@ fn only_those_who_may_change_roles_and_databases() {
             "{role}: {sql}"
         );
     }
+    for (role, sql, message) in [
+        (
+            "maker",
+            "grant aerostat_operator to maker",
+            "must be superuser to grant membership in role \"aerostat_operator\"",
+        ),
+        (
+            "maker",
+            "alter role keeper password 'known'",
+            "must be superuser to alter members of predefined roles",
+        ),
+        (
+            "maker",
+            "drop role keeper",
+            "must be superuser to drop members of predefined roles",
+        ),
+        ("keeper", "drop database d", "must be owner of database d"),
+        (
+            "plain",
+            "alter database d connection limit 9",
+            "permission denied to raise connection_limit above 8",
+        ),
+    ] {
+        assert_eq!(
+            error(&node, role, sql),
+            (ErrorKind::InsufficientPrivilege, message.to_owned()),
+            "{role}: {sql}"
+        );
+    }
+    run(&node, "keeper", "alter database d set (memory_max = '2GB')").unwrap();
+    run(&node, "plain", "alter database d set (memory_max = '2GB')").unwrap();
     run(&node, "plain", "alter role plain password 'mine'").unwrap();
     run(&node, "plain", "alter database d connection limit 4").unwrap();
     run(&node, "maker", "create database m").unwrap();
@@ -427,6 +460,21 @@ fn only_those_who_may_change_roles_and_databases() {
     run(&node, "maker", "create role made").unwrap();
     run(&node, "maker", "drop role made").unwrap();
     run(&node, "plain", "drop database d").unwrap();
+}
+
+/// A folder of before there were predefined roles and owners' limits.
+#[test]
+fn records_of_before_are_read() {
+    let data = tempfile::tempdir().unwrap();
+    let node = open(data.path());
+    ok(&node, "create user plain");
+    ok(&node, "create database d owner plain (memory_max = '64MB')");
+    let record = serde_json::to_string(&*node.record()).unwrap();
+    let lowered = r#","lowered":{"memory_max":null,"connection_limit":null,"durability":null}"#;
+    let before = record.replace(lowered, "");
+    assert!(before.len() < record.len() && !before.contains("member_of"));
+    let read: crate::catalog::node::NodeRecord = serde_json::from_str(&before).unwrap();
+    assert_eq!(read, *node.record());
 }
 
 #[test]

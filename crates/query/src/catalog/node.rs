@@ -53,6 +53,76 @@ pub struct RoleRecord {
     /// Its COMMENT.
     #[serde(default)]
     pub comment: Option<String>,
+    /// The predefined roles that it is a member of.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub member_of: BTreeSet<PredefinedRole>,
+}
+
+impl RoleRecord {
+    /// Whether it may do what members of a predefined role may. A superuser may.
+    pub fn is_member_of(&self, role: PredefinedRole) -> bool {
+        self.superuser || self.member_of.contains(&role)
+    }
+}
+
+/// A role that every node has, and whose members may do what it stands for. Nobody connects as
+/// it, owns anything or is granted anything through it, so it has no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PredefinedRole {
+    /// Sets what databases may take of the node.
+    AerostatOperator,
+    /// CHECKPOINT.
+    PgCheckpoint,
+    /// Sees what others' sessions do and how large others' databases are.
+    PgReadAllStats,
+}
+
+impl PredefinedRole {
+    /// All of them.
+    pub const ALL: [Self; 3] = [
+        Self::AerostatOperator,
+        Self::PgCheckpoint,
+        Self::PgReadAllStats,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AerostatOperator => "aerostat_operator",
+            Self::PgCheckpoint => "pg_checkpoint",
+            Self::PgReadAllStats => "pg_read_all_stats",
+        }
+    }
+
+    /// Its OID: PostgreSQL's, or one that PostgreSQL has for nothing.
+    pub fn oid(self) -> u32 {
+        match self {
+            Self::AerostatOperator => 9_100,
+            Self::PgCheckpoint => 4_544,
+            Self::PgReadAllStats => 3_375,
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.name() == name)
+    }
+
+    /// As a role is shown: it has none of a role's rights.
+    pub fn record(self) -> RoleRecord {
+        RoleRecord {
+            oid: self.oid(),
+            superuser: false,
+            login: false,
+            create_database: false,
+            create_role: false,
+            connection_limit: -1,
+            verifier: None,
+            comment: None,
+            member_of: BTreeSet::new(),
+        }
+    }
 }
 
 /// A database's record.
@@ -62,9 +132,9 @@ pub struct DatabaseRecord {
     pub oid: u32,
     /// The role that owns it.
     pub owner: String,
-    /// Its memory ceiling; `None` for the node's.
+    /// The memory ceiling that the operator gave it; `None` for the node's.
     pub memory_max: Option<ByteSize>,
-    /// At most this many connections; −1 for no limit.
+    /// At most this many connections, as the operator said; −1 for no limit.
     pub connection_limit: i32,
     /// Roles with CONNECT beyond the owner; `public` stands for everyone.
     pub connect: Vec<String>,
@@ -73,12 +143,46 @@ pub struct DatabaseRecord {
     pub create: Vec<String>,
     /// Its COMMENT.
     pub comment: Option<String>,
-    /// What its commits wait for.
+    /// What its commits wait for at most, as the operator said.
     #[serde(default)]
     pub durability: Durability,
+    /// What its owner made less of that.
+    #[serde(default)]
+    pub lowered: Lowered,
     /// The folder that its log is copied to, for restores to a point in time.
     #[serde(default)]
     pub log_archive: Option<String>,
+}
+
+/// The limits that a database's owner has set below the operator's; `None` where these hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Lowered {
+    /// See [`DatabaseRecord::memory_max`].
+    pub memory_max: Option<ByteSize>,
+    /// See [`DatabaseRecord::connection_limit`]; not negative.
+    pub connection_limit: Option<i32>,
+    /// See [`DatabaseRecord::durability`].
+    pub durability: Option<Durability>,
+}
+
+impl DatabaseRecord {
+    /// Its memory ceiling; `None` for the node's.
+    pub fn memory_ceiling(&self) -> Option<ByteSize> {
+        self.lowered.memory_max.or(self.memory_max)
+    }
+
+    /// At most this many connections; −1 for no limit.
+    pub fn connections_max(&self) -> i32 {
+        self.lowered
+            .connection_limit
+            .unwrap_or(self.connection_limit)
+    }
+
+    /// What its commits wait for.
+    pub fn commit_durability(&self) -> Durability {
+        self.lowered.durability.unwrap_or(self.durability)
+    }
 }
 
 /// A database that is open.

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use aerostat_semantics::walk;
-use aerostat_storage::{COLUMNS_MAX, ROW_ID_COLUMN};
+use aerostat_storage::COLUMNS_MAX;
 use aerostat_types::{
     CheckConstraint, Column, ErrorKind, SqlError, SqlType, TableSchema, keyword_category,
     quote_ident,
@@ -627,7 +627,7 @@ pub(super) fn check_columns(columns: &[Column]) -> Result<(), SqlError> {
 
 /// Refuses names that are kept.
 pub(super) fn check_column_name(name: &str) -> Result<(), SqlError> {
-    if SYSTEM_COLUMNS.contains(&name) || name == ROW_ID_COLUMN {
+    if SYSTEM_COLUMNS.contains(&name) {
         return Err(SqlError::new(
             ErrorKind::DuplicateColumn,
             format!("column name \"{name}\" conflicts with a system column name"),

@@ -18,7 +18,7 @@ use super::{
     Actor, CommandResult, Found,
     alter::{check_free, is_taken, redefine, skipping},
     names::{Place, QualifiedName, make_object_name},
-    privilege::relation_mut,
+    privilege::{not_owner, relation_mut},
     storage_parameters::{self, Owner},
 };
 use crate::{
@@ -432,7 +432,8 @@ pub(crate) fn reindex(
 ) -> Result<(), SqlError> {
     match target {
         ReindexTarget::Index(name) => match locate(state, actor, name) {
-            Ok(_) => Ok(()),
+            Ok((_, entry, _)) if actor.owns(&entry.owner) => Ok(()),
+            Ok(_) => Err(not_owner("index", &name.name)),
             Err(error) if error.kind == ErrorKind::UndefinedObject => {
                 Err(crate::catalog::undefined_relation(&name.to_string()))
             }

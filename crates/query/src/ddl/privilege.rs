@@ -10,6 +10,7 @@ use super::{
     names::{Place, QualifiedName, is_system_schema},
 };
 use crate::{
+    admin::undefined_role,
     catalog::{
         CatalogState, Draft, Grant, PUBLIC, Privilege, Relation, SchemaEntry, SchemaGrant,
         SchemaPrivilege, undefined_schema,
@@ -86,7 +87,7 @@ impl Actor {
 
     /// # Errors
     /// Neither the relation nor its schema belongs to it: `must be owner of table t`.
-    pub(super) fn require_ownership(&self, relation: &Relation) -> Result<(), SqlError> {
+    pub(crate) fn require_ownership(&self, relation: &Relation) -> Result<(), SqlError> {
         if self.owns(relation.owner()) {
             Ok(())
         } else {
@@ -144,10 +145,7 @@ pub(crate) fn require_role(name: &str, role_exists: RoleExists<'_>) -> Result<()
     if role_exists(name) {
         return Ok(());
     }
-    Err(SqlError::new(
-        ErrorKind::UndefinedObject,
-        format!("role \"{name}\" does not exist"),
-    ))
+    Err(undefined_role(name))
 }
 
 /// The roles that grants are for; [`EVERYONE`] for PUBLIC.
@@ -253,7 +251,7 @@ pub fn grant(
                 grant_schema(state, actor, statement.grant, name, privileges, &grantees)?;
             }
         }
-        GrantTarget::Databases { .. } => {
+        GrantTarget::Databases { .. } | GrantTarget::Memberships(_) => {
             return Err(SqlError::new(
                 ErrorKind::Internal,
                 "privileges on databases are the node's",

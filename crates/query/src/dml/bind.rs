@@ -25,6 +25,7 @@ use datafusion::{
 
 use super::{
     BoundDml, DmlKind, assign::assigned_values, insert::qualified, on_conflict::ORDINAL_COLUMN,
+    rights,
 };
 use crate::{
     catalog::Privilege,
@@ -68,6 +69,10 @@ pub(crate) fn bind_update(
         found.schema(),
         parameters,
     )?;
+    rights::admit(context, &target, || {
+        let values = assigned.iter().flatten();
+        rights::found_by(&target, &found) || rights::any_names(values, &target.alias)
+    })?;
     let changed = (0..assigned.len()).filter(|at| assigned[*at].is_some());
     let changed: Vec<usize> = changed.collect();
     let row_id = Expr::Column(Column::new(Some(target.alias.clone()), ROW_ID_COLUMN));
@@ -119,6 +124,7 @@ pub(crate) fn bind_delete(
         delete.selection.clone(),
         parameters,
     )?;
+    rights::admit(context, &target, || rights::found_by(&target, &found))?;
     let row_id = Expr::Column(Column::new(Some(target.alias.clone()), ROW_ID_COLUMN));
     let mut outputs = vec![row_id.alias(ROW_ID_COLUMN)];
     for column in &target.entry.table.schema().columns {
@@ -181,6 +187,10 @@ pub(super) fn finish_with(
         Some(items) => returning_expressions(context, &target, items, plan.schema(), parameters)?,
         None => Vec::new(),
     };
+    rights::admit(context, &target, || {
+        let expressions = returned.iter().map(|(_, expression)| expression);
+        rights::any_names(expressions, &target.alias)
+    })?;
     for (at, (name, expression)) in returned.iter().enumerate() {
         outputs.push(expression.clone().alias(format!("{name}\u{1}r{at}")));
     }
@@ -324,7 +334,7 @@ fn plan_found(
     parameters: &mut PlannerContext,
 ) -> Result<LogicalPlan> {
     let mut from = vec![TableWithJoins {
-        relation: target.factor(),
+        relation: target.factor(context),
         joins: Vec::new(),
     }];
     from.extend(others);

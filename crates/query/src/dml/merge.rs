@@ -14,18 +14,14 @@
 //! Rows that no clause applies to, or DO NOTHING, have no number. They go as far as the sink:
 //! a filter would end up below the join, where rows are that no clause has been asked about.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::ops::ControlFlow;
 
 use aerostat_semantics::{name_of_arrow, walk};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     arrow::datatypes::DataType,
-    common::{DFSchema, DataFusionError, Result, tree_node::TreeNode},
-    logical_expr::{
-        Case, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Subquery,
-        expr::{Exists, InSubquery, SetComparison},
-        lit,
-    },
+    common::{DFSchema, DataFusionError, Result},
+    logical_expr::{Case, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, lit},
     prelude::Column,
     scalar::ScalarValue,
     sql::{
@@ -42,9 +38,10 @@ use super::{
     assign::assigned_values,
     bind::{check_name, check_truths, plan_from, unsupported},
     insert::{qualified, row_values},
+    rights,
 };
 use crate::{
-    catalog::{Privilege, Relation},
+    catalog::Privilege,
     ddl::names::folded,
     error::external,
     plan::{ROW_ID_COLUMN, StatementContext, Target},
@@ -80,13 +77,12 @@ pub(crate) fn bind_merge(
     };
     let planned = clauses.iter().map(|clause| scope.plan(clause, parameters));
     let planned = planned.collect::<Result<Vec<_>>>()?;
-    let reads = reads_target(&target, &found) || planned.iter().any(|clause| clause.reads(&target));
-    // As in PostgreSQL, who does nothing needs a right, too.
-    if reads || clauses.iter().all(|clause| clause.kind().is_none()) {
-        let relation = Relation::Table(Arc::clone(&target.entry));
-        let required = context.actor.require(&relation, Privilege::Select);
-        required.map_err(external)?;
-    }
+    rights::admit(context, &target, || {
+        rights::found_by(&target, &found)
+            || planned.iter().any(|clause| clause.reads(&target))
+            // As in PostgreSQL, who does nothing needs a right, too.
+            || clauses.iter().all(|clause| clause.kind().is_none())
+    })?;
     let numbers = numbers(&target, &clauses, &planned);
     let assigned = assigned_columns(&clauses, &planned);
     let mut outputs: Vec<Expr> = found.schema().iter().map(Expr::from).collect();
@@ -220,7 +216,7 @@ fn plan_joined(
     let from = TableWithJoins {
         relation: merge.source.clone(),
         joins: vec![Join {
-            relation: target.factor(),
+            relation: target.factor(context),
             global: false,
             join_operator: match clauses.iter().all(|clause| clause.is_matched) {
                 true => JoinOperator::Inner(on),
@@ -264,7 +260,7 @@ impl Planned {
     /// Whether it reads columns of the target.
     fn reads(&self, target: &Target) -> bool {
         let given = self.values.iter().flatten();
-        given.chain([&self.condition]).any(|e| names(e, target))
+        rights::any_names(given.chain([&self.condition]), &target.alias)
     }
 }
 
@@ -479,46 +475,6 @@ fn checks(
         truth.alias(check_name(at))
     });
     Ok(guarded.collect())
-}
-
-/// Whether the join condition reads columns of the target.
-fn reads_target(target: &Target, found: &LogicalPlan) -> bool {
-    let mut plan = found;
-    loop {
-        if let LogicalPlan::Join(join) = plan {
-            let pairs = join.on.iter().flat_map(|(left, right)| [left, right]);
-            return pairs.chain(&join.filter).any(|e| names(e, target));
-        }
-        // Above the join there is but the projection of all its columns.
-        match plan.inputs()[..] {
-            [input] => plan = input,
-            _ => return false,
-        }
-    }
-}
-
-/// Whether an expression names a column of the target, also from within a subquery.
-fn names(expression: &Expr, target: &Target) -> bool {
-    let is_targets = |column: &Column| {
-        let relation = column.relation.as_ref();
-        relation.is_some_and(|relation| relation.table() == target.alias)
-    };
-    let of_subquery = |subquery: &Subquery| {
-        let outer = &subquery.outer_ref_columns;
-        outer.iter().any(|column| names(column, target))
-    };
-    let found = expression.exists(|part| {
-        Ok(match part {
-            Expr::Column(column) | Expr::OuterReferenceColumn(_, column) => is_targets(column),
-            Expr::ScalarSubquery(subquery)
-            | Expr::Exists(Exists { subquery, .. })
-            | Expr::InSubquery(InSubquery { subquery, .. })
-            | Expr::SetComparison(SetComparison { subquery, .. }) => of_subquery(subquery),
-            _ => false,
-        })
-    });
-    // The closure never fails.
-    found.unwrap_or(true)
 }
 
 fn refused(kind: ErrorKind, message: impl Into<String>) -> DataFusionError {

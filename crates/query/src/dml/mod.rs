@@ -23,6 +23,7 @@ mod merge;
 mod merging;
 mod on_conflict;
 mod referential;
+pub(crate) mod rights;
 pub(crate) mod sink;
 mod upsert;
 

@@ -38,6 +38,7 @@ use super::{
     BoundDml, DmlKind,
     assign::assigned_values,
     bind::{finish_with, unsupported},
+    rights,
 };
 use crate::{
     catalog::{IndexEntry, Privilege, Relation},
@@ -243,10 +244,12 @@ fn bind_update(
     };
     let pairs = Pairs::of(target);
     let mut found = pairs.plan(target, alias)?;
+    let mut condition = None;
     if let Some(selection) = &update.selection {
         let planner = context.planner();
-        let condition = planner.sql_to_expr(selection.clone(), found.schema(), parameters)?;
-        found = LogicalPlanBuilder::from(found).filter(condition)?.build()?;
+        let planned = planner.sql_to_expr(selection.clone(), found.schema(), parameters)?;
+        let filter = condition.insert(planned).clone();
+        found = LogicalPlanBuilder::from(found).filter(filter)?.build()?;
     }
     let assigned = assigned_values(
         context,
@@ -255,6 +258,13 @@ fn bind_update(
         found.schema(),
         parameters,
     )?;
+    rights::admit(context, target, || {
+        let values = assigned.iter().flatten();
+        condition
+            .iter()
+            .chain(values)
+            .any(|e| rights::names(e, alias))
+    })?;
     let of_target = |name: &str| Column::new(Some(alias), name);
     let changed = (0..assigned.len()).filter(|at| assigned[*at].is_some());
     let changed: Vec<usize> = changed.collect();

@@ -45,6 +45,7 @@ use datafusion::{
 use super::{
     deferred::{About, PutOff},
     insert::{bind_table_rows, default_row},
+    rights::described_key,
     sink::{blocking, check, plan, table_rows},
 };
 use crate::{
@@ -332,7 +333,9 @@ impl<'a> Referential<'a> {
         let Some(row) = missing.await? else {
             return Ok(None);
         };
-        let described = describe_key(entry.table.schema(), &key.columns, values, row);
+        let described = described_key(self.context, entry, || {
+            describe_key(entry.table.schema(), &key.columns, values, row)
+        });
         let detail = format!(
             "{described} is not present in table \"{}\".",
             referenced.name
@@ -556,7 +559,9 @@ impl<'a> Referential<'a> {
         let Some(row) = still.await? else {
             return Ok(());
         };
-        let described = describe_key(entry.table.schema(), &key.referenced_columns, &values, row);
+        let described = described_key(self.context, entry, || {
+            describe_key(entry.table.schema(), &key.referenced_columns, &values, row)
+        });
         let message = format!(
             "update or delete on table \"{}\" violates foreign key constraint \"{}\" on table \"{}\"",
             entry.name, key.name, referring.name

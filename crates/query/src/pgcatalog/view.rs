@@ -12,7 +12,8 @@ use super::classes::ClassIndex;
 use crate::api::Client;
 use crate::catalog::{
     AEROSTAT, AEROSTAT_OID, CatalogState, INFORMATION_SCHEMA, INFORMATION_SCHEMA_OID, PG_CATALOG,
-    PG_CATALOG_OID, SequenceEntry, node::NodeRecord,
+    PG_CATALOG_OID, SequenceEntry,
+    node::{NodeRecord, PredefinedRole},
 };
 use crate::sequence::{Taken, text};
 use crate::session::Waiting;
@@ -242,6 +243,23 @@ impl CatalogView {
             .is_some_and(|record| record.superuser)
     }
 
+    /// Whether the role may do what members of a predefined role may.
+    pub(super) fn is_member(&self, of: PredefinedRole) -> bool {
+        let role = self.node.roles.get(&self.role);
+        role.is_some_and(|role| role.is_member_of(of))
+    }
+
+    /// Whether the role may see what others' sessions do and what others' databases take.
+    pub(super) fn may_read_all_statistics(&self) -> bool {
+        self.is_member(PredefinedRole::PgReadAllStats)
+    }
+
+    /// The predefined roles, without one whose name a role had before there were any.
+    pub(super) fn predefined_roles(&self) -> impl Iterator<Item = PredefinedRole> {
+        let all = PredefinedRole::ALL.into_iter();
+        all.filter(|role| !self.node.roles.contains_key(role.name()))
+    }
+
     /// The text of a default with the names of sequences.
     pub(super) fn shown_default(&self, default: &str) -> String {
         text::shown(default, &|oid| {
@@ -256,7 +274,9 @@ impl CatalogView {
 
     /// The number of a role, 0 if there is none.
     pub(super) fn role_oid(&self, name: &str) -> u32 {
-        self.node.roles.get(name).map_or(0, |role| role.oid)
+        let predefined = || PredefinedRole::named(name).map(PredefinedRole::oid);
+        let role = self.node.roles.get(name).map(|role| role.oid);
+        role.or_else(predefined).unwrap_or(0)
     }
 
     /// The role with this number.
@@ -266,6 +286,10 @@ impl CatalogView {
             .iter()
             .find(|(_, role)| i64::from(role.oid) == oid)
             .map(|(name, _)| name.as_str())
+            .or_else(|| {
+                let mut predefined = PredefinedRole::ALL.into_iter();
+                Some(predefined.find(|role| i64::from(role.oid()) == oid)?.name())
+            })
     }
 
     /// The role that owns what nobody made: the superuser that was there first.

@@ -83,6 +83,8 @@ pub(crate) struct StatementContext {
     pub(crate) steps: Arc<StepTables>,
     /// What planning has met; shared likewise.
     pub(crate) met: Arc<Mutex<Met>>,
+    /// The tables that the statement changes, which its queries name by their places here.
+    targets: Mutex<Vec<Arc<TableEntry>>>,
     /// Where checks of constraints wait for the end of the block; `None` outside one.
     pub(crate) deferred: Option<Arc<Deferred>>,
 }
@@ -134,6 +136,7 @@ impl StatementContext {
             locking: Arc::default(),
             steps: Arc::default(),
             met: Arc::default(),
+            targets: Mutex::default(),
             deferred: None,
         }
     }
@@ -164,6 +167,14 @@ impl StatementContext {
             true => TableScanProvider::with_row_ids(view, usage, ROW_ID_COLUMN),
             false => TableScanProvider::new(view, usage),
         }))
+    }
+
+    /// Makes a table that the statement changes one that its queries can name under
+    /// [`TARGET_SCHEMA`], by this number.
+    pub(super) fn add_target(&self, entry: &Arc<TableEntry>) -> usize {
+        let mut targets = self.targets.lock();
+        targets.push(Arc::clone(entry));
+        targets.len() - 1
     }
 
     /// A planner of SQL under this context.
@@ -221,20 +232,11 @@ impl StatementContext {
 
     fn source_of(&self, name: &TableReference) -> Result<Arc<dyn TableSource>> {
         if name.schema() == Some(TARGET_SCHEMA) {
-            let oid: u32 = name
-                .table()
-                .parse()
-                .map_err(|_| internal("a DML target without a number"))?;
-            let entry = self
-                .catalog
-                .relations()
-                .find_map(|(_, relation, _)| match relation {
-                    Relation::Table(entry) if entry.oid == oid => Some(entry),
-                    _ => None,
-                })
-                .ok_or_else(|| internal("a DML target that is not there"))?;
-            self.met.lock().note_table(entry);
-            return Ok(self.scan_of(entry, true));
+            let number: Option<usize> = name.table().parse().ok();
+            let entry = number.and_then(|number| self.targets.lock().get(number).cloned());
+            let entry = entry.ok_or_else(|| internal("a DML target without a number"))?;
+            self.met.lock().note_table(&entry);
+            return Ok(self.scan_of(&entry, true));
         }
         if name.schema() == Some(LOCK_SCHEMA) {
             return Ok(provider_as_source(self.locking.source(name.table())?));
@@ -339,6 +341,7 @@ impl StatementContext {
             locking: Arc::clone(&self.locking),
             steps: Arc::clone(&self.steps),
             met: Arc::clone(&self.met),
+            targets: Mutex::default(),
             deferred: self.deferred.clone(),
             state: Arc::clone(&self.state),
             database: Arc::clone(&self.database),

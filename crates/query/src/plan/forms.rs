@@ -348,7 +348,7 @@ mod tests {
             ),
             (
                 "SELECT generate_series(1, 2) FROM t",
-                "SELECT unnest(aerostat_series_each(1, 2)) AS \"generate_series\" FROM t",
+                "SELECT unnest(\"\u{1}series_each\"(1, 2)) AS \"generate_series\" FROM t",
             ),
             (
                 "SELECT a FROM t WHERE a IN (SELECT 2 * pg_catalog.generate_series(1, 3) AS b)",

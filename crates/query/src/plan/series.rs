@@ -36,7 +36,7 @@ use crate::ddl::names::folded;
 const SERIES: &str = "generate_series";
 
 /// The list of constants beside a table, which is not made when the statement is planned.
-const EACH: &str = "aerostat_series_each";
+const EACH: &str = "\u{1}series_each";
 
 const UNNEST: &str = "unnest";
 
@@ -165,7 +165,11 @@ fn expand_select(select: &mut Select, order_by: &mut Option<OrderBy>) {
     let mut unnested = |call: &Function| {
         let mut list = call.clone();
         let each = is_beside && has_constants(call);
-        list.name = ObjectName::from(vec![Ident::new(if each { EACH } else { SERIES })]);
+        let name = match each {
+            true => Ident::with_quote('"', EACH),
+            false => Ident::new(SERIES),
+        };
+        list.name = ObjectName::from(vec![name]);
         let mut unnest = call.clone();
         unnest.name = ObjectName::from(vec![Ident::new(UNNEST)]);
         if let FunctionArguments::List(given) = &mut unnest.args {

@@ -100,12 +100,14 @@ impl Target {
         }
     }
 
-    /// The table factor that scans the target with its row ids, under its alias.
-    pub(crate) fn factor(&self) -> TableFactor {
+    /// The table factor that scans the target with its row ids, under its alias, in the
+    /// queries of this context.
+    pub(crate) fn factor(&self, context: &StatementContext) -> TableFactor {
+        let number = context.add_target(&self.entry);
         TableFactor::Table {
             name: ObjectName(vec![
                 ObjectNamePart::Identifier(Ident::with_quote('"', TARGET_SCHEMA)),
-                ObjectNamePart::Identifier(Ident::with_quote('"', self.entry.oid.to_string())),
+                ObjectNamePart::Identifier(Ident::with_quote('"', number.to_string())),
             ]),
             alias: Some(TableAlias {
                 explicit: true,
@@ -152,6 +154,13 @@ fn named<'c>(
                 reference.table()
             ),
         ));
+    }
+    if reference.schema().is_none() && context.system_table(&reference).is_some() {
+        let message = format!(
+            "permission denied: \"{}\" is a system catalog",
+            reference.table()
+        );
+        return Err(SqlError::new(ErrorKind::InsufficientPrivilege, message));
     }
     context.resolve(&reference)
 }

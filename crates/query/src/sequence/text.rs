@@ -26,7 +26,7 @@ pub(crate) fn default_of(sequence: u32) -> String {
 
 /// What an identity column takes: the next number, whatever the role may do with its sequence.
 pub(crate) fn identity_default(sequence: u32) -> String {
-    format!("{NEXT_OF_IDENTITY}({sequence})")
+    format!("\"{NEXT_OF_IDENTITY}\"({sequence})")
 }
 
 /// The name of a sequence that a call gives as a literal, as text or as `regclass`.
@@ -124,8 +124,15 @@ fn numbers_in(text: &str) -> Vec<(Range<usize>, u32)> {
     };
     let lines = Lines::new(text);
     let is_ours = |token: &Token| {
-        matches!(token, Token::Word(word) if word.quote_style.is_none()
-            && FUNCTIONS.iter().any(|name| word.value.eq_ignore_ascii_case(name)))
+        let Token::Word(word) = token else {
+            return false;
+        };
+        match word.quote_style {
+            None => FUNCTIONS
+                .iter()
+                .any(|name| word.value.eq_ignore_ascii_case(name)),
+            Some(_) => word.value == NEXT_OF_IDENTITY,
+        }
     };
     let mut found = Vec::new();
     for window in tokens.windows(3) {

@@ -560,6 +560,10 @@ impl Session {
         }
         let default = |at: usize| entry.default_text(at);
         let program = aerostat_fast::bind(&fast.shape, &entry.table, &fast.types, &default)?;
+        // What a change may do without it, the planner's way tells apart.
+        if program.reads() && !actor.may(found.relation, Privilege::Select) {
+            return None;
+        }
         let entries = Self::sequences_of(&program, entry, catalog, &actor)?;
         let taken = Arc::clone(&self.taken);
         let sequences = (!entries.is_empty()).then(|| Arc::new(Sequences { entries, taken }));

@@ -9,7 +9,7 @@ use aerostat_types::{ErrorKind, SqlError};
 use super::{Session, cancel::Cancellation, command::blocking};
 use crate::{
     api::{Notice, NoticeSeverity, Outcome},
-    catalog::{CatalogState, Relation, TableEntry},
+    catalog::{CatalogState, Relation, TableEntry, node::PredefinedRole},
     ddl::{self, Actor},
     error::from_storage,
     utility::{MaintenanceCommand, TableColumns, Utility},
@@ -26,11 +26,7 @@ impl Session {
         let state = self.catalog()?;
         match command {
             MaintenanceCommand::Vacuum { tables, freeze } => {
-                let tables = if tables.is_empty() {
-                    state.tables()
-                } else {
-                    self.tables_to(&state, &actor, tables, "vacuum")?
-                };
+                let tables = self.tables_to(&state, &actor, tables, "vacuum")?;
                 let freeze = *freeze;
                 let work =
                     blocking(move || tables.iter().try_for_each(|table| vacuum(table, freeze)));
@@ -45,10 +41,11 @@ impl Session {
                 self.has_nothing_to_do("REINDEX", "indexes");
             }
             MaintenanceCommand::Checkpoint => {
-                if !(actor.superuser || actor.database_owner) {
+                let node = self.engine.node();
+                if !node.is_member(&actor.role, PredefinedRole::PgCheckpoint) {
                     return Err(SqlError::new(
                         ErrorKind::InsufficientPrivilege,
-                        "must be superuser or owner of the database to do CHECKPOINT",
+                        "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT",
                     ));
                 }
                 let work =
@@ -63,8 +60,8 @@ impl Session {
 }
 
 impl Session {
-    /// The tables that a command names by its verb, their columns checked. As in PostgreSQL, other relations
-    /// are passed over with a warning.
+    /// The tables that a command names by its verb, or all, their columns checked. As in PostgreSQL, other
+    /// relations and others' tables are passed over with a warning.
     fn tables_to(
         &self,
         state: &CatalogState,
@@ -72,6 +69,11 @@ impl Session {
         named: &[TableColumns],
         verb: &str,
     ) -> Result<Vec<Arc<Table>>, SqlError> {
+        if named.is_empty() {
+            let mut all = state.table_entries();
+            all.retain(|entry| self.may_keep_up(actor, entry, verb));
+            return Ok(all.iter().map(|entry| Arc::clone(&entry.table)).collect());
+        }
         let mut tables = Vec::new();
         for TableColumns {
             table: name,
@@ -79,6 +81,7 @@ impl Session {
         } in named
         {
             match actor.resolve(state, name)?.relation {
+                Relation::Table(entry) if !self.may_keep_up(actor, entry, verb) => {}
                 Relation::Table(entry) => {
                     check_columns(entry, columns)?;
                     tables.push(Arc::clone(&entry.table));
@@ -94,6 +97,19 @@ impl Session {
             }
         }
         Ok(tables)
+    }
+
+    /// Whether the table is the actor's to keep up, or in the actor's database; if not, says so.
+    fn may_keep_up(&self, actor: &Actor, entry: &TableEntry, verb: &str) -> bool {
+        let may = actor.owns(&entry.owner) || actor.database_owner;
+        if !may {
+            let table = &entry.name;
+            let message =
+                format!("skipping \"{table}\" --- only table or database owner can {verb} it");
+            self.notices
+                .tell(Notice::new(NoticeSeverity::Warning, message));
+        }
+        may
     }
 
     fn has_nothing_to_do(&self, command: &str, what: &str) {

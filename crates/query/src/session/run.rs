@@ -295,7 +295,7 @@ pub(super) async fn write(
     let mut cancel = CancelOnDrop::of(transaction.cancel_token());
     let written = sink::run(bound, plan, context, transaction).await;
     cancel.disarm();
-    written
+    written.map_err(|error| dml::rights::without_values(context, error))
 }
 
 /// Stops what works or waits in storage when its statement is dropped.

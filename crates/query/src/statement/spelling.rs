@@ -10,6 +10,7 @@
 //! | `trim(BOTH FROM x)` | `trim(BOTH ' ' FROM x)` |
 //! | `x ISNULL` | `x IS NULL` |
 //! | a name longer than PostgreSQL's | cut |
+//! | a string with [`RESERVED`] in it | the same with `E` before it, which no name is read from |
 //!
 //! The operator `!!`, which PostgreSQL 15 has for text search alone, is refused
 //! therefore, and so are numbers that a letter or `_` follows.
@@ -90,7 +91,41 @@ pub(super) fn respelled(
         }
         (before, line_ended) = (Some(tokens.len() - 1), false);
     }
+    tokens
+        .iter_mut()
+        .for_each(|token| keep_string(&mut token.token));
     Ok(tokens)
+}
+
+/// `sqlparser` reads a plain string where a name stands, but none with escapes.
+fn keep_string(token: &mut Token) {
+    if let Token::SingleQuotedString(text) = token
+        && text.contains(RESERVED)
+    {
+        *token = Token::EscapedStringLiteral(std::mem::take(text));
+    }
+}
+
+/// The character that the names begin with, or hold, which statements are rewritten to: of
+/// relations, columns and functions that only their makers may name. No name in a user's text
+/// has it, so that none of these is reached by text.
+pub(crate) const RESERVED: char = '\u{1}';
+
+/// Refuses names with [`RESERVED`], and those with NUL, of which PostgreSQL has none.
+///
+/// # Errors
+/// `InvalidName`, and where.
+pub(super) fn refuse_reserved(tokens: &[TokenWithSpan], lines: &Lines<'_>) -> Result<(), SqlError> {
+    let is_refused = |token: &&TokenWithSpan| match &token.token {
+        Token::Word(word) => word.value.contains([RESERVED, '\0']),
+        _ => false,
+    };
+    let Some(refused) = tokens.iter().find(is_refused) else {
+        return Ok(());
+    };
+    let message = "names may not contain the characters U+0000 and U+0001";
+    let error = SqlError::new(ErrorKind::InvalidName, message);
+    Err(error.with_position(lines.position(refused.span.start)))
 }
 
 fn unquoted(token: &Token) -> Option<&Word> {

@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{role::RoleName, tokens::Tokens};
 use crate::{
-    catalog::{Privilege, SchemaPrivilege},
+    catalog::{Privilege, SchemaPrivilege, node::PredefinedRole},
     ddl::QualifiedName,
 };
 
@@ -58,6 +58,8 @@ pub enum GrantTarget {
         /// In which.
         names: Vec<String>,
     },
+    /// Membership in predefined roles; for [`crate::admin::Node::grant`].
+    Memberships(Vec<PredefinedRole>),
     /// On databases; for [`crate::admin::Node::grant`].
     Databases {
         /// What one may do.
@@ -97,6 +99,9 @@ pub(super) fn parse_grant(tokens: &mut Tokens<'_>) -> Result<GrantStatement, Sql
     let target = target(tokens, true)?;
     tokens.expect(&["TO"])?;
     let grantees = tokens.list(grantee)?;
+    if tokens.accept(&["WITH", "ADMIN", "OPTION"]) {
+        return Err(not_supported("WITH ADMIN OPTION is not supported"));
+    }
     if tokens.accept(&["WITH", "GRANT", "OPTION"]) {
         return Err(not_supported("WITH GRANT OPTION is not supported"));
     }
@@ -138,8 +143,7 @@ struct Words(Vec<(String, u32)>);
 fn target(tokens: &mut Tokens<'_>, grant: bool) -> Result<GrantTarget, SqlError> {
     let words = words(tokens)?;
     if matches!(tokens.peek_word().as_str(), "TO" | "FROM") {
-        return Err(not_supported("membership in roles is not supported")
-            .with_hint("Grant privileges on objects to each role."));
+        return words.memberships();
     }
     tokens.expect(&["ON"])?;
     if tokens.accept(&["DATABASE"]) {
@@ -253,6 +257,17 @@ fn column_privileges() -> SqlError {
 }
 
 impl Words {
+    /// The words as names of roles.
+    fn memberships(&self) -> Result<GrantTarget, SqlError> {
+        let role = |(word, _): &(String, u32)| PredefinedRole::named(&word.to_ascii_lowercase());
+        let roles: Option<Vec<PredefinedRole>> = self.0.iter().map(role).collect();
+        let roles = roles.filter(|roles| !roles.is_empty());
+        roles.map(GrantTarget::Memberships).ok_or_else(|| {
+            not_supported("membership in roles is not supported, except in predefined ones")
+                .with_hint("Grant privileges on objects to each role.")
+        })
+    }
+
     fn read<P: Copy + PartialEq>(
         &self,
         privilege: fn(&str) -> Option<P>,

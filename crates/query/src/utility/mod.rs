@@ -123,7 +123,10 @@ impl Utility {
     pub fn defines_in_database(&self) -> bool {
         match self {
             Utility::Schema(_) => true,
-            Utility::Grant(grant) => !matches!(grant.target, GrantTarget::Databases { .. }),
+            Utility::Grant(grant) => !matches!(
+                grant.target,
+                GrantTarget::Databases { .. } | GrantTarget::Memberships(_)
+            ),
             Utility::Comment(comment) => !matches!(
                 comment.target,
                 CommentTarget::Database(_) | CommentTarget::Role(_)

@@ -32,6 +32,7 @@ mod protocol;
 mod psql;
 mod raw;
 mod recovery;
+mod rights;
 mod s3;
 mod sessions;
 mod slt;

@@ -85,6 +85,13 @@ impl Postgres {
         database.to_owned()
     }
 
+    /// How to connect to a database as the superuser.
+    pub(crate) fn config(&self, database: &str) -> Config {
+        let mut config = self.config.clone();
+        config.dbname(database);
+        config
+    }
+
     /// A connection to a database.
     pub(crate) async fn connect(&self, database: &str) -> Client {
         connected(self.config.clone().dbname(database)).await

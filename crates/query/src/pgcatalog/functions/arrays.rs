@@ -98,22 +98,22 @@ pub(super) fn definitions() -> Vec<Definition> {
 }
 
 /// `x = ANY (array)`.
-pub(crate) const ANY: &str = "aerostat_any";
+pub(crate) const ANY: &str = "\u{1}any";
 /// An array, empty for NULL.
-pub(crate) const OR_EMPTY: &str = "aerostat_or_empty";
+pub(crate) const OR_EMPTY: &str = "\u{1}or_empty";
 /// Two arrays as one; NULL adds nothing.
-pub(crate) const CAT: &str = "aerostat_cat";
+pub(crate) const CAT: &str = "\u{1}cat";
 /// The empty array of texts.
-pub(crate) const EMPTY: &str = "aerostat_empty";
+pub(crate) const EMPTY: &str = "\u{1}empty";
 /// The item of an array at a place counted from 1, NULL outside it.
-pub(crate) const ITEM: &str = "aerostat_item";
+pub(crate) const ITEM: &str = "\u{1}item";
 /// A text that a client is told is `json`.
-pub(crate) const JSON: &str = "aerostat_json";
+pub(crate) const JSON: &str = "\u{1}json";
 /// The places of an array's items.
-pub(crate) const SUBSCRIPTS: &str = "aerostat_subscripts";
+pub(crate) const SUBSCRIPTS: &str = "\u{1}subscripts";
 
 /// An array's items, each with its place: `information_schema._pg_expandarray` before it is unnested.
-pub(crate) const EXPAND: &str = "aerostat_expand";
+pub(crate) const EXPAND: &str = "\u{1}expand";
 
 /// Arrays, with the empty one in place of NULL.
 pub(super) fn or_empty(call: &ScalarFunctionArgs) -> Result<ColumnarValue, DataFusionError> {

@@ -45,6 +45,7 @@ use super::{
     types,
     view::{FunctionDescription, FunctionKind},
 };
+use crate::statement::RESERVED;
 
 /// One function.
 pub(super) struct Definition {
@@ -188,8 +189,8 @@ pub(super) fn descriptions() -> &'static [FunctionDescription] {
     })
 }
 
-/// How the names of functions begin that only rewritten queries call.
-pub(super) const INTERNAL: &str = "aerostat_";
+/// How the names of functions begin that only rewritten queries call, which no text can name.
+pub(super) const INTERNAL: char = RESERVED;
 
 /// All functions, bound to a view.
 pub(super) fn all(view: &Arc<CatalogView>) -> Vec<ScalarUDF> {

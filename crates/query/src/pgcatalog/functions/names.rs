@@ -63,38 +63,38 @@ const KINDS: [Reg; 8] = [
 
 /// The names of the functions that show a number as a name, by [`Reg`].
 pub(crate) const SHOWN: [&str; 8] = [
-    "aerostat_show_class",
-    "aerostat_show_type",
-    "aerostat_show_proc",
-    "aerostat_show_procedure",
-    "aerostat_show_namespace",
-    "aerostat_show_role",
-    "aerostat_show_operator",
-    "aerostat_show_collation",
+    "\u{1}show_class",
+    "\u{1}show_type",
+    "\u{1}show_proc",
+    "\u{1}show_procedure",
+    "\u{1}show_namespace",
+    "\u{1}show_role",
+    "\u{1}show_operator",
+    "\u{1}show_collation",
 ];
 
 /// The names of the functions that read a name or number as a number, by [`Reg`].
 pub(crate) const READ: [&str; 8] = [
-    "aerostat_read_class",
-    "aerostat_read_type",
-    "aerostat_read_proc",
-    "aerostat_read_procedure",
-    "aerostat_read_namespace",
-    "aerostat_read_role",
-    "aerostat_read_operator",
-    "aerostat_read_collation",
+    "\u{1}read_class",
+    "\u{1}read_type",
+    "\u{1}read_proc",
+    "\u{1}read_procedure",
+    "\u{1}read_namespace",
+    "\u{1}read_role",
+    "\u{1}read_operator",
+    "\u{1}read_collation",
 ];
 
 /// The names of the functions that find a name's number, NULL if there is none, by [`Reg`].
 pub(crate) const FOUND: [&str; 8] = [
-    "aerostat_find_class",
-    "aerostat_find_type",
-    "aerostat_find_proc",
-    "aerostat_find_procedure",
-    "aerostat_find_namespace",
-    "aerostat_find_role",
-    "aerostat_find_operator",
-    "aerostat_find_collation",
+    "\u{1}find_class",
+    "\u{1}find_type",
+    "\u{1}find_proc",
+    "\u{1}find_procedure",
+    "\u{1}find_namespace",
+    "\u{1}find_role",
+    "\u{1}find_operator",
+    "\u{1}find_collation",
 ];
 
 pub(super) fn definitions() -> Vec<Definition> {

@@ -10,7 +10,7 @@ use super::{
     },
     Call, Definition, Reg, function,
 };
-use crate::catalog::{PUBLIC, SchemaPrivilege};
+use crate::catalog::{PUBLIC, SchemaPrivilege, node::PredefinedRole};
 
 pub(super) fn definitions() -> Vec<Definition> {
     let mut all = vec![
@@ -57,7 +57,11 @@ pub(super) fn definitions() -> Vec<Definition> {
                 Some(oid) => call.view.role_name(oid).unwrap_or_default().to_owned(),
                 None => rest[0].str().unwrap_or_default().to_owned(),
             };
-            Ok((role == target || call.view.is_superuser(&role)).into())
+            let is_member = PredefinedRole::named(&target).is_some_and(|of| {
+                let role = call.view.node.roles.get(&role);
+                role.is_some_and(|role| role.is_member_of(of))
+            });
+            Ok((role == target || is_member || call.view.is_superuser(&role)).into())
         }),
         function(
             "row_security_active",

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The function that gives identity columns their numbers: who may insert may take one.
-pub(crate) const NEXT_OF_IDENTITY: &str = "aerostat_next";
+pub(crate) const NEXT_OF_IDENTITY: &str = "\u{1}next";
 
 pub(super) fn definitions() -> Vec<Definition> {
     let acts = |definition: Definition| Definition {
@@ -59,6 +59,7 @@ pub(super) fn definitions() -> Vec<Definition> {
             "int8",
             |call| {
                 let entry = sequence(call)?;
+                require(call, &entry, &[Privilege::Select, Privilege::Usage])?;
                 let position = entry.counter.position();
                 Ok(position.is_called.then_some(position.last_value).into())
             },

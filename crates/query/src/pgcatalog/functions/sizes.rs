@@ -2,8 +2,11 @@
 
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 
-use super::{super::cell::Cell, Call, Definition, Reg, function};
-use crate::catalog::node::NodeRecord;
+use super::{
+    super::{CatalogView, cell::Cell, rights::is_granted},
+    Call, Definition, Reg, function,
+};
+use crate::catalog::node::{DatabaseRecord, NodeRecord};
 
 pub(super) fn definitions() -> Vec<Definition> {
     vec![
@@ -82,6 +85,11 @@ fn database(call: &Call<'_>) -> Result<Cell, SqlError> {
     let Some(name) = name else {
         return Ok(Cell::Null);
     };
+    if let Some(database) = node.databases.get(&name)
+        && !may_see(call.view, database)
+    {
+        return Err(crate::ddl::denied("database", &name));
+    }
     match call.view.facts.database_bytes(&name) {
         Some(bytes) => Ok(bytes.into()),
         None if node.databases.contains_key(&name) => Ok(0.into()),
@@ -90,6 +98,14 @@ fn database(call: &Call<'_>) -> Result<Cell, SqlError> {
             format!("database \"{name}\" does not exist"),
         )),
     }
+}
+
+/// Who may connect to a database may see how large it is.
+fn may_see(view: &CatalogView, database: &DatabaseRecord) -> bool {
+    view.superuser
+        || database.owner == view.role
+        || is_granted(&database.connect, &view.role)
+        || view.may_read_all_statistics()
 }
 
 /// PostgreSQL's `pg_size_pretty`: the largest unit in which the number has at most five digits, rounded half up.

@@ -5,12 +5,17 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArguments, Ident, ObjectName, Value,
 };
 
+use super::super::functions::INTERNAL;
 use crate::ddl::names::folded;
 
 /// A call of a function.
 pub(super) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+    let ident = match name.starts_with(INTERNAL) {
+        true => Ident::with_quote('"', name),
+        false => Ident::new(name),
+    };
     Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
+        name: ObjectName::from(vec![ident]),
         uses_odbc_syntax: false,
         parameters: FunctionArguments::None,
         args: FunctionArguments::List(FunctionArgumentList {

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{
-    super::functions::Reg,
+    super::functions::{INTERNAL, Reg},
     build::{bare_name, call, unnested},
     select::for_each_expression,
     spelling::{number_operands, reg_type},
@@ -143,7 +143,7 @@ impl VisitorMut for Reader<'_> {
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         // One that is read already is an argument of ours, and would be read for ever.
         if let Expr::Function(function) = &*expression
-            && bare_name(&function.name).is_some_and(|name| name.starts_with("aerostat_"))
+            && bare_name(&function.name).is_some_and(|name| name.starts_with(INTERNAL))
         {
             return ControlFlow::Continue(());
         }

@@ -2,7 +2,7 @@
 
 use super::{super::cell::Rows, Builder};
 use crate::{
-    catalog::{AEROSTAT, Privilege, TableEntry},
+    catalog::{AEROSTAT, Privilege, TableEntry, node::PredefinedRole},
     pgcatalog::{CatalogView, classes::Class},
 };
 
@@ -129,11 +129,14 @@ fn layout_advice(view: &CatalogView, rows: &mut Rows) {
     }
 }
 
-/// Superusers see every tenant, others the one they are in.
+/// Superusers, operators and who may see all statistics see every tenant, others the one they
+/// are in.
 fn tenants(view: &CatalogView, rows: &mut Rows) {
+    let sees_all =
+        view.may_read_all_statistics() || view.is_member(PredefinedRole::AerostatOperator);
     let sessions = view.facts.sessions();
     for (name, database) in &view.node.databases {
-        if !view.superuser && *name != view.database {
+        if !sees_all && *name != view.database {
             continue;
         }
         let state = view.facts.database_state(name);
@@ -142,10 +145,13 @@ fn tenants(view: &CatalogView, rows: &mut Rows) {
             ("owner", (&database.owner).into()),
             (
                 "memory_max",
-                database.memory_max.map(|bytes| bytes.0).into(),
+                database.memory_ceiling().map(|bytes| bytes.0).into(),
             ),
-            ("connection_limit", database.connection_limit.into()),
-            ("durability", database.durability.to_string().into()),
+            ("connection_limit", database.connections_max().into()),
+            (
+                "durability",
+                database.commit_durability().to_string().into(),
+            ),
             (
                 "connections",
                 sessions

@@ -12,10 +12,11 @@ use crate::{
     pgcatalog::CatalogView,
 };
 
-pub(super) const BUILDERS: [(&str, &str, Builder); 14] = [
+pub(super) const BUILDERS: [(&str, &str, Builder); 15] = [
     (PG_CATALOG, "pg_database", databases),
     (PG_CATALOG, "pg_roles", roles),
     (PG_CATALOG, "pg_authid", authids),
+    (PG_CATALOG, "pg_auth_members", memberships),
     (PG_CATALOG, "pg_user", users),
     (PG_CATALOG, "pg_shadow", shadows),
     (PG_CATALOG, "pg_group", groups),
@@ -52,7 +53,7 @@ fn databases(view: &CatalogView, rows: &mut Rows) {
             ("encoding", UTF8.into()),
             ("datlocprovider", "c".into()),
             ("datallowconn", true.into()),
-            ("datconnlimit", database.connection_limit.into()),
+            ("datconnlimit", database.connections_max().into()),
             ("dattablespace", PG_DEFAULT.into()),
             ("datcollate", "C".into()),
             ("datctype", "C.UTF-8".into()),
@@ -82,14 +83,38 @@ fn role_values(name: &str, role: &RoleRecord, password: Cell) -> [(&'static str,
 }
 
 fn roles(view: &CatalogView, rows: &mut Rows) {
+    for role in view.predefined_roles() {
+        rows.push(role_values(
+            role.name(),
+            &role.record(),
+            HIDDEN_PASSWORD.into(),
+        ));
+    }
     for (name, role) in &view.node.roles {
         rows.push(role_values(name, role, HIDDEN_PASSWORD.into()));
     }
 }
 
 fn authids(view: &CatalogView, rows: &mut Rows) {
+    for role in view.predefined_roles() {
+        rows.push(role_values(role.name(), &role.record(), Cell::Null));
+    }
     for (name, role) in &view.node.roles {
         rows.push(role_values(name, role, role.verifier.clone().into()));
+    }
+}
+
+fn memberships(view: &CatalogView, rows: &mut Rows) {
+    let grantor = view.role_oid(view.system_owner());
+    for role in view.node.roles.values() {
+        for predefined in &role.member_of {
+            rows.push([
+                ("roleid", predefined.oid().into()),
+                ("member", role.oid.into()),
+                ("grantor", grantor.into()),
+                ("admin_option", false.into()),
+            ]);
+        }
     }
 }
 
@@ -245,8 +270,8 @@ fn settings(view: &CatalogView, rows: &mut Rows) {
 
 fn activity(view: &CatalogView, rows: &mut Rows) {
     for session in view.facts.sessions() {
-        // What others do is for superusers and themselves to see.
-        let open = view.superuser || session.role == view.role;
+        // What others do is for themselves to see, and for who may see all statistics.
+        let open = session.role == view.role || view.may_read_all_statistics();
         let open_only = |cell: Cell| if open { cell } else { Cell::Null };
         let time = |at: Option<i64>| open_only(at.map_or(Cell::Null, Cell::Time));
         let SessionDescription { client, .. } = &session;

@@ -6,7 +6,7 @@ use super::{
     information::{catalog, yes},
 };
 use crate::{
-    catalog::{INFORMATION_SCHEMA, PG_CATALOG, SequenceEntry},
+    catalog::{INFORMATION_SCHEMA, PG_CATALOG, Privilege, SequenceEntry},
     pgcatalog::CatalogView,
     sequence::text,
 };
@@ -47,7 +47,12 @@ fn sequences(view: &CatalogView, rows: &mut Rows) {
 fn sequence_views(view: &CatalogView, rows: &mut Rows) {
     for (schema, entry) in all(view) {
         let numbers = &entry.definition;
+        // As in PostgreSQL, how far it is, is for those who may use it.
+        let class = view.class(entry.oid.into());
+        let may = |privilege| class.is_some_and(|class| view.may(&view.role, class, privilege));
+        let may_read = may(Privilege::Select) || may(Privilege::Usage);
         let position = entry.counter.position();
+        let last_value = (position.is_called && may_read).then_some(position.last_value);
         rows.push([
             ("schemaname", schema.to_owned().into()),
             ("sequencename", (&entry.name).into()),
@@ -62,10 +67,7 @@ fn sequence_views(view: &CatalogView, rows: &mut Rows) {
             ("increment_by", numbers.increment.into()),
             ("cycle", numbers.cycles.into()),
             ("cache_size", numbers.cache.into()),
-            (
-                "last_value",
-                position.is_called.then_some(position.last_value).into(),
-            ),
+            ("last_value", last_value.into()),
         ]);
     }
 }

@@ -327,7 +327,7 @@ async fn privileges_are_the_catalogues() {
         Asker::new("admin")
             .lines("SELECT count(*) FROM pg_authid")
             .await,
-        ["3"]
+        ["6"]
     );
     assert_eq!(
         alice

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use crate::catalog::{
     Deferral, ForeignKey, Grant, IndexEntry, OnCommit, Privilege, ReferentialAction, Relation,
     SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
-    node::{Database, DatabaseRecord, NodeRecord, RoleRecord},
+    node::{Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord},
 };
 use crate::{
     sequence::{Counter, Definition, Taken},
@@ -95,6 +95,7 @@ fn node() -> NodeRecord {
         connection_limit: -1,
         verifier: None,
         comment: None,
+        member_of: BTreeSet::new(),
     };
     let database = |oid: u32, owner: &str, comment: Option<&str>| DatabaseRecord {
         log_archive: None,
@@ -106,6 +107,7 @@ fn node() -> NodeRecord {
         create: Vec::new(),
         comment: comment.map(str::to_owned),
         durability: Durability::default(),
+        lowered: Lowered::default(),
     };
     NodeRecord {
         roles: BTreeMap::from([

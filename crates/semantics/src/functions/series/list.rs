@@ -25,7 +25,7 @@ use crate::raise;
 /// The same function, computed anew for each batch of rows. It is meant for constants beside a
 /// table: a list made when the statement is planned would be repeated for every row before
 /// anybody has counted.
-const EACH: &str = "aerostat_series_each";
+const EACH: &str = "\u{1}series_each";
 
 /// Bytes that one call may make of a batch of rows.
 const BATCH_BYTES_MAX: i128 = 256 << 20;

@@ -1,0 +1,167 @@
+//! Whether a change may read what it reads of its target, and what its errors may show.
+//!
+//! To change rows and to read them are rights of their own: `UPDATE t SET a = 1` needs UPDATE
+//! alone, `UPDATE t SET a = b`, WHERE over columns of `t` and RETURNING them need SELECT, too.
+//! The target's relation is resolved without SELECT ([`Target::resolve`]), so every part of a
+//! change that can name its columns asks here, once it is planned: by then a name is settled to
+//! be the target's or another's. Other relations of the statement are asked for as in any query.
+//! A change on the fast path asks for both rights beforehand, and is bound here without one.
+//!
+//! The values of rows in an error's detail are for those alone who may read the table.
+
+use std::sync::Arc;
+
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::{
+    common::{
+        DataFusionError, Result,
+        tree_node::{TreeNode, TreeNodeRecursion},
+    },
+    logical_expr::{
+        Expr, LogicalPlan, Subquery,
+        expr::{Exists, InSubquery, SetComparison},
+    },
+};
+
+use crate::{
+    catalog::{Privilege, Relation, TableEntry},
+    error::{external, ours},
+    plan::{StatementContext, TARGET_SCHEMA, Target},
+};
+
+/// Lets a part of a change be that reads the target, if the actor may.
+///
+/// # Errors
+/// It reads, and may not: `permission denied for table t`.
+pub(super) fn admit(
+    context: &StatementContext,
+    target: &Target,
+    reads: impl FnOnce() -> bool,
+) -> Result<()> {
+    if may_read(context, &target.entry) || !reads() {
+        return Ok(());
+    }
+    let denied = crate::ddl::denied("table", &target.entry.name);
+    Err(external(denied))
+}
+
+fn may_read(context: &StatementContext, entry: &Arc<TableEntry>) -> bool {
+    let relation = Relation::Table(Arc::clone(entry));
+    context.actor.may(&relation, Privilege::Select)
+}
+
+/// Whether some expression names a column of what the statement calls `alias`.
+pub(super) fn any_names<'e>(mut expressions: impl Iterator<Item = &'e Expr>, alias: &str) -> bool {
+    expressions.any(|expression| names(expression, alias))
+}
+
+/// Whether an expression names a column of what is called so, also from within a subquery.
+pub(super) fn names(expression: &Expr, alias: &str) -> bool {
+    let found = expression.exists(|part| {
+        Ok(match part {
+            Expr::Column(column) | Expr::OuterReferenceColumn(_, column) => {
+                let relation = column.relation.as_ref();
+                relation.is_some_and(|relation| relation.table() == alias)
+            }
+            Expr::ScalarSubquery(subquery)
+            | Expr::Exists(Exists { subquery, .. })
+            | Expr::InSubquery(InSubquery { subquery, .. })
+            | Expr::SetComparison(SetComparison { subquery, .. }) => of_subquery(subquery, alias),
+            _ => false,
+        })
+    });
+    // The closure never fails.
+    found.unwrap_or(true)
+}
+
+fn of_subquery(subquery: &Subquery, alias: &str) -> bool {
+    refers_outwards(&subquery.subquery, alias)
+}
+
+/// Whether a plan refers to columns of what is called so around it. A relation of the same
+/// name in between counts, too: at worst a right is asked for that is not needed.
+fn refers_outwards(plan: &LogicalPlan, alias: &str) -> bool {
+    let mut refers = false;
+    let walked = plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            refers |= expression.exists(|part| {
+                Ok(matches!(part, Expr::OuterReferenceColumn(_, column)
+                    if column.relation.as_ref().is_some_and(|of| of.table() == alias)))
+            })?;
+            Ok(TreeNodeRecursion::Continue)
+        })
+    });
+    refers || walked.is_err()
+}
+
+/// Whether conditions and joins of the rows that a change concerns name columns of the target.
+/// `found` gives all columns of all relations, which counts for nothing.
+pub(super) fn found_by(target: &Target, found: &LogicalPlan) -> bool {
+    match found {
+        LogicalPlan::Projection(all) => conditions_name(&all.input, &target.alias),
+        other => conditions_name(other, &target.alias),
+    }
+}
+
+fn conditions_name(plan: &LogicalPlan, alias: &str) -> bool {
+    if !scans_target(plan) {
+        return refers_outwards(plan, alias);
+    }
+    if let LogicalPlan::SubqueryAlias(_) | LogicalPlan::TableScan(_) = plan {
+        return false;
+    }
+    any_names(plan.expressions().iter(), alias)
+        || plan
+            .inputs()
+            .into_iter()
+            .any(|input| conditions_name(input, alias))
+}
+
+/// Whether the rows of a change's target are among those of a plan.
+fn scans_target(plan: &LogicalPlan) -> bool {
+    let found = plan.exists(|node| {
+        Ok(matches!(node, LogicalPlan::TableScan(scan)
+            if scan.table_name.schema() == Some(TARGET_SCHEMA)))
+    });
+    // The closure never fails.
+    found.unwrap_or(true)
+}
+
+/// A change's error without the values of rows that the actor may not read.
+pub(crate) fn without_values(
+    context: &StatementContext,
+    error: DataFusionError,
+) -> DataFusionError {
+    let Some(told) = ours(&error) else {
+        return error;
+    };
+    let tells_of_row = matches!(
+        told.kind,
+        ErrorKind::UniqueViolation | ErrorKind::NotNullViolation | ErrorKind::CheckViolation
+    );
+    if !tells_of_row || told.detail.is_none() {
+        return error;
+    }
+    let Some((schema, table, _)) = told.object.as_deref() else {
+        return error;
+    };
+    let relation = context.catalog.relation(schema, table);
+    if relation.is_some_and(|relation| context.actor.may(relation, Privilege::Select)) {
+        return error;
+    }
+    let mut told = SqlError::clone(told);
+    told.detail = None;
+    external(told)
+}
+
+/// What is said of a key: with its values if the actor may read the table that they stand in.
+pub(super) fn described_key(
+    context: &StatementContext,
+    entry: &Arc<TableEntry>,
+    describe: impl FnOnce() -> String,
+) -> String {
+    match may_read(context, entry) {
+        true => describe(),
+        false => "Key".to_owned(),
+    }
+}
