@@ -1,7 +1,7 @@
 //! The node's record and its open databases, and how a change is made to both.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
