@@ -205,8 +205,8 @@ fn number_of(number: &str, ty: SqlType, zone: &impl ZoneOffsets) -> Result<Value
     let value = Value::read(ty, zone, number).map_err(|_| Stop::Unfit)?;
     // A literal is a numeric first, which has no negative zero.
     Ok(match value {
-        Value::F64(zero) if zero == 0.0 => Value::F64(0.0),
-        Value::F32(zero) if zero == 0.0 => Value::F32(0.0),
+        Value::F64(0.0) => Value::F64(0.0),
+        Value::F32(0.0) => Value::F32(0.0),
         value => value,
     })
 }

@@ -17,8 +17,8 @@
 //! more than a subtraction.
 //!
 //! Two things shrink what a call may make. Constants that the optimizer folds stay in the plan,
-//! so all of a plan have [`FOLDED_BYTES_MAX`] ([`planning`]); a larger one is computed when the
-//! plan runs. A projection that can be evaluated for fewer rows at once gets [`PIECE_BYTES_MAX`]
+//! so all of a plan have `FOLDED_BYTES_MAX` ([`planning`]); a larger one is computed when the
+//! plan runs. A projection that can be evaluated for fewer rows at once gets `PIECE_BYTES_MAX`
 //! ([`in_pieces`]), and halves its rows until they fit.
 
 use std::{

@@ -41,6 +41,7 @@ mod pattern;
 mod planner;
 mod rule;
 mod shift;
+mod stoppable;
 #[cfg(test)]
 pub(crate) mod tests;
 mod types;
@@ -93,7 +94,7 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
             rules.push(rule);
         }
     }
-    rules
+    rules.into_iter().map(stoppable::analyzer).collect()
 }
 
 /// All optimizer rules in order: DataFusion's own, ours before what it computes once is taken out
@@ -108,7 +109,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         rules.push(rule);
     }
     rules.push(Arc::new(guard::GuardFallible));
-    rules
+    rules.into_iter().map(stoppable::optimizer).collect()
 }
 
 /// SQL type names to Arrow fields.

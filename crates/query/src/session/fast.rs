@@ -13,9 +13,10 @@
 //! that has; then it is undone and runs again, on a newer snapshot. Where there may be none
 //! newer, or it has much to do, it is undone and runs again on a thread that may wait.
 
+mod sequences;
+
 use std::{
     collections::HashMap,
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -32,6 +33,8 @@ use aerostat_txn::{LockMode, Transaction, WaitError};
 use aerostat_types::{SqlError, SqlType, TxnId};
 use chrono::{Offset, TimeZone};
 use parking_lot::Mutex;
+
+use sequences::{Drawing, Sequences};
 
 use super::{
     Session,
@@ -50,7 +53,6 @@ use crate::{
     engine::StatementRecord,
     error::from_storage,
     plan::Gate,
-    sequence::Taken,
 };
 
 /// Programs that a session keeps: those of the shapes that come again and again. A program
@@ -179,58 +181,6 @@ impl Told {
                 .is_multiple_of(Self::TOGETHER)
                 .then_some(Self::TOGETHER as u32),
         }
-    }
-}
-
-/// The sequences of a program, and where the session notes what it takes of them.
-struct Sequences {
-    entries: Vec<Arc<SequenceEntry>>,
-    taken: Arc<Mutex<Taken>>,
-}
-
-/// The numbers that a statement takes, whose attempts take the same.
-struct Drawing {
-    sequences: Arc<Sequences>,
-    drawn: Mutex<Drawn>,
-}
-
-#[derive(Default)]
-struct Drawn {
-    /// Sequences and their numbers, in the order of the program.
-    numbers: Vec<(u32, i64)>,
-    /// How many of them the attempt at hand has had.
-    used: usize,
-}
-
-impl fmt::Debug for Drawing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.sequences.entries.iter().map(|entry| &entry.name);
-        f.debug_list().entries(names).finish()
-    }
-}
-
-impl Numbers for Drawing {
-    fn next(&self, sequence: u32) -> Option<i64> {
-        let mut drawn = self.drawn.lock();
-        let number = match drawn.numbers.get(drawn.used) {
-            Some(&(of, number)) if of == sequence => number,
-            _ => {
-                let mut entries = self.sequences.entries.iter();
-                let entry = entries.find(|entry| entry.oid == sequence)?;
-                let number = entry.counter.next_at_hand(&entry.definition)?;
-                self.sequences.taken.lock().note(sequence, number);
-                let used = drawn.used;
-                drawn.numbers.truncate(used);
-                drawn.numbers.push((sequence, number));
-                number
-            }
-        };
-        drawn.used += 1;
-        Some(number)
-    }
-
-    fn again(&self) {
-        self.drawn.lock().used = 0;
     }
 }
 

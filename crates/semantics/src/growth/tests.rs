@@ -1,3 +1,5 @@
+//! What calls reserve, when they are refused, and when it is given back.
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow::array::{Int64Array, ListBuilder, StringViewArray, StringViewBuilder};

@@ -328,7 +328,6 @@ impl Log {
 
     /// Queues a record of a transaction, or of a block with the statements of which there are
     /// chunks.
-
     fn enqueue(
         &self,
         kind: Kind,
