@@ -286,7 +286,7 @@ async fn every_function_stays_within_its_database() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let seed = number("SEED").unwrap_or_else(|| u64::from(std::process::id()) << 20 | 1);
     let calls_max = 150 * number("ROUNDS").unwrap_or(1);
-    println!("SEED={seed}");
+    eprintln!("SEED={seed}");
     let mut random = Random(seed);
     let mut node = Node::start().await;
     let names = "SELECT DISTINCT proname FROM pg_proc ORDER BY proname";
@@ -323,7 +323,7 @@ async fn every_function_stays_within_its_database() {
             calls += 1;
         }
     }
-    println!("{calls} calls, {known} signatures");
+    eprintln!("{calls} calls, {known} signatures");
     assert!(known >= 10, "{known} signatures");
 }
 

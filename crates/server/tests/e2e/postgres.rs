@@ -49,11 +49,6 @@ impl Postgres {
         Some(Self::start(programs).await)
     }
 
-    /// How its superuser connects.
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
-    }
-
     /// Where it listens, and the superuser: for clients that authenticate nothing.
     pub(crate) fn address(&self) -> (SocketAddr, String) {
         let host = match &self.config.get_hosts()[0] {

@@ -404,7 +404,7 @@ async fn postgresql_answers_as_postgresql() {
     };
     let place = Place {
         engine: "postgres",
-        config: postgres.config().clone(),
+        config: postgres.config("postgres"),
         setup: None,
         // The locale that Aerostat's databases have.
         options: "TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C.UTF-8'",
