@@ -66,6 +66,16 @@ pub(crate) struct Update {
     pub(crate) conditions: Vec<Condition>,
 }
 
+impl Update {
+    /// Computes what reads no column, for that is an error also where no row is in the way.
+    fn settle<'a>(&'a self, values: &Values<'a>) -> Result<(), Stop> {
+        let sides = self.conditions.iter();
+        let sides = sides.flat_map(|condition| [&condition.left, &condition.right]);
+        let mut all = self.columns.iter().chain(sides);
+        all.try_for_each(|expr| expr.settle(values))
+    }
+}
+
 /// A row that is there beside the one that was to be inserted.
 struct Pair<'r, 'a> {
     old: RowView<'a>,
@@ -89,6 +99,9 @@ impl Load {
         transaction: &Transaction,
         values: &Values<'_>,
     ) -> Result<Written, Stop> {
+        if let Some(update) = self.on_conflict.as_ref().and_then(|it| it.update.as_ref()) {
+            update.settle(values)?;
+        }
         let cancel = transaction.cancel_token();
         let mut reader = match &self.arrays[..] {
             [] => Reader::Cells(values.inputs.rows.as_ref().ok_or(Stop::Unfit)?.cells()),

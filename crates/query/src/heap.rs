@@ -36,7 +36,7 @@ use crate::session::cancel::Cancellation;
 
 /// What a statement may hold without anybody's asking: its plan, and batches of 8,192 rows of some
 /// columns between operators.
-const FREE_BYTES: i64 = 8 << 20;
+const FREE_BYTES: i64 = 32 << 20;
 
 /// A statement's bytes are looked at again when they have changed by so many.
 const STEP_BYTES: i64 = 1 << 20;

@@ -374,7 +374,7 @@ mod tests {
                     None => fs::remove_file(path).unwrap(),
                 }
                 assert_eq!(meta.load::<Vec<usize>>().unwrap(), Some(vec![number]));
-                assert_eq!(fs::read(&path).unwrap(), fs::read(&copy).unwrap());
+                assert_eq!(fs::read(path).unwrap(), fs::read(&copy).unwrap());
             }
         }
     }

@@ -26,7 +26,7 @@ use super::{
     planning::{self, Identity, Plans},
     prepared::Bound,
     reading::{is_long, worked_out},
-    stream::{QueryTask, RESULT_BATCHES_MAX, Sending, ready_within, received},
+    stream::{AbortOnDrop, QueryTask, RESULT_BATCHES_MAX, Sending, ready_within, received},
 };
 use crate::{
     api::{ColumnDescription, Outcome, RowsTag},
@@ -187,19 +187,22 @@ impl Session {
                 let _ = head.send(Ok(columns));
             }
         });
-        let abort = task.abort_handle();
-        let stream = received(receiver, abort, came_to_end, cancellation.clone());
+        let guard = AbortOnDrop::new(task.abort_handle(), cancellation);
         let columns: Arc<[ColumnDescription]> = tokio::select! {
             biased;
             error = cancellation.stopped() => return Err(error),
             head = columns => match head {
-                Ok(head) => head?,
+                Ok(Ok(columns)) => columns,
+                Ok(Err(error)) => {
+                    guard.disarm();
+                    return Err(error);
+                }
                 Err(_) => return Err(QueryTask::new(task).result().await.err().unwrap_or_else(|| cancellation.error())),
             },
         };
         Ok(Outcome::Rows {
             columns,
-            batches: stream,
+            batches: received(receiver, guard, came_to_end, cancellation.clone()),
             tag: RowsTag::Select,
         })
     }

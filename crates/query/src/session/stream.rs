@@ -56,13 +56,34 @@ impl<T> Drop for QueryTask<T> {
     }
 }
 
-/// Stops a query, and what its functions wait for, when the stream of its rows is dropped.
-struct AbortOnDrop(AbortHandle, CancelToken);
+/// Stops a query, and what its functions wait for, when who waits for its rows is dropped.
+pub(super) struct AbortOnDrop {
+    task: AbortHandle,
+    waits: CancelToken,
+    is_armed: bool,
+}
+
+impl AbortOnDrop {
+    pub(super) fn new(task: AbortHandle, cancellation: &Cancellation) -> Self {
+        Self {
+            task,
+            waits: cancellation.waits.clone(),
+            is_armed: true,
+        }
+    }
+
+    /// The task has ended by itself, and the statement may try again.
+    pub(super) fn disarm(mut self) {
+        self.is_armed = false;
+    }
+}
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        self.0.abort();
-        self.1.cancel();
+        if self.is_armed {
+            self.task.abort();
+            self.waits.cancel();
+        }
     }
 }
 
@@ -70,7 +91,7 @@ impl Drop for AbortOnDrop {
 /// that has not come to its end when no more can come has panicked.
 pub(super) fn received(
     receiver: mpsc::Receiver<Result<Sending, SqlError>>,
-    task: AbortHandle,
+    guard: AbortOnDrop,
     came_to_end: Arc<AtomicBool>,
     cancellation: Cancellation,
 ) -> RowStream {
@@ -86,7 +107,7 @@ pub(super) fn received(
     let state = State {
         receiver,
         taken: None,
-        guard: AbortOnDrop(task, cancellation.waits.clone()),
+        guard,
         came_to_end,
         cancellation,
         ended: false,
@@ -99,7 +120,7 @@ pub(super) fn received(
         let next = tokio::select! {
             biased;
             error = state.cancellation.stopped() => {
-                state.guard.0.abort();
+                state.guard.task.abort();
                 Some(Err(error))
             }
             batch = state.receiver.recv() => match batch {

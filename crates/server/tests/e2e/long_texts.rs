@@ -21,12 +21,11 @@ fn long_list(items: usize) -> String {
     text + "0)"
 }
 
-/// The time of a statement, whatever comes of it.
-async fn elapsed(client: &tokio_postgres::Client, sql: &str) -> Duration {
-    let started = Instant::now();
-    let _ = client.simple_query(sql).await;
-    started.elapsed()
-}
+/// So many items take the planner about as long as hundreds of short statements.
+const ITEMS: usize = 4_000;
+
+/// What each neighbour runs at least meanwhile.
+const STATEMENTS_MIN: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_text_holds_up_nobody_and_can_be_stopped() {
@@ -34,8 +33,7 @@ async fn a_long_text_holds_up_nobody_and_can_be_stopped() {
     let client = node.create("long").await;
     let create = "CREATE TABLE n (k int PRIMARY KEY); INSERT INTO n VALUES (1), (2), (3)";
     client.batch_execute(create).await.unwrap();
-    let text = long_list(15_000);
-    let whole = elapsed(&client, &text).await;
+    let text = long_list(ITEMS);
 
     // Neighbours on each of the threads that carry connections.
     let stop = Arc::new(AtomicBool::new(false));
@@ -44,34 +42,29 @@ async fn a_long_text_holds_up_nobody_and_can_be_stopped() {
         let neighbour = node.connect("long").await;
         let stop = Arc::clone(&stop);
         neighbours.push(tokio::spawn(async move {
-            let mut longest = Duration::ZERO;
+            let mut statements = 0;
             while !stop.load(Ordering::Relaxed) {
-                let one = elapsed(&neighbour, "SELECT k FROM n WHERE k = 2").await;
-                longest = longest.max(one);
+                let rows = neighbour.simple_query("SELECT k FROM n WHERE k = 2").await;
+                assert!(rows.is_ok(), "{rows:?}");
+                statements += 1;
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            longest
+            statements
         }));
     }
-    let beside = elapsed(&client, &text).await;
+    assert_eq!(value(&client, &text).await, "3");
     stop.store(true, Ordering::Relaxed);
     for neighbour in neighbours {
-        let longest = neighbour.await.unwrap();
+        let statements = neighbour.await.unwrap();
         assert!(
-            longest * 3 < beside,
-            "a neighbour waited {longest:?} of the {beside:?} that the statement took"
+            statements >= STATEMENTS_MIN,
+            "a neighbour ran {statements} statements beside a long text"
         );
     }
 
-    let timeout = "SET statement_timeout = 50";
+    let timeout = "SET statement_timeout = 10";
     client.batch_execute(timeout).await.unwrap();
-    let started = Instant::now();
     assert_eq!(sqlstate(&client, &text).await, "57014");
-    let stopped = started.elapsed();
-    assert!(
-        stopped * 2 < whole,
-        "it was stopped after {stopped:?} of {whole:?}"
-    );
     let reset = "RESET statement_timeout";
     client.batch_execute(reset).await.unwrap();
     assert_eq!(value(&client, "SELECT count(*) FROM n").await, "3");
