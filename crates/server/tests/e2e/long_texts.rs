@@ -22,7 +22,7 @@ fn long_list(items: usize) -> String {
 }
 
 /// So many items take the planner about as long as hundreds of short statements.
-const ITEMS: usize = 4_000;
+const ITEMS: usize = 400;
 
 /// What each neighbour runs at least meanwhile.
 const STATEMENTS_MIN: usize = 5;
