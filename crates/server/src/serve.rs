@@ -82,7 +82,6 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
         scram_secret: NodeSecret(secret::scram(&config.data)?),
         shutdown_grace: STOP_GRACE,
         server_version: SERVER_VERSION.to_owned(),
-        ..GatewayOptions::default()
     };
     let gateway = tokio::spawn(aerostat_gateway::serve(
         Listeners { tcp: sql, local },
