@@ -30,8 +30,8 @@ use datafusion::{
     physical_expr::{PhysicalExpr, expressions::Column},
     physical_plan::{
         DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
-        coalesce_partitions::CoalescePartitionsExec, projection::ProjectionExec,
-        replace_children_if_necessary,
+        coalesce_partitions::CoalescePartitionsExec, coop::CooperativeExec,
+        projection::ProjectionExec, replace_children_if_necessary,
     },
 };
 use futures::{Stream, StreamExt};
@@ -174,8 +174,9 @@ impl Flow {
 
 /// Whether a plan's texts are those of a table, where they lie: they cost nothing more then.
 fn hands_texts_on(plan: &dyn ExecutionPlan) -> bool {
-    if let Some(together) = plan.downcast_ref::<CoalescePartitionsExec>() {
-        return hands_texts_on(together.input().as_ref());
+    if plan.is::<CoalescePartitionsExec>() || plan.is::<CooperativeExec>() {
+        let mut inputs = plan.children().into_iter();
+        return inputs.all(|input| hands_texts_on(input.as_ref()));
     }
     match plan.downcast_ref::<ProjectionExec>() {
         Some(projection) => {
