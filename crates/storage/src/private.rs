@@ -47,7 +47,7 @@ pub(crate) fn close_to_others(folder: &Path, mark: &Path) {
         return;
     }
     match fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE)) {
-        Ok(()) => tracing::info!(
+        Ok(()) => tracing::warn!(
             folder = %shown, mode,
             "others could read the data folder; from now on only its owner may"
         ),

@@ -1,7 +1,9 @@
 //! `aerostat sql`: the engine in a process without a node, on a folder that a node uses before
 //! and after.
 
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -145,6 +147,8 @@ fn statements_come_from_files_and_standard_input() {
 #[test]
 fn the_first_error_ends_it_unless_told_otherwise() {
     let data = tempfile::tempdir().unwrap();
+    // A folder that others may read is warned of before the error.
+    std::fs::set_permissions(data.path(), Permissions::from_mode(0o700)).unwrap();
     let statements = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); \
                       INSERT INTO t VALUES (1); SELECT 'later'";
     let output = run(&mut sql(data.path(), &[]), statements);
