@@ -12,11 +12,12 @@ use std::{
 
 use crate::harness::{Aerostat, PATIENCE, sqlstate, value};
 
-/// A list that no grammar of our own reads, so that the planner must.
-fn long_list(items: usize) -> String {
+/// A list that no grammar of our own reads, so that the planner must; long by its blanks. Each
+/// step is a list whose plan nobody has kept.
+fn long_list(items: usize, step: usize) -> String {
     let mut text = "SELECT count(*) FROM n WHERE k + 0 IN (".to_owned();
     for item in 0..items {
-        write!(text, "{item} + 1, ").unwrap();
+        write!(text, "{item} + {step},{:60}", "").unwrap();
     }
     text + "0)"
 }
@@ -33,7 +34,7 @@ async fn a_long_text_holds_up_nobody_and_can_be_stopped() {
     let client = node.create("long").await;
     let create = "CREATE TABLE n (k int PRIMARY KEY); INSERT INTO n VALUES (1), (2), (3)";
     client.batch_execute(create).await.unwrap();
-    let text = long_list(ITEMS);
+    let text = long_list(ITEMS, 1);
 
     // Neighbours on each of the threads that carry connections.
     let stop = Arc::new(AtomicBool::new(false));
@@ -64,6 +65,7 @@ async fn a_long_text_holds_up_nobody_and_can_be_stopped() {
 
     let timeout = "SET statement_timeout = 10";
     client.batch_execute(timeout).await.unwrap();
+    let text = long_list(ITEMS, 2);
     assert_eq!(sqlstate(&client, &text).await, "57014");
     let reset = "RESET statement_timeout";
     client.batch_execute(reset).await.unwrap();
