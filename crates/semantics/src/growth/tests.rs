@@ -126,7 +126,7 @@ fn a_call_ends_when_its_statement_is_stopped() {
         let mut steps = 0..10_000;
         // A look at each of ten thousand times a kilobyte.
         assert!(steps.any(|_| growth.work(1 << 10).is_err()));
-        assert!(steps.start <= 2 * STEP_BYTES >> 10, "{steps:?}");
+        assert!(steps.start <= (2 * STEP_BYTES) >> 10, "{steps:?}");
         assert!(growth.make(FREE_BYTES + 1).is_err());
     });
     assert_eq!(budget.used(), 0);
