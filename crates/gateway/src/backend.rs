@@ -4,11 +4,10 @@
 use std::{future::Future, sync::Arc};
 
 use aerostat_types::SqlError;
-use chrono_tz::Tz;
 
 use crate::api::{
     Client, ColumnDescription, EntryNumbers, IdleLimit, Notice, Outcome, ParameterType, RoleInfo,
-    TransactionStatus, Value,
+    TransactionStatus, Value, Zone,
 };
 
 /// Cancels what a session is running; does nothing when it runs nothing. Called from other tasks.
@@ -128,5 +127,5 @@ pub trait BackendSession: Send + 'static {
     fn reported_parameters(&self) -> Vec<(String, String)>;
 
     /// The zone in which the session sees `timestamptz`.
-    fn time_zone(&self) -> Tz;
+    fn time_zone(&self) -> Zone;
 }

@@ -222,7 +222,7 @@ impl<S: BackendSession> Message<S> {
 
 impl<S: BackendSession> Connection<S> {
     fn zone(&self) -> Zone {
-        Zone(self.session.time_zone())
+        self.session.time_zone()
     }
 
     /// Writes what has been gathered. Cancelling does not stop it: the client must get whole messages.

@@ -5,13 +5,12 @@ use std::{future::Future, io, sync::Arc};
 
 use aerostat_query::{Engine, Held, Prepared, Sent, Session};
 use aerostat_types::SqlError;
-use chrono_tz::Tz;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{
         Client, ColumnDescription, EntryNumbers, IdleLimit, Notice, Outcome, ParameterType,
-        RoleInfo, TransactionStatus, Value,
+        RoleInfo, TransactionStatus, Value, Zone,
     },
     backend::{Backend, BackendSession, Canceller},
     listen::Listeners,
@@ -152,7 +151,7 @@ impl BackendSession for Session {
         Session::reported_parameters(self)
     }
 
-    fn time_zone(&self) -> Tz {
+    fn time_zone(&self) -> Zone {
         Session::time_zone(self)
     }
 }

@@ -12,7 +12,6 @@
 //! ```
 
 mod scram;
-mod zone;
 
 use std::{
     fmt,
@@ -28,8 +27,8 @@ use async_trait::async_trait;
 use futures::Stream;
 
 pub use aerostat_fast::{Rows, Value, check_value_bytes, fitted_text};
+pub use aerostat_types::Zone;
 pub use scram::{ScramVerifier, ScramVerifierError};
-pub use zone::Zone;
 
 /// What a word of a statement takes once it is prepared: its part of the syntax tree, of types
 /// and of columns. Measured: 410 bytes a number of an IN list, 900 a column with a name, 1,100

@@ -30,6 +30,7 @@
 
 mod compare;
 mod constants;
+mod frames;
 pub mod functions;
 pub mod growth;
 mod guard;

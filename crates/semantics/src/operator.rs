@@ -317,7 +317,11 @@ fn temporal_operator(op: Operator, left: SqlType, right: SqlType) -> Option<(Tem
         (Operator::Plus, TimestampTz, Interval) => found(Temporal::TimestampTzPlusInterval),
         (Operator::Plus, Interval, TimestampTz) => swapped(Temporal::TimestampTzPlusInterval),
         (Operator::Minus, TimestampTz, Interval) => found(Temporal::TimestampTzMinusInterval),
-        (Operator::Minus, Timestamp | TimestampTz | Date, Timestamp | TimestampTz | Date) => {
+        (Operator::Minus, TimestampTz, Timestamp | TimestampTz | Date)
+        | (Operator::Minus, Timestamp | Date, TimestampTz) => {
+            found(Temporal::TimestampTzMinusTimestampTz)
+        }
+        (Operator::Minus, Timestamp | Date, Timestamp | Date) => {
             found(Temporal::TimestampMinusTimestamp)
         }
         (Operator::Plus, Time, Interval) => found(Temporal::TimePlusInterval),

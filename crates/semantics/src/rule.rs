@@ -23,7 +23,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::{Operand, compare, lists, operand, operator, pattern, raise};
+use super::{Operand, compare, frames, lists, operand, operator, pattern, raise};
 use crate::functions::cast::{self, Zone};
 use crate::functions::{aggregate, any, arithmetic, regexp, temporal};
 
@@ -297,6 +297,10 @@ impl TreeNodeRewriter for Resolver<'_> {
             Expr::Case(case) => Ok(Transformed::yes(self.case(case)?)),
             Expr::ScalarFunction(call) => Ok(Transformed::yes(self.function(call)?)),
             Expr::AggregateFunction(call) => Ok(Transformed::yes(self.aggregate(call)?)),
+            Expr::WindowFunction(call) => {
+                let call = frames::resolve(*call, self.schema, self.zone)?;
+                Ok(Transformed::yes(Expr::WindowFunction(Box::new(call))))
+            }
             other => Ok(Transformed::no(other)),
         }
     }
@@ -607,7 +611,8 @@ impl TreeNodeRewriter for Casts<'_> {
             SqlType::of_arrow(field.data_type()),
         ) {
             (Some(from), Some(to)) => {
-                from.is_text() != to.is_text() && cast::class(from, to) != cast::CastClass::Missing
+                (from.is_text() != to.is_text() || cast::depends_on_zone(from, to))
+                    && cast::class(from, to) != cast::CastClass::Missing
             }
             // Arrow writes lists in a form of its own, of any length.
             (None, Some(to)) => matches!(from.data_type(), DataType::List(_)) && to.is_text(),

@@ -92,6 +92,10 @@ pub enum ErrorKind {
     NumericValueOutOfRange,
     /// A date or time has a field outside its range.
     DatetimeFieldOverflow,
+    /// A window frame has an offset below zero.
+    InvalidPrecedingOrFollowingSize,
+    /// A text names a place further from UTC than any.
+    InvalidTimeZoneDisplacement,
     /// A text is not a date or time.
     InvalidDatetimeFormat,
     /// A division by zero.

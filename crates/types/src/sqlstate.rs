@@ -47,6 +47,8 @@ impl ErrorKind {
             ErrorKind::StringDataRightTruncation => "22001",
             ErrorKind::NumericValueOutOfRange => "22003",
             ErrorKind::DatetimeFieldOverflow => "22008",
+            ErrorKind::InvalidTimeZoneDisplacement => "22009",
+            ErrorKind::InvalidPrecedingOrFollowingSize => "22013",
             ErrorKind::InvalidDatetimeFormat => "22007",
             ErrorKind::DivisionByZero => "22012",
             ErrorKind::CardinalityViolation => "21000",

@@ -14,7 +14,6 @@ use arrow::{
     datatypes::Schema,
 };
 use async_trait::async_trait;
-use chrono_tz::Tz;
 use futures::{StreamExt, stream};
 use tokio::sync::watch;
 
@@ -22,7 +21,7 @@ use crate::{
     api::{
         Client, ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink,
         EntryNumbers, IdleLimit, Notice, NoticeSeverity, Outcome, ParameterType, RoleInfo,
-        RowStream, Rows, RowsTag, ScramVerifier, TransactionStatus, Value,
+        RowStream, Rows, RowsTag, ScramVerifier, TransactionStatus, Value, Zone,
     },
     backend::{Backend, BackendSession, Canceller},
 };
@@ -67,7 +66,7 @@ pub(super) struct FakeSession {
     status: TransactionStatus,
     notices: Vec<Notice>,
     changes: Vec<(String, String)>,
-    zone: Tz,
+    zone: Zone,
     idle: Option<IdleLimit>,
 }
 
@@ -129,14 +128,14 @@ impl Backend for Fake {
         let zone = settings
             .iter()
             .find(|(name, _)| name == "TimeZone")
-            .and_then(|(_, zone)| zone.parse().ok());
+            .and_then(|(_, zone)| Zone::named(zone));
         Ok(FakeSession {
             seen: self.seen.clone(),
             cancel: watch::channel(0).0,
             status: TransactionStatus::Idle,
             notices: Vec::new(),
             changes: Vec::new(),
-            zone: zone.unwrap_or(Tz::UTC),
+            zone: zone.unwrap_or_default(),
             idle: None,
         })
     }
@@ -247,7 +246,7 @@ impl FakeSession {
                 command("SET")
             }
             ["zone", zone] => {
-                self.zone = zone.parse().unwrap();
+                self.zone = Zone::named(zone).unwrap();
                 self.changes.push(("TimeZone".to_owned(), zone.to_owned()));
                 command("SET")
             }
@@ -517,7 +516,7 @@ impl BackendSession for FakeSession {
         vec![("search_path".to_owned(), "public".to_owned())]
     }
 
-    fn time_zone(&self) -> Tz {
+    fn time_zone(&self) -> Zone {
         self.zone
     }
 }

@@ -25,13 +25,12 @@ use std::{
 };
 
 use aerostat_fast::{
-    Inputs, Kind, ListedRows, Literal, Numbers, Output, Parsed, Program, SessionZone, Shape, Stop,
+    Inputs, Kind, ListedRows, Literal, Numbers, Output, Parsed, Program, Shape, Stop,
     TEXT_BYTES_MAX, Written,
 };
 use aerostat_storage::StorageError;
 use aerostat_txn::{LockMode, Transaction, WaitError};
 use aerostat_types::{SqlError, SqlType, TxnId};
-use chrono::{Offset, TimeZone};
 use parking_lot::Mutex;
 
 use sequences::{Drawing, Sequences};
@@ -232,8 +231,7 @@ struct FastSettings {
     version: u64,
     is_on: bool,
     path: Arc<[String]>,
-    zone: chrono_tz::Tz,
-    offsets: SessionZone,
+    zone: Zone,
 }
 
 impl Session {
@@ -281,8 +279,7 @@ impl Session {
             types: Arc::clone(&fast.types),
             literals: Arc::clone(&fast.literals),
             now_micros: self.transaction_time.timestamp_micros(),
-            offset_s: self.offset_s(),
-            zone: self.fast_settings().offsets.clone(),
+            zone: self.fast_settings().zone,
             rows: fast.rows.clone(),
             numbers: runs.sequences.as_ref().map(|sequences| {
                 let sequences = Arc::clone(sequences);
@@ -595,19 +592,7 @@ impl Session {
             is_on: settings.get("enable_fast_path") == Ok("on"),
             path: settings.search_path().into(),
             zone: settings.time_zone(),
-            offsets: SessionZone::new(Zone(settings.time_zone())),
         })
-    }
-
-    /// Seconds east of UTC in the session's zone when the transaction began.
-    fn offset_s(&mut self) -> i32 {
-        let time = self.transaction_time;
-        let zone = self.fast_settings().zone;
-        if zone == chrono_tz::UTC {
-            return 0;
-        }
-        let offset = zone.offset_from_utc_datetime(&time.naive_utc());
-        offset.fix().local_minus_utc()
     }
 
     /// The types of the parameters of an INSERT whose rows a text lists: those that the client

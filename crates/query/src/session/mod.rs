@@ -193,7 +193,7 @@ impl Session {
     }
 
     /// The time zone that `timestamptz` values are shown in.
-    pub fn time_zone(&self) -> chrono_tz::Tz {
+    pub fn time_zone(&self) -> aerostat_types::Zone {
         self.settings.lock().time_zone()
     }
 
@@ -370,7 +370,8 @@ impl Session {
 
     /// Functions over times take the session's zone from the configuration they are planned with.
     fn follow_time_zone(&mut self) {
-        let zone = self.time_zone().name();
+        let zone = self.time_zone();
+        let zone = zone.name();
         if self.state.config_options().execution.time_zone.as_deref() != Some(zone) {
             let state = Arc::make_mut(&mut self.state);
             state.config_mut().options_mut().execution.time_zone = Some(zone.to_owned());

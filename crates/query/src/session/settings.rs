@@ -16,7 +16,7 @@ use aerostat_types::{ErrorKind, SqlError};
 
 #[cfg(test)]
 pub(crate) use known::Effect;
-use known::{CUSTOM, find, parse_duration, parse_time_zone};
+use known::{CUSTOM, find, parse_duration};
 pub(crate) use known::{KNOWN, KnownSetting, REPORTED};
 
 use crate::api::NoticeSeverity;
@@ -59,7 +59,7 @@ pub(crate) struct Settings {
 /// Settings as what they mean.
 #[derive(Clone, Copy, Debug)]
 struct Typed {
-    zone: chrono_tz::Tz,
+    zone: aerostat_types::Zone,
     statement_timeout: Option<Duration>,
     lock_timeout: Option<Duration>,
     idle_in_transaction_timeout: Option<Duration>,
@@ -368,8 +368,8 @@ impl Settings {
             zone: self
                 .get("timezone")
                 .ok()
-                .and_then(parse_time_zone)
-                .unwrap_or(chrono_tz::UTC),
+                .and_then(aerostat_types::Zone::of_setting)
+                .unwrap_or(aerostat_types::Zone::UTC),
             statement_timeout: self.timeout("statement_timeout"),
             lock_timeout: self.timeout("lock_timeout"),
             idle_in_transaction_timeout: self.timeout("idle_in_transaction_session_timeout"),
@@ -396,7 +396,7 @@ impl Settings {
     }
 
     /// The session's time zone.
-    pub(crate) fn time_zone(&self) -> chrono_tz::Tz {
+    pub(crate) fn time_zone(&self) -> aerostat_types::Zone {
         self.typed().zone
     }
 }

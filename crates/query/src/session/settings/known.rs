@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aerostat_types::{ErrorKind, Layout, SqlError, quote_ident};
+use aerostat_types::{ErrorKind, Layout, SqlError, Zone, quote_ident};
 
 /// A setting that Aerostat knows.
 pub(crate) struct KnownSetting {
@@ -460,7 +460,7 @@ impl KnownSetting {
                     "Valid units for this parameter are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\".",
                 )),
             },
-            Check::TimeZone => parse_time_zone(&value)
+            Check::TimeZone => Zone::of_setting(&value)
                 .map(|zone| zone.name().to_owned())
                 .ok_or_else(invalid),
             Check::Layout if value == "pairs" => Ok(value),
@@ -554,23 +554,4 @@ fn show_kilobytes(size: u64) -> String {
     let fits = |unit: &&(&str, u64)| size.is_multiple_of(unit.1);
     let (name, unit) = SIZE_UNITS.iter().find(fits).unwrap_or(&("kB", 1));
     format!("{}{name}", size / unit)
-}
-
-pub(super) fn parse_time_zone(text: &str) -> Option<chrono_tz::Tz> {
-    let text = text.trim().trim_matches('\'');
-    if matches!(
-        text.to_ascii_uppercase().as_str(),
-        "Z" | "UTC" | "GMT" | "LOCAL" | "DEFAULT" | "0" | "+00" | "+00:00"
-    ) {
-        return Some(chrono_tz::UTC);
-    }
-    chrono_tz::TZ_VARIANTS
-        .iter()
-        .find(|zone| zone.name().eq_ignore_ascii_case(text))
-        .copied()
-        .or_else(|| {
-            // Whole hours east of Greenwich are the Etc zones, whose names count westwards.
-            let hours: i32 = text.parse().ok()?;
-            format!("Etc/GMT{:+}", -hours).parse().ok()
-        })
 }

@@ -11,6 +11,9 @@ use crate::raise;
 /// Digits after the point in which fields are computed.
 pub(super) const EXTRACT_SCALE: i8 = 6;
 
+/// Digits after the point of the Julian day of a timestamp.
+pub(super) const JULIAN_SCALE: i8 = 20;
+
 /// One in the fields' scale.
 const ONE: i128 = 1_000_000;
 
@@ -76,12 +79,17 @@ impl Unit {
         })
     }
 
+    /// Whether it is shorter than a day.
+    pub(super) fn is_below_day(self) -> bool {
+        use Unit::{Hour, Microseconds, Milliseconds, Minute, Second};
+        matches!(self, Microseconds | Milliseconds | Second | Minute | Hour)
+    }
+
     /// Digits after the point of `extract`.
     pub(super) fn scale(self) -> i8 {
         match self {
             Self::Second | Self::Epoch => 6,
             Self::Milliseconds => 3,
-            Self::Julian => 6,
             _ => 0,
         }
     }
@@ -96,12 +104,24 @@ pub(super) struct Moment {
     pub(super) is_time: bool,
 }
 
-fn unsupported(name: &str, type_name: &str) -> DataFusionError {
+pub(super) fn unsupported(name: &str, type_name: &str) -> DataFusionError {
     let name = name.to_lowercase();
     raise(
         ErrorKind::FeatureNotSupported,
         format!("unit \"{name}\" not supported for type {type_name}"),
     )
+}
+
+/// The Julian day of a local time, scaled by 10²⁰.
+pub(super) fn julian(local_micros: i64) -> i128 {
+    const ONE: i128 = 10i128.pow(JULIAN_SCALE as u32);
+    let (day, time) = (
+        local_micros.div_euclid(DAY_MICROS),
+        local_micros.rem_euclid(DAY_MICROS),
+    );
+    let whole = i128::from(day + JULIAN_EPOCH_DAYS) * ONE;
+    let (day_micros, time) = (i128::from(DAY_MICROS), i128::from(time));
+    whole + (time * ONE + day_micros / 2) / day_micros
 }
 
 /// The year, and the ISO week of it, that a day belongs to.
