@@ -1,8 +1,11 @@
-//! Window frames by RANGE over times, intervals, and what DataFusion cannot add anything to.
+//! Orders by intervals, and window frames by RANGE over what DataFusion cannot add anything to.
+//!
+//! Arrow orders intervals field by field, so whatever is ordered by one is ordered by the number
+//! that stands for its length: rows ([`order_rows`]), aggregates, windows.
 //!
 //! | ordered by | frame | becomes |
 //! |---|---|---|
-//! | an interval | any | the number that orders it, which offsets are added to as to it |
+//! | an interval | any | its length, which offsets are added to as to it |
 //! | a time | with offsets | the same of the time as an interval |
 //! | a time, uuid, bytea | without | GROUPS, which means the same |
 //! | a date, a timestamp | with offsets | offsets that are read as PostgreSQL reads intervals |
@@ -14,7 +17,7 @@ use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::datatypes::IntervalMonthDayNano;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Sort, WindowFunction};
-use datafusion::logical_expr::{WindowFrame, WindowFrameBound, WindowFrameUnits};
+use datafusion::logical_expr::{self as plan, WindowFrame, WindowFrameBound, WindowFrameUnits};
 
 use crate::functions::cast::{self, Zone};
 use crate::functions::temporal::{Temporal, order};
@@ -31,6 +34,10 @@ pub(super) fn resolve(
     zone: &Zone,
 ) -> Result<WindowFunction> {
     let params = &mut call.params;
+    if params.window_frame.units != WindowFrameUnits::Range {
+        order_by(&mut params.order_by, schema)?;
+        return Ok(call);
+    }
     let (WindowFrameUnits::Range, Some(first)) =
         (params.window_frame.units, params.order_by.first_mut())
     else {
@@ -54,7 +61,31 @@ pub(super) fn resolve(
         }
         _ => {}
     }
+    order_by(&mut params.order_by, schema)?;
     Ok(call)
+}
+
+/// Orders rows by the lengths of intervals.
+///
+/// # Errors
+/// Those of types.
+pub(super) fn order_rows(mut sort: plan::Sort) -> Result<plan::Sort> {
+    let schema = Arc::clone(sort.input.schema());
+    order_by(&mut sort.expr, &schema)?;
+    Ok(sort)
+}
+
+/// Orders by the lengths of intervals.
+///
+/// # Errors
+/// Those of types.
+pub(super) fn order_by(keys: &mut [Sort], schema: &DFSchema) -> Result<()> {
+    for key in keys {
+        if operand(&key.expr, schema)? == Operand::Typed(SqlType::Interval) {
+            key.expr = Temporal::IntervalOrder.call(vec![key.expr.clone()]);
+        }
+    }
+    Ok(())
 }
 
 fn offset_of(bound: &mut WindowFrameBound) -> Option<&mut ScalarValue> {

@@ -252,7 +252,7 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
         Expr::UnaryOp { .. } => rewrite_unary(expr)?,
         Expr::Interval(interval) => {
             if let (Some(ty), Some(text)) = (
-                calls::interval_literal_type(interval),
+                calls::interval_literal_type(interval)?,
                 string_of(&interval.value),
             ) {
                 *expr = calls::interval_of(text, ty)?;

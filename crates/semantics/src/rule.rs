@@ -105,6 +105,9 @@ fn rewrite_plan(plan: LogicalPlan, zone: &Zone, stage: Stage) -> Result<Transfor
         (Stage::Resolve, LogicalPlan::Union(union)) => {
             Transformed::yes(LogicalPlan::Union(union_types(union, zone)?))
         }
+        (Stage::Resolve, LogicalPlan::Sort(sort)) => {
+            Transformed::yes(LogicalPlan::Sort(frames::order_rows(sort)?))
+        }
         (Stage::Resolve, LogicalPlan::Join(mut join)) if !join.on.is_empty() => {
             for (left, right) in &mut join.on {
                 let (l, r) = (left.clone(), right.clone());
@@ -146,9 +149,15 @@ fn union_types(mut union: Union, zone: &Zone) -> Result<Union> {
                 common = common.map_or(Some(ty), |common| compare::common_type(common, ty));
             }
         }
-        let Some(common) = common.filter(|common| literals && !common.is_text()) else {
+        let Some(common) = common.filter(|common| !common.is_text()) else {
             continue;
         };
+        for input in &mut union.inputs {
+            changed |= type_times(input, column, common, zone)?;
+        }
+        if !literals {
+            continue;
+        }
         for input in &mut union.inputs {
             if unknown_column(input, column) {
                 *input = Arc::new(type_column(
@@ -166,6 +175,40 @@ fn union_types(mut union: Union, zone: &Zone) -> Result<Union> {
     } else {
         Ok(union)
     }
+}
+
+/// Casts a column of times to the type that a UNION gives it; whether it was another.
+fn type_times(
+    input: &mut Arc<LogicalPlan>,
+    column: usize,
+    common: SqlType,
+    zone: &Zone,
+) -> Result<bool> {
+    let field = input.schema().field(column);
+    let Some(from) = SqlType::of_field(field).filter(|from| cast::depends_on_zone(*from, common))
+    else {
+        return Ok(false);
+    };
+    let target = Arc::new(common.field("", true));
+    let columns = input.schema().columns().into_iter().enumerate();
+    let expressions = columns.map(|(at, name)| match at == column {
+        true => {
+            let cast = cast::resolve(
+                Expr::Column(name.clone()),
+                &from.field("", true),
+                &target,
+                zone,
+            )?;
+            Ok(cast.alias_qualified(name.relation, name.name))
+        }
+        false => Ok(Expr::Column(name)),
+    });
+    let expressions = expressions.collect::<Result<Vec<_>>>()?;
+    *input = Arc::new(LogicalPlan::Projection(Projection::try_new(
+        expressions,
+        Arc::clone(input),
+    )?));
+    Ok(true)
 }
 
 /// The type of a column of a UNION within, whose inputs are not of one type yet.
@@ -579,11 +622,36 @@ impl Resolver<'_> {
                 "No function matches the given name and argument types. You might need to add explicit type casts.",
             )));
         }
+        frames::order_by(&mut call.params.order_by, self.schema)?;
         if self.two_phase && !call.params.distinct && call.func.name() == aggregate::SUM {
             call.func = aggregate::sum_in_one_phase();
         }
         Ok(Expr::AggregateFunction(call))
     }
+}
+
+/// An expression over no columns, with the meaning that PostgreSQL gives it: types as far as they
+/// are known, then `coerce`, then casts.
+///
+/// # Errors
+/// As planning.
+pub fn resolve_constant(
+    expr: Expr,
+    config: &ConfigOptions,
+    coerce: impl Fn(Expr) -> Result<Expr>,
+) -> Result<Expr> {
+    let (schema, zone) = (DFSchema::empty(), Zone::of(config));
+    let resolved = expr.rewrite(&mut Resolver {
+        schema: &schema,
+        zone: &zone,
+        two_phase: false,
+    })?;
+    let coerced = coerce(resolved.data)?;
+    let cast = coerced.rewrite(&mut Casts {
+        schema: &schema,
+        zone: &zone,
+    })?;
+    Ok(cast.data)
 }
 
 struct Casts<'a> {

@@ -282,6 +282,7 @@ impl Node {
             database: name,
             search_path,
             temporary: None,
+            zone: aerostat_types::Zone::UTC,
         })
     }
 

@@ -13,6 +13,7 @@ use super::{
     alter::{check_free, is_taken},
     definition::{Defined, Definition},
     foreign_key::{self, Resolved},
+    instants::settled_default,
     layout::{self, DefaultLayout, WantedLayout},
     names::{self, Place, QualifiedName},
     sequence::{self, Wanted},
@@ -251,6 +252,7 @@ fn create(
     for column in &mut schema.columns {
         if let Some(default) = &mut column.default {
             *default = sequence::bound_default(&state, actor, &place, default)?;
+            *default = settled_default(default, column.ty, actor.zone)?;
         }
     }
     let own = foreign_key::Own::new(&place, &schema, unique.iter().cloned(), Vec::new());

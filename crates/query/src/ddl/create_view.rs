@@ -11,6 +11,7 @@ use super::{
     alter::check_free,
     definition::check_columns,
     dependency::{Dependencies, qualify_query},
+    instants,
     names::{self, Place, QualifiedName},
     temporary::creation_place,
 };
@@ -38,6 +39,7 @@ pub fn create_view(
     let name = QualifiedName::from_object_name(&statement.name, &mut notices)?;
     let mut query = statement.query.clone();
     let state = draft.load()?;
+    instants::settle(&mut query, actor.zone);
     let needs = qualify_query(&state, actor, &mut query)?;
     let mut columns = planner.plan_columns(&query)?;
     if statement.columns.len() > columns.len() {

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use aerostat_semantics::walk;
+use aerostat_semantics::{resolve_constant, walk};
 use aerostat_storage::TableView;
 use aerostat_txn::{LockMode, Snapshot};
 use aerostat_types::{ErrorKind, SqlError};
@@ -451,8 +451,8 @@ impl ContextProvider for StatementContext {
         let arguments = arguments
             .into_iter()
             .map(|argument| {
-                simplifier
-                    .coerce(argument, &schema)
+                let coerce = |argument| simplifier.coerce(argument, &schema);
+                resolve_constant(argument, self.state.config_options(), coerce)
                     .and_then(|e| simplifier.simplify(e))
             })
             .collect::<Result<Vec<_>>>()?;

@@ -470,6 +470,7 @@ impl Session {
         let database = self.connection.database();
         let mut actor = self.engine.node().actor(&self.role, database, path)?;
         actor.temporary = Some(temporary_schema(self.number));
+        actor.zone = self.time_zone();
         Ok(actor)
     }
 

@@ -232,11 +232,12 @@ fn extract_type(arguments: &[DataType], constants: &[Option<&ScalarValue>]) -> D
             .and_then(|name| Unit::parse(name, "").ok()),
         _ => None,
     };
-    let is_timestamp = matches!(arguments.get(1), Some(DataType::Timestamp(..)));
-    let scale = match unit {
-        Some(Unit::Julian) if is_timestamp => JULIAN_SCALE,
-        Some(unit) => unit.scale(),
-        None => EXTRACT_SCALE,
+    let scale = match (unit, arguments.get(1)) {
+        // Days have no fractions.
+        (Some(_), Some(DataType::Date32)) => 0,
+        (Some(Unit::Julian), Some(DataType::Timestamp(..))) => JULIAN_SCALE,
+        (Some(unit), _) => unit.scale(),
+        (None, _) => EXTRACT_SCALE,
     };
     DataType::Decimal128(38, scale)
 }
@@ -360,7 +361,7 @@ pub(super) fn time_as_interval(times: &ArrayRef, zone: &Zone) -> Result<ArrayRef
 fn truncate_in_zone(name: &str, unit: Unit, at: i64, zone: ZoneName) -> Result<i64> {
     let local = zone.to_local(at).ok_or_else(out_of_range)?;
     let begin =
-        truncate(name, unit, local).map_err(|_| fields::unsupported(name, TIMESTAMPTZ_NAME))?;
+        truncate(name, unit, local).map_err(|_| fields::not_cut(name, unit, TIMESTAMPTZ_NAME))?;
     match unit.is_below_day() {
         true => Ok(at - (local - begin)),
         false => zone.to_instant(begin).ok_or_else(out_of_range),

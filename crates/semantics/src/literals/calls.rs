@@ -71,7 +71,28 @@ pub(super) fn interval_type(data_type: &DataType) -> Option<IntervalType> {
 }
 
 /// What `INTERVAL '…' DAY TO SECOND(2)` and its like keep.
-pub(super) fn interval_literal_type(interval: &Interval) -> Option<IntervalType> {
+///
+/// # Errors
+/// Fields that do not go together.
+pub(super) fn interval_literal_type(interval: &Interval) -> Result<Option<IntervalType>, SqlError> {
+    use DateTimeField as F;
+    if let (Some(first), Some(last)) = (&interval.leading_field, &interval.last_field) {
+        let go_together = matches!(
+            (first, last),
+            (F::Year, F::Month)
+                | (F::Day, F::Hour | F::Minute | F::Second)
+                | (F::Hour, F::Minute | F::Second)
+                | (F::Minute, F::Second)
+        );
+        if !go_together {
+            let message = format!("syntax error at or near \"{last}\"");
+            return Err(SqlError::new(ErrorKind::SyntaxError, message));
+        }
+    }
+    Ok(literal_type_of_fields(interval))
+}
+
+fn literal_type_of_fields(interval: &Interval) -> Option<IntervalType> {
     use DateTimeField as F;
     let single = |field: &F| {
         Some(match field {

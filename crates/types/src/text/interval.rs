@@ -424,7 +424,9 @@ fn parse_verbose(text: &str, last: IntervalField) -> Result<Interval, Refused> {
                 let unit = pending.take().or(default.take()).ok_or(Syntax)?;
                 given.add(&[unit])?;
                 sum.add(Amount::parse(number)?, unit)?;
-                (default, any) = (None, true);
+                // Before hours stand days.
+                default = (unit == Unit::Micros(HOUR_MICROS)).then_some(Unit::Days(1));
+                any = true;
             }
         }
     }

@@ -37,6 +37,7 @@ use super::{
     dependency::Dependencies,
     drop::{cascade_notice, depended_on, shown},
     foreign_key::Resolved,
+    instants::settled_default,
     names::{Place, QualifiedName},
     privilege::relation_mut,
     sequence::{self, NeedyDefault, Wanted},
@@ -167,6 +168,7 @@ pub(crate) fn prepare(
     for column in &mut design.schema.columns {
         if let Some(default) = &mut column.default {
             *default = sequence::bound_default(state, actor, &place, default)?;
+            *default = settled_default(default, column.ty, actor.zone)?;
         }
     }
     let owner = match &design.owner {

@@ -73,8 +73,7 @@ impl Unit {
             "timezone_hour" => Self::TimezoneHour,
             "timezone_minute" => Self::TimezoneMinute,
             other => {
-                let message = format!("unit \"{other}\" not recognized for type {type_name}");
-                return Err(raise(ErrorKind::InvalidParameterValue, message));
+                return Err(unknown(other, type_name));
             }
         })
     }
@@ -110,6 +109,22 @@ pub(super) fn unsupported(name: &str, type_name: &str) -> DataFusionError {
         ErrorKind::FeatureNotSupported,
         format!("unit \"{name}\" not supported for type {type_name}"),
     )
+}
+
+/// The error for a unit that nothing is cut to. `date_trunc` does not even know those that only
+/// tell something.
+pub(super) fn not_cut(name: &str, unit: Unit, type_name: &str) -> DataFusionError {
+    match unit {
+        Unit::Timezone | Unit::TimezoneHour | Unit::TimezoneMinute | Unit::Week => {
+            unsupported(name, type_name)
+        }
+        _ => unknown(name, type_name),
+    }
+}
+
+fn unknown(name: &str, type_name: &str) -> DataFusionError {
+    let message = format!("unit \"{name}\" not recognized for type {type_name}");
+    raise(ErrorKind::InvalidParameterValue, message)
 }
 
 /// The Julian day of a local time, scaled by 10²⁰.
@@ -268,7 +283,7 @@ pub(super) fn truncate(name: &str, unit: Unit, micros: i64) -> Result<i64> {
         Unit::Decade => start_of(year.div_euclid(10) * 10, 1),
         Unit::Century => start_of((year - 1).div_euclid(100) * 100 + 1, 1),
         Unit::Millennium => start_of((year - 1).div_euclid(1000) * 1000 + 1, 1),
-        _ => return Err(unsupported(name, "timestamp without time zone")),
+        _ => return Err(not_cut(name, unit, "timestamp without time zone")),
     })
 }
 
@@ -295,6 +310,6 @@ pub(super) fn truncate_interval(
         Unit::Decade => to_months(120),
         Unit::Century => to_months(1200),
         Unit::Millennium => to_months(12_000),
-        _ => return Err(unsupported(name, "interval")),
+        _ => return Err(not_cut(name, unit, "interval")),
     })
 }
