@@ -129,7 +129,7 @@ fn inputs(parsed: &Parsed, parameters: Vec<Value>, types: &[SqlType]) -> Inputs 
         types: types.into(),
         literals: parsed.literals.clone().into(),
         now_micros: 0,
-        zone: Zone::UTC,
+        zone: aerostat_types::Zone::UTC,
         rows: None,
         numbers: None,
     }

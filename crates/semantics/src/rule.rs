@@ -25,7 +25,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::{Operand, compare, frames, lists, operand, operator, pattern, raise};
 use crate::functions::cast::{self, Zone};
-use crate::functions::{aggregate, any, arithmetic, regexp, temporal};
+use crate::functions::{aggregate, any, arithmetic, datetime, regexp, temporal};
 
 /// Resolves literals, operators and casts as PostgreSQL does.
 #[derive(Debug)]
@@ -175,6 +175,19 @@ fn union_types(mut union: Union, zone: &Zone) -> Result<Union> {
     } else {
         Ok(union)
     }
+}
+
+/// The longest of intervals, or the shortest: Arrow would compare them field by field.
+fn extreme_interval(name: &str, args: Vec<Expr>) -> Expr {
+    let function = match name {
+        "greatest" => datetime::interval_larger(),
+        _ => datetime::interval_smaller(),
+    };
+    let call =
+        |a, b| Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(&function), vec![a, b]));
+    args.into_iter()
+        .reduce(call)
+        .unwrap_or(Expr::Literal(ScalarValue::Null, None))
 }
 
 /// Casts a column of times to the type that a UNION gives it; whether it was another.
@@ -590,6 +603,14 @@ impl Resolver<'_> {
             let mut args = args;
             return operator::negate(args.remove(0), self.schema, self.zone);
         }
+        if let name @ ("greatest" | "least") = func.name()
+            && args.iter().any(|arg| {
+                let found = operand(arg, self.schema);
+                matches!(found, Ok(Operand::Typed(SqlType::Interval)))
+            })
+        {
+            return Ok(extreme_interval(name, args));
+        }
         let call = ScalarFunction::new_udf(func, args);
         if let Some(operator) = temporal::operator_of(&call.func)
             && let Some(constant) = operator::fold(operator, &call.args, self.zone)
@@ -622,7 +643,10 @@ impl Resolver<'_> {
                 "No function matches the given name and argument types. You might need to add explicit type casts.",
             )));
         }
-        frames::order_by(&mut call.params.order_by, self.schema)?;
+        // What is distinct is ordered by what it is.
+        if !call.params.distinct {
+            frames::order_by(&mut call.params.order_by, self.schema)?;
+        }
         if self.two_phase && !call.params.distinct && call.func.name() == aggregate::SUM {
             call.func = aggregate::sum_in_one_phase();
         }

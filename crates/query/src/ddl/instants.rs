@@ -21,10 +21,10 @@ pub(super) fn settle<N: VisitMut>(node: &mut N, zone: Zone) {
 
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             match expr {
-                Expr::TypedString(typed) => {
-                    if sql_type(&typed.data_type) == Ok(SqlType::TimestampTz) {
-                        settle_value(&mut typed.value, self.0);
-                    }
+                Expr::TypedString(typed)
+                    if sql_type(&typed.data_type) == Ok(SqlType::TimestampTz) =>
+                {
+                    settle_value(&mut typed.value, self.0);
                 }
                 Expr::Cast {
                     expr, data_type, ..

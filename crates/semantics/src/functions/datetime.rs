@@ -4,7 +4,7 @@ mod fields;
 mod making;
 mod now;
 
-pub(crate) use making::{KEEP_FIELDS, ROUND_TIME, code_of};
+pub(crate) use making::{KEEP_FIELDS, ROUND_TIME, code_of, interval_larger, interval_smaller};
 pub use now::Times;
 
 use std::sync::{Arc, LazyLock};

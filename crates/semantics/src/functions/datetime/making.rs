@@ -1,6 +1,7 @@
 //! Times made of numbers, and what is made of times: bins, fewer digits, overlaps.
 
-use std::sync::Arc;
+use std::cmp::Ordering;
+use std::sync::{Arc, LazyLock};
 
 use aerostat_types::text::{self, IntervalField, IntervalType, days_from_civil};
 use aerostat_types::{ErrorKind, SqlType};
@@ -14,7 +15,7 @@ use datafusion::logical_expr::{ScalarUDF, Volatility};
 
 use super::days_in_month;
 use crate::functions::overload::{Call, Overload, Returns, function};
-use crate::functions::temporal::{DAY_MICROS, shift, shift_in_zone};
+use crate::functions::temporal::{DAY_MICROS, order, shift, shift_in_zone};
 use crate::raise;
 
 type Ts = TimestampMicrosecondType;
@@ -305,6 +306,43 @@ const FIELDS: [IntervalField; 6] = [
 pub(crate) fn code_of(field: IntervalField) -> i32 {
     let at = FIELDS.iter().position(|known| *known == field);
     at.unwrap_or(FIELDS.len() - 1) as i32
+}
+
+static INTERVAL_LARGER: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+    let overloads = const { &[longer_of(|call| extreme(call, Ordering::is_ge))] };
+    function("interval_larger", &[], Volatility::Immutable, overloads)
+});
+
+static INTERVAL_SMALLER: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+    let overloads = const { &[longer_of(|call| extreme(call, Ordering::is_le))] };
+    function("interval_smaller", &[], Volatility::Immutable, overloads)
+});
+
+/// The longer of two intervals; NULL is neither longer nor shorter than any.
+pub(crate) fn interval_larger() -> Arc<ScalarUDF> {
+    Arc::clone(&INTERVAL_LARGER)
+}
+
+/// The shorter of two intervals, likewise.
+pub(crate) fn interval_smaller() -> Arc<ScalarUDF> {
+    Arc::clone(&INTERVAL_SMALLER)
+}
+
+const fn longer_of(body: fn(&Call) -> Result<ArrayRef>) -> Overload {
+    Overload {
+        parameters: &[SqlType::Interval, SqlType::Interval],
+        returns: Returns::Type(SqlType::Interval),
+        body,
+    }
+}
+
+fn extreme(call: &Call, wins: fn(Ordering) -> bool) -> Result<ArrayRef> {
+    let [a, b] = [0, 1].map(|at| call.args[at].as_primitive::<Interval>());
+    let chosen = a.iter().zip(b).map(|pair| match pair {
+        (Some(a), Some(b)) => Some(if wins(order(a).cmp(&order(b))) { a } else { b }),
+        (a, b) => a.or(b),
+    });
+    Ok(Arc::new(chosen.collect::<PrimitiveArray<Interval>>()))
 }
 
 const KEPT_FIELDS: &[Overload] = &[Overload {

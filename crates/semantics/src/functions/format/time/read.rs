@@ -461,9 +461,9 @@ fn power(all: usize, digits: usize) -> i64 {
 fn near_2020(year: i64) -> i64 {
     match year {
         ..70 => year + 2000,
-        ..100 => year + 1900,
-        ..520 => year + 2000,
-        ..1000 => year + 1000,
+        70..100 => year + 1900,
+        100..520 => year + 2000,
+        520..1000 => year + 1000,
         _ => year,
     }
 }
