@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `generate_series(1, 3) AS g` | `… AS g (g)`: a function's only column bears its alias |
 //! | `unnest(a)` | `unnest(a) AS unnest (unnest)` |
+//! | `unnest(a, b)` | `unnest(a, b) AS unnest (unnest, unnest)`, with suffixes that tell the two apart |
 //! | `f(…) WITH ORDINALITY AS t (u, o)` | `unnest(f(…), ordinals(f(…))) AS t (u, o)`, in lockstep |
 //! | `generate_series(1, t.n)`, of a table left of it | `unnest(generate_series(1, t.n))` |
 //! | `generate_subscripts(a, 1)` | `unnest(array_subscripts(a, 1))` |
@@ -24,7 +25,7 @@ use datafusion::{
     sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser},
 };
 
-use super::forms::SERIES;
+use super::{forms::SERIES, names::SUFFIX};
 use crate::ddl::names::folded;
 
 /// Functions of rows, with the function that gives the same rows as a list.
@@ -63,6 +64,12 @@ pub(super) fn rewrite(factor: &mut TableFactor) {
             name_columns(alias, "unnest", ordinals.is_some());
             array_exprs.extend(ordinals);
         }
+        TableFactor::UNNEST {
+            alias,
+            array_exprs,
+            with_ordinality: false,
+            ..
+        } => name_several(alias, array_exprs.len()),
         _ => {}
     }
 }
@@ -199,6 +206,22 @@ fn ordinals(list: &Expr) -> Expr {
     };
     let count = call("cardinality", vec![argument(list.clone())]);
     call("generate_series", vec![argument(first), argument(count)])
+}
+
+/// Names the columns of several arrays: all are called after the function.
+fn name_several(alias: &mut Option<TableAlias>, count: usize) {
+    let alias = alias.get_or_insert_with(|| TableAlias {
+        explicit: true,
+        name: Ident::new("unnest"),
+        columns: Vec::new(),
+        at: None,
+    });
+    for at in alias.columns.len()..count {
+        alias.columns.push(TableAliasColumnDef {
+            name: Ident::with_quote('"', format!("unnest{SUFFIX}{at}")),
+            data_type: None,
+        });
+    }
 }
 
 /// Names the columns after the alias, or the function, unless the alias names them itself.
