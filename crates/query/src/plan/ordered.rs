@@ -15,13 +15,14 @@ use aerostat_semantics::walk;
 use datafusion::sql::sqlparser::{
     ast::{
         BinaryOperator, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
-        FunctionArgumentClause, FunctionArguments, Ident, ObjectName, Query, Select, Value,
-        VisitorMut,
+        FunctionArgumentClause, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem,
+        Value, VisitorMut,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
 
+use super::output_name;
 use crate::ddl::names::folded;
 
 /// Rewrites a SELECT whose aggregates contradict each other.
@@ -45,8 +46,21 @@ pub(super) fn rewrite(select: &mut Select) {
             contradict,
             subqueries: 0,
         };
+        keep_names(select);
         // It never breaks.
         let _ = walk::change(select, &mut joined);
+    }
+}
+
+/// Names the outputs that are about to be replaced.
+fn keep_names(select: &mut Select) {
+    for item in &mut select.projection {
+        if let SelectItem::UnnamedExpr(expression @ Expr::Function(_)) = item {
+            *item = SelectItem::ExprWithAlias {
+                alias: Ident::with_quote('"', output_name(expression)),
+                expr: expression.clone(),
+            };
+        }
     }
 }
 

@@ -69,7 +69,10 @@ pub(super) fn rewrite(factor: &mut TableFactor) {
             array_exprs,
             with_ordinality: false,
             ..
-        } => name_several(alias, array_exprs.len()),
+        } => {
+            name_several(alias, array_exprs.len());
+            tell_apart(array_exprs);
+        }
         _ => {}
     }
 }
@@ -206,6 +209,18 @@ fn ordinals(list: &Expr) -> Expr {
     };
     let count = call("cardinality", vec![argument(list.clone())]);
     call("generate_series", vec![argument(first), argument(count)])
+}
+
+/// The planner names a column after its array and refuses two of one name: of equal arrays the
+/// second becomes `coalesce(a)`, which is the same.
+fn tell_apart(arrays: &mut [Expr]) {
+    for at in 1..arrays.len() {
+        let (before, rest) = arrays.split_at_mut(at);
+        let argument = |expr: &Expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr.clone()));
+        while before.contains(&rest[0]) {
+            rest[0] = call("coalesce", vec![argument(&rest[0])]);
+        }
+    }
 }
 
 /// Names the columns of several arrays: all are called after the function.

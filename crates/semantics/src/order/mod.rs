@@ -35,7 +35,9 @@ use std::sync::Arc;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Sort, SortExpr, SubqueryAlias};
+use datafusion::logical_expr::{
+    Distinct, Expr, LogicalPlan, Projection, Sort, SortExpr, SubqueryAlias,
+};
 use datafusion::optimizer::AnalyzerRule;
 
 /// Tells the order of subqueries to who depends on it.
@@ -72,7 +74,12 @@ impl Seen {
     fn of(plan: &LogicalPlan) -> Result<Seen> {
         let mut seen = Seen::default();
         plan.apply_with_subqueries(|node| {
-            seen.sorts += usize::from(matches!(node, LogicalPlan::Sort(_)));
+            let is_sorted = match node {
+                LogicalPlan::Sort(_) => true,
+                LogicalPlan::Distinct(Distinct::On(node)) => node.sort_expr.is_some(),
+                _ => false,
+            };
+            seen.sorts += usize::from(is_sorted);
             Ok(TreeNodeRecursion::Continue)
         })?;
         if seen.sorts > 0 {
@@ -138,6 +145,12 @@ impl Follower {
             LogicalPlan::Limit(mut node) => {
                 node.input = self.settle_input(node.input)?;
                 Ok(LogicalPlan::Limit(node))
+            }
+            // It sorts its rows itself.
+            node @ LogicalPlan::Distinct(Distinct::On(_)) => {
+                let schema = Arc::clone(node.schema());
+                let lifted = self.lift_node(node)?;
+                narrow(lifted.plan, &schema)
             }
             other => {
                 let schema = Arc::clone(other.schema());
