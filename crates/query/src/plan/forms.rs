@@ -451,7 +451,19 @@ mod tests {
             ("SELECT a[2:], a[:3]", "SELECT a[2:2147483647], a[1:3]"),
             (
                 "SELECT string_agg(a, ',' ORDER BY b), string_agg(a, ',' ORDER BY c) FROM t",
-                "SELECT array_to_string(array_agg(a ORDER BY b) FILTER (WHERE (a) IS NOT NULL), ','), array_to_string(array_agg(a ORDER BY c) FILTER (WHERE (a) IS NOT NULL), ',') FROM t",
+                "SELECT array_to_string(array_agg(a ORDER BY b) FILTER (WHERE (a) IS NOT NULL), ',') AS \"string_agg\", array_to_string(array_agg(a ORDER BY c) FILTER (WHERE (a) IS NOT NULL), ',') AS \"string_agg\" FROM t",
+            ),
+            (
+                "SELECT sum(a) OVER (w ORDER BY b) FROM t WINDOW w AS (PARTITION BY c)",
+                "SELECT sum(a) OVER (PARTITION BY c ORDER BY b) FROM t",
+            ),
+            (
+                "SELECT count(1), max(a), max(a::int) FROM t LIMIT 1.5",
+                "SELECT count(*), max(a), max(a::INT) FILTER (WHERE true) FROM t LIMIT 2",
+            ),
+            (
+                "VALUES ((SELECT 1), 2)",
+                "SELECT (SELECT 1) AS \"column1\", 2 AS \"column2\"",
             ),
             (
                 "SELECT k, generate_series(1, k), generate_series(k, 3) AS b FROM t",
