@@ -432,6 +432,8 @@ fn base_state(threads: usize) -> SessionState {
     options.sql_parser.map_string_types_to_utf8view = true;
     options.sql_parser.default_null_ordering = "nulls_max".to_owned();
     options.sql_parser.collect_spans = true;
+    // `aerostat_semantics` sees to the order of subqueries.
+    options.sql_parser.enable_subquery_sort_elimination = false;
     options.optimizer.filter_null_join_keys = true;
     options.optimizer.hash_join_inlist_pushdown_max_size = JOIN_KEYS_BYTES_MAX;
     options

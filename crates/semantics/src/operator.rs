@@ -35,14 +35,24 @@ pub(super) fn resolve(
         | Operator::Minus
         | Operator::Multiply
         | Operator::Divide
-        | Operator::Modulo => arithmetic(op, left, right, schema, zone),
+        | Operator::Modulo => {
+            let is_null = is_known_null(&left, &right);
+            let computed = arithmetic(op, left, right, schema, zone)?;
+            null_if(is_null, computed, schema)
+        }
         Operator::And | Operator::Or => {
             let left = condition(left, op, schema, zone)?;
             let right = condition(right, op, schema, zone)?;
             let right = lists::apart(op, &left, right, schema)?;
             Ok(binary(left, op, right))
         }
-        Operator::StringConcat => concatenate(left, right, schema, zone),
+        Operator::StringConcat => {
+            let is_null = is_known_null(&left, &right);
+            let joined = concatenate(left, right, schema, zone)?;
+            let is_text =
+                SqlType::of_arrow(&joined.get_type(schema)?).is_some_and(SqlType::is_text);
+            null_if(is_null && is_text, joined, schema)
+        }
         Operator::LikeMatch
         | Operator::ILikeMatch
         | Operator::NotLikeMatch
@@ -70,6 +80,29 @@ pub(super) fn resolve(
         }
         _ => Ok(binary(left, op, right)),
     }
+}
+
+/// Whether an operator that is NULL for a NULL operand has one, and the other operand reads a
+/// column. PostgreSQL does not compute such an operand, whose error nobody sees therefore; one
+/// of constants it has computed before.
+fn is_known_null(left: &Expr, right: &Expr) -> bool {
+    let is_null = |expr: &Expr| match expr {
+        Expr::Cast(Cast { expr, .. }) => is_null_literal(expr),
+        other => is_null_literal(other),
+    };
+    is_null(left) && right.any_column_refs() || is_null(right) && left.any_column_refs()
+}
+
+fn is_null_literal(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(value, _) if value.is_null())
+}
+
+fn null_if(is_null: bool, expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    if !is_null {
+        return Ok(expr);
+    }
+    let null = ScalarValue::try_from(&expr.get_type(schema)?)?;
+    Ok(Expr::Literal(null, None))
 }
 
 fn binary(left: Expr, op: Operator, right: Expr) -> Expr {

@@ -110,6 +110,8 @@ pub enum ErrorKind {
     NullValueNotAllowed,
     /// A number of array items that there are not.
     ArraySubscriptError,
+    /// A share of a table's rows that is none.
+    InvalidTablesampleArgument,
     /// A window function counts from one.
     InvalidArgumentForNthValue,
     /// A negative LIMIT.

@@ -60,6 +60,7 @@ impl ErrorKind {
             ErrorKind::InvalidEscapeSequence => "22025",
             ErrorKind::NullValueNotAllowed => "22004",
             ErrorKind::ArraySubscriptError => "2202E",
+            ErrorKind::InvalidTablesampleArgument => "2202H",
             ErrorKind::InvalidArgumentForNthValue => "22016",
             ErrorKind::InvalidRecursion => "42P19",
             ErrorKind::InvalidArgumentForLogarithm => "2201E",

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use aerostat_txn::LockMode;
 use aerostat_types::{Column, ErrorKind, SqlError};
-use datafusion::sql::sqlparser::ast::{self, CreateTableOptions};
+use datafusion::sql::sqlparser::ast::{self, CreateTableOptions, SetExpr};
 
 use super::{
     Actor, CommandResult, PlanColumns,
@@ -110,6 +110,12 @@ fn refuse_other_forms(statement: &ast::CreateView) -> Result<(), SqlError> {
             format!("{what} not supported"),
         ))
     };
+    if let SetExpr::Select(select) = &*statement.query.body
+        && select.into.is_some()
+    {
+        let message = "views must not contain SELECT INTO";
+        return Err(SqlError::new(ErrorKind::FeatureNotSupported, message));
+    }
     if statement.materialized {
         return unsupported("materialized views are");
     }

@@ -403,6 +403,7 @@ pub(super) fn bind(
     let locked = context.lock_sequences(&parsed);
     locked.map_err(crate::error::external)?;
     plan::rewrite_forms(&mut parsed).map_err(crate::error::external)?;
+    plan::unqualify_target(context, &mut parsed);
     let named = context.rewrite_names(&mut parsed);
     named.map_err(crate::error::external)?;
     plan::locking::rewrite_statement(context, &mut parsed, planner)?;

@@ -4,9 +4,11 @@ use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType, ExactNumberInfo, Expr, Function,
     FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments,
-    Ident, LambdaFunction, LambdaFunctionParameter, LambdaSyntax, ObjectName, OneOrManyWithParens,
-    OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor, TimezoneInfo,
+    GroupByExpr, Ident, LambdaFunction, LambdaFunctionParameter, LambdaSyntax, ObjectName,
+    OneOrManyWithParens, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor,
+    TimezoneInfo,
 };
+use datafusion::sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser};
 
 use super::{
     super::{
@@ -462,10 +464,86 @@ fn literal_array(expression: &Expr, data_type: &DataType) -> Option<Expr> {
     Some(Expr::Array(Array { elem, named: true }))
 }
 
+/// Whether the rows of a query can be gathered by an aggregate in their place: each row of its
+/// relations is one of its own, in an order of their columns.
+fn is_plain(query: &Query) -> bool {
+    let SetExpr::Select(select) = &*query.body else {
+        return false;
+    };
+    let is_ungrouped = matches!(
+        &select.group_by,
+        GroupByExpr::Expressions(keys, modifiers) if keys.is_empty() && modifiers.is_empty()
+    );
+    let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
+        &select.projection[..]
+    else {
+        return false;
+    };
+    let is_call = |part: &Expr| match part {
+        Expr::Function(function) => {
+            function.over.is_some()
+                || bare_name(&function.name).is_some_and(|name| SETS.contains(&name.as_str()))
+        }
+        _ => false,
+    };
+    // ORDER BY may name the output, which the aggregate's does not know.
+    let names_output = |part: &Expr| match (part, &select.projection[0]) {
+        (Expr::Identifier(ident), SelectItem::ExprWithAlias { alias, .. }) => {
+            folded(ident) == folded(alias)
+        }
+        _ => false,
+    };
+    let orders_by_output = query.order_by.as_ref().is_some_and(|order_by| {
+        let OrderByKind::Expressions(keys) = &order_by.kind else {
+            return true;
+        };
+        keys.iter()
+            .any(|key| super::expr_has(&key.expr, names_output))
+    });
+    is_ungrouped
+        && select.distinct.is_none()
+        && select.having.is_none()
+        && query.with.is_none()
+        && query.limit_clause.is_none()
+        && query.fetch.is_none()
+        && query.locks.is_empty()
+        && !super::select::aggregates(select)
+        && !super::expr_has(item, is_call)
+        && !orders_by_output
+}
+
+/// Functions that make several rows of one.
+const SETS: [&str; 3] = ["generate_series", "generate_subscripts", "unnest"];
+
+/// The rows of any query, in its order, which the aggregate follows.
+fn array_of_rows(query: &Query) -> Expr {
+    let text = "SELECT array_agg(\"\u{1}item\") FROM x AS \"\u{1}array\" (\"\u{1}item\")";
+    let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(text);
+    let parsed = parser.and_then(|mut parser| parser.parse_query());
+    let Ok(mut gathered) = parsed else {
+        return Expr::Subquery(Box::new(query.clone()));
+    };
+    if let SetExpr::Select(select) = &mut *gathered.body
+        && let Some(table) = select.from.first_mut()
+        && let TableFactor::Table { alias, .. } = &mut table.relation
+    {
+        table.relation = TableFactor::Derived {
+            lateral: false,
+            subquery: Box::new(query.clone()),
+            alias: alias.take(),
+            sample: None,
+        };
+    }
+    call(OR_EMPTY, vec![Expr::Subquery(gathered)])
+}
+
 /// `ARRAY(SELECT …)`.
 fn array_of_query(query: &mut Query) -> Expr {
     if scope::is_empty_query(query) {
         return call(EMPTY, Vec::new());
+    }
+    if !is_plain(query) {
+        return array_of_rows(query);
     }
     let order_by = query.order_by.take();
     let SetExpr::Select(select) = &mut *query.body else {
@@ -498,17 +576,9 @@ fn array_of_query(query: &mut Query) -> Expr {
     let Expr::Function(mut aggregate) = call("array_agg", vec![item.clone()]) else {
         return item.clone();
     };
-    if let FunctionArguments::List(FunctionArgumentList {
-        clauses: own,
-        duplicate_treatment,
-        ..
-    }) = &mut aggregate.args
+    if let FunctionArguments::List(FunctionArgumentList { clauses: own, .. }) = &mut aggregate.args
     {
         *own = clauses;
-        if select.distinct.take().is_some() {
-            *duplicate_treatment =
-                Some(datafusion::sql::sqlparser::ast::DuplicateTreatment::Distinct);
-        }
     }
     *item = Expr::Function(aggregate);
     call(OR_EMPTY, vec![Expr::Subquery(Box::new(query.clone()))])
