@@ -50,6 +50,10 @@ pub trait BackendSession: Send + 'static {
     /// The tenant, or the node, has not that much left.
     fn hold(&self, bytes: usize) -> Result<Self::Held, SqlError>;
 
+    /// The number that the client is told, and that its own functions and views show. No two
+    /// sessions that are there have the same, and none has 0.
+    fn number(&self) -> i32;
+
     /// How to cancel what runs.
     fn canceller(&self) -> Canceller;
 

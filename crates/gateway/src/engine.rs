@@ -68,6 +68,10 @@ impl BackendSession for Session {
         Session::hold(self, bytes)
     }
 
+    fn number(&self) -> i32 {
+        Session::number(self)
+    }
+
     fn canceller(&self) -> Canceller {
         let handle = self.cancel_handle();
         Arc::new(move || handle.cancel())

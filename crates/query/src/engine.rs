@@ -2,7 +2,7 @@
 //! runtime that queries run on, and what all sessions share.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     path::PathBuf,
     sync::{
         Arc, Weak,
@@ -334,11 +334,23 @@ impl Engine {
         &self,
         mut description: SessionDescription,
     ) -> (i32, Arc<Mutex<SessionDescription>>) {
-        let number = self.session_next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+        let mut sessions = self.sessions.lock();
+        let number = self.free_number(&sessions);
         description.pid = number;
         let told = Arc::new(Mutex::new(description));
-        self.sessions.lock().insert(number, Arc::clone(&told));
+        sessions.insert(number, Arc::clone(&told));
         (number, told)
+    }
+
+    /// The next number that no session has. They begin anew after 2³¹ − 1; none is 0, which
+    /// clients take for no process.
+    fn free_number(&self, taken: &BTreeMap<i32, Arc<Mutex<SessionDescription>>>) -> i32 {
+        loop {
+            let number = self.session_next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+            if number != 0 && !taken.contains_key(&number) {
+                return number;
+            }
+        }
     }
 
     pub(crate) fn forget_session(&self, number: i32) {

@@ -36,6 +36,7 @@ pub(super) struct Seen {
     pub(super) cancels: AtomicUsize,
     pub(super) streams_dropped: AtomicUsize,
     pub(super) batches_streamed: AtomicUsize,
+    pub(super) sessions_opened: AtomicUsize,
     pub(super) sessions_dropped: AtomicUsize,
     pub(super) client: Mutex<Option<Client>>,
     pub(super) held_bytes: AtomicUsize,
@@ -62,6 +63,7 @@ pub(super) struct Fake {
 }
 
 pub(super) struct FakeSession {
+    number: i32,
     seen: Arc<Seen>,
     cancel: watch::Sender<u64>,
     status: TransactionStatus,
@@ -130,7 +132,10 @@ impl Backend for Fake {
             .iter()
             .find(|(name, _)| name == "TimeZone")
             .and_then(|(_, zone)| zone.parse().ok());
+        // No numbers from 1 on: the gateway's own count would be found to differ.
+        let before = self.seen.sessions_opened.fetch_add(1, Ordering::SeqCst);
         Ok(FakeSession {
+            number: 1_000 + i32::try_from(before).unwrap(),
             seen: self.seen.clone(),
             cancel: watch::channel(0).0,
             status: TransactionStatus::Idle,
@@ -405,6 +410,10 @@ impl BackendSession for FakeSession {
             return Ok(held);
         }
         Err(SqlError::new(ErrorKind::OutOfMemory, "no memory"))
+    }
+
+    fn number(&self) -> i32 {
+        self.number
     }
 
     fn canceller(&self) -> Canceller {

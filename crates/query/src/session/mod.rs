@@ -197,7 +197,8 @@ impl Session {
         self.settings.lock().time_zone()
     }
 
-    /// The number that identifies the session to `pg_stat_activity`.
+    /// The number of the session: what the protocol's BackendKeyData, `pg_backend_pid()` and the
+    /// views call the process that serves it. No two sessions of an engine have the same.
     pub fn number(&self) -> i32 {
         self.number
     }
