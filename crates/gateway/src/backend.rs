@@ -3,12 +3,12 @@
 
 use std::{future::Future, sync::Arc};
 
-use aerostat_types::SqlError;
+use aerostat_types::{Charset, SqlError};
 use chrono_tz::Tz;
 
 use crate::api::{
-    Client, ColumnDescription, EntryNumbers, IdleLimit, Notice, Outcome, ParameterType, RoleInfo,
-    TransactionStatus, Value,
+    Client, ColumnDescription, EntryNumbers, IdleLimit, Notice, Notification, Outcome,
+    ParameterType, RoleInfo, TransactionStatus, Value,
 };
 
 /// Cancels what a session is running; does nothing when it runs nothing. Called from other tasks.
@@ -56,6 +56,15 @@ pub trait BackendSession: Send + 'static {
 
     /// How to cancel what runs.
     fn canceller(&self) -> Canceller;
+
+    /// Says how other sessions stop this one: what it runs, or its connection.
+    fn set_controls(&mut self, cancel: Canceller, terminate: Canceller);
+
+    /// Comes back when others have said something that the client is to be told.
+    fn notified(&self) -> impl Future<Output = ()> + Send;
+
+    /// What others have said since the last call; nothing within a transaction.
+    fn take_notifications(&mut self) -> Vec<Arc<Notification>>;
 
     /// The statements in a query string.
     ///
@@ -133,4 +142,7 @@ pub trait BackendSession: Send + 'static {
 
     /// The zone in which the session sees `timestamptz`.
     fn time_zone(&self) -> Tz;
+
+    /// How the client's texts are converted; `None` if they are as the server's.
+    fn charset(&self) -> Option<&'static Charset>;
 }

@@ -53,7 +53,7 @@ impl RunState {
     }
 
     /// Cancels what runs; whether anything did.
-    fn cancel(&self) -> bool {
+    pub(crate) fn cancel(&self) -> bool {
         let order = Ordering::SeqCst;
         let changed = self.now.compare_exchange(RUNNING, CANCELLED, order, order);
         if changed.is_ok() {

@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use crate::{
     api::{
         Client, ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink,
-        EntryNumbers, IdleLimit, Notice, NoticeSeverity, Outcome, ParameterType, RoleInfo,
-        RowStream, Rows, RowsTag, ScramVerifier, TransactionStatus, Value,
+        EntryNumbers, IdleLimit, Notice, NoticeSeverity, Notification, Outcome, ParameterType,
+        RoleInfo, RowStream, Rows, RowsTag, ScramVerifier, TransactionStatus, Value,
     },
     backend::{Backend, BackendSession, Canceller},
 };
@@ -528,5 +528,19 @@ impl BackendSession for FakeSession {
 
     fn time_zone(&self) -> Tz {
         self.zone
+    }
+
+    fn set_controls(&mut self, _cancel: Canceller, _terminate: Canceller) {}
+
+    fn notified(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
+    fn take_notifications(&mut self) -> Vec<Arc<Notification>> {
+        Vec::new()
+    }
+
+    fn charset(&self) -> Option<&'static aerostat_types::Charset> {
+        None
     }
 }

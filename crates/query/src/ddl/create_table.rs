@@ -21,8 +21,8 @@ use super::{
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
-        CatalogState, Draft, Identity, IndexEntry, OnCommit, Privilege, Relation, SequenceEntry,
-        TableEntry, is_temporary,
+        CatalogState, Draft, Identity, IndexEntry, OnCommit, PartComments, Privilege, Relation,
+        SequenceEntry, TableEntry, is_temporary,
     },
     sequence::text,
 };
@@ -350,6 +350,7 @@ fn build(
         table,
         comment: None,
         column_comments: BTreeMap::new(),
+        part_comments: PartComments::default(),
         grants: Vec::new(),
         auto_layout: layout.auto,
         indexes,
