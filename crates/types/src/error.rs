@@ -86,6 +86,8 @@ pub enum ErrorKind {
     BadCopyFileFormat,
     /// Bytes are not UTF-8.
     CharacterNotInRepertoire,
+    /// A character is none of the client's encoding, or a byte of it is no character.
+    UntranslatableCharacter,
     /// A text is longer than `varchar(n)` or `char(n)` allows.
     StringDataRightTruncation,
     /// A number is outside its type.

@@ -8,6 +8,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod bytes;
+mod encoding;
 mod error;
 mod id;
 mod keyword;
@@ -20,6 +21,7 @@ pub mod text;
 mod zone;
 
 pub use bytes::{ByteSize, ParseByteSizeError};
+pub use encoding::{Charset, Encoding, Named, encoding_names};
 pub use error::{ErrorKind, SqlError};
 pub use id::{CommitTs, SegmentNo, TableId, TenantId, TxnId};
 pub use keyword::{

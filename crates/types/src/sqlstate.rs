@@ -44,6 +44,7 @@ impl ErrorKind {
             ErrorKind::InvalidBinaryRepresentation => "22P03",
             ErrorKind::BadCopyFileFormat => "22P04",
             ErrorKind::CharacterNotInRepertoire => "22021",
+            ErrorKind::UntranslatableCharacter => "22P05",
             ErrorKind::StringDataRightTruncation => "22001",
             ErrorKind::NumericValueOutOfRange => "22003",
             ErrorKind::DatetimeFieldOverflow => "22008",

@@ -20,8 +20,8 @@ use tokio::sync::watch;
 use crate::{
     api::{
         Client, ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink,
-        EntryNumbers, IdleLimit, Notice, NoticeSeverity, Outcome, ParameterType, RoleInfo,
-        RowStream, Rows, RowsTag, ScramVerifier, TransactionStatus, Value, Zone,
+        EntryNumbers, IdleLimit, Notice, NoticeSeverity, Notification, Outcome, ParameterType,
+        RoleInfo, RowStream, Rows, RowsTag, ScramVerifier, TransactionStatus, Value, Zone,
     },
     backend::{Backend, BackendSession, Canceller},
 };
@@ -35,6 +35,7 @@ pub(super) struct Seen {
     pub(super) cancels: AtomicUsize,
     pub(super) streams_dropped: AtomicUsize,
     pub(super) batches_streamed: AtomicUsize,
+    pub(super) sessions_opened: AtomicUsize,
     pub(super) sessions_dropped: AtomicUsize,
     pub(super) client: Mutex<Option<Client>>,
     pub(super) held_bytes: AtomicUsize,
@@ -61,6 +62,7 @@ pub(super) struct Fake {
 }
 
 pub(super) struct FakeSession {
+    number: i32,
     seen: Arc<Seen>,
     cancel: watch::Sender<u64>,
     status: TransactionStatus,
@@ -129,7 +131,10 @@ impl Backend for Fake {
             .iter()
             .find(|(name, _)| name == "TimeZone")
             .and_then(|(_, zone)| Zone::named(zone));
+        // No numbers from 1 on: the gateway's own count would be found to differ.
+        let before = self.seen.sessions_opened.fetch_add(1, Ordering::SeqCst);
         Ok(FakeSession {
+            number: 1_000 + i32::try_from(before).unwrap(),
             seen: self.seen.clone(),
             cancel: watch::channel(0).0,
             status: TransactionStatus::Idle,
@@ -406,6 +411,10 @@ impl BackendSession for FakeSession {
         Err(SqlError::new(ErrorKind::OutOfMemory, "no memory"))
     }
 
+    fn number(&self) -> i32 {
+        self.number
+    }
+
     fn canceller(&self) -> Canceller {
         let (cancel, seen) = (self.cancel.clone(), self.seen.clone());
         Arc::new(move || {
@@ -518,5 +527,19 @@ impl BackendSession for FakeSession {
 
     fn time_zone(&self) -> Zone {
         self.zone
+    }
+
+    fn set_controls(&mut self, _cancel: Canceller, _terminate: Canceller) {}
+
+    fn notified(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
+    fn take_notifications(&mut self) -> Vec<Arc<Notification>> {
+        Vec::new()
+    }
+
+    fn charset(&self) -> Option<&'static aerostat_types::Charset> {
+        None
     }
 }

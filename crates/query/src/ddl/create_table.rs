@@ -22,8 +22,8 @@ use super::{
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
-        CatalogState, Draft, Identity, IndexEntry, OnCommit, Privilege, Relation, SequenceEntry,
-        TableEntry, is_temporary,
+        CatalogState, Draft, Identity, IndexEntry, OnCommit, PartComments, Privilege, Relation,
+        SequenceEntry, TableEntry, is_temporary,
     },
     sequence::text,
 };
@@ -352,6 +352,7 @@ fn build(
         table,
         comment: None,
         column_comments: BTreeMap::new(),
+        part_comments: PartComments::default(),
         grants: Vec::new(),
         auto_layout: layout.auto,
         indexes,

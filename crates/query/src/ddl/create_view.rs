@@ -1,6 +1,9 @@
 //! CREATE VIEW.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use aerostat_txn::LockMode;
 use aerostat_types::{Column, ErrorKind, SqlError};
@@ -94,6 +97,7 @@ pub fn create_view(
             query: query.to_string(),
             columns,
             comment: None,
+            column_comments: BTreeMap::new(),
             grants: Vec::new(),
         },
     };

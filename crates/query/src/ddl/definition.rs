@@ -189,6 +189,7 @@ impl<'n> Definition<'n> {
                 column: name.clone(),
                 ty,
                 is_always: None,
+                name: None,
                 options: Options::default(),
             });
         }
@@ -273,6 +274,7 @@ impl<'n> Definition<'n> {
             column: column.to_owned(),
             ty,
             is_always: Some(is_always),
+            name: None,
             options: read_options(options)?,
         });
         Ok(())

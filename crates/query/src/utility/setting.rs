@@ -143,7 +143,7 @@ fn assignment(tokens: &mut Tokens<'_>) -> Result<(String, SettingValue), SqlErro
             return Ok(("client_encoding".to_owned(), value));
         }
         if tokens.accept(&["XML", "OPTION"]) {
-            return Err(not_supported("SET XML OPTION is not supported"));
+            return Ok(("xmloption".to_owned(), one_of(tokens, "DEFAULT")?));
         }
         for (word, name, default) in [
             ("ROLE", "role", "NONE"),

@@ -149,7 +149,7 @@ async fn a_damaged_tenant_is_told_of_and_the_others_are_served() {
     let admin = node.connect("aerostat").await;
     assert_eq!(
         value(&admin, states).await,
-        "aerostat open true, other open true, shop unopened false"
+        "aerostat open true, other open true, postgres open true, shop unopened false"
     );
     let reason = "SELECT reason FROM aerostat.tenants WHERE name = 'shop'";
     assert!(value(&admin, reason).await.contains("is damaged at byte"));
@@ -525,6 +525,6 @@ async fn a_database_is_dropped_right_after_its_last_session_has_gone() {
     assert!(started.elapsed() < Duration::from_secs(3));
     assert_eq!(
         value(&admin, "SELECT count(*) FROM aerostat.tenants").await,
-        "2"
+        "3"
     );
 }

@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser};
 use super::{
     super::{
         CatalogView,
-        functions::{self, EMPTY, EXPAND, JSON, OR_EMPTY, Reg, SUBSCRIPTS},
+        functions::{self, EMPTY, EXPAND, JSON, LISTENING, OR_EMPTY, Reg, SUBSCRIPTS},
     },
     build::{arguments, bare_name, call, literal_text, null, number, truth, unnested},
     scope,
@@ -87,6 +87,66 @@ pub(super) fn number_operands(
         _ => {}
     }
     Ok(())
+}
+
+/// A name cast to `regclass` in one part of a UNION is a number where the other part has one.
+pub(super) fn set_operation(body: &mut SetExpr, view: &CatalogView) -> Result<(), SqlError> {
+    if !matches!(body, SetExpr::SetOperation { .. }) {
+        return Ok(());
+    }
+    let (mut shown, mut parts) = (Vec::<usize>::new(), 0);
+    let mut count = |at: usize, output: &Expr| {
+        if shown.len() <= at {
+            shown.resize(at + 1, 0);
+        }
+        shown[at] += usize::from(is_reg_cast(output));
+    };
+    each_part(body, &mut |select| {
+        parts += 1;
+        for (at, item) in select.projection.iter().enumerate() {
+            if let SelectItem::UnnamedExpr(output)
+            | SelectItem::ExprWithAlias { expr: output, .. } = item
+            {
+                count(at, output);
+            }
+        }
+        Ok(())
+    })?;
+    each_part(body, &mut |select| {
+        for (at, item) in select.projection.iter_mut().enumerate() {
+            if let SelectItem::UnnamedExpr(output) | SelectItem::ExprWithAlias { expr: output, .. } =
+                item
+                && shown.get(at).is_some_and(|shown| *shown < parts)
+            {
+                read_as_number(output, view)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Calls `each` for the SELECTs that a UNION or its like puts together.
+fn each_part(
+    body: &mut SetExpr,
+    each: &mut dyn FnMut(&mut Select) -> Result<(), SqlError>,
+) -> Result<(), SqlError> {
+    match body {
+        SetExpr::Select(select) => each(select),
+        SetExpr::SetOperation { left, right, .. } => {
+            each_part(left, each)?;
+            each_part(right, each)
+        }
+        SetExpr::Query(query) => each_part(&mut query.body, each),
+        _ => Ok(()),
+    }
+}
+
+fn is_reg_cast(expression: &Expr) -> bool {
+    match expression {
+        Expr::Nested(inner) => is_reg_cast(inner),
+        Expr::Cast { data_type, .. } => reg_type(data_type).is_some(),
+        _ => false,
+    }
 }
 
 /// Calls `each` for the outputs of a query.
@@ -366,6 +426,7 @@ fn special_function(function: &Function) -> Option<Expr> {
         ("_pg_expandarray", [array]) => {
             Some(call("unnest", vec![call(EXPAND, vec![(*array).clone()])]))
         }
+        ("pg_listening_channels", []) => Some(call("unnest", vec![call(LISTENING, Vec::new())])),
         // A name without parentheses is called with none.
         (
             "current_user" | "session_user" | "user" | "current_catalog" | "current_role"

@@ -17,7 +17,7 @@ use aerostat_types::{
 
 use super::super::{
     CatalogView, ClassIndex, CursorDescription, DatabaseState, Facts, FunctionDescription,
-    FunctionKind, PreparedDescription, SessionDescription, Setting,
+    FunctionKind, PreparedDescription, SessionDescription, Setting, Signal,
 };
 use parking_lot::Mutex;
 
@@ -383,6 +383,18 @@ struct SampleFacts {
 }
 
 impl Facts for SampleFacts {
+    fn notify(&self, _channel: &str, _payload: &str) -> Result<(), SqlError> {
+        Ok(())
+    }
+
+    fn listening(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn signal(&self, _pid: i32, _signal: Signal) -> Result<bool, SqlError> {
+        Ok(false)
+    }
+
     fn version(&self) -> String {
         "PostgreSQL 15.0 (Aerostat)".to_owned()
     }
