@@ -1,0 +1,78 @@
+"""Outcomes of tests, and the lists of those that are known to fail on Aerostat.
+
+A list has a line `test id<TAB>reason` for each test that passes on PostgreSQL and fails here. A reason
+is `absent: …`, a feature that docs/sql.md names as absent, or `defect: …`, which is to be mended.
+"""
+
+import json
+import pathlib
+
+KNOWN = pathlib.Path(__file__).parent / "known"
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+class Results:
+    """Outcome and message by test id, of one suite on one server."""
+
+    def __init__(self):
+        self.outcomes = {}
+        self.messages = {}
+
+    def add(self, test, outcome, message=""):
+        # A test that fails in its tear-down, after it has passed, has failed.
+        if self.outcomes.get(test) == FAILED:
+            return
+        self.outcomes[test] = outcome
+        if message:
+            self.messages[test] = message
+
+    def read(self, path):
+        """Takes the lines that a runner wrote, one for each test."""
+        if not path.exists():
+            return self
+        for line in path.read_text(errors="replace").splitlines():
+            try:
+                each = json.loads(line)
+            except ValueError:
+                continue  # The last line of a runner that was killed.
+            self.add(each["id"], each["outcome"], each.get("message", ""))
+        return self
+
+    def passed(self):
+        return {test for test, outcome in self.outcomes.items() if outcome == PASSED}
+
+
+class Verdict:
+    """What a suite says: PostgreSQL is the control, the list says which failures are known."""
+
+    def __init__(self, name, postgres, aerostat):
+        self.name = name
+        self.postgres = postgres
+        self.aerostat = aerostat
+        self.known = read_known(name)
+        self.failures = sorted(postgres.passed() - aerostat.passed())
+        self.unexplained = [test for test in self.failures if test not in self.known]
+        self.mended = sorted(test for test in self.known if test in aerostat.passed())
+
+    def message(self, test):
+        return self.aerostat.messages.get(test, self.aerostat.messages.get(test.split("::")[0], "did not run"))
+
+    def row(self):
+        """The suite's line in the table."""
+        wanted = len(self.postgres.passed())
+        return [self.name, wanted, wanted - len(self.failures), len(self.unexplained), len(self.mended)]
+
+
+def read_known(name):
+    path = KNOWN / f"{name}.txt"
+    if not path.exists():
+        return {}
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    return dict(line.split("\t", 1) for line in lines)
+
+
+def write_known(name, reasons):
+    """Writes a list anew; `reasons` by test id."""
+    KNOWN.mkdir(exist_ok=True)
+    lines = [f"{test}\t{reason}" for test, reason in sorted(reasons.items())]
+    (KNOWN / f"{name}.txt").write_text("\n".join(lines) + "\n")
