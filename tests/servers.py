@@ -12,6 +12,8 @@ import subprocess
 import tempfile
 import time
 
+import psycopg
+
 PROGRAMS = pathlib.Path("/usr/lib/postgresql/15/bin")
 NOBODY = 65534  # PostgreSQL does not run as root; every Linux has this user.
 START_SECONDS_MAX = 60
@@ -28,6 +30,7 @@ class Server:
 
     name = ""
     user = "aerostat"
+    database = ""  # one that is there from the beginning
 
     def __init__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"aerostat-{self.name}-"))
@@ -64,9 +67,9 @@ class Server:
 
     def listening(self):
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            psycopg.connect(self.dsn(self.database), connect_timeout=2).close()
             return True
-        except OSError:
+        except psycopg.OperationalError:
             return False
 
     def stop(self):

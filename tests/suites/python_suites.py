@@ -37,7 +37,7 @@ class Pytest:
         env = processes.environment(server, database, SUITE_LINES=str(lines), PYTHONPATH=str(HERE), **self.more())
         paths = self.sample_paths if sample else self.paths
         command = [
-            self.python, "-s", "-m", "pytest", "-p", "pytest_lines", "-q", "--timeout", TEST_SECONDS_MAX, "-p", "no:cacheprovider",
+            self.python.parent / "pytest", "-p", "pytest_lines", "-q", "--continue-on-collection-errors", "--timeout", TEST_SECONDS_MAX, "-p", "no:cacheprovider",
             *self.arguments(server, database), *paths,
         ]  # fmt: skip
         processes.run(command, seconds, work / "log", env=env, cwd=self.working_folder())

@@ -16,7 +16,7 @@ FOLDER = pathlib.Path(os.environ.get("AEROSTAT_SUITES", ROOT / ".suites"))
 SECONDS_MAX = 900
 
 PYTHON = {"django": "5.2.8", "sqlalchemy": "2.0.44", "asyncpg": "0.31.0"}
-TOOLS = ["pytest==8.4.2", "pytest-timeout==2.4.0", "psycopg[binary]==3.3.9"]
+TOOLS = ["pytest==8.4.2", "pytest-timeout==2.4.0", "psycopg[binary]==3.3.9", "distro==1.9.0", "uvloop==0.22.1"]
 PGX = "github.com/jackc/pgx/v5@v5.12.0"
 NODE_POSTGRES = "8.23.1"
 POSTGRESQL = "postgresql-15"

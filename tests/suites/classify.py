@@ -1,0 +1,58 @@
+"""Reasons of failures by what the server said: the first draft of a list of known failures."""
+
+import re
+
+# The first that matches names the reason. `absent` names what docs/sql.md lists as absent.
+REASONS = [
+    (r"CREATE EXTENSION|extension|hstore|citext|ltree", "absent: extensions"),
+    (r"jsonb?\b", "absent: json, jsonb"),
+    (r"\bLISTEN\b|\bUNLISTEN\b|\bNOTIFY\b|pg_notify", "absent: LISTEN, NOTIFY"),
+    (r"CREATE FUNCTION|CREATE PROCEDURE|plpgsql|\bDO\b \$|DO blocks?|functions? (is|are) not supported", "absent: functions, PL/pgSQL"),
+    (r"TRIGGER", "absent: triggers"),
+    (r"large object|lo_", "absent: large objects"),
+    (r"CREATE DOMAIN|domain", "absent: domains"),
+    (r"AS ENUM|CREATE TYPE|enum", "absent: enumerations and composite types"),
+    (r"tsvector|tsquery|to_tsvector", "absent: text search"),
+    (r"COLLATE|collation", "absent: collations"),
+    (r"PARTITION OF|PARTITION BY", "absent: partitioned tables"),
+    (r"MATERIALIZED VIEW", "absent: materialised views"),
+    (r"range|multirange", "absent: ranges"),
+    (r"\b(inet|cidr|macaddr8?)\b", "absent: inet, cidr, macaddr"),
+    (r"\b(point|box|polygon|circle|path|lseg|line)\b", "absent: geometric types"),
+    (r"\b(timetz|time with time zone)\b", "absent: time with time zone"),
+    (r"\b(varbit|bit)\b", "absent: bit strings"),
+    (r"\bmoney\b", "absent: money"),
+    (r"\bxml\b", "absent: xml"),
+    (r"array columns?|columns? of array|\[\]", "absent: array columns"),
+    (r"GENERATED ALWAYS AS|generated columns?", "absent: generated columns that are stored"),
+    (r"index(es)? on expressions|expression index|partial index|INCLUDE", "absent: indexes on expressions, partial indexes, INCLUDE"),
+    (r"SERIALIZABLE", "absent: SERIALIZABLE"),
+    (r"SET ROLE|SET SESSION AUTHORIZATION|RESET ROLE", "absent: SET ROLE"),
+    (r"PREPARE TRANSACTION|COMMIT PREPARED", "absent: two-phase commit"),
+    (r"EXCLUDE|exclusion constraint", "absent: exclusion constraints"),
+    (r"EXCEPT ALL|INTERSECT ALL", "absent: INTERSECT ALL, EXCEPT ALL"),
+    (r"unrecognized configuration parameter|cannot be changed|invalid value for parameter|configuration", "absent: settings"),
+    (r"timeout|Timeout|did not run", "defect: runs too long or never ends"),
+    (r"connection (is|was) (lost|closed)|server closed|unexpectedly|InterfaceError|insufficient data|protocol", "defect: protocol"),
+    (r"database \S+ does not exist", "defect: no database `postgres` on a fresh node"),
+    (r"does not exist", "defect: something is not there"),
+    (r"not supported|0A000|FeatureNotSupported", "absent: refused"),
+    (r"syntax error", "defect: syntax"),
+    (r"XX000|Internal error|InternalError", "defect: internal error"),
+    (r"AssertionError|assert|!=|expected|differ", "defect: another answer"),
+]
+
+
+def reason(message):
+    for pattern, name in REASONS:
+        if re.search(pattern, message, re.I if name.startswith("absent") else 0):
+            return name
+    return "defect: other"
+
+
+def group(message):
+    """Messages without names and values, so that they can be counted."""
+    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
+    found = next((line for line in reversed(lines) if re.search(r"[Ee]rror|ERROR|Exception|:", line)), lines[-1] if lines else "")
+    found = re.sub(r'"[^"]*"|\'[^\']*\'|\$\d+', "…", found)
+    return re.sub(r"\d+", "0", found)[:140]

@@ -1,0 +1,229 @@
+"""PostgreSQL's regression SQL, statement by statement: the same rows, or an error of the same class.
+
+Each file runs in a database of its own after the files that make what it needs. psql's own commands are
+passed over; data behind COPY … FROM stdin are sent. A test is `file:line`, where its statement begins.
+"""
+
+import pathlib
+import re
+import sys
+import time
+
+import psycopg
+
+from . import sources
+from .results import FAILED, PASSED, Results
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from fuzz_sql.compare import difference  # noqa: E402
+from fuzz_sql.sides import Answer  # noqa: E402
+
+SETUP = "test_setup"
+SAMPLE = ["boolean", "int4", "case", "union", "join", "with", "insert_conflict", "merge", "window", "date"]
+STATEMENT_MS_MAX = 8_000
+FILE_SECONDS_MAX = 150
+# They are about files of the server, replication, other programs, or the machine.
+LEFT_OUT = {"largeobject", "tablespace", "stats", "psql", "psql_crosstab", "sysviews", "misc", "create_function_c", "compression", "event_trigger", "oidjoins", "sanity_check", "opr_sanity", "type_sanity", "misc_sanity"}  # fmt: skip
+
+
+class Statement:
+    def __init__(self, line, text, data=None):
+        self.line = line
+        self.text = text
+        self.data = data
+
+
+def statements(text):
+    """The statements of a script: psql's rules for semicolons, quotes, comments and its own commands."""
+    made, start, line, data = [], None, 0, None
+    state, depth = State(), []
+    for number, content in enumerate(text.splitlines(), 1):
+        if data is not None:
+            if content == "\\.":
+                data = None
+            else:
+                data.append(content + "\n")
+            continue
+        if state.plain() and not "".join(depth).strip() and content.lstrip().startswith("\\"):
+            continue
+        if not "".join(depth).strip():
+            line = number
+        rest = content + "\n"
+        while rest:
+            piece, rest, ended = state.take(rest)
+            depth.append(piece)
+            if ended:
+                sql = "".join(depth).strip()
+                depth = []
+                if sql.strip("; \n"):
+                    made.append(Statement(line, sql))
+                    if re.match(r"copy\b.*\bfrom\s+stdin", sql, re.I | re.S):
+                        made[-1].data = data = []
+                line = number
+    return made
+
+
+class State:
+    """Where in quotes, comments and parentheses a script is."""
+
+    TOKEN = re.compile(r"--[^\n]*|/\*|\*/|\$[A-Za-z_]*\$|[eE]?'|\"|[();]|\\(?:gset|gexec|g|gx|gdesc|bind|crosstabview|;)[^\n]*")
+
+    def __init__(self):
+        self.quote = None
+        self.parens = 0
+        self.body = 0
+
+    def plain(self):
+        return self.quote is None
+
+    def take(self, text):
+        """Text up to the end of a statement, the rest, and whether it ended."""
+        at = 0
+        while at < len(text):
+            if self.quote is not None:
+                at = self.leave(text, at)
+                continue
+            found = self.TOKEN.search(text, at)
+            if not found:
+                break
+            token, at = found[0], found.end()
+            if token == ";" and self.parens == 0:
+                return text[:at], text[at:], True
+            if token.startswith("\\"):
+                return text[: found.start()], "", True
+            self.enter(token)
+        return text, "", False
+
+    def enter(self, token):
+        if token == "(":
+            self.parens += 1
+        elif token == ")":
+            self.parens = max(0, self.parens - 1)
+        elif token.startswith("$") or token in ("/*", '"'):
+            self.quote = token
+        elif token.endswith("'"):
+            self.quote = token.lower()
+
+    def leave(self, text, at):
+        """The place behind the quote's end, or the end of the text if it goes on."""
+        closing = {"/*": "*/", "e'": "'"}.get(self.quote, self.quote)
+        while True:
+            end = text.find(closing, at)
+            if end < 0:
+                return len(text)
+            if self.quote == "e'" and (end - len(text[:end].rstrip("\\"))) % 2:
+                at = end + 1
+                continue
+            self.quote = None
+            return end + len(closing)
+
+
+class Regress:
+    """Runs on both servers at once, as each statement's answer is the other's test."""
+
+    name = "postgresql"
+    together = True
+
+    def get(self):
+        self.folder = sources.debian_source(sources.POSTGRESQL) / "src" / "test" / "regress"
+
+    def files(self, sample):
+        schedule = (self.folder / "parallel_schedule").read_text()
+        names = [name for line in re.findall(r"^test:(.*)$", schedule, re.M) for name in line.split()]
+        names = [name for name in names if name not in LEFT_OUT and (self.folder / "sql" / f"{name}.sql").exists()]
+        return [name for name in names if name in SAMPLE or name == SETUP] if sample else names
+
+    def run_both(self, postgres, aerostat, work, sample, seconds):
+        control, results = Results(), Results()
+        deadline = time.monotonic() + seconds
+        pair = [Connection(postgres), Connection(aerostat)]
+        for name in self.files(sample):
+            if time.monotonic() > deadline:
+                results.add("schedule", FAILED, f"the suite's time was over before {name}")
+                control.add("schedule", PASSED)
+                break
+            script = (self.folder / "sql" / f"{name}.sql").read_text(errors="replace")
+            self.file(name, statements(self.named(script)), pair, control, results, work)
+        return control, results
+
+    def named(self, script):
+        """The variables that psql would have replaced."""
+        for name in ("abs_srcdir", "abs_builddir"):
+            script = script.replace(f":'{name}'", f"'{self.folder}'")
+        return script.replace(":'filename'", "'/dev/null'")
+
+    def file(self, name, found, pair, control, results, work):
+        deadline = time.monotonic() + FILE_SECONDS_MAX
+        for each in pair:
+            each.open()
+        with open(work / "log", "a") as log:
+            for statement in found:
+                if time.monotonic() > deadline:
+                    break
+                wanted, got = (each.ask(statement) for each in pair)
+                test = f"{name}:{statement.line}"
+                control.add(test, PASSED)
+                unlike = difference(wanted, got, ordered(statement.text))
+                results.add(test, FAILED if unlike else PASSED, message(unlike, wanted, got))
+                if unlike:
+                    log.write(f"{test}\t{message(unlike, wanted, got)}\t{' '.join(statement.text.split())[:400]}\n")
+
+
+def ordered(sql):
+    return re.search(r"\border\s+by\b[^()]*$", sql, re.I) is not None
+
+
+def message(unlike, wanted, got):
+    if unlike is None:
+        return ""
+    if got.code:
+        return f"{unlike.kind}: {got.code} {got.message}"
+    if wanted.code:
+        return f"{unlike.kind}: no error, where PostgreSQL says {wanted.code} {wanted.message}"
+    return f"{unlike.kind}: {unlike.detail} {wanted.rows[:2]} {got.rows[:2]}"[:300]
+
+
+class Connection:
+    def __init__(self, server):
+        self.server = server
+        self.connection = None
+
+    def open(self):
+        if self.connection is not None:
+            self.connection.close()
+        for _ in range(100):
+            try:
+                self.connection = psycopg.connect(self.server.dsn("suite"), autocommit=True, connect_timeout=10)
+                break
+            except psycopg.OperationalError:
+                time.sleep(0.2)
+        self.connection.pgconn.exec_(b"SET client_min_messages = error")
+        self.connection.pgconn.exec_(b"SET statement_timeout = %d" % STATEMENT_MS_MAX)
+
+    def ask(self, statement):
+        pgconn = self.connection.pgconn
+        try:
+            pgconn.send_query(statement.text.encode())
+            last = None
+            while (result := pgconn.get_result()) is not None:
+                if result.status == psycopg.pq.ExecStatus.COPY_IN:
+                    pgconn.put_copy_data("".join(statement.data or []).encode())
+                    pgconn.put_copy_end()
+                elif result.status == psycopg.pq.ExecStatus.COPY_OUT:
+                    while pgconn.get_copy_data(0)[0] > 0:
+                        pass
+                last = result
+            if last is not None and pgconn.status == psycopg.pq.ConnStatus.OK:
+                return Answer(last)
+        except psycopg.Error:
+            pass
+        self.open()
+        return Lost()
+
+
+class Lost:
+    """The connection was lost in a statement."""
+
+    code, message = "08006", "connection lost"
+    types = names = rows = tag = None
+    binary = False
