@@ -11,7 +11,8 @@ class Statement:
 
     def __init__(self, tree, ordered=False, parameters=False, times=1, binary=False):
         self.tree = tree
-        self.ordered = ordered
+        # A tree whose ORDER BY was taken away decides no order.
+        self.ordered = ordered and any(part.tag == "order" and part.parts for part in tree.children())
         self.parameters = parameters
         self.times = times
         self.binary = binary

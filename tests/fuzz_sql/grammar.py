@@ -125,7 +125,7 @@ AGGREGATES = {
     "real": ["«min|max»({real})", "sum({real})"],
     "double": ["«min|max|sum|avg»({double})", "avg({real})", "«stddev|variance|stddev_pop|var_pop»({double})", "corr({double}, {double})", "percentile_cont(0.5) WITHIN GROUP (ORDER BY {double})"],
     "numeric": ["«min|max|sum|avg»({numeric})", "avg({int})", "sum({big})", "avg(DISTINCT {small})"],
-    "text": ["«min|max»({text})", "string_agg({=text}, ',' ORDER BY {=text})", "string_agg(DISTINCT {=text}, '-' ORDER BY {=text})", "string_agg({whole}::text, ',' ORDER BY 1)"],
+    "text": ["«min|max»({text})", "string_agg({=text}, ',' ORDER BY {=text})", "string_agg(DISTINCT {=text}, '-' ORDER BY {=text})", "string_agg({=int}::text, ',' ORDER BY {=int})"],
     "varchar": [], "char": ["«min|max»({char})"], "bytea": [], "uuid": [],
     "date": ["«min|max»({date})"], "time": ["«min|max»({time})"], "timestamp": ["«min|max»({timestamp})"],
     "timestamptz": ["«min|max»({timestamptz})"], "interval": ["«min|max|sum»({interval})", "avg({interval})"],

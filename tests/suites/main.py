@@ -42,7 +42,7 @@ def parsed(arguments):
     return parser.parse_args(arguments)
 
 
-def prepared(server):
+def prepared(server, suite):
     """Makes the databases that suites expect to be there."""
     with psycopg.connect(server.dsn(server.database), autocommit=True) as connection:
         for name in (DATABASE, "postgres"):
@@ -50,6 +50,9 @@ def prepared(server):
                 connection.execute(f"CREATE DATABASE {name}")
             except psycopg.errors.DuplicateDatabase:
                 pass
+    if hasattr(suite, "prepare"):
+        with psycopg.connect(server.dsn(DATABASE), autocommit=True) as connection:
+            suite.prepare(connection)
 
 
 def on_server(suite, make, folder, options):
@@ -58,7 +61,7 @@ def on_server(suite, make, folder, options):
     work.mkdir(parents=True, exist_ok=True)
     (work / "lines.jsonl").unlink(missing_ok=True)
     with make() as server, Watch(server) as watch:
-        prepared(server)
+        prepared(server, suite)
         seconds = SAMPLE_SECONDS_MAX if options.sample else SECONDS_MAX[suite.name]
         return suite.run(server, DATABASE, work, options.sample, seconds), watch.ends
 
@@ -70,7 +73,7 @@ def both(suite, folder, options):
         work.mkdir(parents=True, exist_ok=True)
         with servers.Postgres() as postgres, servers.Aerostat() as aerostat, Watch(aerostat) as watch:
             for server in (postgres, aerostat):
-                prepared(server)
+                prepared(server, suite)
             seconds = SAMPLE_SECONDS_MAX if options.sample else SECONDS_MAX[suite.name]
             return *suite.run_both(postgres, aerostat, work, options.sample, seconds), watch.ends
     with concurrent.futures.ThreadPoolExecutor(2) as pool:

@@ -26,6 +26,9 @@ class Pytest:
         self.python = sources.python()
         self.folder = sources.sdist(self.name)
 
+    def prepare(self, connection):
+        """What the suite wants to find in its database."""
+
     def arguments(self, server, database):
         return []
 
@@ -61,8 +64,22 @@ class Asyncpg(Pytest):
 
 class SqlAlchemy(Pytest):
     name = "sqlalchemy"
-    paths = ["test/dialect/test_suite.py", "test/dialect/postgresql", "test/sql/test_query.py", "test/sql/test_returning.py", "test/orm/test_unitofwork.py"]
+    paths = [
+        "test/dialect/test_suite.py", "test/sql/test_query.py", "test/sql/test_returning.py",
+        *(f"test/dialect/postgresql/test_{each}.py" for each in ("dialect", "on_conflict", "query", "reflection", "types", "async_pg")),
+    ]  # fmt: skip
     sample_paths = ["test/dialect/postgresql/test_on_conflict.py", "test/dialect/postgresql/test_query.py"]
+
+    def get(self):
+        super().get()
+        # It makes two extensions before anything else, so that no test would run without them.
+        provision = self.folder / "lib" / "sqlalchemy" / "dialects" / "postgresql" / "provision.py"
+        text = provision.read_text()
+        provision.write_text(text.replace('    ("citext", (13,)),\n    ("hstore", (13,)),\n', ""))
+
+    def prepare(self, connection):
+        for schema in ("test_schema", "test_schema_2"):
+            connection.execute(f"CREATE SCHEMA {schema}")
 
     def arguments(self, server, database):
         url = f"postgresql+psycopg://{server.user}@127.0.0.1:{server.port}/{database}"

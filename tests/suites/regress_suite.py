@@ -12,6 +12,7 @@ import time
 import psycopg
 
 from . import sources
+from .regress_script import statements
 from .results import FAILED, PASSED, Results
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -26,96 +27,8 @@ FILE_SECONDS_MAX = 150
 LEFT_OUT = {"largeobject", "tablespace", "stats", "psql", "psql_crosstab", "sysviews", "misc", "create_function_c", "compression", "event_trigger", "oidjoins", "sanity_check", "opr_sanity", "type_sanity", "misc_sanity"}  # fmt: skip
 
 
-class Statement:
-    def __init__(self, line, text, data=None):
-        self.line = line
-        self.text = text
-        self.data = data
-
-
-def statements(text):
-    """The statements of a script: psql's rules for semicolons, quotes, comments and its own commands."""
-    made, start, line, data = [], None, 0, None
-    state, depth = State(), []
-    for number, content in enumerate(text.splitlines(), 1):
-        if data is not None:
-            if content == "\\.":
-                data = None
-            else:
-                data.append(content + "\n")
-            continue
-        if state.plain() and not "".join(depth).strip() and content.lstrip().startswith("\\"):
-            continue
-        if not "".join(depth).strip():
-            line = number
-        rest = content + "\n"
-        while rest:
-            piece, rest, ended = state.take(rest)
-            depth.append(piece)
-            if ended:
-                sql = "".join(depth).strip()
-                depth = []
-                if sql.strip("; \n"):
-                    made.append(Statement(line, sql))
-                    if re.match(r"copy\b.*\bfrom\s+stdin", sql, re.I | re.S):
-                        made[-1].data = data = []
-                line = number
-    return made
-
-
-class State:
-    """Where in quotes, comments and parentheses a script is."""
-
-    TOKEN = re.compile(r"--[^\n]*|/\*|\*/|\$[A-Za-z_]*\$|[eE]?'|\"|[();]|\\(?:gset|gexec|g|gx|gdesc|bind|crosstabview|;)[^\n]*")
-
-    def __init__(self):
-        self.quote = None
-        self.parens = 0
-        self.body = 0
-
-    def plain(self):
-        return self.quote is None
-
-    def take(self, text):
-        """Text up to the end of a statement, the rest, and whether it ended."""
-        at = 0
-        while at < len(text):
-            if self.quote is not None:
-                at = self.leave(text, at)
-                continue
-            found = self.TOKEN.search(text, at)
-            if not found:
-                break
-            token, at = found[0], found.end()
-            if token == ";" and self.parens == 0:
-                return text[:at], text[at:], True
-            if token.startswith("\\"):
-                return text[: found.start()], "", True
-            self.enter(token)
-        return text, "", False
-
-    def enter(self, token):
-        if token == "(":
-            self.parens += 1
-        elif token == ")":
-            self.parens = max(0, self.parens - 1)
-        elif token.startswith("$") or token in ("/*", '"'):
-            self.quote = token
-        elif token.endswith("'"):
-            self.quote = token.lower()
-
-    def leave(self, text, at):
-        """The place behind the quote's end, or the end of the text if it goes on."""
-        closing = {"/*": "*/", "e'": "'"}.get(self.quote, self.quote)
-        while True:
-            end = text.find(closing, at)
-            if end < 0:
-                return len(text)
-            if self.quote == "e'" and (end - len(text[:end].rstrip("\\"))) % 2:
-                at = end + 1
-                continue
-            self.quote = None
-            return end + len(closing)
+CREATED = re.compile(r"\bcreate\s+(?:\w+\s+)*?(table|view|type|domain|function|sequence|index|schema|role|user|operator|aggregate|procedure)\s+(?:if not exists\s+)?\"?([\w.]+)", re.I)
+MISSING = re.compile(r"\"?([\w.]+)\"?(?:\([^)]*\))? does not exist")
 
 
 class Regress:
@@ -123,6 +36,9 @@ class Regress:
 
     name = "postgresql"
     together = True
+
+    def __init__(self):
+        self.causes = Causes()
 
     def get(self):
         self.folder = sources.debian_source(sources.POSTGRESQL) / "src" / "test" / "regress"
@@ -150,12 +66,15 @@ class Regress:
         """The variables that psql would have replaced."""
         for name in ("abs_srcdir", "abs_builddir"):
             script = script.replace(f":'{name}'", f"'{self.folder}'")
-        return script.replace(":'filename'", "'/dev/null'")
+        return script
 
     def file(self, name, found, pair, control, results, work):
         deadline = time.monotonic() + FILE_SECONDS_MAX
         for each in pair:
             each.open()
+        for statement in found:
+            if hasattr(statement, "file"):
+                statement.data = [(self.folder / statement.file.lstrip("/")).read_text(errors="replace")]
         with open(work / "log", "a") as log:
             for statement in found:
                 if time.monotonic() > deadline:
@@ -164,9 +83,30 @@ class Regress:
                 test = f"{name}:{statement.line}"
                 control.add(test, PASSED)
                 unlike = difference(wanted, got, ordered(statement.text))
-                results.add(test, FAILED if unlike else PASSED, message(unlike, wanted, got))
+                said = self.causes.traced(statement, message(unlike, wanted, got), got)
+                results.add(test, FAILED if unlike else PASSED, said)
                 if unlike:
-                    log.write(f"{test}\t{message(unlike, wanted, got)}\t{' '.join(statement.text.split())[:400]}\n")
+                    log.write(f"{test}\t{said}\t{' '.join(statement.text.split())[:400]}\n")
+
+
+class Causes:
+    """What a failure follows from: a table that was refused, or what ended the transaction before."""
+
+    def __init__(self):
+        self.refused = {}
+        self.ended = ""
+
+    def traced(self, statement, said, got):
+        if not got.code:
+            return said
+        if got.code == "25P02":
+            return f"follows from {self.ended}"[:400]
+        if (missing := MISSING.search(got.message)) and missing[1].lower() in self.refused:
+            said = f"follows from {self.refused[missing[1].lower()]}"
+        for _, name in CREATED.findall(statement.text):
+            self.refused.setdefault(name.lower(), said)
+        self.ended = said
+        return said[:400]
 
 
 def ordered(sql):
@@ -180,7 +120,7 @@ def message(unlike, wanted, got):
         return f"{unlike.kind}: {got.code} {got.message}"
     if wanted.code:
         return f"{unlike.kind}: no error, where PostgreSQL says {wanted.code} {wanted.message}"
-    return f"{unlike.kind}: {unlike.detail} {wanted.rows[:2]} {got.rows[:2]}"[:300]
+    return f"{unlike.kind}: {unlike.detail}"
 
 
 class Connection:

@@ -1,13 +1,17 @@
 """Outcomes of tests, and the lists of those that are known to fail on Aerostat.
 
-A list has a line `test id<TAB>reason` for each test that passes on PostgreSQL and fails here. A reason
-is `absent: …`, a feature that docs/sql.md names as absent, or `defect: …`, which is to be mended.
+A list has a line `test id<TAB>reason` for each test that passes on PostgreSQL and fails here; tests that
+are lines of a script stand together, as `script:12,15,27`. A reason is `absent: …`, a feature that Aerostat
+does not have, or `defect: …`, which is to be mended.
 """
 
+import collections
 import json
 import pathlib
+import re
 
 KNOWN = pathlib.Path(__file__).parent / "known"
+LINES = re.compile(r"(\w+):([\d,]+)")
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
@@ -65,14 +69,30 @@ class Verdict:
 
 def read_known(name):
     path = KNOWN / f"{name}.txt"
-    if not path.exists():
-        return {}
-    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
-    return dict(line.split("\t", 1) for line in lines)
+    known = {}
+    if path.exists():
+        for line in path.read_text().splitlines():
+            if line and not line.startswith("#"):
+                tests, reason = line.split("\t", 1)
+                known.update(dict.fromkeys(expanded(tests), reason))
+    return known
+
+
+def expanded(tests):
+    """The tests of one line of a list."""
+    lines = LINES.fullmatch(tests)
+    return [f"{lines[1]}:{line}" for line in lines[2].split(",")] if lines else [tests]
 
 
 def write_known(name, reasons):
     """Writes a list anew; `reasons` by test id."""
     KNOWN.mkdir(exist_ok=True)
-    lines = [f"{test}\t{reason}" for test, reason in sorted(reasons.items())]
-    (KNOWN / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    together, lines = collections.defaultdict(list), []
+    for test, reason in reasons.items():
+        if line := LINES.fullmatch(test):
+            together[line[1], reason].append(int(line[2]))
+        else:
+            lines.append(f"{test}\t{reason}")
+    for (script, reason), numbers in together.items():
+        lines.append(f"{script}:{','.join(map(str, sorted(numbers)))}\t{reason}")
+    (KNOWN / f"{name}.txt").write_text("\n".join(sorted(lines)) + "\n")

@@ -101,22 +101,27 @@ def installed_version(package):
 
 
 def private_apt(folder):
-    """Options that make apt keep its state under `folder`, with source lines beside the machine's."""
+    """Options that make apt keep its state under `folder`, with the machine's lists as lists of sources."""
     for each in ("lists/partial", "cache/archives/partial", "src", "parts"):
         (folder / each).mkdir(parents=True, exist_ok=True)
-    codename = dict(line.split("=", 1) for line in pathlib.Path("/etc/os-release").read_text().splitlines() if "=" in line)
-    codename = codename["VERSION_CODENAME"]
-    key = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
-    lines = [
-        f"deb-src {key} http://deb.debian.org/debian {codename} main",
-        f"deb-src {key} http://deb.debian.org/debian-security {codename}-security main",
-    ]
+    for each in pathlib.Path("/etc/apt").glob("sources.list*/*.sources"):
+        of_sources(each, folder / "parts")
+    lists = [pathlib.Path("/etc/apt/sources.list"), *pathlib.Path("/etc/apt/sources.list.d").glob("*.list")]
+    lines = [line for each in lists if each.exists() for line in each.read_text().splitlines()]
+    lines = [line.replace("deb ", "deb-src ", 1) for line in lines if line.startswith("deb ") and "debian" in line]
     (folder / "sources.list").write_text("\n".join(lines) + "\n")
     settings = {
         "Dir::Etc::sourcelist": folder / "sources.list", "Dir::Etc::sourceparts": folder / "parts",
         "Dir::State::lists": folder / "lists", "Dir::Cache": folder / "cache", "APT::Sandbox::User": "root",
     }  # fmt: skip
     return [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
+
+
+def of_sources(path, folder):
+    """The machine's own lists of Debian, but of source packages."""
+    text = path.read_text()
+    if "debian" in text and "deb-src" not in text:
+        (folder / path.name).write_text(text.replace("Types: deb", "Types: deb-src"))
 
 
 def go_module(module):
