@@ -50,9 +50,15 @@ def reason(message):
     return "defect: other"
 
 
+SERVER = re.compile(r"psycopg\.errors\.\w+\)?:? .*|asyncpg\.exceptions\.\w+: .*|ERROR: .*|\(SQLSTATE \w+\)")
+ANY = re.compile(r"Error|ERROR|Exception|timeout|did not run|^set-up|^\w+: ")
+LEFT_OUT = re.compile(r"^\(Background on this|^HINT|^DETAIL|^\[SQL|^LINE |^\s*\^")
+
+
 def group(message):
-    """Messages without names and values, so that they can be counted."""
-    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
-    found = next((line for line in reversed(lines) if re.search(r"[Ee]rror|ERROR|Exception|:", line)), lines[-1] if lines else "")
+    """What the server or the test said, without names and values, so that it can be counted."""
+    lines = [line.strip() for line in message.strip().splitlines() if line.strip() and not LEFT_OUT.search(line)]
+    found = next((hit[0] for line in lines if (hit := SERVER.search(line))), None)
+    found = found or next((line for line in lines if ANY.search(line)), lines[-1] if lines else "")
     found = re.sub(r'"[^"]*"|\'[^\']*\'|\$\d+', "…", found)
     return re.sub(r"\d+", "0", found)[:140]

@@ -38,6 +38,7 @@ def parsed(arguments):
     parser.add_argument("--sample", action="store_true", help="a few minutes of them")
     parser.add_argument("--write", action="store_true", help="write the lists of known failures anew")
     parser.add_argument("--groups", action="store_true", help="count failures by what the server said")
+    parser.add_argument("--judge", action="store_true", help="run nothing: judge the outcomes that --keep has of another run")
     parser.add_argument("--keep", type=pathlib.Path, help="folder for logs and outcomes")
     return parser.parse_args(arguments)
 
@@ -79,6 +80,17 @@ def both(suite, folder, options):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(on_server, suite, make, folder, options) for make in (servers.Postgres, servers.Aerostat)]
         (wanted, _), (got, ends) = (job.result() for job in jobs)
+    return wanted, got, ends
+
+
+def outcomes(suite, folder, options):
+    """The outcomes of a run, which are kept, or of one that was kept."""
+    paths = [folder / suite.name / f"{name}.jsonl" for name in ("postgresql", "aerostat")]
+    if options.judge:
+        return *(results.Results().read(path) for path in paths), []
+    wanted, got, ends = both(suite, folder, options)
+    for path, found in zip(paths, (wanted, got)):
+        found.write(path)
     return wanted, got, ends
 
 
@@ -130,11 +142,12 @@ def main(arguments):
     for suite in chosen:
         started = time.monotonic()
         try:
-            suite.get()
+            if not options.judge:
+                suite.get()
         except sources.Missing as missing:
             print(f"skipped: {suite.name}'s tests ({missing})", flush=True)
             continue
-        wanted, got, ends = both(suite, folder, options)
+        wanted, got, ends = outcomes(suite, folder, options)
         verdict = results.Verdict(suite.name, wanted, got)
         report(verdict, ends, options)
         print(f"-- {suite.name}: {time.monotonic() - started:.0f} s", flush=True)

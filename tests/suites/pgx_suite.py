@@ -50,17 +50,20 @@ class Binary:
 
     def run(self, deadline):
         for _ in range(HANGS_MAX):
-            hung = self.once(deadline)
-            if hung is None or time.monotonic() > deadline:
+            before = len(self.over)
+            if self.ended_well(deadline) or time.monotonic() > deadline:
                 return
-            self.note(hung, FAILED, f"timeout: silent for {SILENCE_SECONDS_MAX} s, or ended the process")
-            self.over.append(hung)
+            if self.running is not None:
+                self.note(self.running, FAILED, f"timeout: silent for {SILENCE_SECONDS_MAX} s, or ended the process")
+                self.over.append(self.running)
+            elif len(self.over) == before:
+                return
 
     def note(self, test, outcome, message=""):
-        self.results.add(f"{self.package}/{test}", outcome, message)
+        self.results.add(f"{'pgx' if self.package == '.' else self.package}/{test}", outcome, message)
 
-    def once(self, deadline):
-        """Runs what is not over; the test that was running if the process hung or panicked."""
+    def ended_well(self, deadline):
+        """Runs what is not over; whether the process came to its end, and did not hang or panic."""
         skip = "|".join(f"^{re.escape(test)}$" for test in self.over) or "^$"
         command = [str(self.binary), "-test.v", "-test.parallel=1", f"-test.skip={skip}"]
         process = subprocess.Popen(
@@ -77,7 +80,7 @@ class Binary:
         reader.join(5)
         with open(self.log, "a") as log:
             log.writelines(output)
-        return self.running if process.returncode not in (0, 1) else None
+        return process.returncode in (0, 1)
 
     def read(self, process, output):
         said = []

@@ -43,6 +43,8 @@ def pytest_runtest_logreport(report):
 
 
 def shortened(report):
-    """The end of what went wrong, where the error of the server stands."""
+    """Beginning and end of what went wrong: the error of the server stands in one of them."""
     crash = getattr(report.longrepr, "reprcrash", None)
-    return (crash.message if crash else str(report.longrepr))[-600:]
+    text = crash.message if crash else str(report.longrepr)
+    lines = [line for line in text.splitlines() if "Error" in line or "errors." in line][:2]
+    return "\n".join([*lines, text[-300:]])[:900]

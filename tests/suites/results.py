@@ -42,6 +42,17 @@ class Results:
             self.add(each["id"], each["outcome"], each.get("message", ""))
         return self
 
+    def write(self, path):
+        lines = [json.dumps({"id": test, "outcome": outcome, "message": self.messages.get(test, "")}) for test, outcome in self.outcomes.items()]
+        path.write_text("\n".join(lines) + "\n")
+
+    def renamed(self, pattern, replacement):
+        """The same with other names, where a runner puts the server's version into them."""
+        twin = Results()
+        for test, outcome in self.outcomes.items():
+            twin.add(re.sub(pattern, replacement, test), outcome, self.messages.get(test, ""))
+        return twin
+
     def passed(self):
         return {test for test, outcome in self.outcomes.items() if outcome == PASSED}
 
@@ -59,7 +70,9 @@ class Verdict:
         self.mended = sorted(test for test in self.known if test in aerostat.passed())
 
     def message(self, test):
-        return self.aerostat.messages.get(test, self.aerostat.messages.get(test.split("::")[0], "did not run"))
+        """Why a test failed: by its own message, or that of its file or app, which could not be set up."""
+        names = (test, test.split("::")[0], test.split(".")[0])
+        return next((self.aerostat.messages[name] for name in names if name in self.aerostat.messages), "did not run")
 
     def row(self):
         """The suite's line in the table."""
