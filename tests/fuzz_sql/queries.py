@@ -42,7 +42,7 @@ class Queries:
             return "", False
         places = [f"{at + 1}{self.dice.choice(['', '', ' DESC', ' NULLS FIRST', ' DESC NULLS LAST'])}" for at in range(count)]
         limit = Tree("limit", self.dice.choice([" LIMIT 3", " LIMIT 10", " OFFSET 2", " LIMIT 2 OFFSET 1", " FETCH FIRST 2 ROWS ONLY", " LIMIT 0"]), optional=True)
-        parts = [" ORDER BY ", Many("places", places), *([limit] if self.chance(0.4) else [])]
+        parts = [" ORDER BY ", Many("places", places, least=len(places)), *([limit] if self.chance(0.4) else [])]
         return Tree("order", *parts, optional=True), True
 
     def with_queries(self):

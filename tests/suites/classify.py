@@ -31,12 +31,16 @@ REASONS = [
     (r"PREPARE TRANSACTION|COMMIT PREPARED", "absent: two-phase commit"),
     (r"EXCLUDE|exclusion constraint", "absent: exclusion constraints"),
     (r"EXCEPT ALL|INTERSECT ALL", "absent: INTERSECT ALL, EXCEPT ALL"),
+    (r"after a SET that was refused", "absent: settings"),
+    (r"^rows: |^order: |^tag: ", "defect: another answer"),
+    (r"^types: |^names: ", "defect: another type or name of a column"),
+    (r"no error, where PostgreSQL says", "defect: taken though wrong"),
     (r"unrecognized configuration parameter|cannot be changed|invalid value for parameter|configuration", "absent: settings"),
     (r"timeout|Timeout|did not run", "defect: runs too long or never ends"),
     (r"connection (is|was) (lost|closed)|server closed|unexpectedly|InterfaceError|insufficient data|protocol", "defect: protocol"),
     (r"database \S+ does not exist", "defect: no database `postgres` on a fresh node"),
     (r"does not exist", "defect: something is not there"),
-    (r"not supported|0A000|FeatureNotSupported", "absent: refused"),
+    (r"not supported|0A000|FeatureNotSupported", "absent: refused with a message"),
     (r"syntax error", "defect: syntax"),
     (r"XX000|Internal error|InternalError", "defect: internal error"),
     (r"AssertionError|assert|!=|expected|differ", "defect: another answer"),
@@ -51,6 +55,7 @@ def reason(message):
 
 
 SERVER = re.compile(r"psycopg\.errors\.\w+\)?:? .*|asyncpg\.exceptions\.\w+: .*|ERROR: .*|\(SQLSTATE \w+\)")
+RAISED = re.compile(r"[\w.]*(Error|Exception)\b *:")
 ANY = re.compile(r"Error|ERROR|Exception|timeout|did not run|^set-up|^\w+: ")
 LEFT_OUT = re.compile(r"^\(Background on this|^HINT|^DETAIL|^\[SQL|^LINE |^\s*\^")
 
@@ -59,6 +64,7 @@ def group(message):
     """What the server or the test said, without names and values, so that it can be counted."""
     lines = [line.strip() for line in message.strip().splitlines() if line.strip() and not LEFT_OUT.search(line)]
     found = next((hit[0] for line in lines if (hit := SERVER.search(line))), None)
+    found = found or next((line for line in reversed(lines) if RAISED.match(line)), None)
     found = found or next((line for line in lines if ANY.search(line)), lines[-1] if lines else "")
     found = re.sub(r'"[^"]*"|\'[^\']*\'|\$\d+', "…", found)
     return re.sub(r"\d+", "0", found)[:140]

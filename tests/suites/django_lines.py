@@ -64,5 +64,5 @@ class LinesRunner(DiscoverRunner):
             return super().setup_databases(**options)
         except BaseException as error:
             # All tests of the app fail with it: its name is theirs up to the first dot.
-            write(os.environ["SUITE_APP"], "failed", f"set-up: {error!r}")
+            write(os.environ["SUITE_APP"], "failed", f"set-up: {type(error).__name__}: {error}")
             raise

@@ -37,13 +37,13 @@ def statements(text):
                 file = named[1]
             continue
         if not "".join(depth).strip():
-            line = number
+            line, depth = number, []
         rest = content + "\n"
         while rest:
             piece, rest, ended = state.take(rest)
             depth.append(piece)
             if ended:
-                sql = "".join(depth).strip()
+                sql, line = without_comments("".join(depth), line)
                 depth = []
                 if sql.strip("; \n"):
                     made.append(Statement(line, sql))
@@ -53,6 +53,12 @@ def statements(text):
                         made[-1].of_file(file)
                 line = number
     return made
+
+
+def without_comments(text, line):
+    """A statement without the comments before it, and its line."""
+    before = re.match(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*", text, re.S)[0]
+    return text[len(before) :].strip(), line + before.count("\n")
 
 
 class State:
