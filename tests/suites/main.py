@@ -60,7 +60,8 @@ def on_server(suite, make, folder, options):
     """A suite's outcomes on a server of its own, and the ends of that server."""
     work = folder / suite.name / make.name
     work.mkdir(parents=True, exist_ok=True)
-    (work / "lines.jsonl").unlink(missing_ok=True)
+    for name in ("lines.jsonl", "log"):
+        (work / name).unlink(missing_ok=True)
     with make() as server, Watch(server) as watch:
         prepared(server, suite)
         seconds = SAMPLE_SECONDS_MAX if options.sample else SECONDS_MAX[suite.name]
@@ -72,6 +73,7 @@ def both(suite, folder, options):
     if getattr(suite, "together", False):
         work = folder / suite.name
         work.mkdir(parents=True, exist_ok=True)
+        (work / "log").unlink(missing_ok=True)
         with servers.Postgres() as postgres, servers.Aerostat() as aerostat, Watch(aerostat) as watch:
             for server in (postgres, aerostat):
                 prepared(server, suite)
