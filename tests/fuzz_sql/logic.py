@@ -5,7 +5,6 @@ many rows satisfy a condition in WHERE, where it may be optimised, as when it is
 """
 
 from .compare import Difference, same_rows, normal
-from .expressions import Scope  # noqa: F401  (the scope is the queries')
 
 
 class Logic:

@@ -5,6 +5,7 @@ import collections
 import multiprocessing
 import pathlib
 import random
+import re
 import sys
 import time
 
@@ -155,8 +156,6 @@ class Fuzzer:
 
 def shape(text, signature):
     """A statement without names and literals: equal ones are taken for one finding."""
-    import re
-
     text = re.sub(r"\b[a-z]\d+\b(\.\w+)?", "x", text)
     text = re.sub(r"'(?:[^']|'')*'", "'…'", text)
     return f"{signature} {re.sub(r'[0-9]+', '0', text)}"

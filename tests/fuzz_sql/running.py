@@ -3,7 +3,7 @@
 from psycopg.pq import TransactionStatus
 
 from .compare import Difference, difference
-from .sides import Died, both
+from .sides import both
 
 SCHEMA = "fuzz"
 
@@ -100,5 +100,3 @@ def literal(value):
         return "NULL"
     return "'" + value.decode().replace("'", "''") + "'"
 
-
-__all__ = ["SCHEMA", "Round", "current", "Died"]
