@@ -19,7 +19,7 @@ use aerostat_storage::{FreezeBacklog, backup::Places};
 use aerostat_txn::{AdvisoryLocks, TxnManager};
 use aerostat_types::{ErrorKind, SqlError, TenantId};
 use datafusion::{
-    common::Result,
+    common::{Result, config::ConfigNonZeroUsize},
     execution::{
         SessionState, SessionStateBuilder,
         disk_manager::DiskManagerBuilder,
@@ -456,7 +456,7 @@ impl Engine {
     }
 }
 
-fn base_state(threads: usize) -> SessionState {
+pub(crate) fn base_state(threads: usize) -> SessionState {
     let mut config = SessionConfig::new()
         .with_target_partitions(threads.max(1))
         .with_batch_size(BATCH_ROWS)
@@ -477,6 +477,10 @@ fn base_state(threads: usize) -> SessionState {
     // Casts of ours may be nullable in the logical plan and not in the physical
     // one; the check takes the difference for a defect.
     options.execution.skip_physical_aggregate_schema_check = true;
+    // Each batch that a repartition spills has a file of its own. Of a file that several tasks
+    // add to, a reader waits for batches that another file has, and the tasks for the reader.
+    options.execution.max_spill_file_size_bytes =
+        ConfigNonZeroUsize::try_new(1).expect("it is not zero");
     let mut builder = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()

@@ -232,7 +232,7 @@ fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
 }
 
 /// Whether the disk took no more.
-fn is_full(error: &(dyn Error + 'static)) -> bool {
+pub(crate) fn is_full(error: &(dyn Error + 'static)) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let shared = error.downcast_ref::<Arc<io::Error>>().map(|error| &**error);
     let error = shared.or_else(|| error.downcast_ref());
