@@ -146,7 +146,7 @@ pub(super) async fn lifted(
             },
         },
     };
-    let compared = kept.physical(context)?.and_then(KeptPhysical::compared);
+    let compared = kept.compared();
     match compared.and_then(|compared| lifted.values(compared)) {
         Some(values) => revived(context, cache, &sought, &kept, Some(&values)).await,
         None => Ok(None),
@@ -164,9 +164,8 @@ async fn template(context: &Arc<StatementContext>, lifted: &Lifted) -> Option<Ke
         return None;
     }
     let kept = generic(context, &kept, bound).await?;
-    let compared = kept.physical(context).ok()??.compared()?;
-    (compared.len() == parameters.fields.len()).then_some(())?;
-    Some(kept)
+    let compared = kept.compared()?;
+    (compared.len() == parameters.fields.len()).then_some(kept)
 }
 
 /// The parameters in the place of the constants, with the types that follow from where they stand.

@@ -43,7 +43,7 @@ use crate::{
     catalog::TableEntry,
     dml::{BoundDml, Pairs},
     error::external,
-    scan::TableScanProvider,
+    scan::{TableScanProvider, conditions::Compared},
 };
 
 /// What a node of a plan takes beside its expressions and columns.
@@ -211,6 +211,12 @@ impl KeptPlan {
 }
 
 impl KeptPlan {
+    /// The columns that its parameters are compared with, if it has a physical plan for all values
+    /// and nothing else happens to them.
+    pub(crate) fn compared(&self) -> Option<&Compared> {
+        self.physical.as_ref()?.compared()
+    }
+
     /// The physical plan that is kept, over tables that are locked for the statement; `None` if
     /// it is to be made.
     ///
@@ -221,7 +227,7 @@ impl KeptPlan {
             return Ok(None);
         };
         self.lock(context)?;
-        Ok((!physical.is_outdated(context)?).then_some(physical))
+        Ok((!physical.is_outdated(context)?).then_some(physical.as_ref()))
     }
 
     fn lock(&self, context: &StatementContext) -> Result<()> {
