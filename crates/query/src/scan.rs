@@ -51,7 +51,11 @@ use futures::{
     stream,
 };
 
-use self::{conditions::{Compared, Conditions}, domain::Attribute, run_time::Narrower};
+use self::{
+    conditions::{Compared, Conditions},
+    domain::Attribute,
+    run_time::Narrower,
+};
 use crate::{
     error::{external, from_storage},
     usage::{RecordedScan, Usage},

@@ -68,14 +68,45 @@ fn other_constants_find_the_plan_of_the_first_ones() {
     let (fixture, mut session) = fixture();
     let shapes: [&dyn Fn(u32) -> String; 9] = [
         &|k| format!("{STAR} where month = {k} and brand <> 'b{k}' group by 1, 2 order by 1, 2"),
-        &|k| format!("{STAR} where (brand = 'b{k}' or brand = 'b3') and amount between {k} and 400 group by 1, 2 order by 1, 2"),
-        &|k| format!("{STAR} where month in ({k}, 5) and amount < -{k} and n >= {k}000 group by 1, 2 order by 1, 2"),
-        &|k| format!("{STAR} where d >= '2024-01-0{}' and price < {k}.5 group by 1, 2 order by 1, 2", k + 1),
-        &|k| format!("{STAR} where d < date '2024-02-0{}' and ratio > {k}.125 group by 1, 2 order by 1, 2", k + 1),
-        &|k| format!("select count(*), min(n), max(note) from sale where note = 'n{k}' and amount > {k}"),
-        &|k| format!("select count(*) from sale where at > '2024-03-0{} 12:00' and i <> {k}", k + 1),
+        &|k| {
+            format!(
+                "{STAR} where (brand = 'b{k}' or brand = 'b3') and amount between {k} and 400 group by 1, 2 order by 1, 2"
+            )
+        },
+        &|k| {
+            format!(
+                "{STAR} where month in ({k}, 5) and amount < -{k} and n >= {k}000 group by 1, 2 order by 1, 2"
+            )
+        },
+        &|k| {
+            format!(
+                "{STAR} where d >= '2024-01-0{}' and price < {k}.5 group by 1, 2 order by 1, 2",
+                k + 1
+            )
+        },
+        &|k| {
+            format!(
+                "{STAR} where d < date '2024-02-0{}' and ratio > {k}.125 group by 1, 2 order by 1, 2",
+                k + 1
+            )
+        },
+        &|k| {
+            format!(
+                "select count(*), min(n), max(note) from sale where note = 'n{k}' and amount > {k}"
+            )
+        },
+        &|k| {
+            format!(
+                "select count(*) from sale where at > '2024-03-0{} 12:00' and i <> {k}",
+                k + 1
+            )
+        },
         &|k| format!("select note, count(*) from sale where {k} < amount group by note order by 1"),
-        &|k| format!("select count(*) from (select n from sale where amount = {k}00 union all select i from item where price > {k}) as x"),
+        &|k| {
+            format!(
+                "select count(*) from (select n from sale where amount = {k}00 union all select i from item where price > {k}) as x"
+            )
+        },
     ];
     for shape in shapes {
         let statements: Vec<String> = (1..=6).map(shape).collect();
@@ -91,30 +122,148 @@ fn other_constants_find_the_plan_of_the_first_ones() {
 fn constants_that_are_no_values_of_the_column_are_planned_as_they_are() {
     let (fixture, mut session) = fixture();
     let conditions: &[(&str, &[&str])] = &[
-        ("i =", &["1", "2", "5000000000", "1.5", "2.0", "-1", "1e1", "'7'", "' 8 '", "'x'", "null", "-0"]),
-        ("month <", &["1", "2", "70000", "-70000", "3.5", "'4'", "'70000'"]),
-        ("n >", &["1", "2", "9223372036854775807", "9223372036854775808", "1e3", "'8999'"]),
-        ("price =", &["1", "2.5", "2.50", "2.500", "2.501", "1e2", "123456789.25", "'0.25'", "'0.251'", "'NaN'", "'infinity'"]),
-        ("free <", &["1", "2", "0.1428571428", "0.14285714285", "1e-3", "'5'"]),
-        ("ratio >", &["1", "2.5", "0.1", "1e-400", "1e308", "'2.5'", "'NaN'", "'-Infinity'", "'x'"]),
+        (
+            "i =",
+            &[
+                "1",
+                "2",
+                "5000000000",
+                "1.5",
+                "2.0",
+                "-1",
+                "1e1",
+                "'7'",
+                "' 8 '",
+                "'x'",
+                "null",
+                "-0",
+            ],
+        ),
+        (
+            "month <",
+            &["1", "2", "70000", "-70000", "3.5", "'4'", "'70000'"],
+        ),
+        (
+            "n >",
+            &[
+                "1",
+                "2",
+                "9223372036854775807",
+                "9223372036854775808",
+                "1e3",
+                "'8999'",
+            ],
+        ),
+        (
+            "price =",
+            &[
+                "1",
+                "2.5",
+                "2.50",
+                "2.500",
+                "2.501",
+                "1e2",
+                "123456789.25",
+                "'0.25'",
+                "'0.251'",
+                "'NaN'",
+                "'infinity'",
+            ],
+        ),
+        (
+            "free <",
+            &["1", "2", "0.1428571428", "0.14285714285", "1e-3", "'5'"],
+        ),
+        (
+            "ratio >",
+            &[
+                "1",
+                "2.5",
+                "0.1",
+                "1e-400",
+                "1e308",
+                "'2.5'",
+                "'NaN'",
+                "'-Infinity'",
+                "'x'",
+            ],
+        ),
         ("weight =", &["1", "0.5", "0.1", "0.3", "'0.1'", "1e-50"]),
-        ("d >=", &["'2024-01-05'", "'2024-01-06'", "'20240107'", "'today'", "'infinity'", "'2024-13-01'", "date '2024-01-09'", "timestamp '2024-01-09 12:00'", "'9 Jan 2024'", "null"]),
-        ("at <", &["'2024-01-05'", "'2024-01-06 10:00'", "'now'", "timestamp '2024-02-01 00:00'", "date '2024-02-01'", "timestamptz '2024-02-01 00:00+05'", "'2024-02-30'"]),
-        ("seen <", &["'2024-01-05'", "'2024-01-06 10:00'", "'2024-01-06 10:00+09'", "timestamptz '2024-02-01 00:00+05'", "'now'"]),
-        ("note =", &["'n1'", "'n2'", "'n1 '", "''", "'it''s'", "e'n\\x31'", "5", "null"]),
-        ("name =", &["'m1'", "'m2'", "'m1 '", "'longer than nine characters'"]),
-        ("code =", &["'c1'", "'c1  '", "'c1   '", "'c'", "'longer than four'"]),
+        (
+            "d >=",
+            &[
+                "'2024-01-05'",
+                "'2024-01-06'",
+                "'20240107'",
+                "'today'",
+                "'infinity'",
+                "'2024-13-01'",
+                "date '2024-01-09'",
+                "timestamp '2024-01-09 12:00'",
+                "'9 Jan 2024'",
+                "null",
+            ],
+        ),
+        (
+            "at <",
+            &[
+                "'2024-01-05'",
+                "'2024-01-06 10:00'",
+                "'now'",
+                "timestamp '2024-02-01 00:00'",
+                "date '2024-02-01'",
+                "timestamptz '2024-02-01 00:00+05'",
+                "'2024-02-30'",
+            ],
+        ),
+        (
+            "seen <",
+            &[
+                "'2024-01-05'",
+                "'2024-01-06 10:00'",
+                "'2024-01-06 10:00+09'",
+                "timestamptz '2024-02-01 00:00+05'",
+                "'now'",
+            ],
+        ),
+        (
+            "note =",
+            &[
+                "'n1'",
+                "'n2'",
+                "'n1 '",
+                "''",
+                "'it''s'",
+                "e'n\\x31'",
+                "5",
+                "null",
+            ],
+        ),
+        (
+            "name =",
+            &["'m1'", "'m2'", "'m1 '", "'longer than nine characters'"],
+        ),
+        (
+            "code =",
+            &["'c1'", "'c1  '", "'c1   '", "'c'", "'longer than four'"],
+        ),
     ];
     for zone in ["UTC", "America/Chicago"] {
         fixture.ok(&mut session, &format!("set timezone = '{zone}'"));
         for (condition, constants) in conditions {
             let shapes = [
-                format!("select count(*), min(n) from sale join day using (d) join item using (i) where {condition}"),
-                format!("select year, count(*) from sale join day using (d) join item using (i) where not (month = 4) and {condition}"),
+                format!(
+                    "select count(*), min(n) from sale join day using (d) join item using (i) where {condition}"
+                ),
+                format!(
+                    "select year, count(*) from sale join day using (d) join item using (i) where not (month = 4) and {condition}"
+                ),
             ];
             for (at, shape) in shapes.iter().enumerate() {
                 let end = ["", " group by year order by year"][at];
-                let statements = constants.iter().map(|constant| format!("{shape} {constant}{end}"));
+                let statements = constants
+                    .iter()
+                    .map(|constant| format!("{shape} {constant}{end}"));
                 let statements: Vec<String> = statements.collect();
                 for _ in 0..2 {
                     check(&fixture, &mut session, &statements);
@@ -128,14 +277,37 @@ fn constants_that_are_no_values_of_the_column_are_planned_as_they_are() {
 fn elsewhere_constants_decide_about_the_plan() {
     let (fixture, mut session) = fixture();
     let shapes: [&dyn Fn(u32) -> String; 8] = [
-        &|k| format!("select note, count(*) from sale group by {} order by 1 limit {k}", 1),
+        &|k| {
+            format!(
+                "select note, count(*) from sale group by {} order by 1 limit {k}",
+                1
+            )
+        },
         &|k| format!("select n, {k} as c, '{k}' as t from sale where n = {k}00 order by 2"),
-        &|k| format!("select round(price, {k}), count(*) from item where price > {k} group by round(price, {k}) order by 1"),
+        &|k| {
+            format!(
+                "select round(price, {k}), count(*) from item where price > {k} group by round(price, {k}) order by 1"
+            )
+        },
         &|k| format!("select count(*) from sale where note like 'n{k}%' and amount > {k}"),
-        &|k| format!("select count(*) from sale left join item on item.i = sale.i and item.price > {k} where brand is null or brand = 'b{k}'"),
-        &|k| format!("select year, count(*) from day group by year having count(*) > {k} order by 1"),
-        &|k| format!("select case when amount > {k} then 'a' else 'b' end, count(*) from sale where i = {k} group by 1 order by 1"),
-        &|k| format!("with x as (select n, amount from sale where amount > {k}) select count(*) from x where n < (select max(i) from item where i < 9{k})"),
+        &|k| {
+            format!(
+                "select count(*) from sale left join item on item.i = sale.i and item.price > {k} where brand is null or brand = 'b{k}'"
+            )
+        },
+        &|k| {
+            format!("select year, count(*) from day group by year having count(*) > {k} order by 1")
+        },
+        &|k| {
+            format!(
+                "select case when amount > {k} then 'a' else 'b' end, count(*) from sale where i = {k} group by 1 order by 1"
+            )
+        },
+        &|k| {
+            format!(
+                "with x as (select n, amount from sale where amount > {k}) select count(*) from x where n < (select max(i) from item where i < 9{k})"
+            )
+        },
     ];
     for shape in shapes {
         let statements: Vec<String> = (0..6).map(|k| shape(k % 5)).collect();
@@ -151,7 +323,10 @@ fn what_is_there_now_is_found() {
         let statements: Vec<String> = (0..4)
             .map(|_| {
                 k += 1;
-                format!("{STAR} where month > {} and amount <> {k} group by 1, 2 order by 1, 2", k % 7)
+                format!(
+                    "{STAR} where month > {} and amount <> {k} group by 1, 2 order by 1, 2",
+                    k % 7
+                )
             })
             .collect();
         check(&fixture, session, &statements)
@@ -180,11 +355,17 @@ fn what_is_there_now_is_found() {
         }
     }
     // Who may not read gets nothing by another's plan.
-    fixture.ok(&mut session, "create role guest login; grant connect on database aerostat to guest");
+    fixture.ok(
+        &mut session,
+        "create role guest login; grant connect on database aerostat to guest",
+    );
     let mut guest = fixture.engine.connect("guest", "aerostat", &[]).unwrap();
     let sql = format!("{STAR} where month > 2 and amount <> 77 group by 1, 2");
     for _ in 0..3 {
-        assert_eq!(fixture.kind(&mut guest, &sql), ErrorKind::InsufficientPrivilege);
+        assert_eq!(
+            fixture.kind(&mut guest, &sql),
+            ErrorKind::InsufficientPrivilege
+        );
     }
 }
 
@@ -195,7 +376,10 @@ fn prepared_statements_have_one_plan_for_all_values() {
         "{STAR} where (brand = $1 or brand = $2) and month between $3 and 6 and price > $4
         group by 1, 2 order by 1, 2"
     );
-    let prepared = fixture.runtime.block_on(session.prepare(&sql, &[])).unwrap();
+    let prepared = fixture
+        .runtime
+        .block_on(session.prepare(&sql, &[]))
+        .unwrap();
     let text = |text: &str| Value::Text(text.into());
     let numeric = |cents: i128| Value::I128(cents);
     let values = [
@@ -225,9 +409,9 @@ fn prepared_statements_have_one_plan_for_all_values() {
         );
         let expected = anew(&fixture, &mut session, &own).unwrap();
         let given: Arc<[Value]> = [a.clone(), b.clone(), c.clone(), d.clone()].into();
-        let found = fixture.runtime.block_on(async {
-            rows_of(session.execute_prepared(&prepared, &given).await?).await
-        });
+        let found = fixture
+            .runtime
+            .block_on(async { rows_of(session.execute_prepared(&prepared, &given).await?).await });
         assert_eq!(found.unwrap(), expected, "{own}");
     }
     // Three of seven have no NULL.
@@ -250,7 +434,9 @@ fn random_constants_give_what_plans_of_their_own_give() {
     let before = hits(&fixture);
     for _ in 0..30 {
         let shape = random_shape(&mut random);
-        let statements: Vec<String> = (0..8).map(|_| with_constants(&mut random, &shape)).collect();
+        let statements: Vec<String> = (0..8)
+            .map(|_| with_constants(&mut random, &shape))
+            .collect();
         check(&fixture, &mut session, &statements);
     }
     assert!(hits(&fixture) > before, "seed {seed}");
@@ -259,12 +445,29 @@ fn random_constants_give_what_plans_of_their_own_give() {
 /// A statement with `?` and the name of a kind of constants.
 fn random_shape(random: &mut Random) -> String {
     let conditions = [
-        "amount > ?int", "amount between ?int and ?int", "i in (?int, ?int, ?int)", "note = ?text",
-        "note <> ?text", "(note = ?text or note = ?text)", "d >= ?date", "?date > d",
-        "month = ?int", "year = ?int", "(month = ?int or year = ?int)", "price < ?number",
-        "ratio >= ?number", "weight < ?number", "brand in (?text, ?text)", "brand > ?text",
-        "not amount = ?int", "n <= ?int", "free > ?number", "code = ?text", "amount = ?number",
-        "(month between ?int and ?int and price > ?number)", "name >= ?text",
+        "amount > ?int",
+        "amount between ?int and ?int",
+        "i in (?int, ?int, ?int)",
+        "note = ?text",
+        "note <> ?text",
+        "(note = ?text or note = ?text)",
+        "d >= ?date",
+        "?date > d",
+        "month = ?int",
+        "year = ?int",
+        "(month = ?int or year = ?int)",
+        "price < ?number",
+        "ratio >= ?number",
+        "weight < ?number",
+        "brand in (?text, ?text)",
+        "brand > ?text",
+        "not amount = ?int",
+        "n <= ?int",
+        "free > ?number",
+        "code = ?text",
+        "amount = ?number",
+        "(month between ?int and ?int and price > ?number)",
+        "name >= ?text",
     ];
     let from = random.pick(&[
         "sale join day using (d) join item using (i)",
@@ -300,10 +503,34 @@ fn with_constants(random: &mut Random, shape: &str) -> String {
         let kind = part.find(|end: char| !end.is_ascii_lowercase());
         let (kind, rest) = part.split_at(kind.unwrap_or(part.len()));
         let constants: &[&str] = match kind {
-            "int" => &["1", "2", "3", "4", "7", "50", "-20", "400", "2024", "2025", "9000", "'5'", "3000000000"],
-            "number" => &["0.5", "1", "3.25", "12.5", "20", "-1", "0.125", "2.505", "1e1", "'7.5'"],
-            "text" => &["'n1'", "'n4'", "'b2'", "'b3'", "'m2'", "'c1'", "''", "'c1  '"],
-            "date" => &["'2024-01-20'", "date '2024-02-14'", "'2023-12-31'", "'2024-03-01'", "'2020-02-29'"],
+            "int" => &[
+                "1",
+                "2",
+                "3",
+                "4",
+                "7",
+                "50",
+                "-20",
+                "400",
+                "2024",
+                "2025",
+                "9000",
+                "'5'",
+                "3000000000",
+            ],
+            "number" => &[
+                "0.5", "1", "3.25", "12.5", "20", "-1", "0.125", "2.505", "1e1", "'7.5'",
+            ],
+            "text" => &[
+                "'n1'", "'n4'", "'b2'", "'b3'", "'m2'", "'c1'", "''", "'c1  '",
+            ],
+            "date" => &[
+                "'2024-01-20'",
+                "date '2024-02-14'",
+                "'2023-12-31'",
+                "'2024-03-01'",
+                "'2020-02-29'",
+            ],
             other => panic!("{other}"),
         };
         sql.push_str(random.pick(constants));

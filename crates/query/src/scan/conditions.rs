@@ -13,11 +13,7 @@ use datafusion::{
         DataFusionError, ParamValues, Result, ScalarValue,
         tree_node::{Transformed, TreeNode, TreeNodeRecursion},
     },
-    logical_expr::{
-        Expr,
-        expr::Placeholder,
-        utils::split_conjunction,
-    },
+    logical_expr::{Expr, expr::Placeholder, utils::split_conjunction},
 };
 
 use super::predicate;
@@ -102,8 +98,8 @@ impl Conditions {
             let ty = table.columns[column].ty;
             each_parameter(term, |parameter| {
                 let number = number_of(parameter);
-                is_clear &= number
-                    .is_some_and(|number| *compared.entry(number).or_insert(ty) == ty);
+                is_clear &=
+                    number.is_some_and(|number| *compared.entry(number).or_insert(ty) == ty);
             });
         }
         is_clear

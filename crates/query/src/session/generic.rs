@@ -28,7 +28,7 @@ use crate::{
     plan::{
         StatementContext, Work,
         cache::{
-            KeptPhysical, KeptPlan, Lifted, PlanCache, Revived, Sight, Sought, Stage, examine,
+            Fit, KeptPhysical, KeptPlan, Lifted, PlanCache, Revived, Sight, Sought, Stage, examine,
             lifted as lift, opened,
         },
         describe_columns, optimize, optimize_analyzed, plan_physical,
@@ -48,21 +48,13 @@ pub(super) async fn revived(
     values: Option<&ParamValues>,
 ) -> PlanResult<Option<Revived>> {
     let revived = match kept.physical(context)? {
-        Some(physical) => physical.revive(context, values)?,
-        None if values.is_none() || !kept.is_generic() => None,
-        None => {
-            let work = kept.revive(context)?;
-            let Some(better) = generic(context, kept, work).await else {
-                keep_none(context, cache, sought, kept);
-                return Ok(None);
-            };
-            let revived = match better.physical(context)? {
-                Some(physical) => physical.revive(context, values)?,
-                None => None,
-            };
-            cache.keep(sought, None, Arc::new(better));
-            return Ok(revived);
+        Fit::Runs(physical) => physical.revive(context, values)?,
+        // Two sessions would take turns in planning it.
+        Fit::OtherSettings => None,
+        Fit::Missing | Fit::OtherSizes if values.is_some() && kept.is_generic() => {
+            return made(context, cache, sought, kept, values).await;
         }
+        Fit::Missing | Fit::OtherSizes => None,
     };
     if revived.is_some() {
         cache.note_physical();
@@ -70,13 +62,29 @@ pub(super) async fn revived(
     Ok(revived)
 }
 
-/// Notes that a query has no plan for all values, unless somebody was in the way of making one.
-fn keep_none(
-    context: &StatementContext,
+/// As [`revived`], of a plan that is made now.
+async fn made(
+    context: &Arc<StatementContext>,
     cache: &PlanCache,
     sought: &Sought<'_>,
     kept: &KeptPlan,
-) {
+    values: Option<&ParamValues>,
+) -> PlanResult<Option<Revived>> {
+    let work = kept.revive(context)?;
+    let Some(better) = generic(context, kept, work).await else {
+        keep_none(context, cache, sought, kept);
+        return Ok(None);
+    };
+    let revived = match better.physical(context)? {
+        Fit::Runs(physical) => physical.revive(context, values)?,
+        _ => None,
+    };
+    cache.keep(sought, None, Arc::new(better));
+    Ok(revived)
+}
+
+/// Notes that a query has no plan for all values, unless somebody was in the way of making one.
+fn keep_none(context: &StatementContext, cache: &PlanCache, sought: &Sought<'_>, kept: &KeptPlan) {
     if context.gate.obstacle().is_none() {
         cache.keep(sought, None, Arc::new(kept.never_generic()));
     }
@@ -84,11 +92,7 @@ fn keep_none(
 
 /// A kept plan with its physical plan for all values. What is wrong is left to the plan for the
 /// statement's own values to say.
-async fn generic(
-    context: &Arc<StatementContext>,
-    kept: &KeptPlan,
-    work: Work,
-) -> Option<KeptPlan> {
+async fn generic(context: &Arc<StatementContext>, kept: &KeptPlan, work: Work) -> Option<KeptPlan> {
     let physical = planned(context, kept.stage(), work).await.ok()??;
     Some(kept.with_physical(physical))
 }

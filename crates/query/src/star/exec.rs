@@ -24,7 +24,9 @@ use datafusion::{
         compute::{filter_record_batch, take},
         datatypes::{FieldRef, SchemaRef},
     },
-    common::{DataFusionError, ParamValues, Result, runtime::SpawnedTask, tree_node::TreeNodeRecursion},
+    common::{
+        DataFusionError, ParamValues, Result, runtime::SpawnedTask, tree_node::TreeNodeRecursion,
+    },
     execution::{
         SendableRecordBatchStream, SessionState, TaskContext,
         memory_pool::{MemoryConsumer, MemoryReservation},

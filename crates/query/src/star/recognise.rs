@@ -136,8 +136,7 @@ pub(super) fn recognised(aggregate: &Aggregate) -> Result<Option<Star>> {
     let LogicalPlan::TableScan(scan) = &joined.relations[fact] else {
         return Ok(None);
     };
-    let Some(of_fact) = provider_of(&provider).and_then(|own| own.conditions(&scan.filters))
-    else {
+    let Some(of_fact) = provider_of(&provider).and_then(|own| own.conditions(&scan.filters)) else {
         return Ok(None);
     };
     let pairs = std::mem::take(&mut joined.pairs);

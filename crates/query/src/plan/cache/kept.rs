@@ -37,7 +37,7 @@ use super::{
     super::{Origins, StatementContext, Target, Work},
     Fitness,
     fitness::{Scanned, scanned},
-    physical::KeptPhysical,
+    physical::{Fit, KeptPhysical},
 };
 use crate::{
     catalog::TableEntry,
@@ -217,17 +217,17 @@ impl KeptPlan {
         self.physical.as_ref()?.compared()
     }
 
-    /// The physical plan that is kept, over tables that are locked for the statement; `None` if
-    /// it is to be made.
+    /// The physical plan that is kept, if that is what would be planned now. Its relations are
+    /// locked for the statement then.
     ///
     /// # Errors
     /// As [`Self::revive`].
-    pub(crate) fn physical(&self, context: &StatementContext) -> Result<Option<&KeptPhysical>> {
+    pub(crate) fn physical(&self, context: &StatementContext) -> Result<Fit<'_>> {
         let Some(physical) = &self.physical else {
-            return Ok(None);
+            return Ok(Fit::Missing);
         };
         self.lock(context)?;
-        Ok((!physical.is_outdated(context)?).then_some(physical.as_ref()))
+        physical.fit(context)
     }
 
     fn lock(&self, context: &StatementContext) -> Result<()> {
@@ -361,9 +361,8 @@ pub(crate) fn detached(plan: LogicalPlan, tables: &[Arc<TableEntry>]) -> Result<
 pub(crate) fn opened(plan: LogicalPlan) -> Result<LogicalPlan> {
     map_scans(plan, |scan| {
         let source = scan.source.downcast_ref::<DefaultTableSource>();
-        let provider = source.and_then(|source| {
-            source.table_provider.downcast_ref::<TableScanProvider>()
-        });
+        let provider =
+            source.and_then(|source| source.table_provider.downcast_ref::<TableScanProvider>());
         Ok(match provider {
             Some(provider) => provider_as_source(Arc::new(provider.open())),
             None => Arc::clone(&scan.source),

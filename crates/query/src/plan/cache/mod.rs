@@ -48,7 +48,7 @@ use crate::{
 pub(crate) use fitness::{Fitness, examine};
 pub(crate) use kept::{KeptPlan, Stage, attached, detached, known, opened, optimize_for_values};
 pub(crate) use lift::{Lifted, lifted};
-pub(crate) use physical::{KeptPhysical, Revived};
+pub(crate) use physical::{Fit, KeptPhysical, Revived};
 
 /// Plans that a database keeps: as many as an application has queries, of some ten kilobytes
 /// each.

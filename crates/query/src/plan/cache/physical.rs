@@ -71,6 +71,17 @@ pub(crate) struct KeptPhysical {
     bytes: u64,
 }
 
+/// Whether a statement may run a physical plan that is kept.
+pub(crate) enum Fit<'k> {
+    Runs(&'k KeptPhysical),
+    /// It was planned under settings that the statement's session does not have.
+    OtherSettings,
+    /// Tables have grown or shrunk since.
+    OtherSizes,
+    /// None is kept.
+    Missing,
+}
+
 /// What a physical plan depends on beside what the logical one is found by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Settings {
@@ -176,20 +187,20 @@ impl KeptPhysical {
         self.compared.as_ref()
     }
 
-    /// Whether another plan would be made now.
+    /// Whether it is what would be planned now.
     ///
     /// # Errors
     /// A table is gone.
-    pub(crate) fn is_outdated(&self, context: &StatementContext) -> Result<bool> {
+    pub(super) fn fit(&self, context: &StatementContext) -> Result<Fit<'_>> {
         if self.settings != Settings::of(&context.state) {
-            return Ok(true);
+            return Ok(Fit::OtherSettings);
         }
         for table in &self.tables {
             if !table.is_alike(context)? {
-                return Ok(true);
+                return Ok(Fit::OtherSizes);
             }
         }
-        Ok(false)
+        Ok(Fit::Runs(self))
     }
 
     /// The plan of what a statement sees, whose relations are locked, with its values, and the
