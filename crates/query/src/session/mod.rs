@@ -19,6 +19,7 @@ mod explain;
 pub(crate) mod facts;
 mod fast;
 mod flow;
+mod generic;
 mod locking;
 mod locks;
 mod maintenance;

@@ -198,7 +198,7 @@ impl<'a> Bound<'a> {
 
 /// What a parameter is to the planner. One that goes into a `varchar(n)` or `char(n)` may be
 /// longer: it is measured when it gets there.
-fn parameter_field(ty: ParameterType) -> FieldRef {
+pub(super) fn parameter_field(ty: ParameterType) -> FieldRef {
     let any_length = match ty.carrier() {
         SqlType::Varchar(_) => SqlType::Varchar(None),
         SqlType::Char(_) => SqlType::Char(u32::MAX),
@@ -509,7 +509,7 @@ fn written_values(
 }
 
 /// Finds the types that are still open, and the columns of the result.
-fn infer(
+pub(super) fn infer(
     context: &StatementContext,
     parsed: &ast::Statement,
     types: &mut Vec<Option<ParameterType>>,
