@@ -18,14 +18,17 @@ use std::ops::ControlFlow;
 use aerostat_semantics::walk;
 use datafusion::sql::sqlparser::{
     ast::{
-        BinaryOperator, Cte, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Query, Select,
-        SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor,
-        TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions,
-        With,
+        Cte, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Query, Select, SelectItem,
+        SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins, Visit,
+        VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions, With,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
+
+mod joined;
+
+use joined::Joined;
 
 use super::{StatementContext, names::output_name, target::table_reference};
 use crate::ddl::names::folded;
@@ -652,66 +655,6 @@ fn coalesce(left: &Expr, right: &Expr) -> Option<Expr> {
     let text = format!("coalesce({left}, {right})");
     let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text);
     parser.and_then(|mut parser| parser.parse_expr()).ok()
-}
-
-/// Two relations that are joined.
-struct Joined {
-    columns: Vec<Output>,
-    /// The values that must be equal.
-    pairs: Vec<(Expr, Expr)>,
-}
-
-impl Joined {
-    fn of(left: Vec<Output>, right: Vec<Output>, operator: &JoinOperator) -> Option<Joined> {
-        let (constraint, side) = parts(operator);
-        let names = match constraint {
-            Some(JoinConstraint::Using(names)) => names
-                .iter()
-                .map(|name| Some(folded(name.0.last()?.as_ident()?)))
-                .collect::<Option<Vec<_>>>()?,
-            Some(JoinConstraint::Natural) => {
-                let of_both = left.iter().filter(|column| column.is_in(&right));
-                of_both.map(|column| column.name.clone()).collect()
-            }
-            _ => Vec::new(),
-        };
-        let mut pairs = Vec::with_capacity(names.len());
-        let merged = names.iter().map(|name| {
-            let (left, right) = (only(&left, name)?, only(&right, name)?);
-            pairs.push((left.value.clone(), right.value.clone()));
-            let value = match side {
-                Side::Left => left.value.clone(),
-                Side::Right => right.value.clone(),
-                Side::Either => coalesce(&left.value, &right.value)?,
-            };
-            Some(Output {
-                name: name.clone(),
-                value,
-                is_merged: true,
-            })
-        });
-        let merged = merged.collect::<Option<Vec<_>>>()?;
-        let rest = left.into_iter().chain(right);
-        let rest = rest.filter(|column| !names.contains(&column.name));
-        let columns = merged.into_iter().chain(rest).collect();
-        Some(Joined { columns, pairs })
-    }
-
-    /// All pairs are equal; true if there are none.
-    fn condition(&self) -> Expr {
-        let equal = |(left, right): &(Expr, Expr)| Expr::BinaryOp {
-            left: Box::new(left.clone()),
-            op: BinaryOperator::Eq,
-            right: Box::new(right.clone()),
-        };
-        let all = self.pairs.iter().map(equal);
-        let all = all.reduce(|left, right| Expr::BinaryOp {
-            left: Box::new(left),
-            op: BinaryOperator::And,
-            right: Box::new(right),
-        });
-        all.unwrap_or_else(|| Expr::value(Value::Boolean(true)))
-    }
 }
 
 fn constraint_of(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
