@@ -285,12 +285,13 @@ mod tests {
         assert_eq!(CHARSETS.len(), 27);
         for charset in &*CHARSETS {
             for byte in 0..=0xff {
-                let Ok(text) = charset.decode(&[byte]) else {
+                let byte = [byte];
+                let Ok(text) = charset.decode(&byte) else {
                     continue;
                 };
                 let mut bytes = Vec::new();
                 charset.encode(&text, &mut bytes).unwrap();
-                assert_eq!(bytes, [byte], "{}", charset.name);
+                assert_eq!(bytes, byte, "{}", charset.name);
             }
         }
     }

@@ -180,6 +180,6 @@ fn typed(context: &StatementContext, lifted: &Lifted) -> Option<Parameters> {
     let fields = types.into_iter().map(|ty| ty.map(parameter_field));
     Some(Parameters {
         fields: fields.collect(),
-        values: None,
+        ..Parameters::default()
     })
 }

@@ -187,6 +187,7 @@ fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
         table,
         comment: None,
         column_comments: BTreeMap::new(),
+        part_comments: Default::default(),
         usage: Arc::default(),
         grants: Vec::new(),
     }
@@ -338,6 +339,7 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
             column("name", Varchar(Some(25)), true, None),
         ],
         comment: Some("the rich ones".to_owned()),
+        column_comments: BTreeMap::new(),
         grants: Vec::new(),
     };
     let region = entry(
