@@ -85,7 +85,7 @@ fn rows_compare_by_members() {
 fn intervals_become_texts() {
     assert_eq!(
         rewritten("SELECT interval '90' day"),
-        "SELECT '90 DAY'::INTERVAL"
+        "SELECT '90 days'::INTERVAL"
     );
     assert_eq!(
         rewritten("SELECT interval '1 year 2 mons'"),
