@@ -134,7 +134,7 @@ async fn texts_go_both_ways_as_in_postgresql() {
         session(address, &user, None),
     );
     for (query, data) in SCRIPT {
-        let mut answer = |raw: &mut Raw| {
+        let answer = |raw: &mut Raw| {
             raw.send_query(query).unwrap();
             shown(&raw.answer(data).unwrap())
         };
