@@ -223,7 +223,7 @@ impl Newcomer {
                 "no PostgreSQL user name specified in startup packet".to_owned(),
             )
         })?;
-        startup.check_encoding()?;
+        startup.check_replication()?;
         if startup.minor > 0 || !startup.unsupported().is_empty() {
             self.output.negotiate_version(&startup.unsupported());
         }

@@ -95,44 +95,21 @@ impl Startup {
             .collect()
     }
 
-    /// Refuses encodings other than UTF-8, and replication.
-    pub(super) fn check_encoding(&self) -> Result<(), Fault> {
-        let refuse = |kind, message: String| Err(Fault::Fatal(WireError::new(kind, message)));
-        if self
-            .get("replication")
-            .is_some_and(|value| !matches!(value, "0" | "off" | "false" | "no"))
-        {
-            return refuse(
-                ErrorKind::FeatureNotSupported,
-                "replication connections are not supported".to_owned(),
-            );
-        }
-        let encoding = self.get("client_encoding").unwrap_or("UTF8");
-        let plain: String = encoding
-            .chars()
-            .filter(char::is_ascii_alphanumeric)
-            .collect();
-        if ["utf8", "unicode", "sqlascii"]
-            .iter()
-            .any(|known| plain.eq_ignore_ascii_case(known))
-        {
+    /// Refuses replication.
+    pub(super) fn check_replication(&self) -> Result<(), Fault> {
+        let wanted = self.get("replication");
+        if wanted.is_none_or(|value| matches!(value, "0" | "off" | "false" | "no")) {
             return Ok(());
         }
-        refuse(
+        Err(Fault::Fatal(WireError::new(
             ErrorKind::FeatureNotSupported,
-            format!("client encoding \"{encoding}\" is not supported, only UTF8 is"),
-        )
+            "replication connections are not supported",
+        )))
     }
 
     /// The settings for the session: parameters that are no connection data, and those in `options`.
     pub(super) fn settings(&self) -> Vec<(String, String)> {
-        let connection_data = [
-            "user",
-            "database",
-            "options",
-            "replication",
-            "client_encoding",
-        ];
+        let connection_data = ["user", "database", "options", "replication"];
         let mut settings = self.get("options").map(parse_options).unwrap_or_default();
         let named = self.parameters.iter().filter(|(name, _)| {
             !connection_data.contains(&name.as_str()) && !name.starts_with("_pq_.")

@@ -106,10 +106,6 @@ async fn clients_that_may_not_come_in_are_told_why() {
         "3D000"
     );
     assert_eq!(
-        refused(&[("user", "ann"), ("client_encoding", "LATIN1")]).await,
-        "0A000"
-    );
-    assert_eq!(
         refused(&[("user", "ann"), ("replication", "true")]).await,
         "0A000"
     );

@@ -92,6 +92,16 @@ pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, WireError> {
             None => Ok(text),
             Some(at) => Err(bad(at, 1)),
         },
-        Err(error) => Err(bad(error.valid_up_to(), error.error_len().unwrap_or(4))),
+        Err(error) => {
+            let at = error.valid_up_to();
+            // As many as the first one promises are shown, as in PostgreSQL.
+            let promised = match bytes[at] {
+                0xc0..=0xdf => 2,
+                0xe0..=0xef => 3,
+                0xf0..=0xf7 => 4,
+                _ => 1,
+            };
+            Err(bad(at, promised))
+        }
     }
 }

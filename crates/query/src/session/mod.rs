@@ -467,13 +467,15 @@ impl Session {
         waits: CancelToken,
     ) -> Result<Arc<StatementContext>, SqlError> {
         let actor = self.actor()?;
+        // Not below, where other parts of the same value ask the settings, too.
+        let session_role = self.settings.lock().session_role().to_owned();
         let database = Arc::clone(self.connection.database());
         let system = Arc::new(CatalogView {
             node: self.engine.node().record(),
             database: database.name.read().clone(),
             state: Arc::clone(gate.catalog()),
             role: actor.role.clone(),
-            session_role: self.settings.lock().session_role().to_owned(),
+            session_role,
             superuser: actor.superuser,
             search_path: actor.written_path().map(str::to_owned).collect(),
             backend_pid: self.number,

@@ -158,6 +158,10 @@ async fn after(client: &Client, sql: &str, change: &str, runs_before: usize) -> 
     for _ in 0..runs_before {
         client.query(&prepared, &[]).await.unwrap();
     }
+    if change.starts_with("ALTER TABLE t ALTER b") {
+        // PostgreSQL changes no type that a view reads.
+        client.batch_execute("DROP VIEW v").await.unwrap();
+    }
     client.batch_execute(change).await.unwrap();
     let count = "SELECT count(*) || ' ' || coalesce(sum(a::text::int), 0) FROM public.t";
     let before = value(client, count).await;

@@ -23,7 +23,8 @@ UNION ALL
 SELECT 'comment ' || c.relname || ' ' || d.objsubid || ' ' || d.description
     FROM pg_catalog.pg_description d JOIN pg_catalog.pg_class c ON c.oid = d.objoid
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname IN ('public', 's', 'Mixed Case')
+    WHERE d.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass
+        AND n.nspname IN ('public', 's', 'Mixed Case')
 UNION ALL
 SELECT 'schema ' || n.nspname || ' ' || d.description
     FROM pg_catalog.pg_description d JOIN pg_catalog.pg_namespace n ON n.oid = d.objoid

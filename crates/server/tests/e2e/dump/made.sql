@@ -64,7 +64,7 @@ INSERT INTO s.orders (customer, note, data, u, at)
         '12345678-1234-1234-1234-123456789012', timestamptz '2024-02-29 12:00:00+00'
     FROM generate_series(1, 200) AS g (i);
 INSERT INTO public.ser (f, r, b, c, i, t, ts, si)
-    SELECT i / 7.0, i / 7.0, i % 2 = 0, 'c', '1 day 2 hours', '12:34:56.789',
+    SELECT i / 7.0::float8, i / 7.0::float8, i % 2 = 0, 'c', '1 day 2 hours', '12:34:56.789',
         '2020-01-01 00:00:00.123456', i
     FROM generate_series(1, 20) AS g (i);
 INSERT INTO "Mixed Case"."Q""t" VALUES (1, NULL), (2, ''), (3, E'\\N'), (4, E'a\nb');
