@@ -149,7 +149,6 @@ impl SpillSpace {
     pub(crate) fn of_tenant(self: &Arc<Self>, name: &str) -> Arc<TenantSpill> {
         Arc::new(TenantSpill(Arc::new(Shared {
             folder: self.folder.join(name),
-            files: Mutex::default(),
             account: Account {
                 name: "database",
                 setting: "spill-tenant-max",
