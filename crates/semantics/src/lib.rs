@@ -40,6 +40,7 @@ mod operator;
 mod pattern;
 mod planner;
 mod rule;
+mod sets;
 mod shift;
 mod stoppable;
 #[cfg(test)]
