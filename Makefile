@@ -1,6 +1,6 @@
 # One command for each thing; `make help` lists them. Recipes live in scripts/.
 
-.PHONY: help demo lab-report test dist crash bench bench-oltp bench-analytics clean fmt lint slt isolation setup fuzz miri
+.PHONY: help demo lab-report test test-suites fuzz-sql dist crash bench bench-oltp bench-analytics clean fmt lint slt isolation setup fuzz miri
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -10,6 +10,12 @@ demo: ## Four tenants, SSB, every answer checked, 20 s of load (KEEP=1 leaves th
 
 test: ## Everything CI checks: format, lints, unit, SQL and end-to-end tests
 	@scripts/test
+
+test-suites: ## Suites of Django, SQLAlchemy, asyncpg, pgx, node-postgres, PostgreSQL; SUITES="asyncpg pgx"
+	@scripts/suites $(SUITES)
+
+fuzz-sql: ## Random SQL beside PostgreSQL 15; STATEMENTS=20000 SEED=7 JOBS=1
+	@scripts/fuzz-sql --statements $(or $(STATEMENTS),20000) --jobs $(or $(JOBS),1) $(if $(SEED),--seed $(SEED))
 
 dist: ## The node as it is shipped, target/dist/aerostat, trained by a load; TRAIN=0 without training
 	@scripts/dist
@@ -52,4 +58,4 @@ setup: ## Install what the other commands need
 
 clean: ## Remove what was built
 	@cargo clean
-	@rm -rf .demo .venv .clients tests/clients/node/node_modules .venv-s3 .venv-analytics bench-analytics
+	@rm -rf .demo .venv .suites .clients tests/clients/node/node_modules .venv-s3 .venv-analytics bench-analytics

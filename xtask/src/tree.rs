@@ -18,6 +18,7 @@ const SKIPPED: &[&str] = &[
     ".venv",
     ".venv-analytics",
     ".venv-s3",
+    ".suites",
     "bench-analytics",
 ];
 

@@ -133,7 +133,7 @@ impl Connection {
     }
 
     pub(crate) fn zone(&self) -> Zone {
-        Zone(self.session.time_zone())
+        self.session.time_zone()
     }
 
     /// Begins `COPY table (columns) FROM STDIN`: the fastest way for many rows.

@@ -124,7 +124,7 @@ mod tests {
     };
 
     fn fitted(value: impl Parameter, ty: SqlType) -> Result<Value, ErrorKind> {
-        let zone = Zone(Default::default());
+        let zone = Zone::UTC;
         let fitted = fit(value.value(), ParameterType::Value(ty), zone, 0);
         fitted.map_err(|error| error.kind)
     }

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use aerostat_storage::ValueRef;
-use aerostat_types::{SqlType, text::ZoneOffsets};
+use aerostat_types::{SqlType, Zone};
 
 use crate::{
     Stop, Value,
@@ -35,7 +35,7 @@ impl<'t> Arrays<'t> {
     pub(crate) fn chunk(
         &mut self,
         types: &[SqlType],
-        zone: &impl ZoneOffsets,
+        zone: &Zone,
         chunk: &mut Vec<Cell<'t>>,
     ) -> Result<bool, Stop> {
         while self.0.iter().any(|(_, items)| items.next.is_some()) {
@@ -54,12 +54,7 @@ impl<'t> Arrays<'t> {
 }
 
 /// An item, which is a value of its array's type before it is one of its column's.
-fn cell<'t>(
-    item: Cow<'t, str>,
-    from: SqlType,
-    to: SqlType,
-    zone: &impl ZoneOffsets,
-) -> Result<Cell<'t>, Stop> {
+fn cell<'t>(item: Cow<'t, str>, from: SqlType, to: SqlType, zone: &Zone) -> Result<Cell<'t>, Stop> {
     let is_integer = |ty| matches!(ty, SqlType::SmallInt | SqlType::Integer | SqlType::BigInt);
     let is_numeric = |ty| matches!(ty, SqlType::Numeric { .. });
     if is_integer(from) && is_integer(to) && from != to {

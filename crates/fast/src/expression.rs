@@ -132,8 +132,8 @@ impl Expr {
             Expr::Null => ValueRef::Null,
             Expr::Now => ValueRef::I64(values.inputs.now_micros),
             Expr::LocalNow => {
-                let shift = i64::from(values.inputs.offset_s) * 1_000_000;
-                ValueRef::I64(values.inputs.now_micros + shift)
+                let local = values.inputs.zone.to_local(values.inputs.now_micros);
+                ValueRef::I64(local.ok_or(Stop::Unfit)?)
             }
             Expr::Next(sequence) => {
                 let numbers = values.inputs.numbers.as_ref();

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use aerostat_storage::ValueRef;
-use aerostat_types::{SqlType, text::ZoneOffsets};
+use aerostat_types::{SqlType, Zone};
 
 use crate::{ListedRows, Value};
 
@@ -38,33 +38,6 @@ pub trait Numbers: fmt::Debug + Send + Sync {
     fn again(&self);
 }
 
-/// The session's zone. Clones share it.
-#[derive(Clone)]
-pub struct SessionZone(Arc<dyn ZoneOffsets + Send + Sync>);
-
-impl SessionZone {
-    /// The zone with these offsets.
-    pub fn new(offsets: impl ZoneOffsets + Send + Sync + 'static) -> Self {
-        Self(Arc::new(offsets))
-    }
-}
-
-impl fmt::Debug for SessionZone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SessionZone")
-    }
-}
-
-impl ZoneOffsets for SessionZone {
-    fn session(&self, local_micros: i64) -> i32 {
-        self.0.session(local_micros)
-    }
-
-    fn named(&self, name: &str, local_micros: i64) -> Option<i32> {
-        self.0.named(name, local_micros)
-    }
-}
-
 /// What the values of one run are. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Inputs {
@@ -76,10 +49,8 @@ pub struct Inputs {
     pub literals: Arc<[Literal]>,
     /// When the transaction began, in microseconds since 1970-01-01 UTC.
     pub now_micros: i64,
-    /// Seconds east of UTC in the session's zone at that time.
-    pub offset_s: i32,
-    /// What reads times with a zone.
-    pub zone: SessionZone,
+    /// The session's zone.
+    pub zone: Zone,
     /// The rows of a statement that lists them apart from its shape.
     pub rows: Option<ListedRows>,
     /// The sequences that the program takes numbers of; `None` if it takes none.

@@ -45,7 +45,7 @@ mod write;
 mod tests;
 
 pub use bind::bind;
-pub use input::{Inputs, Literal, Numbers, SessionZone};
+pub use input::{Inputs, Literal, Numbers};
 pub use parse::{Parsed, parse, parse_listed};
 pub use program::{Kind, Output, Program, Stop, Written};
 pub use rows::{ListedRows, RowsPlace};

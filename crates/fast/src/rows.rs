@@ -11,7 +11,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use aerostat_types::{SqlType, text::ZoneOffsets};
+use aerostat_types::{SqlType, Zone};
 
 use crate::{Stop, Value, token::PARAMETERS_MAX};
 
@@ -144,11 +144,7 @@ pub(crate) enum Cell<'t> {
 
 impl<'t> Cell<'t> {
     /// [`Stop::Unfit`] where the assignment is an error, or not known to be none.
-    pub(crate) fn of(
-        written: CellText<'t>,
-        ty: SqlType,
-        zone: &impl ZoneOffsets,
-    ) -> Result<Self, Stop> {
+    pub(crate) fn of(written: CellText<'t>, ty: SqlType, zone: &Zone) -> Result<Self, Stop> {
         Ok(match written {
             CellText::Null => Cell::Value(Value::Null),
             CellText::Default => Cell::Default,
@@ -165,7 +161,7 @@ impl<'t> Cell<'t> {
         })
     }
 
-    fn of_text(text: Cow<'t, str>, ty: SqlType, zone: &impl ZoneOffsets) -> Result<Self, Stop> {
+    fn of_text(text: Cow<'t, str>, ty: SqlType, zone: &Zone) -> Result<Self, Stop> {
         Ok(match ty.is_text() {
             true => Cell::Text(fitted(ty, text)?),
             false => Cell::Value(Value::read(ty, zone, &text).map_err(|_| Stop::Unfit)?),
@@ -189,7 +185,7 @@ fn fitted(ty: SqlType, text: Cow<'_, str>) -> Result<Cow<'_, str>, Stop> {
 
 /// A number as a column's type. Casts between numbers that round otherwise than their texts do
 /// are the planner's.
-fn number_of(number: &str, ty: SqlType, zone: &impl ZoneOffsets) -> Result<Value, Stop> {
+fn number_of(number: &str, ty: SqlType, zone: &Zone) -> Result<Value, Stop> {
     let is_integer = || {
         let digits = number.strip_prefix('-').unwrap_or(number);
         digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -241,7 +237,7 @@ impl<'t> Cells<'t> {
     pub(crate) fn chunk(
         &mut self,
         types: &[SqlType],
-        zone: &impl ZoneOffsets,
+        zone: &Zone,
         chunk: &mut Vec<Cell<'t>>,
     ) -> Result<bool, Stop> {
         let from = self.at;

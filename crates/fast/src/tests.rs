@@ -123,26 +123,13 @@ fn table() -> (Arc<TenantStore>, Arc<Table>) {
     (store, table)
 }
 
-struct Utc;
-
-impl aerostat_types::text::ZoneOffsets for Utc {
-    fn session(&self, _local_micros: i64) -> i32 {
-        0
-    }
-
-    fn named(&self, _name: &str, _local_micros: i64) -> Option<i32> {
-        None
-    }
-}
-
 fn inputs(parsed: &Parsed, parameters: Vec<Value>, types: &[SqlType]) -> Inputs {
     Inputs {
         parameters: parameters.into(),
         types: types.into(),
         literals: parsed.literals.clone().into(),
         now_micros: 0,
-        offset_s: 0,
-        zone: SessionZone::new(Utc),
+        zone: aerostat_types::Zone::UTC,
         rows: None,
         numbers: None,
     }

@@ -1,9 +1,6 @@
 //! Values from their text forms, PostgreSQL's.
 
-use aerostat_types::{
-    ErrorKind, SqlError, SqlType, VALUE_BYTES_MAX,
-    text::{self, ZoneOffsets},
-};
+use aerostat_types::{ErrorKind, SqlError, SqlType, VALUE_BYTES_MAX, Zone, text};
 use arrow_array::types::IntervalMonthDayNano;
 
 use crate::value::Value;
@@ -13,7 +10,7 @@ impl Value {
     ///
     /// # Errors
     /// The text is none of the type, or too long.
-    pub fn read(ty: SqlType, zone: &impl ZoneOffsets, value: &str) -> Result<Self, SqlError> {
+    pub fn read(ty: SqlType, zone: &Zone, value: &str) -> Result<Self, SqlError> {
         Ok(match ty {
             SqlType::Boolean => Value::Bool(text::parse_bool(value)?),
             SqlType::SmallInt => Value::I16(text::parse_i16(value)?),

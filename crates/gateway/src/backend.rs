@@ -3,12 +3,11 @@
 
 use std::{future::Future, sync::Arc};
 
-use aerostat_types::SqlError;
-use chrono_tz::Tz;
+use aerostat_types::{Charset, SqlError};
 
 use crate::api::{
-    Client, ColumnDescription, EntryNumbers, IdleLimit, Notice, Outcome, ParameterType, RoleInfo,
-    TransactionStatus, Value,
+    Client, ColumnDescription, EntryNumbers, IdleLimit, Notice, Notification, Outcome,
+    ParameterType, RoleInfo, TransactionStatus, Value, Zone,
 };
 
 /// Cancels what a session is running; does nothing when it runs nothing. Called from other tasks.
@@ -50,8 +49,21 @@ pub trait BackendSession: Send + 'static {
     /// The tenant, or the node, has not that much left.
     fn hold(&self, bytes: usize) -> Result<Self::Held, SqlError>;
 
+    /// The number that the client is told, and that its own functions and views show. No two
+    /// sessions that are there have the same, and none has 0.
+    fn number(&self) -> i32;
+
     /// How to cancel what runs.
     fn canceller(&self) -> Canceller;
+
+    /// Says how other sessions stop this one: what it runs, or its connection.
+    fn set_controls(&mut self, cancel: Canceller, terminate: Canceller);
+
+    /// Comes back when others have said something that the client is to be told.
+    fn notified(&self) -> impl Future<Output = ()> + Send;
+
+    /// What others have said since the last call; nothing within a transaction.
+    fn take_notifications(&mut self) -> Vec<Arc<Notification>>;
 
     /// The statements in a query string.
     ///
@@ -128,5 +140,8 @@ pub trait BackendSession: Send + 'static {
     fn reported_parameters(&self) -> Vec<(String, String)>;
 
     /// The zone in which the session sees `timestamptz`.
-    fn time_zone(&self) -> Tz;
+    fn time_zone(&self) -> Zone;
+
+    /// How the client's texts are converted; `None` if they are as the server's.
+    fn charset(&self) -> Option<&'static Charset>;
 }

@@ -22,7 +22,7 @@ mod simple;
 
 use std::{collections::HashMap, future::Future, sync::Arc, task::Poll};
 
-use aerostat_types::ErrorKind;
+use aerostat_types::{Charset, ErrorKind};
 use bytes::Bytes;
 use tokio::{
     io::AsyncWriteExt,
@@ -39,7 +39,7 @@ use crate::{
     sqlstate::{Fault, WireError},
     stream::{Reader, Writer},
     value::Zone,
-    wire::{Input, Output, message_limit},
+    wire::{Input, Output, decoded_body, message_limit},
 };
 use portal::{Portals, Statement};
 
@@ -49,9 +49,30 @@ pub(crate) struct Signals {
     pub(crate) run: Arc<RunState>,
     /// The node stops: finish what runs.
     pub(crate) stopping: Arc<Flag>,
-    /// The node has waited long enough.
-    pub(crate) kill: Arc<Flag>,
+    pub(crate) kill: Kill,
     pub(crate) cancel_engine: Canceller,
+}
+
+/// What ends the connection whatever it does: the node has waited long enough, or another
+/// session has ended this one.
+#[derive(Clone)]
+pub(crate) struct Kill {
+    node: Arc<Flag>,
+    own: Arc<Flag>,
+}
+
+impl Kill {
+    fn is_up(&self) -> bool {
+        self.node.is_up() || self.own.is_up()
+    }
+
+    /// Comes back when it is.
+    async fn up(&self) {
+        tokio::select! {
+            () = self.node.up() => {}
+            () = self.own.up() => {}
+        }
+    }
 }
 
 /// Why waiting ended early.
@@ -167,6 +188,9 @@ pub(crate) struct Connection<S: BackendSession> {
     portals: Portals<S>,
     /// An extended-protocol error was reported: nothing is done until Sync.
     skipping: bool,
+    /// The client was told that it may send its next statements, has sent none since, and is in
+    /// no transaction.
+    rests: bool,
     /// What the long row in the output is charged as.
     row_held: Option<S::Held>,
     /// When the client has been idle for too long, if it sends nothing until then.
@@ -210,6 +234,18 @@ struct Message<S: BackendSession> {
 }
 
 impl<S: BackendSession> Message<S> {
+    /// The same with its texts as the server's; or its kind, and why they cannot be.
+    fn decoded(self, charset: &Charset) -> Result<Self, (u8, WireError)> {
+        if self.body.is_ascii() {
+            return Ok(self);
+        }
+        match decoded_body(self.kind, &self.body, charset) {
+            Ok(Some(body)) => Ok(Self { body, ..self }),
+            Ok(None) => Ok(self),
+            Err(error) => Err((self.kind, error)),
+        }
+    }
+
     /// One of which nothing is to be done any more.
     fn done(kind: u8) -> Self {
         Self {
@@ -222,7 +258,7 @@ impl<S: BackendSession> Message<S> {
 
 impl<S: BackendSession> Connection<S> {
     fn zone(&self) -> Zone {
-        Zone(self.session.time_zone())
+        self.session.time_zone()
     }
 
     /// Writes what has been gathered. Cancelling does not stop it: the client must get whole messages.
@@ -313,11 +349,9 @@ impl<S: BackendSession> Connection<S> {
         if kind == b'd' || message_limit(kind).is_none_or(|limit| length > limit) {
             return None;
         }
-        Some(Message {
-            kind,
-            held: self.charge_message(length).ok()?,
-            body: self.signals.input.take(length),
-        })
+        let held = self.charge_message(length).ok()?;
+        let body = self.signals.input.take(length);
+        Some(Message { kind, body, held })
     }
 
     /// The next message. Over-long ones are thrown away and answered with an error.
@@ -377,22 +411,37 @@ impl<S: BackendSession> Connection<S> {
         self.output.error(error, false);
     }
 
+    /// Texts are in the encoding that the client wants from now on.
+    fn follow_encoding(&mut self) {
+        self.output.charset = self.session.charset();
+    }
+
     fn notices(&mut self) {
         for notice in self.session.take_notices() {
             self.output.notice(&notice);
         }
     }
 
+    /// Gathers what others have said.
+    fn notifications(&mut self) {
+        for notification in self.session.take_notifications() {
+            self.output.notification(&notification);
+        }
+    }
+
     /// Gathers ReadyForQuery, with what the client must know before it.
     fn ready(&mut self) {
+        self.follow_encoding();
         self.notices();
         for (name, value) in self.session.parameter_changes() {
             self.output.parameter_status(&name, &value);
         }
         let status = self.session.rest();
-        if status == crate::api::TransactionStatus::Idle {
+        self.rests = status == crate::api::TransactionStatus::Idle;
+        if self.rests {
             // Portals end with their transaction.
             self.portals.clear();
+            self.notifications();
         }
         self.output.ready(status);
         self.idle_end = self.session.idle_limit().map(IdleEnd::after);
@@ -401,7 +450,7 @@ impl<S: BackendSession> Connection<S> {
 
 /// Puts together a connection whose client has been let in.
 pub(crate) fn connection<S: BackendSession>(
-    session: S,
+    mut session: S,
     input: Input<Reader>,
     socket: Writer,
     run: Arc<RunState>,
@@ -409,7 +458,19 @@ pub(crate) fn connection<S: BackendSession>(
     shared: &Shared,
 ) -> Connection<S> {
     let cancel_engine = session.canceller();
-    let (stopping, kill) = (Arc::clone(&shared.stopping), Arc::clone(&shared.kill));
+    let kill = Kill {
+        node: Arc::clone(&shared.kill),
+        own: Arc::default(),
+    };
+    let (stop, stop_engine) = (Arc::clone(&run), Arc::clone(&cancel_engine));
+    let cancel = move || {
+        if stop.cancel() {
+            stop_engine();
+        }
+    };
+    let end = Arc::clone(&kill.own);
+    session.set_controls(Arc::new(cancel), Arc::new(move || end.raise()));
+    let stopping = Arc::clone(&shared.stopping);
     Connection {
         session,
         signals: Signals {
@@ -424,6 +485,7 @@ pub(crate) fn connection<S: BackendSession>(
         statements: HashMap::new(),
         portals: Portals::default(),
         skipping: false,
+        rests: false,
         idle_end: None,
         row_held: None,
     }

@@ -3,15 +3,14 @@
 
 use std::{future::Future, io, sync::Arc};
 
-use aerostat_query::{Engine, Held, Prepared, Sent, Session};
-use aerostat_types::SqlError;
-use chrono_tz::Tz;
+use aerostat_query::{Controls, Engine, Held, Prepared, Sent, Session};
+use aerostat_types::{Charset, SqlError};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{
-        Client, ColumnDescription, EntryNumbers, IdleLimit, Notice, Outcome, ParameterType,
-        RoleInfo, TransactionStatus, Value,
+        Client, ColumnDescription, EntryNumbers, IdleLimit, Notice, Notification, Outcome,
+        ParameterType, RoleInfo, TransactionStatus, Value, Zone,
     },
     backend::{Backend, BackendSession, Canceller},
     listen::Listeners,
@@ -68,9 +67,26 @@ impl BackendSession for Session {
         Session::hold(self, bytes)
     }
 
+    fn number(&self) -> i32 {
+        Session::number(self)
+    }
+
     fn canceller(&self) -> Canceller {
         let handle = self.cancel_handle();
         Arc::new(move || handle.cancel())
+    }
+
+    fn set_controls(&mut self, cancel: Canceller, terminate: Canceller) {
+        let terminate = Some(terminate);
+        Session::set_controls(self, Controls { cancel, terminate });
+    }
+
+    fn notified(&self) -> impl Future<Output = ()> + Send {
+        Session::notified(self)
+    }
+
+    fn take_notifications(&mut self) -> Vec<Arc<Notification>> {
+        Session::take_notifications(self)
     }
 
     fn split(&mut self, sql: &str) -> impl Future<Output = Result<Vec<Sent>, SqlError>> + Send {
@@ -152,7 +168,11 @@ impl BackendSession for Session {
         Session::reported_parameters(self)
     }
 
-    fn time_zone(&self) -> Tz {
+    fn time_zone(&self) -> Zone {
         Session::time_zone(self)
+    }
+
+    fn charset(&self) -> Option<&'static Charset> {
+        Session::charset(self)
     }
 }

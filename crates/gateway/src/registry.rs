@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI32, AtomicU8, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
 };
 
@@ -53,7 +53,7 @@ impl RunState {
     }
 
     /// Cancels what runs; whether anything did.
-    fn cancel(&self) -> bool {
+    pub(crate) fn cancel(&self) -> bool {
         let order = Ordering::SeqCst;
         let changed = self.now.compare_exchange(RUNNING, CANCELLED, order, order);
         if changed.is_ok() {
@@ -70,11 +70,10 @@ struct Entry {
     role: String,
 }
 
-/// All sessions of a gateway.
+/// All sessions of a gateway, by the numbers that their engine knows them by.
 #[derive(Default)]
 pub(crate) struct Registry {
     entries: Mutex<HashMap<i32, Entry>>,
-    last_pid: AtomicI32,
 }
 
 /// A session's place in the registry, given up when dropped.
@@ -103,9 +102,11 @@ impl Registry {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place; `None` when the role has as many connections as it may.
+    /// Takes the place of the session with this number; `None` when the role has as many
+    /// connections as it may.
     pub(crate) fn enter(
         self: &Arc<Self>,
+        pid: i32,
         role: &str,
         role_limit: Option<u32>,
         cancel: Canceller,
@@ -115,16 +116,6 @@ impl Registry {
         if role_limit.is_some_and(|limit| of_role >= limit as usize) {
             return None;
         }
-        let pid = loop {
-            let next = self
-                .last_pid
-                .fetch_add(1, Ordering::Relaxed)
-                .wrapping_add(1)
-                & i32::MAX;
-            if next != 0 && !entries.contains_key(&next) {
-                break next;
-            }
-        };
         let run = Arc::new(RunState::default());
         let secret = rand::random();
         let entry = Entry {
@@ -133,7 +124,8 @@ impl Registry {
             cancel,
             role: role.to_owned(),
         };
-        entries.insert(pid, entry);
+        let before = entries.insert(pid, entry);
+        debug_assert!(before.is_none(), "two sessions have the number {pid}");
         drop(entries);
         Some(Place {
             pid,

@@ -250,7 +250,12 @@ impl Newcomer {
         });
         let place = shared
             .registry
-            .enter(user, role.connection_limit, session.canceller())
+            .enter(
+                session.number(),
+                user,
+                role.connection_limit,
+                session.canceller(),
+            )
             .ok_or_else(|| {
                 fatal(
                     ErrorKind::TooManyConnections,

@@ -87,7 +87,7 @@ mod tests {
             TimestampMicrosecondArray::from(vec![Some(0), Some(1_500_000)]).with_timezone("UTC"),
         );
         let batch = RecordBatch::try_from_iter([("n", n), ("at", at)]).unwrap();
-        let texts = Texts::new(columns.into(), Zone(chrono_tz::Tz::Europe__Berlin));
+        let texts = Texts::new(columns.into(), Zone::named("Europe/Berlin").unwrap());
         let mut rows = Vec::new();
         texts
             .each_row(&batch, |row| rows.push(row.to_vec()))

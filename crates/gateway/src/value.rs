@@ -12,6 +12,7 @@ mod plain;
 mod row;
 #[cfg(test)]
 pub(crate) mod tests;
+mod texts;
 
 pub(crate) use array::{put_value, text_of as array_text};
 pub(crate) use builder::Builder;
@@ -19,6 +20,7 @@ pub(crate) use column::Column;
 pub(crate) use field::TextField;
 pub(crate) use plain::read;
 pub(crate) use row::{RowEncoder, put_values};
+pub(crate) use texts::Texts;
 
 pub(crate) use crate::api::Zone;
 

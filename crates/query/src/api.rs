@@ -12,7 +12,6 @@
 //! ```
 
 mod scram;
-mod zone;
 
 use std::{
     fmt,
@@ -22,14 +21,16 @@ use std::{
     time::Duration,
 };
 
-use aerostat_types::{ErrorKind, SqlError, SqlType, text};
+use aerostat_types::{Encoding, ErrorKind, SqlError, SqlType, text};
 use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
 use futures::Stream;
 
+pub use crate::notify::Notification;
+
 pub use aerostat_fast::{Rows, Value, check_value_bytes, fitted_text};
+pub use aerostat_types::Zone;
 pub use scram::{ScramVerifier, ScramVerifierError};
-pub use zone::Zone;
 
 /// What a word of a statement takes once it is prepared: its part of the syntax tree, of types
 /// and of columns. Measured: 410 bytes a number of an IN list, 900 a column with a name, 1,100
@@ -170,6 +171,17 @@ pub struct ColumnDescription {
     pub table_oid: u32,
     /// The column's number in that table from 1, 0 for an expression.
     pub attnum: i16,
+}
+
+/// Whether rows of the one description can be read by the other: names and types are the same.
+/// Which tables the columns come from is no part of a row.
+pub fn is_shape_of(described: &[ColumnDescription], columns: &[ColumnDescription]) -> bool {
+    let key = |column: &ColumnDescription| (column.oid, column.typmod);
+    let is_same = |(one, other): (&ColumnDescription, &ColumnDescription)| {
+        key(one) == key(other) && one.name == other.name
+    };
+    std::ptr::eq(described, columns)
+        || described.len() == columns.len() && described.iter().zip(columns).all(is_same)
 }
 
 impl ColumnDescription {
@@ -341,6 +353,8 @@ pub struct CopyOptions {
     pub force_not_null: Vec<usize>,
     /// CSV input: columns that match the NULL text even when quoted.
     pub force_null: Vec<usize>,
+    /// The encoding of the data; `None` for the client's.
+    pub encoding: Option<Encoding>,
 }
 
 impl CopyOptions {
@@ -357,6 +371,7 @@ impl CopyOptions {
             force_quote: ForceQuote::None,
             force_not_null: Vec::new(),
             force_null: Vec::new(),
+            encoding: None,
         }
     }
 

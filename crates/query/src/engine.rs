@@ -2,7 +2,7 @@
 //! runtime that queries run on, and what all sessions share.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     path::PathBuf,
     sync::{
         Arc, Weak,
@@ -19,7 +19,7 @@ use aerostat_storage::{FreezeBacklog, backup::Places};
 use aerostat_txn::{AdvisoryLocks, TxnManager};
 use aerostat_types::{ErrorKind, SqlError, TenantId};
 use datafusion::{
-    common::Result,
+    common::{Result, config::ConfigNonZeroUsize},
     execution::{
         SessionState, SessionStateBuilder,
         disk_manager::DiskManagerBuilder,
@@ -37,12 +37,13 @@ use crate::{
     catalog::node::Database,
     heap::{Heap, NodeHeap},
     memory_pool::TenantPool,
+    notify::Channels,
     pgcatalog::{DatabaseState, FunctionDescription, FunctionKind, SessionDescription},
     plan::{
         CooperateAboveJoins, MakeInPieces, RunTimeFilters,
         cache::{PlanCache, PlanCacheCounts},
     },
-    session::{Session, commit::Commits, facts::Sessions, memory::Spare, readers, waits},
+    session::{Controls, Session, commit::Commits, facts::Sessions, memory::Spare, readers, waits},
     spill::{SpillLimits, SpillSpace, TenantSpill},
     star::StarPlanner,
     statement::RESERVED,
@@ -155,10 +156,14 @@ pub struct Engine {
     commits: Mutex<HashMap<TenantId, Arc<Commits>>>,
     /// The plans that are kept for each database.
     plans: Mutex<HashMap<TenantId, Arc<PlanCache>>>,
+    /// Where the sessions of each database listen.
+    channels: Mutex<HashMap<TenantId, Arc<Channels>>>,
     sessions: Sessions,
     session_next: AtomicI32,
     /// Each session's advisory locks, by its number.
     advisory: Mutex<HashMap<i32, Weak<AdvisoryLocks>>>,
+    /// How each session is stopped, by its number.
+    controls: Mutex<HashMap<i32, Controls>>,
     /// For functions that wait.
     waits: Semaphore,
     /// What sessions may have beyond their tenants' budgets.
@@ -193,9 +198,11 @@ impl Engine {
             heaps: Mutex::default(),
             commits: Mutex::default(),
             plans: Mutex::default(),
+            channels: Mutex::default(),
             sessions: Sessions::default(),
             session_next: AtomicI32::new(1),
             advisory: Mutex::default(),
+            controls: Mutex::default(),
             waits: waits(),
             spare: Arc::default(),
             readers: readers(),
@@ -325,6 +332,11 @@ impl Engine {
         Arc::clone(plans)
     }
 
+    /// Where the sessions of a database listen.
+    pub(crate) fn channels_of(&self, database: &Database) -> Arc<Channels> {
+        Arc::clone(self.channels.lock().entry(database.id).or_default())
+    }
+
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.sessions
     }
@@ -334,16 +346,38 @@ impl Engine {
         &self,
         mut description: SessionDescription,
     ) -> (i32, Arc<Mutex<SessionDescription>>) {
-        let number = self.session_next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+        let mut sessions = self.sessions.lock();
+        let number = self.free_number(&sessions);
         description.pid = number;
         let told = Arc::new(Mutex::new(description));
-        self.sessions.lock().insert(number, Arc::clone(&told));
+        sessions.insert(number, Arc::clone(&told));
         (number, told)
+    }
+
+    /// The next number that no session has. They begin anew after 2³¹ − 1; none is 0, which
+    /// clients take for no process.
+    fn free_number(&self, taken: &BTreeMap<i32, Arc<Mutex<SessionDescription>>>) -> i32 {
+        loop {
+            let number = self.session_next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+            if number != 0 && !taken.contains_key(&number) {
+                return number;
+            }
+        }
     }
 
     pub(crate) fn forget_session(&self, number: i32) {
         self.sessions.lock().remove(&number);
         self.advisory.lock().remove(&number);
+        self.controls.lock().remove(&number);
+    }
+
+    pub(crate) fn register_controls(&self, number: i32, controls: Controls) {
+        self.controls.lock().insert(number, controls);
+    }
+
+    /// How a session is stopped; `None` if there is none of this number.
+    pub(crate) fn controls_of(&self, number: i32) -> Option<Controls> {
+        self.controls.lock().get(&number).cloned()
     }
 
     pub(crate) fn register_locks(&self, number: i32, locks: &Arc<AdvisoryLocks>) {
@@ -388,6 +422,7 @@ impl Engine {
         self.heaps.lock().retain(|id, _| is_open(id));
         self.commits.lock().retain(|id, _| is_open(id));
         self.plans.lock().retain(|id, _| is_open(id));
+        self.channels.lock().retain(|id, _| is_open(id));
     }
 
     /// What the database's statements hold.
@@ -421,7 +456,7 @@ impl Engine {
     }
 }
 
-fn base_state(threads: usize) -> SessionState {
+pub(crate) fn base_state(threads: usize) -> SessionState {
     let mut config = SessionConfig::new()
         .with_target_partitions(threads.max(1))
         .with_batch_size(BATCH_ROWS)
@@ -432,6 +467,8 @@ fn base_state(threads: usize) -> SessionState {
     options.sql_parser.map_string_types_to_utf8view = true;
     options.sql_parser.default_null_ordering = "nulls_max".to_owned();
     options.sql_parser.collect_spans = true;
+    // `aerostat_semantics` sees to the order of subqueries.
+    options.sql_parser.enable_subquery_sort_elimination = false;
     options.optimizer.filter_null_join_keys = true;
     options.optimizer.hash_join_inlist_pushdown_max_size = JOIN_KEYS_BYTES_MAX;
     options
@@ -440,6 +477,10 @@ fn base_state(threads: usize) -> SessionState {
     // Casts of ours may be nullable in the logical plan and not in the physical
     // one; the check takes the difference for a defect.
     options.execution.skip_physical_aggregate_schema_check = true;
+    // Each batch that a repartition spills has a file of its own. Of a file that several tasks
+    // add to, a reader waits for batches that another file has, and the tasks for the reader.
+    options.execution.max_spill_file_size_bytes =
+        ConfigNonZeroUsize::try_new(1).expect("it is not zero");
     let mut builder = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()

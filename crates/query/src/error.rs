@@ -18,7 +18,7 @@ use datafusion::{
     common::{DataFusionError, SchemaError, TableReference},
 };
 
-use crate::statement::Source;
+use crate::{plan::visible_name, statement::Source};
 
 /// The user's error for one of DataFusion's, with a position in the statement where one is known.
 pub(crate) fn from_datafusion(error: DataFusionError, source: &Source) -> SqlError {
@@ -232,7 +232,7 @@ fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
 }
 
 /// Whether the disk took no more.
-fn is_full(error: &(dyn Error + 'static)) -> bool {
+pub(crate) fn is_full(error: &(dyn Error + 'static)) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let shared = error.downcast_ref::<Arc<io::Error>>().map(|error| &**error);
     let error = shared.or_else(|| error.downcast_ref());
@@ -275,6 +275,15 @@ fn from_schema(error: &SchemaError) -> SqlError {
                 let mut same = qualifiers.filter(|qualifier| qualifier.resolved_eq(relation));
                 same.next().is_some()
             };
+            let is_meant = |other: &datafusion::prelude::Column| {
+                other.name.contains(crate::statement::RESERVED)
+                    && visible_name(&other.name) == field.name
+                    && (field.relation.is_none() || other.relation == field.relation)
+            };
+            if valid_fields.iter().any(is_meant) {
+                let message = format!("column reference \"{}\" is ambiguous", field.name);
+                return SqlError::new(ErrorKind::AmbiguousColumn, message);
+            }
             if let Some(relation) = &field.relation
                 && !known(relation)
             {

@@ -258,6 +258,13 @@ pub(crate) fn current_holding() -> Option<Arc<Holding>> {
     CURRENT.with_borrow(|current| Some(Arc::clone(&current.as_ref()?.holding)))
 }
 
+/// Stops the statement that this thread polls, whatever its operators make of the error.
+pub(crate) fn stop_current(error: SqlError) {
+    if let Some(holding) = current_holding() {
+        holding.cancellation.stop(error);
+    }
+}
+
 /// The statement that this thread polls no longer has these rows: who takes them answers for them.
 pub(crate) fn hand_on(batch: &RecordBatch) {
     let Some(holding) = charge_current() else {

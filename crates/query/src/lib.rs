@@ -26,6 +26,7 @@ mod error;
 mod heap;
 mod lines;
 mod memory_pool;
+mod notify;
 pub mod pgcatalog;
 mod plan;
 mod scan;
@@ -43,7 +44,7 @@ pub use engine::{
     DatabaseStatistics, Engine, EngineOptions, NoObserver, Observer, StatementRecord,
 };
 pub use pgcatalog::DatabaseState;
-pub use session::{CancelHandle, Held, Prepared, Sent, Session};
+pub use session::{CancelHandle, Controls, Held, Prepared, Sent, Session};
 pub use spill::{DiskQuantity, SpillLimits};
 pub use statement::Statement;
 pub use upkeep::UpkeepOptions;

@@ -5,6 +5,7 @@
 //! partitions: whichever thread is free takes the next vectors, so a skewed
 //! filter leaves no core idle.
 
+pub(crate) mod conditions;
 mod domain;
 mod kept;
 pub(crate) mod locked;
@@ -50,7 +51,11 @@ use futures::{
     stream,
 };
 
-use self::{domain::Attribute, run_time::Narrower};
+use self::{
+    conditions::{Compared, Conditions},
+    domain::Attribute,
+    run_time::Narrower,
+};
 use crate::{
     error::{external, from_storage},
     usage::{RecordedScan, Usage},
@@ -63,11 +68,14 @@ use crate::{
 pub(crate) type Planning<'a> = BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>>;
 
 /// A table as one statement sees it.
+#[derive(Clone)]
 pub(crate) struct TableScanProvider {
     view: TableView,
     usage: Arc<Usage>,
     schema: SchemaRef,
     row_ids: bool,
+    /// Whether it takes filters whose parameters have no values yet.
+    takes_open: bool,
 }
 
 impl TableScanProvider {
@@ -78,6 +86,7 @@ impl TableScanProvider {
             usage,
             schema,
             row_ids: false,
+            takes_open: false,
         }
     }
 
@@ -96,6 +105,15 @@ impl TableScanProvider {
             usage,
             schema: Arc::new(Schema::new(fields)),
             row_ids: true,
+            takes_open: false,
+        }
+    }
+
+    /// The same table in a plan that is made before the values of its parameters are known.
+    pub(crate) fn open(&self) -> Self {
+        Self {
+            takes_open: true,
+            ..self.clone()
         }
     }
 
@@ -115,12 +133,8 @@ impl TableScanProvider {
     }
 
     /// Filters in storage's form; `None` if it does not take one of them.
-    pub(crate) fn predicates(&self, filters: &[Expr]) -> Option<Vec<aerostat_segment::Predicate>> {
-        let table = self.view.table().schema();
-        let taken = filters
-            .iter()
-            .map(|filter| predicate::from_expr(filter, table));
-        Some(taken.collect::<Option<Vec<_>>>()?.concat())
+    pub(crate) fn conditions(&self, filters: &[Expr]) -> Option<Conditions> {
+        Conditions::of(filters, self.view.table().schema(), self.takes_open)
     }
 
     /// Whether it has a further column of row ids.
@@ -136,27 +150,19 @@ impl TableScanProvider {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let table = self.view.table().schema();
         let columns = projection
             .cloned()
             .unwrap_or_else(|| (0..self.schema.fields().len()).collect());
-        let mut predicates = Vec::new();
-        for filter in filters {
-            let taken = predicate::from_expr(filter, table);
-            predicates.extend(taken.ok_or_else(|| {
-                DataFusionError::Internal(format!("storage cannot evaluate {filter}"))
-            })?);
-        }
+        let conditions = self.conditions(filters).ok_or_else(|| {
+            let filters = conditions::shown(filters);
+            DataFusionError::Internal(format!("storage cannot evaluate {filters}"))
+        })?;
         let wanted = Wanted {
             schema: Arc::new(self.schema.project(&columns)?),
             columns,
             row_id_at: self.row_ids.then(|| self.schema.fields().len() - 1),
-            predicates,
-            shown_filters: filters
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join(" AND "),
+            conditions,
+            shown_filters: conditions::shown(filters),
             limit,
             partitions: state.config().target_partitions(),
         };
@@ -188,11 +194,15 @@ impl TableProvider for TableScanProvider {
         filters: &[&Expr],
     ) -> Result<Vec<TableProviderFilterPushDown>> {
         let table = self.view.table().schema();
+        let takes = |filter: &Expr| match self.takes_open {
+            true => conditions::is_open(filter, table),
+            false => predicate::from_expr(filter, table).is_some(),
+        };
         Ok(filters
             .iter()
-            .map(|filter| match predicate::from_expr(filter, table) {
-                Some(_) => TableProviderFilterPushDown::Exact,
-                None => TableProviderFilterPushDown::Unsupported,
+            .map(|filter| match takes(filter) {
+                true => TableProviderFilterPushDown::Exact,
+                false => TableProviderFilterPushDown::Unsupported,
             })
             .collect())
     }
@@ -227,7 +237,7 @@ pub(crate) struct Wanted {
     columns: Vec<usize>,
     /// The position in the provider's schema that stands for the row id.
     row_id_at: Option<usize>,
-    predicates: Vec<aerostat_segment::Predicate>,
+    conditions: Conditions,
     shown_filters: String,
     limit: Option<usize>,
     partitions: usize,
@@ -251,7 +261,7 @@ impl fmt::Debug for TableScan {
         f.debug_struct("TableScan")
             .field("table", &self.view.table().schema().name)
             .field("columns", &self.wanted.columns)
-            .field("predicates", &self.wanted.predicates)
+            .field("conditions", &self.wanted.conditions)
             .finish_non_exhaustive()
     }
 }
@@ -283,6 +293,13 @@ impl TableScan {
     /// The table.
     pub(crate) fn table(&self) -> &Arc<Table> {
         self.view.table()
+    }
+
+    /// Notes which columns parameters are compared with; `false` if one is compared with
+    /// columns of different types.
+    pub(crate) fn note_compared(&self, compared: &mut Compared) -> bool {
+        let table = self.view.table().schema();
+        self.wanted.conditions.note_compared(table, compared)
     }
 
     /// What it reads, if that is the same each time it runs: it goes by no filter of another
@@ -324,21 +341,21 @@ impl TableScan {
         })
     }
 
-    fn start(&self, batch_rows: usize) -> Arc<Running> {
+    fn start(&self, batch_rows: usize) -> Result<Arc<Running>> {
         let stored = |at: &usize| Some(*at) != self.wanted.row_id_at;
         let scan = self.view.scan(ScanSpec {
             projection: self.wanted.columns.iter().copied().filter(stored).collect(),
-            predicates: self.wanted.predicates.clone(),
+            predicates: self.wanted.conditions.closed()?.to_vec(),
             row_ids: self.wanted.columns.iter().any(|at| !stored(at)),
             batch_rows,
             limit: self.wanted.limit.map(|limit| limit as u64),
             lookups: Vec::new(),
         });
         let attribute = |at| self.attribute(at);
-        Arc::new(Running {
+        Ok(Arc::new(Running {
             recorded: RecordedScan::new(scan, Arc::clone(&self.usage)),
             narrower: Narrower::new(&self.run_time_filters, attribute, &self.metrics),
-        })
+        }))
     }
 
     /// Where each output column is in storage's batches, which have the row id last.
@@ -369,10 +386,13 @@ impl DataSource for TableScan {
 
     fn open_with_args(&self, args: OpenArgs) -> Result<SendableRecordBatchStream> {
         let batch_rows = args.context.session_config().batch_size();
-        let scan = args
+        let shared = args
             .sibling_state
-            .and_then(|state| state.downcast::<Running>().ok())
-            .unwrap_or_else(|| self.start(batch_rows));
+            .and_then(|state| state.downcast::<Running>().ok());
+        let scan = match shared {
+            Some(scan) => scan,
+            None => self.start(batch_rows)?,
+        };
         let metrics = BaselineMetrics::new(&self.metrics, args.partition);
         // The partitions share the scan, so that one of them tells.
         let by_index = (args.partition == 0)
@@ -432,7 +452,9 @@ impl DataSource for TableScan {
     }
 
     fn create_sibling_state(&self, config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
-        Some(self.start(config.execution.batch_size.into()))
+        // What is wrong is said when it is opened.
+        let scan = self.start(config.execution.batch_size.into()).ok()?;
+        Some(scan)
     }
 
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -477,14 +499,19 @@ impl DataSource for TableScan {
 
     fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
         let mut statistics = statistics(&self.view, self.wanted.columns.len());
-        if self.wanted.predicates.is_empty() {
+        let predicates = match &self.wanted.conditions {
+            Conditions::Closed(predicates) => &predicates[..],
+            // Who plans for all values takes the table as a whole.
+            Conditions::Open(_) => &[],
+        };
+        if predicates.is_empty() {
             if partition.is_some() {
                 statistics = statistics.to_inexact();
             }
         } else {
             let rows = *self
                 .estimate
-                .get_or_init(|| self.view.estimated_rows(&self.wanted.predicates));
+                .get_or_init(|| self.view.estimated_rows(predicates));
             let all = statistics.num_rows.get_value().copied().unwrap_or(0);
             let rows = usize::try_from(rows).unwrap_or(usize::MAX).min(all);
             let bytes = statistics.total_byte_size.get_value().copied();

@@ -11,6 +11,7 @@
 
 use std::{
     fmt,
+    fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
     pin::Pin,
@@ -25,17 +26,21 @@ use aerostat_types::{ByteSize, ErrorKind, SqlError};
 use bytes::Bytes;
 use datafusion::{
     common::{DataFusionError, Result},
-    execution::{
-        DiskManager, SpillFile, SpillWriter, TempFileFactory,
-        disk_manager::{DiskManagerBuilder, DiskManagerMode},
-    },
+    execution::{SpillFile, SpillWriter, TempFileFactory},
 };
-use futures::Stream;
-use parking_lot::Mutex;
+use futures::{Stream, TryFutureExt, TryStreamExt};
+use tempfile::{Builder, TempPath};
+use tokio_util::io::ReaderStream;
+
+use crate::{error::is_full, heap::stop_current};
 
 /// A file may write so many bytes before the free disk is looked at again: that takes a
 /// microsecond, and writing them some hundred.
 const BYTES_PER_LOOK: u64 = 1 << 20;
+
+/// Bytes that are read at once. With the 8 KiB that are usual, reading batches of megabytes is mostly
+/// changes of threads.
+const CHUNK_BYTES: usize = 128 << 10;
 
 /// A quantity of disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +149,6 @@ impl SpillSpace {
     pub(crate) fn of_tenant(self: &Arc<Self>, name: &str) -> Arc<TenantSpill> {
         Arc::new(TenantSpill(Arc::new(Shared {
             folder: self.folder.join(name),
-            files: Mutex::default(),
             account: Account {
                 name: "database",
                 setting: "spill-tenant-max",
@@ -178,8 +182,6 @@ pub(crate) struct TenantSpill(Arc<Shared>);
 
 struct Shared {
     folder: PathBuf,
-    /// Makes the files; there once the first is.
-    files: Mutex<Option<Arc<DiskManager>>>,
     account: Account,
     node: Arc<SpillSpace>,
 }
@@ -198,20 +200,6 @@ impl fmt::Debug for TenantSpill {
 }
 
 impl Shared {
-    fn files(&self) -> Result<Arc<DiskManager>> {
-        let mut files = self.files.lock();
-        if let Some(files) = &*files {
-            return Ok(Arc::clone(files));
-        }
-        make_folder(&self.folder).map_err(DataFusionError::IoError)?;
-        let folders = DiskManagerMode::Directories(vec![self.folder.clone()]);
-        let made = DiskManagerBuilder::default()
-            .with_mode(folders)
-            .with_max_temp_directory_size(u64::MAX)
-            .build()?;
-        Ok(Arc::clone(files.insert(Arc::new(made))))
-    }
-
     fn add(&self, bytes: u64) -> Result<(), SqlError> {
         self.account.add(bytes)?;
         self.node
@@ -227,65 +215,74 @@ impl Shared {
 }
 
 impl TempFileFactory for TenantSpill {
-    fn create_temp_file(&self, description: &str) -> Result<Arc<dyn SpillFile>> {
-        Ok(Arc::new(Counted {
-            file: self.0.files()?.create_tmp_file(description)?,
-            bytes: Arc::new(Bytecount {
-                shared: Arc::clone(&self.0),
-                bytes: AtomicU64::new(0),
-            }),
-        }))
+    fn create_temp_file(&self, _description: &str) -> Result<Arc<dyn SpillFile>> {
+        let shared = &self.0;
+        let made = make_folder(&shared.folder)
+            .and_then(|()| Builder::new().prefix("rows-").tempfile_in(&shared.folder));
+        let file = Arc::new(OnDisk {
+            path: made.map_err(DataFusionError::IoError)?.into_temp_path(),
+            shared: Arc::clone(shared),
+            bytes: AtomicU64::new(0),
+        });
+        Ok(Arc::new(Counted(file)))
     }
 }
 
-/// A file whose bytes are counted until it and its writers are gone.
-struct Counted {
-    file: Arc<dyn SpillFile>,
-    bytes: Arc<Bytecount>,
-}
-
-struct Bytecount {
+/// A file that is there, and counted, until it and its writers are gone. It is open only while
+/// it is written or read: there is one for every batch that a repartition spills.
+struct OnDisk {
+    path: TempPath,
     shared: Arc<Shared>,
     bytes: AtomicU64,
 }
 
-impl Drop for Bytecount {
+impl Drop for OnDisk {
     fn drop(&mut self) {
         self.shared.give_back(*self.bytes.get_mut());
     }
 }
 
+struct Counted(Arc<OnDisk>);
+
 impl SpillFile for Counted {
     fn path(&self) -> Option<&Path> {
-        self.file.path()
+        Some(&self.0.path)
     }
 
     fn size(&self) -> Option<u64> {
-        self.file.size()
+        Some(self.0.bytes.load(Ordering::Relaxed))
     }
 
     fn read_stream(&self) -> Result<Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>> {
-        self.file.read_stream()
+        let file = Arc::clone(&self.0);
+        let opened = async move { tokio::fs::File::open(&file.path).await };
+        let chunks = opened.map_ok(|file| ReaderStream::with_capacity(file, CHUNK_BYTES));
+        Ok(Box::pin(
+            chunks
+                .try_flatten_stream()
+                .map_err(DataFusionError::IoError),
+        ))
     }
 
     fn open_writer(&self) -> Result<Box<dyn SpillWriter>> {
+        let file = File::options().append(true).open(&self.0.path);
         Ok(Box::new(CountedWriter {
-            writer: self.file.open_writer()?,
-            bytes: Arc::clone(&self.bytes),
+            file: file.map_err(DataFusionError::IoError)?,
+            on_disk: Arc::clone(&self.0),
             bytes_until_look: 0,
         }))
     }
 }
 
 struct CountedWriter {
-    writer: Box<dyn SpillWriter>,
-    bytes: Arc<Bytecount>,
+    file: File,
+    on_disk: Arc<OnDisk>,
     bytes_until_look: u64,
 }
 
 impl CountedWriter {
     fn admit(&mut self, bytes: u64) -> Result<(), SqlError> {
-        let shared = &self.bytes.shared;
+        let shared = &self.on_disk.shared;
         if bytes >= self.bytes_until_look {
             shared.node.look()?;
             self.bytes_until_look = BYTES_PER_LOOK;
@@ -293,32 +290,73 @@ impl CountedWriter {
             self.bytes_until_look -= bytes;
         }
         shared.add(bytes)?;
-        self.bytes.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.on_disk.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn append(&mut self, buffer: &[u8]) -> io::Result<()> {
+        self.admit(buffer.len() as u64).map_err(io::Error::other)?;
+        self.file.write_all(buffer)
     }
 }
 
 impl Write for CountedWriter {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.admit(buffer.len() as u64).map_err(io::Error::other)?;
-        self.writer.write_all(buffer)?;
+        // Whoever reads a repartition's file waits for the rest of it and never hears of the
+        // error, which is told in another place: so the statement is stopped from outside.
+        self.append(buffer)
+            .inspect_err(|error| stop_current(not_written(error)))?;
         Ok(buffer.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.writer.flush()
+        self.file.flush()
     }
 }
 
 impl SpillWriter for CountedWriter {
     fn finish(&mut self) -> Result<()> {
-        self.writer.finish()
+        Ok(())
     }
+}
+
+/// A limit's own words, or what the disk says.
+fn not_written(error: &io::Error) -> SqlError {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    if let Some(limit) = inner {
+        return SqlError::clone(limit);
+    }
+    let kind = match is_full(error) {
+        true => ErrorKind::DiskFull,
+        false => ErrorKind::IoError,
+    };
+    SqlError::new(kind, format!("cannot write temporary files: {error}"))
+        .with_hint("See to the disk of the data folder, or raise the database's memory_max.")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use datafusion::{
+        arrow::{
+            array::{ArrayRef, Int32Array, RecordBatch},
+            datatypes::Schema,
+        },
+        execution::{disk_manager::DiskManagerBuilder, runtime_env::RuntimeEnvBuilder},
+        physical_plan::{
+            metrics::{ExecutionPlanMetricsSet, SpillMetrics},
+            spill::{
+                SpillManager,
+                spill_pool::{SpillPoolSink, mpsc_channel},
+            },
+        },
+    };
+    use futures::StreamExt;
+    use parking_lot::Mutex;
+
     use super::*;
+    use crate::engine::base_state;
 
     fn limits(node: u64, tenant: u64, reserve: u64) -> SpillLimits {
         SpillLimits {
@@ -368,5 +406,71 @@ mod tests {
         let file = space.of_tenant("a").create_temp_file("test").unwrap();
         let mut writer = file.open_writer().unwrap();
         assert_eq!(refused(writer.write_all(b"x")), ErrorKind::DiskFull);
+    }
+
+    /// What another task spills while one opens its file.
+    #[derive(Default)]
+    struct Meanwhile(Mutex<Option<(SpillPoolSink, RecordBatch)>>);
+
+    struct Interrupted(Arc<TenantSpill>, Arc<Meanwhile>);
+
+    struct InterruptedFile(Arc<dyn SpillFile>, Arc<Meanwhile>);
+
+    impl TempFileFactory for Interrupted {
+        fn create_temp_file(&self, description: &str) -> Result<Arc<dyn SpillFile>> {
+            let file = self.0.create_temp_file(description)?;
+            Ok(Arc::new(InterruptedFile(file, Arc::clone(&self.1))))
+        }
+    }
+
+    impl SpillFile for InterruptedFile {
+        fn size(&self) -> Option<u64> {
+            self.0.size()
+        }
+
+        fn read_stream(&self) -> Result<Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>> {
+            self.0.read_stream()
+        }
+
+        fn open_writer(&self) -> Result<Box<dyn SpillWriter>> {
+            let meanwhile = self.1.0.lock().take();
+            if let Some((other, batch)) = meanwhile {
+                other.push_batch(&batch)?;
+            }
+            self.0.open_writer()
+        }
+    }
+
+    /// A repartition's tasks wait for its reader when there is enough for it, so what it wants
+    /// must be there without any more of theirs.
+    #[tokio::test]
+    async fn what_two_tasks_have_spilled_is_read_though_neither_goes_on() {
+        let data = tempfile::tempdir().unwrap();
+        let space = SpillSpace::new(data.path(), &limits(u64::MAX, u64::MAX, 0));
+        let spill = space.of_tenant("a");
+        let meanwhile = Arc::new(Meanwhile::default());
+        let files = Interrupted(Arc::clone(&spill), Arc::clone(&meanwhile));
+        let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(files));
+        let environment = RuntimeEnvBuilder::new().with_disk_manager_builder(disk);
+        let batch = |value: i32| {
+            let column: ArrayRef = Arc::new(Int32Array::from(vec![value]));
+            RecordBatch::try_from_iter([("a", column)]).unwrap()
+        };
+        let metrics = SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
+        let schema: Arc<Schema> = batch(0).schema();
+        let manager = SpillManager::new(environment.build_arc().unwrap(), metrics, schema);
+        let state = base_state(2);
+        let file_bytes_max = state.config_options().execution.max_spill_file_size_bytes;
+        let (first, mut reader) = mpsc_channel(file_bytes_max.get(), Arc::new(manager));
+        *meanwhile.0.lock() = Some((first.new_sink(), batch(2)));
+        first.push_batch(&batch(1)).unwrap();
+        assert!(spill.used() > 0);
+        for _ in 0..2 {
+            let next = tokio::time::timeout(Duration::from_secs(20), reader.next());
+            let read = next.await.expect("both batches were spilled");
+            assert_eq!(read.unwrap().unwrap().num_rows(), 1);
+        }
+        drop((first, reader));
+        assert_eq!(spill.used(), 0);
     }
 }

@@ -562,7 +562,7 @@ fn plans_are_kept_for_prepare_and_cursors_and_within_bounds() {
     for number in 0..520 {
         fixture.ok(
             &mut session,
-            &format!("select y from b where x = {number} and k = 3 limit 1"),
+            &format!("select y from b where x = 1 and k = 3 limit {number}"),
         );
     }
     let before = hits(&fixture);
@@ -570,7 +570,7 @@ fn plans_are_kept_for_prepare_and_cursors_and_within_bounds() {
     assert_eq!(hits(&fixture), before);
     fixture.ok(
         &mut session,
-        "select y from b where x = 519 and k = 3 limit 1",
+        "select y from b where x = 1 and k = 3 limit 519",
     );
     assert_eq!(hits(&fixture), before + 1);
     fixture.ok(&mut session, "set plan_cache_mode = force_custom_plan");

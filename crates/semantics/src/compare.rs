@@ -308,18 +308,19 @@ pub(super) fn unify(
         SqlType::Char(length) if !literals && length != u32::MAX => Some(common),
         _ => None,
     };
-    let alternatives = alternatives
-        .into_iter()
-        .map(|alternative| match operand(&alternative, schema)? {
-            Operand::Unknown if is_null(&alternative) => Ok(alternative),
-            Operand::Unknown => literal_as(alternative, without_digits(common), zone),
-            Operand::Typed(ty) if must_cast(ty, common) => {
-                let target = Arc::new(common.field("", true));
-                let (_, from) = alternative.to_field(schema)?;
-                cast::resolve(alternative, &from, &target, zone)
-            }
-            _ => Ok(alternative),
-        });
+    let alternatives =
+        alternatives
+            .into_iter()
+            .map(|alternative| match operand(&alternative, schema)? {
+                Operand::Unknown if is_null(&alternative) => Ok(alternative),
+                Operand::Unknown => literal_as(alternative, without_digits(common), zone),
+                Operand::Typed(ty) if must_cast(ty, common) => {
+                    let target = Arc::new(common.field("", true));
+                    let (_, from) = alternative.to_field(schema)?;
+                    cast::resolve(alternative, &from, &target, zone)
+                }
+                _ => Ok(alternative),
+            });
     Ok(Unified {
         alternatives: alternatives.collect::<Result<_>>()?,
         text,
@@ -335,10 +336,12 @@ fn beside_lists(alternatives: Vec<Expr>, schema: &DFSchema, zone: &Zone) -> Resu
             break;
         }
     }
-    let typed = alternatives.into_iter().map(|one| match (operand(&one, schema)?, &list) {
-        (Operand::Unknown, Some(list)) => beside_list(one, list, schema, zone),
-        _ => Ok(one),
-    });
+    let typed = alternatives
+        .into_iter()
+        .map(|one| match (operand(&one, schema)?, &list) {
+            (Operand::Unknown, Some(list)) => beside_list(one, list, schema, zone),
+            _ => Ok(one),
+        });
     Ok(Unified {
         alternatives: typed.collect::<Result<_>>()?,
         text: None,
@@ -371,9 +374,10 @@ pub(super) fn named_field(ty: SqlType) -> Field {
 /// A text that says which kind of text it is; others as they are.
 pub(super) fn named(expr: Expr, ty: SqlType) -> Expr {
     match ty {
-        SqlType::Varchar(_) | SqlType::Char(_) => {
-            Expr::Cast(Cast::new_from_field(Box::new(expr), Arc::new(named_field(ty))))
-        }
+        SqlType::Varchar(_) | SqlType::Char(_) => Expr::Cast(Cast::new_from_field(
+            Box::new(expr),
+            Arc::new(named_field(ty)),
+        )),
         _ => expr,
     }
 }

@@ -18,6 +18,7 @@
 //! * Casts that Arrow does as PostgreSQL does stay `Expr::Cast`; the others
 //!   become `functions::cast`.
 //!
+//! * The ORDER BY of a subquery is told to who depends on it (`order`).
 //! * Subqueries that DataFusion cannot plan become joins (`unnest`).
 //! * What functions make is counted before they make it (`growth`).
 //! * Constants are computed between analyzer and optimizer, for their errors (`constants`).
@@ -30,6 +31,7 @@
 
 mod compare;
 mod constants;
+mod frames;
 pub mod functions;
 pub mod growth;
 mod guard;
@@ -37,6 +39,7 @@ mod lists;
 mod literals;
 mod operand;
 mod operator;
+mod order;
 mod pattern;
 mod planner;
 mod rule;
@@ -63,6 +66,7 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 pub use constants::compute_constants;
 pub use literals::{array_items, type_literals};
 pub(crate) use operand::{Operand, literal_as, operand};
+pub use rule::resolve_constant;
 pub(crate) use types::ANY_NUMERIC;
 pub use types::name_of_arrow;
 
@@ -82,10 +86,11 @@ pub(crate) fn after_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> 
     ]
 }
 
-/// All analyzer rules in order: DataFusion's own with ours around `TypeCoercion`.
+/// All analyzer rules in order: DataFusion's own with ours around `TypeCoercion`, and first the
+/// one that follows the order of subqueries.
 pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let coercion = TypeCoercion::new();
-    let mut rules = Vec::new();
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(order::FollowOrder)];
     for rule in Analyzer::new().rules {
         if rule.name() == coercion.name() {
             rules.extend(before_type_coercion());

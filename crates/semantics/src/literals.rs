@@ -26,6 +26,10 @@
 //! | `x IS NOT DISTINCT FROM 'a'` | `coalesce(x = 'a', false)` |
 //! | `substring(x FOR 2)` | `substring(x FROM 1 FOR 2)` |
 //! | `'…'::timestamp(0)`, `TIME(3) '…'` | `round_time('…'::timestamp, 0)` |
+//! | `CURRENT_TIMESTAMP(0)` | `round_time(current_timestamp(), 0)` |
+//! | `interval '1' year to month`, `'1'::interval month` | `'1 mon'::interval` |
+//! | `x::interval hour`, `x::interval(2)` | `keep_fields(x::interval, …)` |
+//! | `age(x)` | `age(current_date, x)` |
 //! | `text(x)`, `int4(x)`, `date(x)` | `x::text`, `x::int4`, `x::date` |
 //! | `make_interval(days => 10)` | `make_interval(0, 0, 0, 10, 0, 0, 0)` |
 //! | `(a, b) OVERLAPS (c, d)` | `overlaps(a, b, c, d)` |
@@ -213,6 +217,23 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             *expr = calls::rounded(std::mem::replace(expr, null()), digits);
         }
         Expr::Cast {
+            expr: value,
+            data_type,
+            ..
+        } if calls::interval_type(data_type).is_some() => {
+            let ty = calls::interval_type(data_type).unwrap_or_default();
+            *expr = match string_of(value) {
+                Some(text) => calls::interval_of(text, ty)?,
+                None => calls::kept_fields(std::mem::replace(value, null()), ty),
+            };
+        }
+        Expr::TypedString(typed) if calls::interval_type(&typed.data_type).is_some() => {
+            let ty = calls::interval_type(&typed.data_type).unwrap_or_default();
+            if let Value::SingleQuotedString(text) = &typed.value.value {
+                *expr = calls::interval_of(text, ty)?;
+            }
+        }
+        Expr::Cast {
             expr: inner,
             data_type,
             ..
@@ -231,7 +252,12 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
         Expr::TypedString(typed) => check_text(&typed.value.value, &typed.data_type)?,
         Expr::UnaryOp { .. } => rewrite_unary(expr)?,
         Expr::Interval(interval) => {
-            if let Some(text) = interval_text(interval) {
+            if let (Some(ty), Some(text)) = (
+                calls::interval_literal_type(interval)?,
+                string_of(&interval.value),
+            ) {
+                *expr = calls::interval_of(text, ty)?;
+            } else if let Some(text) = interval_text(interval) {
                 *expr = cast_to(
                     text_value(text),
                     DataType::Interval {
@@ -240,6 +266,14 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
                     },
                 );
             }
+        }
+        Expr::Function(function) if calls::clock_with_digits(function).is_some() => {
+            if let Some((name, digits)) = calls::clock_with_digits(function) {
+                *expr = calls::rounded(call(name, vec![]), digits);
+            }
+        }
+        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("age") => {
+            calls::age_until_today(function);
         }
         Expr::Function(function) if is_plain_call(function, "gen_random_uuid") => {
             *expr = cast_to(call("uuid", vec![]), DataType::Uuid);
@@ -445,10 +479,18 @@ fn rewrite_unary(expr: &mut Expr) -> Result<(), SqlError> {
 }
 
 fn is_string(expr: &Expr) -> bool {
-    let Expr::Value(ValueWithSpan { value, .. }) = expr else {
-        return false;
-    };
-    matches!(value, Value::SingleQuotedString(_))
+    string_of(expr).is_some()
+}
+
+/// The text of a string literal.
+fn string_of(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Value(ValueWithSpan {
+            value: Value::SingleQuotedString(text),
+            ..
+        }) => Some(text),
+        _ => None,
+    }
 }
 
 fn is_null(expr: &Expr) -> bool {
@@ -532,10 +574,6 @@ fn interval_text(interval: &Interval) -> Option<String> {
         wrapped @ Expr::Cast { expr, .. } if is_wrapped(wrapped) => expr.to_string(),
         _ => return None,
     };
-    if interval.last_field.is_some() || interval.leading_precision.is_some() {
-        // `interval '1-2' year to month`: the text alone says it.
-        return Some(value);
-    }
     let is_bare_number = value.trim().parse::<f64>().is_ok();
     Some(match &interval.leading_field {
         Some(field) if is_bare_number => format!("{value} {field}"),

@@ -11,9 +11,10 @@ use aerostat_types::{ErrorKind, SQL_TYPE_KEY, SqlError, SqlType};
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
-use datafusion::common::{Column, DFSchema, Result};
+use datafusion::common::{Column, DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{
-    AggregateFunction, AggregateFunctionParams, Between, Case, InList, InSubquery, Like, ScalarFunction,
+    AggregateFunction, AggregateFunctionParams, Between, Case, InList, InSubquery, Like,
+    ScalarFunction,
 };
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
@@ -23,9 +24,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::{Operand, compare, lists, operand, operator, pattern, raise, sets};
+use super::{Operand, compare, frames, lists, operand, operator, pattern, raise, sets};
 use crate::functions::cast::{self, Zone};
-use crate::functions::{aggregate, any, arithmetic, arrays, regexp, temporal};
+use crate::functions::{aggregate, any, arithmetic, arrays, datetime, regexp, temporal};
 
 /// Resolves literals, operators and casts as PostgreSQL does.
 #[derive(Debug)]
@@ -108,6 +109,9 @@ fn rewrite_plan(plan: LogicalPlan, zone: &Zone, stage: Stage) -> Result<Transfor
         (Stage::Resolve, LogicalPlan::Join(join)) if sets::is_set_operation(&join) => {
             Transformed::yes(sets::operation(join, zone)?)
         }
+        (Stage::Resolve, LogicalPlan::Sort(sort)) => {
+            Transformed::yes(LogicalPlan::Sort(frames::order_rows(sort)?))
+        }
         (Stage::Resolve, LogicalPlan::Join(mut join)) if !join.on.is_empty() => {
             for (left, right) in &mut join.on {
                 let (l, r) = (left.clone(), right.clone());
@@ -124,6 +128,19 @@ fn rewrite_plan(plan: LogicalPlan, zone: &Zone, stage: Stage) -> Result<Transfor
     rewritten
         .map_data(values_schema)?
         .map_data(LogicalPlan::recompute_schema)
+}
+
+/// The longest of intervals, or the shortest: Arrow would compare them field by field.
+fn extreme_interval(name: &str, args: Vec<Expr>) -> Expr {
+    let function = match name {
+        "greatest" => datetime::interval_larger(),
+        _ => datetime::interval_smaller(),
+    };
+    let call =
+        |a, b| Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(&function), vec![a, b]));
+    args.into_iter()
+        .reduce(call)
+        .unwrap_or(Expr::Literal(ScalarValue::Null, None))
 }
 
 fn is_distinct(expr: &Expr) -> bool {
@@ -225,6 +242,10 @@ impl TreeNodeRewriter for Resolver<'_> {
             Expr::Case(case) => Ok(Transformed::yes(self.case(case)?)),
             Expr::ScalarFunction(call) => Ok(Transformed::yes(self.function(call)?)),
             Expr::AggregateFunction(call) => Ok(Transformed::yes(self.aggregate(call)?)),
+            Expr::WindowFunction(call) => {
+                let call = frames::resolve(*call, self.schema, self.zone)?;
+                Ok(Transformed::yes(Expr::WindowFunction(Box::new(call))))
+            }
             other => Ok(Transformed::no(other)),
         }
     }
@@ -475,6 +496,14 @@ impl Resolver<'_> {
             let mut args = args;
             return operator::negate(args.remove(0), self.schema, self.zone);
         }
+        if let name @ ("greatest" | "least") = func.name()
+            && args.iter().any(|arg| {
+                let found = operand(arg, self.schema);
+                matches!(found, Ok(Operand::Typed(SqlType::Interval)))
+            })
+        {
+            return Ok(extreme_interval(name, args));
+        }
         let call = ScalarFunction::new_udf(func, args);
         if let Some(operator) = temporal::operator_of(&call.func)
             && let Some(constant) = operator::fold(operator, &call.args, self.zone)
@@ -528,6 +557,10 @@ impl Resolver<'_> {
             arrays::refuse_nested(&call.params.args, self.schema)?;
             sort_distinct(&mut call.params);
         }
+        // What is distinct is ordered by what it is.
+        if !call.params.distinct {
+            frames::order_by(&mut call.params.order_by, self.schema)?;
+        }
         if self.two_phase && !call.params.distinct && call.func.name() == aggregate::SUM {
             call.func = aggregate::sum_in_one_phase();
         }
@@ -537,9 +570,37 @@ impl Resolver<'_> {
 
 /// The values of `array_agg(DISTINCT x)` come in their order, as PostgreSQL finds them.
 fn sort_distinct(params: &mut AggregateFunctionParams) {
-    if let (true, true, [value]) = (params.distinct, params.order_by.is_empty(), &params.args[..]) {
+    if let (true, true, [value]) = (
+        params.distinct,
+        params.order_by.is_empty(),
+        &params.args[..],
+    ) {
         params.order_by = vec![value.clone().sort(true, false)];
     }
+}
+
+/// An expression over no columns, with the meaning that PostgreSQL gives it: types as far as they
+/// are known, then `coerce`, then casts.
+///
+/// # Errors
+/// As planning.
+pub fn resolve_constant(
+    expr: Expr,
+    config: &ConfigOptions,
+    coerce: impl Fn(Expr) -> Result<Expr>,
+) -> Result<Expr> {
+    let (schema, zone) = (DFSchema::empty(), Zone::of(config));
+    let resolved = expr.rewrite(&mut Resolver {
+        schema: &schema,
+        zone: &zone,
+        two_phase: false,
+    })?;
+    let coerced = coerce(resolved.data)?;
+    let cast = coerced.rewrite(&mut Casts {
+        schema: &schema,
+        zone: &zone,
+    })?;
+    Ok(cast.data)
 }
 
 struct Casts<'a> {
@@ -554,7 +615,8 @@ impl TreeNodeRewriter for Casts<'_> {
         // A type is known once what it is of has been coerced.
         if let Expr::ScalarFunction(call) = &expr
             && let [argument] = &call.args[..]
-            && let Some(name) = any::type_literal(&call.func, argument, &argument.to_field(self.schema)?.1)
+            && let Some(name) =
+                any::type_literal(&call.func, argument, &argument.to_field(self.schema)?.1)
         {
             return Ok(Transformed::yes(name));
         }
@@ -567,7 +629,8 @@ impl TreeNodeRewriter for Casts<'_> {
             SqlType::of_arrow(field.data_type()),
         ) {
             (Some(from), Some(to)) => {
-                from.is_text() != to.is_text() && cast::class(from, to) != cast::CastClass::Missing
+                (from.is_text() != to.is_text() || cast::depends_on_zone(from, to))
+                    && cast::class(from, to) != cast::CastClass::Missing
             }
             // Arrow writes lists in a form of its own, of any length.
             (None, Some(to)) => matches!(from.data_type(), DataType::List(_)) && to.is_text(),

@@ -106,9 +106,15 @@ fn join_rows(left: LogicalPlan, right: LogicalPlan, join_type: JoinType) -> Resu
 fn counted(left: LogicalPlan, right: LogicalPlan, join_type: JoinType) -> Result<LogicalPlan> {
     let columns = left.schema().columns().into_iter().map(Expr::Column);
     let columns: Vec<Expr> = columns.collect();
-    let (left, right) = (numbered(left, OCCURRENCES[0])?, numbered(right, OCCURRENCES[1])?);
+    let (left, right) = (
+        numbered(left, OCCURRENCES[0])?,
+        numbered(right, OCCURRENCES[1])?,
+    );
     let joined = join_rows(left, right, join_type)?;
-    Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(joined))?))
+    Ok(LogicalPlan::Projection(Projection::try_new(
+        columns,
+        Arc::new(joined),
+    )?))
 }
 
 /// The rows with a column more: which one each is among its equals.
@@ -126,7 +132,10 @@ fn numbered(rows: LogicalPlan, name: &str) -> Result<LogicalPlan> {
 
 /// Brings each column of all inputs to one type; whether that changed any.
 fn match_types(construct: &str, inputs: &mut [Arc<LogicalPlan>], zone: &Zone) -> Result<bool> {
-    let columns = inputs.iter().map(|input| input.schema().fields().len()).min();
+    let columns = inputs
+        .iter()
+        .map(|input| input.schema().fields().len())
+        .min();
     let mut wanted: Vec<Option<SqlType>> = Vec::new();
     for column in 0..columns.unwrap_or(0) {
         wanted.push(common_type(construct, inputs, column)?);
@@ -140,7 +149,11 @@ fn match_types(construct: &str, inputs: &mut [Arc<LogicalPlan>], zone: &Zone) ->
             .filter(|(column, ty)| differs(input, *column, *ty))
             .collect();
         if !changes.is_empty() {
-            *input = Arc::new(retyped(Arc::unwrap_or_clone(Arc::clone(input)), &changes, zone)?);
+            *input = Arc::new(retyped(
+                Arc::unwrap_or_clone(Arc::clone(input)),
+                &changes,
+                zone,
+            )?);
             is_changed = true;
         }
     }
@@ -220,11 +233,7 @@ fn unknown_column(input: &LogicalPlan, column: usize) -> bool {
 }
 
 /// The rows with some columns of other types, under the names that they had.
-fn retyped(
-    input: LogicalPlan,
-    changes: &[(usize, SqlType)],
-    zone: &Zone,
-) -> Result<LogicalPlan> {
+fn retyped(input: LogicalPlan, changes: &[(usize, SqlType)], zone: &Zone) -> Result<LogicalPlan> {
     let (literals, cast): (Vec<_>, Vec<_>) = changes
         .iter()
         .copied()
@@ -246,7 +255,10 @@ fn retyped(
         Ok(name.restore(cast::resolve(expr, schema.field(at), &target, zone)?))
     });
     let outputs = outputs.collect::<Result<Vec<_>>>()?;
-    Ok(LogicalPlan::Projection(Projection::try_new(outputs, Arc::new(input))?))
+    Ok(LogicalPlan::Projection(Projection::try_new(
+        outputs,
+        Arc::new(input),
+    )?))
 }
 
 fn typed_literals(

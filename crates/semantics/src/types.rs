@@ -256,9 +256,7 @@ fn custom(name: &ObjectName, modifiers: &[String]) -> std::result::Result<SqlTyp
         | "int4multirange" | "int8multirange" | "nummultirange" | "datemultirange"
         | "tsmultirange" | "tstzmultirange" | "macaddr8" | "pg_lsn" | "refcursor" | "tid"
         | "lseg" | "jsonpath" | "bit" | "varbit" | "regconfig" | "regdictionary"
-        | "txid_snapshot" | "pg_snapshot" => {
-            Err(unsupported(&last))
-        }
+        | "txid_snapshot" | "pg_snapshot" => Err(unsupported(&last)),
         _ => Err(SqlError::new(
             ErrorKind::UndefinedObject,
             format!("type \"{last}\" does not exist"),

@@ -86,12 +86,18 @@ pub enum ErrorKind {
     BadCopyFileFormat,
     /// Bytes are not UTF-8.
     CharacterNotInRepertoire,
+    /// A character is none of the client's encoding, or a byte of it is no character.
+    UntranslatableCharacter,
     /// A text is longer than `varchar(n)` or `char(n)` allows.
     StringDataRightTruncation,
     /// A number is outside its type.
     NumericValueOutOfRange,
     /// A date or time has a field outside its range.
     DatetimeFieldOverflow,
+    /// A window frame has an offset below zero.
+    InvalidPrecedingOrFollowingSize,
+    /// A text names a place further from UTC than any.
+    InvalidTimeZoneDisplacement,
     /// A text is not a date or time.
     InvalidDatetimeFormat,
     /// A division by zero.
@@ -106,6 +112,8 @@ pub enum ErrorKind {
     NullValueNotAllowed,
     /// A number of array items that there are not.
     ArraySubscriptError,
+    /// A share of a table's rows that is none.
+    InvalidTablesampleArgument,
     /// A window function counts from one.
     InvalidArgumentForNthValue,
     /// A negative LIMIT.

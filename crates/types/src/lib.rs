@@ -1,6 +1,6 @@
 //! The vocabulary every other crate speaks: typed ids, byte quantities, SQL
 //! types and their physical form, schemas, layouts, and the kinds of error a
-//! user can meet.
+//! user can meet; and time zones.
 //!
 //! Nothing here does I/O, allocates memory for data, or knows how anything is
 //! stored. One concept has one word; `docs/glossary.md` lists them.
@@ -8,6 +8,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod bytes;
+mod encoding;
 mod error;
 mod id;
 mod keyword;
@@ -17,8 +18,10 @@ mod schema;
 mod sql_type;
 mod sqlstate;
 pub mod text;
+mod zone;
 
 pub use bytes::{ByteSize, ParseByteSizeError};
+pub use encoding::{Charset, Encoding, Named, encoding_names};
 pub use error::{ErrorKind, SqlError};
 pub use id::{CommitTs, SegmentNo, TableId, TenantId, TxnId};
 pub use keyword::{
@@ -28,3 +31,4 @@ pub use layout::{Layout, LayoutError};
 pub use out_of_memory::OutOfMemory;
 pub use schema::{CheckConstraint, Column, IndexKind, TableIndex, TableSchema};
 pub use sql_type::{NUMERIC_DEFAULT, Physical, SQL_TYPE_KEY, SqlType, VALUE_BYTES_MAX};
+pub use zone::{Zone, ZoneName};

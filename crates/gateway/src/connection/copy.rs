@@ -1,10 +1,10 @@
 //! COPY in both directions.
 
-use aerostat_types::ErrorKind;
+use aerostat_types::{Charset, ErrorKind};
 
 use super::{Connection, cancelled};
 use crate::{
-    api::{CopyFormat, CopyIn, CopyOut},
+    api::{CopyFormat, CopyIn, CopyOptions, CopyOut},
     backend::BackendSession,
     copy::{Decoder, Encoder},
     limits::{READ_BYTES, SMALL_MESSAGE_BYTES_MAX},
@@ -22,7 +22,14 @@ impl<S: BackendSession> Connection<S> {
         };
         self.output.copy_response(b'G', copy.columns.len(), format);
         self.flush().await?;
-        let mut decoder = Decoder::new(&copy.table, &copy.columns, &copy.options, self.zone());
+        let charset = self.charset_of(&copy.options);
+        let mut decoder = Decoder::new(
+            &copy.table,
+            &copy.columns,
+            &copy.options,
+            self.zone(),
+            charset,
+        );
         match self.receive_copy(&mut copy, &mut decoder).await {
             Ok(()) => {
                 let tag = self.signals.engine(copy.finish()).await?;
@@ -95,7 +102,10 @@ impl<S: BackendSession> Connection<S> {
                 piece = self.signals.input.piece(&mut left) => piece?,
                 () = self.signals.kill.up() => return Err(Fault::Fatal(super::shutting_down())),
             };
-            decoder.push(&piece);
+            if let Err(error) = decoder.push(&piece) {
+                self.signals.input.discard(left).await?;
+                return Err(error.into());
+            }
             // The rows of small messages that have come together are decoded together.
             let more = left == 0 && self.signals.input.comes_next(b'd');
             if more && decoder.undecoded_bytes() < READ_BYTES {
@@ -123,12 +133,21 @@ impl<S: BackendSession> Connection<S> {
         Ok(())
     }
 
+    /// How the data of a COPY are converted.
+    fn charset_of(&self, options: &CopyOptions) -> Option<&'static Charset> {
+        match options.encoding {
+            Some(encoding) => encoding.charset(),
+            None => self.output.charset,
+        }
+    }
+
     /// COPY TO STDOUT.
     pub(super) async fn copy_out(&mut self, copy: CopyOut) -> Result<(), Fault> {
-        let mut encoder = Encoder::new(copy.columns.clone(), copy.options, self.zone());
+        let charset = self.charset_of(&copy.options);
+        let mut encoder = Encoder::new(copy.columns.clone(), copy.options, self.zone(), charset);
         self.output
             .copy_response(b'H', copy.columns.len(), encoder.format());
-        encoder.put_header(&mut self.output);
+        encoder.put_header(&mut self.output)?;
         let mut batches = copy.batches;
         let mut rows = 0;
         while let Some(batch) = self.next_batch(&mut batches).await? {

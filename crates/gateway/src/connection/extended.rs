@@ -1,19 +1,19 @@
 //! The extended protocol: Parse, Bind, Describe, Execute, Close.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use aerostat_types::{ErrorKind, SqlType};
+use aerostat_types::{Charset, ErrorKind, SqlType};
 
 use super::{
     Connection, cancelled,
     portal::{OpenRows, Portal, Progress, Statement, are_formats_of, spread},
 };
 use crate::{
-    api::{Outcome, ParameterType, Value, prepared_bytes},
+    api::{ColumnDescription, Outcome, ParameterType, Value, is_shape_of, prepared_bytes},
     backend::BackendSession,
     limits::{KEPT_BYTES_MIN, PORTALS_MAX, STATEMENTS_MAX},
     sqlstate::{Fault, WireError},
-    value::{self, RowEncoder, Zone, array_text},
+    value::{self, RowEncoder, Texts, Zone, array_text},
     wire::{Bind, Describe, Execute, Format, Parse, Target, format_of},
 };
 
@@ -132,9 +132,19 @@ impl<S: BackendSession> Connection<S> {
         } else {
             let zone = self.zone();
             let formats = &bind.parameter_formats;
+            let charset = self.output.charset;
             let parameters = bind.parameters.iter().zip(types).enumerate();
             parameters
-                .map(|(at, (bytes, ty))| parameter(*bytes, *ty, format_of(formats, at), zone, at))
+                .map(|(at, (bytes, ty))| {
+                    let format = format_of(formats, at);
+                    match charset {
+                        None => parameter(*bytes, *ty, format, zone, at),
+                        Some(charset) => {
+                            let converted = decoded_parameter(charset, *bytes, *ty, format)?;
+                            parameter(converted.as_deref(), *ty, format, zone, at)
+                        }
+                    }
+                })
                 .collect::<Result<_, _>>()?
         };
         let portal = Portal {
@@ -174,7 +184,7 @@ impl<S: BackendSession> Connection<S> {
         match columns {
             Some(columns) => {
                 check_formats(formats, columns.len())?;
-                self.output.row_description(&columns, formats);
+                self.output.row_description(&columns, formats)?;
             }
             None => self.output.bare(b'n'),
         }
@@ -244,6 +254,7 @@ impl<S: BackendSession> Connection<S> {
             .session
             .execute_prepared(&statement.prepared, &parameters);
         let outcome = self.signals.engine(executing).await?;
+        self.follow_encoding();
         self.notices();
         if self.signals.run.is_cancelled()
             && matches!(outcome, Outcome::Rows { .. } | Outcome::CopyOut(_))
@@ -256,6 +267,7 @@ impl<S: BackendSession> Connection<S> {
                 mut batches,
                 tag,
             } => {
+                check_shape(portal.columns(), &columns)?;
                 check_formats(&portal.formats, columns.len())?;
                 if rows_max.is_none()
                     && let Some(rows) = batches.take_rows()
@@ -335,6 +347,21 @@ impl<S: BackendSession> Connection<S> {
     }
 }
 
+/// Rows are sent as they were described, or not at all. The engine has looked already, before the
+/// statement did anything; this is what clients rely on, whatever the engine does.
+fn check_shape(
+    described: Option<Arc<[ColumnDescription]>>,
+    columns: &[ColumnDescription],
+) -> Result<(), WireError> {
+    if described.is_some_and(|described| is_shape_of(&described, columns)) {
+        return Ok(());
+    }
+    Err(WireError::new(
+        ErrorKind::FeatureNotSupported,
+        "cached plan must not change result type",
+    ))
+}
+
 fn check_formats(formats: &[Format], columns: usize) -> Result<(), WireError> {
     if are_formats_of(formats, columns) {
         return Ok(());
@@ -343,6 +370,25 @@ fn check_formats(formats: &[Format], columns: usize) -> Result<(), WireError> {
     Err(WireError::protocol(format!(
         "bind message has {given} result formats but query has {columns} columns"
     )))
+}
+
+/// A parameter with its texts as the server's.
+fn decoded_parameter<'a>(
+    charset: &Charset,
+    bytes: Option<&'a [u8]>,
+    ty: ParameterType,
+    format: Format,
+) -> Result<Option<Cow<'a, [u8]>>, WireError> {
+    let texts = match (format, ty) {
+        (Format::Text, _) => Some(Texts::Whole),
+        (Format::Binary, ParameterType::Value(ty)) if ty.is_text() => Some(Texts::Whole),
+        (Format::Binary, ParameterType::Array(item)) if item.is_text() => Some(Texts::Items),
+        (Format::Binary, _) => None,
+    };
+    match (bytes, texts) {
+        (Some(bytes), Some(texts)) => texts.decode(charset, bytes).map(Some),
+        (bytes, _) => Ok(bytes.map(Cow::Borrowed)),
+    }
 }
 
 fn parameter(

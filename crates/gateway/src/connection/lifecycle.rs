@@ -1,7 +1,5 @@
 //! The main loop: one message after another until the client leaves.
 
-use std::sync::Arc;
-
 use tokio::{
     io::AsyncWriteExt,
     time::{timeout, timeout_at},
@@ -49,12 +47,23 @@ impl<S: BackendSession> Connection<S> {
                 None => self.next_message_in_time().await?,
             };
             self.idle_end = None;
+            self.rests = false;
             if message.kind == b'X' {
                 return Ok(());
             }
             if self.skipping && message.kind != b'S' {
                 continue;
             }
+            let message = match self.output.charset {
+                None => message,
+                Some(charset) => match message.decoded(charset) {
+                    Ok(message) => message,
+                    Err((kind, error)) => {
+                        self.refuse_text(kind, &error).await?;
+                        continue;
+                    }
+                },
+            };
             // What runs nothing and waits for nothing needs no future.
             let handled = match message.kind {
                 b'B' => self.bind(&message.body),
@@ -86,18 +95,27 @@ impl<S: BackendSession> Connection<S> {
 
     /// Waits for the next message.
     async fn next_message(&mut self) -> Result<Message<S>, Fault> {
-        let signals = &mut self.signals;
-        signals.input.rest();
-        // Outside the extended protocol nothing waits unsent here.
-        tokio::select! {
-            biased;
-            header = signals.input.header() => { header?; }
-            () = signals.stopping.up() => return Err(Fault::Fatal(shutting_down())),
+        self.signals.input.rest();
+        loop {
+            let signals = &mut self.signals;
+            // Outside the extended protocol nothing waits unsent here.
+            tokio::select! {
+                biased;
+                header = signals.input.header() => {
+                    header?;
+                    break;
+                }
+                () = signals.stopping.up() => return Err(Fault::Fatal(shutting_down())),
+                () = signals.kill.up() => return Err(Fault::Fatal(shutting_down())),
+                () = self.session.notified(), if self.rests => {}
+            }
+            self.notifications();
+            self.flush().await?;
         }
-        if signals.input.has_message() {
+        if self.signals.input.has_message() {
             return self.receive().await;
         }
-        let kill = Arc::clone(&signals.kill);
+        let kill = self.signals.kill.clone();
         tokio::select! {
             biased;
             message = self.receive() => message,
@@ -141,6 +159,16 @@ impl<S: BackendSession> Connection<S> {
             _ => return Ok(()),
         };
         self.settle(handled).await
+    }
+
+    /// Answers a message with a text that is none of the client's encoding.
+    async fn refuse_text(&mut self, kind: u8, error: &WireError) -> Result<(), Fault> {
+        self.report(error);
+        match kind {
+            b'Q' => self.ready(),
+            _ => self.skipping = true,
+        }
+        self.flush().await
     }
 
     /// After a message of the extended protocol.

@@ -32,6 +32,7 @@ impl<S: BackendSession> Connection<S> {
                 return Err(Fault::Sql(cancelled()));
             }
             let outcome = self.signals.engine(self.session.execute(statement)).await?;
+            self.follow_encoding();
             self.notices();
             if self.signals.run.is_cancelled()
                 && matches!(outcome, Outcome::Rows { .. } | Outcome::CopyOut(_))
@@ -80,7 +81,7 @@ impl<S: BackendSession> Connection<S> {
         tag: &RowsTag,
         last: bool,
     ) -> Result<(), Fault> {
-        self.output.row_description(&columns, &[]);
+        self.output.row_description(&columns, &[])?;
         if let Some(plain) = batches.take_rows() {
             self.send_values(&plain, &[]).await?;
             self.commit_after(last).await?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aerostat_types::ErrorKind;
+use aerostat_types::{Charset, ErrorKind};
 use arrow::{
     datatypes::{Schema, SchemaRef},
     record_batch::{RecordBatch, RecordBatchOptions},
@@ -20,8 +20,8 @@ use crate::{
     api::{CopyColumn, CopyFormat, CopyHeader, CopyOptions},
     limits::{COPY_BATCH_BYTES, COPY_BATCH_ROWS, COPY_ROW_BYTES_MAX},
     sqlstate::WireError,
-    value::{Builder, Zone},
-    wire::utf8,
+    value::{Builder, Texts, Zone},
+    wire::{Format, utf8},
 };
 
 /// Decodes the data of one COPY FROM.
@@ -38,6 +38,8 @@ pub(crate) struct Decoder {
     /// The end-of-data mark was read: what follows is not looked at, in whatever piece it comes.
     marked: bool,
     header: CopyHeader,
+    /// How the data become the server's, as they come; values of the binary format by themselves.
+    charset: Option<&'static Charset>,
 }
 
 #[derive(Debug)]
@@ -83,6 +85,7 @@ pub(super) struct Target {
     bytes: usize,
     /// The number of the current line or tuple, from 1.
     pub(super) line: u64,
+    charset: Option<&'static Charset>,
 }
 
 impl Target {
@@ -192,7 +195,14 @@ impl Target {
     }
 
     pub(super) fn put_binary(&mut self, column: usize, value: &[u8]) -> Result<(), WireError> {
-        let put = self.builders[column].push(value, crate::wire::Format::Binary);
+        let is_text = self.columns[column].ty.is_text();
+        let put = match self.charset.filter(|_| is_text) {
+            None => self.builders[column].push(value, Format::Binary),
+            Some(charset) => {
+                let decoded = Texts::Whole.decode(charset, value);
+                decoded.and_then(|text| self.builders[column].push(&text, Format::Binary))
+            }
+        };
         put.map_err(|error| self.in_column(error, column, None))
     }
 
@@ -252,6 +262,7 @@ impl Decoder {
         columns: &[CopyColumn],
         options: &CopyOptions,
         zone: Zone,
+        charset: Option<&'static Charset>,
     ) -> Self {
         let fields: Vec<_> = columns.iter().map(|c| c.ty.field(&c.name, true)).collect();
         let target = Target {
@@ -265,6 +276,7 @@ impl Decoder {
             rows: 0,
             bytes: 0,
             line: 0,
+            charset,
         };
         let reader = match options.format {
             CopyFormat::Text => Reader::Text(TextReader::new(options)),
@@ -280,6 +292,7 @@ impl Decoder {
             ended: false,
             marked: false,
             header: options.header,
+            charset: charset.filter(|_| options.format != CopyFormat::Binary),
         }
     }
 
@@ -290,11 +303,23 @@ impl Decoder {
 
     /// Takes a piece of the data. Decode all of it with [`Decoder::next_batch`] before the
     /// next, or a few pieces together.
-    pub(crate) fn push(&mut self, piece: &[u8]) {
+    ///
+    /// # Errors
+    /// A byte is no character of the data's encoding.
+    pub(crate) fn push(&mut self, piece: &[u8]) -> Result<(), WireError> {
         self.pending.drain(..std::mem::take(&mut self.start));
-        if !self.marked {
-            self.pending.extend_from_slice(piece);
+        if self.marked {
+            return Ok(());
         }
+        match self.charset {
+            None => self.pending.extend_from_slice(piece),
+            // A byte is a character, so a piece may end anywhere.
+            Some(charset) => {
+                let text = charset.decode(piece)?;
+                self.pending.extend_from_slice(text.as_bytes());
+            }
+        }
+        Ok(())
     }
 
     /// Says that the data are complete.

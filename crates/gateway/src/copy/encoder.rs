@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use aerostat_types::ErrorKind;
+use aerostat_types::{Charset, ErrorKind};
 use arrow::record_batch::RecordBatch;
 
 use super::binary::SIGNATURE;
 use crate::{
     api::{ColumnDescription, CopyFormat, CopyHeader, CopyOptions, ForceQuote},
     sqlstate::WireError,
-    value::{Column, Zone, put_value},
+    value::{Column, Texts, Zone, put_value},
     wire::{Format, Output},
 };
 
@@ -23,11 +23,18 @@ pub(crate) struct Encoder {
     scratch: Vec<u8>,
     /// The binary header goes into the first message.
     begun: bool,
+    /// How texts become the data's.
+    charset: Option<&'static Charset>,
 }
 
 impl Encoder {
     /// An encoder for rows of `columns`.
-    pub(crate) fn new(columns: Arc<[ColumnDescription]>, options: CopyOptions, zone: Zone) -> Self {
+    pub(crate) fn new(
+        columns: Arc<[ColumnDescription]>,
+        options: CopyOptions,
+        zone: Zone,
+        charset: Option<&'static Charset>,
+    ) -> Self {
         let quote_always = (0..columns.len())
             .map(|at| match &options.force_quote {
                 ForceQuote::None => false,
@@ -42,6 +49,7 @@ impl Encoder {
             quote_always,
             scratch: Vec::new(),
             begun: false,
+            charset,
         }
     }
 
@@ -68,9 +76,12 @@ impl Encoder {
     }
 
     /// The header line, if one was asked for.
-    pub(crate) fn put_header(&mut self, output: &mut Output) {
+    ///
+    /// # Errors
+    /// A name has a character that the data's encoding has not.
+    pub(crate) fn put_header(&mut self, output: &mut Output) -> Result<(), WireError> {
         if self.options.header == CopyHeader::None {
-            return;
+            return Ok(());
         }
         let start = output.begin(b'd');
         for at in 0..self.columns.len() {
@@ -84,7 +95,21 @@ impl Encoder {
             }
         }
         output.bytes.push(b'\n');
-        output.end(start);
+        self.encode_line(start, output)
+    }
+
+    /// Ends a message with a line that begins after its length, in the data's encoding.
+    fn encode_line(&self, start: usize, output: &mut Output) -> Result<(), WireError> {
+        // The length counts itself, that of a value does not; it is written last.
+        let encoded = match self.charset {
+            Some(charset) => Texts::Whole.encode_last(charset, start, &mut output.bytes),
+            None => Ok(()),
+        };
+        match encoded {
+            Ok(()) => output.end(start),
+            Err(_) => output.bytes.truncate(start - 1),
+        }
+        encoded
     }
 
     /// One row.
@@ -99,12 +124,16 @@ impl Encoder {
             CopyFormat::Binary => self.put_tuple(columns, row, &mut output.bytes),
             CopyFormat::Text | CopyFormat::Csv => self.put_line(columns, row, &mut output.bytes),
         };
-        match put {
-            Ok(()) => output.end(start),
+        match (put, self.options.format) {
+            (Ok(()), CopyFormat::Binary) => output.end(start),
+            (Ok(()), CopyFormat::Text | CopyFormat::Csv) => return self.encode_line(start, output),
             // Nothing of a row that failed may reach the client.
-            Err(_) => output.bytes.truncate(start - 1),
+            (Err(error), _) => {
+                output.bytes.truncate(start - 1);
+                return Err(error);
+            }
         }
-        put
+        Ok(())
     }
 
     /// What ends the data.
@@ -132,9 +161,16 @@ impl Encoder {
     ) -> Result<(), WireError> {
         self.put_signature(out);
         out.extend_from_slice(&(columns.len() as u16).to_be_bytes());
-        columns
-            .iter()
-            .try_for_each(|column| put_value(column, row, Format::Binary, out))
+        for column in columns {
+            let start = out.len();
+            put_value(column, row, Format::Binary, out)?;
+            if let Some(charset) = self.charset
+                && let Some(texts) = column.texts(Format::Binary)
+            {
+                texts.encode_last(charset, start, out)?;
+            }
+        }
+        Ok(())
     }
 
     fn put_line(

@@ -32,10 +32,10 @@ fn decode(
     options: &CopyOptions,
     pieces: &[&[u8]],
 ) -> Result<Vec<RecordBatch>, WireError> {
-    let mut decoder = Decoder::new("t", &columns(types), options, ZONE);
+    let mut decoder = Decoder::new("t", &columns(types), options, ZONE, None);
     let mut batches = Vec::new();
     for piece in pieces {
-        decoder.push(piece);
+        decoder.push(piece)?;
         while let Some(batch) = decoder.next_batch()? {
             batches.push(batch);
         }
@@ -52,9 +52,9 @@ fn encode(batch: &RecordBatch, types: &[SqlType], options: &CopyOptions) -> Vec<
         .iter()
         .map(|c| ColumnDescription::new(&c.name, c.ty))
         .collect();
-    let mut encoder = Encoder::new(described.into(), options.clone(), ZONE);
+    let mut encoder = Encoder::new(described.into(), options.clone(), ZONE, None);
     let mut output = Output::default();
-    encoder.put_header(&mut output);
+    encoder.put_header(&mut output).unwrap();
     let prepared = encoder.prepare(batch).unwrap();
     for row in 0..batch.num_rows() {
         encoder.put_row(&prepared, row, &mut output).unwrap();

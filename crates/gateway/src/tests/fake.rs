@@ -14,15 +14,14 @@ use arrow::{
     datatypes::Schema,
 };
 use async_trait::async_trait;
-use chrono_tz::Tz;
 use futures::{StreamExt, stream};
 use tokio::sync::watch;
 
 use crate::{
     api::{
         Client, ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink,
-        EntryNumbers, IdleLimit, Notice, NoticeSeverity, Outcome, ParameterType, RoleInfo,
-        RowStream, Rows, RowsTag, ScramVerifier, TransactionStatus, Value,
+        EntryNumbers, IdleLimit, Notice, NoticeSeverity, Notification, Outcome, ParameterType,
+        RoleInfo, RowStream, Rows, RowsTag, ScramVerifier, TransactionStatus, Value, Zone,
     },
     backend::{Backend, BackendSession, Canceller},
 };
@@ -36,6 +35,7 @@ pub(super) struct Seen {
     pub(super) cancels: AtomicUsize,
     pub(super) streams_dropped: AtomicUsize,
     pub(super) batches_streamed: AtomicUsize,
+    pub(super) sessions_opened: AtomicUsize,
     pub(super) sessions_dropped: AtomicUsize,
     pub(super) client: Mutex<Option<Client>>,
     pub(super) held_bytes: AtomicUsize,
@@ -62,12 +62,13 @@ pub(super) struct Fake {
 }
 
 pub(super) struct FakeSession {
+    number: i32,
     seen: Arc<Seen>,
     cancel: watch::Sender<u64>,
     status: TransactionStatus,
     notices: Vec<Notice>,
     changes: Vec<(String, String)>,
-    zone: Tz,
+    zone: Zone,
     idle: Option<IdleLimit>,
 }
 
@@ -129,14 +130,17 @@ impl Backend for Fake {
         let zone = settings
             .iter()
             .find(|(name, _)| name == "TimeZone")
-            .and_then(|(_, zone)| zone.parse().ok());
+            .and_then(|(_, zone)| Zone::named(zone));
+        // No numbers from 1 on: the gateway's own count would be found to differ.
+        let before = self.seen.sessions_opened.fetch_add(1, Ordering::SeqCst);
         Ok(FakeSession {
+            number: 1_000 + i32::try_from(before).unwrap(),
             seen: self.seen.clone(),
             cancel: watch::channel(0).0,
             status: TransactionStatus::Idle,
             notices: Vec::new(),
             changes: Vec::new(),
-            zone: zone.unwrap_or(Tz::UTC),
+            zone: zone.unwrap_or_default(),
             idle: None,
         })
     }
@@ -247,7 +251,7 @@ impl FakeSession {
                 command("SET")
             }
             ["zone", zone] => {
-                self.zone = zone.parse().unwrap();
+                self.zone = Zone::named(zone).unwrap();
                 self.changes.push(("TimeZone".to_owned(), zone.to_owned()));
                 command("SET")
             }
@@ -407,6 +411,10 @@ impl BackendSession for FakeSession {
         Err(SqlError::new(ErrorKind::OutOfMemory, "no memory"))
     }
 
+    fn number(&self) -> i32 {
+        self.number
+    }
+
     fn canceller(&self) -> Canceller {
         let (cancel, seen) = (self.cancel.clone(), self.seen.clone());
         Arc::new(move || {
@@ -517,7 +525,21 @@ impl BackendSession for FakeSession {
         vec![("search_path".to_owned(), "public".to_owned())]
     }
 
-    fn time_zone(&self) -> Tz {
+    fn time_zone(&self) -> Zone {
         self.zone
+    }
+
+    fn set_controls(&mut self, _cancel: Canceller, _terminate: Canceller) {}
+
+    fn notified(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
+    fn take_notifications(&mut self) -> Vec<Arc<Notification>> {
+        Vec::new()
+    }
+
+    fn charset(&self) -> Option<&'static aerostat_types::Charset> {
+        None
     }
 }

@@ -45,6 +45,11 @@ async fn cancel(address: std::net::SocketAddr, key: &[u8]) {
 async fn startup_tells_the_parameters() {
     let node = node().await;
     let (_, replies) = Raw::login(node.address).await;
+    assert_eq!(
+        key(&replies)[..4],
+        1_000_i32.to_be_bytes(),
+        "the session's number"
+    );
     let parameters: Vec<String> = replies
         .iter()
         .filter(|r| r.kind == b'S')

@@ -71,6 +71,11 @@ impl ListColumn {
         })
     }
 
+    /// Whether its items are texts.
+    pub(super) fn is_of_texts(&self) -> bool {
+        self.values.texts(Format::Binary).is_some()
+    }
+
     pub(super) fn is_null(&self, row: usize) -> bool {
         self.lists.is_null(row)
     }

@@ -16,7 +16,7 @@ use arrow::{
 };
 
 use super::{
-    Zone,
+    Texts, Zone,
     array::ListColumn,
     numeric,
     oid::{Shape, shape},
@@ -70,6 +70,18 @@ fn cast_to(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, WireError> {
 }
 
 impl Column {
+    /// Which bytes of its values are texts.
+    pub(crate) fn texts(&self, format: Format) -> Option<Texts> {
+        match (format, self) {
+            (Format::Text, _)
+            | (Format::Binary, Column::Text(_) | Column::TextView(_) | Column::Char(..)) => {
+                Some(Texts::Whole)
+            }
+            (Format::Binary, Column::List(list)) if list.is_of_texts() => Some(Texts::Items),
+            (Format::Binary, _) => None,
+        }
+    }
+
     /// Takes an array as a column of the declared type.
     pub(crate) fn new(
         array: &ArrayRef,

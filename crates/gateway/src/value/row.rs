@@ -9,7 +9,7 @@ use arrow::{
     record_batch::RecordBatch,
 };
 
-use super::{Column, Zone, array::put_value, oid::is_entry, plain};
+use super::{Column, Texts, Zone, array::put_value, oid::is_entry, plain};
 use crate::{
     api::{ColumnDescription, EntryNumbers, Value},
     limits::ROW_BYTES_MAX,
@@ -97,7 +97,13 @@ impl RowEncoder {
             .bytes
             .extend_from_slice(&(columns.len() as u16).to_be_bytes());
         for (column, &format) in columns.iter().zip(&self.formats) {
-            let put = put_value(column, row, format, &mut output.bytes);
+            let at = output.bytes.len();
+            let mut put = put_value(column, row, format, &mut output.bytes);
+            if let (Ok(()), Some(charset)) = (&put, output.charset)
+                && let Some(texts) = column.texts(format)
+            {
+                put = texts.encode_last(charset, at, &mut output.bytes);
+            }
             if let Err(error) = put.and_then(|()| check_length(output.bytes.len() - start)) {
                 // Nothing of a row that failed may reach the client.
                 output.bytes.truncate(start - 1);
@@ -122,7 +128,13 @@ pub(crate) fn put_values(
         .bytes
         .extend_from_slice(&(row.len() as u16).to_be_bytes());
     for (at, (value, ty)) in row.iter().zip(types).enumerate() {
-        let put = plain::put(value, *ty, zone, format_of(formats, at), &mut output.bytes);
+        let (format, before) = (format_of(formats, at), output.bytes.len());
+        let mut put = plain::put(value, *ty, zone, format, &mut output.bytes);
+        if let (Ok(()), Some(charset)) = (&put, output.charset)
+            && (format == Format::Text || ty.is_text())
+        {
+            put = Texts::Whole.encode_last(charset, before, &mut output.bytes);
+        }
         if let Err(error) = put.and_then(|()| check_length(output.bytes.len() - start)) {
             // Nothing of a row that failed may reach the client.
             output.bytes.truncate(start - 1);

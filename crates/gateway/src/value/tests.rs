@@ -8,7 +8,6 @@ use arrow::{
     buffer::OffsetBuffer,
     datatypes::{DataType, Field, Schema},
 };
-use chrono_tz::Tz;
 use proptest::prelude::*;
 
 use super::{Builder, Column, Zone, array::put_value, numeric, plain};
@@ -17,7 +16,7 @@ use crate::{
     wire::Format,
 };
 
-pub(crate) const ZONE: Zone = Zone(Tz::Europe__Berlin);
+pub(crate) const ZONE: Zone = Zone::iana(chrono_tz::Tz::Europe__Berlin);
 
 /// Any value of the type in its text form, or NULL.
 pub(crate) fn any_text(ty: SqlType) -> BoxedStrategy<Option<String>> {

@@ -1,8 +1,11 @@
 //! The client's messages of the extended protocol, and how long each may be.
 
+use aerostat_types::Charset;
+use bytes::Bytes;
+
 use crate::{
     limits::{MESSAGE_BYTES_MAX, SMALL_MESSAGE_BYTES_MAX},
-    sqlstate::Fault,
+    sqlstate::{Fault, WireError},
     wire::{Cursor, Format},
 };
 
@@ -17,6 +20,38 @@ pub(crate) const fn message_limit(kind: u8) -> Option<usize> {
         }
         _ => None,
     }
+}
+
+/// A message with its names and statements in the server's encoding; `None` if it has none.
+/// What else is in it stays as it is: values of parameters are converted by their types.
+///
+/// # Errors
+/// A byte is no character of the client's encoding.
+pub(crate) fn decoded_body(
+    kind: u8,
+    body: &[u8],
+    charset: &Charset,
+) -> Result<Option<Bytes>, WireError> {
+    let (before, texts) = match kind {
+        b'Q' | b'E' => (0, 1),
+        b'P' | b'B' => (0, 2),
+        b'D' | b'C' => (1, 1),
+        _ => return Ok(None),
+    };
+    let (head, mut rest) = body.split_at(before.min(body.len()));
+    let mut decoded = Vec::with_capacity(body.len() + body.len() / 2);
+    decoded.extend_from_slice(head);
+    for _ in 0..texts {
+        // Whoever reads the message misses the end of a text.
+        let Some(end) = memchr::memchr(0, rest) else {
+            break;
+        };
+        decoded.extend_from_slice(charset.decode(&rest[..end])?.as_bytes());
+        decoded.push(0);
+        rest = &rest[end + 1..];
+    }
+    decoded.extend_from_slice(rest);
+    Ok(Some(decoded.into()))
 }
 
 /// What Describe and Close are about.

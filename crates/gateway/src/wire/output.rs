@@ -1,8 +1,8 @@
 //! Our messages, written into one output buffer.
 
-use aerostat_types::ErrorKind;
+use aerostat_types::{Charset, ErrorKind};
 
-use crate::api::{ColumnDescription, Notice, NoticeSeverity, TransactionStatus};
+use crate::api::{ColumnDescription, Notice, NoticeSeverity, Notification, TransactionStatus};
 use crate::sqlstate::{Fault, WireError};
 
 /// How a value stands on the wire.
@@ -47,6 +47,8 @@ pub(crate) fn format_of(formats: &[Format], at: usize) -> Format {
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
+    /// How texts become the client's; `None` if they are as they stand.
+    pub(crate) charset: Option<&'static Charset>,
 }
 
 fn put_text(bytes: &mut Vec<u8>, text: &str) {
@@ -56,6 +58,18 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
         Some(_) => bytes.extend(text.bytes().filter(|&b| b != 0)),
     }
     bytes.push(0);
+}
+
+/// A text for people, in the client's encoding as far as that goes: an error must arrive, whatever
+/// characters it is about.
+fn put_message(bytes: &mut Vec<u8>, text: &str, charset: Option<&Charset>) {
+    match charset.filter(|_| !text.is_ascii()) {
+        None => put_text(bytes, text),
+        Some(charset) => {
+            charset.encode_lossy(&text.replace('\0', ""), bytes);
+            bytes.push(0);
+        }
+    }
 }
 
 impl Output {
@@ -87,9 +101,10 @@ impl Output {
     }
 
     pub(crate) fn parameter_status(&mut self, name: &str, value: &str) {
+        let charset = self.charset;
         self.message(b'S', |body| {
             put_text(body, name);
-            put_text(body, value);
+            put_message(body, value, charset);
         });
     }
 
@@ -135,20 +150,39 @@ impl Output {
     }
 
     /// `formats` as for [`format_of`].
-    pub(crate) fn row_description(&mut self, columns: &[ColumnDescription], formats: &[Format]) {
-        self.message(b'T', |body| {
-            body.extend_from_slice(&(columns.len() as u16).to_be_bytes());
-            for (at, column) in columns.iter().enumerate() {
-                let format = format_of(formats, at);
-                put_text(body, &column.name);
-                body.extend_from_slice(&column.table_oid.to_be_bytes());
-                body.extend_from_slice(&column.attnum.to_be_bytes());
-                body.extend_from_slice(&column.oid.to_be_bytes());
-                body.extend_from_slice(&column.typlen.to_be_bytes());
-                body.extend_from_slice(&column.typmod.to_be_bytes());
-                body.extend_from_slice(&format.code().to_be_bytes());
+    ///
+    /// # Errors
+    /// A name has a character that the client's encoding has not; nothing is sent then.
+    pub(crate) fn row_description(
+        &mut self,
+        columns: &[ColumnDescription],
+        formats: &[Format],
+    ) -> Result<(), WireError> {
+        let start = self.begin(b'T');
+        let charset = self.charset;
+        let body = &mut self.bytes;
+        body.extend_from_slice(&(columns.len() as u16).to_be_bytes());
+        for (at, column) in columns.iter().enumerate() {
+            let format = format_of(formats, at);
+            match charset.filter(|_| !column.name.is_ascii()) {
+                None => put_text(body, &column.name),
+                Some(charset) => {
+                    if let Err(error) = charset.encode(&column.name, body) {
+                        body.truncate(start - 1);
+                        return Err(error.into());
+                    }
+                    body.push(0);
+                }
             }
-        });
+            body.extend_from_slice(&column.table_oid.to_be_bytes());
+            body.extend_from_slice(&column.attnum.to_be_bytes());
+            body.extend_from_slice(&column.oid.to_be_bytes());
+            body.extend_from_slice(&column.typlen.to_be_bytes());
+            body.extend_from_slice(&column.typmod.to_be_bytes());
+            body.extend_from_slice(&format.code().to_be_bytes());
+        }
+        self.end(start);
+        Ok(())
     }
 
     /// `G` (in) or `H` (out).
@@ -163,10 +197,11 @@ impl Output {
     pub(crate) fn error(&mut self, error: &WireError, fatal: bool) {
         let sql = &error.error;
         let severity = if fatal { "FATAL" } else { "ERROR" };
+        let charset = self.charset;
         self.message(b'E', |body| {
             let mut field = |kind: u8, text: &str| {
                 body.push(kind);
-                put_text(body, text);
+                put_message(body, text, charset);
             };
             field(b'S', severity);
             field(b'V', severity);
@@ -200,6 +235,16 @@ impl Output {
         });
     }
 
+    /// `A`: what another session, or this one, has said on a channel.
+    pub(crate) fn notification(&mut self, notification: &Notification) {
+        let charset = self.charset;
+        self.message(b'A', |body| {
+            body.extend_from_slice(&notification.sender.to_be_bytes());
+            put_message(body, &notification.channel, charset);
+            put_message(body, &notification.payload, charset);
+        });
+    }
+
     pub(crate) fn notice(&mut self, notice: &Notice) {
         let (severity, code) = match notice.severity {
             NoticeSeverity::Debug => ("DEBUG", "00000"),
@@ -208,6 +253,7 @@ impl Output {
             NoticeSeverity::Notice => ("NOTICE", "00000"),
             NoticeSeverity::Warning => ("WARNING", "01000"),
         };
+        let charset = self.charset;
         self.message(b'N', |body| {
             let fields = [
                 (b'S', Some(severity)),
@@ -220,7 +266,7 @@ impl Output {
             for (kind, text) in fields {
                 if let Some(text) = text {
                     body.push(kind);
-                    put_text(body, text);
+                    put_message(body, text, charset);
                 }
             }
             body.push(0);

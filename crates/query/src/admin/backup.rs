@@ -9,13 +9,12 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use aerostat_semantics::functions::instant_of;
 use aerostat_storage::{
     Durability,
     backup::{BackupError, BackupInfo, BackupSource, FolderSource, Restore, Until, restore},
 };
 use aerostat_txn::CancelToken;
-use aerostat_types::{CommitTs, ErrorKind, SqlError, TenantId};
+use aerostat_types::{CommitTs, ErrorKind, SqlError, TenantId, Zone, text::parse_timestamptz};
 
 use super::{
     database::duplicate,
@@ -41,7 +40,7 @@ pub(crate) struct RestoreRequest<'a> {
     /// How far to go.
     pub(crate) until: Option<&'a RestorePoint>,
     /// The session's time zone.
-    pub(crate) zone: chrono_tz::Tz,
+    pub(crate) zone: Zone,
     /// Cancelled with the statement.
     pub(crate) cancel: &'a CancelToken,
 }
@@ -235,11 +234,11 @@ fn require_superuser(actor: &Actor, what: &str) -> Result<(), SqlError> {
     .with_hint("The server reads or writes files with its own rights."))
 }
 
-fn until(point: &RestorePoint, zone: chrono_tz::Tz) -> Result<Until, SqlError> {
+fn until(point: &RestorePoint, zone: Zone) -> Result<Until, SqlError> {
     match point {
         RestorePoint::Commit(number) => Ok(Until::Commit(CommitTs(*number))),
         RestorePoint::Time(text) => {
-            let micros = instant_of(text, zone)?;
+            let micros = parse_timestamptz(text, &zone)?;
             let since = u64::try_from(micros).map_err(|_| {
                 SqlError::new(
                     ErrorKind::InvalidParameterValue,

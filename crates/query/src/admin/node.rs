@@ -34,6 +34,13 @@ use crate::{
 /// The superuser and the database that a new node begins with.
 pub const BOOTSTRAP: &str = "aerostat";
 
+/// The database that tools connect to when they are to make or drop another. A new node begins
+/// with it; it may be dropped.
+const MAINTENANCE: &str = "postgres";
+
+/// The OID of that database, as in PostgreSQL.
+const MAINTENANCE_OID: u32 = 5;
+
 /// The OID of the superuser that a new node begins with, as in PostgreSQL.
 pub(super) const BOOTSTRAP_OID: u32 = 10;
 
@@ -123,7 +130,7 @@ pub struct Node {
 
 impl Node {
     /// Opens the node of a data folder; makes superuser and database
-    /// [`BOOTSTRAP`] in a new one. Every database is recovered from its log; one that cannot
+    /// [`BOOTSTRAP`], and the database `postgres`, in a new one. Every database is recovered from its log; one that cannot
     /// be is not served, and the others are.
     ///
     /// # Errors
@@ -282,6 +289,7 @@ impl Node {
             database: name,
             search_path,
             temporary: None,
+            zone: aerostat_types::Zone::UTC,
         })
     }
 
@@ -527,21 +535,31 @@ fn first_record() -> NodeRecord {
         comment: None,
         member_of: BTreeSet::new(),
     };
-    let database = DatabaseRecord {
-        oid: FIRST_USER_OID,
+    let database = |oid, comment: Option<&str>| DatabaseRecord {
+        oid,
         owner: BOOTSTRAP.to_owned(),
         memory_max: None,
         connection_limit: -1,
+        // Who makes a database has the limits of the one it is connected to, and these have none:
+        // superusers say who else comes in.
         connect: Vec::new(),
         create: Vec::new(),
-        comment: None,
+        comment: comment.map(str::to_owned),
         durability: Durability::default(),
         lowered: Lowered::default(),
         log_archive: None,
     };
+    let maintenance = Some("default administrative connection database");
     NodeRecord {
         roles: [(BOOTSTRAP.to_owned(), role)].into(),
-        databases: [(BOOTSTRAP.to_owned(), database)].into(),
+        databases: [
+            (BOOTSTRAP.to_owned(), database(FIRST_USER_OID, None)),
+            (
+                MAINTENANCE.to_owned(),
+                database(MAINTENANCE_OID, maintenance),
+            ),
+        ]
+        .into(),
         next_oid: FIRST_USER_OID + 1,
         dropped: BTreeSet::new(),
     }

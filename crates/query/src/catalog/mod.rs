@@ -9,6 +9,7 @@
 //! of the commit. The epoch tells states apart, which cached plans are checked against.
 //! A session that has temporary relations sees them over that state (`temporary`).
 
+pub(crate) mod comments;
 mod constraint;
 mod definitions;
 mod draft;
@@ -36,6 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::usage::Usage;
 
+pub use comments::PartComments;
 pub use constraint::{Deferral, ForeignKey, IndexEntry, ReferentialAction};
 pub use definitions::{Definitions, Mark};
 pub(crate) use definitions::{Effect, forget_index, rename_index};
@@ -204,6 +206,8 @@ pub struct TableEntry {
     pub comment: Option<String>,
     /// COMMENTs of its columns, by column name.
     pub column_comments: BTreeMap<String, String>,
+    /// COMMENTs of its constraints and indexes.
+    pub part_comments: PartComments,
     /// Who may do what with it beyond its owner.
     pub grants: Vec<Grant>,
     /// Whether the adviser may change the table's layout.
@@ -260,6 +264,9 @@ pub struct ViewEntry {
     pub columns: Vec<Column>,
     /// Its COMMENT.
     pub comment: Option<String>,
+    /// COMMENTs of its columns, by column name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub column_comments: BTreeMap<String, String>,
     /// Who may do what with it beyond its owner.
     pub grants: Vec<Grant>,
 }

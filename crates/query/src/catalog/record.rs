@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    CatalogState, ForeignKey, Grant, Identity, IndexEntry, Numbers, OnCommit, OwnedBy, Relation,
-    SchemaEntry, SchemaGrant, SequenceEntry, TableEntry, ViewEntry,
+    CatalogState, ForeignKey, Grant, Identity, IndexEntry, Numbers, OnCommit, OwnedBy,
+    PartComments, Relation, SchemaEntry, SchemaGrant, SequenceEntry, TableEntry, ViewEntry,
 };
 use crate::sequence::{Counter, Definition, Position};
 
@@ -77,6 +77,8 @@ struct TableRecord {
     owner: String,
     comment: Option<String>,
     column_comments: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "PartComments::is_empty")]
+    part_comments: PartComments,
     grants: Vec<Grant>,
     #[serde(default)]
     auto_layout: bool,
@@ -196,6 +198,7 @@ fn of_table(entry: &TableEntry) -> TableRecord {
         owner: entry.owner.clone(),
         comment: entry.comment.clone(),
         column_comments: entry.column_comments.clone(),
+        part_comments: entry.part_comments.clone(),
         grants: entry.grants.clone(),
         auto_layout: entry.auto_layout,
         indexes: entry.indexes.clone(),
@@ -246,6 +249,7 @@ fn to_table(
         },
         comment: record.comment,
         column_comments: record.column_comments,
+        part_comments: record.part_comments,
         grants: record.grants,
         auto_layout: record.auto_layout,
         indexes: record.indexes,

@@ -23,8 +23,8 @@ use super::{
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
-        CatalogState, Draft, Effect, IndexEntry, Relation, TableEntry, duplicate_relation,
-        duplicate_schema, is_temporary, undefined_schema,
+        CatalogState, Draft, Effect, IndexEntry, Relation, TableEntry, comments,
+        duplicate_relation, duplicate_schema, is_temporary, undefined_schema,
     },
     utility::{RelationChange, SchemaObject},
 };
@@ -306,7 +306,11 @@ fn rename_column(
                 _ => {}
             });
         }
-        Relation::View(view) => to.clone_into(&mut Arc::make_mut(view).columns[at].name),
+        Relation::View(view) => {
+            let view = Arc::make_mut(view);
+            to.clone_into(&mut view.columns[at].name);
+            comments::follow(&mut view.column_comments, from, to);
+        }
         Relation::Sequence(_) => {
             return Err(SqlError::new(
                 ErrorKind::WrongObjectType,
@@ -337,9 +341,7 @@ fn rename_table_column(
         to.clone_into(&mut schema.columns[at].name);
         schema.checks = checks;
     });
-    if let Some(comment) = table.column_comments.remove(from) {
-        table.column_comments.insert(to.to_owned(), comment);
-    }
+    comments::follow(&mut table.column_comments, from, to);
     if let Some(identity) = table.identities.remove(from) {
         table.identities.insert(to.to_owned(), identity);
     }
@@ -391,6 +393,7 @@ fn rename_constraint(
     for key in table.foreign_keys.iter_mut().filter(|key| key.name == from) {
         to.clone_into(&mut key.name);
     }
+    comments::follow(&mut table.part_comments.constraints, from, to);
     if is_check {
         redefine(table, |schema| {
             for check in schema.checks.iter_mut().filter(|check| check.name == from) {

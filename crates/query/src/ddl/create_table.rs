@@ -13,6 +13,7 @@ use super::{
     alter::{check_free, is_taken},
     definition::{Defined, Definition},
     foreign_key::{self, Resolved},
+    instants::settled_default,
     layout::{self, DefaultLayout, WantedLayout},
     names::{self, Place, QualifiedName},
     sequence::{self, Wanted},
@@ -21,8 +22,8 @@ use super::{
 use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
-        CatalogState, Draft, Identity, IndexEntry, OnCommit, Privilege, Relation, SequenceEntry,
-        TableEntry, is_temporary,
+        CatalogState, Draft, Identity, IndexEntry, OnCommit, PartComments, Privilege, Relation,
+        SequenceEntry, TableEntry, is_temporary,
     },
     sequence::text,
 };
@@ -251,6 +252,7 @@ fn create(
     for column in &mut schema.columns {
         if let Some(default) = &mut column.default {
             *default = sequence::bound_default(&state, actor, &place, default)?;
+            *default = settled_default(default, column.ty, actor.zone)?;
         }
     }
     let own = foreign_key::Own::new(&place, &schema, unique.iter().cloned(), Vec::new());
@@ -350,6 +352,7 @@ fn build(
         table,
         comment: None,
         column_comments: BTreeMap::new(),
+        part_comments: PartComments::default(),
         grants: Vec::new(),
         auto_layout: layout.auto,
         indexes,

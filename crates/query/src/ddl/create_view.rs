@@ -1,16 +1,20 @@
 //! CREATE VIEW.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use aerostat_txn::LockMode;
 use aerostat_types::{Column, ErrorKind, SqlError};
-use datafusion::sql::sqlparser::ast::{self, CreateTableOptions};
+use datafusion::sql::sqlparser::ast::{self, CreateTableOptions, SetExpr};
 
 use super::{
     Actor, CommandResult, PlanColumns,
     alter::check_free,
     definition::check_columns,
     dependency::{Dependencies, qualify_query},
+    instants,
     names::{self, Place, QualifiedName},
     temporary::creation_place,
 };
@@ -38,6 +42,7 @@ pub fn create_view(
     let name = QualifiedName::from_object_name(&statement.name, &mut notices)?;
     let mut query = statement.query.clone();
     let state = draft.load()?;
+    instants::settle(&mut query, actor.zone);
     let needs = qualify_query(&state, actor, &mut query)?;
     let mut columns = planner.plan_columns(&query)?;
     if statement.columns.len() > columns.len() {
@@ -92,6 +97,7 @@ pub fn create_view(
             query: query.to_string(),
             columns,
             comment: None,
+            column_comments: BTreeMap::new(),
             grants: Vec::new(),
         },
     };
@@ -108,6 +114,12 @@ fn refuse_other_forms(statement: &ast::CreateView) -> Result<(), SqlError> {
             format!("{what} not supported"),
         ))
     };
+    if let SetExpr::Select(select) = &*statement.query.body
+        && select.into.is_some()
+    {
+        let message = "views must not contain SELECT INTO";
+        return Err(SqlError::new(ErrorKind::FeatureNotSupported, message));
+    }
     if statement.materialized {
         return unsupported("materialized views are");
     }

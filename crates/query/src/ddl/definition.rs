@@ -24,6 +24,7 @@ use super::{
 use crate::{
     api::Notice,
     catalog::{Deferral, IndexEntry},
+    plan::check_stored,
     sequence::Options,
 };
 
@@ -188,6 +189,7 @@ impl<'n> Definition<'n> {
                 column: name.clone(),
                 ty,
                 is_always: None,
+                name: None,
                 options: Options::default(),
             });
         }
@@ -272,6 +274,7 @@ impl<'n> Definition<'n> {
             column: column.to_owned(),
             ty,
             is_always: Some(is_always),
+            name: None,
             options: read_options(options)?,
         });
         Ok(())
@@ -358,6 +361,7 @@ impl<'n> Definition<'n> {
         if check.enforced == Some(false) {
             return Err(not_supported("CHECK constraints that are not enforced are"));
         }
+        check_stored("check constraints", &check.expr)?;
         let name = name
             .or(check.name.as_ref())
             .map(|name| declared(name, self.notices))
@@ -586,6 +590,7 @@ fn single_column(condition: &Expr, columns: &BTreeSet<&str>) -> Option<String> {
 
 /// A default is computed before the row is there, so it names no column.
 pub(super) fn refuse_columns(default: &Expr) -> Result<(), SqlError> {
+    check_stored("DEFAULT expressions", default)?;
     let found = walk::expressions(default, |expression| match expression {
         // `current_user` and its like are words, not columns.
         Expr::Identifier(ident)

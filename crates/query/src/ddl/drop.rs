@@ -356,8 +356,9 @@ impl Targets {
     fn apply(&self, state: &mut CatalogState) {
         for (place, name) in &self.foreign_keys {
             if let Ok(Relation::Table(entry)) = relation_mut(state, place) {
-                let keys = &mut Arc::make_mut(entry).foreign_keys;
-                keys.retain(|key| key.name != *name);
+                let entry = Arc::make_mut(entry);
+                entry.foreign_keys.retain(|key| key.name != *name);
+                entry.settle_comments();
             }
         }
         for (table, column) in &self.defaults {

@@ -25,7 +25,7 @@ use crate::{
     api::{Notice, NoticeSeverity},
     catalog::{
         CatalogState, Deferral, Draft, Effect, IndexEntry, PG_CATALOG, Relation, TableEntry,
-        forget_index, rename_index,
+        comments::follow, forget_index, rename_index,
     },
     error::from_storage,
     pgcatalog,
@@ -159,6 +159,9 @@ pub(super) fn rename(state: &mut CatalogState, index: &Place, to: &str) -> Resul
             continue;
         }
         let table = Arc::make_mut(table);
+        let parts = &mut table.part_comments;
+        follow(&mut parts.indexes, &index.name, to);
+        follow(&mut parts.constraints, &index.name, to);
         if table.key_index().is_some_and(|key| is_named(&key)) {
             redefine(table, |schema| to.clone_into(&mut schema.primary_key_name));
         }
@@ -228,9 +231,9 @@ pub(super) fn drop(
                 let Relation::Table(table) = relation_mut(&mut change.state, &place)? else {
                     continue;
                 };
-                Arc::make_mut(table)
-                    .indexes
-                    .retain(|index| index.index.name != name.name);
+                let table = Arc::make_mut(table);
+                table.indexes.retain(|index| index.index.name != name.name);
+                table.settle_comments();
                 dropped.push((entry, name.name.clone()));
             }
             Err(error) if if_exists && error.kind == ErrorKind::UndefinedObject => {
@@ -288,7 +291,7 @@ fn find(
 }
 
 /// An index that the actor owns, and its table.
-fn locate(
+pub(super) fn locate(
     state: &CatalogState,
     actor: &Actor,
     name: &QualifiedName,

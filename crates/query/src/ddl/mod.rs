@@ -43,6 +43,7 @@ mod drop;
 mod expression;
 mod foreign_key;
 mod index;
+mod instants;
 mod key;
 mod layout;
 mod lock;
@@ -129,6 +130,8 @@ pub struct Actor {
     pub search_path: Vec<String>,
     /// The name of its session's schema of temporary relations; `None` outside sessions.
     pub temporary: Option<String>,
+    /// The session's time zone.
+    pub zone: aerostat_types::Zone,
 }
 
 /// Plans the expressions of a table's definition, so that a wrong one is

@@ -1,19 +1,19 @@
 //! Who may do what with schemas and relations; GRANT, REVOKE and COMMENT.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
-    Actor, CommandResult, Found, RoleExists,
+    Actor, CommandResult, Found, RoleExists, index,
     names::{Place, QualifiedName, is_system_schema},
 };
 use crate::{
     admin::undefined_role,
     catalog::{
         CatalogState, Draft, Grant, PUBLIC, Privilege, Relation, SchemaEntry, SchemaGrant,
-        SchemaPrivilege, undefined_schema,
+        SchemaPrivilege, TableEntry, comments::put, undefined_schema,
     },
     sequence::not_a_sequence,
     utility::{
@@ -442,7 +442,7 @@ pub(crate) fn belongings(state: &CatalogState, role: &str) -> Vec<String> {
     found
 }
 
-/// COMMENT ON a table, view, column or schema. On databases and roles it is [`crate::admin::Node::comment`].
+/// COMMENT ON what is in a database. On databases and roles it is [`crate::admin::Node::comment`].
 ///
 /// # Errors
 /// What is named is not there, is something else, or belongs to someone else.
@@ -456,6 +456,7 @@ pub fn comment(
             Some(name)
         }
         CommentTarget::Column { relation, .. } => Some(relation),
+        CommentTarget::Constraint { table, .. } => Some(table),
         _ => None,
     };
     draft.lock_owned(actor, relation, LockMode::ShareUpdateExclusive)?;
@@ -484,6 +485,24 @@ pub fn comment(
                 ));
             }
             comment_on_column(relation, column, text)?;
+        }
+        CommentTarget::Constraint { table, name } => {
+            let table = owned_table(state, actor, table)?;
+            if !table.has_constraint(name) {
+                let message = format!(
+                    "constraint \"{name}\" for table \"{}\" does not exist",
+                    table.name
+                );
+                return Err(SqlError::new(ErrorKind::UndefinedObject, message));
+            }
+            put(&mut table.part_comments.constraints, name, text);
+        }
+        CommentTarget::Index(name) => {
+            let (place, ..) = index::locate(state, actor, name)?;
+            if let Relation::Table(table) = relation_mut(state, &place)? {
+                let comments = &mut Arc::make_mut(table).part_comments.indexes;
+                put(comments, &name.name, text);
+            }
         }
         CommentTarget::Schema(name) => {
             if is_system_schema(name) {
@@ -521,21 +540,34 @@ fn owned<'s>(
     relation_mut(state, &place)
 }
 
+fn owned_table<'s>(
+    state: &'s mut CatalogState,
+    actor: &Actor,
+    name: &QualifiedName,
+) -> Result<&'s mut TableEntry, SqlError> {
+    match owned(state, actor, name, None)? {
+        Relation::Table(table) => Ok(Arc::make_mut(table)),
+        Relation::View(_) | Relation::Sequence(_) => Err(SqlError::new(
+            ErrorKind::WrongObjectType,
+            format!("\"{}\" is not a table", name.name),
+        )),
+    }
+}
+
 fn comment_on_column(
     relation: &mut Relation,
     column: &str,
     text: Option<String>,
 ) -> Result<(), SqlError> {
-    let Relation::Table(table) = relation else {
-        return Err(SqlError::new(
-            ErrorKind::FeatureNotSupported,
-            "comments on the columns of a view are not supported",
-        ));
+    let comments = match relation {
+        Relation::Table(table) => &mut Arc::make_mut(table).column_comments,
+        Relation::View(view) => &mut Arc::make_mut(view).column_comments,
+        Relation::Sequence(sequence) => {
+            let message = format!("cannot set comment on relation \"{}\"", sequence.name);
+            return Err(SqlError::new(ErrorKind::WrongObjectType, message)
+                .with_detail("This operation is not supported for sequences."));
+        }
     };
-    let comments: &mut BTreeMap<String, String> = &mut Arc::make_mut(table).column_comments;
-    match text {
-        Some(text) => comments.insert(column.to_owned(), text),
-        None => comments.remove(column),
-    };
+    put(comments, column, text);
     Ok(())
 }

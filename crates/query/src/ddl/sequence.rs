@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     catalog::{
-        CatalogState, Draft, OwnedBy, Relation, SequenceEntry, TableEntry, is_temporary,
-        undefined_relation,
+        CatalogState, Draft, OwnedBy, Relation, SequenceEntry, TableEntry, duplicate_relation,
+        is_temporary, undefined_relation,
     },
     pgcatalog::split_name,
     sequence::{Options, not_a_sequence, text},
@@ -35,6 +35,8 @@ pub(super) struct Wanted {
     pub(super) ty: SqlType,
     /// Of an identity column whether ALWAYS; `None` of a serial one.
     pub(super) is_always: Option<bool>,
+    /// What it is to be called; `None` by its table and column.
+    pub(super) name: Option<QualifiedName>,
     /// What is said of it.
     pub(super) options: Options,
 }
@@ -205,12 +207,17 @@ pub(super) fn make_wanted(
         column,
         ty,
         is_always,
+        name,
         options,
     } in wanted
     {
         let (definition, start) = options.create(*ty)?;
         let is_taken = |name: &str| taken(name) || made.iter().any(|other| other.name == name);
-        let name = unused(table.name, Some(column), "seq", &is_taken);
+        let name = match name {
+            Some(name) if is_taken(&name.name) => return Err(duplicate_relation(&name.name)),
+            Some(name) => name.name.clone(),
+            None => unused(table.name, Some(column), "seq", &is_taken),
+        };
         let oid = state.allocate_oid()?;
         made.push(Arc::new(SequenceEntry {
             oid,

@@ -196,6 +196,7 @@ fn actor(role: &str) -> Actor {
         create_in_database: false,
         search_path: vec!["$user".to_owned(), "public".to_owned()],
         temporary: Some("pg_temp_1".to_owned()),
+        zone: aerostat_types::Zone::UTC,
     }
 }
 

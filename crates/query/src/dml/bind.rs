@@ -75,11 +75,11 @@ pub(crate) fn bind_update(
     })?;
     let changed = (0..assigned.len()).filter(|at| assigned[*at].is_some());
     let changed: Vec<usize> = changed.collect();
-    let row_id = Expr::Column(Column::new(Some(target.alias.clone()), ROW_ID_COLUMN));
+    let row_id = Expr::Column(Column::new(Some(target.reference()), ROW_ID_COLUMN));
     let mut outputs = vec![row_id.alias(ROW_ID_COLUMN)];
     for (at, assigned) in assigned.into_iter().enumerate() {
         let name = schema.columns[at].name.as_str();
-        let unchanged = || Expr::Column(Column::new(Some(target.alias.clone()), name));
+        let unchanged = || Expr::Column(Column::new(Some(target.reference()), name));
         outputs.push(qualified(&target, at, assigned.unwrap_or_else(unchanged)));
     }
     outputs.extend(others(&found, &target));
@@ -125,11 +125,11 @@ pub(crate) fn bind_delete(
         parameters,
     )?;
     rights::admit(context, &target, || rights::found_by(&target, &found))?;
-    let row_id = Expr::Column(Column::new(Some(target.alias.clone()), ROW_ID_COLUMN));
+    let row_id = Expr::Column(Column::new(Some(target.reference()), ROW_ID_COLUMN));
     let mut outputs = vec![row_id.alias(ROW_ID_COLUMN)];
     for column in &target.entry.table.schema().columns {
         outputs.push(Expr::Column(Column::new(
-            Some(target.alias.clone()),
+            Some(target.reference()),
             column.name.as_str(),
         )));
     }

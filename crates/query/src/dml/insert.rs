@@ -501,7 +501,7 @@ pub(super) fn qualified(target: &Target, at: usize, value: Expr) -> Expr {
     let column = &target.entry.table.schema().columns[at];
     let named = column.ty.field("", true).metadata().clone();
     let named = (!named.is_empty()).then(|| named.into());
-    let (alias, name) = (target.alias.clone(), column.name.as_str());
+    let (alias, name) = (target.reference(), column.name.as_str());
     value.alias_qualified_with_metadata(Some(alias), name, named)
 }
 

@@ -375,7 +375,7 @@ fn require_boolean(condition: &Expr, schema: &DFSchema) -> Result<()> {
 }
 
 fn row_id(target: &Target) -> Expr {
-    Expr::Column(Column::new(Some(target.alias.clone()), ROW_ID_COLUMN))
+    Expr::Column(Column::new(Some(target.reference()), ROW_ID_COLUMN))
 }
 
 /// The number of a row's clause, once it is a column.
@@ -420,12 +420,8 @@ fn columns(target: &Target, mut planned: Vec<Planned>) -> Result<Vec<Expr>> {
     let columns = target.entry.table.schema().columns.iter().enumerate();
     columns
         .map(|(at, column)| {
-            let unchanged = || {
-                Expr::Column(Column::new(
-                    Some(target.alias.clone()),
-                    column.name.as_str(),
-                ))
-            };
+            let unchanged =
+                || Expr::Column(Column::new(Some(target.reference()), column.name.as_str()));
             let given = (0i32..).zip(&mut planned).filter_map(|(number, clause)| {
                 let stays = clause.is_update.then(unchanged);
                 Some((lit(number), clause.values[at].take().or(stays)?))

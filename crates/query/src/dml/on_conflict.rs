@@ -19,7 +19,7 @@ use datafusion::{
         datatypes::{DataType, Field, Schema, SchemaRef},
     },
     catalog::{Session, TableProvider},
-    common::Result,
+    common::{Result, TableReference},
     datasource::{TableType, memory::MemorySourceConfig, provider_as_source},
     logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder},
     physical_plan::ExecutionPlan,
@@ -265,14 +265,14 @@ fn bind_update(
             .chain(values)
             .any(|e| rights::names(e, alias))
     })?;
-    let of_target = |name: &str| Column::new(Some(alias), name);
+    let of_target = |name: &str| Column::new(Some(TableReference::bare(alias)), name);
     let changed = (0..assigned.len()).filter(|at| assigned[*at].is_some());
     let changed: Vec<usize> = changed.collect();
     let mut outputs = vec![Expr::Column(of_target(ROW_ID_COLUMN)).alias(ROW_ID_COLUMN)];
     let columns = &target.entry.table.schema().columns;
     for (column, assigned) in columns.iter().zip(assigned) {
         let value = assigned.unwrap_or_else(|| Expr::Column(of_target(&column.name)));
-        outputs.push(value.alias_qualified(Some(target.alias.clone()), column.name.as_str()));
+        outputs.push(value.alias_qualified(Some(target.reference()), column.name.as_str()));
     }
     outputs.push(Expr::Column(Column::from_name(ORDINAL_COLUMN)));
     let plan = LogicalPlanBuilder::from(found).project(outputs)?.build()?;
@@ -375,7 +375,10 @@ impl Pairs {
             .zip(names.into_iter().chain(of_sides))
             .map(|(pair, (qualifier, name))| match qualifier {
                 "" => Expr::from(pair).alias(name),
-                qualifier => Expr::from(pair).alias_qualified(Some(qualifier), name),
+                qualifier => {
+                    let qualifier = TableReference::bare(qualifier);
+                    Expr::from(pair).alias_qualified(Some(qualifier), name)
+                }
             })
             .collect();
         LogicalPlanBuilder::from(scan).project(outputs)?.build()

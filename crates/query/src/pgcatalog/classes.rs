@@ -75,6 +75,16 @@ impl Class {
         }
     }
 
+    /// The COMMENT of a column of a user's table or view.
+    pub(super) fn column_comment(&self, column: &str) -> Option<&str> {
+        let comments = match &self.kind {
+            ClassKind::Table(table) => &table.column_comments,
+            ClassKind::View(view) => &view.column_comments,
+            ClassKind::Sequence(_) | ClassKind::Index(..) | ClassKind::System(_) => return None,
+        };
+        comments.get(column).map(String::as_str)
+    }
+
     /// Grants beyond the owner's rights.
     pub(super) fn grants(&self) -> &[Grant] {
         match &self.kind {

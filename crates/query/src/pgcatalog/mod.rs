@@ -44,7 +44,7 @@ pub(crate) use quoting::split_name;
 pub use types::{PG_TYPE_KEY, length_of_type, oid_of_field, oid_of_typname};
 pub use view::{
     CatalogView, CursorDescription, DatabaseState, Facts, FunctionDescription, FunctionKind,
-    PreparedDescription, SessionDescription, Setting,
+    PreparedDescription, SessionDescription, Setting, Signal,
 };
 
 /// A system relation of `pg_catalog`, `information_schema` or `aerostat`, if there is one of this name.

@@ -180,6 +180,35 @@ pub(super) fn privileges_of(class: &Class) -> &'static [(Privilege, char, &'stat
     }
 }
 
+/// The rights on a new object of this kind, in PostgreSQL's letters for kinds; `None` for another
+/// letter. Those on relations are the ones that there are here.
+pub(super) fn default_acl(kind: &str, owner: &str) -> Option<Vec<String>> {
+    let letters = |privileges: &[(Privilege, char, &str)]| -> String {
+        privileges.iter().map(|&(_, letter, _)| letter).collect()
+    };
+    let (everyone, owners) = match kind {
+        "c" => ("", String::new()),
+        "r" => ("", letters(&PRIVILEGES)),
+        "s" => ("", letters(&SEQUENCE_PRIVILEGES)),
+        "d" => ("Tc", "CTc".to_owned()),
+        "f" => ("X", "X".to_owned()),
+        "l" | "T" => ("U", "U".to_owned()),
+        "L" => ("", "rw".to_owned()),
+        "n" => ("", "UC".to_owned()),
+        "p" => ("", "sA".to_owned()),
+        "t" => ("", "C".to_owned()),
+        "F" | "S" => ("", "U".to_owned()),
+        _ => return None,
+    };
+    let items = [(EVERYONE, everyone), (owner, owners.as_str())];
+    let given = items.into_iter().filter(|(_, letters)| !letters.is_empty());
+    Some(
+        given
+            .map(|(role, letters)| acl_item(role, letters, owner))
+            .collect(),
+    )
+}
+
 fn acl_item(role: &str, letters: &str, grantor: &str) -> String {
     let role = if role == EVERYONE { "" } else { role };
     // PUBLIC has no name, and so nothing to quote.

@@ -70,6 +70,18 @@ pub trait Facts: Send + Sync {
     /// # Errors
     /// It is read-only.
     fn admit_change(&self, function: &str) -> Result<(), SqlError>;
+    /// Says something to who listens on a channel, when the transaction commits.
+    ///
+    /// # Errors
+    /// The channel or the text is none, or too much was said.
+    fn notify(&self, channel: &str, payload: &str) -> Result<(), SqlError>;
+    /// Stops what another session runs, or the session; `false` if there is none of this number.
+    ///
+    /// # Errors
+    /// The role may not.
+    fn signal(&self, pid: i32, signal: Signal) -> Result<bool, SqlError>;
+    /// The channels that the session listens on.
+    fn listening(&self) -> Vec<String>;
     /// The session's advisory locks, and the way to wait; `None` where no statement runs.
     fn waiting(&self) -> Option<&Waiting>;
     /// Sessions connected now, of all databases.
@@ -88,6 +100,15 @@ pub trait Facts: Send + Sync {
     fn server_address(&self) -> Option<(String, u16)>;
     /// The client's address and port.
     fn client_address(&self) -> Option<(String, u16)>;
+}
+
+/// What one session does to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Stops what it runs.
+    Cancel,
+    /// Ends it.
+    Terminate,
 }
 
 /// Whether a database can be used.

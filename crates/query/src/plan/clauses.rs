@@ -22,9 +22,10 @@ use std::{collections::HashSet, ops::ControlFlow};
 use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
-    Assignment, Expr, Function, GroupByExpr, JoinConstraint, JoinOperator, LimitClause,
-    MergeAction, MergeClause, NamedWindowExpr, OnConflictAction, OnInsert, OrderByKind, Query,
-    Select, SelectItem, SetExpr, Statement, UnaryOperator, Value, Visit, Visitor, With,
+    Assignment, Expr, Function, FunctionArguments, GroupByExpr, JoinConstraint, JoinOperator,
+    LimitClause, MergeAction, MergeClause, NamedWindowExpr, OnConflictAction, OnInsert,
+    OrderByKind, Query, Select, SelectItem, SetExpr, Statement, UnaryOperator, Value, Visit,
+    Visitor, With,
 };
 
 use super::series;
@@ -261,6 +262,30 @@ fn condition_of(join: &JoinOperator) -> Option<&Expr> {
     }
 }
 
+/// Refuses what an expression that is kept in the catalogue may not have: subqueries,
+/// aggregates, window functions, and functions that return sets.
+///
+/// # Errors
+/// `FeatureNotSupported`, `GroupingError`, `WindowingError`.
+pub(crate) fn check_stored(clause: &'static str, expression: &Expr) -> Result<(), SqlError> {
+    let is_subquery = |part: &Expr| match part {
+        Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),
+        Expr::Function(function) if matches!(function.args, FunctionArguments::Subquery(_)) => {
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    };
+    if walk::expressions(expression, is_subquery).is_break() {
+        let single = clause.strip_suffix('s').unwrap_or(clause);
+        let message = format!("cannot use subquery in {single}");
+        return Err(SqlError::new(ErrorKind::FeatureNotSupported, message));
+    }
+    match Place::without_either(clause).check(expression) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
 /// Refuses a WITH that has two queries of one name.
 ///
 /// # Errors
@@ -293,6 +318,15 @@ fn check_count(clause: &'static str, count: &Expr) -> ControlFlow<SqlError> {
     {
         let message = format!("invalid input syntax for type bigint: \"{text}\"");
         return refuse(ErrorKind::InvalidTextRepresentation, message);
+    }
+    if let Expr::Value(value) = count
+        && let Value::Number(digits, _) = &value.value
+        && digits
+            .parse::<f64>()
+            .is_ok_and(|count| count >= i64::MAX as f64)
+        && digits.parse::<i64>().is_err()
+    {
+        return refuse(ErrorKind::NumericValueOutOfRange, "bigint out of range");
     }
     let mut place = Place::without_either(clause);
     place.names_no_column = true;

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use aerostat_semantics::walk;
+use aerostat_semantics::{resolve_constant, walk};
 use aerostat_storage::TableView;
 use aerostat_txn::{LockMode, Snapshot};
 use aerostat_types::{ErrorKind, SqlError};
@@ -204,9 +204,10 @@ impl StatementContext {
     /// statement that has been rewritten by [`crate::plan::rewrite_forms`].
     ///
     /// # Errors
-    /// Those of [`super::calls::check`].
+    /// Those of [`super::calls::check`] and of samples.
     pub(crate) fn rewrite_names<N: Visit + VisitMut>(&self, node: &mut N) -> Result<(), SqlError> {
         super::calls::check(self, node)?;
+        super::sampling::rewrite(self, node)?;
         super::sources::rewrite_values(&self.state, node);
         super::wildcards::rewrite(self, node);
         super::dependent::rewrite(self, node);
@@ -451,8 +452,8 @@ impl ContextProvider for StatementContext {
         let arguments = arguments
             .into_iter()
             .map(|argument| {
-                simplifier
-                    .coerce(argument, &schema)
+                let coerce = |argument| simplifier.coerce(argument, &schema);
+                resolve_constant(argument, self.state.config_options(), coerce)
                     .and_then(|e| simplifier.simplify(e))
             })
             .collect::<Result<Vec<_>>>()?;

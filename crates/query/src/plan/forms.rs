@@ -8,7 +8,11 @@
 //! | `SELECT generate_series(1, 3)` | as [`super::series`] says |
 //! | `TABLE t` | `SELECT * FROM t` |
 //! | `x BETWEEN SYMMETRIC a AND b` | `x BETWEEN a AND b OR x BETWEEN b AND a` |
-//! | `LIMIT '2'` | `LIMIT 2` |
+//! | `LIMIT '2'`, `LIMIT 1.25` | `LIMIT 2`, `LIMIT 1` |
+//! | `OVER (w ORDER BY a)` | as [`super::windows`] says |
+//! | `count(1)` | as [`super::twins`] says |
+//! | `SELECT 1 FROM t HAVING a` | `SELECT 1 FROM t HAVING (a) AND count(*) >= 0` |
+//! | `VALUES ((SELECT 1)), (2)` | `SELECT (SELECT 1) AS column1 UNION ALL SELECT 2 AS column1` |
 //! | `current_schema`, without parentheses | `current_schema()` |
 //!
 //! First [`super::grouping`] mends how some operators were grouped. And what DataFusion takes
@@ -21,14 +25,16 @@ use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::{
     ast::{
-        AccessExpr, BinaryOperator, CastKind, Expr, Function, FunctionArguments, JoinConstraint,
-        JoinOperator, LimitClause, Query, Select, SetExpr, Statement,
-        Subscript, TableFactor, UnaryOperator, Value, Visit, VisitMut, VisitorMut,
+        AccessExpr, BinaryOperator, CastKind, Expr, Function, FunctionArguments, GroupByExpr,
+        Ident, JoinConstraint, JoinOperator, LimitClause, Query, Select, SelectItem, SetExpr,
+        SetOperator, SetQuantifier, Statement, Subscript, TableFactor, UnaryOperator, Value, Visit,
+        VisitMut, VisitorMut,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
 
+use super::clauses::is_aggregate;
 use crate::ddl::names::folded;
 
 /// Functions in FROM that give one column.
@@ -41,13 +47,17 @@ pub(super) const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
 pub(crate) fn rewrite_forms<N: Visit + VisitMut>(node: &mut N) -> Result<(), SqlError> {
     super::clauses::check(node)?;
     super::grouping::regroup(node);
-    match walk::change(node, &mut Forms) {
+    match walk::change(node, &mut Forms::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
 }
 
-struct Forms;
+#[derive(Default)]
+struct Forms {
+    /// Whether the next query is that of an INSERT, whose VALUES may have DEFAULT.
+    is_inserted: bool,
+}
 
 impl VisitorMut for Forms {
     type Break = SqlError;
@@ -64,7 +74,15 @@ impl VisitorMut for Forms {
                 .chain(offset.iter_mut().map(|o| &mut o.value));
             counts.for_each(unquote_count);
         }
+        if !std::mem::take(&mut self.is_inserted) {
+            select_values(&mut query.body);
+        }
         table_command(&mut query.body)?;
+        let Query { body, order_by, .. } = query;
+        if let SetExpr::Select(select) = &mut **body {
+            super::windows::write_out(select, order_by)?;
+            super::twins::tell_apart(select, order_by);
+        }
         if let Some(with) = &mut query.with {
             super::recursion::check(with)?;
             super::recursion::type_first_terms(with);
@@ -77,12 +95,17 @@ impl VisitorMut for Forms {
             && let Some(source) = &mut insert.source
         {
             super::series::select_of_row(source);
+            self.is_inserted = true;
         }
         ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
         super::ordered::rewrite(select);
+        // Those of queries have been, which leaves those of set operations.
+        super::windows::write_out(select, &mut None)?;
+        super::twins::tell_apart(select, &mut None);
+        aggregate_by_having(select);
         let joins = select.from.iter().flat_map(|table| &table.joins);
         for join in joins {
             if let JoinOperator::Join(JoinConstraint::None)
@@ -127,13 +150,101 @@ impl VisitorMut for Forms {
     }
 }
 
-/// `LIMIT '2'`: the text is read as the number it is; [`super::clauses`] refused others.
+/// `LIMIT '2'`: the text is read as the number it is; [`super::clauses`] refused others. A
+/// fraction is rounded as a cast to bigint would.
 fn unquote_count(count: &mut Expr) {
-    if let Expr::Value(value) = count
-        && let Value::SingleQuotedString(text) = &value.value
-        && let Ok(number) = text.trim().parse::<u64>()
-    {
+    let Expr::Value(value) = count else { return };
+    let number = match &value.value {
+        Value::SingleQuotedString(text) => text.trim().parse::<u64>().ok(),
+        Value::Number(digits, _) if digits.contains(['.', 'e', 'E']) => {
+            // Halves are exact in binary, and what lies beyond 2^53 has no fraction.
+            digits.parse::<f64>().ok().map(|count| count.round() as u64)
+        }
+        _ => None,
+    };
+    if let Some(number) = number {
         value.value = Value::Number(number.to_string(), false);
+    }
+}
+
+/// HAVING makes one group of all rows, as an aggregate does, and needs none.
+fn aggregate_by_having(select: &mut Select) {
+    let GroupByExpr::Expressions(keys, modifiers) = &select.group_by else {
+        return;
+    };
+    let Some(having) = &mut select.having else {
+        return;
+    };
+    let is_grouped = !keys.is_empty() || !modifiers.is_empty();
+    let aggregates = |function: &Function| match is_aggregate(function) && function.over.is_none() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    if is_grouped
+        || walk::own_calls(&*having, aggregates).is_break()
+        || walk::own_calls(&select.projection, aggregates).is_break()
+    {
+        return;
+    }
+    let all = Parser::new(&PostgreSqlDialect {})
+        .try_with_sql("count(*) >= 0")
+        .and_then(|mut parser| parser.parse_expr());
+    if let Ok(all) = all {
+        *having = Expr::BinaryOp {
+            left: Box::new(Expr::Nested(Box::new(having.clone()))),
+            op: BinaryOperator::And,
+            right: Box::new(all),
+        };
+    }
+}
+
+/// VALUES with subqueries as a union: a list of values is computed before there is a plan that
+/// subqueries could belong to.
+fn select_values(body: &mut SetExpr) {
+    let values = match body {
+        SetExpr::Values(values) => values,
+        SetExpr::SetOperation { left, right, .. } => {
+            select_values(left);
+            select_values(right);
+            return;
+        }
+        _ => return,
+    };
+    let is_subquery = |expression: &Expr| match expression {
+        Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),
+        Expr::Function(function) if matches!(function.args, FunctionArguments::Subquery(_)) => {
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    };
+    if !walk::expressions(&*values, is_subquery).is_break() {
+        return;
+    }
+    let template = Parser::new(&PostgreSqlDialect {})
+        .try_with_sql("SELECT 1")
+        .and_then(|mut parser| parser.parse_query());
+    let Ok(SetExpr::Select(template)) = template.map(|query| *query.body) else {
+        return;
+    };
+    let select = |row: &[Expr]| {
+        let mut select = template.clone();
+        let named = row.iter().enumerate();
+        let item = |(at, expr): (usize, &Expr)| SelectItem::ExprWithAlias {
+            expr: expr.clone(),
+            alias: Ident::with_quote('"', format!("column{}", at + 1)),
+        };
+        select.projection = named.map(item).collect();
+        SetExpr::Select(select)
+    };
+    let all = values.rows.iter().map(|row| select(row));
+    let union = all.reduce(|left, right| SetExpr::SetOperation {
+        op: SetOperator::Union,
+        set_quantifier: SetQuantifier::All,
+        left: Box::new(left),
+        right: Box::new(right),
+    });
+    if let Some(union) = union {
+        *body = union;
     }
 }
 
@@ -318,7 +429,19 @@ mod tests {
             ("SELECT a[2:], a[:3]", "SELECT a[2:2147483647], a[1:3]"),
             (
                 "SELECT string_agg(a, ',' ORDER BY b), string_agg(a, ',' ORDER BY c) FROM t",
-                "SELECT array_to_string(array_agg(a ORDER BY b) FILTER (WHERE (a) IS NOT NULL), ','), array_to_string(array_agg(a ORDER BY c) FILTER (WHERE (a) IS NOT NULL), ',') FROM t",
+                "SELECT array_to_string(array_agg(a ORDER BY b) FILTER (WHERE (a) IS NOT NULL), ',') AS \"string_agg\", array_to_string(array_agg(a ORDER BY c) FILTER (WHERE (a) IS NOT NULL), ',') AS \"string_agg\" FROM t",
+            ),
+            (
+                "SELECT sum(a) OVER (w ORDER BY b) FROM t WINDOW w AS (PARTITION BY c)",
+                "SELECT sum(a) OVER (PARTITION BY c ORDER BY b) FROM t",
+            ),
+            (
+                "SELECT count(1), max(a), max(a::int) FROM t LIMIT 1.5",
+                "SELECT count(*), max(a), max(a::INT) FILTER (WHERE true) FROM t LIMIT 2",
+            ),
+            (
+                "VALUES ((SELECT 1), 2)",
+                "SELECT (SELECT 1) AS \"column1\", 2 AS \"column2\"",
             ),
             (
                 "SELECT k, generate_series(1, k), generate_series(k, 3) AS b FROM t",

@@ -21,18 +21,21 @@ mod parameters;
 mod pieces;
 mod recursion;
 mod run_time_filters;
+mod sampling;
 mod series;
 mod sources;
 mod steps;
 mod target;
+mod twins;
 mod wildcards;
+mod windows;
 mod work;
 
 pub(crate) use arrays::{
     Items, array_parameters, has_function_parameters, read_items, write_arrays,
 };
 pub(crate) use calls::is_volatile;
-pub(crate) use clauses::check_with_names;
+pub(crate) use clauses::{check_stored, check_with_names};
 pub(crate) use context::{ROW_ID_COLUMN, StatementContext, TARGET_SCHEMA};
 pub(crate) use cooperate::CooperateAboveJoins;
 pub(crate) use forms::rewrite_forms;
@@ -49,5 +52,5 @@ pub(crate) use parameters::{
 pub(crate) use pieces::{MakeInPieces, PiecesExec};
 pub(crate) use run_time_filters::RunTimeFilters;
 pub(crate) use steps::StepRows;
-pub(crate) use target::{Target, column_identifiers, table_reference};
+pub(crate) use target::{Target, column_identifiers, table_reference, unqualify_target};
 pub(crate) use work::Work;

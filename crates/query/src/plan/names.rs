@@ -58,7 +58,8 @@ pub(crate) fn name_outputs(query: &mut ast::Query) {
 
 /// Gives the outputs of queries in FROM and WITH PostgreSQL's names, by which the queries
 /// around them call them: `count` in `SELECT max(count) FROM (SELECT count(*) FROM t) AS q`.
-/// Columns and names that several have stay as they are.
+/// Where several have one name, in other subqueries, too, each gets the name with a suffix.
+/// Other columns stay as they are, but for those of LATERAL, which may be an outer query's.
 pub(super) fn name_derived<N: VisitMut>(node: &mut N) {
     struct Derived;
     impl VisitorMut for Derived {
@@ -66,14 +67,29 @@ pub(super) fn name_derived<N: VisitMut>(node: &mut N) {
 
         fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
             for cte in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
-                name_unique(&mut cte.query.body);
+                name_apart(&mut cte.query);
+                name_unique(&mut cte.query.body, false);
             }
             ControlFlow::Continue(())
         }
 
         fn pre_visit_table_factor(&mut self, factor: &mut ast::TableFactor) -> ControlFlow<()> {
-            if let ast::TableFactor::Derived { subquery, .. } = factor {
-                name_unique(&mut subquery.body);
+            if let ast::TableFactor::Derived {
+                lateral, subquery, ..
+            } = factor
+            {
+                name_apart(subquery);
+                name_unique(&mut subquery.body, *lateral);
+            }
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
+            if let ast::Expr::Subquery(subquery)
+            | ast::Expr::Exists { subquery, .. }
+            | ast::Expr::InSubquery { subquery, .. } = expression
+            {
+                name_apart(subquery);
             }
             ControlFlow::Continue(())
         }
@@ -82,13 +98,72 @@ pub(super) fn name_derived<N: VisitMut>(node: &mut N) {
     let _ = walk::change(node, &mut Derived);
 }
 
-/// Names calls of functions and casts, where nothing else has the name.
-fn name_unique(body: &mut SetExpr) {
+/// Tells outputs of one name apart, and lets ORDER BY name the first of them.
+fn name_apart(query: &mut ast::Query) {
+    let ast::Query { body, order_by, .. } = query;
+    let renamed = rename_equal(body);
+    let Some(ast::OrderByKind::Expressions(keys)) =
+        order_by.as_mut().map(|order_by| &mut order_by.kind)
+    else {
+        return;
+    };
+    for key in keys {
+        if let ast::Expr::Identifier(ident) = &mut key.expr
+            && let Some((_, alias)) = renamed.iter().find(|(name, _)| *name == folded(ident))
+        {
+            *ident = alias.clone();
+        }
+    }
+}
+
+/// Gives outputs of one name names with suffixes; the names that were given by alias, and their
+/// successors.
+fn rename_equal(body: &mut SetExpr) -> Vec<(String, Ident)> {
     let select = match body {
         SetExpr::Select(select) => select,
-        SetExpr::Query(query) => return name_unique(&mut query.body),
+        SetExpr::Query(query) => {
+            name_apart(query);
+            return Vec::new();
+        }
+        SetExpr::SetOperation { left, right, .. } => {
+            rename_equal(right);
+            return rename_equal(left);
+        }
+        _ => return Vec::new(),
+    };
+    let names: Vec<String> = select.projection.iter().map(item_name).collect();
+    let mut renamed = Vec::new();
+    for (at, item) in select.projection.iter_mut().enumerate() {
+        let is_alone = names.iter().filter(|name| **name == names[at]).count() == 1;
+        if is_alone || names[at].is_empty() {
+            continue;
+        }
+        let alias = Ident::with_quote('"', format!("{}{SUFFIX}{at}", names[at]));
+        *item = match item {
+            SelectItem::UnnamedExpr(expr) => SelectItem::ExprWithAlias {
+                expr: expr.clone(),
+                alias,
+            },
+            SelectItem::ExprWithAlias { expr, .. } => {
+                renamed.push((names[at].clone(), alias.clone()));
+                SelectItem::ExprWithAlias {
+                    expr: expr.clone(),
+                    alias,
+                }
+            }
+            _ => continue,
+        };
+    }
+    renamed
+}
+
+/// Names calls of functions and casts, where nothing else has the name; `all` names columns, too.
+fn name_unique(body: &mut SetExpr, all: bool) {
+    let select = match body {
+        SetExpr::Select(select) => select,
+        SetExpr::Query(query) => return name_unique(&mut query.body, all),
         // The first names the columns.
-        SetExpr::SetOperation { left, .. } => return name_unique(left),
+        SetExpr::SetOperation { left, .. } => return name_unique(left, all),
         _ => return,
     };
     let names: Vec<String> = select.projection.iter().map(item_name).collect();
@@ -98,10 +173,11 @@ fn name_unique(body: &mut SetExpr) {
     }
     for (at, item) in select.projection.iter_mut().enumerate() {
         if let SelectItem::UnnamedExpr(expression) = item
-            && !matches!(
-                expression,
-                ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_)
-            )
+            && (all
+                || !matches!(
+                    expression,
+                    ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_)
+                ))
             && names[at] != UNNAMED
             && names.iter().filter(|name| **name == names[at]).count() == 1
         {

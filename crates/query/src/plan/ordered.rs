@@ -1,4 +1,5 @@
-//! Several `string_agg` with an ORDER BY each in one SELECT.
+//! `string_agg` where DataFusion's does not do: several with an ORDER BY each in one SELECT, and
+//! separators that are no constants.
 //!
 //! DataFusion sorts the rows once, for all aggregates that need an order, and refuses orders
 //! that contradict each other. `array_agg` can sort for itself:
@@ -6,19 +7,22 @@
 //! | written | becomes |
 //! |---|---|
 //! | `string_agg(a, ',' ORDER BY b)` | `array_to_string(array_agg(a ORDER BY b) FILTER (WHERE a IS NOT NULL), ',')` |
+//! | `string_agg(a, s ORDER BY b)` | the arrays of `coalesce(s, '') \|\| a`, joined by nothing, behind the first separator |
 
 use std::ops::ControlFlow;
 
 use aerostat_semantics::walk;
 use datafusion::sql::sqlparser::{
     ast::{
-        BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-        FunctionArguments, Ident, ObjectName, Query, Select, Value, VisitorMut,
+        BinaryOperator, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
+        FunctionArgumentClause, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem,
+        Value, VisitorMut,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
 
+use super::output_name;
 use crate::ddl::names::folded;
 
 /// Rewrites a SELECT whose aggregates contradict each other.
@@ -32,10 +36,74 @@ pub(super) fn rewrite(select: &mut Select) {
         }
         ControlFlow::<()>::Continue(())
     });
-    if orders.len() > 1 {
+    let varies = walk::own_calls(&*select, |function| match varying_separator(function) {
+        Some(_) => ControlFlow::Break(()),
+        None => ControlFlow::Continue(()),
+    });
+    let contradict = orders.len() > 1;
+    if contradict || varies.is_break() {
+        let mut joined = Joined {
+            contradict,
+            subqueries: 0,
+        };
+        keep_names(select);
         // It never breaks.
-        let _ = walk::change(select, &mut Joined { subqueries: 0 });
+        let _ = walk::change(select, &mut joined);
     }
+}
+
+/// Names the outputs that are about to be replaced.
+fn keep_names(select: &mut Select) {
+    for item in &mut select.projection {
+        if let SelectItem::UnnamedExpr(expression @ Expr::Function(_)) = item {
+            *item = SelectItem::ExprWithAlias {
+                alias: Ident::with_quote('"', output_name(expression)),
+                expr: expression.clone(),
+            };
+        }
+    }
+}
+
+/// The text and the separator of a `string_agg` whose separator may differ from row to row.
+fn varying_separator(function: &Function) -> Option<(&Expr, &Expr)> {
+    let name = function.name.0.last()?.as_ident().map(folded)?;
+    let FunctionArguments::List(list) = &function.args else {
+        return None;
+    };
+    let [
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(text)),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(separator)),
+    ] = &list.args[..]
+    else {
+        return None;
+    };
+    let is_meant = name == "string_agg"
+        && function.over.is_none()
+        && list.duplicate_treatment != Some(DuplicateTreatment::Distinct)
+        && !matches!(separator, Expr::Value(_));
+    is_meant.then_some((text, separator))
+}
+
+/// The texts with their separators before them, joined, without the first separator.
+fn joined_by(function: &Function) -> Option<Expr> {
+    let (text, separator) = varying_separator(function)?;
+    let before = format!("coalesce(({separator})::text, '')");
+    let there = format!("({text}) IS NOT NULL");
+    let filter = match &function.filter {
+        Some(filter) => format!("({filter}) AND {there}"),
+        None => there,
+    };
+    let FunctionArguments::List(list) = &function.args else {
+        return None;
+    };
+    let order = list.clauses.iter().map(|clause| format!(" {clause}"));
+    let order: String = order.collect();
+    let array = |value: String| format!("array_agg({value}{order}) FILTER (WHERE {filter})");
+    let texts = array(format!("{before} || ({text})::text"));
+    let lengths = array(format!("length({before})"));
+    let call = format!("substr(array_to_string({texts}, ''), 1 + ({lengths})[1])");
+    let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&call);
+    parser.and_then(|mut parser| parser.parse_expr()).ok()
 }
 
 /// The ORDER BY of a `string_agg`.
@@ -54,6 +122,8 @@ fn order_of(function: &Function) -> Option<String> {
 }
 
 struct Joined {
+    /// Whether those with an ORDER BY sort for themselves.
+    contradict: bool,
     subqueries: usize,
 }
 
@@ -71,12 +141,18 @@ impl VisitorMut for Joined {
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-        if self.subqueries == 0
-            && let Expr::Function(function) = expression
-            && order_of(function).is_some()
-            && let Some(joined) = joined(function)
-        {
-            *expression = joined;
+        let Expr::Function(function) = expression else {
+            return ControlFlow::Continue(());
+        };
+        if self.subqueries > 0 {
+            return ControlFlow::Continue(());
+        }
+        let rewritten = match joined_by(function) {
+            None if self.contradict && order_of(function).is_some() => joined(function),
+            joined => joined,
+        };
+        if let Some(rewritten) = rewritten {
+            *expression = rewritten;
         }
         ControlFlow::Continue(())
     }

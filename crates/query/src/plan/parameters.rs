@@ -81,7 +81,11 @@ pub(crate) fn parameter_type(data_type: &DataType) -> Result<ParameterType, SqlE
 /// Numbers of catalogue entries travel as the numbers they are.
 fn item_type(data_type: &DataType) -> Result<SqlType, SqlError> {
     match data_type {
-        DataType::Custom(name, _) if name.to_string().eq_ignore_ascii_case("oid") => {
+        DataType::Custom(name, _)
+            if ["oid", "pg_catalog.oid"]
+                .iter()
+                .any(|oid| name.to_string().eq_ignore_ascii_case(oid)) =>
+        {
             Ok(SqlType::BigInt)
         }
         other => ddl::sql_type(other),

@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
-    CastKind, Cte, DataType, Expr, JoinOperator, ObjectName, Select, SelectItem, SetExpr,
-    SetOperator, TableFactor, TableWithJoins, Value, Visit, Visitor, With,
+    CastKind, Cte, DataType, Expr, JoinOperator, LimitClause, ObjectName, Query, Select,
+    SelectItem, SetExpr, SetOperator, TableFactor, TableWithJoins, Value, Visit, Visitor, With,
 };
 
 use super::clauses::is_aggregate;
@@ -108,6 +108,10 @@ fn check_cte(cte: &Cte) -> ControlFlow<SqlError> {
     if count(&**left, &name) > 0 {
         return within(&name, "its non-recursive term");
     }
+    if let Some(clause) = counting_clause(query) {
+        let message = format!("{clause} in a recursive query is not implemented");
+        return ControlFlow::Break(SqlError::new(ErrorKind::FeatureNotSupported, message));
+    }
     let SetExpr::Select(select) = &**right else {
         return ControlFlow::Continue(());
     };
@@ -134,6 +138,18 @@ fn check_cte(cte: &Cte) -> ControlFlow<SqlError> {
         check_joins(table, &name)?;
     }
     check_aggregates(select)
+}
+
+/// The clause that bounds how many rows a query gives. PostgreSQL has none for recursive ones,
+/// and the planner here would count the rows of each step.
+fn counting_clause(query: &Query) -> Option<&'static str> {
+    match &query.limit_clause {
+        Some(LimitClause::LimitOffset {
+            offset: Some(_), ..
+        }) => Some("OFFSET"),
+        None if query.fetch.is_none() => None,
+        _ => Some("LIMIT"),
+    }
 }
 
 fn refuse(message: impl Into<String>) -> ControlFlow<SqlError> {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `generate_series(1, 3) AS g` | `… AS g (g)`: a function's only column bears its alias |
 //! | `unnest(a)` | `unnest(a) AS unnest (unnest)` |
+//! | `unnest(a, b)` | `unnest(a, b) AS unnest (unnest, unnest)`, with suffixes that tell the two apart |
 //! | `f(…) WITH ORDINALITY AS t (u, o)` | `unnest(f(…), ordinals(f(…))) AS t (u, o)`, in lockstep |
 //! | `generate_series(1, t.n)`, of a table left of it | `unnest(generate_series(1, t.n))` |
 //! | `generate_subscripts(a, 1)` | `unnest(array_subscripts(a, 1))` |
@@ -24,7 +25,7 @@ use datafusion::{
     sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser},
 };
 
-use super::forms::SERIES;
+use super::{forms::SERIES, names::SUFFIX};
 use crate::ddl::names::folded;
 
 /// Functions of rows, with the function that gives the same rows as a list.
@@ -62,6 +63,15 @@ pub(super) fn rewrite(factor: &mut TableFactor) {
             *with_ordinality = false;
             name_columns(alias, "unnest", ordinals.is_some());
             array_exprs.extend(ordinals);
+        }
+        TableFactor::UNNEST {
+            alias,
+            array_exprs,
+            with_ordinality: false,
+            ..
+        } => {
+            name_several(alias, array_exprs.len());
+            tell_apart(array_exprs);
         }
         _ => {}
     }
@@ -199,6 +209,34 @@ fn ordinals(list: &Expr) -> Expr {
     };
     let count = call("cardinality", vec![argument(list.clone())]);
     call("generate_series", vec![argument(first), argument(count)])
+}
+
+/// The planner names a column after its array and refuses two of one name: of equal arrays the
+/// second becomes `coalesce(a)`, which is the same.
+fn tell_apart(arrays: &mut [Expr]) {
+    for at in 1..arrays.len() {
+        let (before, rest) = arrays.split_at_mut(at);
+        let argument = |expr: &Expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr.clone()));
+        while before.contains(&rest[0]) {
+            rest[0] = call("coalesce", vec![argument(&rest[0])]);
+        }
+    }
+}
+
+/// Names the columns of several arrays: all are called after the function.
+fn name_several(alias: &mut Option<TableAlias>, count: usize) {
+    let alias = alias.get_or_insert_with(|| TableAlias {
+        explicit: true,
+        name: Ident::new("unnest"),
+        columns: Vec::new(),
+        at: None,
+    });
+    for at in alias.columns.len()..count {
+        alias.columns.push(TableAliasColumnDef {
+            name: Ident::with_quote('"', format!("unnest{SUFFIX}{at}")),
+            data_type: None,
+        });
+    }
 }
 
 /// Names the columns after the alias, or the function, unless the alias names them itself.

@@ -1,12 +1,16 @@
 //! The table that a DML statement changes, and how the statement names it.
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
+use aerostat_semantics::walk;
 use aerostat_txn::LockMode;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
     common::TableReference,
-    sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart, TableAlias, TableFactor},
+    sql::sqlparser::ast::{
+        Expr, FromTable, Ident, ObjectName, ObjectNamePart, SetExpr, Statement, TableAlias,
+        TableFactor, TableObject, VisitorMut,
+    },
 };
 
 use super::{StatementContext, TARGET_SCHEMA};
@@ -100,6 +104,12 @@ impl Target {
         }
     }
 
+    /// What the statement calls it, as the planner writes it. A plain text would be read as SQL,
+    /// in lower case and cut at points.
+    pub(crate) fn reference(&self) -> TableReference {
+        TableReference::bare(self.alias.clone())
+    }
+
     /// The table factor that scans the target with its row ids, under its alias, in the
     /// queries of this context.
     pub(crate) fn factor(&self, context: &StatementContext) -> TableFactor {
@@ -137,6 +147,75 @@ impl Target {
                 ),
             )
         })
+    }
+}
+
+/// Calls the table that a statement changes by its name alone, where it stands with its schema:
+/// `RETURNING public.t.a` as `RETURNING t.a`.
+pub(crate) fn unqualify_target(context: &StatementContext, statement: &mut Statement) {
+    let changed = match statement {
+        Statement::Query(query) => match &mut *query.body {
+            SetExpr::Insert(changed) | SetExpr::Update(changed) | SetExpr::Delete(changed) => {
+                changed
+            }
+            _ => return,
+        },
+        other => other,
+    };
+    let name = match &*changed {
+        Statement::Insert(insert) if insert.table_alias.is_none() => match &insert.table {
+            TableObject::TableName(name) => Some(name),
+            _ => None,
+        },
+        Statement::Update(update) => bare_table(&update.table.relation),
+        Statement::Delete(delete) => match &delete.from {
+            FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from) => {
+                from.first().and_then(|table| bare_table(&table.relation))
+            }
+        },
+        _ => None,
+    };
+    let reference = name.and_then(|name| table_reference(name).ok());
+    let Some((schema, relation)) = reference.and_then(|name| context.resolve(&name).ok()) else {
+        return;
+    };
+    let mut unqualify = Unqualify {
+        schema,
+        table: relation.name().to_owned(),
+    };
+    // It never breaks.
+    let _ = walk::change(changed, &mut unqualify);
+}
+
+fn bare_table(factor: &TableFactor) -> Option<&ObjectName> {
+    match factor {
+        TableFactor::Table {
+            name,
+            alias: None,
+            args: None,
+            ..
+        } => Some(name),
+        _ => None,
+    }
+}
+
+struct Unqualify {
+    schema: String,
+    table: String,
+}
+
+impl VisitorMut for Unqualify {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        if let Expr::CompoundIdentifier(parts) = expression
+            && let [schema, table, _] = &parts[..]
+            && folded(schema) == self.schema
+            && folded(table) == self.table
+        {
+            parts.remove(0);
+        }
+        ControlFlow::Continue(())
     }
 }
 

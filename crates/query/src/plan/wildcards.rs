@@ -6,6 +6,9 @@
 //! | `SELECT t.* FROM s.t` | `SELECT s.t.* FROM s.t` |
 //! | `SELECT * FROM t (a, b) JOIN u (b, c) USING (b)` | `SELECT t.b, t.a, u.c …`: what is merged comes first |
 //! | `SELECT b FROM t JOIN u USING (b)` | `SELECT t.b …`, of a RIGHT JOIN `u.b`, of a FULL JOIN `coalesce(t.b, u.b) AS b` |
+//! | `t FULL JOIN u USING (b) JOIN v USING (b)` | `… ON t.b = u.b JOIN v ON coalesce(t.b, u.b) = v.b` |
+//! | `(t JOIN u USING (b)) AS j` | `(SELECT * FROM t JOIN u USING (b)) AS j` |
+//! | `FROM (SELECT * FROM t, u) AS q` | `FROM (SELECT t.a, …, u.a, …) AS q`, if two columns have one name |
 //!
 //! What the relations in FROM have is found without planning them: from the catalogue, and
 //! from the SELECT lists of subqueries. Where that does not tell, the query stays as it is.
@@ -22,6 +25,10 @@ use datafusion::sql::sqlparser::{
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
+
+mod joined;
+
+use joined::Joined;
 
 use super::{StatementContext, names::output_name, target::table_reference};
 use crate::ddl::names::folded;
@@ -55,6 +62,38 @@ impl Visitor for Search {
         }
         ControlFlow::Continue(())
     }
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
+        match ctes.into_iter().any(|cte| has_joined_wildcard(&cte.query)) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+        match factor {
+            TableFactor::Derived { subquery, .. } if has_joined_wildcard(subquery) => {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Whether a query has `*` of several relations, whose columns may have one name.
+fn has_joined_wildcard(query: &Query) -> bool {
+    let SetExpr::Select(select) = &*query.body else {
+        return false;
+    };
+    let is_wildcard = |item: &SelectItem| {
+        matches!(
+            item,
+            SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)
+        )
+    };
+    let joins = select.from.len() > 1 || select.from.iter().any(|table| !table.joins.is_empty());
+    (joins || select.projection.len() > 1) && select.projection.iter().any(is_wildcard)
 }
 
 /// Whether columns of two relations are merged.
@@ -129,6 +168,7 @@ impl VisitorMut for Wildcards<'_> {
                 self.known.extend(with.cte_tables.iter().map(unknown));
             }
             for cte in &mut with.cte_tables {
+                self.write_out(&mut cte.query);
                 walk::change(cte, self)?;
                 let columns = aliased(&cte.alias, self.query_columns(&cte.query));
                 self.known.push((folded(&cte.alias.name), columns));
@@ -150,9 +190,50 @@ impl VisitorMut for Wildcards<'_> {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         qualify(select);
         if select.from.iter().any(merges) {
+            select.from.iter_mut().for_each(derive_aliased);
             self.merged(select);
         }
         ControlFlow::Continue(())
+    }
+
+    /// With the WITH queries in scope, of which a subquery's own are taken out above.
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        if let TableFactor::Derived { subquery, .. } = factor {
+            self.write_out(subquery);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Makes subqueries of the joins in parentheses that have a name: their columns are known by
+/// that name alone.
+fn derive_aliased(table: &mut TableWithJoins) {
+    let joined = table.joins.iter_mut().map(|join| &mut join.relation);
+    for factor in std::iter::once(&mut table.relation).chain(joined) {
+        let TableFactor::NestedJoin {
+            table_with_joins,
+            alias,
+        } = factor
+        else {
+            continue;
+        };
+        if alias.is_none() {
+            derive_aliased(table_with_joins);
+            continue;
+        }
+        let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql("SELECT * FROM x");
+        let Ok(mut subquery) = parser.and_then(|mut parser| parser.parse_query()) else {
+            continue;
+        };
+        if let SetExpr::Select(select) = &mut *subquery.body {
+            select.from = vec![(**table_with_joins).clone()];
+        }
+        *factor = TableFactor::Derived {
+            lateral: false,
+            subquery,
+            alias: alias.take(),
+            sample: None,
+        };
     }
 }
 
@@ -217,15 +298,139 @@ impl Wildcards<'_> {
                     });
                 }
                 mut item => {
-                    replace(&mut item, &others);
+                    self.replace(&mut item, &others);
                     items.push(item);
                 }
             }
         }
         select.projection = items;
-        replace(&mut select.selection, &others);
-        replace(&mut select.group_by, &others);
-        replace(&mut select.having, &others);
+        self.replace(&mut select.selection, &others);
+        self.replace(&mut select.group_by, &others);
+        self.replace(&mut select.having, &others);
+        let mut before = Vec::new();
+        for table in &mut select.from {
+            self.unmerge(table, &mut before);
+        }
+    }
+
+    /// Joins by conditions over the values of merged columns, where the planner would take
+    /// those of the relation that is the first to have the column.
+    fn unmerge(&self, table: &mut TableWithJoins, before: &mut Vec<Output>) {
+        if self.joined(table).is_none() {
+            return;
+        }
+        let Some(mut left) = self.unmerged(&mut table.relation, before) else {
+            return;
+        };
+        for join in &mut table.joins {
+            let mut seen: Vec<Output> = before.clone();
+            seen.extend(left.iter().cloned());
+            seen.retain(|column| column.is_merged);
+            let Some(right) = self.unmerged(&mut join.relation, &mut seen) else {
+                return;
+            };
+            if let Some(JoinConstraint::On(condition)) = constraint_of(&mut join.join_operator) {
+                let all = left.iter().chain(&right);
+                let merged: Vec<Output> = all.filter(|c| c.is_merged).cloned().collect();
+                self.replace(condition, &merged);
+            }
+            let Some(joined) = Joined::of(left, right, &join.join_operator) else {
+                return;
+            };
+            if let Some(constraint) = constraint_of(&mut join.join_operator)
+                && matches!(
+                    constraint,
+                    JoinConstraint::Using(_) | JoinConstraint::Natural
+                )
+            {
+                *constraint = JoinConstraint::On(joined.condition());
+            }
+            left = joined.columns;
+        }
+        before.extend(left.into_iter().filter(|column| column.is_merged));
+    }
+
+    /// The columns of a relation, before joins in it are unmerged.
+    fn unmerged(&self, factor: &mut TableFactor, before: &mut Vec<Output>) -> Option<Vec<Output>> {
+        let columns = self.factor(factor)?;
+        match factor {
+            TableFactor::NestedJoin {
+                table_with_joins, ..
+            } => {
+                let known = before.len();
+                self.unmerge(table_with_joins, before);
+                before.truncate(known);
+            }
+            TableFactor::Derived {
+                lateral: true,
+                subquery,
+                ..
+            } => self.replace(&mut **subquery, before),
+            _ => {}
+        }
+        Some(columns)
+    }
+
+    /// Writes `*` of a subquery out, if two of its columns have one name.
+    fn write_out(&self, query: &mut Query) {
+        if !has_joined_wildcard(query) {
+            return;
+        }
+        let SetExpr::Select(select) = &mut *query.body else {
+            return;
+        };
+        // What is merged is written out anyway.
+        if select.from.iter().any(merges) {
+            return;
+        }
+        let Some(names) = self.select_columns(select) else {
+            return;
+        };
+        let mut sorted: Vec<&String> = names.iter().collect();
+        sorted.sort();
+        if sorted.windows(2).all(|pair| pair[0] != pair[1]) {
+            return;
+        }
+        let mut items = Vec::with_capacity(names.len());
+        for item in &select.projection {
+            let columns = match item {
+                SelectItem::Wildcard(options) if *options == plain() => self.columns(&select.from),
+                SelectItem::QualifiedWildcard(
+                    SelectItemQualifiedWildcardKind::ObjectName(name),
+                    options,
+                ) if *options == plain() => self.columns_of(&select.from, name),
+                SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => None,
+                item => {
+                    items.push(item.clone());
+                    continue;
+                }
+            };
+            let Some(columns) = columns else { return };
+            items.extend(columns.iter().map(item_of));
+        }
+        select.projection = items;
+    }
+
+    /// The columns of all relations in FROM.
+    fn columns(&self, from: &[TableWithJoins]) -> Option<Vec<Output>> {
+        let mut columns = Vec::new();
+        for table in from {
+            columns.extend(self.joined(table)?);
+        }
+        Some(columns)
+    }
+
+    /// The columns of the relation in FROM that is called so.
+    fn columns_of(&self, from: &[TableWithJoins], name: &ObjectName) -> Option<Vec<Output>> {
+        let wanted = folded(name.0.last()?.as_ident()?);
+        let mut factors = from.iter().flat_map(|table| {
+            std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation))
+        });
+        let is_called = |factor: &&TableFactor| {
+            let called = qualifier(factor).and_then(|parts| Some(folded(parts.last()?)));
+            called.as_deref() == Some(wanted.as_str())
+        };
+        self.factor(factors.find(is_called)?)
     }
 
     /// ORDER BY names outputs before it names columns.
@@ -241,7 +446,7 @@ impl Wildcards<'_> {
         };
         let mut others = self.merged_columns(&select.from);
         others.retain(|other| !names.contains(&other.name));
-        replace(&mut query.order_by, &others);
+        self.replace(&mut query.order_by, &others);
     }
 
     /// What `*` stands for.
@@ -274,35 +479,7 @@ impl Wildcards<'_> {
         let mut left = self.factor(&table.relation)?;
         for join in &table.joins {
             let right = self.factor(&join.relation)?;
-            let (constraint, side) = parts(&join.join_operator);
-            let names = match constraint {
-                Some(JoinConstraint::Using(names)) => names
-                    .iter()
-                    .map(|name| Some(folded(name.0.last()?.as_ident()?)))
-                    .collect::<Option<Vec<_>>>()?,
-                Some(JoinConstraint::Natural) => {
-                    let of_both = left.iter().filter(|column| column.is_in(&right));
-                    of_both.map(|column| column.name.clone()).collect()
-                }
-                _ => Vec::new(),
-            };
-            let merged = names.iter().map(|name| {
-                let (left, right) = (only(&left, name)?, only(&right, name)?);
-                let value = match side {
-                    Side::Left => left.value.clone(),
-                    Side::Right => right.value.clone(),
-                    Side::Either => coalesce(&left.value, &right.value)?,
-                };
-                Some(Output {
-                    name: name.clone(),
-                    value,
-                    is_merged: true,
-                })
-            });
-            let merged = merged.collect::<Option<Vec<_>>>()?;
-            let rest = left.into_iter().chain(right);
-            let rest = rest.filter(|column| !names.contains(&column.name));
-            left = merged.into_iter().chain(rest).collect();
+            left = Joined::of(left, right, &join.join_operator)?.columns;
         }
         Some(left)
     }
@@ -322,9 +499,9 @@ impl Wildcards<'_> {
                 table_with_joins,
                 alias: None,
             } => return self.joined(table_with_joins),
-            TableFactor::Table { alias, .. } | TableFactor::Function { alias, .. } => {
-                (Some(Vec::new()), alias)
-            }
+            TableFactor::Table { alias, .. }
+            | TableFactor::Function { alias, .. }
+            | TableFactor::UNNEST { alias, .. } => (Some(Vec::new()), alias),
             _ => return None,
         };
         let (qualifier, mut columns) = (qualifier(factor)?, columns?);
@@ -393,9 +570,15 @@ impl Wildcards<'_> {
                 SelectItem::UnnamedExpr(expression) => names.push(output_name(expression)),
                 SelectItem::ExprWithAlias { alias, .. } => names.push(folded(alias)),
                 SelectItem::Wildcard(_) => {
-                    for table in &select.from {
-                        names.extend(self.joined(table)?.into_iter().map(|column| column.name));
-                    }
+                    let columns = self.columns(&select.from)?.into_iter();
+                    names.extend(columns.map(|column| column.name));
+                }
+                SelectItem::QualifiedWildcard(
+                    SelectItemQualifiedWildcardKind::ObjectName(name),
+                    _,
+                ) => {
+                    let columns = self.columns_of(&select.from, name)?.into_iter();
+                    names.extend(columns.map(|column| column.name));
                 }
                 _ => return None,
             }
@@ -426,6 +609,9 @@ fn qualifier(factor: &TableFactor) -> Option<Vec<Ident>> {
             alias: Some(alias), ..
         }
         | TableFactor::Function {
+            alias: Some(alias), ..
+        }
+        | TableFactor::UNNEST {
             alias: Some(alias), ..
         } => Some(vec![quoted(&folded(&alias.name))]),
         TableFactor::Table { name, .. } => name
@@ -471,47 +657,89 @@ fn coalesce(left: &Expr, right: &Expr) -> Option<Expr> {
     parser.and_then(|mut parser| parser.parse_expr()).ok()
 }
 
-/// Puts the values of merged columns where a clause names them, but not in its subqueries,
-/// which have columns of their own.
-fn replace<N: VisitMut>(node: &mut N, others: &[Output]) {
-    struct Replacing<'a> {
-        others: &'a [Output],
-        subqueries: usize,
+fn constraint_of(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
+    use JoinOperator as J;
+    match operator {
+        J::Join(constraint)
+        | J::Inner(constraint)
+        | J::Left(constraint)
+        | J::LeftOuter(constraint)
+        | J::Right(constraint)
+        | J::RightOuter(constraint)
+        | J::FullOuter(constraint) => Some(constraint),
+        _ => None,
     }
-    impl VisitorMut for Replacing<'_> {
-        type Break = ();
+}
 
-        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.subqueries += 1;
-            ControlFlow::Continue(())
+impl Wildcards<'_> {
+    /// Puts the values of merged columns where a clause names them, in its subqueries, too,
+    /// unless they have columns of that name of their own.
+    fn replace<N: VisitMut>(&self, node: &mut N, others: &[Output]) {
+        if others.is_empty() {
+            return;
         }
-
-        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.subqueries -= 1;
-            ControlFlow::Continue(())
-        }
-
-        fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-            if let Expr::Identifier(name) = expression
-                && self.subqueries == 0
-            {
-                let name = folded(name);
-                if let Some(other) = self.others.iter().find(|other| other.name == name) {
-                    *expression = other.value.clone();
-                }
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    if others.is_empty() {
-        return;
-    }
-    // It never breaks.
-    let _ = walk::change(
-        node,
-        &mut Replacing {
+        let mut replacing = Replacing {
+            wildcards: self,
             others,
-            subqueries: 0,
-        },
-    );
+            hidden: Vec::new(),
+        };
+        // It never breaks.
+        let _ = walk::change(node, &mut replacing);
+    }
+
+    /// The names that mean something else in a subquery; `None` if that is not known.
+    fn names_in(&self, query: &Query) -> Option<Vec<String>> {
+        let SetExpr::Select(select) = &*query.body else {
+            return None;
+        };
+        if query.with.is_some() {
+            return None;
+        }
+        let columns = self.columns(&select.from)?;
+        let mut names: Vec<String> = columns.into_iter().map(|column| column.name).collect();
+        for item in &select.projection {
+            if let SelectItem::ExprWithAlias { alias, .. } = item {
+                names.push(folded(alias));
+            }
+        }
+        Some(names)
+    }
+}
+
+struct Replacing<'a> {
+    wildcards: &'a Wildcards<'a>,
+    others: &'a [Output],
+    /// What the subqueries that the walk is in hide.
+    hidden: Vec<Option<Vec<String>>>,
+}
+
+impl VisitorMut for Replacing<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        self.hidden.push(self.wildcards.names_in(query));
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.hidden.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        let Expr::Identifier(name) = expression else {
+            return ControlFlow::Continue(());
+        };
+        let name = folded(name);
+        let hides = |hidden: &Option<Vec<String>>| match hidden {
+            Some(names) => names.contains(&name),
+            None => true,
+        };
+        if !self.hidden.iter().any(hides)
+            && let Some(other) = self.others.iter().find(|other| other.name == name)
+        {
+            *expression = other.value.clone();
+        }
+        ControlFlow::Continue(())
+    }
 }

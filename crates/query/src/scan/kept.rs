@@ -6,7 +6,7 @@ use std::{
 };
 
 use datafusion::{
-    common::{Result, tree_node::TreeNodeRecursion},
+    common::{ParamValues, Result, tree_node::TreeNodeRecursion},
     datasource::source::DataSourceExec,
     execution::{SendableRecordBatchStream, TaskContext},
     physical_expr::PhysicalExpr,
@@ -48,18 +48,37 @@ impl KeptScan {
         self.wanted.columns.len()
     }
 
-    /// The scan of what a statement sees.
+    /// The scan of what a statement sees; `None` if storage does not take its values.
     ///
     /// # Errors
     /// The table is gone.
-    pub(crate) fn revive(&self, context: &StatementContext) -> Result<Arc<dyn ExecutionPlan>> {
+    pub(crate) fn revive(
+        &self,
+        context: &StatementContext,
+        values: Option<&ParamValues>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let entry = known(&self.table)?;
         let (view, usage) = (context.table_view(&entry), Arc::clone(&entry.usage));
-        let scan = TableScan::new(view, usage, Arc::clone(&self.wanted));
-        Ok(Arc::new(RevivedScanExec {
+        let wanted = match self.wanted.conditions.is_open() {
+            false => Arc::clone(&self.wanted),
+            true => {
+                let table = view.table().schema();
+                let Some(closed) = self.wanted.conditions.close(table, values) else {
+                    return Ok(None);
+                };
+                let (conditions, shown_filters) = closed;
+                Arc::new(Wanted {
+                    conditions,
+                    shown_filters,
+                    ..(*self.wanted).clone()
+                })
+            }
+        };
+        let scan = TableScan::new(view, usage, wanted);
+        Ok(Some(Arc::new(RevivedScanExec {
             scan: DataSourceExec::from_data_source(scan),
             properties: Arc::clone(&self.properties),
-        }))
+        })))
     }
 }
 

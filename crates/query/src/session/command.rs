@@ -24,6 +24,7 @@ use super::{
     cancel::Cancellation,
     planning::Plans,
     prepared::{Bound, NamedStatement, STATEMENTS_MAX},
+    roles::{Asking, is_role},
     run,
     stream::ready,
 };
@@ -56,11 +57,15 @@ impl Session {
         match &**utility {
             Utility::Transaction(command) => done(self.run_transaction(command).await?),
             Utility::Setting(command) => self.run_setting(command).await,
-            Utility::Prepared(command) => self.run_prepared(command, source, cancellation).await,
+            Utility::Prepared(command) => {
+                self.run_prepared(command, source, bound, cancellation)
+                    .await
+            }
             Utility::Cursor(command) => self.run_cursor(command, source, bound, cancellation).await,
             Utility::Copy(copy) => self.run_copy(copy, source, cancellation).await,
             Utility::Maintenance(command) => self.run_maintenance(command, cancellation).await,
             Utility::Lock(statement) => self.run_lock(statement, cancellation).await,
+            Utility::Notify(command) => self.run_notify(command),
             Utility::Schema(command) if command.alters_table() => {
                 self.run_alter_table(command, source, cancellation).await
             }
@@ -182,9 +187,6 @@ impl Session {
     async fn run_setting(&mut self, command: &SettingCommand) -> Result<Outcome, SqlError> {
         match command {
             SettingCommand::Set { scope, name, value } => {
-                if matches!(name.as_str(), "role" | "session_authorization") {
-                    return self.set_role(name, value);
-                }
                 let local = *scope == SettingScope::Local;
                 if local && self.block.is_none() {
                     self.warn_with(
@@ -197,6 +199,10 @@ impl Session {
                     let command = TransactionCommand::SetModes(modes);
                     return done(self.run_transaction(&command).await?);
                 }
+                if is_role(name) {
+                    self.set_role(name, value, local)?;
+                    return done("SET");
+                }
                 let mut settings = self.settings.lock();
                 match value {
                     SettingValue::Default if local => settings.reset_local(name)?,
@@ -205,6 +211,10 @@ impl Session {
                     SettingValue::Values(values) => settings.set(name, values)?,
                 }
                 done("SET")
+            }
+            SettingCommand::Reset(name) if is_role(name) => {
+                self.set_role(name, &SettingValue::Default, false)?;
+                done("RESET")
             }
             SettingCommand::Reset(name) => {
                 self.settings.lock().reset(name)?;
@@ -215,10 +225,7 @@ impl Session {
                 done("RESET")
             }
             SettingCommand::Show(name) => {
-                let shown = match name.to_ascii_lowercase().as_str() {
-                    "role" => "none".to_owned(),
-                    _ => self.settings.lock().get(name)?.to_owned(),
-                };
+                let shown = self.settings.lock().get(name)?.to_owned();
                 Ok(rows(&[name.as_str()], vec![vec![shown]], "SHOW"))
             }
             SettingCommand::ShowAll => {
@@ -231,9 +238,11 @@ impl Session {
             }
             SettingCommand::Discard(target) => {
                 if *target == DiscardTarget::All {
+                    self.set_role("session_authorization", &SettingValue::Default, false)?;
                     self.settings.lock().reset_all();
                     self.prepared.clear();
                     self.cursors.close_all();
+                    self.unlisten();
                     self.advisory.release_all();
                 }
                 if matches!(target, DiscardTarget::All | DiscardTarget::Sequences) {
@@ -252,30 +261,33 @@ impl Session {
         }
     }
 
-    /// SET ROLE back to the session's own role is all there is: roles have no members.
-    fn set_role(&mut self, name: &str, value: &SettingValue) -> Result<Outcome, SqlError> {
-        let own = match value {
-            SettingValue::Default => true,
-            SettingValue::Values(values) => {
-                matches!(&values[..], [role] if *role == self.role || role.eq_ignore_ascii_case("none"))
-            }
+    /// SET ROLE, SET SESSION AUTHORIZATION.
+    fn set_role(&mut self, name: &str, value: &SettingValue, local: bool) -> Result<(), SqlError> {
+        let role = match value {
+            SettingValue::Default => None,
+            SettingValue::Values(values) => match &values[..] {
+                [role] => Some(role.as_str()),
+                _ => {
+                    return Err(SqlError::new(
+                        ErrorKind::InvalidParameterValue,
+                        format!("SET {name} takes only one argument"),
+                    ));
+                }
+            },
         };
-        if own {
-            return Ok(Outcome::Command {
-                tag: "SET".to_owned(),
-            });
-        }
-        Err(SqlError::new(
-            ErrorKind::FeatureNotSupported,
-            format!("SET {} is not supported", name.to_uppercase()),
-        )
-        .with_hint("Connect as the other role."))
+        let asking = Asking {
+            node: &self.engine.node().record(),
+            authenticated: &self.role,
+            is_local: local,
+        };
+        asking.set(&mut self.settings.lock(), name, role)
     }
 
     async fn run_prepared(
         &mut self,
         command: &PreparedCommand,
         source: &Source,
+        bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         match command {
@@ -308,6 +320,9 @@ impl Session {
             PreparedCommand::Execute { name, arguments } => {
                 let named = self.prepared.get(name).ok_or_else(|| missing(name))?;
                 let prepared = Arc::clone(&named.prepared);
+                if let Some(bound) = bound {
+                    bound.described().require_all(prepared.columns.as_ref())?;
+                }
                 if arguments.len() != prepared.parameters.len() {
                     return Err(SqlError::new(
                         ErrorKind::SyntaxError,
@@ -336,7 +351,8 @@ impl Session {
                 // The visitor never breaks.
                 let _ = walk::change(&mut filled, &mut FillPlaceholders(&arguments));
                 let (filled, source) = (Arc::new(filled), &prepared.statement.source);
-                let run = self.run_sql(&filled, source, None, plans, cancellation);
+                let told = Bound::filled(&prepared);
+                let run = self.run_sql(&filled, source, Some(&told), plans, cancellation);
                 let outcome = run.await?;
                 if let Some(named) = self.prepared.get_mut(name) {
                     named.count();

@@ -1,17 +1,28 @@
 //! What the system catalogue asks of the running node and this session.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use aerostat_advice::Machine;
 use aerostat_types::SqlError;
 use parking_lot::Mutex;
 
-use super::{admission::read_only, settings::Settings, waiting::Waiting};
+use super::{
+    admission::read_only,
+    notify::Sayings,
+    roles::{Asking, is_role},
+    settings::Settings,
+    signal::require_right,
+    waiting::Waiting,
+};
 use crate::{
     catalog::SequenceEntry,
     engine::Engine,
     pgcatalog::{
         CursorDescription, DatabaseState, Facts, PreparedDescription, SessionDescription, Setting,
+        Signal,
     },
     plan::Gate,
     sequence::Taken,
@@ -34,6 +45,12 @@ pub(super) struct SessionFacts {
     pub(super) taken: Arc<Mutex<Taken>>,
     pub(super) read_only: bool,
     pub(super) waiting: Waiting,
+    /// The role whose rights count.
+    pub(super) role: String,
+    /// The role that connected.
+    pub(super) authenticated: String,
+    pub(super) sayings: Sayings,
+    pub(super) listening: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Facts for SessionFacts {
@@ -63,6 +80,16 @@ impl Facts for SessionFacts {
 
     fn set(&self, name: &str, value: &str, is_local: bool) -> Result<String, SqlError> {
         let mut settings = self.settings.lock();
+        let folded = name.to_ascii_lowercase();
+        if is_role(&folded) {
+            let asking = Asking {
+                node: &self.engine.node().record(),
+                authenticated: &self.authenticated,
+                is_local,
+            };
+            asking.set(&mut settings, &folded, Some(value))?;
+            return Ok(settings.get(name)?.to_owned());
+        }
         let values = [value.to_owned()];
         if is_local {
             settings.set_local(name, &values)?;
@@ -93,6 +120,36 @@ impl Facts for SessionFacts {
             true => Err(read_only(function)),
             false => Ok(()),
         }
+    }
+
+    fn notify(&self, channel: &str, payload: &str) -> Result<(), SqlError> {
+        self.sayings.say(channel, payload)
+    }
+
+    fn listening(&self) -> Vec<String> {
+        self.listening.lock().iter().cloned().collect()
+    }
+
+    fn signal(&self, pid: i32, signal: Signal) -> Result<bool, SqlError> {
+        let told = self.engine.sessions().lock().get(&pid).cloned();
+        let controls = self.engine.controls_of(pid);
+        let (Some(told), Some(controls)) = (told, controls) else {
+            let message = format!("PID {pid} is not a PostgreSQL backend process");
+            self.waiting.warn(message);
+            return Ok(false);
+        };
+        let owner = told.lock().role.clone();
+        require_right(&self.engine.node().record(), &self.role, &owner, signal)?;
+        match (signal, controls.terminate) {
+            (Signal::Cancel, _) => (controls.cancel)(),
+            (Signal::Terminate, Some(terminate)) => terminate(),
+            (Signal::Terminate, None) => {
+                let message = format!("session {pid} has no connection that could be ended");
+                self.waiting.warn(message);
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn waiting(&self) -> Option<&Waiting> {

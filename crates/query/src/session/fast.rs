@@ -25,13 +25,12 @@ use std::{
 };
 
 use aerostat_fast::{
-    Inputs, Kind, ListedRows, Literal, Numbers, Output, Parsed, Program, SessionZone, Shape, Stop,
+    Inputs, Kind, ListedRows, Literal, Numbers, Output, Parsed, Program, Shape, Stop,
     TEXT_BYTES_MAX, Written,
 };
 use aerostat_storage::StorageError;
 use aerostat_txn::{LockMode, Transaction, WaitError};
 use aerostat_types::{SqlError, SqlType, TxnId};
-use chrono::{Offset, TimeZone};
 use parking_lot::Mutex;
 
 use sequences::{Drawing, Sequences};
@@ -46,7 +45,7 @@ use super::{
 use crate::{
     api::{
         ColumnDescription, Outcome, ParameterType, RowStream, RowsTag, TransactionStatus, Value,
-        Zone,
+        Zone, is_shape_of,
     },
     catalog::{CatalogState, Privilege, Relation, SequenceEntry, TableEntry, node::NodeRecord},
     ddl::{Actor, QualifiedName},
@@ -205,6 +204,7 @@ struct Place {
     epoch: u64,
     node: Arc<NodeRecord>,
     path: Arc<[String]>,
+    role: Arc<str>,
 }
 
 impl Place {
@@ -212,6 +212,7 @@ impl Place {
         self.epoch == other.epoch
             && Arc::ptr_eq(&self.node, &other.node)
             && (Arc::ptr_eq(&self.path, &other.path) || self.path == other.path)
+            && (Arc::ptr_eq(&self.role, &other.role) || self.role == other.role)
     }
 }
 
@@ -232,8 +233,8 @@ struct FastSettings {
     version: u64,
     is_on: bool,
     path: Arc<[String]>,
-    zone: chrono_tz::Tz,
-    offsets: SessionZone,
+    role: Arc<str>,
+    zone: Zone,
 }
 
 impl Session {
@@ -270,7 +271,7 @@ impl Session {
         if runs.lock(&gate, mode).is_err() {
             return Ok(None);
         }
-        if told.is_some_and(|prepared| prepared.columns != runs.columns) {
+        if told.is_some_and(|prepared| !is_as_told(prepared, runs)) {
             return Ok(None);
         }
         if self.block.is_none() {
@@ -281,8 +282,7 @@ impl Session {
             types: Arc::clone(&fast.types),
             literals: Arc::clone(&fast.literals),
             now_micros: self.transaction_time.timestamp_micros(),
-            offset_s: self.offset_s(),
-            zone: self.fast_settings().offsets.clone(),
+            zone: self.fast_settings().zone,
             rows: fast.rows.clone(),
             numbers: runs.sequences.as_ref().map(|sequences| {
                 let sequences = Arc::clone(sequences);
@@ -575,8 +575,14 @@ impl Session {
     fn place(&mut self, catalog: &CatalogState) -> Place {
         let epoch = catalog.epoch;
         let node = self.engine.node().record();
-        let path = Arc::clone(&self.fast_settings().path);
-        Place { epoch, node, path }
+        let settings = self.fast_settings();
+        let (path, role) = (Arc::clone(&settings.path), Arc::clone(&settings.role));
+        Place {
+            epoch,
+            node,
+            path,
+            role,
+        }
     }
 
     fn fast_settings(&mut self) -> &FastSettings {
@@ -594,20 +600,9 @@ impl Session {
             version,
             is_on: settings.get("enable_fast_path") == Ok("on"),
             path: settings.search_path().into(),
+            role: settings.acting_role().into(),
             zone: settings.time_zone(),
-            offsets: SessionZone::new(Zone(settings.time_zone())),
         })
-    }
-
-    /// Seconds east of UTC in the session's zone when the transaction began.
-    fn offset_s(&mut self) -> i32 {
-        let time = self.transaction_time;
-        let zone = self.fast_settings().zone;
-        if zone == chrono_tz::UTC {
-            return 0;
-        }
-        let offset = zone.offset_from_utc_datetime(&time.naive_utc());
-        offset.fix().local_minus_utc()
     }
 
     /// The types of the parameters of an INSERT whose rows a text lists: those that the client
@@ -759,6 +754,14 @@ async fn wait_for(
     }
 }
 
+/// Whether a program returns what the client was told of.
+fn is_as_told(prepared: &super::Prepared, runs: &Runs) -> bool {
+    match (&prepared.columns, &runs.columns) {
+        (Some(told), Some(columns)) => is_shape_of(told, columns),
+        (told, columns) => told.is_none() && columns.is_none(),
+    }
+}
+
 fn outcome_with(runs: &Runs, rows: RowStream, tag: RowsTag) -> Outcome {
     Outcome::Rows {
         columns: runs.columns.clone().unwrap_or_default(),
@@ -779,6 +782,7 @@ fn is_plain(entry: &TableEntry, catalog: &CatalogState, writes: bool) -> bool {
         table: _,
         comment: _,
         column_comments: _,
+        part_comments: _,
         grants: _,
         auto_layout: _,
         indexes: _,

@@ -86,6 +86,7 @@ async fn collect(
     let plan = plan_physical(context, &logical).await?;
     context.gate.confirm().map_err(external)?;
     let columns = describe_query(context, &logical, &plan.schema());
+    parameters.described.require_planned(&columns)?;
     let (rows, charge) = steps::collect(context, plan).await?;
     Ok((columns, rows, charge))
 }

@@ -14,19 +14,24 @@ pub(crate) mod commit;
 mod constraints;
 mod copy;
 mod cursor;
+mod described;
 mod explain;
 pub(crate) mod facts;
 mod fast;
 mod flow;
+mod generic;
 mod locking;
 mod locks;
 mod maintenance;
 pub(crate) mod memory;
+mod notify;
 mod planning;
 mod prepared;
 mod reading;
+mod roles;
 mod run;
 pub(crate) mod settings;
+mod signal;
 mod steps;
 mod stream;
 mod temporary;
@@ -34,14 +39,14 @@ mod transaction;
 mod waiting;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use aerostat_semantics::functions::Times;
 use aerostat_txn::{AdvisoryLocks, CancelToken, Snapshot};
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{Charset, ErrorKind, SqlError};
 use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser::ast};
 
 pub use cancel::CancelHandle;
@@ -49,7 +54,8 @@ pub use memory::Held;
 pub use prepared::Prepared;
 pub use reading::Sent;
 pub(crate) use reading::readers;
-pub(crate) use waiting::{Waiting, waits};
+pub use signal::Controls;
+pub(crate) use waiting::{LockDescription, Waiting, waits};
 
 use crate::{
     admin::Connection,
@@ -57,6 +63,7 @@ use crate::{
     catalog::{Temporaries, temporary_schema},
     engine::{Engine, StatementRecord},
     error::from_datafusion,
+    notify::Inbox,
     pgcatalog::{self, CatalogView, PreparedDescription, SessionDescription},
     plan::{Gate, StatementContext, cache::PlanCache},
     sequence::Taken,
@@ -67,6 +74,7 @@ use crate::{
 pub(crate) use cancel::Cancellation;
 use cursor::Cursors;
 use facts::SessionFacts;
+use notify::Sayings;
 use parking_lot::Mutex;
 use planning::Plans;
 use prepared::NamedStatement;
@@ -80,6 +88,7 @@ const ACTIVITY_CHARS_MAX: usize = 1_024;
 pub struct Session {
     engine: Arc<Engine>,
     connection: Connection,
+    /// The role that connected.
     role: String,
     /// Shared with the functions of a running statement, since `set_config` is one.
     settings: Arc<Mutex<Settings>>,
@@ -110,6 +119,13 @@ pub struct Session {
     /// Its database's.
     plans: Arc<PlanCache>,
     temporaries: Temporaries,
+    /// What its transaction has said to others.
+    sayings: Sayings,
+    /// What others have said to it, and on which channels it listens.
+    inbox: Arc<Inbox>,
+    /// Whether somebody tells its client what comes.
+    is_told: bool,
+    listening: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Session {
@@ -136,6 +152,18 @@ impl Session {
         });
         let advisory = connection.database().store.txns().advisory_locks();
         engine.register_locks(number, &advisory);
+        let cancel = CancelHandle::default();
+        let stop = cancel.clone();
+        let controls = Controls {
+            cancel: Arc::new(move || stop.cancel()),
+            terminate: None,
+        };
+        engine.register_controls(number, controls);
+        let sayings = Sayings {
+            outbox: Arc::default(),
+            channels: engine.channels_of(connection.database()),
+            number,
+        };
         Ok(Self {
             advisory,
             commits: engine.commits_of(connection.database()),
@@ -150,7 +178,7 @@ impl Session {
             number,
             told,
             prepared: HashMap::new(),
-            cancel: CancelHandle::default(),
+            cancel,
             state: Arc::new(state),
             block: None,
             cursors: Cursors::default(),
@@ -159,6 +187,10 @@ impl Session {
             is_busy: false,
             read_for: Duration::ZERO,
             temporaries: Temporaries::default(),
+            sayings,
+            inbox: Arc::default(),
+            is_told: false,
+            listening: Arc::default(),
         })
     }
 
@@ -193,11 +225,17 @@ impl Session {
     }
 
     /// The time zone that `timestamptz` values are shown in.
-    pub fn time_zone(&self) -> chrono_tz::Tz {
+    pub fn time_zone(&self) -> aerostat_types::Zone {
         self.settings.lock().time_zone()
     }
 
-    /// The number that identifies the session to `pg_stat_activity`.
+    /// How the client's texts are converted; `None` if they are as the server's.
+    pub fn charset(&self) -> Option<&'static Charset> {
+        self.settings.lock().charset()
+    }
+
+    /// The number of the session: what the protocol's BackendKeyData, `pg_backend_pid()` and the
+    /// views call the process that serves it. No two sessions of an engine have the same.
     pub fn number(&self) -> i32 {
         self.number
     }
@@ -370,7 +408,8 @@ impl Session {
 
     /// Functions over times take the session's zone from the configuration they are planned with.
     fn follow_time_zone(&mut self) {
-        let zone = self.time_zone().name();
+        let zone = self.time_zone();
+        let zone = zone.name();
         if self.state.config_options().execution.time_zone.as_deref() != Some(zone) {
             let state = Arc::make_mut(&mut self.state);
             state.config_mut().options_mut().execution.time_zone = Some(zone.to_owned());
@@ -434,7 +473,7 @@ impl Session {
             database: database.name.read().clone(),
             state: Arc::clone(gate.catalog()),
             role: actor.role.clone(),
-            session_role: self.role.clone(),
+            session_role: self.settings.lock().session_role().to_owned(),
             superuser: actor.superuser,
             search_path: actor.written_path().map(str::to_owned).collect(),
             backend_pid: self.number,
@@ -449,6 +488,10 @@ impl Session {
                 taken: Arc::clone(&self.taken),
                 read_only: self.read_only(),
                 waiting: self.waiting(gate.locks(), waits),
+                role: actor.role.clone(),
+                authenticated: self.role.clone(),
+                sayings: self.sayings.clone(),
+                listening: Arc::clone(&self.listening),
             }),
             functions: self.engine.function_descriptions(),
             index: Arc::default(),
@@ -465,10 +508,14 @@ impl Session {
     }
 
     fn actor(&self) -> Result<crate::ddl::Actor, SqlError> {
-        let path = self.settings.lock().search_path();
+        let (path, role) = {
+            let settings = self.settings.lock();
+            (settings.search_path(), settings.acting_role().to_owned())
+        };
         let database = self.connection.database();
-        let mut actor = self.engine.node().actor(&self.role, database, path)?;
+        let mut actor = self.engine.node().actor(&role, database, path)?;
         actor.temporary = Some(temporary_schema(self.number));
+        actor.zone = self.time_zone();
         Ok(actor)
     }
 
@@ -486,6 +533,8 @@ impl Session {
         }
         if self.block.is_none() {
             self.temporaries.delete_rows();
+            // What a query has said by itself, now that all its rows have come.
+            self.publish();
         }
         self.status()
     }
@@ -549,6 +598,8 @@ impl Drop for Session {
         // The client is gone: so is what it did not commit, and what it waits for.
         self.cancel.cancel();
         self.fail_for_good();
+        self.say_nothing();
+        self.unlisten();
         self.keep_temporaries(None);
         self.advisory.end();
         self.engine.forget_session(self.number);

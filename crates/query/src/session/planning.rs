@@ -8,7 +8,7 @@ use datafusion::{
 };
 
 use super::{
-    Session,
+    Session, generic,
     prepared::Bound,
     run::{Parameters, bind_work},
 };
@@ -85,10 +85,8 @@ pub(super) async fn plan(
 ) -> PlanResult<Revived> {
     let place = Place::of(context, identity);
     if let Some(place) = &place
-        && let Some(kept) = &place.kept
-        && let Some(revived) = kept.revive_physical(context)?
+        && let Some(revived) = place.revived(context, parameters).await?
     {
-        place.identity.cache.note_physical();
         return Ok(revived);
     }
     let work = worked_out(context, parsed, parameters, place.as_ref())?;
@@ -110,6 +108,11 @@ pub(super) async fn plan_dml(
     identity: Option<&Identity>,
 ) -> PlanResult<(BoundDml, Arc<dyn ExecutionPlan>)> {
     let place = Place::of(context, identity);
+    if let Some(place) = &place
+        && place.kept.is_none()
+    {
+        place.identity.cache.note_miss();
+    }
     let work = worked_out(context, parsed, parameters, place.as_ref())?;
     let bound = work.into_dml()?;
     let physical = plan_physical(&context.state, &bound.source).await?;
@@ -144,6 +147,29 @@ impl<'a> Place<'a> {
             identity,
             kept: identity.cache.find(&identity.sought(context)),
         })
+    }
+
+    /// The physical plan of a query that is kept, if it fits the statement's values: of its own
+    /// text, or of the same with other constants.
+    async fn revived(
+        &self,
+        context: &Arc<StatementContext>,
+        parameters: &Parameters,
+    ) -> PlanResult<Option<Revived>> {
+        let cache = &self.identity.cache;
+        if let Some(kept) = &self.kept {
+            let sought = self.identity.sought(context);
+            return generic::revived(context, cache, &sought, kept, parameters.values.as_ref())
+                .await;
+        }
+        let revived = match parameters.values {
+            Some(_) => None,
+            None => generic::lifted(context, cache, &self.identity.parsed).await?,
+        };
+        if revived.is_none() {
+            cache.note_miss();
+        }
+        Ok(revived)
     }
 
     /// Keeps the physical plan of a query without parameters that has come again.

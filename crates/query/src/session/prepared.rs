@@ -14,6 +14,7 @@ use datafusion::{
 use super::{
     Session, control,
     cursor::cursor_query,
+    described::Described,
     fast::FastStatement,
     memory::Held,
     reading::{is_long, worked_out},
@@ -130,9 +131,26 @@ pub(super) struct Bound<'a> {
     values: Vec<ScalarValue>,
     /// What is written of them into the statement, see [`write_arrays`].
     written: Vec<Option<Items>>,
+    /// Whether the statement has its values instead of its parameters already.
+    is_filled: bool,
 }
 
-impl Bound<'_> {
+impl<'a> Bound<'a> {
+    /// One whose statement has been filled with the arguments of EXECUTE.
+    pub(super) fn filled(prepared: &'a Prepared) -> Self {
+        Self {
+            prepared,
+            values: Vec::new(),
+            written: Vec::new(),
+            is_filled: true,
+        }
+    }
+
+    /// The result that its client was told of.
+    pub(super) fn described(&self) -> Described {
+        Described::new(self.prepared.columns.clone())
+    }
+
     pub(super) fn parameters(&self) -> Parameters {
         Parameters {
             fields: self
@@ -142,12 +160,13 @@ impl Bound<'_> {
                 .map(|ty| Some(parameter_field(*ty)))
                 .collect(),
             values: (!self.values.is_empty()).then(|| ParamValues::from(self.values.clone())),
+            described: self.described(),
         }
     }
 
     /// Whether the statement is planned as it is written.
     pub(super) fn is_as_written(&self) -> bool {
-        !self.prepared.is_written
+        !self.prepared.is_written || self.is_filled
     }
 
     /// The types of its parameters.
@@ -160,7 +179,8 @@ impl Bound<'_> {
         bound: Option<&Self>,
         parsed: &Arc<ast::Statement>,
     ) -> Arc<ast::Statement> {
-        let Some(bound) = bound.filter(|bound| bound.prepared.is_written) else {
+        let Some(bound) = bound.filter(|bound| bound.prepared.is_written && !bound.is_filled)
+        else {
             return Arc::clone(parsed);
         };
         let types: Vec<_> = bound
@@ -178,7 +198,7 @@ impl Bound<'_> {
 
 /// What a parameter is to the planner. One that goes into a `varchar(n)` or `char(n)` may be
 /// longer: it is measured when it gets there.
-fn parameter_field(ty: ParameterType) -> FieldRef {
+pub(super) fn parameter_field(ty: ParameterType) -> FieldRef {
     let any_length = match ty.carrier() {
         SqlType::Varchar(_) => SqlType::Varchar(None),
         SqlType::Char(_) => SqlType::Char(u32::MAX),
@@ -412,6 +432,7 @@ impl Session {
             prepared,
             values,
             written,
+            is_filled: false,
         };
         Box::pin(self.run(&prepared.statement, Some(&bound))).await
     }
@@ -488,7 +509,7 @@ fn written_values(
 }
 
 /// Finds the types that are still open, and the columns of the result.
-fn infer(
+pub(super) fn infer(
     context: &StatementContext,
     parsed: &ast::Statement,
     types: &mut Vec<Option<ParameterType>>,
@@ -498,7 +519,7 @@ fn infer(
     // A first plan tells what DataFusion infers; the second has every type.
     let known = |types: &[Option<ParameterType>]| Parameters {
         fields: types.iter().map(|ty| ty.map(parameter_field)).collect(),
-        values: None,
+        ..Parameters::default()
     };
     if types.iter().any(Option::is_none) {
         let arrays = array_parameters(parsed);

@@ -21,6 +21,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use super::{
     Session,
     cancel::Cancellation,
+    described::Described,
     flow::Flow,
     memory::Held,
     planning::{self, Identity, Plans},
@@ -232,6 +233,7 @@ impl Session {
                 let planned = planning::plan_dml(&context, &parsed, &parameters, identity.as_ref());
                 let planned = worked_out(&readers, &source.text, planned).await;
                 let (bound, plan) = planned.map_err(|error| from_datafusion(error, &source))?;
+                require_returned(&bound, &parameters.described)?;
                 dml::lock_concerned(&context, &bound)?;
                 context.gate.confirm()?;
                 let written = write(&context, &bound, plan, &transaction).await;
@@ -356,22 +358,32 @@ pub(super) fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
         DmlKind::Delete => RowsTag::Delete,
         DmlKind::Merge => RowsTag::Merge,
     };
-    match &bound.returning {
+    match returned_columns(bound) {
         None => Outcome::Command {
             tag: tag.after(written.rows),
         },
-        Some(returning) => {
-            let schema = bound.source.schema().as_arrow();
-            let fields: Vec<_> = returning
-                .clone()
-                .map(|at| Arc::clone(&schema.fields()[at]))
-                .collect();
-            Outcome::Rows {
-                columns: describe_columns(&bound.origins, &arrow::datatypes::Schema::new(fields)),
-                batches: ready_within(written.returned, written.charge),
-                tag,
-            }
-        }
+        Some(columns) => Outcome::Rows {
+            columns,
+            batches: ready_within(written.returned, written.charge),
+            tag,
+        },
+    }
+}
+
+/// The columns of RETURNING.
+fn returned_columns(bound: &BoundDml) -> Option<Arc<[ColumnDescription]>> {
+    let returning = bound.returning.clone()?;
+    let fields = bound.source.schema().as_arrow().fields();
+    let fields: Vec<_> = returning.map(|at| Arc::clone(&fields[at])).collect();
+    let schema = arrow::datatypes::Schema::new(fields);
+    Some(describe_columns(&bound.origins, &schema))
+}
+
+/// Requires that what a change returns is what its client was told of.
+pub(super) fn require_returned(bound: &BoundDml, described: &Described) -> Result<(), SqlError> {
+    match returned_columns(bound) {
+        Some(columns) => described.require(&columns),
+        None => Ok(()),
     }
 }
 
@@ -403,6 +415,7 @@ pub(super) fn bind(
     let locked = context.lock_sequences(&parsed);
     locked.map_err(crate::error::external)?;
     plan::rewrite_forms(&mut parsed).map_err(crate::error::external)?;
+    plan::unqualify_target(context, &mut parsed);
     let named = context.rewrite_names(&mut parsed);
     named.map_err(crate::error::external)?;
     plan::locking::rewrite_statement(context, &mut parsed, planner)?;
@@ -480,6 +493,7 @@ async fn produce(
     let started = async {
         let planned = planning::plan(&context, &parsed, &parameters, identity.as_ref());
         let (columns, physical) = worked_out(&readers, &source.text, planned).await?;
+        parameters.described.require_planned(&columns)?;
         context.gate.confirm().map_err(crate::error::external)?;
         let (flow, physical) = Flow::of(physical, memory)?;
         let stream = execute_stream(physical, plan::task_context(&context.state))?;
@@ -606,6 +620,7 @@ pub(super) async fn plan_physical(
 pub(super) struct Parameters {
     pub(super) fields: Vec<Option<arrow::datatypes::FieldRef>>,
     pub(super) values: Option<ParamValues>,
+    pub(super) described: Described,
 }
 
 impl Parameters {

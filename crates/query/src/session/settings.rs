@@ -1,9 +1,10 @@
 //! Settings of a session: SET, RESET, SHOW.
 //!
-//! Known settings are listed in [`KNOWN`] with their defaults and checks; a
+//! Known settings are listed in [`known_settings`] with their defaults and checks; a
 //! name with a dot that is not ours is kept as it is, as PostgreSQL keeps
 //! placeholders for extensions.
 
+mod ignored;
 mod known;
 
 use std::{
@@ -12,18 +13,21 @@ use std::{
     time::Duration,
 };
 
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{Charset, Encoding, ErrorKind, Named, SqlError};
 
 #[cfg(test)]
 pub(crate) use known::Effect;
-use known::{CUSTOM, find, parse_duration, parse_time_zone};
-pub(crate) use known::{KNOWN, KnownSetting, REPORTED};
+use known::{CUSTOM, find, parse_duration};
+pub(crate) use known::{KnownSetting, REPORTED, known_settings};
 
 use crate::api::NoticeSeverity;
 
 /// What the settings of one session may take: those that are made up by clients carry tokens
 /// and identities of a few kilobytes. Blocks and savepoints have a copy each.
 const SETTINGS_BYTES_MAX: usize = 256 << 10;
+
+/// The settings that say who the session is.
+const IDENTITY: [&str; 3] = ["is_superuser", "role", "session_authorization"];
 
 /// What a setting takes beside its name and value.
 const SETTING_BYTES: usize = 64;
@@ -59,7 +63,8 @@ pub(crate) struct Settings {
 /// Settings as what they mean.
 #[derive(Clone, Copy, Debug)]
 struct Typed {
-    zone: chrono_tz::Tz,
+    zone: aerostat_types::Zone,
+    charset: Option<&'static Charset>,
     statement_timeout: Option<Duration>,
     lock_timeout: Option<Duration>,
     idle_in_transaction_timeout: Option<Duration>,
@@ -260,17 +265,50 @@ impl Settings {
         Ok(())
     }
 
-    /// RESET ALL.
+    /// RESET ALL. Who the session is stays, as in PostgreSQL.
     pub(crate) fn reset_all(&mut self) {
         self.touch();
         (self.isolation, self.read_only) = (None, None);
         let before = std::mem::replace(&mut self.values, Arc::clone(&self.start));
+        for name in IDENTITY {
+            if before.get(name) != self.values.get(name)
+                && let Some(value) = before.get(name)
+            {
+                Arc::make_mut(&mut self.values).insert(name.to_owned(), value.clone());
+            }
+        }
         before.keys().for_each(|name| self.note_change(name));
+    }
+
+    /// Tells something that the client does not set by itself.
+    pub(crate) fn tell(&mut self, name: &str, value: &str, is_local: bool) {
+        if is_local {
+            let before = self.values.get(name).cloned();
+            self.local.entry(name.to_owned()).or_insert(before);
+        } else {
+            self.local.remove(name);
+        }
+        self.touch();
+        self.note_change(name);
+        Arc::make_mut(&mut self.values).insert(name.to_owned(), value.to_owned());
+    }
+
+    /// The role that SET SESSION AUTHORIZATION names, or that connected.
+    pub(crate) fn session_role(&self) -> &str {
+        self.get("session_authorization").unwrap_or_default()
+    }
+
+    /// The role whose rights count.
+    pub(crate) fn acting_role(&self) -> &str {
+        match self.get("role") {
+            Ok("none") | Err(_) => self.session_role(),
+            Ok(role) => role,
+        }
     }
 
     /// Every setting with its value and what is known of it.
     pub(crate) fn all(&self) -> Vec<(String, String, &'static KnownSetting)> {
-        let known = KNOWN.iter().map(|known| {
+        let known = known_settings().iter().map(|&known| {
             let value = self.get(known.name).unwrap_or(known.default);
             (known.name.to_owned(), value.to_owned(), known)
         });
@@ -358,6 +396,11 @@ impl Settings {
         self.typed().is_read_only
     }
 
+    /// How the client's texts are converted; `None` if they are as the server's.
+    pub(crate) fn charset(&self) -> Option<&'static Charset> {
+        self.typed().charset
+    }
+
     fn touch(&mut self) {
         self.version += 1;
         self.typed.take();
@@ -368,8 +411,12 @@ impl Settings {
             zone: self
                 .get("timezone")
                 .ok()
-                .and_then(parse_time_zone)
-                .unwrap_or(chrono_tz::UTC),
+                .and_then(aerostat_types::Zone::of_setting)
+                .unwrap_or(aerostat_types::Zone::UTC),
+            charset: match self.get("client_encoding").map(Encoding::named) {
+                Ok(Some(Named::Spoken(encoding))) => encoding.charset(),
+                _ => None,
+            },
             statement_timeout: self.timeout("statement_timeout"),
             lock_timeout: self.timeout("lock_timeout"),
             idle_in_transaction_timeout: self.timeout("idle_in_transaction_session_timeout"),
@@ -396,7 +443,7 @@ impl Settings {
     }
 
     /// The session's time zone.
-    pub(crate) fn time_zone(&self) -> chrono_tz::Tz {
+    pub(crate) fn time_zone(&self) -> aerostat_types::Zone {
         self.typed().zone
     }
 }
@@ -461,7 +508,8 @@ mod tests {
             ("timezone", "Mars/Olympus"),
             ("statement_timeout", "-1"),
             ("statement_timeout", "99999999999"),
-            ("client_encoding", "LATIN1"),
+            ("client_encoding", "SJIS"),
+            ("client_encoding", "nothing"),
             ("is_superuser", "on"),
             ("aerostat.default_layout", "rows"),
             ("aerostat.nothing", "1"),
@@ -561,14 +609,16 @@ mod tests {
                 .lines()
                 .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
                 .collect();
-            let known = KNOWN.iter().filter(|known| known.effect == effect);
+            let known = known_settings()
+                .iter()
+                .filter(|known| known.effect == effect);
             let known: Vec<&str> = known.map(|known| known.name).collect();
             assert_eq!(listed, known, "{heading}");
         }
     }
 
     #[test]
-    fn known_settings_are_in_order() {
-        assert!(KNOWN.is_sorted_by_key(|known| known.name));
+    fn settings_are_known_once_and_in_order() {
+        assert!(known_settings().is_sorted_by_key(|known| known.name));
     }
 }

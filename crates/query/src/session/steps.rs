@@ -36,7 +36,9 @@ use super::{
     cancel::Cancellation,
     planning,
     prepared::Bound,
-    run::{ATTEMPTS_MAX, CancelOnDrop, Parameters, bind_work, dml_outcome, finish},
+    run::{
+        ATTEMPTS_MAX, CancelOnDrop, Parameters, bind_work, dml_outcome, finish, require_returned,
+    },
     stream::ready_within,
 };
 use crate::{
@@ -132,6 +134,7 @@ impl Session {
             let work = async move {
                 let steps = plan_steps(&context, &parsed, &parameters);
                 let steps = steps.map_err(|error| from_datafusion(error, &source))?;
+                require_described(&steps, &parameters)?;
                 lock_steps(&context, &steps)?;
                 context.gate.confirm()?;
                 let done = run_all(&context, &steps, &transaction, &mut |_, _| {}).await;
@@ -172,6 +175,19 @@ impl Session {
             };
         }
         outcome.ok_or_else(|| internal("a statement in steps has not run"))
+    }
+}
+
+/// Requires that what the statement itself gives, the last of its steps, is what its client was
+/// told of.
+fn require_described(steps: &[Step], parameters: &Parameters) -> Result<(), SqlError> {
+    match steps.last().map(|step| &step.work) {
+        Some(Work::Dml(bound)) => require_returned(bound, &parameters.described),
+        Some(Work::Query(plan, origins)) => {
+            let columns = describe_columns(origins, plan.schema().as_arrow());
+            parameters.described.require(&columns)
+        }
+        None => Ok(()),
     }
 }
 

@@ -43,6 +43,7 @@ use crate::{
     dml::deferred::{self, Deferred},
     engine::StatementRecord,
     error::from_storage,
+    notify::OutboxMark,
     statement::{Statement, StatementKind},
     utility::{Isolation, TransactionCommand, TransactionModes, Utility},
 };
@@ -76,6 +77,8 @@ struct Savepoint {
     settings: Settings,
     /// Those made so far.
     cursors: u64,
+    /// What was said to others by then.
+    said: OutboxMark,
     /// What it is charged as.
     _held: Held,
 }
@@ -103,7 +106,10 @@ impl Session {
     /// rows, or sending them. Whoever reads the rows calls this.
     pub fn fail(&mut self) {
         self.grouping = false;
-        let Some(open) = &mut self.block else { return };
+        let Some(open) = &mut self.block else {
+            self.say_nothing();
+            return;
+        };
         open.failed = true;
         if open.savepoints.is_empty() {
             self.fail_for_good();
@@ -111,6 +117,7 @@ impl Session {
         if let Some(open) = self.block.take_if(|open| open.implicit) {
             self.settings.lock().go_back_to(open.settings);
             self.cursors.rolled_back();
+            self.say_nothing();
         }
     }
 
@@ -277,6 +284,7 @@ impl Session {
             TransactionCommand::Savepoint(name) => {
                 let settings = self.settings.lock().clone();
                 let cursors = self.cursors.mark();
+                let said = self.sayings.outbox.lock().mark();
                 let held = size_of::<Savepoint>() + name.len() + settings.bytes();
                 let held = self.hold(held)?;
                 let open = self.require_block("SAVEPOINT")?;
@@ -290,6 +298,7 @@ impl Session {
                     deferred,
                     settings,
                     cursors,
+                    said,
                     _held: held,
                 });
             }
@@ -308,10 +317,12 @@ impl Session {
                     deferred,
                     settings,
                     cursors,
+                    said,
                     ..
                 } = &open.savepoints[at];
                 open.deferred.rollback_to(deferred);
                 let (point, settings, cursors) = (*point, settings.clone(), *cursors);
+                let said = *said;
                 if let Some(block) = open.block.take() {
                     let (mark, definitions) = (mark.clone(), open.definitions.take());
                     // Undoing many rows takes its time, and dropping tables the disk's.
@@ -335,6 +346,7 @@ impl Session {
                 }
                 self.settings.lock().go_back_to(settings);
                 self.cursors.undo_since(cursors);
+                self.sayings.outbox.lock().go_back_to(said);
             }
             TransactionCommand::SetConstraints { names, is_deferred } => {
                 self.set_constraints(names.as_deref(), *is_deferred).await?;
@@ -546,11 +558,13 @@ impl Session {
             if let Err(error) = committed {
                 self.settings.lock().go_back_to(settings);
                 self.cursors.rolled_back();
+                self.say_nothing();
                 return Err(error);
             }
         }
         self.cursors.committed();
         self.settings.lock().end_local();
+        self.publish();
         Ok("COMMIT")
     }
 
@@ -593,6 +607,7 @@ impl Session {
     pub(super) async fn undo(&mut self, open: OpenBlock) -> Result<(), SqlError> {
         self.settings.lock().go_back_to(open.settings);
         self.cursors.rolled_back();
+        self.say_nothing();
         if let Some(block) = open.block {
             let definitions = open.definitions;
             if definitions.is_none() && !block.has_written() {

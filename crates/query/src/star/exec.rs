@@ -24,7 +24,9 @@ use datafusion::{
         compute::{filter_record_batch, take},
         datatypes::{FieldRef, SchemaRef},
     },
-    common::{DataFusionError, Result, runtime::SpawnedTask, tree_node::TreeNodeRecursion},
+    common::{
+        DataFusionError, ParamValues, Result, runtime::SpawnedTask, tree_node::TreeNodeRecursion,
+    },
     execution::{
         SendableRecordBatchStream, SessionState, TaskContext,
         memory_pool::{MemoryConsumer, MemoryReservation},
@@ -48,15 +50,21 @@ use super::{
 use crate::{
     error::{external, from_storage},
     plan::{StatementContext, cache::attached},
-    scan::TableScanProvider,
+    scan::{
+        TableScanProvider,
+        conditions::{Compared, Conditions},
+    },
     usage::{RecordedScan, Usage},
 };
 
 /// What the operator does, fixed when it is planned.
+#[derive(Clone)]
 pub(super) struct StarParts {
-    pub(super) predicates: Vec<aerostat_storage::Predicate>,
+    /// What the fact's rows must satisfy, for storage.
+    pub(super) of_fact: Conditions,
     pub(super) joins: Vec<SideJoin>,
     pub(super) columns: Vec<usize>,
+    /// What joined rows must satisfy.
     pub(super) conditions: Vec<Arc<dyn PhysicalExpr>>,
     pub(super) groups: Vec<Group>,
     pub(super) grouping: Grouping,
@@ -66,6 +74,7 @@ pub(super) struct StarParts {
 }
 
 /// How the fact is joined with a side.
+#[derive(Clone)]
 pub(super) struct SideJoin {
     /// The position of the fact's column.
     pub(super) foreign_key: usize,
@@ -101,6 +110,8 @@ pub(super) enum Original {
     /// Of a kept plan: without its tables, which this statement has.
     Kept {
         plan: Arc<LogicalPlan>,
+        /// Of its parameters.
+        values: Option<ParamValues>,
         context: Arc<StatementContext>,
     },
 }
@@ -112,8 +123,15 @@ impl Original {
                 let planner = state.query_planner();
                 planner.create_physical_plan(plan, &**state).await
             }
-            Original::Kept { plan, context } => {
-                let plan = attached((**plan).clone(), context)?;
+            Original::Kept {
+                plan,
+                values,
+                context,
+            } => {
+                let mut plan = attached((**plan).clone(), context)?;
+                if let Some(values) = values {
+                    plan = plan.replace_params_with_values(values)?;
+                }
                 let planner = context.state.query_planner();
                 planner.create_physical_plan(&plan, &*context.state).await
             }
@@ -166,6 +184,13 @@ impl StarJoinExec {
             properties,
             metrics: ExecutionPlanMetricsSet::new(),
         }
+    }
+
+    /// Notes which columns of the fact parameters are compared with; `false` if one is compared
+    /// with columns of different types.
+    pub(crate) fn note_compared(&self, compared: &mut Compared) -> bool {
+        let table = self.fact.view.table().schema();
+        self.parts.of_fact.note_compared(table, compared)
     }
 
     fn run(&self, context: Arc<TaskContext>) -> Run {
@@ -327,7 +352,7 @@ impl Run {
         };
         let is_empty = sides.iter().any(|side| side.table.is_empty());
         let joining = Arc::new(Joining {
-            scan: self.scan(&sides),
+            scan: self.scan(&sides)?,
             parts: Arc::clone(&self.parts),
             sides,
             scales,
@@ -402,7 +427,7 @@ impl Run {
         Ok(sides)
     }
 
-    fn scan(&self, sides: &[GatheredSide]) -> Arc<RecordedScan> {
+    fn scan(&self, sides: &[GatheredSide]) -> Result<Arc<RecordedScan>> {
         let parts = &self.parts;
         let lookups = parts.joins.iter().zip(sides).map(|(join, side)| Lookup {
             attribute: join.foreign_key,
@@ -410,11 +435,11 @@ impl Run {
         });
         let scan = self.fact.view.scan(ScanSpec {
             projection: parts.columns.clone(),
-            predicates: parts.predicates.clone(),
+            predicates: parts.of_fact.closed()?.to_vec(),
             lookups: lookups.collect(),
             ..ScanSpec::default()
         });
-        RecordedScan::new(scan, Arc::clone(&self.fact.usage))
+        Ok(RecordedScan::new(scan, Arc::clone(&self.fact.usage)))
     }
 
     /// Shows what the scan did.

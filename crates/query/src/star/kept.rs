@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use datafusion::{
-    common::Result,
+    common::{ParamValues, Result},
     logical_expr::LogicalPlan,
     physical_plan::{ExecutionPlan, PlanProperties},
 };
@@ -49,30 +49,46 @@ impl KeptStar {
         &self.original
     }
 
-    /// The star join of what a statement sees, over sides of the same.
+    /// The star join of what a statement sees, over sides of the same; `None` if storage does
+    /// not take its values.
     ///
     /// # Errors
     /// The table is gone.
     pub(crate) fn revive(
         &self,
         context: &Arc<StatementContext>,
+        values: Option<&ParamValues>,
         sides: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let entry = known(&self.fact)?;
+        let parts = match self.parts.of_fact.is_open() {
+            false => Arc::clone(&self.parts),
+            true => {
+                let table = entry.table.schema();
+                let Some((of_fact, _)) = self.parts.of_fact.close(table, values) else {
+                    return Ok(None);
+                };
+                Arc::new(StarParts {
+                    of_fact,
+                    ..(*self.parts).clone()
+                })
+            }
+        };
         let fact = Fact {
             view: context.table_view(&entry),
             usage: Arc::clone(&entry.usage),
         };
         let original = Original::Kept {
             plan: Arc::clone(&self.original),
+            values: values.cloned(),
             context: Arc::clone(context),
         };
-        Ok(Arc::new(StarJoinExec::with_properties(
-            Arc::clone(&self.parts),
+        Ok(Some(Arc::new(StarJoinExec::with_properties(
+            parts,
             fact,
             sides,
             Arc::new(original),
             Arc::clone(&self.properties),
-        )))
+        ))))
     }
 }

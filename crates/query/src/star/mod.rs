@@ -243,7 +243,7 @@ fn parts_of(node: &StarNode, session: &dyn Session) -> Result<StarParts> {
         shown: side.shown.clone(),
     });
     Ok(StarParts {
-        predicates: star.predicates.clone(),
+        of_fact: star.of_fact.clone(),
         joins: joins.collect(),
         columns: star.columns.clone(),
         conditions: physical(&star.conditions)?,

@@ -15,7 +15,6 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use aerostat_storage::Predicate;
 use datafusion::{
     arrow::datatypes::{DataType, FieldRef},
     catalog::TableProvider,
@@ -33,7 +32,7 @@ use super::{
     flatten::{Joined, column, place_of, relations_of, renamed},
     unique::{is_unique, stored_at},
 };
-use crate::scan::TableScanProvider;
+use crate::scan::{TableScanProvider, conditions::Conditions};
 
 /// An aggregate over a star.
 #[derive(Clone, Debug)]
@@ -41,7 +40,7 @@ pub(super) struct Star {
     /// The fact's provider, which says what the statement sees of it.
     pub(super) fact: Arc<dyn TableProvider>,
     /// What the fact's rows must satisfy, for storage.
-    pub(super) predicates: Vec<Predicate>,
+    pub(super) of_fact: Conditions,
     pub(super) sides: Vec<Side>,
     /// For each expression that is grouped by, where it is computed.
     pub(super) groups: Vec<Group>,
@@ -137,8 +136,7 @@ pub(super) fn recognised(aggregate: &Aggregate) -> Result<Option<Star>> {
     let LogicalPlan::TableScan(scan) = &joined.relations[fact] else {
         return Ok(None);
     };
-    let Some(predicates) = provider_of(&provider).and_then(|own| own.predicates(&scan.filters))
-    else {
+    let Some(of_fact) = provider_of(&provider).and_then(|own| own.conditions(&scan.filters)) else {
         return Ok(None);
     };
     let pairs = std::mem::take(&mut joined.pairs);
@@ -181,9 +179,9 @@ pub(super) fn recognised(aggregate: &Aggregate) -> Result<Option<Star>> {
     }
     let wanted = conditions.iter().chain(&computed).chain(&aggregates);
     let columns = wanted_of(wanted, fact, &mut trees);
-    let of_fact = columns.iter().map(|&nth| (fact, nth));
+    let own = columns.iter().map(|&nth| (fact, nth));
     let of_sides = trees.iter().flat_map(|tree| tree.values.iter().copied());
-    let schema = schema_of(&joined, of_fact.chain(of_sides))?;
+    let schema = schema_of(&joined, own.chain(of_sides))?;
     let stored = |&nth: &usize| stored_at(scan, nth);
     let Some(columns) = columns.iter().map(stored).collect::<Option<Vec<_>>>() else {
         return Ok(None);
@@ -197,7 +195,7 @@ pub(super) fn recognised(aggregate: &Aggregate) -> Result<Option<Star>> {
     }
     Ok(Some(Star {
         fact: provider,
-        predicates,
+        of_fact,
         sides,
         groups: placed,
         columns,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     catalog::Deferral,
-    ddl,
+    ddl::{self, QualifiedName},
     sequence::Options,
     statement::{Statement, StatementKind},
 };
@@ -68,6 +68,8 @@ pub enum TableAction {
         column: String,
         /// ALWAYS rather than BY DEFAULT.
         is_always: bool,
+        /// SEQUENCE NAME: what the sequence of its numbers is to be called.
+        sequence: Option<QualifiedName>,
         /// What is said of its numbers.
         options: Box<Options>,
     },
@@ -244,11 +246,12 @@ fn alter_column(tokens: &mut Tokens<'_>, column: String) -> Result<TableAction, 
             tokens.expect(&["GENERATED"])?;
             let is_always = generated(tokens)?;
             tokens.expect(&["AS", "IDENTITY"])?;
-            let options = Box::new(sequence::identity_options(tokens)?);
+            let (options, sequence) = sequence::identity_options(tokens)?;
             Ok(TableAction::AddIdentity {
                 column,
                 is_always,
-                options,
+                sequence,
+                options: Box::new(options),
             })
         }
         "DROP" if tokens.accept(&["IDENTITY"]) => Ok(TableAction::DropIdentity {

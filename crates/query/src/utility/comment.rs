@@ -24,7 +24,16 @@ pub enum CommentTarget {
     View(QualifiedName),
     /// A sequence.
     Sequence(QualifiedName),
-    /// A column of a table.
+    /// An index.
+    Index(QualifiedName),
+    /// A constraint of a table.
+    Constraint {
+        /// The table.
+        table: QualifiedName,
+        /// The constraint.
+        name: String,
+    },
+    /// A column of a table or view.
     Column {
         /// The table.
         relation: QualifiedName,
@@ -46,11 +55,13 @@ pub(super) fn parse(tokens: &mut Tokens<'_>) -> Result<CommentStatement, SqlErro
         "TABLE" => CommentTarget::Table(tokens.qualified_name()?),
         "VIEW" => CommentTarget::View(tokens.qualified_name()?),
         "SEQUENCE" => CommentTarget::Sequence(tokens.qualified_name()?),
+        "INDEX" => CommentTarget::Index(tokens.qualified_name()?),
+        "CONSTRAINT" if tokens.peek_word() != "TRIGGER" => constraint(tokens)?,
         "COLUMN" => column(tokens)?,
         "SCHEMA" => CommentTarget::Schema(tokens.name()?),
         "DATABASE" => CommentTarget::Database(tokens.name()?),
         "ROLE" => CommentTarget::Role(RoleName::parse(tokens)?),
-        _ => return Err(unsupported::definition(tokens, "COMMENT ON", &object)),
+        _ => return Err(unsupported::definition(tokens, &object)),
     };
     tokens.expect(&["IS"])?;
     let text = if tokens.accept(&["NULL"]) {
@@ -62,6 +73,16 @@ pub(super) fn parse(tokens: &mut Tokens<'_>) -> Result<CommentStatement, SqlErro
         target,
         text: text.filter(|text| !text.is_empty()),
     })
+}
+
+fn constraint(tokens: &mut Tokens<'_>) -> Result<CommentTarget, SqlError> {
+    let name = tokens.name()?;
+    tokens.expect(&["ON"])?;
+    if tokens.peek_word() == "DOMAIN" && !tokens.peek_second_word().is_empty() {
+        return Err(unsupported::definition(tokens, "DOMAIN"));
+    }
+    let table = tokens.qualified_name()?;
+    Ok(CommentTarget::Constraint { table, name })
 }
 
 fn column(tokens: &mut Tokens<'_>) -> Result<CommentTarget, SqlError> {

@@ -2,7 +2,7 @@
 //! (`CSV HEADER NULL AS ''`) and the one before 7.3 (`COPY BINARY`,
 //! `USING DELIMITERS`), which PostgreSQL still reads.
 
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{Encoding, ErrorKind, Named, SqlError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::tokens::{Fragment, Tokens};
@@ -111,7 +111,7 @@ struct Said {
     force_not_null: Option<ForceNames>,
     force_null: Option<ForceNames>,
     freeze: Option<()>,
-    encoding: Option<()>,
+    encoding: Option<Encoding>,
 }
 
 pub(super) fn parse(tokens: &mut Tokens<'_>) -> Result<CopyStatement, SqlError> {
@@ -331,15 +331,18 @@ impl Said {
 
     fn encoding(&mut self, tokens: &mut Tokens<'_>) -> Result<(), SqlError> {
         let name = tokens.string()?;
-        if !super::database::is_utf8(&name) {
-            return Err(tokens
-                .error_before(
-                    ErrorKind::FeatureNotSupported,
-                    format!("encoding \"{name}\" is not supported"),
-                )
-                .with_hint("Aerostat speaks UTF8 only."));
-        }
-        once(tokens, &mut self.encoding, ())
+        let encoding = match Encoding::named(&name) {
+            Some(Named::Spoken(encoding)) => encoding,
+            Some(Named::Unspoken(name)) => {
+                let message = format!("encoding \"{name}\" is not supported");
+                return Err(tokens.error_before(ErrorKind::FeatureNotSupported, message));
+            }
+            None => {
+                let message = "argument to option \"encoding\" must be a valid encoding name";
+                return Err(tokens.error_before(ErrorKind::InvalidParameterValue, message));
+            }
+        };
+        once(tokens, &mut self.encoding, encoding)
     }
 
     fn finish(
@@ -352,6 +355,7 @@ impl Said {
         options.delimiter = self.delimiter.unwrap_or(options.delimiter);
         options.null = self.null.unwrap_or(options.null);
         options.header = self.header.unwrap_or(options.header);
+        options.encoding = self.encoding;
         options.quote = self.quote.unwrap_or(options.quote);
         // A quote is escaped by doubling it unless something else is said.
         options.escape = self.escape.unwrap_or(options.quote);

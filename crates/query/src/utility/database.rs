@@ -145,7 +145,7 @@ fn option(
 }
 
 /// Whether it is a name of UTF-8.
-pub(super) fn is_utf8(name: &str) -> bool {
+fn is_utf8(name: &str) -> bool {
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     // 6 is PostgreSQL's number for it.
     matches!(

@@ -13,7 +13,7 @@
 //!
 //! | variant | executed by |
 //! |---|---|
-//! | [`Utility::Transaction`], [`Utility::Setting`], [`Utility::Prepared`], [`Utility::Cursor`], [`Utility::Copy`], [`Utility::Maintenance`], [`Utility::Lock`] | the session |
+//! | [`Utility::Transaction`], [`Utility::Setting`], [`Utility::Prepared`], [`Utility::Cursor`], [`Utility::Copy`], [`Utility::Maintenance`], [`Utility::Lock`], [`Utility::Notify`] | the session |
 //! | [`Utility::Schema`] | [`crate::ddl::execute`] |
 //! | [`Utility::Database`], [`Utility::Role`] | [`crate::admin::Node`] |
 //! | [`Utility::Grant`], [`Utility::Comment`] | by their target: [`crate::ddl`] or [`crate::admin`] |
@@ -32,6 +32,7 @@ mod grant;
 mod index;
 mod lock;
 mod maintenance;
+mod notify;
 mod prepared;
 mod role;
 mod schema;
@@ -56,6 +57,7 @@ pub(crate) use grant::{RELATION_ALL, SEQUENCE_ALL};
 pub use index::{CreateIndex, IndexColumn};
 pub use lock::LockStatement;
 pub use maintenance::{MaintenanceCommand, ReindexTarget, TableColumns};
+pub use notify::NotifyCommand;
 pub use prepared::PreparedCommand;
 pub use role::{Password, RoleCommand, RoleName, RoleOptions};
 pub use schema::{DropKind, RelationChange, SchemaCommand, SchemaObject, TableParameters};
@@ -96,6 +98,8 @@ pub enum Utility {
     Backup(BackupCommand),
     /// LOCK TABLE.
     Lock(LockStatement),
+    /// LISTEN, UNLISTEN, NOTIFY.
+    Notify(NotifyCommand),
 }
 
 impl Utility {
@@ -115,6 +119,7 @@ impl Utility {
             Utility::Maintenance(command) => command.tag(),
             Utility::Backup(command) => command.tag(),
             Utility::Lock(_) => "LOCK TABLE",
+            Utility::Notify(command) => command.tag(),
         }
     }
 
@@ -237,6 +242,7 @@ fn statement(tokens: &mut Tokens<'_>) -> Result<Option<Utility>, SqlError> {
         "REVOKE" => Utility::Grant(grant::parse_revoke(tokens)?),
         "COMMENT" => Utility::Comment(comment::parse(tokens)?),
         "LOCK" => Utility::Lock(lock::parse(tokens)?),
+        "LISTEN" | "NOTIFY" | "UNLISTEN" => Utility::Notify(notify::parse(tokens, &word)?),
         "TRUNCATE" => Utility::Schema(schema::parse_truncate(tokens)?),
         "ANALYSE" | "ANALYZE" | "CHECKPOINT" | "REINDEX" | "VACUUM" => {
             Utility::Maintenance(maintenance::parse(tokens, &word)?)
@@ -269,7 +275,7 @@ fn definition(tokens: &mut Tokens<'_>, verb: &str) -> Result<Option<Utility>, Sq
         ("DROP", "DATABASE") => Utility::Database(database::parse_drop(tokens)?),
         (_, "ROLE" | "USER" | "GROUP") => match role::parse(tokens, verb, &object)? {
             Some(command) => Utility::Role(command),
-            None => return Err(unsupported::definition(tokens, verb, "USER")),
+            None => return Err(unsupported::definition(tokens, "USER")),
         },
         ("CREATE", "INDEX") => Utility::Schema(index::parse_create(tokens, false)?),
         ("CREATE", "UNIQUE") => {
@@ -287,6 +293,6 @@ fn definition(tokens: &mut Tokens<'_>, verb: &str) -> Result<Option<Utility>, Sq
         ("DROP", "TABLE" | "VIEW" | "SCHEMA" | "SEQUENCE") => {
             Utility::Schema(schema::parse_drop(tokens, &object)?)
         }
-        _ => return Err(unsupported::definition(tokens, verb, &object)),
+        _ => return Err(unsupported::definition(tokens, &object)),
     }))
 }

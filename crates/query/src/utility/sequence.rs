@@ -17,6 +17,8 @@ pub struct SequenceOptions {
     pub numbers: Options,
     /// OWNED BY; `Some(None)` for NONE.
     pub owned_by: Option<Option<OwnerColumn>>,
+    /// SEQUENCE NAME, which only an identity column's may have.
+    pub name: Option<QualifiedName>,
 }
 
 /// The column that a sequence is to belong to.
@@ -37,6 +39,7 @@ pub(super) fn parse_create(
     let name = tokens.qualified_name()?;
     let mut options = SequenceOptions::default();
     while option(tokens, &mut options)? {}
+    refuse_name(&options)?;
     Ok(SchemaCommand::CreateSequence {
         name,
         if_not_exists,
@@ -61,6 +64,7 @@ pub(super) fn parse_alter(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, SqlE
             return Err(tokens.unexpected());
         }
         while option(tokens, &mut options)? {}
+        refuse_name(&options)?;
         return Ok(SchemaCommand::AlterSequence {
             name,
             if_exists,
@@ -75,18 +79,34 @@ pub(super) fn parse_alter(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, SqlE
     })
 }
 
-/// The options of an identity column in parentheses, if they stand here.
-pub(super) fn identity_options(tokens: &mut Tokens<'_>) -> Result<Options, SqlError> {
+/// The options of a new identity column in parentheses, if they stand here, and what its sequence
+/// is to be called.
+pub(super) fn identity_options(
+    tokens: &mut Tokens<'_>,
+) -> Result<(Options, Option<QualifiedName>), SqlError> {
     let mut options = SequenceOptions::default();
     if tokens.accept_token(&Token::LParen) {
         while option(tokens, &mut options)? {}
         tokens.expect_token(&Token::RParen)?;
     }
-    of_identity(options)
+    let name = options.name.take();
+    Ok((of_identity(options)?, name))
+}
+
+/// A sequence has its name already.
+fn refuse_name(options: &SequenceOptions) -> Result<(), SqlError> {
+    match options.name {
+        None => Ok(()),
+        Some(_) => Err(SqlError::new(
+            ErrorKind::SyntaxError,
+            "invalid sequence option SEQUENCE NAME",
+        )),
+    }
 }
 
 /// Options that may be said of an identity column.
 pub(super) fn of_identity(options: SequenceOptions) -> Result<Options, SqlError> {
+    refuse_name(&options)?;
     let refused = match (&options.numbers.ty, &options.owned_by) {
         (Some(_), _) => "as",
         (_, Some(_)) => "owned_by",
@@ -157,6 +177,11 @@ pub(super) fn option(
                 Some(_) => numbers.cycles.replace(false).is_none(),
                 None => return Err(tokens.unexpected()),
             }
+        }
+        "SEQUENCE" => {
+            tokens.skip();
+            tokens.expect(&["NAME"])?;
+            options.name.replace(tokens.qualified_name()?).is_none()
         }
         "OWNED" => {
             tokens.skip();

@@ -5,7 +5,10 @@
 //! `SET SEED` are `timezone`, `client_encoding`, `role`,
 //! `session_authorization`, `search_path` and `seed`.
 
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{
+    ErrorKind, SqlError, Zone,
+    text::{IntervalField, IntervalType, parse_interval_as},
+};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{
@@ -140,7 +143,7 @@ fn assignment(tokens: &mut Tokens<'_>) -> Result<(String, SettingValue), SqlErro
             return Ok(("client_encoding".to_owned(), value));
         }
         if tokens.accept(&["XML", "OPTION"]) {
-            return Err(not_supported("SET XML OPTION is not supported"));
+            return Ok(("xmloption".to_owned(), one_of(tokens, "DEFAULT")?));
         }
         for (word, name, default) in [
             ("ROLE", "role", "NONE"),
@@ -181,10 +184,42 @@ fn time_zone(tokens: &mut Tokens<'_>) -> Result<SettingValue, SqlError> {
         return Ok(SettingValue::Default);
     }
     if tokens.accept(&["INTERVAL"]) {
-        return Err(not_supported("SET TIME ZONE INTERVAL is not supported")
-            .with_hint("Give the zone's name or its offset in hours."));
+        return Ok(SettingValue::Values(vec![interval_zone(tokens)?]));
     }
     Ok(SettingValue::Values(vec![value(tokens)?]))
+}
+
+/// `'…' [HOUR [TO MINUTE]]`, how far the zone is east, by the name of the zone that it is.
+fn interval_zone(tokens: &mut Tokens<'_>) -> Result<String, SqlError> {
+    let text = tokens.string()?;
+    let last = if tokens.accept(&["HOUR", "TO", "MINUTE"]) {
+        IntervalField::Minute
+    } else if tokens.accept(&["HOUR"]) {
+        IntervalField::Hour
+    } else if tokens.at_end() {
+        IntervalField::Second
+    } else {
+        let message = "time zone interval must be HOUR or HOUR TO MINUTE";
+        return Err(SqlError::new(ErrorKind::SyntaxError, message));
+    };
+    let digits = None;
+    let interval = parse_interval_as(&text, IntervalType { last, digits })?;
+    let refused = |what: &str| SqlError::new(ErrorKind::InvalidParameterValue, what);
+    if interval.months != 0 {
+        return Err(refused("cannot specify months in time zone interval"));
+    }
+    if interval.days != 0 {
+        return Err(refused("cannot specify days in time zone interval"));
+    }
+    i32::try_from(interval.micros / 1_000_000)
+        .ok()
+        .and_then(Zone::fixed)
+        .map(|zone| zone.name().to_owned())
+        .ok_or_else(|| {
+            refused(&format!(
+                "invalid value for parameter \"TimeZone\": \"{text}\""
+            ))
+        })
 }
 
 fn value(tokens: &mut Tokens<'_>) -> Result<String, SqlError> {

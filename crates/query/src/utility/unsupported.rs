@@ -11,7 +11,6 @@ use super::tokens::Tokens;
 /// The error for a statement by its first word, which is taken already.
 pub(super) fn statement(tokens: &Tokens<'_>, word: &str) -> SqlError {
     let (feature, hint) = match word {
-        "LISTEN" | "NOTIFY" | "UNLISTEN" => ("LISTEN and NOTIFY are", None),
         "DO" => ("DO is", None),
         "CALL" => ("procedures are", None),
         "CLUSTER" => (
@@ -32,7 +31,7 @@ pub(super) fn statement(tokens: &Tokens<'_>, word: &str) -> SqlError {
 }
 
 /// The error for CREATE, ALTER, DROP or COMMENT ON of a kind of object; its word is taken already.
-pub(super) fn definition(tokens: &Tokens<'_>, verb: &str, object: &str) -> SqlError {
+pub(super) fn definition(tokens: &Tokens<'_>, object: &str) -> SqlError {
     let second = tokens.peek_word();
     let (feature, hint) = match (object, second.as_str()) {
         ("INDEX", _) => (
@@ -43,7 +42,6 @@ pub(super) fn definition(tokens: &Tokens<'_>, verb: &str, object: &str) -> SqlEr
             ("user-defined functions are", None)
         }
         ("TRIGGER", _) | ("EVENT" | "CONSTRAINT", "TRIGGER") => ("triggers are", None),
-        ("CONSTRAINT", _) if verb == "COMMENT ON" => ("comments on constraints are", None),
         ("EXTENSION", _) => ("extensions are", None),
         ("TYPE", _) => ("user-defined types are", None),
         ("DOMAIN", _) => ("domains are", None),
@@ -96,7 +94,7 @@ pub(super) fn creation(tokens: &Tokens<'_>, object: &str) -> Option<SqlError> {
             match kind.as_str() {
                 "TABLE" => partitioned(&ahead),
                 "VIEW" => None,
-                _ => Some(definition(&ahead, "CREATE", &kind)),
+                _ => Some(definition(&ahead, &kind)),
             }
         }
         "OR" => {
@@ -112,7 +110,7 @@ pub(super) fn creation(tokens: &Tokens<'_>, object: &str) -> Option<SqlError> {
             let kind = ahead.next_word();
             match kind.as_str() {
                 "VIEW" => None,
-                _ => Some(definition(&ahead, "CREATE", &kind)),
+                _ => Some(definition(&ahead, &kind)),
             }
         }
         "TABLE" => partitioned(tokens),

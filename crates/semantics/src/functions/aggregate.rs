@@ -327,10 +327,16 @@ impl AggregateUDFImpl for Total {
         let output = args.return_field.data_type().clone();
         match args.expr_fields[0].data_type() {
             DataType::Float32 => {
-                return Ok(Box::new(SlidingTotal::<Float32Sum>::new(self.finish, output)));
+                return Ok(Box::new(SlidingTotal::<Float32Sum>::new(
+                    self.finish,
+                    output,
+                )));
             }
             DataType::Float64 => {
-                return Ok(Box::new(SlidingTotal::<Float64Sum>::new(self.finish, output)));
+                return Ok(Box::new(SlidingTotal::<Float64Sum>::new(
+                    self.finish,
+                    output,
+                )));
             }
             _ => {}
         }

@@ -32,7 +32,7 @@ use crate::{ANY_NUMERIC, raise, type_name};
 
 pub(crate) use list::to_text as list_text;
 pub(crate) use number::{POWERS_OF_TEN, decimal_to_f64, rescale};
-pub(crate) use zone::Zone;
+pub(crate) use zone::{Zone, out_of_range};
 
 /// How a cast came about, which decides what may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -308,6 +308,15 @@ pub(crate) fn is_number(ty: SqlType) -> bool {
             | SqlType::Real
             | SqlType::Double
             | SqlType::Numeric { .. }
+    )
+}
+
+/// Whether a cast goes between local time and instants, which Arrow takes for the same.
+pub(crate) fn depends_on_zone(from: SqlType, to: SqlType) -> bool {
+    use SqlType::{Date, Time, Timestamp, TimestampTz};
+    matches!(
+        (from, to),
+        (Date | Timestamp, TimestampTz) | (TimestampTz, Date | Time | Timestamp)
     )
 }
 

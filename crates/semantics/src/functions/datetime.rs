@@ -4,13 +4,13 @@ mod fields;
 mod making;
 mod now;
 
-pub(crate) use making::ROUND_TIME;
+pub(crate) use making::{KEEP_FIELDS, ROUND_TIME, code_of, interval_larger, interval_smaller};
 pub use now::Times;
 
 use std::sync::{Arc, LazyLock};
 
-use aerostat_types::text::{civil_from_days, days_from_civil};
-use aerostat_types::{ErrorKind, SqlType};
+use aerostat_types::text::{self as form, civil_from_days, days_from_civil, is_timestamp};
+use aerostat_types::{ErrorKind, SqlType, ZoneName};
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Float64Type, Int32Type, IntervalMonthDayNano,
@@ -19,11 +19,13 @@ use arrow::datatypes::{
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{ScalarUDF, Volatility};
 
-use super::cast::Zone;
+use super::cast::{Coercion, Zone, convert, out_of_range};
 use super::overload::{Call, Overload, Returns, function};
 use super::temporal::DAY_MICROS;
 use crate::raise;
-use fields::{EXTRACT_SCALE, Moment, Unit, field_of_interval, field_of_moment, truncate};
+use fields::{
+    EXTRACT_SCALE, JULIAN_SCALE, Moment, Unit, field_of_interval, field_of_moment, truncate,
+};
 
 type Ts = TimestampMicrosecondType;
 
@@ -138,15 +140,13 @@ fn moment_of_day(date: i32) -> Moment {
     }
 }
 
-fn moment_in_zone(micros: i64, zone: &Zone) -> Moment {
-    let offset = zone.offset_at(micros);
-    let local_micros = micros + i64::from(offset) * 1_000_000;
-    Moment {
-        local_micros,
-        offset_seconds: Some(offset),
+fn moment_in_zone(micros: i64, zone: &Zone) -> Result<Moment> {
+    Ok(Moment {
+        local_micros: zone.local(micros)?,
+        offset_seconds: Some(zone.get().offset_at(micros)),
         is_date: false,
         is_time: false,
-    }
+    })
 }
 
 fn moment_of(micros: i64) -> Moment {
@@ -178,7 +178,7 @@ fn scaled_field(call: &Call) -> Result<PrimitiveArray<Decimal128Type>> {
             field_of_moment(name, unit, &moment_of_time(v))
         }),
         DataType::Timestamp(_, Some(_)) => by_unit::<Ts, _>(call, |name, unit, v| {
-            field_of_moment(name, unit, &moment_in_zone(v, &zone))
+            field_of_moment(name, unit, &moment_in_zone(v, &zone)?)
         }),
         DataType::Timestamp(_, None) => by_unit::<Ts, _>(call, |name, unit, v| {
             field_of_moment(name, unit, &moment_of(v))
@@ -190,10 +190,14 @@ fn scaled_field(call: &Call) -> Result<PrimitiveArray<Decimal128Type>> {
 }
 
 fn extract_body(call: &Call) -> Result<ArrayRef> {
-    let scaled = scaled_field(call)?;
     let DataType::Decimal128(precision, scale) = *call.returns else {
-        return Ok(Arc::new(scaled));
+        return Err(raise(ErrorKind::Internal, "extract gives a numeric"));
     };
+    if scale == JULIAN_SCALE {
+        let values = julian_days(call)?;
+        return Ok(Arc::new(values.with_precision_and_scale(precision, scale)?));
+    }
+    let scaled = scaled_field(call)?;
     let divisor = super::cast::POWERS_OF_TEN[(EXTRACT_SCALE - scale) as usize];
     let values: PrimitiveArray<Decimal128Type> = scaled.unary(|value| value / divisor);
     Ok(Arc::new(values.with_precision_and_scale(precision, scale)?))
@@ -206,9 +210,21 @@ fn date_part_body(call: &Call) -> Result<ArrayRef> {
     })))
 }
 
+/// The Julian days of timestamps, which have a fraction that six digits do not hold.
+fn julian_days(call: &Call) -> Result<PrimitiveArray<Decimal128Type>> {
+    let has_zone = matches!(call.args[1].data_type(), DataType::Timestamp(_, Some(_)));
+    let micros = call.args[1].as_primitive::<Ts>();
+    micros.try_unary(|at| {
+        Ok(fields::julian(match has_zone {
+            true => call.zone.local(at)?,
+            false => at,
+        }))
+    })
+}
+
 /// PostgreSQL gives each field its own scale: seconds and epoch six digits,
-/// milliseconds three, the others none.
-fn extract_type(_: &[DataType], constants: &[Option<&ScalarValue>]) -> DataType {
+/// milliseconds three, the others none; twenty to the Julian day of a timestamp, as of noon.
+fn extract_type(arguments: &[DataType], constants: &[Option<&ScalarValue>]) -> DataType {
     let unit = match constants.first() {
         Some(Some(value)) => value
             .try_as_str()
@@ -216,7 +232,14 @@ fn extract_type(_: &[DataType], constants: &[Option<&ScalarValue>]) -> DataType 
             .and_then(|name| Unit::parse(name, "").ok()),
         _ => None,
     };
-    DataType::Decimal128(38, unit.map_or(EXTRACT_SCALE, Unit::scale))
+    let scale = match (unit, arguments.get(1)) {
+        // Days have no fractions.
+        (Some(_), Some(DataType::Date32)) => 0,
+        (Some(Unit::Julian), Some(DataType::Timestamp(..))) => JULIAN_SCALE,
+        (Some(unit), _) => unit.scale(),
+        (None, _) => EXTRACT_SCALE,
+    };
+    DataType::Decimal128(38, scale)
 }
 
 macro_rules! field_overloads {
@@ -270,66 +293,182 @@ const DATE_TRUNC: &[Overload] = &[
         body: |call| {
             let zone = call.zone;
             let truncated = by_unit::<Ts, Ts>(call, |name, unit, v| {
-                let local = truncate(name, unit, v + i64::from(zone.offset_at(v)) * 1_000_000)?;
-                Ok(Some(
-                    local - i64::from(zone.offset_at_local(local)) * 1_000_000,
-                ))
+                truncate_in_zone(name, unit, v, ZoneName::Zone(zone.get())).map(Some)
             })?;
+            Ok(Arc::new(truncated.with_timezone("UTC")))
+        },
+    },
+    Overload {
+        parameters: &[SqlType::Text, SqlType::TimestampTz, SqlType::Text],
+        returns: Returns::Type(SqlType::TimestampTz),
+        body: |call| {
+            let units = call.args[0].as_string_view();
+            let values = call.args[1].as_primitive::<Ts>();
+            let zones = call.args[2].as_string_view();
+            let rows = units.iter().zip(values.iter()).zip(zones.iter());
+            let truncated = rows.map(|((name, value), zone)| {
+                let (Some(name), Some(value), Some(zone)) = (name, value, zone) else {
+                    return Ok(None);
+                };
+                let unit = Unit::parse(name, TIMESTAMPTZ_NAME)?;
+                truncate_in_zone(name, unit, value, zone_of(zone)?).map(Some)
+            });
+            let truncated = truncated.collect::<Result<PrimitiveArray<Ts>>>()?;
             Ok(Arc::new(truncated.with_timezone("UTC")))
         },
     },
     Overload {
         parameters: &[SqlType::Text, SqlType::Interval],
         returns: Returns::Type(SqlType::Interval),
+        body: truncated_intervals,
+    },
+    // A time is an interval where one is wanted.
+    Overload {
+        parameters: &[SqlType::Text, SqlType::Time],
+        returns: Returns::Type(SqlType::Interval),
         body: |call| {
-            type I = IntervalMonthDayNanoType;
-            Ok(Arc::new(by_unit::<I, I>(call, |name, unit, v| {
-                fields::truncate_interval(name, unit, v).map(Some)
-            })?))
+            let intervals = time_as_interval(&call.args[1], &call.zone)?;
+            truncated_intervals(&Call {
+                args: &[Arc::clone(&call.args[0]), intervals],
+                ..*call
+            })
         },
     },
 ];
 
-fn zoned(call: &Call, f: impl Fn(&Zone, i64) -> i64) -> Result<PrimitiveArray<Ts>> {
+const TIMESTAMPTZ_NAME: &str = "timestamp with time zone";
+
+fn truncated_intervals(call: &Call) -> Result<ArrayRef> {
+    type I = IntervalMonthDayNanoType;
+    Ok(Arc::new(by_unit::<I, I>(call, |name, unit, v| {
+        fields::truncate_interval(name, unit, v).map(Some)
+    })?))
+}
+
+/// Times of day as intervals.
+pub(super) fn time_as_interval(times: &ArrayRef, zone: &Zone) -> Result<ArrayRef> {
+    convert(
+        times,
+        SqlType::Time,
+        SqlType::Interval,
+        Coercion::Explicit,
+        zone,
+    )
+}
+
+/// An instant cut to a unit on a zone's clock. A day and what is longer begins by the offset that
+/// it begins with, an hour and what is shorter keeps its own.
+fn truncate_in_zone(name: &str, unit: Unit, at: i64, zone: ZoneName) -> Result<i64> {
+    let local = zone.to_local(at).ok_or_else(out_of_range)?;
+    let begin =
+        truncate(name, unit, local).map_err(|_| fields::not_cut(name, unit, TIMESTAMPTZ_NAME))?;
+    match unit.is_below_day() {
+        true => Ok(at - (local - begin)),
+        false => zone.to_instant(begin).ok_or_else(out_of_range),
+    }
+}
+
+/// The zone that a name in a value stands for.
+fn zone_of(name: &str) -> Result<ZoneName> {
+    ZoneName::read(name).ok_or_else(|| {
+        raise(
+            ErrorKind::InvalidParameterValue,
+            format!("time zone \"{name}\" not recognized"),
+        )
+    })
+}
+
+/// Applies `f` to the zone that the first argument is and each value of the second.
+fn zoned(call: &Call, f: impl Fn(&ZoneName, i64) -> Option<i64>) -> Result<PrimitiveArray<Ts>> {
     let values = call.args[1].as_primitive::<Ts>();
+    let mut last: Option<(String, ZoneName)> = None;
     let mut results = Vec::with_capacity(values.len());
     for row in 0..values.len() {
-        let name = text_argument(call, 0, row);
-        results.push(match name {
-            Some(name) if !values.is_null(row) => {
-                let zone = Zone::named(&name).ok_or_else(|| {
-                    raise(
-                        ErrorKind::InvalidParameterValue,
-                        format!("time zone \"{name}\" not recognized"),
-                    )
-                })?;
-                Some(f(&zone, values.value(row)))
+        let (false, false) = (call.args[0].is_null(row), values.is_null(row)) else {
+            results.push(None);
+            continue;
+        };
+        let zone = match call.args[0].data_type() {
+            DataType::Interval(_) => zone_of_interval(call, row)?,
+            _ => {
+                let name = call.args[0].as_string_view().value(row);
+                match &last {
+                    Some((known, zone)) if known == name => *zone,
+                    _ => last.insert((name.to_owned(), zone_of(name)?)).1,
+                }
             }
-            _ => None,
-        });
+        };
+        let moved = f(&zone, values.value(row)).ok_or_else(out_of_range)?;
+        results.push(Some(moved));
     }
     Ok(results.into_iter().collect())
 }
 
+/// The zone that is an interval east of UTC.
+fn zone_of_interval(call: &Call, row: usize) -> Result<ZoneName> {
+    let value = call.args[0]
+        .as_primitive::<IntervalMonthDayNanoType>()
+        .value(row);
+    if value.months != 0 || value.days != 0 {
+        let mut text = String::new();
+        let interval = form::Interval {
+            months: value.months,
+            days: value.days,
+            micros: value.nanoseconds / 1000,
+        };
+        form::format_interval(interval, &mut text);
+        let message = format!("interval time zone \"{text}\" must not include months or days");
+        return Err(raise(ErrorKind::InvalidParameterValue, message));
+    }
+    let seconds = i32::try_from(value.nanoseconds / 1_000_000_000);
+    seconds.map(ZoneName::Fixed).map_err(|_| out_of_range())
+}
+
+fn instants_of_locals(call: &Call) -> Result<ArrayRef> {
+    let moved = zoned(call, |zone, local| zone.to_instant(local))?;
+    Ok(Arc::new(moved.with_timezone("UTC")))
+}
+
+fn locals_of_instants(call: &Call) -> Result<ArrayRef> {
+    Ok(Arc::new(zoned(call, |zone, at| zone.to_local(at))?))
+}
+
+fn no_timetz(_: &Call) -> Result<ArrayRef> {
+    let message = "type time with time zone is not supported";
+    Err(raise(ErrorKind::FeatureNotSupported, message))
+}
+
+/// A value that nothing has given a type is taken for the first one.
 const TIMEZONE: &[Overload] = &[
-    Overload {
-        parameters: &[SqlType::Text, SqlType::Timestamp],
-        returns: Returns::Type(SqlType::TimestampTz),
-        body: |call| {
-            let moved = zoned(call, |zone, v| {
-                v - i64::from(zone.offset_at_local(v)) * 1_000_000
-            })?;
-            Ok(Arc::new(moved.with_timezone("UTC")))
-        },
-    },
     Overload {
         parameters: &[SqlType::Text, SqlType::TimestampTz],
         returns: Returns::Type(SqlType::Timestamp),
-        body: |call| {
-            Ok(Arc::new(zoned(call, |zone, v| {
-                v + i64::from(zone.offset_at(v)) * 1_000_000
-            })?))
-        },
+        body: locals_of_instants,
+    },
+    Overload {
+        parameters: &[SqlType::Text, SqlType::Timestamp],
+        returns: Returns::Type(SqlType::TimestampTz),
+        body: instants_of_locals,
+    },
+    Overload {
+        parameters: &[SqlType::Interval, SqlType::TimestampTz],
+        returns: Returns::Type(SqlType::Timestamp),
+        body: locals_of_instants,
+    },
+    Overload {
+        parameters: &[SqlType::Interval, SqlType::Timestamp],
+        returns: Returns::Type(SqlType::TimestampTz),
+        body: instants_of_locals,
+    },
+    Overload {
+        parameters: &[SqlType::Text, SqlType::Time],
+        returns: Returns::Type(SqlType::Time),
+        body: no_timetz,
+    },
+    Overload {
+        parameters: &[SqlType::Interval, SqlType::Time],
+        returns: Returns::Type(SqlType::Time),
+        body: no_timetz,
     },
 ];
 
@@ -366,14 +505,8 @@ fn age_between(later: i64, earlier: i64) -> IntervalMonthDayNano {
         days -= 1;
     }
     if days < 0 {
-        // The days of the month that the earlier time lies in, or for a negative age the later.
-        let (year, month) = if sign > 0 { (y2, m2) } else { (y1, m1) };
-        let (year, month) = if sign > 0 || month > 1 {
-            (year, if sign > 0 { month } else { month - 1 })
-        } else {
-            (year - 1, 12)
-        };
-        days += days_in_month(year, month);
+        // The days of the month that the earlier time lies in.
+        days += days_in_month(y2, m2);
         months -= 1;
     }
     IntervalMonthDayNano::new(
@@ -383,7 +516,7 @@ fn age_between(later: i64, earlier: i64) -> IntervalMonthDayNano {
     )
 }
 
-fn days_in_month(year: i64, month: u32) -> i64 {
+pub(super) fn days_in_month(year: i64, month: u32) -> i64 {
     let next = if month == 12 {
         days_from_civil(year + 1, 1, 1)
     } else {
@@ -397,12 +530,17 @@ fn ages(call: &Call) -> Result<ArrayRef> {
         call.args[0].as_primitive::<Ts>(),
         call.args[1].as_primitive::<Ts>(),
     );
-    let ages = a
-        .iter()
-        .zip(b.iter())
-        .map(|(a, b)| a.zip(b).map(|(a, b)| age_between(a, b)));
+    let has_zone = matches!(call.args[0].data_type(), DataType::Timestamp(_, Some(_)));
+    let local = |at: i64| match has_zone {
+        true => call.zone.local(at),
+        false => Ok(at),
+    };
+    let ages = a.iter().zip(b.iter()).map(|pair| match pair {
+        (Some(a), Some(b)) => Ok(Some(age_between(local(a)?, local(b)?))),
+        _ => Ok(None),
+    });
     Ok(Arc::new(
-        ages.collect::<PrimitiveArray<IntervalMonthDayNanoType>>(),
+        ages.collect::<Result<PrimitiveArray<IntervalMonthDayNanoType>>>()?,
     ))
 }
 
@@ -416,23 +554,6 @@ const AGE: &[Overload] = &[
         parameters: &[SqlType::TimestampTz, SqlType::TimestampTz],
         returns: Returns::Type(SqlType::Interval),
         body: ages,
-    },
-    Overload {
-        parameters: &[SqlType::Timestamp],
-        returns: Returns::Type(SqlType::Interval),
-        body: |call| {
-            let now = now_micros();
-            let today = (now + i64::from(call.zone.offset_at(now)) * 1_000_000)
-                .div_euclid(DAY_MICROS)
-                * DAY_MICROS;
-            let ages = call.args[0]
-                .as_primitive::<Ts>()
-                .iter()
-                .map(|at| at.map(|at| age_between(today, at)));
-            Ok(Arc::new(
-                ages.collect::<PrimitiveArray<IntervalMonthDayNanoType>>(),
-            ))
-        },
     },
 ];
 
@@ -539,7 +660,7 @@ const TO_TIMESTAMP: &[Overload] = &[
             let seconds = call.args[0].as_primitive::<Float64Type>();
             let micros: PrimitiveArray<Ts> = seconds.try_unary(|seconds| {
                 let micros = (seconds * 1e6).round_ties_even();
-                if micros.abs() < 9.2e18 {
+                if micros.abs() < 9.2e18 && is_timestamp(micros as i64) {
                     return Ok(micros as i64);
                 }
                 Err(raise(

@@ -163,7 +163,10 @@ const TRIM_SCALE: &[Overload] = &[Overload {
 
 fn trimmed(types: &[DataType], constants: &[Option<&ScalarValue>]) -> DataType {
     match (&types[0], constants.first()) {
-        (DataType::Decimal128(precision, _), Some(Some(ScalarValue::Decimal128(Some(value), _, scale)))) => {
+        (
+            DataType::Decimal128(precision, _),
+            Some(Some(ScalarValue::Decimal128(Some(value), _, scale))),
+        ) => {
             let scale_needed = needed(*value, *scale).clamp(0, 38) as i8;
             DataType::Decimal128((*precision).max(scale_needed as u8), scale_needed)
         }

@@ -5,8 +5,8 @@ mod time;
 
 use std::sync::Arc;
 
-use aerostat_types::text::days_from_civil;
-use aerostat_types::{ErrorKind, SqlType, VALUE_BYTES_MAX};
+use aerostat_types::text::is_date;
+use aerostat_types::{ErrorKind, SqlType, VALUE_BYTES_MAX, ZoneName};
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
 use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Float64Type, IntervalMonthDayNanoType,
@@ -15,6 +15,8 @@ use arrow::datatypes::{
 use datafusion::common::Result;
 use datafusion::logical_expr::{ScalarUDF, Volatility};
 
+use super::cast::out_of_range;
+use super::datetime::time_as_interval;
 use super::overload::{Call, NUMERIC, Overload, Returns, function};
 use super::temporal::DAY_MICROS;
 use super::texts::Texts;
@@ -70,23 +72,28 @@ const TO_CHAR: &[Overload] = &[
         body: |call| {
             let values = call.args[0].as_primitive::<TimestampMicrosecondType>();
             written(call, |row, pattern| {
-                let offset = call.zone.offset_at(values.value(row));
-                Ok(time::write(
-                    values.value(row) + i64::from(offset) * 1_000_000,
-                    Some(offset),
-                    pattern,
-                ))
+                let utc_micros = values.value(row);
+                let place = time::Place {
+                    zone: call.zone.get(),
+                    utc_micros,
+                };
+                let local = call.zone.local(utc_micros)?;
+                Ok(time::write(local, Some(&place), pattern))
             })
         },
     },
     Overload {
         parameters: &[SqlType::Interval, SqlType::Text],
         returns: TEXT,
+        body: |call| written_intervals(call, &call.args[0]),
+    },
+    // A time is an interval where one is wanted.
+    Overload {
+        parameters: &[SqlType::Time, SqlType::Text],
+        returns: TEXT,
         body: |call| {
-            let values = call.args[0].as_primitive::<IntervalMonthDayNanoType>();
-            written(call, |row, pattern| {
-                Ok(time::write_interval(values.value(row), pattern))
-            })
+            let intervals = time_as_interval(&call.args[0], &call.zone)?;
+            written_intervals(call, &intervals)
         },
     },
     Overload {
@@ -114,6 +121,13 @@ const TO_CHAR: &[Overload] = &[
     },
 ];
 
+fn written_intervals(call: &Call, values: &ArrayRef) -> Result<ArrayRef> {
+    let values = values.as_primitive::<IntervalMonthDayNanoType>();
+    written(call, |row, pattern| {
+        Ok(time::write_interval(values.value(row), pattern))
+    })
+}
+
 fn read<'a>(call: &'a Call) -> impl Iterator<Item = Result<Option<time::Read>>> + 'a {
     let (texts, patterns) = (call.args[0].as_string_view(), call.args[1].as_string_view());
     texts
@@ -129,7 +143,14 @@ const TO_DATE: &[Overload] = &[Overload {
     parameters: &[SqlType::Text, SqlType::Text],
     returns: Returns::Type(SqlType::Date),
     body: |call| {
-        let dates = read(call).map(|read| Ok(read?.map(|read| read.days as i32)));
+        let dates = read(call).map(|read| {
+            let Some(read) = read? else {
+                return Ok(None);
+            };
+            let days = i32::try_from(read.days).ok().filter(|&days| is_date(days));
+            let out_of_range = || raise(ErrorKind::DatetimeFieldOverflow, "date out of range");
+            days.map(Some).ok_or_else(out_of_range)
+        });
         Ok(Arc::new(
             dates.collect::<Result<PrimitiveArray<Date32Type>>>()?,
         ))
@@ -140,14 +161,20 @@ const TO_DATE: &[Overload] = &[Overload {
 pub(super) fn to_timestamp(call: &Call) -> Result<ArrayRef> {
     let zone = call.zone;
     let instants = read(call).map(|read| {
-        Ok(read?.map(|read| {
-            let local = read.days * DAY_MICROS + read.micros;
-            local
-                - i64::from(
-                    read.offset_seconds
-                        .unwrap_or_else(|| zone.offset_at_local(local)),
-                ) * 1_000_000
-        }))
+        let instant = |read: time::Read| {
+            let local = read
+                .days
+                .checked_mul(DAY_MICROS)?
+                .checked_add(read.micros)?;
+            match read.offset_seconds {
+                Some(seconds) => ZoneName::Fixed(seconds).to_instant(local),
+                None => zone.get().to_instant(local),
+            }
+        };
+        match read? {
+            Some(read) => instant(read).map(Some).ok_or_else(out_of_range),
+            None => Ok(None),
+        }
     });
     Ok(Arc::new(
         instants
@@ -178,17 +205,3 @@ const TO_NUMBER: &[Overload] = &[Overload {
         ))
     },
 }];
-
-/// Days from 1970-01-01 to a date, if there is such a date.
-fn checked_days(year: i64, month: u32, day: u32) -> Option<i64> {
-    if !(1..=12).contains(&month) || day == 0 {
-        return None;
-    }
-    let next = if month == 12 {
-        days_from_civil(year + 1, 1, 1)
-    } else {
-        days_from_civil(year, month + 1, 1)
-    };
-    let days = days_from_civil(year, month, day);
-    (days < next).then_some(days)
-}

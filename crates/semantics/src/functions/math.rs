@@ -180,7 +180,11 @@ const LOG: &[Overload] = &[
         returns: DOUBLE,
         body: |call| {
             doubles2(call, |base, v| {
-                Ok(logarithm(v, f64::ln)? / logarithm(base, f64::ln)?)
+                let (value, base) = (logarithm(v, f64::ln)?, logarithm(base, f64::ln)?);
+                match base {
+                    0.0 => Err(raise(ErrorKind::DivisionByZero, "division by zero")),
+                    base => Ok(value / base),
+                }
             })
         },
     },

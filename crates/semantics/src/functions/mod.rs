@@ -29,7 +29,7 @@ mod window;
 
 use std::sync::Arc;
 
-use aerostat_types::{SqlError, SqlType};
+use aerostat_types::SqlType;
 use arrow::datatypes::Field;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
@@ -41,17 +41,6 @@ use datafusion::logical_expr::{AggregateUDF, Expr, ScalarUDF};
 pub(crate) use arrays::quantified::{QUANTIFIED, operator as quantified_operator};
 use cast::Zone;
 pub use datetime::Times;
-
-/// A moment as a text of `timestamptz` names it, in microseconds since 1970 UTC; where the
-/// text has no zone, in this one.
-///
-/// # Errors
-/// The text is no timestamp, or out of range.
-pub fn instant_of(text: &str, zone: chrono_tz::Tz) -> Result<i64, SqlError> {
-    let zone = Zone::in_zone(zone);
-    aerostat_types::text::parse_timestamptz(text, &zone)
-        .map_err(|error| SqlError::new(error.kind, error.message))
-}
 
 /// Registers every function of this module, over DataFusion's of the same name.
 pub fn register(state: &mut SessionState) {

@@ -1,11 +1,13 @@
-//! `generate_series` over numbers and times: in FROM, where it streams, and as a list ([`list`]).
+//! `generate_series` over numbers and times: in FROM, where it streams ([`times`]), and as a list
+//! ([`list`]).
 
 pub(super) mod list;
+mod times;
 
 use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlError, SqlType};
-use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, TimeUnit};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType};
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::datasource::{ViewTable, provider_as_source};
@@ -13,8 +15,9 @@ use datafusion::functions_table::generate_series::GenerateSeriesFunc;
 use datafusion::logical_expr::{Cast, Expr, LogicalPlanBuilder, col};
 
 use super::cast::{self, Coercion, Zone};
-use super::temporal::DAY_MICROS;
+use super::temporal;
 use crate::raise;
+use times::{Steps, Times};
 
 /// Its name, also that of its column.
 pub(super) const NAME: &str = "generate_series";
@@ -25,16 +28,21 @@ pub(super) struct Series(pub(super) GenerateSeriesFunc);
 
 impl TableFunctionImpl for Series {
     fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
-        let mut values = args
-            .exprs()
-            .iter()
-            .map(constant)
-            .collect::<Result<Vec<_>>>()?;
-        type_literals(&mut values, &Zone::of(args.session().config_options()))?;
+        let zone = Zone::of(args.session().config_options());
+        let constants = args.exprs().iter().map(|expr| constant(expr, &zone));
+        let mut values = constants.collect::<Result<Vec<_>>>()?;
+        type_literals(&mut values, &zone)?;
         if !(2..=3).contains(&values.len()) {
             return Err(undefined(&values));
         }
         let result = result_type(&values)?;
+        if let DataType::Timestamp(..) = result {
+            let plan =
+                LogicalPlanBuilder::scan(NAME, provider_as_source(times(&values, zone)?), None)?
+                    .project([col("value").alias(NAME)])?
+                    .build()?;
+            return Ok(Arc::new(ViewTable::new(plan, None)));
+        }
         let scale = match result {
             DataType::Decimal128(_, scale) => Some(scale),
             _ => None,
@@ -47,7 +55,7 @@ impl TableFunctionImpl for Series {
             .map(|value| {
                 let value = match scale {
                     Some(scale) => counted(value, scale),
-                    None => widened(value),
+                    None => Ok(widened(value)),
                 };
                 value.map(|v| Expr::Literal(v, None))
             })
@@ -68,10 +76,21 @@ impl TableFunctionImpl for Series {
     }
 }
 
-fn constant(expr: &Expr) -> Result<ScalarValue> {
+fn constant(expr: &Expr, zone: &Zone) -> Result<ScalarValue> {
     match expr {
         Expr::Literal(value, _) => Ok(value.clone()),
-        Expr::Cast(cast) => constant(&cast.expr)?.cast_to(cast.field.data_type()),
+        Expr::Cast(cast) => {
+            let value = constant(&cast.expr, zone)?;
+            match (
+                SqlType::of_arrow(&value.data_type()),
+                SqlType::of_field(&cast.field),
+            ) {
+                (Some(from), Some(to)) if is_time(to) && !value.is_null() => {
+                    converted(&value, from, to, zone)
+                }
+                _ => value.cast_to(cast.field.data_type()),
+            }
+        }
         _ => Err(raise(
             ErrorKind::FeatureNotSupported,
             "generate_series with arguments that are no constants is not supported",
@@ -79,30 +98,79 @@ fn constant(expr: &Expr) -> Result<ScalarValue> {
     }
 }
 
-/// String literals are read as what the other bound is, or as the step that it takes.
+fn is_time(ty: SqlType) -> bool {
+    use SqlType::{Date, Interval, Time, Timestamp, TimestampTz};
+    matches!(ty, Date | Interval | Time | Timestamp | TimestampTz)
+}
+
+fn converted(value: &ScalarValue, from: SqlType, to: SqlType, zone: &Zone) -> Result<ScalarValue> {
+    let array = cast::convert(&value.to_array()?, from, to, Coercion::Explicit, zone)?;
+    ScalarValue::try_from_array(&array, 0)
+}
+
+/// Brings the bounds to one type, and string literals to it or to what steps in it.
 fn type_literals(values: &mut [ScalarValue], zone: &Zone) -> Result<()> {
-    let mut bounds = values.iter().take(2).map(ScalarValue::data_type);
-    let typed = bounds.find(|ty| !matches!(ty, DataType::Utf8 | DataType::Null));
-    let Some(bound) = typed.as_ref().and_then(SqlType::of_arrow) else {
+    use SqlType::{Date, Interval, Timestamp, TimestampTz};
+    let bounds = values.iter().take(2).map(ScalarValue::data_type);
+    let typed = bounds.filter(|ty| !matches!(ty, DataType::Utf8 | DataType::Null));
+    let known: Vec<SqlType> = typed.filter_map(|ty| SqlType::of_arrow(&ty)).collect();
+    let Some(&first) = known.first() else {
         return Ok(());
     };
-    let step = match bound {
-        SqlType::Date | SqlType::Timestamp | SqlType::TimestampTz => SqlType::Interval,
-        number => number,
+    let are_times = known
+        .iter()
+        .all(|ty| matches!(ty, Date | Timestamp | TimestampTz));
+    let (bound, step) = match are_times {
+        // As PostgreSQL, which has no series of dates and prefers this to timestamps.
+        true if known.contains(&TimestampTz) || !known.contains(&Timestamp) => {
+            (TimestampTz, Interval)
+        }
+        true => (Timestamp, Interval),
+        false => (first, first),
     };
     for (at, value) in values.iter_mut().enumerate() {
         if let ScalarValue::Utf8(Some(text)) = value {
             *value = cast::literal(text, if at < 2 { bound } else { step }, zone)?;
-        }
-        // As PostgreSQL, which has no series of dates and prefers this to timestamps.
-        if matches!(value, ScalarValue::Date32(Some(_))) {
-            let to = SqlType::TimestampTz;
-            let days = value.to_array()?;
-            let moments = cast::convert(&days, SqlType::Date, to, Coercion::Explicit, zone)?;
-            *value = ScalarValue::try_from_array(&moments, 0)?;
+        } else if are_times
+            && at < 2
+            && !value.is_null()
+            && let Some(from) = SqlType::of_arrow(&value.data_type())
+        {
+            *value = converted(value, from, bound, zone)?;
         }
     }
     Ok(())
+}
+
+/// The table of a series of timestamps.
+fn times(values: &[ScalarValue], zone: Zone) -> Result<Arc<dyn TableProvider>> {
+    let [start, stop, step] = values else {
+        return Err(undefined(values));
+    };
+    let data_type = match (start.is_null(), stop.is_null()) {
+        (true, _) => stop.data_type(),
+        _ => start.data_type(),
+    };
+    let steps = match (start, stop, step) {
+        (
+            ScalarValue::TimestampMicrosecond(Some(start), has_zone),
+            ScalarValue::TimestampMicrosecond(Some(stop), _),
+            ScalarValue::IntervalMonthDayNano(Some(step)),
+        ) => {
+            if temporal::order(*step) == 0 {
+                return Err(no_step());
+            }
+            Some(Steps {
+                start: *start,
+                stop: *stop,
+                step: *step,
+                zone: has_zone.is_some().then_some(zone),
+            })
+        }
+        _ if values.iter().any(ScalarValue::is_null) => None,
+        _ => return Err(undefined(values)),
+    };
+    Ok(Arc::new(Times::new(steps, data_type)))
 }
 
 fn result_type(values: &[ScalarValue]) -> Result<DataType> {
@@ -122,10 +190,12 @@ fn result_type(values: &[ScalarValue]) -> Result<DataType> {
     if let Some(scale) = values.iter().filter_map(scale).max() {
         return Ok(DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale));
     }
+    let is_time = |value: &&ScalarValue| matches!(value.data_type(), DataType::Timestamp(..));
+    if let Some(time) = values.iter().find(is_time) {
+        return Ok(time.data_type());
+    }
     let mut types = values.iter().map(ScalarValue::data_type);
     Ok(match types.next() {
-        Some(DataType::Timestamp(_, zone)) => DataType::Timestamp(TimeUnit::Microsecond, zone),
-        Some(DataType::Date32) => DataType::Timestamp(TimeUnit::Microsecond, None),
         Some(DataType::Int64) => DataType::Int64,
         Some(DataType::Int16 | DataType::Int32 | DataType::Null) => {
             if types.any(|ty| ty == DataType::Int64) {
@@ -184,21 +254,10 @@ fn undefined(values: &[ScalarValue]) -> DataFusionError {
 }
 
 /// A bound or step as DataFusion's function takes it.
-fn widened(value: &ScalarValue) -> Result<ScalarValue> {
-    let nanos = |micros: i64| {
-        micros
-            .checked_mul(1000)
-            .ok_or_else(|| raise(ErrorKind::DatetimeFieldOverflow, "timestamp out of range"))
-    };
-    Ok(match value {
+fn widened(value: &ScalarValue) -> ScalarValue {
+    match value {
         ScalarValue::Int16(v) => ScalarValue::Int64(v.map(i64::from)),
         ScalarValue::Int32(v) => ScalarValue::Int64(v.map(i64::from)),
-        ScalarValue::TimestampMicrosecond(Some(micros), zone) => {
-            ScalarValue::TimestampNanosecond(Some(nanos(*micros)?), zone.clone())
-        }
-        ScalarValue::Date32(Some(day)) => {
-            ScalarValue::TimestampNanosecond(Some(nanos(i64::from(*day) * DAY_MICROS)?), None)
-        }
         other => other.clone(),
-    })
+    }
 }

@@ -43,6 +43,7 @@ pub(crate) enum Temporal {
     TimestampTzPlusInterval,
     TimestampTzMinusInterval,
     TimestampMinusTimestamp,
+    TimestampTzMinusTimestampTz,
     TimePlusInterval,
     TimeMinusInterval,
     TimeMinusTime,
@@ -54,7 +55,7 @@ pub(crate) enum Temporal {
     IntervalOrder,
 }
 
-const ALL: [Temporal; 17] = [
+const ALL: [Temporal; 18] = [
     Temporal::DatePlusDays,
     Temporal::DateMinusDays,
     Temporal::DateMinusDate,
@@ -64,6 +65,7 @@ const ALL: [Temporal; 17] = [
     Temporal::TimestampTzPlusInterval,
     Temporal::TimestampTzMinusInterval,
     Temporal::TimestampMinusTimestamp,
+    Temporal::TimestampTzMinusTimestampTz,
     Temporal::TimePlusInterval,
     Temporal::TimeMinusInterval,
     Temporal::TimeMinusTime,
@@ -114,6 +116,7 @@ impl Temporal {
                 (vec![TimestampTz, Interval], TimestampTz)
             }
             Self::TimestampMinusTimestamp => (vec![Timestamp, Timestamp], Interval),
+            Self::TimestampTzMinusTimestampTz => (vec![TimestampTz, TimestampTz], Interval),
             Self::TimePlusInterval | Self::TimeMinusInterval => (vec![Time, Interval], Time),
             Self::TimeMinusTime => (vec![Time, Time], Interval),
             Self::IntervalPlusInterval | Self::IntervalMinusInterval => {
@@ -163,6 +166,7 @@ impl Temporal {
             Self::TimestampTzPlusInterval => "timestamptz_plus_interval",
             Self::TimestampTzMinusInterval => "timestamptz_minus_interval",
             Self::TimestampMinusTimestamp => "timestamp_minus_timestamp",
+            Self::TimestampTzMinusTimestampTz => "timestamptz_minus_timestamptz",
             Self::TimePlusInterval => "time_plus_interval",
             Self::TimeMinusInterval => "time_minus_interval",
             Self::TimeMinusTime => "time_minus_time",
@@ -286,7 +290,11 @@ pub(crate) fn evaluate(op: Temporal, arrays: &[ArrayRef], zone: &Zone) -> Result
             a.checked_sub(b).ok_or_else(|| overflow("date"))
         })?),
         Temporal::DatePlusTime => Arc::new(binary::<D, T, S>(arrays, |date, time| {
-            Ok(i64::from(date) * DAY_MICROS + time)
+            i64::from(date)
+                .checked_mul(DAY_MICROS)
+                .and_then(|start| start.checked_add(time))
+                .filter(|&at| is_timestamp(at))
+                .ok_or_else(|| overflow("timestamp"))
         })?),
         Temporal::TimestampPlusInterval => {
             Arc::new(binary::<S, I, S>(arrays, |at, by| shift(at, by, 1))?)
@@ -302,14 +310,17 @@ pub(crate) fn evaluate(op: Temporal, arrays: &[ArrayRef], zone: &Zone) -> Result
             binary::<S, I, S>(arrays, |at, by| shift_in_zone(at, by, -1, zone))?
                 .with_timezone("UTC"),
         ),
-        Temporal::TimestampMinusTimestamp => Arc::new(binary::<S, S, I>(arrays, |a, b| {
-            let micros = a.checked_sub(b).ok_or_else(|| overflow("interval"))?;
-            interval(
-                0,
-                micros / DAY_MICROS,
-                i128::from(micros % DAY_MICROS) * 1000,
-            )
-        })?),
+        // Both count instants, so the zone does not matter.
+        Temporal::TimestampMinusTimestamp | Temporal::TimestampTzMinusTimestampTz => {
+            Arc::new(binary::<S, S, I>(arrays, |a, b| {
+                let micros = a.checked_sub(b).ok_or_else(|| overflow("interval"))?;
+                interval(
+                    0,
+                    micros / DAY_MICROS,
+                    i128::from(micros % DAY_MICROS) * 1000,
+                )
+            })?)
+        }
         Temporal::TimePlusInterval => Arc::new(binary::<T, I, T>(arrays, |time, by| {
             Ok((time + by.nanoseconds / 1000).rem_euclid(DAY_MICROS))
         })?),
@@ -352,7 +363,7 @@ fn interval(months: i64, days: i64, nanos: i128) -> Result<IntervalMonthDayNano>
 }
 
 /// A number that orders intervals.
-pub(super) fn order(value: IntervalMonthDayNano) -> i128 {
+pub(crate) fn order(value: IntervalMonthDayNano) -> i128 {
     let days = i64::from(value.months) * MONTH_DAYS + i64::from(value.days);
     i128::from(days) * i128::from(DAY_MICROS) * 1000 + i128::from(value.nanoseconds)
 }
@@ -443,21 +454,24 @@ fn shift_days(at: i64, by: IntervalMonthDayNano, sign: i64) -> Result<i64> {
         .ok_or_else(out_of_range)
 }
 
-/// A timestamp with time zone moved by an interval: days and months in the zone.
-pub(super) fn shift_in_zone(
+/// A timestamp with time zone moved by an interval: months, then days on the zone's clock, then
+/// time. A local time that does not exist on the way is read as everywhere.
+pub(crate) fn shift_in_zone(
     at: i64,
     by: IntervalMonthDayNano,
     sign: i64,
     zone: &Zone,
 ) -> Result<i64> {
-    let out_of_range = || overflow("timestamp");
     let mut at = at;
-    if by.months != 0 || by.days != 0 {
-        let local = at + i64::from(zone.offset_at(at)) * 1_000_000;
-        let moved = shift_days(local, by, sign)?;
-        at = moved - i64::from(zone.offset_at_local(moved)) * 1_000_000;
+    for step in [
+        IntervalMonthDayNano::new(by.months, 0, 0),
+        IntervalMonthDayNano::new(0, by.days, 0),
+    ] {
+        if step.months != 0 || step.days != 0 {
+            at = zone.instant(shift_days(zone.local(at)?, step, sign)?)?;
+        }
     }
     at.checked_add(sign * (by.nanoseconds / 1000))
         .filter(|&at| is_timestamp(at))
-        .ok_or_else(out_of_range)
+        .ok_or_else(|| overflow("timestamp"))
 }

@@ -1,14 +1,16 @@
 //! Calls that mean something else: casts by the type's name, arguments by name, and digits
 //! after the second's point.
 
+use aerostat_types::text::{IntervalField, IntervalType, format_interval, parse_interval_as};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgOperator,
-    FunctionArguments, ObjectName, Value,
+    BinaryOperator, DataType, DateTimeField, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgOperator, FunctionArguments, Interval, IntervalFields, ObjectName, Value,
+    ValueWithSpan,
 };
 
 use super::{call, cast_to};
-use crate::functions::datetime::ROUND_TIME;
+use crate::functions::datetime::{KEEP_FIELDS, ROUND_TIME, code_of};
 
 /// The digits that a type of times keeps, if it says so and they are not all.
 pub(super) fn digits(data_type: &DataType) -> Option<u64> {
@@ -42,6 +44,151 @@ pub(super) fn rounded(time: Expr, digits: u64) -> Expr {
         ROUND_TIME,
         vec![time, cast_to(digits, DataType::Int4(None))],
     )
+}
+
+/// What an interval's type keeps, if that is not everything.
+pub(super) fn interval_type(data_type: &DataType) -> Option<IntervalType> {
+    use IntervalFields as F;
+    let DataType::Interval { fields, precision } = data_type else {
+        return None;
+    };
+    if fields.is_none() && precision.is_none() {
+        return None;
+    }
+    let last = match fields {
+        Some(F::Year) => IntervalField::Year,
+        Some(F::Month | F::YearToMonth) => IntervalField::Month,
+        Some(F::Day) => IntervalField::Day,
+        Some(F::Hour | F::DayToHour) => IntervalField::Hour,
+        Some(F::Minute | F::DayToMinute | F::HourToMinute) => IntervalField::Minute,
+        Some(F::MinuteToSecond) => IntervalField::MinuteToSecond,
+        Some(F::Second | F::DayToSecond | F::HourToSecond) | None => IntervalField::Second,
+    };
+    Some(IntervalType {
+        last,
+        digits: precision.map(|digits| digits.min(6) as u32),
+    })
+}
+
+/// What `INTERVAL '…' DAY TO SECOND(2)` and its like keep.
+///
+/// # Errors
+/// Fields that do not go together.
+pub(super) fn interval_literal_type(interval: &Interval) -> Result<Option<IntervalType>, SqlError> {
+    use DateTimeField as F;
+    if let (Some(first), Some(last)) = (&interval.leading_field, &interval.last_field) {
+        let go_together = matches!(
+            (first, last),
+            (F::Year, F::Month)
+                | (F::Day, F::Hour | F::Minute | F::Second)
+                | (F::Hour, F::Minute | F::Second)
+                | (F::Minute, F::Second)
+        );
+        if !go_together {
+            let message = format!("syntax error at or near \"{last}\"");
+            return Err(SqlError::new(ErrorKind::SyntaxError, message));
+        }
+    }
+    Ok(literal_type_of_fields(interval))
+}
+
+fn literal_type_of_fields(interval: &Interval) -> Option<IntervalType> {
+    use DateTimeField as F;
+    let single = |field: &F| {
+        Some(match field {
+            F::Year => IntervalField::Year,
+            F::Month => IntervalField::Month,
+            F::Day => IntervalField::Day,
+            F::Hour => IntervalField::Hour,
+            F::Minute => IntervalField::Minute,
+            F::Second => IntervalField::Second,
+            _ => return None,
+        })
+    };
+    let last = match (&interval.leading_field, &interval.last_field) {
+        (Some(F::Minute), Some(F::Second)) => IntervalField::MinuteToSecond,
+        (Some(_), Some(last)) => single(last)?,
+        (Some(only), None) => single(only)?,
+        (None, _) => return None,
+    };
+    // Of a single field the digits stand where others have their width.
+    let digits = interval
+        .fractional_seconds_precision
+        .or(interval.leading_precision);
+    Some(IntervalType {
+        last,
+        digits: digits.map(|digits| digits.min(6) as u32),
+    })
+}
+
+/// A text as an interval of a type.
+///
+/// # Errors
+/// It is no interval.
+pub(super) fn interval_of(text: &str, ty: IntervalType) -> Result<Expr, SqlError> {
+    let mut kept = String::new();
+    format_interval(parse_interval_as(text, ty)?, &mut kept);
+    Ok(cast_to(super::text_value(kept), interval()))
+}
+
+/// What a type keeps of an interval.
+pub(super) fn kept_fields(value: Expr, ty: IntervalType) -> Expr {
+    let number = |number: i32| {
+        let number = Expr::value(Value::Number(number.unsigned_abs().to_string(), false));
+        cast_to(number, DataType::Int4(None))
+    };
+    let digits = number(ty.digits.map_or(6, |digits| digits as i32));
+    let last = number(code_of(ty.last));
+    call(KEEP_FIELDS, vec![cast_to(value, interval()), last, digits])
+}
+
+fn interval() -> DataType {
+    DataType::Interval {
+        fields: None,
+        precision: None,
+    }
+}
+
+/// The name of `CURRENT_TIMESTAMP(0)` and its like, and the digits.
+pub(super) fn clock_with_digits(function: &Function) -> Option<(&'static str, u64)> {
+    const CLOCKS: [&str; 4] = [
+        "current_timestamp",
+        "localtimestamp",
+        "localtime",
+        "current_time",
+    ];
+    let name = function.name.to_string();
+    let name = CLOCKS
+        .into_iter()
+        .find(|known| name.eq_ignore_ascii_case(known))?;
+    let FunctionArguments::List(list) = &function.args else {
+        return None;
+    };
+    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(digits))] = &list.args[..] else {
+        return None;
+    };
+    let digits = match digits {
+        Expr::Cast { expr, .. } => expr,
+        bare => bare,
+    };
+    let Expr::Value(ValueWithSpan {
+        value: Value::Number(digits, _),
+        ..
+    }) = digits
+    else {
+        return None;
+    };
+    Some((name, digits.parse().ok()?))
+}
+
+/// Puts the current day before the only argument of `age`.
+pub(super) fn age_until_today(function: &mut Function) {
+    if let FunctionArguments::List(list) = &mut function.args
+        && list.args.len() == 1
+    {
+        let today = FunctionArg::Unnamed(FunctionArgExpr::Expr(call("current_date", vec![])));
+        list.args.insert(0, today);
+    }
 }
 
 /// A cast that is written as a call: what is cast, and to which type.

@@ -165,7 +165,8 @@ fn representatives(rows: &[Row], column: usize) -> Vec<Expr> {
 }
 
 fn column_of(rows: &mut [Row], column: usize) -> impl Iterator<Item = &mut Expr> {
-    rows.iter_mut().filter_map(move |row| row.content.get_mut(column))
+    rows.iter_mut()
+        .filter_map(move |row| row.content.get_mut(column))
 }
 
 /// A string literal beside cells whose type only the planner knows takes the type that they

@@ -149,7 +149,7 @@ async fn a_damaged_tenant_is_told_of_and_the_others_are_served() {
     let admin = node.connect("aerostat").await;
     assert_eq!(
         value(&admin, states).await,
-        "aerostat open true, other open true, shop unopened false"
+        "aerostat open true, other open true, postgres open true, shop unopened false"
     );
     let reason = "SELECT reason FROM aerostat.tenants WHERE name = 'shop'";
     assert!(value(&admin, reason).await.contains("is damaged at byte"));
@@ -489,7 +489,14 @@ async fn spilling_fails_the_statement_at_a_limit_and_not_the_log() {
             .await
             .unwrap();
         let groups = "SELECT count(*), max(n) FROM (SELECT m, count(*) AS n FROM (SELECT md5(g::text) || repeat('x', 100) AS m FROM generate_series(1, 300000) AS g) AS s GROUP BY m) AS s";
-        assert_eq!(sqlstate(&client, groups).await, code, "{flags:?}");
+        // Two tasks may meet the limit at once, and a reader wait for what neither has written.
+        client
+            .batch_execute("SET statement_timeout = '20s'")
+            .await
+            .unwrap();
+        for _ in 0..8 {
+            assert_eq!(sqlstate(&client, groups).await, code, "{flags:?}");
+        }
         client
             .batch_execute("INSERT INTO t VALUES (1)")
             .await
@@ -525,6 +532,6 @@ async fn a_database_is_dropped_right_after_its_last_session_has_gone() {
     assert!(started.elapsed() < Duration::from_secs(3));
     assert_eq!(
         value(&admin, "SELECT count(*) FROM aerostat.tenants").await,
-        "2"
+        "3"
     );
 }

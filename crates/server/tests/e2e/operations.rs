@@ -216,7 +216,7 @@ async fn roles_and_databases_outlive_a_restart() {
     let client = node.connect("kept").await;
     let databases =
         "SELECT string_agg(datname, ',' ORDER BY datname) FROM pg_database WHERE NOT datistemplate";
-    assert_eq!(value(&client, databases).await, "aerostat,kept");
+    assert_eq!(value(&client, databases).await, "aerostat,kept,postgres");
     assert_eq!(
         value(
             &client,

@@ -10,6 +10,7 @@ use crate::harness::PATIENCE;
 pub(crate) struct Raw {
     stream: TcpStream,
     status: u8,
+    key: Option<(i32, i32)>,
 }
 
 /// A message from the server: its type and body.
@@ -26,12 +27,21 @@ impl Raw {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, status: 0 })
+        Ok(Self {
+            stream,
+            status: 0,
+            key: None,
+        })
     }
 
     /// What the last ReadyForQuery said: `I`, idle; `T`, in a block; `E`, in a failed one.
     pub(crate) fn status(&self) -> char {
         char::from(self.status)
+    }
+
+    /// What BackendKeyData said: the number of the session, and the secret to cancel it with.
+    pub(crate) fn key(&self) -> (i32, i32) {
+        self.key.expect("the session has begun")
     }
 
     /// A session of the superuser in a database, ready for queries.
@@ -49,10 +59,16 @@ impl Raw {
         Self::try_session_as(address, "aerostat", database)
     }
 
-    fn try_session_as(address: SocketAddr, role: &str, database: &str) -> io::Result<Self> {
+    /// A session of a role that needs no password, where it may be refused.
+    pub(crate) fn try_session_as(
+        address: SocketAddr,
+        role: &str,
+        database: &str,
+    ) -> io::Result<Self> {
         let mut raw = Self::try_open(address)?;
         raw.send_startup(&[("user", role), ("database", database)])?;
         let messages = raw.read_until_ready()?;
+        raw.key = messages.iter().find_map(backend_key);
         match errors(&messages).first() {
             Some(error) => Err(io::Error::other(format!("{error:?}"))),
             None => Ok(raw),
@@ -150,6 +166,11 @@ impl Raw {
         self.stream.read_to_end(&mut bytes).ok();
         bytes
     }
+}
+
+fn backend_key((kind, body): &Message) -> Option<(i32, i32)> {
+    let number = |at: usize| Some(i32::from_be_bytes(body.get(at..at + 4)?.try_into().ok()?));
+    (*kind == b'K').then_some((number(0)?, number(4)?))
 }
 
 /// The values of a DataRow in text; `None` is NULL.

@@ -234,3 +234,55 @@ async fn open_cursors_are_told() {
     session.query("CLOSE b").unwrap();
     assert_eq!(session.query(names).unwrap(), [""; 0]);
 }
+
+/// A request to cancel what the session of this number runs, and the connection's end.
+fn request_cancel(node: &Aerostat, pid: i32, secret: i32) {
+    let mut request = Raw::open(node.sql);
+    let words = [16, 80_877_102, pid, secret];
+    request
+        .send_bytes(&words.map(i32::to_be_bytes).concat())
+        .unwrap();
+    assert!(request.read_to_end().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_has_one_number_everywhere() {
+    let node = Aerostat::start();
+    let first = node.connect("aerostat").await;
+    first
+        .batch_execute("CREATE ROLE nobody LOGIN CONNECTION LIMIT 0; GRANT CONNECT ON DATABASE aerostat TO nobody; CREATE TABLE t (a int)")
+        .await
+        .unwrap();
+    // Sessions that get no place have numbers, too; nobody else's shift by that.
+    assert!(Raw::try_session_as(node.sql, "nobody", "aerostat").is_err());
+    for _ in 0..3 {
+        let mut session = Raw::session(node.sql, "aerostat");
+        let (pid, secret) = session.key();
+        let told = [pid.to_string()];
+        session.query("BEGIN; LOCK TABLE t").unwrap();
+        for sql in [
+            "SELECT pg_backend_pid()",
+            "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT pid FROM pg_stat_activity%'",
+            "SELECT pid FROM pg_stat_ssl WHERE pid = pg_backend_pid()",
+            "SELECT pid FROM pg_locks WHERE relation = 't'::regclass",
+        ] {
+            assert_eq!(session.query(sql).unwrap(), told, "{sql}");
+        }
+        session.query("ROLLBACK").unwrap();
+
+        // Another secret, or another session's number, cancels nothing.
+        session.send_query(b"SELECT pg_sleep(30)").unwrap();
+        wait_until_active(&first, pid).await;
+        request_cancel(&node, pid, secret.wrapping_add(1));
+        request_cancel(&node, pid + 1, secret);
+        wait_until_active(&first, pid).await;
+        request_cancel(&node, pid, secret);
+        let messages = session.read_until_ready().unwrap();
+        assert_eq!(errors(&messages)[0][&'C'], "57014");
+    }
+}
+
+async fn wait_until_active(onlooker: &tokio_postgres::Client, pid: i32) {
+    let state = format!("SELECT state FROM pg_stat_activity WHERE pid = {pid}");
+    while value(onlooker, &state).await != "active" {}
+}

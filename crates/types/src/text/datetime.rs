@@ -8,8 +8,8 @@ use super::{
     civil::{civil_from_days, days_from_civil, days_in_month},
     format_int, put_ascii, trim,
 };
-use crate::ErrorKind;
-use decode::{DecodeError, Decoded, Goal, Zone, decode};
+use crate::{ErrorKind, Zone};
+use decode::{DecodeError, Decoded, Goal, Place, decode};
 
 pub(super) const SECOND_MICROS: i64 = 1_000_000;
 pub(super) const MINUTE_MICROS: i64 = 60 * SECOND_MICROS;
@@ -34,16 +34,7 @@ pub fn is_timestamp(micros: i64) -> bool {
     micros.div_euclid(DAY_MICROS) >= DATE_MIN_DAYS
 }
 
-/// What turns a local time into an offset from UTC; the caller has the zone table.
-pub trait ZoneOffsets {
-    /// Seconds east of UTC in the session's zone at `local_micros`, a timestamp without zone.
-    fn session(&self, local_micros: i64) -> i32;
-
-    /// The same in the zone with this name or abbreviation; `None` if there is no such zone.
-    fn named(&self, name: &str, local_micros: i64) -> Option<i32>;
-}
-
-fn refused(error: DecodeError, type_name: &str, text: &str) -> TextError {
+fn refused(error: DecodeError<'_>, type_name: &str, text: &str) -> TextError {
     let overflow = |message: String| TextError::new(ErrorKind::DatetimeFieldOverflow, message);
     match error {
         DecodeError::Syntax => {
@@ -57,10 +48,15 @@ fn refused(error: DecodeError, type_name: &str, text: &str) -> TextError {
             "date/time field value out of range: \"{}\"",
             super::quoted(text)
         )),
-        DecodeError::ZoneDisplacement => overflow(format!(
-            "time zone displacement out of range: \"{}\"",
-            super::quoted(text)
-        )),
+        DecodeError::ZoneDisplacement => {
+            let text = super::quoted(text);
+            let message = format!("time zone displacement out of range: \"{text}\"");
+            TextError::new(ErrorKind::InvalidTimeZoneDisplacement, message)
+        }
+        DecodeError::NoSuchZone(name) => {
+            let message = format!("time zone \"{}\" not recognized", super::quoted(name));
+            TextError::new(ErrorKind::InvalidParameterValue, message)
+        }
         DecodeError::Unsupported => TextError::unsupported(type_name, trim(text)),
     }
 }
@@ -114,29 +110,26 @@ pub fn parse_timestamp(text: &str) -> Result<i64, TextError> {
 }
 
 /// Reads a timestamptz as microseconds since 1970-01-01 00:00:00 UTC. Without a zone in the
-/// text the session's holds.
+/// text the session's, which is given, holds.
 ///
 /// # Errors
 /// As [`parse_date`]; `InvalidParameterValue` for a zone that is not there.
-pub fn parse_timestamptz(text: &str, zones: &impl ZoneOffsets) -> Result<i64, TextError> {
+pub fn parse_timestamptz(text: &str, session: &Zone) -> Result<i64, TextError> {
     let type_name = "timestamp with time zone";
     let decoded =
         decode(text, Goal::TimestampTz).map_err(|error| refused(error, type_name, text))?;
     let local = local_micros(&decoded).ok_or_else(|| out_of_range("timestamp", text))?;
-    let offset_seconds = match decoded.zone {
-        None => zones.session(local),
-        Some(Zone::Offset(seconds)) => seconds,
-        Some(Zone::Named(name)) => zones.named(name, local).ok_or_else(|| {
-            let message = format!("time zone \"{}\" not recognized", super::quoted(name));
-            TextError::new(ErrorKind::InvalidParameterValue, message)
-        })?,
+    let instant = match decoded.zone {
+        None => session.to_instant(local),
+        Some(Place::Offset(seconds)) => local
+            .checked_sub(i64::from(seconds) * SECOND_MICROS)
+            .filter(|&instant| is_timestamp(instant)),
+        Some(Place::Zone(zone)) => zone.to_instant(local),
     };
-    local
-        .checked_sub(i64::from(offset_seconds) * SECOND_MICROS)
-        .ok_or_else(|| out_of_range("timestamp", text))
+    instant.ok_or_else(|| out_of_range("timestamp", text))
 }
 
-fn local_micros(decoded: &Decoded<'_>) -> Option<i64> {
+fn local_micros(decoded: &Decoded) -> Option<i64> {
     if decoded.days < DATE_MIN_DAYS {
         return None;
     }

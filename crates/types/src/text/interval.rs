@@ -26,6 +26,77 @@ impl Interval {
     }
 }
 
+/// The last field that a type of intervals keeps: `interval day to hour` keeps hours and what is
+/// longer, also years.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IntervalField {
+    /// `year`.
+    Year,
+    /// `month`, `year to month`.
+    Month,
+    /// `day`.
+    Day,
+    /// `hour`, `day to hour`.
+    Hour,
+    /// `minute`, `day to minute`, `hour to minute`.
+    Minute,
+    /// `second` and others that end so, or no fields at all.
+    #[default]
+    Second,
+    /// `minute to second`, which reads `1:30` as a minute and a half.
+    MinuteToSecond,
+}
+
+/// What a type of intervals keeps of a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IntervalType {
+    /// The last field.
+    pub last: IntervalField,
+    /// Digits after the second's point, if they are limited.
+    pub digits: Option<u32>,
+}
+
+impl IntervalField {
+    fn unit(self) -> Unit {
+        match self {
+            Self::Year => Unit::Months(12),
+            Self::Month => Unit::Months(1),
+            Self::Day => Unit::Days(1),
+            Self::Hour => Unit::Micros(HOUR_MICROS),
+            Self::Minute => Unit::Micros(MINUTE_MICROS),
+            Self::Second | Self::MinuteToSecond => Unit::Micros(SECOND_MICROS),
+        }
+    }
+}
+
+impl IntervalType {
+    /// What the type keeps of an interval, as PostgreSQL's casts do. Longer fields than the type
+    /// names stay. Nothing beyond the longest time.
+    pub fn kept(self, value: Interval) -> Option<Interval> {
+        let to = |unit: i64| value.micros / unit * unit;
+        let (months, days, micros) = match self.last.unit() {
+            Unit::Months(12) => (value.months / 12 * 12, 0, 0),
+            Unit::Months(_) => (value.months, 0, 0),
+            Unit::Days(_) => (value.months, value.days, 0),
+            Unit::Micros(SECOND_MICROS) => (value.months, value.days, value.micros),
+            Unit::Micros(unit) => (value.months, value.days, to(unit)),
+        };
+        let micros = match self.digits {
+            Some(digits @ 0..6) => {
+                let unit = 10i64.pow(6 - digits);
+                let half = if micros < 0 { -unit / 2 } else { unit / 2 };
+                micros.checked_add(half)? / unit * unit
+            }
+            _ => micros,
+        };
+        Some(Interval {
+            months,
+            days,
+            micros,
+        })
+    }
+}
+
 /// Why a text is refused.
 enum Refused {
     Syntax,
@@ -42,15 +113,24 @@ const TEXT_BYTES_MAX: usize = 256;
 /// # Errors
 /// `InvalidDatetimeFormat`, `DatetimeFieldOverflow`.
 pub fn parse_interval(text: &str) -> Result<Interval, TextError> {
+    parse_interval_as(text, IntervalType::default())
+}
+
+/// Reads an interval of a type: a number without a unit counts its last field.
+///
+/// # Errors
+/// As [`parse_interval`].
+pub fn parse_interval_as(text: &str, ty: IntervalType) -> Result<Interval, TextError> {
     let body = trim(text);
     let result = if body.len() > TEXT_BYTES_MAX || !body.is_ascii() {
         Err(Syntax)
     } else if body.starts_with(['P', 'p']) {
         parse_iso(body)
     } else {
-        parse_verbose(body)
+        parse_verbose(body, ty.last)
     };
-    result.map_err(|refused| match refused {
+    let kept = result.and_then(|interval| ty.kept(interval).ok_or(Range));
+    kept.map_err(|refused| match refused {
         Syntax => {
             let message = format!(
                 "invalid input syntax for type interval: \"{}\"",
@@ -308,10 +388,10 @@ fn tokens(text: &str) -> Result<Vec<Token<'_>>, Refused> {
 
 /// Reads from the right, so that a number knows the unit after it, or the unit
 /// that follows the one after it downwards: `1 2:03` is a day and two hours.
-fn parse_verbose(text: &str) -> Result<Interval, Refused> {
+fn parse_verbose(text: &str, last: IntervalField) -> Result<Interval, Refused> {
     let mut sum = Sum::default();
     let mut pending: Option<Unit> = None;
-    let mut default = Some(Unit::Micros(SECOND_MICROS));
+    let mut default = Some(last.unit());
     let mut ago = false;
     let mut any = false;
     let mut given = Given::default();
@@ -329,7 +409,7 @@ fn parse_verbose(text: &str) -> Result<Interval, Refused> {
                     return Err(Syntax);
                 }
                 given.add(&Given::CLOCK)?;
-                sum.add_micros(clock(number)?)?;
+                sum.add_micros(clock(number, last)?)?;
                 (default, any) = (Some(Unit::Days(1)), true);
             }
             Token::Number(number) if number[1..].contains('-') => {
@@ -344,7 +424,9 @@ fn parse_verbose(text: &str) -> Result<Interval, Refused> {
                 let unit = pending.take().or(default.take()).ok_or(Syntax)?;
                 given.add(&[unit])?;
                 sum.add(Amount::parse(number)?, unit)?;
-                (default, any) = (None, true);
+                // Before hours stand days.
+                default = (unit == Unit::Micros(HOUR_MICROS)).then_some(Unit::Days(1));
+                any = true;
             }
         }
     }
@@ -360,7 +442,7 @@ fn parse_verbose(text: &str) -> Result<Interval, Refused> {
 }
 
 /// `[±]h:mm[:ss[.f]]`, or `m:ss.f`, in microseconds.
-fn clock(text: &str) -> Result<i64, Refused> {
+fn clock(text: &str, last: IntervalField) -> Result<i64, Refused> {
     let (negative, body) = match text.as_bytes()[0] {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),
@@ -374,7 +456,9 @@ fn clock(text: &str) -> Result<i64, Refused> {
         part.parse().map_err(|_| Range)
     };
     let (hours, minutes, seconds) = match parts[..] {
-        [minutes, seconds] if seconds.contains('.') => (0, whole(minutes)?, seconds),
+        [minutes, seconds] if seconds.contains('.') || last == IntervalField::MinuteToSecond => {
+            (0, whole(minutes)?, seconds)
+        }
         [hours, minutes] => (whole(hours)?, whole(minutes)?, "0"),
         [hours, minutes, seconds] => (whole(hours)?, whole(minutes)?, seconds),
         _ => return Err(Syntax),
@@ -428,7 +512,7 @@ fn parse_iso(text: &str) -> Result<Interval, Refused> {
     let mut any = iso_date(date, &mut sum)?;
     if let Some(time) = time {
         if time.contains(':') {
-            sum.add_micros(clock(time)?)?;
+            sum.add_micros(clock(time, IntervalField::Second)?)?;
             any = true;
         } else {
             any = true;

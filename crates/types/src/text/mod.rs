@@ -20,9 +20,8 @@
 //! | timestamptz | [`parse_timestamptz`] | [`format_timestamptz`] |
 //! | interval | [`parse_interval`] | [`format_interval`] |
 //!
-//! Time zones are the caller's: this crate has no zone table, so
-//! [`parse_timestamptz`] asks a [`ZoneOffsets`] and [`format_timestamptz`]
-//! takes the offset. `infinity`, `NaN::numeric` and words that need a clock
+//! [`parse_timestamptz`] is told the session's [`Zone`](crate::Zone), [`format_timestamptz`]
+//! the offset. `infinity`, `NaN::numeric` and words that need a clock
 //! (`now`, `today`) are refused with `FeatureNotSupported`.
 
 mod bytes;
@@ -41,11 +40,13 @@ use crate::{ErrorKind, SqlError};
 pub use bytes::{format_bytea, format_uuid, parse_bytea, parse_bytea_into, parse_uuid};
 pub use civil::{civil_from_days, days_from_civil};
 pub use datetime::{
-    ZoneOffsets, format_date, format_time, format_timestamp, format_timestamptz, is_date,
-    is_timestamp, parse_date, parse_time, parse_timestamp, parse_timestamptz,
+    format_date, format_time, format_timestamp, format_timestamptz, is_date, is_timestamp,
+    parse_date, parse_time, parse_timestamp, parse_timestamptz,
 };
 pub use decimal::{format_numeric, parse_numeric};
-pub use interval::{Interval, format_interval, parse_interval};
+pub use interval::{
+    Interval, IntervalField, IntervalType, format_interval, parse_interval, parse_interval_as,
+};
 pub use number::{
     digits_of_word, format_f32, format_f64, format_int, parse_f32, parse_f64, parse_i16, parse_i32,
     parse_i64,

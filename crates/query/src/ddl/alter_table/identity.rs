@@ -64,6 +64,7 @@ impl Designing<'_> {
         let TableAction::AddIdentity {
             column,
             is_always,
+            sequence,
             options,
         } = action
         else {
@@ -89,6 +90,7 @@ impl Designing<'_> {
             column: column.clone(),
             ty,
             is_always: Some(*is_always),
+            name: sequence.clone(),
             options: Options::clone(options),
         });
         Ok(())

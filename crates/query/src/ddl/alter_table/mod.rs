@@ -37,6 +37,7 @@ use super::{
     dependency::Dependencies,
     drop::{cascade_notice, depended_on, shown},
     foreign_key::Resolved,
+    instants::settled_default,
     names::{Place, QualifiedName},
     privilege::relation_mut,
     sequence::{self, NeedyDefault, Wanted},
@@ -45,8 +46,8 @@ use super::{
 use crate::{
     api::Notice,
     catalog::{
-        CatalogState, Draft, Effect, ForeignKey, Identity, IndexEntry, Relation, SequenceEntry,
-        TableEntry, node::Database,
+        CatalogState, Draft, Effect, ForeignKey, Identity, IndexEntry, PG_TEMP, Relation,
+        SequenceEntry, TableEntry, is_temporary, node::Database,
     },
     error::from_storage,
     sequence::Options,
@@ -167,6 +168,7 @@ pub(crate) fn prepare(
     for column in &mut design.schema.columns {
         if let Some(default) = &mut column.default {
             *default = sequence::bound_default(state, actor, &place, default)?;
+            *default = settled_default(default, column.ty, actor.zone)?;
         }
     }
     let owner = match &design.owner {
@@ -377,6 +379,8 @@ impl PendingAlter {
                 || self.schema.primary_key_name == name
                 || new.any(|index| index.index.name == name)
         };
+        let mut names = self.wanted.iter().filter_map(|wanted| wanted.name.as_ref());
+        names.try_for_each(|name| require_schema(name, &self.place))?;
         let made = sequence::make_wanted(draft, &state, &owner, &self.wanted, &taken)?;
         let mut schema = TableSchema::clone(&self.schema);
         let identities = give_numbers(&mut schema, &self.wanted, &made);
@@ -694,8 +698,25 @@ impl PendingAlter {
             // It is counted by positions of columns.
             entry.usage = Arc::default();
         }
+        entry.settle_comments();
         Ok(entry)
     }
+}
+
+/// Requires that the sequence that SEQUENCE NAME gives a name lies beside its table.
+fn require_schema(sequence: &QualifiedName, table: &Place) -> Result<(), SqlError> {
+    let is_beside = match sequence.schema.as_deref() {
+        None => true,
+        Some(PG_TEMP) => is_temporary(&table.schema),
+        Some(schema) => schema == table.schema,
+    };
+    if is_beside {
+        return Ok(());
+    }
+    Err(SqlError::new(
+        ErrorKind::ObjectNotInPrerequisiteState,
+        "sequence must be in same schema as table it is linked to",
+    ))
 }
 
 fn changed_meanwhile() -> SqlError {

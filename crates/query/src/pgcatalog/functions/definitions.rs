@@ -4,10 +4,14 @@ use aerostat_types::SqlError;
 
 use super::{
     super::{
+        CatalogView,
         cell::Cell,
-        classes::ClassKind,
+        classes::{Class, ClassKind},
         data, definition,
-        tables::{PG_CLASS, derived_oid, index_columns},
+        tables::{
+            EXTENSION_COMMENT, EXTENSION_OID, PG_CLASS, constraint_oids, derived_oid,
+            index_columns, index_comment,
+        },
         types,
     },
     Call, Definition, Reg, function,
@@ -88,12 +92,9 @@ pub(super) fn definitions() -> Vec<Definition> {
             let class = call.view.class(call.oid(0, Reg::Class)?);
             let comment = class.and_then(|class| {
                 let at = usize::try_from(call.int(1)?).ok()?.checked_sub(1)?;
-                class
-                    .table()?
-                    .column_comments
-                    .get(&class.columns().get(at)?.name)
+                class.column_comment(&class.columns().get(at)?.name)
             });
-            Ok(comment.into())
+            Ok(comment.map(str::to_owned).into())
         }),
         // Of PostgreSQL's rows, of which there are none without partitions, the NULL.
         function("pg_partition_ancestors", &["regclass"], "oid", |_| {
@@ -286,6 +287,16 @@ fn of_function(call: &Call<'_>, of: impl Fn(&super::FunctionDescription) -> Stri
         .into()
 }
 
+fn constraint_comment(view: &CatalogView, oid: i64) -> Option<String> {
+    let tables = view.classes().iter().filter_map(Class::table);
+    let mut all = tables.flat_map(|table| {
+        let constraints = constraint_oids(table).into_iter();
+        constraints.map(move |(number, name)| (table, number, name))
+    });
+    let (table, _, name) = all.find(|(_, number, _)| i64::from(*number) == oid)?;
+    table.part_comments.constraints.get(name.as_ref()).cloned()
+}
+
 fn describe(call: &Call<'_>) -> Result<Cell, SqlError> {
     let Some(oid) = call.int(0).or_else(|| call.oid(0, Reg::Class).ok()) else {
         return Ok(Cell::Null);
@@ -302,8 +313,15 @@ fn describe(call: &Call<'_>) -> Result<Cell, SqlError> {
             ClassKind::Table(table) => table.comment.clone().into(),
             ClassKind::View(view) => view.comment.clone().into(),
             ClassKind::Sequence(sequence) => sequence.comment.clone().into(),
-            ClassKind::Index(..) | ClassKind::System(_) => Cell::Null,
+            ClassKind::Index(table, index) => index_comment(table, index).map(str::to_owned).into(),
+            ClassKind::System(_) => Cell::Null,
         });
+    }
+    if catalog == Some("pg_constraint") {
+        return Ok(constraint_comment(call.view, oid).into());
+    }
+    if catalog == Some("pg_extension") && oid == i64::from(EXTENSION_OID) {
+        return Ok(EXTENSION_COMMENT.into());
     }
     if is("pg_namespace")
         && let Some((.., comment)) = call

@@ -10,6 +10,7 @@ mod names;
 mod privileges;
 mod sequences;
 mod session;
+mod signals;
 mod sizes;
 mod waiting;
 
@@ -37,6 +38,7 @@ use datafusion::{
 pub(super) use arrays::{ANY, CAT, EMPTY, EXPAND, ITEM, JSON, OR_EMPTY, SUBSCRIPTS, parse_array};
 pub(super) use names::{Reg, resolve};
 pub(crate) use sequences::{NEXT_OF_IDENTITY, numbers_of};
+pub(super) use session::LISTENING;
 pub(crate) use waiting::parameter as waiting_parameter;
 
 use super::{
@@ -133,6 +135,7 @@ fn definitions() -> &'static [Definition] {
             sequences::definitions(),
             arrays::definitions(),
             waiting::definitions(),
+            signals::definitions(),
         ]
         .into_iter()
         .flatten()

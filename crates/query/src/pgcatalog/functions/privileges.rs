@@ -6,11 +6,11 @@ use super::{
     super::{
         cell::Cell,
         classes::Class,
-        rights::{is_granted, privileges_of},
+        rights::{default_acl, is_granted, privileges_of},
     },
     Call, Definition, Reg, function,
 };
-use crate::catalog::{PUBLIC, SchemaPrivilege, node::PredefinedRole};
+use crate::catalog::{PUBLIC, SchemaPrivilege, node::PredefinedRole, undefined_schema};
 
 pub(super) fn definitions() -> Vec<Definition> {
     let mut all = vec![
@@ -62,6 +62,16 @@ pub(super) fn definitions() -> Vec<Definition> {
                 role.is_some_and(|role| role.is_member_of(of))
             });
             Ok((role == target || is_member || call.view.is_superuser(&role)).into())
+        }),
+        function("acldefault", &["char", "oid"], "_aclitem", |call| {
+            let owner = call.int(1).and_then(|oid| call.view.role_name(oid));
+            match default_acl(call.text(0), owner.unwrap_or_default()) {
+                Some(acl) => Ok(acl.into()),
+                None => Err(SqlError::new(
+                    ErrorKind::Internal,
+                    format!("unrecognized object type abbreviation: {}", call.text(0)),
+                )),
+            }
         }),
         function(
             "row_security_active",
@@ -184,13 +194,20 @@ fn database(call: &Call<'_>) -> Result<Cell, SqlError> {
 
 fn schema(call: &Call<'_>) -> Result<Cell, SqlError> {
     let (role, rest) = role_and_rest(call, 2)?;
-    let oid = super::names::oid_of(call.view, Reg::Namespace, &rest[0])?;
-    let Some((_, name, owner, _)) = call
-        .view
-        .schemas()
-        .into_iter()
-        .find(|(number, ..)| i64::from(*number) == oid)
-    else {
+    let schemas = call.view.schemas();
+    // The name is taken as it is: nothing in it is folded or quoted, as in PostgreSQL.
+    let found = match (&rest[0], rest[0].int()) {
+        (Cell::Text(name), None) => {
+            let found = schemas
+                .iter()
+                .find(|(_, known, ..)| *known == name.as_ref());
+            Some(found.ok_or_else(|| undefined_schema(name))?)
+        }
+        (_, oid) => schemas
+            .iter()
+            .find(|(number, ..)| Some(i64::from(*number)) == oid),
+    };
+    let Some(&(_, name, owner, _)) = found else {
         return Ok(Cell::Null);
     };
     let owns = call.view.is_superuser(&role) || owner == role;

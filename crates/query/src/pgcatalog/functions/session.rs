@@ -1,19 +1,14 @@
 //! The session and the node: who asks, where, under which settings.
 
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{Encoding, ErrorKind, Named, SqlError, encoding_names};
 
 use super::{
     super::{Setting, cell::Cell, tables::all_settings},
     Call, Definition, function,
 };
 
-/// `pg_encoding` numbers and names that clients ask about.
-const ENCODINGS: [(i64, &str); 4] = [
-    (0, "SQL_ASCII"),
-    (6, "UTF8"),
-    (8, "LATIN1"),
-    (24, "WIN1252"),
-];
+/// The channels that the session listens on, as an array that `pg_listening_channels` unfolds.
+pub(crate) const LISTENING: &str = "\u{1}listening";
 
 pub(super) fn definitions() -> Vec<Definition> {
     let optional = |definition: Definition| Definition {
@@ -80,6 +75,17 @@ pub(super) fn definitions() -> Vec<Definition> {
         function("pg_conf_load_time", &[], "timestamptz", |call| {
             Ok(Cell::Time(call.view.facts.started_at_us()))
         }),
+        Definition {
+            takes_null: true,
+            acts: true,
+            ..function("pg_notify", &["text", "text"], "shown:void", |call| {
+                call.view.facts.notify(call.text(0), call.text(1))?;
+                Ok("".into())
+            })
+        },
+        function(LISTENING, &[], "_text", |call| {
+            Ok(call.view.facts.listening().into())
+        }),
         function("pg_is_in_recovery", &[], "bool", |_| Ok(false.into())),
         function("pg_is_wal_replay_paused", &[], "bool", |_| Ok(false.into())),
         function("pg_jit_available", &[], "bool", |_| Ok(false.into())),
@@ -123,21 +129,24 @@ pub(super) fn definitions() -> Vec<Definition> {
                 .into())
         }),
         function("getdatabaseencoding", &[], "name", |_| Ok("UTF8".into())),
-        function("pg_client_encoding", &[], "name", |_| Ok("UTF8".into())),
+        function("pg_client_encoding", &[], "name", |call| {
+            let mut settings = call.view.facts.settings().into_iter();
+            let encoding = settings.find(|setting| setting.name == "client_encoding");
+            Ok(encoding.map(|setting| setting.value).into())
+        }),
         function("pg_encoding_to_char", &["int4"], "name", |call| {
-            let name = ENCODINGS
-                .iter()
-                .find(|(number, _)| Some(*number) == call.int(0));
-            Ok(name.map_or("", |&(_, name)| name).into())
+            let mut all = encoding_names();
+            let found = all.find(|(number, _)| Some(i64::from(*number)) == call.int(0));
+            Ok(found.map_or("", |(_, name)| name).into())
         }),
         function("pg_char_to_encoding", &["name"], "int4", |call| {
-            let plain = |name: &str| name.to_ascii_uppercase().replace(['-', '_'], "");
-            let wanted = plain(call.text(0));
-            Ok(ENCODINGS
-                .iter()
-                .find(|(_, name)| plain(name) == wanted)
-                .map_or(-1, |&(number, _)| number)
-                .into())
+            let name = match Encoding::named(call.text(0)) {
+                Some(Named::Spoken(encoding)) => Some(encoding.name()),
+                Some(Named::Unspoken(name)) => Some(name),
+                None => None,
+            };
+            let found = encoding_names().find(|(_, known)| Some(*known) == name);
+            Ok(found.map_or(-1, |(number, _)| i64::from(number)).into())
         }),
         optional(function(
             "current_setting",

@@ -99,6 +99,8 @@ pub(crate) fn parameter(name: &str, count: usize) -> Option<SqlType> {
     let name = name.to_ascii_lowercase();
     match name.as_str() {
         "pg_sleep" => Some(SqlType::Double),
+        "pg_cancel_backend" | "pg_blocking_pids" => Some(SqlType::Integer),
+        "pg_terminate_backend" if count == 1 => Some(SqlType::Integer),
         "pg_sleep_for" => Some(SqlType::Interval),
         "pg_sleep_until" => Some(SqlType::TimestampTz),
         name if name.starts_with("pg_advisory_") || name.starts_with("pg_try_advisory_") => {
@@ -111,7 +113,7 @@ pub(crate) fn parameter(name: &str, count: usize) -> Option<SqlType> {
     }
 }
 
-fn waiting<'c>(call: &'c Call<'_>) -> Result<&'c Waiting, SqlError> {
+pub(super) fn waiting<'c>(call: &'c Call<'_>) -> Result<&'c Waiting, SqlError> {
     call.view.facts.waiting().ok_or_else(|| {
         SqlError::new(
             ErrorKind::Internal,

@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{
-    super::functions::{self, ITEM},
+    super::functions::{self, ITEM, LISTENING},
     build::{and, bare_name, call, column, conjunction, number},
     expr_has, scope,
     spelling::unqualify,
@@ -42,6 +42,18 @@ pub(super) fn after_children(factor: &mut TableFactor) {
     };
     unqualify(name);
     if !given.args.is_empty() {
+        return;
+    }
+    if function == "pg_listening_channels" {
+        *name = ObjectName::from(vec![Ident::new("unnest")]);
+        let channels = FunctionArgExpr::Expr(call(LISTENING, Vec::new()));
+        given.args.push(FunctionArg::Unnamed(channels));
+        alias.get_or_insert_with(|| TableAlias {
+            explicit: true,
+            name: Ident::new(&function),
+            columns: Vec::new(),
+            at: None,
+        });
         return;
     }
     let qualified = ObjectName::from(vec![Ident::new(PG_CATALOG), Ident::new(&function)]);

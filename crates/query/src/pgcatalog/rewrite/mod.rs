@@ -61,7 +61,7 @@ impl VisitorMut for Rewriter<'_> {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
         names::note_with(query, &mut self.named);
-        ControlFlow::Continue(())
+        flow(spelling::set_operation(&mut query.body, self.view))
     }
 
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Self::Break> {

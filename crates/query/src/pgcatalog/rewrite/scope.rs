@@ -2,12 +2,16 @@
 //! system relations, which have no rows.
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, JoinOperator, ObjectName, Query, Select, SetExpr, TableFactor, TableWithJoins,
+    Expr, FunctionArg, FunctionArgExpr, JoinOperator, ObjectName, Query, Select, SetExpr,
+    TableFactor, TableWithJoins,
 };
 
-use super::super::{
-    data::{self, SystemRelation},
-    tables,
+use super::{
+    super::{
+        data::{self, SystemRelation},
+        tables,
+    },
+    build::bare_name,
 };
 use crate::{catalog::PG_CATALOG, ddl::names::folded};
 
@@ -174,6 +178,29 @@ fn add(factor: &TableFactor, entries: &mut Vec<Entry>) {
     }
 }
 
+/// Whether these are options of foreign tables or their like, which nothing has: such columns of
+/// the catalogue are NULL.
+fn is_foreign_option(argument: &FunctionArg) -> bool {
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument else {
+        return false;
+    };
+    let column = match argument {
+        Expr::Identifier(column) => Some(column),
+        Expr::CompoundIdentifier(parts) => parts.last(),
+        _ => None,
+    };
+    column.is_some_and(|column| FOREIGN_OPTIONS.contains(&folded(column).as_str()))
+}
+
+/// Columns of the catalogue with options of foreign tables and what belongs to them.
+const FOREIGN_OPTIONS: [&str; 5] = [
+    "attfdwoptions",
+    "fdwoptions",
+    "ftoptions",
+    "srvoptions",
+    "umoptions",
+];
+
 /// Whether the query has no rows in any database, and is no aggregate over none.
 pub(super) fn is_empty_query(query: &Query) -> bool {
     match &*query.body {
@@ -209,6 +236,14 @@ fn is_empty_factor(factor: &TableFactor) -> bool {
         TableFactor::Table {
             name, args: None, ..
         } => system_relation(name).is_some_and(tables::is_empty),
+        TableFactor::Table {
+            name,
+            args: Some(given),
+            ..
+        } => {
+            bare_name(name).as_deref() == Some("pg_options_to_table")
+                && matches!(&given.args[..], [argument] if is_foreign_option(argument))
+        }
         TableFactor::NestedJoin {
             table_with_joins, ..
         } => is_empty_from(table_with_joins),

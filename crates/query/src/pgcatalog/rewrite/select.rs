@@ -104,9 +104,30 @@ pub(super) fn after_children(
         simplify_empty(select);
     }
     let scope = Scope::of(&select.from);
+    name_table_numbers(select);
     for_each_expression(select, &mut |expression| expressions(expression, &scope));
     subquery::join_scalars(select, derived);
     found
+}
+
+/// `tableoid` becomes a number, and keeps its name in the result.
+fn name_table_numbers(select: &mut Select) {
+    for item in &mut select.projection {
+        let SelectItem::UnnamedExpr(output) = item else {
+            continue;
+        };
+        let column = match &*output {
+            Expr::Identifier(column) => Some(column),
+            Expr::CompoundIdentifier(parts) => parts.last(),
+            _ => None,
+        };
+        if let Some(column) = column.filter(|column| folded(column) == "tableoid") {
+            *item = SelectItem::ExprWithAlias {
+                alias: column.clone(),
+                expr: output.clone(),
+            };
+        }
+    }
 }
 
 /// A SELECT without rows needs no subqueries to say so.

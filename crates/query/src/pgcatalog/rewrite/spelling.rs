@@ -4,14 +4,16 @@ use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType, ExactNumberInfo, Expr, Function,
     FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments,
-    Ident, LambdaFunction, LambdaFunctionParameter, LambdaSyntax, ObjectName, OneOrManyWithParens,
-    OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor, TimezoneInfo,
+    GroupByExpr, Ident, LambdaFunction, LambdaFunctionParameter, LambdaSyntax, ObjectName,
+    OneOrManyWithParens, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor,
+    TimezoneInfo,
 };
+use datafusion::sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser};
 
 use super::{
     super::{
         CatalogView,
-        functions::{self, EMPTY, EXPAND, JSON, OR_EMPTY, Reg, SUBSCRIPTS},
+        functions::{self, EMPTY, EXPAND, JSON, LISTENING, OR_EMPTY, Reg, SUBSCRIPTS},
     },
     build::{arguments, bare_name, call, literal_text, null, number, truth, unnested},
     scope,
@@ -85,6 +87,66 @@ pub(super) fn number_operands(
         _ => {}
     }
     Ok(())
+}
+
+/// A name cast to `regclass` in one part of a UNION is a number where the other part has one.
+pub(super) fn set_operation(body: &mut SetExpr, view: &CatalogView) -> Result<(), SqlError> {
+    if !matches!(body, SetExpr::SetOperation { .. }) {
+        return Ok(());
+    }
+    let (mut shown, mut parts) = (Vec::<usize>::new(), 0);
+    let mut count = |at: usize, output: &Expr| {
+        if shown.len() <= at {
+            shown.resize(at + 1, 0);
+        }
+        shown[at] += usize::from(is_reg_cast(output));
+    };
+    each_part(body, &mut |select| {
+        parts += 1;
+        for (at, item) in select.projection.iter().enumerate() {
+            if let SelectItem::UnnamedExpr(output)
+            | SelectItem::ExprWithAlias { expr: output, .. } = item
+            {
+                count(at, output);
+            }
+        }
+        Ok(())
+    })?;
+    each_part(body, &mut |select| {
+        for (at, item) in select.projection.iter_mut().enumerate() {
+            if let SelectItem::UnnamedExpr(output) | SelectItem::ExprWithAlias { expr: output, .. } =
+                item
+                && shown.get(at).is_some_and(|shown| *shown < parts)
+            {
+                read_as_number(output, view)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Calls `each` for the SELECTs that a UNION or its like puts together.
+fn each_part(
+    body: &mut SetExpr,
+    each: &mut dyn FnMut(&mut Select) -> Result<(), SqlError>,
+) -> Result<(), SqlError> {
+    match body {
+        SetExpr::Select(select) => each(select),
+        SetExpr::SetOperation { left, right, .. } => {
+            each_part(left, each)?;
+            each_part(right, each)
+        }
+        SetExpr::Query(query) => each_part(&mut query.body, each),
+        _ => Ok(()),
+    }
+}
+
+fn is_reg_cast(expression: &Expr) -> bool {
+    match expression {
+        Expr::Nested(inner) => is_reg_cast(inner),
+        Expr::Cast { data_type, .. } => reg_type(data_type).is_some(),
+        _ => false,
+    }
 }
 
 /// Calls `each` for the outputs of a query.
@@ -364,6 +426,7 @@ fn special_function(function: &Function) -> Option<Expr> {
         ("_pg_expandarray", [array]) => {
             Some(call("unnest", vec![call(EXPAND, vec![(*array).clone()])]))
         }
+        ("pg_listening_channels", []) => Some(call("unnest", vec![call(LISTENING, Vec::new())])),
         // A name without parentheses is called with none.
         (
             "current_user" | "session_user" | "user" | "current_catalog" | "current_role"
@@ -461,10 +524,86 @@ fn literal_array(expression: &Expr, data_type: &DataType) -> Option<Expr> {
     Some(Expr::Array(Array { elem, named: true }))
 }
 
+/// Whether the rows of a query can be gathered by an aggregate in their place: each row of its
+/// relations is one of its own, in an order of their columns.
+fn is_plain(query: &Query) -> bool {
+    let SetExpr::Select(select) = &*query.body else {
+        return false;
+    };
+    let is_ungrouped = matches!(
+        &select.group_by,
+        GroupByExpr::Expressions(keys, modifiers) if keys.is_empty() && modifiers.is_empty()
+    );
+    let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
+        &select.projection[..]
+    else {
+        return false;
+    };
+    let is_call = |part: &Expr| match part {
+        Expr::Function(function) => {
+            function.over.is_some()
+                || bare_name(&function.name).is_some_and(|name| SETS.contains(&name.as_str()))
+        }
+        _ => false,
+    };
+    // ORDER BY may name the output, which the aggregate's does not know.
+    let names_output = |part: &Expr| match (part, &select.projection[0]) {
+        (Expr::Identifier(ident), SelectItem::ExprWithAlias { alias, .. }) => {
+            folded(ident) == folded(alias)
+        }
+        _ => false,
+    };
+    let orders_by_output = query.order_by.as_ref().is_some_and(|order_by| {
+        let OrderByKind::Expressions(keys) = &order_by.kind else {
+            return true;
+        };
+        keys.iter()
+            .any(|key| super::expr_has(&key.expr, names_output))
+    });
+    is_ungrouped
+        && select.distinct.is_none()
+        && select.having.is_none()
+        && query.with.is_none()
+        && query.limit_clause.is_none()
+        && query.fetch.is_none()
+        && query.locks.is_empty()
+        && !super::select::aggregates(select)
+        && !super::expr_has(item, is_call)
+        && !orders_by_output
+}
+
+/// Functions that make several rows of one.
+const SETS: [&str; 3] = ["generate_series", "generate_subscripts", "unnest"];
+
+/// The rows of any query, in its order, which the aggregate follows.
+fn array_of_rows(query: &Query) -> Expr {
+    let text = "SELECT array_agg(\"\u{1}item\") FROM x AS \"\u{1}array\" (\"\u{1}item\")";
+    let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(text);
+    let parsed = parser.and_then(|mut parser| parser.parse_query());
+    let Ok(mut gathered) = parsed else {
+        return Expr::Subquery(Box::new(query.clone()));
+    };
+    if let SetExpr::Select(select) = &mut *gathered.body
+        && let Some(table) = select.from.first_mut()
+        && let TableFactor::Table { alias, .. } = &mut table.relation
+    {
+        table.relation = TableFactor::Derived {
+            lateral: false,
+            subquery: Box::new(query.clone()),
+            alias: alias.take(),
+            sample: None,
+        };
+    }
+    call(OR_EMPTY, vec![Expr::Subquery(gathered)])
+}
+
 /// `ARRAY(SELECT …)`.
 fn array_of_query(query: &mut Query) -> Expr {
     if scope::is_empty_query(query) {
         return call(EMPTY, Vec::new());
+    }
+    if !is_plain(query) {
+        return array_of_rows(query);
     }
     let order_by = query.order_by.take();
     let SetExpr::Select(select) = &mut *query.body else {
@@ -497,17 +636,9 @@ fn array_of_query(query: &mut Query) -> Expr {
     let Expr::Function(mut aggregate) = call("array_agg", vec![item.clone()]) else {
         return item.clone();
     };
-    if let FunctionArguments::List(FunctionArgumentList {
-        clauses: own,
-        duplicate_treatment,
-        ..
-    }) = &mut aggregate.args
+    if let FunctionArguments::List(FunctionArgumentList { clauses: own, .. }) = &mut aggregate.args
     {
         *own = clauses;
-        if select.distinct.take().is_some() {
-            *duplicate_treatment =
-                Some(datafusion::sql::sqlparser::ast::DuplicateTreatment::Distinct);
-        }
     }
     *item = Expr::Function(aggregate);
     call(OR_EMPTY, vec![Expr::Subquery(Box::new(query.clone()))])

@@ -1,9 +1,9 @@
 //! Relations and what hangs on them: columns, defaults, keys, constraints,
 //! comments, and the views that PostgreSQL puts over these.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
-use aerostat_types::{Column, IndexKind, SqlType};
+use aerostat_types::{Column, IndexKind, Layout, SqlType};
 
 use super::{
     super::{
@@ -12,6 +12,7 @@ use super::{
         data, definition, types,
     },
     Builder,
+    extension::{EXTENSION_COMMENT, EXTENSION_OID, PG_EXTENSION},
 };
 use crate::{
     catalog::{Deferral, IndexEntry, PG_CATALOG, TableEntry},
@@ -40,6 +41,7 @@ pub(crate) const HASH: u32 = 405;
 pub(crate) const PG_CLASS: u32 = 1259;
 pub(crate) const PG_NAMESPACE: u32 = 2615;
 pub(crate) const PG_TYPE: u32 = 1247;
+pub(crate) const PG_CONSTRAINT: u32 = 2606;
 
 /// `pg_collation.oid`: `default` for user's texts, `C` for names.
 pub(crate) const COLLATION_DEFAULT: u32 = 100;
@@ -86,13 +88,7 @@ fn relations(view: &CatalogView, rows: &mut Rows) {
             (_, "r") => HEAP,
             _ => 0,
         };
-        let options = class.table().map(|table| {
-            let layout = match table.auto_layout {
-                true => "auto".to_owned(),
-                false => table.table.layout().to_string(),
-            };
-            vec![format!("layout={layout}")]
-        });
+        let options = class.table().and_then(layout_option);
         rows.push([
             ("oid", class.oid.into()),
             ("relname", (&class.name).into()),
@@ -142,6 +138,17 @@ fn relations(view: &CatalogView, rows: &mut Rows) {
             ("reloptions", options.into()),
         ]);
     }
+}
+
+/// The layout of a table that has one of its own. PostgreSQL does not know the option, and has
+/// no use for that of all others.
+fn layout_option(table: &TableEntry) -> Option<Vec<String>> {
+    let layout = match table.auto_layout {
+        true => "auto".to_owned(),
+        false if table.table.layout() == Layout::Column => return None,
+        false => table.table.layout().to_string(),
+    };
+    Some(vec![format!("layout={layout}")])
 }
 
 /// How a column is described in `pg_attribute`.
@@ -409,6 +416,26 @@ fn constraints(view: &CatalogView, rows: &mut Rows) {
     }
 }
 
+/// The COMMENT of an index.
+pub(crate) fn index_comment<'a>(table: &'a TableEntry, index: &IndexEntry) -> Option<&'a str> {
+    let comments = &table.part_comments.indexes;
+    comments.get(&index.index.name).map(String::as_str)
+}
+
+/// The constraints of a table by the numbers that they have in `pg_constraint`.
+pub(crate) fn constraint_oids(table: &TableEntry) -> Vec<(u32, Cow<'_, str>)> {
+    if table.part_comments.constraints.is_empty() {
+        return Vec::new();
+    }
+    let indexes = table.all_indexes().filter(|index| index.is_constraint);
+    let keys = indexes.map(|index| (index.oid, Cow::from(index.index.name)));
+    let foreign = table.foreign_keys.iter();
+    let foreign = foreign.map(|key| (key.oid, Cow::from(&key.name)));
+    let checks = table.table.schema().checks.iter().enumerate();
+    let checks = checks.map(|(at, check)| (derived_oid(table.oid, at), Cow::from(&check.name)));
+    keys.chain(foreign).chain(checks).collect()
+}
+
 fn descriptions(view: &CatalogView, rows: &mut Rows) {
     let mut push = |object: u32, class: u32, column: usize, text: &str| {
         rows.push([
@@ -428,19 +455,26 @@ fn descriptions(view: &CatalogView, rows: &mut Rows) {
             ClassKind::Table(table) => table.comment.as_deref(),
             ClassKind::View(entry) => entry.comment.as_deref(),
             ClassKind::Sequence(entry) => entry.comment.as_deref(),
-            ClassKind::Index(..) | ClassKind::System(_) => None,
+            ClassKind::Index(table, index) => index_comment(table, index),
+            ClassKind::System(_) => None,
         };
         if let Some(comment) = comment {
             push(class.oid, PG_CLASS, 0, comment);
         }
-        if let Some(table) = class.table() {
-            for (at, column) in class.columns().iter().enumerate() {
-                if let Some(comment) = table.column_comments.get(&column.name) {
-                    push(class.oid, PG_CLASS, at + 1, comment);
+        for (at, column) in class.columns().iter().enumerate() {
+            if let Some(comment) = class.column_comment(&column.name) {
+                push(class.oid, PG_CLASS, at + 1, comment);
+            }
+        }
+        if let ClassKind::Table(table) = &class.kind {
+            for (oid, name) in constraint_oids(table) {
+                if let Some(comment) = table.part_comments.constraints.get(name.as_ref()) {
+                    push(oid, PG_CONSTRAINT, 0, comment);
                 }
             }
         }
     }
+    push(EXTENSION_OID, PG_EXTENSION, 0, EXTENSION_COMMENT);
     let types = data::Table::read(data::PG_TYPE);
     for row in &types.rows {
         if let (Some(oid), Some(text)) = (types.value(row, "oid"), types.value(row, "description"))

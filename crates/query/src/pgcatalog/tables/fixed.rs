@@ -280,30 +280,19 @@ fn operator_families(view: &CatalogView, rows: &mut Rows) {
 }
 
 fn time_zones(_: &CatalogView, rows: &mut Rows) {
-    use chrono::Offset;
-    use chrono_tz::OffsetName;
-
-    let now = chrono::Utc::now();
-    for zone in chrono_tz::TZ_VARIANTS {
-        let local = now.with_timezone(&zone);
-        let seconds = local.offset().fix().local_minus_utc();
+    let now = chrono::Utc::now().timestamp_micros();
+    for zone in aerostat_types::Zone::all() {
+        let seconds = zone.offset_at(now);
         let sign = if seconds < 0 { "-" } else { "" };
         let (hours, minutes) = (seconds.abs() / 3_600, seconds.abs() / 60 % 60);
-        let abbreviation = local
-            .offset()
-            .abbreviation()
-            .map_or_else(|| zone.name().to_owned(), str::to_owned);
         rows.push([
-            ("name", zone.name().into()),
-            ("abbrev", abbreviation.into()),
+            ("name", zone.name().to_owned().into()),
+            ("abbrev", zone.abbreviation_at(now).into()),
             (
                 "utc_offset",
                 format!("{sign}{hours:02}:{minutes:02}:00").into(),
             ),
-            (
-                "is_dst",
-                (chrono_tz::OffsetComponents::dst_offset(local.offset()).num_seconds() != 0).into(),
-            ),
+            ("is_dst", zone.is_summer_at(now).into()),
         ]);
     }
 }

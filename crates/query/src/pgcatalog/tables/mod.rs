@@ -4,6 +4,7 @@
 mod aerostat;
 mod classes;
 mod constraints;
+mod extension;
 mod fixed;
 mod information;
 mod locks;
@@ -11,9 +12,12 @@ mod node;
 mod sequences;
 mod statistics;
 
-pub(super) use classes::{BTREE, HASH, HEAP, PG_CLASS, derived_oid, index_columns};
+pub(super) use classes::{
+    BTREE, HASH, HEAP, PG_CLASS, constraint_oids, derived_oid, index_columns, index_comment,
+};
 #[cfg(test)]
 pub(super) use classes::{PG_NAMESPACE, PG_TYPE};
+pub(super) use extension::{EXTENSION_COMMENT, EXTENSION_OID};
 pub(super) use fixed::all_functions;
 pub(super) use locks::lock_name;
 pub(super) use node::all_settings;
@@ -26,13 +30,14 @@ use crate::catalog::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};
 /// Fills the rows of one relation.
 type Builder = fn(&CatalogView, &mut Rows);
 
-const BUILDERS: [&[(&str, &str, Builder)]; 9] = [
+const BUILDERS: [&[(&str, &str, Builder)]; 10] = [
     &classes::BUILDERS,
     &fixed::BUILDERS,
     &node::BUILDERS,
     &statistics::BUILDERS,
     &information::BUILDERS,
     &constraints::BUILDERS,
+    &extension::BUILDERS,
     &sequences::BUILDERS,
     &aerostat::BUILDERS,
     &locks::BUILDERS,

@@ -2,7 +2,7 @@
 
 use super::{
     super::{cell::Rows, classes::ClassKind, types},
-    Builder, PG_CLASS, derived_oid,
+    Builder, PG_CLASS, derived_oid, extension,
     information::{catalog, yes},
 };
 use crate::{
@@ -112,8 +112,19 @@ fn standard_sequences(view: &CatalogView, rows: &mut Rows) {
 }
 
 /// Sequences depend on the columns that they belong to, defaults on their columns and on
-/// sequences.
+/// sequences, what is built in on the extension that it is a part of.
 fn dependencies(view: &CatalogView, rows: &mut Rows) {
+    for (class, object) in extension::members(view) {
+        rows.push([
+            ("classid", class.into()),
+            ("objid", object.into()),
+            ("objsubid", 0.into()),
+            ("refclassid", extension::PG_EXTENSION.into()),
+            ("refobjid", extension::EXTENSION_OID.into()),
+            ("refobjsubid", 0.into()),
+            ("deptype", "e".into()),
+        ]);
+    }
     let mut push = |class: u32, object: u32, on: u32, column: usize, kind: &'static str| {
         rows.push([
             ("classid", class.into()),

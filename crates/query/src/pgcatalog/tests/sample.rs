@@ -17,7 +17,7 @@ use aerostat_types::{
 
 use super::super::{
     CatalogView, ClassIndex, CursorDescription, DatabaseState, Facts, FunctionDescription,
-    FunctionKind, PreparedDescription, SessionDescription, Setting,
+    FunctionKind, PreparedDescription, SessionDescription, Setting, Signal,
 };
 use parking_lot::Mutex;
 
@@ -187,6 +187,7 @@ fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
         table,
         comment: None,
         column_comments: BTreeMap::new(),
+        part_comments: Default::default(),
         usage: Arc::default(),
         grants: Vec::new(),
     }
@@ -338,6 +339,7 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
             column("name", Varchar(Some(25)), true, None),
         ],
         comment: Some("the rich ones".to_owned()),
+        column_comments: BTreeMap::new(),
         grants: Vec::new(),
     };
     let region = entry(
@@ -383,6 +385,18 @@ struct SampleFacts {
 }
 
 impl Facts for SampleFacts {
+    fn notify(&self, _channel: &str, _payload: &str) -> Result<(), SqlError> {
+        Ok(())
+    }
+
+    fn listening(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn signal(&self, _pid: i32, _signal: Signal) -> Result<bool, SqlError> {
+        Ok(false)
+    }
+
     fn version(&self) -> String {
         "PostgreSQL 15.0 (Aerostat)".to_owned()
     }

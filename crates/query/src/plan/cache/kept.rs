@@ -9,6 +9,8 @@
 //!
 //! A plan whose functions are not settled is kept analysed, one whose parameters do not stand
 //! plainly is kept bound. What is missing is done for every statement.
+//!
+//! Beside it a physical plan may be kept, of no values or for all values (`physical`).
 
 use std::sync::{Arc, LazyLock, Weak};
 
@@ -21,7 +23,7 @@ use datafusion::{
         DataFusionError, Result,
         tree_node::{Transformed, TreeNode, TreeNodeRecursion},
     },
-    datasource::provider_as_source,
+    datasource::{DefaultTableSource, provider_as_source},
     execution::SessionState,
     logical_expr::{Expr, LogicalPlan, TableScan, TableSource},
     optimizer::{
@@ -35,12 +37,13 @@ use super::{
     super::{Origins, StatementContext, Target, Work},
     Fitness,
     fitness::{Scanned, scanned},
-    physical::{KeptPhysical, Revived},
+    physical::{Fit, KeptPhysical},
 };
 use crate::{
     catalog::TableEntry,
     dml::{BoundDml, Pairs},
     error::external,
+    scan::{TableScanProvider, conditions::Compared},
 };
 
 /// What a node of a plan takes beside its expressions and columns.
@@ -74,6 +77,8 @@ pub(crate) struct KeptPlan {
     bytes: u64,
     /// What was made of it, if that may be run again.
     physical: Option<Arc<KeptPhysical>>,
+    /// Whether a physical plan for all values of its parameters may be made.
+    is_generic: bool,
 }
 
 /// A [`Work`] without what its statement sees.
@@ -122,6 +127,7 @@ impl KeptPlan {
             relations: met.relations.iter().copied().collect(),
             bytes,
             physical: None,
+            is_generic: fitness.is_settled,
         })
     }
 
@@ -132,6 +138,8 @@ impl KeptPlan {
     pub(crate) fn at(&self, context: &StatementContext, work: Work, stage: Stage) -> Result<Self> {
         Ok(Self {
             relations: self.relations.clone(),
+            physical: self.physical.clone(),
+            is_generic: self.is_generic,
             ..Self::new(context, work, stage, self.fitness)?
         })
     }
@@ -148,6 +156,18 @@ impl KeptPlan {
         let mut kept = self.clone();
         kept.fitness.is_plain = false;
         kept
+    }
+
+    /// The same, which has no physical plan for all values.
+    pub(crate) fn never_generic(&self) -> Self {
+        let mut kept = self.clone();
+        (kept.is_generic, kept.physical) = (false, None);
+        kept
+    }
+
+    /// Whether a physical plan for all values of its parameters may be made.
+    pub(crate) fn is_generic(&self) -> bool {
+        self.is_generic
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -191,20 +211,23 @@ impl KeptPlan {
 }
 
 impl KeptPlan {
-    /// The physical plan over the tables as a statement sees them, which are locked for it,
-    /// and the columns of its result; `None` if it is to be made.
+    /// The columns that its parameters are compared with, if it has a physical plan for all values
+    /// and nothing else happens to them.
+    pub(crate) fn compared(&self) -> Option<&Compared> {
+        self.physical.as_ref()?.compared()
+    }
+
+    /// The physical plan that is kept, if that is what would be planned now. Its relations are
+    /// locked for the statement then.
     ///
     /// # Errors
     /// As [`Self::revive`].
-    pub(crate) fn revive_physical(
-        &self,
-        context: &Arc<StatementContext>,
-    ) -> Result<Option<Revived>> {
+    pub(crate) fn physical(&self, context: &StatementContext) -> Result<Fit<'_>> {
         let Some(physical) = &self.physical else {
-            return Ok(None);
+            return Ok(Fit::Missing);
         };
         self.lock(context)?;
-        physical.revive(context)
+        physical.fit(context)
     }
 
     fn lock(&self, context: &StatementContext) -> Result<()> {
@@ -328,6 +351,22 @@ pub(crate) fn detached(plan: LogicalPlan, tables: &[Arc<TableEntry>]) -> Result<
         };
         let schema = scan.source.schema();
         Ok(Arc::new(KeptSource { reads, schema }))
+    })
+}
+
+/// A plan whose scans take filters with parameters that have no values yet.
+///
+/// # Errors
+/// Those of walking a plan.
+pub(crate) fn opened(plan: LogicalPlan) -> Result<LogicalPlan> {
+    map_scans(plan, |scan| {
+        let source = scan.source.downcast_ref::<DefaultTableSource>();
+        let provider =
+            source.and_then(|source| source.table_provider.downcast_ref::<TableScanProvider>());
+        Ok(match provider {
+            Some(provider) => provider_as_source(Arc::new(provider.open())),
+            None => Arc::clone(&scan.source),
+        })
     })
 }
 

@@ -4,7 +4,9 @@
 //!  text, types of parameters ─┐
 //!  role, search path, zone    ├─► kept plan ─► locks ─► the new snapshot's tables ─► values ─► …
 //!  catalogue, node's roles    ┘   (`kept`)
-//!                                 the physical plan, of queries without values (`physical`)
+//!                                 the physical plan, of queries without values or for all of
+//!                                 them (`physical`)
+//!  text with other constants ──► the same, of the text with parameters in their place (`lift`)
 //! ```
 //!
 //! All that names, rights and types depend on is in what a plan is found by; so one that is
@@ -20,10 +22,12 @@
 
 mod fitness;
 mod kept;
+mod lift;
 mod physical;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map},
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -42,8 +46,9 @@ use crate::{
 };
 
 pub(crate) use fitness::{Fitness, examine};
-pub(crate) use kept::{KeptPlan, Stage, attached, detached, known, optimize_for_values};
-pub(crate) use physical::{KeptPhysical, Revived};
+pub(crate) use kept::{KeptPlan, Stage, attached, detached, known, opened, optimize_for_values};
+pub(crate) use lift::{Lifted, lifted};
+pub(crate) use physical::{Fit, KeptPhysical, Revived};
 
 /// Plans that a database keeps: as many as an application has queries, of some ten kilobytes
 /// each.
@@ -54,6 +59,10 @@ const BYTES_MAX: u64 = 16 << 20;
 
 /// Of a database with a ceiling of its own they take this part at most.
 const SHARE_MAX: u64 = 64;
+
+/// Texts with other constants that are remembered to have been seen. When there are more, all are
+/// forgotten.
+const SIGHTS_MAX: usize = 4_096;
 
 /// Longer texts are written by programs, each for its one use.
 const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -74,6 +83,8 @@ struct Shelf {
     texts: HashMap<Arc<str>, Text>,
     plans: usize,
     bytes: u64,
+    /// Texts whose constants differ, by their hashes.
+    sights: HashMap<u64, Sight>,
     /// Rises with every use.
     clock: u64,
 }
@@ -100,6 +111,17 @@ struct Entry {
     /// When it was used last, by the clock.
     used: u64,
     memory: Reservation,
+}
+
+/// What is known of a text but for its constants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// It has not come before.
+    First,
+    /// It comes again.
+    Again,
+    /// Its plan depends on the constants.
+    Unfit,
 }
 
 /// What a plan is found by.
@@ -168,12 +190,26 @@ impl PlanCache {
     /// The plan of a query, if one is kept.
     pub(crate) fn find(&self, sought: &Sought<'_>) -> Option<Arc<KeptPlan>> {
         let found = self.shelf.lock().find(sought);
-        let count = match &found {
-            Some(_) => &self.hits,
-            None => &self.misses,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
+        if found.is_some() {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+        }
         found
+    }
+
+    /// Notes that a query has to be planned.
+    pub(crate) fn note_miss(&self) {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a text has come before with other constants, or the same; from now on it has.
+    pub(crate) fn sight(&self, text: &str) -> Sight {
+        let mut shelf = self.shelf.lock();
+        shelf.see(text, Sight::Again).unwrap_or(Sight::First)
+    }
+
+    /// Notes that the plan of a text depends on its constants.
+    pub(crate) fn note_unfit(&self, text: &str) {
+        self.shelf.lock().see(text, Sight::Unfit);
     }
 
     /// Notes that a kept physical plan runs.
@@ -245,6 +281,7 @@ impl Shelf {
             Some(place) if place.epoch > context.catalog.epoch => return gone,
             _ => {
                 gone.extend(self.texts.drain().map(|(_, text)| text));
+                self.sights.clear();
                 (self.plans, self.bytes) = (0, 0);
                 self.place = Some(Place {
                     epoch: context.catalog.epoch,
@@ -281,6 +318,24 @@ impl Shelf {
             None => text.entries.push(entry),
         }
         gone
+    }
+
+    /// Notes what is known of a text now, unless it is unfit; what was known before.
+    fn see(&mut self, text: &str, now: Sight) -> Option<Sight> {
+        if self.sights.len() >= SIGHTS_MAX {
+            self.sights.clear();
+        }
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(text);
+        match self.sights.entry(hash) {
+            hash_map::Entry::Occupied(mut known) => Some(match *known.get() {
+                Sight::Unfit => Sight::Unfit,
+                _ => known.insert(now),
+            }),
+            hash_map::Entry::Vacant(place) => {
+                place.insert(now);
+                None
+            }
+        }
     }
 
     /// Removes the text that was used longest ago, with all its plans.

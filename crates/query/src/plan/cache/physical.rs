@@ -25,7 +25,7 @@ use std::{
 };
 
 use datafusion::{
-    common::{Result, tree_node::TreeNodeRecursion},
+    common::{ParamValues, Result, tree_node::TreeNodeRecursion},
     datasource::source::DataSourceExec,
     execution::{SendableRecordBatchStream, SessionState, TaskContext},
     logical_expr::LogicalPlan,
@@ -50,7 +50,7 @@ use crate::{
     api::ColumnDescription,
     catalog::TableEntry,
     plan::{PiecesExec, StatementContext},
-    scan::KeptScan,
+    scan::{KeptScan, TableScan, conditions::Compared},
     star::{KeptStar, StarJoinExec, StarJoins},
 };
 
@@ -60,13 +60,26 @@ const OPERATOR_BYTES: u64 = 2_048;
 /// Tables whose sizes differ by less choose no other plan: a morsel.
 const ROWS_ALIKE: u64 = 8_192;
 
-/// The physical plan of a query without parameters.
+/// The physical plan of a query, for whatever values its parameters have.
 pub(crate) struct KeptPhysical {
     root: KeptOperator,
+    /// The columns that its parameters are compared with; `None` where that is not clear.
+    compared: Option<Compared>,
     columns: Arc<[ColumnDescription]>,
     settings: Settings,
     tables: Box<[Sized]>,
     bytes: u64,
+}
+
+/// Whether a statement may run a physical plan that is kept.
+pub(crate) enum Fit<'k> {
+    Runs(&'k KeptPhysical),
+    /// It was planned under settings that the statement's session does not have.
+    OtherSettings,
+    /// Tables have grown or shrunk since.
+    OtherSizes,
+    /// None is kept.
+    Missing,
 }
 
 /// What a physical plan depends on beside what the logical one is found by.
@@ -150,9 +163,12 @@ impl KeptPhysical {
         let Some(root) = kept(physical, &tables, &mut bytes)? else {
             return Ok(None);
         };
+        let mut compared = Compared::new();
+        let is_clear = note_compared(physical.as_ref(), &mut compared);
         let sizes = tables.iter().map(|entry| Sized::of(context, entry));
         Ok(Some(Self {
             root,
+            compared: is_clear.then_some(compared),
             columns: Arc::clone(columns),
             settings: Settings::of(&context.state),
             tables: sizes.collect(),
@@ -165,45 +181,90 @@ impl KeptPhysical {
         self.bytes
     }
 
-    /// The plan of what a statement sees, whose relations are locked, and the columns of its
-    /// result; `None` if another would be made now.
+    /// The columns that its parameters are compared with, and nothing else happens to them;
+    /// `None` where that is not clear.
+    pub(crate) fn compared(&self) -> Option<&Compared> {
+        self.compared.as_ref()
+    }
+
+    /// Whether it is what would be planned now.
     ///
     /// # Errors
     /// A table is gone.
-    pub(super) fn revive(&self, context: &Arc<StatementContext>) -> Result<Option<Revived>> {
+    pub(super) fn fit(&self, context: &StatementContext) -> Result<Fit<'_>> {
         if self.settings != Settings::of(&context.state) {
-            return Ok(None);
+            return Ok(Fit::OtherSettings);
         }
         for table in &self.tables {
             if !table.is_alike(context)? {
-                return Ok(None);
+                return Ok(Fit::OtherSizes);
             }
         }
-        let physical = self.root.revive(context)?;
-        Ok(Some((Arc::clone(&self.columns), physical)))
+        Ok(Fit::Runs(self))
     }
+
+    /// The plan of what a statement sees, whose relations are locked, with its values, and the
+    /// columns of its result; `None` if it does not fit these values.
+    ///
+    /// # Errors
+    /// A table is gone.
+    pub(crate) fn revive(
+        &self,
+        context: &Arc<StatementContext>,
+        values: Option<&ParamValues>,
+    ) -> Result<Option<Revived>> {
+        let physical = self.root.revive(context, values)?;
+        Ok(physical.map(|physical| (Arc::clone(&self.columns), physical)))
+    }
+}
+
+/// As [`Conditions::note_compared`](crate::scan::conditions::Conditions::note_compared), of all
+/// scans of a plan.
+fn note_compared(plan: &dyn ExecutionPlan, compared: &mut Compared) -> bool {
+    let mut is_clear = true;
+    if let Some(source) = plan.downcast_ref::<DataSourceExec>()
+        && let Some(scan) = source.data_source().downcast_ref::<TableScan>()
+    {
+        is_clear &= scan.note_compared(compared);
+    }
+    if let Some(star) = plan.downcast_ref::<StarJoinExec>() {
+        is_clear &= star.note_compared(compared);
+    }
+    for input in plan.children() {
+        is_clear &= note_compared(input.as_ref(), compared);
+    }
+    is_clear
 }
 
 /// The columns of a result, and the plan that gives it.
 pub(crate) type Revived = (Arc<[ColumnDescription]>, Arc<dyn ExecutionPlan>);
 
 impl KeptOperator {
-    fn revive(&self, context: &Arc<StatementContext>) -> Result<Arc<dyn ExecutionPlan>> {
+    fn revive(
+        &self,
+        context: &Arc<StatementContext>,
+        values: Option<&ParamValues>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let revived = |inputs: &[KeptOperator]| {
-            let inputs = inputs.iter().map(|input| input.revive(context));
-            inputs.collect::<Result<Vec<_>>>()
+            let inputs = inputs.iter().map(|input| input.revive(context, values));
+            inputs.collect::<Result<Option<Vec<_>>>>()
         };
         match self {
-            KeptOperator::Scan(scan) => scan.revive(context),
-            KeptOperator::Star { star, sides } => star.revive(context, revived(sides)?),
+            KeptOperator::Scan(scan) => scan.revive(context, values),
+            KeptOperator::Star { star, sides } => match revived(sides)? {
+                Some(sides) => star.revive(context, values, sides),
+                None => Ok(None),
+            },
             KeptOperator::Other { operator, inputs } => {
-                let operator = Arc::clone(operator);
-                let new = replace_children_if_necessary(operator, revived(inputs)?)?;
+                let Some(inputs) = revived(inputs)? else {
+                    return Ok(None);
+                };
+                let new = replace_children_if_necessary(Arc::clone(operator), inputs)?;
                 // Of a sort the filter and the metrics would still be the kept one's.
-                match new.is::<SortExec>() {
-                    true => new.reset_state(),
-                    false => Ok(new),
-                }
+                Ok(Some(match new.is::<SortExec>() {
+                    true => new.reset_state()?,
+                    false => new,
+                }))
             }
         }
     }

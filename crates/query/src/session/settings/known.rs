@@ -1,8 +1,10 @@
 //! The settings that are known: names, defaults, and what values they take.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
-use aerostat_types::{ErrorKind, Layout, SqlError, quote_ident};
+use aerostat_types::{Encoding, ErrorKind, Layout, Named, SqlError, Zone, quote_ident};
+
+use super::ignored::IGNORED;
 
 /// A setting that Aerostat knows.
 pub(crate) struct KnownSetting {
@@ -10,7 +12,7 @@ pub(crate) struct KnownSetting {
     pub(crate) default: &'static str,
     pub(crate) description: &'static str,
     pub(crate) effect: Effect,
-    check: Check,
+    pub(super) check: Check,
 }
 
 /// What comes of setting a setting. docs/sql.md lists every setting by this.
@@ -26,7 +28,7 @@ pub(crate) enum Effect {
     Ignored,
 }
 
-enum Check {
+pub(super) enum Check {
     /// Any text.
     Text,
     /// A name that others are shown: printable ASCII, of the length of an identifier.
@@ -39,6 +41,12 @@ enum Check {
     Duration,
     /// Kilobytes, or a number with a unit.
     Kilobytes,
+    /// Pages of 8 kB, or a number with a unit.
+    Blocks,
+    /// A number that is not negative.
+    Real,
+    /// An encoding that is converted.
+    Encoding,
     /// A name of the time zone database, or an offset.
     TimeZone,
     /// What CREATE TABLE takes as layout, or `pairs`.
@@ -66,7 +74,10 @@ const fn known(
 /// PostgreSQL's `NAMEDATALEN`, without the terminator.
 const LABEL_BYTES_MAX: usize = 63;
 
-const ON_OFF: Check = Check::OneOf(&["on", "off"]);
+pub(super) const ON_OFF: Check = Check::OneOf(&["on", "off"]);
+
+/// The spellings of the one locale that numbers and dates are written in.
+const LOCALES: Check = Check::OneOf(&["C", "POSIX", "C.UTF-8"]);
 
 /// SERIALIZABLE promises more than snapshots give.
 const ISOLATION_LEVELS: &[&str] = &["read committed", "read uncommitted", "repeatable read"];
@@ -78,7 +89,17 @@ const MESSAGE_LEVELS: &[&str] = &[
 ];
 
 /// Every known setting, in order of names.
-pub(crate) const KNOWN: &[KnownSetting] = &[
+pub(crate) fn known_settings() -> &'static [&'static KnownSetting] {
+    static ALL: LazyLock<Vec<&'static KnownSetting>> = LazyLock::new(|| {
+        let mut all: Vec<_> = KNOWN.iter().chain(IGNORED).collect();
+        all.sort_by_key(|known| known.name);
+        all
+    });
+    &ALL
+}
+
+/// Those that do something or tell something, in order of names.
+const KNOWN: &[KnownSetting] = &[
     known(
         "aerostat.default_layout",
         "column",
@@ -108,6 +129,13 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "Name of the client program.",
     ),
     known(
+        "array_nulls",
+        "on",
+        Check::OneOf(&["on"]),
+        Effect::Fixed,
+        "NULL in the text of an array is a NULL.",
+    ),
+    known(
         "bytea_output",
         "hex",
         Check::OneOf(&["hex"]),
@@ -117,8 +145,8 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
     known(
         "client_encoding",
         "UTF8",
-        Check::OneOf(&["UTF8", "UTF-8", "UNICODE"]),
-        Effect::Fixed,
+        Check::Encoding,
+        Effect::Acts,
         "Encoding of the client's texts.",
     ),
     known(
@@ -136,11 +164,18 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "Form of dates.",
     ),
     known(
-        "deadlock_timeout",
-        "1s",
-        Check::Duration,
-        Effect::Ignored,
-        "Accepted; deadlocks are found at once.",
+        "default_table_access_method",
+        "heap",
+        Check::OneOf(&["heap"]),
+        Effect::Fixed,
+        "The only access method of tables.",
+    ),
+    known(
+        "default_tablespace",
+        "",
+        Check::OneOf(&["", "pg_default"]),
+        Effect::Fixed,
+        "There are no tablespaces.",
     ),
     known(
         "default_transaction_isolation",
@@ -157,18 +192,18 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "Whether new transactions only read.",
     ),
     known(
+        "default_with_oids",
+        "off",
+        Check::OneOf(&["off"]),
+        Effect::Fixed,
+        "Tables have no numbers of rows.",
+    ),
+    known(
         "enable_fast_path",
         "on",
         ON_OFF,
         Effect::Acts,
         "Runs simple statements by key without planning them.",
-    ),
-    known(
-        "extra_float_digits",
-        "1",
-        Check::Integer(-15, 3),
-        Effect::Ignored,
-        "Digits of floats; any value prints them exactly.",
     ),
     known(
         "idle_in_transaction_session_timeout",
@@ -206,6 +241,21 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "Whether the role is a superuser.",
     ),
     known(
+        "lc_monetary",
+        "C",
+        LOCALES,
+        Effect::Fixed,
+        "Locale of amounts of money.",
+    ),
+    known(
+        "lc_numeric",
+        "C",
+        LOCALES,
+        Effect::Fixed,
+        "Locale of numbers.",
+    ),
+    known("lc_time", "C", LOCALES, Effect::Fixed, "Locale of dates."),
+    known(
         "lock_timeout",
         "0",
         Check::Duration,
@@ -220,6 +270,13 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "Longest identifier in bytes.",
     ),
     known(
+        "password_encryption",
+        "scram-sha-256",
+        Check::OneOf(&["scram-sha-256"]),
+        Effect::Fixed,
+        "How passwords are kept.",
+    ),
+    known(
         "plan_cache_mode",
         "auto",
         Check::OneOf(&["auto", "force_generic_plan", "force_custom_plan"]),
@@ -227,11 +284,11 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "Whether plans of queries are kept and found again; force_custom_plan plans each anew.",
     ),
     known(
-        "row_security",
-        "on",
-        ON_OFF,
-        Effect::Ignored,
-        "Accepted; there are no row policies.",
+        "role",
+        "none",
+        Check::Constant,
+        Effect::Acts,
+        "The role whose rights count, if it is not the session's.",
     ),
     known(
         "search_path",
@@ -265,8 +322,15 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "session_authorization",
         "",
         Check::Constant,
-        Effect::Tells,
-        "The role that connected.",
+        Effect::Acts,
+        "The role that the session is of.",
+    ),
+    known(
+        "session_replication_role",
+        "origin",
+        Check::OneOf(&["origin"]),
+        Effect::Fixed,
+        "Foreign keys hold for every session.",
     ),
     known(
         "standard_conforming_strings",
@@ -283,11 +347,11 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "Longest run time of a statement.",
     ),
     known(
-        "synchronous_commit",
-        "on",
-        Check::OneOf(&["on", "off", "local", "remote_write", "remote_apply"]),
-        Effect::Ignored,
-        "Accepted; durability is a property of the database.",
+        "temp_tablespaces",
+        "",
+        Check::OneOf(&["", "pg_default"]),
+        Effect::Fixed,
+        "There are no tablespaces.",
     ),
     known(
         "timezone",
@@ -311,11 +375,11 @@ pub(crate) const KNOWN: &[KnownSetting] = &[
         "Whether the current transaction only reads.",
     ),
     known(
-        "work_mem",
-        "4MB",
-        Check::Kilobytes,
-        Effect::Ignored,
-        "Accepted; memory is budgeted by database.",
+        "transform_null_equals",
+        "off",
+        Check::OneOf(&["off"]),
+        Effect::Fixed,
+        "A comparison with NULL is NULL.",
     ),
 ];
 
@@ -347,12 +411,16 @@ impl KnownSetting {
     /// The column `vartype` of `pg_settings`.
     pub(crate) fn kind(&self) -> &'static str {
         match self.check {
-            Check::Integer(..) | Check::Duration | Check::Kilobytes => "integer",
+            Check::Integer(..) | Check::Duration | Check::Kilobytes | Check::Blocks => "integer",
+            Check::Real => "real",
             Check::OneOf(["on", "off"]) => "bool",
             Check::OneOf(_) => "enum",
-            Check::Text | Check::Label | Check::TimeZone | Check::Layout | Check::Constant => {
-                "string"
-            }
+            Check::Text
+            | Check::Label
+            | Check::Encoding
+            | Check::TimeZone
+            | Check::Layout
+            | Check::Constant => "string",
         }
     }
 
@@ -420,9 +488,7 @@ impl KnownSetting {
                 });
                 match found {
                     // Spellings of the one value there is.
-                    Some(_) if matches!(self.name, "client_encoding" | "datestyle") => {
-                        Ok(self.default.to_owned())
-                    }
+                    Some(_) if self.name == "datestyle" => Ok(self.default.to_owned()),
                     Some(found) => Ok((*found).to_owned()),
                     None => {
                         Err(invalid()
@@ -460,7 +526,35 @@ impl KnownSetting {
                     "Valid units for this parameter are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\".",
                 )),
             },
-            Check::TimeZone => parse_time_zone(&value)
+            Check::Blocks => match parse_blocks(&value) {
+                Some(blocks) => Ok(show_kilobytes(blocks * BLOCK_KILOBYTES)),
+                None => Err(invalid().with_hint(
+                    "Valid units for this parameter are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\".",
+                )),
+            },
+            Check::Real => match value.trim().parse::<f64>() {
+                Ok(number) if number >= 0.0 && number.is_finite() => Ok(number.to_string()),
+                Ok(number) => Err(SqlError::new(
+                    ErrorKind::InvalidParameterValue,
+                    format!(
+                        "{number} is outside the valid range for parameter \"{}\"",
+                        self.name
+                    ),
+                )),
+                Err(_) => Err(invalid()),
+            },
+            Check::Encoding => match Encoding::named(&value) {
+                Some(Named::Spoken(encoding)) => Ok(encoding.name().to_owned()),
+                Some(Named::Unspoken(name)) => Err(SqlError {
+                    kind: ErrorKind::FeatureNotSupported,
+                    ..invalid()
+                }
+                .with_detail(format!(
+                    "Conversion between {name} and UTF8 is not supported."
+                ))),
+                None => Err(invalid()),
+            },
+            Check::TimeZone => Zone::of_setting(&value)
                 .map(|zone| zone.name().to_owned())
                 .ok_or_else(invalid),
             Check::Layout if value == "pairs" => Ok(value),
@@ -483,7 +577,9 @@ fn label(text: &str) -> String {
 }
 
 pub(super) fn find(name: &str) -> Option<&'static KnownSetting> {
-    KNOWN.iter().find(|known| known.name == name)
+    let all = known_settings();
+    let at = all.binary_search_by_key(&name, |known| known.name).ok()?;
+    Some(all[at])
 }
 
 /// A duration in the largest unit that it is a whole number of.
@@ -549,28 +645,21 @@ fn parse_kilobytes(text: &str) -> Option<u64> {
     }
 }
 
+/// What PostgreSQL counts pages in.
+const BLOCK_KILOBYTES: u64 = 8;
+
+/// Pages, or a number with one of PostgreSQL's units.
+fn parse_blocks(text: &str) -> Option<u64> {
+    let blocks = match text.trim().parse::<u64>() {
+        Ok(blocks) => blocks,
+        Err(_) => parse_kilobytes(text)?.div_ceil(BLOCK_KILOBYTES),
+    };
+    i32::try_from(blocks).is_ok().then_some(blocks)
+}
+
 /// A size in the largest unit that it is a whole number of.
 fn show_kilobytes(size: u64) -> String {
     let fits = |unit: &&(&str, u64)| size.is_multiple_of(unit.1);
     let (name, unit) = SIZE_UNITS.iter().find(fits).unwrap_or(&("kB", 1));
     format!("{}{name}", size / unit)
-}
-
-pub(super) fn parse_time_zone(text: &str) -> Option<chrono_tz::Tz> {
-    let text = text.trim().trim_matches('\'');
-    if matches!(
-        text.to_ascii_uppercase().as_str(),
-        "Z" | "UTC" | "GMT" | "LOCAL" | "DEFAULT" | "0" | "+00" | "+00:00"
-    ) {
-        return Some(chrono_tz::UTC);
-    }
-    chrono_tz::TZ_VARIANTS
-        .iter()
-        .find(|zone| zone.name().eq_ignore_ascii_case(text))
-        .copied()
-        .or_else(|| {
-            // Whole hours east of Greenwich are the Etc zones, whose names count westwards.
-            let hours: i32 = text.parse().ok()?;
-            format!("Etc/GMT{:+}", -hours).parse().ok()
-        })
 }

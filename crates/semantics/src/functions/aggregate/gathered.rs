@@ -49,9 +49,13 @@ struct StringAgg {
 /// no such function.
 fn of_bytes(arguments: &[DataType]) -> Option<bool> {
     let is_literal = |ty: &DataType| matches!(ty, DataType::Utf8 | DataType::Null);
-    let is_text = |ty: &DataType| is_literal(ty) || matches!(ty, DataType::LargeUtf8 | DataType::Utf8View);
+    let is_text =
+        |ty: &DataType| is_literal(ty) || matches!(ty, DataType::LargeUtf8 | DataType::Utf8View);
     let is_bytes = |ty: &DataType| {
-        matches!(ty, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
+        matches!(
+            ty,
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView
+        )
     };
     match arguments {
         [value, separator] if is_text(value) && is_text(separator) => Some(false),
@@ -89,7 +93,9 @@ impl StringAgg {
         })?;
         Ok(Joined {
             inner,
-            separator: bytes_of_scalar(separator.value()).unwrap_or_default().to_vec(),
+            separator: bytes_of_scalar(separator.value())
+                .unwrap_or_default()
+                .to_vec(),
             is_bytes: *item == DataType::BinaryView,
             is_sorted: args.is_distinct && args.order_bys.is_empty(),
         })
@@ -125,7 +131,10 @@ impl Joined {
         };
         let values = arrow::compute::cast(&values, &DataType::LargeBinary)?;
         let values: Vec<&[u8]> = values.as_binary::<i64>().iter().flatten().collect();
-        let bytes: usize = values.iter().map(|value| value.len() + self.separator.len()).sum();
+        let bytes: usize = values
+            .iter()
+            .map(|value| value.len() + self.separator.len())
+            .sum();
         let _room = room(bytes)?;
         Ok((!values.is_empty()).then(|| values.join(&self.separator[..])))
     }

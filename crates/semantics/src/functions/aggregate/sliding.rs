@@ -98,7 +98,11 @@ impl<M: Moments> Sliding<M> {
         let mut state = self.suffixes.last().cloned().unwrap_or_default();
         state.join(&self.rest);
         // In another order the same rows may stay in range.
-        if state.overflowed() { self.anew() } else { state }
+        if state.overflowed() {
+            self.anew()
+        } else {
+            state
+        }
     }
 
     fn anew(&self) -> M {
@@ -309,8 +313,11 @@ mod tests {
     #[test]
     fn an_overflow_is_one_in_the_order_of_rows() {
         let mut frame = Sliding::<FloatSum>::default();
-        let rows = [1e308, -1e308, 1e308].into_iter().chain((0..200).map(|_| 0.0));
-        rows.chain([-1e308, 1.5e308]).for_each(|row| frame.push(row));
+        let rows = [1e308, -1e308, 1e308]
+            .into_iter()
+            .chain((0..200).map(|_| 0.0));
+        rows.chain([-1e308, 1.5e308])
+            .for_each(|row| frame.push(row));
         assert_eq!(frame.state().sum, 1.5e308);
         frame.push(1e308);
         assert!(frame.state().overflowed());

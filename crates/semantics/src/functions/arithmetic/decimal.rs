@@ -142,7 +142,10 @@ pub(super) fn evaluate(
             kernel::apply::<D>(left, right, fail, |a, b| {
                 let (product, bad) = multiply(a, b, surplus);
                 // Nothing would be left of a number that is not 0.
-                (product, bad | u8::from(product == 0 && a != 0 && b != 0) * OVERFLOW)
+                (
+                    product,
+                    bad | u8::from(product == 0 && a != 0 && b != 0) * OVERFLOW,
+                )
             })
         }
         // A literal such as 1e30 is one digit before thirty that are not written.

@@ -54,7 +54,7 @@ pub(super) fn from_text(
         SqlType::Timestamp => parse::<TimestampMicrosecondType>(texts, form::parse_timestamp)?,
         SqlType::TimestampTz => {
             let values = collect::<TimestampMicrosecondType>(texts, |text| {
-                form::parse_timestamptz(text, zone)
+                form::parse_timestamptz(text, &zone.get())
             })?;
             Arc::new(values.with_timezone("UTC"))
         }
@@ -218,7 +218,7 @@ fn write_value(array: &ArrayRef, row: usize, from: SqlType, zone: &Zone, out: &m
         ),
         SqlType::TimestampTz => {
             let micros = array.as_primitive::<TimestampMicrosecondType>().value(row);
-            form::format_timestamptz(micros, zone.offset_at(micros), out);
+            form::format_timestamptz(micros, zone.get().offset_at(micros), out);
         }
         SqlType::Interval => {
             let value = array.as_primitive::<IntervalMonthDayNanoType>().value(row);

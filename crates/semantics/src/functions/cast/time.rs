@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlType};
+use aerostat_types::SqlType;
 use arrow::array::{ArrayRef, AsArray, PrimitiveArray};
 use arrow::datatypes::{
     Date32Type, IntervalMonthDayNano, IntervalMonthDayNanoType, Time64MicrosecondType,
@@ -10,23 +10,10 @@ use arrow::datatypes::{
 };
 use datafusion::common::{DataFusionError, Result};
 
-use super::Zone;
-use crate::raise;
+use super::{Zone, out_of_range};
 
 /// Microseconds in a day.
 pub(crate) const DAY_MICROS: i64 = 86_400_000_000;
-
-fn out_of_range() -> DataFusionError {
-    raise(ErrorKind::DatetimeFieldOverflow, "timestamp out of range")
-}
-
-fn local(micros: i64, zone: &Zone) -> i64 {
-    micros + i64::from(zone.offset_at(micros)) * 1_000_000
-}
-
-fn utc(micros: i64, zone: &Zone) -> i64 {
-    micros - i64::from(zone.offset_at_local(micros)) * 1_000_000
-}
 
 /// Converts between the types of this module; nothing where there is no such cast.
 pub(super) fn convert(
@@ -46,29 +33,32 @@ pub(super) fn convert(
                 let start = i64::from(day)
                     .checked_mul(DAY_MICROS)
                     .ok_or_else(out_of_range)?;
-                Ok::<_, DataFusionError>(if to == TimestampTz {
-                    utc(start, zone)
-                } else {
-                    start
-                })
+                match to {
+                    TimestampTz => zone.instant(start),
+                    _ => Ok::<_, DataFusionError>(start),
+                }
             })?;
             Arc::new(with_zone(micros, to))
         }
         (Timestamp, TimestampTz) => Arc::new(with_zone(
-            array.as_primitive::<Ts>().unary(|micros| utc(micros, zone)),
+            array
+                .as_primitive::<Ts>()
+                .try_unary(|micros| zone.instant(micros))?,
             to,
         )),
         (TimestampTz, Timestamp) => Arc::new(with_zone(
             array
                 .as_primitive::<Ts>()
-                .unary(|micros| local(micros, zone)),
+                .try_unary(|micros| zone.local(micros))?,
             to,
         )),
         (Timestamp, Date) => Arc::new(array.as_primitive::<Ts>().unary::<_, Date32Type>(to_date)),
         (TimestampTz, Date) => Arc::new(
             array
                 .as_primitive::<Ts>()
-                .unary::<_, Date32Type>(|micros| to_date(local(micros, zone))),
+                .try_unary::<_, Date32Type, DataFusionError>(|micros| {
+                    Ok(to_date(zone.local(micros)?))
+                })?,
         ),
         (Timestamp, Time) => Arc::new(
             array
@@ -78,7 +68,9 @@ pub(super) fn convert(
         (TimestampTz, Time) => Arc::new(
             array
                 .as_primitive::<Ts>()
-                .unary::<_, Time64MicrosecondType>(|micros| to_time(local(micros, zone))),
+                .try_unary::<_, Time64MicrosecondType, DataFusionError>(|micros| {
+                    Ok(to_time(zone.local(micros)?))
+                })?,
         ),
         (Time, Interval) => {
             let times = array.as_primitive::<Time64MicrosecondType>();

@@ -11,6 +11,9 @@ use crate::raise;
 /// Digits after the point in which fields are computed.
 pub(super) const EXTRACT_SCALE: i8 = 6;
 
+/// Digits after the point of the Julian day of a timestamp.
+pub(super) const JULIAN_SCALE: i8 = 20;
+
 /// One in the fields' scale.
 const ONE: i128 = 1_000_000;
 
@@ -70,10 +73,15 @@ impl Unit {
             "timezone_hour" => Self::TimezoneHour,
             "timezone_minute" => Self::TimezoneMinute,
             other => {
-                let message = format!("unit \"{other}\" not recognized for type {type_name}");
-                return Err(raise(ErrorKind::InvalidParameterValue, message));
+                return Err(unknown(other, type_name));
             }
         })
+    }
+
+    /// Whether it is shorter than a day.
+    pub(super) fn is_below_day(self) -> bool {
+        use Unit::{Hour, Microseconds, Milliseconds, Minute, Second};
+        matches!(self, Microseconds | Milliseconds | Second | Minute | Hour)
     }
 
     /// Digits after the point of `extract`.
@@ -81,7 +89,6 @@ impl Unit {
         match self {
             Self::Second | Self::Epoch => 6,
             Self::Milliseconds => 3,
-            Self::Julian => 6,
             _ => 0,
         }
     }
@@ -96,12 +103,40 @@ pub(super) struct Moment {
     pub(super) is_time: bool,
 }
 
-fn unsupported(name: &str, type_name: &str) -> DataFusionError {
+pub(super) fn unsupported(name: &str, type_name: &str) -> DataFusionError {
     let name = name.to_lowercase();
     raise(
         ErrorKind::FeatureNotSupported,
         format!("unit \"{name}\" not supported for type {type_name}"),
     )
+}
+
+/// The error for a unit that nothing is cut to. `date_trunc` does not even know those that only
+/// tell something.
+pub(super) fn not_cut(name: &str, unit: Unit, type_name: &str) -> DataFusionError {
+    match unit {
+        Unit::Timezone | Unit::TimezoneHour | Unit::TimezoneMinute | Unit::Week => {
+            unsupported(name, type_name)
+        }
+        _ => unknown(name, type_name),
+    }
+}
+
+fn unknown(name: &str, type_name: &str) -> DataFusionError {
+    let message = format!("unit \"{name}\" not recognized for type {type_name}");
+    raise(ErrorKind::InvalidParameterValue, message)
+}
+
+/// The Julian day of a local time, scaled by 10²⁰.
+pub(super) fn julian(local_micros: i64) -> i128 {
+    const ONE: i128 = 10i128.pow(JULIAN_SCALE as u32);
+    let (day, time) = (
+        local_micros.div_euclid(DAY_MICROS),
+        local_micros.rem_euclid(DAY_MICROS),
+    );
+    let whole = i128::from(day + JULIAN_EPOCH_DAYS) * ONE;
+    let (day_micros, time) = (i128::from(DAY_MICROS), i128::from(time));
+    whole + (time * ONE + day_micros / 2) / day_micros
 }
 
 /// The year, and the ISO week of it, that a day belongs to.
@@ -248,7 +283,7 @@ pub(super) fn truncate(name: &str, unit: Unit, micros: i64) -> Result<i64> {
         Unit::Decade => start_of(year.div_euclid(10) * 10, 1),
         Unit::Century => start_of((year - 1).div_euclid(100) * 100 + 1, 1),
         Unit::Millennium => start_of((year - 1).div_euclid(1000) * 1000 + 1, 1),
-        _ => return Err(unsupported(name, "timestamp without time zone")),
+        _ => return Err(not_cut(name, unit, "timestamp without time zone")),
     })
 }
 
@@ -275,6 +310,6 @@ pub(super) fn truncate_interval(
         Unit::Decade => to_months(120),
         Unit::Century => to_months(1200),
         Unit::Millennium => to_months(12_000),
-        _ => return Err(unsupported(name, "interval")),
+        _ => return Err(not_cut(name, unit, "interval")),
     })
 }

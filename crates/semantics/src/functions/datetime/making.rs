@@ -1,8 +1,9 @@
 //! Times made of numbers, and what is made of times: bins, fewer digits, overlaps.
 
-use std::sync::Arc;
+use std::cmp::Ordering;
+use std::sync::{Arc, LazyLock};
 
-use aerostat_types::text::days_from_civil;
+use aerostat_types::text::{self, IntervalField, IntervalType, days_from_civil};
 use aerostat_types::{ErrorKind, SqlType};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, PrimitiveArray};
 use arrow::datatypes::{
@@ -14,7 +15,7 @@ use datafusion::logical_expr::{ScalarUDF, Volatility};
 
 use super::days_in_month;
 use crate::functions::overload::{Call, Overload, Returns, function};
-use crate::functions::temporal::{DAY_MICROS, shift};
+use crate::functions::temporal::{DAY_MICROS, order, shift, shift_in_zone};
 use crate::raise;
 
 type Ts = TimestampMicrosecondType;
@@ -28,6 +29,10 @@ const BOOLEAN: Returns = Returns::Type(SqlType::Boolean);
 /// Gives a time as many digits after the second's point as its second argument says.
 pub(crate) const ROUND_TIME: &str = "round_time";
 
+/// What a type of intervals keeps of an interval: the code of its last field, and its digits
+/// after the second's point.
+pub(crate) const KEEP_FIELDS: &str = "keep_fields";
+
 /// The functions of this module.
 pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
     let stable = |name, overloads| function(name, &[], Volatility::Stable, overloads);
@@ -40,6 +45,7 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
         immutable("isfinite", IS_FINITE),
         immutable("date_bin", DATE_BIN),
         immutable(ROUND_TIME, ROUNDED),
+        immutable(KEEP_FIELDS, KEPT_FIELDS),
         immutable("overlaps", OVERLAPS),
     ]
 }
@@ -142,7 +148,7 @@ const MAKE_TIMESTAMPTZ: &[Overload] = &[Overload {
     body: |call| {
         let moments = rows::<Ts>(call, |row| {
             let local = local_moment(call, row)?;
-            Ok(local - i64::from(call.zone.offset_at_local(local)) * 1_000_000)
+            call.zone.instant(local)
         })?;
         Ok(Arc::new(moments.with_timezone("UTC")))
     },
@@ -279,6 +285,91 @@ const ROUNDED: &[Overload] = &[
     },
 ];
 
+/// The last field of a type of intervals by its code in a call.
+fn field_of(code: i32) -> IntervalField {
+    FIELDS
+        .get(code.unsigned_abs() as usize)
+        .copied()
+        .unwrap_or_default()
+}
+
+const FIELDS: [IntervalField; 6] = [
+    IntervalField::Year,
+    IntervalField::Month,
+    IntervalField::Day,
+    IntervalField::Hour,
+    IntervalField::Minute,
+    IntervalField::Second,
+];
+
+/// The code of a type's last field in a call.
+pub(crate) fn code_of(field: IntervalField) -> i32 {
+    let at = FIELDS.iter().position(|known| *known == field);
+    at.unwrap_or(FIELDS.len() - 1) as i32
+}
+
+static INTERVAL_LARGER: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+    let overloads = const { &[longer_of(|call| extreme(call, Ordering::is_ge))] };
+    function("interval_larger", &[], Volatility::Immutable, overloads)
+});
+
+static INTERVAL_SMALLER: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+    let overloads = const { &[longer_of(|call| extreme(call, Ordering::is_le))] };
+    function("interval_smaller", &[], Volatility::Immutable, overloads)
+});
+
+/// The longer of two intervals; NULL is neither longer nor shorter than any.
+pub(crate) fn interval_larger() -> Arc<ScalarUDF> {
+    Arc::clone(&INTERVAL_LARGER)
+}
+
+/// The shorter of two intervals, likewise.
+pub(crate) fn interval_smaller() -> Arc<ScalarUDF> {
+    Arc::clone(&INTERVAL_SMALLER)
+}
+
+const fn longer_of(body: fn(&Call) -> Result<ArrayRef>) -> Overload {
+    Overload {
+        parameters: &[SqlType::Interval, SqlType::Interval],
+        returns: Returns::Type(SqlType::Interval),
+        body,
+    }
+}
+
+fn extreme(call: &Call, wins: fn(Ordering) -> bool) -> Result<ArrayRef> {
+    let [a, b] = [0, 1].map(|at| call.args[at].as_primitive::<Interval>());
+    let chosen = a.iter().zip(b).map(|pair| match pair {
+        (Some(a), Some(b)) => Some(if wins(order(a).cmp(&order(b))) { a } else { b }),
+        (a, b) => a.or(b),
+    });
+    Ok(Arc::new(chosen.collect::<PrimitiveArray<Interval>>()))
+}
+
+const KEPT_FIELDS: &[Overload] = &[Overload {
+    parameters: &[SqlType::Interval, SqlType::Integer, SqlType::Integer],
+    returns: Returns::Type(SqlType::Interval),
+    body: |call| {
+        let kept = rows::<Interval>(call, |row| {
+            let value = call.args[0].as_primitive::<Interval>().value(row);
+            let ty = IntervalType {
+                last: field_of(integer(call, 1, row)),
+                digits: u32::try_from(integer(call, 2, row)).ok(),
+            };
+            let kept = ty.kept(text::Interval {
+                months: value.months,
+                days: value.days,
+                micros: value.nanoseconds / 1000,
+            });
+            kept.and_then(|kept| {
+                let nanos = kept.nanos()?;
+                Some(IntervalMonthDayNano::new(kept.months, kept.days, nanos))
+            })
+            .ok_or_else(|| out_of_range("interval out of range"))
+        })?;
+        Ok(Arc::new(kept))
+    },
+}];
+
 fn rounded_moments(call: &Call) -> Result<PrimitiveArray<Ts>> {
     // From 2000 on, as PostgreSQL counts.
     const EPOCH: i64 = 10_957 * DAY_MICROS;
@@ -306,7 +397,12 @@ fn end_of(call: &Call, at: usize, row: usize) -> Result<Option<i64>> {
         return Ok(None);
     }
     let interval = call.args[at].as_primitive::<Interval>().value(row);
-    shift(value(at - 1), interval, 1).map(Some)
+    let begin = value(at - 1);
+    match call.args[at - 1].data_type() {
+        DataType::Timestamp(_, Some(_)) => shift_in_zone(begin, interval, 1, &call.zone),
+        _ => shift(begin, interval, 1),
+    }
+    .map(Some)
 }
 
 /// Whether two periods overlap. An end may stand before its begin, and one of them be NULL.

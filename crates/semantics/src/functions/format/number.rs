@@ -16,13 +16,15 @@
 //!
 //! [`parse`] reads a pattern, [`Writer`] puts digits into its places.
 
+mod read;
+
+pub(super) use read::read;
+
 use aerostat_types::ErrorKind;
-use aerostat_types::text::parse_numeric;
 use datafusion::common::{DataFusionError, Result};
 
 use crate::functions::cast::{POWERS_OF_TEN, rescale};
-use crate::functions::overload::NUMERIC;
-use crate::{external, raise};
+use crate::raise;
 
 /// Digits that a double is sure to hold.
 const DOUBLE_DIGITS: usize = 15;
@@ -668,21 +670,6 @@ fn last_kept(pattern: &Pattern, number: &[u8], spaces: usize) -> Option<usize> {
         return Some(last);
     }
     Some(last.max((number.len() - 1).min(pattern.zero_end - spaces)))
-}
-
-/// Reads a number: digits, sign and point count, what else the pattern has does not.
-pub(super) fn read(text: &str, _: &str) -> Result<i128> {
-    let negative = text.contains('-')
-        || (text.trim_start().starts_with('<') && text.trim_end().ends_with('>'));
-    let digits: String = text
-        .chars()
-        .filter(|c| c.is_ascii_digit() || *c == '.')
-        .collect();
-    let aerostat_types::SqlType::Numeric { precision, scale } = NUMERIC else {
-        return Err(raise(ErrorKind::Internal, "numeric is not numeric"));
-    };
-    let value = parse_numeric(&digits, precision, scale).map_err(external)?;
-    Ok(if negative { -value } else { value })
 }
 
 #[cfg(test)]

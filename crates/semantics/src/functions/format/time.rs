@@ -1,13 +1,14 @@
-//! Times by pattern. The patterns are PostgreSQL's, without `SP` and localised names.
+//! Times by pattern. The patterns are PostgreSQL's, without `SP`; names are English, also with `TM`.
 
-use aerostat_types::ErrorKind;
+mod read;
+
+pub(super) use read::{Read, read};
+
+use aerostat_types::Zone;
 use aerostat_types::text::{civil_from_days, days_from_civil};
 use arrow::datatypes::IntervalMonthDayNano;
-use datafusion::common::Result;
 
-use super::checked_days;
 use crate::functions::temporal::DAY_MICROS;
-use crate::raise;
 
 const MONTHS: [&str; 12] = [
     "January",
@@ -49,9 +50,13 @@ const PATTERNS: [&str; 66] = [
 /// Patterns of the zone.
 const ZONE_PATTERNS: [&str; 5] = ["TZH", "TZM", "TZ", "tz", "OF"];
 
+#[derive(Clone, Copy)]
 enum Part<'a> {
-    Literal(char),
-    /// `suffix` is `TH` or `th` behind it.
+    Literal {
+        character: char,
+        is_quoted: bool,
+    },
+    /// `suffix` is `TH` or `th` behind it. Names have no blanks behind them with `FM` and `TM`.
     Field {
         name: &'a str,
         fill: bool,
@@ -64,16 +69,18 @@ fn parts(pattern: &str) -> Vec<Part<'_>> {
     let mut rest = pattern;
     'next: while let Some(first) = rest.chars().next() {
         if first == '"' {
-            let body = &rest[1..];
-            let end = body.find('"').unwrap_or(body.len());
-            parts.extend(body[..end].chars().map(Part::Literal));
-            rest = body.get(end + 1..).unwrap_or("");
+            rest = quoted(&rest[1..], &mut parts);
             continue;
         }
-        let (fill, body) = match rest.strip_prefix("FM").or_else(|| rest.strip_prefix("fm")) {
-            Some(body) => (false, body),
-            None => (true, rest),
+        let prefix = |name: [&str; 2]| {
+            let mut spellings = name.into_iter();
+            spellings.find_map(|name| rest.strip_prefix(name))
         };
+        let (fill, body) = match (prefix(["FM", "fm"]), prefix(["TM", "tm"])) {
+            (Some(body), _) | (_, Some(body)) => (false, body),
+            _ => (true, rest),
+        };
+        let is_translated = prefix(["TM", "tm"]).is_some();
         for known in PATTERNS.iter().chain(&ZONE_PATTERNS) {
             let names_case = known.as_bytes()[0].is_ascii_lowercase()
                 || known.starts_with(|c: char| c.is_uppercase());
@@ -87,16 +94,47 @@ fn parts(pattern: &str) -> Vec<Part<'_>> {
                 rest = &rest[suffix.map_or(0, str::len)..];
                 parts.push(Part::Field {
                     name: known,
-                    fill,
+                    fill: fill || is_translated && !is_translatable(known),
                     suffix,
                 });
                 continue 'next;
             }
         }
-        parts.push(Part::Literal(first));
-        rest = &rest[first.len_utf8()..];
+        rest = rest
+            .strip_prefix('\\')
+            .filter(|rest| rest.starts_with('"'))
+            .unwrap_or(rest);
+        let character = rest.chars().next().unwrap_or(first);
+        parts.push(Part::Literal {
+            character,
+            is_quoted: false,
+        });
+        rest = &rest[character.len_utf8()..];
     }
     parts
+}
+
+/// Takes what stands in double quotes, and gives what follows.
+fn quoted<'a>(text: &'a str, parts: &mut Vec<Part<'a>>) -> &'a str {
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        let character = match character {
+            '"' => return &text[at + 1..],
+            '\\' => characters.next().map_or('\\', |(_, escaped)| escaped),
+            other => other,
+        };
+        parts.push(Part::Literal {
+            character,
+            is_quoted: true,
+        });
+    }
+    ""
+}
+
+/// Whether a pattern is one of a name that `TM` is about.
+fn is_translatable(name: &str) -> bool {
+    let names = ["MONTH", "MON", "DAY", "DY"];
+    names.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 /// Whether the case of a pattern says how its value is written.
@@ -143,8 +181,14 @@ fn word(name: &str, like: &str, width: usize) -> String {
     format!("{cased:<width$}")
 }
 
+/// The zone whose clock shows a local time, and the instant.
+pub(super) struct Place {
+    pub(super) zone: Zone,
+    pub(super) utc_micros: i64,
+}
+
 /// Writes a local time.
-pub(super) fn write(micros: i64, offset_seconds: Option<i32>, pattern: &str) -> String {
+pub(super) fn write(micros: i64, place: Option<&Place>, pattern: &str) -> String {
     let (day, time) = (micros.div_euclid(DAY_MICROS), micros.rem_euclid(DAY_MICROS));
     let (year, month, day_of_month) = civil_from_days(day);
     let shown_year = if year > 0 { year } else { 1 - year };
@@ -160,7 +204,7 @@ pub(super) fn write(micros: i64, offset_seconds: Option<i32>, pattern: &str) -> 
     let mut out = String::with_capacity(pattern.len() * 2);
     for part in parts(pattern) {
         let (name, fill, suffix) = match part {
-            Part::Literal(character) => {
+            Part::Literal { character, .. } => {
                 out.push(character);
                 continue;
             }
@@ -207,14 +251,10 @@ pub(super) fn write(micros: i64, offset_seconds: Option<i32>, pattern: &str) -> 
                 let places = usize::from(name.as_bytes()[2] - b'0');
                 format!("{micro:06}")[..places].to_owned()
             }
-            "RM" | "rm" => {
-                let numeral = word(ROMAN[month as usize - 1], name, 0);
-                let width = if fill { 4 } else { 0 };
-                format!("{numeral:<width$}")
-            }
+            "RM" | "rm" => roman(month as i32, name, fill),
             "BC" | "AD" | "bc" | "ad" | "B.C." | "A.D." | "b.c." | "a.d." => era(name, year > 0),
-            "tz" => zone_text("TZ", offset_seconds).to_lowercase(),
-            zone => zone_text(zone, offset_seconds),
+            "tz" => zone_text("TZ", fill, place).to_lowercase(),
+            zone => zone_text(zone, fill, place),
         };
         out.push_str(&value);
         if let Some(suffix) = suffix {
@@ -267,22 +307,40 @@ fn half_of_day(like: &str, hour: i64) -> String {
     }
 }
 
-fn zone_text(name: &str, offset_seconds: Option<i32>) -> String {
-    let Some(offset) = offset_seconds else {
-        return if name == "OF" {
-            "+00".to_owned()
-        } else {
-            String::new()
-        };
-    };
+/// What stands for the zone. A time without one counts as UTC without a name.
+fn zone_text(name: &str, fill: bool, place: Option<&Place>) -> String {
+    let offset = place.map_or(0, |place| place.zone.offset_at(place.utc_micros));
     let (sign, minutes) = (if offset < 0 { '-' } else { '+' }, offset.abs() / 60);
+    let width = if fill { 2 } else { 0 };
     match name {
         "TZH" => format!("{sign}{:02}", minutes / 60),
         "TZM" => format!("{:02}", minutes % 60),
-        "TZ" if offset == 0 => "UTC".to_owned(),
-        _ if minutes % 60 == 0 => format!("{sign}{:02}", minutes / 60),
-        _ => format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60),
+        "TZ" => place.map_or_else(String::new, |place| {
+            let name = place.zone.abbreviation_at(place.utc_micros);
+            name.to_uppercase()
+        }),
+        _ if minutes % 60 == 0 => format!("{sign}{:0width$}", minutes / 60),
+        _ => format!("{sign}{:0width$}:{:02}", minutes / 60, minutes % 60),
     }
+}
+
+/// The month of an interval in Roman numerals, which go backwards below zero.
+fn roman_of_interval(months: i32, like: &str, fill: bool) -> String {
+    let (year, month) = (months / 12, months % 12);
+    let month = match month {
+        0 if year == 0 => return String::new(),
+        0 if year < 0 => 1,
+        0 => 12,
+        month if month < 0 => 13 + month,
+        month => month,
+    };
+    roman(month, like, fill)
+}
+
+fn roman(month: i32, like: &str, fill: bool) -> String {
+    let numeral = word(ROMAN[month as usize - 1], like, 0);
+    let width = if fill { 4 } else { 0 };
+    format!("{numeral:<width$}")
 }
 
 /// Writes an interval: its fields, with hours beyond a day.
@@ -291,7 +349,7 @@ pub(super) fn write_interval(value: IntervalMonthDayNano, pattern: &str) -> Stri
     let mut out = String::new();
     for part in parts(pattern) {
         match part {
-            Part::Literal(character) => out.push(character),
+            Part::Literal { character, .. } => out.push(character),
             Part::Field { name, fill, .. } => out.push_str(&match name {
                 "YYYY" => number(i64::from(value.months / 12), 4, fill),
                 "MM" => number(i64::from(value.months % 12), 2, fill),
@@ -302,255 +360,10 @@ pub(super) fn write_interval(value: IntervalMonthDayNano, pattern: &str) -> Stri
                 "SS" => clock(micros / 1_000_000 % 60, fill),
                 "MS" => number(micros / 1000 % 1000, 3, fill),
                 "US" => number(micros % 1_000_000, 6, fill),
+                "RM" | "rm" => roman_of_interval(value.months, name, fill),
                 other => other.to_owned(),
             }),
         }
     }
     out
-}
-
-/// What a text said.
-pub(super) struct Read {
-    pub(super) days: i64,
-    pub(super) micros: i64,
-    pub(super) offset_seconds: Option<i32>,
-}
-
-#[derive(Default)]
-struct Fields {
-    year: Option<i64>,
-    month: Option<u32>,
-    day: Option<u32>,
-    day_of_year: Option<i64>,
-    /// Years before the common era.
-    is_before: bool,
-    iso_week: Option<i64>,
-    iso_day: Option<i64>,
-    julian: Option<i64>,
-    hour: i64,
-    /// Hours are those of a clock's face.
-    is_clock: bool,
-    afternoon: Option<bool>,
-    minute: i64,
-    second: i64,
-    micros: i64,
-    offset_seconds: Option<i32>,
-}
-
-/// Reads a text by a pattern, as `to_timestamp` does: separators match any separator.
-pub(super) fn read(text: &str, pattern: &str) -> Result<Read> {
-    let mut fields = Fields::default();
-    let mut rest = text.trim_start();
-    let all = parts(pattern);
-    for (at, part) in all.iter().enumerate() {
-        // What a text does not say any more has its least value.
-        if rest.is_empty() && at > 0 {
-            break;
-        }
-        match part {
-            Part::Literal(character) if character.is_alphanumeric() => {
-                rest = rest.strip_prefix(|_: char| true).unwrap_or("");
-            }
-            Part::Literal(_) => {
-                rest = rest.trim_start_matches(|c: char| !c.is_alphanumeric() && c != '+')
-            }
-            Part::Field { name, fill, suffix } => {
-                let adjacent = matches!(all.get(at + 1), Some(Part::Field { .. })) && *fill;
-                rest = rest.trim_start_matches(|c: char| c.is_whitespace());
-                rest = read_field(name, rest, adjacent, &mut fields)?;
-                if suffix.is_some() {
-                    rest = rest.get(2..).unwrap_or("");
-                }
-            }
-        }
-    }
-    assemble(&fields, text)
-}
-
-fn invalid(value: &str, field: &str) -> datafusion::common::DataFusionError {
-    let value: String = value.chars().take(field.len().max(2)).collect();
-    raise(
-        ErrorKind::InvalidDatetimeFormat,
-        format!("invalid value \"{value}\" for \"{field}\""),
-    )
-}
-
-/// The digits at the start, at most `width` of them.
-fn digits<'a>(rest: &'a str, width: usize, field: &str) -> Result<(i64, &'a str)> {
-    let signed = usize::from(rest.starts_with(['+', '-']) && field.starts_with("TZ"));
-    let end = rest[signed..]
-        .bytes()
-        .take(width)
-        .take_while(u8::is_ascii_digit)
-        .count()
-        + signed;
-    let value = rest[..end].parse().map_err(|_| invalid(rest, field))?;
-    Ok((value, &rest[end..]))
-}
-
-fn name_at<'a>(
-    rest: &'a str,
-    names: &[&str],
-    short: bool,
-    field: &str,
-) -> Result<(usize, &'a str)> {
-    for (at, name) in names.iter().enumerate() {
-        let name = if short { &name[..3] } else { *name };
-        if rest
-            .get(..name.len())
-            .is_some_and(|head| head.eq_ignore_ascii_case(name))
-        {
-            return Ok((at, &rest[name.len()..]));
-        }
-    }
-    Err(invalid(rest, field))
-}
-
-fn read_field<'a>(
-    name: &str,
-    rest: &'a str,
-    adjacent: bool,
-    fields: &mut Fields,
-) -> Result<&'a str> {
-    let width = |usual: usize| if adjacent { usual } else { usual.max(9) };
-    let upper = name.to_ascii_uppercase();
-    let two = |fields: &mut Fields, set: fn(&mut Fields, i64)| -> Result<&'a str> {
-        let (value, rest) = digits(rest, 2, name)?;
-        set(fields, value);
-        Ok(rest)
-    };
-    match upper.as_str() {
-        "YYYY" | "IYYY" => {
-            let (value, rest) = digits(rest, width(4), name)?;
-            fields.year = Some(value);
-            Ok(rest)
-        }
-        "YY" | "IY" => {
-            let (value, rest) = digits(rest, 2, name)?;
-            fields.year = Some(if value < 70 {
-                2000 + value
-            } else {
-                1900 + value
-            });
-            Ok(rest)
-        }
-        "MM" => two(fields, |fields, v| fields.month = Some(v as u32)),
-        "DD" => two(fields, |fields, v| fields.day = Some(v as u32)),
-        "DDD" => {
-            let (value, rest) = digits(rest, 3, name)?;
-            fields.day_of_year = Some(value);
-            Ok(rest)
-        }
-        "HH24" => two(fields, |fields, v| fields.hour = v),
-        "HH12" | "HH" => two(fields, |fields, v| {
-            fields.hour = v;
-            fields.is_clock = true;
-        }),
-        "IW" => two(fields, |fields, v| fields.iso_week = Some(v)),
-        "ID" => {
-            let (value, rest) = digits(rest, 1, name)?;
-            fields.iso_day = Some(value);
-            Ok(rest)
-        }
-        "J" => {
-            let (value, rest) = digits(rest, 9, name)?;
-            fields.julian = Some(value);
-            Ok(rest)
-        }
-        "BC" | "AD" | "B.C." | "A.D." => {
-            let head: String = rest.chars().take(upper.len()).collect();
-            fields.is_before = match head.to_ascii_uppercase().replace('.', "").as_str() {
-                "BC" => true,
-                "AD" => false,
-                _ => return Err(invalid(rest, name)),
-            };
-            Ok(&rest[head.len()..])
-        }
-        "MI" => two(fields, |fields, v| fields.minute = v),
-        "SS" => two(fields, |fields, v| fields.second = v),
-        "MS" | "US" => {
-            let places = if upper == "MS" { 3 } else { 6 };
-            let before = rest.len();
-            let (value, rest) = digits(rest, places, name)?;
-            fields.micros = value * 10_i64.pow(6 - (before - rest.len()) as u32);
-            Ok(rest)
-        }
-        "MONTH" | "MON" => {
-            let (at, rest) = name_at(rest, &MONTHS, upper == "MON", name)?;
-            fields.month = Some(at as u32 + 1);
-            Ok(rest)
-        }
-        "DAY" | "DY" => Ok(name_at(rest, &DAYS, upper == "DY", name)?.1),
-        "AM" | "PM" | "A.M." | "P.M." => {
-            let head: String = rest.chars().take(upper.len()).collect();
-            fields.afternoon = match head.to_ascii_uppercase().as_str() {
-                "AM" | "A.M." => Some(false),
-                "PM" | "P.M." => Some(true),
-                _ => return Err(invalid(rest, name)),
-            };
-            Ok(&rest[head.len()..])
-        }
-        "TZH" => {
-            let (value, rest) = digits(rest, 2, name)?;
-            fields.offset_seconds = Some(value as i32 * 3600);
-            Ok(rest)
-        }
-        "TZM" => {
-            let (value, rest) = digits(rest, 2, name)?;
-            let hours = fields.offset_seconds.unwrap_or(0);
-            fields.offset_seconds =
-                Some(hours + value as i32 * 60 * if hours < 0 { -1 } else { 1 });
-            Ok(rest)
-        }
-        _ => Err(raise(
-            ErrorKind::FeatureNotSupported,
-            format!("formatting field \"{name}\" is only supported in to_char"),
-        )),
-    }
-}
-
-fn assemble(fields: &Fields, text: &str) -> Result<Read> {
-    let out_of_range = || {
-        raise(
-            ErrorKind::DatetimeFieldOverflow,
-            format!("date/time field value out of range: \"{text}\""),
-        )
-    };
-    if fields.is_clock && !(1..=12).contains(&fields.hour) {
-        let message = format!("hour \"{}\" is invalid for the 12-hour clock", fields.hour);
-        return Err(raise(ErrorKind::InvalidDatetimeFormat, message));
-    }
-    let year = match fields.year {
-        Some(year) if fields.is_before => 1 - year,
-        year => year.unwrap_or(0),
-    };
-    let days = match fields.day_of_year {
-        _ if fields.julian.is_some() => fields.julian.unwrap_or(0) - 2_440_588,
-        _ if fields.iso_week.is_some() => {
-            let week = fields.iso_week.unwrap_or(1);
-            if !(1..=53).contains(&week) || !(1..=7).contains(&fields.iso_day.unwrap_or(1)) {
-                return Err(out_of_range());
-            }
-            // The week of the fourth of January is the first.
-            let fourth = days_from_civil(year, 1, 4);
-            let monday = fourth - (fourth + 3).rem_euclid(7);
-            monday + (week - 1) * 7 + fields.iso_day.unwrap_or(1) - 1
-        }
-        Some(day) => days_from_civil(year, 1, 1) + day - 1,
-        None => checked_days(year, fields.month.unwrap_or(1), fields.day.unwrap_or(1))
-            .ok_or_else(out_of_range)?,
-    };
-    let hour = match fields.afternoon {
-        Some(afternoon) => fields.hour % 12 + if afternoon { 12 } else { 0 },
-        None => fields.hour,
-    };
-    if hour > 24 || fields.minute > 59 || fields.second > 60 {
-        return Err(out_of_range());
-    }
-    let micros = ((hour * 60 + fields.minute) * 60 + fields.second) * 1_000_000 + fields.micros;
-    Ok(Read {
-        days,
-        micros,
-        offset_seconds: fields.offset_seconds,
-    })
 }

@@ -8,13 +8,15 @@ use super::{
     super::is_blank, DAY_MICROS, HOUR_MICROS, MINUTE_MICROS, SECOND_MICROS, days_from_civil,
     days_in_month,
 };
+use crate::ZoneName;
 
 /// Why a text is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DecodeError {
+pub(super) enum DecodeError<'a> {
     Syntax,
     Field,
     ZoneDisplacement,
+    NoSuchZone(&'a str),
     Unsupported,
 }
 
@@ -31,18 +33,18 @@ pub(super) enum Goal {
 
 /// A time zone as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Zone<'a> {
+pub(super) enum Place {
     /// Seconds east of UTC.
     Offset(i32),
-    Named(&'a str),
+    Zone(ZoneName),
 }
 
 /// What a text says.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Decoded<'a> {
+pub(super) struct Decoded {
     pub(super) days: i64,
     pub(super) micros: i64,
-    pub(super) zone: Option<Zone<'a>>,
+    pub(super) zone: Option<Place>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +109,7 @@ fn run(bytes: &[u8], from: usize, accept: impl Fn(u8) -> bool) -> usize {
     from + bytes[from..].iter().take_while(|&&b| accept(b)).count()
 }
 
-fn tokens(text: &str) -> Result<Vec<Token<'_>>, DecodeError> {
+fn tokens(text: &str) -> Result<Vec<Token<'_>>, DecodeError<'_>> {
     let bytes = text.as_bytes();
     if bytes.len() > TEXT_BYTES_MAX || !text.is_ascii() {
         return Err(Syntax);
@@ -218,7 +220,7 @@ fn word_token(text: &str, start: usize) -> (usize, Kind<'_>) {
 }
 
 #[derive(Default)]
-struct Fields<'a> {
+struct Fields {
     year: Option<i64>,
     /// The year was written with one or two digits.
     year_short: bool,
@@ -229,14 +231,14 @@ struct Fields<'a> {
     hour: i64,
     afternoon: Option<bool>,
     bc: bool,
-    zone: Option<Zone<'a>>,
+    zone: Option<Place>,
     /// `T` was read: a number that follows is a time.
     time_follows: bool,
     epoch: bool,
 }
 
 /// Reads `text`; what it must hold is up to `goal`.
-pub(super) fn decode(text: &str, goal: Goal) -> Result<Decoded<'_>, DecodeError> {
+pub(super) fn decode(text: &str, goal: Goal) -> Result<Decoded, DecodeError<'_>> {
     let mut fields = Fields {
         time_follows: goal == Goal::Time,
         ..Fields::default()
@@ -247,39 +249,19 @@ pub(super) fn decode(text: &str, goal: Goal) -> Result<Decoded<'_>, DecodeError>
             Token::Number(number) => fields.number_token(number)?,
             Token::Date(date) => fields.date(date)?,
             Token::Time(time) => fields.time(time)?,
-            Token::Signed(offset) => fields.zone(Zone::Offset(parse_offset(offset)?))?,
+            Token::Signed(offset) => fields.zone(Place::Offset(parse_offset(offset)?))?,
             Token::Word(word) => fields.word(word)?,
         }
     }
-    let decoded = fields.finish(goal)?;
-    match decoded.zone {
-        Some(Zone::Named(name)) if goal != Goal::TimestampTz && !looks_like_zone(name) => {
-            Err(Syntax)
-        }
-        _ => Ok(decoded),
-    }
+    fields.finish(goal)
 }
 
-/// Zone abbreviations that may stand, without effect, after a value that has no zone.
-const ABBREVIATIONS: [&str; 24] = [
-    "EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT", "AKST", "AKDT", "HST", "AST", "ADT",
-    "WET", "WEST", "CET", "CEST", "EET", "EEST", "BST", "MSK", "JST", "AEST", "NZST",
-];
-
-/// Whether a word is a zone for values that ignore it: there is no zone table here.
-fn looks_like_zone(name: &str) -> bool {
-    name.contains('/')
-        || ABBREVIATIONS
-            .iter()
-            .any(|known| name.eq_ignore_ascii_case(known))
-}
-
-impl<'a> Fields<'a> {
+impl Fields {
     fn has_date(&self) -> bool {
         self.year.is_some() && self.month.is_some() && self.day.is_some()
     }
 
-    fn number_token(&mut self, number: &str) -> Result<(), DecodeError> {
+    fn number_token(&mut self, number: &str) -> Result<(), DecodeError<'static>> {
         let whole = number.split('.').next().unwrap_or(number);
         if std::mem::take(&mut self.time_follows) && self.micros.is_none() {
             return self.run_together_time(number);
@@ -295,7 +277,7 @@ impl<'a> Fields<'a> {
     }
 
     /// `YYYYMMDD`, `YYMMDD`, or once the date is there `HHMMSS` and `HHMM`.
-    fn run_together(&mut self, number: &str) -> Result<(), DecodeError> {
+    fn run_together(&mut self, number: &str) -> Result<(), DecodeError<'static>> {
         if self.has_date() || number.contains('.') {
             return self.run_together_time(number);
         }
@@ -310,7 +292,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    fn run_together_time(&mut self, number: &str) -> Result<(), DecodeError> {
+    fn run_together_time(&mut self, number: &str) -> Result<(), DecodeError<'static>> {
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         let (hour, minute, second) = match whole.len() {
             6 => (
@@ -325,7 +307,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A plain number, by the fields that are there already.
-    fn number(&mut self, number: &str) -> Result<(), DecodeError> {
+    fn number(&mut self, number: &str) -> Result<(), DecodeError<'static>> {
         let value = small(number)?;
         let long = number.len() >= 3;
         match (
@@ -353,24 +335,24 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn set_year(&mut self, number: &str) -> Result<(), DecodeError> {
+    fn set_year(&mut self, number: &str) -> Result<(), DecodeError<'static>> {
         self.year = Some(small(number)?);
         self.year_short = number.len() <= 2;
         Ok(())
     }
 
-    fn set_month(&mut self, value: i64) -> Result<(), DecodeError> {
+    fn set_month(&mut self, value: i64) -> Result<(), DecodeError<'static>> {
         self.month = Some(u32::try_from(value).map_err(|_| Field)?);
         Ok(())
     }
 
-    fn set_day(&mut self, value: i64) -> Result<(), DecodeError> {
+    fn set_day(&mut self, value: i64) -> Result<(), DecodeError<'static>> {
         self.day = Some(u32::try_from(value).map_err(|_| Field)?);
         Ok(())
     }
 
     /// Fields joined by `-`, `/` or `.`; a month may be named.
-    fn date(&mut self, date: &str) -> Result<(), DecodeError> {
+    fn date(&mut self, date: &str) -> Result<(), DecodeError<'static>> {
         if self.year.is_some() || self.month.is_some() || self.day.is_some() {
             return Err(Syntax);
         }
@@ -402,7 +384,7 @@ impl<'a> Fields<'a> {
         if self.has_date() { Ok(()) } else { Err(Syntax) }
     }
 
-    fn time(&mut self, time: &str) -> Result<(), DecodeError> {
+    fn time(&mut self, time: &str) -> Result<(), DecodeError<'static>> {
         if self.micros.is_some() {
             return Err(Syntax);
         }
@@ -427,7 +409,7 @@ impl<'a> Fields<'a> {
         minute: i64,
         second: i64,
         micros: i64,
-    ) -> Result<(), DecodeError> {
+    ) -> Result<(), DecodeError<'static>> {
         if self.micros.is_some() {
             return Err(Syntax);
         }
@@ -440,14 +422,14 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    fn zone(&mut self, zone: Zone<'a>) -> Result<(), DecodeError> {
+    fn zone(&mut self, zone: Place) -> Result<(), DecodeError<'static>> {
         match self.zone.replace(zone) {
             None => Ok(()),
             Some(_) => Err(Syntax),
         }
     }
 
-    fn word(&mut self, word: &'a str) -> Result<(), DecodeError> {
+    fn word<'a>(&mut self, word: &'a str) -> Result<(), DecodeError<'a>> {
         let is = |names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name));
         if let Some(month) = named_month(word) {
             // "1 Jan 2000": a number before a named month was taken as the month.
@@ -466,9 +448,6 @@ impl<'a> Fields<'a> {
             () if is(&["t"]) => self.time_follows = true,
             () if is(&["at", "on"]) || is_weekday(word) => {}
             () if is(&["epoch"]) => self.epoch = true,
-            () if is(&["z", "utc", "gmt", "zulu", "ut", "uct"]) => {
-                return self.zone(Zone::Offset(0));
-            }
             () if is(&[
                 "infinity",
                 "now",
@@ -480,19 +459,26 @@ impl<'a> Fields<'a> {
             {
                 return Err(DecodeError::Unsupported);
             }
-            () if word.len() >= 3 && self.zone.is_none() => return self.zone(Zone::Named(word)),
-            () => return Err(Syntax),
+            () => return self.named_zone(word),
         }
         Ok(())
     }
 
-    fn finish(self, goal: Goal) -> Result<Decoded<'a>, DecodeError> {
+    fn named_zone<'a>(&mut self, name: &'a str) -> Result<(), DecodeError<'a>> {
+        match ZoneName::read(name) {
+            Some(zone) => self.zone(Place::Zone(zone)),
+            None if name.bytes().all(|b| b.is_ascii_alphabetic()) => Err(Syntax),
+            None => Err(DecodeError::NoSuchZone(name)),
+        }
+    }
+
+    fn finish(self, goal: Goal) -> Result<Decoded, DecodeError<'static>> {
         if self.epoch {
             let bare = !self.has_date() && self.micros.is_none();
             let decoded = Decoded {
                 days: 0,
                 micros: 0,
-                zone: Some(Zone::Offset(0)),
+                zone: Some(Place::Offset(0)),
             };
             return if bare && goal != Goal::Time {
                 Ok(decoded)
@@ -519,7 +505,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    fn micros_of_day(&self) -> Result<Option<i64>, DecodeError> {
+    fn micros_of_day(&self) -> Result<Option<i64>, DecodeError<'static>> {
         let (Some(micros), Some(afternoon)) = (self.micros, self.afternoon) else {
             return if self.afternoon.is_some() {
                 Err(Syntax)
@@ -535,7 +521,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn days(&self) -> Result<i64, DecodeError> {
+    fn days(&self) -> Result<i64, DecodeError<'static>> {
         let (Some(year), Some(month), Some(day)) = (self.year, self.month, self.day) else {
             return Err(Syntax);
         };
@@ -555,7 +541,7 @@ impl<'a> Fields<'a> {
 }
 
 /// A number of at most nine digits: more is no field of a date.
-fn small(digits: &str) -> Result<i64, DecodeError> {
+fn small(digits: &str) -> Result<i64, DecodeError<'static>> {
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Err(Syntax);
     }
@@ -568,7 +554,7 @@ fn small(digits: &str) -> Result<i64, DecodeError> {
 }
 
 /// The digits after a point as microseconds, rounded.
-pub(super) fn fraction_micros(digits: &str) -> Result<i64, DecodeError> {
+pub(super) fn fraction_micros(digits: &str) -> Result<i64, DecodeError<'static>> {
     if !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Err(Syntax);
     }
@@ -586,7 +572,7 @@ pub(super) fn fraction_micros(digits: &str) -> Result<i64, DecodeError> {
 const OFFSET_HOURS_MAX: i64 = 15;
 
 /// `+hh`, `+hhmm`, `+hh:mm` or `+hh:mm:ss`, in seconds east.
-fn parse_offset(text: &str) -> Result<i32, DecodeError> {
+fn parse_offset(text: &str) -> Result<i32, DecodeError<'static>> {
     let (negative, digits) = (text.starts_with('-'), &text[1..]);
     let mut parts = digits.split(':');
     let first = parts.next().unwrap_or("");

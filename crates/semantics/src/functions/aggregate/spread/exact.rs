@@ -132,7 +132,10 @@ pub(super) struct Exact {
 }
 
 fn too_large() -> DataFusionError {
-    let error = SqlError::new(ErrorKind::NumericValueOutOfRange, "value overflows numeric format");
+    let error = SqlError::new(
+        ErrorKind::NumericValueOutOfRange,
+        "value overflows numeric format",
+    );
     external(error.with_hint("A numeric has 38 digits; cast the argument to double precision."))
 }
 
@@ -164,12 +167,21 @@ impl Exact {
         } else {
             shift = power(scale - own)?;
         }
-        let (whole, rest) = (numerator.checked_div(denominator)?, numerator.checked_rem(denominator)?);
+        let (whole, rest) = (
+            numerator.checked_div(denominator)?,
+            numerator.checked_rem(denominator)?,
+        );
         let rest = rest.checked_mul(shift)?;
-        let (digits, rest) = (rest.checked_div(denominator)?, rest.checked_rem(denominator)?);
+        let (digits, rest) = (
+            rest.checked_div(denominator)?,
+            rest.checked_rem(denominator)?,
+        );
         let up = rest >= denominator.checked_sub(rest)?;
         let up = if up { i256::ONE } else { i256::ZERO };
-        whole.checked_mul(shift)?.checked_add(digits)?.checked_add(up)
+        whole
+            .checked_mul(shift)?
+            .checked_add(digits)?
+            .checked_add(up)
     }
 
     fn result(self, state: &ExactSpread) -> Option<i128> {
@@ -199,7 +211,9 @@ fn root(square: i256) -> Option<i256> {
         guess = guess.checked_mul(two)?;
     }
     loop {
-        let next = guess.checked_add(square.checked_div(guess)?)?.checked_div(two)?;
+        let next = guess
+            .checked_add(square.checked_div(guess)?)?
+            .checked_div(two)?;
         if next >= guess {
             break;
         }
@@ -207,7 +221,11 @@ fn root(square: i256) -> Option<i256> {
     }
     // Above the middle between it and the next: (guess + ½)² < square.
     let beyond = square.checked_sub(guess.checked_mul(guess)?)? > guess;
-    if beyond { guess.checked_add(i256::ONE) } else { Some(guess) }
+    if beyond {
+        guess.checked_add(i256::ONE)
+    } else {
+        Some(guess)
+    }
 }
 
 impl Finish<ExactSpread> for Exact {
@@ -221,8 +239,13 @@ impl Finish<ExactSpread> for Exact {
             }
             self.result(state).map(Some).ok_or_else(too_large)
         };
-        let results = states.iter().map(result).collect::<Result<Decimal128Array>>()?;
-        Ok(Arc::new(results.with_data_type(DataType::Decimal128(38, self.to))))
+        let results = states
+            .iter()
+            .map(result)
+            .collect::<Result<Decimal128Array>>()?;
+        Ok(Arc::new(
+            results.with_data_type(DataType::Decimal128(38, self.to)),
+        ))
     }
 }
 
@@ -279,7 +302,17 @@ mod tests {
 
     #[test]
     fn roots_are_rounded() {
-        for (square, expected) in [(0, 0), (1, 1), (2, 1), (3, 2), (6, 2), (7, 3), (9, 3), (12, 3), (13, 4)] {
+        for (square, expected) in [
+            (0, 0),
+            (1, 1),
+            (2, 1),
+            (3, 2),
+            (6, 2),
+            (7, 3),
+            (9, 3),
+            (12, 3),
+            (13, 4),
+        ] {
             let root = root(i256::from_i128(square)).unwrap();
             assert_eq!(root, i256::from_i128(expected), "√{square}");
         }
@@ -296,8 +329,14 @@ mod tests {
             state.add(row);
         }
         let of = |kind, to| Exact { kind, from: 0, to }.result(&state);
-        assert_eq!(of(Spread::StddevPop, 16), Some(92_233_720_368_547_758_070_000_000_000_000_000));
-        assert_eq!(of(Spread::VarPop, 0), Some(9_223_372_036_854_775_807_i128.pow(2)));
+        assert_eq!(
+            of(Spread::StddevPop, 16),
+            Some(92_233_720_368_547_758_070_000_000_000_000_000)
+        );
+        assert_eq!(
+            of(Spread::VarPop, 0),
+            Some(9_223_372_036_854_775_807_i128.pow(2))
+        );
         assert_eq!(of(Spread::VarPop, 16), None);
     }
 }

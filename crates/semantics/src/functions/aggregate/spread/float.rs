@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 
 use super::super::distinct::Distinct;
 use super::super::sliding::Moments;
-use super::exact::{self, ExactSpread, Exact};
+use super::exact::{self, Exact, ExactSpread};
 use super::state::{Finish, Frame, Many, One, Stored, fields};
 use super::{Spread, missing};
 
@@ -66,8 +66,13 @@ impl Moments for FloatSpread {
         let between = self.count * newer.count * distance * distance / count;
         let squares = self.squares + newer.squares + between;
         let finite = |state: &Self| state.sum.is_finite() && !state.squares.is_nan();
-        self.overflowed |= finite(self) && finite(newer) && !(sum.is_finite() && squares.is_finite());
-        let squares = if squares.is_infinite() { f64::NAN } else { squares };
+        self.overflowed |=
+            finite(self) && finite(newer) && !(sum.is_finite() && squares.is_finite());
+        let squares = if squares.is_infinite() {
+            f64::NAN
+        } else {
+            squares
+        };
         (self.count, self.sum, self.squares) = (count, sum, squares);
     }
 
@@ -83,7 +88,12 @@ impl Stored for FloatSpread {
 
     fn store(states: &[Self]) -> Vec<ArrayRef> {
         let column = |of: fn(&Self) -> f64| -> ArrayRef {
-            Arc::new(states.iter().map(|state| Some(of(state))).collect::<Float64Array>())
+            Arc::new(
+                states
+                    .iter()
+                    .map(|state| Some(of(state)))
+                    .collect::<Float64Array>(),
+            )
         };
         vec![
             column(|state| state.count),
@@ -117,9 +127,15 @@ impl Finish<FloatSpread> for Spread {
         let result = |state: &FloatSpread| {
             let divisor = state.count - if self.is_sample() { 1.0 } else { 0.0 };
             let variance = (divisor > 0.0).then(|| state.squares / divisor)?;
-            Some(if self.is_root() { variance.sqrt() } else { variance })
+            Some(if self.is_root() {
+                variance.sqrt()
+            } else {
+                variance
+            })
         };
-        Ok(Arc::new(states.iter().map(result).collect::<Float64Array>()))
+        Ok(Arc::new(
+            states.iter().map(result).collect::<Float64Array>(),
+        ))
     }
 }
 
@@ -153,9 +169,11 @@ fn argument_type(data_type: &DataType) -> Option<DataType> {
             DataType::Decimal128(*p, *s)
         }
         // Of a string literal, too: double precision is preferred.
-        DataType::Float16 | DataType::Float32 | DataType::Float64 | DataType::Null | DataType::Utf8 => {
-            DataType::Float64
-        }
+        DataType::Float16
+        | DataType::Float32
+        | DataType::Float64
+        | DataType::Null
+        | DataType::Utf8 => DataType::Float64,
         _ => return None,
     })
 }
@@ -171,7 +189,10 @@ impl Function {
 
     /// How sums of numerics become a result; nothing for floats.
     fn exact(&self, args: &AccumulatorArgs) -> Option<Exact> {
-        match (args.expr_fields[0].data_type(), args.return_field.data_type()) {
+        match (
+            args.expr_fields[0].data_type(),
+            args.return_field.data_type(),
+        ) {
             (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) => Some(Exact {
                 kind: self.kind,
                 from: *from,
@@ -226,7 +247,9 @@ impl AggregateUDFImpl for Function {
         if args.is_distinct {
             let item = arrow::datatypes::Field::new_list_field(argument.clone(), true);
             let name = format_state_name(args.name, "distinct");
-            return Ok(vec![Arc::new(arrow::datatypes::Field::new_list(name, item, false))]);
+            return Ok(vec![Arc::new(arrow::datatypes::Field::new_list(
+                name, item, false,
+            ))]);
         }
         Ok(match argument {
             DataType::Decimal128(..) => fields::<ExactSpread>(args.name),

@@ -97,7 +97,8 @@ impl Moments for Pairs {
         self.yy += newer.yy + weight * to_y * to_y / count;
         self.xy += newer.xy + weight * to_x * to_y / count;
         self.count = count;
-        self.overflowed |= were_finite && !(self.x.is_finite() && self.y.is_finite() && finite(self));
+        self.overflowed |=
+            were_finite && !(self.x.is_finite() && self.y.is_finite() && finite(self));
         self.settle();
     }
 
@@ -113,7 +114,12 @@ impl Stored for Pairs {
 
     fn store(states: &[Self]) -> Vec<ArrayRef> {
         let column = |of: fn(&Self) -> f64| -> ArrayRef {
-            Arc::new(states.iter().map(|state| Some(of(state))).collect::<Float64Array>())
+            Arc::new(
+                states
+                    .iter()
+                    .map(|state| Some(of(state)))
+                    .collect::<Float64Array>(),
+            )
         };
         vec![
             column(|state| state.count),
@@ -181,7 +187,15 @@ const FUNCTIONS: [(&str, Kind); 12] = [
 
 impl Kind {
     fn of(self, pairs: &Pairs) -> Option<f64> {
-        let Pairs { count, x, xx, y, yy, xy, .. } = *pairs;
+        let Pairs {
+            count,
+            x,
+            xx,
+            y,
+            yy,
+            xy,
+            ..
+        } = *pairs;
         if count < 1.0 {
             return None;
         }
@@ -269,7 +283,10 @@ impl AggregateUDFImpl for Function {
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if args.is_distinct {
             let message = format!("{}(DISTINCT) is not supported", self.name);
-            return Err(crate::raise(aerostat_types::ErrorKind::FeatureNotSupported, message));
+            return Err(crate::raise(
+                aerostat_types::ErrorKind::FeatureNotSupported,
+                message,
+            ));
         }
         Ok(Box::new(One::<Pairs, _>::new(self.kind)))
     }

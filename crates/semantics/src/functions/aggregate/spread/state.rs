@@ -176,7 +176,8 @@ impl<M: Stored, F: Finish<M>> GroupsAccumulator for Many<M, F> {
         total_num_groups: usize,
     ) -> Result<()> {
         self.states.resize(total_num_groups, M::default());
-        let passes = |row| opt_filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
+        let passes =
+            |row| opt_filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
         M::each(values, |row, value| {
             if passes(row) {
                 self.states[group_indices[row]].add(value);

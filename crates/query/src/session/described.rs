@@ -1,0 +1,59 @@
+//! The result that a client was told of when it prepared a statement, which its rows keep to.
+//!
+//! A definition between preparing and running may give the same text other columns. Nobody reads
+//! rows by another description than they have: the statement fails before anything has happened,
+//! as in PostgreSQL, and drivers prepare it again.
+
+use std::sync::Arc;
+
+use aerostat_types::{ErrorKind, SqlError};
+
+use crate::{
+    api::{ColumnDescription, is_shape_of},
+    error::external,
+};
+
+/// The columns that a client reads rows by; `None` if it was told of none.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Described(Option<Arc<[ColumnDescription]>>);
+
+impl Described {
+    pub(super) fn new(columns: Option<Arc<[ColumnDescription]>>) -> Self {
+        Self(columns)
+    }
+
+    /// Requires that rows of these columns are what the client was told of, if it was.
+    pub(super) fn require(&self, columns: &[ColumnDescription]) -> Result<(), SqlError> {
+        match &self.0 {
+            Some(described) if !is_shape_of(described, columns) => Err(changed()),
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`Self::require`], where an error is a plan's.
+    pub(super) fn require_planned(
+        &self,
+        columns: &[ColumnDescription],
+    ) -> datafusion::common::Result<()> {
+        self.require(columns).map_err(external)
+    }
+
+    /// Requires the same of a statement that returns rows or none, as another decides.
+    pub(super) fn require_all(
+        &self,
+        columns: Option<&Arc<[ColumnDescription]>>,
+    ) -> Result<(), SqlError> {
+        match (&self.0, columns) {
+            (None, None) => Ok(()),
+            (Some(_), Some(columns)) => self.require(columns),
+            _ => Err(changed()),
+        }
+    }
+}
+
+fn changed() -> SqlError {
+    SqlError::new(
+        ErrorKind::FeatureNotSupported,
+        "cached plan must not change result type",
+    )
+}

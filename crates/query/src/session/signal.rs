@@ -1,0 +1,53 @@
+//! What one session does to another: `pg_cancel_backend` and `pg_terminate_backend`.
+
+use std::sync::Arc;
+
+use aerostat_types::{ErrorKind, SqlError};
+
+use super::Session;
+use crate::{catalog::node::NodeRecord, pgcatalog::Signal};
+
+/// The way to stop a session from elsewhere: what it runs, or it itself.
+#[derive(Clone)]
+pub struct Controls {
+    /// Stops the statement that runs; does nothing when none does.
+    pub cancel: Arc<dyn Fn() + Send + Sync>,
+    /// Ends the session with its connection; `None` for one that has no connection.
+    pub terminate: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl Session {
+    /// Says how the session is stopped by others, for whoever serves its client and tells it what
+    /// others say.
+    pub fn set_controls(&mut self, controls: Controls) {
+        self.is_told = true;
+        self.engine.register_controls(self.number, controls);
+    }
+}
+
+/// Whether a role may stop sessions of another, as in PostgreSQL.
+///
+/// # Errors
+/// `InsufficientPrivilege` in PostgreSQL's words.
+pub(super) fn require_right(
+    node: &NodeRecord,
+    actor: &str,
+    owner: &str,
+    signal: Signal,
+) -> Result<(), SqlError> {
+    let is_superuser = |role: &str| node.roles.get(role).is_some_and(|role| role.superuser);
+    if is_superuser(actor) || actor == owner && !is_superuser(owner) {
+        return Ok(());
+    }
+    let (does, what, is_done) = match signal {
+        Signal::Cancel => ("cancel", "query", "canceled"),
+        Signal::Terminate => ("terminate", "process", "terminated"),
+    };
+    let message = match is_superuser(owner) {
+        true => format!("must be a superuser to {does} superuser {what}"),
+        false => format!(
+            "must be a member of the role whose {what} is being {is_done} or member of pg_signal_backend"
+        ),
+    };
+    Err(SqlError::new(ErrorKind::InsufficientPrivilege, message))
+}
