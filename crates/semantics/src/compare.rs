@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlType};
-use arrow::datatypes::DataType;
+use aerostat_types::{ErrorKind, SQL_TYPE_KEY, SqlType};
+use arrow::datatypes::{DataType, Field};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, Operator};
 
@@ -263,8 +263,15 @@ fn midnight(expr: &Expr) -> Option<Expr> {
     }
 }
 
-/// Brings the alternatives of CASE, COALESCE, GREATEST and their like to one
-/// type, as far as string literals need it; DataFusion widens the numbers.
+/// Alternatives of one type, and the kind of text that they are.
+pub(super) struct Unified {
+    pub(super) alternatives: Vec<Expr>,
+    /// The type of what is chosen among them, if it is a text that is not `text`.
+    pub(super) text: Option<SqlType>,
+}
+
+/// Brings the alternatives of CASE, COALESCE, GREATEST and their like to one type. Among
+/// integers and numerics DataFusion widens as PostgreSQL does.
 ///
 /// # Errors
 /// `DatatypeMismatch` where types of different kinds meet.
@@ -273,20 +280,13 @@ pub(super) fn unify(
     alternatives: Vec<Expr>,
     schema: &DFSchema,
     zone: &Zone,
-) -> Result<Vec<Expr>> {
+) -> Result<Unified> {
     let mut common: Option<SqlType> = None;
+    let mut literals = false;
     for alternative in &alternatives {
         match (operand(alternative, schema)?, common) {
-            (Operand::Foreign, _) => {
-                let list = alternative.clone();
-                let typed = alternatives.into_iter();
-                let typed = typed.map(|one| match operand(&one, schema)? {
-                    Operand::Unknown => beside_list(one, &list, schema, zone),
-                    _ => Ok(one),
-                });
-                return typed.collect();
-            }
-            (Operand::Unknown, _) => {}
+            (Operand::Foreign, _) => return beside_lists(alternatives, schema, zone),
+            (Operand::Unknown, _) => literals |= !is_null(alternative),
             (Operand::Typed(ty), None) => common = Some(ty),
             (Operand::Typed(ty), Some(so_far)) => {
                 common = Some(common_type(so_far, ty).ok_or_else(|| {
@@ -301,43 +301,127 @@ pub(super) fn unify(
         }
     }
     let common = common.unwrap_or(SqlType::Text);
-    let wanted = match common {
+    let text = match common {
+        SqlType::Varchar(_) if literals => Some(SqlType::Varchar(None)),
+        SqlType::Varchar(_) => Some(common),
+        // Beside a literal, which has no length, blanks could not be told from none.
+        SqlType::Char(length) if !literals && length != u32::MAX => Some(common),
+        _ => None,
+    };
+    let alternatives =
+        alternatives
+            .into_iter()
+            .map(|alternative| match operand(&alternative, schema)? {
+                Operand::Unknown if is_null(&alternative) => Ok(alternative),
+                Operand::Unknown => literal_as(alternative, without_digits(common), zone),
+                Operand::Typed(ty) if must_cast(ty, common) => {
+                    let target = Arc::new(common.field("", true));
+                    let (_, from) = alternative.to_field(schema)?;
+                    cast::resolve(alternative, &from, &target, zone)
+                }
+                _ => Ok(alternative),
+            });
+    Ok(Unified {
+        alternatives: alternatives.collect::<Result<_>>()?,
+        text,
+    })
+}
+
+/// Alternatives of which one is a list: string literals beside it are lists, too.
+fn beside_lists(alternatives: Vec<Expr>, schema: &DFSchema, zone: &Zone) -> Result<Unified> {
+    let mut list = None;
+    for alternative in &alternatives {
+        if operand(alternative, schema)? == Operand::Foreign {
+            list = Some(alternative.clone());
+            break;
+        }
+    }
+    let typed = alternatives
+        .into_iter()
+        .map(|one| match (operand(&one, schema)?, &list) {
+            (Operand::Unknown, Some(list)) => beside_list(one, list, schema, zone),
+            _ => Ok(one),
+        });
+    Ok(Unified {
+        alternatives: typed.collect::<Result<_>>()?,
+        text: None,
+    })
+}
+
+/// Whether a value of `ty` becomes one of `common` by a cast of ours.
+fn must_cast(ty: SqlType, common: SqlType) -> bool {
+    let is_float = matches!(common, SqlType::Real | SqlType::Double);
+    ty != common && (is_float || common_time(ty, common).is_some())
+}
+
+/// A type as a literal is read that has its own digits after the point.
+pub(super) fn without_digits(ty: SqlType) -> SqlType {
+    match ty {
         SqlType::Numeric { .. } => aerostat_types::NUMERIC_DEFAULT,
         other => other,
+    }
+}
+
+/// A field that says its type also where that is `text`, which a cast would else leave out.
+pub(super) fn named_field(ty: SqlType) -> Field {
+    let field = ty.field("", true);
+    match ty.is_text() {
+        true => field.with_metadata([(SQL_TYPE_KEY.to_owned(), ty.to_string())].into()),
+        false => field,
+    }
+}
+
+/// A text that says which kind of text it is; others as they are.
+pub(super) fn named(expr: Expr, ty: SqlType) -> Expr {
+    match ty {
+        SqlType::Varchar(_) | SqlType::Char(_) => Expr::Cast(Cast::new_from_field(
+            Box::new(expr),
+            Arc::new(named_field(ty)),
+        )),
+        _ => expr,
+    }
+}
+
+/// What a choice gives, with the kind of text that it is.
+pub(super) fn as_text(choice: Expr, text: Option<SqlType>) -> Expr {
+    match text {
+        Some(ty) => named(choice, ty),
+        None => choice,
+    }
+}
+
+/// The type in which `=` takes its left side, where numbers of two kinds meet that it does not
+/// compare as they are.
+pub(super) fn compared_number(left: SqlType, right: SqlType) -> Option<SqlType> {
+    let is_float = |ty| matches!(ty, SqlType::Real | SqlType::Double);
+    let is_numeric = |ty| matches!(ty, SqlType::Numeric { .. });
+    if !cast::is_number(left) || !cast::is_number(right) || is_float(left) && is_float(right) {
+        return None;
+    }
+    if is_float(left) || is_float(right) {
+        return (left != SqlType::Double).then_some(SqlType::Double);
+    }
+    let digits = match left {
+        SqlType::SmallInt => 5,
+        SqlType::Integer => 10,
+        _ => 19,
     };
-    alternatives
-        .into_iter()
-        .map(|alternative| match operand(&alternative, schema)? {
-            Operand::Unknown if is_null(&alternative) => Ok(alternative),
-            Operand::Unknown => literal_as(alternative, wanted, zone),
-            Operand::Typed(ty) if common_time(ty, common).is_some() && ty != common => {
-                cast::resolve(
-                    alternative,
-                    &ty.field("", true),
-                    &Arc::new(common.field("", true)),
-                    zone,
-                )
-            }
-            _ => Ok(alternative),
-        })
-        .collect()
+    (!is_numeric(left) && is_numeric(right)).then_some(SqlType::Numeric {
+        precision: digits,
+        scale: 0,
+    })
 }
 
-/// Whether two types have a common one.
-pub(super) fn matches(a: SqlType, b: SqlType) -> bool {
-    common_type(a, b).is_some()
-}
-
-/// PostgreSQL's `select_common_type` for two types.
+/// PostgreSQL's `select_common_type` for two types, the first of which came first: of two that
+/// each become the other, as texts do, that one is taken. A `char(n)` among others is a text.
 pub(super) fn common_type(a: SqlType, b: SqlType) -> Option<SqlType> {
     if a == b {
         return Some(a);
     }
     if a.is_text() && b.is_text() {
-        return Some(if a.oid() == b.oid() && matches!(a, SqlType::Char(_)) {
-            a
-        } else {
-            SqlType::Text
+        return Some(match a {
+            SqlType::Varchar(_) => SqlType::Varchar(None),
+            _ => SqlType::Text,
         });
     }
     if cast::is_number(a) && cast::is_number(b) {

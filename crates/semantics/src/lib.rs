@@ -43,6 +43,7 @@ mod order;
 mod pattern;
 mod planner;
 mod rule;
+mod sets;
 mod shift;
 mod stoppable;
 #[cfg(test)]

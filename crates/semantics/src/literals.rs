@@ -160,6 +160,7 @@ impl VisitorMut for Rewriter {
             && !(self.inserts && self.depth == 0)
         {
             rows::type_columns(&mut values.rows);
+            rows::type_numbers(&mut values.rows);
             rows::type_by_others(&mut values.rows);
         }
         ControlFlow::Continue(())

@@ -12,7 +12,7 @@ use super::{Operand, compare, lists, literal_as, no_operator, operand};
 use crate::functions::bounded::bounded;
 use crate::functions::cast::{self, Zone};
 use crate::functions::temporal::Temporal;
-use crate::functions::{arithmetic, arrays, regexp, strings, temporal};
+use crate::functions::{arithmetic, arrays, math, regexp, strings, temporal};
 
 /// The expression for `left op right`, with PostgreSQL's meaning.
 ///
@@ -45,6 +45,9 @@ pub(super) fn resolve(
             let right = condition(right, op, schema, zone)?;
             let right = lists::apart(op, &left, right, schema)?;
             Ok(binary(left, op, right))
+        }
+        Operator::BitwiseShiftLeft | Operator::BitwiseShiftRight => {
+            shift(op, left, right, schema, zone)
         }
         Operator::StringConcat => {
             let is_null = is_known_null(&left, &right);
@@ -79,6 +82,30 @@ pub(super) fn resolve(
             Ok(binary(left, op, right))
         }
         _ => Ok(binary(left, op, right)),
+    }
+}
+
+fn shift(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
+    use SqlType::{BigInt, Integer, SmallInt};
+    let (l, r) = (operand(&left, schema)?, operand(&right, schema)?);
+    let left = match l {
+        Operand::Unknown => literal_as(left, Integer, zone)?,
+        _ => left,
+    };
+    let right = match r {
+        Operand::Unknown => literal_as(right, Integer, zone)?,
+        _ => right,
+    };
+    match (&l, &r) {
+        (
+            Operand::Unknown | Operand::Typed(SmallInt | Integer | BigInt),
+            Operand::Unknown | Operand::Typed(SmallInt | Integer),
+        ) => {
+            let function = math::shift(op == Operator::BitwiseShiftLeft);
+            let call = ScalarFunction::new_udf(function, vec![left, right]);
+            Ok(Expr::ScalarFunction(call))
+        }
+        _ => Err(no_operator(l.name(), &op.to_string(), r.name())),
     }
 }
 

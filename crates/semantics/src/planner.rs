@@ -68,6 +68,16 @@ impl ExprPlanner for PostgresOperators {
         })
     }
 
+    /// ARRAY[…], of items that are no arrays.
+    fn plan_array_literal(
+        &self,
+        items: Vec<Expr>,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<Vec<Expr>>> {
+        arrays::refuse_nested(&items, schema)?;
+        Ok(PlannerResult::Original(items))
+    }
+
     /// `x.y` where `x` is a column of the row and no table, which has no fields:
     /// a column that is nowhere, so that the table is what is missed.
     fn plan_compound_identifier(
@@ -148,6 +158,8 @@ fn operator_of(op: &BinaryOperator) -> Option<Operator> {
         BinaryOperator::And => Operator::And,
         BinaryOperator::Or => Operator::Or,
         BinaryOperator::StringConcat => Operator::StringConcat,
+        BinaryOperator::PGBitwiseShiftLeft => Operator::BitwiseShiftLeft,
+        BinaryOperator::PGBitwiseShiftRight => Operator::BitwiseShiftRight,
         BinaryOperator::PGRegexMatch => Operator::RegexMatch,
         BinaryOperator::PGRegexIMatch => Operator::RegexIMatch,
         BinaryOperator::PGRegexNotMatch => Operator::RegexNotMatch,

@@ -7,25 +7,26 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlError, SqlType};
+use aerostat_types::{ErrorKind, SQL_TYPE_KEY, SqlError, SqlType};
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{
-    AggregateFunction, Between, Case, InList, InSubquery, Like, ScalarFunction,
+    AggregateFunction, AggregateFunctionParams, Between, Case, InList, InSubquery, Like,
+    ScalarFunction,
 };
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, Cast, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Projection, Subquery,
-    TryCast, Union, not,
+    BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, Projection, Subquery, TryCast,
+    not,
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::{Operand, compare, frames, lists, operand, operator, pattern, raise};
+use super::{Operand, compare, frames, lists, operand, operator, pattern, raise, sets};
 use crate::functions::cast::{self, Zone};
-use crate::functions::{aggregate, any, arithmetic, datetime, regexp, temporal};
+use crate::functions::{aggregate, any, arithmetic, arrays, datetime, regexp, temporal};
 
 /// Resolves literals, operators and casts as PostgreSQL does.
 #[derive(Debug)]
@@ -103,7 +104,10 @@ fn rewrite_plan(plan: LogicalPlan, zone: &Zone, stage: Stage) -> Result<Transfor
     }
     let rewritten = match (stage, rewritten.data) {
         (Stage::Resolve, LogicalPlan::Union(union)) => {
-            Transformed::yes(LogicalPlan::Union(union_types(union, zone)?))
+            Transformed::yes(LogicalPlan::Union(sets::union(union, zone)?))
+        }
+        (Stage::Resolve, LogicalPlan::Join(join)) if sets::is_set_operation(&join) => {
+            Transformed::yes(sets::operation(join, zone)?)
         }
         (Stage::Resolve, LogicalPlan::Sort(sort)) => {
             Transformed::yes(LogicalPlan::Sort(frames::order_rows(sort)?))
@@ -126,57 +130,6 @@ fn rewrite_plan(plan: LogicalPlan, zone: &Zone, stage: Stage) -> Result<Transfor
         .map_data(LogicalPlan::recompute_schema)
 }
 
-/// String literals that an input of a UNION selects take the type of the other inputs.
-fn union_types(mut union: Union, zone: &Zone) -> Result<Union> {
-    let mut changed = false;
-    for column in 0..union.schema.fields().len() {
-        let mut common: Option<SqlType> = None;
-        let mut literals = false;
-        for input in &union.inputs {
-            let Some(field) = input.schema().fields().get(column) else {
-                return Ok(union);
-            };
-            if unknown_column(input, column) {
-                literals = true;
-            } else if let Some(ty) = union_type(input, column).or(SqlType::of_field(field))
-                && !field.data_type().is_null()
-            {
-                if common.is_some_and(|common| !compare::matches(common, ty)) {
-                    let (left, right) = (common.map_or("", super::type_name), super::type_name(ty));
-                    let message = format!("UNION types {left} and {right} cannot be matched");
-                    return Err(raise(ErrorKind::DatatypeMismatch, message));
-                }
-                common = common.map_or(Some(ty), |common| compare::common_type(common, ty));
-            }
-        }
-        let Some(common) = common.filter(|common| !common.is_text()) else {
-            continue;
-        };
-        for input in &mut union.inputs {
-            changed |= type_times(input, column, common, zone)?;
-        }
-        if !literals {
-            continue;
-        }
-        for input in &mut union.inputs {
-            if unknown_column(input, column) {
-                *input = Arc::new(type_column(
-                    Arc::unwrap_or_clone(Arc::clone(input)),
-                    column,
-                    common,
-                    zone,
-                )?);
-                changed = true;
-            }
-        }
-    }
-    if changed {
-        Union::try_new_with_loose_types(union.inputs)
-    } else {
-        Ok(union)
-    }
-}
-
 /// The longest of intervals, or the shortest: Arrow would compare them field by field.
 fn extreme_interval(name: &str, args: Vec<Expr>) -> Expr {
     let function = match name {
@@ -188,88 +141,6 @@ fn extreme_interval(name: &str, args: Vec<Expr>) -> Expr {
     args.into_iter()
         .reduce(call)
         .unwrap_or(Expr::Literal(ScalarValue::Null, None))
-}
-
-/// Casts a column of times to the type that a UNION gives it; whether it was another.
-fn type_times(
-    input: &mut Arc<LogicalPlan>,
-    column: usize,
-    common: SqlType,
-    zone: &Zone,
-) -> Result<bool> {
-    let field = input.schema().field(column);
-    let Some(from) = SqlType::of_field(field).filter(|from| cast::depends_on_zone(*from, common))
-    else {
-        return Ok(false);
-    };
-    let target = Arc::new(common.field("", true));
-    let columns = input.schema().columns().into_iter().enumerate();
-    let expressions = columns.map(|(at, name)| match at == column {
-        true => {
-            let cast = cast::resolve(
-                Expr::Column(name.clone()),
-                &from.field("", true),
-                &target,
-                zone,
-            )?;
-            Ok(cast.alias_qualified(name.relation, name.name))
-        }
-        false => Ok(Expr::Column(name)),
-    });
-    let expressions = expressions.collect::<Result<Vec<_>>>()?;
-    *input = Arc::new(LogicalPlan::Projection(Projection::try_new(
-        expressions,
-        Arc::clone(input),
-    )?));
-    Ok(true)
-}
-
-/// The type of a column of a UNION within, whose inputs are not of one type yet.
-fn union_type(input: &LogicalPlan, column: usize) -> Option<SqlType> {
-    let union = match input {
-        LogicalPlan::Union(union) => union,
-        LogicalPlan::Distinct(Distinct::All(inner)) => return union_type(inner, column),
-        _ => return None,
-    };
-    let types = union.inputs.iter().map(|input| {
-        let own = |input: &LogicalPlan| SqlType::of_field(input.schema().fields().get(column)?);
-        union_type(input, column).or_else(|| own(input))
-    });
-    types.reduce(|a, b| compare::common_type(a?, b?))?
-}
-
-fn unaliased(expr: &Expr) -> &Expr {
-    match expr {
-        Expr::Alias(alias) => unaliased(&alias.expr),
-        other => other,
-    }
-}
-
-fn unknown_column(input: &LogicalPlan, column: usize) -> bool {
-    match input {
-        LogicalPlan::Projection(projection) => {
-            matches!(
-                projection.expr.get(column).map(unaliased),
-                Some(Expr::Literal(ScalarValue::Utf8(_), _))
-            )
-        }
-        _ => false,
-    }
-}
-
-fn type_column(input: LogicalPlan, column: usize, ty: SqlType, zone: &Zone) -> Result<LogicalPlan> {
-    let LogicalPlan::Projection(mut projection) = input else {
-        return Ok(input);
-    };
-    let names = NamePreserver::new_for_projection();
-    if let Some(expr) = projection.expr.get_mut(column) {
-        let name = names.save(expr);
-        *expr = name.restore(super::literal_as(unaliased(expr).clone(), ty, zone)?);
-    }
-    Ok(LogicalPlan::Projection(Projection::try_new(
-        projection.expr,
-        projection.input,
-    )?))
 }
 
 fn is_distinct(expr: &Expr) -> bool {
@@ -298,10 +169,9 @@ fn values_schema(plan: LogicalPlan) -> Result<LogicalPlan> {
         {
             data_type = first;
         }
-        fields.push((
-            qualifier.cloned(),
-            Arc::new(Field::new(field.name(), data_type, field.is_nullable())),
-        ));
+        let typed = Field::new(field.name(), data_type, field.is_nullable());
+        let typed = typed.with_metadata(common_metadata(&values.values, column)?);
+        fields.push((qualifier.cloned(), Arc::new(typed)));
     }
     for row in &mut values.values {
         for (expr, (_, field)) in row.iter_mut().zip(&fields) {
@@ -315,6 +185,25 @@ fn values_schema(plan: LogicalPlan) -> Result<LogicalPlan> {
         values.schema.metadata().clone(),
     )?);
     Ok(LogicalPlan::Values(values))
+}
+
+/// What all cells of a column that are not NULL say of their type.
+fn common_metadata(rows: &[Vec<Expr>], column: usize) -> Result<HashMap<String, String>> {
+    let mut common: Option<HashMap<String, String>> = None;
+    for row in rows {
+        let (_, field) = row[column].to_field(&DFSchema::empty())?;
+        let is_null = matches!(&row[column], Expr::Literal(value, _) if value.is_null());
+        match &common {
+            _ if is_null || field.data_type().is_null() => {}
+            None => common = Some(field.metadata().clone()),
+            Some(so_far) if so_far == field.metadata() => {}
+            Some(_) => return Ok(HashMap::new()),
+        }
+    }
+    // Only texts of one type say more than their Arrow type does.
+    let mut common = common.unwrap_or_default();
+    common.retain(|key, name| key == SQL_TYPE_KEY && name.parse().is_ok_and(SqlType::is_text));
+    Ok(common)
 }
 
 /// Stands for the values of a subquery while they are compared.
@@ -539,7 +428,8 @@ impl Resolver<'_> {
         let mut alternatives = thens;
         let has_else = else_expr.is_some();
         alternatives.extend(else_expr.map(|expr| *expr));
-        let mut alternatives = compare::unify("CASE", alternatives, self.schema, self.zone)?;
+        let unified = compare::unify("CASE", alternatives, self.schema, self.zone)?;
+        let (mut alternatives, text) = (unified.alternatives, unified.text);
         let else_expr = if has_else {
             alternatives.pop().map(Box::new)
         } else {
@@ -571,21 +461,24 @@ impl Resolver<'_> {
             .zip(alternatives)
             .map(|(w, t)| (Box::new(w), Box::new(t)))
             .collect();
-        Ok(Expr::Case(Case::new(subject, branches, else_expr)))
+        let case = Expr::Case(Case::new(subject, branches, else_expr));
+        Ok(compare::as_text(case, text))
     }
 
     fn function(&self, call: ScalarFunction) -> Result<Expr> {
         let ScalarFunction { func, args } = call;
+        let mut text = None;
+        let mut unify = |construct, args| -> Result<Vec<Expr>> {
+            let unified = compare::unify(construct, args, self.schema, self.zone)?;
+            text = unified.text;
+            Ok(unified.alternatives)
+        };
         let args = match func.name() {
-            "coalesce" => compare::unify("COALESCE", args, self.schema, self.zone)?,
-            "greatest" => compare::unify("GREATEST", args, self.schema, self.zone)?,
-            "least" => compare::unify("LEAST", args, self.schema, self.zone)?,
-            "nullif" if args.len() == 2 => {
-                let mut args = args;
-                let (right, left) = (args.remove(1), args.remove(0));
-                let (left, right) = self.pair(Operator::Eq, left, right)?;
-                vec![left, right]
-            }
+            "coalesce" => unify("COALESCE", args)?,
+            "greatest" => unify("GREATEST", args)?,
+            "least" => unify("LEAST", args)?,
+            "make_array" => compare::unify("ARRAY", args, self.schema, self.zone)?.alternatives,
+            "nullif" if args.len() == 2 => self.null_if(args)?,
             "regexp_count" | "regexp_instr" | "regexp_like" if args.len() > 1 => {
                 let mut args = args;
                 args[1] = regexp::pattern(args[1].clone());
@@ -628,7 +521,24 @@ impl Resolver<'_> {
                 self.zone,
             );
         }
-        Ok(Expr::ScalarFunction(call))
+        Ok(compare::as_text(Expr::ScalarFunction(call), text))
+    }
+
+    /// `nullif`, which gives its first argument as `=` compares it.
+    fn null_if(&self, mut args: Vec<Expr>) -> Result<Vec<Expr>> {
+        let (right, left) = (args.remove(1), args.remove(0));
+        let result = match (operand(&left, self.schema)?, operand(&right, self.schema)?) {
+            (Operand::Typed(l), Operand::Typed(r)) => compare::compared_number(l, r),
+            _ => None,
+        };
+        let Some(result) = result else {
+            let (left, right) = self.pair(Operator::Eq, left, right)?;
+            return Ok(vec![left, right]);
+        };
+        let (_, from) = left.to_field(self.schema)?;
+        let left = cast::resolve(left, &from, &Arc::new(result.field("", true)), self.zone)?;
+        let (left, right) = self.pair(Operator::Eq, left, right)?;
+        Ok(vec![left, right])
     }
 
     fn aggregate(&self, mut call: AggregateFunction) -> Result<Expr> {
@@ -643,6 +553,10 @@ impl Resolver<'_> {
                 "No function matches the given name and argument types. You might need to add explicit type casts.",
             )));
         }
+        if name == "array_agg" {
+            arrays::refuse_nested(&call.params.args, self.schema)?;
+            sort_distinct(&mut call.params);
+        }
         // What is distinct is ordered by what it is.
         if !call.params.distinct {
             frames::order_by(&mut call.params.order_by, self.schema)?;
@@ -651,6 +565,17 @@ impl Resolver<'_> {
             call.func = aggregate::sum_in_one_phase();
         }
         Ok(Expr::AggregateFunction(call))
+    }
+}
+
+/// The values of `array_agg(DISTINCT x)` come in their order, as PostgreSQL finds them.
+fn sort_distinct(params: &mut AggregateFunctionParams) {
+    if let (true, true, [value]) = (
+        params.distinct,
+        params.order_by.is_empty(),
+        &params.args[..],
+    ) {
+        params.order_by = vec![value.clone().sort(true, false)];
     }
 }
 
@@ -690,7 +615,8 @@ impl TreeNodeRewriter for Casts<'_> {
         // A type is known once what it is of has been coerced.
         if let Expr::ScalarFunction(call) = &expr
             && let [argument] = &call.args[..]
-            && let Some(name) = any::type_literal(&call.func, &argument.to_field(self.schema)?.1)
+            && let Some(name) =
+                any::type_literal(&call.func, argument, &argument.to_field(self.schema)?.1)
         {
             return Ok(Transformed::yes(name));
         }

@@ -51,6 +51,10 @@ fn field_of(sql_type: &AstType) -> std::result::Result<FieldRef, SqlError> {
         ArrayElemTypeDef::SquareBracket(element, _) | ArrayElemTypeDef::AngleBracket(element),
     ) = sql_type
     {
+        // An array's type does not say how many dimensions it has: int[][] is int[].
+        if matches!(&**element, AstType::Array(_)) {
+            return field_of(element);
+        }
         let item = field_of(element)?.as_ref().clone().with_name("item");
         return Ok(Arc::new(Field::new(
             "",
@@ -248,9 +252,11 @@ fn custom(name: &ObjectName, modifiers: &[String]) -> std::result::Result<SqlTyp
         "name" | "char" | "text" | "cstring" | "unknown" | "pg_node_tree" => Ok(SqlType::Text),
         "money" | "inet" | "cidr" | "macaddr" | "point" | "box" | "circle" | "line" | "path"
         | "polygon" | "xml" | "json" | "jsonb" | "tsvector" | "tsquery" | "timetz"
-        | "int4range" | "int8range" | "numrange" | "daterange" | "tsrange" | "tstzrange" => {
-            Err(unsupported(&last))
-        }
+        | "int4range" | "int8range" | "numrange" | "daterange" | "tsrange" | "tstzrange"
+        | "int4multirange" | "int8multirange" | "nummultirange" | "datemultirange"
+        | "tsmultirange" | "tstzmultirange" | "macaddr8" | "pg_lsn" | "refcursor" | "tid"
+        | "lseg" | "jsonpath" | "bit" | "varbit" | "regconfig" | "regdictionary"
+        | "txid_snapshot" | "pg_snapshot" => Err(unsupported(&last)),
         _ => Err(SqlError::new(
             ErrorKind::UndefinedObject,
             format!("type \"{last}\" does not exist"),

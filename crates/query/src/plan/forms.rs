@@ -16,9 +16,8 @@
 //! | `current_schema`, without parentheses | `current_schema()` |
 //!
 //! First [`super::grouping`] mends how some operators were grouped. And what DataFusion takes
-//! although PostgreSQL does not is refused: a JOIN without ON, `count()` and `count(a, b)`; so are
-//! INTERSECT ALL and EXCEPT ALL, which it does not count rows for. What may stand in which clause is
-//! told by [`super::clauses`], which comes first.
+//! although PostgreSQL does not is refused: a JOIN without ON, `count()` and `count(a, b)`. What may
+//! stand in which clause is told by [`super::clauses`], which comes first.
 
 use std::ops::ControlFlow;
 
@@ -79,7 +78,6 @@ impl VisitorMut for Forms {
             select_values(&mut query.body);
         }
         table_command(&mut query.body)?;
-        refuse_counting(&query.body)?;
         let Query { body, order_by, .. } = query;
         if let SetExpr::Select(select) = &mut **body {
             super::windows::write_out(select, order_by)?;
@@ -150,26 +148,6 @@ impl VisitorMut for Forms {
         }
         ControlFlow::Continue(())
     }
-}
-
-/// INTERSECT ALL and EXCEPT ALL: how often a row comes would have to be counted.
-fn refuse_counting(body: &SetExpr) -> ControlFlow<SqlError> {
-    let SetExpr::SetOperation {
-        op,
-        set_quantifier,
-        left,
-        right,
-    } = body
-    else {
-        return ControlFlow::Continue(());
-    };
-    if *op != SetOperator::Union && *set_quantifier == SetQuantifier::All {
-        let message = format!("{op} ALL is not supported");
-        let error = SqlError::new(ErrorKind::FeatureNotSupported, message);
-        return ControlFlow::Break(error.with_hint(format!("{op} gives each row once.")));
-    }
-    refuse_counting(left)?;
-    refuse_counting(right)
 }
 
 /// `LIMIT '2'`: the text is read as the number it is; [`super::clauses`] refused others. A

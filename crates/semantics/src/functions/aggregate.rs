@@ -16,6 +16,8 @@ mod groups;
 mod intervals;
 mod kind;
 mod single;
+mod sliding;
+pub(crate) mod spread;
 
 use std::sync::{Arc, LazyLock};
 
@@ -220,6 +222,7 @@ macro_rules! dispatch {
 
 use groups::GroupTotals;
 use single::SingleTotal;
+use sliding::SlidingTotal;
 
 impl AggregateUDFImpl for Total {
     fn name(&self) -> &str {
@@ -320,6 +323,22 @@ impl AggregateUDFImpl for Total {
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if is_interval(args.expr_fields[0].data_type()) && self.finish == Finish::Sum {
             return self.intervals.create_sliding_accumulator(args);
+        }
+        let output = args.return_field.data_type().clone();
+        match args.expr_fields[0].data_type() {
+            DataType::Float32 => {
+                return Ok(Box::new(SlidingTotal::<Float32Sum>::new(
+                    self.finish,
+                    output,
+                )));
+            }
+            DataType::Float64 => {
+                return Ok(Box::new(SlidingTotal::<Float64Sum>::new(
+                    self.finish,
+                    output,
+                )));
+            }
+            _ => {}
         }
         self.accumulator(args)
     }

@@ -90,10 +90,20 @@ impl ScalarUDFImpl for Any {
 }
 
 /// The type of an argument, which `pg_typeof` tells without evaluating it.
-pub(crate) fn type_literal(func: &ScalarUDF, argument: &Field) -> Option<Expr> {
+///
+/// Only a literal itself is unknown: what has left a subquery without a type is a text.
+pub(crate) fn type_literal(func: &ScalarUDF, argument: &Expr, field: &Field) -> Option<Expr> {
     let function = func.inner().downcast_ref::<Any>()?;
-    (function.kind == Kind::TypeOf)
-        .then(|| Expr::Literal(ScalarValue::Utf8View(Some(type_of(argument))), None))
+    if function.kind != Kind::TypeOf {
+        return None;
+    }
+    let is_literal = matches!(argument, Expr::Literal(..) | Expr::Placeholder(_));
+    let is_unknown = matches!(field.data_type(), DataType::Utf8 | DataType::Null);
+    let name = match is_unknown && !is_literal {
+        true => type_name(SqlType::Text).to_owned(),
+        false => type_of(field),
+    };
+    Some(Expr::Literal(ScalarValue::Utf8View(Some(name)), None))
 }
 
 /// The type of a field as `format_type` without modifiers writes it.

@@ -13,10 +13,10 @@ use arrow::array::{
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, Int32Type};
-use datafusion::common::{DataFusionError, Result, ScalarValue};
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
-    expr::ScalarFunction,
+    ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility, expr::ScalarFunction,
 };
 
 use super::cast::{self, Zone};
@@ -212,7 +212,11 @@ pub(crate) fn literal(text: &str, list: &DataType, zone: &Zone) -> Result<Scalar
         )
     };
     let item = item_type(list).ok_or_else(malformed)?;
-    let texts = crate::array_items(text).ok_or_else(malformed)?;
+    let texts = match crate::array_items(text) {
+        Some(texts) => texts,
+        None if is_nested(text) => return Err(several_dimensions()),
+        None => return Err(malformed()),
+    };
     let ty = SqlType::of_arrow(item).unwrap_or(SqlType::Text);
     let values = texts.into_iter().map(|text| match text {
         None => ScalarValue::try_new_null(item),
@@ -222,6 +226,12 @@ pub(crate) fn literal(text: &str, list: &DataType, zone: &Zone) -> Result<Scalar
     Ok(ScalarValue::List(ScalarValue::new_list(
         &values, item, true,
     )))
+}
+
+/// Whether a text looks like an array of arrays.
+pub(crate) fn is_nested(text: &str) -> bool {
+    let mut opening = text.chars().filter(|c| !c.is_whitespace());
+    opening.next() == Some('{') && opening.next() == Some('{')
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -269,8 +279,26 @@ impl Function {
     }
 }
 
+/// The error for arrays of arrays, which no function here would take for PostgreSQL's: there an
+/// array of several dimensions is one array, of its innermost items.
+pub(crate) fn several_dimensions() -> DataFusionError {
+    let message = "arrays of several dimensions are not supported";
+    let error = SqlError::new(ErrorKind::FeatureNotSupported, message);
+    external(error.with_hint("Use an array of one dimension."))
+}
+
+/// Refuses arrays as items of an array.
+pub(crate) fn refuse_nested(items: &[Expr], schema: &DFSchema) -> Result<()> {
+    for item in items {
+        if item_type(item.to_field(schema)?.1.data_type()).is_some() {
+            return Err(several_dimensions());
+        }
+    }
+    Ok(())
+}
+
 /// PostgreSQL's error for a function that has no overload for its arguments.
-pub(super) fn missing(name: &str, arguments: &[DataType]) -> DataFusionError {
+pub(crate) fn missing(name: &str, arguments: &[DataType]) -> DataFusionError {
     let names: Vec<String> = arguments.iter().map(name_of_arrow).collect();
     let message = format!("function {name}({}) does not exist", names.join(", "));
     external(SqlError::new(ErrorKind::UndefinedFunction, message).with_hint(
@@ -301,6 +329,9 @@ impl ScalarUDFImpl for Function {
         let (_, item) = self
             .accepted(arguments)
             .ok_or_else(|| missing(self.name(), arguments))?;
+        if item_type(&item).is_some() {
+            return Err(several_dimensions());
+        }
         Ok(self.kind.returns(&item))
     }
 
@@ -549,8 +580,7 @@ fn fill(items: &ArrayRef, dimensions: &ListArray, growth: &mut Growth) -> Result
                 return Err(raise(ErrorKind::NullValueNotAllowed, message));
             }
             _ => {
-                let message = "arrays of several dimensions are not supported";
-                return Err(raise(ErrorKind::FeatureNotSupported, message));
+                return Err(several_dimensions());
             }
         };
         if picked.len() + count > FILLED_MAX {

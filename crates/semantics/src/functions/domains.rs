@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array, PrimitiveArray};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Decimal128Type, Float64Type, Int32Type, Int64Type,
 };
-use datafusion::common::{DataFusionError, Result};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{ScalarUDF, Volatility};
 
 use super::overload::{Call, NUMERIC, Overload, Returns, function};
@@ -154,9 +154,22 @@ const MIN_SCALE: &[Overload] = &[Overload {
     body: |call| scales(call, needed),
 }];
 
-/// The digits after the point follow the type, so the value is all that can be kept.
+/// The digits after the point follow the type: only a constant can lose those that it does not need.
 const TRIM_SCALE: &[Overload] = &[Overload {
     parameters: &[NUMERIC],
-    returns: Returns::Computed(|types, _| types[0].clone()),
-    body: |call| Ok(Arc::clone(&call.args[0])),
+    returns: Returns::Computed(trimmed),
+    body: |call| Ok(arrow::compute::cast(&call.args[0], call.returns)?),
 }];
+
+fn trimmed(types: &[DataType], constants: &[Option<&ScalarValue>]) -> DataType {
+    match (&types[0], constants.first()) {
+        (
+            DataType::Decimal128(precision, _),
+            Some(Some(ScalarValue::Decimal128(Some(value), _, scale))),
+        ) => {
+            let scale_needed = needed(*value, *scale).clamp(0, 38) as i8;
+            DataType::Decimal128((*precision).max(scale_needed as u8), scale_needed)
+        }
+        (ty, _) => ty.clone(),
+    }
+}

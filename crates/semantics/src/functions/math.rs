@@ -7,7 +7,9 @@ use std::sync::{Arc, LazyLock};
 
 use aerostat_types::{ErrorKind, SqlType};
 use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
-use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int16Type, Int32Type, Int64Type};
+use arrow::datatypes::{
+    DataType, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{ColumnarValue, Operator, ScalarUDF, Volatility};
 
@@ -57,6 +59,8 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
         immutable("mod", &[], MOD),
         immutable("div", &[], DIV),
         immutable("bitwise_not", &[], BITWISE_NOT),
+        shift(true),
+        shift(false),
     ]
 }
 
@@ -218,7 +222,21 @@ fn numerics(call: &Call, f: impl Fn(i128, i8) -> Option<i128>) -> Result<ArrayRe
     ))
 }
 
+// Double precision comes first: it is what a string literal is taken for.
 const ABS: &[Overload] = &[
+    Overload {
+        parameters: &[SqlType::Double],
+        returns: DOUBLE,
+        body: |call| doubles(call, |v| Ok(v.abs())),
+    },
+    Overload {
+        parameters: &[SqlType::Real],
+        returns: Returns::Type(SqlType::Real),
+        body: |call| {
+            let values = call.args[0].as_primitive::<Float32Type>();
+            Ok(Arc::new(values.unary::<_, Float32Type>(f32::abs)))
+        },
+    },
     Overload {
         parameters: &[INTEGERS[0]],
         returns: Returns::Computed(same),
@@ -238,11 +256,6 @@ const ABS: &[Overload] = &[
         parameters: &[NUMERIC],
         returns: Returns::Computed(same),
         body: |call| numerics(call, |v, _| Some(v.abs())),
-    },
-    Overload {
-        parameters: &[SqlType::Double],
-        returns: DOUBLE,
-        body: |call| doubles(call, |v| Ok(v.abs())),
     },
 ];
 
@@ -427,6 +440,65 @@ const BITWISE_NOT: &[Overload] = &[
         parameters: &[INTEGERS[2]],
         returns: Returns::Computed(same),
         body: bits::<Int64Type>,
+    },
+];
+
+/// `<<` and `>>`: a number of bits by an integer, of which as many bits count as there are in
+/// what a processor shifts: a smallint is shifted as an integer and cut.
+pub(crate) fn shift(is_left: bool) -> Arc<ScalarUDF> {
+    let (name, overloads) = match is_left {
+        true => ("shift_left", SHIFT_LEFT),
+        false => ("shift_right", SHIFT_RIGHT),
+    };
+    function(name, &[], Volatility::Immutable, overloads)
+}
+
+fn shifted<T: ArrowPrimitiveType>(
+    call: &Call,
+    f: fn(T::Native, u32) -> T::Native,
+) -> Result<ArrayRef> {
+    let bits = call.args[1].as_primitive::<Int32Type>();
+    let shifted = arrow::compute::binary::<_, _, _, T>(
+        call.args[0].as_primitive::<T>(),
+        bits,
+        |value, bits| f(value, bits as u32),
+    )?;
+    Ok(Arc::new(shifted))
+}
+
+const SHIFT_LEFT: &[Overload] = &[
+    Overload {
+        parameters: &[INTEGERS[0], SqlType::Integer],
+        returns: Returns::Computed(same),
+        body: |call| shifted::<Int16Type>(call, |v, bits| i32::from(v).wrapping_shl(bits) as i16),
+    },
+    Overload {
+        parameters: &[INTEGERS[1], SqlType::Integer],
+        returns: Returns::Computed(same),
+        body: |call| shifted::<Int32Type>(call, i32::wrapping_shl),
+    },
+    Overload {
+        parameters: &[INTEGERS[2], SqlType::Integer],
+        returns: Returns::Computed(same),
+        body: |call| shifted::<Int64Type>(call, i64::wrapping_shl),
+    },
+];
+
+const SHIFT_RIGHT: &[Overload] = &[
+    Overload {
+        parameters: &[INTEGERS[0], SqlType::Integer],
+        returns: Returns::Computed(same),
+        body: |call| shifted::<Int16Type>(call, |v, bits| i32::from(v).wrapping_shr(bits) as i16),
+    },
+    Overload {
+        parameters: &[INTEGERS[1], SqlType::Integer],
+        returns: Returns::Computed(same),
+        body: |call| shifted::<Int32Type>(call, i32::wrapping_shr),
+    },
+    Overload {
+        parameters: &[INTEGERS[2], SqlType::Integer],
+        returns: Returns::Computed(same),
+        body: |call| shifted::<Int64Type>(call, i64::wrapping_shr),
     },
 ];
 

@@ -82,17 +82,10 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
     }
     aggregate::extreme::register(registry)?;
     aggregate::gathered::register(registry)?;
-    for (alias, name) in [
-        ("every", "bool_and"),
-        ("variance", "var_samp"),
-        ("var_samp", "var"),
-        ("stddev_samp", "stddev"),
-    ] {
-        if let Ok(function) = registry.udaf(name) {
-            registry.register_udaf(Arc::new(
-                AggregateUDF::clone(&function).with_aliases([alias]),
-            ))?;
-        }
+    aggregate::spread::register(registry)?;
+    if let Ok(function) = registry.udaf("bool_and") {
+        let named = AggregateUDF::clone(&function).with_aliases(["every"]);
+        registry.register_udaf(Arc::new(named))?;
     }
     for (name, result) in window::COUNTING {
         if let Ok(function) = registry.udwf(name) {

@@ -2,7 +2,7 @@
 
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator,
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator, Value,
 };
 
 use super::{binary, call, null};
@@ -113,8 +113,11 @@ fn lexicographic(
     rest.unwrap_or_else(null)
 }
 
-/// Whether all members are NULL, or none is.
+/// Whether all members are NULL, or none is: both of a row of none.
 pub(super) fn nulls(row: Vec<Expr>, are_null: bool) -> Expr {
+    if row.is_empty() {
+        return Expr::value(Value::Boolean(true));
+    }
     let terms = row.into_iter().map(|member| {
         let member = Box::new(member);
         match are_null {

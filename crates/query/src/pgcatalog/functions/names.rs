@@ -267,8 +267,8 @@ pub(crate) fn resolve(view: &CatalogView, kind: Reg, text: &str) -> Result<i64, 
             .map(String::as_str)
         {
             Some("default") => Ok(100),
-            Some("c") => Ok(950),
-            Some("posix") => Ok(951),
+            Some("C") => Ok(950),
+            Some("POSIX") => Ok(951),
             _ => Err(missing("collation")),
         },
     }

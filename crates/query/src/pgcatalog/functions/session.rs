@@ -27,9 +27,14 @@ pub(super) fn definitions() -> Vec<Definition> {
         }),
         function("current_schema", &[], "name", |call| {
             let (path, implicit) = (call.view.effective_path(), call.view.implicit_temporary());
+            // The catalogue counts where the path names it.
+            let named = call.view.search_path.iter();
+            let with_catalog = named.clone().any(|schema| schema == "pg_catalog");
             Ok(path
                 .iter()
-                .find(|schema| **schema != "pg_catalog" && Some(**schema) != implicit)
+                .find(|schema| {
+                    (with_catalog || **schema != "pg_catalog") && Some(**schema) != implicit
+                })
                 .map(|schema| (*schema).to_owned())
                 .into())
         }),

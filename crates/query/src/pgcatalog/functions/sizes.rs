@@ -112,17 +112,17 @@ fn may_see(view: &CatalogView, database: &DatabaseRecord) -> bool {
 fn pretty(bytes: i64) -> String {
     const UNITS: [&str; 6] = ["bytes", "kB", "MB", "GB", "TB", "PB"];
     let mut value = bytes;
-    if value.abs() < 10 * 1_024 {
+    if value.unsigned_abs() < 10 * 1_024 {
         return format!("{value} {}", UNITS[0]);
     }
     // One bit more than the unit, for rounding at the end.
-    value >>= 9;
+    value /= 1 << 9;
     for unit in &UNITS[1..] {
-        if value.abs() < 20 * 1_024 - 1 || *unit == UNITS[UNITS.len() - 1] {
-            let rounded = (value.abs() + 1) / 2 * value.signum();
+        if value.unsigned_abs() < 20 * 1_024 - 1 || *unit == UNITS[UNITS.len() - 1] {
+            let rounded = (value + value.signum()) / 2;
             return format!("{rounded} {unit}");
         }
-        value >>= 10;
+        value /= 1 << 10;
     }
     format!("{bytes} {}", UNITS[0])
 }
@@ -143,6 +143,10 @@ mod tests {
             (10_485_248, "10 MB"),
             (1 << 40, "1024 GB"),
             (-20_480, "-20 kB"),
+            (-1_234_567_890, "-1177 MB"),
+            (-1_000_000_000_000_000, "-909 TB"),
+            (i64::MAX, "8192 PB"),
+            (i64::MIN, "-8192 PB"),
         ] {
             assert_eq!(pretty(bytes), text, "{bytes}");
         }

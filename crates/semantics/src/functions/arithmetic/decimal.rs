@@ -139,7 +139,22 @@ pub(super) fn evaluate(
         }
         Operator::Multiply => {
             let surplus = s1 + s2 - scale;
-            kernel::apply::<D>(left, right, fail, |a, b| multiply(a, b, surplus))
+            kernel::apply::<D>(left, right, fail, |a, b| {
+                let (product, bad) = multiply(a, b, surplus);
+                // Nothing would be left of a number that is not 0.
+                (
+                    product,
+                    bad | u8::from(product == 0 && a != 0 && b != 0) * OVERFLOW,
+                )
+            })
+        }
+        // A literal such as 1e30 is one digit before thirty that are not written.
+        Operator::Divide if scale + s2 < s1 => {
+            let divisor = i256::from_i128(power(s1 - s2 - scale));
+            kernel::apply::<D>(left, right, fail, |a, b| match b {
+                0 => (0, ZERO),
+                b => divide_wide(i256::from_i128(a), i256::from_i128(b).wrapping_mul(divisor)),
+            })
         }
         Operator::Divide => {
             let shift = power(scale + s2 - s1);

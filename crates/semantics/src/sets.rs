@@ -1,0 +1,285 @@
+//! UNION, INTERSECT and EXCEPT: the types of their columns, and how often a row comes.
+//!
+//! The columns of both sides are brought to the type that PostgreSQL chooses for them
+//! ([`compare::common_type`]), string literals included, so that DataFusion, which would choose
+//! another, has nothing to choose. What it leaves to do is to widen numerics.
+//!
+//! DataFusion plans INTERSECT as a semi join and EXCEPT as an anti join, both over the left side's
+//! distinct rows. With ALL a row counts as often as it is there:
+//!
+//! ```text
+//! A EXCEPT ALL B      A, each row numbered among its equals ─┐
+//!                                                            ├─ anti join on columns and number
+//!                     B, each row numbered among its equals ─┘
+//! ```
+//!
+//! Of `a` equal rows on the left and `b` on the right the numbers 1 to min(a, b) meet, and a − b
+//! are left over: what INTERSECT ALL and EXCEPT ALL give.
+
+use std::sync::Arc;
+
+use aerostat_types::{ErrorKind, SqlType};
+use datafusion::common::{Column, NullEquality, Result, ScalarValue};
+use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{
+    Distinct, Expr, ExprFunctionExt, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Projection,
+    Union,
+};
+
+use super::compare::{self, named_field};
+use super::{literal_as, raise};
+use crate::functions::cast::{self, Zone};
+
+/// The numbers of equal rows on the left and on the right of INTERSECT ALL and EXCEPT ALL.
+const OCCURRENCES: [&str; 2] = ["\u{1}occurrence", "\u{1}occurrence there"];
+
+/// A UNION with the columns of its inputs brought to their common types.
+///
+/// # Errors
+/// `DatatypeMismatch` where there is none.
+pub(super) fn union(union: Union, zone: &Zone) -> Result<Union> {
+    let mut inputs = union.inputs.clone();
+    if match_types("UNION", &mut inputs, zone)? {
+        Union::try_new_with_loose_types(inputs)
+    } else {
+        Ok(union)
+    }
+}
+
+/// Whether a join stands for INTERSECT or EXCEPT, before any other join compares NULLs so.
+pub(super) fn is_set_operation(join: &Join) -> bool {
+    let counted = |(left, _): &(Expr, Expr)| matches!(left, Expr::Column(column) if column.name == OCCURRENCES[0]);
+    matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
+        && join.null_equality == NullEquality::NullEqualsNull
+        && join.filter.is_none()
+        && join.on.len() == join.left.schema().fields().len()
+        && !join.on.iter().any(counted)
+}
+
+/// INTERSECT or EXCEPT with the columns of both sides of one type; with ALL, counted.
+///
+/// # Errors
+/// `DatatypeMismatch` where columns have no common type.
+pub(super) fn operation(join: Join, zone: &Zone) -> Result<LogicalPlan> {
+    let join_type = join.join_type;
+    let construct = match join_type {
+        JoinType::LeftSemi => "INTERSECT",
+        _ => "EXCEPT",
+    };
+    // Distinct rows need no count: each is there once, with ALL or without.
+    let (left, is_counted) = match &*join.left {
+        LogicalPlan::Distinct(Distinct::All(rows)) => (Arc::clone(rows), false),
+        _ => (Arc::clone(&join.left), true),
+    };
+    let mut inputs = vec![left, Arc::clone(&join.right)];
+    let is_changed = match_types(construct, &mut inputs, zone)?;
+    if !is_changed && !is_counted {
+        return Ok(LogicalPlan::Join(join));
+    }
+    let mut sides = inputs.into_iter().map(Arc::unwrap_or_clone);
+    let (Some(left), Some(right)) = (sides.next(), sides.next()) else {
+        return Ok(LogicalPlan::Join(join));
+    };
+    if is_counted {
+        return counted(left, right, join_type);
+    }
+    let left = LogicalPlanBuilder::from(left).distinct()?.build()?;
+    join_rows(left, right, join_type)
+}
+
+fn join_rows(left: LogicalPlan, right: LogicalPlan, join_type: JoinType) -> Result<LogicalPlan> {
+    let on = left.schema().columns().into_iter().map(Expr::Column);
+    let on = on.zip(right.schema().columns().into_iter().map(Expr::Column));
+    Ok(LogicalPlan::Join(Join::try_new(
+        Arc::new(left),
+        Arc::new(right),
+        on.collect(),
+        None,
+        join_type,
+        datafusion::common::JoinConstraint::On,
+        NullEquality::NullEqualsNull,
+        false,
+    )?))
+}
+
+fn counted(left: LogicalPlan, right: LogicalPlan, join_type: JoinType) -> Result<LogicalPlan> {
+    let columns = left.schema().columns().into_iter().map(Expr::Column);
+    let columns: Vec<Expr> = columns.collect();
+    let (left, right) = (
+        numbered(left, OCCURRENCES[0])?,
+        numbered(right, OCCURRENCES[1])?,
+    );
+    let joined = join_rows(left, right, join_type)?;
+    Ok(LogicalPlan::Projection(Projection::try_new(
+        columns,
+        Arc::new(joined),
+    )?))
+}
+
+/// The rows with a column more: which one each is among its equals.
+fn numbered(rows: LogicalPlan, name: &str) -> Result<LogicalPlan> {
+    let columns = rows.schema().columns().into_iter().map(Expr::Column);
+    let columns: Vec<Expr> = columns.collect();
+    let number = row_number().partition_by(columns.clone()).build()?;
+    let number_column = Expr::Column(Column::new_unqualified(number.schema_name().to_string()));
+    let outputs = columns.into_iter().chain([number_column.alias(name)]);
+    LogicalPlanBuilder::from(rows)
+        .window([number])?
+        .project(outputs.collect::<Vec<_>>())?
+        .build()
+}
+
+/// Brings each column of all inputs to one type; whether that changed any.
+fn match_types(construct: &str, inputs: &mut [Arc<LogicalPlan>], zone: &Zone) -> Result<bool> {
+    let columns = inputs
+        .iter()
+        .map(|input| input.schema().fields().len())
+        .min();
+    let mut wanted: Vec<Option<SqlType>> = Vec::new();
+    for column in 0..columns.unwrap_or(0) {
+        wanted.push(common_type(construct, inputs, column)?);
+    }
+    let mut is_changed = false;
+    for input in inputs {
+        let changes: Vec<(usize, SqlType)> = wanted
+            .iter()
+            .enumerate()
+            .filter_map(|(column, ty)| ty.map(|ty| (column, ty)))
+            .filter(|(column, ty)| differs(input, *column, *ty))
+            .collect();
+        if !changes.is_empty() {
+            *input = Arc::new(retyped(
+                Arc::unwrap_or_clone(Arc::clone(input)),
+                &changes,
+                zone,
+            )?);
+            is_changed = true;
+        }
+    }
+    Ok(is_changed)
+}
+
+/// The type that a column's inputs have in common; nothing where it is none of ours.
+fn common_type(
+    construct: &str,
+    inputs: &[Arc<LogicalPlan>],
+    column: usize,
+) -> Result<Option<SqlType>> {
+    let mut common: Option<SqlType> = None;
+    for input in inputs {
+        let field = input.schema().field(column);
+        if unknown_column(input, column) || field.data_type().is_null() {
+            continue;
+        }
+        let Some(ty) = nested_type(input, column).or(SqlType::of_field(field)) else {
+            return Ok(None);
+        };
+        common = Some(match common {
+            None => ty,
+            Some(so_far) => compare::common_type(so_far, ty).ok_or_else(|| {
+                let (left, right) = (super::type_name(so_far), super::type_name(ty));
+                let message = format!("{construct} types {left} and {right} cannot be matched");
+                raise(ErrorKind::DatatypeMismatch, message)
+            })?,
+        });
+    }
+    Ok(common)
+}
+
+/// Whether a column must be cast. DataFusion widens numerics and integers among themselves.
+fn differs(input: &LogicalPlan, column: usize, wanted: SqlType) -> bool {
+    let field = input.schema().field(column);
+    if unknown_column(input, column) {
+        return wanted != SqlType::Text;
+    }
+    let Some(own) = nested_type(input, column).or(SqlType::of_field(field)) else {
+        return false;
+    };
+    match wanted {
+        SqlType::Numeric { .. } => false,
+        _ => !field.data_type().is_null() && own != wanted,
+    }
+}
+
+/// The type of a column of a UNION within, whose inputs are not of one type yet.
+fn nested_type(input: &LogicalPlan, column: usize) -> Option<SqlType> {
+    let union = match input {
+        LogicalPlan::Union(union) => union,
+        LogicalPlan::Distinct(Distinct::All(inner)) => return nested_type(inner, column),
+        _ => return None,
+    };
+    let types = union.inputs.iter().map(|input| {
+        let own = |input: &LogicalPlan| SqlType::of_field(input.schema().fields().get(column)?);
+        nested_type(input, column).or_else(|| own(input))
+    });
+    types.reduce(|a, b| compare::common_type(a?, b?))?
+}
+
+fn unaliased(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Alias(alias) => unaliased(&alias.expr),
+        other => other,
+    }
+}
+
+/// Whether a column is a string literal, which has no type yet.
+fn unknown_column(input: &LogicalPlan, column: usize) -> bool {
+    let LogicalPlan::Projection(projection) = input else {
+        return false;
+    };
+    let expr = projection.expr.get(column).map(unaliased);
+    matches!(expr, Some(Expr::Literal(ScalarValue::Utf8(_), _)))
+}
+
+/// The rows with some columns of other types, under the names that they had.
+fn retyped(input: LogicalPlan, changes: &[(usize, SqlType)], zone: &Zone) -> Result<LogicalPlan> {
+    let (literals, cast): (Vec<_>, Vec<_>) = changes
+        .iter()
+        .copied()
+        .partition(|(column, _)| unknown_column(&input, *column));
+    let input = typed_literals(input, &literals, zone)?;
+    if cast.is_empty() {
+        return Ok(input);
+    }
+    let names = NamePreserver::new_for_projection();
+    let schema = Arc::clone(input.schema());
+    let outputs = schema.columns().into_iter().enumerate();
+    let outputs = outputs.map(|(at, column)| {
+        let expr = Expr::Column(column);
+        let Some((_, ty)) = cast.iter().find(|(column, _)| *column == at) else {
+            return Ok(expr);
+        };
+        let name = names.save(&expr);
+        let target = Arc::new(named_field(*ty));
+        Ok(name.restore(cast::resolve(expr, schema.field(at), &target, zone)?))
+    });
+    let outputs = outputs.collect::<Result<Vec<_>>>()?;
+    Ok(LogicalPlan::Projection(Projection::try_new(
+        outputs,
+        Arc::new(input),
+    )?))
+}
+
+fn typed_literals(
+    input: LogicalPlan,
+    literals: &[(usize, SqlType)],
+    zone: &Zone,
+) -> Result<LogicalPlan> {
+    let LogicalPlan::Projection(mut projection) = input else {
+        return Ok(input);
+    };
+    if literals.is_empty() {
+        return Ok(LogicalPlan::Projection(projection));
+    }
+    let names = NamePreserver::new_for_projection();
+    for (column, ty) in literals {
+        if let Some(expr) = projection.expr.get_mut(*column) {
+            let name = names.save(expr);
+            let typed = literal_as(unaliased(expr).clone(), compare::without_digits(*ty), zone)?;
+            *expr = name.restore(compare::named(typed, *ty));
+        }
+    }
+    let projection = Projection::try_new(projection.expr, projection.input)?;
+    Ok(LogicalPlan::Projection(projection))
+}
