@@ -20,8 +20,8 @@
 //!   COMMITTED who skips locked rows skips it, too: a moment ago its changer had it locked.
 //! * **FOR KEY SHARE beside an update that keeps the key.** The lock is on the key then, be the
 //!   update first or second: the version that has it would be left behind.
-//! * A table without a key has nothing to tell an old version's successor by; there FOR KEY
-//!   SHARE is FOR SHARE.
+//! * A table without a key has nothing to tell an old version's successor by. There an update
+//!   takes a row as a delete does, and waits for locks FOR KEY SHARE.
 
 use std::{
     cell::Cell,
@@ -97,10 +97,7 @@ impl TableView {
         let table = self.table();
         let request = Request {
             table,
-            mode: match mode {
-                RowLock::KeyShare if !table.is_keyed() => RowLock::Share,
-                mode => mode,
-            },
+            mode,
             policy,
             skips_changed: policy == WaitPolicy::SkipLocked
                 && txn.isolation() == Isolation::ReadCommitted,
@@ -270,6 +267,7 @@ impl Request<'_> {
             Stamp::At(_) if self.skips_changed => Ok(Locked::Skipped),
             Stamp::At(_) => Err(StorageError::Conflict),
             Stamp::By(by) if writes.owns(by) => Ok(Locked::Skipped),
+            // Without a key of its own a table's rows are never marked so.
             Stamp::By(by) if self.mode == RowLock::KeyShare && Stamp::keeps_key(end) => {
                 self.share_key(writes, segment, row, by)
             }

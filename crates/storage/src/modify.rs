@@ -227,6 +227,11 @@ impl TableView {
         mode: RowLock,
     ) -> Result<SmallVec<[bool; 8]>, StorageError> {
         let mut ended = SmallVec::from_elem(false, row_ids.len());
+        // A lock of the key would be left behind with the version.
+        let mode = match writes.keyed_table() {
+            Some(_) => mode,
+            None => RowLock::Update,
+        };
         self.in_runs(writes, row_ids, false, &mut |writes, entry, latch, run| {
             mark(writes, mode, entry, latch, run, &mut ended)
         })?;
