@@ -4,6 +4,7 @@ use super::{
     super::{cell::Rows, classes::ClassKind, types},
     Builder, PG_CLASS, derived_oid, extension,
     information::{catalog, yes},
+    rules,
 };
 use crate::{
     catalog::{INFORMATION_SCHEMA, PG_CATALOG, Privilege, SequenceEntry},
@@ -112,7 +113,8 @@ fn standard_sequences(view: &CatalogView, rows: &mut Rows) {
 }
 
 /// Sequences depend on the columns that they belong to, defaults on their columns and on
-/// sequences, what is built in on the extension that it is a part of.
+/// sequences, what is built in on the extension that it is a part of,
+/// and views, by their rules, on what they read.
 fn dependencies(view: &CatalogView, rows: &mut Rows) {
     for (class, object) in extension::members(view) {
         rows.push([
@@ -146,6 +148,12 @@ fn dependencies(view: &CatalogView, rows: &mut Rows) {
         if let Some(at) = table.table.schema().position(&owner.column) {
             let kind = if owner.is_identity { "i" } else { "a" };
             push(PG_CLASS, entry.oid, table.oid, at + 1, kind);
+        }
+    }
+    for (rule, class, needed) in rules::needs(view) {
+        push(rules::PG_REWRITE, rule, class, 0, "i");
+        for relation in needed {
+            push(rules::PG_REWRITE, rule, relation, 0, "n");
         }
     }
     for table in view.state.table_entries() {
