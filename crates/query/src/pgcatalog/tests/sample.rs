@@ -22,8 +22,8 @@ use super::super::{
 use parking_lot::Mutex;
 
 use crate::catalog::{
-    Deferral, ForeignKey, Grant, IndexEntry, OnCommit, Privilege, ReferentialAction, Relation,
-    SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
+    Deferral, ForeignKey, Grant, IndexEntry, OnCommit, PartComments, Privilege, ReferentialAction,
+    Relation, SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
     node::{Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord},
 };
 use crate::{
@@ -187,6 +187,7 @@ fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
         table,
         comment: None,
         column_comments: BTreeMap::new(),
+        part_comments: PartComments::default(),
         usage: Arc::default(),
         grants: Vec::new(),
     }
@@ -338,6 +339,7 @@ fn fill(schemas: &mut BTreeMap<String, Arc<SchemaEntry>>) {
             column("name", Varchar(Some(25)), true, None),
         ],
         comment: Some("the rich ones".to_owned()),
+        column_comments: BTreeMap::new(),
         grants: Vec::new(),
     };
     let region = entry(
