@@ -42,6 +42,7 @@ mod operator;
 mod order;
 mod pattern;
 mod planner;
+mod repeated;
 mod rule;
 mod sets;
 mod shift;
@@ -67,6 +68,7 @@ pub use constants::compute_constants;
 pub use literals::{array_items, type_literals};
 pub(crate) use operand::{Operand, literal_as, operand};
 pub use rule::resolve_constant;
+pub use repeated::count_repeated;
 pub(crate) use types::ANY_NUMERIC;
 pub use types::name_of_arrow;
 
