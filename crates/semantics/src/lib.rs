@@ -67,8 +67,8 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 pub use constants::compute_constants;
 pub use literals::{array_items, type_literals};
 pub(crate) use operand::{Operand, literal_as, operand};
-pub use rule::resolve_constant;
 pub use repeated::count_repeated;
+pub use rule::resolve_constant;
 pub(crate) use types::ANY_NUMERIC;
 pub use types::name_of_arrow;
 
