@@ -6,8 +6,8 @@ use aerostat_storage::{
     CompareOp, Key, Literal as KeyValue, Predicate, RowView, StorageError, Table, TableView,
     ValueRef,
 };
-use aerostat_txn::{Snapshot, Transaction};
-use aerostat_types::{Physical, SqlType, TxnId};
+use aerostat_txn::{Awaited, Snapshot, Transaction};
+use aerostat_types::{Physical, SqlType};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 
@@ -42,7 +42,7 @@ pub enum Stop {
     Unfit,
     /// It would have to wait for another transaction, or to work for long, and its own must
     /// not.
-    WouldWait(Option<TxnId>),
+    WouldWait(Option<Awaited>),
     /// A row was changed by a transaction that has committed since the snapshot.
     Conflict,
     /// The transaction was cancelled.
@@ -56,7 +56,7 @@ pub enum Stop {
 impl From<StorageError> for Stop {
     fn from(error: StorageError) -> Self {
         match error {
-            StorageError::WouldWait { holder } => Stop::WouldWait(holder),
+            StorageError::WouldWait { awaited } => Stop::WouldWait(awaited),
             StorageError::Conflict => Stop::Conflict,
             StorageError::Cancelled => Stop::Cancelled,
             StorageError::Deadlock => Stop::Deadlock,

@@ -288,11 +288,10 @@ fn who_must_not_wait_says_so() {
     let (first, second) = (store.txns().begin(), store.txns().begin());
     let second = second.without_waiting();
     program.write(&first, &values).unwrap();
-    let holder = Some(first.id());
-    assert_eq!(
-        program.write(&second, &values).err(),
-        Some(Stop::WouldWait(holder))
-    );
+    let Err(Stop::WouldWait(Some(awaited))) = program.write(&second, &values) else {
+        panic!("the row is held");
+    };
+    assert_eq!(awaited.holder, Some(first.id()));
     first.commit().unwrap();
     assert_eq!(program.write(&second, &values).err(), Some(Stop::Conflict));
 }

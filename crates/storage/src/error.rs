@@ -2,8 +2,8 @@
 
 use aerostat_memory::{MemoryError, OutOfMemory};
 use aerostat_segment::SegmentError;
-use aerostat_txn::{CommitError, LogFailure, TooManyLocks, WaitError};
-use aerostat_types::{LayoutError, TableId, TxnId};
+use aerostat_txn::{Awaited, CommitError, LogFailure, TooManyLocks, WaitError};
+use aerostat_types::{LayoutError, TableId};
 use thiserror::Error;
 
 /// Columns a table may have, as in PostgreSQL.
@@ -53,8 +53,8 @@ pub enum StorageError {
     /// to wait for another, or to make room.
     #[error("the statement would have to wait")]
     WouldWait {
-        /// Who is to be waited for; `None` for work that takes long.
-        holder: Option<TxnId>,
+        /// What is to be waited for; `None` for work that takes long.
+        awaited: Option<Awaited>,
     },
     /// Transactions wait for each other in a circle, and this one gives way.
     #[error("deadlock detected")]

@@ -14,13 +14,14 @@
 //! which set is in `aerostat_txn::RowLocks`; a block of rows that one statement locks has one
 //! stamp in its header.
 //!
-//! * **Waiting.** As for a change: until who is in the way has settled, no latch held.
+//! * **Waiting.** As for a change: until who is in the way has settled, no latch held, and in the order in
+//!   which they came. A free row that somebody waits for is his: to others it is locked.
 //! * **Changed rows.** One that has changed since the snapshot is a conflict. Under READ
 //!   COMMITTED who skips locked rows skips it, too: a moment ago its changer had it locked.
 //! * **FOR KEY SHARE beside an update that keeps the key.** The lock is on the key then, be the
 //!   update first or second: the version that has it would be left behind.
-//! * A table without a key has nothing to tell an old version's successor by; there FOR KEY
-//!   SHARE is FOR SHARE.
+//! * A table without a key has nothing to tell an old version's successor by. There an update
+//!   takes a row as a delete does, and waits for locks FOR KEY SHARE.
 
 use std::{
     cell::Cell,
@@ -71,7 +72,8 @@ enum Locked {
     Already,
     /// It goes without the row.
     Skipped,
-    Held(TxnId),
+    /// By this one, or nobody: then it is for somebody who has waited for longer.
+    Held(Option<TxnId>),
 }
 
 impl TableView {
@@ -95,10 +97,7 @@ impl TableView {
         let table = self.table();
         let request = Request {
             table,
-            mode: match mode {
-                RowLock::KeyShare if !table.is_keyed() => RowLock::Share,
-                mode => mode,
-            },
+            mode,
             policy,
             skips_changed: policy == WaitPolicy::SkipLocked
                 && txn.isolation() == Isolation::ReadCommitted,
@@ -204,6 +203,7 @@ impl Request<'_> {
         let keys = keys
             .as_ref()
             .filter(|keys| self.table.is_keyed() && keys.has_any(self.table.id()));
+        let may_be_kept = writes.txn().may_be_kept();
         let mut stamping = Stamping::default();
         let mut step = Ok(Step::All);
         for (at, target) in run.iter().enumerate() {
@@ -211,8 +211,8 @@ impl Request<'_> {
                 keys.holder(writes.txn(), self.table.id(), &segment.key_of(target.row))
             });
             let answer = match held_key {
-                Some(by) => Ok(Locked::Held(by)),
-                None => self.lock_row(writes, segment, target.row),
+                Some(by) => Ok(Locked::Held(Some(by))),
+                None => self.lock_row(writes, entry, target.row, may_be_kept),
             };
             match answer.and_then(|answer| self.apply_policy(answer)) {
                 Ok(Locked::Set(set)) => {
@@ -222,7 +222,8 @@ impl Request<'_> {
                 Ok(Locked::Already) => locked[target.index] = true,
                 Ok(Locked::Skipped) => {}
                 Ok(Locked::Held(by)) => {
-                    step = Ok(Step::Held(at, by));
+                    let awaited = writes.awaited(entry, target.row, self.mode, by);
+                    step = Ok(Step::Held(at, awaited));
                     break;
                 }
                 Err(error) => {
@@ -251,20 +252,35 @@ impl Request<'_> {
     fn lock_row(
         &self,
         writes: &Writes<'_>,
-        segment: &Segment,
+        entry: &Entry,
         row: u32,
+        may_be_kept: bool,
     ) -> Result<Locked, StorageError> {
+        let segment = &entry.segment;
         let (_, end) = segment.stamps(row);
+        if may_be_kept && self.is_free(writes, end) && writes.is_kept(entry, row, self.mode) {
+            return Ok(Locked::Held(None));
+        }
         match Stamp::of(end) {
             Stamp::At(_) if end == END_NONE => self.join(writes, None),
             Stamp::Locked(set) => self.join(writes, Some(set)),
             Stamp::At(_) if self.skips_changed => Ok(Locked::Skipped),
             Stamp::At(_) => Err(StorageError::Conflict),
             Stamp::By(by) if writes.owns(by) => Ok(Locked::Skipped),
+            // Without a key of its own a table's rows are never marked so.
             Stamp::By(by) if self.mode == RowLock::KeyShare && Stamp::keeps_key(end) => {
                 self.share_key(writes, segment, row, by)
             }
-            Stamp::By(by) => Ok(Locked::Held(by)),
+            Stamp::By(by) => Ok(Locked::Held(Some(by))),
+        }
+    }
+
+    /// Whether nobody has the row, the transaction neither.
+    fn is_free(&self, writes: &Writes<'_>, end: u64) -> bool {
+        match Stamp::of(end) {
+            Stamp::At(_) => end == END_NONE,
+            Stamp::Locked(set) => !writes.locks().is_held(set),
+            Stamp::By(_) => false,
         }
     }
 
@@ -285,7 +301,7 @@ impl Request<'_> {
                 Locked::Set(set)
             }
             Joined::Already => Locked::Already,
-            Joined::Held(by) => Locked::Held(by),
+            Joined::Held(by) => Locked::Held(Some(by)),
         })
     }
 
@@ -305,7 +321,7 @@ impl Request<'_> {
         };
         let locks = writes.locks();
         let taker = locks.share_key(txn, self.table.id(), &key, in_the_way)?;
-        Ok(taker.map_or(Locked::Already, Locked::Held))
+        Ok(taker.map_or(Locked::Already, |by| Locked::Held(Some(by))))
     }
 }
 

@@ -3,13 +3,14 @@
 //! A row is marked with the transaction's end stamp. Who finds another
 //! transaction's mark waits until it has settled, with no latch held, and looks
 //! again: the row is free (that one was rolled back), or it has changed since the
-//! snapshot and the statement must be run again. A mark overwrites row locks, of which
+//! snapshot and the statement must be run again. Several that wait for a row get it in the order in
+//! which they came (`aerostat_txn::RowPlace`). A mark overwrites row locks, of which
 //! none that is in its way is left (`lock`); undoing it brings them back.
 
 use std::{ops::Range, sync::Arc};
 
 use aerostat_segment::{BLOCK_ROWS, NewRows, Segment, ValueRef};
-use aerostat_txn::{END_NONE, RowLock, Stamp, Transaction};
+use aerostat_txn::{Awaited, END_NONE, RowLock, Stamp, Transaction};
 use aerostat_types::TxnId;
 use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
@@ -33,8 +34,8 @@ pub(crate) struct Target {
 pub(crate) enum Step {
     /// All are done.
     All,
-    /// So many are done; the next is held by this transaction.
-    Held(usize, TxnId),
+    /// So many are done; before the next this must happen.
+    Held(usize, Awaited),
 }
 
 /// Mostly a single one.
@@ -226,6 +227,11 @@ impl TableView {
         mode: RowLock,
     ) -> Result<SmallVec<[bool; 8]>, StorageError> {
         let mut ended = SmallVec::from_elem(false, row_ids.len());
+        // A lock of the key would be left behind with the version.
+        let mode = match writes.keyed_table() {
+            Some(_) => mode,
+            None => RowLock::Update,
+        };
         self.in_runs(writes, row_ids, false, &mut |writes, entry, latch, run| {
             mark(writes, mode, entry, latch, run, &mut ended)
         })?;
@@ -272,12 +278,15 @@ impl TableView {
             let done = step(writes, &entry, &mut latch, &targets[run.clone()]);
             drop(latch);
             writes.spill_redo()?;
-            match done? {
-                Step::All => at = run.end,
-                Step::Held(done, holder) => {
-                    at += done;
-                    writes.wait_for(holder)?;
-                }
+            let done = done?;
+            let (rows, awaited) = match done {
+                Step::All => (run.len(), None),
+                Step::Held(rows, awaited) => (rows, Some(awaited)),
+            };
+            writes.leave_rows(&entry, &targets[at..at + rows]);
+            at += rows;
+            if let Some(awaited) = awaited {
+                writes.wait(awaited)?;
             }
         }
         Ok(())
@@ -379,16 +388,18 @@ fn mark_latched(
 ) -> Result<Step, StorageError> {
     let segment = &entry.segment;
     let stamp = writes.end_stamp(mode);
+    let may_be_kept = writes.txn().may_be_kept();
     for (at, target) in run.iter().enumerate() {
+        let held = |by| Step::Held(at, writes.awaited(entry, target.row, mode, Some(by)));
         let (_, end) = segment.stamps(target.row);
         let before = match Stamp::of(end) {
             Stamp::At(_) if end == END_NONE => END_NONE,
             Stamp::At(_) => return Err(StorageError::Conflict),
             Stamp::By(by) if writes.owns(by) => continue,
-            Stamp::By(by) => return Ok(Step::Held(at, by)),
+            Stamp::By(by) => return Ok(held(by)),
             Stamp::Locked(set) => {
                 if let Some(by) = writes.locks().holder(writes.txn(), set, mode) {
-                    return Ok(Step::Held(at, by));
+                    return Ok(held(by));
                 }
                 match writes.locks().is_held(set) {
                     true => {
@@ -400,7 +411,11 @@ fn mark_latched(
             }
         };
         if let Some(by) = held_key(segment, target.row) {
-            return Ok(Step::Held(at, by));
+            return Ok(held(by));
+        }
+        if may_be_kept && before == END_NONE && writes.is_kept(entry, target.row, mode) {
+            let awaited = writes.awaited(entry, target.row, mode, None);
+            return Ok(Step::Held(at, awaited));
         }
         latch.writer.set_end(target.row, stamp);
         newly.push(Marked { at, before });

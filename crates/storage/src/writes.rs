@@ -7,7 +7,9 @@ use std::{
 };
 
 use aerostat_segment::{Segment, Selection, stamp};
-use aerostat_txn::{LockSetId, Outcome, Participant, RowLock, RowLocks, Stamp, Transaction};
+use aerostat_txn::{
+    Awaited, LockSetId, Outcome, Participant, RowLock, RowLocks, RowTag, Stamp, Transaction,
+};
 use aerostat_types::{TableId, TxnId};
 use smallvec::{SmallVec, smallvec};
 
@@ -16,6 +18,7 @@ use crate::{
     directory::{Entry, Latch, Place},
     incoming::Incoming,
     log::redo,
+    modify::Target,
 };
 
 // The segment stores what txn means.
@@ -130,23 +133,66 @@ impl<'t> Writes<'t> {
         self.check_may_wait(None)
     }
 
-    fn check_may_wait(&self, holder: Option<TxnId>) -> Result<(), StorageError> {
+    fn check_may_wait(&self, awaited: Option<Awaited>) -> Result<(), StorageError> {
         match self.txn.waits() {
             true => Ok(()),
-            false => Err(StorageError::WouldWait { holder }),
+            false => Err(StorageError::WouldWait { awaited }),
         }
     }
 
     /// Waits until another transaction has settled. The caller holds no latch.
     pub(crate) fn wait_for(&mut self, holder: TxnId) -> Result<(), StorageError> {
-        self.check_may_wait(Some(holder))?;
-        assert_ne!(
-            self.waited,
-            Some(holder),
+        self.wait(Awaited::transaction(holder))
+    }
+
+    /// As [`Self::wait_for`], or until it is the transaction's turn.
+    pub(crate) fn wait(&mut self, awaited: Awaited) -> Result<(), StorageError> {
+        self.check_may_wait(Some(awaited))?;
+        assert!(
+            awaited.holder.is_none() || self.waited != awaited.holder,
             "a transaction has settled and its stamp stands"
         );
-        self.waited = Some(holder);
-        Ok(self.txn.wait_for(holder)?)
+        if let Some(settled) = self.txn.wait(awaited)? {
+            self.waited = Some(settled);
+        }
+        Ok(())
+    }
+
+    /// What must happen before a row can be locked that this transaction holds, or nobody.
+    pub(crate) fn awaited(
+        &self,
+        entry: &Entry,
+        row: u32,
+        mode: RowLock,
+        holder: Option<TxnId>,
+    ) -> Awaited {
+        Awaited {
+            holder,
+            row: Some((self.row_tag(entry, row), mode)),
+        }
+    }
+
+    /// Whether a row that nobody holds is for somebody else who waits for it.
+    pub(crate) fn is_kept(&self, entry: &Entry, row: u32, mode: RowLock) -> bool {
+        self.txn.is_kept(self.row_tag(entry, row), mode)
+    }
+
+    /// The transaction is done with these rows of a segment: it waits for none of them.
+    pub(crate) fn leave_rows(&self, entry: &Entry, done: &[Target]) {
+        for target in done {
+            if !self.txn.has_place() {
+                return;
+            }
+            self.txn.leave_row(self.row_tag(entry, target.row));
+        }
+    }
+
+    /// Without a key a row's next version is another row.
+    fn row_tag(&self, entry: &Entry, row: u32) -> RowTag {
+        match self.keyed_table() {
+            Some(table) => RowTag::new(table, entry.segment.key_of(row).borrow()),
+            None => RowTag::new(self.table.id(), (entry.place.no, row)),
+        }
     }
 
     /// The segments written to, some perhaps more than once.

@@ -355,6 +355,10 @@ fn undo(txns: &TxnManager, works: Vec<Work>) {
 }
 
 impl Shared {
+    pub(crate) fn id(&self) -> TxnId {
+        self.id
+    }
+
     pub(crate) fn isolation(&self) -> Isolation {
         self.state.lock().isolation
     }

@@ -31,6 +31,7 @@
 //!
 //! * Advisory locks are on numbers that mean something to clients only, and a session's or a
 //!   transaction's (`advisory`). Their waits are edges of the same graph.
+//! * Who waits for a row gets it in the order in which they came ([`RowPlace`], `queue`).
 //! * A row lock is an end stamp that names a set of holders (`locks`).
 //!
 //! The crate knows neither rows nor latches: storage stamps rows as a
@@ -46,6 +47,7 @@ mod locks;
 mod log;
 mod own;
 mod points;
+mod queue;
 mod redo;
 mod relations;
 mod shown;
@@ -64,6 +66,8 @@ mod locks_tests;
 #[cfg(test)]
 mod log_tests;
 #[cfg(test)]
+mod queue_tests;
+#[cfg(test)]
 mod redo_tests;
 #[cfg(test)]
 mod tests;
@@ -77,6 +81,7 @@ pub use cancel::CancelToken;
 pub use committing::Committing;
 pub use locks::{Joined, KeysHeld, LockSetId, RowLock, RowLocks, TooManyLocks};
 pub use log::{CommitLog, LogFailure};
+pub use queue::{Awaited, RowPlace, RowTag};
 pub use relations::{LockMode, LockTag, RelationLocks};
 pub use shown::{LockedObject, ShownLock};
 pub use snapshot::{LiveSnapshots, Snapshot, Visibility};

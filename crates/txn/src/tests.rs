@@ -427,17 +427,23 @@ fn a_task_waits_as_a_thread_does() {
     let mut poll = |waiting: &mut Waiting| std::pin::Pin::new(waiting).poll(&mut context);
     let txns = TxnManager::new();
     let [one, two, three] = [txns.begin(), txns.begin(), txns.begin()];
-    let mut waiting = two.waiting_for(one.id()).unwrap().unwrap();
+    let mut waiting = two
+        .waiting_for(Awaited::transaction(one.id()))
+        .unwrap()
+        .unwrap();
     assert!(poll(&mut waiting).is_pending());
     assert_eq!(txns.waiting(), 1);
     // Circles are found between tasks and threads alike.
-    let circle = one.waiting_for(two.id()).err();
+    let circle = one.waiting_for(Awaited::transaction(two.id())).err();
     assert_eq!(circle, Some(WaitError::Deadlock));
     let never = CancelToken::new();
     let circle = txns.wait_for(one.id(), two.id(), &never);
     assert_eq!(circle, Err(WaitError::Deadlock));
     // One that is given up is in nobody's way.
-    let mut given_up = three.waiting_for(one.id()).unwrap().unwrap();
+    let mut given_up = three
+        .waiting_for(Awaited::transaction(one.id()))
+        .unwrap()
+        .unwrap();
     assert!(poll(&mut given_up).is_pending());
     drop(given_up);
     assert_eq!((txns.waiting(), alarm.0.load(Ordering::SeqCst)), (1, 0));
@@ -450,5 +456,10 @@ fn a_task_waits_as_a_thread_does() {
     assert_eq!(poll(&mut waiting), std::task::Poll::Ready(Ok(())));
     drop(waiting);
     assert_eq!(txns.waiting(), 0);
-    assert!(two.waiting_for(one).unwrap().is_none(), "it has settled");
+    assert!(
+        two.waiting_for(Awaited::transaction(one))
+            .unwrap()
+            .is_none(),
+        "it has settled"
+    );
 }

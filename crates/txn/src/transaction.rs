@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -14,8 +14,9 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::{
-    CancelToken, Committing, Isolation, LogFailure, RelationLocks, Snapshot, WaitError, Waiting,
-    block::Shared, redo::Redo, txns::TxnManager,
+    Awaited, CancelToken, Committing, Isolation, LogFailure, RelationLocks, RowLock, RowPlace,
+    RowTag, Snapshot, WaitError, Waiting, block::Shared, redo::Redo, txns::TxnManager,
+    wait::Asleep,
 };
 
 /// How a transaction ended.
@@ -73,6 +74,8 @@ pub struct Transaction {
     lock_timeout: Mutex<Option<Duration>>,
     /// Whether it has taken row locks, which a block keeps as it keeps changes.
     has_locked: AtomicBool,
+    /// Where it stands among those that wait for rows, if it has waited for one.
+    place: OnceLock<RowPlace>,
     /// The block it is a statement of.
     block: Option<Arc<Shared>>,
     /// Whether its thread may sleep or be kept busy for long.
@@ -139,6 +142,7 @@ impl Transaction {
             locks,
             lock_timeout: Mutex::default(),
             has_locked: AtomicBool::new(false),
+            place: OnceLock::new(),
             block,
             waits: true,
             leaves_locks: false,
@@ -152,6 +156,42 @@ impl Transaction {
     pub fn without_waiting(mut self) -> Self {
         self.waits = false;
         self
+    }
+
+    /// The same transaction as another run of a statement that has these places.
+    pub fn with_place(mut self, place: &RowPlace) -> Self {
+        let owner = self.block.as_ref().map_or(self.id, |block| block.id());
+        place.begin_run(owner);
+        self.place = OnceLock::from(place.clone());
+        self
+    }
+
+    /// Its places among those that wait for rows, for its statement's next run.
+    pub fn place(&self) -> RowPlace {
+        self.place.get_or_init(|| RowPlace::new(&self.txns)).clone()
+    }
+
+    /// Whether it waits for rows, or has and may have them next.
+    pub fn has_place(&self) -> bool {
+        self.place.get().is_some_and(|place| !place.is_empty())
+    }
+
+    /// It has the row, or goes without it.
+    pub fn leave_row(&self, row: RowTag) {
+        if let Some(place) = self.place.get() {
+            place.leave_row(row);
+        }
+    }
+
+    /// Whether anybody waits for any row: else none is kept.
+    pub fn may_be_kept(&self) -> bool {
+        self.txns.has_row_queues()
+    }
+
+    /// Whether a row that nobody holds is kept from it for somebody who has waited longer.
+    pub fn is_kept(&self, row: RowTag, mode: RowLock) -> bool {
+        let place = self.place.get().map(RowPlace::id);
+        self.txns.is_kept(row, place, mode)
     }
 
     /// Whether its thread may wait for another transaction.
@@ -223,15 +263,39 @@ impl Transaction {
             .wait_at_most(self.lock_timeout(), self.id, holder, &self.cancel)
     }
 
-    /// As [`Self::wait_for`], for a task: `None` if the holder has settled. Neither the
+    /// Sleeps until it may have a row, which the caller looks at again afterwards: until it
+    /// is the first of those that wait, or, if it is, until the row's holder has settled. Gives
+    /// who has.
+    ///
+    /// # Errors
+    /// As [`Self::wait_for`].
+    pub fn wait(&self, awaited: Awaited) -> Result<Option<TxnId>, WaitError> {
+        let Some(asleep) = self.begin_wait(awaited)? else {
+            return Ok(awaited.holder);
+        };
+        let holder = asleep.holder;
+        self.txns
+            .sleep(asleep, self.lock_timeout(), &self.cancel)
+            .map(|()| holder)
+    }
+
+    /// As [`Self::wait`], for a task: `None` if there is nothing to wait for. Neither the
     /// transaction's token nor its lock timeout ends the wait; the caller drops it.
     ///
     /// # Errors
     /// [`WaitError::Deadlock`].
-    pub fn waiting_for(&self, holder: TxnId) -> Result<Option<Waiting>, WaitError> {
-        let begun = self.txns.begin_wait(self.id, holder)?;
-        let waiting = |(waiter, signal)| Waiting::new(Arc::clone(&self.txns), waiter, signal);
-        Ok(begun.map(waiting))
+    pub fn waiting_for(&self, awaited: Awaited) -> Result<Option<Waiting>, WaitError> {
+        let begun = self.begin_wait(awaited)?;
+        Ok(begun.map(|asleep| Waiting::new(Arc::clone(&self.txns), asleep)))
+    }
+
+    fn begin_wait(&self, awaited: Awaited) -> Result<Option<Asleep>, WaitError> {
+        let Awaited { holder, row } = awaited;
+        match (row, holder) {
+            (Some(row), _) => self.txns.begin_row_wait(self.id, self.place(), row, holder),
+            (None, Some(holder)) => self.txns.begin_wait(self.id, holder),
+            (None, None) => Ok(None),
+        }
     }
 
     /// What has committed by now, with all that its block has kept and that it has done

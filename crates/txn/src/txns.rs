@@ -11,7 +11,7 @@ use std::{
     ops::Range,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -21,10 +21,11 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     AdvisoryLocks, Block, CancelToken, CommitError, CommitLog, Isolation, LiveSnapshots,
-    LogFailure, RelationLocks, RowLocks, Snapshot, Transaction,
+    LogFailure, RelationLocks, RowLock, RowLocks, Snapshot, Transaction,
     points::Points,
+    queue::{RowPlace, RowTag},
     relations::FastLocks,
-    wait::{Signal, WaitError, WaitGraph},
+    wait::{Asleep, WaitError, WaitGraph},
 };
 
 /// Where a transaction stands. One that is not in the table has settled: all its
@@ -70,6 +71,8 @@ impl Hasher for IdHasher {
 /// The transactions of one tenant. Tenants share nothing.
 pub struct TxnManager {
     order: Mutex<Order>,
+    /// How many places there are in the queues of rows, which `order` has.
+    row_tickets: Arc<AtomicUsize>,
     /// For transactions, statements of blocks and other owners of locks.
     next_id: AtomicU64,
     /// Locks on relations, but for those that `order` has.
@@ -109,7 +112,9 @@ impl TxnManager {
         last_commit: CommitTs,
         log: Option<Arc<dyn CommitLog>>,
     ) -> Arc<Self> {
+        let waits = WaitGraph::default();
         Arc::new(Self {
+            row_tickets: waits.rows.count(),
             next_id: AtomicU64::new(first.0),
             fast_locks: FastLocks::default(),
             order: Mutex::new(Order {
@@ -117,7 +122,7 @@ impl TxnManager {
                 last_commit,
                 snapshots: Points::default(),
                 blocks: Points::default(),
-                waits: WaitGraph::default(),
+                waits,
             }),
             states: RwLock::default(),
             locks: RowLocks::default(),
@@ -254,24 +259,30 @@ impl TxnManager {
         holder: TxnId,
         cancel: &CancelToken,
     ) -> Result<(), WaitError> {
+        match self.begin_wait(me, holder)? {
+            Some(asleep) => self.sleep(asleep, timeout, cancel),
+            None => Ok(()),
+        }
+    }
+
+    /// Sleeps until a wait is over.
+    pub(crate) fn sleep(
+        &self,
+        asleep: Asleep,
+        timeout: Option<Duration>,
+        cancel: &CancelToken,
+    ) -> Result<(), WaitError> {
         // A timeout beyond the clock's end is none.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let Some((waiter, signal)) = self.begin_wait(me, holder)? else {
-            return Ok(());
-        };
-        cancel.attach(&signal);
-        let result = signal.sleep(deadline);
-        cancel.detach(&signal);
-        self.end_wait(waiter, &signal);
+        cancel.attach(&asleep.signal);
+        let result = asleep.signal.sleep(deadline);
+        cancel.detach(&asleep.signal);
+        asleep.end(self);
         result
     }
 
     /// Enters a wait; `None` if the holder has settled.
-    pub(crate) fn begin_wait(
-        &self,
-        me: TxnId,
-        holder: TxnId,
-    ) -> Result<Option<(TxnId, Arc<Signal>)>, WaitError> {
+    pub(crate) fn begin_wait(&self, me: TxnId, holder: TxnId) -> Result<Option<Asleep>, WaitError> {
         assert_ne!(me, holder, "a transaction waits for itself");
         let mut order = self.order.lock();
         if self.state(holder).is_none() {
@@ -279,11 +290,37 @@ impl TxnManager {
         }
         let waiter = self.owner(me);
         let signal = order.waits.add(waiter, holder, self.owner(holder))?;
-        Ok(Some((waiter, signal)))
+        Ok(Some(Asleep::new(waiter, signal, Some(holder))))
     }
 
-    pub(crate) fn end_wait(&self, waiter: TxnId, signal: &Arc<Signal>) {
-        self.order.lock().waits.remove(waiter, signal);
+    /// Enters the wait for a row, in its order; `None` if it is the place's turn and the holder
+    /// has settled.
+    pub(crate) fn begin_row_wait(
+        &self,
+        me: TxnId,
+        place: RowPlace,
+        (row, mode): (RowTag, RowLock),
+        holder: Option<TxnId>,
+    ) -> Result<Option<Asleep>, WaitError> {
+        assert_ne!(Some(me), holder, "a transaction waits for itself");
+        let waiter = self.owner(me);
+        let begun = place.enter(row, |graph| {
+            let unsettled = holder.filter(|holder| self.state(*holder).is_some());
+            let holder = unsettled.map(|holder| (holder, self.owner(holder)));
+            graph.add_for_row(row, place.id(), waiter, mode, holder)
+        })?;
+        Ok(begun.map(|(signal, holder)| Asleep::new(waiter, signal, holder).for_row(place, row)))
+    }
+
+    /// Whether somebody waits for the row who is to have it before such a lock, which nobody who
+    /// holds it is in the way of.
+    pub(crate) fn is_kept(&self, row: RowTag, place: Option<u64>, mode: RowLock) -> bool {
+        self.with_locks(|graph| graph.rows.is_kept(row, place, mode))
+    }
+
+    /// Whether anybody waits for any row.
+    pub(crate) fn has_row_queues(&self) -> bool {
+        self.row_tickets.load(Ordering::Relaxed) > 0
     }
 
     /// The row locks of the tenant.
@@ -488,7 +525,7 @@ impl TxnManager {
                 let state = states.remove(id);
                 assert!(state.is_some(), "transaction {id} settled twice");
             }
-            order.waits.waiters(ids)
+            order.waits.settled(ids)
         };
         woken.iter().for_each(|signal| signal.complete());
     }

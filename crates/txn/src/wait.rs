@@ -8,6 +8,9 @@
 //! what holds the others up is the block: the nodes of the graph are *owners*, a
 //! statement's block or a transaction itself.
 //!
+//! Who waits for a row waits in its queue until he is the first (`queue`). That others come before
+//! him is an edge, too, but a soft one: if a circle closes by it, he passes them.
+//!
 //! Who waits for a lock on a relation waits for several at once. Those edges are not kept
 //! here but follow from the table of locks (`relations`).
 //!
@@ -15,7 +18,7 @@
 //! goes on only when the other does, so there is an edge both ways between the two.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     pin::Pin,
     sync::{
         Arc,
@@ -29,7 +32,11 @@ use aerostat_types::TxnId;
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 
-use crate::{AdvisoryKey, LockMode, LockTag, TxnManager, relations::LockTable};
+use crate::{
+    AdvisoryKey, LockMode, LockTag, RowLock, TxnManager,
+    queue::{RowPlace, RowQueues, RowTag},
+    relations::LockTable,
+};
 
 /// Why a wait ended without the holder's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -129,21 +136,52 @@ impl Signal {
     }
 }
 
-/// A wait for another transaction that keeps no thread. It is given up when it is dropped.
+/// A wait that has begun.
+pub(crate) struct Asleep {
+    pub(crate) signal: Arc<Signal>,
+    waiter: TxnId,
+    /// The row that is waited for, and the place in its queue.
+    row: Option<(RowPlace, RowTag)>,
+    since: Instant,
+    /// Who will have settled then; `None` if it is the turn that is waited for.
+    pub(crate) holder: Option<TxnId>,
+}
+
+impl Asleep {
+    pub(crate) fn new(waiter: TxnId, signal: Arc<Signal>, holder: Option<TxnId>) -> Self {
+        Self {
+            signal,
+            waiter,
+            row: None,
+            since: Instant::now(),
+            holder,
+        }
+    }
+
+    pub(crate) fn for_row(mut self, place: RowPlace, row: RowTag) -> Self {
+        self.row = Some((place, row));
+        self
+    }
+
+    /// The wait is over, or given up.
+    pub(crate) fn end(&self, txns: &TxnManager) {
+        txns.with_locks(|graph| graph.remove(self.waiter, &self.signal));
+        if let Some((place, row)) = &self.row {
+            place.wake(*row, self.since);
+        }
+    }
+}
+
+/// A wait that keeps no thread. It is given up when it is dropped.
 #[must_use = "a wait that is dropped is given up"]
 pub struct Waiting {
     txns: Arc<TxnManager>,
-    waiter: TxnId,
-    signal: Arc<Signal>,
+    asleep: Asleep,
 }
 
 impl Waiting {
-    pub(crate) fn new(txns: Arc<TxnManager>, waiter: TxnId, signal: Arc<Signal>) -> Self {
-        Self {
-            txns,
-            waiter,
-            signal,
-        }
+    pub(crate) fn new(txns: Arc<TxnManager>, asleep: Asleep) -> Self {
+        Self { txns, asleep }
     }
 }
 
@@ -151,13 +189,13 @@ impl Future for Waiting {
     type Output = Result<(), WaitError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.signal.poll(context)
+        self.asleep.signal.poll(context)
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.txns.end_wait(self.waiter, &self.signal);
+        self.asleep.end(&self.txns);
     }
 }
 
@@ -167,6 +205,7 @@ pub(crate) struct WaitGraph {
     edges: HashMap<TxnId, Vec<Edge>>,
     pub(crate) locks: LockTable,
     pub(crate) advisory: LockTable<AdvisoryKey>,
+    pub(crate) rows: RowQueues,
     /// The transaction at hand of each session that has asked for an advisory lock.
     sessions: HashMap<TxnId, Arc<AtomicU64>>,
 }
@@ -207,7 +246,37 @@ impl WaitGraph {
             owner,
             signal: Arc::clone(&signal),
         });
+        self.let_pass(waiter);
         Ok(signal)
+    }
+
+    /// Waits in the queue of a row, or for its holder if it is the place's turn: then it is
+    /// the end of this one that the signal tells. `None` if there is nothing to wait for.
+    pub(crate) fn add_for_row(
+        &mut self,
+        row: RowTag,
+        place: u64,
+        waiter: TxnId,
+        mode: RowLock,
+        holder: Option<(TxnId, TxnId)>,
+    ) -> Result<Option<(Arc<Signal>, Option<TxnId>)>, WaitError> {
+        if self.rows.enter(row, place, waiter, mode) {
+            let Some((holder, owner)) = holder else {
+                return Ok(None);
+            };
+            let signal = self.add(waiter, holder, owner)?;
+            self.rows.set_asleep(row, place);
+            return Ok(Some((signal, Some(holder))));
+        }
+        if let Some((_, owner)) = holder
+            && owner != waiter
+            && self.reaches(owner, waiter)
+        {
+            return Err(WaitError::Deadlock);
+        }
+        let signal = self.rows.sleep(row, place, holder);
+        self.let_pass(waiter);
+        Ok(Some((signal, None)))
     }
 
     /// Gives the lock, or makes the owner wait for it: then there is a signal. It does not
@@ -224,7 +293,9 @@ impl WaitGraph {
             return Ok(None);
         }
         self.refuse_circle(&blockers, owner)?;
-        Ok(Some(self.locks.enqueue(tag, owner, mode)))
+        let signal = self.locks.enqueue(tag, owner, mode);
+        self.let_pass(owner);
+        Ok(Some(signal))
     }
 
     /// As [`Self::request`], for an advisory lock of a session.
@@ -245,6 +316,7 @@ impl WaitGraph {
         }
         self.refuse_circle(&blockers, session)?;
         let signal = self.advisory.enqueue(key, session, mode);
+        self.let_pass(session);
         Ok(Requested::Waits(signal))
     }
 
@@ -267,6 +339,7 @@ impl WaitGraph {
                 look(*waiter, edge.owner, edge.signal.since());
             }
         }
+        self.rows.each_sleep(look);
     }
 
     fn refuse_circle(&self, blockers: &[TxnId], owner: TxnId) -> Result<(), WaitError> {
@@ -285,9 +358,10 @@ impl WaitGraph {
         }
     }
 
-    /// Where everyone sleeps who waits for one of these. They remove their own edges, for
+    /// These have settled. Gives where everyone sleeps who waits for one of them. They remove their own edges, for
     /// which they want the lock that this is called under: it is given back before they wake.
-    pub(crate) fn waiters(&self, holders: &[TxnId]) -> Vec<Arc<Signal>> {
+    pub(crate) fn settled(&mut self, holders: &[TxnId]) -> Vec<Arc<Signal>> {
+        self.rows.settled(holders);
         let edges = self.edges.values().flatten();
         let waiting = edges.filter(|edge| holders.contains(&edge.holder));
         waiting.map(|edge| Arc::clone(&edge.signal)).collect()
@@ -296,32 +370,62 @@ impl WaitGraph {
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
         let rows = self.edges.values().map(Vec::len).sum::<usize>();
-        rows + self.locks.waiting() + self.advisory.waiting()
+        rows + self.rows.sleeping() + self.locks.waiting() + self.advisory.waiting()
     }
 
-    /// Whether `to` can be reached from `from`.
+    /// Whether `to` can be reached from `from` by what must happen.
     fn reaches(&self, from: TxnId, to: TxnId) -> bool {
         let mut pending = vec![from];
-        let mut seen = Vec::new();
+        let mut seen = HashSet::new();
         while let Some(at) = pending.pop() {
             if at == to {
                 return true;
             }
-            if !seen.contains(&at) {
-                seen.push(at);
-                pending.extend(
-                    self.edges
-                        .get(&at)
-                        .into_iter()
-                        .flatten()
-                        .map(|edge| edge.owner),
-                );
-                pending.extend(self.locks.blockers_of(at));
-                pending.extend(self.advisory.blockers_of(at));
-                pending.extend(self.partners(at));
+            if seen.insert(at) {
+                pending.extend(self.needed_by(at));
             }
         }
         false
+    }
+
+    /// Who must go on for an owner to go on.
+    fn needed_by(&self, at: TxnId) -> impl Iterator<Item = TxnId> + '_ {
+        let edges = self.edges.get(&at).into_iter().flatten();
+        edges
+            .map(|edge| edge.owner)
+            .chain(self.rows.holders_for(at))
+            .chain(self.locks.blockers_of(at))
+            .chain(self.advisory.blockers_of(at))
+            .chain(self.partners(at))
+    }
+
+    /// Opens the circles that the newest wait has closed, which are none of things that must
+    /// happen: in each somebody only lets others go first.
+    fn let_pass(&mut self, waiter: TxnId) {
+        while let Some((row, place)) = self.politeness(waiter) {
+            self.rows.let_pass(row, place);
+        }
+    }
+
+    /// In a circle through this owner a place that lets another go first.
+    fn politeness(&self, waiter: TxnId) -> Option<(RowTag, u64)> {
+        if self.rows.is_empty() {
+            return None;
+        }
+        let mut pending = vec![(waiter, None)];
+        let mut seen = HashSet::new();
+        while let Some((at, polite)) = pending.pop() {
+            if at == waiter && polite.is_some() {
+                return polite;
+            }
+            if seen.insert(at) {
+                let needed = self.needed_by(at).map(|to| (to, polite));
+                pending.extend(needed.filter(|(to, polite)| *to != waiter || polite.is_some()));
+                let before = self.rows.before(at).into_iter();
+                pending.extend(before.map(|(to, edge)| (to, polite.or(Some(edge)))));
+            }
+        }
+        None
     }
 
     /// A session's transaction, or a transaction's session.

@@ -56,6 +56,10 @@ fn a_new_node_has_a_superuser_and_a_database() {
     assert_eq!(connection.database().connection_count(), 1);
     drop(connection);
     assert_eq!(node.database(BOOTSTRAP).unwrap().connection_count(), 0);
+    // What tools connect to is there, may be dropped, and does not come again.
+    ok(&node, "drop database postgres");
+    drop(node);
+    assert!(open(data.path()).database("postgres").is_none());
 }
 
 #[test]

@@ -49,6 +49,7 @@ pub(crate) async fn plan_physical(
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let state = in_order(state, plan)?;
     let plan = star::rewritten(&state, plan)?;
+    let plan = aerostat_semantics::count_repeated(plan)?;
     let planner = state.query_planner();
     planner.create_physical_plan(&plan, state.as_ref()).await
 }

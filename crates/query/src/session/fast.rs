@@ -29,8 +29,8 @@ use aerostat_fast::{
     TEXT_BYTES_MAX, Written,
 };
 use aerostat_storage::StorageError;
-use aerostat_txn::{LockMode, Transaction, WaitError};
-use aerostat_types::{SqlError, SqlType, TxnId};
+use aerostat_txn::{Awaited, LockMode, RowPlace, Transaction, WaitError};
+use aerostat_types::{SqlError, SqlType};
 use parking_lot::Mutex;
 
 use sequences::{Drawing, Sequences};
@@ -332,13 +332,16 @@ impl Session {
             self.note_activity(Some(&fast.text));
             waiting = Some(self.cancel.begin(self.statement_timeout()));
         }
-        let mut conflicts = 0;
+        let (mut conflicts, mut place) = (0, None);
         while conflicts < ATTEMPTS_MAX {
             // An attempt before this one has given the lock back.
             if runs.lock(gate, LockMode::RowExclusive).is_err() {
                 return Ok(None);
             }
-            let transaction = self.begin_statement(gate.locks())?;
+            let mut transaction = self.begin_statement(gate.locks())?;
+            if let Some(place) = &place {
+                transaction = transaction.with_place(place);
+            }
             if gate.confirm().is_err() {
                 return Ok(None);
             }
@@ -356,20 +359,22 @@ impl Session {
             let written = match written {
                 Ok(written) => written,
                 Err(Stop::Conflict) if self.may_run_again() => {
+                    place = kept_place(&transaction);
                     conflicts += 1;
                     waits = is_long;
                     continue;
                 }
-                Err(Stop::WouldWait(holder)) if !waits => {
+                Err(Stop::WouldWait(awaited)) if !waits => {
                     if waiting.is_none() {
                         self.note_activity(Some(&fast.text));
                     }
                     let cancellation =
                         waiting.get_or_insert_with(|| self.cancel.begin(self.statement_timeout()));
                     // A snapshot that is kept must be older than what is waited for.
-                    match holder.filter(|_| self.may_run_again()) {
-                        Some(holder) => {
-                            Box::pin(wait_for(&transaction, holder, cancellation)).await?;
+                    match awaited.filter(|_| self.may_run_again()) {
+                        Some(awaited) => {
+                            Box::pin(wait_for(&transaction, awaited, cancellation)).await?;
+                            place = kept_place(&transaction);
                         }
                         None => waits = true,
                     }
@@ -728,15 +733,20 @@ fn name_of(fast: &FastStatement) -> Option<QualifiedName> {
     })
 }
 
-/// Waits on the client's own task until another transaction has settled, as far as
-/// `lock_timeout` and whoever may stop the statement let it.
+/// Where a statement that runs again stands among those that wait for rows.
+fn kept_place(transaction: &Transaction) -> Option<RowPlace> {
+    transaction.has_place().then(|| transaction.place())
+}
+
+/// Waits on the client's own task until another transaction has settled, or it is its turn, as far
+/// as `lock_timeout` and whoever may stop the statement let it.
 async fn wait_for(
     transaction: &Transaction,
-    holder: TxnId,
+    awaited: Awaited,
     cancellation: &Cancellation,
 ) -> Result<(), SqlError> {
     let failed = |error: WaitError| from_storage(error.into());
-    let Some(waiting) = transaction.waiting_for(holder).map_err(failed)? else {
+    let Some(waiting) = transaction.waiting_for(awaited).map_err(failed)? else {
         return Ok(());
     };
     let waiting = async {

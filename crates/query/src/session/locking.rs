@@ -40,10 +40,11 @@ impl Session {
         bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let (mut attempts, mut locks) = (0, None);
+        let (mut attempts, mut locks, place) = (0, None, self.row_place());
         while attempts < ATTEMPTS_MAX {
             let gate = self.gate(locks.take())?;
-            let transaction = Arc::new(self.begin_statement(gate.locks())?);
+            let transaction = self.begin_statement(gate.locks())?.with_place(&place);
+            let transaction = Arc::new(transaction);
             let context = self.context(&gate, transaction.snapshot().clone())?;
             let parameters = Parameters::of(bound);
             context
@@ -69,7 +70,10 @@ impl Session {
                 }
                 Ok(None) if self.may_run_again() => attempts += 1,
                 Ok(None) => break,
-                Err(error) => locks = Some(self.past(&gate, error, cancellation).await?),
+                Err(error) => {
+                    place.leave();
+                    locks = Some(self.past(&gate, error, cancellation).await?);
+                }
             }
         }
         Err(from_storage(aerostat_storage::StorageError::Conflict))

@@ -217,11 +217,12 @@ impl Session {
         plans: Plans,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        let (mut attempts, mut locks) = (0, None);
+        let (mut attempts, mut locks, place) = (0, None, self.row_place());
         while attempts < ATTEMPTS_MAX {
             let identity = self.identity(parsed, source, bound, plans);
             let gate = self.gate(locks.take())?;
-            let transaction = Arc::new(self.begin_statement(gate.locks())?);
+            let transaction = self.begin_statement(gate.locks())?.with_place(&place);
+            let transaction = Arc::new(transaction);
             let context = self.context(&gate, transaction.snapshot().clone())?;
             let parameters = Parameters::of(bound);
             context
@@ -244,6 +245,7 @@ impl Session {
             let done = match self.on_query_runtime(work, cancellation).await? {
                 Ok(done) => done,
                 Err(error) => {
+                    place.leave();
                     locks = Some(self.past(&gate, error, cancellation).await?);
                     continue;
                 }

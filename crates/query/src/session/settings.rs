@@ -49,6 +49,8 @@ pub(crate) struct Settings {
     /// What RESET goes back to: given at connect, or told by the server.
     start: Arc<BTreeMap<String, String>>,
     changed: Vec<String>,
+    /// What the client was told last of settings that it has been told of since the start.
+    reported: BTreeMap<&'static str, String>,
     /// SET LOCAL: what each such setting goes back to when the transaction ends.
     local: BTreeMap<String, Option<String>>,
     /// What two settings tell of the block at hand: its isolation, and whether it only reads.
@@ -326,13 +328,28 @@ impl Settings {
             return Vec::new();
         }
         let changed = std::mem::take(&mut self.changed);
-        REPORTED
-            .iter()
-            .filter(|(name, _)| changed.iter().any(|changed| changed == name))
-            .filter_map(|(name, shown)| {
-                Some(((*shown).to_owned(), self.get(name).ok()?.to_owned()))
-            })
-            .collect()
+        let mut told = Vec::new();
+        for &(name, shown) in REPORTED {
+            if !changed.iter().any(|changed| changed == name) {
+                continue;
+            }
+            let Ok(value) = self.get(name).map(str::to_owned) else {
+                continue;
+            };
+            // What has come back to what it was meanwhile is no news.
+            if self.told_last(name) != Some(value.as_str()) {
+                self.reported.insert(name, value.clone());
+                told.push((shown.to_owned(), value));
+            }
+        }
+        told
+    }
+
+    /// What the client knows of a setting.
+    fn told_last(&self, name: &str) -> Option<&str> {
+        let since = self.reported.get(name).or_else(|| self.start.get(name));
+        let told = since.map(String::as_str);
+        told.or_else(|| find(name).map(|known| known.default))
     }
 
     /// Schemas searched for unqualified names, unquoted, `$user` not yet replaced.

@@ -27,7 +27,9 @@
 
 use std::{sync::Arc, time::Instant};
 
-use aerostat_txn::{self as txn, Block, CancelToken, RelationLocks, Snapshot, Transaction};
+use aerostat_txn::{
+    self as txn, Block, CancelToken, RelationLocks, RowPlace, Snapshot, Transaction,
+};
 use aerostat_types::{ErrorKind, SqlError};
 
 use super::{
@@ -201,6 +203,12 @@ impl Session {
         };
         transaction.set_lock_timeout(self.settings.lock().lock_timeout());
         Ok(transaction)
+    }
+
+    /// Where a statement stands among those that wait for rows, over all its runs. Before it
+    /// waits for a lock on a relation it gives its places up: others must not wait for it then.
+    pub(super) fn row_place(&self) -> RowPlace {
+        RowPlace::new(self.connection.database().store.txns())
     }
 
     /// The locks of the block, or none yet for a statement of its own.

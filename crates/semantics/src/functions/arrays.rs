@@ -266,6 +266,8 @@ impl Function {
         }
         let item = match item {
             None | Some(DataType::Utf8 | DataType::LargeUtf8) => DataType::Utf8View,
+            // There are no arrays of arrays.
+            Some(item) if item.is_nested() && self.kind == Kind::Fill => return None,
             Some(item) => item,
         };
         let types = parameters.iter().take(arguments.len());

@@ -14,7 +14,7 @@ use arrow::{
     datatypes::DataType,
 };
 use datafusion::{
-    common::Result,
+    common::{Result, ScalarValue},
     execution::FunctionRegistry,
     logical_expr::{
         ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
@@ -38,6 +38,8 @@ enum Law {
     List(fn(&Arguments, usize) -> Option<usize>),
     /// None, but work on arguments that may have so many bytes at most.
     Work(usize),
+    /// None, but constant arrays that are repeated for each row.
+    Repeats,
 }
 
 /// Bytes that a row takes beside its value.
@@ -57,6 +59,21 @@ const LAWS: &[(&str, Law)] = &[
     ("overlay", Law::Times(2)),
     ("decode", Law::Times(2)),
     ("levenshtein", Law::Work(COMPARED_BYTES_MAX)),
+    ("array_any_value", Law::Repeats),
+    ("array_avg", Law::Repeats),
+    ("array_distance", Law::Repeats),
+    ("array_element", Law::Repeats),
+    ("array_has", Law::Repeats),
+    ("array_has_all", Law::Repeats),
+    ("array_has_any", Law::Repeats),
+    ("array_length", Law::Repeats),
+    ("array_max", Law::Repeats),
+    ("array_min", Law::Repeats),
+    ("array_product", Law::Repeats),
+    ("array_sum", Law::Repeats),
+    ("cosine_distance", Law::Repeats),
+    ("empty", Law::Repeats),
+    ("inner_product", Law::Repeats),
     ("array_to_string", Law::Value(joined)),
     ("string_to_array", Law::List(parts)),
     // Growing by doubling.
@@ -112,19 +129,6 @@ const REMOVED: &[&str] = &[
 #[cfg(test)]
 const SMALL: &[&str] = &[
     "abs",
-    "array_any_value",
-    "array_avg",
-    "array_distance",
-    "array_element",
-    "empty",
-    "array_has",
-    "array_has_all",
-    "array_has_any",
-    "array_length",
-    "array_max",
-    "array_min",
-    "array_product",
-    "array_sum",
     "arrow_field",
     "arrow_metadata",
     "arrow_typeof",
@@ -138,7 +142,6 @@ const SMALL: &[&str] = &[
     "contains",
     "cos",
     "cosh",
-    "cosine_distance",
     "cot",
     "current_date",
     "current_time",
@@ -155,7 +158,6 @@ const SMALL: &[&str] = &[
     "floor",
     "from_unixtime",
     "get_field",
-    "inner_product",
     "input_file_name",
     "isnan",
     "iszero",
@@ -307,16 +309,18 @@ fn reserve(law: Law, call: &ScalarFunctionArgs, growth: &mut Growth) -> Result<(
             for argument in &call.args {
                 given = given.saturating_add(match argument {
                     ColumnarValue::Array(array) => growth::size_of_argument(array.as_ref()),
-                    // DataFusion may repeat it for each row.
-                    ColumnarValue::Scalar(value) => match value.data_type() {
-                        DataType::List(_) => {
-                            bytes_of(value.to_array()?.as_ref()).saturating_mul(rows)
-                        }
-                        _ => bytes_of(value.to_array()?.as_ref()) + 16 * rows,
-                    },
+                    ColumnarValue::Scalar(value) => repeated(value, rows)?,
                 });
             }
             growth.make(given.saturating_mul(times).saturating_add(rows * ROW_BYTES))
+        }
+        Law::Repeats => {
+            for argument in &call.args {
+                if let ColumnarValue::Scalar(value) = argument {
+                    growth.make(repeated(value, rows)?)?;
+                }
+            }
+            growth::go_on()
         }
         Law::Value(bytes) | Law::List(bytes) => {
             let arguments = Arguments::of(call)?;
@@ -343,6 +347,15 @@ fn reserve(law: Law, call: &ScalarFunctionArgs, growth: &mut Growth) -> Result<(
             growth::go_on()
         }
     }
+}
+
+/// Bytes of a constant that DataFusion may make a column of so many rows of.
+fn repeated(value: &ScalarValue, rows: usize) -> Result<usize> {
+    let bytes = bytes_of(value.to_array()?.as_ref());
+    Ok(match value.data_type() {
+        DataType::List(_) => bytes.saturating_mul(rows),
+        _ => bytes + 16 * rows,
+    })
 }
 
 /// The arguments of a call by row: a constant has one.

@@ -180,7 +180,9 @@ async fn after(client: &Client, sql: &str, change: &str, runs_before: usize) -> 
         }
     };
     // Prepared anew it gives what it is told to.
-    client.query(sql, &[]).await.unwrap();
+    if ended != "rows" {
+        client.query(sql, &[]).await.unwrap();
+    }
     (ended, value(client, count).await)
 }
 
@@ -203,7 +205,9 @@ async fn rows_come_as_they_were_described_or_not_at_all() {
         for runs in [0, if is_query { 3 } else { 0 }] {
             let (ended, rows) = after(&client, sql, change, runs).await;
             assert_eq!(ended, expected, "{sql} after {change}, {runs} runs");
-            if let Some(other) = &other {
+            // PostgreSQL goes on with the table that it knows when another comes to hide it.
+            let hides = change.starts_with("CREATE TEMP");
+            if let Some(other) = other.as_ref().filter(|_| !hides) {
                 let theirs = after(other, sql, change, runs).await;
                 assert_eq!((ended, rows), theirs, "{sql} after {change}: PostgreSQL");
             }

@@ -1,3 +1,5 @@
+//! Zones against moments that PostgreSQL knows: changes of clocks, rules behind the table, spellings.
+
 use super::*;
 use crate::text::{days_from_civil, parse_timestamp, parse_timestamptz};
 

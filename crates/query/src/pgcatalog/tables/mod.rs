@@ -9,6 +9,7 @@ mod fixed;
 mod information;
 mod locks;
 mod node;
+mod rules;
 mod sequences;
 mod statistics;
 
@@ -30,7 +31,7 @@ use crate::catalog::{AEROSTAT, INFORMATION_SCHEMA, PG_CATALOG};
 /// Fills the rows of one relation.
 type Builder = fn(&CatalogView, &mut Rows);
 
-const BUILDERS: [&[(&str, &str, Builder)]; 10] = [
+const BUILDERS: [&[(&str, &str, Builder)]; 11] = [
     &classes::BUILDERS,
     &fixed::BUILDERS,
     &node::BUILDERS,
@@ -38,6 +39,7 @@ const BUILDERS: [&[(&str, &str, Builder)]; 10] = [
     &information::BUILDERS,
     &constraints::BUILDERS,
     &extension::BUILDERS,
+    &rules::BUILDERS,
     &sequences::BUILDERS,
     &aerostat::BUILDERS,
     &locks::BUILDERS,

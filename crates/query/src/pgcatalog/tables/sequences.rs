@@ -2,11 +2,14 @@
 
 use super::{
     super::{cell::Rows, classes::ClassKind, types},
-    Builder, PG_CLASS, derived_oid, extension,
+    Builder, PG_CLASS,
+    classes::PG_CONSTRAINT,
+    derived_oid, extension,
     information::{catalog, yes},
+    rules,
 };
 use crate::{
-    catalog::{INFORMATION_SCHEMA, PG_CATALOG, Privilege, SequenceEntry},
+    catalog::{INFORMATION_SCHEMA, PG_CATALOG, Privilege, SequenceEntry, TableEntry},
     pgcatalog::CatalogView,
     sequence::text,
 };
@@ -112,7 +115,8 @@ fn standard_sequences(view: &CatalogView, rows: &mut Rows) {
 }
 
 /// Sequences depend on the columns that they belong to, defaults on their columns and on
-/// sequences, what is built in on the extension that it is a part of.
+/// sequences, what is built in on the extension that it is a part of, views, by their rules, on
+/// what they read.
 fn dependencies(view: &CatalogView, rows: &mut Rows) {
     for (class, object) in extension::members(view) {
         rows.push([
@@ -124,6 +128,19 @@ fn dependencies(view: &CatalogView, rows: &mut Rows) {
             ("refobjsubid", 0.into()),
             ("deptype", "e".into()),
         ]);
+    }
+    for table in view.state.table_entries() {
+        for index in table.all_indexes().filter(|index| index.is_constraint) {
+            rows.push([
+                ("classid", PG_CLASS.into()),
+                ("objid", index.oid.into()),
+                ("objsubid", 0.into()),
+                ("refclassid", PG_CONSTRAINT.into()),
+                ("refobjid", index.oid.into()),
+                ("refobjsubid", 0.into()),
+                ("deptype", "i".into()),
+            ]);
+        }
     }
     let mut push = |class: u32, object: u32, on: u32, column: usize, kind: &'static str| {
         rows.push([
@@ -148,7 +165,14 @@ fn dependencies(view: &CatalogView, rows: &mut Rows) {
             push(PG_CLASS, entry.oid, table.oid, at + 1, kind);
         }
     }
+    for (rule, class, needed) in rules::needs(view) {
+        push(rules::PG_REWRITE, rule, class, 0, "i");
+        for relation in needed {
+            push(rules::PG_REWRITE, rule, relation, 0, "n");
+        }
+    }
     for table in view.state.table_entries() {
+        parts(&table, &mut push);
         for (at, column) in table.table.schema().columns.iter().enumerate() {
             let Some(default) = &column.default else {
                 continue;
@@ -159,5 +183,31 @@ fn dependencies(view: &CatalogView, rows: &mut Rows) {
                 push(PG_ATTRDEF, object, sequence, 0, "n");
             }
         }
+    }
+}
+
+/// Indexes and constraints depend on their tables, foreign keys on what they refer to. Who restores
+/// several at once goes by that.
+fn parts(table: &TableEntry, push: &mut dyn FnMut(u32, u32, u32, usize, &'static str)) {
+    for index in table.all_indexes() {
+        let class = match index.is_constraint {
+            true => PG_CONSTRAINT,
+            false => PG_CLASS,
+        };
+        for at in &index.index.columns {
+            push(class, index.oid, table.oid, at + 1, "a");
+        }
+    }
+    for key in &table.foreign_keys {
+        for at in &key.columns {
+            push(PG_CONSTRAINT, key.oid, table.oid, at + 1, "a");
+        }
+        for at in &key.referenced_columns {
+            push(PG_CONSTRAINT, key.oid, key.referenced, at + 1, "n");
+        }
+        push(PG_CONSTRAINT, key.oid, key.index, 0, "n");
+    }
+    for at in 0..table.table.schema().checks.len() {
+        push(PG_CONSTRAINT, derived_oid(table.oid, at), table.oid, 0, "a");
     }
 }

@@ -22,8 +22,8 @@ use super::super::{
 use parking_lot::Mutex;
 
 use crate::catalog::{
-    Deferral, ForeignKey, Grant, IndexEntry, OnCommit, Privilege, ReferentialAction, Relation,
-    SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
+    Deferral, ForeignKey, Grant, IndexEntry, OnCommit, PartComments, Privilege, ReferentialAction,
+    Relation, SchemaEntry, SequenceEntry, TableEntry, ViewEntry,
     node::{Database, DatabaseRecord, Lowered, NodeRecord, RoleRecord},
 };
 use crate::{
@@ -187,7 +187,7 @@ fn entry(oid: u32, name: &str, table: Arc<Table>) -> TableEntry {
         table,
         comment: None,
         column_comments: BTreeMap::new(),
-        part_comments: Default::default(),
+        part_comments: PartComments::default(),
         usage: Arc::default(),
         grants: Vec::new(),
     }

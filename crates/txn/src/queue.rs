@@ -1,0 +1,461 @@
+//! The order in which transactions that wait for a row get it.
+//!
+//! ```text
+//!  row held by X      W1 ◄── W2 ◄── W3        who waits, in the order in which they came
+//!                     │ has the turn: waits for X itself
+//!  X ends             W1 wakes, alone, and looks at the row again
+//!  W1 has the row     W2 has the turn, and waits for W1
+//! ```
+//!
+//! * **A ticket** is a statement's place in the queue of one row. The first, and whoever goes
+//!   together with all before him, has the *turn*: he waits for whoever holds the row, and no one
+//!   else is woken when that one ends. The others sleep until it is their turn.
+//! * **A row that is free is its first waiter's.** Who comes meanwhile and finds nobody holding the
+//!   row, but somebody waiting whose lock does not go together with his, queues behind. Who goes
+//!   together with those that hold the row has it at once, whoever waits, as in PostgreSQL.
+//! * **A statement that runs again keeps its place** ([`RowPlace`]): the row's queue is that of its
+//!   key, whichever version has it. It leaves when it has the row, when it waits for another
+//!   one, or when it ends. One whose run takes longer than [`RUN_MAX`] begins at the end
+//!   of the queue, or the row would be kept from others for as long while nobody holds it.
+//! * **Waiting behind somebody is soft.** What must happen for a waiter to go on is that the row's
+//!   holder ends; that others come first is only an order. A circle of waits that such an edge is a
+//!   part of is no deadlock: the waiter gets the turn, too (`wait`).
+//!
+//! Rows are told apart by hashes: two that share one share a queue, which costs them time and
+//! nothing else. The queues are guarded by the transactions' mutex, as the graph of waits is; a
+//! count of them says without it that there are none.
+
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use aerostat_types::{TableId, TxnId};
+use parking_lot::Mutex;
+
+use crate::{
+    RowLock, TxnManager,
+    wait::{Signal, WaitGraph},
+};
+
+/// A statement that ran for longer than this before it met a changed row does not keep its place.
+const RUN_MAX: Duration = Duration::from_secs(1);
+
+/// A row, whichever of its versions is at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RowTag {
+    table: TableId,
+    hash: u64,
+}
+
+impl RowTag {
+    /// Of a table's row that is told from others by this: its key, or where it lies.
+    pub fn new(table: TableId, what: impl Hash) -> Self {
+        let mut hasher = DefaultHasher::new();
+        what.hash(&mut hasher);
+        Self {
+            table,
+            hash: hasher.finish(),
+        }
+    }
+}
+
+/// What must happen before a statement can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// Who must settle; `None` if only the row's queue is in the way.
+    pub holder: Option<TxnId>,
+    /// The row that is to be locked, and how.
+    pub row: Option<(RowTag, RowLock)>,
+}
+
+impl Awaited {
+    /// That a transaction settles, in no order.
+    pub fn transaction(holder: TxnId) -> Self {
+        Self {
+            holder: Some(holder),
+            row: None,
+        }
+    }
+}
+
+/// A statement's places among those that wait for rows, over all its runs. They are given up when
+/// the last clone is dropped.
+#[derive(Clone)]
+pub struct RowPlace(Arc<Place>);
+
+struct Place {
+    txns: Arc<TxnManager>,
+    id: u64,
+    /// Those whose queues it is in. Locked before the transactions' mutex.
+    rows: Mutex<Vec<RowTag>>,
+    /// As many as `rows`.
+    tickets: AtomicUsize,
+    run: Mutex<Run>,
+}
+
+/// The run at hand of a statement.
+struct Run {
+    began: Instant,
+    /// For how long it waited.
+    slept: Duration,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            slept: Duration::ZERO,
+        }
+    }
+}
+
+impl RowPlace {
+    /// None yet, for a statement of this tenant.
+    pub fn new(txns: &Arc<TxnManager>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(Arc::new(Place {
+            txns: Arc::clone(txns),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            rows: Mutex::default(),
+            tickets: AtomicUsize::new(0),
+            run: Mutex::default(),
+        }))
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.0.tickets.load(Ordering::Relaxed) == 0
+    }
+
+    /// Gives all up.
+    pub fn leave(&self) {
+        if !self.is_empty() {
+            self.0.leave();
+        }
+    }
+
+    /// The statement has what it waited for, or goes without it.
+    pub fn leave_row(&self, row: RowTag) {
+        let id = self.0.id;
+        self.with_graph(|rows, graph| {
+            rows.retain(|other| *other != row);
+            graph.rows.leave(row, id);
+        });
+    }
+
+    /// The statement runs under this owner from now on.
+    pub(crate) fn begin_run(&self, owner: TxnId) {
+        let ran = {
+            let mut run = self.0.run.lock();
+            let ran = run.began.elapsed().saturating_sub(run.slept);
+            *run = Run::default();
+            ran
+        };
+        if self.is_empty() {
+            return;
+        }
+        if ran > RUN_MAX {
+            return self.leave();
+        }
+        let id = self.0.id;
+        self.with_graph(|rows, graph| {
+            rows.iter()
+                .for_each(|row| graph.rows.set_owner(*row, id, owner));
+        });
+    }
+
+    /// Enters the queue of a row, and leaves those of others, but for rows that another thread of
+    /// the statement sleeps for.
+    pub(crate) fn enter<T>(&self, row: RowTag, enter: impl FnOnce(&mut WaitGraph) -> T) -> T {
+        let id = self.0.id;
+        self.with_graph(|rows, graph| {
+            rows.retain(|other| *other == row || graph.rows.leave_awake(*other, id));
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
+            enter(graph)
+        })
+    }
+
+    /// It has slept since then for this row.
+    pub(crate) fn wake(&self, row: RowTag, since: Instant) {
+        self.0.run.lock().slept += since.elapsed();
+        let id = self.0.id;
+        self.0
+            .txns
+            .with_locks(|graph| graph.rows.set_awake(row, id));
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    fn with_graph<T>(&self, change: impl FnOnce(&mut Vec<RowTag>, &mut WaitGraph) -> T) -> T {
+        self.0.with_graph(change)
+    }
+}
+
+impl Place {
+    /// What it has and the queues change together.
+    fn with_graph<T>(&self, change: impl FnOnce(&mut Vec<RowTag>, &mut WaitGraph) -> T) -> T {
+        let mut rows = self.rows.lock();
+        let done = self.txns.with_locks(|graph| change(&mut rows, graph));
+        self.tickets.store(rows.len(), Ordering::Relaxed);
+        done
+    }
+
+    fn leave(&self) {
+        self.with_graph(|rows, graph| {
+            for row in rows.drain(..) {
+                graph.rows.leave(row, self.id);
+            }
+        });
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if *self.tickets.get_mut() > 0 {
+            self.leave();
+        }
+    }
+}
+
+/// The queues of all rows that somebody waits for.
+#[derive(Default)]
+pub(crate) struct RowQueues {
+    queues: HashMap<RowTag, VecDeque<Ticket>>,
+    /// As many as there are tickets, for whoever does not have the mutex.
+    count: Arc<AtomicUsize>,
+}
+
+struct Ticket {
+    place: u64,
+    owner: TxnId,
+    mode: RowLock,
+    has_turn: bool,
+    /// Whether its statement sleeps, for the turn or for the row's holder.
+    is_asleep: bool,
+    /// Where it sleeps until it has the turn.
+    sleep: Option<Sleep>,
+}
+
+struct Sleep {
+    signal: Arc<Signal>,
+    /// Who held the row, as a transaction or statement and as its owner.
+    holder: Option<(TxnId, TxnId)>,
+}
+
+impl Ticket {
+    /// Whether this one must come first: of another statement, and both cannot have the row.
+    fn is_before(&self, place: u64, mode: RowLock) -> bool {
+        self.place != place && self.mode.conflicts_with(mode)
+    }
+
+    fn give_turn(&mut self) {
+        self.has_turn = true;
+        if let Some(sleep) = self.sleep.take() {
+            sleep.signal.complete();
+        }
+    }
+}
+
+impl RowQueues {
+    /// How many tickets there are, at any time.
+    pub(crate) fn count(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.count)
+    }
+
+    /// Whether somebody waits for the row who must have it before such a lock.
+    pub(crate) fn is_kept(&self, row: RowTag, place: Option<u64>, mode: RowLock) -> bool {
+        let Some(queue) = self.queues.get(&row) else {
+            return false;
+        };
+        let own = place.and_then(|place| queue.iter().position(|it| it.place == place));
+        // Nobody is in the way of one who has the turn.
+        if own.is_some_and(|at| queue[at].has_turn) {
+            return false;
+        }
+        let before = queue.range(..own.unwrap_or(queue.len()));
+        before.into_iter().any(|it| it.mode.conflicts_with(mode))
+    }
+
+    /// Enters the row's queue, or goes on being in it. Whether it is the place's turn.
+    pub(crate) fn enter(&mut self, row: RowTag, place: u64, owner: TxnId, mode: RowLock) -> bool {
+        let queue = self.queues.entry(row).or_default();
+        let at = queue.iter().position(|ticket| ticket.place == place);
+        let at = at.unwrap_or_else(|| {
+            queue.push_back(Ticket {
+                place,
+                owner,
+                mode,
+                has_turn: false,
+                is_asleep: false,
+                sleep: None,
+            });
+            self.count.fetch_add(1, Ordering::Relaxed);
+            queue.len() - 1
+        });
+        let mode = mode.max(queue[at].mode);
+        let is_first = !queue.range(..at).any(|other| other.is_before(place, mode));
+        let ticket = &mut queue[at];
+        (ticket.owner, ticket.mode) = (owner, mode);
+        ticket.has_turn |= is_first;
+        ticket.has_turn
+    }
+
+    /// Sleeps until it is the place's turn.
+    pub(crate) fn sleep(
+        &mut self,
+        row: RowTag,
+        place: u64,
+        holder: Option<(TxnId, TxnId)>,
+    ) -> Arc<Signal> {
+        let signal = Arc::new(Signal::default());
+        match self.ticket(row, place) {
+            Some(ticket) if !ticket.has_turn => {
+                ticket.is_asleep = true;
+                ticket.sleep = Some(Sleep {
+                    signal: Arc::clone(&signal),
+                    holder,
+                });
+            }
+            _ => signal.complete(),
+        }
+        signal
+    }
+
+    /// The place has the turn, and sleeps for the row's holder.
+    pub(crate) fn set_asleep(&mut self, row: RowTag, place: u64) {
+        if let Some(ticket) = self.ticket(row, place) {
+            ticket.is_asleep = true;
+        }
+    }
+
+    /// It has woken, by itself perhaps.
+    pub(crate) fn set_awake(&mut self, row: RowTag, place: u64) {
+        if let Some(ticket) = self.ticket(row, place) {
+            (ticket.is_asleep, ticket.sleep) = (false, None);
+        }
+    }
+
+    /// Leaves the row's queue, unless the place sleeps for it: then it stays, and `true` is given.
+    pub(crate) fn leave_awake(&mut self, row: RowTag, place: u64) -> bool {
+        let stays = self.ticket(row, place).is_some_and(|it| it.is_asleep);
+        if !stays {
+            self.leave(row, place);
+        }
+        stays
+    }
+
+    /// Leaves the row's queue; those who need not wait any more have the turn.
+    pub(crate) fn leave(&mut self, row: RowTag, place: u64) {
+        let Entry::Occupied(mut entry) = self.queues.entry(row) else {
+            return;
+        };
+        let queue = entry.get_mut();
+        if let Some(at) = queue.iter().position(|ticket| ticket.place == place) {
+            // A thread that still sleeps looks again, and finds its statement stopped.
+            queue[at].give_turn();
+            queue.remove(at);
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        for at in 0..queue.len() {
+            let (place, mode) = (queue[at].place, queue[at].mode);
+            if !queue[at].has_turn && !queue.range(..at).any(|it| it.is_before(place, mode)) {
+                queue[at].give_turn();
+            }
+        }
+        if queue.is_empty() {
+            entry.remove();
+        }
+    }
+
+    pub(crate) fn set_owner(&mut self, row: RowTag, place: u64, owner: TxnId) {
+        if let Some(ticket) = self.ticket(row, place) {
+            ticket.owner = owner;
+        }
+    }
+
+    /// These have settled: nobody waits for them any more.
+    pub(crate) fn settled(&mut self, holders: &[TxnId]) {
+        for ticket in self.queues.values_mut().flatten() {
+            if let Some(sleep) = &mut ticket.sleep
+                && sleep.holder.is_some_and(|(id, _)| holders.contains(&id))
+            {
+                sleep.holder = None;
+            }
+        }
+    }
+
+    /// The owners of the rows for whose turn an owner sleeps: who must end in any case.
+    pub(crate) fn holders_for(&self, owner: TxnId) -> impl Iterator<Item = TxnId> + '_ {
+        let tickets = self.queues.values().flatten();
+        let sleeping = tickets.filter(move |ticket| ticket.owner == owner);
+        sleeping.filter_map(|ticket| Some(ticket.sleep.as_ref()?.holder?.1))
+    }
+
+    /// Whom an owner lets go first, with the row and the place that it does so for.
+    pub(crate) fn before(&self, owner: TxnId) -> Vec<(TxnId, (RowTag, u64))> {
+        let mut found = Vec::new();
+        for (row, queue) in &self.queues {
+            for (at, ticket) in queue.iter().enumerate() {
+                if ticket.owner != owner || ticket.sleep.is_none() {
+                    continue;
+                }
+                for other in queue.range(..at).rev() {
+                    if !other.is_before(ticket.place, ticket.mode) {
+                        continue;
+                    }
+                    found.push((other.owner, (*row, ticket.place)));
+                    // Who must come before the ticket and is before this one comes before this one, too.
+                    if other.sleep.is_some() && other.mode >= ticket.mode {
+                        break;
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Lets a place pass those before it.
+    pub(crate) fn let_pass(&mut self, row: RowTag, place: u64) {
+        if let Some(ticket) = self.ticket(row, place) {
+            ticket.give_turn();
+        }
+    }
+
+    /// Every sleep until a turn: who, for whom, since when. Of a row that nobody holds the
+    /// first that waits stands for its holder.
+    pub(crate) fn each_sleep(&self, mut look: impl FnMut(TxnId, TxnId, SystemTime)) {
+        for queue in self.queues.values() {
+            for ticket in queue {
+                if let Some(sleep) = &ticket.sleep {
+                    let owner = sleep.holder.map_or(queue[0].owner, |(_, owner)| owner);
+                    look(ticket.owner, owner, sleep.signal.since());
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// How many sleep until it is their turn.
+    pub(crate) fn sleeping(&self) -> usize {
+        let tickets = self.queues.values().flatten();
+        tickets.filter(|ticket| ticket.sleep.is_some()).count()
+    }
+
+    fn ticket(&mut self, row: RowTag, place: u64) -> Option<&mut Ticket> {
+        let queue = self.queues.get_mut(&row)?;
+        queue.iter_mut().find(|ticket| ticket.place == place)
+    }
+}
