@@ -98,6 +98,8 @@ impl Kind {
             Expr::Function(call) if call.name.to_string() == "checked_negate" => {
                 argument(call).map_or(Self::Computed, Self::of)
             }
+            // A number with a point has no cast around it.
+            Expr::Value(value) if matches!(value.value, Value::Number(..)) => Self::Numeric,
             Expr::Value(_) => Self::Other,
             _ => match named_type(cell) {
                 Some(DataType::Real | DataType::Float4) => Self::Real,

@@ -142,7 +142,9 @@ impl Joined {
 
 impl Accumulator for Joined {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.inner.update_batch(&values[..1])
+        // Behind the separator come the keys of an ORDER BY.
+        let gathered = [&values[..1], &values[2..]].concat();
+        self.inner.update_batch(&gathered)
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
