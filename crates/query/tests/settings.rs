@@ -52,7 +52,7 @@ fn plans_looked_for(fixture: &Fixture) -> (u64, u64) {
     })
 }
 
-const PROBES: [Probe; 17] = [
+const PROBES: [Probe; 20] = [
     probe(
         "aerostat.default_layout",
         ["row", "column"],
@@ -82,6 +82,17 @@ const PROBES: [Probe; 17] = [
         );
         shown(fixture, &mut other, &sql)
     }),
+    probe("client_encoding", ["utf8", "latin1"], |_, session| {
+        session.charset().is_some().to_string()
+    }),
+    probe("role", ["aerostat", "guest"], |fixture, session| {
+        shown(fixture, session, "select current_user, session_user")
+    }),
+    probe(
+        "session_authorization",
+        ["aerostat", "guest"],
+        |fixture, session| shown(fixture, session, "select session_user"),
+    ),
     probe(
         "client_min_messages",
         ["notice", "warning"],
@@ -198,7 +209,8 @@ fn every_setting_that_acts_has_a_probe_that_sees_it() {
                 "create table s (k int primary key, name text); \
                  insert into s values (1, 'a'), (2, 'b'); \
                  create table t (k int primary key, s int, v int); \
-                 insert into t select g, g % 2 + 1, g from generate_series(1, 100) as g",
+                 insert into t select g, g % 2 + 1, g from generate_series(1, 100) as g; \
+                 create role guest",
             );
             session.take_notices();
             // Modes of the transaction at hand are set in one.

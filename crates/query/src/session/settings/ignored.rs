@@ -154,7 +154,7 @@ pub(super) const IGNORED: &[KnownSetting] = &[
     ignored(
         "lc_messages",
         "C",
-        Check::Text,
+        Check::OneOf(&["C", "POSIX", "C.UTF-8", "en_US.UTF-8", "en_US.utf8"]),
         "Accepted; messages are English.",
     ),
     ignored(
