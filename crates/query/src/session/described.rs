@@ -15,17 +15,32 @@ use crate::{
 
 /// The columns that a client reads rows by; `None` if it was told of none.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Described(Option<Arc<[ColumnDescription]>>);
+pub(super) struct Described {
+    columns: Option<Arc<[ColumnDescription]>>,
+    /// Whether values are written into the statement, which may give a column another name.
+    is_written: bool,
+}
 
 impl Described {
-    pub(super) fn new(columns: Option<Arc<[ColumnDescription]>>) -> Self {
-        Self(columns)
+    pub(super) fn new(columns: Option<Arc<[ColumnDescription]>>, is_written: bool) -> Self {
+        Self {
+            columns,
+            is_written,
+        }
+    }
+
+    fn is_shape_of(&self, described: &[ColumnDescription], columns: &[ColumnDescription]) -> bool {
+        let is_same = |(one, other): (&ColumnDescription, &ColumnDescription)| one.oid == other.oid;
+        match self.is_written {
+            true => described.len() == columns.len() && described.iter().zip(columns).all(is_same),
+            false => is_shape_of(described, columns),
+        }
     }
 
     /// Requires that rows of these columns are what the client was told of, if it was.
     pub(super) fn require(&self, columns: &[ColumnDescription]) -> Result<(), SqlError> {
-        match &self.0 {
-            Some(described) if !is_shape_of(described, columns) => Err(changed()),
+        match &self.columns {
+            Some(described) if !self.is_shape_of(described, columns) => Err(changed()),
             _ => Ok(()),
         }
     }
@@ -43,7 +58,7 @@ impl Described {
         &self,
         columns: Option<&Arc<[ColumnDescription]>>,
     ) -> Result<(), SqlError> {
-        match (&self.0, columns) {
+        match (&self.columns, columns) {
             (None, None) => Ok(()),
             (Some(_), Some(columns)) => self.require(columns),
             _ => Err(changed()),

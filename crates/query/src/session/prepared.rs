@@ -148,7 +148,7 @@ impl<'a> Bound<'a> {
 
     /// The result that its client was told of.
     pub(super) fn described(&self) -> Described {
-        Described::new(self.prepared.columns.clone())
+        Described::new(self.prepared.columns.clone(), self.prepared.is_written)
     }
 
     pub(super) fn parameters(&self) -> Parameters {
