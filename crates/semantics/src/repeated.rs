@@ -133,7 +133,7 @@ fn counted(expr: Expr) -> Result<Transformed<Expr>> {
 fn is_repeated(expr: &Expr) -> Result<bool> {
     match expr {
         Expr::Literal(value, _) => {
-            let is_large = || value.size() > FREE_BYTES / ROWS_OF_BATCH;
+            let is_large = || value.size() > LIST_BYTES + FREE_BYTES / ROWS_OF_BATCH;
             Ok(is_copied(&value.data_type()) && is_large())
         }
         Expr::ScalarFunction(call) if call.func.inner().is::<Repeated>() => Ok(false),
@@ -144,6 +144,9 @@ fn is_repeated(expr: &Expr) -> Result<bool> {
         _ => Ok(false),
     }
 }
+
+/// What a list takes as a value by itself, however few items it has.
+const LIST_BYTES: usize = 512;
 
 /// Rows that operators take at once.
 const ROWS_OF_BATCH: usize = 8_192;

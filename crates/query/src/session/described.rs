@@ -30,7 +30,10 @@ impl Described {
     }
 
     fn is_shape_of(&self, described: &[ColumnDescription], columns: &[ColumnDescription]) -> bool {
-        let is_same = |(one, other): (&ColumnDescription, &ColumnDescription)| one.oid == other.oid;
+        // An array without values is written without the type of what it has none of.
+        let is_same = |(one, other): (&ColumnDescription, &ColumnDescription)| {
+            one.oid == other.oid || one.ty.is_none()
+        };
         match self.is_written {
             true => described.len() == columns.len() && described.iter().zip(columns).all(is_same),
             false => is_shape_of(described, columns),
@@ -42,6 +45,14 @@ impl Described {
         match &self.columns {
             Some(described) if !self.is_shape_of(described, columns) => Err(changed()),
             _ => Ok(()),
+        }
+    }
+
+    /// The columns of rows as the client is told of them: as it was, where values are written.
+    pub(super) fn told(&self, columns: Arc<[ColumnDescription]>) -> Arc<[ColumnDescription]> {
+        match &self.columns {
+            Some(described) if self.is_written => Arc::clone(described),
+            _ => columns,
         }
     }
 

@@ -496,6 +496,7 @@ async fn produce(
         let planned = planning::plan(&context, &parsed, &parameters, identity.as_ref());
         let (columns, physical) = worked_out(&readers, &source.text, planned).await?;
         parameters.described.require_planned(&columns)?;
+        let columns = parameters.described.told(columns);
         context.gate.confirm().map_err(crate::error::external)?;
         let (flow, physical) = Flow::of(physical, memory)?;
         let stream = execute_stream(physical, plan::task_context(&context.state))?;
