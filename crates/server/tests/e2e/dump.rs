@@ -139,7 +139,9 @@ async fn dumps_go_both_ways_and_lose_nothing() {
                     }
                     _ => {
                         assert!(Path::new(&directory).join("toc.dat").exists());
-                        let arguments = ["-e", "-j2", "-d", "dump_target", &directory];
+                        // Workers side by side may both define parts of one table, which is a conflict here.
+                        let jobs = if whose == "postgresql" { "-j2" } else { "-j1" };
+                        let arguments = ["-e", jobs, "-d", "dump_target", &directory];
                         into.run("pg_restore", &arguments);
                     }
                 }
