@@ -13,6 +13,7 @@
 //! that has; then it is undone and runs again, on a newer snapshot. Where there may be none
 //! newer, or it has much to do, it is undone and runs again on a thread that may wait.
 
+mod plain;
 mod sequences;
 
 use std::{
@@ -33,6 +34,7 @@ use aerostat_txn::{Awaited, LockMode, RowPlace, Transaction, WaitError};
 use aerostat_types::{SqlError, SqlType};
 use parking_lot::Mutex;
 
+use plain::is_plain;
 use sequences::{Drawing, Sequences};
 
 use super::{
@@ -778,33 +780,4 @@ fn outcome_with(runs: &Runs, rows: RowStream, tag: RowsTag) -> Outcome {
         batches: rows,
         tag,
     }
-}
-
-/// Whether the fast path knows all that is said of a table here: a new part of its entry
-/// must be thought about. Writes that foreign keys or deferrable indexes ask for more are the
-/// planner's.
-fn is_plain(entry: &TableEntry, catalog: &CatalogState, writes: bool) -> bool {
-    let TableEntry {
-        oid: _,
-        key_oid: _,
-        name: _,
-        owner: _,
-        table: _,
-        comment: _,
-        column_comments: _,
-        part_comments: _,
-        grants: _,
-        auto_layout: _,
-        indexes: _,
-        foreign_keys,
-        identities,
-        on_commit: _,
-        usage: _,
-    } = entry;
-    let takes_values = identities.values().all(|identity| !identity.is_always);
-    !writes
-        || takes_values
-            && foreign_keys.is_empty()
-            && entry.deferrable_indexes().next().is_none()
-            && catalog.referring(entry.oid).next().is_none()
 }
