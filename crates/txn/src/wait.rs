@@ -226,6 +226,9 @@ struct Edge {
     signal: Arc<Signal>,
 }
 
+/// A signal to wait for, and the transaction that it is waited for, if there is one.
+type Joined = (Arc<Signal>, Option<TxnId>);
+
 impl WaitGraph {
     /// Adds the edge `waiter → owner`, unless it would close a circle. Both are owners;
     /// `holder` is the owner's transaction or statement to be waited for. A statement
@@ -259,7 +262,7 @@ impl WaitGraph {
         waiter: TxnId,
         mode: RowLock,
         holder: Option<(TxnId, TxnId)>,
-    ) -> Result<Option<(Arc<Signal>, Option<TxnId>)>, WaitError> {
+    ) -> Result<Option<Joined>, WaitError> {
         if self.rows.enter(row, place, waiter, mode) {
             let Some((holder, owner)) = holder else {
                 return Ok(None);

@@ -275,7 +275,7 @@ mod tests {
             let left = (first + step / 300 % 300).min(end);
             (first..left).for_each(|_| frame.pop());
             first = left;
-            if step % 3 > 0 {
+            if !step.is_multiple_of(3) {
                 let expected: f64 = rows[first..end].iter().sum();
                 assert_eq!(frame.state().sum, expected, "{first}..{end}");
             }

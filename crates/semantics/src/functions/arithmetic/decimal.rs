@@ -144,7 +144,7 @@ pub(super) fn evaluate(
                 // Nothing would be left of a number that is not 0.
                 (
                     product,
-                    bad | u8::from(product == 0 && a != 0 && b != 0) * OVERFLOW,
+                    bad | (u8::from(product == 0 && a != 0 && b != 0) * OVERFLOW),
                 )
             })
         }
