@@ -29,7 +29,11 @@ mod upsert;
 
 use std::{ops::Range, sync::Arc};
 
-use datafusion::{common::Result, logical_expr::LogicalPlan};
+use datafusion::{
+    arrow::datatypes::{FieldRef, Schema},
+    common::Result,
+    logical_expr::LogicalPlan,
+};
 
 pub(crate) use bind::{bind_delete, bind_update, parse_expression, query_of};
 pub(crate) use insert::{
@@ -41,7 +45,10 @@ pub(crate) use referential::{
     check_put_off, lock_concerned, lock_concerned_by_insert, lock_put_off,
 };
 
-use crate::plan::{Origins, Target};
+use crate::{
+    api::ColumnDescription,
+    plan::{Origin, Origins, Target, describe_columns},
+};
 
 /// What happens to the rows that the query finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +80,26 @@ pub(crate) struct BoundDml<T = Target> {
     pub(crate) conflict: Option<OnConflict<T>>,
     /// What the WHEN clauses of a MERGE do, in their order; `None` for DO NOTHING.
     pub(crate) clauses: Vec<Option<DmlKind>>,
+}
+
+impl BoundDml {
+    /// The columns of RETURNING as a client is told of them, if there is one; `plan` is the source,
+    /// or what has become of it. What is a column of the target has the type that the table says,
+    /// whatever the value that goes there was called.
+    pub(crate) fn returned(&self, plan: &LogicalPlan) -> Option<Arc<[ColumnDescription]>> {
+        let outputs = &plan.schema().fields()[self.returning.clone()?];
+        let columns = &self.target.entry.table.schema().columns;
+        let described = |(field, origin): (&FieldRef, &Origin)| match *origin {
+            Some((oid, attnum)) if oid == self.target.entry.oid => {
+                let column = &columns[usize::try_from(attnum).ok()?.checked_sub(1)?];
+                Some(column.ty.field(field.name(), field.is_nullable()).into())
+            }
+            _ => Some(Arc::clone(field)),
+        };
+        let fields: Option<Vec<FieldRef>> =
+            outputs.iter().zip(&self.origins).map(described).collect();
+        Some(describe_columns(&self.origins, &Schema::new(fields?)))
+    }
 }
 
 impl<T> BoundDml<T> {

@@ -45,7 +45,9 @@ pub(crate) use names::{
 };
 use numbering::in_order;
 pub(crate) use optimize::{analyze, optimize, optimize_analyzed, plan_physical, task_context};
-pub(crate) use origins::{Origins, describe_columns, describe_query, origins, returned_origins};
+pub(crate) use origins::{
+    Origin, Origins, describe_columns, describe_query, origins, returned_origins,
+};
 pub(crate) use parameters::{
     bare_placeholder, declare, declared_parameters, parameter_count, parameter_type,
 };

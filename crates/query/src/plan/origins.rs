@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A relation's number and the column's, from 1.
-type Origin = Option<(u32, i16)>;
+pub(crate) type Origin = Option<(u32, i16)>;
 
 /// The origins of a query's outputs, in order.
 pub(crate) type Origins = Vec<Origin>;

@@ -564,13 +564,8 @@ pub(super) fn infer(
             Ok(Some(describe_columns(&origins, schema)))
         }
         Some(Work::Dml(bound)) => {
-            let Some(range) = bound.returning else {
-                return Ok(None);
-            };
-            let analyzed = analyze(&context.state, bound.source)?;
-            let fields = analyzed.schema().fields()[range].to_vec();
-            let schema = arrow::datatypes::Schema::new(fields);
-            Ok(Some(describe_columns(&bound.origins, &schema)))
+            let analyzed = analyze(&context.state, bound.source.clone())?;
+            Ok(bound.returned(&analyzed))
         }
         None if matches!(parsed, ast::Statement::Explain { .. }) => Ok(Some(
             [ColumnDescription::new("QUERY PLAN", SqlType::Text)].into(),

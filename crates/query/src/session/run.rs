@@ -35,8 +35,7 @@ use crate::{
     error::{from_datafusion, from_storage},
     heap::hand_on,
     plan::{
-        self, StatementContext, Work, describe_columns, locking::first_lock, origins,
-        parameter_count, show_entries,
+        self, StatementContext, Work, locking::first_lock, origins, parameter_count, show_entries,
     },
     statement::{
         Source,
@@ -360,7 +359,7 @@ pub(super) fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
         DmlKind::Delete => RowsTag::Delete,
         DmlKind::Merge => RowsTag::Merge,
     };
-    match returned_columns(bound) {
+    match bound.returned(&bound.source) {
         None => Outcome::Command {
             tag: tag.after(written.rows),
         },
@@ -372,18 +371,9 @@ pub(super) fn dml_outcome(bound: &BoundDml, written: sink::Written) -> Outcome {
     }
 }
 
-/// The columns of RETURNING.
-fn returned_columns(bound: &BoundDml) -> Option<Arc<[ColumnDescription]>> {
-    let returning = bound.returning.clone()?;
-    let fields = bound.source.schema().as_arrow().fields();
-    let fields: Vec<_> = returning.map(|at| Arc::clone(&fields[at])).collect();
-    let schema = arrow::datatypes::Schema::new(fields);
-    Some(describe_columns(&bound.origins, &schema))
-}
-
 /// Requires that what a change returns is what its client was told of.
 pub(super) fn require_returned(bound: &BoundDml, described: &Described) -> Result<(), SqlError> {
-    match returned_columns(bound) {
+    match bound.returned(&bound.source) {
         Some(columns) => described.require(&columns),
         None => Ok(()),
     }

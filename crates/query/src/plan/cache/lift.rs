@@ -131,6 +131,11 @@ fn unknown(ty: SqlType, text: &str) -> Option<ScalarValue> {
     let is_dated = text.starts_with(|first: char| first.is_ascii_digit());
     match ty {
         SqlType::Text | SqlType::Varchar(_) => Some(ScalarValue::Utf8View(Some(text.to_owned()))),
+        // Blanks at the end mean nothing to a `char(n)`, and none are stored.
+        SqlType::Char(_) => {
+            let text = text.trim_end_matches(' ');
+            Some(ScalarValue::Utf8View(Some(text.to_owned())))
+        }
         SqlType::Date if is_dated => {
             let days = text::parse_date(text).ok()?;
             Some(ScalarValue::Date32(Some(days)))
