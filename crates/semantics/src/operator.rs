@@ -67,19 +67,7 @@ pub(super) fn resolve(
             let name = op.to_string();
             let left = matched(left, &name, schema, zone)?;
             let right = text(right, &name, schema, zone)?;
-            let is_regex = matches!(
-                op,
-                Operator::RegexMatch
-                    | Operator::RegexIMatch
-                    | Operator::RegexNotMatch
-                    | Operator::RegexNotIMatch
-            );
-            let right = if is_regex {
-                regexp::pattern(right)
-            } else {
-                right
-            };
-            Ok(binary(left, op, right))
+            regexp::matching(left, op, right)
         }
         _ => Ok(binary(left, op, right)),
     }

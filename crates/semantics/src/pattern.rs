@@ -6,7 +6,7 @@ use datafusion::logical_expr::expr::{Like, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
 use super::raise;
-use crate::functions::strings;
+use crate::functions::{regexp, strings};
 
 /// The text of a pattern that is a constant; `Ok(None)` for NULL.
 fn constant(pattern: &Expr, construct: &str) -> Result<Option<String>> {
@@ -111,7 +111,10 @@ pub(super) fn similar_to(like: Like) -> Result<Expr> {
         ..
     } = like;
     let pattern = match constant(&pattern, "SIMILAR TO")? {
-        Some(pattern) => text(regex_of(&pattern, escape_char.unwrap_or('\\'))),
+        Some(pattern) => {
+            regexp::check(&pattern)?;
+            text(regex_of(&pattern, escape_char.unwrap_or('\\')))
+        }
         None => Box::new(Expr::Literal(ScalarValue::Utf8View(None), None)),
     };
     let op = if negated {

@@ -26,7 +26,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::{Operand, compare, frames, lists, operand, operator, pattern, raise, sets};
 use crate::functions::cast::{self, Zone};
-use crate::functions::{aggregate, any, arithmetic, arrays, datetime, regexp, temporal};
+use crate::functions::{aggregate, any, arithmetic, arrays, datetime, temporal};
 
 /// Resolves literals, operators and casts as PostgreSQL does.
 #[derive(Debug)]
@@ -479,11 +479,6 @@ impl Resolver<'_> {
             "least" => unify("LEAST", args)?,
             "make_array" => compare::unify("ARRAY", args, self.schema, self.zone)?.alternatives,
             "nullif" if args.len() == 2 => self.null_if(args)?,
-            "regexp_count" | "regexp_instr" | "regexp_like" if args.len() > 1 => {
-                let mut args = args;
-                args[1] = regexp::pattern(args[1].clone());
-                args
-            }
             "octet_length" => args
                 .into_iter()
                 .map(|argument| operator::filled(argument, self.schema))

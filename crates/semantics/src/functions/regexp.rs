@@ -11,14 +11,16 @@
 //!
 //! [`translate`] leaves alone what it has made. Back references and lookaround remain errors.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlType};
-use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringViewBuilder};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Int32Array, ListBuilder, StringViewBuilder,
+};
 use arrow::datatypes::{DataType, Int32Type};
 use datafusion::common::{Result, ScalarValue};
-use datafusion::logical_expr::{Expr, ScalarUDF, Volatility};
+use datafusion::logical_expr::expr::ScalarFunction as ScalarFunctionCall;
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator, ScalarUDF, Volatility};
 use regex::{Captures, Regex};
 
 use super::arrays::list_of;
@@ -27,7 +29,13 @@ use super::texts::{Texts, extend};
 use crate::growth::Growth;
 use crate::raise;
 
+mod pattern;
+
+pub(crate) use pattern::{Patterns, check, translate};
+
 const TEXT: Returns = Returns::Type(SqlType::Text);
+const BOOLEAN: Returns = Returns::Type(SqlType::Boolean);
+const INTEGER: Returns = Returns::Type(SqlType::Integer);
 const TEXTS: Returns = Returns::Computed(|_, _| list_of(DataType::Utf8View));
 
 /// The functions of this module.
@@ -38,226 +46,103 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
         immutable("regexp_match", MATCH),
         immutable("regexp_split_to_array", SPLIT),
         immutable("regexp_substr", SUBSTRING),
-        pattern_function(),
+        immutable("regexp_like", LIKE),
+        immutable("regexp_count", COUNT),
+        immutable("regexp_instr", POSITION),
     ]
+    .into_iter()
+    .chain(OPERATORS.iter().map(operator_function))
+    .collect()
 }
 
-/// `regexp_pattern`, which translates patterns that are no constants.
-fn pattern_function() -> Arc<ScalarUDF> {
-    function("regexp_pattern", &[], Volatility::Immutable, PATTERN)
-}
-
-/// The right side of `~` as DataFusion's operator takes it.
-pub(crate) fn pattern(expr: Expr) -> Expr {
-    match expr {
+/// A text that matches a constant pattern as DataFusion's operator takes it; any other pattern is
+/// compiled by a function of ours.
+///
+/// # Errors
+/// No pattern is so long.
+pub(crate) fn matching(left: Expr, op: Operator, right: Expr) -> Result<Expr> {
+    let (Operator::RegexMatch
+    | Operator::RegexIMatch
+    | Operator::RegexNotMatch
+    | Operator::RegexNotIMatch) = op
+    else {
+        return Ok(binary(left, op, right));
+    };
+    let right = match right {
         Expr::Literal(ScalarValue::Utf8View(Some(text)), metadata) => {
-            let text = translate(&text);
-            Expr::Literal(ScalarValue::Utf8View(Some(text)), metadata)
+            check(&text)?;
+            Expr::Literal(ScalarValue::Utf8View(Some(translate(&text))), metadata)
         }
         Expr::Literal(ScalarValue::Utf8(Some(text)), metadata) => {
+            check(&text)?;
             Expr::Literal(ScalarValue::Utf8(Some(translate(&text))), metadata)
         }
-        Expr::Literal(..) | Expr::Placeholder(_) => expr,
-        Expr::ScalarFunction(call) if call.func.name() == "regexp_pattern" => {
-            Expr::ScalarFunction(call)
+        Expr::Literal(..) | Expr::Placeholder(_) => right,
+        other => {
+            let function = match op {
+                Operator::RegexMatch => &OPERATORS[0],
+                Operator::RegexIMatch => &OPERATORS[1],
+                Operator::RegexNotMatch => &OPERATORS[2],
+                _ => &OPERATORS[3],
+            };
+            let function = operator_function(function);
+            let call = ScalarFunctionCall::new_udf(function, vec![left, other]);
+            return Ok(Expr::ScalarFunction(call));
         }
-        other => Expr::ScalarFunction(datafusion::logical_expr::expr::ScalarFunction::new_udf(
-            pattern_function(),
-            vec![other],
-        )),
-    }
-}
-
-const PATTERN: &[Overload] = &[Overload {
-    parameters: &[SqlType::Text],
-    returns: TEXT,
-    body: |call| texts(call, |row| Ok(Some(translate(text(call, 0, row))))),
-}];
-
-/// A pattern in the words of `regex`.
-pub(crate) fn translate(pattern: &str) -> String {
-    let (options, pattern) = split_options(pattern);
-    if options.contains('q') {
-        return regex::escape(pattern);
-    }
-    let mut out = String::with_capacity(pattern.len() + 4);
-    out.push_str(&options);
-    let mut has_dot = false;
-    let mut in_class = false;
-    let mut rest = pattern;
-    while let Some(character) = rest.chars().next() {
-        if in_class
-            && let Some(name) = rest.strip_prefix("[:")
-            && let Some(end) = name.find(":]")
-            && let Some(members) = class(&name[..end])
-        {
-            out.push_str(members);
-            rest = &name[end + 2..];
-            continue;
-        }
-        if character == '\\' {
-            let escaped = rest.chars().nth(1);
-            let length = 1 + escaped.map_or(0, char::len_utf8);
-            match escaped {
-                Some('m') if !in_class => out.push_str(r"\b{start}"),
-                Some('M') if !in_class => out.push_str(r"\b{end}"),
-                Some('y') if !in_class => out.push_str(r"(?:\b{start}|\b{end})"),
-                Some('Y') if !in_class => out.push_str(r"\B"),
-                Some('Z') if !in_class => out.push_str(r"\z"),
-                Some('b') if !rest[2..].starts_with('{') => out.push_str(r"\x08"),
-                _ => out.push_str(&rest[..length]),
-            }
-            rest = &rest[length..];
-            continue;
-        }
-        match character {
-            '[' if !in_class => {
-                in_class = true;
-                out.push('[');
-                rest = &rest[1..];
-                if let Some(behind) = rest.strip_prefix('^') {
-                    out.push('^');
-                    rest = behind;
-                }
-                if let Some(behind) = rest.strip_prefix(']') {
-                    out.push_str("\\]");
-                    rest = behind;
-                }
-                continue;
-            }
-            // Which `regex` takes for the beginning of a class in the class, or an operator.
-            '[' => out.push_str("\\["),
-            '&' | '~' if in_class => {
-                out.push('\\');
-                out.push(character);
-            }
-            ']' if in_class => {
-                in_class = false;
-                out.push(']');
-            }
-            other => {
-                has_dot |= other == '.' && !in_class;
-                out.push(other);
-            }
-        }
-        rest = &rest[character.len_utf8()..];
-    }
-    if has_dot && options.is_empty() {
-        out.insert_str(0, "(?s)");
-    }
-    out
-}
-
-/// The options that a pattern begins with, as `regex` writes them, and the pattern behind them.
-fn split_options(pattern: &str) -> (String, &str) {
-    if let Some(behind) = pattern.strip_prefix("***=") {
-        return ("q".to_owned(), behind);
-    }
-    let Some((options, behind)) = pattern.strip_prefix("(?").and_then(|p| p.split_once(')')) else {
-        return (String::new(), pattern);
     };
-    if options == "s" || options.contains('-') {
-        // Made here.
-        return (format!("(?{options})"), behind);
-    }
-    let known = |option: char| "bceimnpqstwx".contains(option);
-    if options.is_empty() || !options.chars().all(known) {
-        return (String::new(), pattern);
-    }
-    if options.contains('q') {
-        return ("q".to_owned(), behind);
-    }
-    (format!("(?{})", flags(options)), behind)
+    Ok(binary(left, op, right))
 }
 
-/// PostgreSQL's options as flags of `regex`, of which the last word counts.
-fn flags(options: &str) -> String {
-    let (mut ignores_case, mut dot, mut lines, mut expanded) = (false, true, false, false);
-    for option in options.chars() {
-        match option {
-            'i' => ignores_case = true,
-            'c' => ignores_case = false,
-            'n' | 'm' => (dot, lines) = (false, true),
-            'p' => (dot, lines) = (false, false),
-            'w' => (dot, lines) = (true, true),
-            's' => (dot, lines) = (true, false),
-            'x' => expanded = true,
-            't' => expanded = false,
-            _ => {}
-        }
-    }
-    let all = [
-        ('i', ignores_case),
-        ('s', dot),
-        ('m', lines),
-        ('x', expanded),
-    ];
-    let chosen = |wanted: bool| all.iter().filter(move |(_, on)| *on == wanted);
-    let on: String = chosen(true).map(|(flag, _)| *flag).collect();
-    let off: String = chosen(false).map(|(flag, _)| *flag).collect();
-    match off.is_empty() {
-        true => on,
-        false => format!("{on}-{off}"),
-    }
+fn binary(left: Expr, op: Operator, right: Expr) -> Expr {
+    Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
 }
 
-/// The members of a class that POSIX names.
-fn class(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "alpha" => r"\p{Alphabetic}",
-        "digit" => r"\p{Nd}",
-        "alnum" => r"\p{Alphabetic}\p{Nd}",
-        "upper" => r"\p{Uppercase}",
-        "lower" => r"\p{Lowercase}",
-        "space" => r"\s",
-        "blank" => r"\t\p{Zs}",
-        "punct" => r"\p{P}\p{S}",
-        "cntrl" => r"\p{Cc}",
-        "word" => r"\w",
-        "xdigit" => "0-9A-Fa-f",
-        "graph" => r"\p{L}\p{M}\p{N}\p{P}\p{S}",
-        "print" => r"\p{L}\p{M}\p{N}\p{P}\p{S}\p{Zs}",
-        _ => return None,
-    })
+/// The functions behind the operators, as PostgreSQL calls them.
+const OPERATORS: [(&str, &[Overload]); 4] = [
+    (
+        "textregexeq",
+        &[Overload {
+            parameters: &[T, T],
+            returns: BOOLEAN,
+            body: |call| found(call, "", true),
+        }],
+    ),
+    (
+        "texticregexeq",
+        &[Overload {
+            parameters: &[T, T],
+            returns: BOOLEAN,
+            body: |call| found(call, "i", true),
+        }],
+    ),
+    (
+        "textregexne",
+        &[Overload {
+            parameters: &[T, T],
+            returns: BOOLEAN,
+            body: |call| found(call, "", false),
+        }],
+    ),
+    (
+        "texticregexne",
+        &[Overload {
+            parameters: &[T, T],
+            returns: BOOLEAN,
+            body: |call| found(call, "i", false),
+        }],
+    ),
+];
+
+fn operator_function((name, overloads): &(&'static str, &'static [Overload])) -> Arc<ScalarUDF> {
+    function(name, &[], Volatility::Immutable, overloads)
 }
 
-/// Patterns that were compiled for one batch.
-#[derive(Default)]
-pub(crate) struct Patterns(HashMap<(String, String), Regex>);
-
-impl Patterns {
-    /// The pattern under options such as `i` and `n`.
-    ///
-    /// # Errors
-    /// `InvalidRegularExpression`; `InvalidParameterValue` for options that there are not.
-    pub(crate) fn get(&mut self, pattern: &str, options: &str) -> Result<&Regex> {
-        let key = (pattern.to_owned(), options.to_owned());
-        if !self.0.contains_key(&key) {
-            let compiled = compile(pattern, options)?;
-            self.0.insert(key.clone(), compiled);
-        }
-        self.0
-            .get(&key)
-            .ok_or_else(|| raise(ErrorKind::Internal, "a pattern that was lost"))
-    }
-}
-
-fn compile(pattern: &str, options: &str) -> Result<Regex> {
-    if let Some(unknown) = options.chars().find(|c| !"gbceimnpqstwx".contains(*c)) {
-        let message = format!("invalid regular expression option: \"{unknown}\"");
-        return Err(raise(ErrorKind::InvalidParameterValue, message));
-    }
-    let translated = match options.contains('q') {
-        true => regex::escape(pattern),
-        false => translate(pattern),
-    };
-    let translated = match options.trim_matches('g') {
-        "" => translated,
-        given => format!("(?{}){translated}", flags(given)),
-    };
-    Regex::new(&translated).map_err(|error| {
-        let message = format!("invalid regular expression: {error}");
-        raise(ErrorKind::InvalidRegularExpression, message)
+/// Whether texts match, or do not.
+fn found(call: &Call, options: &str, wanted: bool) -> Result<ArrayRef> {
+    let mut patterns = Patterns::default();
+    booleans(call, |row| {
+        let regex = patterns.get(text(call, 1, row), options)?;
+        Ok(regex.is_match(text(call, 0, row)) == wanted)
     })
 }
 
@@ -283,6 +168,22 @@ fn texts(call: &Call, mut each: impl FnMut(usize) -> Result<Option<String>>) -> 
         texts.push(value)?;
     }
     texts.finish()
+}
+
+fn booleans(call: &Call, mut each: impl FnMut(usize) -> Result<bool>) -> Result<ArrayRef> {
+    let value = |row| (!is_null(call, row)).then(|| each(row)).transpose();
+    let values: BooleanArray = (0..call.rows).map(value).collect::<Result<_>>()?;
+    Ok(Arc::new(values))
+}
+
+fn integers(call: &Call, mut each: impl FnMut(usize) -> Result<usize>) -> Result<ArrayRef> {
+    let value = |row| {
+        let value = (!is_null(call, row)).then(|| each(row)).transpose()?;
+        // No text has more characters.
+        Ok(value.map(|value| i32::try_from(value).unwrap_or(i32::MAX)))
+    };
+    let values: Int32Array = (0..call.rows).map(value).collect::<Result<_>>()?;
+    Ok(Arc::new(values))
 }
 
 /// Bytes that an item takes beside its text, in a list that doubles as it grows.
@@ -511,31 +412,180 @@ const SPLIT: &[Overload] = &[
     },
 ];
 
-/// The `nth` match behind a position, or a group of it.
-fn part(call: &Call) -> Result<ArrayRef> {
-    let mut patterns = Patterns::default();
-    let given = |at: usize| (call.args.len() > at).then_some(at);
-    texts(call, |row| {
-        let options = given(4).map_or("", |at| text(call, at, row));
-        refuse_global(options, "regexp_substr")?;
-        let regex = patterns.get(text(call, 1, row), options)?;
-        let position = |at: usize, least: i64, name: &str, otherwise: usize| {
-            given(at).map_or(Ok(otherwise), |at| {
+/// Where a function begins to look, which match it means and which group of it.
+struct Wanted {
+    /// The byte behind which it looks.
+    begin: usize,
+    nth: usize,
+    group: usize,
+}
+
+impl Wanted {
+    /// Of a row whose arguments stand here, where they are given.
+    fn of(call: &Call, row: usize, nth: Option<usize>, group: Option<usize>) -> Result<Self> {
+        let position = |at: Option<usize>, least: i64, name: &str, otherwise: usize| {
+            let given = at.filter(|at| *at < call.args.len());
+            given.map_or(Ok(otherwise), |at| {
                 checked(number(call, at, row), least, name)
             })
         };
-        let start = position(2, 1, "start", 1)?;
-        let nth = position(3, 1, "n", 1)?;
-        let group = position(5, 0, "subexpr", 0)?;
+        let start = position(Some(2), 1, "start", 1)?;
         let whole = text(call, 0, row);
-        let begin = whole
-            .char_indices()
-            .nth(start - 1)
-            .map_or(whole.len(), |(at, _)| at);
-        let found = regex.captures_iter(&whole[begin..]).nth(nth - 1);
-        Ok(found.and_then(|groups| Some(groups.get(group)?.as_str().to_owned())))
+        let mut places = whole.char_indices().map(|(at, _)| at);
+        Ok(Self {
+            begin: places.nth(start - 1).unwrap_or(whole.len()),
+            nth: position(nth, 1, "n", 1)?,
+            group: position(group, 0, "subexpr", 0)?,
+        })
+    }
+
+    fn find<'a>(&self, regex: &Regex, whole: &'a str) -> Option<regex::Match<'a>> {
+        let mut all = regex.captures_iter(&whole[self.begin..]);
+        all.nth(self.nth - 1)?.get(self.group)
+    }
+}
+
+/// The options of a row, if they are given there.
+fn options<'a>(call: &'a Call, at: usize, row: usize, name: &str) -> Result<&'a str> {
+    let options = match at < call.args.len() {
+        true => text(call, at, row),
+        false => "",
+    };
+    refuse_global(options, name)?;
+    Ok(options)
+}
+
+/// The `nth` match behind a position, or a group of it.
+fn part(call: &Call) -> Result<ArrayRef> {
+    let mut patterns = Patterns::default();
+    texts(call, |row| {
+        let options = options(call, 4, row, "regexp_substr")?;
+        let regex = patterns.get(text(call, 1, row), options)?;
+        let wanted = Wanted::of(call, row, Some(3), Some(5))?;
+        let found = wanted.find(regex, text(call, 0, row));
+        Ok(found.map(|found| found.as_str().to_owned()))
     })
 }
+
+/// Where that match begins, or ends, in characters from 1; 0 where there is none.
+fn place(call: &Call) -> Result<ArrayRef> {
+    let mut patterns = Patterns::default();
+    integers(call, |row| {
+        let options = options(call, 5, row, "regexp_instr")?;
+        let regex = patterns.get(text(call, 1, row), options)?;
+        let wanted = Wanted::of(call, row, Some(3), Some(6))?;
+        let is_end = match call.args.len() > 4 {
+            true => is_end(number(call, 4, row))?,
+            false => false,
+        };
+        let whole = text(call, 0, row);
+        Ok(wanted.find(regex, whole).map_or(0, |found| {
+            let at = if is_end { found.end() } else { found.start() };
+            whole[..wanted.begin + at].chars().count() + 1
+        }))
+    })
+}
+
+fn is_end(option: i64) -> Result<bool> {
+    match option {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => {
+            let message = format!("invalid value for parameter \"endoption\": {other}");
+            Err(raise(ErrorKind::InvalidParameterValue, message))
+        }
+    }
+}
+
+/// How many matches there are behind a position.
+fn count(call: &Call) -> Result<ArrayRef> {
+    let mut patterns = Patterns::default();
+    integers(call, |row| {
+        let options = options(call, 3, row, "regexp_count")?;
+        let regex = patterns.get(text(call, 1, row), options)?;
+        let wanted = Wanted::of(call, row, None, None)?;
+        let mut growth = Growth::new();
+        let mut count = 0;
+        for _ in regex.find_iter(&text(call, 0, row)[wanted.begin..]) {
+            growth.work(MATCH_WORK)?;
+            count += 1;
+        }
+        Ok(count)
+    })
+}
+
+fn like(call: &Call) -> Result<ArrayRef> {
+    let mut patterns = Patterns::default();
+    booleans(call, |row| {
+        let options = options(call, 2, row, "regexp_like")?;
+        let regex = patterns.get(text(call, 1, row), options)?;
+        Ok(regex.is_match(text(call, 0, row)))
+    })
+}
+
+const LIKE: &[Overload] = &[
+    Overload {
+        parameters: &[T, T],
+        returns: BOOLEAN,
+        body: like,
+    },
+    Overload {
+        parameters: &[T, T, T],
+        returns: BOOLEAN,
+        body: like,
+    },
+];
+
+const COUNT: &[Overload] = &[
+    Overload {
+        parameters: &[T, T],
+        returns: INTEGER,
+        body: count,
+    },
+    Overload {
+        parameters: &[T, T, I],
+        returns: INTEGER,
+        body: count,
+    },
+    Overload {
+        parameters: &[T, T, I, T],
+        returns: INTEGER,
+        body: count,
+    },
+];
+
+const POSITION: &[Overload] = &[
+    Overload {
+        parameters: &[T, T],
+        returns: INTEGER,
+        body: place,
+    },
+    Overload {
+        parameters: &[T, T, I],
+        returns: INTEGER,
+        body: place,
+    },
+    Overload {
+        parameters: &[T, T, I, I],
+        returns: INTEGER,
+        body: place,
+    },
+    Overload {
+        parameters: &[T, T, I, I, I],
+        returns: INTEGER,
+        body: place,
+    },
+    Overload {
+        parameters: &[T, T, I, I, I, T],
+        returns: INTEGER,
+        body: place,
+    },
+    Overload {
+        parameters: &[T, T, I, I, I, T, I],
+        returns: INTEGER,
+        body: place,
+    },
+];
 
 const SUBSTRING: &[Overload] = &[
     Overload {
@@ -568,32 +618,6 @@ const SUBSTRING: &[Overload] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patterns_are_postgresqls() {
-        for (pattern, text, expected) in [
-            ("^[[:alpha:]]$", "é", true),
-            (r"\mbar\M", "foo bar", true),
-            (r"\mbar", "foobar", false),
-            (r"\Afoo\Z", "foo", true),
-            ("a.b", "a\nb", true),
-            ("(?n)a.b", "a\nb", false),
-            ("^b", "a\nb", false),
-            ("(?n)^b", "a\nb", true),
-            ("(?i)abc", "ABC", true),
-            ("[]a]", "]", true),
-            ("[^]a]", "]", false),
-            ("[[]", "[", true),
-            (r"[\d]+", "12", true),
-            ("***=a.b", "axb", false),
-            ("[a&&b]", "&", true),
-        ] {
-            let translated = translate(pattern);
-            let regex = Regex::new(&translated).unwrap();
-            assert_eq!(regex.is_match(text), expected, "{pattern} as {translated}");
-            assert_eq!(translate(&translated), translated, "{pattern} twice");
-        }
-    }
 
     #[test]
     fn replacements_know_groups_and_the_match() {

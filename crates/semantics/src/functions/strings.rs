@@ -77,7 +77,7 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
 }
 
 /// Applies `f` to each row whose arguments are all there.
-fn rows(call: &Call, f: impl Fn(usize) -> Result<Option<String>>) -> Result<ArrayRef> {
+fn rows(call: &Call, mut f: impl FnMut(usize) -> Result<Option<String>>) -> Result<ArrayRef> {
     let mut texts = Texts::of(call.rows);
     for row in 0..call.rows {
         let is_null = call.args.iter().any(|arg| arg.is_null(row));
@@ -177,8 +177,8 @@ const SUBSTRING: &[Overload] = &[
         parameters: &[SqlType::Text, SqlType::Text],
         returns: TEXT,
         body: |call| {
+            let mut patterns = Patterns::default();
             rows(call, |row| {
-                let mut patterns = Patterns::default();
                 let regex = patterns.get(text(call, 1, row), "")?;
                 // With parentheses the first group, else the whole match.
                 let captures = regex.captures(text(call, 0, row));

@@ -1,0 +1,310 @@
+//! Patterns: what PostgreSQL's mean in the words of `regex`, and how much memory they may take
+//! once they are compiled.
+//!
+//! A pattern of a few characters can take megabytes (`\w{50}`), and each row can bring another.
+//! So a call keeps many that are small, and of those that are not only the last.
+
+use std::collections::HashMap;
+
+use aerostat_types::ErrorKind;
+use datafusion::common::Result;
+use regex::{Regex, RegexBuilder};
+
+use crate::growth::{Growth, go_on};
+use crate::raise;
+
+/// A pattern in the words of `regex`.
+pub(crate) fn translate(pattern: &str) -> String {
+    let (options, pattern) = split_options(pattern);
+    if options.contains('q') {
+        return regex::escape(pattern);
+    }
+    let mut out = String::with_capacity(pattern.len() + 4);
+    out.push_str(&options);
+    let mut has_dot = false;
+    let mut in_class = false;
+    let mut rest = pattern;
+    while let Some(character) = rest.chars().next() {
+        if in_class
+            && let Some(name) = rest.strip_prefix("[:")
+            && let Some(end) = name.find(":]")
+            && let Some(members) = class(&name[..end])
+        {
+            out.push_str(members);
+            rest = &name[end + 2..];
+            continue;
+        }
+        if character == '\\' {
+            let escaped = rest.chars().nth(1);
+            let length = 1 + escaped.map_or(0, char::len_utf8);
+            match escaped {
+                Some('m') if !in_class => out.push_str(r"\b{start}"),
+                Some('M') if !in_class => out.push_str(r"\b{end}"),
+                Some('y') if !in_class => out.push_str(r"(?:\b{start}|\b{end})"),
+                Some('Y') if !in_class => out.push_str(r"\B"),
+                Some('Z') if !in_class => out.push_str(r"\z"),
+                Some('b') if !rest[2..].starts_with('{') => out.push_str(r"\x08"),
+                _ => out.push_str(&rest[..length]),
+            }
+            rest = &rest[length..];
+            continue;
+        }
+        match character {
+            '[' if !in_class => {
+                in_class = true;
+                out.push('[');
+                rest = &rest[1..];
+                if let Some(behind) = rest.strip_prefix('^') {
+                    out.push('^');
+                    rest = behind;
+                }
+                if let Some(behind) = rest.strip_prefix(']') {
+                    out.push_str("\\]");
+                    rest = behind;
+                }
+                continue;
+            }
+            // Which `regex` takes for the beginning of a class in the class, or an operator.
+            '[' => out.push_str("\\["),
+            '&' | '~' if in_class => {
+                out.push('\\');
+                out.push(character);
+            }
+            ']' if in_class => {
+                in_class = false;
+                out.push(']');
+            }
+            other => {
+                has_dot |= other == '.' && !in_class;
+                out.push(other);
+            }
+        }
+        rest = &rest[character.len_utf8()..];
+    }
+    if has_dot && options.is_empty() {
+        out.insert_str(0, "(?s)");
+    }
+    out
+}
+
+/// The options that a pattern begins with, as `regex` writes them, and the pattern behind them.
+fn split_options(pattern: &str) -> (String, &str) {
+    if let Some(behind) = pattern.strip_prefix("***=") {
+        return ("q".to_owned(), behind);
+    }
+    let Some((options, behind)) = pattern.strip_prefix("(?").and_then(|p| p.split_once(')')) else {
+        return (String::new(), pattern);
+    };
+    if options == "s" || options.contains('-') {
+        // Made here.
+        return (format!("(?{options})"), behind);
+    }
+    let known = |option: char| "bceimnpqstwx".contains(option);
+    if options.is_empty() || !options.chars().all(known) {
+        return (String::new(), pattern);
+    }
+    if options.contains('q') {
+        return ("q".to_owned(), behind);
+    }
+    (format!("(?{})", flags(options)), behind)
+}
+
+/// PostgreSQL's options as flags of `regex`, of which the last word counts.
+fn flags(options: &str) -> String {
+    let (mut ignores_case, mut dot, mut lines, mut expanded) = (false, true, false, false);
+    for option in options.chars() {
+        match option {
+            'i' => ignores_case = true,
+            'c' => ignores_case = false,
+            'n' | 'm' => (dot, lines) = (false, true),
+            'p' => (dot, lines) = (false, false),
+            'w' => (dot, lines) = (true, true),
+            's' => (dot, lines) = (true, false),
+            'x' => expanded = true,
+            't' => expanded = false,
+            _ => {}
+        }
+    }
+    let all = [
+        ('i', ignores_case),
+        ('s', dot),
+        ('m', lines),
+        ('x', expanded),
+    ];
+    let chosen = |wanted: bool| all.iter().filter(move |(_, on)| *on == wanted);
+    let on: String = chosen(true).map(|(flag, _)| *flag).collect();
+    let off: String = chosen(false).map(|(flag, _)| *flag).collect();
+    match off.is_empty() {
+        true => on,
+        false => format!("{on}-{off}"),
+    }
+}
+
+/// The members of a class that POSIX names.
+fn class(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "alpha" => r"\p{Alphabetic}",
+        "digit" => r"\p{Nd}",
+        "alnum" => r"\p{Alphabetic}\p{Nd}",
+        "upper" => r"\p{Uppercase}",
+        "lower" => r"\p{Lowercase}",
+        "space" => r"\s",
+        "blank" => r"\t\p{Zs}",
+        "punct" => r"\p{P}\p{S}",
+        "cntrl" => r"\p{Cc}",
+        "word" => r"\w",
+        "xdigit" => "0-9A-Fa-f",
+        "graph" => r"\p{L}\p{M}\p{N}\p{P}\p{S}",
+        "print" => r"\p{L}\p{M}\p{N}\p{P}\p{S}\p{Zs}",
+        _ => return None,
+    })
+}
+
+/// The longest pattern, in bytes. PostgreSQL ends at half a million states.
+const PATTERN_BYTES_MAX: usize = 1 << 17;
+
+/// What reading a pattern takes for each of its bytes.
+const BYTES_FOR_EACH: usize = 200;
+
+/// What a small pattern takes at most, once compiled, and to find matches.
+const SMALL_BYTES: usize = 1 << 16;
+const SMALL_CACHE_BYTES: usize = 1 << 18;
+
+/// How many small ones a call keeps.
+const SMALL_KEPT: usize = 64;
+
+/// Refuses a pattern that is too long to be compiled.
+///
+/// # Errors
+/// `InvalidRegularExpression`.
+pub(crate) fn check(pattern: &str) -> Result<()> {
+    match pattern.len() > PATTERN_BYTES_MAX {
+        true => Err(too_complex()),
+        false => Ok(()),
+    }
+}
+
+fn too_complex() -> datafusion::common::DataFusionError {
+    raise(
+        ErrorKind::InvalidRegularExpression,
+        "invalid regular expression: regular expression is too complex",
+    )
+}
+
+/// A pattern and its options.
+type Key = (String, String);
+
+/// Patterns that were compiled for one call.
+#[derive(Default)]
+pub(crate) struct Patterns {
+    small: HashMap<Key, Regex>,
+    large: Option<(Key, Regex)>,
+}
+
+impl Patterns {
+    /// The pattern under options such as `i` and `n`.
+    ///
+    /// # Errors
+    /// `InvalidRegularExpression`; `InvalidParameterValue` for options that there are not; the
+    /// statement must stop.
+    pub(crate) fn get(&mut self, pattern: &str, options: &str) -> Result<&Regex> {
+        let key = (pattern.to_owned(), options.to_owned());
+        let is_large = self.large.as_ref().is_some_and(|(large, _)| *large == key);
+        if !is_large && !self.small.contains_key(&key) {
+            self.add(key.clone())?;
+        }
+        let large = self.large.as_ref().filter(|(large, _)| *large == key);
+        large
+            .map(|(_, regex)| regex)
+            .or_else(|| self.small.get(&key))
+            .ok_or_else(|| raise(ErrorKind::Internal, "a pattern that was lost"))
+    }
+
+    fn add(&mut self, key: Key) -> Result<()> {
+        go_on()?;
+        let translated = translated(&key.0, &key.1)?;
+        let mut growth = Growth::new();
+        growth.make(translated.len() * BYTES_FOR_EACH)?;
+        let small = RegexBuilder::new(&translated)
+            .size_limit(SMALL_BYTES)
+            .dfa_size_limit(SMALL_CACHE_BYTES)
+            .build();
+        match small {
+            Ok(regex) => {
+                if self.small.len() >= SMALL_KEPT {
+                    self.small.clear();
+                }
+                self.small.insert(key, regex);
+            }
+            Err(regex::Error::CompiledTooBig(_)) => {
+                // The one before it goes first.
+                self.large = None;
+                let regex = Regex::new(&translated).map_err(invalid)?;
+                self.large = Some((key, regex));
+            }
+            Err(error) => return Err(invalid(error)),
+        }
+        Ok(())
+    }
+}
+
+/// A pattern with its options.
+fn translated(pattern: &str, options: &str) -> Result<String> {
+    if let Some(unknown) = options.chars().find(|c| !"gbceimnpqstwx".contains(*c)) {
+        let message = format!("invalid regular expression option: \"{unknown}\"");
+        return Err(raise(ErrorKind::InvalidParameterValue, message));
+    }
+    check(pattern)?;
+    let translated = match options.contains('q') {
+        true => regex::escape(pattern),
+        false => translate(pattern),
+    };
+    Ok(match options.trim_matches('g') {
+        "" => translated,
+        given => format!("(?{}){translated}", flags(given)),
+    })
+}
+
+/// Why a pattern cannot be compiled. `regex` quotes the pattern, which may be long, before it
+/// says in the last line what is wrong.
+fn invalid(error: regex::Error) -> datafusion::common::DataFusionError {
+    if matches!(error, regex::Error::CompiledTooBig(_)) {
+        return too_complex();
+    }
+    let all = error.to_string();
+    let last = all.lines().last().unwrap_or_default();
+    let reason = last.trim_start_matches("error: ");
+    let message = format!("invalid regular expression: {reason}");
+    raise(ErrorKind::InvalidRegularExpression, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_postgresqls() {
+        for (pattern, text, expected) in [
+            ("^[[:alpha:]]$", "é", true),
+            (r"\mbar\M", "foo bar", true),
+            (r"\mbar", "foobar", false),
+            (r"\Afoo\Z", "foo", true),
+            ("a.b", "a\nb", true),
+            ("(?n)a.b", "a\nb", false),
+            ("^b", "a\nb", false),
+            ("(?n)^b", "a\nb", true),
+            ("(?i)abc", "ABC", true),
+            ("[]a]", "]", true),
+            ("[^]a]", "]", false),
+            ("[[]", "[", true),
+            (r"[\d]+", "12", true),
+            ("***=a.b", "axb", false),
+            ("[a&&b]", "&", true),
+        ] {
+            let translated = translate(pattern);
+            let regex = Regex::new(&translated).unwrap();
+            assert_eq!(regex.is_match(text), expected, "{pattern} as {translated}");
+            assert_eq!(translate(&translated), translated, "{pattern} twice");
+        }
+    }
+}
