@@ -25,7 +25,7 @@ use datafusion::{
         disk_manager::DiskManagerBuilder,
         runtime_env::{RuntimeEnv, RuntimeEnvBuilder},
     },
-    physical_optimizer::optimizer::PhysicalOptimizer,
+    physical_optimizer::{PhysicalOptimizerRule, optimizer::PhysicalOptimizer},
     prelude::SessionConfig,
 };
 use parking_lot::Mutex;
@@ -40,7 +40,7 @@ use crate::{
     notify::Channels,
     pgcatalog::{DatabaseState, FunctionDescription, FunctionKind, SessionDescription},
     plan::{
-        CooperateAboveJoins, MakeInPieces, RunTimeFilters,
+        BoundByAllKeys, CooperateAboveJoins, HideConstants, MakeInPieces, RunTimeFilters,
         cache::{PlanCache, PlanCacheCounts},
     },
     session::{Controls, Session, commit::Commits, facts::Sessions, memory::Spare, readers, waits},
@@ -489,10 +489,19 @@ pub(crate) fn base_state(threads: usize) -> SessionState {
     builder = builder
         .with_expr_planners(planners)
         .with_type_planner(aerostat_semantics::type_planner());
-    let mut rules = PhysicalOptimizer::new().rules;
-    for rule in &mut rules {
-        if rule.name() == RunTimeFilters::REPLACES {
-            *rule = Arc::new(RunTimeFilters);
+    let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = Vec::new();
+    for rule in PhysicalOptimizer::new().rules {
+        match rule.name() {
+            HideConstants::BEFORE => {
+                rules.push(Arc::new(HideConstants));
+                rules.push(rule);
+            }
+            // Bounds of sorts are handed down by it.
+            RunTimeFilters::REPLACES => {
+                rules.push(Arc::new(BoundByAllKeys));
+                rules.push(Arc::new(RunTimeFilters));
+            }
+            _ => rules.push(rule),
         }
     }
     rules.push(Arc::new(CooperateAboveJoins));

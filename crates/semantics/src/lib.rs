@@ -49,6 +49,7 @@ mod shift;
 mod stoppable;
 #[cfg(test)]
 pub(crate) mod tests;
+mod totals;
 mod types;
 mod unnest;
 pub mod walk;
@@ -114,7 +115,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         if rule.name() == common.name() {
             rules.push(Arc::new(shift::ShiftSums));
         }
-        rules.push(rule);
+        rules.push(totals::kept(rule));
     }
     rules.push(Arc::new(guard::GuardFallible));
     rules.into_iter().map(stoppable::optimizer).collect()

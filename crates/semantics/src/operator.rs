@@ -49,6 +49,7 @@ pub(super) fn resolve(
         Operator::BitwiseShiftLeft | Operator::BitwiseShiftRight => {
             shift(op, left, right, schema, zone)
         }
+        Operator::BitwiseXor => exclusive_or(left, right, schema),
         Operator::StringConcat => {
             let is_null = is_known_null(&left, &right);
             let joined = concatenate(left, right, schema, zone)?;
@@ -71,6 +72,22 @@ pub(super) fn resolve(
         }
         _ => Ok(binary(left, op, right)),
     }
+}
+
+fn exclusive_or(left: Expr, right: Expr, schema: &DFSchema) -> Result<Expr> {
+    use SqlType::{BigInt, Integer, SmallInt};
+    let (l, r) = (operand(&left, schema)?, operand(&right, schema)?);
+    let may_be = |side: &Operand| {
+        matches!(
+            side,
+            Operand::Unknown | Operand::Typed(SmallInt | Integer | BigInt)
+        )
+    };
+    if !may_be(&l) || !may_be(&r) {
+        return Err(no_operator(l.name(), "#", r.name()));
+    }
+    let call = ScalarFunction::new_udf(math::exclusive_or(), vec![left, right]);
+    Ok(Expr::ScalarFunction(call))
 }
 
 fn shift(op: Operator, left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
@@ -456,7 +473,7 @@ fn negate_literal(value: &ScalarValue) -> Option<ScalarValue> {
         ScalarValue::Int32(Some(v)) => v.checked_neg().map(ScalarValue::from),
         ScalarValue::Int64(Some(v)) => v.checked_neg().map(ScalarValue::from),
         ScalarValue::Decimal128(Some(v), p, s) => Some(ScalarValue::Decimal128(Some(-v), *p, *s)),
-        ScalarValue::Float64(Some(v)) => Some(ScalarValue::from(-v)),
+        ScalarValue::Float64(Some(v)) if !v.is_nan() => Some(ScalarValue::from(-v)),
         _ => None,
     }
 }

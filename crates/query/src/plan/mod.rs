@@ -4,6 +4,7 @@ mod arrays;
 pub(crate) mod cache;
 mod calls;
 mod clauses;
+mod constant_columns;
 mod context;
 mod cooperate;
 mod dependent;
@@ -36,6 +37,7 @@ pub(crate) use arrays::{
 };
 pub(crate) use calls::is_volatile;
 pub(crate) use clauses::{check_stored, check_with_names};
+pub(crate) use constant_columns::{BoundByAllKeys, HideConstants};
 pub(crate) use context::{ROW_ID_COLUMN, StatementContext, TARGET_SCHEMA};
 pub(crate) use cooperate::CooperateAboveJoins;
 pub(crate) use forms::rewrite_forms;

@@ -424,6 +424,13 @@ impl ScalarUDFImpl for Negate {
             DataType::Int16 => kernel::apply_one::<Int16Type>(operand, &fail, |v| 0.minus(v)),
             DataType::Int32 => kernel::apply_one::<Int32Type>(operand, &fail, |v| 0.minus(v)),
             DataType::Int64 => kernel::apply_one::<Int64Type>(operand, &fail, |v| 0.minus(v)),
+            // There is one NaN, which a sign would make another.
+            DataType::Float32 => kernel::apply_one::<Float32Type>(operand, &fail, |v| {
+                (if v.is_nan() { f32::NAN } else { -v }, 0)
+            }),
+            DataType::Float64 => kernel::apply_one::<Float64Type>(operand, &fail, |v| {
+                (if v.is_nan() { f64::NAN } else { -v }, 0)
+            }),
             _ => match operand {
                 ColumnarValue::Array(values) => Ok(ColumnarValue::Array(neg(values)?)),
                 ColumnarValue::Scalar(value) => {

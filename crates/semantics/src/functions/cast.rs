@@ -424,7 +424,12 @@ pub(crate) fn resolve(expr: Expr, from: &Field, target: &FieldRef, zone: &Zone) 
         // Texts of a length look like texts, so the literal says what it is.
         let named = matches!(to, SqlType::Char(_) | SqlType::Varchar(_))
             .then(|| to.field("", true).metadata().clone().into());
-        return Ok(Expr::Literal(value, named.or_else(|| metadata.clone())));
+        let named = match to {
+            // Of a value of another type it says what it was.
+            SqlType::Text => None,
+            _ => named.or_else(|| metadata.clone()),
+        };
+        return Ok(Expr::Literal(value, named));
     }
     if !matches!(from.data_type(), DataType::Null) && class(from_type, to) == CastClass::Missing {
         return Err(cannot_cast(from_type, to));

@@ -453,6 +453,41 @@ pub(crate) fn shift(is_left: bool) -> Arc<ScalarUDF> {
     function(name, &[], Volatility::Immutable, overloads)
 }
 
+/// `#`. DataFusion's operator says 0 of `x # x`, where x may be NULL.
+pub(crate) fn exclusive_or() -> Arc<ScalarUDF> {
+    function("exclusive_or", &[], Volatility::Immutable, EXCLUSIVE_OR)
+}
+
+fn exclusive<T: ArrowPrimitiveType>(
+    call: &Call,
+    f: fn(T::Native, T::Native) -> T::Native,
+) -> Result<ArrayRef> {
+    let (left, right) = (
+        call.args[0].as_primitive::<T>(),
+        call.args[1].as_primitive::<T>(),
+    );
+    let bits = arrow::compute::binary::<_, _, _, T>(left, right, f)?;
+    Ok(Arc::new(bits))
+}
+
+const EXCLUSIVE_OR: &[Overload] = &[
+    Overload {
+        parameters: &[INTEGERS[0], INTEGERS[0]],
+        returns: Returns::Computed(same),
+        body: |call| exclusive::<Int16Type>(call, |one, other| one ^ other),
+    },
+    Overload {
+        parameters: &[INTEGERS[1], INTEGERS[1]],
+        returns: Returns::Computed(same),
+        body: |call| exclusive::<Int32Type>(call, |one, other| one ^ other),
+    },
+    Overload {
+        parameters: &[INTEGERS[2], INTEGERS[2]],
+        returns: Returns::Computed(same),
+        body: |call| exclusive::<Int64Type>(call, |one, other| one ^ other),
+    },
+];
+
 fn shifted<T: ArrowPrimitiveType>(
     call: &Call,
     f: fn(T::Native, u32) -> T::Native,

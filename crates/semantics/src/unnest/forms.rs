@@ -255,8 +255,9 @@ impl Forms {
             negated,
         ));
         let simple = !has_correlated(&operand)?;
-        // A mark join says false for unknown, which negated is not as good.
-        let null_aware = uncorrelated && (alone || !negated);
+        // A mark join says false for unknown, which negated is not as good. An anti join compares
+        // columns of both sides: a constant it looks for on one side alone, and finds no NULL there.
+        let null_aware = uncorrelated && (!negated || alone && operand.any_column_refs());
         if simple && (null_aware || (!negated && plain)) {
             return Ok(own);
         }

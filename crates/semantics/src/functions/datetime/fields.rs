@@ -166,10 +166,14 @@ pub(super) fn field_of_moment(name: &str, unit: Unit, moment: &Moment) -> Result
         } => "timestamp with time zone",
         _ => "timestamp without time zone",
     };
-    let (day, time) = (
-        moment.local_micros.div_euclid(DAY_MICROS),
-        moment.local_micros.rem_euclid(DAY_MICROS),
-    );
+    let (day, time) = match moment.is_time {
+        // 24:00 is a time of its own.
+        true => (0, moment.local_micros),
+        false => (
+            moment.local_micros.div_euclid(DAY_MICROS),
+            moment.local_micros.rem_euclid(DAY_MICROS),
+        ),
+    };
     let clock = match unit {
         Unit::Microseconds => Some(i128::from(time % 60_000_000) * ONE),
         Unit::Milliseconds => Some(i128::from(time % 60_000_000) * 1000),

@@ -1,0 +1,249 @@
+//! Columns that DataFusion takes for constant where they are not.
+//!
+//! Within an input a column may have one value: a literal, or what a filter compares it with.
+//! DataFusion leaves such columns out of sorts, and keeps in two places what no longer holds:
+//!
+//! - Above an outer join, whose rows without a partner have NULL there. [`HideConstants`] puts a
+//!   [`VaryingExec`] over the side that is filled up, which is constant nowhere.
+//! - In the first rows of a union's branches, which are constant one by one: each is sorted by what is
+//!   left of the order, but all have one bound beyond which rows are thrown away. [`BoundByAllKeys`]
+//!   sorts each by the whole order.
+
+use std::{fmt, sync::Arc};
+
+use datafusion::{
+    arrow::datatypes::SchemaRef,
+    common::{
+        JoinType, Result,
+        config::ConfigOptions,
+        tree_node::{Transformed, TreeNode, TreeNodeRecursion},
+    },
+    execution::{SendableRecordBatchStream, TaskContext},
+    physical_expr::{EquivalenceProperties, PhysicalExpr},
+    physical_optimizer::PhysicalOptimizerRule,
+    physical_plan::{
+        ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
+        ReplaceChildrenOptions,
+        filter_pushdown::{
+            ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
+        },
+        joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec},
+        sorts::{sort::SortExec, sort_preserving_merge::SortPreservingMergeExec},
+    },
+};
+
+/// See the module. Stands before sorts are put in.
+#[derive(Debug)]
+pub(crate) struct HideConstants;
+
+impl HideConstants {
+    /// The rule it stands before.
+    pub(crate) const BEFORE: &str = "EnsureRequirements";
+}
+
+impl PhysicalOptimizerRule for HideConstants {
+    fn name(&self) -> &str {
+        "hide_constants"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let hidden = plan.transform_up(|node| {
+            let Some(filled_up) = filled_up(&node) else {
+                return Ok(Transformed::no(node));
+            };
+            let sides: Vec<_> = node.children().into_iter().map(Arc::clone).collect();
+            let has_constants = |side: &Arc<dyn ExecutionPlan>| {
+                let properties = &side.properties().eq_properties;
+                !properties.constants().is_empty()
+            };
+            let varying = |(side, filled_up): (Arc<dyn ExecutionPlan>, bool)| match filled_up
+                && has_constants(&side)
+            {
+                true => (
+                    Arc::new(VaryingExec::new(side)) as Arc<dyn ExecutionPlan>,
+                    true,
+                ),
+                false => (side, false),
+            };
+            let (sides, changed): (Vec<_>, Vec<bool>) =
+                sides.into_iter().zip(filled_up).map(varying).unzip();
+            match changed.contains(&true) {
+                true => replaced(node, sides).map(Transformed::yes),
+                false => Ok(Transformed::no(node)),
+            }
+        })?;
+        Ok(hidden.data)
+    }
+}
+
+fn replaced(
+    node: Arc<dyn ExecutionPlan>,
+    children: Vec<Arc<dyn ExecutionPlan>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    node.replace_children(children, options)
+}
+
+/// Which sides of a join get NULLs where a row of the other has no partner.
+fn filled_up(node: &Arc<dyn ExecutionPlan>) -> Option<[bool; 2]> {
+    let kind = node
+        .downcast_ref::<HashJoinExec>()
+        .map(|join| *join.join_type())
+        .or_else(|| {
+            let join = node.downcast_ref::<NestedLoopJoinExec>();
+            join.map(|join| *join.join_type())
+        })
+        .or_else(|| {
+            let join = node.downcast_ref::<SortMergeJoinExec>();
+            join.map(|join| join.join_type())
+        })?;
+    match kind {
+        JoinType::Left => Some([false, true]),
+        JoinType::Right => Some([true, false]),
+        JoinType::Full => Some([true, true]),
+        _ => None,
+    }
+}
+
+/// Its input, of whose columns none is known to be constant.
+#[derive(Debug)]
+struct VaryingExec {
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl VaryingExec {
+    fn new(input: Arc<dyn ExecutionPlan>) -> Self {
+        let own = input.properties();
+        let orderings = own.eq_properties.oeq_class().iter().cloned();
+        let varying = EquivalenceProperties::new_with_orderings(input.schema(), orderings);
+        let properties = PlanProperties::clone(own).with_eq_properties(varying);
+        Self {
+            properties: Arc::new(properties),
+            input,
+        }
+    }
+}
+
+impl DisplayAs for VaryingExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("VaryingExec")
+    }
+}
+
+impl ExecutionPlan for VaryingExec {
+    fn name(&self) -> &str {
+        "VaryingExec"
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.input.schema()
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(match children.into_iter().next() {
+            Some(input) => Arc::new(Self::new(input)),
+            None => self,
+        })
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        self.input.execute(partition, context)
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        _: FilterPushdownPhase,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        _: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        FilterDescription::from_children(filters, &self.children())
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        _: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        _: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        Ok(FilterPushdownPropagation::if_all(result))
+    }
+}
+
+/// See the module. Stands behind all rules that put in sorts.
+#[derive(Debug)]
+pub(crate) struct BoundByAllKeys;
+
+impl PhysicalOptimizerRule for BoundByAllKeys {
+    fn name(&self) -> &str {
+        "bound_by_all_keys"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let bound = plan.transform_up(|node| {
+            let Some(merge) = node.downcast_ref::<SortPreservingMergeExec>() else {
+                return Ok(Transformed::no(node));
+            };
+            let input = merge.input();
+            let sort = input.downcast_ref::<SortExec>().filter(|sort| {
+                sort.fetch().is_some()
+                    && sort.preserve_partitioning()
+                    && sort.expr() != merge.expr()
+            });
+            let Some(sort) = sort else {
+                return Ok(Transformed::no(node));
+            };
+            let whole = SortExec::new(merge.expr().clone(), Arc::clone(sort.input()))
+                .with_fetch(sort.fetch())
+                .with_preserve_partitioning(true);
+            replaced(node, vec![Arc::new(whole)]).map(Transformed::yes)
+        })?;
+        Ok(bound.data)
+    }
+}
