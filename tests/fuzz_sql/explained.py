@@ -186,16 +186,6 @@ def units_of_dates(text, difference):
 ANSWERS = ("rows", "contents", "order", "tag", "norec", "tlp")
 
 
-@explained("defect: x # x of a NULL is 0")
-def xor_of_itself(text, difference):
-    return difference.kind in ANSWERS and says(text, r"(\S+) # \1|# ")
-
-
-@explained("defect: NOT IN and quantified comparisons with a constant on the left; empty scalar subqueries over one row")
-def null_subqueries(text, difference):
-    return difference.kind in ANSWERS and says(text, r"(NOT IN|<> ALL|[<>=]+ (ALL|ANY)|IN) \(SELECT|\(SELECT .* FROM t")
-
-
 @explained("defect: intervals are ordered by months, then days")
 def order_of_intervals(text, difference):
     return difference.kind in ANSWERS and says(text, "interval|'1 mon'|days?'") and says(text, r"ORDER BY|max\(|min\(|greatest|least|DISTINCT|OVER")

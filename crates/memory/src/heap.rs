@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use crate::machine::resident_bytes;
+use crate::{arena::mapped_bytes, count::heap_bytes, machine::anonymous_bytes};
 
 /// Gives freed memory back to the system that has not been used again for a moment.
 ///
@@ -45,19 +45,23 @@ pub fn leave_purging_to_others() {
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, NEVER_MS) };
 }
 
-/// Bytes that a process may take from the system in a millisecond: two threads that write new memory
-/// take 1 to 2 GB a second.
-const TAKEN_BYTES_PER_MS: u64 = 2 << 20;
+/// How often the size is looked at, while little is free and while more is. Reading it takes some 10
+/// microseconds, in which two threads can take 20 KB from the system, and in the pause 20 MB.
+const LOOK: Duration = Duration::from_millis(10);
+const LOOK_AT_REST: Duration = Duration::from_millis(100);
 
-/// How often the size is looked at. Reading it takes some 10 microseconds.
-const LOOK_MS_MIN: u64 = 10;
-const LOOK_MS_MAX: u64 = 250;
+/// What part of the limit may be free. It is beyond what statements and data are charged with, so the
+/// process has so much more than its limit at most, and what it has taken until it is looked at.
+const FREE_PARTS: u64 = 10;
 
-/// By how much of its limit a process may grow that is beyond it already, until what is free is given
-/// back again. What it has then is mostly not free.
-const GROWTH_PARTS: u64 = 64;
+/// What part of the limit must have become free since what was free was given back last: the rest
+/// others keep, or it is in pages that are not free as a whole.
+const STEP_PARTS: u64 = 32;
 
-/// A thread that gives freed memory back before its time while the process is too large.
+/// What the process has beside its heap and its mappings: stacks, tables of the linker.
+const BESIDE_BYTES: u64 = 32 << 20;
+
+/// A thread that gives freed memory back where there is much of it.
 ///
 /// The allocator keeps what was freed for whoever allocates next. Where one statement after the other
 /// takes much and gives it back, on other threads, that adds up.
@@ -68,7 +72,7 @@ pub struct HeapKeeper {
 }
 
 impl HeapKeeper {
-    /// Keeps the process below so many bytes, as far as they are free.
+    /// Keeps what is free to a part of so many bytes.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -77,15 +81,19 @@ impl HeapKeeper {
         let keep = move || {
             let mut kept = 0;
             loop {
-                let (size, limit) = (resident_bytes(), limit());
-                if purges(size, limit, kept) {
+                let (free, limit) = (free_bytes(), limit());
+                if gives_back(free, limit, kept) {
                     ASKED.fetch_add(1, Ordering::Relaxed);
                     purge_heap();
-                    kept = resident_bytes();
-                } else if size < limit {
-                    kept = 0;
+                    kept = free_bytes();
+                } else {
+                    kept = kept.min(free);
                 }
-                let pause = Duration::from_millis(pause_ms(size, limit));
+                let pause = if free > limit / FREE_PARTS / 4 {
+                    LOOK
+                } else {
+                    LOOK_AT_REST
+                };
                 if ended.recv_timeout(pause) != Err(mpsc::RecvTimeoutError::Timeout) {
                     return;
                 }
@@ -97,16 +105,15 @@ impl HeapKeeper {
     }
 }
 
-/// Whether to give back what is free, of a process of this size that had so many bytes when that was
-/// done last.
-fn purges(size: u64, limit: u64, kept: u64) -> bool {
-    size > limit && size > kept + limit / GROWTH_PARTS
+/// Memory that the process has and nobody has taken.
+fn free_bytes() -> u64 {
+    let taken = heap_bytes() + mapped_bytes() + BESIDE_BYTES;
+    anonymous_bytes().saturating_sub(taken)
 }
 
-/// How long a process of this size stays below its limit at least.
-fn pause_ms(size: u64, limit: u64) -> u64 {
-    let room = limit.saturating_sub(size);
-    (room / TAKEN_BYTES_PER_MS).clamp(LOOK_MS_MIN, LOOK_MS_MAX)
+/// Whether to give back what is free, where so much was when that was done last.
+fn gives_back(free: u64, limit: u64, kept: u64) -> bool {
+    free > limit / FREE_PARTS && free > kept + limit / STEP_PARTS
 }
 
 /// How often all threads were asked to give back what they keep. There is one heap in a process.
@@ -178,16 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn the_process_is_looked_at_before_it_can_be_too_large() {
+    fn what_is_free_is_given_back_once() {
         const GB: u64 = 1 << 30;
-        assert_eq!(pause_ms(0, 4 * GB), LOOK_MS_MAX);
-        assert_eq!(pause_ms(4 * GB - (50 << 20), 4 * GB), 25);
-        assert_eq!(pause_ms(5 * GB, 4 * GB), LOOK_MS_MIN);
-        assert!(!purges(GB, GB, 0));
-        assert!(purges(GB + 1, GB, 0));
-        // What was not free then is not given back by asking again.
-        assert!(!purges(2 * GB + 1, GB, 2 * GB));
-        assert!(purges(2 * GB + GB / 32, GB, 2 * GB));
+        assert!(!gives_back(GB / 10, GB, 0));
+        assert!(gives_back(GB / 10 + 1, GB, 0));
+        // What could not be given back then is not by asking again.
+        assert!(!gives_back(GB / 4 + 1, GB, GB / 4));
+        assert!(gives_back(GB / 2, GB, GB / 4));
     }
 
     #[test]

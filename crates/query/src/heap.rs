@@ -19,7 +19,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll},
 };
@@ -32,9 +32,13 @@ use parking_lot::Mutex;
 
 use crate::{error::out_of_memory, session::cancel::Cancellation};
 
-/// What a statement may hold without anybody's asking: its plan, and batches of 8,192 rows of some
-/// columns between operators.
-const FREE_BYTES: i64 = 32 << 20;
+/// What the statements of a tenant may hold together without anybody's asking: their plans, and
+/// batches of 8,192 rows of some columns between operators. A share for each would let a hundred
+/// statements hold a hundred of it.
+const FREE_BYTES: u64 = 32 << 20;
+
+/// What a statement holds that is looked at. Those that hold less cost a comparison.
+const LOOKED_AT_BYTES: i64 = 2 << 20;
 
 /// A statement's bytes are looked at again when they have changed by so many.
 const STEP_BYTES: i64 = 1 << 20;
@@ -52,7 +56,7 @@ pub(crate) struct Heap {
 }
 
 struct State {
-    /// Those that have held more than they may without asking.
+    /// Those that have held enough to be looked at.
     statements: Vec<Weak<Holding>>,
     /// What is charged for uncounted bytes.
     charge: Reservation,
@@ -66,6 +70,8 @@ pub(crate) struct Holding {
     /// As it was looked at last.
     settled: AtomicI64,
     is_listed: AtomicBool,
+    /// Taken until it ends.
+    kept: AtomicU64,
 }
 
 impl Heap {
@@ -103,6 +109,7 @@ impl Heap {
             held: AtomicI64::new(0),
             settled: AtomicI64::new(0),
             is_listed: AtomicBool::new(false),
+            kept: AtomicU64::new(0),
         })
     }
 
@@ -115,8 +122,9 @@ impl Heap {
             let listed = &mut state.statements;
             listed.retain(|statement| statement.strong_count() > 0);
             statements = listed.iter().filter_map(Weak::upgrade).collect();
-            let held: u64 = statements.iter().map(|holding| holding.excess()).sum();
-            let uncounted = held.saturating_sub(self.reserved() as u64);
+            let held: u64 = statements.iter().map(|holding| holding.held()).sum();
+            let asked_for = self.reserved() as u64 + FREE_BYTES;
+            let uncounted = held.saturating_sub(asked_for);
             state.charge.try_resize(uncounted + uncounted / ROUNDED_UP)
         };
         let Err(refused) = charged else {
@@ -126,7 +134,7 @@ impl Heap {
         if statements.iter().any(|holding| holding.is_stopped()) {
             return;
         }
-        if let Some(greatest) = statements.iter().max_by_key(|holding| holding.excess()) {
+        if let Some(greatest) = statements.iter().max_by_key(|holding| holding.held()) {
             greatest
                 .cancellation
                 .stop(out_of_memory(refused.to_string()));
@@ -135,10 +143,8 @@ impl Heap {
 }
 
 impl Holding {
-    /// What it holds beyond what every statement may.
-    fn excess(&self) -> u64 {
-        let held = self.held.load(Ordering::Relaxed);
-        u64::try_from(held - FREE_BYTES).unwrap_or(0)
+    fn held(&self) -> u64 {
+        u64::try_from(self.held.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     fn is_stopped(&self) -> bool {
@@ -149,7 +155,7 @@ impl Holding {
     fn add(self: &Arc<Self>, bytes: i64) {
         let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let settled = self.settled.load(Ordering::Relaxed);
-        if (held - settled).abs() >= STEP_BYTES && held.max(settled) > FREE_BYTES {
+        if (held - settled).abs() >= STEP_BYTES && held.max(settled) > LOOKED_AT_BYTES {
             self.settled.store(held, Ordering::Relaxed);
             if !self.is_listed.swap(true, Ordering::Relaxed) {
                 let listed = Arc::downgrade(self);
@@ -173,6 +179,12 @@ impl Running for Holding {
         self.heap.budget.shrink_raw(bytes);
     }
 
+    fn hold(&self, bytes: u64) -> Result<(), OutOfMemory> {
+        self.try_grow(bytes)?;
+        self.kept.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn stopped(&self) -> Option<SqlError> {
         charge_current();
         self.cancellation.due()
@@ -181,6 +193,7 @@ impl Running for Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
+        self.shrink(self.kept.load(Ordering::Relaxed));
         if self.is_listed.load(Ordering::Relaxed) {
             self.heap.settle();
         }

@@ -49,7 +49,7 @@ pub(super) fn resolve(
         Operator::BitwiseShiftLeft | Operator::BitwiseShiftRight => {
             shift(op, left, right, schema, zone)
         }
-        Operator::BitwiseXor => exclusive_or(left, right, schema),
+        Operator::BitwiseXor => exclusive_or(left, right, schema, zone),
         Operator::StringConcat => {
             let is_null = is_known_null(&left, &right);
             let joined = concatenate(left, right, schema, zone)?;
@@ -74,18 +74,23 @@ pub(super) fn resolve(
     }
 }
 
-fn exclusive_or(left: Expr, right: Expr, schema: &DFSchema) -> Result<Expr> {
+fn exclusive_or(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
     use SqlType::{BigInt, Integer, SmallInt};
     let (l, r) = (operand(&left, schema)?, operand(&right, schema)?);
-    let may_be = |side: &Operand| {
-        matches!(
-            side,
-            Operand::Unknown | Operand::Typed(SmallInt | Integer | BigInt)
-        )
+    let (left, right) = match (&l, &r) {
+        (
+            Operand::Typed(SmallInt | Integer | BigInt),
+            Operand::Typed(SmallInt | Integer | BigInt),
+        ) => (left, right),
+        (Operand::Unknown, Operand::Typed(ty @ (SmallInt | Integer | BigInt))) => {
+            (literal_as(left, *ty, zone)?, right)
+        }
+        (Operand::Typed(ty @ (SmallInt | Integer | BigInt)), Operand::Unknown) => {
+            let right = literal_as(right, *ty, zone)?;
+            (left, right)
+        }
+        _ => return Err(no_operator(l.name(), "#", r.name())),
     };
-    if !may_be(&l) || !may_be(&r) {
-        return Err(no_operator(l.name(), "#", r.name()));
-    }
     let call = ScalarFunction::new_udf(math::exclusive_or(), vec![left, right]);
     Ok(Expr::ScalarFunction(call))
 }

@@ -160,6 +160,7 @@ fn operator_of(op: &BinaryOperator) -> Option<Operator> {
         BinaryOperator::StringConcat => Operator::StringConcat,
         BinaryOperator::PGBitwiseShiftLeft => Operator::BitwiseShiftLeft,
         BinaryOperator::PGBitwiseShiftRight => Operator::BitwiseShiftRight,
+        BinaryOperator::PGBitwiseXor => Operator::BitwiseXor,
         BinaryOperator::PGRegexMatch => Operator::RegexMatch,
         BinaryOperator::PGRegexIMatch => Operator::RegexIMatch,
         BinaryOperator::PGRegexNotMatch => Operator::RegexNotMatch,

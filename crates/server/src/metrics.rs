@@ -143,6 +143,7 @@ pub(crate) struct Metrics {
     memory: IntegerGauge,
     memory_max: IntegerGauge,
     resident: IntegerGauge,
+    heap: IntegerGauge,
     open_files: IntegerGauge,
     cpu: FloatGauge,
     uptime: FloatGauge,
@@ -173,6 +174,7 @@ impl Metrics {
             memory: IntegerGauge::default(),
             memory_max: IntegerGauge::default(),
             resident: IntegerGauge::default(),
+            heap: IntegerGauge::default(),
             open_files: IntegerGauge::default(),
             cpu: FloatGauge::default(),
             uptime: FloatGauge::default(),
@@ -276,6 +278,8 @@ impl Metrics {
             Unit::Bytes,
             self.resident.clone(),
         );
+        let help = "What of it is taken from the heap and not freed";
+        registry.register_with_unit("process_heap", help, Unit::Bytes, self.heap.clone());
         registry.register(
             "process_open_files",
             "Open files of the process",
@@ -373,6 +377,7 @@ impl Metrics {
         self.memory_max.set(gauge(node.memory_max_bytes));
         self.resident
             .set(gauge(aerostat_embedded::resident_bytes()));
+        self.heap.set(gauge(aerostat_embedded::heap_bytes()));
         self.open_files.set(gauge(process::open_files()));
         self.cpu.set(process::cpu_seconds());
         self.uptime.set(self.started.elapsed().as_secs_f64());

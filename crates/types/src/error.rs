@@ -176,6 +176,8 @@ pub enum ErrorKind {
     ProgramLimitExceeded,
     /// More columns than a table may have.
     TooManyColumns,
+    /// More arguments than a function takes.
+    TooManyArguments,
     /// The statement is too deep or too large to work on.
     StatementTooComplex,
     /// An object is in use.

@@ -90,6 +90,7 @@ impl ErrorKind {
             ErrorKind::DiskFull => "53100",
             ErrorKind::ProgramLimitExceeded => "54000",
             ErrorKind::TooManyColumns => "54011",
+            ErrorKind::TooManyArguments => "54023",
             ErrorKind::StatementTooComplex => "54001",
             ErrorKind::ObjectInUse => "55006",
             ErrorKind::ObjectNotInPrerequisiteState => "55000",

@@ -22,6 +22,7 @@ mod insert;
 mod merge;
 mod merging;
 mod on_conflict;
+mod pieces;
 mod referential;
 pub(crate) mod rights;
 pub(crate) mod sink;

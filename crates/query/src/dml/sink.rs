@@ -8,6 +8,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use aerostat_semantics::growth::go_on;
 use aerostat_storage::{RowId, StorageError, TableView};
 use aerostat_txn::Transaction;
 use aerostat_types::{ErrorKind, SqlError};
@@ -27,6 +28,7 @@ use futures::StreamExt;
 
 use super::{
     BoundDml, DmlKind,
+    pieces::pieces,
     referential::{Part, Referential},
 };
 use crate::{
@@ -247,12 +249,17 @@ impl<'a> Sink<'a> {
     }
 
     async fn append(&self, rows: RecordBatch) -> Result<u64> {
-        let table = Arc::clone(self.view.table());
-        let (transaction, put_off) = (Arc::clone(&self.transaction), Arc::clone(&self.put_off));
-        blocking(&self.bound.target, move || {
-            table.insert_but(&transaction, &rows, &put_off)
-        })
-        .await
+        let mut appended = 0;
+        for rows in pieces(rows) {
+            go_on()?;
+            let table = Arc::clone(self.view.table());
+            let (transaction, put_off) = (Arc::clone(&self.transaction), Arc::clone(&self.put_off));
+            let written = blocking(&self.bound.target, move || {
+                table.insert_but(&transaction, &rows, &put_off)
+            });
+            appended += written.await?;
+        }
+        Ok(appended)
     }
 
     /// Ends rows.

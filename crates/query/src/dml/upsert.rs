@@ -9,6 +9,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use aerostat_semantics::growth::go_on;
 use aerostat_storage::{InTheWay, RowId, StorageError, TableView};
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{
@@ -23,6 +24,7 @@ use datafusion::{
 
 use super::{
     on_conflict::{ConflictUpdate, OnConflict},
+    pieces::pieces,
     referential::Part,
     sink::{Sink, blocking, check, table_rows},
 };
@@ -93,6 +95,18 @@ impl Sink<'_> {
         }
         let rows = filter_record_batch(rows, &mask)?;
         let new = rows.clone();
+        for rows in pieces(rows) {
+            go_on()?;
+            self.inserted += self.insert_piece(conflict, rows).await?;
+        }
+        if let Some(referential) = &mut self.referential {
+            referential.inserted(&self.bound.target.entry, &new).await?;
+        }
+        Ok(())
+    }
+
+    /// Inserts rows that nobody was in the way of a moment ago.
+    async fn insert_piece(&self, conflict: &OnConflict, rows: RecordBatch) -> Result<u64> {
         let table = Arc::clone(self.view.table());
         let transaction = Arc::clone(&self.transaction);
         let (constraints, put_off) = (conflict.constraints.clone(), Arc::clone(&self.put_off));
@@ -108,11 +122,7 @@ impl Sink<'_> {
                 error => error,
             })
         });
-        self.inserted += inserted.await?;
-        if let Some(referential) = &mut self.referential {
-            referential.inserted(&self.bound.target.entry, &new).await?;
-        }
-        Ok(())
+        inserted.await
     }
 
     async fn update_pairs(

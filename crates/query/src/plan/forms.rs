@@ -45,6 +45,7 @@ pub(super) const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
 /// # Errors
 /// `SyntaxError` for `TABLE` without a name; those of [`super::clauses::check`].
 pub(crate) fn rewrite_forms<N: Visit + VisitMut>(node: &mut N) -> Result<(), SqlError> {
+    super::limits::check(node)?;
     super::clauses::check(node)?;
     super::grouping::regroup(node);
     match walk::change(node, &mut Forms::default()) {

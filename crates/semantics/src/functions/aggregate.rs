@@ -15,6 +15,7 @@ pub(crate) mod gathered;
 mod groups;
 mod intervals;
 mod kind;
+mod longest;
 mod single;
 mod sliding;
 pub(crate) mod spread;

@@ -1,14 +1,14 @@
 //! A client that speaks the wire protocol byte by byte, to say what no library would.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::harness::PATIENCE;
 
 /// A connection that sends whatever it is told.
 pub(crate) struct Raw {
-    stream: TcpStream,
+    stream: BufReader<TcpStream>,
     status: u8,
     key: Option<(i32, i32)>,
 }
@@ -28,7 +28,7 @@ impl Raw {
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
         Ok(Self {
-            stream,
+            stream: BufReader::with_capacity(64 << 10, stream),
             status: 0,
             key: None,
         })
@@ -77,7 +77,7 @@ impl Raw {
 
     /// Bytes as they are.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        self.stream.get_mut().write_all(bytes)
     }
 
     /// A typed message with its length.
@@ -85,7 +85,7 @@ impl Raw {
         let mut message = vec![kind];
         message.extend(u32::try_from(body.len() + 4).unwrap().to_be_bytes());
         message.extend(body);
-        self.stream.write_all(&message)
+        self.stream.get_mut().write_all(&message)
     }
 
     /// A startup message of protocol 3.0.
@@ -96,8 +96,8 @@ impl Raw {
         }
         body.push(0);
         let length = u32::try_from(body.len() + 4).unwrap();
-        self.stream.write_all(&length.to_be_bytes())?;
-        self.stream.write_all(&body)
+        self.stream.get_mut().write_all(&length.to_be_bytes())?;
+        self.stream.get_mut().write_all(&body)
     }
 
     /// A simple query of arbitrary bytes.
@@ -119,10 +119,24 @@ impl Raw {
 
     /// Messages up to ReadyForQuery, answering a COPY's wish for data with `data`.
     pub(crate) fn answer(&mut self, data: &[u8]) -> io::Result<Vec<Message>> {
+        self.answer_keeping(data, |_| true)
+    }
+
+    /// Messages up to ReadyForQuery but for rows, which are read and dropped.
+    pub(crate) fn read_without_rows(&mut self) -> io::Result<Vec<Message>> {
+        self.answer_keeping(&[], |kind| !matches!(kind, b'D' | b'd'))
+    }
+
+    fn answer_keeping(
+        &mut self,
+        data: &[u8],
+        keeps: impl Fn(u8) -> bool,
+    ) -> io::Result<Vec<Message>> {
         let mut messages = Vec::new();
         loop {
             let message = self.read()?;
             match message.0 {
+                kind if !keeps(kind) => continue,
                 b'G' => {
                     if !data.is_empty() {
                         self.send(b'd', data)?;

@@ -1,5 +1,5 @@
-//! `min` and `max`: DataFusion's, but that a `char(n)` stays one, and that floats are in
-//! PostgreSQL's order, where NaN is the greatest and an infinity a value as any other.
+//! `min` and `max`: DataFusion's, but that a `char(n)` stays one, and that floats and intervals are
+//! in PostgreSQL's order, where NaN is the greatest and an infinity a value as any other.
 
 use std::sync::Arc;
 
@@ -16,6 +16,8 @@ use datafusion::logical_expr::{
     SetMonotonicity, Signature, StatisticsArgs,
 };
 use datafusion::physical_expr::NullState;
+
+use super::longest::Longest;
 
 /// Puts both over DataFusion's.
 ///
@@ -67,7 +69,10 @@ impl AggregateUDFImpl for Extreme {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.inner.accumulator(args)
+        match args.return_field.data_type() {
+            DataType::Interval(_) => Ok(Box::new(Longest::new(self.is_max()))),
+            _ => self.inner.accumulator(args),
+        }
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
@@ -75,7 +80,8 @@ impl AggregateUDFImpl for Extreme {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.inner.groups_accumulator_supported(args)
+        let is_interval = matches!(args.return_field.data_type(), DataType::Interval(_));
+        !is_interval && self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(
@@ -111,7 +117,10 @@ impl AggregateUDFImpl for Extreme {
     }
 
     fn value_from_stats(&self, statistics: &StatisticsArgs) -> Option<ScalarValue> {
-        self.inner.value_from_stats(statistics)
+        match statistics.return_type {
+            DataType::Interval(_) => None,
+            _ => self.inner.value_from_stats(statistics),
+        }
     }
 
     fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
