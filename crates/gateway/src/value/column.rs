@@ -58,9 +58,23 @@ fn internal(error: impl std::fmt::Display) -> WireError {
     )
 }
 
+fn is_of_rows(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Struct(_) => true,
+        DataType::List(item) => is_of_rows(item.data_type()),
+        _ => false,
+    }
+}
+
 fn cast_to(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, WireError> {
     if array.data_type() == to {
         return Ok(array.clone());
+    }
+    if is_of_rows(array.data_type()) {
+        return Err(WireError::new(
+            ErrorKind::FeatureNotSupported,
+            "rows as values of a result are not supported",
+        ));
     }
     let options = CastOptions {
         safe: false,

@@ -381,10 +381,21 @@ fn columns(entry: &TableEntry, create: &CreateIndex) -> Result<Vec<usize>, SqlEr
             if let Some(class) = operator_class {
                 check_operator_class(create.kind, schema.columns[position].ty, class)?;
             }
-            Ok(position)
+            Ok::<_, SqlError>(position)
         },
     );
-    columns.collect()
+    let columns = columns.collect::<Result<Vec<_>, SqlError>>()?;
+    let twice = (1..columns.len()).find(|&at| columns[..at].contains(&columns[at]));
+    match twice {
+        Some(at) => Err(SqlError::new(
+            ErrorKind::FeatureNotSupported,
+            format!(
+                "an index on column \"{}\" twice is not supported",
+                create.columns[at].name
+            ),
+        )),
+        None => Ok(columns),
+    }
 }
 
 /// Whether PostgreSQL has such a class for values of this type. All classes that it has compare
