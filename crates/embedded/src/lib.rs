@@ -32,7 +32,9 @@ mod threads;
 mod values;
 mod wait;
 
-pub use aerostat_memory::{Counted, machine_memory_bytes, trim_heap_if_asked};
+pub use aerostat_memory::{
+    Counted, leave_purging_to_others, machine_memory_bytes, release_heap_if_asked, resident_bytes,
+};
 pub use aerostat_query::{
     CancelHandle, DatabaseState, DiskQuantity, Engine, NoObserver, Observer, SERVER_VERSION,
     SpillLimits, StatementRecord,

@@ -21,5 +21,8 @@ pub use aerostat_types::OutOfMemory;
 pub use arena::{ArenaSource, Mapping, MemoryError};
 pub use budget::{Budget, Governor, Reservation};
 pub use count::{Counted, thread_heap_bytes};
-pub use heap::{Relief, trim_heap, trim_heap_if_asked};
+pub use heap::{
+    HeapKeeper, leave_purging_to_others, purge_heap, release_heap_if_asked, trim_heap,
+    trim_heap_if_asked,
+};
 pub use machine::{PageFacts, machine_memory_bytes, page_bytes, resident_bytes};

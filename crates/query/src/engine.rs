@@ -35,7 +35,7 @@ use crate::{
     admin::{Node, NodeError},
     api::RoleInfo,
     catalog::node::Database,
-    heap::{Heap, NodeHeap},
+    heap::Heap,
     memory_pool::TenantPool,
     notify::Channels,
     pgcatalog::{DatabaseState, FunctionDescription, FunctionKind, SessionDescription},
@@ -149,7 +149,6 @@ pub struct Engine {
     base: SessionState,
     spill: Arc<SpillSpace>,
     runtimes: Mutex<HashMap<TenantId, TenantRuntime>>,
-    heap: Arc<NodeHeap>,
     /// What the statements of each database hold.
     heaps: Mutex<HashMap<TenantId, Arc<Heap>>>,
     /// Where the commits of each database wait.
@@ -185,7 +184,6 @@ impl Engine {
         let spill = SpillSpace::new(&options.data, &options.spill);
         Ok(Arc::new(Engine {
             node,
-            heap: NodeHeap::new(&options.governor),
             governor: options.governor,
             scheduler: Scheduler::new(options.queries.metrics().num_workers()),
             queries: options.queries,
@@ -428,7 +426,7 @@ impl Engine {
     /// What the database's statements hold.
     pub(crate) fn heap_for(&self, database: &Database) -> Arc<Heap> {
         let mut heaps = self.heaps.lock();
-        let new = || Heap::new(&self.heap, database.store.budget());
+        let new = || Heap::new(database.store.budget());
         Arc::clone(heaps.entry(database.id).or_insert_with(new))
     }
 

@@ -146,6 +146,15 @@ pub(crate) fn canceled() -> SqlError {
     )
 }
 
+/// The error of a statement that asks for more than there is.
+pub(crate) fn out_of_memory(detail: String) -> SqlError {
+    SqlError::new(ErrorKind::OutOfMemory, "out of memory")
+        .with_detail(detail)
+        .with_hint(
+            "Raise the database's memory_max or the server's --memory, or ask for less at once.",
+        )
+}
+
 fn convert(error: &DataFusionError) -> SqlError {
     if let Some(ours) = ours(error) {
         return ours.clone();
@@ -166,14 +175,7 @@ fn convert(error: &DataFusionError) -> SqlError {
             None => SqlError::new(ErrorKind::Internal, error.to_string()),
         },
         DataFusionError::ArrowError(inner, _) => from_arrow(inner),
-        DataFusionError::ResourcesExhausted(detail) => SqlError::new(
-            ErrorKind::OutOfMemory,
-            "out of memory",
-        )
-        .with_detail(first_line(detail))
-        .with_hint(
-            "Raise the database's memory_max or the server's --memory, or ask for less at once.",
-        ),
+        DataFusionError::ResourcesExhausted(detail) => out_of_memory(first_line(detail)),
         DataFusionError::NotImplemented(message) => {
             SqlError::new(ErrorKind::FeatureNotSupported, first_line(message))
         }

@@ -24,15 +24,13 @@ use std::{
     task::{Context, Poll},
 };
 
-use aerostat_memory::{
-    Budget, Governor, Relief, Reservation, thread_heap_bytes, trim_heap_if_asked,
-};
+use aerostat_memory::{Budget, Reservation, thread_heap_bytes, trim_heap_if_asked};
 use aerostat_semantics::growth::Running;
-use aerostat_types::{ErrorKind, OutOfMemory, SqlError};
+use aerostat_types::{OutOfMemory, SqlError};
 use datafusion::arrow::array::RecordBatch;
 use parking_lot::Mutex;
 
-use crate::session::cancel::Cancellation;
+use crate::{error::out_of_memory, session::cancel::Cancellation};
 
 /// What a statement may hold without anybody's asking: its plan, and batches of 8,192 rows of some
 /// columns between operators.
@@ -41,28 +39,12 @@ const FREE_BYTES: i64 = 32 << 20;
 /// A statement's bytes are looked at again when they have changed by so many.
 const STEP_BYTES: i64 = 1 << 20;
 
-/// The heap that all tenants share.
-pub(crate) struct NodeHeap {
-    governor: Arc<Governor>,
-    relief: Relief,
-}
-
-impl NodeHeap {
-    pub(crate) fn new(governor: &Arc<Governor>) -> Arc<Self> {
-        Arc::new(Self {
-            governor: Arc::clone(governor),
-            relief: Relief::default(),
-        })
-    }
-}
-
 /// A part of what is asked for is lost between the allocator's sizes, which are an eighth of themselves
 /// apart, and in pages of which some is free.
 const ROUNDED_UP: u64 = 4;
 
 /// What a tenant's statements hold.
 pub(crate) struct Heap {
-    node: Arc<NodeHeap>,
     budget: Arc<Budget>,
     /// What operators have asked for, and have from the pool.
     reserved: AtomicUsize,
@@ -88,9 +70,8 @@ pub(crate) struct Holding {
 
 impl Heap {
     /// Of a tenant with this budget.
-    pub(crate) fn new(node: &Arc<NodeHeap>, budget: &Arc<Budget>) -> Arc<Self> {
+    pub(crate) fn new(budget: &Arc<Budget>) -> Arc<Self> {
         Arc::new(Self {
-            node: Arc::clone(node),
             budget: Arc::clone(budget),
             reserved: AtomicUsize::new(0),
             state: Mutex::new(State {
@@ -127,8 +108,6 @@ impl Heap {
 
     /// Charges what is uncounted now, or stops the statement that holds most.
     fn settle(&self) {
-        let node = &self.node;
-        node.relief.keep_below(node.governor.limit());
         // They outlive the lock: the last reference to a statement may be ours, and its end settles.
         let statements: Vec<_>;
         let charged = {
@@ -148,17 +127,11 @@ impl Heap {
             return;
         }
         if let Some(greatest) = statements.iter().max_by_key(|holding| holding.excess()) {
-            greatest.cancellation.stop(exhausted(&refused));
+            greatest
+                .cancellation
+                .stop(out_of_memory(refused.to_string()));
         }
     }
-}
-
-fn exhausted(refused: &OutOfMemory) -> SqlError {
-    SqlError::new(ErrorKind::OutOfMemory, "out of memory")
-        .with_detail(refused.to_string())
-        .with_hint(
-            "Raise the database's memory_max or the server's --memory, or ask for less at once.",
-        )
 }
 
 impl Holding {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use aerostat_advice::{Machine, Verdict};
-use aerostat_memory::trim_heap;
+use aerostat_memory::{HeapKeeper, purge_heap};
 use aerostat_storage::Table;
 use aerostat_txn::CancelToken;
 use tokio::time::sleep;
@@ -45,6 +45,7 @@ pub struct UpkeepOptions {
 impl Engine {
     /// Keeps the node up until it is told to stop.
     pub async fn keep_up(self: Arc<Self>, options: UpkeepOptions, stop: CancellationToken) {
+        let _keeper = self.keep_heap_small();
         let all = async {
             tokio::join!(
                 self.keep_logs_short(),
@@ -59,13 +60,25 @@ impl Engine {
         }
     }
 
+    /// Gives freed memory back at once where the process is larger than it may be.
+    fn keep_heap_small(&self) -> Option<HeapKeeper> {
+        let governor = Arc::clone(self.governor());
+        match HeapKeeper::start(move || governor.limit()) {
+            Ok(keeper) => Some(keeper),
+            Err(error) => {
+                tracing::warn!(%error, "no thread to keep the heap small");
+                None
+            }
+        }
+    }
+
     async fn keep_logs_short(self: &Arc<Self>) {
         loop {
             sleep(CHECKPOINT_INTERVAL).await;
             let engine = Arc::clone(self);
             let work = move || {
                 engine.checkpoint_where_due();
-                trim_heap();
+                purge_heap();
             };
             self.wait_for_blocking(work).await;
         }

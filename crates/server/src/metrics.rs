@@ -371,7 +371,8 @@ impl Metrics {
     fn set_gauges(&self, node: &NodeSample) {
         self.memory.set(gauge(node.memory_used_bytes));
         self.memory_max.set(gauge(node.memory_max_bytes));
-        self.resident.set(gauge(process::resident_bytes()));
+        self.resident
+            .set(gauge(aerostat_embedded::resident_bytes()));
         self.open_files.set(gauge(process::open_files()));
         self.cpu.set(process::cpu_seconds());
         self.uptime.set(self.started.elapsed().as_secs_f64());

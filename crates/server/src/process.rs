@@ -2,20 +2,8 @@
 
 use std::fs;
 
-/// Bytes of a page on the machines we run on; `/proc/self/statm` counts pages.
-const PAGE_BYTES: u64 = 4096;
-
 /// Clock ticks per second in `/proc/self/stat`: `USER_HZ`, 100 on every Linux port we run on.
 const TICKS_PER_S: f64 = 100.0;
-
-/// Resident memory, or 0 where `/proc` does not say.
-pub(crate) fn resident_bytes() -> u64 {
-    fs::read_to_string("/proc/self/statm")
-        .ok()
-        .as_deref()
-        .and_then(parse_resident)
-        .unwrap_or(0)
-}
 
 /// User and system time used so far, or 0 where `/proc` does not say.
 pub(crate) fn cpu_seconds() -> f64 {
@@ -29,11 +17,6 @@ pub(crate) fn cpu_seconds() -> f64 {
 /// Open files, or 0 where `/proc` does not say.
 pub(crate) fn open_files() -> u64 {
     fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64)
-}
-
-fn parse_resident(statm: &str) -> Option<u64> {
-    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * PAGE_BYTES)
 }
 
 fn parse_cpu(stat: &str) -> Option<f64> {
@@ -51,15 +34,13 @@ mod tests {
 
     #[test]
     fn the_kernels_lines_are_read() {
-        assert_eq!(parse_resident("1000 25 10 1 0 5 0"), Some(25 * 4096));
         let stat = "42 (a b) c) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 1 0 100";
         assert_eq!(parse_cpu(stat), Some(2.0));
         assert_eq!(parse_cpu("nonsense"), None);
     }
 
     #[test]
-    fn this_process_has_memory_and_files() {
-        assert!(resident_bytes() > 0);
+    fn this_process_has_files() {
         assert!(open_files() > 0);
         assert!(cpu_seconds() >= 0.0);
     }

@@ -11,7 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aerostat_embedded::{Database, Engine, ErrorKind, Observer, SERVER_VERSION, StatementRecord};
+use aerostat_embedded::{
+    Database, Engine, ErrorKind, Observer, SERVER_VERSION, StatementRecord, leave_purging_to_others,
+};
 use aerostat_gateway::{GatewayOptions, Listeners, LocalListener, NodeSecret};
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
@@ -45,6 +47,8 @@ const SUPERUSER: &str = "aerostat";
 /// When it cannot start, or a part of it fails.
 pub(crate) fn run(config: Config) -> Result<()> {
     logs::install(config.log_format, &config.log_filter)?;
+    // Upkeep gives back what is free.
+    leave_purging_to_others();
     let threads = Threads::start(config.threads)?;
     let result = threads.block_on(node(config, &threads));
     threads.shut_down();

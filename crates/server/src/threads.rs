@@ -7,7 +7,7 @@
 use std::future;
 use std::thread;
 
-use aerostat_embedded::trim_heap_if_asked;
+use aerostat_embedded::release_heap_if_asked;
 use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -63,7 +63,7 @@ fn io_runtime() -> Result<Runtime> {
     Builder::new_current_thread()
         .thread_stack_size(IO_STACK_BYTES)
         .thread_name("aerostat-io-blocking")
-        .on_thread_park(trim_heap_if_asked)
+        .on_thread_park(release_heap_if_asked)
         .enable_all()
         .build()
         .context("cannot start an I/O thread")
