@@ -32,6 +32,7 @@ pub(crate) use uniqueness::no_matching_constraint;
 
 use crate::{
     lines::Lines,
+    session::Held,
     utility::{self, Utility},
 };
 
@@ -67,6 +68,19 @@ pub(crate) struct Source {
     pub(crate) text: Arc<str>,
     /// Characters of the message before the text.
     pub(crate) offset: u32,
+    /// What the tree of a long text is charged, as long as anybody has it.
+    pub(crate) room: Option<Arc<Held>>,
+}
+
+impl Source {
+    /// A text that stands alone.
+    pub(crate) fn of(text: Arc<str>) -> Self {
+        Self {
+            text,
+            offset: 0,
+            room: None,
+        }
+    }
 }
 
 impl Statement {
@@ -101,6 +115,7 @@ impl Statement {
             let source = Source {
                 text: message[lines.byte(first.span.start)..lines.byte(last.span.end)].into(),
                 offset: lines.offset(first.span.start),
+                room: None,
             };
             check_depth(piece)?;
             let kind = parse(piece, &source, &lines)?;
@@ -118,10 +133,7 @@ impl Statement {
         match statements.len() {
             0 => Ok(Statement {
                 kind: StatementKind::Empty,
-                source: Source {
-                    text: "".into(),
-                    offset: 0,
-                },
+                source: Source::of("".into()),
             }),
             1 => Ok(statements.remove(0)),
             _ => Err(SqlError::new(

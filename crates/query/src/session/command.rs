@@ -657,15 +657,8 @@ pub(super) fn nested_statement(
 }
 
 fn cast_argument(argument: &Fragment, ty: ParameterType) -> Result<ast::Expr, SqlError> {
-    dml::parse_expression(&format!("CAST(({}) AS {ty})", argument.text)).map_err(|error| {
-        from_datafusion(
-            error,
-            &Source {
-                text: argument.text.as_str().into(),
-                offset: 0,
-            },
-        )
-    })
+    dml::parse_expression(&format!("CAST(({}) AS {ty})", argument.text))
+        .map_err(|error| from_datafusion(error, &Source::of(argument.text.as_str().into())))
 }
 
 struct FillPlaceholders<'a>(&'a [ast::Expr]);

@@ -157,10 +157,7 @@ impl Session {
                 let mut cancel = CancelOnDrop::of(transaction.cancel_token());
                 let checked = dml::check_put_off(&context, &transaction, &checks).await;
                 cancel.disarm();
-                let source = Source {
-                    text: "".into(),
-                    offset: 0,
-                };
+                let source = Source::of("".into());
                 finish(checked, transaction, &source).await
             };
             match self.on_query_runtime(work, cancellation).await? {

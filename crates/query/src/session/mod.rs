@@ -646,11 +646,5 @@ fn kind_of(kind: &StatementKind) -> &'static str {
 
 /// An error without a place in a statement.
 fn plain(error: DataFusionError) -> SqlError {
-    from_datafusion(
-        error,
-        &Source {
-            text: "".into(),
-            offset: 0,
-        },
-    )
+    from_datafusion(error, &Source::of("".into()))
 }

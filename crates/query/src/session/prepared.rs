@@ -275,10 +275,7 @@ impl Session {
             return None;
         }
         let fast = fast.with_types(parameters.iter().map(|ty| ty.carrier()).collect());
-        let source = Source {
-            text: Arc::clone(text),
-            offset: 0,
-        };
+        let source = Source::of(Arc::clone(text));
         Some(Prepared {
             statement: Statement {
                 kind: StatementKind::Unread,
@@ -304,7 +301,7 @@ impl Session {
 
     pub(super) async fn prepare_typed(
         &mut self,
-        statement: Statement,
+        mut statement: Statement,
         mut types: Vec<Option<ParameterType>>,
     ) -> Result<Prepared, SqlError> {
         let mut is_written = false;
@@ -366,6 +363,8 @@ impl Session {
                 ParameterType::Array(_) => None,
             })
             .collect();
+        // Who keeps it has charged it.
+        statement.source.room = None;
         let fast = match (&statement.kind, values) {
             (StatementKind::Sql(_), Some(values)) => FastStatement::read(statement.text(), &values),
             _ => None,

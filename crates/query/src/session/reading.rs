@@ -22,9 +22,7 @@ use tokio::{
     task::block_in_place,
 };
 
-use super::{
-    Session, cancel::Cancellation, control, fast::FastStatement, memory::Held, stream::QueryTask,
-};
+use super::{Session, cancel::Cancellation, control, fast::FastStatement, stream::QueryTask};
 use crate::{
     api::Outcome,
     plan::cache::PlanCache,
@@ -111,17 +109,6 @@ pub(super) async fn worked_out<T>(
 #[derive(Clone)]
 struct Tree {
     statement: Statement,
-    /// What it takes, if that is much.
-    _room: Option<Arc<Held>>,
-}
-
-impl Tree {
-    fn small(statement: Statement) -> Self {
-        Self {
-            statement,
-            _room: None,
-        }
-    }
 }
 
 impl Drop for Tree {
@@ -131,19 +118,20 @@ impl Drop for Tree {
             && let Ok(runtime) = Handle::try_current()
         {
             let tree = std::mem::replace(&mut statement.kind, StatementKind::Empty);
-            runtime.spawn_blocking(move || drop(tree));
+            let room = statement.source.room.take();
+            runtime.spawn_blocking(move || {
+                drop(tree);
+                // The charge ends after what it was for.
+                drop(room);
+            });
         }
     }
 }
 
 impl Sent {
-    fn all(statements: Vec<Statement>, room: Option<Arc<Held>>) -> Vec<Self> {
-        let tree = |statement| Tree {
-            statement,
-            _room: room.clone(),
-        };
-        let trees = statements.into_iter().map(tree);
-        trees.map(|tree| Sent(Form::Parsed(tree))).collect()
+    fn all(statements: Vec<Statement>) -> Vec<Self> {
+        let tree = |statement| Sent(Form::Parsed(Tree { statement }));
+        statements.into_iter().map(tree).collect()
     }
 }
 
@@ -164,8 +152,12 @@ impl Session {
                 Some(fast) => Ok(vec![Sent(Form::Fast(fast))]),
                 None => {
                     room.grow(tree_bytes(&text))?;
-                    let statements = Statement::split(&text)?;
-                    Ok(Sent::all(statements, Some(Arc::new(room))))
+                    let mut statements = Statement::split(&text)?;
+                    let room = Arc::new(room);
+                    for statement in &mut statements {
+                        statement.source.room = Some(Arc::clone(&room));
+                    }
+                    Ok(Sent::all(statements))
                 }
             };
             let started = Instant::now();
@@ -178,7 +170,7 @@ impl Session {
         }
         match self.kept(message) {
             Some(kept) => Ok(kept),
-            None => Ok(Sent::all(Statement::split(message)?, None)),
+            None => Ok(Sent::all(Statement::split(message)?)),
         }
     }
 
@@ -186,7 +178,7 @@ impl Session {
     fn kept(&self, message: &str) -> Option<Vec<Sent>> {
         let may_be_kept = PlanCache::takes(message) && self.keeps_plans();
         let statement = may_be_kept.then(|| self.plans.statement(message))??;
-        Some(vec![Sent(Form::Parsed(Tree::small(statement)))])
+        Some(vec![Sent(Form::Parsed(Tree { statement }))])
     }
 
     /// Runs a statement without parameters.
@@ -207,7 +199,7 @@ impl Session {
             return Ok(outcome);
         }
         let statement = Box::pin(self.read_single(&fast.text)).await?;
-        let tree = Tree::small(statement);
+        let tree = Tree { statement };
         Box::pin(self.run(&tree.statement, None)).await
     }
 
@@ -224,7 +216,9 @@ impl Session {
         let mut room = self.memory();
         let read = move || {
             room.grow(tree_bytes(&text))?;
-            Statement::single(&text)
+            let mut statement = Statement::single(&text)?;
+            statement.source.room = Some(Arc::new(room));
+            Ok(statement)
         };
         self.apart(read, &cancellation).await?
     }

@@ -180,10 +180,7 @@ impl PlanCache {
         let (text, known) = shelf.texts.get_key_value(message.trim_end_matches(end))?;
         Some(Statement {
             kind: StatementKind::Sql(Arc::clone(known.parsed.as_ref()?)),
-            source: Source {
-                text: Arc::clone(text),
-                offset: 0,
-            },
+            source: Source::of(Arc::clone(text)),
         })
     }
 

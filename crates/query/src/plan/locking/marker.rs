@@ -385,10 +385,7 @@ impl Marker<'_> {
         view: &ViewEntry,
         lock: &Clause,
     ) -> Result<(LogicalPlan, Vec<String>), SqlError> {
-        let nowhere = Source {
-            text: "".into(),
-            offset: 0,
-        };
+        let nowhere = Source::of("".into());
         let plain = |error| from_datafusion(error, &nowhere);
         let (nested, mut query) = self.context.within(view).map_err(plain)?;
         rewrite_forms(&mut query)?;
