@@ -36,9 +36,26 @@ pub(super) fn membership(pairs: Vec<(Expr, Expr)>, negated: bool) -> Expr {
         return in_list(negated).unwrap_or_else(|| lit(negated));
     }
     let comparisons = compared.into_iter().map(|(operand, item)| operand.eq(item));
-    let any = in_list(false).into_iter().chain(comparisons);
-    let any = any.reduce(Expr::or).unwrap_or_else(|| lit(false));
+    let any = any_of(in_list(false).into_iter().chain(comparisons).collect());
     if negated { !any } else { any }
+}
+
+/// One of these, in their order. The optimizer looks at each OR for its right side in all of its
+/// left: in a chain that is the square of its length, in a tree that is as deep on both sides it is
+/// the length times the depth.
+fn any_of(mut terms: Vec<Expr>) -> Expr {
+    while terms.len() > 1 {
+        let mut pairs = terms.into_iter();
+        let mut joined = Vec::with_capacity(pairs.len().div_ceil(2));
+        while let Some(left) = pairs.next() {
+            joined.push(match pairs.next() {
+                Some(right) => left.or(right),
+                None => left,
+            });
+        }
+        terms = joined;
+    }
+    terms.pop().unwrap_or_else(|| lit(false))
 }
 
 /// Whether this is a value that is not NULL.
@@ -123,3 +140,39 @@ const AS_IS: &[Overload] = &[Overload {
     returns: Returns::Type(SqlType::Boolean),
     body: |call| Ok(Arc::clone(&call.args[0])),
 }];
+
+#[cfg(test)]
+mod tests {
+    use datafusion::prelude::col;
+
+    use super::*;
+
+    /// The terms of a condition in their order, and how many the optimizer compares to look for the right
+    /// side of each OR in its left.
+    fn looked_through(condition: &Expr) -> (Vec<&Expr>, usize) {
+        match condition {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if *op == Operator::Or => {
+                let ((mut terms, ours), (others, theirs)) =
+                    (looked_through(left), looked_through(right));
+                let looks = ours + theirs + terms.len();
+                terms.extend(others);
+                (terms, looks)
+            }
+            term => (vec![term], 0),
+        }
+    }
+
+    #[test]
+    fn lists_of_computed_items_are_looked_through_in_little_more_than_their_length() {
+        for count in [1, 2, 3, 7, 100, 1_000, 1_024] {
+            let items: Vec<Expr> = (0..count).map(|item| col("i") + lit(item)).collect();
+            let pairs = items.iter().map(|item| (col("k"), item.clone()));
+            let any = membership(pairs.collect(), false);
+            let (terms, looks) = looked_through(&any);
+            let expected: Vec<Expr> = items.into_iter().map(|item| col("k").eq(item)).collect();
+            assert!(terms.into_iter().eq(&expected), "{any}");
+            let (count, depth) = (count as usize, count.next_power_of_two().ilog2() as usize);
+            assert!(looks <= count * depth, "{looks} of {count}");
+        }
+    }
+}
