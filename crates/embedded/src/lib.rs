@@ -33,7 +33,8 @@ mod values;
 mod wait;
 
 pub use aerostat_memory::{
-    Counted, leave_purging_to_others, machine_memory_bytes, release_heap_if_asked, resident_bytes,
+    Counted, heap_bytes, leave_purging_to_others, machine_memory_bytes, release_heap_if_asked,
+    resident_bytes,
 };
 pub use aerostat_query::{
     CancelHandle, DatabaseState, DiskQuantity, Engine, NoObserver, Observer, SERVER_VERSION,

@@ -20,7 +20,7 @@ mod machine;
 pub use aerostat_types::OutOfMemory;
 pub use arena::{ArenaSource, Mapping, MemoryError};
 pub use budget::{Budget, Governor, Reservation};
-pub use count::{Counted, thread_heap_bytes};
+pub use count::{Counted, heap_bytes, thread_heap_bytes};
 pub use heap::{
     HeapKeeper, leave_purging_to_others, purge_heap, release_heap_if_asked, trim_heap,
     trim_heap_if_asked,
