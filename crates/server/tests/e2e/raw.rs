@@ -1,14 +1,18 @@
 //! A client that speaks the wire protocol byte by byte, to say what no library would.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::harness::PATIENCE;
 
+/// Bytes that are read ahead.
+const READ_BYTES: usize = 64 << 10;
+
 /// A connection that sends whatever it is told.
 pub(crate) struct Raw {
-    stream: TcpStream,
+    /// Reads ahead: a client that asks the system for each row takes longer than the node.
+    stream: BufReader<TcpStream>,
     status: u8,
     key: Option<(i32, i32)>,
 }
@@ -28,7 +32,7 @@ impl Raw {
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
         Ok(Self {
-            stream,
+            stream: BufReader::with_capacity(READ_BYTES, stream),
             status: 0,
             key: None,
         })
@@ -77,7 +81,7 @@ impl Raw {
 
     /// Bytes as they are.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        self.stream.get_mut().write_all(bytes)
     }
 
     /// A typed message with its length.
@@ -85,7 +89,7 @@ impl Raw {
         let mut message = vec![kind];
         message.extend(u32::try_from(body.len() + 4).unwrap().to_be_bytes());
         message.extend(body);
-        self.stream.write_all(&message)
+        self.stream.get_mut().write_all(&message)
     }
 
     /// A startup message of protocol 3.0.
@@ -96,8 +100,8 @@ impl Raw {
         }
         body.push(0);
         let length = u32::try_from(body.len() + 4).unwrap();
-        self.stream.write_all(&length.to_be_bytes())?;
-        self.stream.write_all(&body)
+        self.stream.get_mut().write_all(&length.to_be_bytes())?;
+        self.stream.get_mut().write_all(&body)
     }
 
     /// A simple query of arbitrary bytes.
@@ -136,6 +140,22 @@ impl Raw {
                 _ => {}
             }
             messages.push(message);
+        }
+    }
+
+    /// Messages up to ReadyForQuery, but for rows and data of a COPY, of which there may be millions.
+    pub(crate) fn read_without_rows(&mut self) -> io::Result<Vec<Message>> {
+        let mut messages = Vec::new();
+        loop {
+            match self.read()? {
+                (b'D' | b'd', _) => {}
+                (b'G', _) => self.send(b'c', &[])?,
+                (b'Z', body) => {
+                    self.status = body[0];
+                    return Ok(messages);
+                }
+                message => messages.push(message),
+            }
         }
     }
 
