@@ -266,12 +266,14 @@ impl<S: BackendSession> Connection<S> {
         self.write_out(false).await
     }
 
-    /// Writes once enough has been gathered, and lets a cancel request through.
+    /// Writes once enough has been gathered, lets a cancel request through, and then the other
+    /// connections of this thread: a client that reads as fast as we write would keep them waiting.
     async fn flush_when_full(&mut self) -> Result<(), Fault> {
-        match self.is_full() {
-            true => self.write_out(true).await,
-            false => Ok(()),
+        if self.is_full() {
+            self.write_out(true).await?;
+            tokio::task::yield_now().await;
         }
+        Ok(())
     }
 
     /// Whether enough has been gathered to be written.

@@ -10,12 +10,11 @@ use std::{
     ptr::NonNull,
     sync::{
         OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
 };
 
 use aerostat_segment::{ARENA_BYTES_MAX, Region};
-
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use thiserror::Error;
 
@@ -197,7 +196,6 @@ impl Mapping {
             )
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        MAPPED.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(Mapping { base, bytes })
     }
 
@@ -243,18 +241,9 @@ impl Mapping {
     }
 }
 
-/// Bytes of all mappings of the process.
-static MAPPED: AtomicU64 = AtomicU64::new(0);
-
-/// Bytes of all mappings of the process, of which some may not be in memory yet.
-pub fn mapped_bytes() -> u64 {
-    MAPPED.load(Ordering::Relaxed)
-}
-
 /// Unmaps a piece of a mapping that nobody refers to any more.
 fn unmap(base: NonNull<u8>, bytes: usize) {
     if bytes > 0 {
-        MAPPED.fetch_sub(bytes as u64, Ordering::Relaxed);
         // SAFETY: callers own the piece, which is page-aligned and mapped as a whole, and
         // give up every reference to it.
         let result = unsafe { munmap(base.as_ptr().cast(), bytes) };

@@ -10,6 +10,9 @@
 //! atomic and takes no lock, and no counter is ever above its maximum (unless
 //! that was lowered since). A tenant's counter is raised first and lowered again
 //! when the node refuses; for that moment it counts bytes nobody has.
+//!
+//! What the process holds and nobody has reserved counts against the node's limit, too, as it was found
+//! last ([`Governor::set_unreserved`]).
 
 use std::sync::{
     Arc,
@@ -52,6 +55,17 @@ impl Governor {
         self.root.used()
     }
 
+    /// Tells how much the process holds that nobody has reserved: so much less is given to those who
+    /// reserve, until it is told that there is less of it.
+    pub fn set_unreserved(&self, bytes: u64) {
+        self.root.unreserved.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What was told last.
+    pub fn unreserved(&self) -> u64 {
+        self.root.unreserved.load(Ordering::Relaxed)
+    }
+
     /// Bytes the node may use.
     pub fn limit(&self) -> u64 {
         self.root.max.load(Ordering::Relaxed)
@@ -65,6 +79,8 @@ pub struct Budget {
     max: AtomicU64,
     used: AtomicU64,
     peak: AtomicU64,
+    /// What there is beside what is used; of the node's budget alone.
+    unreserved: AtomicU64,
     parent: Option<Arc<Budget>>,
 }
 
@@ -75,6 +91,7 @@ impl Budget {
             max: max.into(),
             used: 0.into(),
             peak: 0.into(),
+            unreserved: 0.into(),
             parent,
         }
     }
@@ -121,7 +138,10 @@ impl Budget {
 
     /// Bytes that could be reserved now, if nobody else does first.
     pub fn available(&self) -> u64 {
-        let own = self.max.load(Ordering::Relaxed).saturating_sub(self.used());
+        let taken = self
+            .used()
+            .saturating_add(self.unreserved.load(Ordering::Relaxed));
+        let own = self.max.load(Ordering::Relaxed).saturating_sub(taken);
         self.parent
             .as_ref()
             .map_or(own, |parent| own.min(parent.available()))
@@ -134,16 +154,18 @@ impl Budget {
     /// When this budget or the node's has not that much left.
     pub fn try_grow_raw(&self, bytes: u64) -> Result<(), OutOfMemory> {
         let limit = self.max.load(Ordering::Relaxed);
+        let unreserved = self.unreserved.load(Ordering::Relaxed);
+        let left = limit.saturating_sub(unreserved);
         let grown = self
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
                 used.checked_add(bytes)
-                    .filter(|&grown| grown <= limit || bytes == 0)
+                    .filter(|&grown| grown <= left || bytes == 0)
             });
         let before = grown.map_err(|used| OutOfMemory {
             budget: self.name.clone(),
             requested: bytes,
-            used,
+            used: used + unreserved,
             limit,
         })?;
         if let Some(parent) = &self.parent
@@ -288,6 +310,24 @@ mod tests {
         held.shrink(450);
         assert_eq!(budget.reserve(50).unwrap().bytes(), 50);
         assert!(budget.reserve(u64::MAX).is_err(), "no overflow");
+    }
+
+    #[test]
+    fn what_nobody_has_reserved_is_not_given_away() {
+        let governor = Governor::new(ByteSize(1000));
+        let budget = governor.budget("a", None);
+        let _held = budget.reserve(500).unwrap();
+        governor.set_unreserved(300);
+        assert_eq!((budget.available(), governor.used()), (200, 500));
+        let refused = budget.reserve(201).unwrap_err();
+        assert_eq!((refused.used, refused.limit), (800, 1000));
+        drop(budget.reserve(200).unwrap());
+        // More than there is room for takes nothing away.
+        governor.set_unreserved(2000);
+        assert!(budget.reserve(1).is_err());
+        assert_eq!(budget.reserve(0).unwrap().bytes(), 0);
+        governor.set_unreserved(0);
+        drop(budget.reserve(500).unwrap());
     }
 
     #[test]

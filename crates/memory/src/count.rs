@@ -1,32 +1,60 @@
-//! What a thread has taken from the heap, counted by the allocator itself.
+//! What a thread, and the process, has taken from the heap, counted by the allocator itself.
 //!
 //! A program installs [`Counted`] around its allocator. The count is per thread, so it costs an
 //! addition without contention; who allocates on behalf of whom is for those to know who run work
 //! on threads. Memory that another thread frees is taken off that thread's count, which may be below 0.
-//!
-//! What all threads have is told by each in steps of [`STEP_BYTES`].
+//! Each thread adds what it has counted to the process's count when it has changed by a step.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// A thread's count at most differs by so much from what it has told the process.
-const STEP_BYTES: u64 = 128 << 10;
+/// By how much a thread's count may differ from what the process's count has of it.
+const STEP_BYTES: u64 = 64 << 10;
 
-/// What all threads have told.
-static ALL: AtomicI64 = AtomicI64::new(0);
+/// Bytes of all threads, as they have been told.
+static TOLD_BY_ALL: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {
     /// Without a destructor, so that it may be used as long as the thread allocates.
     static NET: Cell<i64> = const { Cell::new(0) };
-    /// Of it, what was told.
+    /// What the process's count has of it.
     static TOLD: Cell<i64> = const { Cell::new(0) };
+    static LAST: Last = const { Last };
 }
 
-/// Bytes that the process has taken from the heap and not freed, as layouts have them, but for
-/// [`STEP_BYTES`] a thread; 0 where [`Counted`] is not the program's allocator.
+/// Tells the rest when its thread ends.
+struct Last;
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        tell(NET.get());
+    }
+}
+
+/// Bytes that the process has of its heap, to some 64 KiB for each thread; 0 for ever where [`Counted`]
+/// is not the program's allocator.
 pub fn heap_bytes() -> u64 {
-    ALL.load(Ordering::Relaxed).max(0) as u64
+    u64::try_from(TOLD_BY_ALL.load(Ordering::Relaxed)).unwrap_or(0)
+}
+
+fn tell(net: i64) {
+    let more = net.wrapping_sub(TOLD.replace(net));
+    TOLD_BY_ALL.fetch_add(more, Ordering::Relaxed);
+}
+
+#[cold]
+fn tell_step(net: i64) {
+    tell(net);
+    // The system's allocator keeps the list of destructors. A thread that has run them tells steps alone.
+    let _ = LAST.try_with(|_| ());
+}
+
+fn count(net: i64) {
+    NET.set(net);
+    if net.wrapping_sub(TOLD.get()).unsigned_abs() >= STEP_BYTES {
+        tell_step(net);
+    }
 }
 
 /// Bytes that this thread has allocated, less those it has freed, as layouts have them; 0 for ever
@@ -46,20 +74,6 @@ fn add(bytes: usize) {
 
 fn take_off(bytes: usize) {
     count(NET.get().wrapping_sub(bytes as i64));
-}
-
-#[inline]
-fn count(net: i64) {
-    NET.set(net);
-    if net.wrapping_sub(TOLD.get()).unsigned_abs() >= STEP_BYTES {
-        tell(net);
-    }
-}
-
-#[cold]
-fn tell(net: i64) {
-    let told = TOLD.replace(net);
-    ALL.fetch_add(net.wrapping_sub(told), Ordering::Relaxed);
 }
 
 // SAFETY: every call is passed on to an allocator with the same arguments, and its answer is given
@@ -108,17 +122,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_process_is_told_of_what_threads_have() {
+    fn the_process_knows_what_all_threads_have() {
         let heap = Counted(System);
-        let layout = Layout::from_size_align(100 << 20, 8).unwrap();
-        let before = heap_bytes();
+        let layout = Layout::from_size_align(10 << 20, 8).unwrap();
+        // Other tests of this process allocate little through a counting allocator.
+        let about = |bytes: u64, expected: u64| bytes.abs_diff(expected) < 4 * STEP_BYTES;
         // SAFETY: the block is of this allocator, has this layout, and is freed once.
         unsafe {
-            let block = heap.alloc(layout);
-            assert!(heap_bytes() > before + (99 << 20));
-            heap.dealloc(block, layout);
+            let block = std::thread::scope(|scope| {
+                let made = scope.spawn(|| heap.alloc(layout) as usize);
+                made.join().unwrap()
+            });
+            assert!(about(heap_bytes(), 10 << 20), "{}", heap_bytes());
+            heap.dealloc(block as *mut u8, layout);
         }
-        assert!(heap_bytes() < before + (1 << 20));
+        assert!(about(heap_bytes(), 0), "{}", heap_bytes());
+        // What a thread has not told yet it tells when it ends.
+        let small = Layout::from_size_align(STEP_BYTES as usize * 3 / 2, 8).unwrap();
+        let rest = Layout::from_size_align(STEP_BYTES as usize / 2, 8).unwrap();
+        // SAFETY: as above.
+        unsafe {
+            for _ in 0..100 {
+                let blocks = std::thread::scope(|scope| {
+                    let made =
+                        scope.spawn(|| (heap.alloc(small) as usize, heap.alloc(rest) as usize));
+                    made.join().unwrap()
+                });
+                heap.dealloc(blocks.0 as *mut u8, small);
+                heap.dealloc(blocks.1 as *mut u8, rest);
+            }
+        }
+        assert!(about(heap_bytes(), 0), "{}", heap_bytes());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::{
     cell::Cell,
     io,
     sync::{
+        Arc,
         atomic::{AtomicU64, Ordering},
         mpsc,
     },
@@ -11,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{arena::mapped_bytes, count::heap_bytes, machine::anonymous_bytes};
+use crate::{budget::Governor, count::heap_bytes, machine::resident_bytes};
 
 /// Gives freed memory back to the system that has not been used again for a moment.
 ///
@@ -45,26 +46,37 @@ pub fn leave_purging_to_others() {
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, NEVER_MS) };
 }
 
-/// How often the size is looked at, while little is free and while more is. Reading it takes some 10
-/// microseconds, in which two threads can take 20 KB from the system, and in the pause 20 MB.
-const LOOK: Duration = Duration::from_millis(10);
-const LOOK_AT_REST: Duration = Duration::from_millis(100);
+/// Bytes that a process may take from the system in a millisecond: two threads that write new memory
+/// take 1 to 2 GB a second.
+const TAKEN_BYTES_PER_MS: u64 = 2 << 20;
 
-/// What part of the limit may be free. It is beyond what statements and data are charged with, so the
-/// process has so much more than its limit at most, and what it has taken until it is looked at.
-const FREE_PARTS: u64 = 10;
+/// How often the size is looked at. Reading it takes some 10 microseconds.
+const LOOK_MS_MIN: u64 = 5;
+const LOOK_MS_MAX: u64 = 250;
 
-/// What part of the limit must have become free since what was free was given back last: the rest
-/// others keep, or it is in pages that are not free as a whole.
-const STEP_PARTS: u64 = 32;
+/// Below this part of its limit, in quarters, a process keeps what is free for whoever allocates next.
+const CALM_QUARTERS: u64 = 3;
 
-/// What the process has beside its heap and its mappings: stacks, tables of the linker.
-const BESIDE_BYTES: u64 = 32 << 20;
+/// What may be free of a process beyond that, as a part of its limit.
+const FREE_PARTS: u64 = 16;
 
-/// A thread that gives freed memory back where there is much of it.
+/// What may be neither reserved nor free, as a part of the limit and at least: sessions, catalogs, plans
+/// that are kept, batches between operators.
+const UNRESERVED_PARTS: u64 = 32;
+const UNRESERVED_BYTES_MIN: u64 = 32 << 20;
+
+/// A thread that gives freed memory back before its time while the process is large, and tells a
+/// node's budget what the process holds that nobody has reserved.
 ///
 /// The allocator keeps what was freed for whoever allocates next. Where one statement after the other
 /// takes much and gives it back, on other threads, that adds up.
+///
+/// ```text
+///  size of the process ─┬─ what it had at its start, and a little
+///                       ├─ reserved: Governor::used
+///                       ├─ free: by how much it has grown beyond the heap since free memory went back
+///                       └─ the rest, which nobody has reserved: Governor::set_unreserved
+/// ```
 #[derive(Debug)]
 pub struct HeapKeeper {
     /// Dropped, it ends the thread.
@@ -72,29 +84,18 @@ pub struct HeapKeeper {
 }
 
 impl HeapKeeper {
-    /// Keeps what is free to a part of so many bytes.
+    /// Keeps the process about as small as the node may be.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn start(limit: impl Fn() -> u64 + Send + 'static) -> io::Result<Self> {
+    pub fn start(governor: Arc<Governor>) -> io::Result<Self> {
         let (ends, ended) = mpsc::channel();
         let keep = move || {
-            let mut kept = 0;
+            let mut state = State::of_start(Sizes::now(), governor.used());
             loop {
-                let (free, limit) = (free_bytes(), limit());
-                if gives_back(free, limit, kept) {
-                    ASKED.fetch_add(1, Ordering::Relaxed);
-                    purge_heap();
-                    kept = free_bytes();
-                } else {
-                    kept = kept.min(free);
-                }
-                let pause = if free > limit / FREE_PARTS / 4 {
-                    LOOK
-                } else {
-                    LOOK_AT_REST
-                };
+                let pause = Duration::from_millis(state.look(&governor));
                 if ended.recv_timeout(pause) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    governor.set_unreserved(0);
                     return;
                 }
             }
@@ -105,15 +106,89 @@ impl HeapKeeper {
     }
 }
 
-/// Memory that the process has and nobody has taken.
-fn free_bytes() -> u64 {
-    let taken = heap_bytes() + mapped_bytes() + BESIDE_BYTES;
-    anonymous_bytes().saturating_sub(taken)
+/// What a process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sizes {
+    /// In memory.
+    resident: u64,
+    /// Of its heap, as far as it counts that.
+    heap: u64,
 }
 
-/// Whether to give back what is free, where so much was when that was done last.
-fn gives_back(free: u64, limit: u64, kept: u64) -> bool {
-    free > limit / FREE_PARTS && free > kept + limit / STEP_PARTS
+impl Sizes {
+    fn now() -> Self {
+        Self {
+            resident: resident_bytes(),
+            heap: heap_bytes(),
+        }
+    }
+
+    /// What of it is free, if all that was kept was in use: it has grown by that beyond its heap.
+    fn free_since(self, kept: Self) -> u64 {
+        let used = (kept.resident + self.heap).saturating_sub(kept.heap);
+        self.resident.saturating_sub(used)
+    }
+}
+
+/// What a keeper knows.
+struct State {
+    /// What the process had at its start that was not reserved: its code, and what a program has that
+    /// embeds the engine.
+    base: u64,
+    /// What it had when what is free was given back last.
+    kept: Sizes,
+}
+
+impl State {
+    fn of_start(sizes: Sizes, reserved: u64) -> Self {
+        Self {
+            base: sizes.resident.saturating_sub(reserved),
+            kept: sizes,
+        }
+    }
+
+    /// Looks once, and says in how many milliseconds to look again.
+    fn look(&mut self, governor: &Governor) -> u64 {
+        let (mut sizes, limit) = (Sizes::now(), governor.limit());
+        if self.purges(sizes, limit) {
+            governor.set_unreserved(self.unreserved(sizes, governor.used(), limit));
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            purge_heap();
+            sizes = Sizes::now();
+            self.kept = sizes;
+        }
+        governor.set_unreserved(self.unreserved(sizes, governor.used(), limit));
+        pause_ms(sizes.resident, limit)
+    }
+
+    /// Whether to give back what is free.
+    fn purges(&mut self, sizes: Sizes, limit: u64) -> bool {
+        if sizes.resident < limit / 4 * CALM_QUARTERS {
+            // Upkeep may have given back meanwhile.
+            if sizes.resident < self.kept.resident {
+                self.kept = sizes;
+            }
+            return false;
+        }
+        sizes.free_since(self.kept) > limit / FREE_PARTS
+    }
+
+    /// What nobody has reserved of a process of which so much is.
+    fn unreserved(&self, sizes: Sizes, reserved: u64, limit: u64) -> u64 {
+        // Without a count nobody can tell a statement's memory from an embedding program's.
+        if sizes.heap == 0 {
+            return 0;
+        }
+        let held = sizes.resident - sizes.free_since(self.kept);
+        let little = (limit / UNRESERVED_PARTS).max(UNRESERVED_BYTES_MIN);
+        held.saturating_sub(self.base + reserved + little)
+    }
+}
+
+/// How long a process of this size stays below its limit at least.
+fn pause_ms(size: u64, limit: u64) -> u64 {
+    let room = limit.saturating_sub(size);
+    (room / TAKEN_BYTES_PER_MS).clamp(LOOK_MS_MIN, LOOK_MS_MAX)
 }
 
 /// How often all threads were asked to give back what they keep. There is one heap in a process.
@@ -179,32 +254,73 @@ mod tests {
                 "{} bytes are kept",
                 resident_bytes() - before
             );
-            std::thread::sleep(Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(100));
             trim_heap();
         }
     }
 
+    const MIB: u64 = 1 << 20;
+    const LIMIT: u64 = 1_024 * MIB;
+
+    fn sizes(resident: u64, heap: u64) -> Sizes {
+        Sizes {
+            resident: resident * MIB,
+            heap: heap * MIB,
+        }
+    }
+
     #[test]
-    fn what_is_free_is_given_back_once() {
-        const GB: u64 = 1 << 30;
-        assert!(!gives_back(GB / 10, GB, 0));
-        assert!(gives_back(GB / 10 + 1, GB, 0));
-        // What could not be given back then is not by asking again.
-        assert!(!gives_back(GB / 4 + 1, GB, GB / 4));
-        assert!(gives_back(GB / 2, GB, GB / 4));
+    fn the_process_is_looked_at_before_it_can_be_too_large() {
+        assert_eq!(pause_ms(0, 4 * LIMIT), LOOK_MS_MAX);
+        assert_eq!(pause_ms(LIMIT - 50 * MIB, LIMIT), 25);
+        assert_eq!(pause_ms(2 * LIMIT, LIMIT), LOOK_MS_MIN);
+    }
+
+    #[test]
+    fn what_is_free_goes_back_from_a_large_process_alone() {
+        let mut state = State::of_start(sizes(50, 10), 0);
+        // A small one keeps it.
+        assert!(!state.purges(sizes(700, 10), LIMIT));
+        // A large one has nothing free as long as its heap has grown as much.
+        assert!(!state.purges(sizes(900, 860), LIMIT));
+        assert!(!state.purges(sizes(900, 800), LIMIT));
+        assert!(state.purges(sizes(900, 790), LIMIT));
+        // What was not free then is not given back by asking again.
+        state.kept = sizes(900, 790);
+        assert!(!state.purges(sizes(900, 790), LIMIT));
+        assert!(state.purges(sizes(900, 700), LIMIT));
+        // One that has become smaller by itself begins anew.
+        assert!(!state.purges(sizes(300, 200), LIMIT));
+        assert_eq!(state.kept, sizes(300, 200));
+    }
+
+    #[test]
+    fn what_is_neither_reserved_nor_free_is_told() {
+        let state = State::of_start(sizes(50, 10), 0);
+        let unreserved =
+            |sizes, reserved: u64| state.unreserved(sizes, reserved * MIB, LIMIT) / MIB;
+        assert_eq!(unreserved(sizes(50, 10), 0), 0);
+        assert_eq!(unreserved(sizes(850, 810), 800), 0);
+        assert_eq!(unreserved(sizes(850, 810), 500), 300 - 32);
+        // Of what was reserved and is free nobody has anything.
+        assert_eq!(unreserved(sizes(850, 310), 0), 300 - 32);
+        assert_eq!(unreserved(sizes(850, 0), 0), 0);
+        // What is reserved and not taken yet is not in memory.
+        assert_eq!(unreserved(sizes(850, 810), 1_000), 0);
+        // What was there at the start, and reserved, may be given back.
+        let state = State::of_start(sizes(850, 10), 800 * MIB);
+        assert_eq!(state.base, 50 * MIB);
     }
 
     #[test]
     fn a_keeper_ends_with_its_owner() {
-        let (asked, asks) = mpsc::channel();
-        let limit = move || {
-            let _ = asked.send(());
-            u64::MAX
-        };
-        let keeper = HeapKeeper::start(limit).unwrap();
-        asks.recv().unwrap();
+        let governor = Governor::new(aerostat_types::ByteSize(u64::MAX));
+        let keeper = HeapKeeper::start(Arc::clone(&governor)).unwrap();
         drop(keeper);
-        // The channel closes with the thread.
-        while asks.recv().is_ok() {}
+        let started = Instant::now();
+        while Arc::strong_count(&governor) > 1 {
+            assert!(started.elapsed() < Duration::from_secs(60), "it goes on");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }

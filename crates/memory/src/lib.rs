@@ -18,7 +18,7 @@ mod heap;
 mod machine;
 
 pub use aerostat_types::OutOfMemory;
-pub use arena::{ArenaSource, Mapping, MemoryError, mapped_bytes};
+pub use arena::{ArenaSource, Mapping, MemoryError};
 pub use budget::{Budget, Governor, Reservation};
 pub use count::{Counted, heap_bytes, thread_heap_bytes};
 pub use heap::{

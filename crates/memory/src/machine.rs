@@ -44,23 +44,10 @@ impl PageFacts {
 
 /// Bytes of this process that are in memory, or 0 where the system does not say.
 pub fn resident_bytes() -> u64 {
-    resident_and_shared_bytes().0
-}
-
-/// Of [`resident_bytes`] those that are of no file, such as the heap.
-pub(crate) fn anonymous_bytes() -> u64 {
-    let (resident, shared) = resident_and_shared_bytes();
-    resident.saturating_sub(shared)
-}
-
-fn resident_and_shared_bytes() -> (u64, u64) {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let mut pages = statm.split_ascii_whitespace().skip(1);
-    let mut next = || {
-        let pages = pages.next().and_then(|pages| pages.parse::<u64>().ok());
-        pages.unwrap_or(0) * page_bytes() as u64
-    };
-    (next(), next())
+    let pages = statm.split_ascii_whitespace().nth(1);
+    let pages = pages.and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * page_bytes() as u64
 }
 
 /// Bytes of a page.

@@ -60,10 +60,10 @@ impl Engine {
         }
     }
 
-    /// Gives freed memory back at once where the process is larger than it may be.
+    /// Gives freed memory back at once where the process is large, and keeps the budget told of what it
+    /// holds beyond.
     fn keep_heap_small(&self) -> Option<HeapKeeper> {
-        let governor = Arc::clone(self.governor());
-        match HeapKeeper::start(move || governor.limit()) {
+        match HeapKeeper::start(Arc::clone(self.governor())) {
             Ok(keeper) => Some(keeper),
             Err(error) => {
                 tracing::warn!(%error, "no thread to keep the heap small");

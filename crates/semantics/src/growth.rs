@@ -336,6 +336,7 @@ impl Growth {
     /// As [`Self::keep`].
     pub fn finish(self, result: ArrayRef, is_constant: bool) -> Result<ColumnarValue> {
         if is_constant {
+            check_constant(result.as_ref())?;
             let value = ScalarValue::try_from_array(&result, 0)?;
             return Ok(ColumnarValue::Scalar(value));
         }
@@ -419,6 +420,24 @@ pub(crate) fn too_long() -> DataFusionError {
         "requested length too large",
     );
     external(error.with_detail(format!("A value has at most {VALUE_BYTES_MAX} bytes.")))
+}
+
+/// Whether a value may be a constant of a plan, where it is computed for one. Expressions have names that
+/// write their constants out, with each item of a list, so that a text that its items share counts as often
+/// as they are.
+///
+/// # Errors
+/// It is left to the execution.
+pub(crate) fn check_constant(value: &dyn Array) -> Result<()> {
+    if FOLDABLE.get().is_none() {
+        return Ok(());
+    }
+    match bytes_of(value) {
+        bytes if bytes > FOLDED_BYTES_MAX => {
+            Err(too_much("a constant of a plan would be written in", bytes))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Bytes of an array's own rows. Buffers may be shared with other arrays, or be larger.

@@ -100,6 +100,7 @@ impl TenantState {
 /// The node's numbers at the moment of asking.
 pub(crate) struct NodeSample {
     pub(crate) memory_used_bytes: u64,
+    pub(crate) memory_unreserved_bytes: u64,
     pub(crate) memory_max_bytes: u64,
     pub(crate) tenants: Vec<TenantSample>,
     /// Of every tenant, also of those that are not open.
@@ -141,9 +142,10 @@ pub(crate) struct Metrics {
     tenant_open: Family<TenantLabels, IntegerGauge>,
     degraded: IntegerGauge,
     memory: IntegerGauge,
+    memory_unreserved: IntegerGauge,
+    heap: IntegerGauge,
     memory_max: IntegerGauge,
     resident: IntegerGauge,
-    heap: IntegerGauge,
     open_files: IntegerGauge,
     cpu: FloatGauge,
     uptime: FloatGauge,
@@ -172,9 +174,10 @@ impl Metrics {
             tenant_open: Family::default(),
             degraded: IntegerGauge::default(),
             memory: IntegerGauge::default(),
+            memory_unreserved: IntegerGauge::default(),
+            heap: IntegerGauge::default(),
             memory_max: IntegerGauge::default(),
             resident: IntegerGauge::default(),
-            heap: IntegerGauge::default(),
             open_files: IntegerGauge::default(),
             cpu: FloatGauge::default(),
             uptime: FloatGauge::default(),
@@ -269,6 +272,12 @@ impl Metrics {
             Unit::Bytes,
             self.memory.clone(),
         );
+        registry.register_with_unit(
+            "memory_unreserved",
+            "Memory the process holds that nobody has reserved, which counts against the node's",
+            Unit::Bytes,
+            self.memory_unreserved.clone(),
+        );
         let help = "Memory data and queries may hold";
         registry.register_with_unit("memory_max", help, Unit::Bytes, self.memory_max.clone());
         let help = "Resident memory of the process";
@@ -278,7 +287,7 @@ impl Metrics {
             Unit::Bytes,
             self.resident.clone(),
         );
-        let help = "What of it is taken from the heap and not freed";
+        let help = "Heap of the process that is in use";
         registry.register_with_unit("process_heap", help, Unit::Bytes, self.heap.clone());
         registry.register(
             "process_open_files",
@@ -374,10 +383,12 @@ impl Metrics {
 
     fn set_gauges(&self, node: &NodeSample) {
         self.memory.set(gauge(node.memory_used_bytes));
+        self.memory_unreserved
+            .set(gauge(node.memory_unreserved_bytes));
         self.memory_max.set(gauge(node.memory_max_bytes));
+        self.heap.set(gauge(aerostat_embedded::heap_bytes()));
         self.resident
             .set(gauge(aerostat_embedded::resident_bytes()));
-        self.heap.set(gauge(aerostat_embedded::heap_bytes()));
         self.open_files.set(gauge(process::open_files()));
         self.cpu.set(process::cpu_seconds());
         self.uptime.set(self.started.elapsed().as_secs_f64());
@@ -451,6 +462,7 @@ mod tests {
     fn node(tenants: Vec<TenantSample>) -> NodeSample {
         NodeSample {
             memory_used_bytes: 7,
+            memory_unreserved_bytes: 3,
             memory_max_bytes: 100,
             states: tenants
                 .iter()
@@ -497,6 +509,7 @@ mod tests {
             "aerostat_tenant_rows_to_merge{tenant=\"a\"} 6",
             "aerostat_tenant_rows_due{tenant=\"a\"} 5",
             "aerostat_memory_used_bytes 7",
+            "aerostat_memory_unreserved_bytes 3",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

@@ -254,6 +254,7 @@ fn sample(engine: &Engine) -> NodeSample {
     });
     NodeSample {
         memory_used_bytes: engine.governor().used(),
+        memory_unreserved_bytes: engine.governor().unreserved(),
         memory_max_bytes: engine.governor().limit(),
         tenants: tenants.collect(),
         states: states(engine),

@@ -1,6 +1,6 @@
 //! Prepared statements, of the protocol and of PREPARE.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType};
 use datafusion::{
@@ -245,7 +245,10 @@ impl Session {
         let fast = match is_long(&text) {
             true => {
                 let cancellation = self.cancel.begin(self.statement_timeout());
-                Box::pin(self.apart(read, &cancellation)).await?
+                let started = Instant::now();
+                let fast = Box::pin(self.apart(read, &cancellation)).await?;
+                self.read_for += started.elapsed();
+                fast
             }
             false => read(),
         };
@@ -293,7 +296,9 @@ impl Session {
         text: &Arc<str>,
         types: Vec<Option<ParameterType>>,
     ) -> Result<Prepared, SqlError> {
+        let started = Instant::now();
         let statement = self.read_single(text).await?;
+        self.read_for += started.elapsed();
         self.refuse_after_failure(&statement.kind)?;
         self.follow_time_zone();
         self.prepare_typed(statement, types).await

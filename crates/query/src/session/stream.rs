@@ -117,6 +117,12 @@ pub(super) fn received(
             return None;
         }
         state.taken = None;
+        // While rows come as fast as they go, nobody looks at the timers.
+        if let Some(error) = state.cancellation.due() {
+            state.guard.task.abort();
+            state.ended = true;
+            return Some((Err(error), state));
+        }
         let next = tokio::select! {
             biased;
             error = state.cancellation.stopped() => {

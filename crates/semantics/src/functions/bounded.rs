@@ -272,7 +272,9 @@ impl ScalarUDFImpl for Bounded {
                 growth.keep(array).map(ColumnarValue::Array)
             }
             ColumnarValue::Scalar(value) => {
-                check_lengths(&value.to_array()?)?;
+                let array = value.to_array()?;
+                check_lengths(&array)?;
+                growth::check_constant(array.as_ref())?;
                 Ok(ColumnarValue::Scalar(value))
             }
         }

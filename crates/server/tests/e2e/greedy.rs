@@ -40,9 +40,8 @@ const SESSIONS: u64 = 4;
 /// Sockets with a result that nobody reads, at once.
 const UNREAD_MAX: usize = 10;
 
-/// What the node is given and may take at most, in MB, and what its control group allows. The
-/// aim is a quarter more than it is given; memory that several statements have just freed, and plans of
-/// long texts that nobody waits for any more, still take it beyond that.
+/// What the node is given and may take at most, in MB, and what its control group allows: a quarter
+/// more than it is given, for its code, what is free, and what grows between two looks at it.
 const MEMORY_MB: u64 = 1_000;
 const PEAK_MB_MAX: u64 = 1_250;
 const GROUP_MB: u64 = 3 << 10;

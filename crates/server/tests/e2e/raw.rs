@@ -6,8 +6,12 @@ use std::net::{SocketAddr, TcpStream};
 
 use crate::harness::PATIENCE;
 
+/// Bytes that are read ahead.
+const READ_BYTES: usize = 64 << 10;
+
 /// A connection that sends whatever it is told.
 pub(crate) struct Raw {
+    /// Reads ahead: a client that asks the system for each row takes longer than the node.
     stream: BufReader<TcpStream>,
     status: u8,
     key: Option<(i32, i32)>,
@@ -28,7 +32,7 @@ impl Raw {
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
         Ok(Self {
-            stream: BufReader::with_capacity(64 << 10, stream),
+            stream: BufReader::with_capacity(READ_BYTES, stream),
             status: 0,
             key: None,
         })
@@ -119,24 +123,10 @@ impl Raw {
 
     /// Messages up to ReadyForQuery, answering a COPY's wish for data with `data`.
     pub(crate) fn answer(&mut self, data: &[u8]) -> io::Result<Vec<Message>> {
-        self.answer_keeping(data, |_| true)
-    }
-
-    /// Messages up to ReadyForQuery but for rows, which are read and dropped.
-    pub(crate) fn read_without_rows(&mut self) -> io::Result<Vec<Message>> {
-        self.answer_keeping(&[], |kind| !matches!(kind, b'D' | b'd'))
-    }
-
-    fn answer_keeping(
-        &mut self,
-        data: &[u8],
-        keeps: impl Fn(u8) -> bool,
-    ) -> io::Result<Vec<Message>> {
         let mut messages = Vec::new();
         loop {
             let message = self.read()?;
             match message.0 {
-                kind if !keeps(kind) => continue,
                 b'G' => {
                     if !data.is_empty() {
                         self.send(b'd', data)?;
@@ -150,6 +140,22 @@ impl Raw {
                 _ => {}
             }
             messages.push(message);
+        }
+    }
+
+    /// Messages up to ReadyForQuery, but for rows and data of a COPY, of which there may be millions.
+    pub(crate) fn read_without_rows(&mut self) -> io::Result<Vec<Message>> {
+        let mut messages = Vec::new();
+        loop {
+            match self.read()? {
+                (b'D' | b'd', _) => {}
+                (b'G', _) => self.send(b'c', &[])?,
+                (b'Z', body) => {
+                    self.status = body[0];
+                    return Ok(messages);
+                }
+                message => messages.push(message),
+            }
         }
     }
 
