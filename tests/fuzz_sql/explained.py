@@ -116,16 +116,6 @@ def array_of_limited(text, difference):
     return difference.kind in ("rows", "contents", "tag", "norec", "tlp") and says(text, r"ARRAY\(SELECT.*(LIMIT|OFFSET)")
 
 
-@explained("defect: a NULL bound of BETWEEN SYMMETRIC")
-def symmetric(text, difference):
-    return says(text, "SYMMETRIC") and difference.kind in ("rows", "contents", "tag", "norec", "tlp")
-
-
-@explained("defect: differences of timestamptz are of local times")
-def local_differences(text, difference):
-    return says(text, "1890|timestamptz") and says(text, "SET timezone|timestamptz.* - ") and difference.kind in ("rows", "contents")
-
-
 @explained("Known gaps")
 def missing_functions(text, difference):
     return bool(failed(difference.got, "42883", "function (unistr|convert_to|normalize|date_trunc)"))
@@ -173,11 +163,6 @@ def types_of_sides(text, difference):
     return bool(pairs) and (says(text, "INTERSECT|EXCEPT") or pairs <= {"25->1043", "25->1042"})
 
 
-@explained("defect: date_trunc of dates, to_char TZ, age of negatives, in zones")
-def zones_and_ages(text, difference):
-    return difference.kind in ("rows", "contents", "norec", "tlp") and says(text, r"age\(|date_trunc|to_char")
-
-
 @explained("defect: units of date_part over dates")
 def units_of_dates(text, difference):
     return bool(failed(difference.got, "0A000", "unit .* not supported"))
@@ -186,19 +171,9 @@ def units_of_dates(text, difference):
 ANSWERS = ("rows", "contents", "order", "tag", "norec", "tlp")
 
 
-@explained("defect: intervals are ordered by months, then days")
-def order_of_intervals(text, difference):
-    return difference.kind in ANSWERS and says(text, "interval|'1 mon'|days?'") and says(text, r"ORDER BY|max\(|min\(|greatest|least|DISTINCT|OVER")
-
-
 @explained("defect: NULL elements of arrays are smaller than others")
 def null_elements(text, difference):
     return difference.kind in ANSWERS and says(text, r"\[\]|ARRAY|array_|string_to_array") and says(text, r"ORDER BY| [<>]=? |BETWEEN|NULL")
-
-
-@explained("defect: the sign of NaN; statistics over infinities")
-def not_a_number(text, difference):
-    return difference.kind in ANSWERS and says(text, "NaN|Infinity|corr|stddev|variance|var_pop")
 
 
 @explained("defect: format of bytea; char as text keeps its blanks")
@@ -230,11 +205,6 @@ def more_types(text, difference):
 def other_error(text, difference):
     """Both refuse the statement, for one of the reasons that it gives."""
     return difference.kind == "code" and difference.wanted.code[:2] in ("42", "XX", "23", "22") and difference.got.code[:2] in ("42", "22", "23")
-
-
-@explained("defect: names that differ within a plan")
-def names_within(text, difference):
-    return bool(failed(difference.got, "XX000", "matching_name|Projections require"))
 
 
 @explained("defect: ORDER BY with LIMIT over UNION ALL of constants")
