@@ -11,6 +11,8 @@ from .results import FAILED, PASSED, SKIPPED, Results
 
 PACKAGES = [".", "pgtype", "pgconn", "pgxpool", "stdlib"]
 SAMPLE = ["pgxpool"]
+# They wait for a time and look then at what a thread has done by it, which a busy machine does later.
+SAMPLE_WITHOUT = ["Background", "Lifetime", "Idle", "Expired", "Ping", "MinPoolSize", "ConcurrentLoad", "Fatally", "AfterRelease"]
 SILENCE_SECONDS_MAX = 25
 HANGS_MAX = 60
 OUTCOMES = {"PASS": PASSED, "FAIL": FAILED, "SKIP": SKIPPED}
@@ -35,16 +37,18 @@ class Pgx:
         env = processes.environment(server, database, PGX_TEST_DATABASE=url, PGX_TEST_TCP_CONN_STRING=url)
         results, deadline = Results(), time.monotonic() + seconds
         for package in SAMPLE if sample else PACKAGES:
-            Binary(self.binaries[package], self.folder / package, env, work / "log", package, results).run(deadline)
+            left_out = SAMPLE_WITHOUT if sample else []
+            Binary(self.binaries[package], self.folder / package, env, work / "log", package, left_out, results).run(deadline)
         return results
 
 
 class Binary:
     """Runs of one test binary, until each of its tests has an outcome."""
 
-    def __init__(self, binary, folder, env, log, package, results):
+    def __init__(self, binary, folder, env, log, package, left_out, results):
         self.binary, self.folder, self.env, self.log = binary, folder, env, log
         self.package = package
+        self.left_out = left_out
         self.results = results
         self.over = []
 
@@ -64,7 +68,7 @@ class Binary:
 
     def ended_well(self, deadline):
         """Runs what is not over; whether the process came to its end, and did not hang or panic."""
-        skip = "|".join(f"^{re.escape(test)}$" for test in self.over) or "^$"
+        skip = "|".join([f"^{re.escape(test)}$" for test in self.over] + self.left_out) or "^$"
         command = [str(self.binary), "-test.v", "-test.parallel=1", f"-test.skip={skip}"]
         process = subprocess.Popen(
             command, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"

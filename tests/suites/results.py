@@ -68,6 +68,14 @@ class Verdict:
         self.failures = sorted(postgres.passed() - aerostat.passed())
         self.unexplained = [test for test in self.failures if test not in self.known]
         self.mended = sorted(test for test in self.known if test in aerostat.passed())
+        self.unsteady = []
+
+    def confirmed(self, again):
+        """The verdict of a second run, without the new failures that only one of the two had."""
+        again.unsteady = sorted(set(self.unexplained) ^ set(again.unexplained))
+        again.failures = [test for test in again.failures if test not in again.unsteady]
+        again.unexplained = [test for test in again.unexplained if test not in again.unsteady]
+        return again
 
     def message(self, test):
         """Why a test failed: by its own message, or that of its file or app, which could not be set up."""

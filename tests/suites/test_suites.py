@@ -54,6 +54,19 @@ class Lists(unittest.TestCase):
             verdict = results.Verdict("s", postgres, aerostat)
         self.assertEqual((verdict.failures, verdict.unexplained, verdict.mended), (["a", "never ran"], ["never ran"], ["c"]))
 
+    def test_only_failures_of_both_runs_are_confirmed(self):
+        def verdict(**outcomes):
+            postgres, aerostat = results.Results(), results.Results()
+            for test, outcome in outcomes.items():
+                postgres.add(test, "passed")
+                aerostat.add(test, outcome)
+            with mock.patch.object(results, "read_known", lambda name: {}):
+                return results.Verdict("s", postgres, aerostat)
+
+        first = verdict(always="failed", first="failed", second="passed", never="passed")
+        found = first.confirmed(verdict(always="failed", first="passed", second="failed", never="passed"))
+        self.assertEqual((found.unexplained, found.failures, found.unsteady), (["always"], ["always"], ["first", "second"]))
+
     def test_a_failure_after_a_pass_stays(self):
         found = results.Results()
         for outcome in ("passed", "failed", "passed"):
