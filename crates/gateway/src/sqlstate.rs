@@ -2,6 +2,8 @@
 
 use aerostat_types::{ErrorKind, SqlError, text::TextError};
 
+use crate::api::RESULT_CHANGED;
+
 /// An error on its way to a client: the engine's, and where in the data it happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireError {
@@ -45,6 +47,12 @@ impl WireError {
     /// The SQLSTATE.
     pub fn code(&self) -> &'static str {
         self.error.kind.sqlstate()
+    }
+
+    /// PostgreSQL's routine, where drivers tell errors of one SQLSTATE apart by it: asyncpg and
+    /// pgjdbc prepare a statement again if it comes from this one.
+    pub(crate) fn routine(&self) -> Option<&'static str> {
+        (self.error.message == RESULT_CHANGED).then_some("RevalidateCachedQuery")
     }
 }
 

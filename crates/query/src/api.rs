@@ -173,6 +173,10 @@ pub struct ColumnDescription {
     pub attnum: i16,
 }
 
+/// What a statement says whose result has become another since a client was told of it, as in
+/// PostgreSQL.
+pub const RESULT_CHANGED: &str = "cached plan must not change result type";
+
 /// Whether rows of the one description can be read by the other: names and types are the same.
 /// Which tables the columns come from is no part of a row.
 pub fn is_shape_of(described: &[ColumnDescription], columns: &[ColumnDescription]) -> bool {

@@ -9,7 +9,10 @@ use super::{
     portal::{OpenRows, Portal, Progress, Statement, are_formats_of, spread},
 };
 use crate::{
-    api::{ColumnDescription, Outcome, ParameterType, Value, is_shape_of, prepared_bytes},
+    api::{
+        ColumnDescription, Outcome, ParameterType, RESULT_CHANGED, Value, is_shape_of,
+        prepared_bytes,
+    },
     backend::BackendSession,
     limits::{KEPT_BYTES_MIN, PORTALS_MAX, STATEMENTS_MAX},
     sqlstate::{Fault, WireError},
@@ -358,7 +361,7 @@ fn check_shape(
     }
     Err(WireError::new(
         ErrorKind::FeatureNotSupported,
-        "cached plan must not change result type",
+        RESULT_CHANGED,
     ))
 }
 

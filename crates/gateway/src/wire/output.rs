@@ -225,6 +225,7 @@ impl Output {
                 (b't', table),
                 (b'c', column),
                 (b'n', sql.constraint.as_deref()),
+                (b'R', error.routine()),
             ];
             for (kind, text) in optional {
                 if let Some(text) = text.filter(|text| !text.is_empty()) {

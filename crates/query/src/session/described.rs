@@ -9,7 +9,7 @@ use std::sync::Arc;
 use aerostat_types::{ErrorKind, SqlError};
 
 use crate::{
-    api::{ColumnDescription, is_shape_of},
+    api::{ColumnDescription, RESULT_CHANGED, is_shape_of},
     error::external,
 };
 
@@ -78,8 +78,5 @@ impl Described {
 }
 
 fn changed() -> SqlError {
-    SqlError::new(
-        ErrorKind::FeatureNotSupported,
-        "cached plan must not change result type",
-    )
+    SqlError::new(ErrorKind::FeatureNotSupported, RESULT_CHANGED)
 }

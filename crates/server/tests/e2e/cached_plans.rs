@@ -148,7 +148,7 @@ const CASES: &[(&str, &str, bool)] = &[
     ),
 ];
 
-const CHANGED: &str = "0A000: cached plan must not change result type";
+const CHANGED: &str = "0A000: cached plan must not change result type (RevalidateCachedQuery)";
 
 /// How a prepared statement ends after its result has become another, and what is in the table.
 async fn after(client: &Client, sql: &str, change: &str, runs_before: usize) -> (String, String) {
@@ -176,7 +176,9 @@ async fn after(client: &Client, sql: &str, change: &str, runs_before: usize) -> 
                 before,
                 "{sql} has done something"
             );
-            format!("{}: {}", error.code().code(), error.message())
+            // Drivers know by the routine that they are to prepare again.
+            let routine = error.routine().unwrap_or("none");
+            format!("{}: {} ({routine})", error.code().code(), error.message())
         }
     };
     // Prepared anew it gives what it is told to.
