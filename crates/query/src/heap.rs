@@ -19,7 +19,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
     task::{Context, Poll},
 };
@@ -70,8 +70,6 @@ pub(crate) struct Holding {
     /// As it was looked at last.
     settled: AtomicI64,
     is_listed: AtomicBool,
-    /// Taken until it ends.
-    kept: AtomicU64,
 }
 
 impl Heap {
@@ -109,7 +107,6 @@ impl Heap {
             held: AtomicI64::new(0),
             settled: AtomicI64::new(0),
             is_listed: AtomicBool::new(false),
-            kept: AtomicU64::new(0),
         })
     }
 
@@ -179,12 +176,6 @@ impl Running for Holding {
         self.heap.budget.shrink_raw(bytes);
     }
 
-    fn hold(&self, bytes: u64) -> Result<(), OutOfMemory> {
-        self.try_grow(bytes)?;
-        self.kept.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
-    }
-
     fn stopped(&self) -> Option<SqlError> {
         charge_current();
         self.cancellation.due()
@@ -193,7 +184,6 @@ impl Running for Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        self.shrink(self.kept.load(Ordering::Relaxed));
         if self.is_listed.load(Ordering::Relaxed) {
             self.heap.settle();
         }

@@ -69,12 +69,6 @@ pub trait Running: Send + Sync {
     /// Gives bytes back that were taken.
     fn shrink(&self, bytes: u64);
 
-    /// Takes bytes until the statement ends.
-    ///
-    /// # Errors
-    /// There are not that many left.
-    fn hold(&self, bytes: u64) -> Result<(), OutOfMemory>;
-
     /// Why it must stop, as soon as it must.
     fn stopped(&self) -> Option<SqlError>;
 }
@@ -398,19 +392,6 @@ pub fn go_on() -> Result<()> {
 
 fn too_much(what: &str, bytes: usize) -> DataFusionError {
     DataFusionError::ResourcesExhausted(format!("{what} {bytes} bytes"))
-}
-
-/// So many bytes are about to be made of the statement's text, and stay until it ends.
-///
-/// # Errors
-/// There is no memory for them.
-pub(crate) fn hold(bytes: usize) -> Result<(), SqlError> {
-    let Some(running) = running() else {
-        return Ok(());
-    };
-    running.hold(bytes as u64).map_err(|refused| {
-        SqlError::new(ErrorKind::OutOfMemory, "out of memory").with_detail(refused.to_string())
-    })
 }
 
 /// PostgreSQL's error for a text that no value can hold.

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, SqlError, SqlType};
 
 use crate::{
-    api::{ColumnDescription, RESULT_CHANGED, is_shape_of},
+    api::{ColumnDescription, RESULT_CHANGED},
     error::external,
 };
 
@@ -30,14 +30,13 @@ impl Described {
     }
 
     fn is_shape_of(&self, described: &[ColumnDescription], columns: &[ColumnDescription]) -> bool {
-        // An array without values is written without the type of what it has none of.
         let is_same = |(one, other): (&ColumnDescription, &ColumnDescription)| {
-            one.oid == other.oid || one.ty.is_none()
+            // An array without values is written without the type of what it has none of.
+            let is_open = self.is_written && one.ty.is_none();
+            (self.is_written || one.name == other.name)
+                && (is_open || are_texts(one, other) || is_type_of(one, other))
         };
-        match self.is_written {
-            true => described.len() == columns.len() && described.iter().zip(columns).all(is_same),
-            false => is_shape_of(described, columns),
-        }
+        described.len() == columns.len() && described.iter().zip(columns).all(is_same)
     }
 
     /// Requires that rows of these columns are what the client was told of, if it was.
@@ -48,11 +47,11 @@ impl Described {
         }
     }
 
-    /// The columns of rows as the client is told of them: as it was, where values are written.
+    /// The columns of rows as the client is told of them: as it was.
     pub(super) fn told(&self, columns: Arc<[ColumnDescription]>) -> Arc<[ColumnDescription]> {
         match &self.columns {
-            Some(described) if self.is_written => Arc::clone(described),
-            _ => columns,
+            Some(described) => Arc::clone(described),
+            None => columns,
         }
     }
 
@@ -75,6 +74,18 @@ impl Described {
             _ => Err(changed()),
         }
     }
+}
+
+/// Whether both are of kinds of text, which a client reads alike. A plan may call one by the other's
+/// name: a value of a `varchar` that has been through an outer join is a text.
+fn are_texts(one: &ColumnDescription, other: &ColumnDescription) -> bool {
+    [one, other].map(|column| column.ty.is_some_and(SqlType::is_text)) == [true, true]
+}
+
+fn is_type_of(one: &ColumnDescription, other: &ColumnDescription) -> bool {
+    (one.oid, one.typmod) == (other.oid, other.typmod)
+        // Written values have digits of their own.
+        || one.oid == other.oid && one.typmod == -1
 }
 
 fn changed() -> SqlError {

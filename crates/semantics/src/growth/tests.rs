@@ -48,10 +48,6 @@ impl Running for Budget {
         assert!(before >= bytes);
     }
 
-    fn hold(&self, bytes: u64) -> Result<(), OutOfMemory> {
-        self.try_grow(bytes)
-    }
-
     fn stopped(&self) -> Option<SqlError> {
         let stopped = self.stopped.load(Ordering::Relaxed);
         stopped.then(|| SqlError::new(ErrorKind::QueryCanceled, "stopped"))

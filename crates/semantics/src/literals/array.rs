@@ -10,7 +10,6 @@ use datafusion::sql::sqlparser::ast::{
 use super::tuples::{is_comparison, join};
 use super::{binary, call, cast_to, text_value};
 use crate::functions::QUANTIFIED;
-use crate::growth::hold;
 
 /// The items of a literal with one dimension, as string literals and NULLs, or those of a
 /// constructor.
@@ -36,21 +35,6 @@ fn items(array: &Expr) -> Option<Vec<Expr>> {
     }
 }
 
-/// What an item of a literal takes in the tree of a statement, and in its plan.
-const ITEM_BYTES: usize = 900;
-
-/// How many items a literal may have at most; those of a constructor are in the tree already.
-fn most_items(array: &Expr) -> usize {
-    match array {
-        Expr::Nested(inner) => most_items(inner),
-        Expr::Value(ValueWithSpan {
-            value: Value::SingleQuotedString(text),
-            ..
-        }) => text.bytes().filter(|byte| *byte == b',').count(),
-        _ => 0,
-    }
-}
-
 fn item_literal(item: Option<String>) -> Expr {
     Expr::value(item.map_or(Value::Null, Value::SingleQuotedString))
 }
@@ -59,7 +43,7 @@ fn item_literal(item: Option<String>) -> Expr {
 /// is, as subqueries do.
 ///
 /// # Errors
-/// `FeatureNotSupported` for other operators than comparisons and matches; `OutOfMemory`.
+/// `FeatureNotSupported` for other operators than comparisons and matches.
 pub(super) fn quantified(
     left: &Expr,
     op: &BinaryOperator,
@@ -72,7 +56,6 @@ pub(super) fn quantified(
             false => Err(unsupported(&format!("{op} with ANY and ALL of a subquery"))),
         };
     }
-    hold(most_items(array) * ITEM_BYTES)?;
     if let Some(items) = items(array) {
         match (op, all) {
             (BinaryOperator::Eq, false) | (BinaryOperator::NotEq, true) => {
