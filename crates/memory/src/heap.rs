@@ -60,10 +60,22 @@ const CALM_QUARTERS: u64 = 3;
 /// What may be free of a process beyond that, as a part of its limit.
 const FREE_PARTS: u64 = 16;
 
-/// What may be neither reserved nor free, as a part of the limit and at least: sessions, catalogs, plans
-/// that are kept, batches between operators.
+/// What may be free at least: less is not worth a look at all of the heap.
+const FREE_BYTES_MIN: u64 = 16 << 20;
+
+/// What may be neither reserved nor free, as a part of the limit: sessions, catalogs, plans that are kept,
+/// batches between operators.
 const UNRESERVED_PARTS: u64 = 32;
-const UNRESERVED_BYTES_MIN: u64 = 32 << 20;
+
+/// The same of a node with little memory, whose statements hold as much between operators as others'. By
+/// a sixteenth of the limit it is less, so that it is nothing to a node of a gigabyte.
+const UNRESERVED_BYTES_SMALL: u64 = 96 << 20;
+
+/// What may be neither reserved nor free.
+fn unreserved_max(limit: u64) -> u64 {
+    let small = UNRESERVED_BYTES_SMALL.saturating_sub(limit / 16);
+    small.max(limit / UNRESERVED_PARTS)
+}
 
 /// A thread that gives freed memory back before its time while the process is large, and tells a
 /// node's budget what the process holds that nobody has reserved.
@@ -163,14 +175,14 @@ impl State {
 
     /// Whether to give back what is free.
     fn purges(&mut self, sizes: Sizes, limit: u64) -> bool {
-        if sizes.resident < limit / 4 * CALM_QUARTERS {
+        if sizes.resident < self.base + limit / 4 * CALM_QUARTERS {
             // Upkeep may have given back meanwhile.
             if sizes.resident < self.kept.resident {
                 self.kept = sizes;
             }
             return false;
         }
-        sizes.free_since(self.kept) > limit / FREE_PARTS
+        sizes.free_since(self.kept) > (limit / FREE_PARTS).max(FREE_BYTES_MIN)
     }
 
     /// What nobody has reserved of a process of which so much is.
@@ -180,8 +192,7 @@ impl State {
             return 0;
         }
         let held = sizes.resident - sizes.free_since(self.kept);
-        let little = (limit / UNRESERVED_PARTS).max(UNRESERVED_BYTES_MIN);
-        held.saturating_sub(self.base + reserved + little)
+        held.saturating_sub(self.base + reserved + unreserved_max(limit))
     }
 }
 

@@ -186,6 +186,8 @@ impl Drop for Charge {
 /// What one call makes.
 pub struct Growth {
     charge: Charge,
+    /// What it has asked for, and has.
+    asked: usize,
     /// What it makes without asking.
     free: usize,
     /// Reserved or free, and not yet made.
@@ -203,6 +205,7 @@ impl Growth {
                 running: None,
                 bytes: 0,
             },
+            asked: 0,
             free,
             left: free,
             worked: 0,
@@ -283,14 +286,17 @@ impl Growth {
     }
 
     fn charge_more(&mut self, more: usize) -> Result<()> {
-        let all = self.charge.bytes.saturating_add(more);
+        let all = self.asked.saturating_add(more);
         if IN_PIECES.get() && all > PIECE_BYTES_MAX + FREE_BYTES {
             return Err(too_much("rows that come together would have", all));
         }
         if self.charge.running.is_none() && all > ALONE_BYTES_MAX {
             return Err(too_much("a function outside of statements would make", all));
         }
-        self.charge.try_grow(more)
+        let charged = with_copy(all).saturating_sub(self.charge.bytes);
+        self.charge.try_grow(charged)?;
+        self.asked = all;
+        Ok(())
     }
 
     /// The result, which is counted from now on as long as it is there.
@@ -317,9 +323,10 @@ impl Growth {
                 bytes: 0,
             },
         );
-        match charge.bytes.checked_sub(bytes) {
+        let due = with_copy(bytes);
+        match charge.bytes.checked_sub(due) {
             Some(spare) => charge.shrink(spare),
-            None => charge.try_grow(bytes - charge.bytes)?,
+            None => charge.try_grow(due - charge.bytes)?,
         }
         Ok(make_array(charged(array.to_data(), &Arc::new(charge))?))
     }
@@ -336,6 +343,12 @@ impl Growth {
         }
         self.keep(result).map(ColumnarValue::Array)
     }
+}
+
+/// What a result of so many bytes is charged. An operator that gathers rows copies them before it counts
+/// them, all of a batch at once: where a batch is large, its copy has been asked for with it.
+fn with_copy(bytes: usize) -> usize {
+    bytes.saturating_add(bytes.saturating_sub(PIECE_BYTES_MAX))
 }
 
 /// Bytes that a call outside of statements may make. Those are the tests' and the node's own.

@@ -77,13 +77,19 @@ pub(crate) struct CopyTask {
     pub(crate) sender: Option<mpsc::Sender<RecordBatch>>,
     /// Tells the insert that the end of the rows is the end of the COPY, not of the client.
     pub(crate) complete: Option<oneshot::Sender<()>>,
-    pub(crate) task: JoinHandle<Result<u64, SqlError>>,
+    /// `None` once it has told its result.
+    pub(crate) task: Option<JoinHandle<Result<u64, SqlError>>>,
     pub(crate) cancel: CancellationToken,
 }
 
 impl CopyTask {
     async fn result(&mut self) -> Result<u64, SqlError> {
-        (&mut self.task).await.unwrap_or_else(|_| Err(canceled()))
+        let Some(task) = &mut self.task else {
+            return Err(canceled());
+        };
+        let result = task.await.unwrap_or_else(|_| Err(canceled()));
+        self.task = None;
+        result
     }
 }
 

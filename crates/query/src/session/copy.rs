@@ -206,7 +206,7 @@ impl Session {
         let sink = CopyTask {
             sender: Some(sender),
             complete: Some(complete),
-            task,
+            task: Some(task),
             cancel: cancellation.token.clone(),
         };
         Ok(Outcome::CopyIn(CopyIn::new(

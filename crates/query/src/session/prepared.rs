@@ -17,7 +17,7 @@ use super::{
     described::Described,
     fast::FastStatement,
     memory::Held,
-    reading::{is_long, worked_out},
+    reading::{Tree, drop_elsewhere, is_long, worked_out},
     run::{Parameters, at, bind_work},
     steps::{bind_steps, has_steps},
 };
@@ -50,6 +50,12 @@ pub struct Prepared {
     is_written: bool,
     /// As the fast path reads it, if that can.
     pub(super) fast: Option<Arc<FastStatement>>,
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        drop_elsewhere(&mut self.statement);
+    }
 }
 
 impl Prepared {
@@ -299,6 +305,10 @@ impl Session {
         let started = Instant::now();
         let statement = self.read_single(text).await?;
         self.read_for += started.elapsed();
+        // Also where it is refused.
+        let _tree = Tree {
+            statement: statement.clone(),
+        };
         self.refuse_after_failure(&statement.kind)?;
         self.follow_time_zone();
         self.prepare_typed(statement, types).await
@@ -316,9 +326,10 @@ impl Session {
                 // The parameters are those of the cursor's query.
                 Utility::Cursor(CursorCommand::Declare { query, .. }) => {
                     let query = cursor_query(query, &statement.source)?;
-                    let inferred = Box::pin(self.prepare_typed(query, types)).await?;
+                    let mut inferred = Box::pin(self.prepare_typed(query, types)).await?;
                     is_written = inferred.is_written;
-                    types = inferred.parameters.into_iter().map(Some).collect();
+                    let parameters = std::mem::take(&mut inferred.parameters);
+                    types = parameters.into_iter().map(Some).collect();
                     None
                 }
                 Utility::Cursor(CursorCommand::Fetch {
@@ -333,15 +344,21 @@ impl Session {
                 other => utility_columns(other),
             },
             StatementKind::Sql(parsed) => {
-                is_written = has_function_parameters(parsed);
-                let count = parameter_count(parsed)?;
+                let cancellation = self.cancel.begin(self.statement_timeout());
+                let walked = Arc::clone(parsed);
+                let walk = move || (has_function_parameters(&walked), parameter_count(&walked));
+                let (written, count) = match is_long(statement.text()) {
+                    true => Box::pin(self.apart(walk, &cancellation)).await?,
+                    false => walk(),
+                };
+                let count = count?;
+                is_written = written;
                 if types.len() < count {
                     types.resize(count, None);
                 }
                 let snapshot = self.connection.database().store.txns().snapshot();
                 let context = self.context(&self.open_gate()?, snapshot)?;
                 let (parsed, source) = (Arc::clone(parsed), statement.source.clone());
-                let cancellation = self.cancel.begin(self.statement_timeout());
                 let readers = Arc::clone(self.engine.readers());
                 let work = async move {
                     let inferred = async { infer(&context, &parsed, &mut types) };

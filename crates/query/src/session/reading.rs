@@ -110,27 +110,30 @@ pub(super) async fn worked_out<T>(
     block_in_place(|| asleep(|| Handle::current().block_on(work)))
 }
 
-/// A statement as it was read. The tree of a long text is taken apart elsewhere, which takes
-/// as long as a walk over it.
+/// A statement as it was read.
 #[derive(Clone)]
-struct Tree {
-    statement: Statement,
+pub(super) struct Tree {
+    pub(super) statement: Statement,
 }
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        let statement = &mut self.statement;
-        if is_long(statement.text())
-            && let Ok(runtime) = Handle::try_current()
-        {
-            let tree = std::mem::replace(&mut statement.kind, StatementKind::Empty);
-            let room = statement.source.room.take();
-            runtime.spawn_blocking(move || {
-                drop(tree);
-                // The charge ends after what it was for.
-                drop(room);
-            });
-        }
+        drop_elsewhere(&mut self.statement);
+    }
+}
+
+/// Takes the tree of a long text apart on another thread, which takes as long as a walk over it.
+pub(super) fn drop_elsewhere(statement: &mut Statement) {
+    if is_long(statement.text())
+        && let Ok(runtime) = Handle::try_current()
+    {
+        let tree = std::mem::replace(&mut statement.kind, StatementKind::Empty);
+        let room = statement.source.room.take();
+        runtime.spawn_blocking(move || {
+            drop(tree);
+            // The charge ends after what it was for.
+            drop(room);
+        });
     }
 }
 
