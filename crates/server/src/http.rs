@@ -105,6 +105,7 @@ mod tests {
         let (stopping, stop) = (CancellationToken::new(), CancellationToken::new());
         let sample = || NodeSample {
             memory_used_bytes: 1,
+            memory_unreserved_bytes: 0,
             memory_max_bytes: 2,
             tenants: Vec::new(),
             states: Vec::new(),
