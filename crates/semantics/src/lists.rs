@@ -164,14 +164,15 @@ mod tests {
 
     #[test]
     fn lists_of_computed_items_are_looked_through_in_little_more_than_their_length() {
-        for count in [1, 2, 3, 7, 100, 1_000, 1_024] {
+        for count in [1_i32, 2, 3, 7, 100, 1_000, 1_024] {
             let items: Vec<Expr> = (0..count).map(|item| col("i") + lit(item)).collect();
             let pairs = items.iter().map(|item| (col("k"), item.clone()));
             let any = membership(pairs.collect(), false);
             let (terms, looks) = looked_through(&any);
             let expected: Vec<Expr> = items.into_iter().map(|item| col("k").eq(item)).collect();
             assert!(terms.into_iter().eq(&expected), "{any}");
-            let (count, depth) = (count as usize, count.next_power_of_two().ilog2() as usize);
+            let count = count as usize;
+            let depth = count.next_power_of_two().ilog2() as usize;
             assert!(looks <= count * depth, "{looks} of {count}");
         }
     }
