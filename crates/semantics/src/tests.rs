@@ -309,7 +309,7 @@ check! {
     nullif_gives_what_it_was_given:
         "SELECT nullif(interval '1 day', interval '1 mon'), nullif(interval '30 days', interval '1 mon')" => "1 day|∅",
         "SELECT '1 day'::interval BETWEEN nullif(NULL::interval, '1 day') AND '1 mon'::interval" => "∅",
-        "SELECT pg_typeof(nullif(1::real, 2::float8)), pg_typeof(nullif(1::smallint, 2::bigint)), pg_typeof(nullif(1, 2.5::float8))" => "real|smallint|double precision",
+        "SELECT pg_typeof(nullif(1::real, 2::float8)) AS a, pg_typeof(nullif(1::smallint, 2::bigint)) AS b, pg_typeof(nullif(1, 2.5::float8)) AS c" => "real|smallint|double precision",
         "SELECT nullif(s, 1), nullif(x, 'a') FROM t WHERE i < 3 ORDER BY i" => "∅|∅\n-2|1",
         "SELECT pg_typeof(v) FROM (SELECT 0 EXCEPT SELECT 1::numeric) AS q(v)" => "numeric";
 
