@@ -33,6 +33,7 @@ mod compare;
 mod constants;
 mod frames;
 pub mod functions;
+mod grouped;
 pub mod growth;
 mod guard;
 mod lists;
@@ -89,11 +90,14 @@ pub(crate) fn after_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> 
     ]
 }
 
-/// All analyzer rules in order: DataFusion's own with ours around `TypeCoercion`, and first the
-/// one that follows the order of subqueries.
+/// All analyzer rules in order: DataFusion's own with ours around `TypeCoercion`, and first those
+/// that follow the order of subqueries and compute the keys of grouping sets.
 pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let coercion = TypeCoercion::new();
-    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(order::FollowOrder)];
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        Arc::new(order::FollowOrder),
+        Arc::new(grouped::GroupByColumns),
+    ];
     for rule in Analyzer::new().rules {
         if rule.name() == coercion.name() {
             rules.extend(before_type_coercion());

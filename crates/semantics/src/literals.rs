@@ -23,6 +23,7 @@
 //! | `(a, b) IS NULL` | `a IS NULL AND b IS NULL` |
 //! | `CASE WHEN c THEN '1' ELSE x END` | `CASE WHEN false THEN x WHEN c THEN '1' ELSE x END` |
 //! | `nullif(x, 'a')` | `CASE WHEN x = 'a' THEN NULL ELSE x END` |
+//! | `lead(x, n, y) OVER w` | `CASE WHEN lead(1, n) OVER w IS NULL THEN y ELSE lead(x, n) OVER w END` |
 //! | `x IS NOT DISTINCT FROM 'a'` | `coalesce(x = 'a', false)` |
 //! | `substring(x FOR 2)` | `substring(x FROM 1 FOR 2)` |
 //! | `'…'::timestamp(0)`, `TIME(3) '…'` | `round_time('…'::timestamp, 0)` |
@@ -300,6 +301,9 @@ fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
         Expr::Function(function) => {
             if let Some(WindowType::WindowSpec(spec)) = &mut function.over {
                 bare_frame(spec);
+            }
+            if let Some(choice) = choice::default_of_neighbour(function) {
+                *expr = choice;
             }
         }
         Expr::Collate {

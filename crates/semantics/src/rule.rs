@@ -19,8 +19,8 @@ use datafusion::logical_expr::expr::{
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, Projection, Subquery, TryCast,
-    not,
+    BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, Projection, ScalarUDF, Subquery,
+    TryCast, not, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -467,6 +467,9 @@ impl Resolver<'_> {
 
     fn function(&self, call: ScalarFunction) -> Result<Expr> {
         let ScalarFunction { func, args } = call;
+        if let ("nullif", [left, right]) = (func.name(), &args[..]) {
+            return self.null_if(Arc::clone(&func), left.clone(), right.clone());
+        }
         let mut text = None;
         let mut unify = |construct, args| -> Result<Vec<Expr>> {
             let unified = compare::unify(construct, args, self.schema, self.zone)?;
@@ -478,10 +481,11 @@ impl Resolver<'_> {
             "greatest" => unify("GREATEST", args)?,
             "least" => unify("LEAST", args)?,
             "make_array" => compare::unify("ARRAY", args, self.schema, self.zone)?.alternatives,
-            "nullif" if args.len() == 2 => self.null_if(args)?,
-            "octet_length" => args
+            "octet_length" => self.with_blanks(args)?,
+            "format" => self
+                .with_blanks(args)?
                 .into_iter()
-                .map(|argument| operator::filled(argument, self.schema))
+                .map(|argument| self.shown(argument))
                 .collect::<Result<_>>()?,
             _ => args,
         };
@@ -519,21 +523,66 @@ impl Resolver<'_> {
         Ok(compare::as_text(Expr::ScalarFunction(call), text))
     }
 
-    /// `nullif`, which gives its first argument as `=` compares it.
-    fn null_if(&self, mut args: Vec<Expr>) -> Result<Vec<Expr>> {
-        let (right, left) = (args.remove(1), args.remove(0));
-        let result = match (operand(&left, self.schema)?, operand(&right, self.schema)?) {
-            (Operand::Typed(l), Operand::Typed(r)) => compare::compared_number(l, r),
-            _ => None,
+    fn with_blanks(&self, args: Vec<Expr>) -> Result<Vec<Expr>> {
+        let args = args.into_iter();
+        args.map(|argument| operator::filled(argument, self.schema))
+            .collect()
+    }
+
+    /// A `bytea` as its text.
+    fn shown(&self, argument: Expr) -> Result<Expr> {
+        let (_, from) = argument.to_field(self.schema)?;
+        match SqlType::of_field(&from) {
+            Some(SqlType::Bytea) => {
+                let text = Arc::new(SqlType::Text.field("", true));
+                cast::resolve(argument, &from, &text, self.zone)
+            }
+            _ => Ok(argument),
+        }
+    }
+
+    /// `nullif`, which gives its first argument as it is, unless `=` takes it for a number of
+    /// another kind. What `=` compares may be something else that is made of it.
+    fn null_if(&self, func: Arc<ScalarUDF>, left: Expr, right: Expr) -> Result<Expr> {
+        let types = (operand(&left, self.schema)?, operand(&right, self.schema)?);
+        let left = match types {
+            (Operand::Typed(l), Operand::Typed(r)) => match compare::compared_number(l, r) {
+                Some(result) => {
+                    let (_, from) = left.to_field(self.schema)?;
+                    cast::resolve(left, &from, &Arc::new(result.field("", true)), self.zone)?
+                }
+                None => left,
+            },
+            (Operand::Unknown, Operand::Typed(r)) => {
+                super::literal_as(left, compare::without_digits(r), self.zone)?
+            }
+            _ => left,
         };
-        let Some(result) = result else {
-            let (left, right) = self.pair(Operator::Eq, left, right)?;
-            return Ok(vec![left, right]);
+        let (l, r) = self.pair(Operator::Eq, left.clone(), right)?;
+        let Operand::Typed(ty) = operand(&left, self.schema)? else {
+            return Ok(Expr::ScalarFunction(ScalarFunction::new_udf(
+                func,
+                vec![l, r],
+            )));
         };
-        let (_, from) = left.to_field(self.schema)?;
-        let left = cast::resolve(left, &from, &Arc::new(result.field("", true)), self.zone)?;
-        let (left, right) = self.pair(Operator::Eq, left, right)?;
-        Ok(vec![left, right])
+        if left.is_volatile() && ty == SqlType::Interval {
+            let message = "nullif of an interval that a volatile function gives is not supported";
+            return Err(raise(ErrorKind::FeatureNotSupported, message));
+        }
+        let compared = operand(&r, self.schema)?;
+        let is_kept = l == left && !is_wider(ty, &compared);
+        if is_kept && !matches!(ty, SqlType::Char(_)) || left.is_volatile() {
+            return Ok(Expr::ScalarFunction(ScalarFunction::new_udf(
+                func,
+                vec![l, r],
+            )));
+        }
+        let null = Expr::Literal(ScalarValue::Null, None);
+        let choice = when(l.eq(r), null).otherwise(left)?;
+        Ok(compare::as_text(
+            choice,
+            matches!(ty, SqlType::Char(_)).then_some(ty),
+        ))
     }
 
     fn aggregate(&self, mut call: AggregateFunction) -> Result<Expr> {
@@ -561,6 +610,15 @@ impl Resolver<'_> {
         }
         Ok(Expr::AggregateFunction(call))
     }
+}
+
+/// Whether a comparison would widen an integer or float to the type of the other side.
+fn is_wider(ty: SqlType, other: &Operand) -> bool {
+    use SqlType::{BigInt, Double, Integer, Real, SmallInt};
+    let of_one_kind =
+        |kind: &[SqlType], other: &SqlType| kind.contains(&ty) && kind.contains(other);
+    matches!(other, Operand::Typed(other) if *other != ty
+        && (of_one_kind(&[SmallInt, Integer, BigInt], other) || of_one_kind(&[Real, Double], other)))
 }
 
 /// The values of `array_agg(DISTINCT x)` come in their order, as PostgreSQL finds them.

@@ -146,7 +146,7 @@ fn match_types(construct: &str, inputs: &mut [Arc<LogicalPlan>], zone: &Zone) ->
             .iter()
             .enumerate()
             .filter_map(|(column, ty)| ty.map(|ty| (column, ty)))
-            .filter(|(column, ty)| differs(input, *column, *ty))
+            .filter(|(column, ty)| differs(construct, input, *column, *ty))
             .collect();
         if !changes.is_empty() {
             *input = Arc::new(retyped(
@@ -187,8 +187,9 @@ fn common_type(
     Ok(common)
 }
 
-/// Whether a column must be cast. DataFusion widens numerics and integers among themselves.
-fn differs(input: &LogicalPlan, column: usize, wanted: SqlType) -> bool {
+/// Whether a column must be cast. DataFusion widens numerics among themselves, and in a UNION
+/// integers to numerics; of INTERSECT and EXCEPT, which are joins, it compares what is wider.
+fn differs(construct: &str, input: &LogicalPlan, column: usize, wanted: SqlType) -> bool {
     let field = input.schema().field(column);
     if unknown_column(input, column) {
         return wanted != SqlType::Text;
@@ -197,7 +198,10 @@ fn differs(input: &LogicalPlan, column: usize, wanted: SqlType) -> bool {
         return false;
     };
     match wanted {
-        SqlType::Numeric { .. } => false,
+        SqlType::Numeric { .. } => {
+            let is_integer = matches!(own, SqlType::SmallInt | SqlType::Integer | SqlType::BigInt);
+            is_integer && construct != "UNION"
+        }
         _ => !field.data_type().is_null() && own != wanted,
     }
 }

@@ -298,6 +298,24 @@ macro_rules! check {
 }
 
 check! {
+    grouping_sets_take_expressions:
+        "SELECT grouping(i % 2), i % 2, count(*), sum(i % 2) FROM t GROUP BY ROLLUP (i % 2) ORDER BY 1, 2" => "0|0|2|0\n0|1|1|1\n0|∅|1|∅\n1|∅|4|1",
+        "SELECT 0 WHERE false GROUP BY GROUPING SETS ((3::float8::int), ())" => "0",
+        "SELECT 0 FROM t WHERE false GROUP BY ROLLUP (to_hex(5))" => "0",
+        "SELECT s % nullif(s, 3::smallint) FROM t GROUP BY CUBE ((s % nullif(s, 3::smallint))) ORDER BY 1" => "0\n∅\n∅",
+        "SELECT i + 1 AS x, max(i + 1) FROM t WHERE i < 3 GROUP BY ROLLUP (i + 1) HAVING count(*) > 0 ORDER BY 1" => "2|2\n3|3\n∅|3",
+        "SELECT s, i + 1 FROM t WHERE i < 3 GROUP BY s, ROLLUP (i + 1) ORDER BY 1, 2" => "-2|3\n-2|∅\n1|2\n1|∅";
+
+    nullif_gives_what_it_was_given:
+        "SELECT nullif(interval '1 day', interval '1 mon'), nullif(interval '30 days', interval '1 mon')" => "1 day|∅",
+        "SELECT '1 day'::interval BETWEEN nullif(NULL::interval, '1 day') AND '1 mon'::interval" => "∅",
+        "SELECT pg_typeof(nullif(1::real, 2::float8)) AS a, pg_typeof(nullif(1::smallint, 2::bigint)) AS b, pg_typeof(nullif(1, 2.5::float8)) AS c" => "real|smallint|double precision",
+        "SELECT nullif(s, 1), nullif(x, 'a') FROM t WHERE i < 3 ORDER BY i" => "∅|∅\n-2|1",
+        "SELECT pg_typeof(v) FROM (SELECT 0 EXCEPT SELECT 1::numeric) AS q(v)" => "numeric";
+
+    defaults_of_neighbours_differ_by_row:
+        "SELECT lead(i, 1, s) OVER (ORDER BY i), lag(i, 1, i * 2) OVER (ORDER BY i) FROM t WHERE i < 3 ORDER BY i" => "2|2\n-2|1";
+
     aggregates_have_wider_types:
         "SELECT sum(i), sum(s), sum(b), sum(n), sum(d), avg(i), avg(n) FROM t" =>
             "2000000003|2|9223372036854775817|-0.99|1000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000|666666667.6666666666666667|-0.3300000000000000".replace("1000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000", "1e+300"),

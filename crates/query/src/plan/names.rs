@@ -287,7 +287,11 @@ fn strong_name(expression: &ast::Expr) -> Option<String> {
         E::Cast { expr, .. } => return strong_name(expr),
         E::Case { else_result, .. } => return else_result.as_deref().and_then(strong_name),
         E::CompoundFieldAccess { root, .. } => return strong_name(root),
-        E::Exists { .. } => "exists".to_owned(),
+        E::Exists { negated: false, .. } => "exists".to_owned(),
+        E::BinaryOp {
+            op: ast::BinaryOperator::Overlaps,
+            ..
+        } => "overlaps".to_owned(),
         E::Array(_) => "array".to_owned(),
         E::Extract { .. } => "extract".to_owned(),
         E::Ceil { .. } => "ceil".to_owned(),

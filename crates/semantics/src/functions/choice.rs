@@ -1,5 +1,5 @@
-//! `coalesce`, `greatest` and `least`: DataFusion's, which wants to know a common type before
-//! a string literal among the arguments has one.
+//! `coalesce`, `greatest`, `least` and `nullif`: DataFusion's, which wants to know a common type
+//! before a string literal among the arguments has one.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
@@ -17,7 +18,7 @@ use datafusion::logical_expr::{
 /// # Errors
 /// The registry takes no functions.
 pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
-    for name in ["coalesce", "greatest", "least"] {
+    for name in ["coalesce", "greatest", "least", "nullif"] {
         let inner = registry.udf(name)?;
         let signature = Signature::user_defined(Volatility::Immutable);
         let choice = Choice { inner, signature };
@@ -30,6 +31,21 @@ pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
 struct Choice {
     inner: Arc<ScalarUDF>,
     signature: Signature,
+}
+
+impl Choice {
+    fn common_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        match arguments {
+            // It compares them. What has no common type is refused when it is resolved.
+            [left, right] if self.name() == "nullif" => {
+                Ok(match comparison_coercion(left, right) {
+                    Some(common) => vec![common.clone(), common],
+                    None => arguments.to_vec(),
+                })
+            }
+            _ => self.inner.coerce_types(arguments),
+        }
+    }
 }
 
 /// Only string literals are `Utf8`.
@@ -67,7 +83,7 @@ impl ScalarUDFImpl for Choice {
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
         let is_literal = |data_type: &DataType| *data_type == DataType::Utf8;
         let Some(typed) = arguments.iter().find(|data_type| !is_untyped(data_type)) else {
-            return self.inner.coerce_types(arguments);
+            return self.common_types(arguments);
         };
         let as_if = |data_type: &DataType| match data_type {
             literal if is_literal(literal) => typed.clone(),
@@ -75,7 +91,7 @@ impl ScalarUDFImpl for Choice {
         };
         let mut coerced: Vec<DataType> = arguments.iter().map(as_if).collect();
         if coerced.iter().any(|data_type| data_type != typed) {
-            coerced = self.inner.coerce_types(&coerced)?;
+            coerced = self.common_types(&coerced)?;
         }
         let kept = arguments.iter().zip(coerced);
         Ok(kept

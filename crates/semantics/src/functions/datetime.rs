@@ -168,11 +168,11 @@ fn moment_of_time(micros: i64) -> Moment {
 }
 
 /// The field as a number scaled by 10^6, whatever the type of the second argument.
-fn scaled_field(call: &Call) -> Result<PrimitiveArray<Decimal128Type>> {
+fn scaled_field(call: &Call, of_date: fn(i32) -> Moment) -> Result<PrimitiveArray<Decimal128Type>> {
     let zone = call.zone;
     match call.args[1].data_type() {
         DataType::Date32 => by_unit::<Date32Type, _>(call, |name, unit, v| {
-            field_of_moment(name, unit, &moment_of_day(v))
+            field_of_moment(name, unit, &of_date(v))
         }),
         DataType::Time64(_) => by_unit::<Time64MicrosecondType, _>(call, |name, unit, v| {
             field_of_moment(name, unit, &moment_of_time(v))
@@ -197,14 +197,16 @@ fn extract_body(call: &Call) -> Result<ArrayRef> {
         let values = julian_days(call)?;
         return Ok(Arc::new(values.with_precision_and_scale(precision, scale)?));
     }
-    let scaled = scaled_field(call)?;
+    let scaled = scaled_field(call, moment_of_day)?;
     let divisor = super::cast::POWERS_OF_TEN[(EXTRACT_SCALE - scale) as usize];
     let values: PrimitiveArray<Decimal128Type> = scaled.unary(|value| value / divisor);
     Ok(Arc::new(values.with_precision_and_scale(precision, scale)?))
 }
 
 fn date_part_body(call: &Call) -> Result<ArrayRef> {
-    let scaled = scaled_field(call)?;
+    // A date has its time, unlike with `extract`: it is midnight.
+    let midnight = |date| moment_of(i64::from(date) * DAY_MICROS);
+    let scaled = scaled_field(call, midnight)?;
     Ok(Arc::new(scaled.unary::<_, Float64Type>(|value| {
         super::cast::decimal_to_f64(value, EXTRACT_SCALE)
     })))

@@ -45,6 +45,59 @@ pub(super) fn null_if_literal(function: &Function) -> Option<Expr> {
     })
 }
 
+/// `lead(x, n, y) OVER w` and `lag`, whose default differs by row, as a CASE: whoever plans the
+/// call takes literals only.
+pub(super) fn default_of_neighbour(function: &Function) -> Option<Expr> {
+    let name = function.name.to_string();
+    let is_neighbour = ["lead", "lag"]
+        .iter()
+        .any(|own| name.eq_ignore_ascii_case(own));
+    let FunctionArguments::List(list) = &function.args else {
+        return None;
+    };
+    let [
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(_)),
+        distance @ FunctionArg::Unnamed(FunctionArgExpr::Expr(_)),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(default)),
+    ] = &list.args[..]
+    else {
+        return None;
+    };
+    if !is_neighbour || function.over.is_none() || is_literal(default) {
+        return None;
+    }
+    let with = |args: Vec<FunctionArg>| {
+        let mut call = function.clone();
+        if let FunctionArguments::List(list) = &mut call.args {
+            list.args = args;
+        }
+        Expr::Function(call)
+    };
+    let one = FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::value(Value::Number(
+        "1".to_owned(),
+        false,
+    ))));
+    let is_there = with(vec![one, distance.clone()]);
+    Some(Expr::Nested(Box::new(Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: vec![CaseWhen {
+            condition: Expr::IsNull(Box::new(is_there)),
+            result: default.clone(),
+        }],
+        else_result: Some(Box::new(with(list.args[..2].to_vec()))),
+    })))
+}
+
+fn is_literal(expr: &Expr) -> bool {
+    match expr {
+        Expr::Value(_) => true,
+        Expr::UnaryOp { expr, .. } | Expr::Nested(expr) => is_literal(expr),
+        _ => false,
+    }
+}
+
 /// Whether two sides are equal of which a literal is one, so that both are not NULL.
 pub(super) fn same_as_literal(left: &mut Expr, right: &mut Expr) -> Expr {
     let (left, right) = (
