@@ -3,6 +3,7 @@
 //! Rows of a batch may share their texts, which storage and the log copy for each: 8,192 rows of
 //! one text of 100 KB are 800 MB. A thread that writes cannot be stopped, so it gets little at a time.
 
+use aerostat_semantics::growth::bytes_of;
 use datafusion::arrow::{
     array::{Array, AsArray, RecordBatch},
     datatypes::DataType,
@@ -14,8 +15,8 @@ const PIECE_BYTES: usize = 4 << 20;
 /// The batch in pieces of some megabytes; in one, mostly.
 pub(super) fn pieces(batch: RecordBatch) -> Vec<RecordBatch> {
     let rows = batch.num_rows();
-    let whole: usize = (0..rows).map(|row| text_bytes(&batch, row)).sum();
-    if whole <= PIECE_BYTES {
+    let whole = batch.columns().iter().map(|column| bytes_of(column));
+    if whole.sum::<usize>() <= PIECE_BYTES {
         return vec![batch];
     }
     let (mut pieces, mut from, mut bytes) = (Vec::new(), 0, 0);

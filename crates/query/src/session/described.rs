@@ -30,11 +30,15 @@ impl Described {
     }
 
     fn is_shape_of(&self, described: &[ColumnDescription], columns: &[ColumnDescription]) -> bool {
-        let is_same = |(one, other): (&ColumnDescription, &ColumnDescription)| {
-            // An array without values is written without the type of what it has none of.
-            let is_open = self.is_written && one.ty.is_none();
-            (self.is_written || one.name == other.name)
-                && (is_open || are_texts(one, other) || is_type_of(one, other))
+        let is_same = |(one, other): (&ColumnDescription, &ColumnDescription)| match self.is_written
+        {
+            // Written values have digits of their own, and an array without values is written without
+            // the type of what it has none of.
+            true => one.oid == other.oid || one.ty.is_none() || are_texts(one, other),
+            false => {
+                one.name == other.name
+                    && ((one.oid, one.typmod) == (other.oid, other.typmod) || are_texts(one, other))
+            }
         };
         described.len() == columns.len() && described.iter().zip(columns).all(is_same)
     }
@@ -80,12 +84,6 @@ impl Described {
 /// name: a value of a `varchar` that has been through an outer join is a text.
 fn are_texts(one: &ColumnDescription, other: &ColumnDescription) -> bool {
     [one, other].map(|column| column.ty.is_some_and(SqlType::is_text)) == [true, true]
-}
-
-fn is_type_of(one: &ColumnDescription, other: &ColumnDescription) -> bool {
-    (one.oid, one.typmod) == (other.oid, other.typmod)
-        // Written values have digits of their own.
-        || one.oid == other.oid && one.typmod == -1
 }
 
 fn changed() -> SqlError {

@@ -51,6 +51,25 @@ pub(crate) struct Overload {
     pub(crate) body: fn(&Call) -> Result<ArrayRef>,
 }
 
+/// Overloads that differ in what they are given, with one body, which looks at that.
+pub(crate) const fn each<const N: usize>(
+    parameters: [&'static [SqlType]; N],
+    returns: Returns,
+    body: fn(&Call) -> Result<ArrayRef>,
+) -> [Overload; N] {
+    let mut all = [Overload {
+        parameters: &[],
+        returns,
+        body,
+    }; N];
+    let mut at = 0;
+    while at < N {
+        all[at].parameters = parameters[at];
+        at += 1;
+    }
+    all
+}
+
 /// A function by name.
 pub(super) struct Function {
     name: &'static str,

@@ -24,7 +24,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator, ScalarUDF, Volatility
 use regex::{Captures, Regex};
 
 use super::arrays::list_of;
-use super::overload::{Call, Overload, Returns, function};
+use super::overload::{Call, Overload, Returns, each, function};
 use super::texts::{Texts, extend};
 use crate::growth::Growth;
 use crate::raise;
@@ -101,35 +101,19 @@ fn binary(left: Expr, op: Operator, right: Expr) -> Expr {
 const OPERATORS: [(&str, &[Overload]); 4] = [
     (
         "textregexeq",
-        &[Overload {
-            parameters: &[T, T],
-            returns: BOOLEAN,
-            body: |call| found(call, "", true),
-        }],
+        &each([&[T, T]], BOOLEAN, |call| found(call, "", true)),
     ),
     (
         "texticregexeq",
-        &[Overload {
-            parameters: &[T, T],
-            returns: BOOLEAN,
-            body: |call| found(call, "i", true),
-        }],
+        &each([&[T, T]], BOOLEAN, |call| found(call, "i", true)),
     ),
     (
         "textregexne",
-        &[Overload {
-            parameters: &[T, T],
-            returns: BOOLEAN,
-            body: |call| found(call, "", false),
-        }],
+        &each([&[T, T]], BOOLEAN, |call| found(call, "", false)),
     ),
     (
         "texticregexne",
-        &[Overload {
-            parameters: &[T, T],
-            returns: BOOLEAN,
-            body: |call| found(call, "i", false),
-        }],
+        &each([&[T, T]], BOOLEAN, |call| found(call, "i", false)),
     ),
 ];
 
@@ -523,97 +507,34 @@ fn like(call: &Call) -> Result<ArrayRef> {
     })
 }
 
-const LIKE: &[Overload] = &[
-    Overload {
-        parameters: &[T, T],
-        returns: BOOLEAN,
-        body: like,
-    },
-    Overload {
-        parameters: &[T, T, T],
-        returns: BOOLEAN,
-        body: like,
-    },
-];
+const LIKE: &[Overload] = &each([&[T, T], &[T, T, T]], BOOLEAN, like);
 
-const COUNT: &[Overload] = &[
-    Overload {
-        parameters: &[T, T],
-        returns: INTEGER,
-        body: count,
-    },
-    Overload {
-        parameters: &[T, T, I],
-        returns: INTEGER,
-        body: count,
-    },
-    Overload {
-        parameters: &[T, T, I, T],
-        returns: INTEGER,
-        body: count,
-    },
-];
+const COUNT: &[Overload] = &each([&[T, T], &[T, T, I], &[T, T, I, T]], INTEGER, count);
 
-const POSITION: &[Overload] = &[
-    Overload {
-        parameters: &[T, T],
-        returns: INTEGER,
-        body: place,
-    },
-    Overload {
-        parameters: &[T, T, I],
-        returns: INTEGER,
-        body: place,
-    },
-    Overload {
-        parameters: &[T, T, I, I],
-        returns: INTEGER,
-        body: place,
-    },
-    Overload {
-        parameters: &[T, T, I, I, I],
-        returns: INTEGER,
-        body: place,
-    },
-    Overload {
-        parameters: &[T, T, I, I, I, T],
-        returns: INTEGER,
-        body: place,
-    },
-    Overload {
-        parameters: &[T, T, I, I, I, T, I],
-        returns: INTEGER,
-        body: place,
-    },
-];
+const POSITION: &[Overload] = &each(
+    [
+        &[T, T],
+        &[T, T, I],
+        &[T, T, I, I],
+        &[T, T, I, I, I],
+        &[T, T, I, I, I, T],
+        &[T, T, I, I, I, T, I],
+    ],
+    INTEGER,
+    place,
+);
 
-const SUBSTRING: &[Overload] = &[
-    Overload {
-        parameters: &[T, T],
-        returns: TEXT,
-        body: part,
-    },
-    Overload {
-        parameters: &[T, T, I],
-        returns: TEXT,
-        body: part,
-    },
-    Overload {
-        parameters: &[T, T, I, I],
-        returns: TEXT,
-        body: part,
-    },
-    Overload {
-        parameters: &[T, T, I, I, T],
-        returns: TEXT,
-        body: part,
-    },
-    Overload {
-        parameters: &[T, T, I, I, T, I],
-        returns: TEXT,
-        body: part,
-    },
-];
+const SUBSTRING: &[Overload] = &each(
+    [
+        &[T, T],
+        &[T, T, I],
+        &[T, T, I, I],
+        &[T, T, I, I, T],
+        &[T, T, I, I, T, I],
+    ],
+    TEXT,
+    part,
+);
 
 #[cfg(test)]
 mod tests {
