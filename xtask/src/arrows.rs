@@ -88,6 +88,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "advice",
             "calibrate",
             "lab",
+            "schedule",
             "plan",
             "query",
             "embedded",

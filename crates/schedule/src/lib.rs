@@ -18,11 +18,16 @@
 //! polled when it is called, and its time is what its polls take. So turns end where a task
 //! gives way ([`turn_is_over`]) or has nothing to do. What sleeps in a poll lets another have
 //! its place meanwhile ([`asleep`]).
+//!
+//! Threads that answer clients are not among them; the system lets these in first ([`prefer_latency`]). Unsafe
+//! code is in `slice`, two calls of the system.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod queue;
+#[allow(unsafe_code)]
+mod slice;
 mod task;
 
 use std::{
@@ -37,6 +42,7 @@ use std::{
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
 
+pub use slice::prefer_latency;
 pub use task::{Scheduled, asleep, current, give_way, turn_is_over};
 
 use queue::{Order, Queue, Rank};

@@ -136,7 +136,7 @@ fn without_blanks(expr: Expr, from: SqlType, zone: &Zone) -> Result<Expr> {
     cast::resolve(
         expr,
         &from.field("", true),
-        &Arc::new(SqlType::Char(u32::MAX).field("", true)),
+        &Arc::new(SqlType::BPCHAR.field("", true)),
         zone,
     )
 }
@@ -305,7 +305,7 @@ pub(super) fn unify(
         SqlType::Varchar(_) if literals => Some(SqlType::Varchar(None)),
         SqlType::Varchar(_) => Some(common),
         // Beside a literal, which has no length, blanks could not be told from none.
-        SqlType::Char(length) if !literals && length != u32::MAX => Some(common),
+        SqlType::Char(_) if !literals && common != SqlType::BPCHAR => Some(common),
         _ => None,
     };
     let alternatives =

@@ -5,7 +5,7 @@ use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::functions_nested::concat::{array_append_udf, array_concat_udf, array_prepend_udf};
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator, lit};
 
 use super::types::blank_padded;
 use super::{Operand, compare, lists, literal_as, no_operator, operand};
@@ -28,6 +28,14 @@ pub(super) fn resolve(
 ) -> Result<Expr> {
     if compare::is_comparison(op) {
         let (left, right) = compare::pair(op, left, right, schema, zone)?;
+        if matches!(op, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq)
+            && is_list(&left, schema)?
+            && is_list(&right, schema)?
+        {
+            // For Arrow an item that is NULL is less than others.
+            let order = arrays::call(arrays::Kind::Order, vec![left, right]);
+            return Ok(binary(order, op, lit(0)));
+        }
         return Ok(binary(left, op, right));
     }
     match op {
@@ -256,6 +264,11 @@ fn concatenate_lists(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) ->
         (Some(_), Some(_)) => array_concat(vec![left, right]),
         (None, None) => binary(left, Operator::StringConcat, right),
     })
+}
+
+fn is_list(expr: &Expr, schema: &DFSchema) -> Result<bool> {
+    let (_, field) = expr.to_field(schema)?;
+    Ok(matches!(field.data_type(), DataType::List(_)))
 }
 
 /// A string literal beside a list, as such a list; nothing for other expressions.

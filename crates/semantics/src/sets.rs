@@ -19,6 +19,7 @@
 use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlType};
+use arrow::datatypes::DataType;
 use datafusion::common::{Column, NullEquality, Result, ScalarValue};
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -28,7 +29,7 @@ use datafusion::logical_expr::{
 };
 
 use super::compare::{self, named_field};
-use super::{literal_as, raise};
+use super::{literal_as, operator, raise};
 use crate::functions::cast::{self, Zone};
 
 /// The numbers of equal rows on the left and on the right of INTERSECT ALL and EXCEPT ALL.
@@ -140,7 +141,7 @@ fn match_types(construct: &str, inputs: &mut [Arc<LogicalPlan>], zone: &Zone) ->
     for column in 0..columns.unwrap_or(0) {
         wanted.push(common_type(construct, inputs, column)?);
     }
-    let mut is_changed = false;
+    let mut is_changed = lists_of_literals(inputs, zone)?;
     for input in inputs {
         let changes: Vec<(usize, SqlType)> = wanted
             .iter()
@@ -155,6 +156,39 @@ fn match_types(construct: &str, inputs: &mut [Arc<LogicalPlan>], zone: &Zone) ->
                 zone,
             )?);
             is_changed = true;
+        }
+    }
+    Ok(is_changed)
+}
+
+/// Makes lists of the string literals beside lists; whether there were any.
+fn lists_of_literals(inputs: &mut [Arc<LogicalPlan>], zone: &Zone) -> Result<bool> {
+    let columns = inputs
+        .iter()
+        .map(|input| input.schema().fields().len())
+        .min();
+    let mut is_changed = false;
+    for column in 0..columns.unwrap_or(0) {
+        let mut types = inputs
+            .iter()
+            .map(|input| input.schema().field(column).data_type());
+        let Some(list) = types.find(|ty| matches!(ty, DataType::List(_))).cloned() else {
+            continue;
+        };
+        for input in inputs.iter_mut() {
+            if !unknown_column(input, column) {
+                continue;
+            }
+            if let LogicalPlan::Projection(projection) = &**input {
+                let mut outputs = projection.expr.clone();
+                let name = NamePreserver::new_for_projection().save(&outputs[column]);
+                if let Some(typed) = operator::as_list(unaliased(&outputs[column]), &list, zone)? {
+                    outputs[column] = name.restore(typed);
+                    let typed = Projection::try_new(outputs, Arc::clone(&projection.input))?;
+                    *input = Arc::new(LogicalPlan::Projection(typed));
+                    is_changed = true;
+                }
+            }
         }
     }
     Ok(is_changed)

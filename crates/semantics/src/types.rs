@@ -232,10 +232,7 @@ fn custom(name: &ObjectName, modifiers: &[String]) -> std::result::Result<SqlTyp
     match last.as_str() {
         "timestamptz" => Ok(SqlType::TimestampTz),
         "timestamp" => Ok(SqlType::Timestamp),
-        "bpchar" => Ok(match length()? {
-            Some(n) => SqlType::Char(n),
-            None => SqlType::Text,
-        }),
+        "bpchar" => Ok(length()?.map_or(SqlType::BPCHAR, SqlType::Char)),
         "varchar" => Ok(SqlType::Varchar(length()?)),
         "int2" => Ok(SqlType::SmallInt),
         "int4" | "oid" => Ok(SqlType::Integer),

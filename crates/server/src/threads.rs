@@ -3,11 +3,15 @@
 //!
 //! Others run queries (`aerostat_embedded`), because one that computes for a second would hold
 //! up every connection that shares its thread. The caller's thread is the first of the I/O threads.
+//!
+//! Where both kinds want the same core, the system lets an I/O thread in first (`prefer_latency`): it has work
+//! for some microseconds, and its client waits.
 
 use std::future;
 use std::thread;
 
 use aerostat_embedded::release_heap_if_asked;
+use aerostat_schedule::prefer_latency;
 use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -29,13 +33,17 @@ impl Threads {
     /// The system gives no more threads.
     pub(crate) fn start(count: usize) -> Result<Self> {
         let caller = io_runtime()?;
+        be_let_in_first();
         let mut io = vec![caller.handle().clone()];
         for _ in 1..count {
             let runtime = io_runtime()?;
             io.push(runtime.handle().clone());
             thread::Builder::new()
                 .name("aerostat-io".to_owned())
-                .spawn(move || runtime.block_on(future::pending::<()>()))
+                .spawn(move || {
+                    be_let_in_first();
+                    runtime.block_on(future::pending::<()>())
+                })
                 .context("cannot start an I/O thread")?;
         }
         Ok(Self { caller, io })
@@ -59,6 +67,13 @@ impl Threads {
 }
 
 /// One thread with what arrives for it: tasks that wander between threads cost a wake-up each.
+/// Of this thread. One that is not serves as well, if later.
+fn be_let_in_first() {
+    if let Err(error) = prefer_latency() {
+        tracing::warn!(%error, "an I/O thread waits for its core as those that run queries do");
+    }
+}
+
 fn io_runtime() -> Result<Runtime> {
     Builder::new_current_thread()
         .thread_stack_size(IO_STACK_BYTES)

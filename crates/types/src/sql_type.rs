@@ -60,7 +60,8 @@ pub enum SqlType {
         /// Digits after the point, 0 to `precision`.
         scale: i8,
     },
-    /// `char(n)`: blank-padded to n characters.
+    /// `char(n)`: blank-padded to n characters. Columns have a length; what is only compared as one, or is given
+    /// for one, is a [`SqlType::BPCHAR`].
     Char(u32),
     /// `varchar(n)`, or `varchar` without a limit.
     Varchar(Option<u32>),
@@ -121,6 +122,9 @@ impl Physical {
 }
 
 impl SqlType {
+    /// PostgreSQL's `bpchar` without a length: any text, whose trailing blanks count for nothing.
+    pub const BPCHAR: SqlType = SqlType::Char(u32::MAX);
+
     /// The form in a segment.
     pub const fn physical(self) -> Physical {
         match self {
@@ -269,6 +273,7 @@ impl SqlType {
     /// PostgreSQL's type modifier; −1 where there is none.
     pub const fn typmod(self) -> i32 {
         match self {
+            SqlType::BPCHAR => -1,
             SqlType::Char(n) | SqlType::Varchar(Some(n)) => n as i32 + 4,
             SqlType::Numeric { precision, scale } => {
                 ((precision as i32) << 16 | (scale as i32 & 0x7ff)) + 4
@@ -304,7 +309,7 @@ impl SqlType {
             18 | 19 | 25 => SqlType::Text,
             700 => SqlType::Real,
             701 => SqlType::Double,
-            1042 => SqlType::Char(1),
+            1042 => SqlType::BPCHAR,
             1043 => SqlType::Varchar(None),
             1082 => SqlType::Date,
             1083 => SqlType::Time,
@@ -362,6 +367,7 @@ impl fmt::Display for SqlType {
             SqlType::Real => f.write_str("real"),
             SqlType::Double => f.write_str("double precision"),
             SqlType::Numeric { precision, scale } => write!(f, "numeric({precision},{scale})"),
+            &SqlType::BPCHAR => f.write_str("bpchar"),
             SqlType::Char(n) => write!(f, "character({n})"),
             SqlType::Varchar(Some(n)) => write!(f, "character varying({n})"),
             SqlType::Varchar(None) => f.write_str("character varying"),
@@ -415,7 +421,8 @@ impl std::str::FromStr for SqlType {
                     scale: i8::try_from(s).map_err(|_| ())?,
                 },
             },
-            "character" | "char" | "bpchar" => SqlType::Char(length()?.unwrap_or(1)),
+            "character" | "char" => SqlType::Char(length()?.unwrap_or(1)),
+            "bpchar" => length()?.map_or(SqlType::BPCHAR, SqlType::Char),
             "character varying" | "varchar" => SqlType::Varchar(length()?),
             "text" => SqlType::Text,
             "bytea" => SqlType::Bytea,

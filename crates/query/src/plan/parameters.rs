@@ -113,6 +113,9 @@ pub(crate) fn declared_parameters(
             if let ast::Expr::Function(function) = expression {
                 declare_arguments(self.0, function);
             }
+            if let Some(n) = pattern_of(expression).and_then(bare_placeholder) {
+                declare(self.0, n, ParameterType::Value(SqlType::Text));
+            }
             if let Some(n) = array_of_texts(expression) {
                 declare(self.0, n, ParameterType::Array(SqlType::Text));
             }
@@ -120,6 +123,27 @@ pub(crate) fn declared_parameters(
         }
     }
     let _ = walk::look(statement, &mut Casts(types));
+}
+
+/// The pattern of LIKE and its kin, which is a text also beside a `char(n)`: its blanks count.
+fn pattern_of(expression: &ast::Expr) -> Option<&ast::Expr> {
+    use ast::BinaryOperator::{
+        PGILikeMatch, PGLikeMatch, PGNotILikeMatch, PGNotLikeMatch, PGRegexIMatch, PGRegexMatch,
+        PGRegexNotIMatch, PGRegexNotMatch,
+    };
+    match expression {
+        ast::Expr::Like { pattern, .. }
+        | ast::Expr::ILike { pattern, .. }
+        | ast::Expr::SimilarTo { pattern, .. } => Some(pattern),
+        ast::Expr::BinaryOp {
+            op:
+                PGLikeMatch | PGILikeMatch | PGNotLikeMatch | PGNotILikeMatch | PGRegexMatch
+                | PGRegexIMatch | PGRegexNotMatch | PGRegexNotIMatch,
+            right,
+            ..
+        } => Some(right),
+        _ => None,
+    }
 }
 
 /// Functions take any types when they are planned; those that clients call with parameters

@@ -631,7 +631,11 @@ fn columns_of(schema: &DFSchema) -> Result<Vec<Column>, SqlError> {
     described
         .iter()
         .map(|column| {
-            let ty = column.ty.unwrap_or(SqlType::Text);
+            // A column of texts that end as they are given.
+            let ty = match column.ty {
+                None | Some(SqlType::BPCHAR) => SqlType::Text,
+                Some(ty) => ty,
+            };
             Ok(Column {
                 name: visible_name(&column.name).to_owned(),
                 ty,

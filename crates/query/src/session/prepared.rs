@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType};
 use datafusion::{
-    arrow::datatypes::{DataType, FieldRef},
+    arrow::datatypes::{DataType, Field, FieldRef},
     common::{ParamValues, ScalarValue},
     sql::sqlparser::ast::{
         self, AssignmentTarget, OnConflictAction, OnInsert, SetExpr, TableObject,
@@ -207,7 +207,7 @@ impl<'a> Bound<'a> {
 pub(super) fn parameter_field(ty: ParameterType) -> FieldRef {
     let any_length = match ty.carrier() {
         SqlType::Varchar(_) => SqlType::Varchar(None),
-        SqlType::Char(_) => SqlType::Char(u32::MAX),
+        SqlType::Char(_) => SqlType::BPCHAR,
         other => other,
     };
     Arc::new(any_length.field("", true))
@@ -420,6 +420,8 @@ impl Session {
                 ),
             ));
         }
+        let without_blanks = without_blanks(&prepared.parameters, parameters);
+        let parameters = without_blanks.as_ref().unwrap_or(parameters);
         if let Some(fast) = &prepared.fast
             && let Some(outcome) = self.run_fast(fast, parameters, Some(prepared)).await?
         {
@@ -457,6 +459,24 @@ impl Session {
         };
         Box::pin(self.run(&prepared.statement, Some(&bound))).await
     }
+}
+
+/// The values of parameters where one is a `char` with trailing blanks, which are no part of it.
+fn without_blanks(types: &[ParameterType], values: &Arc<[Value]>) -> Option<Arc<[Value]>> {
+    let ends_blank = |(ty, value): (&ParameterType, &Value)| match (ty, value) {
+        (ParameterType::Value(SqlType::Char(_)), Value::Text(text)) => text.ends_with(' '),
+        _ => false,
+    };
+    if !types.iter().zip(&**values).any(ends_blank) {
+        return None;
+    }
+    let trimmed = types.iter().zip(&**values).map(|pair| match pair {
+        (ParameterType::Value(SqlType::Char(_)), Value::Text(text)) => {
+            Value::Text(text.trim_end_matches(' ').into())
+        }
+        (_, value) => value.clone(),
+    });
+    Some(trimmed.collect())
 }
 
 /// The values of parameters as the planner takes them.
@@ -554,20 +574,20 @@ pub(super) fn infer(
             }
         };
         // A subquery that locks is planned apart, out of sight.
-        let mut inferred: HashMap<String, Option<DataType>> = HashMap::new();
+        let mut inferred: HashMap<String, Option<FieldRef>> = HashMap::new();
         for work in plan_any(context, &without_locks(&written), &known(types))? {
             for plan in work.plans() {
-                for (name, ty) in plan.get_parameter_types()? {
+                for (name, field) in plan.get_parameter_fields()? {
                     let known = inferred.entry(name).or_default();
-                    *known = known.take().or(ty);
+                    *known = known.take().or(field);
                 }
             }
         }
-        for (name, data_type) in inferred {
-            if let (Some(n), Some(data_type)) = (
+        for (name, field) in inferred {
+            if let (Some(n), Some(field)) = (
                 name.strip_prefix('$').and_then(|n| n.parse::<usize>().ok()),
-                data_type,
-            ) && let Some(ty) = SqlType::of_arrow(&data_type)
+                field,
+            ) && let Some(ty) = type_beside(&field)
             {
                 declare(types, n, inferred_type(n, ty));
             }
@@ -592,6 +612,16 @@ pub(super) fn infer(
             [ColumnDescription::new("QUERY PLAN", SqlType::Text)].into(),
         )),
         None => Ok(None),
+    }
+}
+
+/// The type of a parameter that stands beside a value of this field, which for PostgreSQL is a text beside a
+/// `varchar`, and a `bpchar` of any length, whose trailing blanks count for nothing, beside a `char`.
+fn type_beside(field: &Field) -> Option<SqlType> {
+    match SqlType::of_field(field)? {
+        SqlType::Char(_) => Some(SqlType::BPCHAR),
+        SqlType::Varchar(_) => Some(SqlType::Text),
+        other => Some(other),
     }
 }
 

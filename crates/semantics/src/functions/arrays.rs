@@ -57,6 +57,8 @@ pub(crate) enum Kind {
     Contains,
     /// `a && b`
     Overlaps,
+    /// Whether `a < b`: less than 0, 0 or more.
+    Order,
     Remove,
     Replace,
     Position,
@@ -81,10 +83,11 @@ enum Parameter {
 }
 
 impl Kind {
-    const ALL: [Kind; 13] = [
+    const ALL: [Kind; 14] = [
         Kind::At,
         Kind::Contains,
         Kind::Overlaps,
+        Kind::Order,
         Kind::Remove,
         Kind::Replace,
         Kind::Position,
@@ -102,6 +105,7 @@ impl Kind {
             Kind::At => "array_subscript",
             Kind::Contains => "arraycontains",
             Kind::Overlaps => "arrayoverlap",
+            Kind::Order => "btarraycmp",
             Kind::Remove => "array_remove",
             Kind::Replace => "array_replace",
             Kind::Position => "array_position",
@@ -133,7 +137,7 @@ impl Kind {
         use Parameter::{Array, Integer, Integers, Item};
         match self {
             Kind::At | Kind::Trim | Kind::Subscripts => (&[Array, Integer], 0),
-            Kind::Contains | Kind::Overlaps => (&[Array, Array], 0),
+            Kind::Contains | Kind::Overlaps | Kind::Order => (&[Array, Array], 0),
             Kind::Remove | Kind::Positions => (&[Array, Item], 0),
             Kind::Replace => (&[Array, Item, Item], 0),
             Kind::Position => (&[Array, Item, Integer], 1),
@@ -147,7 +151,7 @@ impl Kind {
             Kind::At => item.clone(),
             Kind::Contains | Kind::Overlaps => DataType::Boolean,
             Kind::Remove | Kind::Replace | Kind::Trim | Kind::Fill => list_of(item.clone()),
-            Kind::Position | Kind::Cardinality | Kind::Dimensions => DataType::Int32,
+            Kind::Order | Kind::Position | Kind::Cardinality | Kind::Dimensions => DataType::Int32,
             Kind::Positions | Kind::Subscripts => list_of(DataType::Int32),
             Kind::Bounds => DataType::Utf8View,
         }
@@ -365,6 +369,7 @@ fn evaluate(kind: Kind, args: &[ArrayRef], rows: usize, growth: &mut Growth) -> 
     Ok(match kind {
         Kind::At => subscript(lists(), integers(1))?,
         Kind::Contains | Kind::Overlaps => meets(lists(), args[1].as_list(), kind, growth)?,
+        Kind::Order => order(lists(), args[1].as_list(), growth)?,
         Kind::Remove | Kind::Replace => changed(lists(), &args[1], args.get(2))?,
         Kind::Position => position(lists(), &args[1], args.get(2))?,
         Kind::Positions => positions(lists(), &args[1])?,
@@ -395,6 +400,26 @@ fn subscript(lists: &ListArray, at: &Int32Array) -> Result<ArrayRef> {
     });
     let picked: UInt32Array = picked.collect();
     Ok(arrow::compute::take(lists.values(), &picked, None)?)
+}
+
+/// Item by item, then the shorter first.
+fn order(left: &ListArray, right: &ListArray, growth: &mut Growth) -> Result<ArrayRef> {
+    let items = Items::of(&[left.values(), right.values()])?;
+    let mut orders = Int32Builder::with_capacity(left.len());
+    for row in 0..left.len() {
+        if left.is_null(row) || right.is_null(row) {
+            orders.append_null();
+            continue;
+        }
+        let (ours, theirs) = (range(left, row), range(right, row));
+        growth.work(ours.len().min(theirs.len()))?;
+        let mut pairs = ours.clone().zip(theirs.clone());
+        let order = pairs
+            .find_map(|(a, b)| Some(items.compare((0, a), (1, b))).filter(|order| order.is_ne()))
+            .unwrap_or_else(|| ours.len().cmp(&theirs.len()));
+        orders.append_value(order as i32);
+    }
+    Ok(Arc::new(orders.finish()))
 }
 
 /// `@>` and `&&`, for which NULLs are not equal.

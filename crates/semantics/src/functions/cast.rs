@@ -27,6 +27,7 @@ use datafusion::logical_expr::{
     Signature, Volatility,
 };
 
+use super::arrays;
 use crate::functions::temporal::DAY_MICROS;
 use crate::{ANY_NUMERIC, raise, type_name};
 
@@ -405,6 +406,12 @@ pub(crate) fn resolve(expr: Expr, from: &Field, target: &FieldRef, zone: &Zone) 
         && to.is_text()
     {
         return Ok(PostgresCast::call(None, to, Coercion::Explicit, expr));
+    }
+    if let (DataType::List(_), Expr::Literal(ScalarValue::Utf8(Some(text)), _)) =
+        (target.data_type(), &expr)
+    {
+        let list = arrays::literal(text, target.data_type(), zone)?;
+        return Ok(Expr::Literal(list, None));
     }
     let (Some(from_type), Some(to)) = (from_type, target_type(from_type, target)) else {
         return Ok(Expr::Cast(Cast::new_from_field(

@@ -35,7 +35,7 @@ mod tests;
 
 use thiserror::Error;
 
-use crate::{ErrorKind, SqlError};
+use crate::{ErrorKind, SqlError, SqlType};
 
 pub use bytes::{format_bytea, format_uuid, parse_bytea, parse_bytea_into, parse_uuid};
 pub use civil::{civil_from_days, days_from_civil};
@@ -228,8 +228,11 @@ fn too_long(type_name: &str, n: u32) -> TextError {
     TextError::new(ErrorKind::StringDataRightTruncation, message)
 }
 
-/// Writes a `char(n)` value as clients see it: blank-padded to n characters.
+/// Writes a `char(n)` value as clients see it: blank-padded to n characters, where there is an n.
 pub fn format_char(text: &str, n: u32, out: &mut impl TextSink) {
     out.put(text);
+    if SqlType::Char(n) == SqlType::BPCHAR {
+        return;
+    }
     out.fill(b' ', (n as usize).saturating_sub(text.chars().count()));
 }

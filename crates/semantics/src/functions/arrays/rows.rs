@@ -1,6 +1,9 @@
-//! Items that are looked for among others.
+//! Items that are looked for among others, or put in order.
+
+use std::cmp::Ordering;
 
 use arrow::array::{Array, ArrayRef};
+use arrow::compute::SortOptions;
 use arrow::row::{RowConverter, Rows, SortField};
 use datafusion::common::Result;
 
@@ -12,7 +15,12 @@ pub(super) struct Items {
 
 impl Items {
     pub(super) fn of(arrays: &[&ArrayRef]) -> Result<Self> {
-        let converter = RowConverter::new(vec![SortField::new(arrays[0].data_type().clone())])?;
+        let options = SortOptions {
+            descending: false,
+            nulls_first: false,
+        };
+        let field = SortField::new_with_options(arrays[0].data_type().clone(), options);
+        let converter = RowConverter::new(vec![field])?;
         let rows = arrays
             .iter()
             .map(|array| converter.convert_columns(&[ArrayRef::clone(array)]))
@@ -26,6 +34,11 @@ impl Items {
     /// Whether two values are not distinct.
     pub(super) fn same(&self, (a, at): (usize, usize), (b, other): (usize, usize)) -> bool {
         self.rows[a].row(at) == self.rows[b].row(other)
+    }
+
+    /// Which of two values is the greater. NULL is greater than any.
+    pub(super) fn compare(&self, (a, at): (usize, usize), (b, other): (usize, usize)) -> Ordering {
+        self.rows[a].row(at).cmp(&self.rows[b].row(other))
     }
 
     pub(super) fn is_valid(&self, array: usize, at: usize) -> bool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Float64Array, Int64Array};
 use arrow::datatypes::{DataType, FieldRef, Float64Type};
-use datafusion::common::Result;
+use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
@@ -277,6 +277,14 @@ impl AggregateUDFImpl for Function {
             ([_, _], Kind::Count) => Ok(DataType::Int64),
             ([_, _], _) => Ok(DataType::Float64),
             _ => Err(missing(self.name, arguments)),
+        }
+    }
+
+    /// Over no rows, which a correlated subquery has for rows that it joins with none.
+    fn default_value(&self, ty: &DataType) -> Result<ScalarValue> {
+        match self.kind {
+            Kind::Count => ScalarValue::new_zero(ty),
+            _ => ScalarValue::try_from(ty),
         }
     }
 
