@@ -9,6 +9,8 @@
 //! | a time | with offsets | the same of the time as an interval |
 //! | a time, uuid, bytea | without | GROUPS, which means the same |
 //! | a date, a timestamp | with offsets | offsets that are read as PostgreSQL reads intervals |
+//!
+//! What a call then makes, row by row, is watched ([`watched`]).
 
 use std::sync::Arc;
 
@@ -21,6 +23,7 @@ use datafusion::logical_expr::{self as plan, WindowFrame, WindowFrameBound, Wind
 
 use crate::functions::cast::{self, Zone};
 use crate::functions::temporal::{Temporal, order};
+use crate::functions::watched;
 use crate::{Operand, external, operand, raise};
 
 /// Gives a call's frame the meaning that it has in PostgreSQL.
@@ -29,10 +32,14 @@ use crate::{Operand, external, operand, raise};
 /// `InvalidPrecedingOrFollowingSize` for offsets below zero, `FeatureNotSupported` for days over
 /// instants where days differ in length, and errors of texts that are no intervals.
 pub(super) fn resolve(
-    mut call: WindowFunction,
+    call: WindowFunction,
     schema: &DFSchema,
     zone: &Zone,
 ) -> Result<WindowFunction> {
+    Ok(watched::call(framed(call, schema, zone)?, schema))
+}
+
+fn framed(mut call: WindowFunction, schema: &DFSchema, zone: &Zone) -> Result<WindowFunction> {
     let params = &mut call.params;
     if params.window_frame.units != WindowFrameUnits::Range {
         order_by(&mut params.order_by, schema)?;

@@ -20,6 +20,10 @@
 //! so all of a plan have `FOLDED_BYTES_MAX` ([`planning`]); a larger one is computed when the
 //! plan runs. A projection that can be evaluated for fewer rows at once gets `PIECE_BYTES_MAX`
 //! ([`in_pieces`]), and halves its rows until they fit.
+//!
+//! A window gathers the values of a batch's rows one by one, then makes an array of them, all in one poll.
+//! Its functions ask for both with each value ([`gathered`]), and have what they asked for until the poll
+//! ends.
 
 use std::{
     cell::{Cell, RefCell},
@@ -79,6 +83,26 @@ thread_local! {
     static FOLDABLE: Cell<Option<usize>> = const { Cell::new(None) };
     /// Whether the rows that are evaluated may come in smaller pieces.
     static IN_PIECES: Cell<bool> = const { Cell::new(false) };
+    static POLL: Cell<Polled> = const { Cell::new(Polled::BEGUN) };
+}
+
+/// What a statement's poll has done without a call that is its own.
+#[derive(Clone, Copy)]
+struct Polled {
+    /// Bytes that it has of the statement's budget until it ends.
+    charged: u64,
+    /// Bytes that it will need, and has not asked for yet.
+    unasked: usize,
+    /// Worked since somebody was asked whether to stop.
+    worked: usize,
+}
+
+impl Polled {
+    const BEGUN: Polled = Polled {
+        charged: 0,
+        unasked: 0,
+        worked: 0,
+    };
 }
 
 /// The statement whose work this thread does.
@@ -105,13 +129,20 @@ impl<F: Future> Future for Within<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         /// Puts back what the thread worked for before, also when the work panics.
-        struct Before(Option<Arc<dyn Running>>);
+        struct Before(Option<Arc<dyn Running>>, Polled);
         impl Drop for Before {
             fn drop(&mut self) {
-                RUNNING.replace(self.0.take());
+                let running = RUNNING.replace(self.0.take());
+                let charged = POLL.replace(self.1).charged;
+                if charged > 0
+                    && let Some(running) = running
+                {
+                    running.shrink(charged);
+                }
             }
         }
-        let _before = Before(RUNNING.replace(Some(Arc::clone(&self.running))));
+        let running = RUNNING.replace(Some(Arc::clone(&self.running)));
+        let _before = Before(running, POLL.replace(Polled::BEGUN));
         self.work.as_mut().poll(context)
     }
 }
@@ -400,6 +431,50 @@ pub fn go_on() -> Result<()> {
     match stopped {
         Some(error) => Err(external(error)),
         None => Ok(()),
+    }
+}
+
+/// How often a value's bytes are there while an array is made of many: gathered, and in a buffer that
+/// doubles.
+const GATHERED_TIMES: usize = 3;
+
+/// A value of so many bytes has been made, and will be copied before the poll ends.
+///
+/// # Errors
+/// There is no memory for that, or the statement must stop.
+pub(crate) fn gathered(bytes: usize) -> Result<()> {
+    let mut poll = POLL.get();
+    poll.unasked = poll.unasked.saturating_add(bytes);
+    if poll.unasked < STEP_BYTES {
+        POLL.set(poll);
+        return worked(bytes);
+    }
+    let due = std::mem::take(&mut poll.unasked).saturating_mul(GATHERED_TIMES) as u64;
+    go_on()?;
+    if let Some(running) = running() {
+        let grown = running.try_grow(due);
+        grown.map_err(|error| DataFusionError::ResourcesExhausted(error.to_string()))?;
+        poll.charged += due;
+    }
+    POLL.set(poll);
+    Ok(())
+}
+
+/// So many bytes have been looked at, by what has no [`Growth`] of its own.
+///
+/// # Errors
+/// The statement must stop.
+pub(crate) fn worked(bytes: usize) -> Result<()> {
+    let mut poll = POLL.get();
+    poll.worked = poll.worked.saturating_add(bytes);
+    let is_due = poll.worked >= STEP_BYTES;
+    if is_due {
+        poll.worked = 0;
+    }
+    POLL.set(poll);
+    match is_due {
+        true => go_on(),
+        false => Ok(()),
     }
 }
 

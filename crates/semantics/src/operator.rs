@@ -28,8 +28,10 @@ pub(super) fn resolve(
 ) -> Result<Expr> {
     if compare::is_comparison(op) {
         let (left, right) = compare::pair(op, left, right, schema, zone)?;
-        if matches!(op, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq)
-            && is_list(&left, schema)?
+        if matches!(
+            op,
+            Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq
+        ) && is_list(&left, schema)?
             && is_list(&right, schema)?
         {
             // For Arrow an item that is NULL is less than others.

@@ -25,6 +25,7 @@ mod series;
 pub(crate) mod strings;
 pub(crate) mod temporal;
 mod texts;
+pub(crate) mod watched;
 mod window;
 
 use std::sync::Arc;

@@ -294,6 +294,16 @@ impl Log {
     }
 
     /// The file at the end, for tests.
+    /// What may be queued before whoever appends waits for the thread that writes, if there is one.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        let queue = self.queue.lock();
+        match queue.led {
+            Led::No => usize::MAX,
+            _ => QUEUE_BYTES_MAX.saturating_sub(queue.bytes),
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock()

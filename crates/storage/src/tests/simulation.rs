@@ -43,9 +43,8 @@ const STEPS_MAX: usize = 50;
 /// More than a transaction keeps to itself: its redo goes to the log before the commit.
 const CHUNK_BYTES: usize = 520 << 10;
 
-/// So many writes of chunks, each to three tables, may come while somebody else writes the
-/// log: the next would wait for room in the queue.
-const CHUNKED_MAX: usize = 2;
+/// What the write of a chunk, to each of three tables, takes of the log's queue at most.
+const CHUNKED_BYTES: usize = 3 * (CHUNK_BYTES + (64 << 10));
 
 /// A few chunks, so that files also end because they are full.
 const FILE_BYTES: usize = 2 << 20;
@@ -129,7 +128,6 @@ struct Life {
     sessions: Vec<Session>,
     known: Known,
     numbers: Numbers,
-    chunked: usize,
     is_broken: bool,
     crashed: Option<(tempfile::TempDir, Known)>,
 }
@@ -245,7 +243,6 @@ impl Life {
             sessions: (0..SESSIONS).map(|_| Session::Idle).collect(),
             known,
             numbers,
-            chunked: 0,
             is_broken: false,
             crashed: None,
         }
@@ -304,7 +301,7 @@ impl Life {
                 self.sessions[at] = match self.random.random_range(0..10) {
                     0 => Session::Idle,
                     1..=3 if !delta.inserted.is_empty() => self.enqueued(work, delta),
-                    _ => self.written(work, delta, at, place),
+                    _ => self.written(work, delta, at),
                 };
             }
         }
@@ -362,10 +359,10 @@ impl Life {
     }
 
     /// Writes some rows and ends some of the session's own.
-    fn written(&mut self, work: Work, mut delta: Delta, at: usize, place: Place) -> Session {
-        let may_chunk = place == Place::Free || self.chunked < CHUNKED_MAX;
+    fn written(&mut self, work: Work, mut delta: Delta, at: usize) -> Session {
+        // Who has no room in the queue waits for whoever writes the log, and that may be us.
+        let may_chunk = self.store.durable_side().log.room() >= CHUNKED_BYTES;
         let is_chunk = may_chunk && self.random.random_bool(0.25);
-        self.chunked += usize::from(is_chunk);
         let count = if is_chunk {
             1
         } else {
@@ -487,7 +484,6 @@ fn restored(root: &Path, backup: &Path, history: &History, random: &mut StdRng) 
 fn play(life: &Shared) {
     let (choice, store) = {
         let mut life = life.borrow_mut();
-        life.chunked = 0;
         (life.random.random_range(0..30), Arc::clone(&life.store))
     };
     match choice {

@@ -1,0 +1,101 @@
+//! Functions over windows, with an eye on what they make.
+//!
+//! A window takes a function's value for each row of a batch, then makes an array of them, without giving
+//! way in between: 8,192 texts of a megabyte each. So whatever is called over a window asks for memory, and
+//! whether to stop, with each of its values ([`gathered`]).
+//!
+//! Where all rows of a partition have one frame, DataFusion takes the value once and repeats it, for as many
+//! rows as there are. Of what has no fixed size the frame's end is written as a number of rows that no
+//! partition has: the value is then taken for each row, which costs a copy as repeating it does.
+
+mod aggregate;
+mod window;
+
+use arrow::{array::Array, datatypes::DataType};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::logical_expr::{
+    Expr, ExprSchemable, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowFunctionDefinition,
+    expr::{WindowFunction, WindowFunctionParams},
+};
+
+use crate::growth::bytes_of;
+
+/// What a row costs that is added to a frame or taken from it, in bytes that are looked at.
+const ROW_WORK: usize = 64;
+
+/// Rows that no partition has.
+const ALL_ROWS: u64 = 1 << 48;
+
+/// The call, watched.
+pub(crate) fn call(mut call: WindowFunction, schema: &DFSchema) -> WindowFunction {
+    match &call.fun {
+        WindowFunctionDefinition::AggregateUDF(function) => {
+            let makes_a_list = function.name() == "array_agg";
+            if let Some(watched) = aggregate::watched(function) {
+                call.fun = WindowFunctionDefinition::AggregateUDF(watched);
+            }
+            let has_fixed_size = |arg: &Expr| {
+                arg.to_field(schema)
+                    .is_ok_and(|(_, field)| has_fixed_size(field.data_type()))
+            };
+            let is_fixed = !makes_a_list && call.params.args.iter().all(has_fixed_size);
+            if !is_fixed && is_whole_partition(&call.params) {
+                call.params.window_frame = WindowFrame::new_bounds(
+                    WindowFrameUnits::Rows,
+                    WindowFrameBound::Preceding(ScalarValue::UInt64(None)),
+                    WindowFrameBound::Following(ScalarValue::UInt64(Some(ALL_ROWS))),
+                );
+            }
+        }
+        WindowFunctionDefinition::WindowUDF(function) => {
+            if let Some(watched) = window::watched(function) {
+                call.fun = WindowFunctionDefinition::WindowUDF(watched);
+            }
+        }
+    }
+    call
+}
+
+fn has_fixed_size(ty: &DataType) -> bool {
+    ty.primitive_width().is_some()
+        || matches!(
+            ty,
+            DataType::Boolean | DataType::Null | DataType::FixedSizeBinary(_)
+        )
+}
+
+/// Whether all rows of a partition have one frame.
+fn is_whole_partition(params: &WindowFunctionParams) -> bool {
+    let frame = &params.window_frame;
+    let is_unbounded = |bound: &WindowFrameBound| match bound {
+        WindowFrameBound::CurrentRow => {
+            frame.units == WindowFrameUnits::Range && params.order_by.is_empty()
+        }
+        bound => bound.is_unbounded(),
+    };
+    is_unbounded(&frame.start_bound) && is_unbounded(&frame.end_bound)
+}
+
+/// Bytes of a value that has no fixed size. Arrays of texts share these, for Arrow has views of them.
+fn bytes_of_value(value: &ScalarValue) -> usize {
+    match value {
+        ScalarValue::Utf8(text) | ScalarValue::LargeUtf8(text) | ScalarValue::Utf8View(text) => {
+            text.as_ref().map_or(0, String::len)
+        }
+        ScalarValue::Binary(bytes)
+        | ScalarValue::LargeBinary(bytes)
+        | ScalarValue::BinaryView(bytes) => bytes.as_ref().map_or(0, Vec::len),
+        ScalarValue::List(list) => match list.value_type() {
+            DataType::Utf8View | DataType::BinaryView => {
+                let lengths = (0..list.len()).map(|at| list.value_length(at) as usize);
+                lengths.sum::<usize>() * size_of::<u128>()
+            }
+            _ => bytes_of(list.as_ref()),
+        },
+        ScalarValue::Struct(row) => {
+            let columns = row.columns().iter();
+            columns.map(|column| bytes_of(column.as_ref())).sum()
+        }
+        _ => 0,
+    }
+}
