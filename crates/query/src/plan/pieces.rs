@@ -8,6 +8,14 @@
 //! An array that is unnested repeats the rest of its row for each item. So UNNEST is given as
 //! many rows at once as make a bearable batch, and what it makes of them is reserved while it
 //! works on them.
+//!
+//! A join repeats rows, and with them texts, of which Arrow has views: a batch of 8,192 rows may stand for
+//! 130 GB. Whoever then writes them out makes that of it, before anybody can stop him. So what is sorted or
+//! grouped by texts comes in batches that stand for few bytes, and of what is divided among tasks, who write
+//! it to files when memory runs out, there must be memory for a batch ([`keys`]). Arrays are copied for each
+//! row by the join itself, which is made to give few rows at once.
+
+mod keys;
 
 use std::{
     fmt,
@@ -52,7 +60,7 @@ impl PhysicalOptimizerRule for MakeInPieces {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
+        config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
             if let Some(projection) = node.downcast_ref::<ProjectionExec>()
@@ -65,7 +73,7 @@ impl PhysicalOptimizerRule for MakeInPieces {
                 return Ok(Transformed::yes(PiecesExec::over(projection.input(), work)));
             }
             let Some(unnest) = node.downcast_ref::<UnnestExec>() else {
-                return Ok(Transformed::no(node));
+                return keys::bounded(node, config.execution.batch_size.get());
             };
             let lists = unnest.list_column_indices().iter();
             let lists = lists.map(|list| list.index_in_input_schema).collect();
@@ -116,6 +124,23 @@ enum Work {
     Project(Arc<dyn ExecutionPlan>),
     /// They are handed on to UNNEST of these columns.
     Unnest(Vec<usize>),
+    /// They are handed on, as many at once as have few bytes in these columns, to who writes these out.
+    Keys(Vec<usize>),
+    /// They are handed on if there is memory for what these columns stand for.
+    Written(Vec<usize>),
+    /// They are handed on, so many at once at most.
+    Rows(usize),
+    /// They are made by an input that is told to make so many at once.
+    Batches(usize),
+}
+
+impl Work {
+    fn name(&self) -> &'static str {
+        match self {
+            Work::Project(_) => "ProjectionExec",
+            _ => "PiecesExec",
+        }
+    }
 }
 
 /// See the module.
@@ -130,7 +155,7 @@ impl PiecesExec {
     fn over(input: &Arc<dyn ExecutionPlan>, work: Work) -> Arc<dyn ExecutionPlan> {
         let properties = match &work {
             Work::Project(projection) => Arc::clone(projection.properties()),
-            Work::Unnest(_) => Arc::clone(input.properties()),
+            _ => Arc::clone(input.properties()),
         };
         Arc::new(Self {
             input: Arc::clone(input),
@@ -144,17 +169,14 @@ impl DisplayAs for PiecesExec {
     fn fmt_as(&self, form: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.work {
             Work::Project(projection) => projection.fmt_as(form, f),
-            Work::Unnest(_) => f.write_str("PiecesExec"),
+            other => f.write_str(other.name()),
         }
     }
 }
 
 impl ExecutionPlan for PiecesExec {
     fn name(&self) -> &str {
-        match self.work {
-            Work::Project(_) => "ProjectionExec",
-            Work::Unnest(_) => "PiecesExec",
-        }
+        self.work.name()
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -184,7 +206,7 @@ impl ExecutionPlan for PiecesExec {
                     input,
                 )?)
             }
-            unnest => unnest.clone(),
+            other => other.clone(),
         };
         Ok(Self::over(input, work))
     }
@@ -195,7 +217,7 @@ impl ExecutionPlan for PiecesExec {
     ) -> Result<TreeNodeRecursion> {
         match &self.work {
             Work::Project(projection) => projection.apply_expressions(f),
-            Work::Unnest(_) => Ok(TreeNodeRecursion::Continue),
+            _ => Ok(TreeNodeRecursion::Continue),
         }
     }
 
@@ -205,6 +227,19 @@ impl ExecutionPlan for PiecesExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let step = match &self.work {
+            Work::Batches(rows) => {
+                return self.input.execute(partition, keys::making(&context, *rows));
+            }
+            Work::Rows(rows) => Step::Rows(*rows),
+            Work::Written(columns) => Step::Written {
+                columns: columns.clone(),
+                batch_rows: context.session_config().batch_size(),
+                written: keys::Written::default(),
+            },
+            Work::Keys(columns) => Step::Keys {
+                columns: columns.clone(),
+                made: Growth::new(),
+            },
             Work::Unnest(lists) => Step::Unnest {
                 lists: lists.clone(),
                 made: Growth::new(),
@@ -245,6 +280,17 @@ enum Step {
         /// What UNNEST makes of the last rows.
         made: Growth,
     },
+    Keys {
+        columns: Vec<usize>,
+        /// What is made of the last rows.
+        made: Growth,
+    },
+    Written {
+        columns: Vec<usize>,
+        batch_rows: usize,
+        written: keys::Written,
+    },
+    Rows(usize),
 }
 
 /// A running [`PiecesExec`].
@@ -263,8 +309,9 @@ impl Stream for Pieces {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        if let Step::Unnest { made, .. } = &mut this.step {
-            *made = Growth::new();
+        match &mut this.step {
+            Step::Unnest { made, .. } | Step::Keys { made, .. } => *made = Growth::new(),
+            _ => {}
         }
         let batch = match this.rest.take() {
             Some(rest) => rest,
@@ -276,6 +323,18 @@ impl Stream for Pieces {
         let rows = batch.num_rows();
         let done = match &mut this.step {
             Step::Unnest { lists, made } => for_unnest(&batch, lists, made),
+            Step::Keys { columns, made } => keys::of_few_bytes(&batch, columns, made),
+            Step::Written {
+                columns,
+                batch_rows,
+                written,
+            } => written
+                .check(&batch, columns, *batch_rows)
+                .map(|()| (rows, batch.clone())),
+            Step::Rows(most) => {
+                let rows = rows.min(*most);
+                Ok((rows, batch.slice(0, rows)))
+            }
             Step::Project { exprs, divides } => {
                 let most = if *divides { this.rows } else { usize::MAX };
                 projected(&batch, &this.schema, exprs, most, *divides)

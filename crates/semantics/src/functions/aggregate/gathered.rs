@@ -2,7 +2,8 @@
 //! counts what is gathered after each batch, which may have added a gigabyte.
 //!
 //! DataFusion would write anything as text to join it, and joins the distinct texts in any order.
-//! Here texts are joined with texts and bytes with bytes, distinct ones in their order.
+//! Here texts are joined with texts and bytes with bytes, distinct ones in their order. A text is a view, so
+//! that a join that repeats it has it once.
 
 use std::sync::Arc;
 
@@ -168,7 +169,7 @@ impl Accumulator for Joined {
         }
         let text = joined.map(String::from_utf8).transpose();
         let text = text.map_err(|_| raise(ErrorKind::Internal, "texts made no text"))?;
-        Ok(ScalarValue::LargeUtf8(text))
+        Ok(ScalarValue::Utf8View(text))
     }
 
     fn size(&self) -> usize {
@@ -197,7 +198,7 @@ impl AggregateUDFImpl for StringAgg {
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         match of_bytes(arguments) {
             Some(true) => Ok(DataType::BinaryView),
-            Some(false) => Ok(DataType::LargeUtf8),
+            Some(false) => Ok(DataType::Utf8View),
             None => Err(missing(self.name(), arguments)),
         }
     }
@@ -291,7 +292,10 @@ impl Accumulator for Gathered<dyn Accumulator> {
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let _room = room(self.inner.size())?;
-        self.inner.evaluate()
+        Ok(match self.inner.evaluate()? {
+            ScalarValue::LargeUtf8(text) => ScalarValue::Utf8View(text),
+            other => other,
+        })
     }
 
     fn size(&self) -> usize {
@@ -323,7 +327,8 @@ impl GroupsAccumulator for Gathered<dyn GroupsAccumulator> {
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
         let _room = room(self.inner.size())?;
-        self.inner.evaluate(emit_to)
+        let texts = self.inner.evaluate(emit_to)?;
+        Ok(arrow::compute::cast(&texts, &DataType::Utf8View)?)
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {

@@ -1,0 +1,235 @@
+//! Batches that stand for few bytes.
+
+use std::sync::Arc;
+
+use aerostat_semantics::growth::{Growth, bytes_of, go_on};
+use datafusion::{
+    arrow::{
+        array::{Array, AsArray, RecordBatch},
+        datatypes::{DataType, Schema},
+    },
+    common::{Result, tree_node::Transformed},
+    execution::TaskContext,
+    physical_expr::{PhysicalExpr, utils::collect_columns},
+    physical_plan::{
+        ExecutionPlan,
+        aggregates::AggregateExec,
+        joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec},
+        replace_children_if_necessary,
+        repartition::RepartitionExec,
+        sorts::{sort::SortExec, sort_preserving_merge::SortPreservingMergeExec},
+        unnest::UnnestExec,
+        windows::{BoundedWindowAggExec, WindowAggExec},
+        work_table::WorkTableExec,
+    },
+};
+
+use super::{PiecesExec, Work};
+
+/// Bytes that the rows of a batch stand for, if it has several: what takes a few milliseconds.
+const BYTES_MAX: usize = 4 << 20;
+
+/// Rows that a join makes at once of which each has a copy of an array: 13 MB, if that has 50,000 integers.
+const COPIED_ROWS: usize = 64;
+
+/// Puts what bounds batches below what works on texts as keys, and around joins that copy arrays.
+pub(super) fn bounded(
+    node: Arc<dyn ExecutionPlan>,
+    batch_rows: usize,
+) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    if is_join(node.as_ref()) && !columns_of(&node.schema(), is_copied).is_empty() {
+        return copying(node, batch_rows).map(Transformed::yes);
+    }
+    if let Some(repartition) = node.downcast_ref::<RepartitionExec>() {
+        let input = repartition.input();
+        let long = columns_of(&input.schema(), is_long);
+        if long.is_empty() || !repeats(input.as_ref()) {
+            return Ok(Transformed::no(node));
+        }
+        let input = PiecesExec::over(input, Work::Written(long));
+        return replace_children_if_necessary(node, vec![input]).map(Transformed::yes);
+    }
+    match keys_of(node.as_ref()) {
+        Some((input, keys)) if !keys.is_empty() => {
+            let input = PiecesExec::over(input, Work::Keys(keys));
+            replace_children_if_necessary(node, vec![input]).map(Transformed::yes)
+        }
+        _ => Ok(Transformed::no(node)),
+    }
+}
+
+fn is_join(node: &dyn ExecutionPlan) -> bool {
+    node.is::<CrossJoinExec>()
+        || node.is::<HashJoinExec>()
+        || node.is::<NestedLoopJoinExec>()
+        || node.is::<SortMergeJoinExec>()
+}
+
+/// Whether rows of a plan may share texts that they were not read with.
+fn repeats(plan: &dyn ExecutionPlan) -> bool {
+    is_join(plan)
+        || plan.is::<UnnestExec>()
+        || plan.is::<WorkTableExec>()
+        || plan
+            .children()
+            .into_iter()
+            .any(|input| repeats(input.as_ref()))
+}
+
+/// A join of few rows at once.
+fn copying(join: Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Arc<dyn ExecutionPlan>> {
+    let mut inputs: Vec<_> = join.children().into_iter().map(Arc::clone).collect();
+    for input in &mut inputs {
+        *input = PiecesExec::over(input, Work::Batches(batch_rows));
+    }
+    // A cross join gives as many rows at once as it is given.
+    if let Some(right) = inputs.get_mut(1) {
+        *right = PiecesExec::over(right, Work::Rows(COPIED_ROWS));
+    }
+    let join = replace_children_if_necessary(join, inputs)?;
+    Ok(PiecesExec::over(&join, Work::Batches(COPIED_ROWS)))
+}
+
+fn columns_of(schema: &Schema, has: fn(&DataType) -> bool) -> Vec<usize> {
+    let fields = schema.fields().iter().enumerate();
+    let found = fields.filter(|(_, field)| has(field.data_type()));
+    found.map(|(at, _)| at).collect()
+}
+
+/// Whether values have any length.
+fn is_long(ty: &DataType) -> bool {
+    matches!(ty, DataType::Utf8View | DataType::BinaryView) || is_copied(ty)
+}
+
+/// Whether rows with the same value have a copy each.
+fn is_copied(ty: &DataType) -> bool {
+    ty.is_nested()
+        || matches!(
+            ty,
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary
+        )
+}
+
+/// What a node sorts, groups, divides or adds up, and by which of its columns of any length.
+fn keys_of(node: &dyn ExecutionPlan) -> Option<(&Arc<dyn ExecutionPlan>, Vec<usize>)> {
+    let (keys, input): (Vec<_>, _) = if let Some(sort) = node.downcast_ref::<SortExec>() {
+        let keys = sort.expr().iter().map(|key| Arc::clone(&key.expr));
+        (keys.collect(), sort.input())
+    } else if let Some(merge) = node.downcast_ref::<SortPreservingMergeExec>() {
+        let keys = merge.expr().iter().map(|key| Arc::clone(&key.expr));
+        (keys.collect(), merge.input())
+    } else if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+        let keys = aggregate.group_expr().expr().iter();
+        let keys = keys.map(|(key, _)| Arc::clone(key));
+        // Of which it may keep some.
+        let arguments = aggregate.aggr_expr().iter();
+        let arguments = arguments.flat_map(|call| call.expressions());
+        (keys.chain(arguments).collect(), aggregate.input())
+    } else if let Some(window) = node.downcast_ref::<BoundedWindowAggExec>() {
+        (window.partition_keys(), window.input())
+    } else if let Some(window) = node.downcast_ref::<WindowAggExec>() {
+        (window.partition_keys(), window.input())
+    } else {
+        return None;
+    };
+    Some((input, long_columns(&keys, input)))
+}
+
+fn long_columns(keys: &[Arc<dyn PhysicalExpr>], input: &Arc<dyn ExecutionPlan>) -> Vec<usize> {
+    let schema = input.schema();
+    let columns = keys.iter().flat_map(collect_columns);
+    let columns = columns.map(|column| column.index());
+    let mut long: Vec<usize> = columns
+        .filter(|at| is_long(schema.field(*at).data_type()))
+        .collect();
+    long.sort_unstable();
+    long.dedup();
+    long
+}
+
+/// The same, where operators make so many rows at once.
+pub(super) fn making(context: &TaskContext, rows: usize) -> Arc<TaskContext> {
+    Arc::new(TaskContext::new(
+        context.task_id(),
+        context.session_id(),
+        context.session_config().clone().with_batch_size(rows),
+        context.scalar_functions().clone(),
+        context.higher_order_functions().clone(),
+        context.aggregate_functions().clone(),
+        context.window_functions().clone(),
+        context.runtime_env(),
+    ))
+}
+
+/// The first rows that have few bytes in some columns, and how many these are. What somebody writes of
+/// them is reserved.
+pub(super) fn of_few_bytes(
+    batch: &RecordBatch,
+    columns: &[usize],
+    written: &mut Growth,
+) -> Result<(usize, RecordBatch)> {
+    let all = batch.num_rows();
+    let (mut rows, mut bytes) = (all, bytes_in(batch, columns));
+    if bytes > BYTES_MAX {
+        go_on()?;
+        (rows, bytes) = (0, 0);
+        while rows < all {
+            let of_row = columns
+                .iter()
+                .map(|at| bytes_of_row(batch.column(*at), rows));
+            let with_row = of_row.fold(bytes, usize::saturating_add);
+            if rows > 0 && with_row > BYTES_MAX {
+                break;
+            }
+            (rows, bytes) = (rows + 1, with_row);
+        }
+    }
+    written.make(bytes)?;
+    Ok((rows, batch.slice(0, rows)))
+}
+
+/// What the rows stand for that are gathered for a batch.
+#[derive(Default)]
+pub(super) struct Written {
+    rows: usize,
+    bytes: usize,
+}
+
+impl Written {
+    /// Whether there is memory for these, too: with less, they would be written to a file.
+    pub(super) fn check(
+        &mut self,
+        batch: &RecordBatch,
+        columns: &[usize],
+        batch_rows: usize,
+    ) -> Result<()> {
+        self.rows += batch.num_rows();
+        self.bytes = self.bytes.saturating_add(bytes_in(batch, columns));
+        let bytes = self.bytes;
+        if self.rows >= batch_rows {
+            *self = Self::default();
+        }
+        if bytes <= BYTES_MAX {
+            return Ok(());
+        }
+        go_on()?;
+        Growth::new().make(bytes)
+    }
+}
+
+fn bytes_in(batch: &RecordBatch, columns: &[usize]) -> usize {
+    let columns = columns.iter();
+    columns
+        .map(|at| bytes_of(batch.column(*at).as_ref()))
+        .fold(0, usize::saturating_add)
+}
+
+fn bytes_of_row(column: &dyn Array, row: usize) -> usize {
+    // A view begins with its length.
+    let length = |view: u128| view as u32 as usize + size_of::<u128>();
+    match column.data_type() {
+        DataType::Utf8View => length(column.as_string_view().views()[row]),
+        DataType::BinaryView => length(column.as_binary_view().views()[row]),
+        _ => bytes_of(column.slice(row, 1).as_ref()),
+    }
+}
