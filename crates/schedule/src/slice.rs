@@ -80,6 +80,9 @@ mod tests {
         assert_eq!(own.sched_runtime, SHORT.as_nanos() as u64);
         assert_eq!(own.sched_nice, usual.sched_nice);
         assert_eq!(started.sched_runtime, usual.sched_runtime);
-        assert_eq!(started.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64, 0);
+        assert_eq!(
+            started.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64,
+            0
+        );
     }
 }

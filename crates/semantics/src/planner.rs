@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::operator;
 use crate::functions::cast::Zone;
-use crate::functions::{arrays, datetime, math, strings};
+use crate::functions::{arrays, bounded, datetime, math, strings};
 
 /// Resolves operators by PostgreSQL's rules.
 #[derive(Debug)]
@@ -99,6 +99,12 @@ impl ExprPlanner for PostgresOperators {
         Ok(PlannerResult::Planned(Expr::ScalarFunction(
             ScalarFunction::new_udf(strings::substring_function(), args),
         )))
+    }
+
+    fn plan_overlay(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        // DataFusion would plan its own, whatever is registered.
+        let overlay = bounded::bounded(datafusion::functions::core::overlay());
+        Ok(PlannerResult::Planned(overlay.call(args)))
     }
 
     fn plan_extract(&self, mut args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {

@@ -264,6 +264,9 @@ impl ScalarUDFImpl for Bounded {
         let mut growth = Growth::new();
         let law = LAWS.iter().find(|(name, _)| *name == self.name());
         if let Some((_, law)) = law {
+            if let Some(texts) = self.in_pieces(*law, &arguments, &mut growth)? {
+                return growth.keep(texts).map(ColumnarValue::Array);
+            }
             reserve(*law, &arguments, &mut growth)?;
         }
         match self.inner.invoke_with_args(arguments)? {
@@ -278,6 +281,60 @@ impl ScalarUDFImpl for Bounded {
                 Ok(ColumnarValue::Scalar(value))
             }
         }
+    }
+}
+
+/// Bytes of texts that are worked on between two looks at whether to stop.
+const PIECE_BYTES: usize = 4 << 20;
+
+impl Bounded {
+    /// The texts that it makes of long ones, a few rows at once; nothing where all can be had at once.
+    fn in_pieces(
+        &self,
+        law: Law,
+        call: &ScalarFunctionArgs,
+        growth: &mut Growth,
+    ) -> Result<Option<ArrayRef>> {
+        if *call.return_field.data_type() != DataType::Utf8View || !matches!(law, Law::Times(_)) {
+            return Ok(None);
+        }
+        let arrays = call.args.iter().filter_map(|argument| match argument {
+            ColumnarValue::Array(array) => Some(bytes_of(array.as_ref())),
+            ColumnarValue::Scalar(_) => None,
+        });
+        let given = arrays.fold(0, usize::saturating_add);
+        let rows = call.number_rows;
+        if given <= PIECE_BYTES || rows < 2 {
+            return Ok(None);
+        }
+        let many = (given / PIECE_BYTES).clamp(2, rows);
+        let each = rows.div_ceil(many);
+        let mut pieces = Vec::with_capacity(many);
+        for from in (0..rows).step_by(each) {
+            growth::go_on()?;
+            let piece = slice(call, from, each.min(rows - from));
+            reserve(law, &piece, growth)?;
+            let (made, rows) = (piece.number_rows, self.inner.invoke_with_args(piece)?);
+            pieces.push(rows.into_array(made)?);
+        }
+        let pieces: Vec<&dyn Array> = pieces.iter().map(AsRef::as_ref).collect();
+        let texts = arrow::compute::concat(&pieces)?;
+        check_lengths(&texts)?;
+        Ok(Some(texts))
+    }
+}
+
+fn slice(call: &ScalarFunctionArgs, from: usize, rows: usize) -> ScalarFunctionArgs {
+    let args = call.args.iter().map(|argument| match argument {
+        ColumnarValue::Array(array) => ColumnarValue::Array(array.slice(from, rows)),
+        constant => constant.clone(),
+    });
+    ScalarFunctionArgs {
+        args: args.collect(),
+        arg_fields: call.arg_fields.clone(),
+        number_rows: rows,
+        return_field: Arc::clone(&call.return_field),
+        config_options: Arc::clone(&call.config_options),
     }
 }
 

@@ -15,7 +15,7 @@ use super::cast::{Coercion, Zone, convert, list_text};
 use super::overload::{Call, Overload, Returns, function};
 use super::regexp::Patterns;
 use super::texts::{Texts, extend};
-use crate::growth::{Growth, bytes_of, for_each_row};
+use crate::growth::{Growth, bytes_of, for_each_row, worked};
 use crate::types::blank_padded;
 use crate::{pattern::with_backslash, raise};
 
@@ -81,6 +81,9 @@ fn rows(call: &Call, mut f: impl FnMut(usize) -> Result<Option<String>>) -> Resu
     let mut texts = Texts::of(call.rows);
     for row in 0..call.rows {
         let is_null = call.args.iter().any(|arg| arg.is_null(row));
+        let texts_given = call.args.iter().filter_map(|arg| arg.as_string_view_opt());
+        let given: usize = texts_given.map(|texts| texts.value(row).len()).sum();
+        worked(given)?;
         texts.push(if is_null { None } else { f(row)? })?;
     }
     texts.finish()

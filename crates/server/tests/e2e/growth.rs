@@ -1,6 +1,8 @@
 //! What one statement makes: every function is called with arguments that grow, in a database of
 //! little memory, and whatever it answers, the process stays small and the answer comes in time.
 
+mod shared;
+
 use std::fs;
 use std::time::{Duration, Instant};
 

@@ -474,8 +474,8 @@ fn plain_type(data_type: &mut DataType) {
     let Some(name) = type_name(name) else { return };
     let length = || modifiers.first().and_then(|text| text.parse().ok());
     *data_type = match name.as_str() {
-        "text" | "name" | "char" | "cstring" | "unknown" | "aclitem"
-        | "pg_node_tree" | "sql_identifier" | "character_data" | "yes_or_no" => DataType::Text,
+        "text" | "name" | "char" | "cstring" | "unknown" | "aclitem" | "pg_node_tree"
+        | "sql_identifier" | "character_data" | "yes_or_no" => DataType::Text,
         "oid" | "xid" | "cid" | "xid8" => DataType::BigInt(None),
         "cardinal_number" => DataType::Integer(None),
         _ if !qualified => return,

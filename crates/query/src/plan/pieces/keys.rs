@@ -13,10 +13,10 @@ use datafusion::{
     physical_expr::{PhysicalExpr, utils::collect_columns},
     physical_plan::{
         ExecutionPlan,
-        aggregates::AggregateExec,
+        aggregates::{AggregateExec, AggregateMode},
         joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec},
-        replace_children_if_necessary,
         repartition::RepartitionExec,
+        replace_children_if_necessary,
         sorts::{sort::SortExec, sort_preserving_merge::SortPreservingMergeExec},
         unnest::UnnestExec,
         windows::{BoundedWindowAggExec, WindowAggExec},
@@ -121,8 +121,12 @@ fn keys_of(node: &dyn ExecutionPlan) -> Option<(&Arc<dyn ExecutionPlan>, Vec<usi
     } else if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
         let keys = aggregate.group_expr().expr().iter();
         let keys = keys.map(|(key, _)| Arc::clone(key));
-        // Of which it may keep some.
-        let arguments = aggregate.aggr_expr().iter();
+        // It may keep some of these. What has been added up in part has no arguments.
+        let takes_rows = matches!(
+            aggregate.mode(),
+            AggregateMode::Partial | AggregateMode::Single | AggregateMode::SinglePartitioned
+        );
+        let arguments = aggregate.aggr_expr().iter().filter(|_| takes_rows);
         let arguments = arguments.flat_map(|call| call.expressions());
         (keys.chain(arguments).collect(), aggregate.input())
     } else if let Some(window) = node.downcast_ref::<BoundedWindowAggExec>() {
@@ -140,7 +144,10 @@ fn long_columns(keys: &[Arc<dyn PhysicalExpr>], input: &Arc<dyn ExecutionPlan>) 
     let columns = keys.iter().flat_map(collect_columns);
     let columns = columns.map(|column| column.index());
     let mut long: Vec<usize> = columns
-        .filter(|at| is_long(schema.field(*at).data_type()))
+        .filter(|at| {
+            let field = schema.fields().get(*at);
+            field.is_some_and(|field| is_long(field.data_type()))
+        })
         .collect();
     long.sort_unstable();
     long.dedup();
