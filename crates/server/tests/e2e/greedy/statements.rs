@@ -138,12 +138,16 @@ fn aggregate(dice: &mut Dice) -> String {
 }
 
 fn join(dice: &mut Dice) -> String {
-    match dice.below(6) {
+    match dice.below(9) {
         0 => "SELECT count(*) FROM wide a, wide b, wide c WHERE a.t < b.t AND b.n < c.n".to_owned(),
         1 => "SELECT * FROM wide a JOIN wide b ON a.k = b.k ORDER BY a.t || b.t LIMIT 3".to_owned(),
         2 => "SELECT count(*) FROM texts a, texts b WHERE a.t || b.t LIKE '%ab%'".to_owned(),
         3 => "SELECT max(a.t || b.t) FROM texts a FULL JOIN texts b ON a.id = b.id + 1".to_owned(),
         4 => "SELECT a.id, (SELECT max(b.t) FROM wide b WHERE b.t > a.t AND b.k < a.k) FROM wide a"
+            .to_owned(),
+        5 => "SELECT b.t FROM wide a, texts b ORDER BY a.t, b.t OFFSET 1000000".to_owned(),
+        6 => "SELECT count(*) FROM (SELECT DISTINCT b.t, a.k FROM wide a, texts b) AS s".to_owned(),
+        7 => "SELECT max(cardinality(x)) FROM (SELECT array_agg(id) AS x FROM wide) AS s JOIN wide a ON a.k >= 0"
             .to_owned(),
         _ => format!(
             "SELECT count(*) FROM generate_series(1, {}) a, generate_series(1, {}) b",
@@ -155,7 +159,7 @@ fn join(dice: &mut Dice) -> String {
 
 fn sort(dice: &mut Dice) -> String {
     let times = size(dice, 3_000);
-    match dice.below(5) {
+    match dice.below(8) {
         0 => format!(
             "SELECT t FROM wide, generate_series(1, {times}) ORDER BY t DESC, id OFFSET 10000000"
         ),
@@ -166,6 +170,11 @@ fn sort(dice: &mut Dice) -> String {
             "SELECT sum(x) FROM (SELECT rank() OVER (PARTITION BY k ORDER BY t) AS x FROM wide, generate_series(1, {times})) AS s"
         ),
         3 => "SELECT a.t FROM texts a, texts b ORDER BY a.t || b.t LIMIT 2".to_owned(),
+        4 => "SELECT max(cardinality(x)) FROM (SELECT array_agg(t) OVER (ORDER BY id) AS x FROM wide) AS s"
+            .to_owned(),
+        5 => "SELECT max(length(x)) FROM (SELECT max(b.t) OVER (ORDER BY a.id) AS x FROM wide a, texts b) AS s"
+            .to_owned(),
+        6 => "SELECT max(length(x)) FROM (SELECT string_agg(t, '') OVER () AS x FROM wide) AS s".to_owned(),
         _ => "SELECT max(x) FROM (SELECT string_agg(t, '') OVER (ORDER BY id) AS x FROM wide) AS s"
             .to_owned(),
     }
