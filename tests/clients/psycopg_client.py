@@ -97,6 +97,24 @@ def statements_are_prepared_after_some_runs(url):
 
 
 @check
+def blanks_at_the_end_of_a_char_count_for_nothing(url):
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE codes (code char(4) PRIMARY KEY, n integer)")
+        connection.execute("INSERT INTO codes VALUES ('ab', 1), ('cd', 2)")
+        (code,) = connection.execute("SELECT code FROM codes WHERE n = 1").fetchone()
+        equal(code, "ab  ")
+        for binary in (False, True):
+            for condition in ("code = %s", "%s = code", "code IN (%s, 'x')", "code >= %s AND n < 2"):
+                query = f"SELECT n FROM codes WHERE {condition}"
+                equal(connection.execute(query, (code,), binary=binary).fetchall(), [(1,)])
+            query = "UPDATE codes SET n = n WHERE code = %s RETURNING n"
+            equal(connection.execute(query, (code,), binary=binary).fetchall(), [(1,)])
+            equal(connection.execute("SELECT n FROM codes WHERE code = %s", ("abcdef",), binary=binary).fetchall(), [])
+            # Not in a pattern, which is a text.
+            equal(connection.execute("SELECT n FROM codes WHERE code LIKE %s", ("ab",), binary=binary).fetchall(), [])
+
+
+@check
 def many_rows_go_by_executemany(url):
     with psycopg.connect(url) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TABLE many (id integer PRIMARY KEY, square bigint)")

@@ -44,7 +44,7 @@ const UNREAD_MAX: usize = 10;
 /// quarter more than it is given, for its code, what is free, and what grows between two looks at it;
 /// how much grows between two looks depends on who has the processors.
 const MEMORY_MB: u64 = 1_000;
-const PEAK_MB_MAX: u64 = 1_750;
+const PEAK_MB_MAX: u64 = 1_600;
 const GROUP_MB: u64 = 3 << 10;
 
 /// `statement_timeout` of the greedy sessions.
@@ -289,7 +289,7 @@ impl Greedy {
             return;
         };
         std::fs::write(format!("/proc/{}/clear_refs", self.process), "5").ok();
-        if peak_mb > setting("AEROSTAT_GREEDY_PEAK_MB", PEAK_MB_MAX) {
+        if peak_mb > PEAK_MB_MAX {
             let complaint = format!("the node took {peak_mb} MB: {}", request.shown());
             self.log.complaints.push(complaint);
         }
