@@ -47,6 +47,7 @@ pub(super) const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
 pub(crate) fn rewrite_forms<N: Visit + VisitMut>(node: &mut N) -> Result<(), SqlError> {
     super::limits::check(node)?;
     super::clauses::check(node)?;
+    super::whole_rows::check(node)?;
     super::grouping::regroup(node);
     match walk::change(node, &mut Forms::default()) {
         ControlFlow::Continue(()) => Ok(()),

@@ -29,6 +29,7 @@ mod sources;
 mod steps;
 mod target;
 mod twins;
+mod whole_rows;
 mod wildcards;
 mod windows;
 mod work;

@@ -1,6 +1,8 @@
 //! Intervals: months, days and microseconds, which PostgreSQL keeps apart
 //! because months and days differ in length.
 
+use std::borrow::Cow;
+
 use super::{
     TextError, TextSink,
     datetime::{DAY_MICROS, HOUR_MICROS, MINUTE_MICROS, SECOND_MICROS, put_fraction},
@@ -386,6 +388,31 @@ fn tokens(text: &str) -> Result<Vec<Token<'_>>, Refused> {
     Ok(tokens)
 }
 
+/// The text with its signs at their numbers: `1 month - 1 day` is `1 month -1 day`. A sign behind a number is
+/// none of the next one.
+fn with_signs(text: &str) -> Cow<'_, str> {
+    let is_sign = |b: &u8| matches!(b, b'+' | b'-');
+    let bytes = text.as_bytes();
+    if !bytes
+        .windows(2)
+        .any(|two| is_sign(&two[0]) && is_blank(two[1]))
+    {
+        return Cow::Borrowed(text);
+    }
+    let mut joined = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['+', '-']) {
+        let (before, after) = rest.split_at(at + 1);
+        joined.push_str(before);
+        rest = match rest[..at].ends_with(|c: char| c.is_ascii_digit()) {
+            true => after,
+            false => after.trim_start_matches(|c: char| c.is_ascii() && is_blank(c as u8)),
+        };
+    }
+    joined.push_str(rest);
+    Cow::Owned(joined)
+}
+
 /// Reads from the right, so that a number knows the unit after it, or the unit
 /// that follows the one after it downwards: `1 2:03` is a day and two hours.
 fn parse_verbose(text: &str, last: IntervalField) -> Result<Interval, Refused> {
@@ -395,7 +422,8 @@ fn parse_verbose(text: &str, last: IntervalField) -> Result<Interval, Refused> {
     let mut ago = false;
     let mut any = false;
     let mut given = Given::default();
-    for (from_right, token) in tokens(text)?.iter().rev().enumerate() {
+    let text = with_signs(text);
+    for (from_right, token) in tokens(&text)?.iter().rev().enumerate() {
         match *token {
             Token::Word(word) if word.eq_ignore_ascii_case("ago") && from_right == 0 => ago = true,
             Token::Word(word) => {

@@ -1,0 +1,167 @@
+//! `count(t.*)`, which counts whole rows.
+//!
+//! It is planned as `count(*)`, and that it is, unless an outer join has filled `t` up with NULLs: of a row
+//! that is not there PostgreSQL counts nothing. So there it is refused.
+
+use std::{collections::HashSet, ops::ControlFlow};
+
+use aerostat_semantics::walk;
+use aerostat_types::{ErrorKind, SqlError};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, JoinOperator, ObjectName,
+    Query, Select, TableFactor, TableWithJoins, Visit, Visitor,
+};
+
+use crate::ddl::names::folded;
+
+/// Refuses what would be counted wrong.
+///
+/// # Errors
+/// `FeatureNotSupported`.
+pub(super) fn check<N: Visit>(node: &N) -> Result<(), SqlError> {
+    match walk::look(node, &mut Selects) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+struct Selects;
+
+impl Visitor for Selects {
+    type Break = SqlError;
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<SqlError> {
+        let mut filled = HashSet::new();
+        for table in &select.from {
+            filled_up(table, &mut filled);
+        }
+        if filled.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        let mut counts = Counts {
+            filled: &filled,
+            subqueries: 0,
+        };
+        walk::look(&select.projection, &mut counts)?;
+        walk::look(&select.having, &mut counts)
+    }
+}
+
+/// The names of the relations that joins fill up with NULLs.
+fn filled_up(table: &TableWithJoins, filled: &mut HashSet<String>) {
+    nested(&table.relation, filled);
+    let mut before = HashSet::new();
+    names(&table.relation, &mut before);
+    for join in &table.joins {
+        nested(&join.relation, filled);
+        let mut own = HashSet::new();
+        names(&join.relation, &mut own);
+        let (fills_before, fills_own) = match join.join_operator {
+            JoinOperator::Left(_) | JoinOperator::LeftOuter(_) => (false, true),
+            JoinOperator::Right(_) | JoinOperator::RightOuter(_) => (true, false),
+            JoinOperator::FullOuter(_) => (true, true),
+            _ => (false, false),
+        };
+        if fills_before {
+            filled.extend(before.iter().cloned());
+        }
+        if fills_own {
+            filled.extend(own.iter().cloned());
+        }
+        before.extend(own);
+    }
+}
+
+fn nested(factor: &TableFactor, filled: &mut HashSet<String>) {
+    if let TableFactor::NestedJoin {
+        table_with_joins, ..
+    } = factor
+    {
+        filled_up(table_with_joins, filled);
+    }
+}
+
+/// The names by which a relation, or those of a join in brackets, are known.
+fn names(factor: &TableFactor, found: &mut HashSet<String>) {
+    match factor {
+        TableFactor::Table { name, alias, .. } => {
+            let name = match alias {
+                Some(alias) => Some(folded(&alias.name)),
+                None => last(name),
+            };
+            found.extend(name);
+        }
+        TableFactor::Derived { alias, .. } => {
+            found.extend(alias.as_ref().map(|alias| folded(&alias.name)));
+        }
+        TableFactor::NestedJoin {
+            table_with_joins,
+            alias,
+        } => match alias {
+            Some(alias) => {
+                found.insert(folded(&alias.name));
+            }
+            None => {
+                names(&table_with_joins.relation, found);
+                for join in &table_with_joins.joins {
+                    names(&join.relation, found);
+                }
+            }
+        },
+        _ => {}
+    }
+}
+
+fn last(name: &ObjectName) -> Option<String> {
+    Some(folded(name.0.last()?.as_ident()?))
+}
+
+struct Counts<'a> {
+    filled: &'a HashSet<String>,
+    /// The subqueries that the walk is in, which are looked at by themselves.
+    subqueries: usize,
+}
+
+impl Visitor for Counts<'_> {
+    type Break = SqlError;
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
+        self.subqueries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
+        self.subqueries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<SqlError> {
+        match expression {
+            Expr::Function(function) if self.subqueries == 0 => self.check(function),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+impl Counts<'_> {
+    fn check(&self, function: &Function) -> ControlFlow<SqlError> {
+        let FunctionArguments::List(list) = &function.args else {
+            return ControlFlow::Continue(());
+        };
+        for argument in &list.args {
+            if let FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(name)) = argument
+                && let Some(name) = last(name)
+                && self.filled.contains(&name)
+            {
+                let message = format!(
+                    "count({name}.*) of what an outer join fills up with NULLs is not supported"
+                );
+                let error = SqlError::new(ErrorKind::FeatureNotSupported, message);
+                return ControlFlow::Break(
+                    error.with_hint("Count a column of it that is never NULL."),
+                );
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
