@@ -109,7 +109,7 @@ const ONLY: &[(&str, &[&str])] = &[
 ];
 
 /// The only crates that may contain `unsafe`.
-const UNSAFE: &[&str] = &["segment", "memory", "micro-vm"];
+const UNSAFE: &[&str] = &["segment", "memory", "micro-vm", "schedule"];
 
 /// Checks the dependencies in `cargo metadata`'s output.
 ///

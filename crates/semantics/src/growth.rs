@@ -22,7 +22,7 @@
 //! ([`in_pieces`]), and halves its rows until they fit.
 //!
 //! A window gathers the values of a batch's rows one by one, then makes an array of them, all in one poll.
-//! Its functions ask for both with each value ([`gathered`]), and have what they asked for until the poll
+//! Its functions ask for both with each value (`gathered`), and have what they asked for until the poll
 //! ends.
 
 use std::{

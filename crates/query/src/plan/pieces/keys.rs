@@ -1,6 +1,6 @@
 //! Batches that stand for few bytes.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use aerostat_semantics::growth::{Growth, bytes_of, go_on};
 use datafusion::{
@@ -28,6 +28,9 @@ use super::{PiecesExec, Work};
 
 /// Bytes that the rows of a batch stand for, if it has several: what takes a few milliseconds.
 const BYTES_MAX: usize = 4 << 20;
+
+/// How often rows may share a text before what they stand for is asked for.
+const SHARED_TIMES: usize = 4;
 
 /// Rows that a join makes at once of which each has a copy of an array: 13 MB, if that has 50,000 integers.
 const COPIED_ROWS: usize = 64;
@@ -177,8 +180,14 @@ pub(super) fn of_few_bytes(
 ) -> Result<(usize, RecordBatch)> {
     let all = batch.num_rows();
     let (mut rows, mut bytes) = (all, bytes_in(batch, columns));
+    let mut is_shared = false;
     if bytes > BYTES_MAX {
         go_on()?;
+        let mut held = Held::default();
+        columns
+            .iter()
+            .for_each(|at| held.add(batch.column(*at).as_ref()));
+        is_shared = bytes / SHARED_TIMES > held.bytes;
         (rows, bytes) = (0, 0);
         while rows < all {
             let of_row = columns
@@ -191,7 +200,10 @@ pub(super) fn of_few_bytes(
             (rows, bytes) = (rows + 1, with_row);
         }
     }
-    written.make(bytes)?;
+    // Who holds all the memory that there is spills it for more rows, which is none of this.
+    if is_shared {
+        written.make(bytes)?;
+    }
     Ok((rows, batch.slice(0, rows)))
 }
 
@@ -200,10 +212,19 @@ pub(super) fn of_few_bytes(
 pub(super) struct Written {
     rows: usize,
     bytes: usize,
+    held: Held,
+}
+
+/// What rows have in memory, each buffer once.
+#[derive(Default)]
+struct Held {
+    bytes: usize,
+    buffers: HashSet<usize>,
 }
 
 impl Written {
-    /// Whether there is memory for these, too: with less, they would be written to a file.
+    /// Whether there is memory for these, too, if they stand for more than they have: with less, they
+    /// would be written to a file.
     pub(super) fn check(
         &mut self,
         batch: &RecordBatch,
@@ -212,7 +233,10 @@ impl Written {
     ) -> Result<()> {
         self.rows += batch.num_rows();
         self.bytes = self.bytes.saturating_add(bytes_in(batch, columns));
-        let bytes = self.bytes;
+        for at in columns {
+            self.held.add(batch.column(*at).as_ref());
+        }
+        let (bytes, held) = (self.bytes, self.held.bytes);
         if self.rows >= batch_rows {
             *self = Self::default();
         }
@@ -220,7 +244,29 @@ impl Written {
             return Ok(());
         }
         go_on()?;
-        Growth::new().make(bytes)
+        match bytes / SHARED_TIMES > held {
+            true => Growth::new().make(bytes),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Held {
+    fn add(&mut self, column: &dyn Array) {
+        let buffers = match column.data_type() {
+            DataType::Utf8View => column.as_string_view().data_buffers(),
+            DataType::BinaryView => column.as_binary_view().data_buffers(),
+            // Others share nothing.
+            _ => {
+                self.bytes = self.bytes.saturating_add(bytes_of(column));
+                return;
+            }
+        };
+        for buffer in buffers {
+            if self.buffers.insert(buffer.as_ptr() as usize) {
+                self.bytes = self.bytes.saturating_add(buffer.len());
+            }
+        }
     }
 }
 

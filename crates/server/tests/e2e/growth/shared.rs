@@ -3,9 +3,9 @@
 
 use super::{GROWTH_MB_MAX, Node};
 
-/// A text of 4 MB, which 20,000 rows can be joined with.
+/// A text of 2 MB, which 20,000 rows can be joined with.
 const SETUP: &str = "CREATE TABLE rows AS SELECT g AS id, g % 97 AS k, repeat(md5(g::text), 3) AS t FROM generate_series(1, 20000) AS g;
-    CREATE TABLE one AS SELECT 1 AS id, repeat('xy', 2000000) AS big";
+    CREATE TABLE one AS SELECT 1 AS id, repeat('xy', 1000000) AS big";
 
 const STATEMENTS: &[&str] = &[
     // A window has a copy for each row of a batch.
