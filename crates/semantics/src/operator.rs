@@ -31,8 +31,8 @@ pub(super) fn resolve(
         if matches!(
             op,
             Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq
-        ) && is_list(&left, schema)?
-            && is_list(&right, schema)?
+        ) && list_type(&left, schema)?.is_some()
+            && list_type(&right, schema)?.is_some()
         {
             // For Arrow an item that is NULL is less than others.
             let order = arrays::call(arrays::Kind::Order, vec![left, right]);
@@ -246,12 +246,7 @@ fn array_prepend(item: Expr, list: Expr) -> Expr {
 
 /// Arrays one behind the other, or an array and an item. What has no type yet is an array, too.
 fn concatenate_lists(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) -> Result<Expr> {
-    let list = |side: &Expr| -> Result<Option<DataType>> {
-        let (_, field) = side.to_field(schema)?;
-        let is_list = matches!(field.data_type(), DataType::List(_));
-        Ok(is_list.then(|| field.data_type().clone()))
-    };
-    let (l, r) = (list(&left)?, list(&right)?);
+    let (l, r) = (list_type(&left, schema)?, list_type(&right, schema)?);
     Ok(match (l, r) {
         (Some(_), None) if is_null(&right) => left,
         (None, Some(_)) if is_null(&left) => right,
@@ -268,9 +263,11 @@ fn concatenate_lists(left: Expr, right: Expr, schema: &DFSchema, zone: &Zone) ->
     })
 }
 
-fn is_list(expr: &Expr, schema: &DFSchema) -> Result<bool> {
+/// An expression's type if it is an array.
+pub(super) fn list_type(expr: &Expr, schema: &DFSchema) -> Result<Option<DataType>> {
     let (_, field) = expr.to_field(schema)?;
-    Ok(matches!(field.data_type(), DataType::List(_)))
+    let is_list = matches!(field.data_type(), DataType::List(_));
+    Ok(is_list.then(|| field.data_type().clone()))
 }
 
 /// A string literal beside a list, as such a list; nothing for other expressions.

@@ -134,12 +134,11 @@ fn of_arrays(
         BinaryOperator::PGOverlap => (Overlaps, left, right),
         _ => return Ok(None),
     };
-    let item = |side: &Expr| -> Result<Option<DataType>> {
-        let (_, field) = side.to_field(schema)?;
-        Ok(matches!(field.data_type(), DataType::List(_)).then(|| field.data_type().clone()))
-    };
-    let (l, r) = (item(left)?, item(right)?);
-    let Some(list) = l.clone().or_else(|| r.clone()) else {
+    let (l, r) = (
+        operator::list_type(left, schema)?,
+        operator::list_type(right, schema)?,
+    );
+    let Some(list) = l.or(r) else {
         return Ok(None);
     };
     let typed = |side: &Expr| -> Result<Expr> {

@@ -137,11 +137,12 @@ fn match_types(construct: &str, inputs: &mut [Arc<LogicalPlan>], zone: &Zone) ->
         .iter()
         .map(|input| input.schema().fields().len())
         .min();
+    let columns = columns.unwrap_or(0);
     let mut wanted: Vec<Option<SqlType>> = Vec::new();
-    for column in 0..columns.unwrap_or(0) {
+    for column in 0..columns {
         wanted.push(common_type(construct, inputs, column)?);
     }
-    let mut is_changed = lists_of_literals(inputs, zone)?;
+    let mut is_changed = lists_of_literals(inputs, columns, zone)?;
     for input in inputs {
         let changes: Vec<(usize, SqlType)> = wanted
             .iter()
@@ -162,13 +163,9 @@ fn match_types(construct: &str, inputs: &mut [Arc<LogicalPlan>], zone: &Zone) ->
 }
 
 /// Makes lists of the string literals beside lists; whether there were any.
-fn lists_of_literals(inputs: &mut [Arc<LogicalPlan>], zone: &Zone) -> Result<bool> {
-    let columns = inputs
-        .iter()
-        .map(|input| input.schema().fields().len())
-        .min();
+fn lists_of_literals(inputs: &mut [Arc<LogicalPlan>], columns: usize, zone: &Zone) -> Result<bool> {
     let mut is_changed = false;
-    for column in 0..columns.unwrap_or(0) {
+    for column in 0..columns {
         let mut types = inputs
             .iter()
             .map(|input| input.schema().field(column).data_type());

@@ -67,12 +67,15 @@ impl PhysicalOptimizerRule for CooperateAboveJoins {
     }
 }
 
-fn multiplies_rows(node: &dyn ExecutionPlan) -> bool {
+pub(super) fn multiplies_rows(node: &dyn ExecutionPlan) -> bool {
+    is_join(node) || node.is::<UnnestExec>()
+}
+
+pub(super) fn is_join(node: &dyn ExecutionPlan) -> bool {
     node.is::<CrossJoinExec>()
         || node.is::<HashJoinExec>()
         || node.is::<NestedLoopJoinExec>()
         || node.is::<SortMergeJoinExec>()
-        || node.is::<UnnestExec>()
 }
 
 /// Whether it makes pairs of rows that it may throw away before anybody counts them.

@@ -8,8 +8,8 @@ use std::{collections::HashSet, ops::ControlFlow};
 use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, JoinOperator, ObjectName,
-    Query, Select, TableFactor, TableWithJoins, Visit, Visitor,
+    Function, FunctionArg, FunctionArgExpr, FunctionArguments, JoinOperator, ObjectName, Select,
+    TableFactor, TableWithJoins, Visit, Visitor,
 };
 
 use crate::ddl::names::folded;
@@ -38,12 +38,9 @@ impl Visitor for Selects {
         if filled.is_empty() {
             return ControlFlow::Continue(());
         }
-        let mut counts = Counts {
-            filled: &filled,
-            subqueries: 0,
-        };
-        walk::look(&select.projection, &mut counts)?;
-        walk::look(&select.having, &mut counts)
+        let check = |function: &Function| check_call(function, &filled);
+        walk::own_calls(&select.projection, check)?;
+        walk::own_calls(&select.having, check)
     }
 }
 
@@ -116,52 +113,22 @@ fn last(name: &ObjectName) -> Option<String> {
     Some(folded(name.0.last()?.as_ident()?))
 }
 
-struct Counts<'a> {
-    filled: &'a HashSet<String>,
-    /// The subqueries that the walk is in, which are looked at by themselves.
-    subqueries: usize,
-}
-
-impl Visitor for Counts<'_> {
-    type Break = SqlError;
-
-    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
-        self.subqueries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
-        self.subqueries -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<SqlError> {
-        match expression {
-            Expr::Function(function) if self.subqueries == 0 => self.check(function),
-            _ => ControlFlow::Continue(()),
+/// Refuses a call that counts rows of what is filled up.
+fn check_call(function: &Function, filled: &HashSet<String>) -> ControlFlow<SqlError> {
+    let FunctionArguments::List(list) = &function.args else {
+        return ControlFlow::Continue(());
+    };
+    for argument in &list.args {
+        if let FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(name)) = argument
+            && let Some(name) = last(name)
+            && filled.contains(&name)
+        {
+            let message = format!(
+                "count({name}.*) of what an outer join fills up with NULLs is not supported"
+            );
+            let error = SqlError::new(ErrorKind::FeatureNotSupported, message);
+            return ControlFlow::Break(error.with_hint("Count a column of it that is never NULL."));
         }
     }
-}
-
-impl Counts<'_> {
-    fn check(&self, function: &Function) -> ControlFlow<SqlError> {
-        let FunctionArguments::List(list) = &function.args else {
-            return ControlFlow::Continue(());
-        };
-        for argument in &list.args {
-            if let FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(name)) = argument
-                && let Some(name) = last(name)
-                && self.filled.contains(&name)
-            {
-                let message = format!(
-                    "count({name}.*) of what an outer join fills up with NULLs is not supported"
-                );
-                let error = SqlError::new(ErrorKind::FeatureNotSupported, message);
-                return ControlFlow::Break(
-                    error.with_hint("Count a column of it that is never NULL."),
-                );
-            }
-        }
-        ControlFlow::Continue(())
-    }
+    ControlFlow::Continue(())
 }

@@ -79,11 +79,12 @@ pub(super) fn all() -> Vec<Arc<ScalarUDF>> {
 /// Applies `f` to each row whose arguments are all there.
 fn rows(call: &Call, mut f: impl FnMut(usize) -> Result<Option<String>>) -> Result<ArrayRef> {
     let mut texts = Texts::of(call.rows);
+    let given = call.args.iter().filter_map(|arg| arg.as_string_view_opt());
+    let given: Vec<_> = given.map(|texts| texts.views()).collect();
     for row in 0..call.rows {
         let is_null = call.args.iter().any(|arg| arg.is_null(row));
-        let texts_given = call.args.iter().filter_map(|arg| arg.as_string_view_opt());
-        let given: usize = texts_given.map(|texts| texts.value(row).len()).sum();
-        worked(given)?;
+        // A view begins with its length.
+        worked(given.iter().map(|views| views[row] as u32 as usize).sum())?;
         texts.push(if is_null { None } else { f(row)? })?;
     }
     texts.finish()

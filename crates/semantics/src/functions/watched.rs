@@ -12,9 +12,9 @@ mod aggregate;
 mod window;
 
 use arrow::{array::Array, datatypes::DataType};
-use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::{
-    Expr, ExprSchemable, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowFunctionDefinition,
+    ExprSchemable, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowFunctionDefinition,
     expr::{WindowFunction, WindowFunctionParams},
 };
 
@@ -30,15 +30,14 @@ const ALL_ROWS: u64 = 1 << 48;
 pub(crate) fn call(mut call: WindowFunction, schema: &DFSchema) -> WindowFunction {
     match &call.fun {
         WindowFunctionDefinition::AggregateUDF(function) => {
-            let makes_a_list = function.name() == "array_agg";
+            let fields = call.params.args.iter().map(|arg| arg.to_field(schema));
+            let fields: Result<Vec<_>> = fields.map(|field| Ok(field?.1)).collect();
+            let value = fields.and_then(|fields| function.return_field(&fields));
+            // What cannot be told yet may be long.
+            let is_fixed = value.is_ok_and(|value| has_fixed_size(value.data_type()));
             if let Some(watched) = aggregate::watched(function) {
                 call.fun = WindowFunctionDefinition::AggregateUDF(watched);
             }
-            let has_fixed_size = |arg: &Expr| {
-                arg.to_field(schema)
-                    .is_ok_and(|(_, field)| has_fixed_size(field.data_type()))
-            };
-            let is_fixed = !makes_a_list && call.params.args.iter().all(has_fixed_size);
             if !is_fixed && is_whole_partition(&call.params) {
                 call.params.window_frame = WindowFrame::new_bounds(
                     WindowFrameUnits::Rows,

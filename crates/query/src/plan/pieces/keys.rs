@@ -14,17 +14,16 @@ use datafusion::{
     physical_plan::{
         ExecutionPlan,
         aggregates::{AggregateExec, AggregateMode},
-        joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec},
         repartition::RepartitionExec,
         replace_children_if_necessary,
         sorts::{sort::SortExec, sort_preserving_merge::SortPreservingMergeExec},
-        unnest::UnnestExec,
         windows::{BoundedWindowAggExec, WindowAggExec},
         work_table::WorkTableExec,
     },
 };
 
 use super::{PiecesExec, Work};
+use crate::plan::cooperate::{is_join, multiplies_rows};
 
 /// Bytes that the rows of a batch stand for, if it has several: what takes a few milliseconds.
 const BYTES_MAX: usize = 4 << 20;
@@ -61,17 +60,9 @@ pub(super) fn bounded(
     }
 }
 
-fn is_join(node: &dyn ExecutionPlan) -> bool {
-    node.is::<CrossJoinExec>()
-        || node.is::<HashJoinExec>()
-        || node.is::<NestedLoopJoinExec>()
-        || node.is::<SortMergeJoinExec>()
-}
-
 /// Whether rows of a plan may share texts that they were not read with.
 fn repeats(plan: &dyn ExecutionPlan) -> bool {
-    is_join(plan)
-        || plan.is::<UnnestExec>()
+    multiplies_rows(plan)
         || plan.is::<WorkTableExec>()
         || plan
             .children()
