@@ -52,8 +52,8 @@ pub const CHARGED_BYTES_MIN: usize = 64 << 10;
 /// takes a hundred times what its text does, so that at most half a megabyte goes uncharged.
 pub(crate) const KEPT_BYTES_MIN: usize = 4 << 10;
 
-/// The longest row we send; a client reads lengths as 31 bits, libpq allocates below 1 GiB.
-pub(crate) const ROW_BYTES_MAX: usize = (1 << 30) - 1;
+/// The longest row we send: eight of the longest values. It is made at a go, while others wait.
+pub(crate) const ROW_BYTES_MAX: usize = 128 << 20;
 
 /// Named prepared statements of one connection.
 pub const STATEMENTS_MAX: usize = 10_000;

@@ -19,7 +19,7 @@ pub(crate) use builder::Builder;
 pub(crate) use column::Column;
 pub(crate) use field::TextField;
 pub(crate) use plain::read;
-pub(crate) use row::{RowEncoder, put_values};
+pub(crate) use row::{RowEncoder, check_length, put_values};
 pub(crate) use texts::Texts;
 
 pub(crate) use crate::api::Zone;

@@ -21,6 +21,7 @@ use std::{
     },
 };
 
+use aerostat_semantics::growth;
 use aerostat_storage::{DiskSpace, make_folder};
 use aerostat_types::{ByteSize, ErrorKind, SqlError};
 use bytes::Bytes;
@@ -32,7 +33,10 @@ use futures::{Stream, TryFutureExt, TryStreamExt};
 use tempfile::{Builder, TempPath};
 use tokio_util::io::ReaderStream;
 
-use crate::{error::is_full, heap::stop_current};
+use crate::{
+    error::{canceled, is_full, ours},
+    heap::stop_current,
+};
 
 /// A file may write so many bytes before the free disk is looked at again: that takes a
 /// microsecond, and writing them some hundred.
@@ -295,6 +299,11 @@ impl CountedWriter {
     }
 
     fn append(&mut self, buffer: &[u8]) -> io::Result<()> {
+        // A sort writes all that it has at a go.
+        growth::go_on().map_err(|error| {
+            let why = ours(&error).cloned().unwrap_or_else(canceled);
+            io::Error::other(why)
+        })?;
         self.admit(buffer.len() as u64).map_err(io::Error::other)?;
         self.file.write_all(buffer)
     }

@@ -497,6 +497,14 @@ fn string_of(expr: &Expr) -> Option<&str> {
     }
 }
 
+/// A parameter, whose type nothing says.
+fn is_parameter(expr: &Expr) -> bool {
+    let Expr::Value(ValueWithSpan { value, .. }) = expr else {
+        return false;
+    };
+    matches!(value, Value::Placeholder(_))
+}
+
 fn is_null(expr: &Expr) -> bool {
     let Expr::Value(ValueWithSpan { value, .. }) = expr else {
         return false;

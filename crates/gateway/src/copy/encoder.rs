@@ -9,7 +9,7 @@ use super::binary::SIGNATURE;
 use crate::{
     api::{ColumnDescription, CopyFormat, CopyHeader, CopyOptions, ForceQuote},
     sqlstate::WireError,
-    value::{Column, Texts, Zone, put_value},
+    value::{Column, Texts, Zone, check_length, put_value},
     wire::{Format, Output},
 };
 
@@ -160,6 +160,7 @@ impl Encoder {
         out: &mut Vec<u8>,
     ) -> Result<(), WireError> {
         self.put_signature(out);
+        let begin = out.len();
         out.extend_from_slice(&(columns.len() as u16).to_be_bytes());
         for column in columns {
             let start = out.len();
@@ -169,6 +170,7 @@ impl Encoder {
             {
                 texts.encode_last(charset, start, out)?;
             }
+            check_length(out.len() - begin)?;
         }
         Ok(())
     }
@@ -180,7 +182,9 @@ impl Encoder {
         out: &mut Vec<u8>,
     ) -> Result<(), WireError> {
         let csv = self.options.format == CopyFormat::Csv;
+        let begin = out.len();
         for (at, column) in columns.iter().enumerate() {
+            check_length(out.len() - begin)?;
             if at > 0 {
                 out.push(self.options.delimiter);
             }

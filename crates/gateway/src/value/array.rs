@@ -18,6 +18,7 @@ use arrow::{
 
 use super::{Builder, Column, Zone};
 use crate::{
+    limits::VALUE_BYTES_MAX,
     sqlstate::WireError,
     wire::{Cursor, Format},
 };
@@ -80,6 +81,17 @@ impl ListColumn {
         self.lists.is_null(row)
     }
 
+    /// An array may be longer in memory than any value that is stored: it is sent at a go, while
+    /// others wait.
+    fn check_length(&self, bytes: usize) -> Result<(), WireError> {
+        if bytes <= VALUE_BYTES_MAX {
+            return Ok(());
+        }
+        let message = format!("an array of the result takes more than {VALUE_BYTES_MAX} bytes");
+        Err(WireError::new(ErrorKind::ProgramLimitExceeded, message)
+            .with_hint("Send its items as rows, which unnest makes of them."))
+    }
+
     fn elements(&self, row: usize) -> Range<usize> {
         self.offsets[row] as usize..self.offsets[row + 1] as usize
     }
@@ -91,6 +103,9 @@ impl ListColumn {
         } else {
             (b"{", b',', b"}")
         };
+        // An item and what is between two take two bytes.
+        self.check_length(2 * self.elements(row).len())?;
+        let start = out.len();
         out.extend_from_slice(open);
         for (at, element) in self.elements(row).enumerate() {
             if at > 0 {
@@ -105,6 +120,7 @@ impl ListColumn {
                 self.values.put_text(element, &mut scratch)?;
                 put_element(&scratch, out);
             }
+            self.check_length(out.len() - start)?;
         }
         out.extend_from_slice(close);
         Ok(())
@@ -116,6 +132,8 @@ impl ListColumn {
             return Err(WireError::new(ErrorKind::FeatureNotSupported, message));
         }
         let elements = self.elements(row);
+        self.check_length(size_of::<i32>() * elements.len())?;
+        let start = out.len();
         let has_null = elements.clone().any(|element| self.values.is_null(element));
         let dimensions = i32::from(!elements.is_empty());
         out.extend_from_slice(&dimensions.to_be_bytes());
@@ -128,6 +146,7 @@ impl ListColumn {
         }
         for element in elements {
             put_value(&self.values, element, Format::Binary, out)?;
+            self.check_length(out.len() - start)?;
         }
         Ok(())
     }

@@ -145,12 +145,13 @@ pub(crate) fn put_values(
     Ok(())
 }
 
-fn check_length(bytes: usize) -> Result<(), WireError> {
+/// Whether a row may have so many bytes.
+pub(crate) fn check_length(bytes: usize) -> Result<(), WireError> {
     if bytes <= ROW_BYTES_MAX {
         return Ok(());
     }
     Err(WireError::new(
         ErrorKind::ProgramLimitExceeded,
-        "a row of the result is longer than 1 GiB",
+        "a row of the result is longer than 128 MiB",
     ))
 }

@@ -29,7 +29,7 @@ use datafusion::{
     },
 };
 
-use super::once::read_once;
+use super::once::OnceExec;
 use paced::PacedExec;
 
 /// Puts a yield point above every operator that multiplies rows, and paces the input of
@@ -90,7 +90,7 @@ fn with_paced_input(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPla
     if let Some(left) = children.first_mut()
         && node.is::<NestedLoopJoinExec>()
     {
-        *left = read_once(left)?;
+        *left = Arc::new(OnceExec::new(Arc::clone(left)));
     }
     if let Some(right) = children.get_mut(1) {
         *right = Arc::new(PacedExec::new(Arc::clone(right)));

@@ -1,8 +1,9 @@
 //! Inputs that can be read once.
 //!
 //! A nested loop join whose left side does not fit in memory asks for that side again, to spill
-//! it. A repartitioning below has given its rows away by then, and panics. Such a side says
-//! that there is no memory instead, which the join has found out already.
+//! it. By then a scan has handed out rows that it does not hand out twice, which the answer would
+//! lack, and a repartitioning panics. Such a side says that there is no memory instead, which the
+//! join has found out already.
 
 use std::{
     fmt,
@@ -14,34 +15,21 @@ use std::{
 
 use datafusion::{
     arrow::datatypes::SchemaRef,
-    common::{
-        DataFusionError, Result,
-        tree_node::{TreeNode, TreeNodeRecursion},
-    },
+    common::{DataFusionError, Result, tree_node::TreeNodeRecursion},
     execution::{SendableRecordBatchStream, TaskContext},
     physical_expr::PhysicalExpr,
-    physical_plan::{
-        DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, repartition::RepartitionExec,
-    },
+    physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties},
 };
 
-/// The input itself if it can be read again, else in a [`OnceExec`].
-pub(super) fn read_once(input: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    match input.exists(|node| Ok(node.is::<RepartitionExec>()))? {
-        true => Ok(Arc::new(OnceExec::new(Arc::clone(input)))),
-        false => Ok(Arc::clone(input)),
-    }
-}
-
-/// See the module.
+/// An input that refuses to be read again; see the module.
 #[derive(Debug)]
-struct OnceExec {
+pub(super) struct OnceExec {
     input: Arc<dyn ExecutionPlan>,
     is_read: Vec<AtomicBool>,
 }
 
 impl OnceExec {
-    fn new(input: Arc<dyn ExecutionPlan>) -> Self {
+    pub(super) fn new(input: Arc<dyn ExecutionPlan>) -> Self {
         let partitions = input.properties().partitioning.partition_count();
         Self {
             is_read: (0..partitions).map(|_| AtomicBool::new(false)).collect(),

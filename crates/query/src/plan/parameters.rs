@@ -88,6 +88,14 @@ fn item_type(data_type: &DataType) -> Result<SqlType, SqlError> {
         {
             Ok(SqlType::BigInt)
         }
+        DataType::Custom(name, length)
+            if length.is_empty()
+                && ["bpchar", "pg_catalog.bpchar"]
+                    .iter()
+                    .any(|bpchar| name.to_string().eq_ignore_ascii_case(bpchar)) =>
+        {
+            Ok(SqlType::BPCHAR)
+        }
         other => ddl::sql_type(other),
     }
 }
@@ -110,6 +118,14 @@ pub(crate) fn declared_parameters(
             {
                 declare(self.0, n, ty);
             }
+            if let ast::Expr::Cast {
+                expr, data_type, ..
+            } = expression
+                && let Ok(ParameterType::Array(ty)) = parameter_type(data_type)
+            {
+                declare_items(self.0, expr, ty);
+            }
+            declare_items(self.0, expression, SqlType::Text);
             if let ast::Expr::Function(function) = expression {
                 declare_arguments(self.0, function);
             }
@@ -161,6 +177,29 @@ fn declare_arguments(types: &mut Vec<Option<ParameterType>>, function: &ast::Fun
         if let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expression)) = argument
             && let Some(n) = bare_placeholder(expression)
         {
+            declare(types, n, ParameterType::Value(ty));
+        }
+    }
+}
+
+/// An array of nothing but strings and parameters without a type is one of texts, whatever it is
+/// compared with, unless it is cast.
+fn declare_items(types: &mut Vec<Option<ParameterType>>, expression: &ast::Expr, ty: SqlType) {
+    let ast::Expr::Array(array) = expression else {
+        return;
+    };
+    let parameters: Vec<usize> = array.elem.iter().filter_map(bare_placeholder).collect();
+    let is_open = |n: &usize| types.get(n - 1).is_none_or(Option::is_none);
+    let is_text = |item: &ast::Expr| match item {
+        ast::Expr::Value(value) => matches!(
+            &value.value,
+            ast::Value::SingleQuotedString(_) | ast::Value::Null
+        ),
+        _ => false,
+    };
+    let texts = array.elem.iter().filter(|item| is_text(item)).count();
+    if texts + parameters.len() == array.elem.len() && parameters.iter().all(is_open) {
+        for n in parameters {
             declare(types, n, ParameterType::Value(ty));
         }
     }

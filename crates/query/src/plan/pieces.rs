@@ -12,10 +12,12 @@
 //! A join repeats rows, and with them texts, of which Arrow has views: a batch of 8,192 rows may stand for
 //! 130 GB. Whoever then writes them out makes that of it, before anybody can stop him. So what is sorted or
 //! grouped by texts comes in batches that stand for few bytes, and of what is divided among tasks, who write
-//! it to files when memory runs out, there must be memory for a batch ([`keys`]). Arrays are copied for each
+//! it to files when memory runs out, there must be memory for a batch ([`keys`]). A sort makes batches of few
+//! bytes ([`sorted`]). Arrays are copied for each
 //! row by the join itself, which is made to give few rows at once.
 
 mod keys;
+mod sorted;
 
 use std::{
     fmt,
@@ -132,6 +134,8 @@ enum Work {
     Rows(usize),
     /// They are made by an input that is told to make so many at once.
     Batches(usize),
+    /// They are made by a sort ([`sorted`]).
+    Sorted,
 }
 
 impl Work {
@@ -230,6 +234,7 @@ impl ExecutionPlan for PiecesExec {
             Work::Batches(rows) => {
                 return self.input.execute(partition, keys::making(&context, *rows));
             }
+            Work::Sorted => return sorted::execute(&self.input, partition, context),
             Work::Rows(rows) => Step::Rows(*rows),
             Work::Written(columns) => Step::Written {
                 columns: columns.clone(),

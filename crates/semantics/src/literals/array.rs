@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::tuples::{is_comparison, join};
-use super::{binary, call, cast_to, text_value};
+use super::{binary, call, cast_to, is_null, is_string, text_value};
 use crate::functions::QUANTIFIED;
 
 /// The items of a literal with one dimension, as string literals and NULLs, or those of a
@@ -21,7 +21,7 @@ fn items(array: &Expr) -> Option<Vec<Expr>> {
             ..
         }) => Some(array_items(text)?.into_iter().map(item_literal).collect()),
         Expr::Array(array) if !array.elem.iter().any(|item| matches!(item, Expr::Array(_))) => {
-            Some(array.elem.clone())
+            Some(typed_items(array.elem.clone()))
         }
         Expr::Cast {
             expr,
@@ -32,6 +32,19 @@ fn items(array: &Expr) -> Option<Vec<Expr>> {
             Some(items(expr)?.into_iter().map(typed).collect())
         }
         _ => None,
+    }
+}
+
+/// A constructor of nothing but strings makes an array of texts, whatever it is compared with:
+/// blanks count beside `char(n)`, and no number equals one.
+fn typed_items(items: Vec<Expr>) -> Vec<Expr> {
+    let has_type = |item: &Expr| !is_string(item) && !is_null(item);
+    match items.iter().any(has_type) || items.iter().all(is_null) {
+        true => items,
+        false => {
+            let text = |item| cast_to(item, DataType::Text);
+            items.into_iter().map(text).collect()
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{
     Value, helpers::attached_token::AttachedToken,
 };
 
-use super::{binary, call, is_null, is_string, null};
+use super::{binary, call, is_null, is_parameter, is_string, null};
 
 /// The branch of a CASE that tells its type, if a string literal stands before it: whoever
 /// plans the CASE looks at the first.
@@ -19,7 +19,7 @@ pub(super) fn typed_branch<'a>(
     results.find(|result| !is_string(result))
 }
 
-/// `nullif(x, 'a')`, whose literal takes the type of `x`, as a CASE.
+/// `nullif(x, 'a')` and `nullif(x, $1)`, whose second value takes the type of `x`, as a CASE.
 pub(super) fn null_if_literal(function: &Function) -> Option<Expr> {
     let FunctionArguments::List(list) = &function.args else {
         return None;
@@ -33,7 +33,7 @@ pub(super) fn null_if_literal(function: &Function) -> Option<Expr> {
     };
     // Evaluated twice, so it must be a name.
     let is_name = matches!(value, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
-    (is_name && is_string(literal)).then(|| Expr::Case {
+    (is_name && (is_string(literal) || is_parameter(literal))).then(|| Expr::Case {
         case_token: AttachedToken::empty(),
         end_token: AttachedToken::empty(),
         operand: None,

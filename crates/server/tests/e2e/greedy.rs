@@ -47,6 +47,9 @@ const MEMORY_MB: u64 = 1_000;
 const PEAK_MB_MAX: u64 = 1_600;
 const GROUP_MB: u64 = 3 << 10;
 
+/// How many of the largest peaks are shown.
+const PEAKS: usize = 5;
+
 /// `statement_timeout` of the greedy sessions.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -82,15 +85,14 @@ fn a_greedy_tenant_neither_ends_the_node_nor_fills_it() {
             log.complaints.join("\n")
         );
     }
-    let peak_mb = log.peak_mb;
     eprintln!("{total} statements, AEROSTAT_GREEDY_SEED={seed}");
     for (code, (count, shown)) in &log.codes {
         eprintln!("  {code} {count}, such as {shown}");
     }
-    eprintln!(
-        "peak {peak_mb} MB of {MEMORY_MB}; killed by the kernel: {}",
-        group.kills()
-    );
+    eprintln!("killed by the kernel: {}; at most", group.kills());
+    for (peak_mb, shown) in &log.peaks_mb {
+        eprintln!("  {peak_mb} MB of {MEMORY_MB} beside {shown}");
+    }
     eprintln!("neighbour alone {quiet}; beside {beside}");
     eprintln!("latest end after the timeout: {:?}", log.latest);
     assert!(
@@ -134,8 +136,8 @@ struct Log {
     complaints: Vec<String>,
     /// The longest that a statement took beyond its timeout, and its text's beginning.
     latest: (Duration, String),
-    /// The most that the process had in memory.
-    peak_mb: u64,
+    /// What the process had in memory at most, and beside which request, largest first.
+    peaks_mb: Vec<(u64, String)>,
 }
 
 impl Log {
@@ -144,10 +146,16 @@ impl Log {
             self.count(&code, count, || shown);
         }
         self.complaints.extend(other.complaints);
-        self.peak_mb = self.peak_mb.max(other.peak_mb);
+        self.peaks_mb.extend(other.peaks_mb);
+        self.keep_largest();
         if other.latest.0 > self.latest.0 {
             self.latest = other.latest;
         }
+    }
+
+    fn keep_largest(&mut self) {
+        self.peaks_mb.sort_by(|a, b| b.cmp(a));
+        self.peaks_mb.truncate(PEAKS);
     }
 
     fn count(&mut self, code: &str, count: u64, shown: impl FnOnce() -> String) {
@@ -293,7 +301,8 @@ impl Greedy {
             let complaint = format!("the node took {peak_mb} MB: {}", request.shown());
             self.log.complaints.push(complaint);
         }
-        self.log.peak_mb = self.log.peak_mb.max(peak_mb);
+        self.log.peaks_mb.push((peak_mb, request.shown()));
+        self.log.keep_largest();
     }
 
     fn send(&mut self, request: &Request) -> io::Result<()> {

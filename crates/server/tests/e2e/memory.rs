@@ -135,3 +135,56 @@ async fn tpch_in_little_memory_is_right_or_refused() {
         node.kill();
     }
 }
+
+/// A nested loop join gathers a side. Where that did not fit it was read again, and gave the rows
+/// that nobody had taken before.
+#[tokio::test(flavor = "multi_thread")]
+async fn joins_without_keys_are_right_or_refused() {
+    let node = Aerostat::start();
+    let operator = node.connect("aerostat").await;
+    for sql in [
+        "CREATE DATABASE small",
+        "ALTER DATABASE small SET (memory_max = '60MB')",
+    ] {
+        operator.batch_execute(sql).await.unwrap();
+    }
+    let client = node.connect("small").await;
+    client
+        .batch_execute(
+            "CREATE TABLE l AS SELECT g AS id, g % 10 AS k FROM generate_series(1, 40000) AS g",
+        )
+        .await
+        .unwrap();
+    // 12 MB of texts, and 120.
+    for (rows, fits) in [(4_000, true), (40_000, false)] {
+        let left = format!("(SELECT repeat('x', 3000 + k) AS u, k FROM l WHERE id <= {rows}) a");
+        let right = "(SELECT id FROM l WHERE id % 10000 = 7) b";
+        for (from, pairs) in [
+            (
+                format!("{left} JOIN {right} ON a.k < b.id"),
+                4 * rows - rows * 3 / 10,
+            ),
+            (
+                format!("{left} LEFT JOIN {right} ON a.k < b.id"),
+                4 * rows - rows * 3 / 10,
+            ),
+            (
+                format!("{left} WHERE EXISTS (SELECT 1 FROM {right} WHERE a.k < b.id)"),
+                rows,
+            ),
+            (
+                format!("{left} WHERE NOT EXISTS (SELECT 1 FROM {right} WHERE a.k > b.id)"),
+                rows - rows / 5,
+            ),
+        ] {
+            let sql = format!("SELECT count(*), sum(length(a.u)) > 0 FROM {from}");
+            match answer(&client, &sql).await {
+                Ok(answer) => assert_eq!(answer, [[pairs.to_string(), "t".to_owned()]], "{sql}"),
+                Err(state) => {
+                    assert_eq!(state, "53200", "{sql}");
+                    assert!(!fits, "{sql}");
+                }
+            }
+        }
+    }
+}

@@ -22,11 +22,11 @@ use datafusion::{
     },
 };
 
-use super::{PiecesExec, Work};
+use super::{PiecesExec, Work, sorted};
 use crate::plan::cooperate::{is_join, multiplies_rows};
 
 /// Bytes that the rows of a batch stand for, if it has several: what takes a few milliseconds.
-const BYTES_MAX: usize = 4 << 20;
+pub(super) const BYTES_MAX: usize = 4 << 20;
 
 /// How often rows may share a text before what they stand for is asked for.
 const SHARED_TIMES: usize = 4;
@@ -51,13 +51,18 @@ pub(super) fn bounded(
         let input = PiecesExec::over(input, Work::Written(long));
         return replace_children_if_necessary(node, vec![input]).map(Transformed::yes);
     }
-    match keys_of(node.as_ref()) {
+    let spills = sorted::spills_long_rows(node.as_ref());
+    let node = match keys_of(node.as_ref()) {
         Some((input, keys)) if !keys.is_empty() => {
             let input = PiecesExec::over(input, Work::Keys(keys));
-            replace_children_if_necessary(node, vec![input]).map(Transformed::yes)
+            Transformed::yes(replace_children_if_necessary(node, vec![input])?)
         }
-        _ => Ok(Transformed::no(node)),
-    }
+        _ => Transformed::no(node),
+    };
+    Ok(match spills {
+        true => Transformed::yes(PiecesExec::over(&node.data, Work::Sorted)),
+        false => node,
+    })
 }
 
 /// Whether rows of a plan may share texts that they were not read with.
@@ -84,14 +89,14 @@ fn copying(join: Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Arc<dyn Ex
     Ok(PiecesExec::over(&join, Work::Batches(COPIED_ROWS)))
 }
 
-fn columns_of(schema: &Schema, has: fn(&DataType) -> bool) -> Vec<usize> {
+pub(super) fn columns_of(schema: &Schema, has: fn(&DataType) -> bool) -> Vec<usize> {
     let fields = schema.fields().iter().enumerate();
     let found = fields.filter(|(_, field)| has(field.data_type()));
     found.map(|(at, _)| at).collect()
 }
 
 /// Whether values have any length.
-fn is_long(ty: &DataType) -> bool {
+pub(super) fn is_long(ty: &DataType) -> bool {
     matches!(ty, DataType::Utf8View | DataType::BinaryView) || is_copied(ty)
 }
 
@@ -261,7 +266,7 @@ impl Held {
     }
 }
 
-fn bytes_in(batch: &RecordBatch, columns: &[usize]) -> usize {
+pub(super) fn bytes_in(batch: &RecordBatch, columns: &[usize]) -> usize {
     let columns = columns.iter();
     columns
         .map(|at| bytes_of(batch.column(*at).as_ref()))

@@ -6,9 +6,10 @@ use super::{GROWTH_MB_MAX, Node};
 /// What is free, and the allocator keeps for a moment, of the statements before.
 const KEPT_MB_MAX: u64 = 128;
 
-/// A text of 2 MB, which 20,000 rows can be joined with.
+/// A text of 2 MB, which 20,000 rows can be joined with, and a hundred of 100 KB.
 const SETUP: &str = "CREATE TABLE rows AS SELECT g AS id, g % 97 AS k, repeat(md5(g::text), 3) AS t FROM generate_series(1, 20000) AS g;
-    CREATE TABLE one AS SELECT 1 AS id, repeat('xy', 1000000) AS big";
+    CREATE TABLE one AS SELECT 1 AS id, repeat('xy', 1000000) AS big;
+    CREATE TABLE few AS SELECT g AS id, repeat(chr(97 + g % 26), 100000) AS big FROM generate_series(1, 100) AS g";
 
 const STATEMENTS: &[&str] = &[
     // A window has a copy for each row of a batch.
@@ -36,6 +37,10 @@ const STATEMENTS: &[&str] = &[
     "SELECT array_agg(big ORDER BY t, big) FROM rows, one",
     "SELECT string_agg(big, ',' ORDER BY t) FROM rows, one",
     "SELECT k, min(big || rows.id) FROM rows, one GROUP BY k",
+    // What is sorted beside its keys is written to files when memory runs out.
+    "SELECT max(length(x)) FROM (SELECT max(few.big) OVER (ORDER BY rows.id) AS x FROM rows, few) AS s",
+    "SELECT max(length(big)) FROM (SELECT rows.id, big FROM rows, few ORDER BY rows.id, few.id OFFSET 10) AS s",
+    "SELECT count(*) FROM (SELECT row_number() OVER (PARTITION BY k ORDER BY t) AS x, big FROM rows, few) AS s WHERE big > 'b'",
     // What goes from task to task is written to files when memory runs out.
     "SELECT max(length(s.x)) FROM (SELECT string_agg(t, '') AS x FROM rows) AS s, rows WHERE id % 2 = 0",
     "WITH x AS MATERIALIZED (SELECT big, rows.id FROM rows, one) SELECT count(*) FROM x p, x q WHERE p.id = q.id AND p.big > q.big",

@@ -1,0 +1,138 @@
+//! Sorts whose batches are bounded by bytes.
+//!
+//! A sort that runs out of memory writes its rows to files, batch by batch, and copies each batch
+//! before, because its rows' views point here and there. A batch of 8,192 rows may stand for
+//! gigabytes, also where the rows that came in have few. So before the sort begins its first rows
+//! are looked at, and it is told to make as many rows at once as have few bytes. What it makes at
+//! once of larger rows that come later is reserved.
+
+use std::{fmt, sync::Arc};
+
+use aerostat_semantics::growth::Growth;
+use datafusion::{
+    arrow::{array::RecordBatch, datatypes::SchemaRef},
+    common::{DataFusionError, Result},
+    execution::{SendableRecordBatchStream, TaskContext},
+    physical_plan::{
+        ExecutionPlan, replace_children_if_necessary,
+        sorts::sort::SortExec,
+        stream::RecordBatchStreamAdapter,
+        streaming::{PartitionStream, StreamingTableExec},
+    },
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
+
+use super::keys::{BYTES_MAX, bytes_in, columns_of, is_long, making};
+
+/// Whether a node is a sort that may write rows of any length to files.
+pub(super) fn spills_long_rows(node: &dyn ExecutionPlan) -> bool {
+    let sort = node.downcast_ref::<SortExec>();
+    sort.is_some_and(|sort| {
+        sort.fetch().is_none() && !columns_of(&sort.schema(), is_long).is_empty()
+    })
+}
+
+/// The rows of a partition of a sort.
+pub(super) fn execute(
+    sort: &Arc<dyn ExecutionPlan>,
+    partition: usize,
+    context: Arc<TaskContext>,
+) -> Result<SendableRecordBatchStream> {
+    let Some(input) = sort.children().first().map(|input| Arc::clone(input)) else {
+        return sort.execute(partition, context);
+    };
+    let (sort, schema) = (Arc::clone(sort), sort.schema());
+    let columns = columns_of(&schema, is_long);
+    let mut rows = input.execute(partition, Arc::clone(&context))?;
+    let sorted = async move {
+        let first = rows.next().await.transpose()?;
+        let most = context.session_config().batch_size();
+        let at_once = first
+            .as_ref()
+            .map_or(most, |batch| rows_at_once(batch, &columns, most));
+        let mut largest = Largest {
+            columns,
+            rows: at_once,
+            bytes: BYTES_MAX,
+            made: Growth::new(),
+        };
+        let input_schema = rows.schema();
+        let rows = stream::iter(first.map(Ok)).chain(rows);
+        let rows = rows.map(move |batch| batch.and_then(|batch| largest.note(batch)));
+        let rows = RecordBatchStreamAdapter::new(Arc::clone(&input_schema), rows);
+        let begun = Begun {
+            schema: Arc::clone(&input_schema),
+            rows: Mutex::new(Some(Box::pin(rows))),
+        };
+        let input = StreamingTableExec::try_new(
+            input_schema,
+            vec![Arc::new(begun)],
+            None,
+            [],
+            false,
+            None,
+        )?;
+        replace_children_if_necessary(sort, vec![Arc::new(input)])?
+            .execute(0, making(&context, at_once))
+    };
+    let sorted = stream::once(sorted).try_flatten();
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, sorted)))
+}
+
+/// How many rows like these have few bytes.
+fn rows_at_once(batch: &RecordBatch, columns: &[usize], most: usize) -> usize {
+    let per_row = bytes_in(batch, columns) / batch.num_rows().max(1);
+    (BYTES_MAX / per_row.max(1)).clamp(1, most)
+}
+
+/// The most bytes that the sort makes at once.
+struct Largest {
+    columns: Vec<usize>,
+    /// How many rows it makes at once.
+    rows: usize,
+    /// What is reserved, and what needs not be.
+    bytes: usize,
+    made: Growth,
+}
+
+impl Largest {
+    fn note(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
+        let per_row = bytes_in(&batch, &self.columns) / batch.num_rows().max(1);
+        let bytes = per_row.saturating_mul(self.rows);
+        if bytes > self.bytes.saturating_mul(2) {
+            self.made.make(bytes - self.bytes)?;
+            self.bytes = bytes;
+        }
+        Ok(batch)
+    }
+}
+
+/// The input of a sort, which has begun.
+struct Begun {
+    schema: SchemaRef,
+    rows: Mutex<Option<SendableRecordBatchStream>>,
+}
+
+impl fmt::Debug for Begun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Begun")
+    }
+}
+
+impl PartitionStream for Begun {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        self.rows.lock().take().unwrap_or_else(|| {
+            let again = DataFusionError::Internal("rows of a sort are read twice".to_owned());
+            let failed = stream::iter([Err(again)]);
+            Box::pin(RecordBatchStreamAdapter::new(
+                Arc::clone(&self.schema),
+                failed,
+            ))
+        })
+    }
+}
