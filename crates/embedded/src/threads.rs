@@ -32,10 +32,14 @@ pub(crate) fn query_runtime(count: usize, pinning: Pinning) -> io::Result<Runtim
         .thread_name("aerostat-cpu")
         .on_thread_park(trim_heap_if_asked)
         .enable_all();
+    let cores = cores::allowed();
     if pinning == Pinning::Off {
+        // Some start when another thread asks for them, which may be pinned.
+        builder.on_thread_start(move || {
+            let _ = cores::pin(&cores);
+        });
         return builder.build();
     }
-    let cores = cores::allowed();
     // The workers are the first to start. What blocks gets its threads later, some from a
     // worker, whose one core they would inherit.
     let place = AtomicUsize::new(0);

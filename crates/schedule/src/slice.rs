@@ -5,22 +5,38 @@ use std::{io, mem::size_of, time::Duration};
 /// The least slice that Linux takes.
 const SHORT: Duration = Duration::from_micros(100);
 
+/// How far a thread goes ahead of others, if it may: it has ten times their share.
+const AHEAD: i32 = -10;
+
 /// From now on this thread runs at most a tenth of a millisecond before others have their turn, and so is let
 /// in at once when it wakes beside threads that compute: a virtual deadline is a slice away, and who has the
-/// earliest is next (EEVDF, Stoica and Abdel-Wahab 1995). Its share of the processor stays what it was. Threads
-/// that it starts are as others.
+/// earliest is next (EEVDF, Stoica and Abdel-Wahab 1995). Where the process may (`CAP_SYS_NICE`, or a limit of
+/// `nice`), the thread has a greater share, too, without which it is let in only once the others have caught up
+/// with it. Threads that it starts are as others. Tells whether it has that share.
 ///
-/// Linux before 6.12 takes the wish and does nothing; its threads that sleep most of the time are let in soon
-/// anyway.
+/// Linux before 6.12 takes the wish for a slice and does nothing; its threads that sleep most of the time are let
+/// in soon anyway.
 ///
 /// # Errors
 /// The system does not let the thread say so.
-pub fn prefer_latency() -> io::Result<()> {
+pub fn prefer_latency() -> io::Result<bool> {
+    let nice = attributes()?.sched_nice;
+    let ahead = nice.min(AHEAD);
+    match wish(ahead) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            wish(nice).map(|()| false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn wish(nice: i32) -> io::Result<()> {
     set(&libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
         sched_policy: libc::SCHED_OTHER as u32,
         sched_flags: libc::SCHED_FLAG_RESET_ON_FORK as u64,
-        sched_nice: attributes()?.sched_nice,
+        sched_nice: nice,
         sched_priority: 0,
         sched_runtime: SHORT.as_nanos() as u64,
         sched_deadline: 0,
@@ -70,15 +86,21 @@ mod tests {
             eprintln!("skipped: slices of threads (Linux before 6.12 has none)");
             return;
         }
-        let (own, started) = thread::spawn(|| {
-            prefer_latency().unwrap();
-            (attributes(), thread::spawn(attributes).join().unwrap())
+        let (is_ahead, own, started) = thread::spawn(|| {
+            let is_ahead = prefer_latency().unwrap();
+            (
+                is_ahead,
+                attributes(),
+                thread::spawn(attributes).join().unwrap(),
+            )
         })
         .join()
         .unwrap();
         let (own, started) = (own.unwrap(), started.unwrap());
         assert_eq!(own.sched_runtime, SHORT.as_nanos() as u64);
-        assert_eq!(own.sched_nice, usual.sched_nice);
+        let nice = if is_ahead { AHEAD } else { usual.sched_nice };
+        assert_eq!(own.sched_nice, nice);
+        assert_eq!(started.sched_nice, usual.sched_nice);
         assert_eq!(started.sched_runtime, usual.sched_runtime);
         assert_eq!(
             started.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64,

@@ -60,6 +60,7 @@ async fn node(config: Config, threads: &Threads) -> Result<()> {
     let signals = Signals::new()?;
     let metrics = Arc::new(Metrics::new());
     let database = open(&config, Arc::clone(&metrics))?;
+    threads.caller_serves();
     let engine = Arc::clone(database.engine());
     let degraded = degraded(&engine);
     // Beyond loopback nobody comes in without it.

@@ -5,11 +5,14 @@
 //! up every connection that shares its thread. The caller's thread is the first of the I/O threads.
 //!
 //! Where both kinds want the same core, the system lets an I/O thread in first (`prefer_latency`): it has work
-//! for some microseconds, and its client waits.
+//! for some microseconds, and its client waits. If it may have a greater share than others, it keeps to a core:
+//! there it waits for nobody but another program's like, where the system would leave two of them waiting for
+//! each other beside a core that computes.
 
 use std::future;
 use std::thread;
 
+use aerostat_calibrate::cores;
 use aerostat_embedded::release_heap_if_asked;
 use aerostat_schedule::prefer_latency;
 use anyhow::{Context, Result};
@@ -22,6 +25,8 @@ const IO_STACK_BYTES: usize = 2 << 20;
 /// Runtimes that do not wait for their work when they are dropped.
 pub(crate) struct Threads {
     caller: Runtime,
+    /// The core that the caller's thread is to keep to.
+    callers_core: Option<usize>,
     /// All I/O threads, the caller's first.
     io: Vec<Handle>,
 }
@@ -32,21 +37,33 @@ impl Threads {
     /// # Errors
     /// The system gives no more threads.
     pub(crate) fn start(count: usize) -> Result<Self> {
-        let caller = io_runtime()?;
-        be_let_in_first();
+        let cores = cores::allowed();
+        let core_of = |place: usize| (count == cores.len()).then(|| cores[place]);
+        let caller = io_runtime(&cores)?;
+        let callers_core = core_of(0).filter(|_| is_let_in_first());
         let mut io = vec![caller.handle().clone()];
-        for _ in 1..count {
-            let runtime = io_runtime()?;
+        for place in 1..count {
+            let runtime = io_runtime(&cores)?;
             io.push(runtime.handle().clone());
+            let core = core_of(place);
             thread::Builder::new()
                 .name("aerostat-io".to_owned())
                 .spawn(move || {
-                    be_let_in_first();
+                    keep_to(core.filter(|_| is_let_in_first()));
                     runtime.block_on(future::pending::<()>())
                 })
                 .context("cannot start an I/O thread")?;
         }
-        Ok(Self { caller, io })
+        Ok(Self {
+            caller,
+            callers_core,
+            io,
+        })
+    }
+
+    /// From now on the caller's thread serves, and starts no threads that do other work.
+    pub(crate) fn caller_serves(&self) {
+        keep_to(self.callers_core);
     }
 
     /// Runs the node on the caller's thread.
@@ -66,18 +83,33 @@ impl Threads {
     }
 }
 
-/// One thread with what arrives for it: tasks that wander between threads cost a wake-up each.
-/// Of this thread. One that is not serves as well, if later.
-fn be_let_in_first() {
-    if let Err(error) = prefer_latency() {
+/// Has the system let this thread in before those that run queries. One that is not serves as well, if later.
+/// Tells whether it has a greater share, too.
+fn is_let_in_first() -> bool {
+    prefer_latency().unwrap_or_else(|error| {
         tracing::warn!(%error, "an I/O thread waits for its core as those that run queries do");
+        false
+    })
+}
+
+fn keep_to(core: Option<usize>) {
+    if let Some(core) = core
+        && let Err(error) = cores::pin(&[core])
+    {
+        tracing::warn!(%error, core, "an I/O thread cannot be pinned");
     }
 }
 
-fn io_runtime() -> Result<Runtime> {
+/// One thread with what arrives for it: tasks that wander between threads cost a wake-up each. Threads for what
+/// blocks may run on all cores.
+fn io_runtime(cores: &[usize]) -> Result<Runtime> {
+    let cores = cores.to_vec();
     Builder::new_current_thread()
         .thread_stack_size(IO_STACK_BYTES)
         .thread_name("aerostat-io-blocking")
+        .on_thread_start(move || {
+            let _ = cores::pin(&cores);
+        })
         .on_thread_park(release_heap_if_asked)
         .enable_all()
         .build()

@@ -20,6 +20,7 @@ mod statements;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -354,8 +355,8 @@ fn read_points(
     done: &AtomicBool,
     quiet: Arc<AtomicBool>,
 ) -> (Waits, Waits) {
-    // It would be on a machine of its own; here the greedy sessions' clients have the same cores.
-    aerostat_schedule::prefer_latency().ok();
+    // What it waits for is to be the node.
+    scheduled("chrt", &["--fifo", "--pid", "1"]);
     let mut raw = Raw::session(node, "neighbour");
     let mut dice = Dice::new(seed);
     let (mut alone, mut beside) = (Waits::default(), Waits::default());
@@ -374,6 +375,19 @@ fn read_points(
         thread::sleep(BETWEEN_READS);
     }
     (alone, beside)
+}
+
+/// Has the system schedule this thread in another way, if it may: clients would be on machines of their own, and
+/// here they have the node's cores.
+fn scheduled(program: &str, arguments: &[&str]) {
+    let thread = std::fs::read_link("/proc/thread-self").unwrap();
+    let output = Command::new(program)
+        .args(arguments)
+        .arg(thread.file_name().unwrap())
+        .output();
+    if !output.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: clients that do not disturb each other ({program} may not)");
+    }
 }
 
 /// The most that the process had in memory since this was last forgotten; `None` when it is gone.
