@@ -42,7 +42,7 @@ use std::{
 use aerostat_types::TenantId;
 use parking_lot::Mutex;
 
-pub use slice::prefer_latency;
+pub use slice::{prefer_latency, take_precedence};
 pub use task::{Scheduled, asleep, current, give_way, turn_is_over};
 
 use queue::{Order, Queue, Rank};

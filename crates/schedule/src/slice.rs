@@ -5,30 +5,30 @@ use std::{io, mem::size_of, time::Duration};
 /// The least slice that Linux takes.
 const SHORT: Duration = Duration::from_micros(100);
 
-/// How far a thread goes ahead of others, if it may: it has ten times their share.
+/// How far a thread goes ahead of others: it has ten times their share.
 const AHEAD: i32 = -10;
 
 /// From now on this thread runs at most a tenth of a millisecond before others have their turn, and so is let
 /// in at once when it wakes beside threads that compute: a virtual deadline is a slice away, and who has the
-/// earliest is next (EEVDF, Stoica and Abdel-Wahab 1995). Where the process may (`CAP_SYS_NICE`, or a limit of
-/// `nice`), the thread has a greater share, too, without which it is let in only once the others have caught up
-/// with it. Threads that it starts are as others. Tells whether it has that share.
+/// earliest is next (EEVDF, Stoica and Abdel-Wahab 1995). Its share of the processor stays what it was. Threads
+/// that it starts are as others.
 ///
-/// Linux before 6.12 takes the wish for a slice and does nothing; its threads that sleep most of the time are let
-/// in soon anyway.
+/// Linux before 6.12 takes the wish and does nothing; its threads that sleep most of the time are let in soon
+/// anyway.
 ///
 /// # Errors
 /// The system does not let the thread say so.
-pub fn prefer_latency() -> io::Result<bool> {
-    let nice = attributes()?.sched_nice;
-    let ahead = nice.min(AHEAD);
-    match wish(ahead) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            wish(nice).map(|()| false)
-        }
-        Err(error) => Err(error),
-    }
+pub fn prefer_latency() -> io::Result<()> {
+    wish(attributes()?.sched_nice)
+}
+
+/// [`prefer_latency`], and a share without which a thread that has just run is let in only once others have
+/// caught up with it.
+///
+/// # Errors
+/// `PermissionDenied` without `CAP_SYS_NICE` or a limit of `nice` (`RLIMIT_NICE`) that allows −10.
+pub fn take_precedence() -> io::Result<()> {
+    wish(attributes()?.sched_nice.min(AHEAD))
 }
 
 fn wish(nice: i32) -> io::Result<()> {
@@ -86,25 +86,40 @@ mod tests {
             eprintln!("skipped: slices of threads (Linux before 6.12 has none)");
             return;
         }
-        let (is_ahead, own, started) = thread::spawn(|| {
-            let is_ahead = prefer_latency().unwrap();
-            (
-                is_ahead,
-                attributes(),
-                thread::spawn(attributes).join().unwrap(),
-            )
+        let (own, started) = thread::spawn(|| {
+            prefer_latency().unwrap();
+            (attributes(), thread::spawn(attributes).join().unwrap())
         })
         .join()
         .unwrap();
         let (own, started) = (own.unwrap(), started.unwrap());
         assert_eq!(own.sched_runtime, SHORT.as_nanos() as u64);
-        let nice = if is_ahead { AHEAD } else { usual.sched_nice };
-        assert_eq!(own.sched_nice, nice);
+        assert_eq!(own.sched_nice, usual.sched_nice);
         assert_eq!(started.sched_nice, usual.sched_nice);
         assert_eq!(started.sched_runtime, usual.sched_runtime);
         assert_eq!(
             started.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64,
             0
         );
+    }
+
+    #[test]
+    fn a_thread_with_precedence_keeps_it_to_itself() {
+        let usual = attributes().unwrap().sched_nice;
+        let (taken, own, started) = thread::spawn(|| {
+            let taken = take_precedence();
+            let started = thread::spawn(attributes).join().unwrap();
+            (taken, attributes().unwrap(), started.unwrap())
+        })
+        .join()
+        .unwrap();
+        match taken {
+            Ok(()) => assert_eq!(own.sched_nice, usual.min(AHEAD)),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+                eprintln!("skipped: threads with a greater share (the system does not allow it)");
+            }
+        }
+        assert_eq!(started.sched_nice, usual);
     }
 }

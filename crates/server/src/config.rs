@@ -127,6 +127,8 @@ pub(crate) struct Config {
     pub(crate) memory: ByteSize,
     pub(crate) threads: usize,
     pub(crate) pinning: Pinning,
+    /// Whether I/O threads go before others.
+    pub(crate) io_precedence: bool,
     pub(crate) max_connections: usize,
     /// From connecting to being let in.
     pub(crate) authentication_timeout: Duration,
@@ -254,6 +256,7 @@ impl Reader<'_> {
             memory: self.memory(machine),
             threads: self.count("threads").unwrap_or(machine.threads),
             pinning: self.choice("pin-threads", &[("off", Pinning::Off), ("on", Pinning::On)]),
+            io_precedence: self.choice("io-precedence", &[("off", false), ("on", true)]),
             max_connections: self.count("max-connections").unwrap_or(usize::MAX),
             authentication_timeout: self.seconds("authentication-timeout"),
             freezer_percent: self.percent("freezer"),

@@ -49,7 +49,7 @@ pub(crate) fn run(config: Config) -> Result<()> {
     logs::install(config.log_format, &config.log_filter)?;
     // Upkeep gives back what is free.
     leave_purging_to_others();
-    let threads = Threads::start(config.threads)?;
+    let threads = Threads::start(config.threads, config.io_precedence)?;
     let result = threads.block_on(node(config, &threads));
     threads.shut_down();
     result

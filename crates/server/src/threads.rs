@@ -5,16 +5,15 @@
 //! up every connection that shares its thread. The caller's thread is the first of the I/O threads.
 //!
 //! Where both kinds want the same core, the system lets an I/O thread in first (`prefer_latency`): it has work
-//! for some microseconds, and its client waits. If it may have a greater share than others, it keeps to a core:
-//! there it waits for nobody but another program's like, where the system would leave two of them waiting for
-//! each other beside a core that computes.
+//! for some microseconds, and its client waits. With `io-precedence` it has a greater share, too, and keeps to a
+//! core: else the system may have two of them wait for each other beside a core that computes.
 
 use std::future;
 use std::thread;
 
 use aerostat_calibrate::cores;
 use aerostat_embedded::release_heap_if_asked;
-use aerostat_schedule::prefer_latency;
+use aerostat_schedule::{prefer_latency, take_precedence};
 use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -32,15 +31,16 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Starts as many.
+    /// Starts as many, which go before other threads or are as others.
     ///
     /// # Errors
     /// The system gives no more threads.
-    pub(crate) fn start(count: usize) -> Result<Self> {
+    pub(crate) fn start(count: usize, precedence: bool) -> Result<Self> {
         let cores = cores::allowed();
-        let core_of = |place: usize| (count == cores.len()).then(|| cores[place]);
+        let core_of = |place: usize| precedence.then(|| cores[place % cores.len()]);
         let caller = io_runtime(&cores)?;
-        let callers_core = core_of(0).filter(|_| is_let_in_first());
+        let callers_core = core_of(0);
+        be_let_in_first(precedence);
         let mut io = vec![caller.handle().clone()];
         for place in 1..count {
             let runtime = io_runtime(&cores)?;
@@ -49,7 +49,8 @@ impl Threads {
             thread::Builder::new()
                 .name("aerostat-io".to_owned())
                 .spawn(move || {
-                    keep_to(core.filter(|_| is_let_in_first()));
+                    be_let_in_first(precedence);
+                    keep_to(core);
                     runtime.block_on(future::pending::<()>())
                 })
                 .context("cannot start an I/O thread")?;
@@ -84,12 +85,19 @@ impl Threads {
 }
 
 /// Has the system let this thread in before those that run queries. One that is not serves as well, if later.
-/// Tells whether it has a greater share, too.
-fn is_let_in_first() -> bool {
-    prefer_latency().unwrap_or_else(|error| {
+fn be_let_in_first(precedence: bool) {
+    if precedence {
+        match take_precedence() {
+            Ok(()) => return,
+            Err(error) => tracing::warn!(
+                %error,
+                "io-precedence: the process may not; it needs CAP_SYS_NICE or LimitNICE=-10"
+            ),
+        }
+    }
+    if let Err(error) = prefer_latency() {
         tracing::warn!(%error, "an I/O thread waits for its core as those that run queries do");
-        false
-    })
+    }
 }
 
 fn keep_to(core: Option<usize>) {

@@ -60,6 +60,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "off",
         "Whether those that run queries keep to a core each: on, off",
     ),
+    // Good for short statements beside long queries, bad for clients on the same machine, who
+    // have their cores from them.
+    setting(
+        "io-precedence",
+        "off",
+        "Whether those for connections go before others and keep to a core each: on, off",
+    ),
     // One connection costs some tens of kilobytes; a thousand is more than pools open.
     setting("max-connections", "1000", "Connections at once"),
     // A client across the world takes a second; a socket on which nobody speaks has a place
