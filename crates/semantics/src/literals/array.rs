@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::tuples::{is_comparison, join};
-use super::{binary, call, cast_to, is_null, is_string, text_value};
+use super::{binary, call, cast_to, is_null, is_parameter, is_string, text_value, wrap};
 use crate::functions::QUANTIFIED;
 
 /// The items of a literal with one dimension, as string literals and NULLs, or those of a
@@ -35,17 +35,20 @@ fn items(array: &Expr) -> Option<Vec<Expr>> {
     }
 }
 
-/// A constructor of nothing but strings makes an array of texts, whatever it is compared with:
-/// blanks count beside `char(n)`, and no number equals one.
-fn typed_items(items: Vec<Expr>) -> Vec<Expr> {
-    let has_type = |item: &Expr| !is_string(item) && !is_null(item);
-    match items.iter().any(has_type) || items.iter().all(is_null) {
-        true => items,
-        false => {
-            let text = |item| cast_to(item, DataType::Text);
-            items.into_iter().map(text).collect()
+/// A constructor of nothing but strings, texts and parameters makes an array of texts, whatever
+/// it is compared with: blanks count beside `char(n)`, and no number equals one. What a parameter
+/// is has been said before.
+fn typed_items(mut items: Vec<Expr>) -> Vec<Expr> {
+    let is_text = |item: &Expr| match item {
+        Expr::Cast { data_type, .. } => *data_type == DataType::Text,
+        other => is_string(other) || is_null(other) || is_parameter(other),
+    };
+    if items.iter().all(is_text) {
+        for item in items.iter_mut().filter(|item| is_string(item)) {
+            wrap(item, DataType::Text);
         }
     }
+    items
 }
 
 fn item_literal(item: Option<String>) -> Expr {

@@ -19,6 +19,8 @@ const SHOWN: usize = 160;
 /// What is sent at once.
 pub(super) enum Request {
     Query(String),
+    /// One after another, in a transaction block.
+    Block(Vec<String>),
     /// Its rows are never read.
     Unread(String),
     /// A prepared statement of the protocol.
@@ -31,7 +33,10 @@ pub(super) enum Request {
 impl Request {
     /// The beginning of its text.
     pub(super) fn shown(&self) -> String {
-        let (Self::Query(sql) | Self::Unread(sql) | Self::Parse { sql, .. }) = self;
+        let sql = match self {
+            Self::Query(sql) | Self::Unread(sql) | Self::Parse { sql, .. } => sql,
+            Self::Block(statements) => &statements.join("; "),
+        };
         let start: String = sql.chars().take(SHOWN).collect();
         format!("{start} ({} bytes)", sql.len())
     }
@@ -51,7 +56,7 @@ pub(super) fn request(dice: &mut Dice, session: u64) -> Request {
         12 => deep(dice),
         13 => write(dice),
         14 => prepare(dice),
-        15 => held(dice, session),
+        15 => return held(dice, session),
         16 => arrays(dice),
         17 => pattern(dice),
         18 => return Request::Unread(unread(dice)),
@@ -274,18 +279,23 @@ fn prepare(dice: &mut Dice) -> String {
 }
 
 /// Cursors whose rows outlive their transaction.
-fn held(dice: &mut Dice, session: u64) -> String {
+fn held(dice: &mut Dice, session: u64) -> Request {
     let name = dice.below(1 << 40);
-    match dice.below(3) {
+    Request::Query(match dice.below(3) {
         0 => format!(
             "DECLARE c{session}_{name} CURSOR WITH HOLD FOR SELECT a.t FROM wide a, generate_series(1, {})",
             size(dice, 10_000)
         ),
         1 => "CLOSE ALL".to_owned(),
-        _ => format!(
-            "BEGIN; DECLARE d SCROLL CURSOR FOR SELECT a.t || b.t FROM texts a, texts b; MOVE LAST IN d; ROLLBACK; SELECT {name}"
-        ),
-    }
+        _ => {
+            let statements = [
+                "BEGIN",
+                "DECLARE d SCROLL CURSOR FOR SELECT a.t || b.t FROM texts a, texts b",
+                "MOVE LAST IN d",
+            ];
+            return Request::Block(statements.map(str::to_owned).to_vec());
+        }
+    })
 }
 
 fn arrays(dice: &mut Dice) -> String {
