@@ -2,7 +2,7 @@
 //!
 //! A sort that runs out of memory writes its rows to files, batch by batch, and copies each batch
 //! before, because its rows' views point here and there. A batch of 8,192 rows may stand for
-//! gigabytes, also where the rows that came in have few. So before the sort begins its first rows
+//! gigabytes, also where the rows that came in have few. So before the sort begins its first batches
 //! are looked at, and it is told to make as many rows at once as have few bytes. What it makes at
 //! once of larger rows that come later is reserved.
 
@@ -25,6 +25,9 @@ use parking_lot::Mutex;
 
 use super::keys::{BYTES_MAX, bytes_in, columns_of, is_long, making};
 
+/// How many batches are looked at.
+const LOOKED_AT: usize = 8;
+
 /// Whether a node is a sort that may write rows of any length to files.
 pub(super) fn spills_long_rows(node: &dyn ExecutionPlan) -> bool {
     let sort = node.downcast_ref::<SortExec>();
@@ -46,19 +49,26 @@ pub(super) fn execute(
     let columns = columns_of(&schema, is_long);
     let mut rows = input.execute(partition, Arc::clone(&context))?;
     let sorted = async move {
-        let first = rows.next().await.transpose()?;
+        let mut first = Vec::new();
+        while first.len() < LOOKED_AT
+            && let Some(batch) = rows.next().await.transpose()?
+        {
+            first.push(batch);
+        }
         let most = context.session_config().batch_size();
         let at_once = first
-            .as_ref()
-            .map_or(most, |batch| rows_at_once(batch, &columns, most));
+            .iter()
+            .map(|batch| rows_at_once(batch, &columns, most));
+        let at_once = at_once.min().unwrap_or(most);
         let mut largest = Largest {
             columns,
             rows: at_once,
             bytes: BYTES_MAX,
+            given: 0,
             made: Growth::new(),
         };
         let input_schema = rows.schema();
-        let rows = stream::iter(first.map(Ok)).chain(rows);
+        let rows = stream::iter(first.into_iter().map(Ok)).chain(rows);
         let rows = rows.map(move |batch| batch.and_then(|batch| largest.note(batch)));
         let rows = RecordBatchStreamAdapter::new(Arc::clone(&input_schema), rows);
         let begun = Begun {
@@ -93,13 +103,17 @@ struct Largest {
     rows: usize,
     /// What is reserved, and what needs not be.
     bytes: usize,
+    /// What all rows so far have, which it cannot exceed.
+    given: usize,
     made: Growth,
 }
 
 impl Largest {
     fn note(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
-        let per_row = bytes_in(&batch, &self.columns) / batch.num_rows().max(1);
-        let bytes = per_row.saturating_mul(self.rows);
+        let bytes = bytes_in(&batch, &self.columns);
+        self.given = self.given.saturating_add(bytes);
+        let per_row = bytes / batch.num_rows().max(1);
+        let bytes = per_row.saturating_mul(self.rows).min(self.given);
         if bytes > self.bytes.saturating_mul(2) {
             self.made.make(bytes - self.bytes)?;
             self.bytes = bytes;
