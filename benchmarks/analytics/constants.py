@@ -30,6 +30,10 @@ from .suite import suite
 # What is compared with a constant: a string, or a number, that stands behind an operator.
 CONSTANT = re.compile(r"(?P<before>(?:=|<|>|\bbetween|\band)\s*)(?P<constant>'[^']*'|\d+)(?!\s*\*)", re.IGNORECASE)
 
+# The bounds of a range, at the end of what stands before them.
+LEAST = re.compile(r"(?:>=?|\bbetween)\s*$", re.IGNORECASE)
+MOST = re.compile(r"(?:<=?|\band)\s*$", re.IGNORECASE)
+
 
 def options():
     parser = argparse.ArgumentParser(prog="analytics.constants", description=__doc__.splitlines()[0])
@@ -66,6 +70,16 @@ def parts(sql):
         constants.append(match.group("constant"))
         end = match.end("constant")
     return [*texts, sql[end:]], constants
+
+
+def drawn(texts, own, dice):
+    """Other constants; the two bounds of a range in order, since a range of nothing is no query."""
+    constants = [varied(constant, dice) for constant in own]
+    for at in range(len(constants) - 1):
+        is_range = LEAST.search(texts[at]) and MOST.search(texts[at + 1])
+        if is_range and constants[at].isdigit() and int(constants[at]) > int(constants[at + 1]):
+            constants[at], constants[at + 1] = constants[at + 1], constants[at]
+    return constants
 
 
 def joined(texts, constants):
@@ -111,7 +125,7 @@ def measure(ways, queries, arguments):
     for run in range(arguments.runs + 3):
         for number, query in enumerate(queries):
             texts, own = parts(query.sql)
-            constants = [varied(constant, dice) for constant in own]
+            constants = drawn(texts, own, dice)
             answers = {}
             for name, way in ways.all().items():
                 started = time.perf_counter()
