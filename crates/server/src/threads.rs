@@ -37,10 +37,9 @@ impl Threads {
     /// The system gives no more threads.
     pub(crate) fn start(count: usize, precedence: bool) -> Result<Self> {
         let cores = cores::allowed();
-        let core_of = |place: usize| precedence.then(|| cores[place % cores.len()]);
+        let core_of = |place: usize| cores[place % cores.len()];
         let caller = io_runtime(&cores)?;
-        let callers_core = core_of(0);
-        be_let_in_first(precedence);
+        let callers_core = be_let_in_first(precedence).then(|| core_of(0));
         let mut io = vec![caller.handle().clone()];
         for place in 1..count {
             let runtime = io_runtime(&cores)?;
@@ -49,8 +48,9 @@ impl Threads {
             thread::Builder::new()
                 .name("aerostat-io".to_owned())
                 .spawn(move || {
-                    be_let_in_first(precedence);
-                    keep_to(core);
+                    if be_let_in_first(precedence) {
+                        keep_to(core);
+                    }
                     runtime.block_on(future::pending::<()>())
                 })
                 .context("cannot start an I/O thread")?;
@@ -64,7 +64,9 @@ impl Threads {
 
     /// From now on the caller's thread serves, and starts no threads that do other work.
     pub(crate) fn caller_serves(&self) {
-        keep_to(self.callers_core);
+        if let Some(core) = self.callers_core {
+            keep_to(core);
+        }
     }
 
     /// Runs the node on the caller's thread.
@@ -85,10 +87,11 @@ impl Threads {
 }
 
 /// Has the system let this thread in before those that run queries. One that is not serves as well, if later.
-fn be_let_in_first(precedence: bool) {
+/// Tells whether it has the precedence: without, it would wait on its core for whom else the system puts there.
+fn be_let_in_first(precedence: bool) -> bool {
     if precedence {
         match take_precedence() {
-            Ok(()) => return,
+            Ok(()) => return true,
             Err(error) => tracing::warn!(
                 %error,
                 "io-precedence: the process may not; it needs CAP_SYS_NICE or LimitNICE=-10"
@@ -98,12 +101,11 @@ fn be_let_in_first(precedence: bool) {
     if let Err(error) = prefer_latency() {
         tracing::warn!(%error, "an I/O thread waits for its core as those that run queries do");
     }
+    false
 }
 
-fn keep_to(core: Option<usize>) {
-    if let Some(core) = core
-        && let Err(error) = cores::pin(&[core])
-    {
+fn keep_to(core: usize) {
+    if let Err(error) = cores::pin(&[core]) {
         tracing::warn!(%error, core, "an I/O thread cannot be pinned");
     }
 }

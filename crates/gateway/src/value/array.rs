@@ -81,22 +81,21 @@ impl ListColumn {
         self.lists.is_null(row)
     }
 
-    /// An array may be longer in memory than any value that is stored: it is sent at a go, while
-    /// others wait.
-    fn check_length(&self, bytes: usize) -> Result<(), WireError> {
-        if bytes <= VALUE_BYTES_MAX {
-            return Ok(());
-        }
-        let message = format!("an array of the result takes more than {VALUE_BYTES_MAX} bytes");
-        Err(WireError::new(ErrorKind::ProgramLimitExceeded, message)
-            .with_hint("Send its items as rows, which unnest makes of them."))
-    }
-
     fn elements(&self, row: usize) -> Range<usize> {
         self.offsets[row] as usize..self.offsets[row + 1] as usize
     }
 
     pub(super) fn put_text(&self, row: usize, out: &mut Vec<u8>) -> Result<(), WireError> {
+        self.put_text_of(row, VALUE_BYTES_MAX, out)
+    }
+
+    /// An array's text, if it has at most so many bytes.
+    fn put_text_of(
+        &self,
+        row: usize,
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), WireError> {
         let mut scratch = Vec::new();
         let (open, between, close): (&[u8], u8, &[u8]) = if self.vector {
             (b"", b' ', b"")
@@ -104,7 +103,7 @@ impl ListColumn {
             (b"{", b',', b"}")
         };
         // An item and what is between two take two bytes.
-        self.check_length(2 * self.elements(row).len())?;
+        check_length(2 * self.elements(row).len(), bytes_max)?;
         let start = out.len();
         out.extend_from_slice(open);
         for (at, element) in self.elements(row).enumerate() {
@@ -120,7 +119,7 @@ impl ListColumn {
                 self.values.put_text(element, &mut scratch)?;
                 put_element(&scratch, out);
             }
-            self.check_length(out.len() - start)?;
+            check_length(out.len() - start, bytes_max)?;
         }
         out.extend_from_slice(close);
         Ok(())
@@ -132,7 +131,7 @@ impl ListColumn {
             return Err(WireError::new(ErrorKind::FeatureNotSupported, message));
         }
         let elements = self.elements(row);
-        self.check_length(size_of::<i32>() * elements.len())?;
+        check_length(size_of::<i32>() * elements.len(), VALUE_BYTES_MAX)?;
         let start = out.len();
         let has_null = elements.clone().any(|element| self.values.is_null(element));
         let dimensions = i32::from(!elements.is_empty());
@@ -146,13 +145,25 @@ impl ListColumn {
         }
         for element in elements {
             put_value(&self.values, element, Format::Binary, out)?;
-            self.check_length(out.len() - start)?;
+            check_length(out.len() - start, VALUE_BYTES_MAX)?;
         }
         Ok(())
     }
 }
 
-/// The text of an array with items of this type from its binary form.
+/// An array may be longer in memory than any value that is stored: it is sent at a go, while
+/// others wait.
+fn check_length(bytes: usize, bytes_max: usize) -> Result<(), WireError> {
+    if bytes <= bytes_max {
+        return Ok(());
+    }
+    let message = format!("an array of the result takes more than {bytes_max} bytes");
+    Err(WireError::new(ErrorKind::ProgramLimitExceeded, message)
+        .with_hint("Send its items as rows, which unnest makes of them."))
+}
+
+/// The text of an array with items of this type from its binary form, which a client has sent:
+/// its text may be longer than that.
 pub(crate) fn text_of(bytes: &[u8], item: SqlType, zone: Zone) -> Result<String, WireError> {
     let invalid = || {
         WireError::new(
@@ -206,7 +217,7 @@ pub(crate) fn text_of(bytes: &[u8], item: SqlType, zone: Zone) -> Result<String,
         None,
     ));
     let mut text = Vec::new();
-    ListColumn::new(&list, item.oid(), false, zone)?.put_text(0, &mut text)?;
+    ListColumn::new(&list, item.oid(), false, zone)?.put_text_of(0, usize::MAX, &mut text)?;
     String::from_utf8(text).map_err(|_| invalid())
 }
 
@@ -249,4 +260,55 @@ fn put_element(text: &[u8], out: &mut Vec<u8>) {
         out.push(byte);
     }
     out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In PostgreSQL's binary form, each the greatest number.
+    fn sent(items: i32) -> Vec<u8> {
+        let oid = SqlType::Integer.oid() as i32;
+        let head = [1, 0, oid, items, 1];
+        let mut bytes: Vec<u8> = head.into_iter().flat_map(i32::to_be_bytes).collect();
+        for _ in 0..items {
+            bytes.extend(4i32.to_be_bytes());
+            bytes.extend(i32::MAX.to_be_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn arrays_of_clients_may_be_longer_as_texts() {
+        let items = 1_600_000;
+        let bytes = sent(items);
+        assert!(bytes.len() < VALUE_BYTES_MAX);
+        let text = text_of(&bytes, SqlType::Integer, Zone::default()).unwrap();
+        assert!(text.len() > VALUE_BYTES_MAX);
+    }
+
+    #[test]
+    fn arrays_that_are_sent_are_bounded() {
+        let list = |items: usize| -> ArrayRef {
+            let values: ArrayRef = Arc::new(arrow::array::Int32Array::from_value(7, items));
+            let field = Field::new_list_field(DataType::Int32, true).into();
+            let offsets = OffsetBuffer::from_lengths([items]);
+            Arc::new(ListArray::new(field, offsets, values, None))
+        };
+        let put = |items: usize, format: Format| {
+            let oid = SqlType::Integer.oid();
+            let column = ListColumn::new(&list(items), oid, false, Zone::default()).unwrap();
+            let mut out = Vec::new();
+            match format {
+                Format::Text => column.put_text(0, &mut out),
+                Format::Binary => column.put_binary(0, &mut out),
+            }
+        };
+        for (format, bytes) in [(Format::Text, 2), (Format::Binary, 8)] {
+            let fits = VALUE_BYTES_MAX / bytes - 10;
+            assert!(put(fits, format).is_ok(), "{format:?}");
+            let refused = put(fits + 20, format).unwrap_err();
+            assert_eq!(refused.code(), "54000", "{format:?}");
+        }
+    }
 }
