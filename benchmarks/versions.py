@@ -3,7 +3,8 @@
     PYTHONPATH=benchmarks .venv-analytics/bin/python -m versions --before OLD/aerostat --binary target/dist/aerostat
 
 Both nodes stand at once, with the same rows. Each query, and each of pgbench's scripts, is measured on one and then on
-the other, and who is first changes each time. A query's time is its median, as a client sees it; a suite's ratio is the
+the other, and who is first changes each time; for pgbench both are started several times, since two starts of one build
+differ by some hundredths. A query's time is its median, as a client sees it; a suite's ratio is the
 geometric mean of the queries' ratios, before over after: above 1 the new build is faster.
 """
 
@@ -30,7 +31,8 @@ def options():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--runs", type=int, default=11, help="of each query")
     parser.add_argument("--seconds", type=int, default=5, help="of each turn of pgbench; 0 for none")
-    parser.add_argument("--turns", type=int, default=5, help="of pgbench, for each script")
+    parser.add_argument("--turns", type=int, default=3, help="of pgbench, for each script and start")
+    parser.add_argument("--starts", type=int, default=4, help="of both nodes, for pgbench")
     return parser.parse_args()
 
 
@@ -80,19 +82,26 @@ def analytics(name, binaries, arguments):
             yield query.id, [statistics.median(own) for own in times]
 
 
+SCRIPTS = [("select-only", "prepared"), ("select-only", "simple"), ("tpcb-like", "prepared"), ("simple-update", "prepared")]
+
+
 def transactions(binaries, arguments):
-    """By script, the medians of both in transactions a second."""
-    with nodes(binaries) as both:
-        for server in both:
-            server.psql(f"CREATE DATABASE {oltp.DATABASE} WITH (durability = 'none')", "aerostat")
-            oltp.subprocess.run([oltp.PROGRAMS / "pgbench", *server.address(), "-i", "-q", "-s", "10", oltp.DATABASE],
-                                check=True, capture_output=True)
-        for script, mode in (("select-only", "prepared"), ("select-only", "simple"), ("tpcb-like", "prepared"),
-                             ("simple-update", "prepared")):
-            rates = [[], []]
-            for _, at, server in in_turns(both, arguments.turns):
-                rates[at].append(oltp.pgbench(server, [], script=script, mode=mode, clients=4, seconds=arguments.seconds)[0])
-            yield f"pgbench {script}, {mode}", [statistics.median(own) for own in rates]
+    """By script, the medians of both in transactions a second: over the starts, of each one's turns."""
+    medians = {script: [[], []] for script in SCRIPTS}
+    for _ in range(arguments.starts):
+        with nodes(binaries) as both:
+            for server in both:
+                server.psql(f"CREATE DATABASE {oltp.DATABASE} WITH (durability = 'none')", "aerostat")
+                oltp.subprocess.run([oltp.PROGRAMS / "pgbench", *server.address(), "-i", "-q", "-s", "10", oltp.DATABASE],
+                                    check=True, capture_output=True)
+            for (script, mode), of_starts in medians.items():
+                rates = [[], []]
+                for _, at, server in in_turns(both, arguments.turns):
+                    rates[at].append(oltp.pgbench(server, [], script=script, mode=mode, clients=4, seconds=arguments.seconds)[0])
+                for of_start, own in zip(of_starts, rates):
+                    of_start.append(statistics.median(own))
+    for (script, mode), of_starts in medians.items():
+        yield f"pgbench {script}, {mode}", [statistics.median(own) for own in of_starts]
 
 
 def main():

@@ -121,7 +121,7 @@ class Aerostat(Server):
 
 
 class Postgres(Server):
-    """A PostgreSQL 15 with the superuser `user`, in the locale C, in which nothing is synced."""
+    """A PostgreSQL 15 with the superuser `user`, ordered by bytes, letters as Unicode has them, in which nothing is synced."""
 
     name = "postgres"
     database = "postgres"
@@ -145,7 +145,7 @@ class Postgres(Server):
             os.chown(self.folder, NOBODY, NOBODY)
         command = [
             PROGRAMS / "initdb", "--pgdata", self.folder / "data", "--username", self.user,
-            "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync",
+            "--auth=trust", "--encoding=UTF8", "--locale=C", "--lc-ctype=C.UTF-8", "--no-sync",
         ]  # fmt: skip
         made = subprocess.run(command, capture_output=True, text=True, **self.process_options())
         if made.returncode != 0:

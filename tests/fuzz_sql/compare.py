@@ -8,7 +8,9 @@ from decimal import Decimal, InvalidOperation
 FLOATS = {700, 701}
 NUMERIC = 1700
 BLANK_PADDED = 1042
-RELATIVE = {700: 1e-5, 701: 1e-9, NUMERIC: Decimal("1e-14")}
+INTERVAL = 1186
+# PostgreSQL adds `real` as `real`, a thousand rows of it to four digits.
+RELATIVE = {700: 1e-4, 701: 1e-9, NUMERIC: Decimal("1e-14")}
 
 
 class Difference:
@@ -114,10 +116,34 @@ def unpacked(value, oid):
         return struct.unpack(">d" if oid == 701 else ">f", value)[0]
     if oid == BLANK_PADDED:
         return value.rstrip(b" ")
+    if oid == INTERVAL:
+        micros, days, months = struct.unpack(">qii", value)
+        return length(months, days, micros)
     return b"" if oid in (NUMERIC, 1231) else value
 
 
+def length(months, days, micros):
+    """Intervals of one length are equal: which of them stands for a group is left open."""
+    return ((months * 30 + days) * 86_400_000_000) + micros
+
+
+def interval(text):
+    """PostgreSQL's own style: `1 year 2 mons -3 days +04:05:06.7`."""
+    units = {"year": 12, "mon": 1}
+    months = sum(int(count) * units[unit] for count, unit in re.findall(r"([-+]?\d+) (year|mon)", text))
+    days = sum(int(count) for count in re.findall(r"([-+]?\d+) day", text))
+    clock = re.search(r"([-+]?)(\d+):(\d+):(\d+)(?:\.(\d+))?", text)
+    micros = 0
+    if clock:
+        sign, hours, minutes, seconds, fraction = clock.groups()
+        micros = ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000 + int((fraction or "0").ljust(6, "0"))
+        micros = -micros if sign == "-" else micros
+    return length(months, days, micros)
+
+
 def value_of(text, oid):
+    if oid == INTERVAL:
+        return interval(text)
     if oid in FLOATS:
         return float(text)
     if oid == NUMERIC:

@@ -45,7 +45,9 @@ class Round:
             both(self.sides, "BEGIN")
         found = self.statements(case) or self.contents(case)
         if block:
-            both(self.sides, "ROLLBACK" if found else "COMMIT")
+            # A statement that took too long on one side alone would leave other rows there.
+            failed = any(not self.healthy(side) for side in self.sides)
+            both(self.sides, "ROLLBACK" if found or failed else "COMMIT")
         return found
 
     def set_zone(self, zone):

@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 use aerostat_query::{
     CancelHandle, Session,
     api::{
-        self, ColumnDescription, Notice, Outcome, RowStream, RowsTag, TransactionStatus, Value,
-        Zone,
+        self, ColumnDescription, Group, Notice, Outcome, RowStream, RowsTag, TransactionStatus,
+        Value, Zone,
     },
 };
 use aerostat_types::{ErrorKind, SqlError};
@@ -69,7 +69,7 @@ impl Connection {
     fn run_all(&mut self, sql: &str) -> Result<Done, SqlError> {
         let statements = self.wait_for(async |session| session.split(sql).await)?;
         if statements.len() > 1 {
-            self.session.begin_group();
+            self.session.begin_group(Group::Message);
         }
         let mut last = Done::of(String::new());
         for statement in &statements {

@@ -3,11 +3,11 @@
 
 use std::{future::Future, sync::Arc};
 
-use aerostat_types::{Charset, SqlError};
+use aerostat_types::SqlError;
 
 use crate::api::{
-    Client, ColumnDescription, EntryNumbers, IdleLimit, Notice, Notification, Outcome,
-    ParameterType, RoleInfo, TransactionStatus, Value, Zone,
+    Client, ClientSettings, ColumnDescription, EntryNumbers, Group, IdleLimit, Notice,
+    Notification, Outcome, ParameterType, RoleInfo, TransactionStatus, Value,
 };
 
 /// Cancels what a session is running; does nothing when it runs nothing. Called from other tasks.
@@ -32,6 +32,9 @@ pub trait Backend: Send + Sync + 'static {
         settings: &[(String, String)],
     ) -> Result<Self::Session, SqlError>;
 }
+
+/// A prepared statement that a session keeps, and the numbers of its parameters' types.
+pub type Kept<P> = (Arc<P>, Arc<[u32]>);
 
 /// One client's session. Dropping it ends its transaction.
 pub trait BackendSession: Send + 'static {
@@ -81,6 +84,30 @@ pub trait BackendSession: Send + 'static {
         parameter_oids: &[u32],
     ) -> impl Future<Output = Result<Self::Prepared, SqlError>> + Send;
 
+    /// Whether another prepared statement may have this name.
+    ///
+    /// # Errors
+    /// There is one of this name, or there are too many.
+    fn admit_name(&self, name: &str) -> Result<(), SqlError>;
+
+    /// Keeps a prepared statement under a name, beside those of SQL's PREPARE.
+    fn keep(
+        &mut self,
+        name: &str,
+        prepared: Arc<Self::Prepared>,
+        parameter_oids: Arc<[u32]>,
+        held: Self::Held,
+    );
+
+    /// The prepared statement of a name, of whoever, and the numbers of its parameters' types.
+    fn kept(&self, name: &str) -> Option<Kept<Self::Prepared>>;
+
+    /// The same for an execution, which counts, without the numbers.
+    fn kept_to_run(&self, name: &str) -> Option<Arc<Self::Prepared>>;
+
+    /// Forgets the prepared statement of a name, if there is one.
+    fn forget(&mut self, name: &str);
+
     /// The types of a statement's parameters.
     fn parameters(prepared: &Self::Prepared) -> &[ParameterType];
 
@@ -111,7 +138,7 @@ pub trait BackendSession: Send + 'static {
     ) -> impl Future<Output = Result<Outcome, SqlError>> + Send;
 
     /// Says that the statements to come belong together, so that they are one transaction.
-    fn begin_group(&mut self);
+    fn begin_group(&mut self, group: Group);
 
     /// Commits what [`Self::begin_group`] has begun.
     fn end_group(&mut self) -> impl Future<Output = Result<(), SqlError>> + Send;
@@ -124,7 +151,7 @@ pub trait BackendSession: Send + 'static {
     fn rest(&mut self) -> TransactionStatus;
 
     /// How long the client may be idle from now on; `None` for no limit.
-    fn idle_limit(&self) -> Option<IdleLimit>;
+    fn idle_limit(&mut self) -> Option<IdleLimit>;
 
     /// Says from where and how the client has come.
     fn set_client(&mut self, client: Client);
@@ -139,9 +166,6 @@ pub trait BackendSession: Send + 'static {
     /// the gateway.
     fn reported_parameters(&self) -> Vec<(String, String)>;
 
-    /// The zone in which the session sees `timestamptz`.
-    fn time_zone(&self) -> Zone;
-
-    /// How the client's texts are converted; `None` if they are as the server's.
-    fn charset(&self) -> Option<&'static Charset>;
+    /// How the client is written to from now on.
+    fn client_settings(&mut self) -> ClientSettings;
 }

@@ -20,7 +20,12 @@ mod lifecycle;
 mod portal;
 mod simple;
 
-use std::{collections::HashMap, future::Future, sync::Arc, task::Poll};
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+};
 
 use aerostat_types::{Charset, ErrorKind};
 use bytes::Bytes;
@@ -32,47 +37,20 @@ use tokio::{
 use crate::{
     api::IdleLimit,
     backend::{BackendSession, Canceller},
-    flag::Flag,
     limits::{ABANDON_TIMEOUT, CHARGED_BYTES_MIN, DISCARD_TIMEOUT, FLUSH_BYTES, OUTPUT_KEEP_BYTES},
-    registry::RunState,
-    serve::Shared,
+    orders::{End, Orders},
     sqlstate::{Fault, WireError},
     stream::{Reader, Writer},
     value::Zone,
     wire::{Input, Output, decoded_body, message_limit},
 };
-use portal::{Portals, Statement};
+use portal::{Portals, Unnamed};
 
 /// What a connection listens to while it works.
 pub(crate) struct Signals {
     pub(crate) input: Input<Reader>,
-    pub(crate) run: Arc<RunState>,
-    /// The node stops: finish what runs.
-    pub(crate) stopping: Arc<Flag>,
-    pub(crate) kill: Kill,
+    pub(crate) orders: Arc<Orders>,
     pub(crate) cancel_engine: Canceller,
-}
-
-/// What ends the connection whatever it does: the node has waited long enough, or another
-/// session has ended this one.
-#[derive(Clone)]
-pub(crate) struct Kill {
-    node: Arc<Flag>,
-    own: Arc<Flag>,
-}
-
-impl Kill {
-    fn is_up(&self) -> bool {
-        self.node.is_up() || self.own.is_up()
-    }
-
-    /// Comes back when it is.
-    async fn up(&self) {
-        tokio::select! {
-            () = self.node.up() => {}
-            () = self.own.up() => {}
-        }
-    }
 }
 
 /// Why waiting ended early.
@@ -83,13 +61,29 @@ enum Early {
     Killed,
 }
 
+impl Orders {
+    /// Why waiting must end, if it must.
+    fn is_early(&self) -> Option<Early> {
+        match (self.is(End::Killed), self.is_cancelled()) {
+            (true, _) => Some(Early::Killed),
+            (false, true) => Some(Early::Cancelled),
+            (false, false) => None,
+        }
+    }
+
+    /// Waits for a cancel request, or until the connection must end.
+    async fn early(&self) -> Early {
+        poll_fn(|context| self.poll(context, Self::is_early)).await
+    }
+}
+
 impl Signals {
-    /// Waits for a disconnect, a cancel request or the end of the shutdown's grace.
+    /// Waits for a disconnect, a cancel request, or until the connection must end.
     async fn early(&mut self) -> Early {
         tokio::select! {
+            biased;
+            early = self.orders.early() => early,
             () = self.input.gone() => Early::Gone,
-            () = self.run.cancelled() => Early::Cancelled,
-            () = self.kill.up() => Early::Killed,
         }
     }
 
@@ -104,10 +98,8 @@ impl Signals {
     /// Runs work that can be dropped at any point; a cancel request drops it.
     async fn droppable<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Fault> {
         let mut work = std::pin::pin!(work);
-        let early = if self.kill.is_up() {
-            Early::Killed
-        } else if self.run.is_cancelled() {
-            Early::Cancelled
+        let early = if let Some(early) = self.orders.is_early() {
+            early
         } else if let Poll::Ready(done) = futures::poll!(work.as_mut()) {
             // Mostly it is there, and nobody need listen.
             return Ok(done);
@@ -125,12 +117,12 @@ impl Signals {
     }
 
     /// Runs the engine's work, which ends by itself soon after it is cancelled and is not
-    /// dropped before.
+    /// dropped before. It stays where its caller has made it: to move it takes longer than a short
+    /// statement's own work.
     async fn engine<T>(
         &mut self,
-        work: impl Future<Output = Result<T, aerostat_types::SqlError>>,
+        mut work: Pin<&mut impl Future<Output = Result<T, aerostat_types::SqlError>>>,
     ) -> Result<T, Fault> {
-        let mut work = std::pin::pin!(work);
         let early = tokio::select! {
             biased;
             done = &mut work => return Ok(done?),
@@ -151,13 +143,13 @@ impl Signals {
     /// Waits for cancelled work to end. The client or the node may still go meanwhile.
     async fn must_end<T>(
         &mut self,
-        mut work: std::pin::Pin<&mut impl Future<Output = Result<T, aerostat_types::SqlError>>>,
+        mut work: Pin<&mut impl Future<Output = Result<T, aerostat_types::SqlError>>>,
     ) -> Result<T, Fault> {
         let early = tokio::select! {
             biased;
             done = &mut work => return Ok(done?),
+            () = self.orders.told(End::Killed) => Early::Killed,
             () = self.input.gone() => Early::Gone,
-            () = self.kill.up() => Early::Killed,
         };
         let _ = timeout(ABANDON_TIMEOUT, work).await;
         Err(self.fault(&early))
@@ -184,7 +176,7 @@ pub(crate) struct Connection<S: BackendSession> {
     signals: Signals,
     socket: Writer,
     output: Output,
-    statements: HashMap<String, Arc<Statement<S>>>,
+    unnamed: Option<Unnamed<S>>,
     portals: Portals<S>,
     /// An extended-protocol error was reported: nothing is done until Sync.
     skipping: bool,
@@ -257,8 +249,8 @@ impl<S: BackendSession> Message<S> {
 }
 
 impl<S: BackendSession> Connection<S> {
-    fn zone(&self) -> Zone {
-        self.session.time_zone()
+    fn zone(&mut self) -> Zone {
+        self.session.client_settings().zone
     }
 
     /// Writes what has been gathered. Cancelling does not stop it: the client must get whole messages.
@@ -296,9 +288,9 @@ impl<S: BackendSession> Connection<S> {
                         Ok(0) | Err(_) => Early::Gone,
                     }
                 }
-                () = signals.kill.up() => Early::Killed,
+                () = signals.orders.told(End::Killed) => Early::Killed,
+                () = signals.orders.cancelled(), if cancellable => Early::Cancelled,
                 () = signals.input.gone() => Early::Gone,
-                () = signals.run.cancelled(), if cancellable => Early::Cancelled,
             };
             if !matches!(early, Early::Cancelled) {
                 (signals.cancel_engine)();
@@ -415,7 +407,7 @@ impl<S: BackendSession> Connection<S> {
 
     /// Texts are in the encoding that the client wants from now on.
     fn follow_encoding(&mut self) {
-        self.output.charset = self.session.charset();
+        self.output.charset = self.session.client_settings().charset;
     }
 
     fn notices(&mut self) {
@@ -455,36 +447,29 @@ pub(crate) fn connection<S: BackendSession>(
     mut session: S,
     input: Input<Reader>,
     socket: Writer,
-    run: Arc<RunState>,
+    orders: Arc<Orders>,
     output: Output,
-    shared: &Shared,
 ) -> Connection<S> {
     let cancel_engine = session.canceller();
-    let kill = Kill {
-        node: Arc::clone(&shared.kill),
-        own: Arc::default(),
-    };
-    let (stop, stop_engine) = (Arc::clone(&run), Arc::clone(&cancel_engine));
+    let (stop, stop_engine) = (Arc::clone(&orders), Arc::clone(&cancel_engine));
     let cancel = move || {
         if stop.cancel() {
             stop_engine();
         }
     };
-    let end = Arc::clone(&kill.own);
-    session.set_controls(Arc::new(cancel), Arc::new(move || end.raise()));
-    let stopping = Arc::clone(&shared.stopping);
+    let end = Arc::clone(&orders);
+    let terminate = move || end.tell(End::Killed);
+    session.set_controls(Arc::new(cancel), Arc::new(terminate));
     Connection {
         session,
         signals: Signals {
             input,
-            run,
-            stopping,
-            kill,
+            orders,
             cancel_engine,
         },
         socket,
         output,
-        statements: HashMap::new(),
+        unnamed: None,
         portals: Portals::default(),
         skipping: false,
         rests: false,

@@ -4,15 +4,15 @@
 use std::{future::Future, io, sync::Arc};
 
 use aerostat_query::{Controls, Engine, Held, Prepared, Sent, Session};
-use aerostat_types::{Charset, SqlError};
+use aerostat_types::SqlError;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{
-        Client, ColumnDescription, EntryNumbers, IdleLimit, Notice, Notification, Outcome,
-        ParameterType, RoleInfo, TransactionStatus, Value, Zone,
+        Client, ClientSettings, ColumnDescription, EntryNumbers, Group, IdleLimit, Notice,
+        Notification, Outcome, ParameterType, RoleInfo, TransactionStatus, Value,
     },
-    backend::{Backend, BackendSession, Canceller},
+    backend::{Backend, BackendSession, Canceller, Kept},
     listen::Listeners,
     options::GatewayOptions,
     serve::serve_backend,
@@ -101,6 +101,32 @@ impl BackendSession for Session {
         Session::prepare(self, sql, parameter_oids)
     }
 
+    fn admit_name(&self, name: &str) -> Result<(), SqlError> {
+        Session::admit_name(self, name)
+    }
+
+    fn keep(
+        &mut self,
+        name: &str,
+        prepared: Arc<Prepared>,
+        parameter_oids: Arc<[u32]>,
+        held: Held,
+    ) {
+        Session::keep(self, name, prepared, parameter_oids, held);
+    }
+
+    fn kept(&self, name: &str) -> Option<Kept<Prepared>> {
+        Session::named(self, name)
+    }
+
+    fn kept_to_run(&self, name: &str) -> Option<Arc<Prepared>> {
+        Session::named_to_run(self, name)
+    }
+
+    fn forget(&mut self, name: &str) {
+        Session::forget(self, name);
+    }
+
     fn parameters(prepared: &Prepared) -> &[ParameterType] {
         &prepared.parameters
     }
@@ -132,8 +158,8 @@ impl BackendSession for Session {
         Session::entry_numbers(self)
     }
 
-    fn begin_group(&mut self) {
-        Session::begin_group(self);
+    fn begin_group(&mut self, group: Group) {
+        Session::begin_group(self, group);
     }
 
     fn end_group(&mut self) -> impl Future<Output = Result<(), SqlError>> + Send {
@@ -148,7 +174,7 @@ impl BackendSession for Session {
         Session::rest(self)
     }
 
-    fn idle_limit(&self) -> Option<IdleLimit> {
+    fn idle_limit(&mut self) -> Option<IdleLimit> {
         Session::idle_limit(self)
     }
 
@@ -168,11 +194,7 @@ impl BackendSession for Session {
         Session::reported_parameters(self)
     }
 
-    fn time_zone(&self) -> Zone {
-        Session::time_zone(self)
-    }
-
-    fn charset(&self) -> Option<&'static Charset> {
-        Session::charset(self)
+    fn client_settings(&mut self) -> ClientSettings {
+        Session::client_settings(self)
     }
 }

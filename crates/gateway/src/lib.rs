@@ -29,6 +29,7 @@ pub mod limits;
 mod listen;
 mod lobby;
 mod options;
+mod orders;
 mod registry;
 mod scram;
 mod serve;
@@ -44,7 +45,7 @@ mod wire;
 
 pub(crate) use aerostat_query::api;
 
-pub use backend::{Backend, BackendSession, Canceller};
+pub use backend::{Backend, BackendSession, Canceller, Kept};
 pub use engine::serve;
 pub use listen::{Listeners, LocalListener};
 pub use lobby::{Lobby, LobbyPlace};

@@ -55,9 +55,6 @@ pub(crate) const KEPT_BYTES_MIN: usize = 4 << 10;
 /// The longest row we send: eight of the longest values. It is made at a go, while others wait.
 pub(crate) const ROW_BYTES_MAX: usize = 128 << 20;
 
-/// Named prepared statements of one connection.
-pub const STATEMENTS_MAX: usize = 10_000;
-
 /// Portals of one connection.
 pub const PORTALS_MAX: usize = 1_000;
 

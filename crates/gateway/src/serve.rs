@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::Backend, flag::Flag, limits::STARTUP_CONNECTIONS_MIN, listen::Listeners, lobby::Lobby,
-    options::GatewayOptions, registry::Registry, startup::serve_socket, threads::Threads,
+    options::GatewayOptions, orders::End, registry::Registry, startup::serve_socket,
+    threads::Threads,
 };
 
 /// Pause after `accept` failed, typically for want of file descriptors.
@@ -26,10 +27,8 @@ pub(crate) struct Shared {
     pub(crate) registry: Arc<Registry>,
     /// One permit for each session there may be.
     pub(crate) sessions: Arc<Semaphore>,
-    /// The node stops: no new statements.
-    pub(crate) stopping: Arc<Flag>,
-    /// The grace is over: running statements end now.
-    pub(crate) kill: Arc<Flag>,
+    /// The node stops: nobody is let in any more.
+    pub(crate) stopping: Flag,
 }
 
 impl Shared {
@@ -39,8 +38,7 @@ impl Shared {
             sessions: Arc::new(Semaphore::new(
                 options.connections_max.min(Semaphore::MAX_PERMITS),
             )),
-            stopping: Arc::default(),
-            kill: Arc::default(),
+            stopping: Flag::default(),
             options,
         }
     }
@@ -120,13 +118,14 @@ pub async fn serve_backend<B: Backend>(
     }
     drop(listeners);
     shared.stopping.raise();
+    shared.registry.tell_all(End::Stopping);
     tracing::info!(sessions = shared.registry.len(), "gateway stops");
     let all_gone = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(shared.options.shutdown_grace, all_gone)
         .await
         .is_err()
     {
-        shared.kill.raise();
+        shared.registry.tell_all(End::Killed);
         while connections.join_next().await.is_some() {}
     }
     Ok(())

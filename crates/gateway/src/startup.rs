@@ -98,8 +98,8 @@ async fn admit<B: Backend>(
                 output,
                 ..
             } = newcomer;
-            let (run, entered) = place.split();
-            let connection = connection(session, input, socket, run, output, shared);
+            let (orders, entered) = place.split();
+            let connection = connection(session, input, socket, orders, output);
             Some(Guest {
                 connection,
                 place: PlaceHeld {
@@ -275,7 +275,7 @@ impl Newcomer {
         shared: &Shared,
     ) {
         self.output.authentication(0, &[]);
-        let zone = session.time_zone();
+        let zone = session.client_settings().zone;
         let mut parameters = vec![
             ("server_version", shared.options.server_version.clone()),
             ("server_encoding", "UTF8".to_owned()),

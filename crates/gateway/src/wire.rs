@@ -10,6 +10,8 @@ mod input;
 mod output;
 
 pub(crate) use cursor::{Cursor, utf8};
-pub(crate) use frontend::{Bind, Describe, Execute, Parse, Target, decoded_body, message_limit};
+pub(crate) use frontend::{
+    Bind, Describe, Execute, Formats, Parse, Target, decoded_body, message_limit,
+};
 pub(crate) use input::{Input, startup_length};
 pub(crate) use output::{Format, Output, format_of};

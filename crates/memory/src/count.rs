@@ -15,11 +15,21 @@ const STEP_BYTES: u64 = 64 << 10;
 /// Bytes of all threads, as they have been told.
 static TOLD_BY_ALL: AtomicI64 = AtomicI64::new(0);
 
+/// What a thread has counted.
+struct Counts {
+    net: Cell<i64>,
+    /// What the process's count has of it.
+    told: Cell<i64>,
+}
+
 thread_local! {
     /// Without a destructor, so that it may be used as long as the thread allocates.
-    static NET: Cell<i64> = const { Cell::new(0) };
-    /// What the process's count has of it.
-    static TOLD: Cell<i64> = const { Cell::new(0) };
+    static COUNTS: Counts = const {
+        Counts {
+            net: Cell::new(0),
+            told: Cell::new(0),
+        }
+    };
     static LAST: Last = const { Last };
 }
 
@@ -28,7 +38,7 @@ struct Last;
 
 impl Drop for Last {
     fn drop(&mut self) {
-        tell(NET.get());
+        COUNTS.with(tell);
     }
 }
 
@@ -38,53 +48,57 @@ pub fn heap_bytes() -> u64 {
     u64::try_from(TOLD_BY_ALL.load(Ordering::Relaxed)).unwrap_or(0)
 }
 
-fn tell(net: i64) {
-    let more = net.wrapping_sub(TOLD.replace(net));
+fn tell(counts: &Counts) {
+    let net = counts.net.get();
+    let more = net.wrapping_sub(counts.told.replace(net));
     TOLD_BY_ALL.fetch_add(more, Ordering::Relaxed);
 }
 
 #[cold]
-fn tell_step(net: i64) {
-    tell(net);
+fn tell_step(counts: &Counts) {
+    tell(counts);
     // The system's allocator keeps the list of destructors. A thread that has run them tells steps alone.
     let _ = LAST.try_with(|_| ());
 }
 
-fn count(net: i64) {
-    NET.set(net);
-    if net.wrapping_sub(TOLD.get()).unsigned_abs() >= STEP_BYTES {
-        tell_step(net);
-    }
+/// Counts. Of this crate, whose code is optimised in every profile, and not of the program's, where the
+/// allocator is instantiated.
+fn change(bytes: i64) {
+    COUNTS.with(|counts| {
+        let net = counts.net.get().wrapping_add(bytes);
+        counts.net.set(net);
+        if net.wrapping_sub(counts.told.get()).unsigned_abs() >= STEP_BYTES {
+            tell_step(counts);
+        }
+    });
 }
 
 /// Bytes that this thread has allocated, less those it has freed, as layouts have them; 0 for ever
 /// where [`Counted`] is not the program's allocator.
 pub fn thread_heap_bytes() -> i64 {
-    NET.get()
+    COUNTS.with(|counts| counts.net.get())
 }
 
 /// An allocator that counts what each thread takes from it.
 #[derive(Debug, Default)]
 pub struct Counted<A>(pub A);
 
-fn add(bytes: usize) {
-    // Layouts have at most isize::MAX bytes.
-    count(NET.get().wrapping_add(bytes as i64));
-}
-
-fn take_off(bytes: usize) {
-    count(NET.get().wrapping_sub(bytes as i64));
+/// As a number that may be taken off. Layouts have at most `isize::MAX` bytes.
+#[inline(always)]
+fn signed(bytes: usize) -> i64 {
+    bytes as i64
 }
 
 // SAFETY: every call is passed on to an allocator with the same arguments, and its answer is given
 // back as it is, so what it promises holds. Counting touches a thread-local number alone: it
 // neither allocates nor unwinds.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Counted<A> {
+    #[inline(always)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's obligations are those of the inner allocator.
         let block = unsafe { self.0.alloc(layout) };
         if !block.is_null() {
-            add(layout.size());
+            change(signed(layout.size()));
         }
         block
     }
@@ -93,13 +107,14 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counted<A> {
         // SAFETY: the caller's obligations are those of the inner allocator.
         let block = unsafe { self.0.alloc_zeroed(layout) };
         if !block.is_null() {
-            add(layout.size());
+            change(signed(layout.size()));
         }
         block
     }
 
+    #[inline(always)]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        take_off(layout.size());
+        change(-signed(layout.size()));
         // SAFETY: the caller's obligations are those of the inner allocator, which has made the block.
         unsafe { self.0.dealloc(block, layout) }
     }
@@ -108,8 +123,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counted<A> {
         // SAFETY: the caller's obligations are those of the inner allocator, which has made the block.
         let moved = unsafe { self.0.realloc(block, layout, bytes) };
         if !moved.is_null() {
-            add(bytes);
-            take_off(layout.size());
+            change(signed(bytes) - signed(layout.size()));
         }
         moved
     }

@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use aerostat_types::{Encoding, ErrorKind, SqlError, SqlType, text};
+use aerostat_types::{Charset, Encoding, ErrorKind, SqlError, SqlType, text};
 use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
 use futures::Stream;
@@ -171,6 +171,16 @@ pub struct ColumnDescription {
     pub table_oid: u32,
     /// The column's number in that table from 1, 0 for an expression.
     pub attnum: i16,
+}
+
+/// Statements that are one transaction, if the client has opened none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Several, of one message: each is in a transaction block.
+    Message,
+    /// Those up to a Sync, which may be one. As in PostgreSQL the first is in no transaction block,
+    /// whether others follow or not: what it may do must not depend on when the next one comes.
+    Pipeline,
 }
 
 /// What a statement says whose result has become another since a client was told of it, as in
@@ -520,6 +530,15 @@ pub enum TransactionStatus {
     InTransaction,
     /// In a transaction block that has failed.
     Failed,
+}
+
+/// How a client is written to.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientSettings {
+    /// The time zone that `timestamptz` values are shown in.
+    pub zone: Zone,
+    /// How the client's texts are converted; `None` if they are as the server's.
+    pub charset: Option<&'static Charset>,
 }
 
 /// How long a client may send nothing, and the error that ends its session then.

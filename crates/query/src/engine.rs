@@ -41,6 +41,7 @@ use crate::{
     pgcatalog::{DatabaseState, FunctionDescription, FunctionKind, SessionDescription},
     plan::{
         BoundByAllKeys, CooperateAboveJoins, HideConstants, MakeInPieces, RunTimeFilters,
+        SortAgain,
         cache::{PlanCache, PlanCacheCounts},
     },
     session::{Controls, Session, commit::Commits, facts::Sessions, memory::Spare, readers, waits},
@@ -496,6 +497,13 @@ pub(crate) fn base_state(threads: usize) -> SessionState {
                 rules.push(Arc::new(HideConstants));
                 rules.push(rule);
             }
+            SortAgain::BEFORE => {
+                rules.push(Arc::new(SortAgain));
+                rules.push(rule);
+            }
+            // It finds columns by their names, of which a join has some twice, and takes a filter to
+            // the wrong one. The optimizer has handed down what filters are known.
+            "FilterPushdown" => {}
             // Bounds of sorts are handed down by it.
             RunTimeFilters::REPLACES => {
                 rules.push(Arc::new(BoundByAllKeys));

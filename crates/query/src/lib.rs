@@ -30,6 +30,7 @@ mod notify;
 pub mod pgcatalog;
 mod plan;
 mod scan;
+mod seldom;
 pub mod sequence;
 mod session;
 mod spill;

@@ -12,7 +12,7 @@
 //! Nothing is written to disk: who is not connected is told nothing, as in PostgreSQL.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -22,6 +22,8 @@ use std::{
 use aerostat_types::{ErrorKind, SqlError};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+
+use crate::seldom::Seldom;
 
 /// What the notifications of a database may take that some session has yet to tell its client: a
 /// session that stays in a transaction is told nothing before its end.
@@ -78,7 +80,7 @@ pub(crate) struct Channels {
 /// What a session that listens has yet to tell its client.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    queue: Mutex<VecDeque<Arc<Notification>>>,
+    queue: Seldom<Vec<Arc<Notification>>>,
     arrived: Notify,
 }
 
@@ -133,7 +135,7 @@ impl Channels {
             let notification = Arc::new(notification);
             for inbox in listeners.get(&notification.channel).into_iter().flatten() {
                 if let Some(inbox) = inbox.upgrade() {
-                    inbox.queue.lock().push_back(Arc::clone(&notification));
+                    inbox.queue.lock().push(Arc::clone(&notification));
                     told.push(inbox);
                 }
             }
@@ -150,7 +152,7 @@ impl Inbox {
     /// Comes back when something has arrived since the last call of [`Self::take`].
     pub(crate) async fn arrived(&self) {
         loop {
-            if !self.queue.lock().is_empty() {
+            if self.queue.touched().is_some_and(|queue| !queue.is_empty()) {
                 return;
             }
             self.arrived.notified().await;
@@ -159,7 +161,7 @@ impl Inbox {
 
     /// What has arrived.
     pub(crate) fn take(&self) -> Vec<Arc<Notification>> {
-        self.queue.lock().drain(..).collect()
+        self.queue.take()
     }
 }
 
@@ -222,12 +224,12 @@ impl Outbox {
 
     /// Does what a committed transaction has said, for a session that listens on `channels`.
     pub(crate) fn commit(
-        &mut self,
+        self,
         hub: &Channels,
         inbox: &Arc<Inbox>,
         channels: &mut BTreeSet<String>,
     ) {
-        for action in std::mem::take(&mut self.actions) {
+        for action in self.actions {
             match action {
                 Action::Listen(channel) => {
                     hub.listen(&channel, inbox);
@@ -243,9 +245,8 @@ impl Outbox {
                 }
             }
         }
-        let notifications = std::mem::take(&mut self.notifications);
-        if !notifications.is_empty() {
-            hub.publish(notifications);
+        if !self.notifications.is_empty() {
+            hub.publish(self.notifications);
         }
     }
 }

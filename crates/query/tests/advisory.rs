@@ -7,7 +7,10 @@ mod common;
 
 use std::{thread, time::Duration};
 
-use aerostat_query::{Session, api::ParameterType};
+use aerostat_query::{
+    Session,
+    api::{Group, ParameterType},
+};
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use common::{Fixture, run};
 use tokio::task::JoinHandle;
@@ -180,7 +183,7 @@ fn a_lock_of_the_transaction_ends_with_a_statement_of_its_own() {
 }
 
 async fn grouped(session: &mut Session, sql: &str) -> Vec<String> {
-    session.begin_group();
+    session.begin_group(Group::Message);
     let rows = run(session, sql).await.unwrap();
     session.end_group().await.unwrap();
     rows

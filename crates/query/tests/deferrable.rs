@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use aerostat_query::Session;
+use aerostat_query::{Session, api::Group};
 use aerostat_types::ErrorKind;
 use common::{Fixture, run};
 
@@ -293,12 +293,12 @@ fn the_end_of_a_group_checks_too() {
         "create table t (id int primary key deferrable initially deferred)",
     );
     fixture.ok(&mut session, "insert into t values (1)");
-    session.begin_group();
+    session.begin_group(Group::Message);
     fixture.ok(&mut session, "insert into t values (1)");
     let ended = fixture.runtime.block_on(session.end_group());
     assert_eq!(ended.unwrap_err().kind, ErrorKind::UniqueViolation);
     assert_eq!(fixture.ok(&mut session, "select count(*) from t"), ["1"]);
-    session.begin_group();
+    session.begin_group(Group::Message);
     fixture.ok(&mut session, "insert into t values (1)");
     fixture.ok(&mut session, "delete from t");
     fixture.ok(&mut session, "insert into t values (2)");

@@ -437,3 +437,39 @@ fn scans_below_gathered_sides_wait_for_their_filter() {
         assert!(supplier.contains("output_rows=400,"), "{supplier}");
     }
 }
+
+/// A partition of a join without rows on its left side asks for none on its right one. Joins below
+/// it, which tell their filters when all their partitions have rows, must not wait for that one.
+#[test]
+fn no_join_waits_for_a_partition_that_nobody_asks() {
+    let fixture = Fixture::new();
+    let mut session = fixture.session();
+    fixture.ok(
+        &mut session,
+        "create table x (id int primary key, k int, p smallint, n numeric(10, 2), w varchar(8), t timestamp, c char(4));
+         create table o (id int primary key, k int, p smallint, t timestamp, c char(4), q boolean);
+         insert into x select g, nullif(g % 7, 0), g % 5, g % 4 * 1.5, 'w', nullif('2024-01-01'::timestamp, '2024-01-01'::timestamp + g % 3 * interval '1 day'), 'a'
+            from generate_series(1, 24) as g;
+         insert into o select case g when 1 then 3 when 2 then 24 else g + 100 end, nullif(g % 4, 3), -3,
+            case when g > 13 then '2024-02-01'::timestamp end, 'b', g > 13 from generate_series(1, 38) as g",
+    );
+    let one_key = ["3", "24", "7"].map(|id| {
+        format!(
+            "select count(*) from (select id, t from o where id = {id}) as a join
+                (select b.id, c.t from x as b join x as c on b.id = c.id join o as d on d.id = b.id) as e using (id)"
+        )
+    });
+    for sql in one_key {
+        check(&fixture, &mut session, &sql);
+    }
+    let merged = fixture.ok(
+        &mut session,
+        "merge into x using o on o.id = x.id and o.k = x.k
+            when matched and (o.t = any (select o.t from x as q where q.n = x.n)) then
+                update set k = round(floor(x.n))::int, w = coalesce((select x.w from o as q where q.id = x.id), x.c::varchar)
+            when matched then update set p = o.p
+            when not matched then insert (id, k, p, t) values (o.id + 200, o.q::int, o.p, o.t);
+         select count(*) from x",
+    );
+    assert_eq!(merged, ["62"]);
+}

@@ -83,7 +83,7 @@ const PROBES: [Probe; 20] = [
         shown(fixture, &mut other, &sql)
     }),
     probe("client_encoding", ["utf8", "latin1"], |_, session| {
-        session.charset().is_some().to_string()
+        session.client_settings().charset.is_some().to_string()
     }),
     probe("role", ["aerostat", "guest"], |fixture, session| {
         shown(fixture, session, "select current_user, session_user")

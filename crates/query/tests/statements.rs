@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use aerostat_query::{
     Session,
-    api::{ColumnDescription, Outcome, Value},
+    api::{ColumnDescription, Group, Outcome, Value},
 };
 use aerostat_types::ErrorKind;
 use arrow::array::{ArrayRef, Int32Array, RecordBatch};
@@ -646,4 +646,66 @@ fn the_adviser_sets_apart_what_scans_read() {
         fixture.ok(&mut session, "select sum(c3) from wide");
     }
     assert_eq!(fixture.ok(&mut session, advised), ["true|true|true"]);
+}
+
+/// The first statement of a pipeline is in no transaction block, as in PostgreSQL: whether the
+/// Sync has come by then must not matter.
+#[test]
+fn the_first_of_a_pipeline_is_in_no_block() {
+    let fixture = Fixture::new();
+    let mut session = fixture.session();
+    fixture.ok(&mut session, "create table t (id int primary key)");
+    for sql in [
+        "declare c cursor for select id from t",
+        "lock table t in share mode",
+    ] {
+        session.begin_group(Group::Pipeline);
+        let error = fixture.error(&mut session, sql);
+        assert_eq!(error.kind, ErrorKind::NoActiveTransaction, "{sql}");
+        session.fail();
+        session.begin_group(Group::Pipeline);
+        fixture.ok(&mut session, "insert into t select count(*) from t");
+        fixture.ok(&mut session, sql);
+        fixture.runtime.block_on(session.end_group()).unwrap();
+        session.begin_group(Group::Message);
+        fixture.ok(&mut session, sql);
+        fixture.runtime.block_on(session.end_group()).unwrap();
+    }
+    session.begin_group(Group::Pipeline);
+    fixture.ok(&mut session, "set local work_mem = '64MB'");
+    let warned = session.take_notices();
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    fixture.runtime.block_on(session.end_group()).unwrap();
+    assert_eq!(fixture.ok(&mut session, "select count(*) from t"), ["2"]);
+}
+
+/// As drivers prepare that send no types.
+#[test]
+fn parameters_take_their_types_from_their_places() {
+    use aerostat_query::api::ParameterType;
+    use aerostat_types::SqlType::{BigInt, Date, Integer};
+    let fixture = Fixture::new();
+    let mut session = fixture.session();
+    fixture.ok(&mut session, "create table t (k int primary key, d date)");
+    for (text, types) in [
+        ("select k from t limit $1 offset $2", vec![BigInt, BigInt]),
+        (
+            "select coalesce($1, 3), coalesce(3, $2)",
+            vec![Integer, Integer],
+        ),
+        (
+            "select case when k > 1 then $1 else 3 end from t",
+            vec![Integer],
+        ),
+        (
+            "select greatest($1, d), least(d, $2) from t",
+            vec![Date, Date],
+        ),
+        ("update t set k = coalesce($1, 7)", vec![Integer]),
+    ] {
+        let preparing = session.prepare(text, &[]);
+        let prepared = fixture.runtime.block_on(preparing).unwrap();
+        let types: Vec<_> = types.into_iter().map(ParameterType::Value).collect();
+        assert_eq!(prepared.parameters, types, "{text}");
+    }
 }

@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Field};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, Operator};
 
-use super::{Operand, literal_as, no_operator, operand, operator, raise, type_name};
+use super::{Operand, equal, literal_as, no_operator, operand, operator, raise, type_name};
 use crate::functions::cast::{self, POWERS_OF_TEN, Zone, rescale};
 use crate::functions::temporal::{DAY_MICROS, Temporal};
 
@@ -72,6 +72,9 @@ fn sides(
         (Operand::Foreign, Operand::Unknown) => {
             let right = beside_list(right, &left, schema, zone)?;
             Ok((left, right))
+        }
+        (Operand::Foreign, Operand::Foreign) => {
+            Ok((equal::key(left, schema)?, equal::key(right, schema)?))
         }
         _ => Ok((left, right)),
     }

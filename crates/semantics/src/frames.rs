@@ -1,7 +1,4 @@
-//! Orders by intervals, and window frames by RANGE over what DataFusion cannot add anything to.
-//!
-//! Arrow orders intervals field by field, so whatever is ordered by one is ordered by the number
-//! that stands for its length: rows ([`order_rows`]), aggregates, windows.
+//! Window frames by RANGE over what DataFusion cannot add anything to.
 //!
 //! | ordered by | frame | becomes |
 //! |---|---|---|
@@ -19,12 +16,12 @@ use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::datatypes::IntervalMonthDayNano;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Sort, WindowFunction};
-use datafusion::logical_expr::{self as plan, WindowFrame, WindowFrameBound, WindowFrameUnits};
+use datafusion::logical_expr::{WindowFrame, WindowFrameBound, WindowFrameUnits};
 
 use crate::functions::cast::{self, Zone};
 use crate::functions::temporal::{Temporal, order};
 use crate::functions::watched;
-use crate::{Operand, external, operand, raise};
+use crate::{Operand, equal, external, operand, raise};
 
 /// Gives a call's frame the meaning that it has in PostgreSQL.
 ///
@@ -41,8 +38,9 @@ pub(super) fn resolve(
 
 fn framed(mut call: WindowFunction, schema: &DFSchema, zone: &Zone) -> Result<WindowFunction> {
     let params = &mut call.params;
+    equal::keys(&mut params.partition_by, schema)?;
     if params.window_frame.units != WindowFrameUnits::Range {
-        order_by(&mut params.order_by, schema)?;
+        equal::order_by(&mut params.order_by, schema)?;
         return Ok(call);
     }
     let (WindowFrameUnits::Range, Some(first)) =
@@ -51,6 +49,7 @@ fn framed(mut call: WindowFunction, schema: &DFSchema, zone: &Zone) -> Result<Wi
         return Ok(call);
     };
     let Operand::Typed(ty) = operand(&first.expr, schema)? else {
+        equal::order_by(&mut params.order_by, schema)?;
         return Ok(call);
     };
     let frame = &mut params.window_frame;
@@ -68,31 +67,8 @@ fn framed(mut call: WindowFunction, schema: &DFSchema, zone: &Zone) -> Result<Wi
         }
         _ => {}
     }
-    order_by(&mut params.order_by, schema)?;
+    equal::order_by(&mut params.order_by, schema)?;
     Ok(call)
-}
-
-/// Orders rows by the lengths of intervals.
-///
-/// # Errors
-/// Those of types.
-pub(super) fn order_rows(mut sort: plan::Sort) -> Result<plan::Sort> {
-    let schema = Arc::clone(sort.input.schema());
-    order_by(&mut sort.expr, &schema)?;
-    Ok(sort)
-}
-
-/// Orders by the lengths of intervals.
-///
-/// # Errors
-/// Those of types.
-pub(super) fn order_by(keys: &mut [Sort], schema: &DFSchema) -> Result<()> {
-    for key in keys {
-        if operand(&key.expr, schema)? == Operand::Typed(SqlType::Interval) {
-            key.expr = Temporal::IntervalOrder.call(vec![key.expr.clone()]);
-        }
-    }
-    Ok(())
 }
 
 fn offset_of(bound: &mut WindowFrameBound) -> Option<&mut ScalarValue> {

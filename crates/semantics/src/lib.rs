@@ -18,6 +18,7 @@
 //! * Casts that Arrow does as PostgreSQL does stay `Expr::Cast`; the others
 //!   become `functions::cast`.
 //!
+//! * Equal values are sorted and gathered as equal (`equal`).
 //! * The ORDER BY of a subquery is told to who depends on it (`order`).
 //! * Subqueries that DataFusion cannot plan become joins (`unnest`).
 //! * What functions make is counted before they make it (`growth`).
@@ -31,6 +32,7 @@
 
 mod compare;
 mod constants;
+mod equal;
 mod frames;
 pub mod functions;
 mod grouped;
@@ -38,6 +40,7 @@ pub mod growth;
 mod guard;
 mod lists;
 mod literals;
+mod null_equal;
 mod operand;
 mod operator;
 mod order;
@@ -79,6 +82,7 @@ pub(crate) fn before_type_coercion() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>>
     vec![
         Arc::new(unnest::SubqueryForms),
         Arc::new(rule::PostgresSemantics),
+        Arc::new(equal::GatherEqual),
     ]
 }
 
@@ -119,7 +123,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         if rule.name() == common.name() {
             rules.push(Arc::new(shift::ShiftSums));
         }
-        rules.push(totals::kept(rule));
+        rules.push(null_equal::apart(totals::kept(rule)));
     }
     rules.push(Arc::new(guard::GuardFallible));
     rules.into_iter().map(stoppable::optimizer).collect()

@@ -24,7 +24,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::{Operand, compare, frames, lists, operand, operator, pattern, raise, sets};
+use super::{Operand, compare, equal, frames, lists, operand, operator, pattern, raise, sets};
 use crate::functions::cast::{self, Zone};
 use crate::functions::{aggregate, any, arithmetic, arrays, datetime, temporal};
 
@@ -109,8 +109,10 @@ fn rewrite_plan(plan: LogicalPlan, zone: &Zone, stage: Stage) -> Result<Transfor
         (Stage::Resolve, LogicalPlan::Join(join)) if sets::is_set_operation(&join) => {
             Transformed::yes(sets::operation(join, zone)?)
         }
-        (Stage::Resolve, LogicalPlan::Sort(sort)) => {
-            Transformed::yes(LogicalPlan::Sort(frames::order_rows(sort)?))
+        (Stage::Resolve, LogicalPlan::Sort(mut sort)) => {
+            let by = Arc::clone(sort.input.schema());
+            equal::order_by(&mut sort.expr, &by)?;
+            Transformed::yes(LogicalPlan::Sort(sort))
         }
         (Stage::Resolve, LogicalPlan::Join(mut join)) if !join.on.is_empty() => {
             for (left, right) in &mut join.on {
@@ -168,6 +170,10 @@ fn values_schema(plan: LogicalPlan) -> Result<LogicalPlan> {
             && types.all(|ty| ty.is_ok_and(|ty| ty == first || ty.is_null()))
         {
             data_type = first;
+        }
+        // Beside no other type a literal is a text.
+        if data_type == DataType::Utf8 {
+            data_type = SqlType::Text.arrow();
         }
         let typed = Field::new(field.name(), data_type, field.is_nullable());
         let typed = typed.with_metadata(common_metadata(&values.values, column)?);
@@ -321,7 +327,15 @@ impl Resolver<'_> {
         };
         let mut pairs = Vec::with_capacity(list.len());
         for item in list {
-            pairs.push(self.pair(Operator::Eq, (*expr).clone(), item)?);
+            let (value, item) = self.pair(Operator::Eq, (*expr).clone(), item)?;
+            // A constant is looked for among constants bit by bit.
+            pairs.push(match value {
+                Expr::Literal(..) => (
+                    equal::key(value, self.schema)?,
+                    equal::key(item, self.schema)?,
+                ),
+                value => (value, item),
+            });
         }
         Ok(lists::membership(pairs, negated))
     }
@@ -364,7 +378,7 @@ impl Resolver<'_> {
             self.zone,
         )?;
         if sought == *test.expr && matches!(value, Expr::Column(_)) {
-            return Ok(Expr::InSubquery(test));
+            return Ok(Expr::InSubquery(apart_from_conditions(test)?));
         }
         let column = Expr::from(plan.schema().qualified_field(0));
         let value = value.transform_up(|expr| {
@@ -373,8 +387,7 @@ impl Resolver<'_> {
                 other => Transformed::no(other),
             })
         })?;
-        let name = field.name().clone();
-        let values = Projection::try_new(vec![value.data.alias(name)], Arc::clone(plan))?;
+        let values = Projection::try_new(vec![value.data.alias(SOUGHT)], Arc::clone(plan))?;
         let subquery = Subquery {
             subquery: Arc::new(LogicalPlan::Projection(values)),
             ..test.subquery
@@ -452,9 +465,12 @@ impl Resolver<'_> {
                 .into_iter()
                 .map(|(left, when)| if bare { when } else { left.eq(when) })
                 .collect();
-            if !bare {
-                subject = None;
-            }
+            // DataFusion finds the branch by the bits of the subject.
+            subject = match bare {
+                true => Some(Box::new(equal::key((**operand).clone(), self.schema)?)),
+                false => None,
+            };
+            equal::keys(&mut whens, self.schema)?;
         }
         let branches = whens
             .into_iter()
@@ -482,11 +498,10 @@ impl Resolver<'_> {
             "least" => unify("LEAST", args)?,
             "make_array" => compare::unify("ARRAY", args, self.schema, self.zone)?.alternatives,
             "octet_length" => self.with_blanks(args)?,
-            "format" => self
-                .with_blanks(args)?
-                .into_iter()
-                .map(|argument| self.shown(argument))
-                .collect::<Result<_>>()?,
+            "format" => self.shown_each(self.with_blanks(args)?, false)?,
+            "concat" | "concat_ws" => self.shown_each(args, false)?,
+            "quote_literal" | "quote_nullable" => self.shown_each(args, true)?,
+            "array_to_string" => self.written(args)?,
             _ => args,
         };
         if arithmetic::is_negation(&func)
@@ -520,7 +535,13 @@ impl Resolver<'_> {
                 self.zone,
             );
         }
-        Ok(compare::as_text(Expr::ScalarFunction(call), text))
+        let is_plain = call.func.name() == "overlay";
+        let call = compare::as_text(Expr::ScalarFunction(call), text);
+        Ok(match is_plain {
+            // The only function of texts that gives no views, as a string literal is none.
+            true => Expr::Cast(Cast::new(Box::new(call), DataType::Utf8View)),
+            false => call,
+        })
     }
 
     fn with_blanks(&self, args: Vec<Expr>) -> Result<Vec<Expr>> {
@@ -529,16 +550,33 @@ impl Resolver<'_> {
             .collect()
     }
 
-    /// A `bytea` as its text.
-    fn shown(&self, argument: Expr) -> Result<Expr> {
-        let (_, from) = argument.to_field(self.schema)?;
-        match SqlType::of_field(&from) {
-            Some(SqlType::Bytea) => {
-                let text = Arc::new(SqlType::Text.field("", true));
-                cast::resolve(argument, &from, &text, self.zone)
+    /// Arguments as texts. Those of functions of any types are what output functions write, which is
+    /// a letter for a boolean, where a cast gives a word.
+    fn shown_each(&self, args: Vec<Expr>, are_cast: bool) -> Result<Vec<Expr>> {
+        let text = Arc::new(SqlType::Text.field("", true));
+        let shown = args.into_iter().map(|argument| {
+            let (_, from) = argument.to_field(self.schema)?;
+            match SqlType::of_field(&from) {
+                Some(SqlType::Boolean) if !are_cast => Ok(argument),
+                Some(ty) if !ty.is_text() && !cast::is_catalogue_type(&from) => {
+                    cast::resolve(argument, &from, &text, self.zone)
+                }
+                None if matches!(from.data_type(), DataType::List(_)) => {
+                    cast::resolve(argument, &from, &text, self.zone)
+                }
+                _ => Ok(argument),
             }
-            _ => Ok(argument),
+        });
+        shown.collect()
+    }
+
+    /// The items of an array as they are written, before they are joined.
+    fn written(&self, mut args: Vec<Expr>) -> Result<Vec<Expr>> {
+        if let Some(array) = args.first_mut() {
+            let (_, from) = array.to_field(self.schema)?;
+            *array = cast::written(std::mem::take(array), &from);
         }
+        Ok(args)
     }
 
     /// `nullif`, which gives its first argument as it is, unless `=` takes it for a number of
@@ -556,6 +594,9 @@ impl Resolver<'_> {
             (Operand::Unknown, Operand::Typed(r)) => {
                 super::literal_as(left, compare::without_digits(r), self.zone)?
             }
+            (Operand::Unknown, Operand::Unknown) => {
+                super::literal_as(left, SqlType::Text, self.zone)?
+            }
             _ => left,
         };
         let (l, r) = self.pair(Operator::Eq, left.clone(), right)?;
@@ -569,9 +610,14 @@ impl Resolver<'_> {
             let message = "nullif of an interval that a volatile function gives is not supported";
             return Err(raise(ErrorKind::FeatureNotSupported, message));
         }
+        let is_float = matches!(ty, SqlType::Real | SqlType::Double);
+        let (l, r) = match is_float && left.is_volatile() {
+            true => (equal::key(l, self.schema)?, equal::key(r, self.schema)?),
+            false => (l, r),
+        };
         let compared = operand(&r, self.schema)?;
         let is_kept = l == left && !is_wider(ty, &compared);
-        if is_kept && !matches!(ty, SqlType::Char(_)) || left.is_volatile() {
+        if is_kept && !is_float && !matches!(ty, SqlType::Char(_)) || left.is_volatile() {
             return Ok(Expr::ScalarFunction(ScalarFunction::new_udf(
                 func,
                 vec![l, r],
@@ -602,8 +648,9 @@ impl Resolver<'_> {
             sort_distinct(&mut call.params);
         }
         // What is distinct is ordered by what it is.
-        if !call.params.distinct {
-            frames::order_by(&mut call.params.order_by, self.schema)?;
+        match call.params.distinct {
+            true => equal::distinct(call.func.name(), &mut call.params, self.schema)?,
+            false => equal::order_by(&mut call.params.order_by, self.schema)?,
         }
         if self.two_phase && !call.params.distinct && call.func.name() == aggregate::SUM {
             call.func = aggregate::sum_in_one_phase();
@@ -612,13 +659,33 @@ impl Resolver<'_> {
     }
 }
 
+/// The same with the subquery's column under a name of its own: DataFusion adds the columns of
+/// conditions that refer to the outer query, of which it may be one.
+fn apart_from_conditions(mut test: InSubquery) -> Result<InSubquery> {
+    if test.subquery.outer_ref_columns.is_empty() {
+        return Ok(test);
+    }
+    if let LogicalPlan::Projection(rows) = &*test.subquery.subquery
+        && let [value @ Expr::Column(_)] = &rows.expr[..]
+    {
+        let value = value.clone().alias(SOUGHT);
+        let rows = Projection::try_new(vec![value], Arc::clone(&rows.input))?;
+        test.subquery.subquery = Arc::new(LogicalPlan::Projection(rows));
+    }
+    Ok(test)
+}
+
 /// Whether a comparison would widen an integer or float to the type of the other side.
 fn is_wider(ty: SqlType, other: &Operand) -> bool {
-    use SqlType::{BigInt, Double, Integer, Real, SmallInt};
+    use SqlType::{BigInt, Double, Integer, Numeric, Real, SmallInt};
+    let are_numerics = matches!(
+        (ty, other),
+        (Numeric { .. }, Operand::Typed(Numeric { .. }))
+    );
     let of_one_kind =
         |kind: &[SqlType], other: &SqlType| kind.contains(&ty) && kind.contains(other);
     matches!(other, Operand::Typed(other) if *other != ty
-        && (of_one_kind(&[SmallInt, Integer, BigInt], other) || of_one_kind(&[Real, Double], other)))
+        && (are_numerics || of_one_kind(&[SmallInt, Integer, BigInt], other) || of_one_kind(&[Real, Double], other)))
 }
 
 /// The values of `array_agg(DISTINCT x)` come in their order, as PostgreSQL finds them.

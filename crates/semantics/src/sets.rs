@@ -16,6 +16,7 @@
 //! Of `a` equal rows on the left and `b` on the right the numbers 1 to min(a, b) meet, and a − b
 //! are left over: what INTERSECT ALL and EXCEPT ALL give.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlType};
@@ -29,7 +30,7 @@ use datafusion::logical_expr::{
 };
 
 use super::compare::{self, named_field};
-use super::{literal_as, operator, raise};
+use super::{equal, literal_as, operator, raise};
 use crate::functions::cast::{self, Zone};
 
 /// The numbers of equal rows on the left and on the right of INTERSECT ALL and EXCEPT ALL.
@@ -41,11 +42,45 @@ const OCCURRENCES: [&str; 2] = ["\u{1}occurrence", "\u{1}occurrence there"];
 /// `DatatypeMismatch` where there is none.
 pub(super) fn union(union: Union, zone: &Zone) -> Result<Union> {
     let mut inputs = union.inputs.clone();
-    if match_types("UNION", &mut inputs, zone)? {
+    let is_changed = match_types("UNION", &mut inputs, zone)?;
+    if match_names(&mut inputs)? || is_changed {
         Union::try_new_with_loose_types(inputs)
     } else {
         Ok(union)
     }
+}
+
+/// Gives the columns of all inputs the names of the first's: DataFusion takes an input that is left
+/// alone for the union, and looks for these. Whether any had others.
+fn match_names(inputs: &mut [Arc<LogicalPlan>]) -> Result<bool> {
+    let Some((first, others)) = inputs.split_first_mut() else {
+        return Ok(false);
+    };
+    let wanted = first.schema();
+    let mut is_changed = false;
+    for input in others {
+        let schema = Arc::clone(input.schema());
+        if schema.fields().len() != wanted.fields().len() {
+            continue;
+        }
+        let pairs = schema.columns().into_iter().zip(wanted.fields());
+        let mut outputs = Vec::with_capacity(schema.fields().len());
+        let mut names = HashSet::new();
+        let mut is_other = false;
+        for (column, field) in pairs {
+            is_other |= column.name != *field.name();
+            names.insert(field.name());
+            outputs.push(Expr::Column(column).alias(field.name()));
+        }
+        if is_other && names.len() == outputs.len() {
+            *input = Arc::new(LogicalPlan::Projection(Projection::try_new(
+                outputs,
+                Arc::clone(input),
+            )?));
+            is_changed = true;
+        }
+    }
+    Ok(is_changed)
 }
 
 /// Whether a join stands for INTERSECT or EXCEPT, before any other join compares NULLs so.
@@ -74,10 +109,7 @@ pub(super) fn operation(join: Join, zone: &Zone) -> Result<LogicalPlan> {
         _ => (Arc::clone(&join.left), true),
     };
     let mut inputs = vec![left, Arc::clone(&join.right)];
-    let is_changed = match_types(construct, &mut inputs, zone)?;
-    if !is_changed && !is_counted {
-        return Ok(LogicalPlan::Join(join));
-    }
+    match_types(construct, &mut inputs, zone)?;
     let mut sides = inputs.into_iter().map(Arc::unwrap_or_clone);
     let (Some(left), Some(right)) = (sides.next(), sides.next()) else {
         return Ok(LogicalPlan::Join(join));
@@ -92,10 +124,17 @@ pub(super) fn operation(join: Join, zone: &Zone) -> Result<LogicalPlan> {
 fn join_rows(left: LogicalPlan, right: LogicalPlan, join_type: JoinType) -> Result<LogicalPlan> {
     let on = left.schema().columns().into_iter().map(Expr::Column);
     let on = on.zip(right.schema().columns().into_iter().map(Expr::Column));
+    let on = on.map(|(l, r)| {
+        Ok((
+            equal::key(l, left.schema())?,
+            equal::key(r, right.schema())?,
+        ))
+    });
+    let on = on.collect::<Result<_>>()?;
     Ok(LogicalPlan::Join(Join::try_new(
         Arc::new(left),
         Arc::new(right),
-        on.collect(),
+        on,
         None,
         join_type,
         datafusion::common::JoinConstraint::On,
@@ -122,7 +161,9 @@ fn counted(left: LogicalPlan, right: LogicalPlan, join_type: JoinType) -> Result
 fn numbered(rows: LogicalPlan, name: &str) -> Result<LogicalPlan> {
     let columns = rows.schema().columns().into_iter().map(Expr::Column);
     let columns: Vec<Expr> = columns.collect();
-    let number = row_number().partition_by(columns.clone()).build()?;
+    let mut equals = columns.clone();
+    equal::keys(&mut equals, rows.schema())?;
+    let number = row_number().partition_by(equals).build()?;
     let number_column = Expr::Column(Column::new_unqualified(number.schema_name().to_string()));
     let outputs = columns.into_iter().chain([number_column.alias(name)]);
     LogicalPlanBuilder::from(rows)

@@ -306,6 +306,10 @@ check! {
         "SELECT i + 1 AS x, max(i + 1) FROM t WHERE i < 3 GROUP BY ROLLUP (i + 1) HAVING count(*) > 0 ORDER BY 1" => "2|2\n3|3\n∅|3",
         "SELECT s, i + 1 FROM t WHERE i < 3 GROUP BY s, ROLLUP (i + 1) ORDER BY 1, 2" => "-2|3\n-2|∅\n1|2\n1|∅";
 
+    a_subquery_without_rows_is_null:
+        "SELECT (SELECT 1 FROM t WHERE t.i < -5) IS NULL AS a, (SELECT count(*) FROM t WHERE false) IS NULL AS b" => "true|false",
+        "SELECT 1 FROM empty RIGHT JOIN t ON true WHERE (SELECT 1 FROM empty) IS NULL AND t.i = 1" => "1";
+
     nullif_gives_what_it_was_given:
         "SELECT nullif(interval '1 day', interval '1 mon'), nullif(interval '30 days', interval '1 mon')" => "1 day|∅",
         "SELECT '1 day'::interval BETWEEN nullif(NULL::interval, '1 day') AND '1 mon'::interval" => "∅",

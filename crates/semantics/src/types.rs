@@ -3,6 +3,7 @@
 //! The field carries the SQL type in its metadata, so `char(3)` and
 //! `varchar(10)`, which are the same Arrow type, stay apart through planning.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SQL_TYPE_KEY, SqlError, SqlType};
@@ -55,7 +56,12 @@ fn field_of(sql_type: &AstType) -> std::result::Result<FieldRef, SqlError> {
         if matches!(&**element, AstType::Array(_)) {
             return field_of(element);
         }
-        let item = field_of(element)?.as_ref().clone().with_name("item");
+        let mut item = field_of(element)?.as_ref().clone().with_name("item");
+        // A list has no other items than those it says it has, and a text says nothing: lists of
+        // texts are of one type then, wherever they come from.
+        if SqlType::of_field(&item) == Some(SqlType::Text) {
+            item = item.with_metadata(HashMap::new());
+        }
         return Ok(Arc::new(Field::new(
             "",
             DataType::List(Arc::new(item)),

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -126,7 +127,7 @@ pub(crate) struct Metrics {
     registry: Registry,
     labelled: Mutex<BTreeSet<String>>,
     /// By the tenant's label.
-    series: RwLock<HashMap<String, Arc<Series>>>,
+    series: RwLock<HashMap<String, Arc<Series>, RandomState>>,
     statements: Family<StatementLabels, Counter>,
     latency: Family<TenantLabels, Histogram>,
     rows: Family<TenantLabels, Counter>,

@@ -7,7 +7,7 @@
 //! | type or function name | functions and types, but no table or column | `left` |
 //! | reserved | nothing without quotes | `select` |
 
-use std::sync::LazyLock;
+use std::{ops::Range, sync::LazyLock};
 
 use KeywordCategory::{ColumnName, Reserved, TypeOrFunctionName, Unreserved};
 
@@ -26,9 +26,36 @@ pub enum KeywordCategory {
 
 /// The category of a word, in any case; nothing for a word that is no keyword.
 pub fn keyword_category(word: &str) -> Option<KeywordCategory> {
-    let folded = word.to_ascii_lowercase();
-    let at = keywords().binary_search_by_key(&folded.as_str(), |keyword| keyword.word);
-    at.ok().map(|at| keywords()[at].category)
+    let is_word = |keyword: &&Keyword| keyword.word.eq_ignore_ascii_case(word);
+    let found = alike(word)?.iter().find(is_word);
+    found.map(|keyword| keyword.category)
+}
+
+/// Letters that a keyword can begin with, and lengths, beginning with 0.
+const LETTERS: usize = 26;
+const LENGTHS: usize = 20;
+
+/// The keywords that begin with the word's letter and are as long: a few at most.
+fn alike(word: &str) -> Option<&'static [Keyword]> {
+    static INDEX: LazyLock<(Vec<Keyword>, Vec<Range<usize>>)> = LazyLock::new(|| {
+        let mut all = keywords().to_vec();
+        all.sort_by_key(|keyword| place(keyword.word));
+        let at =
+            |place: usize| all.partition_point(|keyword| self::place(keyword.word) < Some(place));
+        let ranges = (0..LETTERS * LENGTHS)
+            .map(|place| at(place)..at(place + 1))
+            .collect();
+        (all, ranges)
+    });
+    let (all, ranges) = &*INDEX;
+    all.get(ranges.get(place(word)?)?.clone())
+}
+
+/// Where [`alike`] has words of the same first letter and length.
+fn place(word: &str) -> Option<usize> {
+    let first = word.bytes().next()?.to_ascii_lowercase();
+    let letter = usize::from(first.checked_sub(b'a')?);
+    (letter < LETTERS && word.len() < LENGTHS).then_some(letter * LENGTHS + word.len())
 }
 
 /// Whether a word can name a table or column without quotes: PostgreSQL's `ColId`.
@@ -109,6 +136,13 @@ mod tests {
             ("aerostat", None),
         ] {
             assert_eq!(keyword_category(word), category, "{word}");
+        }
+        for keyword in keywords() {
+            let upper = keyword.word.to_ascii_uppercase();
+            assert_eq!(keyword_category(&upper), Some(keyword.category), "{upper}");
+        }
+        for word in ["", "_a", "ä", "{", "z", "no_keyword_is_as_long_as_this"] {
+            assert_eq!(keyword_category(word), None, "{word}");
         }
         assert!(may_name_column("values") && may_name_column("name"));
         assert!(!may_name_column("join") && !may_name_column("table"));

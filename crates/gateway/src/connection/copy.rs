@@ -1,5 +1,7 @@
 //! COPY in both directions.
 
+use std::pin::pin;
+
 use aerostat_types::{Charset, ErrorKind};
 
 use super::{Connection, cancelled};
@@ -8,6 +10,7 @@ use crate::{
     backend::BackendSession,
     copy::{Decoder, Encoder},
     limits::{READ_BYTES, SMALL_MESSAGE_BYTES_MAX},
+    orders::End,
     sqlstate::{Fault, WireError},
     wire::Format,
 };
@@ -32,7 +35,7 @@ impl<S: BackendSession> Connection<S> {
         );
         match self.receive_copy(&mut copy, &mut decoder).await {
             Ok(()) => {
-                let tag = self.signals.engine(copy.finish()).await?;
+                let tag = self.signals.engine(pin!(copy.finish())).await?;
                 self.notices();
                 self.output.command_complete(&tag);
                 Ok(())
@@ -100,7 +103,7 @@ impl<S: BackendSession> Connection<S> {
         while left > 0 {
             let piece = tokio::select! {
                 piece = self.signals.input.piece(&mut left) => piece?,
-                () = self.signals.kill.up() => return Err(Fault::Fatal(super::shutting_down())),
+                () = self.signals.orders.told(End::Killed) => return Err(Fault::Fatal(super::shutting_down())),
             };
             if let Err(error) = decoder.push(&piece) {
                 self.signals.input.discard(left).await?;
@@ -125,8 +128,8 @@ impl<S: BackendSession> Connection<S> {
 
     async fn decode(&mut self, copy: &mut CopyIn, decoder: &mut Decoder) -> Result<(), Fault> {
         while let Some(batch) = decoder.next_batch()? {
-            self.signals.engine(copy.write(batch)).await?;
-            if self.signals.run.is_cancelled() {
+            self.signals.engine(pin!(copy.write(batch))).await?;
+            if self.signals.orders.is_cancelled() {
                 return Err(Fault::Sql(cancelled()));
             }
         }
@@ -159,7 +162,7 @@ impl<S: BackendSession> Connection<S> {
                 self.flush_when_full().await?;
             }
             rows += batch.num_rows();
-            if self.signals.run.is_cancelled() {
+            if self.signals.orders.is_cancelled() {
                 return Err(Fault::Sql(cancelled()));
             }
             tokio::task::yield_now().await;
@@ -177,8 +180,7 @@ impl super::Signals {
     async fn header_of_copy(&mut self) -> Result<(u8, usize), Fault> {
         tokio::select! {
             header = self.input.header() => header,
-            () = self.run.cancelled() => Err(Fault::Sql(cancelled())),
-            () = self.kill.up() => Err(Fault::Fatal(super::shutting_down())),
+            early = self.orders.early() => Err(self.fault(&early)),
         }
     }
 }

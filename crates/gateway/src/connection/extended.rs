@@ -1,20 +1,20 @@
 //! The extended protocol: Parse, Bind, Describe, Execute, Close.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, pin::pin, sync::Arc};
 
 use aerostat_types::{Charset, ErrorKind, SqlType};
 
 use super::{
     Connection, cancelled,
-    portal::{OpenRows, Portal, Progress, Statement, are_formats_of, spread},
+    portal::{OpenRows, Portal, Progress, Unnamed, are_formats_of, spread},
 };
 use crate::{
     api::{
-        ColumnDescription, Outcome, ParameterType, RESULT_CHANGED, Value, is_shape_of,
+        ColumnDescription, Group, Outcome, ParameterType, RESULT_CHANGED, Value, is_shape_of,
         prepared_bytes,
     },
     backend::BackendSession,
-    limits::{KEPT_BYTES_MIN, PORTALS_MAX, STATEMENTS_MAX},
+    limits::{KEPT_BYTES_MIN, PORTALS_MAX},
     sqlstate::{Fault, WireError},
     value::{self, RowEncoder, Texts, Zone, array_text},
     wire::{Bind, Describe, Execute, Format, Parse, Target, format_of},
@@ -64,20 +64,15 @@ impl<S: BackendSession> Connection<S> {
     pub(super) async fn parse(&mut self, body: &[u8]) -> Result<(), Fault> {
         let parse = Parse::read(body)?;
         if !parse.name.is_empty() {
-            if self.statements.contains_key(parse.name) {
-                let message = format!("prepared statement \"{}\" already exists", parse.name);
-                return Err(WireError::new(ErrorKind::DuplicatePreparedStatement, message).into());
-            }
-            if self.statements.len() >= STATEMENTS_MAX {
-                return Err(too_many("prepared statements", STATEMENTS_MAX).into());
-            }
+            let admitted = self.session.admit_name(parse.name);
+            admitted.map_err(|error| Fault::Sql(error.into()))?;
         }
         // An unnamed statement is gone even if its successor fails.
-        self.statements.remove("");
+        self.unnamed = None;
         let kept = || parse.name.len() + prepared_bytes(parse.query);
         let held = self.charge_kept(parse.name, parse.query.len(), kept)?;
         let preparing = self.session.prepare(parse.query, &parse.parameter_oids);
-        let prepared = self.signals.engine(preparing).await?;
+        let prepared = self.signals.engine(pin!(preparing)).await?;
         let chosen = S::parameters(&prepared).iter().enumerate();
         let parameter_oids = chosen
             .map(|(at, ty)| match parse.parameter_oids.get(at) {
@@ -86,24 +81,36 @@ impl<S: BackendSession> Connection<S> {
                 _ => ty.oid(),
             })
             .collect();
-        let statement = Arc::new(Statement {
-            prepared,
-            parameter_oids,
-            _held: held,
-        });
-        self.statements.insert(parse.name.to_owned(), statement);
+        let prepared = Arc::new(prepared);
+        match held {
+            Some(held) if !parse.name.is_empty() => {
+                let session = &mut self.session;
+                session.keep(parse.name, prepared, parameter_oids, held);
+            }
+            held => {
+                self.unnamed = Some(Unnamed {
+                    kept: (prepared, parameter_oids),
+                    held: held.map(Arc::new),
+                });
+            }
+        }
         self.output.bare(b'1');
         Ok(())
     }
 
+    /// The prepared statement of a name, to be run.
+    fn statement_to_run(&self, name: &str) -> Result<Arc<S::Prepared>, WireError> {
+        let found = match (name, &self.unnamed) {
+            ("", unnamed) => unnamed.as_ref().map(|unnamed| Arc::clone(&unnamed.kept.0)),
+            (name, _) => self.session.kept_to_run(name),
+        };
+        found.ok_or_else(|| no_statement(name))
+    }
+
     pub(super) fn bind(&mut self, body: &[u8]) -> Result<(), Fault> {
         let bind = Bind::read(body)?;
-        let statement = self
-            .statements
-            .get(bind.statement)
-            .ok_or_else(|| no_statement(bind.statement))?
-            .clone();
-        let types = S::parameters(&statement.prepared);
+        let prepared = self.statement_to_run(bind.statement)?;
+        let types = S::parameters(&prepared);
         if bind.parameters.len() != types.len() {
             return Err(Fault::Sql(WireError::protocol(format!(
                 "bind message supplies {} parameters, but prepared statement \"{}\" requires {}",
@@ -137,21 +144,28 @@ impl<S: BackendSession> Connection<S> {
             let formats = &bind.parameter_formats;
             let charset = self.output.charset;
             let parameters = bind.parameters.iter().zip(types).enumerate();
-            parameters
-                .map(|(at, (bytes, ty))| {
-                    let format = format_of(formats, at);
-                    match charset {
-                        None => parameter(*bytes, *ty, format, zone, at),
-                        Some(charset) => {
-                            let converted = decoded_parameter(charset, *bytes, *ty, format)?;
-                            parameter(converted.as_deref(), *ty, format, zone, at)
-                        }
+            let mut values = Vec::with_capacity(types.len());
+            for (at, (bytes, ty)) in parameters {
+                let format = format_of(formats, at);
+                values.push(match charset {
+                    None => parameter(*bytes, *ty, format, zone, at)?,
+                    Some(charset) => {
+                        let converted = decoded_parameter(charset, *bytes, *ty, format)?;
+                        parameter(converted.as_deref(), *ty, format, zone, at)?
                     }
-                })
-                .collect::<Result<_, _>>()?
+                });
+            }
+            values.into()
         };
         let portal = Portal {
-            statement,
+            prepared,
+            _statement_held: match bind.statement {
+                "" => self
+                    .unnamed
+                    .as_ref()
+                    .and_then(|unnamed| unnamed.held.clone()),
+                _ => None,
+            },
             formats: bind.result_formats,
             progress: Progress::Bound(parameters),
             _held: held,
@@ -168,12 +182,13 @@ impl<S: BackendSession> Connection<S> {
         let describe = Describe::read(body)?;
         let (columns, formats): (_, &[Format]) = match describe.target {
             Target::Statement => {
-                let statement = self
-                    .statements
-                    .get(describe.name)
-                    .ok_or_else(|| no_statement(describe.name))?;
-                self.output.parameter_description(&statement.parameter_oids);
-                (S::columns(&statement.prepared), &[])
+                let kept = match (describe.name, &self.unnamed) {
+                    ("", unnamed) => unnamed.as_ref().map(|unnamed| unnamed.kept.clone()),
+                    (name, _) => self.session.kept(name),
+                };
+                let (prepared, oids) = kept.ok_or_else(|| no_statement(describe.name))?;
+                self.output.parameter_description(&oids);
+                (S::columns(&prepared), &[])
             }
             Target::Portal => match self.portals.get(describe.name) {
                 Some(portal) => (portal.columns(), &portal.formats),
@@ -197,7 +212,8 @@ impl<S: BackendSession> Connection<S> {
     pub(super) fn close(&mut self, body: &[u8]) -> Result<(), Fault> {
         let close = Describe::read(body)?;
         match close.target {
-            Target::Statement => drop(self.statements.remove(close.name)),
+            Target::Statement if close.name.is_empty() => self.unnamed = None,
+            Target::Statement => self.session.forget(close.name),
             Target::Portal => drop(self.portals.remove(close.name)),
         }
         self.output.bare(b'3');
@@ -209,7 +225,7 @@ impl<S: BackendSession> Connection<S> {
         // More may come before the Sync, and is one transaction with this. Nearly always the
         // Sync is there already.
         if !self.signals.input.comes_next(b'S') {
-            self.session.begin_group();
+            self.session.begin_group(Group::Pipeline);
         }
         // The portal is out of the map while it runs: one that fails is gone.
         let mut portal = self
@@ -252,14 +268,12 @@ impl<S: BackendSession> Connection<S> {
         parameters: Arc<[Value]>,
         rows_max: Option<u64>,
     ) -> Result<(), Fault> {
-        let statement = portal.statement.clone();
-        let executing = self
-            .session
-            .execute_prepared(&statement.prepared, &parameters);
-        let outcome = self.signals.engine(executing).await?;
+        let prepared = Arc::clone(&portal.prepared);
+        let executing = self.session.execute_prepared(&prepared, &parameters);
+        let outcome = self.signals.engine(pin!(executing)).await?;
         self.follow_encoding();
         self.notices();
-        if self.signals.run.is_cancelled()
+        if self.signals.orders.is_cancelled()
             && matches!(outcome, Outcome::Rows { .. } | Outcome::CopyOut(_))
         {
             return Err(Fault::Sql(cancelled()));

@@ -1,5 +1,7 @@
 //! The main loop: one message after another until the client leaves.
 
+use std::{pin::pin, sync::Arc};
+
 use tokio::{
     io::AsyncWriteExt,
     time::{timeout, timeout_at},
@@ -9,6 +11,7 @@ use super::{Connection, Message, shutting_down};
 use crate::{
     backend::BackendSession,
     limits::FAREWELL_TIMEOUT,
+    orders::End,
     sqlstate::{Fault, WireError},
     stream::Writer,
     wire::{Output, utf8},
@@ -38,7 +41,7 @@ impl<S: BackendSession> Connection<S> {
     async fn run(&mut self) -> Result<(), Fault> {
         self.flush().await?;
         loop {
-            if self.signals.stopping.is_up() {
+            if self.signals.orders.is(End::Stopping) {
                 return Err(Fault::Fatal(shutting_down()));
             }
             // Of several that came together only the first was waited for.
@@ -70,9 +73,9 @@ impl<S: BackendSession> Connection<S> {
                 b'D' => self.describe(&message.body),
                 b'C' => self.close(&message.body),
                 _ => {
-                    self.signals.run.begin();
+                    self.signals.orders.begin();
                     let handled = self.handle(message).await;
-                    self.signals.run.end();
+                    self.signals.orders.finish();
                     handled?;
                     continue;
                 }
@@ -105,8 +108,7 @@ impl<S: BackendSession> Connection<S> {
                     header?;
                     break;
                 }
-                () = signals.stopping.up() => return Err(Fault::Fatal(shutting_down())),
-                () = signals.kill.up() => return Err(Fault::Fatal(shutting_down())),
+                () = signals.orders.told(End::Stopping) => return Err(Fault::Fatal(shutting_down())),
                 () = self.session.notified(), if self.rests => {}
             }
             self.notifications();
@@ -115,11 +117,11 @@ impl<S: BackendSession> Connection<S> {
         if self.signals.input.has_message() {
             return self.receive().await;
         }
-        let kill = self.signals.kill.clone();
+        let orders = Arc::clone(&self.signals.orders);
         tokio::select! {
             biased;
             message = self.receive() => message,
-            () = kill.up() => Err(Fault::Fatal(shutting_down())),
+            () = orders.told(End::Killed) => Err(Fault::Fatal(shutting_down())),
         }
     }
 
@@ -137,8 +139,8 @@ impl<S: BackendSession> Connection<S> {
             b'H' => return self.flush().await,
             b'S' => {
                 self.skipping = false;
-                let ending = self.session.end_group();
-                match self.signals.engine(ending).await {
+                let ended = self.signals.engine(pin!(self.session.end_group())).await;
+                match ended {
                     Err(Fault::Sql(error)) => self.report(&error),
                     ended => ended?,
                 }

@@ -6,25 +6,25 @@ use arrow::record_batch::RecordBatch;
 
 use crate::{
     api::{ColumnDescription, RowStream, RowsTag, Value},
-    backend::BackendSession,
+    backend::{BackendSession, Kept},
     value::{Column, RowEncoder},
-    wire::{Format, format_of},
+    wire::{Format, Formats, format_of},
 };
 
-/// A prepared statement.
-pub(super) struct Statement<S: BackendSession> {
-    pub(super) prepared: S::Prepared,
-    /// The numbers a client is told: its own wish where it had one, else the engine's choice.
-    pub(super) parameter_oids: Vec<u32>,
-    /// What one with a name, or a long one, is charged as.
-    pub(super) _held: Option<S::Held>,
+/// The prepared statement without a name; the session has those with one.
+pub(super) struct Unnamed<S: BackendSession> {
+    pub(super) kept: Kept<S::Prepared>,
+    /// What a long one is charged as.
+    pub(super) held: Option<Arc<S::Held>>,
 }
 
 /// A statement with parameters, on its way through its rows.
 pub(super) struct Portal<S: BackendSession> {
-    pub(super) statement: Arc<Statement<S>>,
+    pub(super) prepared: Arc<S::Prepared>,
+    /// What the statement is charged as, if it was without a name: it may be gone before its portal.
+    pub(super) _statement_held: Option<Arc<S::Held>>,
     /// As the client gave them: none, one for all, or one for each column.
-    pub(super) formats: Vec<Format>,
+    pub(super) formats: Formats,
     pub(super) progress: Progress,
     /// What one with a name, or long parameters, is charged as.
     pub(super) _held: Option<S::Held>,
@@ -52,7 +52,7 @@ pub(super) struct OpenRows {
 
 impl<S: BackendSession> Portal<S> {
     pub(super) fn columns(&self) -> Option<Arc<[ColumnDescription]>> {
-        S::columns(&self.statement.prepared)
+        S::columns(&self.prepared)
     }
 }
 

@@ -1,13 +1,13 @@
 //! The simple protocol: a string of statements, one after another, results in text.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use arrow::record_batch::RecordBatch;
 use futures::StreamExt;
 
 use super::{Connection, cancelled};
 use crate::{
-    api::{ColumnDescription, Outcome, RowStream, Rows, RowsTag},
+    api::{ColumnDescription, Group, Outcome, RowStream, Rows, RowsTag},
     backend::BackendSession,
     sqlstate::{Fault, WireError},
     value::{Column, RowEncoder, put_values},
@@ -19,22 +19,25 @@ const SLICE_ROWS: usize = 256;
 
 impl<S: BackendSession> Connection<S> {
     pub(super) async fn query(&mut self, text: &str) -> Result<(), Fault> {
-        let statements = self.signals.engine(self.session.split(text)).await?;
+        let statements = self.signals.engine(pin!(self.session.split(text))).await?;
         if statements.is_empty() {
             self.output.bare(b'I');
         }
         if statements.len() > 1 {
-            self.session.begin_group();
+            self.session.begin_group(Group::Message);
         }
         for (at, statement) in statements.iter().enumerate() {
             let last = at + 1 == statements.len();
-            if self.signals.run.is_cancelled() {
+            if self.signals.orders.is_cancelled() {
                 return Err(Fault::Sql(cancelled()));
             }
-            let outcome = self.signals.engine(self.session.execute(statement)).await?;
+            let outcome = self
+                .signals
+                .engine(pin!(self.session.execute(statement)))
+                .await?;
             self.follow_encoding();
             self.notices();
-            if self.signals.run.is_cancelled()
+            if self.signals.orders.is_cancelled()
                 && matches!(outcome, Outcome::Rows { .. } | Outcome::CopyOut(_))
             {
                 return Err(Fault::Sql(cancelled()));
@@ -69,7 +72,7 @@ impl<S: BackendSession> Connection<S> {
     async fn commit_after(&mut self, last: bool) -> Result<(), Fault> {
         if last {
             let committing = self.session.end_group();
-            self.signals.engine(committing).await?;
+            self.signals.engine(pin!(committing)).await?;
         }
         Ok(())
     }
@@ -156,7 +159,7 @@ impl<S: BackendSession> Connection<S> {
                 }
             }
             row = end;
-            if self.signals.run.is_cancelled() {
+            if self.signals.orders.is_cancelled() {
                 return Err(Fault::Sql(cancelled()));
             }
             tokio::task::consume_budget().await;

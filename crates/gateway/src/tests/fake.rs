@@ -1,6 +1,7 @@
 //! An engine that does what a statement's words say.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -19,11 +20,12 @@ use tokio::sync::watch;
 
 use crate::{
     api::{
-        Client, ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions, CopyOut, CopySink,
-        EntryNumbers, IdleLimit, Notice, NoticeSeverity, Notification, Outcome, ParameterType,
-        RoleInfo, RowStream, Rows, RowsTag, ScramVerifier, TransactionStatus, Value, Zone,
+        Client, ClientSettings, ColumnDescription, CopyColumn, CopyFormat, CopyIn, CopyOptions,
+        CopyOut, CopySink, EntryNumbers, Group, IdleLimit, Notice, NoticeSeverity, Notification,
+        Outcome, ParameterType, RoleInfo, RowStream, Rows, RowsTag, ScramVerifier,
+        TransactionStatus, Value, Zone,
     },
-    backend::{Backend, BackendSession, Canceller},
+    backend::{Backend, BackendSession, Canceller, Kept},
 };
 
 /// What the double saw.
@@ -70,6 +72,7 @@ pub(super) struct FakeSession {
     changes: Vec<(String, String)>,
     zone: Zone,
     idle: Option<IdleLimit>,
+    kept: HashMap<String, (Kept<FakePrepared>, Held)>,
 }
 
 pub(super) struct FakePrepared {
@@ -142,6 +145,7 @@ impl Backend for Fake {
             changes: Vec::new(),
             zone: zone.unwrap_or_default(),
             idle: None,
+            kept: HashMap::new(),
         })
     }
 }
@@ -461,6 +465,33 @@ impl BackendSession for FakeSession {
         })
     }
 
+    fn admit_name(&self, name: &str) -> Result<(), SqlError> {
+        match self.kept.contains_key(name) {
+            true => Err(SqlError::new(
+                ErrorKind::DuplicatePreparedStatement,
+                format!("prepared statement \"{name}\" already exists"),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn keep(&mut self, name: &str, prepared: Arc<FakePrepared>, oids: Arc<[u32]>, held: Held) {
+        let kept = ((prepared, oids), held);
+        self.kept.insert(name.to_owned(), kept);
+    }
+
+    fn kept(&self, name: &str) -> Option<Kept<FakePrepared>> {
+        self.kept.get(name).map(|(kept, _)| kept.clone())
+    }
+
+    fn kept_to_run(&self, name: &str) -> Option<Arc<FakePrepared>> {
+        self.kept(name).map(|(prepared, _)| prepared)
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.kept.remove(name);
+    }
+
     fn parameters(prepared: &FakePrepared) -> &[ParameterType] {
         &prepared.parameters
     }
@@ -489,7 +520,7 @@ impl BackendSession for FakeSession {
         Ok(Arc::new(|_, name| name.len() as i64))
     }
 
-    fn begin_group(&mut self) {}
+    fn begin_group(&mut self, _: Group) {}
 
     async fn end_group(&mut self) -> Result<(), SqlError> {
         Ok(())
@@ -505,7 +536,7 @@ impl BackendSession for FakeSession {
         self.status
     }
 
-    fn idle_limit(&self) -> Option<IdleLimit> {
+    fn idle_limit(&mut self) -> Option<IdleLimit> {
         self.idle
     }
 
@@ -525,8 +556,11 @@ impl BackendSession for FakeSession {
         vec![("search_path".to_owned(), "public".to_owned())]
     }
 
-    fn time_zone(&self) -> Zone {
-        self.zone
+    fn client_settings(&mut self) -> ClientSettings {
+        ClientSettings {
+            zone: self.zone,
+            charset: None,
+        }
     }
 
     fn set_controls(&mut self, _cancel: Canceller, _terminate: Canceller) {}
@@ -537,9 +571,5 @@ impl BackendSession for FakeSession {
 
     fn take_notifications(&mut self) -> Vec<Arc<Notification>> {
         Vec::new()
-    }
-
-    fn charset(&self) -> Option<&'static aerostat_types::Charset> {
-        None
     }
 }

@@ -2,6 +2,7 @@
 
 use aerostat_types::Charset;
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::{
     limits::{MESSAGE_BYTES_MAX, SMALL_MESSAGE_BYTES_MAX},
@@ -90,14 +91,17 @@ impl<'a> Parse<'a> {
 pub(crate) struct Bind<'a> {
     pub(crate) portal: &'a str,
     pub(crate) statement: &'a str,
-    pub(crate) parameter_formats: Vec<Format>,
-    pub(crate) parameters: Vec<Option<&'a [u8]>>,
-    pub(crate) result_formats: Vec<Format>,
+    pub(crate) parameter_formats: Formats,
+    pub(crate) parameters: SmallVec<[Option<&'a [u8]>; 8]>,
+    pub(crate) result_formats: Formats,
 }
 
-fn formats(cursor: &mut Cursor<'_>) -> Result<Vec<Format>, Fault> {
+/// Formats of values: mostly one for all of them.
+pub(crate) type Formats = SmallVec<[Format; 8]>;
+
+fn formats(cursor: &mut Cursor<'_>) -> Result<Formats, Fault> {
     let count = cursor.u16()?;
-    let mut formats = Vec::new();
+    let mut formats = Formats::new();
     for _ in 0..count {
         formats.push(Format::from_code(cursor.u16()?)?);
     }
@@ -119,7 +123,7 @@ impl<'a> Bind<'a> {
                 cursor.bytes(length).map(Some)
             }
         };
-        let mut parameters = Vec::new();
+        let mut parameters = SmallVec::new();
         for _ in 0..count {
             parameters.push(parameter(&mut cursor)?);
         }

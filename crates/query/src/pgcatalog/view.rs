@@ -196,6 +196,8 @@ pub struct PreparedDescription {
     pub name: String,
     /// Its text.
     pub statement: String,
+    /// Whether PREPARE has made it, not the protocol.
+    pub is_from_sql: bool,
     /// When it was prepared, in microseconds since 1970 UTC.
     pub prepared_at_us: i64,
     /// The type numbers of its parameters.

@@ -10,7 +10,8 @@
 //! | `x = ANY ($1)`, `x < ALL ($1)` while nobody has said what `$1` is | `x IN ($1)`, so that `x` says it |
 //! | `x LIKE ANY ($1)`, `x ~ ALL ($1)` | as if it said `$1::text[]` |
 //!
-//! So are other parameters in the arguments of functions in FROM, which must be constants.
+//! So are other parameters in the arguments of functions in FROM, which must be constants. A column
+//! that an array is written into keeps the name that it has by the parameter.
 
 use std::ops::ControlFlow;
 
@@ -18,11 +19,11 @@ use aerostat_semantics::{array_items, walk};
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::sql::sqlparser::ast::{
     self, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr,
-    FunctionArg, FunctionArgExpr, FunctionArguments, TableFactor, TimezoneInfo, Value, Visitor,
-    VisitorMut,
+    FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Select, SelectItem, TableFactor,
+    TimezoneInfo, Value, Visitor, VisitorMut,
 };
 
-use super::parameters::bare_placeholder;
+use super::{names::output_name, parameters::bare_placeholder};
 use crate::api::ParameterType;
 
 /// The items of an array, NULL for `None`.
@@ -190,6 +191,26 @@ impl VisitorMut for ArgumentWriter<'_> {
 impl VisitorMut for Writer<'_> {
     type Break = ();
 
+    fn pre_visit_statement(&mut self, statement: &mut ast::Statement) -> ControlFlow<()> {
+        let returning = match statement {
+            ast::Statement::Insert(insert) => insert.returning.as_mut(),
+            ast::Statement::Update(update) => update.returning.as_mut(),
+            ast::Statement::Delete(delete) => delete.returning.as_mut(),
+            _ => None,
+        };
+        returning
+            .into_iter()
+            .flatten()
+            .for_each(|item| self.keep_name(item));
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        let items = select.projection.iter_mut();
+        items.for_each(|item| self.keep_name(item));
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
         let arguments = match factor {
             TableFactor::Table {
@@ -214,6 +235,31 @@ impl VisitorMut for Writer<'_> {
 }
 
 impl Writer<'_> {
+    /// Gives a column that an array is written into the name that it has by the parameter: an array is
+    /// written in one way or another by its items.
+    fn keep_name(&self, item: &mut SelectItem) {
+        let SelectItem::UnnamedExpr(expression) = item else {
+            return;
+        };
+        struct HasArray<'a>(&'a Writer<'a>);
+        impl Visitor for HasArray<'_> {
+            type Break = ();
+            fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+                let array = bare_placeholder(expression).and_then(|n| self.0.item(n));
+                match array {
+                    Some(_) => ControlFlow::Break(()),
+                    None => ControlFlow::Continue(()),
+                }
+            }
+        }
+        if walk::look(expression, &mut HasArray(self)).is_break() {
+            *item = SelectItem::ExprWithAlias {
+                alias: Ident::with_quote('"', output_name(expression)),
+                expr: expression.clone(),
+            };
+        }
+    }
+
     fn written(&self, expression: &Expr) -> Option<Expr> {
         match expression {
             Expr::AnyOp {
@@ -413,40 +459,56 @@ mod tests {
                 "SELECT a = ANY ($1)",
                 int,
                 Some("{1,NULL}"),
-                "SELECT a IN (CAST('1' AS INTEGER), CAST(NULL AS INTEGER))",
+                r#"SELECT a IN (CAST('1' AS INTEGER), CAST(NULL AS INTEGER)) AS "?column?""#,
             ),
             (
                 "SELECT a <> ALL (($1::bigint[]))",
                 int,
                 Some("{1}"),
-                "SELECT a NOT IN (CAST('1' AS BIGINT))",
+                r#"SELECT a NOT IN (CAST('1' AS BIGINT)) AS "?column?""#,
             ),
-            ("SELECT a = ANY ($1)", int, Some("{}"), "SELECT false"),
-            ("SELECT a <> ALL ($1)", int, Some("{}"), "SELECT true"),
             (
-                "SELECT a = ANY ($1)",
+                "SELECT 1 WHERE a = ANY ($1)",
+                int,
+                Some("{}"),
+                "SELECT 1 WHERE false",
+            ),
+            (
+                "SELECT 1 WHERE a <> ALL ($1)",
+                int,
+                Some("{}"),
+                "SELECT 1 WHERE true",
+            ),
+            (
+                "SELECT a = ANY ($1) AS b",
                 int,
                 None,
-                "SELECT a IN (CAST(NULL AS INTEGER))",
+                "SELECT a IN (CAST(NULL AS INTEGER)) AS b",
             ),
             ("SELECT a = ANY ($1)", None, None, "SELECT a IN ($1)"),
             (
                 "SELECT a < ANY ($1), cardinality($1::int[])",
                 int,
                 Some("{7}"),
-                "SELECT a < ANY(ARRAY[CAST('7' AS INTEGER)]), cardinality(CAST(ARRAY[CAST('7' AS INT)] AS INT[]))",
+                r#"SELECT a < ANY(ARRAY[CAST('7' AS INTEGER)]) AS "?column?", cardinality(CAST(ARRAY[CAST('7' AS INT)] AS INT[])) AS "cardinality""#,
             ),
             (
                 "SELECT $1::text[]",
                 Some(ParameterType::Array(SqlType::Text)),
                 Some(r#"{"a,'",b}"#),
-                "SELECT CAST(ARRAY[CAST('a,''' AS TEXT), CAST('b' AS TEXT)] AS TEXT[])",
+                r#"SELECT CAST(ARRAY[CAST('a,''' AS TEXT), CAST('b' AS TEXT)] AS TEXT[]) AS "text""#,
             ),
             (
                 "SELECT $1",
                 int,
                 Some("{}"),
-                "SELECT CAST('{}' AS INTEGER[])",
+                r#"SELECT CAST('{}' AS INTEGER[]) AS "?column?""#,
+            ),
+            (
+                "UPDATE t SET a = 1 RETURNING ($1::int[])[1], a",
+                int,
+                Some("{}"),
+                r#"UPDATE t SET a = 1 RETURNING (CAST('{}' AS INT[]))[1] AS "int4", a"#,
             ),
             (
                 "SELECT x + $1 FROM generate_series(1, $1::int) AS s (x)",

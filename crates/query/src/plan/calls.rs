@@ -12,8 +12,9 @@ use datafusion::{
     logical_expr::Volatility,
     sql::sqlparser::ast::{
         CaseWhen, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
-        FunctionArgumentClause, FunctionArguments, ObjectName, Query, UnaryOperator, Value, Visit,
-        VisitMut, Visitor, VisitorMut, With, helpers::attached_token::AttachedToken,
+        FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query,
+        UnaryOperator, Value, Visit, VisitMut, Visitor, VisitorMut, With,
+        helpers::attached_token::AttachedToken,
     },
 };
 
@@ -115,6 +116,25 @@ impl Visitor for Calls<'_> {
 
 fn refuse(kind: ErrorKind, message: impl Into<String>) -> ControlFlow<SqlError> {
     ControlFlow::Break(SqlError::new(kind, message))
+}
+
+/// A call of a function of this name, which nobody writes.
+pub(super) fn call_of(name: &str, arguments: Vec<Expr>) -> Expr {
+    let arguments = arguments.into_iter().map(FunctionArgExpr::Expr);
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::with_quote('"', name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: arguments.map(FunctionArg::Unnamed).collect(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
 }
 
 /// The name that a call gives, without its schema.

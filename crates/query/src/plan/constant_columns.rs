@@ -1,13 +1,18 @@
 //! Columns that DataFusion takes for constant where they are not.
 //!
 //! Within an input a column may have one value: a literal, or what a filter compares it with.
-//! DataFusion leaves such columns out of sorts, and keeps in two places what no longer holds:
+//! DataFusion leaves such columns out of sorts, and keeps in three places what no longer holds:
 //!
 //! - Above an outer join, whose rows without a partner have NULL there. [`HideConstants`] puts a
 //!   [`VaryingExec`] over the side that is filled up, which is constant nowhere.
+//! - Above grouping sets, whose rows have NULL where they are not gathered by it. A [`VaryingExec`] is
+//!   put over these.
 //! - In the first rows of a union's branches, which are constant one by one: each is sorted by what is
 //!   left of the order, but all have one bound beyond which rows are thrown away. [`BoundByAllKeys`]
 //!   sorts each by the whole order.
+//!
+//! And where a later rule has made a column forget that it is constant, what needs rows in its order
+//! would be refused: [`SortAgain`] puts a sort there.
 
 use std::{fmt, sync::Arc};
 
@@ -19,14 +24,12 @@ use datafusion::{
         tree_node::{Transformed, TreeNode, TreeNodeRecursion},
     },
     execution::{SendableRecordBatchStream, TaskContext},
-    physical_expr::{EquivalenceProperties, PhysicalExpr},
+    physical_expr::{EquivalenceProperties, OrderingRequirements, PhysicalExpr},
     physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{
-        ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
-        ReplaceChildrenOptions,
-        filter_pushdown::{
-            ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
-        },
+        ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan,
+        ExecutionPlanProperties, PlanProperties, ReplaceChildrenOptions,
+        aggregates::AggregateExec,
         joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec},
         sorts::{sort::SortExec, sort_preserving_merge::SortPreservingMergeExec},
     },
@@ -56,6 +59,9 @@ impl PhysicalOptimizerRule for HideConstants {
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let hidden = plan.transform_up(|node| {
+            if gathers_by_sets(&node) && !node.properties().eq_properties.eq_group().is_empty() {
+                return Ok(Transformed::yes(Arc::new(VaryingExec::new(node))));
+            }
             let Some(filled_up) = filled_up(&node) else {
                 return Ok(Transformed::no(node));
             };
@@ -82,6 +88,11 @@ impl PhysicalOptimizerRule for HideConstants {
         })?;
         Ok(hidden.data)
     }
+}
+
+fn gathers_by_sets(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let aggregate = node.downcast_ref::<AggregateExec>();
+    aggregate.is_some_and(|aggregate| aggregate.group_expr().has_grouping_set())
 }
 
 fn replaced(
@@ -113,7 +124,7 @@ fn filled_up(node: &Arc<dyn ExecutionPlan>) -> Option<[bool; 2]> {
     }
 }
 
-/// Its input, of whose columns none is known to be constant.
+/// Its input, of whose columns none is known to be constant or another's equal.
 #[derive(Debug)]
 struct VaryingExec {
     input: Arc<dyn ExecutionPlan>,
@@ -188,24 +199,6 @@ impl ExecutionPlan for VaryingExec {
     ) -> Result<SendableRecordBatchStream> {
         self.input.execute(partition, context)
     }
-
-    fn gather_filters_for_pushdown(
-        &self,
-        _: FilterPushdownPhase,
-        filters: Vec<Arc<dyn PhysicalExpr>>,
-        _: &ConfigOptions,
-    ) -> Result<FilterDescription> {
-        FilterDescription::from_children(filters, &self.children())
-    }
-
-    fn handle_child_pushdown_result(
-        &self,
-        _: FilterPushdownPhase,
-        result: ChildPushdownResult,
-        _: &ConfigOptions,
-    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
-        Ok(FilterPushdownPropagation::if_all(result))
-    }
 }
 
 /// See the module. Stands behind all rules that put in sorts.
@@ -245,5 +238,52 @@ impl PhysicalOptimizerRule for BoundByAllKeys {
             replaced(node, vec![Arc::new(whole)]).map(Transformed::yes)
         })?;
         Ok(bound.data)
+    }
+}
+
+/// See the module. Stands before what looks whether plans are in order.
+#[derive(Debug)]
+pub(crate) struct SortAgain;
+
+impl SortAgain {
+    /// The rule it stands before.
+    pub(crate) const BEFORE: &str = "SanityCheckPlan";
+}
+
+impl PhysicalOptimizerRule for SortAgain {
+    fn name(&self) -> &str {
+        "sort_again"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let sorted = plan.transform_up(|node| {
+            let mut children: Vec<_> = node.children().into_iter().map(Arc::clone).collect();
+            let mut changed = false;
+            for (child, required) in children.iter_mut().zip(node.required_input_ordering()) {
+                let Some(required) = required.map(OrderingRequirements::into_single) else {
+                    continue;
+                };
+                let known = child.equivalence_properties();
+                if !known.ordering_satisfy_requirement(required.clone())? {
+                    let partitions = child.output_partitioning().partition_count();
+                    let sort = SortExec::new(required.into(), Arc::clone(child));
+                    *child = Arc::new(sort.with_preserve_partitioning(partitions > 1));
+                    changed = true;
+                }
+            }
+            match changed {
+                true => replaced(node, children).map(Transformed::yes),
+                false => Ok(Transformed::no(node)),
+            }
+        })?;
+        Ok(sorted.data)
     }
 }

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `FROM generate_series(1, 3) AS g` | as [`super::sources`] says |
 //! | `string_agg` with several orders | as [`super::ordered`] says |
+//! | `mode() WITHIN GROUP (ORDER BY a)` | as [`super::ordered_sets`] says |
 //! | `a[2:]` | `a[2:2147483647]` |
 //! | `SELECT generate_series(1, 3)` | as [`super::series`] says |
 //! | `TABLE t` | `SELECT * FROM t` |
 //! | `x BETWEEN SYMMETRIC a AND b` | `x BETWEEN a AND b OR x BETWEEN b AND a` |
+//! | `x IN (!! (SELECT 1), 2)` | `x IN ((SELECT 1), 2)` |
 //! | `LIMIT '2'`, `LIMIT 1.25` | `LIMIT 2`, `LIMIT 1` |
 //! | `OVER (w ORDER BY a)` | as [`super::windows`] says |
 //! | `count(1)` | as [`super::twins`] says |
@@ -43,12 +45,14 @@ pub(super) const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
 /// Rewrites a statement, query or expression as the module says.
 ///
 /// # Errors
-/// `SyntaxError` for `TABLE` without a name; those of [`super::clauses::check`].
+/// `SyntaxError` for `TABLE` without a name; those of [`super::clauses::check`] and
+/// [`super::ordered_sets::rewrite`].
 pub(crate) fn rewrite_forms<N: Visit + VisitMut>(node: &mut N) -> Result<(), SqlError> {
     super::limits::check(node)?;
     super::clauses::check(node)?;
     super::whole_rows::check(node)?;
     super::grouping::regroup(node);
+    super::ordered_sets::rewrite(node)?;
     match walk::change(node, &mut Forms::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
@@ -135,6 +139,11 @@ impl VisitorMut for Forms {
                     bound_slice(subscript);
                 }
             }
+        }
+        if let Expr::InList { list, .. } = expression
+            && let Some(first) = list.first_mut()
+        {
+            unmark(first);
         }
         if let Some(symmetric) = symmetric_between(expression) {
             *expression = symmetric;
@@ -262,15 +271,9 @@ fn symmetric_between(expression: &Expr) -> Option<Expr> {
         return None;
     };
     let mut low = low.clone();
-    let marker = first_operand(&mut low);
-    let Expr::UnaryOp {
-        op: UnaryOperator::PGPrefixFactorial,
-        expr: marked,
-    } = marker
-    else {
+    if !unmark(&mut low) {
         return None;
-    };
-    *marker = (**marked).clone();
+    }
     let between = |low: &Expr, high: &Expr| {
         Box::new(Expr::Between {
             expr: expr.clone(),
@@ -288,6 +291,20 @@ fn symmetric_between(expression: &Expr) -> Option<Expr> {
         },
         right: between(high, &low),
     })))
+}
+
+/// Takes off the marker that an expression begins with; whether there was one.
+fn unmark(expression: &mut Expr) -> bool {
+    let marker = first_operand(expression);
+    let Expr::UnaryOp {
+        op: UnaryOperator::PGPrefixFactorial,
+        expr: marked,
+    } = marker
+    else {
+        return false;
+    };
+    *marker = (**marked).clone();
+    true
 }
 
 /// What an expression begins with, down to the operand of the first operator.

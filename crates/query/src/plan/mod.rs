@@ -18,6 +18,7 @@ mod numbering;
 mod once;
 mod optimize;
 mod ordered;
+mod ordered_sets;
 mod origins;
 mod parameters;
 mod pieces;
@@ -39,7 +40,7 @@ pub(crate) use arrays::{
 };
 pub(crate) use calls::is_volatile;
 pub(crate) use clauses::{check_stored, check_with_names};
-pub(crate) use constant_columns::{BoundByAllKeys, HideConstants};
+pub(crate) use constant_columns::{BoundByAllKeys, HideConstants, SortAgain};
 pub(crate) use context::{ROW_ID_COLUMN, StatementContext, TARGET_SCHEMA};
 pub(crate) use cooperate::CooperateAboveJoins;
 pub(crate) use forms::rewrite_forms;

@@ -7,6 +7,7 @@
 
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
+use aerostat_semantics::functions::named::NAMED;
 use aerostat_semantics::walk;
 use aerostat_types::SqlType;
 use datafusion::{
@@ -32,7 +33,7 @@ pub(crate) fn name_outputs(query: &mut ast::Query) {
         SetExpr::Select(select) => select.projection.iter().map(item_name).collect(),
         _ => Vec::new(),
     };
-    name_body(&mut query.body);
+    name_body(&mut query.body, &qualified_keys(query.order_by.as_ref()));
     let SetExpr::Select(select) = &*query.body else {
         return;
     };
@@ -54,6 +55,21 @@ pub(crate) fn name_outputs(query: &mut ast::Query) {
             *ident = alias.clone();
         }
     }
+}
+
+/// The names of columns that ORDER BY calls by their relations. An output of such a name, which is
+/// another column, must not be taken for it: `SELECT t.a::int FROM t ORDER BY t.a`.
+fn qualified_keys(order_by: Option<&ast::OrderBy>) -> HashSet<String> {
+    let mut names = HashSet::new();
+    if let Some(order_by) = order_by {
+        let _ = walk::expressions(order_by, |expression| {
+            if let ast::Expr::CompoundIdentifier(parts) = expression {
+                names.extend(parts.last().map(folded));
+            }
+            ControlFlow::<()>::Continue(())
+        });
+    }
+    names
 }
 
 /// Gives the outputs of queries in FROM and WITH PostgreSQL's names, by which the queries
@@ -201,19 +217,19 @@ fn item_name(item: &SelectItem) -> String {
     }
 }
 
-fn name_body(body: &mut SetExpr) {
+fn name_body(body: &mut SetExpr, qualified: &HashSet<String>) {
     match body {
-        SetExpr::Select(select) => name_items(&mut select.projection),
-        SetExpr::Query(query) => name_body(&mut query.body),
+        SetExpr::Select(select) => name_items(&mut select.projection, qualified),
+        SetExpr::Query(query) => name_body(&mut query.body, qualified),
         SetExpr::SetOperation { left, right, .. } => {
-            name_body(left);
-            name_body(right);
+            name_body(left, qualified);
+            name_body(right, qualified);
         }
         _ => {}
     }
 }
 
-fn name_items(items: &mut [SelectItem]) {
+fn name_items(items: &mut [SelectItem], qualified: &HashSet<String>) {
     let has_wildcard = items.iter().any(|item| {
         matches!(
             item,
@@ -233,7 +249,7 @@ fn name_items(items: &mut [SelectItem]) {
                 if plain && unique && !has_wildcard {
                     continue;
                 }
-                let alias = if unique && !has_wildcard {
+                let alias = if unique && !has_wildcard && !qualified.contains(&name) {
                     name
                 } else {
                     format!("{name}{SUFFIX}{at}")
@@ -245,7 +261,7 @@ fn name_items(items: &mut [SelectItem]) {
             }
             SelectItem::ExprWithAlias { alias, .. } => {
                 let name = folded(alias);
-                if !taken.insert(name.clone()) || has_wildcard {
+                if !taken.insert(name.clone()) || has_wildcard || qualified.contains(&name) {
                     *alias = Ident::with_quote('"', format!("{name}{SUFFIX}{at}"));
                 }
             }
@@ -264,9 +280,11 @@ fn any_name(expression: &ast::Expr) -> Option<String> {
     use ast::Expr as E;
     match expression {
         E::Nested(inner) | E::Collate { expr: inner, .. } => any_name(inner),
+        E::Function(function) if is_named(function) => argument_of(function).and_then(any_name),
         E::Cast {
             expr, data_type, ..
         } => strong_name(expr).or_else(|| Some(cast_name(data_type))),
+        E::CompoundFieldAccess { root, .. } => any_name(root),
         E::TypedString(typed) => Some(cast_name(&typed.data_type)),
         E::Interval(_) => Some("interval".to_owned()),
         E::Case { else_result, .. } => {
@@ -277,12 +295,35 @@ fn any_name(expression: &ast::Expr) -> Option<String> {
     }
 }
 
+/// Whether a call is one that tells its argument apart from others.
+pub(super) fn is_named(function: &ast::Function) -> bool {
+    let name = function.name.0.last().and_then(|name| name.as_ident());
+    name.is_some_and(|name| name.value == NAMED)
+}
+
+fn argument_of(function: &ast::Function) -> Option<&ast::Expr> {
+    let ast::FunctionArguments::List(list) = &function.args else {
+        return None;
+    };
+    match list.args.first()? {
+        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(argument)) => Some(argument),
+        _ => None,
+    }
+}
+
 fn strong_name(expression: &ast::Expr) -> Option<String> {
     use ast::Expr as E;
     Some(match expression {
         E::Identifier(ident) => folded(ident),
         E::CompoundIdentifier(parts) => folded(parts.last()?),
-        E::Function(function) => folded(function.name.0.last()?.as_ident()?),
+        E::Function(function) => {
+            let name = folded(function.name.0.last()?.as_ident()?);
+            if is_named(function) {
+                return argument_of(function).and_then(strong_name);
+            }
+            // One that stands for an aggregate is called as that.
+            name.trim_start_matches('\u{1}').to_owned()
+        }
         E::Nested(inner) | E::Collate { expr: inner, .. } => return strong_name(inner),
         E::Cast { expr, .. } => return strong_name(expr),
         E::Case { else_result, .. } => return else_result.as_deref().and_then(strong_name),

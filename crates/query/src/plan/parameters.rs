@@ -2,8 +2,9 @@
 //!
 //! A client may leave a parameter's type open. It then follows from the place
 //! it stands in: the type it is cast to, the column it is inserted into or
-//! assigned to, what DataFusion infers from comparisons; `text` is left for
-//! the rest, as PostgreSQL does.
+//! assigned to, a count of rows in LIMIT and OFFSET, what DataFusion infers from
+//! comparisons and the analyzer from CASE and its like; `text` is left for the
+//! rest, as PostgreSQL does.
 
 use std::ops::ControlFlow;
 
@@ -109,6 +110,17 @@ pub(crate) fn declared_parameters(
     struct Casts<'a>(&'a mut Vec<Option<ParameterType>>);
     impl Visitor for Casts<'_> {
         type Break = ();
+        fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
+            if let Some(ast::LimitClause::LimitOffset { limit, offset, .. }) = &query.limit_clause {
+                let counts = limit
+                    .iter()
+                    .chain(offset.iter().map(|offset| &offset.value));
+                for n in counts.filter_map(bare_placeholder) {
+                    declare(self.0, n, ParameterType::Value(SqlType::BigInt));
+                }
+            }
+            ControlFlow::Continue(())
+        }
         fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
             if let ast::Expr::Cast {
                 expr, data_type, ..

@@ -29,12 +29,12 @@ use datafusion::{
     },
     physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{
-        ExecutionPlan,
+        ExecutionPlan, ExecutionPlanProperties,
         aggregates::AggregateExec,
         coalesce_partitions::CoalescePartitionsExec,
         coop::CooperativeExec,
         filter::FilterExec,
-        joins::{HashJoinExec, NestedLoopJoinExec},
+        joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode},
         projection::ProjectionExec,
         recursive_query::RecursiveQueryExec,
         repartition::RepartitionExec,
@@ -44,7 +44,10 @@ use datafusion::{
     },
 };
 
-use crate::scan::{RunTimeFilter, TableScan};
+use crate::{
+    scan::{RunTimeFilter, TableScan},
+    star::StarJoinExec,
+};
 use deferred::DeferredExec;
 
 /// Stands where DataFusion's own rule does.
@@ -63,7 +66,7 @@ impl PhysicalOptimizerRule for RunTimeFilters {
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match config.optimizer.enable_dynamic_filter_pushdown {
-            true => handed_down(plan, Vec::new()),
+            true => handed_down(plan, Vec::new(), false),
             false => Ok(plan),
         }
     }
@@ -77,10 +80,12 @@ impl PhysicalOptimizerRule for RunTimeFilters {
     }
 }
 
-/// The plan of a node whose output some filters are about.
+/// The plan of a node whose output some filters are about. `may_go_unasked`: some of its
+/// partitions may never be asked for rows while others are.
 fn handed_down(
     node: Arc<dyn ExecutionPlan>,
     filters: Vec<RunTimeFilter>,
+    may_go_unasked: bool,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(source) = node.downcast_ref::<DataSourceExec>() {
         let scan = source.data_source().downcast_ref::<TableScan>();
@@ -98,7 +103,7 @@ fn handed_down(
     };
     let mut join_filter = None;
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
-        join_filter = of_join(join);
+        join_filter = of_join(join).filter(|_| !(may_go_unasked && waits_for_all(join)));
         of_children[1].extend(join_filter.clone());
     } else if let Some(sort) = node.downcast_ref::<SortExec>() {
         of_children[0].extend(produced(sort).map(starting));
@@ -110,7 +115,10 @@ fn handed_down(
         let child = Arc::clone(child);
         new_children.push(match is_run_again(node.as_ref(), at) {
             true => child,
-            false => handed_down(child, filters)?,
+            false => {
+                let may_go_unasked = leaves_unasked(node.as_ref(), at, may_go_unasked);
+                handed_down(child, filters, may_go_unasked)?
+            }
         });
     }
     if let Some(filter) = &join_filter
@@ -126,6 +134,34 @@ fn handed_down(
         }
         _ => Ok(node),
     }
+}
+
+/// Whether a join tells its filter only when each of its partitions has been asked for rows. The
+/// partitions of a partitioned one say, too, that nobody will ask them any more.
+fn waits_for_all(join: &HashJoinExec) -> bool {
+    *join.partition_mode() != PartitionMode::Partitioned
+        && join.right().output_partitioning().partition_count() > 1
+}
+
+/// Whether some of a child's partitions may never be asked for rows while others are.
+fn leaves_unasked(node: &dyn ExecutionPlan, child: usize, may_go_unasked: bool) -> bool {
+    if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+        // A partition without rows on the left has no use for those on the right.
+        return match join.partition_mode() {
+            PartitionMode::Partitioned => child == 1 || may_go_unasked,
+            _ => child == 1 && may_go_unasked,
+        };
+    }
+    let asks_all = node.is::<RepartitionExec>()
+        || node.is::<CoalescePartitionsExec>()
+        || node.is::<SortPreservingMergeExec>()
+        || node.is::<StarJoinExec>();
+    // All partitions of a nested loop have one left side.
+    let passes_on = keeps_columns(node)
+        || node.is::<NestedLoopJoinExec>()
+        || node.is::<CrossJoinExec>()
+        || node.children().len() < 2;
+    !asks_all && (may_go_unasked || !passes_on)
 }
 
 /// Whether a scan that takes the filter is below what starts its input before it is asked for

@@ -64,7 +64,7 @@ impl Session {
     pub(super) fn admits_fast(&self, writes: bool) -> bool {
         let is_open = match &self.block {
             Some(open) => !open.failed,
-            None => !self.grouping,
+            None => self.grouping.is_none(),
         };
         is_open && !(writes && self.read_only())
     }

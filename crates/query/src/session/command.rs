@@ -22,8 +22,9 @@ use datafusion::{
 use super::{
     Session,
     cancel::Cancellation,
+    named::NamedStatement,
     planning::Plans,
-    prepared::{Bound, NamedStatement, STATEMENTS_MAX},
+    prepared::Bound,
     roles::{Asking, is_role},
     run,
     stream::ready,
@@ -188,7 +189,7 @@ impl Session {
         match command {
             SettingCommand::Set { scope, name, value } => {
                 let local = *scope == SettingScope::Local;
-                if local && self.block.is_none() {
+                if local && !self.is_in_block() {
                     self.warn_with(
                         ErrorKind::NoActiveTransaction,
                         "SET LOCAL can only be used in transaction blocks",
@@ -240,7 +241,7 @@ impl Session {
                 if *target == DiscardTarget::All {
                     self.set_role("session_authorization", &SettingValue::Default, false)?;
                     self.settings.lock().reset_all();
-                    self.prepared.clear();
+                    self.prepared.forget_all();
                     self.cursors.close_all();
                     self.unlisten();
                     self.advisory.release_all();
@@ -296,30 +297,24 @@ impl Session {
                 types,
                 statement,
             } => {
-                if self.prepared.contains_key(name) {
-                    return Err(SqlError::new(
-                        ErrorKind::DuplicatePreparedStatement,
-                        format!("prepared statement \"{name}\" already exists"),
-                    ));
-                }
-                if self.prepared.len() >= STATEMENTS_MAX {
-                    let error = too_many("prepared statements", STATEMENTS_MAX);
-                    return Err(error.with_hint("DEALLOCATE those that are not needed any more."));
-                }
+                self.prepared.admit(name)?;
                 let parsed = nested_statement(statement, source)?;
                 // The text is that of all that came in one message.
                 let text = source.text.len() + prepared_bytes(parsed.text());
                 let held = self.hold(name.len() + text)?;
                 let prepared = self.prepare_typed(parsed, types.clone()).await?;
-                let named = NamedStatement::new(prepared, &source.text, held);
-                self.prepared.insert(name.clone(), named);
+                let named = NamedStatement::of_command(prepared, &source.text, held);
+                self.prepared.keep(name, named);
                 Ok(Outcome::Command {
                     tag: "PREPARE".to_owned(),
                 })
             }
             PreparedCommand::Execute { name, arguments } => {
-                let named = self.prepared.get(name).ok_or_else(|| missing(name))?;
-                let prepared = Arc::clone(&named.prepared);
+                let prepared = self.prepared.find(name)?;
+                let prepared = match self.as_planned(&prepared).await? {
+                    Some(planned) => Arc::new(planned),
+                    None => prepared,
+                };
                 if let Some(bound) = bound {
                     bound.described().require_all(prepared.columns.as_ref())?;
                 }
@@ -334,8 +329,16 @@ impl Session {
                         arguments.len()
                     )));
                 }
-                let StatementKind::Sql(parsed) = &prepared.statement.kind else {
-                    return Box::pin(self.dispatch(&prepared.statement, None, cancellation)).await;
+                // Those of the protocol may be any, an EXECUTE of themselves among them.
+                let parsed = match &prepared.statement.kind {
+                    StatementKind::Sql(parsed) if prepared.is_planned() => parsed,
+                    _ => {
+                        return Err(SqlError::new(
+                            ErrorKind::FeatureNotSupported,
+                            "EXECUTE runs queries, INSERT, UPDATE, DELETE and MERGE only",
+                        )
+                        .with_hint("Run the statement itself."));
+                    }
                 };
                 self.admit(&prepared.statement)?;
                 let plans = match arguments.is_empty() {
@@ -354,19 +357,17 @@ impl Session {
                 let told = Bound::filled(&prepared);
                 let run = self.run_sql(&filled, source, Some(&told), plans, cancellation);
                 let outcome = run.await?;
-                if let Some(named) = self.prepared.get_mut(name) {
-                    named.count();
-                }
+                self.prepared.count(name);
                 Ok(outcome)
             }
             PreparedCommand::Deallocate(name) => {
-                self.prepared.remove(name).ok_or_else(|| missing(name))?;
+                self.prepared.forget(name)?;
                 Ok(Outcome::Command {
                     tag: "DEALLOCATE".to_owned(),
                 })
             }
             PreparedCommand::DeallocateAll => {
-                self.prepared.clear();
+                self.prepared.forget_all();
                 Ok(Outcome::Command {
                     tag: "DEALLOCATE ALL".to_owned(),
                 })
@@ -685,13 +686,6 @@ pub(super) fn too_many(what: &str, limit: usize) -> SqlError {
     let message = format!("too many {what} in one session");
     let error = SqlError::new(ErrorKind::ProgramLimitExceeded, message);
     error.with_detail(format!("At most {limit} are allowed."))
-}
-
-fn missing(name: &str) -> SqlError {
-    SqlError::new(
-        ErrorKind::InvalidStatementName,
-        format!("prepared statement \"{name}\" does not exist"),
-    )
 }
 
 static SHOW_ALL_COLUMNS: LazyLock<Arc<[ColumnDescription]>> =

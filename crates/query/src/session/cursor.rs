@@ -165,7 +165,7 @@ impl Session {
                 hold,
                 query,
             } => {
-                if !hold && self.block.is_none() {
+                if !hold && !self.is_in_block() {
                     return Err(SqlError::new(
                         ErrorKind::NoActiveTransaction,
                         "DECLARE CURSOR can only be used in transaction blocks",

@@ -35,9 +35,11 @@ impl Described {
             // Written values have digits of their own, and an array without values is written without
             // the type of what it has none of.
             true => one.oid == other.oid || one.ty.is_none() || are_texts(one, other),
+            // So have those of an expression: the digits of a numeric are known better with a value.
             false => {
+                let is_same_modifier = one.typmod == other.typmod || one.table_oid == 0;
                 one.name == other.name
-                    && ((one.oid, one.typmod) == (other.oid, other.typmod) || are_texts(one, other))
+                    && (one.oid == other.oid && is_same_modifier || are_texts(one, other))
             }
         };
         described.len() == columns.len() && described.iter().zip(columns).all(is_same)

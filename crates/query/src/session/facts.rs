@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::{
     admission::read_only,
+    named::NamedStatements,
     notify::Sayings,
     roles::{Asking, is_role},
     settings::Settings,
@@ -35,7 +36,7 @@ pub(crate) type Sessions = Mutex<BTreeMap<i32, Arc<Mutex<SessionDescription>>>>;
 pub(super) struct SessionFacts {
     pub(super) engine: Arc<Engine>,
     pub(super) settings: Arc<Mutex<Settings>>,
-    pub(super) prepared: Vec<PreparedDescription>,
+    pub(super) prepared: NamedStatements,
     pub(super) cursors: Vec<CursorDescription>,
     /// The session's own line in `pg_stat_activity`.
     pub(super) told: Arc<Mutex<SessionDescription>>,
@@ -162,7 +163,7 @@ impl Facts for SessionFacts {
     }
 
     fn prepared_statements(&self) -> Vec<PreparedDescription> {
-        self.prepared.clone()
+        self.prepared.describe()
     }
 
     fn cursors(&self) -> Vec<CursorDescription> {

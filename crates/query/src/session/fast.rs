@@ -32,6 +32,7 @@ use aerostat_fast::{
 use aerostat_storage::StorageError;
 use aerostat_txn::{Awaited, LockMode, RowPlace, Transaction, WaitError};
 use aerostat_types::{SqlError, SqlType};
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use plain::is_plain;
@@ -47,7 +48,7 @@ use super::{
 use crate::{
     api::{
         ColumnDescription, Outcome, ParameterType, RowStream, RowsTag, TransactionStatus, Value,
-        Zone, is_shape_of,
+        is_shape_of,
     },
     catalog::{CatalogState, Privilege, Relation, SequenceEntry, TableEntry, node::NodeRecord},
     ddl::{Actor, QualifiedName},
@@ -221,22 +222,12 @@ impl Place {
 /// What the fast path keeps for a session.
 #[derive(Default)]
 pub(super) struct FastPath {
-    programs: HashMap<Arc<Shape>, Arc<BoundProgram>>,
-    settings: Option<FastSettings>,
+    programs: HashMap<Arc<Shape>, Arc<BoundProgram>, RandomState>,
     statements: u64,
     /// Statements prepared before, by text and the types their client gave.
-    prepared: HashMap<(String, Vec<u32>), (super::Prepared, Place)>,
+    prepared: HashMap<(String, Vec<u32>), (super::Prepared, Place), RandomState>,
     /// Bytes of their texts.
     prepared_bytes: usize,
-}
-
-/// The settings that matter, as they were at a version of the session's.
-struct FastSettings {
-    version: u64,
-    is_on: bool,
-    path: Arc<[String]>,
-    role: Arc<str>,
-    zone: Zone,
 }
 
 impl Session {
@@ -255,7 +246,7 @@ impl Session {
     ) -> Result<Option<Outcome>, SqlError> {
         let started = Instant::now();
         let writes = fast.shape.kind() != Kind::Select;
-        if !self.fast_settings().is_on || !self.admits_fast(writes) {
+        if !self.followed().is_fast_path_on || !self.admits_fast(writes) {
             return Ok(None);
         }
         let Ok(gate) = self.gate(None) else {
@@ -284,7 +275,7 @@ impl Session {
             types: Arc::clone(&fast.types),
             literals: Arc::clone(&fast.literals),
             now_micros: self.transaction_time.timestamp_micros(),
-            zone: self.fast_settings().zone,
+            zone: self.client_settings().zone,
             rows: fast.rows.clone(),
             numbers: runs.sequences.as_ref().map(|sequences| {
                 let sequences = Arc::clone(sequences);
@@ -582,7 +573,7 @@ impl Session {
     fn place(&mut self, catalog: &CatalogState) -> Place {
         let epoch = catalog.epoch;
         let node = self.engine.node().record();
-        let settings = self.fast_settings();
+        let settings = self.followed();
         let (path, role) = (Arc::clone(&settings.path), Arc::clone(&settings.role));
         Place {
             epoch,
@@ -590,26 +581,6 @@ impl Session {
             path,
             role,
         }
-    }
-
-    fn fast_settings(&mut self) -> &FastSettings {
-        let settings = self.settings.lock();
-        let version = settings.version();
-        if self
-            .fast
-            .settings
-            .as_ref()
-            .is_none_or(|known| known.version != version)
-        {
-            self.fast.settings = None;
-        }
-        self.fast.settings.get_or_insert_with(|| FastSettings {
-            version,
-            is_on: settings.get("enable_fast_path") == Ok("on"),
-            path: settings.search_path().into(),
-            role: settings.acting_role().into(),
-            zone: settings.time_zone(),
-        })
     }
 
     /// The types of the parameters of an INSERT whose rows a text lists: those that the client
@@ -622,7 +593,7 @@ impl Session {
     ) -> Option<Vec<ParameterType>> {
         let has_others = fast.shape.returns() || fast.shape.has_parameters_on_conflict();
         let has_failed = self.status() == TransactionStatus::Failed;
-        if has_others || has_failed || !self.fast_settings().is_on {
+        if has_others || has_failed || !self.followed().is_fast_path_on {
             return None;
         }
         let catalog = self.catalog().ok()?;

@@ -102,7 +102,7 @@ impl Session {
         statement: &LockStatement,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
-        if self.block.is_none() {
+        if !self.is_in_block() {
             return Err(SqlError::new(
                 ErrorKind::NoActiveTransaction,
                 "LOCK TABLE can only be used in transaction blocks",

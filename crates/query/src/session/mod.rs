@@ -19,11 +19,13 @@ mod explain;
 pub(crate) mod facts;
 mod fast;
 mod flow;
+mod followed;
 mod generic;
 mod locking;
 mod locks;
 mod maintenance;
 pub(crate) mod memory;
+mod named;
 mod notify;
 mod planning;
 mod prepared;
@@ -39,14 +41,14 @@ mod transaction;
 mod waiting;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use aerostat_semantics::functions::Times;
 use aerostat_txn::{AdvisoryLocks, CancelToken, Snapshot};
-use aerostat_types::{Charset, ErrorKind, SqlError};
+use aerostat_types::{ErrorKind, SqlError};
 use datafusion::{error::DataFusionError, execution::SessionState, sql::sqlparser::ast};
 
 pub use cancel::CancelHandle;
@@ -59,12 +61,12 @@ pub(crate) use waiting::{LockDescription, Waiting, waits};
 
 use crate::{
     admin::Connection,
-    api::{Client, ColumnDescription, EntryNumbers, IdleLimit, Notice, Outcome, TransactionStatus},
+    api::{Client, ColumnDescription, EntryNumbers, Group, Notice, Outcome, TransactionStatus},
     catalog::{Temporaries, temporary_schema},
     engine::{Engine, StatementRecord},
     error::from_datafusion,
     notify::Inbox,
-    pgcatalog::{self, CatalogView, PreparedDescription, SessionDescription},
+    pgcatalog::{self, CatalogView, SessionDescription},
     plan::{Gate, StatementContext, cache::PlanCache},
     sequence::Taken,
     star::StarJoins,
@@ -74,10 +76,11 @@ use crate::{
 pub(crate) use cancel::Cancellation;
 use cursor::Cursors;
 use facts::SessionFacts;
+use followed::Following;
+use named::NamedStatements;
 use notify::Sayings;
 use parking_lot::Mutex;
 use planning::Plans;
-use prepared::NamedStatement;
 use settings::Settings;
 use transaction::OpenBlock;
 
@@ -95,7 +98,7 @@ pub struct Session {
     number: i32,
     /// What others see of it in `pg_stat_activity`.
     told: Arc<Mutex<SessionDescription>>,
-    prepared: HashMap<String, NamedStatement>,
+    prepared: NamedStatements,
     notices: waiting::Notices,
     /// Its advisory locks, and which transaction it has at hand.
     advisory: Arc<AdvisoryLocks>,
@@ -106,13 +109,14 @@ pub struct Session {
     cursors: Cursors,
     /// When the transaction at hand began.
     transaction_time: chrono::DateTime<chrono::Utc>,
-    /// Whether the statements at hand came together, and are a transaction.
-    grouping: bool,
+    /// How the statements at hand came together, if they did; they are a transaction.
+    grouping: Option<Group>,
     /// Whether a statement goes on after [`Self::run`]: its rows come or go.
     is_busy: bool,
     /// How long the text at hand was read, which its statement's time includes.
     read_for: Duration,
     fast: fast::FastPath,
+    following: Following,
     /// The numbers of sequences that it has taken.
     taken: Arc<Mutex<Taken>>,
     commits: Arc<commit::Commits>,
@@ -150,6 +154,7 @@ impl Session {
             state: "idle",
             ..SessionDescription::default()
         });
+        let following = Following::new(&settings.lock());
         let advisory = connection.database().store.txns().advisory_locks();
         engine.register_locks(number, &advisory);
         let cancel = CancelHandle::default();
@@ -169,6 +174,7 @@ impl Session {
             commits: engine.commits_of(connection.database()),
             plans: engine.plans_of(connection.database()),
             fast: fast::FastPath::default(),
+            following,
             taken: Arc::default(),
             engine,
             connection,
@@ -177,13 +183,13 @@ impl Session {
             settings,
             number,
             told,
-            prepared: HashMap::new(),
+            prepared: NamedStatements::default(),
             cancel,
             state: Arc::new(state),
             block: None,
             cursors: Cursors::default(),
             transaction_time: chrono::Utc::now(),
-            grouping: false,
+            grouping: None,
             is_busy: false,
             read_for: Duration::ZERO,
             temporaries: Temporaries::default(),
@@ -204,15 +210,6 @@ impl Session {
         self.notices.take()
     }
 
-    /// Settings the client is told of that have changed since the last call.
-    pub fn parameter_changes(&mut self) -> Vec<(String, String)> {
-        let changes = self.settings.lock().take_reported();
-        if let Some((_, name)) = changes.iter().find(|(name, _)| name == "application_name") {
-            self.told.lock().application.clone_from(name);
-        }
-        changes
-    }
-
     /// All settings the client is told of when it connects.
     pub fn reported_parameters(&self) -> Vec<(String, String)> {
         let settings = self.settings.lock();
@@ -229,29 +226,10 @@ impl Session {
         self.settings.lock().time_zone()
     }
 
-    /// How the client's texts are converted; `None` if they are as the server's.
-    pub fn charset(&self) -> Option<&'static Charset> {
-        self.settings.lock().charset()
-    }
-
     /// The number of the session: what the protocol's BackendKeyData, `pg_backend_pid()` and the
     /// views call the process that serves it. No two sessions of an engine have the same.
     pub fn number(&self) -> i32 {
         self.number
-    }
-
-    /// How long the client may be idle from now on; `None` for no limit.
-    pub fn idle_limit(&self) -> Option<IdleLimit> {
-        let in_transaction = self.status() != TransactionStatus::Idle;
-        let settings = self.settings.lock();
-        let timeout = match in_transaction {
-            true => settings.idle_in_transaction_timeout(),
-            false => settings.idle_session_timeout(),
-        };
-        timeout.map(|timeout| IdleLimit {
-            timeout,
-            in_transaction,
-        })
     }
 
     /// Notes from where and how the client has come, for `pg_stat_activity` and `pg_stat_ssl`.
@@ -482,7 +460,7 @@ impl Session {
             facts: Arc::new(SessionFacts {
                 engine: Arc::clone(&self.engine),
                 settings: Arc::clone(&self.settings),
-                prepared: self.prepared_descriptions(),
+                prepared: self.prepared.clone(),
                 cursors: self.cursors.describe(),
                 told: Arc::clone(&self.told),
                 gate: Arc::clone(gate),
@@ -519,11 +497,6 @@ impl Session {
         actor.temporary = Some(temporary_schema(self.number));
         actor.zone = self.time_zone();
         Ok(actor)
-    }
-
-    fn prepared_descriptions(&self) -> Vec<PreparedDescription> {
-        let named = self.prepared.iter();
-        named.map(|(name, named)| named.describe(name)).collect()
     }
 
     /// Says that the client may send its next statements: the rows of those before have come

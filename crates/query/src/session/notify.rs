@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use aerostat_types::{ErrorKind, SqlError};
-use parking_lot::Mutex;
-
 use super::Session;
 use crate::{
     api::{Outcome, TransactionStatus},
     notify::{Action, Channels, Notification, Outbox},
+    seldom::Seldom,
     utility::NotifyCommand,
 };
+use aerostat_types::{ErrorKind, SqlError};
 
 /// A channel's name has as many bytes as any name, and one for its end in PostgreSQL.
 const CHANNEL_BYTES_MAX: usize = 63;
@@ -21,7 +20,7 @@ const PAYLOAD_BYTES_MAX: usize = 7_999;
 /// How functions of a statement say something: by the list of their session's transaction.
 #[derive(Clone)]
 pub(super) struct Sayings {
-    pub(super) outbox: Arc<Mutex<Outbox>>,
+    pub(super) outbox: Arc<Seldom<Outbox>>,
     pub(super) channels: Arc<Channels>,
     pub(super) number: i32,
 }
@@ -73,7 +72,7 @@ impl Session {
 
     /// The transaction at hand has committed: others hear what it has said.
     pub(super) fn publish(&mut self) {
-        let mut outbox = self.sayings.outbox.lock();
+        let outbox = self.sayings.outbox.take();
         if !outbox.is_empty() {
             let mut listening = self.listening.lock();
             outbox.commit(&self.sayings.channels, &self.inbox, &mut listening);
@@ -82,7 +81,7 @@ impl Session {
 
     /// It has not: nobody hears.
     pub(super) fn say_nothing(&mut self) {
-        self.sayings.outbox.lock().go_back_to(Default::default());
+        drop(self.sayings.outbox.take());
     }
 
     /// The session listens on nothing any more.
@@ -93,7 +92,12 @@ impl Session {
 
     /// Comes back when others have said something that the client is to be told.
     pub async fn notified(&self) {
-        self.inbox.arrived().await;
+        // It is its own statements alone that change this.
+        let listens = !self.listening.lock().is_empty();
+        match listens {
+            true => self.inbox.arrived().await,
+            false => std::future::pending().await,
+        }
     }
 
     /// What others have said since the last call. The client is told between transactions.

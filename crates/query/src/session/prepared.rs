@@ -1,11 +1,12 @@
 //! Prepared statements, of the protocol and of PREPARE.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use aerostat_types::{Column, ErrorKind, SqlError, SqlType};
 use datafusion::{
     arrow::datatypes::{DataType, Field, FieldRef},
     common::{ParamValues, ScalarValue},
+    logical_expr::LogicalPlan,
     sql::sqlparser::ast::{
         self, AssignmentTarget, OnConflictAction, OnInsert, SetExpr, TableObject,
     },
@@ -17,13 +18,13 @@ use super::{
     described::Described,
     fast::FastStatement,
     memory::Held,
+    named::NamedStatement,
     reading::{Tree, drop_elsewhere, is_long, worked_out},
     run::{Parameters, at, bind_work},
     steps::{bind_steps, has_steps},
 };
 use crate::{
     api::{ColumnDescription, Outcome, ParameterType, Value},
-    pgcatalog::PreparedDescription,
     plan::{
         Items, StatementContext, Work, analyze, array_parameters, bare_placeholder,
         column_identifiers, declare, declared_parameters, describe_columns,
@@ -76,57 +77,6 @@ impl Prepared {
                     | ast::Statement::Merge(_)
             ),
             _ => false,
-        }
-    }
-}
-
-/// Statements that one session may PREPARE; as many as by the protocol.
-pub(super) const STATEMENTS_MAX: usize = 10_000;
-
-/// A statement of PREPARE.
-pub(super) struct NamedStatement {
-    pub(super) prepared: Arc<Prepared>,
-    /// The whole command.
-    text: Arc<str>,
-    prepared_at_us: i64,
-    generic_plans: u64,
-    custom_plans: u64,
-    /// What it is charged as.
-    _held: Held,
-}
-
-impl NamedStatement {
-    /// One that a command with this text has just prepared.
-    pub(super) fn new(prepared: Prepared, text: &Arc<str>, held: Held) -> Self {
-        Self {
-            prepared: Arc::new(prepared),
-            text: Arc::clone(text),
-            prepared_at_us: chrono::Utc::now().timestamp_micros(),
-            generic_plans: 0,
-            custom_plans: 0,
-            _held: held,
-        }
-    }
-
-    /// Counts an execution. A statement without parameters has one plan for all executions, as
-    /// in PostgreSQL; the arguments of EXECUTE are part of the plan.
-    pub(super) fn count(&mut self) {
-        match self.prepared.parameters.is_empty() {
-            true => self.generic_plans += 1,
-            false => self.custom_plans += 1,
-        }
-    }
-
-    /// As the catalogue shows it under its name.
-    pub(super) fn describe(&self, name: &str) -> PreparedDescription {
-        let parameters = self.prepared.parameters.iter();
-        PreparedDescription {
-            name: name.to_owned(),
-            statement: self.text.to_string(),
-            prepared_at_us: self.prepared_at_us,
-            parameters: parameters.map(|ty| ty.oid()).collect(),
-            generic_plans: self.generic_plans,
-            custom_plans: self.custom_plans,
         }
     }
 }
@@ -339,7 +289,7 @@ impl Session {
                 }) => self.cursors.columns(name),
                 Utility::Prepared(PreparedCommand::Execute { name, .. }) => {
                     let named = self.prepared.get(name);
-                    named.and_then(|named| named.prepared.columns.clone())
+                    named.and_then(|(prepared, _)| prepared.columns.clone())
                 }
                 other => utility_columns(other),
             },
@@ -427,13 +377,54 @@ impl Session {
         {
             return Ok(outcome);
         }
-        if matches!(prepared.statement.kind, StatementKind::Unread) {
-            let text = &prepared.statement.source.text;
-            let types = prepared.parameters.iter().copied().map(Some).collect();
-            let planned = Box::pin(self.prepare_planned(text, types)).await?;
+        if let Some(planned) = Box::pin(self.as_planned(prepared)).await? {
             return Box::pin(self.run_bound(&planned, parameters)).await;
         }
-        self.run_bound(prepared, parameters).await
+        Box::pin(self.run_bound(prepared, parameters)).await
+    }
+
+    /// A statement of which only the fast path has read the text, as the planner takes it.
+    pub(super) async fn as_planned(
+        &mut self,
+        prepared: &Prepared,
+    ) -> Result<Option<Prepared>, SqlError> {
+        if !matches!(prepared.statement.kind, StatementKind::Unread) {
+            return Ok(None);
+        }
+        let text = &prepared.statement.source.text;
+        let types = prepared.parameters.iter().copied().map(Some).collect();
+        self.prepare_planned(text, types).await.map(Some)
+    }
+
+    /// Whether another prepared statement may have this name.
+    ///
+    /// # Errors
+    /// `DuplicatePreparedStatement`, `ProgramLimitExceeded`.
+    pub fn admit_name(&self, name: &str) -> Result<(), SqlError> {
+        self.prepared.admit(name)
+    }
+
+    /// Keeps a prepared statement under a name, beside those of PREPARE. `oids` are the numbers of
+    /// its parameters' types that the client is told.
+    pub fn keep(&mut self, name: &str, prepared: Arc<Prepared>, oids: Arc<[u32]>, held: Held) {
+        let named = NamedStatement::of_protocol(prepared, oids, held);
+        self.prepared.keep(name, named);
+    }
+
+    /// The prepared statement of a name, of whoever, and the numbers of its parameters' types.
+    pub fn named(&self, name: &str) -> Option<(Arc<Prepared>, Arc<[u32]>)> {
+        self.prepared.get(name)
+    }
+
+    /// The same for an execution, which counts, without the numbers.
+    pub fn named_to_run(&self, name: &str) -> Option<Arc<Prepared>> {
+        self.prepared.count(name)
+    }
+
+    /// Forgets the prepared statement of a name, if there is one.
+    pub fn forget(&mut self, name: &str) {
+        // One that is not there is none to be forgotten.
+        let _ = self.prepared.forget(name);
     }
 
     /// Runs a prepared statement the planner's way.
@@ -574,22 +565,28 @@ pub(super) fn infer(
             }
         };
         // A subquery that locks is planned apart, out of sight.
-        let mut inferred: HashMap<String, Option<FieldRef>> = HashMap::new();
-        for work in plan_any(context, &without_locks(&written), &known(types))? {
-            for plan in work.plans() {
-                for (name, field) in plan.get_parameter_fields()? {
-                    let known = inferred.entry(name).or_default();
-                    *known = known.take().or(field);
+        let works = plan_any(context, &without_locks(&written), &known(types))?;
+        let plans: Vec<&LogicalPlan> = works.iter().flat_map(Work::plans).collect();
+        let take = |types: &mut Vec<Option<ParameterType>>,
+                    plan: &LogicalPlan|
+         -> datafusion::common::Result<()> {
+            for (name, field) in plan.get_parameter_fields()? {
+                let number = name.strip_prefix('$').and_then(|n| n.parse().ok());
+                if let (Some(number), Some(field)) = (number, field)
+                    && let Some(ty) = type_beside(&field)
+                {
+                    declare(types, number, inferred_type(number, ty));
                 }
             }
-        }
-        for (name, field) in inferred {
-            if let (Some(n), Some(field)) = (
-                name.strip_prefix('$').and_then(|n| n.parse::<usize>().ok()),
-                field,
-            ) && let Some(ty) = type_beside(&field)
-            {
-                declare(types, n, inferred_type(n, ty));
+            Ok(())
+        };
+        plans.iter().try_for_each(|plan| take(types, plan))?;
+        // What stands beside others in CASE, COALESCE, UNION and the like is known once they are brought
+        // to one type. A plan that cannot be made without all types is made below, or refused there.
+        if types.iter().any(Option::is_none) {
+            for plan in plans {
+                let analyzed = analyze(&context.state, plan.clone());
+                let _ = analyzed.and_then(|plan| take(types, &plan));
             }
         }
         for (at, ty) in types.iter_mut().enumerate() {

@@ -9,7 +9,10 @@ mod known;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -57,7 +60,8 @@ pub(crate) struct Settings {
     isolation: Option<&'static str>,
     read_only: Option<bool>,
     /// Another one after every change.
-    version: u64,
+    /// Counts the changes of the session's settings; copies count with it.
+    version: Arc<AtomicU64>,
     /// What every statement asks for, read since the last change.
     typed: OnceLock<Typed>,
 }
@@ -102,7 +106,12 @@ impl Settings {
 
     /// A number that stands as long as no setting changes but those that blocks tell.
     pub(crate) fn version(&self) -> u64 {
-        self.version
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Where [`Self::version`] is found without the settings.
+    pub(crate) fn versions(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.version)
     }
 
     /// The value of a setting.
@@ -419,7 +428,7 @@ impl Settings {
     }
 
     fn touch(&mut self) {
-        self.version += 1;
+        self.version.fetch_add(1, Ordering::Release);
         self.typed.take();
     }
 
@@ -569,20 +578,20 @@ mod tests {
     #[test]
     fn blocks_tell_their_modes_and_change_nothing() {
         let mut settings = Settings::new(&[], &[]).unwrap();
-        let before = settings.clone();
+        let (before, version) = (settings.clone(), settings.version());
         let shown = |settings: &Settings| {
             let names = ["transaction_isolation", "transaction_read_only"];
             names.map(|name| settings.get(name).unwrap().to_owned())
         };
         settings.tell_modes("repeatable read", true);
         assert_eq!(shown(&settings), ["repeatable read", "on"]);
-        assert_eq!(settings.version(), before.version());
+        assert_eq!(settings.version(), version);
         settings.end_local();
         assert_eq!(shown(&settings), ["read committed", "off"]);
         settings.tell_modes("repeatable read", true);
         settings.go_back_to(before.clone());
         assert_eq!(shown(&settings), ["read committed", "off"]);
-        assert_eq!(settings.version(), before.version());
+        assert_eq!(settings.version(), version);
         settings.tell_modes("read committed", false);
         let isolation = ["repeatable read".to_owned()];
         settings
@@ -595,7 +604,7 @@ mod tests {
         settings.go_back_to(before.clone());
         assert!(!settings.default_is_repeatable());
         assert_eq!(settings.statement_timeout(), None);
-        assert!(settings.version() > before.version());
+        assert!(settings.version() > version);
     }
 
     #[test]

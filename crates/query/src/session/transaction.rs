@@ -39,7 +39,7 @@ use super::{
     settings::Settings,
 };
 use crate::{
-    api::{Notice, NoticeSeverity, Outcome, TransactionStatus},
+    api::{Group, Notice, NoticeSeverity, Outcome, TransactionStatus},
     catalog::{Definitions, Mark},
     ddl,
     dml::deferred::{self, Deferred},
@@ -61,6 +61,8 @@ pub(super) struct OpenBlock {
     pub(super) failed: bool,
     /// Made for statements that came together, or for one that defines, not by BEGIN.
     implicit: bool,
+    /// Whether the statement at hand is its first, and may be its only one.
+    is_of_one: bool,
     isolation: Isolation,
     read_only: bool,
     /// Oldest first. A name may be there twice; the newest counts.
@@ -107,7 +109,7 @@ impl Session {
     /// Says that the statement at hand has failed after it had been taken on: reading its
     /// rows, or sending them. Whoever reads the rows calls this.
     pub fn fail(&mut self) {
-        self.grouping = false;
+        self.grouping = None;
         let Some(open) = &mut self.block else {
             self.say_nothing();
             return;
@@ -123,12 +125,11 @@ impl Session {
         }
     }
 
-    /// Says that the statements to come belong together, as those of one message or those up
-    /// to a Sync: they happen together or not at all. One that cannot be in a transaction
-    /// block is a transaction of its own, and commits those before it. The caller calls
-    /// [`Self::end_group`] after the last, or [`Self::fail`].
-    pub fn begin_group(&mut self) {
-        self.grouping = true;
+    /// Says that the statements to come belong together: they happen together or not at all.
+    /// One that cannot be in a transaction block is a transaction of its own, and commits those
+    /// before it. The caller calls [`Self::end_group`] after the last, or [`Self::fail`].
+    pub fn begin_group(&mut self, group: Group) {
+        self.grouping = Some(group);
     }
 
     /// Commits the statements of a group, if they are a transaction of their own.
@@ -136,7 +137,7 @@ impl Session {
     /// # Errors
     /// Those of COMMIT: nothing of them has happened then, or it is in doubt.
     pub async fn end_group(&mut self) -> Result<(), SqlError> {
-        self.grouping = false;
+        self.grouping = None;
         self.commit_implicit().await
     }
 
@@ -164,15 +165,21 @@ impl Session {
             }
             StatementKind::Sql(_) => false,
         };
-        let needs_block = (self.grouping && !is_control) || word_of_definition(kind).is_some();
-        if self.block.is_some() || !needs_block {
+        if let Some(open) = &mut self.block {
+            open.is_of_one = false;
+            return Ok(false);
+        }
+        let is_grouped = self.grouping.is_some();
+        let needs_block = is_grouped && !is_control || word_of_definition(kind).is_some();
+        if !needs_block {
             return Ok(false);
         }
         self.open_block(TransactionModes::default())?;
         if let Some(open) = &mut self.block {
             open.implicit = true;
+            open.is_of_one = self.grouping != Some(Group::Message);
         }
-        Ok(!self.grouping)
+        Ok(!is_grouped)
     }
 
     /// Undoes the block, somewhere where that may take its time.
@@ -227,7 +234,13 @@ impl Session {
     pub(super) fn is_one_of_several(&self) -> bool {
         self.block
             .as_ref()
-            .is_some_and(|open| self.grouping || !open.implicit)
+            .is_some_and(|open| self.grouping.is_some() || !open.implicit)
+    }
+
+    /// Whether the statement at hand is in a transaction block: one that the client has opened, or
+    /// that of several statements which came together.
+    pub(super) fn is_in_block(&self) -> bool {
+        self.block.as_ref().is_some_and(|open| !open.is_of_one)
     }
 
     /// What the block has defined, if it has defined something.
@@ -439,7 +452,7 @@ impl Session {
     /// BEGIN: a block of its own, or the implicit one goes on as one.
     fn begin(&mut self, modes: TransactionModes) -> Result<(), SqlError> {
         if let Some(open) = self.block.as_mut().filter(|open| open.implicit) {
-            open.implicit = false;
+            (open.implicit, open.is_of_one) = (false, false);
             return self.set_modes(modes);
         }
         if self.block.is_none() {
@@ -486,6 +499,7 @@ impl Session {
             deferred: Arc::default(),
             failed: false,
             implicit: false,
+            is_of_one: false,
             isolation,
             read_only,
             savepoints: Vec::new(),

@@ -26,6 +26,7 @@ use crate::{
     api::{Notice, NoticeSeverity},
     engine::Engine,
     error::{canceled, from_storage},
+    seldom::Seldom,
 };
 
 /// Functions of the node that may wait at once. The runtime has 512 threads for what waits or
@@ -39,7 +40,7 @@ const NOTICES_MAX: usize = 1_000;
 /// Messages of a session that the client has yet to be told.
 #[derive(Clone)]
 pub(super) struct Notices {
-    untold: Arc<Mutex<Vec<Notice>>>,
+    untold: Arc<Seldom<Vec<Notice>>>,
     settings: Arc<Mutex<Settings>>,
 }
 
@@ -69,7 +70,7 @@ impl Notices {
 
     /// Takes those since the last call.
     pub(super) fn take(&self) -> Vec<Notice> {
-        std::mem::take(&mut *self.untold.lock())
+        self.untold.take()
     }
 }
 

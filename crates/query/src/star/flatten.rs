@@ -85,6 +85,7 @@ impl Joined {
             }
             LogicalPlan::Join(join)
                 if join.join_type == JoinType::LeftSemi
+                    && !join.on.is_empty()
                     && join.null_equality == NullEquality::NullEqualsNothing
                     && join.filter.is_none() =>
             {

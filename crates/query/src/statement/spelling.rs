@@ -6,6 +6,7 @@
 //! | `TABLE t` where a query begins | `SELECT * FROM t` |
 //! | `BETWEEN ASYMMETRIC a AND b` | `BETWEEN a AND b` |
 //! | `BETWEEN SYMMETRIC a AND b` | `BETWEEN !! a AND b`, which [`crate::plan`] writes as two BETWEENs |
+//! | `IN ((SELECT 1), 2)` | `IN (!! (SELECT 1), 2)`, which [`crate::plan`] takes the `!!` from |
 //! | `x ~ ANY (a)`, `x LIKE ALL (a)` | `x ~ "any"(a)`, `x LIKE "all"(a)`, which `type_literals` knows |
 //! | `trim(BOTH FROM x)` | `trim(BOTH ' ' FROM x)` |
 //! | `x ISNULL` | `x IS NULL` |
@@ -39,7 +40,7 @@ pub(super) fn respelled(
     let mut tokens: Vec<TokenWithSpan> = Vec::with_capacity(piece.len());
     // The last token that is no white space, and whether a line ended after it.
     let (mut before, mut line_ended) = (None::<usize>, false);
-    for token in piece {
+    for (at, token) in piece.iter().enumerate() {
         if let Token::Whitespace(space) = &token.token {
             line_ended |= matches!(
                 space,
@@ -86,6 +87,12 @@ pub(super) fn respelled(
             _ if is_word(&token.token, "isnull") && previous.is_some_and(ends_operand) => {
                 let test = [keyword("IS", Keyword::IS), keyword("NULL", Keyword::NULL)];
                 tokens.extend(test.map(|spelled| TokenWithSpan::new(spelled, token.span)));
+            }
+            _ if previous.is_some_and(|token| is_word(token, "in"))
+                && begins_with_subquery(&piece[at..]) =>
+            {
+                tokens.push(token.clone());
+                tokens.push(TokenWithSpan::new(Token::DoubleExclamationMark, token.span));
             }
             _ => tokens.push(cut(token, cuts)),
         }
@@ -166,6 +173,49 @@ fn is_quantifier(token: &Token) -> bool {
     ["any", "some", "all"]
         .iter()
         .any(|word| is_word(token, word))
+}
+
+/// Whether these tokens begin a list whose first item begins with a subquery, `((SELECT 1), 2)`,
+/// which the parser would take for a query in parentheses.
+fn begins_with_subquery(tokens: &[TokenWithSpan]) -> bool {
+    let tokens = tokens.iter().map(|token| &token.token);
+    let mut tokens = tokens.filter(|token| !matches!(token, Token::Whitespace(_)));
+    if tokens.next() != Some(&Token::LParen) || tokens.next() != Some(&Token::LParen) {
+        return false;
+    }
+    let mut depth = 1_usize;
+    let first = tokens.find(|token| {
+        depth += usize::from(**token == Token::LParen);
+        **token != Token::LParen
+    });
+    let queries = ["select", "values", "with", "table"];
+    if !first.is_some_and(|token| queries.iter().any(|word| is_word(token, word))) {
+        return false;
+    }
+    for token in tokens.by_ref() {
+        match token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    let of_query = [
+        "union",
+        "intersect",
+        "except",
+        "order",
+        "limit",
+        "offset",
+        "fetch",
+        "for",
+    ];
+    match tokens.next() {
+        None | Some(Token::RParen) => false,
+        Some(next) => !of_query.iter().any(|word| is_word(next, word)),
+    }
 }
 
 /// A keyword as a name.

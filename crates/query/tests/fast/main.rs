@@ -20,6 +20,9 @@ use aerostat_types::{ErrorKind, SqlError, SqlType};
 use arrow::datatypes::IntervalMonthDayNano;
 use common::{Fixture, Random, rows_of};
 
+/// Of the fast path's own way.
+const FUTURE_BYTES_MAX: usize = 4_096;
+
 const TABLES: &str = "
     create table plain (
         k int primary key, s smallint, i int not null default 7, l bigint,
@@ -366,6 +369,27 @@ fn values_are_alike_both_ways() {
         assert!(taken > 40, "{taken} took the fast path");
         assert_eq!(none, 0);
     }
+}
+
+/// What a connection waits for is part of its own future, and made anew for every statement: whatever
+/// a short one does not need has its place on the heap.
+#[test]
+fn a_short_statement_takes_little_room() {
+    let fixture = Fixture::new();
+    let mut session = fixture.session();
+    fixture.ok(&mut session, "create table t (k int primary key)");
+    let text = "select k from t where k = $1";
+    let prepared = fixture
+        .runtime
+        .block_on(session.prepare(text, &[]))
+        .unwrap();
+    let parameters = [Value::I32(1)].into();
+    let bytes = size_of_val(&session.execute_prepared(&prepared, &parameters));
+    assert!(bytes <= FUTURE_BYTES_MAX, "{bytes}");
+    let split = session.split("select k from t where k = 1");
+    let statements = fixture.runtime.block_on(split).unwrap();
+    let bytes = size_of_val(&session.execute(&statements[0]));
+    assert!(bytes <= FUTURE_BYTES_MAX, "{bytes}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! where a function looks for items, so that NULL is found as any other.
 
 pub(crate) mod quantified;
-mod rows;
+pub(super) mod rows;
 
 use std::sync::Arc;
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use aerostat_types::{ErrorKind, SQL_TYPE_KEY, SqlType};
 use arrow::array::{Array, ArrayRef, StringViewArray};
 use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::interval_arithmetic::Interval;
@@ -31,7 +32,7 @@ use super::arrays;
 use crate::functions::temporal::DAY_MICROS;
 use crate::{ANY_NUMERIC, raise, type_name};
 
-pub(crate) use list::to_text as list_text;
+pub(crate) use list::{to_text as list_text, written};
 pub(crate) use number::{POWERS_OF_TEN, decimal_to_f64, rescale};
 pub(crate) use zone::{Zone, out_of_range};
 
@@ -413,6 +414,9 @@ pub(crate) fn resolve(expr: Expr, from: &Field, target: &FieldRef, zone: &Zone) 
         let list = arrays::literal(text, target.data_type(), zone)?;
         return Ok(Expr::Literal(list, None));
     }
+    if let Some(cast) = list::resolve(&expr, from, target)? {
+        return Ok(cast);
+    }
     let (Some(from_type), Some(to)) = (from_type, target_type(from_type, target)) else {
         return Ok(Expr::Cast(Cast::new_from_field(
             Box::new(expr),
@@ -532,10 +536,11 @@ pub(crate) fn assignment(
         return Ok(Expr::Literal(ScalarValue::try_from_array(&array, 0)?, None));
     }
     let unchanged = *from.data_type() == to.arrow() && fits(from_type, to);
-    if unchanged {
+    let is_settled = is_settled(&expr, to);
+    if unchanged && is_settled {
         return Ok(expr);
     }
-    if arrow_agrees(from.data_type(), to) {
+    if is_settled && arrow_agrees(from.data_type(), to) {
         return Ok(Expr::Cast(Cast::new(Box::new(expr), to.arrow())));
     }
     Ok(PostgresCast::call(
@@ -544,6 +549,23 @@ pub(crate) fn assignment(
         Coercion::Assignment,
         expr,
     ))
+}
+
+/// Whether an expression keeps the type that it seems to have: what chooses among values has that of
+/// the first until types are resolved, and a query's column has digits of its own.
+fn is_settled(expr: &Expr, to: SqlType) -> bool {
+    let chooses = |part: &Expr| match part {
+        Expr::Case(_) | Expr::ScalarSubquery(_) => true,
+        Expr::Column(_) => matches!(to, SqlType::Numeric { .. }),
+        Expr::ScalarFunction(call) => {
+            matches!(
+                call.func.name(),
+                "coalesce" | "greatest" | "least" | "nullif"
+            )
+        }
+        _ => false,
+    };
+    !expr.exists(|part| Ok(chooses(part))).unwrap_or(true)
 }
 
 /// Whether every value of `from` is a value of `to`, both of one Arrow type.

@@ -43,9 +43,18 @@ impl Choice {
                     None => arguments.to_vec(),
                 })
             }
+            // A `bytea` is of views, or what a function of DataFusion's makes.
+            _ if arguments.iter().all(is_bytes) => Ok(vec![DataType::BinaryView; arguments.len()]),
             _ => self.inner.coerce_types(arguments),
         }
     }
+}
+
+fn is_bytes(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::Null
+    )
 }
 
 /// Only string literals are `Utf8`.

@@ -107,7 +107,15 @@ fn power_of(base: f64, exponent: f64) -> Result<f64> {
     if result.is_infinite() && base.is_finite() && exponent.is_finite() {
         return Err(overflow());
     }
+    if result == 0.0 && base != 0.0 && base.is_finite() && exponent.is_finite() {
+        return Err(underflow());
+    }
     Ok(result)
+}
+
+fn underflow() -> DataFusionError {
+    let message = "value out of range: underflow";
+    raise(ErrorKind::NumericValueOutOfRange, message)
 }
 
 fn logarithm(value: f64, f: impl Fn(f64) -> f64) -> Result<f64> {
@@ -154,10 +162,7 @@ const EXP: &[Overload] = &[Overload {
     body: |call| {
         doubles(call, |v| match v.exp() {
             result if result.is_infinite() && v.is_finite() => Err(overflow()),
-            0.0 if v.is_finite() => Err(raise(
-                ErrorKind::NumericValueOutOfRange,
-                "value out of range: underflow",
-            )),
+            0.0 if v.is_finite() => Err(underflow()),
             result => Ok(result),
         })
     },
@@ -268,7 +273,12 @@ const SIGN: &[Overload] = &[
     Overload {
         parameters: &[SqlType::Double],
         returns: DOUBLE,
-        body: |call| doubles(call, |v| Ok(if v == 0.0 { v } else { v.signum() })),
+        // NaN is neither above nor below zero, and zero has no sign.
+        body: |call| {
+            doubles(call, |v| {
+                Ok(f64::from(i8::from(v > 0.0) - i8::from(v < 0.0)))
+            })
+        },
     },
 ];
 

@@ -8,6 +8,7 @@
 pub(crate) mod aggregate;
 pub(crate) mod any;
 pub(crate) mod arithmetic;
+pub(crate) mod array_order;
 pub(crate) mod arrays;
 pub(crate) mod bounded;
 mod bucket;
@@ -15,10 +16,13 @@ pub(crate) mod cast;
 mod choice;
 pub(crate) mod datetime;
 mod domains;
+pub(crate) mod float_order;
 mod format;
 mod letters;
 mod making;
 pub(crate) mod math;
+pub mod named;
+pub mod ordered_sets;
 pub(crate) mod overload;
 pub(crate) mod regexp;
 mod series;
@@ -69,7 +73,12 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
         .chain(letters::all())
         .chain(making::all())
         .chain(domains::all())
-        .chain([bucket::width_bucket()])
+        .chain([
+            bucket::width_bucket(),
+            float_order::function(),
+            named::function(),
+        ])
+        .chain(ordered_sets::all())
         .chain(series::list::all())
     {
         replace(registry, function)?;
@@ -77,6 +86,8 @@ fn register_all(registry: &mut dyn FunctionRegistry) -> Result<()> {
     bounded::register(registry)?;
     choice::register(registry)?;
     crate::unnest::register(registry)?;
+    // A call of it is written as one of `ordered_sets`; DataFusion's rounds fractions.
+    registry.deregister_udaf("percentile_cont")?;
     for function in [aggregate::sum(), aggregate::avg()] {
         registry.deregister_udaf(function.name())?;
         registry.register_udaf(function)?;

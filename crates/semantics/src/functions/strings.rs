@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlType, quote_ident, text::format_char};
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewBuilder, BooleanArray, PrimitiveArray};
+use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Int32Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{
@@ -116,9 +117,49 @@ fn part(start: i64, length: Option<i64>) -> Result<(usize, usize)> {
     Ok(((from - 1) as usize, count))
 }
 
-fn substring(text: &str, start: i64, length: Option<i64>) -> Result<String> {
-    let (skipped, count) = part(start, length)?;
-    Ok(text.chars().skip(skipped).take(count).collect())
+/// The part of each text that starts at the second argument, of the length that the third says if
+/// there is one.
+fn texts_between(call: &Call) -> Result<ArrayRef> {
+    let values = call.args[0].as_string_view();
+    let starts = call.args[1].as_primitive::<Int32Type>();
+    let lengths = call.args.get(2).map(|arg| arg.as_primitive::<Int32Type>());
+    let nulls = NullBuffer::union(values.nulls(), starts.nulls());
+    let nulls = NullBuffer::union(nulls.as_ref(), lengths.and_then(|lengths| lengths.nulls()));
+    let mut texts = Texts::of(call.rows);
+    for row in 0..call.rows {
+        if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+            texts.push(None::<&str>)?;
+            continue;
+        }
+        let length = lengths.map(|lengths| i64::from(lengths.value(row)));
+        let (skipped, count) = part(i64::from(starts.value(row)), length)?;
+        let text = values.value(row);
+        if text.len() > LOOKED_AT_BYTES {
+            worked(text.len())?;
+        }
+        texts.push(Some(substring(text, skipped, count)))?;
+    }
+    texts.finish()
+}
+
+/// A text that it takes a while to look through.
+const LOOKED_AT_BYTES: usize = 1 << 10;
+
+/// So many characters of a text, behind those that are skipped.
+fn substring(text: &str, skipped: usize, count: usize) -> &str {
+    let bytes = text.as_bytes();
+    let end = skipped.saturating_add(count).min(bytes.len());
+    if bytes[..end].is_ascii() {
+        // A character is a byte, up to where the next one begins.
+        return &text[skipped.min(end)..end];
+    }
+    let mut places = text.char_indices().map(|(at, _)| at);
+    let from = places.nth(skipped).unwrap_or(text.len());
+    let to = match count.checked_sub(1) {
+        None => from,
+        Some(after) => places.nth(after).unwrap_or(text.len()),
+    };
+    &text[from..to]
 }
 
 /// The part of each byte string that starts at the second argument, of the length that the
@@ -157,25 +198,12 @@ const SUBSTRING: &[Overload] = &[
     Overload {
         parameters: &[SqlType::Text, SqlType::Integer],
         returns: TEXT,
-        body: |call| {
-            rows(call, |row| {
-                substring(text(call, 0, row), number(call, 1, row), None).map(Some)
-            })
-        },
+        body: texts_between,
     },
     Overload {
         parameters: &[SqlType::Text, SqlType::Integer, SqlType::Integer],
         returns: TEXT,
-        body: |call| {
-            rows(call, |row| {
-                substring(
-                    text(call, 0, row),
-                    number(call, 1, row),
-                    Some(number(call, 2, row)),
-                )
-                .map(Some)
-            })
-        },
+        body: texts_between,
     },
     Overload {
         parameters: &[SqlType::Text, SqlType::Text],

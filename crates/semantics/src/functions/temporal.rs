@@ -381,7 +381,7 @@ pub(super) fn add(
     )
 }
 
-fn scale(value: IntervalMonthDayNano, by: f64) -> Result<IntervalMonthDayNano> {
+pub(super) fn scale(value: IntervalMonthDayNano, by: f64) -> Result<IntervalMonthDayNano> {
     scale_by(value, |part| part * by)
 }
 

@@ -9,6 +9,7 @@
 //! partition has: the value is then taken for each row, which costs a copy as repeating it does.
 
 mod aggregate;
+mod anew;
 mod window;
 
 use arrow::{array::Array, datatypes::DataType};

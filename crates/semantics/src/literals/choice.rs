@@ -73,11 +73,10 @@ pub(super) fn default_of_neighbour(function: &Function) -> Option<Expr> {
         }
         Expr::Function(call)
     };
-    let one = FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::value(Value::Number(
-        "1".to_owned(),
-        false,
-    ))));
-    let is_there = with(vec![one, distance.clone()]);
+    // A value that no other call has: two of one name that differ in their casts are refused.
+    let mark = Value::SingleQuotedString("\u{1}there".to_owned());
+    let mark = FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::value(mark)));
+    let is_there = with(vec![mark, distance.clone()]);
     Some(Expr::Nested(Box::new(Expr::Case {
         case_token: AttachedToken::empty(),
         end_token: AttachedToken::empty(),

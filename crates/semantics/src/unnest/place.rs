@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
 use super::domain::{Domain, VALUE, substitute};
 use super::push::{Pushed, Pusher, columns, filled, fresh, left_join, pairs};
 use super::scope::{self, Reference, partition_conjuncts};
-use super::single::single_row;
+use super::single::{constant_of_row, single_row};
 use super::{unsupported, unsupported_with_hint};
 
 /// The rule's state over one statement.
@@ -439,6 +439,17 @@ impl Unnester {
 
 /// A scalar subquery that may give no row is NULL then, whatever its column is.
 fn nullable(plan: LogicalPlan) -> Result<LogicalPlan> {
+    if let LogicalPlan::Projection(rows) = &plan
+        && let [value] = &rows.expr[..]
+        && value.column_refs().is_empty()
+        && let Some(row) = rows.input.schema().columns().into_iter().next()
+    {
+        let (qualifier, name) = value.qualified_name();
+        let value = constant_of_row(value.clone().unalias(), Expr::Column(row));
+        let value = value.alias_qualified(qualifier, name);
+        let rows = Projection::try_new(vec![value], Arc::clone(&rows.input))?;
+        return Ok(LogicalPlan::Projection(rows));
+    }
     let (qualifier, field) = plan.schema().qualified_field(0);
     let (qualifier, name) = (qualifier.cloned(), field.name().clone());
     let value = Expr::Column(Column::new(qualifier.clone(), &name));

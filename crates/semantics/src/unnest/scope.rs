@@ -7,7 +7,7 @@ use datafusion::common::{Column, Result};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::utils::{split_conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, Cast, Expr, JoinType, LogicalPlan, Operator, Subquery,
+    Aggregate, BinaryExpr, Cast, Expr, JoinType, LogicalPlan, Operator, Projection, Subquery,
 };
 
 /// A column of an enclosing query, with the type the planner saw.
@@ -167,6 +167,7 @@ pub(super) fn is_plain(plan: &LogicalPlan) -> Result<bool> {
 pub(super) fn is_plain_aggregation(plan: &LogicalPlan) -> Result<bool> {
     match plan {
         LogicalPlan::Projection(node) => Ok(!refers_out(plan)?
+            && !gives_names_of(node, &compared(&node.input))
             && !any_subquery(&node.expr)?
             && is_plain_aggregation(&node.input)?),
         LogicalPlan::SubqueryAlias(node) => is_plain_aggregation(&node.input),
@@ -204,7 +205,9 @@ fn pullable(plan: &LogicalPlan, takes: &dyn Fn(&Expr) -> bool) -> Result<bool> {
             }
             pullable(&node.input, takes)
         }
-        LogicalPlan::Projection(node) => Ok(!refers_out(plan)? && pullable(&node.input, takes)?),
+        LogicalPlan::Projection(node) => Ok(!refers_out(plan)?
+            && !gives_names_of(node, &compared(&node.input))
+            && pullable(&node.input, takes)?),
         // DataFusion loses the names of what it pulls through an alias.
         LogicalPlan::Join(node) => Ok(node.join_type == JoinType::Inner
             && lateral(&node.right).is_none()
@@ -213,6 +216,27 @@ fn pullable(plan: &LogicalPlan, takes: &dyn Fn(&Expr) -> bool) -> Result<bool> {
             && pullable(&node.right, takes)?),
         _ => Ok(false),
     }
+}
+
+/// The plan's own columns that its filters compare with the outer row. DataFusion hands them up through
+/// projections to the join.
+fn compared(plan: &LogicalPlan) -> Vec<Column> {
+    let mut columns: Vec<Column> = plan.inputs().into_iter().flat_map(compared).collect();
+    if let LogicalPlan::Filter(node) = plan {
+        let outer = split_conjunction(&node.predicate).into_iter();
+        let outer = outer.filter(|conjunct| conjunct.contains_outer());
+        columns.extend(outer.flat_map(|conjunct| conjunct.column_refs().into_iter().cloned()));
+    }
+    columns
+}
+
+/// Whether a projection gives something else under the name of one of these columns, so that nobody
+/// above could tell them apart.
+fn gives_names_of(node: &Projection, columns: &[Column]) -> bool {
+    node.schema.iter().any(|(qualifier, field)| {
+        let mut named = columns.iter().filter(|column| column.name == *field.name());
+        named.any(|column| column.relation.is_some() != qualifier.is_some())
+    })
 }
 
 /// Whether the node's own expressions have free references.

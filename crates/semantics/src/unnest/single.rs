@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    Volatility, lit,
 };
 
 /// `value`, unless more than one row stands behind it.
@@ -20,6 +20,15 @@ pub(super) fn single_row(value: Expr, rows: Expr) -> Expr {
         signature: Signature::any(2, Volatility::Immutable),
     })
     .call(vec![value, rows])
+}
+
+/// `value`, which is a constant, where there is a row: it is not computed before there is one, as the
+/// constant alone would be, which is never NULL.
+pub(super) fn constant_of_row(value: Expr, row: Expr) -> Expr {
+    ScalarUDF::new_from_impl(SingleRow {
+        signature: Signature::any(3, Volatility::Immutable),
+    })
+    .call(vec![value, lit(1_i64), row])
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::harness::Aerostat;
-use crate::raw::{Raw, errors};
+use crate::raw::{Message, Raw, errors, values};
 
 /// Bytes that are no startup message.
 const BAD_STARTUPS: &[(&str, &[u8])] = &[
@@ -233,4 +233,110 @@ fn pipelined_messages_are_answered_in_order() {
         let row = messages.iter().find(|message| message.0 == b'D').unwrap();
         assert!(row.1.ends_with(n.to_string().as_bytes()));
     }
+}
+
+/// The SQLSTATE of the first error among messages.
+fn state(messages: &[Message]) -> Option<String> {
+    errors(messages).first().map(|error| error[&'C'].clone())
+}
+
+/// The rows among messages.
+fn rows_of(messages: &[Message]) -> Vec<String> {
+    let rows = messages.iter().filter(|(kind, _)| *kind == b'D');
+    let shown = rows.map(|(_, body)| values(body).into_iter().map(Option::unwrap_or_default));
+    shown.map(|row| row.collect::<Vec<_>>().join("|")).collect()
+}
+
+/// PREPARE and the protocol share the names of prepared statements, as in PostgreSQL: what a pool
+/// discards is gone, and each finds what the other has prepared.
+#[test]
+fn prepared_statements_have_one_space_of_names() {
+    let node = Aerostat::start();
+    let mut raw = Raw::session(node.sql, "aerostat");
+    let parse = |raw: &mut Raw, name: &str, sql: &str| {
+        raw.send(b'P', format!("{name}\0{sql}\0\0\0").as_bytes())
+            .unwrap();
+        raw.send(b'S', b"").unwrap();
+        state(&raw.read_until_ready().unwrap())
+    };
+    let query = |raw: &mut Raw, sql: &str| {
+        raw.send_query(sql.as_bytes()).unwrap();
+        raw.read_until_ready().unwrap()
+    };
+    let run = |raw: &mut Raw, name: &str| {
+        raw.send(b'B', format!("\0{name}\0\0\0\0\0\0\0").as_bytes())
+            .unwrap();
+        raw.send(b'E', b"\0\0\0\0\0").unwrap();
+        raw.send(b'S', b"").unwrap();
+        let messages = raw.read_until_ready().unwrap();
+        match state(&messages) {
+            None => rows_of(&messages).join(","),
+            Some(state) => state,
+        }
+    };
+    assert_eq!(parse(&mut raw, "p", "select 1"), None);
+    assert_eq!(parse(&mut raw, "p", "select 2").as_deref(), Some("42P05"));
+    assert_eq!(
+        state(&query(&mut raw, "prepare p as select 2")).as_deref(),
+        Some("42P05")
+    );
+    assert_eq!(rows_of(&query(&mut raw, "execute p")), ["1"]);
+    assert_eq!(state(&query(&mut raw, "prepare s as select 3")), None);
+    assert_eq!(run(&mut raw, "s"), "3");
+    let shown = query(
+        &mut raw,
+        "select name, statement, from_sql from pg_prepared_statements order by name",
+    );
+    assert_eq!(
+        rows_of(&shown),
+        ["p|select 1|f", "s|prepare s as select 3|t"]
+    );
+    // An INSERT that only the fast path has read.
+    query(&mut raw, "create table t (id int primary key, v text)");
+    assert_eq!(
+        parse(&mut raw, "i", "insert into t values (1, 'a'), (2, 'b')"),
+        None
+    );
+    assert_eq!(state(&query(&mut raw, "execute i")), None);
+    assert_eq!(rows_of(&query(&mut raw, "select count(*) from t")), ["2"]);
+    // The protocol prepares any statement, also one that would run itself for ever.
+    for text in [
+        "execute u",
+        "begin",
+        "vacuum",
+        "lock table t",
+        "create table u (a int)",
+        "",
+    ] {
+        assert_eq!(parse(&mut raw, "u", text), None, "{text}");
+        let ran = state(&query(&mut raw, "execute u"));
+        assert_eq!(ran.as_deref(), Some("0A000"), "{text}");
+        assert_eq!(state(&query(&mut raw, "deallocate u")), None);
+    }
+    let prepared = query(&mut raw, "prepare u as execute u; execute u");
+    assert!(state(&prepared).is_some());
+    query(&mut raw, "deallocate all");
+    assert_eq!(parse(&mut raw, "p", "select 1"), None);
+    assert_eq!(state(&query(&mut raw, "prepare s as select 3")), None);
+    assert_eq!(parse(&mut raw, "i", "insert into t values (3, 'c')"), None);
+    for (forget, gone) in [
+        ("deallocate p", vec!["p"]),
+        ("deallocate all", vec!["p", "s", "i"]),
+        ("discard all", vec!["p"]),
+    ] {
+        assert_eq!(state(&query(&mut raw, forget)), None);
+        for name in gone {
+            assert_eq!(run(&mut raw, name), "26000", "{name} after {forget}");
+        }
+        assert_eq!(parse(&mut raw, "p", "select 4"), None, "after {forget}");
+        assert_eq!(run(&mut raw, "p"), "4");
+    }
+    raw.send(b'C', b"Sp\0").unwrap();
+    raw.send(b'C', b"Snone\0").unwrap();
+    raw.send(b'S', b"").unwrap();
+    assert_eq!(state(&raw.read_until_ready().unwrap()), None);
+    assert_eq!(
+        state(&query(&mut raw, "execute p")).as_deref(),
+        Some("26000")
+    );
 }

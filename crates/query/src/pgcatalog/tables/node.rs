@@ -357,8 +357,7 @@ fn prepared(view: &CatalogView, rows: &mut Rows) {
             ("statement", statement.statement.into()),
             ("prepare_time", Cell::Time(statement.prepared_at_us)),
             ("parameter_types", statement.parameters.into()),
-            // Those of the protocol are its connection's.
-            ("from_sql", true.into()),
+            ("from_sql", statement.is_from_sql.into()),
             ("generic_plans", statement.generic_plans.into()),
             ("custom_plans", statement.custom_plans.into()),
         ]);

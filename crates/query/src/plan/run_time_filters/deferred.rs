@@ -7,6 +7,11 @@
 //!
 //! What gathers its input in tasks starts these as soon as it is executed, before anybody asks
 //! for a row. A scan below it would be through before the join has learnt what it needs.
+//!
+//! A join whose left side is empty never asks for its right one. Where only one partition of
+//! several is left unasked, the others' joins below would wait for what it has gathered, so
+//! that it is executed when it is dropped, too: a join's partition says as it is dropped that
+//! nothing will come of it.
 
 use std::{
     fmt,
@@ -20,9 +25,12 @@ use datafusion::{
     common::{Result, tree_node::TreeNodeRecursion},
     execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext},
     physical_expr::PhysicalExpr,
-    physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties},
+    physical_plan::{
+        DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+    },
 };
 use futures::{Stream, StreamExt};
+use tokio::runtime::Handle;
 
 /// Executes its input at the first poll.
 #[derive(Debug)]
@@ -100,6 +108,23 @@ impl ExecutionPlan for DeferredExec {
 struct Deferred {
     schema: SchemaRef,
     state: State,
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        let State::Waiting {
+            input,
+            partition,
+            context,
+        } = &self.state
+        else {
+            return;
+        };
+        // What is executed may start tasks, which end as it is dropped.
+        if input.output_partitioning().partition_count() > 1 && Handle::try_current().is_ok() {
+            drop(input.execute(*partition, Arc::clone(context)));
+        }
+    }
 }
 
 enum State {

@@ -8,13 +8,13 @@ use arrow::row::{RowConverter, Rows, SortField};
 use datafusion::common::Result;
 
 /// Arrays of one type, whose values compare by where they are: the array, and the place in it.
-pub(super) struct Items {
+pub(in crate::functions) struct Items {
     rows: Vec<Rows>,
     arrays: Vec<ArrayRef>,
 }
 
 impl Items {
-    pub(super) fn of(arrays: &[&ArrayRef]) -> Result<Self> {
+    pub(in crate::functions) fn of(arrays: &[&ArrayRef]) -> Result<Self> {
         let options = SortOptions {
             descending: false,
             nulls_first: false,
@@ -32,7 +32,11 @@ impl Items {
     }
 
     /// Whether two values are not distinct.
-    pub(super) fn same(&self, (a, at): (usize, usize), (b, other): (usize, usize)) -> bool {
+    pub(in crate::functions) fn same(
+        &self,
+        (a, at): (usize, usize),
+        (b, other): (usize, usize),
+    ) -> bool {
         self.rows[a].row(at) == self.rows[b].row(other)
     }
 

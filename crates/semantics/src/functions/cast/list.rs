@@ -1,14 +1,20 @@
-//! Arrays as PostgreSQL writes them: `{1,NULL,"a b"}`.
+//! Arrays as PostgreSQL writes them, `{1,NULL,"a b"}`, and casts to arrays ([`ListCast`]).
 
 use std::sync::Arc;
 
 use aerostat_types::{ErrorKind, SqlType, VALUE_BYTES_MAX};
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::datatypes::{DataType, Field};
-use datafusion::common::Result;
+use arrow::array::{Array, ArrayRef, AsArray, ListArray};
+use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
+};
 
+use super::super::arrays;
 use super::super::texts::{Texts, extend};
-use super::{Coercion, Zone, convert};
+use super::{CastClass, Coercion, Zone, arrow_agrees, cannot_cast, class, convert};
 use crate::growth::{Growth, too_long};
 use crate::{name_of_arrow, raise};
 
@@ -94,4 +100,160 @@ fn put_item(item: &str, out: &mut String, growth: &mut Growth) -> Result<()> {
     }
     out.push('"');
     Ok(())
+}
+
+/// A cast to an array: of a text, which is read, or of an array, item by item.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ListCast {
+    to: FieldRef,
+    /// Whether items become the texts that their output functions write.
+    is_written: bool,
+    signature: Signature,
+}
+
+impl ListCast {
+    fn call(to: FieldRef, is_written: bool, argument: Expr) -> Expr {
+        // Items may depend on the session's zone.
+        let function = Self {
+            to,
+            is_written,
+            signature: Signature::any(1, Volatility::Stable),
+        };
+        let function = Arc::new(ScalarUDF::new_from_impl(function));
+        Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![argument]))
+    }
+
+    fn cast(&self, values: &ArrayRef, from: &Field, zone: &Zone) -> Result<ArrayRef> {
+        let DataType::List(item) = self.to.data_type() else {
+            return Err(raise(ErrorKind::Internal, "a cast to an array of nothing"));
+        };
+        let DataType::List(from_item) = from.data_type() else {
+            return read(values, item, zone);
+        };
+        let lists = values.as_list::<i32>();
+        let items = match (self.is_written, SqlType::of_field(from_item)) {
+            (true, _) => item_texts(lists.values(), from_item, zone)?,
+            (false, Some(of)) => {
+                let to = SqlType::of_field(item).unwrap_or(SqlType::Text);
+                convert(lists.values(), of, to, Coercion::Explicit, zone)?
+            }
+            (false, None) => arrow::compute::cast(lists.values(), item.data_type())?,
+        };
+        Ok(Arc::new(ListArray::try_new(
+            Arc::clone(item),
+            lists.offsets().clone(),
+            items,
+            lists.nulls().cloned(),
+        )?))
+    }
+}
+
+/// Reads each text as an array of such items.
+fn read(texts: &ArrayRef, item: &FieldRef, zone: &Zone) -> Result<ArrayRef> {
+    let list = DataType::new_list(item.data_type().clone(), true);
+    let mut growth = Growth::new();
+    let lists = texts.as_string_view().iter().map(|text| match text {
+        None => ScalarValue::try_new_null(&list),
+        Some(text) => {
+            growth.make(text.len())?;
+            arrays::literal(text, &list, zone)
+        }
+    });
+    let lists = lists.collect::<Result<Vec<_>>>()?;
+    let lists = match lists.is_empty() {
+        true => arrow::array::new_empty_array(&list),
+        false => ScalarValue::iter_to_array(lists)?,
+    };
+    let (_, offsets, items, nulls) = lists.as_list::<i32>().clone().into_parts();
+    Ok(Arc::new(ListArray::try_new(
+        Arc::clone(item),
+        offsets,
+        items,
+        nulls,
+    )?))
+}
+
+impl ScalarUDFImpl for ListCast {
+    fn name(&self) -> &str {
+        "cast to array"
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        // As of a cast to any other type.
+        let name = args.first().map(|arg| arg.schema_name().to_string());
+        Ok(name.unwrap_or_default())
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.to.data_type().clone())
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let nullable = args.arg_fields.iter().any(|field| field.is_nullable());
+        let field = self.to.as_ref().clone().with_name(self.name());
+        Ok(Arc::new(field.with_nullable(nullable)))
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let zone = Zone::of(&args.config_options);
+        match &args.args[0] {
+            ColumnarValue::Array(values) => {
+                let cast = self.cast(values, &args.arg_fields[0], &zone)?;
+                Ok(ColumnarValue::Array(cast))
+            }
+            ColumnarValue::Scalar(value) => {
+                let cast = self.cast(&value.to_array()?, &args.arg_fields[0], &zone)?;
+                ScalarValue::try_from_array(&cast, 0).map(ColumnarValue::Scalar)
+            }
+        }
+    }
+}
+
+/// A cast of `expr`, whose field is `from`, to the array `target`, where Arrow's does not do.
+///
+/// # Errors
+/// `CannotCoerce` where PostgreSQL has no such cast.
+pub(super) fn resolve(expr: &Expr, from: &Field, target: &FieldRef) -> Result<Option<Expr>> {
+    let DataType::List(item) = target.data_type() else {
+        return Ok(None);
+    };
+    let DataType::List(from_item) = from.data_type() else {
+        // A literal is read when it is planned, and NULL has no type yet.
+        let is_text = *from.data_type() == DataType::Utf8View;
+        return Ok(is_text.then(|| ListCast::call(Arc::clone(target), false, expr.clone())));
+    };
+    let (Some(of), Some(to)) = (SqlType::of_field(from_item), SqlType::of_field(item)) else {
+        return Ok(None);
+    };
+    if of.arrow() == to.arrow() || arrow_agrees(from_item.data_type(), to) {
+        return Ok(None);
+    }
+    if class(of, to) == CastClass::Missing {
+        return Err(cannot_cast(of, to));
+    }
+    Ok(Some(ListCast::call(
+        Arc::clone(target),
+        false,
+        expr.clone(),
+    )))
+}
+
+/// An array with its items as their output functions write them.
+pub(crate) fn written(expr: Expr, from: &Field) -> Expr {
+    let is_typed = |item: &Field| SqlType::of_field(item).is_some_and(|ty| !ty.is_text());
+    match from.data_type() {
+        DataType::List(item) if is_typed(item) => {
+            let texts = DataType::new_list(SqlType::Text.arrow(), true);
+            ListCast::call(Arc::new(Field::new("", texts, true)), true, expr)
+        }
+        _ => expr,
+    }
 }

@@ -191,7 +191,8 @@ pub(super) struct Place {
 pub(super) fn write(micros: i64, place: Option<&Place>, pattern: &str) -> String {
     let (day, time) = (micros.div_euclid(DAY_MICROS), micros.rem_euclid(DAY_MICROS));
     let (year, month, day_of_month) = civil_from_days(day);
-    let shown_year = if year > 0 { year } else { 1 - year };
+    let shown = |year: i64| if year > 0 { year } else { 1 - year };
+    let shown_year = shown(year);
     let (hour, minute) = (time / 3_600_000_000, time / 60_000_000 % 60);
     let (second, micro) = (time / 1_000_000 % 60, time % 1_000_000);
     let day_of_year = day - days_from_civil(year, 1, 1) + 1;
@@ -217,9 +218,9 @@ pub(super) fn write(micros: i64, place: Option<&Place>, pattern: &str) -> String
             "YYY" => number(shown_year % 1000, 3, fill),
             "YY" => number(shown_year % 100, 2, fill),
             "Y" => number(shown_year % 10, 1, fill),
-            "IYYY" => number(iso_year, 4, fill),
-            "IYY" => number(iso_year % 1000, 3, fill),
-            "IY" => number(iso_year % 100, 2, fill),
+            "IYYY" => number(shown(iso_year), 4, fill),
+            "IYY" => number(shown(iso_year) % 1000, 3, fill),
+            "IY" => number(shown(iso_year) % 100, 2, fill),
             "HH24" => number(hour, 2, fill),
             "HH12" | "HH" => number((hour + 11) % 12 + 1, 2, fill),
             "MI" => number(minute, 2, fill),
@@ -242,10 +243,11 @@ pub(super) fn write(micros: i64, place: Option<&Place>, pattern: &str) -> String
             "IW" => number(iso_week, 2, fill),
             "WW" => number((day_of_year - 1) / 7 + 1, 2, fill),
             "W" => ((i64::from(day_of_month) - 1) / 7 + 1).to_string(),
-            "CC" => number((shown_year + 99) / 100, 2, fill),
+            "CC" if year > 0 => number((year + 99) / 100, 2, fill),
+            "CC" => number(year / 100 - 1, 3, fill),
             "Q" => ((month - 1) / 3 + 1).to_string(),
             "J" => (day + 2_440_588).to_string(),
-            "I" => (iso_year % 10).to_string(),
+            "I" => (shown(iso_year) % 10).to_string(),
             "IDDD" => number((iso_week - 1) * 7 + (weekday + 6) % 7 + 1, 3, fill),
             "FF1" | "FF2" | "FF3" | "FF4" | "FF5" | "FF6" => {
                 let places = usize::from(name.as_bytes()[2] - b'0');

@@ -15,7 +15,11 @@ use datafusion::logical_expr::{
     utils::AggregateOrderSensitivity,
 };
 
-use super::{ROW_WORK, bytes_of_value};
+use super::{
+    ROW_WORK,
+    anew::{Anew, Arguments},
+    bytes_of_value,
+};
 use crate::growth::{gathered, worked};
 
 /// The function, watched; nothing if it is already.
@@ -100,8 +104,13 @@ impl AggregateUDFImpl for WatchedAggregate {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        let inner = self.inner.create_sliding_accumulator(args)?;
-        Ok(Box::new(Watched::new(inner)))
+        let own = Arguments::of(&args);
+        let sliding = self.inner.create_sliding_accumulator(args)?;
+        if sliding.supports_retract_batch() {
+            return Ok(Box::new(Watched::new(sliding)));
+        }
+        let anew = Anew::new(Arc::clone(&self.inner), own, sliding);
+        Ok(Box::new(Watched::new(Box::new(anew))))
     }
 
     fn with_beneficial_ordering(
@@ -137,9 +146,11 @@ impl AggregateUDFImpl for WatchedAggregate {
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
+        // A reversed one is meant for rows in the other order, but over a window DataFusion gives it
+        // the rows of each frame so, and keeps its values: `array_agg` would be turned around.
         match self.inner.reverse_udf() {
-            ReversedUDAF::Reversed(reversed) => ReversedUDAF::Reversed(over(reversed)),
-            other => other,
+            ReversedUDAF::Identical => ReversedUDAF::Identical,
+            _ => ReversedUDAF::NotSupported,
         }
     }
 
@@ -171,8 +182,10 @@ impl AggregateUDFImpl for WatchedAggregate {
         self.inner.documentation()
     }
 
-    fn set_monotonicity(&self, ty: &DataType) -> SetMonotonicity {
-        self.inner.inner().set_monotonicity(ty)
+    /// Over a frame that slides a count falls, too, which DataFusion leaves out of account where it
+    /// takes rows for sorted by it.
+    fn set_monotonicity(&self, _: &DataType) -> SetMonotonicity {
+        SetMonotonicity::NotMonotonic
     }
 }
 

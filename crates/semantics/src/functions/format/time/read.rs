@@ -405,7 +405,10 @@ impl Reader<'_> {
 
     /// `2,024`.
     fn year_of_thousands(&mut self, name: &str) -> Result<()> {
-        let head = self.rest.bytes().take_while(u8::is_ascii_digit).count();
+        // The years of a thousand before Christ count towards Christ, as in PostgreSQL.
+        let sign = usize::from(self.rest.starts_with(['-', '+']));
+        let digits = self.rest[sign..].bytes().take_while(u8::is_ascii_digit);
+        let head = sign + digits.count();
         let tail = self.rest[head..].strip_prefix(',');
         let tail = tail.map_or("", |tail| {
             &tail[..tail.bytes().take(3).take_while(u8::is_ascii_digit).count()]

@@ -1,0 +1,151 @@
+//! What a connection is told from outside: to end its statement, to take no more of them, or to end.
+//!
+//! All of it wakes the connection's task by one waker, so that waiting for any of it, which each
+//! message does, costs one registration and no lock.
+
+use std::{
+    future::poll_fn,
+    sync::atomic::{AtomicU8, Ordering},
+    task::{Context, Poll},
+};
+
+use futures::task::AtomicWaker;
+
+const IDLE: u8 = 0;
+const RUNNING: u8 = 1;
+const CANCELLED: u8 = 2;
+
+/// How a connection is told to end. Later ones are stronger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum End {
+    /// It goes on.
+    #[default]
+    No,
+    /// The node stops: what runs is finished, and nothing more begun.
+    Stopping,
+    /// At once, whatever it does: the node has waited long enough, or another session wants it.
+    Killed,
+}
+
+/// The orders of one connection. One task waits for them.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    /// [`IDLE`], [`RUNNING`] or [`CANCELLED`].
+    run: AtomicU8,
+    /// An [`End`].
+    end: AtomicU8,
+    waker: AtomicWaker,
+}
+
+impl Orders {
+    /// Those of a connection that begins when its node has said this.
+    pub(crate) fn new(end: End) -> Self {
+        Self {
+            end: AtomicU8::new(end as u8),
+            ..Self::default()
+        }
+    }
+
+    /// A statement begins; cancel requests count from now on.
+    pub(crate) fn begin(&self) {
+        self.run.store(RUNNING, Ordering::SeqCst);
+    }
+
+    /// It has ended; a late cancel request does nothing.
+    pub(crate) fn finish(&self) {
+        self.run.store(IDLE, Ordering::SeqCst);
+    }
+
+    /// Cancels what runs; whether anything did.
+    pub(crate) fn cancel(&self) -> bool {
+        let order = Ordering::SeqCst;
+        let changed = self.run.compare_exchange(RUNNING, CANCELLED, order, order);
+        if changed.is_ok() {
+            self.waker.wake();
+        }
+        changed.is_ok()
+    }
+
+    /// Tells it to end, if it was not told so more strongly.
+    pub(crate) fn tell(&self, end: End) {
+        self.end.fetch_max(end as u8, Ordering::SeqCst);
+        self.waker.wake();
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.run.load(Ordering::SeqCst) == CANCELLED
+    }
+
+    pub(crate) fn is(&self, end: End) -> bool {
+        self.end.load(Ordering::SeqCst) >= end as u8
+    }
+
+    /// Comes back when what runs is cancelled.
+    pub(crate) async fn cancelled(&self) {
+        poll_fn(|context| self.poll(context, |orders| orders.is_cancelled().then_some(()))).await;
+    }
+
+    /// Comes back when the connection is told to end, so or more strongly.
+    pub(crate) async fn told(&self, end: End) {
+        poll_fn(|context| self.poll(context, |orders| orders.is(end).then_some(()))).await;
+    }
+
+    /// What `look` finds, which is asked again when the orders change.
+    pub(crate) fn poll<T>(
+        &self,
+        context: &Context<'_>,
+        look: impl Fn(&Self) -> Option<T>,
+    ) -> Poll<T> {
+        if let Some(found) = look(self) {
+            return Poll::Ready(found);
+        }
+        self.waker.register(context.waker());
+        // What came before the registration has woken nobody.
+        look(self).map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn cancel_requests_count_while_a_statement_runs() {
+        let orders = Orders::default();
+        assert!(!orders.cancel() && !orders.is_cancelled());
+        orders.begin();
+        assert!(orders.cancel() && orders.is_cancelled());
+        assert!(!orders.cancel());
+        orders.finish();
+        assert!(!orders.is_cancelled());
+    }
+
+    #[test]
+    fn the_stronger_word_stays() {
+        let orders = Orders::new(End::Stopping);
+        assert!(orders.is(End::Stopping) && !orders.is(End::Killed));
+        orders.tell(End::Killed);
+        orders.tell(End::Stopping);
+        assert!(orders.is(End::Killed) && orders.is(End::Stopping));
+    }
+
+    /// Whoever gives an order while its reader begins to wait still wakes it.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn no_order_is_missed() {
+        for _ in 0..5_000 {
+            let orders = Arc::new(Orders::default());
+            orders.begin();
+            let giver = Arc::clone(&orders);
+            let giving = tokio::spawn(async move {
+                giver.cancel();
+                giver.tell(End::Killed);
+            });
+            orders.cancelled().await;
+            orders.told(End::Killed).await;
+            giving.await.unwrap();
+        }
+    }
+}
