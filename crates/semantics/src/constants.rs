@@ -17,7 +17,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use aerostat_types::SqlError;
+use aerostat_types::{ErrorKind, SqlError};
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
@@ -26,9 +26,11 @@ use datafusion::common::{DFSchema, DataFusionError, JoinType, Result, ScalarValu
 use datafusion::logical_expr::execution_props::ExecutionProps;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{
-    BinaryExpr, Case, Distinct, Expr, LogicalPlan, Operator, Volatility,
+    BinaryExpr, Case, Distinct, Expr, Limit, LogicalPlan, Operator, Volatility,
 };
 use datafusion::physical_expr::create_physical_expr;
+
+use crate::external;
 
 /// Computes the constants of an analysed plan, and forgets them.
 ///
@@ -83,7 +85,10 @@ impl Search {
                 }
                 self.plan(&sort.input, read)
             }
-            LogicalPlan::Limit(limit) => self.plan(&limit.input, read),
+            LogicalPlan::Limit(limit) => {
+                self.row_counts(limit)?;
+                self.plan(&limit.input, read)
+            }
             LogicalPlan::SubqueryAlias(alias) => self.plan(&alias.input, read),
             LogicalPlan::Distinct(Distinct::All(input)) => self.plan(input, all_of(input)),
             LogicalPlan::Union(union) => {
@@ -121,6 +126,26 @@ impl Search {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Computes how many rows are left out and how many are given. OFFSET is the first to be
+    /// told to be negative, as where parameters fill in both while the rows are sought.
+    fn row_counts(&self, limit: &Limit) -> Result<()> {
+        let clauses = [
+            (&limit.skip, ErrorKind::InvalidRowCountInOffset, "OFFSET"),
+            (&limit.fetch, ErrorKind::InvalidRowCountInLimit, "LIMIT"),
+        ];
+        for (count, kind, clause) in clauses {
+            let Some(count) = count else { continue };
+            self.expression(count)?;
+            if is_constant(count)?
+                && let Some(ScalarValue::Int64(Some(..0))) = self.value(count)?
+            {
+                let message = format!("{clause} must not be negative");
+                return Err(external(SqlError::new(kind, message)));
+            }
+        }
+        Ok(())
     }
 
     /// Computes the constants in an expression, as far as PostgreSQL does.
@@ -287,6 +312,19 @@ mod tests {
         let analyzed = state.analyzer().execute_and_check(plan, config, |_, _| {});
         let computed = super::compute_constants(&analyzed.unwrap(), config);
         computed.err().map(|error| sql_error(&error).message)
+    }
+
+    #[tokio::test]
+    async fn a_negative_offset_is_told_before_a_limit() {
+        for (clauses, clause) in [
+            ("LIMIT -1 OFFSET -1", "OFFSET"),
+            ("LIMIT 0 OFFSET -1", "OFFSET"),
+            ("LIMIT 1 - 2 OFFSET 1", "LIMIT"),
+        ] {
+            let sql = format!("SELECT i FROM t {clauses}");
+            let message = error_of(&sql).await.expect(clauses);
+            assert_eq!(message, format!("{clause} must not be negative"));
+        }
     }
 
     #[tokio::test]
