@@ -18,7 +18,7 @@ pub(crate) use array::{put_value, text_of as array_text};
 pub(crate) use builder::Builder;
 pub(crate) use column::Column;
 pub(crate) use field::TextField;
-pub(crate) use plain::read;
+pub(crate) use plain::{read, read_oid};
 pub(crate) use row::{RowEncoder, check_length, put_values};
 pub(crate) use texts::Texts;
 

@@ -117,14 +117,22 @@ pub enum ParameterType {
     Value(SqlType),
     /// Of an array of such values.
     Array(SqlType),
+    /// The number of a catalogue entry, `oid`, which travels as a `bigint`.
+    Oid,
+    /// An array of such numbers.
+    OidArray,
 }
 
 impl ParameterType {
     /// The type with this number of PostgreSQL's, if a parameter can have it.
     pub fn from_oid(oid: u32) -> Option<Self> {
-        SqlType::from_oid(oid)
-            .map(Self::Value)
-            .or_else(|| SqlType::from_array_oid(oid).map(Self::Array))
+        match oid {
+            26 => Some(Self::Oid),
+            1028 => Some(Self::OidArray),
+            _ => SqlType::from_oid(oid)
+                .map(Self::Value)
+                .or_else(|| SqlType::from_array_oid(oid).map(Self::Array)),
+        }
     }
 
     /// PostgreSQL's number for it.
@@ -132,14 +140,34 @@ impl ParameterType {
         match self {
             Self::Value(ty) => ty.oid(),
             Self::Array(item) => item.array_oid(),
+            Self::Oid => 26,
+            Self::OidArray => 1028,
+        }
+    }
+
+    /// The type of its values; `None` of an array.
+    pub const fn value(self) -> Option<SqlType> {
+        match self {
+            Self::Value(ty) => Some(ty),
+            Self::Oid => Some(SqlType::BigInt),
+            Self::Array(_) | Self::OidArray => None,
+        }
+    }
+
+    /// The type of the items of an array; `None` of any other.
+    pub const fn item(self) -> Option<SqlType> {
+        match self {
+            Self::Array(item) => Some(item),
+            Self::OidArray => Some(SqlType::BigInt),
+            Self::Value(_) | Self::Oid => None,
         }
     }
 
     /// The type that values have when they are handed over: that of an array is its text.
     pub const fn carrier(self) -> SqlType {
-        match self {
-            Self::Value(ty) => ty,
-            Self::Array(_) => SqlType::Text,
+        match self.value() {
+            Some(ty) => ty,
+            None => SqlType::Text,
         }
     }
 }
@@ -149,6 +177,8 @@ impl fmt::Display for ParameterType {
         match self {
             Self::Value(ty) => ty.fmt(f),
             Self::Array(item) => write!(f, "{item}[]"),
+            Self::Oid => f.write_str("oid"),
+            Self::OidArray => f.write_str("oid[]"),
         }
     }
 }

@@ -19,6 +19,7 @@
 //!   become `functions::cast`.
 //!
 //! * Equal values are sorted and gathered as equal (`equal`).
+//! * What `unnest` makes of a row has not its key (`expanded`).
 //! * The ORDER BY of a subquery is told to who depends on it (`order`).
 //! * Subqueries that DataFusion cannot plan become joins (`unnest`).
 //! * What functions make is counted before they make it (`growth`).
@@ -33,6 +34,7 @@
 mod compare;
 mod constants;
 mod equal;
+mod expanded;
 mod frames;
 pub mod functions;
 mod grouped;
@@ -111,6 +113,7 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
             rules.push(rule);
         }
     }
+    rules.push(Arc::new(expanded::EndKeys));
     rules.into_iter().map(stoppable::analyzer).collect()
 }
 

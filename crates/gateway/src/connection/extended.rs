@@ -16,7 +16,7 @@ use crate::{
     backend::BackendSession,
     limits::{KEPT_BYTES_MIN, PORTALS_MAX},
     sqlstate::{Fault, WireError},
-    value::{self, RowEncoder, Texts, Zone, array_text},
+    value::{self, RowEncoder, Texts, Zone, array_text, read_oid},
     wire::{Bind, Describe, Execute, Format, Parse, Target, format_of},
 };
 
@@ -419,8 +419,14 @@ fn parameter(
     let any_length = |ty: SqlType| if ty.is_text() { SqlType::Text } else { ty };
     let read = match (bytes, ty, format) {
         (None, ..) => return Ok(Value::Null),
+        (Some(bytes), ParameterType::Oid, Format::Binary) => read_oid(bytes).map(Value::I64),
         (Some(bytes), ParameterType::Array(item), Format::Binary) => {
-            array_text(bytes, any_length(item), zone).map(|text| Value::Text(text.into()))
+            let item = any_length(item);
+            array_text(bytes, item, item.oid(), zone).map(|text| Value::Text(text.into()))
+        }
+        (Some(bytes), ParameterType::OidArray, Format::Binary) => {
+            let oid = ParameterType::Oid;
+            array_text(bytes, oid.carrier(), oid.oid(), zone).map(|text| Value::Text(text.into()))
         }
         (Some(bytes), ..) => value::read(any_length(ty.carrier()), zone, bytes, format),
     };

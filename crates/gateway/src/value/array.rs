@@ -16,12 +16,15 @@ use arrow::{
     datatypes::{DataType, Field},
 };
 
-use super::{Builder, Column, Zone};
+use super::{Builder, Column, Zone, plain::read_oid};
 use crate::{
     limits::VALUE_BYTES_MAX,
     sqlstate::WireError,
     wire::{Cursor, Format},
 };
+
+/// What PostgreSQL calls the type `oid`.
+const OID: u32 = 26;
 
 /// A column of lists.
 #[derive(Debug)]
@@ -162,9 +165,14 @@ fn check_length(bytes: usize, bytes_max: usize) -> Result<(), WireError> {
         .with_hint("Send its items as rows, which unnest makes of them."))
 }
 
-/// The text of an array with items of this type from its binary form, which a client has sent:
-/// its text may be longer than that.
-pub(crate) fn text_of(bytes: &[u8], item: SqlType, zone: Zone) -> Result<String, WireError> {
+/// The text of an array with items of this type, which the wire calls `element`, from its binary
+/// form, which a client has sent: its text may be longer than that.
+pub(crate) fn text_of(
+    bytes: &[u8],
+    item: SqlType,
+    element: u32,
+    zone: Zone,
+) -> Result<String, WireError> {
     let invalid = || {
         WireError::new(
             ErrorKind::InvalidBinaryRepresentation,
@@ -185,14 +193,12 @@ pub(crate) fn text_of(bytes: &[u8], item: SqlType, zone: Zone) -> Result<String,
             return Err(WireError::new(ErrorKind::FeatureNotSupported, message));
         }
     };
-    let is_item = |sent: SqlType| sent.oid() == item.oid() || sent.is_text() && item.is_text();
-    if !SqlType::from_oid(oid.cast_unsigned()).is_some_and(is_item) {
+    let oid = oid.cast_unsigned();
+    let is_text = |oid| SqlType::from_oid(oid).is_some_and(SqlType::is_text);
+    if oid != element && !(is_text(oid) && item.is_text()) {
         return Err(WireError::new(
             ErrorKind::DatatypeMismatch,
-            format!(
-                "binary data has array element type {oid} instead of expected {}",
-                item.oid()
-            ),
+            format!("binary data has array element type {oid} instead of expected {element}"),
         ));
     }
     // A count that the bytes do not bear out ends in an error at the first item that is missing.
@@ -202,7 +208,10 @@ pub(crate) fn text_of(bytes: &[u8], item: SqlType, zone: Zone) -> Result<String,
         match usize::try_from(length) {
             Ok(length) => {
                 let value = cursor.bytes(length).map_err(|_| invalid())?;
-                items.push(value, Format::Binary)?;
+                match element == OID {
+                    true => items.push(&read_oid(value)?.to_be_bytes(), Format::Binary)?,
+                    false => items.push(value, Format::Binary)?,
+                }
             }
             Err(_) if length == -1 => items.push_null(),
             Err(_) => return Err(invalid()),
@@ -283,7 +292,7 @@ mod tests {
         let items = 1_600_000;
         let bytes = sent(items);
         assert!(bytes.len() < VALUE_BYTES_MAX);
-        let text = text_of(&bytes, SqlType::Integer, Zone::default()).unwrap();
+        let text = text_of(&bytes, SqlType::Integer, 23, Zone::default()).unwrap();
         assert!(text.len() > VALUE_BYTES_MAX);
     }
 

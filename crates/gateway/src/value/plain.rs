@@ -202,6 +202,11 @@ fn integer(bytes: &[u8]) -> Result<i64, WireError> {
     }
 }
 
+/// The number of a catalogue entry, which has no sign.
+pub(crate) fn read_oid(bytes: &[u8]) -> Result<i64, WireError> {
+    fixed(bytes).map(|bytes| i64::from(u32::from_be_bytes(bytes)))
+}
+
 fn narrow<T: TryFrom<i64>>(value: i64, type_name: &str) -> Result<T, WireError> {
     T::try_from(value).map_err(|_| {
         WireError::new(

@@ -147,9 +147,9 @@ proptest! {
                 let alone = plain::read(ty, ZONE, &bytes, format);
                 prop_assert_eq!(built.is_ok(), alone.is_ok(), "{} {:?}", ty, format);
             }
-            let _ = super::array_text(&bytes, ty, ZONE);
+            let _ = super::array_text(&bytes, ty, ty.oid(), ZONE);
             let header = [&[0, 0, 0, 1, 0, 0, 0, 0][..], &ty.oid().to_be_bytes(), &bytes].concat();
-            let _ = super::array_text(&header, ty, ZONE);
+            let _ = super::array_text(&header, ty, ty.oid(), ZONE);
         }
     }
 
@@ -164,7 +164,7 @@ proptest! {
         ));
         let text = shown(Arc::clone(&list), ty.array_oid(), -1, Format::Text);
         let binary = shown(list, ty.array_oid(), -1, Format::Binary);
-        prop_assert_eq!(super::array_text(&binary, ty, ZONE).unwrap().into_bytes(), text);
+        prop_assert_eq!(super::array_text(&binary, ty, ty.oid(), ZONE).unwrap().into_bytes(), text);
     }
 
     #[test]

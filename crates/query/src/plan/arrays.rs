@@ -19,8 +19,8 @@ use aerostat_semantics::{array_items, walk};
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::sql::sqlparser::ast::{
     self, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr,
-    FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Select, SelectItem, TableFactor,
-    TimezoneInfo, Value, Visitor, VisitorMut,
+    FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Select, SelectItem,
+    TableFactor, TimezoneInfo, Value, Visitor, VisitorMut,
 };
 
 use super::{names::output_name, parameters::bare_placeholder};
@@ -114,18 +114,27 @@ fn is_of_texts(op: &BinaryOperator) -> bool {
     )
 }
 
+/// The function in FROM that this is, with its arguments.
+pub(super) fn called(factor: &TableFactor) -> Option<(&ObjectName, &[FunctionArg])> {
+    match factor {
+        TableFactor::Table {
+            name,
+            args: Some(given),
+            ..
+        } => Some((name, &given.args)),
+        TableFactor::Function { name, args, .. } => Some((name, args)),
+        _ => None,
+    }
+}
+
 /// Whether parameters stand in the arguments of functions in FROM.
 pub(crate) fn has_function_parameters(statement: &ast::Statement) -> bool {
     struct Functions;
     impl Visitor for Functions {
         type Break = ();
         fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
-            let arguments = match factor {
-                TableFactor::Table {
-                    args: Some(given), ..
-                } => &given.args,
-                TableFactor::Function { args, .. } => args,
-                _ => return ControlFlow::Continue(()),
+            let Some((_, arguments)) = called(factor) else {
+                return ControlFlow::Continue(());
             };
             let is_parameter = |expression: &Expr| match bare_placeholder(expression) {
                 Some(_) => ControlFlow::Break(()),
@@ -172,7 +181,7 @@ impl VisitorMut for ArgumentWriter<'_> {
 
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         if let Some(n) = bare_placeholder(expression)
-            && let Some(Some(ParameterType::Value(ty))) = self.0.types.get(n - 1)
+            && let Some(ty) = self.0.types.get(n - 1).and_then(|ty| ty.as_ref()?.value())
         {
             let item = self
                 .0
@@ -180,9 +189,9 @@ impl VisitorMut for ArgumentWriter<'_> {
                 .get(n - 1)
                 .and_then(|value| value.as_ref()?.first()?.clone());
             // As long as nothing has a value, any does that is one.
-            let item = item.or_else(|| (self.0.values.is_empty()).then(|| sample(*ty)));
+            let item = item.or_else(|| (self.0.values.is_empty()).then(|| sample(ty)));
             let value = item.map_or(Value::Null, Value::SingleQuotedString);
-            *expression = cast(Expr::value(value), named(*ty));
+            *expression = cast(Expr::value(value), named(ty));
         }
         ControlFlow::Continue(())
     }
@@ -293,10 +302,7 @@ impl Writer<'_> {
 
     /// The type of the items of an array parameter.
     fn item(&self, n: usize) -> Option<SqlType> {
-        match self.types.get(n.checked_sub(1)?)? {
-            Some(ParameterType::Array(item)) => Some(*item),
-            _ => None,
-        }
+        (*self.types.get(n.checked_sub(1)?)?)?.item()
     }
 
     /// The items of an array parameter, each cast to `ty`; `None` for a NULL array.

@@ -12,7 +12,10 @@ use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::sql::sqlparser::ast::{self, ArrayElemTypeDef, DataType, Visitor};
 
-use super::arrays::array_of_texts;
+use super::{
+    arrays::{array_of_texts, called},
+    series::{declare_bounds, names_series},
+};
 use crate::{api::ParameterType, ddl, pgcatalog};
 
 /// The most parameters a statement may have: the wire protocol counts them in 16 bits.
@@ -72,23 +75,29 @@ pub(crate) fn parameter_count(statement: &ast::Statement) -> Result<usize, SqlEr
 /// As [`ddl::sql_type`].
 pub(crate) fn parameter_type(data_type: &DataType) -> Result<ParameterType, SqlError> {
     match data_type {
+        DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) if is_oid(item) => {
+            Ok(ParameterType::OidArray)
+        }
         DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) => {
             item_type(item).map(ParameterType::Array)
         }
+        oid if is_oid(oid) => Ok(ParameterType::Oid),
         other => item_type(other).map(ParameterType::Value),
     }
 }
 
-/// Numbers of catalogue entries travel as the numbers they are.
+fn is_oid(data_type: &DataType) -> bool {
+    let DataType::Custom(name, _) = data_type else {
+        return false;
+    };
+    let name = name.to_string();
+    ["oid", "pg_catalog.oid"]
+        .iter()
+        .any(|oid| name.eq_ignore_ascii_case(oid))
+}
+
 fn item_type(data_type: &DataType) -> Result<SqlType, SqlError> {
     match data_type {
-        DataType::Custom(name, _)
-            if ["oid", "pg_catalog.oid"]
-                .iter()
-                .any(|oid| name.to_string().eq_ignore_ascii_case(oid)) =>
-        {
-            Ok(SqlType::BigInt)
-        }
         DataType::Custom(name, length)
             if length.is_empty()
                 && ["bpchar", "pg_catalog.bpchar"]
@@ -121,6 +130,14 @@ pub(crate) fn declared_parameters(
             }
             ControlFlow::Continue(())
         }
+        fn pre_visit_table_factor(&mut self, factor: &ast::TableFactor) -> ControlFlow<()> {
+            if let Some((name, arguments)) = called(factor)
+                && names_series(name)
+            {
+                declare_bounds(self.0, arguments);
+            }
+            ControlFlow::Continue(())
+        }
         fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
             if let ast::Expr::Cast {
                 expr, data_type, ..
@@ -133,7 +150,8 @@ pub(crate) fn declared_parameters(
             if let ast::Expr::Cast {
                 expr, data_type, ..
             } = expression
-                && let Ok(ParameterType::Array(ty)) = parameter_type(data_type)
+                && let Ok(ty) = parameter_type(data_type)
+                && let Some(ty) = ty.item()
             {
                 declare_items(self.0, expr, ty);
             }
@@ -180,6 +198,10 @@ fn declare_arguments(types: &mut Vec<Option<ParameterType>>, function: &ast::Fun
     let ast::FunctionArguments::List(list) = &function.args else {
         return;
     };
+    if names_series(&function.name) {
+        declare_bounds(types, &list.args);
+        return;
+    }
     let name = function.name.0.last().and_then(|part| part.as_ident());
     let ty = name.and_then(|name| pgcatalog::waiting_parameter(&name.value, list.args.len()));
     let Some(ty) = ty else {

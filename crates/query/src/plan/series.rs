@@ -12,6 +12,7 @@
 //! SELECT is ordered by is told by [`order`].
 
 mod order;
+mod parameters;
 
 use std::{mem, ops::ControlFlow};
 
@@ -26,6 +27,8 @@ use datafusion::sql::sqlparser::{
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
+
+pub(super) use parameters::declare_bounds;
 
 use super::{
     clauses::is_aggregate,
@@ -42,6 +45,11 @@ const UNNEST: &str = "unnest";
 
 /// The relation of the first form, and its column: no identifier of a client's.
 const RELATION: &str = "generate_series\u{1}";
+
+/// Whether a name is that of the function whose parameters [`declare_bounds`] knows.
+pub(super) fn names_series(name: &ObjectName) -> bool {
+    named_function(name).as_deref() == Some(SERIES)
+}
 
 /// PostgreSQL's functions that give rows, as far as they are known here.
 const SETS: [&str; 3] = [SERIES, "generate_subscripts", UNNEST];
@@ -60,7 +68,11 @@ pub(super) fn refused(place: &str) -> SqlError {
 }
 
 fn named(function: &Function) -> Option<String> {
-    let parts = &function.name.0;
+    named_function(&function.name)
+}
+
+fn named_function(name: &ObjectName) -> Option<String> {
+    let parts = &name.0;
     let name = parts.last()?.as_ident().map(folded)?;
     let is_system = match &parts[..] {
         [_] => true,

@@ -609,7 +609,9 @@ impl Session {
         };
         if let Some(rows) = &fast.rows {
             rows.each_parameter(|number, cell| {
-                let is_given = matches!(given.get(number), Some(Some(ParameterType::Value(_))));
+                let is_given = given
+                    .get(number)
+                    .is_some_and(|ty| ty.is_some_and(|ty| ty.value().is_some()));
                 // Two columns of different types are the planner's to judge.
                 is_given || declare(number, columns[cell])
             })?;

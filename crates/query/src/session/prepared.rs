@@ -227,9 +227,7 @@ impl Session {
     ) -> Option<Prepared> {
         let parameters = self.listed_parameters(fast, types)?;
         // An array that the statement does not take as one is the planner's.
-        let arrays = parameters
-            .iter()
-            .filter(|ty| matches!(ty, ParameterType::Array(_)));
+        let arrays = parameters.iter().filter(|ty| ty.item().is_some());
         if arrays.count() > fast.arrays() {
             return None;
         }
@@ -324,17 +322,9 @@ impl Session {
             .into_iter()
             .map(|ty| ty.unwrap_or(ParameterType::Value(SqlType::Text)))
             .collect();
-        let takes_arrays = parameters
-            .iter()
-            .any(|ty| matches!(ty, ParameterType::Array(_)));
+        let takes_arrays = parameters.iter().any(|ty| ty.item().is_some());
         is_written |= takes_arrays;
-        let values: Option<Vec<SqlType>> = parameters
-            .iter()
-            .map(|ty| match ty {
-                ParameterType::Value(ty) => Some(*ty),
-                ParameterType::Array(_) => None,
-            })
-            .collect();
+        let values: Option<Vec<SqlType>> = parameters.iter().map(|ty| ty.value()).collect();
         // Who keeps it has charged it.
         statement.source.room = None;
         let fast = match (&statement.kind, values) {
@@ -527,9 +517,9 @@ fn written_values(
             ScalarValue::Utf8(Some(text)) => text,
             _ => return Ok(None),
         };
-        match ty {
-            ParameterType::Array(_) => read_items(&text).map(Some),
-            ParameterType::Value(_) => Ok(Some(vec![Some(text)])),
+        match ty.item() {
+            Some(_) => read_items(&text).map(Some),
+            None => Ok(Some(vec![Some(text)])),
         }
     };
     prepared

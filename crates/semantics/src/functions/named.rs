@@ -2,7 +2,7 @@
 //!
 //! DataFusion names an expression without its casts, and the column of a subquery by its name there.
 //! Where two keys of GROUP BY would be called alike, one stands behind this function, which gives
-//! what it is given.
+//! what it is given. So do columns that are no keys any more (see `expanded`).
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
 pub const NAMED: &str = "\u{1}named";
 
 /// The function.
-pub(super) fn function() -> Arc<ScalarUDF> {
+pub(crate) fn function() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(Named {
         signature: Signature::any(1, Volatility::Immutable),
     }))

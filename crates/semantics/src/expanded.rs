@@ -1,0 +1,79 @@
+//! Keys end where rows are expanded.
+//!
+//! `unnest` makes many rows of one, so what told a row apart below it does so no more. DataFusion
+//! keeps the keys all the same, and drops a DISTINCT over them, makes a semi join of a join with
+//! them, or groups by less. So their columns go under it as values of a function that gives what
+//! it is given, which nobody takes for a key.
+//!
+//! ```text
+//!  Unnest                  Unnest
+//!   └── Scan t, key k  ─►   └── Projection named(k) AS k, …
+//!                                └── Scan t, key k
+//! ```
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Unnest};
+use datafusion::optimizer::AnalyzerRule;
+
+use crate::functions::named;
+
+/// The rule, which stands last: the ones before it make such plans, too.
+#[derive(Debug)]
+pub(super) struct EndKeys;
+
+impl AnalyzerRule for EndKeys {
+    fn name(&self) -> &str {
+        "end_keys"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let mut is_kept = false;
+        plan.apply_with_subqueries(|node| {
+            if let LogicalPlan::Unnest(node) = node {
+                is_kept |= has_keys(node)?;
+            }
+            Ok(match is_kept {
+                true => TreeNodeRecursion::Stop,
+                false => TreeNodeRecursion::Continue,
+            })
+        })?;
+        if !is_kept {
+            return Ok(plan);
+        }
+        let ended = plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Unnest(node) if has_keys(&node)? => ended(node).map(Transformed::yes),
+            other => other.recompute_schema().map(Transformed::yes),
+        })?;
+        Ok(ended.data)
+    }
+}
+
+/// Whether columns below make a key, now or when the optimizer groups what is distinct.
+fn has_keys(node: &Unnest) -> Result<bool> {
+    let dependencies = node.input.schema().functional_dependencies();
+    Ok(!dependencies.is_empty()
+        || node
+            .input
+            .exists(|below| Ok(matches!(below, LogicalPlan::Distinct(_))))?)
+}
+
+fn ended(node: Unnest) -> Result<LogicalPlan> {
+    let columns = node.input.schema().iter().map(|(qualifier, field)| {
+        let column = Expr::from((qualifier, field));
+        if let Expr::Column(column) = &column
+            && node.exec_columns.contains(column)
+        {
+            return Expr::Column(column.clone());
+        }
+        Expr::ScalarFunction(ScalarFunction::new_udf(named::function(), vec![column]))
+            .alias_qualified(qualifier.cloned(), field.name())
+    });
+    let below = Projection::try_new(columns.collect(), Arc::clone(&node.input))?;
+    let below = Arc::new(LogicalPlan::Projection(below));
+    Unnest::try_new(below, node.exec_columns, node.options).map(LogicalPlan::Unnest)
+}
