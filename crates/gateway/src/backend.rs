@@ -114,6 +114,12 @@ pub trait BackendSession: Send + 'static {
     /// The columns a statement gives; `None` when it gives no rows.
     fn columns(prepared: &Self::Prepared) -> Option<Arc<[ColumnDescription]>>;
 
+    /// The columns that a statement gives if it is run now, where that is not told by itself alone: by
+    /// FETCH those of its cursor.
+    fn columns_now(&self, prepared: &Self::Prepared) -> Option<Arc<[ColumnDescription]>> {
+        Self::columns(prepared)
+    }
+
     /// The columns of an open cursor of SQL's, which to the protocol is a portal.
     fn cursor_columns(&self, name: &str) -> Option<Arc<[ColumnDescription]>>;
 
@@ -123,6 +129,14 @@ pub trait BackendSession: Send + 'static {
     /// # Errors
     /// The database is gone.
     fn entry_numbers(&self) -> Result<EntryNumbers, SqlError>;
+
+    /// Whether a statement that has begun may go on where the session stands.
+    ///
+    /// # Errors
+    /// Its transaction block has failed meanwhile.
+    fn admit_again(&self, _prepared: &Self::Prepared) -> Result<(), SqlError> {
+        Ok(())
+    }
 
     /// Runs a statement.
     fn execute(

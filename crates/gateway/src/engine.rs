@@ -135,6 +135,10 @@ impl BackendSession for Session {
         prepared.columns.clone()
     }
 
+    fn admit_again(&self, prepared: &Prepared) -> Result<(), SqlError> {
+        Session::admit_again(self, prepared)
+    }
+
     fn execute(
         &mut self,
         statement: &Sent,
@@ -148,6 +152,10 @@ impl BackendSession for Session {
         parameters: &Arc<[Value]>,
     ) -> impl Future<Output = Result<Outcome, SqlError>> + Send {
         Session::execute_prepared(self, prepared, parameters)
+    }
+
+    fn columns_now(&self, prepared: &Prepared) -> Option<Arc<[ColumnDescription]>> {
+        Session::columns_now(self, prepared)
     }
 
     fn cursor_columns(&self, name: &str) -> Option<Arc<[ColumnDescription]>> {

@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use aerostat_types::{Charset, Encoding, ErrorKind, SqlError, SqlType, text};
+use aerostat_types::{Charset, Encoding, ErrorKind, NUMERIC_DEFAULT, SqlError, SqlType, text};
 use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
 use futures::Stream;
@@ -160,6 +160,16 @@ impl ParameterType {
             Self::Array(item) => Some(item),
             Self::OidArray => Some(SqlType::BigInt),
             Self::Value(_) | Self::Oid => None,
+        }
+    }
+
+    /// The type without the length or digits that it was declared with, which PostgreSQL does not keep.
+    pub(crate) const fn of_any_length(self) -> Self {
+        match self {
+            Self::Value(SqlType::Varchar(_)) => Self::Value(SqlType::Varchar(None)),
+            Self::Value(SqlType::Char(_)) => Self::Value(SqlType::BPCHAR),
+            Self::Value(SqlType::Numeric { .. }) => Self::Value(NUMERIC_DEFAULT),
+            other => other,
         }
     }
 

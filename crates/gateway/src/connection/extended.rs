@@ -127,9 +127,12 @@ impl<S: BackendSession> Connection<S> {
             ))));
         }
         if !bind.portal.is_empty() {
-            if self.portals.get(bind.portal).is_some() {
+            // To SQL a portal is a cursor.
+            let is_taken = self.portals.get(bind.portal).is_some()
+                || self.session.cursor_columns(bind.portal).is_some();
+            if is_taken {
                 let message = format!("cursor \"{}\" already exists", bind.portal);
-                return Err(WireError::new(ErrorKind::DuplicateObject, message).into());
+                return Err(WireError::new(ErrorKind::DuplicateCursor, message).into());
             }
             if self.portals.named() >= PORTALS_MAX {
                 return Err(too_many("portals", PORTALS_MAX).into());
@@ -158,6 +161,7 @@ impl<S: BackendSession> Connection<S> {
             values.into()
         };
         let portal = Portal {
+            columns: self.session.columns_now(&prepared),
             prepared,
             _statement_held: match bind.statement {
                 "" => self
@@ -170,7 +174,7 @@ impl<S: BackendSession> Connection<S> {
             progress: Progress::Bound(parameters),
             _held: held,
         };
-        if let Some(columns) = portal.columns() {
+        if let Some(columns) = &portal.columns {
             check_formats(&portal.formats, columns.len())?;
         }
         self.portals.insert(bind.portal, portal);
@@ -191,7 +195,7 @@ impl<S: BackendSession> Connection<S> {
                 (S::columns(&prepared), &[])
             }
             Target::Portal => match self.portals.get(describe.name) {
-                Some(portal) => (portal.columns(), &portal.formats),
+                Some(portal) => (portal.columns.clone(), &portal.formats),
                 None => {
                     let columns = self.session.cursor_columns(describe.name);
                     let columns = columns.ok_or_else(|| no_portal(describe.name))?;
@@ -227,7 +231,7 @@ impl<S: BackendSession> Connection<S> {
         if !self.signals.input.comes_next(b'S') {
             self.session.begin_group(Group::Pipeline);
         }
-        // The portal is out of the map while it runs: one that fails is gone.
+        // The portal is out of the map while it runs.
         let mut portal = self
             .portals
             .remove(execute.portal)
@@ -235,9 +239,8 @@ impl<S: BackendSession> Connection<S> {
         let result = self
             .execute_portal(&mut portal, execute.portal, execute.rows_max)
             .await;
-        if result.is_ok() {
-            self.portals.insert(execute.portal, portal);
-        }
+        // One that fails is there until its transaction ends, and gives nothing more.
+        self.portals.insert(execute.portal, portal);
         result
     }
 
@@ -247,6 +250,10 @@ impl<S: BackendSession> Connection<S> {
         name: &str,
         rows_max: Option<u64>,
     ) -> Result<(), Fault> {
+        // The session looks itself at what begins.
+        if !matches!(portal.progress, Progress::Bound(_)) {
+            self.session.admit_again(&portal.prepared)?;
+        }
         match std::mem::replace(&mut portal.progress, Progress::Done) {
             Progress::Bound(parameters) => self.start(portal, parameters, rows_max).await,
             Progress::Open(open) => self.go_on(portal, open, rows_max).await,
@@ -284,7 +291,7 @@ impl<S: BackendSession> Connection<S> {
                 mut batches,
                 tag,
             } => {
-                check_shape(portal.columns(), &columns)?;
+                check_shape(portal.columns.as_deref(), &columns)?;
                 check_formats(&portal.formats, columns.len())?;
                 if rows_max.is_none()
                     && let Some(rows) = batches.take_rows()
@@ -367,10 +374,10 @@ impl<S: BackendSession> Connection<S> {
 /// Rows are sent as they were described, or not at all. The engine has looked already, before the
 /// statement did anything; this is what clients rely on, whatever the engine does.
 fn check_shape(
-    described: Option<Arc<[ColumnDescription]>>,
+    described: Option<&[ColumnDescription]>,
     columns: &[ColumnDescription],
 ) -> Result<(), WireError> {
-    if described.is_some_and(|described| is_shape_of(&described, columns)) {
+    if described.is_some_and(|described| is_shape_of(described, columns)) {
         return Ok(());
     }
     Err(WireError::new(

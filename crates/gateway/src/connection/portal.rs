@@ -21,6 +21,8 @@ pub(super) struct Unnamed<S: BackendSession> {
 /// A statement with parameters, on its way through its rows.
 pub(super) struct Portal<S: BackendSession> {
     pub(super) prepared: Arc<S::Prepared>,
+    /// Those of its rows, as they were when it was bound; `None` if it gives none.
+    pub(super) columns: Option<Arc<[ColumnDescription]>>,
     /// What the statement is charged as, if it was without a name: it may be gone before its portal.
     pub(super) _statement_held: Option<Arc<S::Held>>,
     /// As the client gave them: none, one for all, or one for each column.
@@ -48,12 +50,6 @@ pub(super) struct OpenRows {
     pub(super) tag: RowsTag,
     /// The batch at hand and the first of its rows that was not sent.
     pub(super) current: Option<(RecordBatch, Vec<Column>, usize)>,
-}
-
-impl<S: BackendSession> Portal<S> {
-    pub(super) fn columns(&self) -> Option<Arc<[ColumnDescription]>> {
-        S::columns(&self.prepared)
-    }
 }
 
 /// The portals of a connection. Most clients have only the one without a name, with every

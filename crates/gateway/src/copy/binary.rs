@@ -3,7 +3,7 @@
 //! ```text
 //! "PGCOPY\n\xff\r\n\0" · u32 flags · u32 bytes of extension · extension
 //! per tuple: i16 fields · per field: i32 bytes or −1 · the value
-//! i16 −1
+//! i16 −1, which many clients leave out
 //! ```
 
 use aerostat_types::ErrorKind;
@@ -13,6 +13,9 @@ use crate::{limits::VALUE_BYTES_MAX, sqlstate::WireError};
 
 /// What a file begins with.
 pub(super) const SIGNATURE: &[u8; 11] = b"PGCOPY\n\xff\r\n\0";
+
+/// The number of fields behind the last tuple.
+const END_MARK: [u8; 2] = (-1i16).to_be_bytes();
 
 /// Flags that a reader must know: OIDs are included, which no PostgreSQL since 12 writes.
 const CRITICAL_FLAGS: u32 = 0xffff_0000;
@@ -47,11 +50,26 @@ impl BinaryReader {
         } else {
             self.header(data, target)?
         };
-        if step == Step::More && ended {
-            return Err(target.bad_record("unexpected EOF in COPY data", None));
-        }
+        let step = match step {
+            Step::More if ended => self.end(data, target)?,
+            step => step,
+        };
         self.ended = step == Step::End;
         Ok(step)
+    }
+
+    /// The data have ended where a record would go on: well between two tuples, and behind the mark.
+    fn end(&self, data: &[u8], target: &Target) -> Result<Step, WireError> {
+        let message = match (self.header_read, data.len()) {
+            (true, 0..2) => return Ok(Step::End),
+            (true, _) if data == END_MARK => return Ok(Step::End),
+            (true, _) => "unexpected EOF in COPY data",
+            (false, 0..11) => "COPY file signature not recognized",
+            (false, 11..15) => "invalid COPY file header (missing flags)",
+            (false, 15..19) => "invalid COPY file header (missing length)",
+            (false, _) => "invalid COPY file header (wrong length)",
+        };
+        Err(target.bad_record(message, None))
     }
 
     fn header(&mut self, data: &[u8], target: &Target) -> Result<Step, WireError> {
@@ -85,7 +103,11 @@ impl BinaryReader {
         };
         let count = i16::from_be_bytes([high, low]);
         if count == -1 {
-            return Ok(Step::End);
+            // Whether nothing follows is known at the end.
+            return match data == END_MARK {
+                true => Ok(Step::More),
+                false => Err(target.bad_record("received copy data after EOF marker", None)),
+            };
         }
         target.line += 1;
         let result = self.fields(data, count, target);

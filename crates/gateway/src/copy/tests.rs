@@ -293,6 +293,23 @@ fn errors_name_line_and_column() {
         "unexpected EOF in COPY data",
         "COPY t, line 0",
     );
+    for (cut, message) in [(13, "(missing flags)"), (17, "(missing length)")] {
+        let message = format!("invalid COPY file header {message}");
+        check(Binary, &header[..cut], "22P04", &message, "COPY t, line 0");
+    }
+    check(
+        Binary,
+        &tuple(&[0xff, 0xff, 0]),
+        "22P04",
+        "received copy data after EOF marker",
+        "COPY t, line 0",
+    );
+    for end in [&[][..], &[0], &[0xff, 0xff]] {
+        let options = CopyOptions::new(Binary);
+        for pieces in [&[&tuple(end)[..]][..], &[&header, end]] {
+            assert_eq!(decode(&types, &options, pieces).unwrap(), []);
+        }
+    }
     check(
         Binary,
         &tuple(&[0, 2, 0xff, 0xff, 0xff, 0xfe]),

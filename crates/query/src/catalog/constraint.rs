@@ -198,4 +198,24 @@ impl CatalogState {
             .flat_map(|entry| entry.foreign_keys.iter().map(move |key| (entry, key)))
             .filter(move |(_, key)| key.referenced == oid)
     }
+
+    /// The other tables whose foreign keys refer to one of these, or to a table that does; the
+    /// near ones first.
+    pub fn all_referring(&self, oids: &[u32]) -> Vec<&Arc<TableEntry>> {
+        let mut known = oids.to_vec();
+        let mut found = Vec::new();
+        loop {
+            let refers = |entry: &&Arc<TableEntry>| {
+                let mut keys = entry.foreign_keys.iter();
+                !known.contains(&entry.oid) && keys.any(|key| known.contains(&key.referenced))
+            };
+            let mut next: Vec<_> = self.each_table().filter(refers).collect();
+            if next.is_empty() {
+                return found;
+            }
+            next.sort_by_key(|entry| entry.oid);
+            known.extend(next.iter().map(|entry| entry.oid));
+            found.append(&mut next);
+        }
+    }
 }

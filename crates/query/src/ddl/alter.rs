@@ -101,10 +101,14 @@ pub(super) fn execute(
     Ok(done)
 }
 
-/// What IF EXISTS makes of an error.
+/// What IF EXISTS and IF NOT EXISTS make of an error. Only the second says which it was.
 pub(super) fn skipping(error: &SqlError) -> Notice {
+    let is_missing = matches!(
+        error.kind,
+        ErrorKind::UndefinedTable | ErrorKind::UndefinedObject | ErrorKind::InvalidSchemaName
+    );
     Notice {
-        kind: Some(error.kind),
+        kind: (!is_missing).then_some(error.kind),
         ..Notice::new(
             NoticeSeverity::Notice,
             format!("{}, skipping", error.message),

@@ -7,6 +7,7 @@ use aerostat_types::{ErrorKind, SqlError, TableId};
 
 use super::{
     Actor, CommandResult, Found,
+    alter::skipping,
     dependency::Dependencies,
     names::{Place, QualifiedName, is_system_schema},
     privilege::{not_owner, relation_mut},
@@ -45,13 +46,7 @@ pub(super) fn execute(
         };
         match found {
             Ok(()) => {}
-            Err(error) if if_exists && is_missing(&error) => notices.push(Notice {
-                kind: Some(error.kind),
-                ..Notice::new(
-                    NoticeSeverity::Notice,
-                    format!("{}, skipping", error.message),
-                )
-            }),
+            Err(error) if if_exists && is_missing(&error) => notices.push(skipping(&error)),
             Err(error) => return Err(error),
         }
     }
@@ -458,14 +453,18 @@ pub(super) fn truncate(
     actor: &Actor,
     names: &[QualifiedName],
     restarts_identity: bool,
+    cascade: bool,
 ) -> Result<CommandResult, SqlError> {
     draft.lock_named(actor, names, LockMode::AccessExclusive, &|_, found| {
         let is_table = matches!(found.relation, Relation::Table(_));
         is_table && actor.require(found.relation, Privilege::Truncate).is_ok()
     })?;
+    if cascade {
+        lock_referring(draft, actor, names)?;
+    }
     let mut change = draft.change()?;
-    let mut emptied = Vec::with_capacity(names.len());
-    let mut truncated = Vec::with_capacity(names.len());
+    let mut tables = Vec::with_capacity(names.len());
+    let mut notices = Vec::new();
     for name in names {
         let Found { place, relation } = actor.resolve(&change.state, name)?;
         let Relation::Table(entry) = relation else {
@@ -475,8 +474,20 @@ pub(super) fn truncate(
             ));
         };
         actor.require(relation, Privilege::Truncate)?;
-        let entry = Arc::clone(entry);
-        truncated.push(entry.oid);
+        tables.push((place, Arc::clone(entry)));
+    }
+    let mut truncated: Vec<u32> = tables.iter().map(|(_, entry)| entry.oid).collect();
+    if cascade {
+        for (place, entry) in referring(&change.state, &truncated) {
+            let message = format!("truncate cascades to table \"{}\"", entry.name);
+            notices.push(Notice::new(NoticeSeverity::Notice, message));
+            actor.require(&Relation::Table(Arc::clone(&entry)), Privilege::Truncate)?;
+            tables.push((place, entry));
+        }
+        truncated = tables.iter().map(|(_, entry)| entry.oid).collect();
+    }
+    let mut emptied = Vec::with_capacity(tables.len());
+    for (place, entry) in tables {
         // A new number in storage, so that the log's older rows stay the old table's.
         let id = TableId(change.state.allocate_oid()?);
         let indexes = entry.indexes.iter().map(|index| index.index.clone());
@@ -506,7 +517,44 @@ pub(super) fn truncate(
         }
     }
     change.publish()?;
-    Ok(CommandResult::new("TRUNCATE TABLE"))
+    Ok(CommandResult::new("TRUNCATE TABLE").with_notices(notices))
+}
+
+/// The tables that are emptied with these, and where they are.
+fn referring(state: &CatalogState, truncated: &[u32]) -> Vec<(Place, Arc<TableEntry>)> {
+    let referring = state.all_referring(truncated).into_iter();
+    referring
+        .filter_map(|entry| {
+            let (schema, entry) = state.table(entry.oid)?;
+            let place = Place {
+                schema: schema.name.clone(),
+                name: entry.name.clone(),
+            };
+            Some((place, Arc::clone(entry)))
+        })
+        .collect()
+}
+
+/// Locks the tables that refer to these, as far as the actor may empty them: after each wait
+/// there may be others.
+fn lock_referring(draft: &Draft, actor: &Actor, names: &[QualifiedName]) -> Result<(), SqlError> {
+    let mut locked = BTreeSet::new();
+    loop {
+        let state = draft.load()?;
+        let named = names
+            .iter()
+            .filter_map(|name| actor.find(&state, name).ok()?);
+        let named: Vec<u32> = named.map(|found| found.relation.oid()).collect();
+        let next = state.all_referring(&named).into_iter().find(|entry| {
+            let relation = Relation::Table(Arc::clone(entry));
+            !locked.contains(&entry.oid) && actor.may(&relation, Privilege::Truncate)
+        });
+        let Some(oid) = next.map(|entry| entry.oid) else {
+            return Ok(());
+        };
+        draft.lock(oid, LockMode::AccessExclusive)?;
+        locked.insert(oid);
+    }
 }
 
 /// The error for emptying a table that rows of another may refer to.

@@ -237,13 +237,7 @@ pub(super) fn drop(
                 dropped.push((entry, name.name.clone()));
             }
             Err(error) if if_exists && error.kind == ErrorKind::UndefinedObject => {
-                notices.push(Notice {
-                    kind: Some(error.kind),
-                    ..Notice::new(
-                        NoticeSeverity::Notice,
-                        format!("{}, skipping", error.message),
-                    )
-                });
+                notices.push(skipping(&error));
             }
             Err(error) => return Err(error),
         }

@@ -233,7 +233,8 @@ pub fn execute(
         SchemaCommand::Truncate {
             tables,
             restarts_identity,
-        } => drop::truncate(draft, actor, tables, *restarts_identity),
+            cascade,
+        } => drop::truncate(draft, actor, tables, *restarts_identity, *cascade),
         SchemaCommand::Drop {
             kind,
             names,

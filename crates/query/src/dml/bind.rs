@@ -387,7 +387,7 @@ pub(super) fn plan_from(
 }
 
 /// Lets subqueries in the statement's expressions read its WITH, too.
-fn keep_with(
+pub(super) fn keep_with(
     context: &StatementContext,
     with: &ast::With,
     parameters: &mut PlannerContext,

@@ -20,8 +20,8 @@ use datafusion::{
 use super::{
     BoundDml, DmlKind,
     bind::{
-        assign, default_value, finish, is_always_generated, is_default, not_default, query_of,
-        refuse, unsupported,
+        assign, default_value, finish, is_always_generated, is_default, keep_with, not_default,
+        query_of, refuse, unsupported,
     },
     on_conflict::bind_on_conflict,
 };
@@ -32,10 +32,12 @@ use crate::{
     statement::merge::NewRow,
 };
 
-/// Binds `INSERT INTO t [(…)] VALUES … | SELECT … | DEFAULT VALUES [ON CONFLICT …] [RETURNING …]`.
+/// Binds `INSERT INTO t [(…)] VALUES … | SELECT … | DEFAULT VALUES [ON CONFLICT …] [RETURNING …]`. The last two
+/// may read `with`, too, which is also the rows' own.
 pub(crate) fn bind_insert(
     context: &StatementContext,
     insert: &ast::Insert,
+    with: Option<&ast::With>,
     parameters: &mut PlannerContext,
 ) -> Result<BoundDml> {
     refuse(
@@ -74,6 +76,11 @@ pub(crate) fn bind_insert(
         },
     };
     let returning = insert.returning.as_deref();
+    if let Some(with) = with
+        && (returning.is_some() || insert.on.is_some())
+    {
+        keep_with(context, with, parameters)?;
+    }
     let conflict = match &insert.on {
         Some(on) => Some(bind_on_conflict(
             context, &target, on, returning, parameters,

@@ -10,7 +10,8 @@
 //! | `x = ANY ($1)`, `x < ALL ($1)` while nobody has said what `$1` is | `x IN ($1)`, so that `x` says it |
 //! | `x LIKE ANY ($1)`, `x ~ ALL ($1)` | as if it said `$1::text[]` |
 //!
-//! So are other parameters in the arguments of functions in FROM, which must be constants. A column
+//! So are other parameters in the arguments of functions in FROM, and in the frames of windows, which must
+//! be constants. A column
 //! that an array is written into keeps the name that it has by the parameter.
 
 use std::ops::ControlFlow;
@@ -19,8 +20,9 @@ use aerostat_semantics::{array_items, walk};
 use aerostat_types::{ErrorKind, SqlError, SqlType};
 use datafusion::sql::sqlparser::ast::{
     self, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr,
-    FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Select, SelectItem,
-    TableFactor, TimezoneInfo, Value, Visitor, VisitorMut,
+    FunctionArg, FunctionArgExpr, FunctionArguments, Ident, NamedWindowExpr, ObjectName, Select,
+    SelectItem, TableFactor, TimezoneInfo, Value, Visitor, VisitorMut, WindowFrameBound,
+    WindowSpec, WindowType,
 };
 
 use super::{names::output_name, parameters::bare_placeholder};
@@ -127,7 +129,31 @@ pub(super) fn called(factor: &TableFactor) -> Option<(&ObjectName, &[FunctionArg
     }
 }
 
-/// Whether parameters stand in the arguments of functions in FROM.
+/// The offsets of a window's frame.
+fn offsets(spec: &mut WindowSpec) -> impl Iterator<Item = &mut Expr> {
+    let frame = spec.window_frame.as_mut();
+    let bounds = frame
+        .into_iter()
+        .flat_map(|frame| std::iter::once(&mut frame.start_bound).chain(frame.end_bound.as_mut()));
+    bounds.filter_map(|bound| match bound {
+        WindowFrameBound::Preceding(Some(offset)) | WindowFrameBound::Following(Some(offset)) => {
+            Some(&mut **offset)
+        }
+        _ => None,
+    })
+}
+
+fn has_parameters(spec: &WindowSpec) -> ControlFlow<()> {
+    // What is asked is what would be changed.
+    offsets(&mut spec.clone()).try_for_each(|offset| {
+        walk::expressions(&*offset, |expression| match bare_placeholder(expression) {
+            Some(_) => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
+        })
+    })
+}
+
+/// Whether parameters stand in the arguments of functions in FROM, or in the frames of windows.
 pub(crate) fn has_function_parameters(statement: &ast::Statement) -> bool {
     struct Functions;
     impl Visitor for Functions {
@@ -144,6 +170,24 @@ pub(crate) fn has_function_parameters(statement: &ast::Statement) -> bool {
                 walk::expressions(argument, is_parameter)?;
             }
             ControlFlow::Continue(())
+        }
+        fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+            select
+                .named_window
+                .iter()
+                .try_for_each(|window| match &window.1 {
+                    NamedWindowExpr::WindowSpec(spec) => has_parameters(spec),
+                    NamedWindowExpr::NamedWindow(_) => ControlFlow::Continue(()),
+                })
+        }
+        fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+            match expression {
+                Expr::Function(call) => match &call.over {
+                    Some(WindowType::WindowSpec(spec)) => has_parameters(spec),
+                    _ => ControlFlow::Continue(()),
+                },
+                _ => ControlFlow::Continue(()),
+            }
         }
     }
     walk::look(statement, &mut Functions).is_break()
@@ -217,6 +261,11 @@ impl VisitorMut for Writer<'_> {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         let items = select.projection.iter_mut();
         items.for_each(|item| self.keep_name(item));
+        for window in &mut select.named_window {
+            if let NamedWindowExpr::WindowSpec(spec) = &mut window.1 {
+                self.write_frame(spec);
+            }
+        }
         ControlFlow::Continue(())
     }
 
@@ -236,6 +285,11 @@ impl VisitorMut for Writer<'_> {
     }
 
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        if let Expr::Function(call) = expression
+            && let Some(WindowType::WindowSpec(spec)) = &mut call.over
+        {
+            self.write_frame(spec);
+        }
         if let Some(written) = self.written(expression) {
             *expression = written;
         }
@@ -244,6 +298,13 @@ impl VisitorMut for Writer<'_> {
 }
 
 impl Writer<'_> {
+    fn write_frame(&self, spec: &mut WindowSpec) {
+        for offset in offsets(spec) {
+            // The visitor never breaks.
+            let _ = walk::change(offset, &mut ArgumentWriter(self));
+        }
+    }
+
     /// Gives a column that an array is written into the name that it has by the parameter: an array is
     /// written in one way or another by its items.
     fn keep_name(&self, item: &mut SelectItem) {

@@ -2,7 +2,7 @@
 //!
 //! `SELECT o.*, count(*) FROM o JOIN l ON … GROUP BY o.id` becomes `… GROUP BY o.id, o.a, o.b`:
 //! of a table whose primary key is grouped, all columns that the query names outside of
-//! aggregates have one value in each group.
+//! aggregates have one value in each group. A key may be a position: `GROUP BY 1`.
 
 use std::{collections::HashSet, ops::ControlFlow};
 
@@ -12,7 +12,12 @@ use datafusion::sql::sqlparser::ast::{
     SetExpr, TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
 };
 
-use super::{StatementContext, clauses::is_aggregate, target::table_reference};
+use super::{
+    StatementContext,
+    clauses::is_aggregate,
+    target::table_reference,
+    twins::{at_position, unnested},
+};
 use crate::{catalog::Relation, ddl::names::folded};
 
 /// Rewrites the queries in a tree as the module says.
@@ -51,7 +56,11 @@ impl Grouped<'_> {
         if keys.is_empty() || !modifiers.is_empty() {
             return;
         }
-        let grouped: Vec<(Option<String>, String)> = keys.iter().filter_map(column).collect();
+        let whole = |key: &Expr| match at_position(select, key) {
+            Some(output) => column(unnested(&output)),
+            None => column(unnested(key)),
+        };
+        let grouped: Vec<(Option<String>, String)> = keys.iter().filter_map(whole).collect();
         let tables: Vec<&TableFactor> = select.from.iter().flat_map(factors).collect();
         let keyed = tables
             .iter()

@@ -33,7 +33,9 @@ pub(crate) fn name_outputs(query: &mut ast::Query) {
         SetExpr::Select(select) => select.projection.iter().map(item_name).collect(),
         _ => Vec::new(),
     };
-    name_body(&mut query.body, &qualified_keys(query.order_by.as_ref()));
+    let is_select = matches!(&*query.body, SetExpr::Select(_));
+    let columns = columns_of_keys(query.order_by.as_ref(), is_select);
+    name_body(&mut query.body, &columns);
     let SetExpr::Select(select) = &*query.body else {
         return;
     };
@@ -44,7 +46,7 @@ pub(crate) fn name_outputs(query: &mut ast::Query) {
     };
     // ORDER BY follows the only column of a name that has got another one.
     for key in keys {
-        let ast::Expr::Identifier(ident) = &mut key.expr else {
+        let Some(ident) = bare_name(&mut key.expr) else {
             continue;
         };
         let wanted = folded(ident);
@@ -57,19 +59,46 @@ pub(crate) fn name_outputs(query: &mut ast::Query) {
     }
 }
 
-/// The names of columns that ORDER BY calls by their relations. An output of such a name, which is
-/// another column, must not be taken for it: `SELECT t.a::int FROM t ORDER BY t.a`.
-fn qualified_keys(order_by: Option<&ast::OrderBy>) -> HashSet<String> {
+/// The names of columns in ORDER BY that are no outputs: those called by their relations, and those in
+/// expressions, where PostgreSQL does not look for outputs. An output of such a name, which is another
+/// column, must not be taken for it: `SELECT t.a::int FROM t ORDER BY t.a`, `SELECT -a AS a FROM t
+/// ORDER BY abs(a)`.
+fn columns_of_keys(order_by: Option<&ast::OrderBy>, in_expressions: bool) -> HashSet<String> {
     let mut names = HashSet::new();
-    if let Some(order_by) = order_by {
-        let _ = walk::expressions(order_by, |expression| {
-            if let ast::Expr::CompoundIdentifier(parts) = expression {
-                names.extend(parts.last().map(folded));
+    let Some(ast::OrderByKind::Expressions(keys)) = order_by.map(|order_by| &order_by.kind) else {
+        return names;
+    };
+    for key in keys {
+        let is_bare = is_bare_name(&key.expr);
+        let _ = walk::expressions(&key.expr, |expression| {
+            match expression {
+                ast::Expr::CompoundIdentifier(parts) => names.extend(parts.last().map(folded)),
+                ast::Expr::Identifier(ident) if in_expressions && !is_bare => {
+                    names.insert(folded(ident));
+                }
+                _ => {}
             }
             ControlFlow::<()>::Continue(())
         });
     }
     names
+}
+
+/// Whether a key is a name alone, which calls an output before it calls a column.
+fn is_bare_name(key: &ast::Expr) -> bool {
+    match key {
+        ast::Expr::Identifier(_) => true,
+        ast::Expr::Nested(inner) => is_bare_name(inner),
+        _ => false,
+    }
+}
+
+fn bare_name(key: &mut ast::Expr) -> Option<&mut Ident> {
+    match key {
+        ast::Expr::Identifier(ident) => Some(ident),
+        ast::Expr::Nested(inner) => bare_name(inner),
+        _ => None,
+    }
 }
 
 /// Gives the outputs of queries in FROM and WITH PostgreSQL's names, by which the queries

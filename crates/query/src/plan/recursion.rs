@@ -66,6 +66,7 @@ fn type_literals(term: &mut SetExpr, are_named: bool) {
             type_literals(left, are_named);
             type_literals(right, are_named);
         }
+        SetExpr::Query(query) => type_literals(&mut query.body, are_named),
         _ => {}
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn expand(query: &mut Query) -> ControlFlow<SqlError> {
         expand_select(select, order_by);
         return ControlFlow::Continue(());
     }
-    order::by_position(&select.projection, order_by);
+    order::by_position(select, order_by);
     expand_select(select, order_by);
     if locks.is_empty() {
         order::apart(body, order_by);

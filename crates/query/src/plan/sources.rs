@@ -25,7 +25,7 @@ use datafusion::{
     sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser},
 };
 
-use super::{forms::SERIES, names::SUFFIX};
+use super::{forms::SERIES, names::SUFFIX, twins::name_of_key};
 use crate::ddl::names::folded;
 
 /// Functions of rows, with the function that gives the same rows as a list.
@@ -211,13 +211,14 @@ fn ordinals(list: &Expr) -> Expr {
     call("generate_series", vec![argument(first), argument(count)])
 }
 
-/// The planner names a column after its array and refuses two of one name: of equal arrays the
-/// second becomes `coalesce(a)`, which is the same.
+/// The planner names a column after its array, without the casts in it, and refuses two of one
+/// name: of arrays of one name the second becomes `coalesce(a)`, which is the same.
 fn tell_apart(arrays: &mut [Expr]) {
     for at in 1..arrays.len() {
         let (before, rest) = arrays.split_at_mut(at);
         let argument = |expr: &Expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr.clone()));
-        while before.contains(&rest[0]) {
+        let names: Vec<String> = before.iter().map(name_of_key).collect();
+        while names.contains(&name_of_key(&rest[0])) {
             rest[0] = call("coalesce", vec![argument(&rest[0])]);
         }
     }

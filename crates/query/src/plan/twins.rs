@@ -114,7 +114,7 @@ impl Keys {
     }
 }
 
-fn unnested(mut key: &Expr) -> &Expr {
+pub(super) fn unnested(mut key: &Expr) -> &Expr {
     while let Expr::Nested(inner) = key {
         key = inner;
     }
@@ -133,22 +133,24 @@ fn is_column(key: &Expr) -> bool {
 }
 
 /// The output that a key in GROUP BY names by its position.
-fn at_position(select: &Select, key: &Expr) -> Option<Expr> {
+pub(super) fn at_position(select: &Select, key: &Expr) -> Option<Expr> {
     let Expr::Value(value) = key else { return None };
     let Value::Number(digits, _) = &value.value else {
         return None;
     };
     let at: usize = digits.parse().ok()?;
-    match select.projection.get(at.checked_sub(1)?)? {
+    // How many outputs a wildcard stands for is not known here.
+    let mut outputs = select.projection.iter().map_while(|item| match item {
         SelectItem::UnnamedExpr(output) | SelectItem::ExprWithAlias { expr: output, .. } => {
-            Some(output.clone())
+            Some(output)
         }
         _ => None,
-    }
+    });
+    outputs.nth(at.checked_sub(1)?).cloned()
 }
 
 /// A name that keys have in common which DataFusion calls alike.
-fn name_of_key(key: &Expr) -> String {
+pub(super) fn name_of_key(key: &Expr) -> String {
     let mut bare = key.clone();
     // It never breaks.
     let _ = walk::change(&mut bare, &mut Bare);

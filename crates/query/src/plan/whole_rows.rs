@@ -1,4 +1,7 @@
-//! `count(t.*)`, which counts whole rows.
+//! Whole rows: `t.*` where an expression is.
+//!
+//! DataFusion makes a NULL of it, or something that is never one. So it is refused anywhere but as an
+//! item of a SELECT list or RETURNING, where it stands for columns, and in `count(t.*)`.
 //!
 //! It is planned as `count(*)`, and that it is, unless an outer join has filled `t` up with NULLs: of a row
 //! that is not there PostgreSQL counts nothing. So there it is refused.
@@ -8,8 +11,8 @@ use std::{collections::HashSet, ops::ControlFlow};
 use aerostat_semantics::walk;
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
-    Function, FunctionArg, FunctionArgExpr, FunctionArguments, JoinOperator, ObjectName, Select,
-    TableFactor, TableWithJoins, Visit, Visitor,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, JoinOperator, ObjectName,
+    Select, TableFactor, TableWithJoins, Visit, Visitor,
 };
 
 use crate::ddl::names::folded;
@@ -29,6 +32,15 @@ struct Selects;
 
 impl Visitor for Selects {
     type Break = SqlError;
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<SqlError> {
+        let Expr::QualifiedWildcard(name, _) = expression else {
+            return ControlFlow::Continue(());
+        };
+        let message = format!("{name}.* as a value is not supported");
+        let error = SqlError::new(ErrorKind::FeatureNotSupported, message);
+        ControlFlow::Break(error.with_hint("Name the columns."))
+    }
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<SqlError> {
         let mut filled = HashSet::new();

@@ -27,6 +27,7 @@ use super::{
     prepared::Bound,
     roles::{Asking, is_role},
     run,
+    settings::shown_name,
     stream::ready,
 };
 use crate::{
@@ -58,10 +59,7 @@ impl Session {
         match &**utility {
             Utility::Transaction(command) => done(self.run_transaction(command).await?),
             Utility::Setting(command) => self.run_setting(command).await,
-            Utility::Prepared(command) => {
-                self.run_prepared(command, source, bound, cancellation)
-                    .await
-            }
+            Utility::Prepared(command) => self.run_prepared(command, source, cancellation).await,
             Utility::Cursor(command) => self.run_cursor(command, source, bound, cancellation).await,
             Utility::Copy(copy) => self.run_copy(copy, source, cancellation).await,
             Utility::Maintenance(command) => self.run_maintenance(command, cancellation).await,
@@ -227,7 +225,7 @@ impl Session {
             }
             SettingCommand::Show(name) => {
                 let shown = self.settings.lock().get(name)?.to_owned();
-                Ok(rows(&[name.as_str()], vec![vec![shown]], "SHOW"))
+                Ok(rows(&[shown_name(name)], vec![vec![shown]], "SHOW"))
             }
             SettingCommand::ShowAll => {
                 let all = self.settings.lock().all();
@@ -288,7 +286,6 @@ impl Session {
         &mut self,
         command: &PreparedCommand,
         source: &Source,
-        bound: Option<&Bound<'_>>,
         cancellation: &Cancellation,
     ) -> Result<Outcome, SqlError> {
         match command {
@@ -315,9 +312,6 @@ impl Session {
                     Some(planned) => Arc::new(planned),
                     None => prepared,
                 };
-                if let Some(bound) = bound {
-                    bound.described().require_all(prepared.columns.as_ref())?;
-                }
                 if arguments.len() != prepared.parameters.len() {
                     return Err(SqlError::new(
                         ErrorKind::SyntaxError,

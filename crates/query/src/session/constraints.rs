@@ -91,16 +91,22 @@ impl Session {
         };
         let (actor, gate) = (self.actor()?, self.open_gate()?);
         let waiting = deferred.tables(gate.catalog());
-        for name in names {
-            let Ok(Some(found)) = actor.find(gate.catalog(), name) else {
-                continue;
-            };
-            let is_own = actor.owns(found.relation.owner());
-            if is_own && waiting.contains(&found.relation.oid()) {
-                let message = format!(
-                    "cannot {word} \"{}\" because it has pending trigger events",
-                    name.name
-                );
+        let found = names
+            .iter()
+            .filter_map(|name| actor.find(gate.catalog(), name).ok()?);
+        let mut found: Vec<(u32, &str, &str)> = found
+            .map(|found| found.relation)
+            .map(|relation| (relation.oid(), relation.owner(), relation.name()))
+            .collect();
+        if let SchemaCommand::Truncate { cascade: true, .. } = command {
+            let oids: Vec<u32> = found.iter().map(|(oid, ..)| *oid).collect();
+            let others = gate.catalog().all_referring(&oids).into_iter();
+            found.extend(others.map(|entry| (entry.oid, &*entry.owner, &*entry.name)));
+        }
+        for (oid, owner, name) in found {
+            if actor.owns(owner) && waiting.contains(&oid) {
+                let message =
+                    format!("cannot {word} \"{name}\" because it has pending trigger events");
                 return Err(SqlError::new(ErrorKind::ObjectInUse, message));
             }
         }

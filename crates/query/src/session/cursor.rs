@@ -189,9 +189,6 @@ impl Session {
                 is_move,
             } => {
                 let cursor = self.cursors.get(name)?;
-                if let Some(bound) = bound.filter(|_| !is_move) {
-                    bound.described().require_all(Some(&cursor.columns))?;
-                }
                 if cursor.failed {
                     return Err(SqlError::new(
                         ErrorKind::ObjectNotInPrerequisiteState,

@@ -68,18 +68,6 @@ impl Described {
     ) -> datafusion::common::Result<()> {
         self.require(columns).map_err(external)
     }
-
-    /// Requires the same of a statement that returns rows or none, as another decides.
-    pub(super) fn require_all(
-        &self,
-        columns: Option<&Arc<[ColumnDescription]>>,
-    ) -> Result<(), SqlError> {
-        match (&self.columns, columns) {
-            (None, None) => Ok(()),
-            (Some(_), Some(columns)) => self.require(columns),
-            _ => Err(changed()),
-        }
-    }
 }
 
 /// Whether both are of kinds of text, which a client reads alike. A plan may call one by the other's

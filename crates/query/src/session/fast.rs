@@ -31,7 +31,7 @@ use aerostat_fast::{
 };
 use aerostat_storage::StorageError;
 use aerostat_txn::{Awaited, LockMode, RowPlace, Transaction, WaitError};
-use aerostat_types::{SqlError, SqlType};
+use aerostat_types::{NUMERIC_DEFAULT, SqlError, SqlType};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
@@ -605,13 +605,16 @@ impl Session {
             if types.len() <= number {
                 types.resize(number + 1, None);
             }
+            if takes_digits(types[number], ty) {
+                types[number] = None;
+            }
             *types[number].get_or_insert(ty) == ty
         };
         if let Some(rows) = &fast.rows {
             rows.each_parameter(|number, cell| {
-                let is_given = given
-                    .get(number)
-                    .is_some_and(|ty| ty.is_some_and(|ty| ty.value().is_some()));
+                let given = given.get(number).copied().flatten();
+                let is_given = given.is_some_and(|ty| ty.value().is_some())
+                    && !takes_digits(given, columns[cell]);
                 // Two columns of different types are the planner's to judge.
                 is_given || declare(number, columns[cell])
             })?;
@@ -737,6 +740,11 @@ async fn wait_for(
         error = cancellation.stopped() => Err(error),
         ended = waiting => ended.map_err(failed),
     }
+}
+
+/// Whether a parameter is a numeric without digits of its own that goes into a column of one.
+fn takes_digits(declared: Option<ParameterType>, column: ParameterType) -> bool {
+    declared == Some(ParameterType::Value(NUMERIC_DEFAULT)) && column.oid() == NUMERIC_DEFAULT.oid()
 }
 
 /// Whether a program returns what the client was told of.

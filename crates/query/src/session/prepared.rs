@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use aerostat_types::{Column, ErrorKind, SqlError, SqlType};
+use aerostat_types::{Column, ErrorKind, NUMERIC_DEFAULT, SqlError, SqlType};
 use datafusion::{
     arrow::datatypes::{DataType, Field, FieldRef},
     common::{ParamValues, ScalarValue},
@@ -21,6 +21,7 @@ use super::{
     named::NamedStatement,
     reading::{Tree, drop_elsewhere, is_long, worked_out},
     run::{Parameters, at, bind_work},
+    settings::shown_name,
     steps::{bind_steps, has_steps},
 };
 use crate::{
@@ -104,7 +105,8 @@ impl<'a> Bound<'a> {
 
     /// The result that its client was told of.
     pub(super) fn described(&self) -> Described {
-        Described::new(self.prepared.columns.clone(), self.prepared.is_written)
+        let is_written = self.prepared.is_written || self.is_filled;
+        Described::new(self.prepared.columns.clone(), is_written)
     }
 
     pub(super) fn parameters(&self) -> Parameters {
@@ -280,16 +282,7 @@ impl Session {
                     types = parameters.into_iter().map(Some).collect();
                     None
                 }
-                Utility::Cursor(CursorCommand::Fetch {
-                    name,
-                    is_move: false,
-                    ..
-                }) => self.cursors.columns(name),
-                Utility::Prepared(PreparedCommand::Execute { name, .. }) => {
-                    let named = self.prepared.get(name);
-                    named.and_then(|(prepared, _)| prepared.columns.clone())
-                }
-                other => utility_columns(other),
+                other => self.utility_columns(other),
             },
             StatementKind::Sql(parsed) => {
                 let cancellation = self.cancel.begin(self.statement_timeout());
@@ -373,6 +366,34 @@ impl Session {
         Box::pin(self.run_bound(prepared, parameters)).await
     }
 
+    /// The columns that a prepared statement gives if it is run now. FETCH gives its cursor's, and
+    /// EXECUTE its statement's, whatever they were when it was prepared.
+    pub fn columns_now(&self, prepared: &Prepared) -> Option<Arc<[ColumnDescription]>> {
+        match &prepared.statement.kind {
+            StatementKind::Utility(utility) => self.utility_columns(utility),
+            _ => prepared.columns.clone(),
+        }
+    }
+
+    fn utility_columns(&self, utility: &Utility) -> Option<Arc<[ColumnDescription]>> {
+        match utility {
+            Utility::Cursor(CursorCommand::Fetch {
+                name,
+                is_move: false,
+                ..
+            }) => self.cursors.columns(name),
+            Utility::Prepared(PreparedCommand::Execute { name, .. }) => {
+                let (prepared, _) = self.prepared.get(name)?;
+                prepared.columns.clone()
+            }
+            Utility::Setting(SettingCommand::Show(name)) => {
+                Some([ColumnDescription::new(shown_name(name), SqlType::Text)].into())
+            }
+            Utility::Setting(SettingCommand::ShowAll) => Some(super::command::show_all_columns()),
+            _ => None,
+        }
+    }
+
     /// A statement of which only the fast path has read the text, as the planner takes it.
     pub(super) async fn as_planned(
         &mut self,
@@ -384,6 +405,14 @@ impl Session {
         let text = &prepared.statement.source.text;
         let types = prepared.parameters.iter().copied().map(Some).collect();
         self.prepare_planned(text, types).await.map(Some)
+    }
+
+    /// Whether a prepared statement that has begun may go on.
+    ///
+    /// # Errors
+    /// `InFailedTransaction`.
+    pub fn admit_again(&self, prepared: &Prepared) -> Result<(), SqlError> {
+        self.refuse_after_failure(&prepared.statement.kind)
     }
 
     /// Whether another prepared statement may have this name.
@@ -536,13 +565,68 @@ pub(super) fn infer(
     parsed: &ast::Statement,
     types: &mut Vec<Option<ParameterType>>,
 ) -> datafusion::common::Result<Option<Arc<[ColumnDescription]>>> {
-    declared_parameters(parsed, types);
-    declare_by_column(context, parsed, types);
-    // A first plan tells what DataFusion infers; the second has every type.
-    let known = |types: &[Option<ParameterType>]| Parameters {
+    take_digits(context, parsed, types);
+    find_types(context, parsed, types)?;
+    let mut written = parsed.clone();
+    write_arrays(&mut written, types, &[], &[]);
+    match plan_any(context, &written, &known(types))?.pop() {
+        Some(Work::Query(plan, origins)) => {
+            let analyzed = analyze(&context.state, plan)?;
+            let schema = analyzed.schema().as_arrow();
+            Ok(Some(describe_columns(&origins, schema)))
+        }
+        Some(Work::Dml(bound)) => {
+            let analyzed = analyze(&context.state, bound.source.clone())?;
+            Ok(bound.returned(&analyzed))
+        }
+        None if matches!(parsed, ast::Statement::Explain { .. }) => Ok(Some(
+            [ColumnDescription::new("QUERY PLAN", SqlType::Text)].into(),
+        )),
+        None => Ok(None),
+    }
+}
+
+/// A numeric that the client declares has no digits of its own: it takes those of the numeric that it stands
+/// beside or goes into, lest a value loses what there is room for.
+fn take_digits(
+    context: &StatementContext,
+    parsed: &ast::Statement,
+    types: &mut [Option<ParameterType>],
+) {
+    let declared = Some(ParameterType::Value(NUMERIC_DEFAULT));
+    if !types.contains(&declared) {
+        return;
+    }
+    let mut found: Vec<_> = types
+        .iter()
+        .map(|ty| ty.filter(|_| *ty != declared))
+        .collect();
+    // What cannot be told without the type keeps it.
+    if find_types(context, parsed, &mut found).is_err() {
+        return;
+    }
+    for (ty, found) in types.iter_mut().zip(found) {
+        if *ty == declared && found.is_some_and(|found| found.oid() == NUMERIC_DEFAULT.oid()) {
+            *ty = found;
+        }
+    }
+}
+
+fn known(types: &[Option<ParameterType>]) -> Parameters {
+    Parameters {
         fields: types.iter().map(|ty| ty.map(parameter_field)).collect(),
         ..Parameters::default()
-    };
+    }
+}
+
+/// Finds the types that are still open: a first plan tells what DataFusion infers.
+fn find_types(
+    context: &StatementContext,
+    parsed: &ast::Statement,
+    types: &mut Vec<Option<ParameterType>>,
+) -> datafusion::common::Result<()> {
+    declared_parameters(parsed, types);
+    declare_by_column(context, parsed, types);
     if types.iter().any(Option::is_none) {
         let arrays = array_parameters(parsed);
         let mut written = parsed.clone();
@@ -583,23 +667,7 @@ pub(super) fn infer(
             ty.get_or_insert(inferred_type(at + 1, SqlType::Text));
         }
     }
-    let mut written = parsed.clone();
-    write_arrays(&mut written, types, &[], &[]);
-    match plan_any(context, &written, &known(types))?.pop() {
-        Some(Work::Query(plan, origins)) => {
-            let analyzed = analyze(&context.state, plan)?;
-            let schema = analyzed.schema().as_arrow();
-            Ok(Some(describe_columns(&origins, schema)))
-        }
-        Some(Work::Dml(bound)) => {
-            let analyzed = analyze(&context.state, bound.source.clone())?;
-            Ok(bound.returned(&analyzed))
-        }
-        None if matches!(parsed, ast::Statement::Explain { .. }) => Ok(Some(
-            [ColumnDescription::new("QUERY PLAN", SqlType::Text)].into(),
-        )),
-        None => Ok(None),
-    }
+    Ok(())
 }
 
 /// The type of a parameter that stands beside a value of this field, which for PostgreSQL is a text beside a
@@ -732,15 +800,5 @@ fn declare_assigned(
         {
             declare(types, n, ParameterType::Value(column.ty));
         }
-    }
-}
-
-fn utility_columns(utility: &Utility) -> Option<Arc<[ColumnDescription]>> {
-    match utility {
-        Utility::Setting(SettingCommand::Show(name)) => {
-            Some([ColumnDescription::new(name.clone(), SqlType::Text)].into())
-        }
-        Utility::Setting(SettingCommand::ShowAll) => Some(super::command::show_all_columns()),
-        _ => None,
     }
 }

@@ -433,14 +433,15 @@ pub(super) fn bind(
     };
     match statement {
         ast::Statement::Insert(mut insert) => {
-            if let (Some(with), Some(source)) = (with, &mut insert.source) {
+            if let (Some(with), Some(source)) = (&with, &mut insert.source) {
+                let outer = with.clone();
                 match &mut source.with {
                     // The statement's own expressions may use those before it.
-                    Some(inner) => drop(inner.cte_tables.splice(0..0, with.cte_tables)),
-                    none => *none = Some(with),
+                    Some(inner) => drop(inner.cte_tables.splice(0..0, outer.cte_tables)),
+                    none => *none = Some(outer),
                 }
             }
-            dml::bind_insert(context, &insert, planner)
+            dml::bind_insert(context, &insert, with.as_ref(), planner)
         }
         ast::Statement::Update(update) => dml::bind_update(context, &update, with, planner),
         ast::Statement::Delete(delete) => dml::bind_delete(context, &delete, with, planner),

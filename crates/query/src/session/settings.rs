@@ -21,7 +21,7 @@ use aerostat_types::{Charset, Encoding, ErrorKind, Named, SqlError};
 #[cfg(test)]
 pub(crate) use known::Effect;
 use known::{CUSTOM, find, parse_duration};
-pub(crate) use known::{KnownSetting, REPORTED, known_settings};
+pub(crate) use known::{KnownSetting, REPORTED, known_settings, shown_name};
 
 use crate::api::NoticeSeverity;
 

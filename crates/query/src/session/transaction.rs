@@ -78,6 +78,7 @@ struct Savepoint {
     definitions: Option<Mark>,
     /// What was put off by then.
     deferred: deferred::Mark,
+    read_only: bool,
     settings: Settings,
     /// Those made so far.
     cursors: u64,
@@ -312,11 +313,13 @@ impl Session {
                 let point = open.parts()?.savepoint();
                 let definitions = open.definitions.as_ref().map(|defined| defined.mark());
                 let deferred = open.deferred.mark();
+                let read_only = open.read_only;
                 open.savepoints.push(Savepoint {
                     name: name.clone(),
                     point,
                     definitions,
                     deferred,
+                    read_only,
                     settings,
                     cursors,
                     said,
@@ -326,7 +329,11 @@ impl Session {
             TransactionCommand::Release(name) => {
                 let open = self.require_block("RELEASE SAVEPOINT")?;
                 let at = open.savepoint(name)?;
+                // What was made read-only since then is so no longer.
+                open.read_only = open.savepoints[at].read_only;
                 open.savepoints.truncate(at);
+                let (isolation, read_only) = (open.isolation, open.read_only);
+                self.show_modes(isolation, read_only);
             }
             TransactionCommand::RollbackTo(name) => {
                 let open = self.require_block("ROLLBACK TO SAVEPOINT")?;
@@ -336,12 +343,14 @@ impl Session {
                     point,
                     definitions: mark,
                     deferred,
+                    read_only,
                     settings,
                     cursors,
                     said,
                     ..
                 } = &open.savepoints[at];
                 open.deferred.rollback_to(deferred);
+                open.read_only = *read_only;
                 let (point, settings, cursors) = (*point, settings.clone(), *cursors);
                 let said = *said;
                 if let Some(block) = open.block.take() {

@@ -104,7 +104,7 @@ fn parameter_type(tokens: &mut Tokens<'_>) -> Result<Option<ParameterType>, SqlE
         return Err(syntax_error());
     }
     plan::parameter_type(&data_type)
-        .map(Some)
+        .map(|ty| Some(ty.of_any_length()))
         .map_err(|error| error.with_position(piece.position))
 }
 

@@ -31,6 +31,8 @@ pub enum SchemaCommand {
         tables: Vec<QualifiedName>,
         /// RESTART IDENTITY.
         restarts_identity: bool,
+        /// CASCADE.
+        cascade: bool,
     },
     /// CREATE SEQUENCE.
     CreateSequence {
@@ -235,11 +237,11 @@ pub(super) fn parse_truncate(tokens: &mut Tokens<'_>) -> Result<SchemaCommand, S
     if identity.is_some() {
         tokens.expect(&["IDENTITY"])?;
     }
-    // Nothing refers to a table's rows, so CASCADE and RESTRICT mean the same.
-    tokens.accept_one(&["CASCADE", "RESTRICT"]);
+    let behaviour = tokens.accept_one(&["CASCADE", "RESTRICT"]);
     Ok(SchemaCommand::Truncate {
         tables,
         restarts_identity: identity == Some("RESTART"),
+        cascade: behaviour == Some("CASCADE"),
     })
 }
 

@@ -599,21 +599,32 @@ const MAKE_DATE: &[Overload] = &[Overload {
 
 fn intervals(
     call: &Call,
-    f: impl Fn(IntervalMonthDayNano) -> IntervalMonthDayNano,
+    f: impl Fn(IntervalMonthDayNano) -> Result<IntervalMonthDayNano>,
 ) -> Result<ArrayRef> {
     type I = IntervalMonthDayNanoType;
     Ok(Arc::new(
         call.args[0]
             .as_primitive::<I>()
-            .try_unary::<_, I, DataFusionError>(|v| Ok(f(v)))?,
+            .try_unary::<_, I, DataFusionError>(&f)?,
     ))
 }
 
 const DAY_NANOS: i64 = DAY_MICROS * 1000;
 
-fn justify_hours(value: IntervalMonthDayNano) -> IntervalMonthDayNano {
+/// An interval of these parts, which are in the range of one.
+fn justified(months: i64, days: i64, nanos: i64) -> Result<IntervalMonthDayNano> {
+    match (i32::try_from(months), i32::try_from(days)) {
+        (Ok(months), Ok(days)) => Ok(IntervalMonthDayNano::new(months, days, nanos)),
+        _ => Err(raise(
+            ErrorKind::DatetimeFieldOverflow,
+            "interval out of range",
+        )),
+    }
+}
+
+fn justify_hours(value: IntervalMonthDayNano) -> Result<IntervalMonthDayNano> {
     let (mut days, mut nanos) = (
-        value.days + (value.nanoseconds / DAY_NANOS) as i32,
+        i64::from(value.days) + value.nanoseconds / DAY_NANOS,
         value.nanoseconds % DAY_NANOS,
     );
     if days > 0 && nanos < 0 {
@@ -621,25 +632,28 @@ fn justify_hours(value: IntervalMonthDayNano) -> IntervalMonthDayNano {
     } else if days < 0 && nanos > 0 {
         (days, nanos) = (days + 1, nanos - DAY_NANOS);
     }
-    IntervalMonthDayNano::new(value.months, days, nanos)
+    justified(value.months.into(), days, nanos)
 }
 
-fn justify_days(value: IntervalMonthDayNano) -> IntervalMonthDayNano {
-    let (mut months, mut days) = (value.months + value.days / 30, value.days % 30);
+fn justify_days(value: IntervalMonthDayNano) -> Result<IntervalMonthDayNano> {
+    let (mut months, mut days) = (
+        i64::from(value.months) + i64::from(value.days / 30),
+        i64::from(value.days % 30),
+    );
     if months > 0 && days < 0 {
         (months, days) = (months - 1, days + 30);
     } else if months < 0 && days > 0 {
         (months, days) = (months + 1, days - 30);
     }
-    IntervalMonthDayNano::new(months, days, value.nanoseconds)
+    justified(months, days, value.nanoseconds)
 }
 
-fn justify_interval(value: IntervalMonthDayNano) -> IntervalMonthDayNano {
+fn justify_interval(value: IntervalMonthDayNano) -> Result<IntervalMonthDayNano> {
     let (mut days, mut nanos) = (
-        value.days + (value.nanoseconds / DAY_NANOS) as i32,
+        i64::from(value.days) + value.nanoseconds / DAY_NANOS,
         value.nanoseconds % DAY_NANOS,
     );
-    let mut months = value.months + days / 30;
+    let mut months = i64::from(value.months) + days / 30;
     days %= 30;
     if months > 0 && (days < 0 || days == 0 && nanos < 0) {
         (months, days) = (months - 1, days + 30);
@@ -651,7 +665,7 @@ fn justify_interval(value: IntervalMonthDayNano) -> IntervalMonthDayNano {
     } else if days < 0 && nanos > 0 {
         (days, nanos) = (days + 1, nanos - DAY_NANOS);
     }
-    IntervalMonthDayNano::new(months, days, nanos)
+    justified(months, days, nanos)
 }
 
 const TO_TIMESTAMP: &[Overload] = &[

@@ -3,7 +3,7 @@
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, ExactNumberInfo, Expr, Interval, UnaryOperator, Value, ValueWithSpan,
-    WindowFrameBound, WindowSpec,
+    WindowFrameBound, WindowFrameUnits, WindowSpec,
 };
 
 use super::null;
@@ -92,7 +92,39 @@ pub(super) fn bare_frame(spec: &mut WindowSpec) {
         {
             bare(offset);
             bare_interval(offset);
+            if frame.units != WindowFrameUnits::Range
+                && let Some(count) = count(offset)
+            {
+                **offset = Expr::value(Value::Number(count.to_string(), false));
+            }
         }
+    }
+}
+
+/// A constant that counts rows or groups, through casts to integers.
+fn count(expr: &Expr) -> Option<u64> {
+    match expr {
+        Expr::Nested(inner) => count(inner),
+        Expr::Cast {
+            expr, data_type, ..
+        } if matches!(
+            data_type,
+            DataType::SmallInt(None)
+                | DataType::Int2(None)
+                | DataType::Int(None)
+                | DataType::Integer(None)
+                | DataType::Int4(None)
+                | DataType::BigInt(None)
+                | DataType::Int8(None)
+        ) =>
+        {
+            count(expr)
+        }
+        Expr::Value(ValueWithSpan {
+            value: Value::Number(text, _) | Value::SingleQuotedString(text),
+            ..
+        }) => text.parse().ok(),
+        _ => None,
     }
 }
 

@@ -1,8 +1,8 @@
 //! The rows of VALUES, whose columns have one type each.
 
 use datafusion::sql::sqlparser::ast::{
-    CaseWhen, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Parens,
-    Value, helpers::attached_token::AttachedToken,
+    CaseWhen, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, Parens, Value, helpers::attached_token::AttachedToken,
 };
 
 use super::{is_null, is_string};
@@ -12,12 +12,20 @@ type Row = Parens<Vec<Expr>>;
 /// So many cells say what type a column has.
 const OTHERS_MAX: usize = 8;
 
-/// A string literal or NULL takes the type that the casts of its column name.
+/// A string literal or NULL takes the type that the casts of its column name, but no length or digits: those
+/// are of the value that is cast. Where a literal has none, the others have theirs no longer as a type.
 pub(super) fn type_columns(rows: &mut [Row]) {
     for column in 0..rows.first().map_or(0, |row| row.content.len()) {
         let Some(named) = only_type(rows, column).cloned() else {
             continue;
         };
+        let any = unlimited(&named);
+        if any != named && cells(rows, column).any(is_string) {
+            for cell in column_of(rows, column) {
+                super::wrap(cell, any.clone());
+            }
+            continue;
+        }
         let cells = rows
             .iter_mut()
             .filter_map(|row| row.content.get_mut(column));
@@ -39,6 +47,20 @@ fn only_type(rows: &[Row], column: usize) -> Option<&DataType> {
         }
     }
     only
+}
+
+/// The type without the length or digits that a cast to it leaves.
+fn unlimited(ty: &DataType) -> DataType {
+    match ty {
+        DataType::Varchar(Some(_))
+        | DataType::CharacterVarying(Some(_))
+        | DataType::CharVarying(Some(_)) => DataType::Varchar(None),
+        DataType::Char(_) | DataType::Character(_) => DataType::Text,
+        DataType::Numeric(_) | DataType::Decimal(_) | DataType::Dec(_) => {
+            DataType::Numeric(ExactNumberInfo::None)
+        }
+        other => other.clone(),
+    }
 }
 
 fn cells(rows: &[Row], column: usize) -> impl Iterator<Item = &Expr> {

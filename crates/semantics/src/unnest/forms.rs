@@ -11,8 +11,8 @@ use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuant
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, merge_schema};
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, Case, Expr, ExprSchemable, Filter, Join, LogicalPlan,
-    LogicalPlanBuilder, Operator, Projection, Sort, Subquery, lit,
+    Aggregate, BinaryExpr, Case, Expr, ExprSchemable, FetchType, Filter, Join, Limit, LogicalPlan,
+    LogicalPlanBuilder, Operator, Projection, SkipType, Sort, Subquery, lit,
 };
 
 use super::domain::{EXISTENCE, substitute};
@@ -338,7 +338,7 @@ impl Forms {
             let value = match node {
                 Expr::Exists(Exists { subquery, negated }) => {
                     if keeps_exists && scope.leaves(&subquery.subquery)? {
-                        Expr::Exists(Exists::new(subquery, negated))
+                        Expr::Exists(Exists::new(without_limit(subquery)?, negated))
                     } else {
                         not_if(negated, exists(&subquery.subquery)?)
                     }
@@ -548,13 +548,34 @@ fn absent(plan: &Arc<LogicalPlan>, condition: Expr) -> Result<Expr> {
     Ok(Expr::Exists(Exists::new(subquery_over(possible)?, true)))
 }
 
-/// `EXISTS (S)` as a scalar subquery. What S selects and how it sorts does not matter.
+/// A correlated subquery of EXISTS whose LIMIT, if any, makes no difference.
+fn without_limit(subquery: Subquery) -> Result<Subquery> {
+    match &*subquery.subquery {
+        LogicalPlan::Limit(node)
+            if keeps_a_row(node) && !scope::free_references(&node.input)?.is_empty() =>
+        {
+            subquery_over(LogicalPlan::clone(&node.input))
+        }
+        _ => Ok(subquery),
+    }
+}
+
+/// Whether a LIMIT leaves one of the rows, if there are any.
+fn keeps_a_row(limit: &Limit) -> bool {
+    let skips_none = matches!(limit.get_skip_type(), Ok(SkipType::Literal(0)));
+    let fetch = limit.get_fetch_type();
+    skips_none && matches!(fetch, Ok(FetchType::Literal(count)) if count != Some(0))
+}
+
+/// `EXISTS (S)` as a scalar subquery. What S selects, how it sorts and at which row it ends
+/// does not matter.
 fn exists(plan: &LogicalPlan) -> Result<Expr> {
     let mut plan = plan;
     loop {
         plan = match plan {
             LogicalPlan::Projection(node) if !node.expr.iter().any(has_unnest) => &node.input,
             LogicalPlan::Sort(node) if node.fetch.is_none() => &node.input,
+            LogicalPlan::Limit(node) if keeps_a_row(node) => &node.input,
             _ => break,
         };
     }

@@ -205,6 +205,8 @@ check! {
     subqueries_nest:
         "SELECT id, (SELECT count(*) FROM q WHERE EXISTS (SELECT 1 FROM p AS i WHERE i.id = q.id AND i.v < p.v)) FROM p ORDER BY id" => "1|0 2|1 3|0 4|1",
         "SELECT id FROM p WHERE EXISTS (SELECT 1 FROM q WHERE q.id > p.id AND q.w > (SELECT max(i.v) FROM p AS i WHERE i.id <= p.id AND i.id <= q.id)) ORDER BY id" => "1 2 3 4",
+        "SELECT id, EXISTS (SELECT 1 FROM q WHERE q.id = p.id LIMIT 1) FROM p WHERE EXISTS (SELECT 1 FROM q WHERE q.id = p.id LIMIT 1) ORDER BY id" => "1|true 3|true",
+        "SELECT id, EXISTS (SELECT 1 FROM q WHERE q.id = p.id LIMIT 1) FROM p WHERE EXISTS (SELECT 1 FROM q WHERE q.id = p.id LIMIT 1) = (id < 3) ORDER BY id" => "1|true 4|false",
         "SELECT id, (SELECT (SELECT p.id + q.id) FROM q WHERE q.id = p.id) FROM p ORDER BY id" => "1|2 2|∅ 3|6 4|∅",
         "SELECT id, (SELECT (SELECT p.id * 2) FROM q WHERE q.id = 5) FROM p ORDER BY id" => "1|2 2|4 3|6 4|8",
         "SELECT id FROM p WHERE id IN (SELECT q.id FROM q WHERE q.k IN (SELECT i.k FROM p AS i WHERE i.id <> p.id)) ORDER BY id" => "1",

@@ -495,7 +495,8 @@ impl Designing<'_> {
 
 fn skipping(kind: ErrorKind, message: &str) -> Notice {
     Notice {
-        kind: Some(kind),
+        // What is missing is told without saying so.
+        kind: (kind == ErrorKind::DuplicateColumn).then_some(kind),
         ..Notice::new(NoticeSeverity::Notice, format!("{message}, skipping"))
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use aerostat_semantics::growth::{self, Growth};
+use aerostat_semantics::{
+    array_items,
+    growth::{self, Growth},
+};
 use aerostat_types::{ErrorKind, SqlError, VALUE_BYTES_MAX, quote_ident};
 use datafusion::{
     arrow::{
@@ -182,39 +185,13 @@ fn any(call: &Call<'_>) -> Result<Cell, SqlError> {
     })
 }
 
-/// Reads `{a,b}`; quoted items may hold anything.
+/// Reads `{a,b}`; quoted items may hold anything. What is no array is its only item.
 pub(crate) fn parse_array(text: &str) -> Vec<Cell> {
-    let Some(inner) = text
-        .trim()
-        .strip_prefix('{')
-        .and_then(|rest| rest.strip_suffix('}'))
-    else {
+    let Some(items) = array_items(text) else {
         return vec![Cell::Text(text.to_owned().into())];
     };
-    let mut items = Vec::new();
-    let mut chars = inner.chars().peekable();
-    while chars.peek().is_some() {
-        let mut item = String::new();
-        let quoted = chars.next_if_eq(&'"').is_some();
-        while let Some(c) = chars.next() {
-            match c {
-                '\\' => item.extend(chars.next()),
-                '"' if quoted => {
-                    chars.next_if_eq(&',');
-                    break;
-                }
-                ',' if !quoted => break,
-                c => item.push(c),
-            }
-        }
-        let null = !quoted && item.eq_ignore_ascii_case("null");
-        items.push(if null {
-            Cell::Null
-        } else {
-            Cell::Text(item.into())
-        });
-    }
-    items
+    let cell = |item: Option<String>| item.map_or(Cell::Null, |item| Cell::Text(item.into()));
+    items.into_iter().map(cell).collect()
 }
 
 fn array_to_string(call: &Call<'_>) -> Result<Cell, SqlError> {

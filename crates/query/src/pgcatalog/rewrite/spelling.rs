@@ -1,5 +1,6 @@
 //! PostgreSQL's own spellings of names, types and operators.
 
+use aerostat_semantics::array_items;
 use aerostat_types::SqlError;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType, ExactNumberInfo, Expr, Function,
@@ -508,18 +509,14 @@ fn literal_array(expression: &Expr, data_type: &DataType) -> Option<Expr> {
     let DataType::Array(ArrayElemTypeDef::SquareBracket(..)) = data_type else {
         return None;
     };
-    let text = literal_text(expression)?.trim();
-    // Arrays of arrays are not the catalogue's.
-    if !text.starts_with('{') || !text.ends_with('}') || text[1..].contains('{') {
-        return None;
-    }
-    let items = functions::parse_array(text);
+    // What is none, or an array of arrays, is left to the cast.
+    let items = array_items(literal_text(expression)?)?;
     if items.is_empty() {
         return Some(call(EMPTY, Vec::new()));
     }
     let elem = items
         .iter()
-        .map(|item| item.str().map_or_else(null, super::build::text))
+        .map(|item| item.as_deref().map_or_else(null, super::build::text))
         .collect();
     Some(Expr::Array(Array { elem, named: true }))
 }

@@ -1,23 +1,29 @@
-//! ORDER BY of a SELECT that expands sets.
+//! ORDER BY of a SELECT that expands sets, or is DISTINCT.
 //!
-//! DataFusion orders what has been expanded by its outputs alone. A key that is an item of the
-//! SELECT list becomes its position; where others remain, they are computed beside the list:
+//! DataFusion orders what has been expanded, or is distinct, by its outputs alone. A key that is
+//! an item of the SELECT list becomes its position; where others remain in a SELECT that expands
+//! sets, they are computed beside the list:
 //!
 //! | written | becomes |
 //! |---|---|
 //! | `SELECT unnest(a) FROM t ORDER BY unnest(a)` | `SELECT unnest(a) FROM t ORDER BY 1` |
+//! | `SELECT DISTINCT a + b FROM t ORDER BY a + b` | `SELECT DISTINCT a + b FROM t ORDER BY 1` |
 //! | `SELECT unnest(a) FROM t ORDER BY k` | `SELECT s.unnest FROM (SELECT unnest(a), k AS o FROM t) AS s ORDER BY s.o` |
 
 use datafusion::sql::sqlparser::{
     ast::{
-        Expr, Ident, OrderBy, OrderByExpr, OrderByKind, SelectItem, SetExpr, TableFactor, Value,
+        Expr, Ident, OrderBy, OrderByExpr, OrderByKind, Select, SelectItem, SetExpr, TableFactor,
+        Value,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
 
 use super::{
-    super::names::{SUFFIX, output_name},
+    super::{
+        names::{SUFFIX, output_name},
+        twins::unnested,
+    },
     has, returns_set,
 };
 use crate::ddl::names::folded;
@@ -26,8 +32,9 @@ use crate::ddl::names::folded;
 const INNER: &str = "ordered\u{1}";
 
 /// Writes each key that is an item of the list, and no name, as its position.
-pub(super) fn by_position(items: &[SelectItem], order_by: &mut Option<OrderBy>) {
-    if !items.iter().any(|item| has(item, returns_set)) {
+pub(super) fn by_position(select: &Select, order_by: &mut Option<OrderBy>) {
+    let items = &select.projection;
+    if select.distinct.is_none() && !items.iter().any(|item| has(item, returns_set)) {
         return;
     }
     for key in keys(order_by) {
@@ -36,7 +43,7 @@ pub(super) fn by_position(items: &[SelectItem], order_by: &mut Option<OrderBy>) 
         }
         let is_key = |item: &SelectItem| {
             matches!(item, SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }
-                if *expr == key.expr)
+                if unnested(expr) == unnested(&key.expr))
         };
         let at = items.iter().position(is_key);
         if let Some(at) = at.filter(|at| !items[..*at].iter().any(is_wildcard)) {

@@ -402,7 +402,7 @@ pub(crate) const REPORTED: &[(&str, &str)] = &[
 ];
 
 /// A setting's name in PostgreSQL's spelling.
-fn shown_name(name: &str) -> &str {
+pub(crate) fn shown_name(name: &str) -> &str {
     let reported = REPORTED.iter().find(|(known, _)| *known == name);
     reported.map_or(name, |(_, shown)| shown)
 }

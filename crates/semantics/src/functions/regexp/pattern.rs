@@ -15,7 +15,16 @@ use crate::raise;
 
 /// A pattern in the words of `regex`.
 pub(crate) fn translate(pattern: &str) -> String {
-    let (options, pattern) = split_options(pattern);
+    translate_with(pattern, "")
+}
+
+/// The same with options beside the pattern, which those that it begins with are added to.
+fn translate_with(pattern: &str, given: &str) -> String {
+    let (options, pattern) = split_options(pattern, given);
+    // What is not listed is no end of a line either.
+    let by_lines = options
+        .split_once('-')
+        .is_some_and(|(_, off)| off.contains('s'));
     if options.contains('q') {
         return regex::escape(pattern);
     }
@@ -57,6 +66,9 @@ pub(crate) fn translate(pattern: &str) -> String {
                 if let Some(behind) = rest.strip_prefix('^') {
                     out.push('^');
                     rest = behind;
+                    if by_lines && !rest.starts_with(r"\n") {
+                        out.push_str(r"\n");
+                    }
                 }
                 if let Some(behind) = rest.strip_prefix(']') {
                     out.push_str("\\]");
@@ -87,26 +99,35 @@ pub(crate) fn translate(pattern: &str) -> String {
     out
 }
 
-/// The options that a pattern begins with, as `regex` writes them, and the pattern behind them.
-fn split_options(pattern: &str) -> (String, &str) {
+/// The options that are given and that a pattern begins with, as `regex` writes them, and the pattern
+/// behind them.
+fn split_options<'a>(pattern: &'a str, given: &str) -> (String, &'a str) {
+    let given = given.trim_matches('g');
+    let alone = || match given {
+        "" => String::new(),
+        given => format!("(?{})", flags(given)),
+    };
     if let Some(behind) = pattern.strip_prefix("***=") {
         return ("q".to_owned(), behind);
     }
     let Some((options, behind)) = pattern.strip_prefix("(?").and_then(|p| p.split_once(')')) else {
-        return (String::new(), pattern);
+        return (alone(), pattern);
     };
-    if options == "s" || options.contains('-') {
+    if given.is_empty() && (options == "s" || options.contains('-')) {
         // Made here.
         return (format!("(?{options})"), behind);
     }
     let known = |option: char| "bceimnpqstwx".contains(option);
     if options.is_empty() || !options.chars().all(known) {
-        return (String::new(), pattern);
+        return (alone(), pattern);
     }
     if options.contains('q') {
         return ("q".to_owned(), behind);
     }
-    (format!("(?{})", flags(options)), behind)
+    (
+        format!("(?{})", flags(&format!("{given}{options}"))),
+        behind,
+    )
 }
 
 /// PostgreSQL's options as flags of `regex`, of which the last word counts.
@@ -255,13 +276,10 @@ fn translated(pattern: &str, options: &str) -> Result<String> {
         return Err(raise(ErrorKind::InvalidParameterValue, message));
     }
     check(pattern)?;
-    let translated = match options.contains('q') {
-        true => regex::escape(pattern),
-        false => translate(pattern),
-    };
-    Ok(match options.trim_matches('g') {
-        "" => translated,
-        given => format!("(?{}){translated}", flags(given)),
+    Ok(match (options.contains('q'), options.contains('i')) {
+        (true, true) => format!("(?i){}", regex::escape(pattern)),
+        (true, false) => regex::escape(pattern),
+        (false, _) => translate_with(pattern, options),
     })
 }
 
@@ -305,6 +323,27 @@ mod tests {
             let regex = Regex::new(&translated).unwrap();
             assert_eq!(regex.is_match(text), expected, "{pattern} as {translated}");
             assert_eq!(translate(&translated), translated, "{pattern} twice");
+        }
+    }
+
+    #[test]
+    fn options_beside_a_pattern_are_postgresqls() {
+        for (pattern, options, text, expected) in [
+            ("a.b", "", "a\nb", true),
+            ("a.b", "n", "a\nb", false),
+            ("a.b", "gn", "a\nb", false),
+            ("a.b", "p", "a\nb", false),
+            ("a.b", "w", "a\nb", true),
+            ("a.B", "i", "a\nb", true),
+            ("^b", "n", "a\nb", true),
+            ("a[^x]b", "", "a\nb", true),
+            ("a[^x]b", "n", "a\nb", false),
+            ("(?s)a.b", "n", "a\nb", true),
+            ("a.b", "q", "a.b", true),
+            ("A.b", "iq", "a.b", true),
+        ] {
+            let regex = Regex::new(&translated(pattern, options).unwrap()).unwrap();
+            assert_eq!(regex.is_match(text), expected, "{pattern} with {options}");
         }
     }
 }
