@@ -47,6 +47,7 @@ mod operand;
 mod operator;
 mod order;
 mod pattern;
+mod placeholders;
 mod planner;
 mod repeated;
 mod rule;

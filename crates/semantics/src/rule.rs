@@ -24,7 +24,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::{Operand, compare, equal, frames, lists, operand, operator, pattern, raise, sets};
+use super::{
+    Operand, compare, equal, frames, lists, operand, operator, pattern, placeholders, raise, sets,
+};
 use crate::functions::cast::{self, Zone};
 use crate::functions::{aggregate, any, arithmetic, arrays, datetime, temporal};
 
@@ -248,7 +250,8 @@ impl TreeNodeRewriter for Resolver<'_> {
             Expr::Case(case) => Ok(Transformed::yes(self.case(case)?)),
             Expr::ScalarFunction(call) => Ok(Transformed::yes(self.function(call)?)),
             Expr::AggregateFunction(call) => Ok(Transformed::yes(self.aggregate(call)?)),
-            Expr::WindowFunction(call) => {
+            Expr::WindowFunction(mut call) => {
+                placeholders::type_offsets(&mut call, self.schema, self.zone)?;
                 let call = frames::resolve(*call, self.schema, self.zone)?;
                 Ok(Transformed::yes(Expr::WindowFunction(Box::new(call))))
             }
@@ -482,7 +485,8 @@ impl Resolver<'_> {
     }
 
     fn function(&self, call: ScalarFunction) -> Result<Expr> {
-        let ScalarFunction { func, args } = call;
+        let ScalarFunction { func, mut args } = call;
+        placeholders::type_arguments(&func, &mut args, self.schema, self.zone)?;
         if let ("nullif", [left, right]) = (func.name(), &args[..]) {
             return self.null_if(Arc::clone(&func), left.clone(), right.clone());
         }
@@ -632,6 +636,7 @@ impl Resolver<'_> {
     }
 
     fn aggregate(&self, mut call: AggregateFunction) -> Result<Expr> {
+        placeholders::type_fractions(&mut call, self.zone)?;
         let name = call.func.name();
         if let ("min" | "max", [argument]) = (name, &call.params.args[..])
             && let Operand::Typed(ty @ (SqlType::Boolean | SqlType::Bytea | SqlType::Uuid)) =

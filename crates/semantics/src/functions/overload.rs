@@ -130,6 +130,11 @@ pub(crate) fn function(
     }))
 }
 
+/// Whether a function is one of overloads that are told here.
+pub(crate) fn is_overloaded(function: &ScalarUDF) -> bool {
+    function.inner().downcast_ref::<Function>().is_some()
+}
+
 /// The type an argument gets for a parameter, and what the conversion costs;
 /// nothing if there is none.
 fn accept(argument: &DataType, parameter: SqlType) -> Option<(DataType, u32)> {
@@ -184,9 +189,21 @@ fn widening(from: SqlType, to: SqlType) -> Option<u32> {
     })
 }
 
+const fn is_preferred(ty: SqlType) -> bool {
+    matches!(
+        ty,
+        SqlType::Text
+            | SqlType::Double
+            | SqlType::TimestampTz
+            | SqlType::Interval
+            | SqlType::Boolean
+    )
+}
+
 impl Function {
     fn pick(&self, args: &[DataType]) -> Result<(&'static Overload, Vec<DataType>)> {
-        let mut best: Option<(u32, &'static Overload, Vec<DataType>)> = None;
+        type Cost = (u32, usize);
+        let mut best: Option<(Cost, &'static Overload, Vec<DataType>)> = None;
         for overload in self
             .overloads
             .iter()
@@ -199,6 +216,10 @@ impl Function {
                 .collect();
             let Some(accepted) = accepted else { continue };
             let cost = accepted.iter().map(|(_, cost)| cost).sum();
+            // Of what takes a NULL alike PostgreSQL prefers the preferred type of its kind.
+            let pairs = args.iter().zip(overload.parameters);
+            let others = pairs.filter(|(arg, ty)| arg.is_null() && !is_preferred(**ty));
+            let cost = (cost, others.count());
             if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
                 best = Some((
                     cost,
