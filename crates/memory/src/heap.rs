@@ -5,7 +5,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
     thread,
@@ -102,10 +102,11 @@ impl HeapKeeper {
     /// The system gives no thread.
     pub fn start(governor: Arc<Governor>) -> io::Result<Self> {
         let (ends, ended) = mpsc::channel();
+        let purger = Purger::start()?;
         let keep = move || {
             let mut state = State::of_start(Sizes::now(), governor.used());
             loop {
-                let pause = Duration::from_millis(state.look(&governor));
+                let pause = Duration::from_millis(state.look(&governor, &purger));
                 if ended.recv_timeout(pause) != Err(mpsc::RecvTimeoutError::Timeout) {
                     governor.set_unreserved(0);
                     return;
@@ -115,6 +116,42 @@ impl HeapKeeper {
         let thread = thread::Builder::new().name("aerostat-heap".to_owned());
         thread.spawn(keep)?;
         Ok(Self { _ends: ends })
+    }
+}
+
+/// A thread that gives back what is free. That takes a few hundred milliseconds of a large process,
+/// in which statements could take as many megabytes: who looks at the size must not wait for it.
+#[derive(Debug)]
+struct Purger {
+    /// Dropped, it ends the thread.
+    asks: mpsc::Sender<()>,
+    is_busy: Arc<AtomicBool>,
+}
+
+impl Purger {
+    fn start() -> io::Result<Self> {
+        let (asks, asked) = mpsc::channel();
+        let is_busy = Arc::new(AtomicBool::new(false));
+        let busy = Arc::clone(&is_busy);
+        let purge = move || {
+            while asked.recv().is_ok() {
+                purge_heap();
+                busy.store(false, Ordering::Release);
+            }
+        };
+        let thread = thread::Builder::new().name("aerostat-purge".to_owned());
+        thread.spawn(purge)?;
+        Ok(Self { asks, is_busy })
+    }
+
+    fn begin(&self) {
+        self.is_busy.store(true, Ordering::Release);
+        // It lives as long as this does.
+        let _ = self.asks.send(());
+    }
+
+    fn is_busy(&self) -> bool {
+        self.is_busy.load(Ordering::Acquire)
     }
 }
 
@@ -149,6 +186,8 @@ struct State {
     base: u64,
     /// What it had when what is free was given back last.
     kept: Sizes,
+    /// Whether it is being given back.
+    purges: bool,
 }
 
 impl State {
@@ -156,25 +195,28 @@ impl State {
         Self {
             base: sizes.resident.saturating_sub(reserved),
             kept: sizes,
+            purges: false,
         }
     }
 
     /// Looks once, and says in how many milliseconds to look again.
-    fn look(&mut self, governor: &Governor) -> u64 {
-        let (mut sizes, limit) = (Sizes::now(), governor.limit());
-        if self.purges(sizes, limit) {
-            governor.set_unreserved(self.unreserved(sizes, governor.used(), limit));
-            ASKED.fetch_add(1, Ordering::Relaxed);
-            purge_heap();
-            sizes = Sizes::now();
+    fn look(&mut self, governor: &Governor, purger: &Purger) -> u64 {
+        let (sizes, limit) = (Sizes::now(), governor.limit());
+        if self.purges && !purger.is_busy() {
+            self.purges = false;
             self.kept = sizes;
+        }
+        if !self.purges && self.must_purge(sizes, limit) {
+            self.purges = true;
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            purger.begin();
         }
         governor.set_unreserved(self.unreserved(sizes, governor.used(), limit));
         pause_ms(sizes.resident, limit)
     }
 
     /// Whether to give back what is free.
-    fn purges(&mut self, sizes: Sizes, limit: u64) -> bool {
+    fn must_purge(&mut self, sizes: Sizes, limit: u64) -> bool {
         if sizes.resident < self.base + limit / 4 * CALM_QUARTERS {
             // Upkeep may have given back meanwhile.
             if sizes.resident < self.kept.resident {
@@ -291,17 +333,17 @@ mod tests {
     fn what_is_free_goes_back_from_a_large_process_alone() {
         let mut state = State::of_start(sizes(50, 10), 0);
         // A small one keeps it.
-        assert!(!state.purges(sizes(700, 10), LIMIT));
+        assert!(!state.must_purge(sizes(700, 10), LIMIT));
         // A large one has nothing free as long as its heap has grown as much.
-        assert!(!state.purges(sizes(900, 860), LIMIT));
-        assert!(!state.purges(sizes(900, 800), LIMIT));
-        assert!(state.purges(sizes(900, 790), LIMIT));
+        assert!(!state.must_purge(sizes(900, 860), LIMIT));
+        assert!(!state.must_purge(sizes(900, 800), LIMIT));
+        assert!(state.must_purge(sizes(900, 790), LIMIT));
         // What was not free then is not given back by asking again.
         state.kept = sizes(900, 790);
-        assert!(!state.purges(sizes(900, 790), LIMIT));
-        assert!(state.purges(sizes(900, 700), LIMIT));
+        assert!(!state.must_purge(sizes(900, 790), LIMIT));
+        assert!(state.must_purge(sizes(900, 700), LIMIT));
         // One that has become smaller by itself begins anew.
-        assert!(!state.purges(sizes(300, 200), LIMIT));
+        assert!(!state.must_purge(sizes(300, 200), LIMIT));
         assert_eq!(state.kept, sizes(300, 200));
     }
 

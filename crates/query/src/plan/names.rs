@@ -112,6 +112,7 @@ pub(super) fn name_derived<N: VisitMut>(node: &mut N) {
 
         fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
             for cte in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
+                name_from_columns(&mut cte.query, Some(&mut cte.alias));
                 name_apart(&mut cte.query);
                 name_unique(&mut cte.query.body, false);
             }
@@ -120,9 +121,15 @@ pub(super) fn name_derived<N: VisitMut>(node: &mut N) {
 
         fn pre_visit_table_factor(&mut self, factor: &mut ast::TableFactor) -> ControlFlow<()> {
             if let ast::TableFactor::Derived {
-                lateral, subquery, ..
+                lateral,
+                subquery,
+                alias,
+                ..
             } = factor
             {
+                if let Some(alias) = alias {
+                    name_from_columns(subquery, Some(alias));
+                }
                 name_apart(subquery);
                 name_unique(&mut subquery.body, *lateral);
             }
@@ -134,13 +141,70 @@ pub(super) fn name_derived<N: VisitMut>(node: &mut N) {
             | ast::Expr::Exists { subquery, .. }
             | ast::Expr::InSubquery { subquery, .. } = expression
             {
+                name_from_columns(subquery, None);
                 name_apart(subquery);
+            }
+            if let ast::Expr::Function(ast::Function {
+                args: ast::FunctionArguments::Subquery(subquery),
+                ..
+            }) = expression
+            {
+                name_from_columns(subquery, None);
             }
             ControlFlow::Continue(())
         }
     }
     // It never breaks.
     let _ = walk::change(node, &mut Derived);
+}
+
+/// Gives outputs other names that are called as columns in ORDER BY (see [`columns_of_keys`]); the
+/// query's alias, if it has one, keeps their own for those who read it.
+fn name_from_columns(query: &mut ast::Query, alias: Option<&mut ast::TableAlias>) {
+    let columns = columns_of_keys(query.order_by.as_ref(), true);
+    let SetExpr::Select(select) = &mut *query.body else {
+        return;
+    };
+    let names: Vec<String> = select.projection.iter().map(item_name).collect();
+    let is_output = |name: &String| names.contains(name);
+    let is_alone = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
+    if !columns.iter().any(is_output) || !names.iter().all(|name| is_alone(name)) {
+        return;
+    }
+    let mut renamed = Vec::new();
+    for (at, item) in select.projection.iter_mut().enumerate() {
+        let SelectItem::ExprWithAlias { alias, expr } = item else {
+            continue;
+        };
+        let is_itself =
+            matches!(&*expr, ast::Expr::Identifier(column) if folded(column) == names[at]);
+        if columns.contains(&names[at]) && !is_itself {
+            *alias = Ident::with_quote('"', format!("{}{SUFFIX}{at}", names[at]));
+            renamed.push((names[at].clone(), alias.clone()));
+        }
+    }
+    if renamed.is_empty() {
+        return;
+    }
+    if let Some(alias) = alias
+        && alias.columns.is_empty()
+    {
+        let column = |name: &String| ast::TableAliasColumnDef {
+            name: Ident::with_quote('"', name.clone()),
+            data_type: None,
+        };
+        alias.columns = names.iter().map(column).collect();
+    }
+    let Some(ast::OrderByKind::Expressions(keys)) =
+        query.order_by.as_mut().map(|order_by| &mut order_by.kind)
+    else {
+        return;
+    };
+    for ident in keys.iter_mut().filter_map(|key| bare_name(&mut key.expr)) {
+        if let Some((_, alias)) = renamed.iter().find(|(name, _)| *name == folded(ident)) {
+            *ident = alias.clone();
+        }
+    }
 }
 
 /// Tells outputs of one name apart, and lets ORDER BY name the first of them.

@@ -229,7 +229,6 @@ async fn statements_of_prepare_and_blocks_are_no_exception() {
         .batch_execute("EXECUTE p; EXECUTE q (1)")
         .await
         .unwrap();
-    let execute = client.prepare("EXECUTE p").await.unwrap();
     client
         .batch_execute("ALTER TABLE t ADD COLUMN c int")
         .await
@@ -238,10 +237,6 @@ async fn statements_of_prepare_and_blocks_are_no_exception() {
         assert_eq!(sqlstate(&client, sql).await, "0A000", "{sql}");
     }
     client.batch_execute("EXECUTE r").await.unwrap();
-    let again = "DEALLOCATE p; PREPARE p AS SELECT 'x'::text AS other";
-    client.batch_execute(again).await.unwrap();
-    let error = client.query(&execute, &[]).await.unwrap_err();
-    assert_eq!(error.code().unwrap().code(), "0A000");
 
     // In a block the error is one like any other.
     let stale = client.prepare("SELECT * FROM t").await.unwrap();
@@ -364,4 +359,16 @@ fn portals_and_statements_without_names_are_no_exception() {
         .execute("", 0);
     assert_eq!(fetch.send(&mut raw).0, "2TDC");
     raw.query("ROLLBACK").unwrap();
+
+    // So does EXECUTE those of its statement.
+    raw.query("PREPARE p AS SELECT 1 AS n").unwrap();
+    let execute = Pipeline::new().parse("e", "EXECUTE p").describe(b'S', "e");
+    assert_eq!(execute.send(&mut raw).0, "1tT");
+    raw.query("DEALLOCATE p; PREPARE p AS SELECT 'x'::text AS other, 2")
+        .unwrap();
+    let execute = Pipeline::new()
+        .bind("", "e")
+        .describe(b'P', "")
+        .execute("", 0);
+    assert_eq!(execute.send(&mut raw).0, "2TDC");
 }
