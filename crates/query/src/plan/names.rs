@@ -168,7 +168,7 @@ fn name_from_columns(query: &mut ast::Query, alias: Option<&mut ast::TableAlias>
     let names: Vec<String> = select.projection.iter().map(item_name).collect();
     let is_output = |name: &String| names.contains(name);
     let is_alone = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
-    if !columns.iter().any(is_output) || !names.iter().all(|name| is_alone(name)) {
+    if !columns.iter().any(is_output) || !names.iter().all(is_alone) {
         return;
     }
     let mut renamed = Vec::new();

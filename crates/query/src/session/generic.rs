@@ -20,7 +20,7 @@ use datafusion::{
 };
 
 use super::{
-    prepared::{infer, parameter_field},
+    infer::{infer, parameter_field},
     run::{Parameters, bind_work},
 };
 use crate::{

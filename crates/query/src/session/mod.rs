@@ -21,6 +21,7 @@ mod fast;
 mod flow;
 mod followed;
 mod generic;
+mod infer;
 mod locking;
 mod locks;
 mod maintenance;

@@ -106,20 +106,17 @@ fn count(expr: &Expr) -> Option<u64> {
     match expr {
         Expr::Nested(inner) => count(inner),
         Expr::Cast {
-            expr, data_type, ..
-        } if matches!(
-            data_type,
-            DataType::SmallInt(None)
+            expr,
+            data_type:
+                DataType::SmallInt(None)
                 | DataType::Int2(None)
                 | DataType::Int(None)
                 | DataType::Integer(None)
                 | DataType::Int4(None)
                 | DataType::BigInt(None)
-                | DataType::Int8(None)
-        ) =>
-        {
-            count(expr)
-        }
+                | DataType::Int8(None),
+            ..
+        } => count(expr),
         Expr::Value(ValueWithSpan {
             value: Value::Number(text, _) | Value::SingleQuotedString(text),
             ..
