@@ -324,7 +324,7 @@ impl Growth {
         if self.charge.running.is_none() && all > ALONE_BYTES_MAX {
             return Err(too_much("a function outside of statements would make", all));
         }
-        let charged = with_copy(all).saturating_sub(self.charge.bytes);
+        let charged = with_copies(all).saturating_sub(self.charge.bytes);
         self.charge.try_grow(charged)?;
         self.asked = all;
         Ok(())
@@ -354,7 +354,7 @@ impl Growth {
                 bytes: 0,
             },
         );
-        let due = with_copy(bytes);
+        let due = with_copies(bytes);
         match charge.bytes.checked_sub(due) {
             Some(spare) => charge.shrink(spare),
             None => charge.try_grow(due - charge.bytes)?,
@@ -377,10 +377,15 @@ impl Growth {
 }
 
 /// What a result of so many bytes is charged. An operator that gathers rows copies them before it counts
-/// them, all of a batch at once: where a batch is large, its copy has been asked for with it.
-fn with_copy(bytes: usize) -> usize {
-    bytes.saturating_add(bytes.saturating_sub(PIECE_BYTES_MAX))
+/// them, all of a batch at once, and once more where it writes what it has gathered to a file: where a
+/// batch is large, its copies have been asked for with it.
+fn with_copies(bytes: usize) -> usize {
+    let large = bytes.saturating_sub(PIECE_BYTES_MAX);
+    bytes.saturating_add(large.saturating_mul(COPIES))
 }
+
+/// How often what a function makes may be copied before anybody asks for it.
+const COPIES: usize = 2;
 
 /// Bytes that a call outside of statements may make. Those are the tests' and the node's own.
 const ALONE_BYTES_MAX: usize = 256 << 20;
