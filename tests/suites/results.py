@@ -2,7 +2,8 @@
 
 A list has a line `test id<TAB>reason` for each test that passes on PostgreSQL and fails here; tests that
 are lines of a script stand together, as `script:12,15,27`. A reason is `absent: …`, a feature that Aerostat
-does not have, or `defect: …`, which is to be mended.
+does not have, `follows: …`, where a test before was refused one, `order: …`, of rows without ORDER BY, `limit: …`,
+which docs/sql.md tells, or `defect: …`, which is to be mended.
 """
 
 import collections
