@@ -77,7 +77,10 @@ pub use array::array_items;
 /// collations; `SyntaxError` for row comparisons of unequal width.
 pub fn type_literals<N: VisitMut>(node: &mut N) -> Result<(), SqlError> {
     match walk::change(node, &mut Rewriter::default()) {
-        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Continue(()) => {
+            array::construct_by_call(node);
+            Ok(())
+        }
         ControlFlow::Break(error) => Err(error),
     }
 }

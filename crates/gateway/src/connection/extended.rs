@@ -63,12 +63,13 @@ impl<S: BackendSession> Connection<S> {
 
     pub(super) async fn parse(&mut self, body: &[u8]) -> Result<(), Fault> {
         let parse = Parse::read(body)?;
-        if !parse.name.is_empty() {
+        if parse.name.is_empty() {
+            // It is gone even if its successor fails.
+            self.unnamed = None;
+        } else {
             let admitted = self.session.admit_name(parse.name);
             admitted.map_err(|error| Fault::Sql(error.into()))?;
         }
-        // An unnamed statement is gone even if its successor fails.
-        self.unnamed = None;
         let kept = || parse.name.len() + prepared_bytes(parse.query);
         let held = self.charge_kept(parse.name, parse.query.len(), kept)?;
         let preparing = self.session.prepare(parse.query, &parse.parameter_oids);

@@ -66,6 +66,9 @@ pub(crate) struct OnConflict<T = Target> {
     pub(crate) constraints: Vec<String>,
     /// DO UPDATE; `None` for DO NOTHING.
     pub(crate) update: Option<ConflictUpdate<T>>,
+    /// Whether the rows may come in another order than the statement gives them: subqueries in RETURNING
+    /// are joins above them. Of several rows of one key the first is not known then.
+    pub(crate) is_unordered: bool,
 }
 
 /// DO UPDATE.
@@ -93,6 +96,7 @@ impl<T> OnConflict<T> {
         Ok(OnConflict {
             constraints: self.constraints,
             update,
+            is_unordered: self.is_unordered,
         })
     }
 }
@@ -142,7 +146,22 @@ pub(super) fn bind_on_conflict(
             .map(|index| target.entry.stored_name(index))
             .collect(),
         update,
+        is_unordered: returning.is_some_and(has_subquery),
     })
+}
+
+fn has_subquery(items: &[ast::SelectItem]) -> bool {
+    let is_subquery = |expression: &ast::Expr| match expression {
+        ast::Expr::Subquery(_)
+        | ast::Expr::Exists { .. }
+        | ast::Expr::InSubquery { .. }
+        | ast::Expr::AnyOp { .. }
+        | ast::Expr::AllOp { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    items
+        .iter()
+        .any(|item| walk::expressions(item, is_subquery).is_break())
 }
 
 /// The unique indexes that a conflict's target means; all of them for none.

@@ -187,6 +187,7 @@ fn sorted(found: &[InTheWay], conflict: &OnConflict) -> Result<(Vec<bool>, Vec<P
                 return Err(DataFusionError::External(Box::new(StorageError::Conflict)));
             }
             InTheWay::New if conflict.update.is_some() => return Err(external(second_time())),
+            InTheWay::New if conflict.is_unordered => return Err(external(not_the_first())),
             InTheWay::Row(id) if conflict.update.is_some() => pairs.push((*id, at)),
             InTheWay::Nothing | InTheWay::New | InTheWay::Row(_) => {}
         }
@@ -234,6 +235,14 @@ fn refuse_second_update(pairs: &[Pair], ids: &[u64], ordinals: &[u64], first: u6
         return Err(external(second_time()));
     }
     Ok(())
+}
+
+fn not_the_first() -> SqlError {
+    SqlError::new(
+        ErrorKind::FeatureNotSupported,
+        "ON CONFLICT DO NOTHING of several rows of one key is not supported beside a subquery in RETURNING",
+    )
+    .with_hint("Leave out the rows that are not the first of their key.")
 }
 
 fn second_time() -> SqlError {

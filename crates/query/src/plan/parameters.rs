@@ -82,8 +82,22 @@ pub(crate) fn parameter_type(data_type: &DataType) -> Result<ParameterType, SqlE
             item_type(item).map(ParameterType::Array)
         }
         oid if is_oid(oid) => Ok(ParameterType::Oid),
+        DataType::Custom(name, _) => match array_named(name) {
+            Some(item) => Ok(ParameterType::Array(item)),
+            None => item_type(data_type).map(ParameterType::Value),
+        },
         other => item_type(other).map(ParameterType::Value),
     }
+}
+
+/// The items of the arrays that PostgreSQL calls `_int4`.
+fn array_named(name: &ast::ObjectName) -> Option<SqlType> {
+    let name = name
+        .0
+        .last()?
+        .as_ident()
+        .filter(|name| name.value.starts_with('_'))?;
+    pgcatalog::oid_of_typname(&name.value.to_ascii_lowercase()).and_then(SqlType::from_array_oid)
 }
 
 fn is_oid(data_type: &DataType) -> bool {

@@ -154,6 +154,19 @@ fn as_unnest(factor: &TableFactor) -> Option<TableFactor> {
         _ => return None,
     };
     let function = name.0.last()?.as_ident().map(folded)?;
+    if function == "unnest" {
+        let array = |argument: &FunctionArg| match argument {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(array)) => Some(array.clone()),
+            _ => None,
+        };
+        return Some(TableFactor::UNNEST {
+            alias: alias.clone(),
+            array_exprs: args.iter().map(array).collect::<Option<_>>()?,
+            with_offset: false,
+            with_offset_alias: None,
+            with_ordinality,
+        });
+    }
     let list = LISTS.iter().find(|(rows, _)| *rows == function);
     let list = match (list, function.as_str()) {
         (Some((_, list)), _) => list,

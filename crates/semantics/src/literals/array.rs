@@ -1,15 +1,18 @@
 //! Arrays as text, and what is quantified over arrays: items that are known become lists and
 //! conditions, in which they take the type of the other side.
 
+use std::ops::ControlFlow;
+
 use aerostat_types::{ErrorKind, SqlError};
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, DataType, Expr, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Value, ValueWithSpan,
+    FunctionArguments, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
 use super::tuples::{is_comparison, join};
 use super::{binary, call, cast_to, is_null, is_parameter, is_string, text_value, wrap};
 use crate::functions::QUANTIFIED;
+use crate::walk;
 
 /// The items of a literal with one dimension, as string literals and NULLs, or those of a
 /// constructor.
@@ -49,6 +52,33 @@ fn typed_items(mut items: Vec<Expr>) -> Vec<Expr> {
         }
     }
     items
+}
+
+/// Writes constructors of items that name columns as calls, `make_array(t.a, 1)`: DataFusion plans the
+/// items of a constructor by themselves, and does not find the columns of the queries around theirs.
+pub(super) fn construct_by_call<N: VisitMut>(node: &mut N) {
+    struct Constructors;
+    impl VisitorMut for Constructors {
+        type Break = ();
+
+        fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+            let is_column = |item: &Expr| match item {
+                Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            };
+            if let Expr::Array(array) = expression
+                && array
+                    .elem
+                    .iter()
+                    .any(|item| walk::expressions(item, is_column).is_break())
+            {
+                *expression = call("make_array", std::mem::take(&mut array.elem));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    // It never breaks.
+    let _ = walk::change(node, &mut Constructors);
 }
 
 fn item_literal(item: Option<String>) -> Expr {

@@ -360,6 +360,14 @@ fn portals_and_statements_without_names_are_no_exception() {
     assert_eq!(fetch.send(&mut raw).0, "2TDC");
     raw.query("ROLLBACK").unwrap();
 
+    // One with a name leaves the one without where it is.
+    let both = Pipeline::new()
+        .parse("", "SELECT 1")
+        .parse("other", "SELECT 2");
+    assert_eq!(both.send(&mut raw).0, "11");
+    let first = Pipeline::new().bind("", "").execute("", 0);
+    assert_eq!(first.send(&mut raw).0, "2DC");
+
     // So does EXECUTE those of its statement.
     raw.query("PREPARE p AS SELECT 1 AS n").unwrap();
     let execute = Pipeline::new().parse("e", "EXECUTE p").describe(b'S', "e");

@@ -211,6 +211,9 @@ pub(super) fn after_children(expression: &mut Expr, view: &CatalogView) -> Resul
         Expr::Cast {
             expr, data_type, ..
         } => {
+            if let Some(array) = written_array(data_type) {
+                *data_type = array;
+            }
             if let Some(kind) = reg_type(data_type) {
                 let read = literal_number(expr, kind, view)?.unwrap_or_else(|| (**expr).clone());
                 *expression = call(kind.shower(), vec![read]);
@@ -460,6 +463,20 @@ fn is_number(data_type: &DataType) -> bool {
 
 fn is_vector(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Custom(name, _) if matches!(type_name(name).as_deref(), Some("int2vector" | "oidvector")))
+}
+
+/// The type of arrays that PostgreSQL calls `_int4`.
+fn written_array(data_type: &DataType) -> Option<DataType> {
+    let DataType::Custom(name, modifiers) = data_type else {
+        return None;
+    };
+    let name = type_name(name).filter(|_| modifiers.is_empty())?;
+    let item = name.strip_prefix('_')?;
+    let parts = vec![Ident::new("pg_catalog"), Ident::new(item)];
+    let mut item = DataType::Custom(ObjectName::from(parts), Vec::new());
+    plain_type(&mut item);
+    let is_known = !matches!(item, DataType::Custom(..));
+    is_known.then(|| DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(item), None)))
 }
 
 /// Replaces PostgreSQL's names for types by what the planner knows.
