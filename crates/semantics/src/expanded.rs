@@ -1,9 +1,10 @@
-//! Keys end where rows are expanded.
+//! Keys end where rows are expanded, and where a correlated subquery groups its rows by more.
 //!
 //! `unnest` makes many rows of one, so what told a row apart below it does so no more. DataFusion
 //! keeps the keys all the same, and drops a DISTINCT over them, makes a semi join of a join with
 //! them, or groups by less. So their columns go under it as values of a function that gives what
-//! it is given, which nobody takes for a key.
+//! it is given, which nobody takes for a key. So do the columns of the outer query that a correlated
+//! subquery groups by beside its own: it takes these for dependent on those, and groups by less.
 //!
 //! ```text
 //!  Unnest                  Unnest
@@ -13,9 +14,9 @@
 
 use std::sync::Arc;
 
-use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Unnest};
 use datafusion::optimizer::AnalyzerRule;
@@ -63,17 +64,25 @@ fn has_keys(node: &Unnest) -> Result<bool> {
 }
 
 fn ended(node: Unnest) -> Result<LogicalPlan> {
-    let columns = node.input.schema().iter().map(|(qualifier, field)| {
-        let column = Expr::from((qualifier, field));
-        if let Expr::Column(column) = &column
-            && node.exec_columns.contains(column)
-        {
-            return Expr::Column(column.clone());
+    let below = without_keys(&node.input, |column| !node.exec_columns.contains(column))?;
+    Unnest::try_new(Arc::new(below), node.exec_columns, node.options).map(LogicalPlan::Unnest)
+}
+
+/// The same rows, in which these columns make no key.
+pub(crate) fn without_keys(
+    plan: &Arc<LogicalPlan>,
+    is_key: impl Fn(&Column) -> bool,
+) -> Result<LogicalPlan> {
+    let columns = plan.schema().iter().map(|(qualifier, field)| {
+        let column = Column::from((qualifier, field));
+        match is_key(&column) {
+            true => {
+                let value = vec![Expr::Column(column)];
+                Expr::ScalarFunction(ScalarFunction::new_udf(named::function(), value))
+                    .alias_qualified(qualifier.cloned(), field.name())
+            }
+            false => Expr::Column(column),
         }
-        Expr::ScalarFunction(ScalarFunction::new_udf(named::function(), vec![column]))
-            .alias_qualified(qualifier.cloned(), field.name())
     });
-    let below = Projection::try_new(columns.collect(), Arc::clone(&node.input))?;
-    let below = Arc::new(LogicalPlan::Projection(below));
-    Unnest::try_new(below, node.exec_columns, node.options).map(LogicalPlan::Unnest)
+    Projection::try_new(columns.collect(), Arc::clone(plan)).map(LogicalPlan::Projection)
 }

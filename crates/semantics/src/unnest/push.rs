@@ -24,6 +24,7 @@ use datafusion::logical_expr::{
 
 use super::domain::Domain;
 use super::{scope, unsupported};
+use crate::expanded;
 
 /// A plan with the domain inside, and where the domain's values stand in it.
 pub(super) struct Pushed {
@@ -225,10 +226,16 @@ impl Pusher<'_> {
             ));
         }
         let Pushed { plan: input, keys } = self.push(&node.input)?;
+        let mut input = Arc::new(input);
+        if !node.group_expr.is_empty() && !keys.is_empty() {
+            input = Arc::new(expanded::without_keys(&input, |column| {
+                keys.contains(column)
+            })?);
+        }
         let mut groups = self.bind_named(plan, &node.group_expr, &keys)?;
         groups.extend(columns(&keys));
         let values = self.bind_named(plan, &node.aggr_expr, &keys)?;
-        let grouped = Aggregate::try_new(Arc::new(input), groups, values)?;
+        let grouped = Aggregate::try_new(input, groups, values)?;
         Ok((LogicalPlan::Aggregate(grouped), keys))
     }
 
