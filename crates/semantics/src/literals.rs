@@ -76,13 +76,15 @@ pub use array::array_items;
 /// `FeatureNotSupported` for integers of more than 38 digits and unknown
 /// collations; `SyntaxError` for row comparisons of unequal width.
 pub fn type_literals<N: VisitMut>(node: &mut N) -> Result<(), SqlError> {
-    match walk::change(node, &mut Rewriter::default()) {
-        ControlFlow::Continue(()) => {
-            array::construct_by_call(node);
-            Ok(())
-        }
-        ControlFlow::Break(error) => Err(error),
+    let mut rewriter = Rewriter::default();
+    if let ControlFlow::Break(error) = walk::change(node, &mut rewriter) {
+        return Err(error);
     }
+    // Those around an array know it by its constructor until all are rewritten.
+    if rewriter.has_arrays {
+        array::construct_by_call(node);
+    }
+    Ok(())
 }
 
 #[derive(Default)]
@@ -91,6 +93,8 @@ struct Rewriter {
     depth: usize,
     /// Whether the statement's own VALUES go into a table, whose columns say their types.
     inserts: bool,
+    /// Whether there is a constructor of an array.
+    has_arrays: bool,
 }
 
 impl VisitorMut for Rewriter {
@@ -120,6 +124,7 @@ impl VisitorMut for Rewriter {
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
+        self.has_arrays |= matches!(expr, Expr::Array(_));
         match rewrite(expr) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
